@@ -68,6 +68,7 @@ void qsi_block_builder_destroy(struct qsi_block_builder *builder)
 /* Forgets the rows. */
 static void clear(struct qsi_block_builder *builder)
 {
+    QS_DCHECK(qsi_block_builder_rows(builder) > 0 || builder->times.bytes == 0);
     qsi_record_build_clear(builder->record);
     qsi_buf_clear(&builder->times);
 }
@@ -99,6 +100,7 @@ qs_status qsi_block_builder_add(struct qsi_block_builder *builder,
                                   builder->options.bytes_max, taken_out, error);
     if (is_new && *taken_out == 0) {
         builder->times.bytes -= sizeof run;
+        QS_DCHECK(time_run_count(builder) == count);
     }
     return status;
 }
@@ -167,6 +169,7 @@ static qs_status finish(struct qsi_block_builder *builder, struct qsi_built_bloc
     block->bytes = (uint32_t)bytes;
     block->record_bytes = (uint32_t)record_bytes;
     memset(block->chunk->data + bytes, 0, block->chunk->capacity - bytes);
+    QS_ASSERT(QSI_BLOCK_HEAD_BYTES + record_bytes <= bytes);
     qsi_record_build_write(builder->record, block->chunk->data + QSI_BLOCK_HEAD_BYTES, block->owner,
                            block->first_offset, block->first_time_us, &block->dictionary_bytes);
     put_times(builder, block, block->chunk->data + QSI_BLOCK_HEAD_BYTES + record_bytes);

@@ -56,6 +56,7 @@ void qsi_block_cache_destroy(struct qsi_block_cache *cache)
         qsi_cache_shrink(cache, (enum qsi_cache_lru_kind)kind, 0);
         QS_ASSERT(qsi_list_is_empty(&cache->lrus[kind].items) &&
                   qsi_list_is_empty(&cache->lrus[kind].passing));
+        QS_DCHECK(cache->lrus[kind].weight == 0);
         qsi_map_fini(&cache->lrus[kind].map);
     }
     qsi_cache_drop_spares(cache);
@@ -92,6 +93,7 @@ static qs_status take_handle(struct qsi_block_cache *cache, const struct qsi_blo
     qsi_block_cache_unlock(cache);
     status = qsi_block_open(cache->blocks, file, QS_OPEN_READ, &handle, error);
     qsi_block_cache_lock(cache);
+    QS_DCHECK(item->is_loading && item->users > 0);
     item->handle = handle;
     item->users += status == QS_OK ? 1 : 0; /* the caller, besides who loads it */
     qsi_cache_end_loading(cache, QSI_LRU_HANDLES, item, 1, status == QS_OK);
@@ -102,6 +104,7 @@ static qs_status take_handle(struct qsi_block_cache *cache, const struct qsi_blo
 static void drop_handle(struct qsi_block_cache *cache, struct qsi_cached_item *item)
     QSI_REQUIRES(qsi_block_cache_mutex)
 {
+    QS_ASSERT(item->users > 0);
     item->users -= 1;
     if (item->is_forgotten && item->users == 0) {
         qsi_cache_free_item(cache, item);
@@ -132,6 +135,7 @@ static qs_status load_block(struct qsi_block_cache *cache, const struct qsi_bloc
         qsi_chunk_charge(view_out->chunk, cache->budget);
     }
     qsi_block_cache_lock(cache);
+    QS_DCHECK(handle->users > 0);
     drop_handle(cache, handle);
     cache->counts.misses += 1;
     cache->counts.read_bytes += status == QS_OK ? entry->bytes : 0;
@@ -153,6 +157,7 @@ qs_status qsi_block_cache_read(struct qsi_block_cache *cache, const struct qsi_b
     if (item == NULL) { /* without the cache, then */
         status = load_block(cache, file, entry, view_out, error);
     } else if (!is_new) {
+        QS_DCHECK(item->view.chunk != NULL && item->view.first_offset == entry->first_offset);
         cache->counts.hits += 1;
         *view_out = qsi_block_view_ref(&item->view);
     } else {
@@ -170,6 +175,7 @@ qs_status qsi_block_cache_read(struct qsi_block_cache *cache, const struct qsi_b
 static void fill_dictionary(struct qsi_block_dictionary *dictionary,
                             const struct qsi_block_view *view)
 {
+    QS_DCHECK(view->chunk != NULL && view->rows > 0);
     *dictionary = (struct qsi_block_dictionary){
         .chunk = qsi_chunk_ref(view->chunk),
         .first_offset = view->first_offset,
@@ -216,6 +222,7 @@ qs_status qsi_block_cache_read_dictionary(struct qsi_block_cache *cache,
 
 void qsi_block_index_unref(struct qsi_block_index *index)
 {
+    QS_DCHECK(index == NULL || __atomic_load_n(&index->refs, __ATOMIC_RELAXED) > 0);
     if (index != NULL && __atomic_fetch_sub(&index->refs, 1, __ATOMIC_ACQ_REL) == 1) {
         qsi_free(index);
     }
@@ -223,6 +230,7 @@ void qsi_block_index_unref(struct qsi_block_index *index)
 
 struct qsi_block_index *qsi_block_index_ref(struct qsi_block_index *index)
 {
+    QS_DCHECK(__atomic_load_n(&index->refs, __ATOMIC_RELAXED) > 0);
     __atomic_fetch_add(&index->refs, 1, __ATOMIC_RELAXED);
     return index;
 }
@@ -252,6 +260,7 @@ static qs_status load_index(struct qsi_block_cache *cache, const struct qsi_bloc
     struct qsi_cached_item *handle;
     qs_status status;
 
+    QS_ASSERT_HELD(&cache->mutex);
     *index_out = NULL;
     QS_TRY(take_handle(cache, file, &handle, error));
     qsi_block_cache_unlock(cache);

@@ -5,6 +5,7 @@
 #include "alloc.h"
 #include "block_cache_internal.h"
 #include "block_dir.h"
+#include "check.h"
 
 #include <string.h>
 
@@ -50,6 +51,7 @@ void qsi_cache_drop_spares(struct qsi_block_cache *cache)
 
 void qsi_cache_free_item(struct qsi_block_cache *cache, struct qsi_cached_item *item)
 {
+    QS_DCHECK(item->users == 0);
     if (item->view.chunk != NULL) {
         keep_spare(cache, item->view.chunk);
     }
@@ -66,7 +68,9 @@ static void remove_item(struct qsi_block_cache *cache, enum qsi_cache_lru_kind k
 
     qsi_map_remove(&lru->map, item->key, QSI_CACHE_KEY_BYTES);
     qsi_list_remove(&item->in_lru);
+    QS_ASSERT(lru->weight >= item->weight && !item->is_forgotten);
     lru->weight -= item->weight;
+    QS_DCHECK(!item->is_passing || lru->passing_weight >= item->weight);
     lru->passing_weight -= item->is_passing ? item->weight : 0;
     item->is_forgotten = true;
     if (item->users == 0) {
@@ -98,6 +102,7 @@ uint64_t qsi_cache_shrink(struct qsi_block_cache *cache, enum qsi_cache_lru_kind
     evict(cache, kind, &lru->passing, &lru->passing_weight, lru->passing_max);
     evict(cache, kind, &lru->passing, &lru->weight, weight_max);
     evict(cache, kind, &lru->items, &lru->weight, weight_max);
+    QS_DCHECK(lru->weight <= before && lru->passing_weight <= lru->weight);
     return before - lru->weight;
 }
 
@@ -106,6 +111,7 @@ static void use_again(struct qsi_cache_lru *lru, struct qsi_cached_item *item)
 {
     if (item->is_passing) {
         item->is_passing = false;
+        QS_DCHECK(lru->passing_weight >= item->weight);
         lru->passing_weight -= item->weight;
     }
     qsi_list_remove(&item->in_lru);
@@ -118,6 +124,7 @@ struct qsi_cached_item *qsi_cache_find(struct qsi_block_cache *cache, enum qsi_c
     struct qsi_cache_lru *lru = &cache->lrus[kind];
     struct qsi_cached_item *item;
 
+    QS_ASSERT_HELD(&cache->mutex);
     *is_new_out = false;
     for (;;) {
         item = qsi_map_get(&lru->map, key, QSI_CACHE_KEY_BYTES);
@@ -153,6 +160,7 @@ void qsi_cache_end_loading(struct qsi_block_cache *cache, enum qsi_cache_lru_kin
 {
     struct qsi_cache_lru *lru = &cache->lrus[kind];
 
+    QS_ASSERT(item->is_loading && item->users > 0);
     item->is_loading = false;
     item->users -= 1;
     if (item->is_forgotten) {
@@ -181,6 +189,7 @@ static void forget(struct qsi_block_cache *cache, enum qsi_cache_lru_kind kind,
     while (node != items) {
         struct qsi_cached_item *item = QSI_LIST_OWNER(node, struct qsi_cached_item, in_lru);
         node = node->next;
+        QS_DCHECK(!item->is_forgotten);
         if (memcmp(item->key, key, QSI_CACHE_KEY_BYTES - 8) == 0 && !item->is_loading) {
             remove_item(cache, kind, item);
         }

@@ -6,6 +6,7 @@
 
 #include "alloc.h"
 #include "block_dir.h"
+#include "check.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
@@ -76,6 +77,7 @@ static qs_status check_header(const struct qsi_block_dir *blocks, const struct q
     size_t read = 0;
     qs_status status = qsi_env_size(blocks->env, handle, &bytes, error);
 
+    QS_DCHECK(file->end >= QSI_BLOCK_FILE_HEADER_BYTES);
     if (status == QS_OK) {
         status = qsi_file_read(blocks->env, handle, header, sizeof header, 0, &read, error);
     }
@@ -138,6 +140,7 @@ qs_status qsi_block_file_sync(struct qsi_block_dir *blocks, const struct qsi_blo
     qs_file *handle;
     qs_status status;
 
+    QS_DCHECK(file->block_count > 0);
     QS_TRY(open_to_write(blocks, file, &handle, error));
     status = qsi_file_sync(blocks->env, handle, error);
     blocks->env->close(blocks->env, handle);

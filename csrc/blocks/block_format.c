@@ -3,6 +3,7 @@
 
 #include "qstore/codec.h"
 
+#include "check.h"
 #include "error.h"
 #include "file_head.h"
 #include "le.h"
@@ -91,6 +92,7 @@ bool qsi_block_name_parse(struct qsi_block_file *file_out, const char *name, con
 void qsi_block_file_header_encode(uint8_t *bytes_out, const struct qsi_block_file *file,
                                   const uint8_t uuid[QSI_UUID_BYTES])
 {
+    QS_DCHECK(file->salt != 0 || file->end == 0);
     memset(bytes_out, 0, QSI_BLOCK_FILE_HEADER_BYTES);
     qsi_file_head_encode(bytes_out, &file_kind);
     memcpy(bytes_out + AT_UUID, uuid, QSI_UUID_BYTES);
@@ -118,9 +120,31 @@ qs_status qsi_block_file_header_check(const uint8_t *bytes, const struct qsi_blo
 
 /* ---- a block's header ---- */
 
+static bool times_are_possible(const struct qsi_block_head *head)
+{
+    if (head->last_time_us < head->first_time_us ||
+        head->last_time_us - head->first_time_us > UINT32_MAX) {
+        return false;
+    }
+    switch (head->time_kind) {
+    case QSI_BLOCK_ONE_TIME:
+        return head->time_count == 0 && head->last_time_us == head->first_time_us;
+    case QSI_BLOCK_TIME_RUNS:
+        return head->time_count >= 2 && head->time_count <= head->rows;
+    case QSI_BLOCK_ROW_TIMES:
+        return head->time_count == head->rows;
+    default:
+        return false;
+    }
+}
+
 void qsi_block_head_encode(uint8_t bytes_out[QSI_BLOCK_HEAD_BYTES],
                            const struct qsi_block_head *head)
 {
+    QS_ASSERT(head->dictionary_bytes <= head->record_bytes &&
+              head->record_bytes <= head->content_bytes);
+    QS_ASSERT(head->at % QSI_BLOCK_UNIT == 0 && head->previous < head->at);
+    QS_ASSERT(head->rows > 0 && head->rows <= QSI_BLOCK_ROWS_MAX && times_are_possible(head));
     memset(bytes_out, 0, QSI_BLOCK_HEAD_BYTES);
     qsi_put_u32(bytes_out + HEAD_MAGIC, BLOCK_MAGIC);
     bytes_out[HEAD_TIME_KIND] = head->time_kind;
@@ -146,24 +170,6 @@ static qs_status bad_head(const struct qsi_block_head *head, const char *path, q
                           const char *what)
 {
     return qsi_fail_corrupt(error, path, head->at, "block header: %s", what);
-}
-
-static bool times_are_possible(const struct qsi_block_head *head)
-{
-    if (head->last_time_us < head->first_time_us ||
-        head->last_time_us - head->first_time_us > UINT32_MAX) {
-        return false;
-    }
-    switch (head->time_kind) {
-    case QSI_BLOCK_ONE_TIME:
-        return head->time_count == 0 && head->last_time_us == head->first_time_us;
-    case QSI_BLOCK_TIME_RUNS:
-        return head->time_count >= 2 && head->time_count <= head->rows;
-    case QSI_BLOCK_ROW_TIMES:
-        return head->time_count == head->rows;
-    default:
-        return false;
-    }
 }
 
 /* What the fields of a head whose checksum is right say of each other. */
@@ -243,6 +249,7 @@ static bool times_ascend(const struct qsi_block_head *head, const uint8_t *times
     uint32_t span = (uint32_t)(head->last_time_us - head->first_time_us);
     uint32_t row = 0, delta = 0;
 
+    QS_DCHECK(times_are_possible(head));
     if (head->time_kind == QSI_BLOCK_ONE_TIME) {
         return true;
     }
@@ -314,6 +321,7 @@ qs_status qsi_block_content_check(const struct qsi_block_head *head, const uint8
 
 static void encode_entry(uint8_t *bytes_out, const struct qsi_block_entry *entry)
 {
+    QS_DCHECK(entry->rows > 0 && entry->bytes > QSI_BLOCK_HEAD_BYTES);
     qsi_put_u64(bytes_out, entry->first_offset);
     qsi_put_u64(bytes_out + 8, entry->first_time_us);
     qsi_put_u64(bytes_out + 16, entry->at);
@@ -344,6 +352,7 @@ void qsi_block_footer_encode(uint8_t *bytes_out, const struct qsi_block_file *fi
     memset(trailer, 0, QSI_BLOCK_TRAILER_BYTES);
     for (uint32_t i = 0; i < file->block_count; i++) {
         encode_entry(bytes_out + (size_t)i * QSI_BLOCK_ENTRY_BYTES, &entries[i]);
+        QS_ASSERT(i == 0 || entries[i].at >= entries[i - 1].at + entries[i - 1].bytes);
         rows += entries[i].rows;
     }
     qsi_put_u64(trailer + TRAILER_SALT, file->salt);

@@ -2,6 +2,7 @@
 #include "alloc.h"
 #include "block_dir.h"
 #include "block_read.h"
+#include "check.h"
 #include "error.h"
 
 qs_status qsi_block_check_count(const struct qsi_block_dir *blocks,
@@ -28,6 +29,7 @@ static qs_status load_footer(const struct qsi_block_dir *blocks, const struct qs
     char path[QSI_BLOCK_PATH_BYTES];
     qs_status status;
 
+    QS_DCHECK(file->sealed && file->block_count > 0);
     if (footer == NULL) {
         return qsi_block_fail(error, qsi_fail(error, QS_ENOMEM, "footer"), blocks, file);
     }
@@ -51,6 +53,7 @@ static qs_status walk_back(const struct qsi_block_dir *blocks, const struct qsi_
     uint64_t at = file->last_at, end = file->end, offset_end = UINT64_MAX, time_us = UINT64_MAX;
     char path[QSI_BLOCK_PATH_BYTES];
 
+    QS_DCHECK(!file->sealed);
     qsi_block_file_path(path, blocks, file);
     for (uint32_t i = file->block_count; i-- > 0;) {
         uint8_t bytes[QSI_BLOCK_HEAD_BYTES];
@@ -105,6 +108,7 @@ uint32_t qsi_block_entries_find(const struct qsi_block_entry *entries, uint32_t 
             high = middle;
         }
     }
+    QS_DCHECK(low == count || entries[low].first_offset + entries[low].rows > offset);
     return low;
 }
 
@@ -121,5 +125,6 @@ uint32_t qsi_block_entries_find_time(const struct qsi_block_entry *entries, uint
             high = middle;
         }
     }
+    QS_DCHECK(low == count || entries[low].first_time_us >= time_us);
     return low > 0 ? low - 1 : 0;
 }

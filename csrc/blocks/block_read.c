@@ -5,6 +5,7 @@
 
 #include "alloc.h"
 #include "block_dir.h"
+#include "check.h"
 #include "error.h"
 #include "file.h"
 #include "le.h"
@@ -88,6 +89,7 @@ static uint32_t sum_part(const struct qsi_block_head *head, const uint8_t *block
 {
     uint32_t dictionary_end = QSI_BLOCK_HEAD_BYTES + head->dictionary_bytes;
 
+    QS_DCHECK(from <= to);
     if (from < dictionary_end && dictionary_end <= to) {
         crc = qs_crc32c(crc, block + from, dictionary_end - from);
         *matches_io = *matches_io && crc == head->dictionary_crc;
@@ -105,6 +107,7 @@ static qs_status read_block(const struct qsi_block_dir *blocks, const struct qsi
     uint32_t summed = QSI_BLOCK_HEAD_BYTES, crc = 0;
     bool matches = true;
 
+    QS_DCHECK(read > QSI_BLOCK_HEAD_BYTES); /* the entry was checked */
     QS_TRY(qsi_block_read_at(blocks, file, handle, block, read, entry->at, error));
     QS_TRY(decode_head(blocks, file, entry, block, head_out, error));
     for (;;) {
@@ -127,6 +130,7 @@ static qs_status read_block(const struct qsi_block_dir *blocks, const struct qsi
 static void fill_view(struct qsi_block_view *view, const struct qsi_block_head *head,
                       struct qsi_chunk *chunk, uint32_t record_at)
 {
+    QS_DCHECK(record_at + (uint64_t)head->content_bytes <= chunk->capacity);
     *view = (struct qsi_block_view){
         .chunk = chunk,
         .record_at = record_at,

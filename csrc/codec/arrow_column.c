@@ -6,6 +6,7 @@
 
 #include "alloc.h"
 #include "arrow_words.h"
+#include "check.h"
 #include "error.h"
 
 #include <inttypes.h>
@@ -75,6 +76,7 @@ qs_status qsi_arrow_copy_bytes(const struct qsi_arrow_column *column, const void
 {
     uint8_t *copy;
 
+    QS_DCHECK(bytes == 0 || data != NULL);
     QS_TRY(qsi_arrow_make_copy(column, bytes, &copy));
     if (bytes > 0) {
         memcpy(copy, data, (size_t)bytes);
@@ -139,6 +141,7 @@ qs_status qsi_arrow_open_validity(const struct qsi_arrow_column *column,
 {
     const uint8_t *bits = column->array->null_count == 0 ? NULL : column->array->buffers[0];
 
+    QS_DCHECK(column->array->n_buffers > 0);
     *validity_out = NULL;
     *offset_out = column->first % 8;
     if (bits == NULL && column->array->null_count > 0) {
@@ -157,6 +160,7 @@ uint64_t qsi_arrow_first_null(const uint8_t *validity, uint64_t offset, uint64_t
 {
     uint64_t row = 0;
 
+    QS_DCHECK(validity == NULL || offset < 8);
     if (validity == NULL) {
         return count;
     }

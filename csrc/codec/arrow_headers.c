@@ -1,5 +1,6 @@
 /* A column of maps from strings to strings: the headers of messages. */
 #include "arrow_column.h"
+#include "check.h"
 
 #include <inttypes.h>
 
@@ -9,6 +10,7 @@ static uint64_t row_of_entry(const struct qsi_arrow_headers_column *headers, uin
     const qsi_arrow_i32 *offsets = (const qsi_arrow_i32 *)headers->places;
     uint64_t row = 0;
 
+    QS_DCHECK(headers->places != NULL);
     while ((uint64_t)(offsets[row + 1] - headers->first) <= entry) {
         row++;
     }
@@ -47,6 +49,7 @@ static qs_status open_map_child(const struct qsi_arrow_column *entries,
 {
     struct qsi_arrow_column column = *entries;
 
+    QS_DCHECK(child == 0 || child == 1);
     column.part = part;
     column.schema = entries->schema->children[child];
     column.array = entries->array->children[child];
@@ -68,8 +71,10 @@ static qs_status open_map_offsets(const struct qsi_arrow_column *map,
     struct qsi_arrow_strings places = {.layout = QSI_ARROW_OFFSETS32};
     const qsi_arrow_i32 *offsets;
 
+    QS_DCHECK(map->rows > 0);
     QS_TRY(qsi_arrow_copy_offsets(map, &places));
     offsets = (const qsi_arrow_i32 *)places.places;
+    QS_DCHECK(offsets[0] >= 0 && offsets[map->rows] >= offsets[0]);
     headers_out->places = places.places;
     headers_out->first = offsets[0];
     *entries_out = (uint64_t)(offsets[map->rows] - offsets[0]);
@@ -83,6 +88,7 @@ static qs_status open_map_entries(const struct qsi_arrow_column *map,
     const uint8_t *validity;
     uint64_t validity_offset, entry;
 
+    QS_DCHECK(headers_out->first >= 0);
     entries.part = " entries";
     entries.unit = "entry";
     entries.schema = map->schema->children[0];

@@ -1,10 +1,12 @@
 /* Columns of integers and of times: copied, and each value in its range. */
 #include "arrow_column.h"
+#include "check.h"
 
 #include <inttypes.h>
 
 static uint64_t integer_bytes(enum qsi_arrow_integer type)
 {
+    QS_DCHECK(type >= QSI_ARROW_INT8 && type <= QSI_ARROW_UINT64);
     return 1u << (type - QSI_ARROW_INT8) / 2;
 }
 
@@ -79,6 +81,7 @@ static bool all_within(const struct qsi_arrow_integers *integers, uint64_t rows,
 uint64_t qsi_arrow_first_outside(const struct qsi_arrow_integers *integers, uint64_t rows,
                                  int64_t low, uint64_t count)
 {
+    QS_DCHECK(count > 0);
     if (all_within(integers, rows, low, count)) {
         return rows;
     }
@@ -99,6 +102,7 @@ static qs_status fail_outside(const struct qsi_arrow_column *column,
 {
     int64_t value = qsi_arrow_integer_at(integers, row);
 
+    QS_DCHECK((uint64_t)value - (uint64_t)low >= count);
     if (integers->type == QSI_ARROW_UINT64) {
         return qsi_arrow_fail_row(column, row, "is %" PRIu64 ", must be %" PRId64 " to %" PRIu64,
                                   (uint64_t)value, low, (uint64_t)low + count - 1);
@@ -146,6 +150,7 @@ qs_status qsi_arrow_open_int(const struct qsi_arrow_column *column,
     int_out->present = true;
     int_out->divisor = divisor;
     QS_TRY(qsi_arrow_open_integers(column, &int_out->values, type));
+    QS_DCHECK(divisor > 0);
     row = qsi_arrow_first_outside(&int_out->values, column->rows, low, count);
     return row == column->rows ? QS_OK : fail_outside(column, &int_out->values, row, low, count);
 }

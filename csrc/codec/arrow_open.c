@@ -94,6 +94,7 @@ static qs_status open_known(struct qsi_arrow_batch *batch, const struct known_co
 {
     void *place = (char *)batch + known->place;
 
+    QS_DCHECK(known->place < sizeof *batch);
     if (strcmp(column->schema->format, "n") == 0) {
         return QS_OK; /* a column of the null type says as much as none */
     }
@@ -143,6 +144,7 @@ static qs_status open_column(const struct qsi_arrow_column *root, struct qsi_arr
     if ((*seen >> index & 1) != 0) {
         return qsi_fail(column->error, QS_EINVAL, "two columns are called \"%s\"", column->name);
     }
+    QS_DCHECK(index <= BODY_INDEX && BODY_INDEX < 32);
     *seen |= (uint32_t)1 << index;
     if (index == BODY_INDEX) {
         return qsi_arrow_open_body(column, &batch->body);
@@ -206,6 +208,7 @@ static qs_status open_children(struct qsi_arrow_batch *batch, const struct qsi_a
     for (int64_t child = 0; child < root->array->n_children; child++) {
         QS_TRY(open_child(batch, root, child, body_name, &seen));
     }
+    QS_DCHECK((seen >> BODY_INDEX & 1) == (batch->body.present ? 1 : 0));
     return batch->body.present ? QS_OK : require_body(root, body_name);
 }
 
@@ -233,6 +236,7 @@ qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct A
     }
     for (uint8_t property = 0; property < QSI_PROPERTY_COUNT; property++) {
         if (batch_out->text[property].present) {
+            QS_DCHECK(batch_out->text_count < QSI_PROPERTY_COUNT);
             batch_out->text_present[batch_out->text_count++] = property;
         }
     }

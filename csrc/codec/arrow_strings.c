@@ -1,5 +1,6 @@
 /* Columns of byte strings in all of Arrow's layouts, with a dictionary or without. */
 #include "arrow_column.h"
+#include "check.h"
 #include "error.h"
 
 #include <inttypes.h>
@@ -66,6 +67,7 @@ static bool ascend64(const qsi_arrow_i64 *offsets, uint64_t count)
 
 static int64_t offset_at(const struct qsi_arrow_strings *strings, uint64_t index)
 {
+    QS_DCHECK(strings->layout == QSI_ARROW_OFFSETS32 || strings->layout == QSI_ARROW_OFFSETS64);
     if (strings->layout == QSI_ARROW_OFFSETS32) {
         return ((const qsi_arrow_i32 *)strings->places)[index];
     }
@@ -119,6 +121,7 @@ static qs_status copy_data(const struct qsi_arrow_column *column, struct qsi_arr
     int64_t to = offset_at(strings, column->rows);
     uint8_t *places = (uint8_t *)(uintptr_t)strings->places; /* a copy already */
 
+    QS_DCHECK(from >= 0 && from <= to);
     QS_TRY(
         qsi_arrow_copy_bytes(column, strings->data + from, (uint64_t)(to - from), &strings->data));
     for (uint64_t i = 0; i <= column->rows; i++) {

@@ -21,6 +21,8 @@ void qsi_block_encode(uint8_t header_out[QSI_BLOCK_HEADER_BYTES], const struct q
     uint32_t crc;
     uint64_t bytes = 0;
 
+    QS_DCHECK(block->file_number > 0);
+    QS_DCHECK(block->durable_upto <= block->lsn);
     memset(header_out, 0, QSI_BLOCK_HEADER_BYTES);
     qsi_put_u32(header_out, BLOCK_MAGIC);
     qsi_put_u32(header_out + 4, block->flags);

@@ -10,6 +10,7 @@
 
 #ifdef HARDWARE
 #define QSI_CRC32C_TABLE_SHIFTS
+#include "check.h"
 #include "crc32c_table.h"
 
 /* Below this the chain of one lane is over before three would be joined. */
@@ -22,6 +23,7 @@ HARDWARE static uint32_t three_lanes(uint32_t crc, const uint8_t *p, size_t word
     uint32_t crc1 = 0;
     uint32_t crc2 = 0;
 
+    QS_DCHECK(words >= LANE_WORDS_MIN && words <= QSI_CRC32C_LANE_WORDS_MAX);
     for (size_t at = 0; at < 8 * words; at += 8) {
         crc = step_u64(crc, qsi_get_u64(p + at));
         crc1 = step_u64(crc1, qsi_get_u64(p1 + at));

@@ -4,6 +4,7 @@
 
 #include "qstore/codec.h"
 
+#include "check.h"
 #include "crc32c_hardware.h"
 #include "le.h"
 
@@ -15,6 +16,7 @@ static bool row_matches(const struct qsi_crc32c_row *row, const uint8_t *prefix,
 {
     uint32_t crc = qs_crc32c(row->seed, prefix, prefix_bytes);
 
+    QS_DCHECK(begin <= row->end);
     return qs_crc32c(crc, data + begin, row->end - begin) == row->crc;
 }
 
@@ -89,6 +91,7 @@ HARDWARE static uint32_t lanes_match(const struct qsi_crc32c_row *rows, uint32_t
     for (; *matches_out && count - done >= LANES; done += LANES, begin = rows[done - 1].end) {
         uint32_t from = begin, least = UINT32_MAX;
         for (uint32_t i = done; i < done + LANES; i++) {
+            QS_DCHECK(rows[i].end >= from);
             uint32_t bytes = rows[i].end - from;
             least = bytes < least ? bytes : least;
             from = rows[i].end;
@@ -98,6 +101,7 @@ HARDWARE static uint32_t lanes_match(const struct qsi_crc32c_row *rows, uint32_t
         }
         *matches_out = four_match(rows + done, prefix, prefix_bytes, data, begin, least);
     }
+    QS_DCHECK(done <= count);
     return done;
 }
 

@@ -13,6 +13,7 @@
 #include <immintrin.h>
 
 #define QSI_CRC32C_TABLE_SHIFTS
+#include "check.h"
 #include "crc32c_table.h"
 
 #define STRIDE 256u /* of a step: four registers */
@@ -56,6 +57,7 @@ WIDE uint32_t qsi_crc32c_wide(uint32_t seed, const uint8_t *data, size_t bytes)
     __m128i left;
     uint64_t sum;
 
+    QS_DCHECK(bytes >= QSI_CRC32C_WIDE_BYTES_MIN);
     for (; bytes - at >= STRIDE; at += STRIDE) {
         a = fold(a, by_stride, load(data + at));
         b = fold(b, by_stride, load(data + at + 64));
@@ -66,6 +68,7 @@ WIDE uint32_t qsi_crc32c_wide(uint32_t seed, const uint8_t *data, size_t bytes)
     for (; bytes - at >= 64; at += 64) {
         a = fold(a, by_register, load(data + at));
     }
+    QS_DCHECK(bytes - at < 64);
     left = join_parts(a);
     sum = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(left));
     sum = _mm_crc32_u64(sum, (uint64_t)_mm_extract_epi64(left, 1));

@@ -44,6 +44,7 @@ static void put_name(struct writer *writer, struct qsi_slice name, char type)
 {
     const uint8_t length = (uint8_t)name.bytes;
 
+    QS_DCHECK(name.bytes <= UINT8_MAX);
     put(writer, &length, 1);
     put(writer, name.data, name.bytes);
     put(writer, &type, 1);
@@ -89,6 +90,7 @@ static size_t begin_sized(struct writer *writer)
 static void end_sized(struct writer *writer, size_t at)
 {
     if (!writer->failed) {
+        QS_DCHECK(writer->out->bytes >= at + 4);
         uint32_t bytes = (uint32_t)(writer->out->bytes - at - 4);
         for (int i = 0; i < 4; i++) {
             writer->out->data[at + (size_t)i] = (uint8_t)(bytes >> (24 - 8 * i));
@@ -154,6 +156,7 @@ static void put_first_death(struct writer *writer, const struct qsi_death *death
 {
     size_t at;
 
+    QS_DCHECK(death->queue.bytes > 0 && death->reason[0] != '\0');
     put(writer, "F", 1);
     at = begin_sized(writer);
     put_count(writer, 1);
@@ -223,6 +226,7 @@ static void put_deaths(struct writer *writer, const struct qsi_death *death,
         again = is_same_death(&field, death);
         same = again ? field : same;
     }
+    QS_DCHECK(!again || same.type == 'F');
     put_name(writer, QSI_SLICE_LITERAL("x-death"), 'A');
     at = begin_sized(writer);
     if (again) {
@@ -284,6 +288,7 @@ qs_status qsi_death_tell(struct qsi_buf *properties_out, struct qsi_slice proper
                  ? QS_ENOMEM
                  : qsi_buf_reserve(properties_out, qsi_properties_bytes(&decoded), &place);
     if (status == QS_OK) {
+        QS_DCHECK((decoded.present & qsi_property_flag(QSI_PROPERTY_HEADERS)) != 0);
         qsi_properties_encode(place, &decoded);
         properties_out->bytes += qsi_properties_bytes(&decoded);
     }

@@ -1,5 +1,6 @@
 #include "envelope.h"
 
+#include "check.h"
 #include "le.h"
 
 #include <string.h>
@@ -13,6 +14,7 @@ uint32_t qsi_envelope_bytes(struct qsi_slice exchange, struct qsi_slice key,
 void qsi_envelope_encode(uint8_t *out, struct qsi_slice exchange, struct qsi_slice key,
                          struct qsi_slice properties)
 {
+    QS_DCHECK(exchange.bytes <= UINT8_MAX && key.bytes <= UINT8_MAX);
     *out++ = (uint8_t)exchange.bytes;
     out = qsi_slice_put(out, exchange);
     *out++ = (uint8_t)key.bytes;
@@ -24,6 +26,7 @@ void qsi_envelope_encode(uint8_t *out, struct qsi_slice exchange, struct qsi_sli
 static bool take_bytes(const uint8_t **at, const uint8_t *end, uint32_t bytes,
                        struct qsi_slice *out)
 {
+    QS_DCHECK(*at <= end);
     if ((uint64_t)(end - *at) < bytes) {
         return false;
     }

@@ -1,6 +1,7 @@
 /* Values of field tables in error texts. */
 #include "field_print.h"
 
+#include "check.h"
 #include "le.h"
 
 #include <inttypes.h>
@@ -50,6 +51,7 @@ const char *qsi_field_type_name(uint8_t type)
 
 static double double_of(const struct qsi_field *field)
 {
+    QS_DCHECK(field->value.bytes == (field->type == 'f' ? 4 : 8));
     double value;
     float single;
     uint32_t bits;
@@ -72,6 +74,7 @@ static bool is_text(const struct qsi_field *field)
 
 static void print_text(char *out, const struct qsi_field *field)
 {
+    QS_DCHECK(is_text(field));
     snprintf(out, QSI_FIELD_PRINT_BYTES, "%.*s", (int)field->value.bytes,
              (const char *)field->value.data);
 }

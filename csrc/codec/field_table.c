@@ -65,6 +65,7 @@ bool qsi_field_next(struct qsi_field_walk *walk, struct qsi_field *field_out)
 {
     struct qsi_cursor cursor = {walk->at, walk->end};
 
+    QS_DCHECK(walk->at <= walk->end && !walk->malformed);
     if (walk->at == walk->end) {
         return false;
     }
@@ -74,6 +75,7 @@ bool qsi_field_next(struct qsi_field_walk *walk, struct qsi_field *field_out)
         walk->malformed = true;
         return false;
     }
+    QS_DCHECK(cursor.at > walk->at && cursor.at <= walk->end);
     walk->at = cursor.at;
     return true;
 }
@@ -137,6 +139,7 @@ bool qsi_table_check(struct qsi_slice table)
 
     levels[0] = qsi_table_walk(table);
     for (;;) {
+        QS_DCHECK(depth < QSI_FIELD_DEPTH_MAX);
         if (qsi_field_next(&levels[depth], &field)) {
             if (field.type != 'F' && field.type != 'A') {
                 continue;
@@ -162,6 +165,7 @@ uint64_t qsi_table_string_bytes(struct qsi_slice name, struct qsi_slice value)
 
 uint8_t *qsi_table_string_put(uint8_t *out, struct qsi_slice name, struct qsi_slice value)
 {
+    QS_DCHECK(name.bytes <= UINT8_MAX);
     out = qsi_put_short_string(out, name);
     if (qsi_slice_is_null(value)) {
         *out++ = 'V';

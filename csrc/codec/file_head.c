@@ -2,6 +2,7 @@
 
 #include "qstore/codec.h"
 
+#include "check.h"
 #include "error.h"
 #include "le.h"
 
@@ -11,6 +12,7 @@ enum { AT_VERSION = 8, AT_FEATURES = 12 };
 
 void qsi_file_head_encode(uint8_t *bytes_out, const struct qsi_file_kind *kind)
 {
+    QS_DCHECK(kind->version > 0);
     memcpy(bytes_out, kind->magic, QSI_FILE_MAGIC_BYTES);
     qsi_put_u32(bytes_out + AT_VERSION, kind->version);
     qsi_put_u32(bytes_out + AT_FEATURES, 0);
@@ -47,6 +49,7 @@ qs_status qsi_file_head_check(const struct qsi_file_kind *kind, const uint8_t *b
 qs_status qsi_file_header_check(const struct qsi_file_kind *kind, const uint8_t *bytes,
                                 size_t crc_at, const char *path, qs_error *error)
 {
+    QS_DCHECK(crc_at >= AT_FEATURES + 4);
     QS_TRY(check_magic(kind, bytes, path, error));
     if (qs_crc32c(0, bytes, crc_at) != qsi_get_u32(bytes + crc_at)) {
         return qsi_fail_corrupt(error, path, 0, "file header: checksum mismatch");

@@ -18,6 +18,10 @@ uint64_t qsi_message_file_record_bytes(uint32_t run_count)
 
 void qsi_message_file_record_encode(uint8_t *record_out, const struct qsi_message_file_record *file)
 {
+    QS_ASSERT(file->end > MESSAGE_FILE_END_MIN &&
+              file->live_bytes <= file->end - MESSAGE_FILE_END_MIN);
+    QS_ASSERT(file->generation == 0 || file->is_settled);
+    QS_ASSERT(file->number > 0 && file->generation <= MESSAGE_FILE_GENERATION_MAX);
     qsi_record_put_head(record_out, (uint32_t)qsi_message_file_record_bytes(file->run_count),
                         QSI_RECORD_MESSAGE_FILE, file->is_settled ? QSI_MESSAGE_FILE_SETTLED : 0);
     qsi_put_u32(record_out + 8, file->number);

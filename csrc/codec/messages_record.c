@@ -116,6 +116,7 @@ static uint32_t check_short_codes(const struct qsi_messages *view)
             break;
         }
     }
+    QS_DCHECK(row <= view->row_count);
     return row;
 }
 
@@ -123,6 +124,7 @@ static qs_status check_row_routes(const struct qsi_messages *view, qs_error *err
 {
     uint32_t row = view->row_route_width == 1 ? check_short_codes(view) : 0;
 
+    QS_DCHECK(row <= view->row_count);
     for (; view->row_route_width > 0 && row < view->row_count; row++) {
         if (qsi_messages_row_route(view, row) >= view->route_count) {
             return bad(error, "a row has no route");

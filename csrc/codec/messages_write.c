@@ -96,6 +96,7 @@ void qsi_messages_put_row_routes(uint8_t *record, const struct qsi_messages_layo
 {
     uint8_t *at = record + layout->row_routes_at;
 
+    QS_DCHECK(layout->route_count > 0);
     QS_DCHECK(layout->row_route_width == qsi_code_width(layout->route_count));
     switch (layout->row_route_width) {
     case 0:

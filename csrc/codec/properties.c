@@ -26,6 +26,7 @@ const char *qsi_property_name(enum qsi_property property)
 /* The first property of a set of flags. */
 static enum qsi_property first_property(uint16_t flags)
 {
+    QS_DCHECK(flags != 0);
     return (enum qsi_property)(__builtin_clz(flags) - 16);
 }
 
@@ -88,6 +89,7 @@ qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uin
                             "message properties: %s is damaged or cut off (%u bytes in all)",
                             qsi_property_name(property), blob_bytes);
         }
+        QS_DCHECK((properties_out->present & qsi_property_flag(property)) == 0);
         properties_out->present |= qsi_property_flag(property);
         flags &= (uint16_t)~qsi_property_flag(property);
     }
@@ -119,6 +121,7 @@ uint64_t qsi_properties_bytes(const struct qsi_properties *properties)
 {
     uint64_t bytes = FLAGS_BYTES;
 
+    QS_DCHECK((properties->present & FLAGS_UNKNOWN) == 0);
     if (properties->present == 0) {
         return 0;
     }

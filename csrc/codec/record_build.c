@@ -79,6 +79,7 @@ static uint64_t hash_route(struct qsi_slice exchange, struct qsi_slice key)
     uint8_t bytes[1 + 2 * UINT8_MAX];
     uint8_t *end = bytes + 1;
 
+    QS_DCHECK(exchange.bytes <= UINT8_MAX && key.bytes <= UINT8_MAX);
     bytes[0] = (uint8_t)exchange.bytes;
     end = qsi_slice_put(end, exchange);
     end = qsi_slice_put(end, key);
@@ -114,6 +115,7 @@ static qs_status grow_slots(struct qsi_record_build *build)
     qsi_free(build->slots);
     build->slots = slots;
     build->slot_count = count;
+    QS_DCHECK(2 * build->route_count <= build->slot_count);
     for (uint32_t code = 0; code < build->route_count; code++) {
         put_slot(build, qsi_build_routes(build)[code].hash, code);
     }
@@ -156,6 +158,7 @@ static qs_status find_code(struct qsi_record_build *build, const struct qsi_rout
     QS_TRY(qsi_buf_append(&build->routes, &route, sizeof route));
     *code_out = build->route_count;
     put_slot(build, route.hash, build->route_count);
+    QS_DCHECK(build->routes.bytes == (build->route_count + 1) * sizeof route);
     build->route_count += 1;
     build->routes_bytes += qsi_route_bytes(route.exchange.bytes, route.key.bytes, 1);
     return QS_OK;
@@ -242,6 +245,7 @@ static bool fits(const struct qsi_record_build *build, const struct row *row, bo
 {
     uint64_t properties = differ ? build->properties_bytes + row->properties.bytes : 0;
 
+    QS_DCHECK(rows_max > 0);
     return build->row_count == 0 ||
            (build->row_count < rows_max && RECORD_BYTES + build->routes_bytes + properties +
                                                    build->bodies_bytes + row->body_bytes +
@@ -288,6 +292,7 @@ static qs_status open_stretch(struct qsi_record_build *build, const struct qsi_r
     if (count > 0) {
         const struct qsi_row_stretch *last =
             (const struct qsi_row_stretch *)(const void *)build->stretches.data + count - 1;
+        QS_DCHECK(last->count > 0); /* an empty one was taken back */
         if (last->record == stretch->record &&
             last->first_row + last->count == stretch->first_row) {
             return QS_OK;
@@ -349,6 +354,7 @@ qs_status qsi_record_build_add(struct qsi_record_build *build,
         build->properties_differ = differ;
     }
     close_stretch(build, taken);
+    QS_DCHECK(taken <= stretch->count && build->row_count <= rows_max);
     *taken_out = taken;
     return taken > 0 ? QS_OK : status;
 }
@@ -358,6 +364,7 @@ struct qsi_row_stretch qsi_messages_ref_stretch(const struct qsi_messages_ref *r
 {
     struct qsi_row_stretch stretch = {.count = 1};
 
+    QS_DCHECK(i < end);
     stretch.record = qsi_messages_ref_record(ref, i, &stretch.first_row);
     if (ref->single_records) {
         return stretch;

@@ -44,6 +44,7 @@ static uint32_t put_routes(const struct qsi_record_build *build, uint8_t *record
         qsi_messages_put_route(record, layout, i, &at, route->exchange, route->key, &destination,
                                1);
     }
+    QS_DCHECK(at == layout->routes_bytes);
     qsi_messages_put_row_routes(record, layout, (const uint32_t *)(const void *)build->codes.data);
     return (uint32_t)(layout->routes_at + 4 * (uint64_t)build->route_count + at);
 }
@@ -72,12 +73,14 @@ static void put_times(struct writing *writing, const struct qsi_messages *view, 
 
 static void put_row(struct writing *writing, struct qsi_slice properties, struct qsi_slice body)
 {
+    QS_DCHECK(writing->row < writing->build->row_count);
     if (writing->property_offsets != NULL) {
         qsi_put_u32(writing->property_offsets + 4 * (size_t)writing->row, writing->property_at);
         qsi_slice_put(writing->property_blobs + writing->property_at, properties);
         writing->property_at += properties.bytes;
     }
     qsi_put_u32(writing->body_offsets + 4 * (size_t)writing->row, writing->body_at);
+    QS_DCHECK(writing->body_at + (uint64_t)body.bytes <= writing->build->bodies_bytes);
     qsi_slice_put(writing->bodies + writing->body_at, body);
     writing->body_at += body.bytes;
 }
@@ -93,9 +96,11 @@ static void put_plain_rows(struct writing *writing, const struct qsi_messages *v
     uint32_t bytes = qsi_get_u32(from + 4 * (size_t)count) - first;
     uint32_t shift = writing->body_at - first;
 
+    QS_DCHECK(writing->row + count <= writing->build->row_count);
     for (uint32_t i = 0; i < count; i++) {
         qsi_put_u32(to + 4 * (size_t)i, qsi_get_u32(from + 4 * (size_t)i) + shift);
     }
+    QS_DCHECK(writing->body_at + (uint64_t)bytes <= writing->build->bodies_bytes);
     qsi_slice_put(writing->bodies + writing->body_at, qsi_slice_make(view->bodies + first, bytes));
     writing->body_at += bytes;
     writing->row += count;
@@ -120,11 +125,13 @@ static void put_stretch(struct writing *writing, const struct qsi_row_stretch *s
         struct qsi_slice properties = qsi_messages_properties(&view, row);
         struct qsi_slice body = qsi_messages_body(&view, row);
         if (qsi_build_reads_row(build, &view, row)) {
+            QS_DCHECK(writing->content < build->contents.bytes / sizeof *contents);
             const struct qsi_stored_content *content = &contents[writing->content++];
             properties = qsi_slice_make(build->stored.data + content->properties_at,
                                         content->properties_bytes);
             body = qsi_slice_make(build->stored.data + content->body_at, content->body_bytes);
         } else if (qsi_messages_is_stored(&view, row)) {
+            QS_DCHECK(build->has_stored);
             writing->stored[writing->row / 8] |= (uint8_t)(1u << (writing->row % 8));
         }
         put_row(writing, properties, body);
@@ -167,6 +174,7 @@ void qsi_record_build_write(struct qsi_record_build *build, uint8_t *record_out,
     if (writing.property_offsets != NULL) {
         qsi_put_u32(writing.property_offsets + 4 * (size_t)writing.row, writing.property_at);
     }
+    QS_DCHECK(writing.content == build->contents.bytes / sizeof(struct qsi_stored_content));
     if (dictionary_bytes_out != NULL) {
         *dictionary_bytes_out = dictionary_bytes;
     }

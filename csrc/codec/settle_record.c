@@ -8,11 +8,13 @@
 
 void qsi_settle_encode(uint8_t *record_out, const struct qsi_settle *settle)
 {
+    QS_DCHECK(settle->first_seq + settle->count >= settle->first_seq); /* decoding refuses it */
     qsi_record_put_head(record_out, QSI_SETTLE_BYTES, QSI_RECORD_SETTLE, settle->kind);
     qsi_put_u64(record_out + 8, settle->queue_id);
     qsi_put_u64(record_out + 16, settle->first_seq);
     qsi_put_u32(record_out + 24, settle->count);
     qsi_put_u32(record_out + 28, 0);
+    QS_DCHECK(settle->due_us == 0 || qsi_settle_has_due(settle->kind));
     if (QS_UNLIKELY(qsi_settle_has_due(settle->kind))) {
         qsi_put_u32(record_out, QSI_SETTLE_BYTES_MAX);
         qsi_put_u64(record_out + 32, settle->due_us);

@@ -18,6 +18,7 @@ static uint8_t *put(uint8_t *at, const uint8_t *data, size_t bytes)
 
 static uint8_t *put_big(uint8_t *at, uint64_t value, uint32_t bytes)
 {
+    QS_DCHECK(bytes <= sizeof value);
     for (uint32_t i = 0; i < bytes; i++) {
         at[i] = (uint8_t)(value >> (8 * (bytes - 1 - i)));
     }
@@ -71,6 +72,7 @@ uint32_t qsi_stream_offset_put(uint8_t *properties_out, struct qsi_slice propert
         behind = before + 4 + headers.bytes;
     }
     flags |= qsi_property_flag(QSI_PROPERTY_HEADERS);
+    QS_DCHECK(before >= 2 && behind <= blob.bytes);
     at = put_big(properties_out, flags, 2);
     at = put(at, blob.data + 2, before - 2);
     table = at + 4;

@@ -1,6 +1,7 @@
 /* Encoding and checking of records about streams. */
 #include "stream_record.h"
 
+#include "check.h"
 #include "error.h"
 
 #include <inttypes.h>
@@ -9,6 +10,7 @@
 
 void qsi_stream_trim_encode(uint8_t *record_out, const struct qsi_stream_trim *trim)
 {
+    QS_ASSERT(trim->stream_id != 0);
     qsi_record_put_head(record_out, QSI_STREAM_TRIM_BYTES, QSI_RECORD_STREAM_TRIM, 0);
     qsi_put_u64(record_out + 8, trim->stream_id);
     qsi_put_u64(record_out + 16, trim->first);
@@ -34,6 +36,8 @@ qs_status qsi_stream_trim_decode(struct qsi_stream_trim *trim_out, const uint8_t
 
 void qsi_stream_state_encode(uint8_t *record_out, const struct qsi_stream_state *state)
 {
+    QS_ASSERT(state->first <= state->flushed && state->flushed <= state->next);
+    QS_ASSERT(state->stream_id != 0);
     qsi_record_put_head(record_out, (uint32_t)qsi_stream_state_bytes(state->segment_count),
                         QSI_RECORD_STREAM_STATE, 0);
     qsi_put_u64(record_out + 8, state->stream_id);
@@ -51,6 +55,10 @@ void qsi_stream_state_put_segment(uint8_t *record, uint32_t index,
     uint8_t *at =
         record + QSI_STREAM_STATE_BYTES + (size_t)index * QSI_STREAM_SEGMENT_BYTES_IN_RECORD;
 
+    QS_ASSERT(segment->first_time_us <= segment->last_time_us);
+    QS_ASSERT(segment->block_count > 0 && segment->next - segment->first >= segment->block_count);
+    QS_ASSERT(segment->first < segment->next && segment->last_at < segment->end);
+    QS_DCHECK(index < qsi_get_u32(record + 48));
     qsi_put_u64(at, segment->first);
     qsi_put_u64(at + 8, segment->next);
     qsi_put_u64(at + 16, segment->end);
@@ -67,6 +75,7 @@ void qsi_stream_state_segment(const struct qsi_stream_state *state, uint32_t ind
 {
     const uint8_t *at = state->segments + (size_t)index * QSI_STREAM_SEGMENT_BYTES_IN_RECORD;
 
+    QS_DCHECK(index < state->segment_count);
     *segment_out = (struct qsi_stream_state_segment){
         .first = qsi_get_u64(at),
         .next = qsi_get_u64(at + 8),

@@ -2,6 +2,7 @@
  * header | flags u32 | lengths of the strings u32 x 4 | u32 0 | number u64 | strings */
 #include "topology_record.h"
 
+#include "check.h"
 #include "error.h"
 #include "le.h"
 #include "record.h"
@@ -17,6 +18,7 @@ uint64_t qsi_topology_bytes(const struct qsi_topology *topology)
     for (int i = 0; i < QSI_TOPOLOGY_STRINGS; i++) {
         bytes += topology->strings[i].bytes;
     }
+    QS_DCHECK(bytes >= TOPOLOGY_FIXED_BYTES);
     return qsi_record_align(bytes);
 }
 
@@ -25,6 +27,7 @@ void qsi_topology_encode(uint8_t *record_out, const struct qsi_topology *topolog
     uint64_t bytes = qsi_topology_bytes(topology);
     uint8_t *at = record_out + TOPOLOGY_FIXED_BYTES;
 
+    QS_ASSERT(bytes <= UINT32_MAX);
     memset(record_out, 0, bytes);
     qsi_record_put_head(record_out, (uint32_t)bytes, topology->type, 0);
     qsi_put_u32(record_out + 8, topology->flags);
@@ -34,6 +37,7 @@ void qsi_topology_encode(uint8_t *record_out, const struct qsi_topology *topolog
         if (topology->strings[i].bytes > 0) {
             memcpy(at, topology->strings[i].data, topology->strings[i].bytes);
             at += topology->strings[i].bytes;
+            QS_DCHECK(at <= record_out + bytes);
         }
     }
 }
@@ -62,6 +66,7 @@ qs_status qsi_topology_decode(struct qsi_topology *topology_out, const uint8_t *
         topology_out->strings[i] = qsi_slice_make(at, bytes);
         at += bytes;
         left -= bytes;
+        QS_DCHECK(at + left == record + qsi_record_length(record));
     }
     return QS_OK;
 }

@@ -17,6 +17,7 @@
 #ifndef QSI_CONTAINER_H
 #define QSI_CONTAINER_H
 
+#include "check.h"
 #include "container_jobs.h"
 #include "record.h"
 #include "run.h"
@@ -139,6 +140,8 @@ static inline QS_MUST_CHECK qs_status qsi_container_reserve_times(struct qsi_con
 static inline uint64_t qsi_container_append(struct qsi_container *container, struct qsi_run *run)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(container->flushed_seq <= container->next_seq);
+    QS_DCHECK(run->count > 0 && run->live_count == run->count);
     return container->kind->append(container, run);
 }
 /* One message whose record is at data[record_at] of chunk.  Returns its sequence. */
@@ -147,6 +150,7 @@ static inline uint64_t qsi_container_append_one(struct qsi_container *container,
                                                 uint32_t ram_bytes, bool journalled, bool stored)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(record_at < chunk->used && container->flushed_seq <= container->next_seq);
     return container->kind->append_one(container, chunk, record_at, ram_bytes, journalled, stored);
 }
 
@@ -158,6 +162,7 @@ static inline QS_MUST_CHECK enum qsi_take qsi_container_take(struct qsi_containe
                                                              struct qsi_stretch *stretch_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(max_count > 0);
     return container->kind->take(container, max_count, stretch_out);
 }
 /* Gives the last messages of a stretch that was just taken back, as if they had not been. */
@@ -165,6 +170,7 @@ static inline void qsi_container_untake(struct qsi_container *container,
                                         struct qsi_stretch *stretch, uint32_t keep_count)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(keep_count <= stretch->count);
     container->kind->untake(container, stretch, keep_count);
 }
 
@@ -175,6 +181,7 @@ static inline void qsi_container_settle(struct qsi_container *container,
                                         struct qsi_segment *segment, uint32_t word, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(mask != 0);
     container->kind->settle(container, segment, word, mask);
 }
 /* Ready again, and delivered before.  It cannot fail. */
@@ -182,6 +189,7 @@ static inline void qsi_container_requeue(struct qsi_container *container,
                                          struct qsi_segment *segment, uint32_t word, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(mask != 0);
     container->kind->requeue(container, segment, word, mask);
 }
 /* Ready again as if nobody had taken them: it does not count, and shows nowhere. */
@@ -189,6 +197,7 @@ static inline void qsi_container_give_back(struct qsi_container *container,
                                            struct qsi_segment *segment, uint32_t word,
                                            uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(mask != 0);
     container->kind->give_back(container, segment, word, mask);
 }
 /* Drops every message that is not out; visit gets ranges that hold all of them and none that is
@@ -212,6 +221,7 @@ static inline uint64_t qsi_container_purge_ranges(const struct qsi_container *co
 static inline bool qsi_container_is_flushed(const struct qsi_container *container)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(container->flushed_seq <= container->next_seq);
     return container->flushed_seq == container->next_seq;
 }
 /* Drops content that is flushed, of messages that are out or behind the first keep_count ready
@@ -243,6 +253,7 @@ static inline QS_MUST_CHECK qs_status qsi_container_begin_flush(struct qsi_conta
                                                                 struct qsi_job **job_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(container->flushed_seq <= container->next_seq);
     return container->kind->begin_flush(container, bytes_max, job_out);
 }
 /* A job that writes changed states, so that they can be dropped.  QS_EEMPTY: there are none. */
@@ -263,6 +274,7 @@ static inline QS_MUST_CHECK qs_status qsi_container_snapshot(struct qsi_containe
                                                              struct qsi_snapshot **snapshot_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(container->durable);
     *snapshot_out = NULL;
     return container->kind->snapshot(container, carried, snapshot_out);
 }
@@ -283,6 +295,7 @@ static inline QS_MUST_CHECK qs_status qsi_container_restore(struct qsi_container
 static inline void qsi_container_start_at(struct qsi_container *container, uint64_t seq)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(container->ram_count == 0);
     container->kind->start_at(container, seq);
 }
 /* Gives out no sequence below seq any more (recovery: transient messages left gaps; checkpoints:
@@ -299,6 +312,7 @@ static inline QS_MUST_CHECK qs_status qsi_container_replay_settle(struct qsi_con
                                                                   const struct qsi_settle *settle)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(settle->queue_id == container->id);
     return container->kind->replay_settle(container, settle);
 }
 /* Every message counts as delivered before.  QS_ENOMEM. */

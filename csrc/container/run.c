@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include "alloc.h"
+#include "check.h"
 #include "record.h"
 
 void qsi_run_destroy(struct qsi_run *run)
@@ -9,6 +10,7 @@ void qsi_run_destroy(struct qsi_run *run)
     if (run == NULL) {
         return;
     }
+    QS_DCHECK(run->live_count <= run->count);
     qsi_chunk_unref(run->messages.chunk);
     qsi_free(run->messages.rows);
     qsi_free(run);
@@ -19,6 +21,7 @@ qs_status qsi_run_create(struct qsi_run **run_out, struct qsi_chunk *chunk, uint
 {
     struct qsi_run *run = qsi_zalloc(sizeof *run);
 
+    QS_DCHECK(count > 0 && record_at < chunk->used);
     *run_out = run;
     if (run == NULL) {
         return QS_ENOMEM;

@@ -20,6 +20,7 @@ void qsi_store_unref(struct qs_store *store)
 {
     bool last;
 
+    QS_ASSERT_HELD(&store->mutex);
     QS_DCHECK(store->references > 0);
     store->references -= 1;
     last = store->references == 0;
@@ -43,6 +44,7 @@ static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
     qs_error detail = {0};
     qs_status status;
 
+    QS_ASSERT(store->life >= QSI_LIFE_SHUT && !store->options.read_only);
     if (!store->failed && has_unjournalled(store)) {
         status = qsi_checkpoint(store, &detail);
         if (status != QS_OK && qsi_is_shortage(status)) {
@@ -86,6 +88,7 @@ static qs_status settle(struct qs_store *store, qs_error *error)
     if (status != QS_OK) {
         return status;
     }
+    QS_ASSERT_NOT_HELD(&store->mutex);
     qsi_store_is_private(store); /* its threads have ended, and no call begins any more */
     store->manifest.clock_us = qsi_clock_us(store);
     do {

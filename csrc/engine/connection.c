@@ -39,6 +39,7 @@ void qsi_channel_shut(struct qs_channel *channel)
     if (!channel->connection->is_shared) {
         qsi_connection_shut(channel->connection);
     }
+    QS_ASSERT(channel->unacked.withheld_count == 0 && qsi_list_is_empty(&channel->consumers));
     qsi_events_announce(channel->store);
 }
 
@@ -53,6 +54,7 @@ void qsi_connection_shut(struct qs_connection *connection)
         qsi_channel_shut(
             QSI_LIST_OWNER(connection->channels.next, struct qs_channel, in_connection));
     }
+    QS_DCHECK(qsi_list_is_empty(&connection->channels));
     while (!qsi_list_is_empty(&connection->exclusive_queues)) {
         qsi_drop_queue(
             connection->store,
@@ -66,6 +68,7 @@ static void unref_connection(struct qs_connection *connection) QSI_REQUIRES(qsi_
     QS_DCHECK(connection->references > 0);
     connection->references -= 1;
     if (connection->references == 0) {
+        QS_ASSERT(connection->closed && qsi_list_is_empty(&connection->channels));
         qsi_list_remove(&connection->in_store);
         qsi_free(connection);
     }
@@ -150,6 +153,7 @@ static void add_channel(struct qs_channel *channel, struct qs_connection *connec
 {
     struct qs_store *store = connection->store;
 
+    QS_ASSERT(connection->references > 0 && store->life < QSI_LIFE_SHUT);
     QS_DCHECK(!connection->closed);
     channel->store = store;
     channel->connection = connection;
@@ -236,6 +240,7 @@ void qs_channel_close(qs_channel *channel)
     unref_connection(channel->connection);
     qsi_list_remove(&channel->in_store);
     QS_DCHECK(channel->unacked.outstanding_count == 0 && channel->unacked.withheld_count == 0);
+    QS_ASSERT(channel->closed && channel->tx_records == NULL);
     qsi_unacked_fini(&channel->unacked);
     qsi_confirms_fini(&channel->confirms);
     qsi_returns_fini(channel);

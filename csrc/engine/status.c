@@ -1,4 +1,5 @@
 /* What a store tells about itself. */
+#include "check.h"
 #include "clock.h"
 #include "enter.h"
 #include "error.h"
@@ -148,6 +149,8 @@ static void measure_subqueue(struct qs_store *store, struct store_queue *subqueu
 static void add_counts(const struct store_queue *subqueue, qs_queue_status *status)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(qsi_queue_ready_count(&subqueue->core) + qsi_queue_out_count(&subqueue->core) <=
+              subqueue->container.next_seq);
     status->messages_ready += qsi_queue_ready_count(&subqueue->core);
     status->messages_delayed += qsi_queue_delayed_count(&subqueue->core);
     status->messages_passed += subqueue->core.work.passed_count;
@@ -166,6 +169,7 @@ static void tell_stream(const struct store_queue *queue, qs_queue_status *status
     const struct qsi_stream *log = &queue->stream->log;
     uint64_t tail = qsi_stream_tail_begin(log);
 
+    QS_DCHECK(log->first <= tail && tail <= log->container.next_seq);
     status->stream = true;
     status->first = log->first;
     status->next = log->container.next_seq;

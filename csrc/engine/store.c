@@ -41,6 +41,7 @@ static const struct qsi_upcalls upcalls = {
 
 static qs_status init_memory(struct qs_store *store, qs_error *error)
 {
+    QS_DCHECK(store->upcalls != NULL);
     qsi_mutex_init(&store->mutex);
     qsi_mutex_init(&store->commit.helper.mutex);
     qsi_cond_init(&store->commit.helper.cond);
@@ -85,6 +86,7 @@ static qs_status open_index(struct qs_store *store, qs_error *error)
 {
     uint32_t entries = store->manifest.segment_entries;
 
+    QS_ASSERT(qsi_segment_entries_are_possible(entries));
     store->shared.entries = entries;
     store->shared.messages = store->messages;
     store->shared.budget = store->budget;
@@ -147,6 +149,7 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
     if (!store->options.read_only) {
         qsi_space_open(store);
     }
+    QS_ASSERT(store->lock_file != NULL); /* it is this process's alone */
     QS_TRY(qsi_recover(store, error));
     begin_all_rates(store);
     if (store->options.read_only) {
@@ -162,6 +165,7 @@ void qsi_free_store(struct qs_store *store)
     QS_ASSERT(store->life == QSI_LIFE_STOPS);
     QS_ASSERT(store->commit.lead == QSI_LEAD_NONE && store->paging.flush == QSI_FLUSH_NONE &&
               store->checkpoint.state == QSI_CHECKPOINT_NONE);
+    QS_ASSERT(store->references <= 1);
     qsi_removals_free(store);
     qsi_router_fini(&store->router); /* unties the queues from their bindings: before they go */
     qsi_free_all_queues(store);

@@ -30,6 +30,7 @@ static qs_status take_lock(struct qs_store *store, const char *path, qs_error *e
                                   error)
             : qsi_env_lock(store->env, store->root, LOCK_NAME, &store->lock_file, &pid, error);
 
+    QS_DCHECK(status != QS_OK || store->lock_file != NULL);
     if (status == QS_ESTORE_LOCKED) {
         return qsi_fail_owned(error, pid, path, "one process owns a store at a time");
     }
@@ -42,6 +43,7 @@ static qs_status open_root_to_read(struct qs_store *store, const char *path, qs_
 {
     bool created;
 
+    QS_ASSERT(store->options.read_only && store->root == NULL);
     QS_TRY(qsi_env_dir_open_root(store->env, path, false, &store->root, &created, error));
     return take_lock(store, path, error);
 }
@@ -52,6 +54,7 @@ static qs_status open_root_to_write(struct qs_store *store, const char *path, qs
     qs_status status = qsi_env_dir_open_root(store->env, path, store->options.create, &store->root,
                                              &created, error);
 
+    QS_ASSERT(!store->options.read_only);
     if (status == QS_ENOENT && !store->options.create) {
         return qsi_fail(error, QS_ESTORE_NOT_FOUND, "no such directory, and create is off");
     }
@@ -127,6 +130,7 @@ static qs_status open_directories(struct qs_store *store, bool creates, qs_error
 {
     qs_dir **dirs[DIRECTORIES];
 
+    QS_ASSERT(store->lock_file != NULL && !store->options.read_only);
     directories_of(store, dirs);
     for (size_t i = 0; i < DIRECTORIES; i++) {
         bool is_needed = dirs[i] == &store->checkpoint_dir && store->manifest.checkpoint_number > 0;
@@ -154,6 +158,7 @@ static qs_status open_directories_to_read(struct qs_store *store, qs_error *erro
 {
     qs_dir **dirs[DIRECTORIES];
 
+    QS_ASSERT(store->options.read_only);
     directories_of(store, dirs);
     for (size_t i = 0; i < DIRECTORIES; i++) {
         bool is_new = dirs[i] == &store->streams_dir && !store->manifest.has_streams;
@@ -179,6 +184,7 @@ static void choose_segment_entries(struct qs_store *store) QSI_REQUIRES(qsi_mani
 static qs_status create_manifest(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_manifest_mutex)
 {
+    QS_ASSERT(store->lock_file != NULL && store->manifest.session_count == 0);
     choose_segment_entries(store);
     QS_TRY(qsi_env_random(store->env, store->manifest.uuid, sizeof store->manifest.uuid, error));
     QS_TRY(open_directories(store, true, error));

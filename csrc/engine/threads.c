@@ -1,4 +1,5 @@
 /* The store's threads: started and stopped in the order in which they need each other. */
+#include "check.h"
 #include "checkpoint.h"
 #include "commit.h"
 #include "engine.h"
@@ -7,6 +8,8 @@
 
 static qs_status start_all(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_ASSERT(!store->paging.is_running && !store->checkpoint.is_running &&
+              !store->options.read_only);
     QS_TRY(qsi_commit_start_threads(store, error));
     QS_TRY(qsi_thread_start(&store->paging.thread, "qs-page", qsi_run_pager, store, error));
     store->paging.is_running = true;
@@ -34,6 +37,7 @@ void qsi_stop_threads(struct qs_store *store)
     pthread_t timer, checkpointer, pager;
     bool has_timer, has_checkpointer, has_pager;
 
+    QS_ASSERT_NOT_HELD(&store->mutex);
     qsi_store_lock(store);
     qsi_life_step(&store->life, QSI_LIFE_STOPS);
     qsi_cond_broadcast(&store->commit.work);

@@ -81,6 +81,7 @@ uint32_t qsi_bitmap_next(const uint64_t *bits, uint32_t from, uint32_t to)
         left = bits[word];
     }
     from = word * 64 + (uint32_t)__builtin_ctzll(left);
+    QS_DCHECK((bits[from / 64] >> from % 64 & 1) != 0);
     return from < to ? from : to;
 }
 
@@ -106,6 +107,7 @@ uint32_t qsi_bitmap_end(const uint64_t *bits, uint32_t from, uint32_t to)
 
         if (left != 0) {
             uint32_t end = word * 64 + 64 - (uint32_t)__builtin_clzll(left);
+            QS_DCHECK(end <= to);
             return end > from ? end : from;
         }
         to = word * 64;
@@ -210,6 +212,7 @@ qs_status qsi_segment_view_read(const struct qsi_segment_view *view, void *data,
     qs_status status =
         qsi_file_read(view->index->env, view->handle, data, bytes, offset, &read, error);
 
+    QS_DCHECK(view->handle != NULL);
     if (status != QS_OK) {
         return qsi_segment_fail(error, status, view->file);
     }
@@ -234,6 +237,7 @@ static qs_status take_present(struct qsi_segment_view *view, const uint8_t *head
     qsi_bitmap_decode(view->present, header + QSI_SEGMENT_PRESENT_AT, words);
     for (uint32_t i = 0; i < words; i++) {
         view->present[i] &= qsi_bitmap_mask(entries, i);
+        QS_DCHECK(rank <= entries);
         view->ranks[i] = rank;
         rank += qsi_popcount(view->present[i]);
     }
@@ -249,6 +253,7 @@ static qs_status check_header(struct qsi_segment_view *view, qs_error *error)
     const struct qsi_index *index = view->index;
     uint8_t header[QSI_SEGMENT_HEADER_BYTES_MAX];
 
+    QS_DCHECK(qsi_segment_header_bytes(index->entries) <= sizeof header);
     QS_TRY(qsi_segment_view_read(view, header, (size_t)qsi_segment_header_bytes(index->entries), 0,
                                  error));
     QS_TRY(qsi_segment_header_check(header, view->file, index->entries, index->uuid, error));
@@ -274,6 +279,7 @@ static qs_status open_handle(struct qsi_segment_view *view, uint32_t flags, qs_e
     char name[QSI_SEGMENT_NAME_BYTES];
     qs_status status;
 
+    QS_DCHECK(view->handle == NULL);
     qsi_segment_name(name, view->file);
     status = qsi_env_open(view->index->env, view->index->dir, name, flags, &view->handle, error);
     if (status == QS_ENOENT) {
@@ -288,6 +294,7 @@ qs_status qsi_segment_view_open(struct qsi_segment_view *view_out, struct qsi_in
 {
     qs_status status;
 
+    QS_ASSERT(qsi_segment_entries_are_possible(index->entries));
     *view_out = (struct qsi_segment_view){
         .index = index,
         .file = file,

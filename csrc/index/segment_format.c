@@ -1,6 +1,7 @@
 /* Encoding and checking what segment_format.h describes.  Pure: bytes in, bytes out. */
 #include "segment_format.h"
 
+#include "check.h"
 #include "error.h"
 #include "file_head.h"
 #include "name.h"
@@ -99,6 +100,8 @@ void qsi_segment_header_encode(uint8_t *bytes_out, const struct qsi_segment_file
 {
     size_t crc_at = (size_t)qsi_segment_header_bytes(entries) - 4;
 
+    QS_ASSERT((present != NULL) == file->packed);
+    QS_ASSERT(file->slot_count <= entries && (file->packed || file->slot_count == entries));
     memset(bytes_out, 0, crc_at);
     qsi_file_head_encode(bytes_out, &file_kind);
     memcpy(bytes_out + AT_UUID, uuid, QSI_UUID_BYTES);
@@ -159,6 +162,7 @@ static void encode_state_head(uint8_t *head_out, const struct qsi_segment_file *
 
 uint64_t qsi_segment_state_used(uint32_t entries, uint32_t columns)
 {
+    QS_DCHECK((columns & ~QSI_STATE_COLUMNS) == 0);
     return QSI_SEGMENT_STATE_HEAD_BYTES + qsi_segment_bitmaps_bytes(entries) +
            ((columns & QSI_STATE_DELIVERIES) != 0 ? entries : 0) +
            ((columns & QSI_STATE_EXPIRIES) != 0 ? 8 * (uint64_t)entries : 0) +
@@ -173,6 +177,7 @@ uint32_t qsi_segment_state_columns(const uint8_t *head)
 
 static uint32_t state_crc(const uint8_t *area, uint64_t bytes)
 {
+    QS_DCHECK(bytes >= QSI_SEGMENT_STATE_HEAD_BYTES);
     return qs_crc32c(qs_crc32c(0, area, AT_STATE_CRC), area + QSI_SEGMENT_STATE_HEAD_BYTES,
                      (size_t)bytes - QSI_SEGMENT_STATE_HEAD_BYTES);
 }
@@ -207,6 +212,7 @@ uint32_t qsi_segment_state_encode(uint8_t *area_out, uint64_t *bytes_out,
         qsi_put_u64(at, state->dues[i]);
     }
     *bytes_out = qsi_segment_state_used(entries, columns);
+    QS_ASSERT((uint64_t)(at - area_out) == *bytes_out);
     crc = state_crc(area_out, *bytes_out);
     qsi_put_u32(area_out + AT_STATE_CRC, crc);
     return crc;

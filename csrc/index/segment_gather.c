@@ -42,6 +42,7 @@ static qs_status fail_memory(const struct qsi_segment_view *view, qs_error *erro
 
 static struct piece *last_piece(const struct qsi_gather *gather)
 {
+    QS_DCHECK(gather->pieces.bytes >= sizeof(struct piece));
     return (struct piece *)(void *)(gather->pieces.data + gather->pieces.bytes) - 1;
 }
 
@@ -49,6 +50,7 @@ static qs_status add_piece(struct qsi_gather *gather, uint64_t from, uint64_t to
 {
     const struct piece piece = {from, to, gather->heap_bytes};
 
+    QS_DCHECK(from <= to);
     QS_TRY(qsi_buf_append(&gather->pieces, &piece, sizeof piece));
     gather->heap_bytes += to - from;
     return QS_OK;
@@ -71,6 +73,7 @@ static inline qs_status plan(struct qsi_gather *gather, uint64_t from, uint64_t 
         QS_TRY(add_piece(gather, from, to));
         piece = last_piece(gather);
     }
+    QS_DCHECK(from >= piece->from && to <= piece->to);
     *heap_index_out = (uint32_t)(piece->heap_index + (from - piece->from));
     return QS_OK;
 }
@@ -90,6 +93,7 @@ static inline qs_status plan_embedded(struct qsi_gather *gather, struct qsi_row 
     uint64_t envelope_at = row->where - back;
     const struct qsi_row_envelope *last = qsi_gather_envelopes(gather) + gather->envelope_count;
 
+    QS_DCHECK(back <= row->where); /* the view holds it */
     if (gather->envelope_count == 0 || last[-1].where != envelope_at ||
         last[-1].bytes != row->envelope_bytes) {
         QS_TRY(add_envelope(gather, envelope_at, row->envelope_bytes));
@@ -147,6 +151,7 @@ static qs_status read_batch(struct batch *batch, const struct qsi_segment_view *
     uint32_t last = batch->to - 1;
     uint32_t end = qsi_segment_view_place(view, last) + (qsi_segment_view_has(view, last) ? 1 : 0);
 
+    QS_DCHECK(batch->from < batch->to && batch->to <= view->index->entries);
     batch->first_place = place;
     if (place == end) {
         return QS_OK;
@@ -182,6 +187,7 @@ static qs_status take_batch(struct qsi_gather *gather, const struct qsi_segment_
             *next_out = slot;
             return QS_OK;
         }
+        QS_DCHECK(slot >= batch->from && slot < batch->to);
         *bytes_io += bytes;
         if (row->kind == QSI_ROW_EMBEDDED) {
             QS_TRY(plan_embedded(gather, row, back));
@@ -221,6 +227,7 @@ static qs_status take_slots(struct qsi_gather *gather, const struct qsi_segment_
 
         batch->to = to - batch->from > step ? batch->from + step : to;
         batch->to = qsi_bitmap_end(wanted, batch->from, batch->to);
+        QS_DCHECK(batch->to - batch->from <= step);
         QS_TRY(read_batch(batch, view, error));
         if (take_batch(gather, view, batch, wanted, bytes_max, &bytes, &next) != QS_OK) {
             return fail_memory(view, error);
@@ -262,6 +269,7 @@ static qs_status read_pieces(struct qsi_gather *gather, const struct qsi_segment
     size_t count = gather->pieces.bytes / sizeof *pieces;
 
     for (size_t i = 0; i < count; i++) {
+        QS_DCHECK(pieces[i].heap_index + (pieces[i].to - pieces[i].from) <= gather->heap_bytes);
         QS_TRY(qsi_segment_view_read(view, gather->heap + pieces[i].heap_index,
                                      (size_t)(pieces[i].to - pieces[i].from), pieces[i].from,
                                      error));
@@ -276,6 +284,7 @@ static void open_envelopes(struct qsi_gather *gather)
     for (uint32_t i = 0; i < gather->envelope_count; i++) {
         struct qsi_row_envelope *envelope = &envelopes[i];
 
+        QS_DCHECK(envelope->heap_index + (uint64_t)envelope->bytes <= gather->heap_bytes);
         envelope->is_malformed =
             !qsi_envelope_decode(gather->heap + envelope->heap_index, envelope->bytes,
                                  &envelope->exchange, &envelope->key, &envelope->properties);
@@ -288,6 +297,8 @@ uint32_t qsi_row_crc(const struct qsi_gather *gather, const struct qsi_row *row)
     uint32_t crc =
         qs_crc32c(row->identity, gather->heap + envelope->heap_index, row->envelope_bytes);
 
+    QS_DCHECK(row->envelope < gather->envelope_count);
+    QS_DCHECK(row->heap_index + (uint64_t)row->body_bytes <= gather->heap_bytes);
     return qs_crc32c(crc, gather->heap + row->heap_index, row->body_bytes);
 }
 

@@ -41,6 +41,7 @@ struct plain {
 
 static uint32_t bodies_bytes(const struct plain *plain, uint32_t count)
 {
+    QS_DCHECK(count <= plain->count);
     return count > 0 ? plain->rows[count - 1].end : 0;
 }
 
@@ -67,6 +68,7 @@ static bool add_row(struct plain *plain, const struct qsi_slot *slot, uint32_t i
                                     .envelope_bytes = slot->envelope_bytes,
                                     .first = plain->count};
     }
+    QS_DCHECK(plain->stretch_count <= STRETCHES_MAX);
     plain->rows[plain->count++] =
         (struct qsi_crc32c_row){at + slot->body_bytes, slot->crc, identity};
     stretch->end = plain->count;
@@ -83,6 +85,7 @@ static bool take_slots(struct plain *plain, const uint8_t *bytes, uint32_t count
         bytes, count, view->seed, qsi_segment_view_sequence(view, plain->first + plain->count),
         identities);
 
+    QS_DCHECK(count > 0 && count <= SLOTS_READ);
     for (uint32_t i = 0; i < whole; i++, bytes += QSI_SLOT_BYTES) {
         struct qsi_slot slot = qsi_slot_fields(bytes);
 
@@ -151,6 +154,7 @@ static qs_status compare_envelopes(struct plain *plain, qs_error *error)
 
         QS_TRY(qsi_segment_view_read(plain->view, into, bytes, stretch->envelope_at, error));
         if (memcmp(plain->envelope, into, bytes) != 0) {
+            QS_DCHECK(i > 0 && stretch->first <= plain->count);
             plain->stretch_count = i;
             plain->count = stretch->first;
             plain->is_full = false;
@@ -171,6 +175,7 @@ static qs_status read_stretch(const struct plain *plain, const struct stretch *s
     uint32_t row = stretch->first;
     uint32_t from = begin; /* of the row */
 
+    QS_DCHECK(begin <= end && stretch->first < stretch->end);
     for (uint32_t at = begin; at < end || row < stretch->end;) {
         uint32_t bytes = end - at < READ_BYTES ? end - at : READ_BYTES;
         uint32_t count = 0;
@@ -207,6 +212,7 @@ static void put_head(const struct plain *plain, const struct qsi_messages_layout
                                  qsi_segment_view_sequence(plain->view, plain->first),
                                  plain->count);
     qsi_messages_put_route(record, layout, 0, &at, exchange, key, &destination, 1);
+    QS_DCHECK(at == layout->routes_bytes);
     qsi_put_u32(place, properties.bytes);
     memcpy(place + 4, properties.data, properties.bytes);
     qsi_put_u32(offsets, 0);
@@ -229,6 +235,7 @@ static qs_status make_record(const struct plain *plain, struct qsi_chunk **chunk
     struct qsi_chunk *chunk;
     qs_status status = QS_OK;
 
+    QS_DCHECK(plain->count > 0 && plain->stretch_count > 0);
     if (!qsi_envelope_decode(plain->envelope, plain->stretches[0].envelope_bytes, &exchange, &key,
                              &properties)) {
         return QS_ECORRUPT;
@@ -291,6 +298,7 @@ qs_status qsi_segment_load_plain(const struct qsi_segment_view *view, struct qsi
     uint32_t end;
     qs_status status;
 
+    QS_DCHECK(load->chunk == NULL);
     plain.first = qsi_bitmap_next(load->wanted, load->from, load->to);
     end = qsi_bitmap_next_clear(load->wanted, plain.first, load->to);
     status = load_rows(&plain, load, end, &own);

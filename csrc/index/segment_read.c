@@ -67,6 +67,7 @@ static qs_status find_route(struct build *build, uint32_t index)
     const uint32_t *routes = routes_of(build);
     uint32_t count = build->layout.route_count;
 
+    QS_DCHECK(index < build->gather.envelope_count);
     for (uint32_t i = 0; i < ROUTES_COMPARED && i < count; i++) {
         uint32_t other = routes[count - 1 - i];
 
@@ -141,6 +142,7 @@ static void put_routes(const struct build *build, uint8_t *record)
     for (uint32_t i = 0; i < build->layout.route_count; i++) {
         struct qsi_slice exchange = no_properties;
         struct qsi_slice key = no_properties;
+        QS_DCHECK(routes[i] == NO_ENVELOPE || routes[i] < build->gather.envelope_count);
 
         if (routes[i] != NO_ENVELOPE) {
             exchange = envelopes[routes[i]].exchange;
@@ -162,6 +164,7 @@ static void put_row_routes(struct build *build, uint8_t *record)
         build->codes[i] = rows[i].kind == QSI_ROW_EMBEDDED ? envelopes[rows[i].envelope].route
                                                            : build->reference_route;
     }
+    QS_DCHECK(build->layout.route_count > 1);
     qsi_messages_put_row_routes(record, &build->layout, build->codes);
 }
 
@@ -187,6 +190,7 @@ static void put_properties(const struct build *build, uint8_t *record)
             at += blob.bytes;
         }
     }
+    QS_DCHECK(at == build->layout.properties_bytes);
     qsi_put_u32(offsets + 4 * (size_t)build->gather.row_count, at);
 }
 
@@ -288,6 +292,7 @@ static qs_status map_rows(const struct build *build, struct qsi_segment_load *lo
     if (load->count == row_count) {
         return QS_OK;
     }
+    QS_DCHECK(load->count > row_count);
     load->rows = qsi_alloc(load->count * sizeof *load->rows);
     if (load->rows == NULL) {
         return fail_memory(build, error);
@@ -308,6 +313,7 @@ static qs_status make_record(struct build *build, struct qsi_segment_load *load,
     if (plan_rows(build) != QS_OK) {
         return fail_memory(build, error);
     }
+    QS_DCHECK(build->layout.route_count > 0);
     QS_TRY(qsi_messages_layout(&build->layout, error));
     if (build->layout.route_count > 1) {
         build->codes = qsi_alloc(build->gather.row_count * sizeof *build->codes);

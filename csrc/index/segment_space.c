@@ -28,6 +28,7 @@ static qs_status copy_slot(struct rewrite *rewrite, const struct qsi_row *row, q
     uint8_t bytes[QSI_SLOT_BYTES] = {0};
     uint32_t difference = 0;
 
+    QS_DCHECK(row->kind == QSI_ROW_NO_SLOT || row->kind == QSI_ROW_NOTHING_THERE);
     if (row->kind == QSI_ROW_NO_SLOT) {
         qs_status status =
             qsi_segment_view_read(&rewrite->from, bytes, sizeof bytes, row->where, error);
@@ -49,6 +50,7 @@ static qs_status copy_embedded(struct rewrite *rewrite, const struct qsi_gather 
     const struct qsi_row_envelope *envelope = qsi_gather_envelopes(gather) + row->envelope;
     uint32_t difference = row->kind == QSI_ROW_EMBEDDED ? 0 : qsi_row_crc(gather, row) ^ row->crc;
 
+    QS_DCHECK(row->envelope < gather->envelope_count);
     return qsi_segment_put_wrong(
         rewrite->writer, row->slot,
         qsi_slice_make(gather->heap + envelope->heap_index, envelope->bytes),
@@ -166,6 +168,7 @@ qs_status qsi_segment_rewrite(struct qsi_index *index, const struct qsi_segment_
     if (status != QS_OK) {
         return qsi_segment_fail_unread(error, status, from);
     }
+    QS_DCHECK(to.generation > from->generation);
     status = take_live(&rewrite, live, error);
     if (status == QS_OK) {
         status = write_packed(&rewrite, &to, error);
@@ -177,6 +180,7 @@ qs_status qsi_segment_rewrite(struct qsi_index *index, const struct qsi_segment_
         }
     }
     if (status == QS_OK) {
+        QS_ASSERT(to.packed && to.heap_end > 0 && to.slot_count <= index->entries);
         *to_out = to;
     }
     qsi_segment_buffers_fini(&rewrite.buffers);
@@ -395,6 +399,7 @@ uint64_t qsi_segment_disk_bytes(const struct qsi_index *index, const struct qsi_
     if (file->heap_end == 0) {
         return 0;
     }
+    QS_DCHECK(file->heap_end >= states);
     return file->heap_end - states +
            (file->state_area != 0 ? 2 * qsi_round_up(state, QSI_SEGMENT_PAGE) : 0);
 }

@@ -12,6 +12,7 @@
 /* An area that no checkpoint names may be written over again and again. */
 static uint8_t area_to_write(const struct qsi_segment_file *file, uint8_t durable_area)
 {
+    QS_ASSERT(file->state_area <= 2 && durable_area <= 2);
     if (file->state_area != 0 && file->state_area != durable_area) {
         return file->state_area;
     }
@@ -36,6 +37,7 @@ static qs_status write_area(const struct qsi_segment_view *view, const uint8_t *
     qs_status status = qsi_file_write(view->index->env, view->handle, &part, 1,
                                       qsi_segment_state_at(view->index->entries, number), error);
 
+    QS_DCHECK(number == 1 || number == 2);
     return status == QS_OK ? QS_OK : qsi_segment_fail(error, status, view->file);
 }
 
@@ -53,6 +55,7 @@ static qs_status write_encoded(const struct qsi_segment_view *view, struct qsi_s
         return QS_ENOMEM;
     }
     crc = qsi_segment_state_encode(area, &bytes, file, view->index->entries, state);
+    QS_DCHECK(bytes <= qsi_segment_state_bytes(view->index->entries));
     status = write_area(view, area, bytes, number, error);
     qsi_free(area);
     if (status == QS_OK) {
@@ -71,6 +74,8 @@ static qs_status write_state(struct qsi_index *index, struct qsi_segment_file *f
 
     QS_TRY(qsi_segment_view_open_to_write(&view, index, file, error));
     status = write_encoded(&view, file, area_to_write(file, durable_area), state, error);
+    QS_ASSERT(status != QS_OK ||
+              file->state_area != durable_area); /* a power cut leaves that one */
     qsi_segment_view_close(&view);
     return status;
 }
@@ -137,6 +142,7 @@ static qs_status read_area(const struct qsi_segment_view *view, uint8_t *area,
     uint64_t at = qsi_segment_state_at(entries, view->file->state_area);
     uint64_t common = qsi_segment_state_used(entries, QSI_STATE_DELIVERIES), used;
 
+    QS_DCHECK(view->file->state_area == 1 || view->file->state_area == 2);
     QS_TRY(qsi_segment_view_read(view, area, (size_t)common, at, error));
     used = qsi_segment_state_used(entries, qsi_segment_state_columns(area));
     if (used > common) { /* rare, and most of the area */

@@ -30,6 +30,8 @@ static uint64_t position_of(const struct store_queue *subqueue, uint64_t seq)
 {
     uint64_t rank = (uint64_t)(subqueue->policy.priority_max - subqueue->priority);
 
+    QS_DCHECK(subqueue->priority <= subqueue->policy.priority_max &&
+              seq >> QSI_PRIORITY_SHIFT == 0);
     return rank << QSI_PRIORITY_SHIFT | seq;
 }
 
@@ -45,6 +47,7 @@ qs_status qsi_browse_note(struct browse *browse, const struct qsi_taken *next, u
     struct qsi_buf *buf = &browse->batch.taken;
     struct qsi_taken *last = NULL;
 
+    QS_DCHECK(browse->messages_left > 0 && next->count == 1);
     if (buf->bytes > 0) {
         last = (struct qsi_taken *)(void *)(buf->data + buf->bytes) - 1;
     }
@@ -76,12 +79,14 @@ static qs_status note_slot(struct browse *browse, const struct store_queue *subq
     struct qsi_messages view;
     uint32_t bytes;
 
+    QS_ASSERT_HELD(&browse->store->mutex);
     qsi_messages_view(&view, record);
     bytes = qsi_messages_body_bytes(&view, row);
     if (bytes > browse->bytes_left && browse->batch.message_count > 0) {
         browse->bytes_left = 0;
         return QS_OK;
     }
+    QS_DCHECK(row < view.row_count);
     next.first_tag = position_of(subqueue, qsi_queue_first_seq(&subqueue->core, segment) + slot);
     next.is_unacked = (segment->out[at] >> (slot % QSI_WORD_BITS) & 1) != 0;
     next.is_delayed =
@@ -103,6 +108,7 @@ static bool has_expired(const struct browse *browse, const struct qsi_segment *s
     bool is_delayed =
         (qsi_segment_delayed(segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) & 1) != 0;
 
+    QS_DCHECK(slot / QSI_WORD_BITS >= segment->word_base);
     if (is_delayed && qsi_segment_due(segment, slot) > browse->now_us) {
         return false;
     }
@@ -125,6 +131,7 @@ static uint32_t next_slot(const struct browse *browse, const struct qsi_queue *q
             continue;
         }
         slot = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(live);
+        QS_DCHECK(slot < entries);
         if (!has_expired(browse, segment, slot)) {
             return slot;
         }
@@ -142,6 +149,7 @@ static qs_status note_loaded(struct browse *browse, struct store_queue *subqueue
     uint32_t end = load->first + load->count;
     uint32_t slot = next_slot(browse, &subqueue->core, job->segment, load->first);
 
+    QS_DCHECK(end <= qsi_queue_entries(&subqueue->core) && load->chunk != NULL);
     for (; slot < end && !qsi_browse_is_full(browse);
          slot = next_slot(browse, &subqueue->core, job->segment, slot + 1)) {
         uint32_t i = slot - load->first;
@@ -161,6 +169,7 @@ static qs_status load_and_note(struct browse *browse, struct store_queue *subque
     struct qsi_segment_load load;
     qs_status status;
 
+    QS_ASSERT_HELD(&store->mutex);
     qsi_pager_job_begin(store, subqueue);
     status = qsi_page_in_run(job, qsi_index_of(store, subqueue), store->transient_index, error);
     if (status == QS_ECORRUPT) {
@@ -225,6 +234,7 @@ static qs_status read_slot(struct browse *browse, struct store_queue *subqueue,
     if (qsi_queue_is_work(&subqueue->core)) {
         return read_work(browse, subqueue, seq, error);
     }
+    QS_DCHECK(seq < subqueue->core.container.flushed_seq); /* else memory had it */
     switch (qsi_page_in_message(&job, &subqueue->core, segment, slot, load_bytes(browse))) {
     case QSI_PAGE_IN_BEGUN:
         return load_and_note(browse, subqueue, &job, error);
@@ -246,6 +256,7 @@ static qs_status read_state(struct browse *browse, struct store_queue *subqueue,
     struct qsi_page_in job;
     qs_status status;
 
+    QS_DCHECK(segment->settled == NULL);
     if (segment->busy > 0) {
         return qsi_pager_wait(browse->store, subqueue);
     }
@@ -265,6 +276,7 @@ static qs_status step_segment(struct browse *browse, struct store_queue *subqueu
     uint64_t seq = sequence_in(browse->position);
     uint32_t slot = seq > first_seq ? (uint32_t)(seq - first_seq) : 0;
 
+    QS_DCHECK(seq < first_seq + entries);
     if (segment->settled == NULL) {
         uint64_t behind = position_of(subqueue, first_seq + entries);
         qs_status status = read_state(browse, subqueue, segment, error);
@@ -283,6 +295,7 @@ static qs_status step_segment(struct browse *browse, struct store_queue *subqueu
         }
     }
     if (!*again_out) {
+        QS_DCHECK(position_of(subqueue, first_seq + slot) >= browse->position);
         browse->position = position_of(subqueue, first_seq + slot);
     }
     return QS_OK;
@@ -308,6 +321,7 @@ static qs_status step_subqueue(struct browse *browse, struct store_queue *subque
     struct qsi_queue *core = &subqueue->core;
     uint64_t number = sequence_in(browse->position) / qsi_queue_entries(core);
 
+    QS_ASSERT_HELD(&browse->store->mutex);
     for (uint32_t i = qsi_queue_segment_index(core, number);
          i < qsi_queue_segment_count(core) && !qsi_browse_is_full(browse) && !*again_out; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(core, i);
@@ -331,6 +345,7 @@ static qs_status gather(struct browse *browse, qs_error *error) QSI_REQUIRES(qsi
 {
     bool again = true;
 
+    QS_ASSERT_HELD(&browse->store->mutex);
     while (again && !qsi_browse_is_full(browse)) {
         struct store_queue *queue = qsi_find_queue(browse->store, browse->name);
         again = false;
@@ -373,6 +388,7 @@ static void cut(struct browse *browse, uint64_t position)
         if (keep >= last->count) {
             return;
         }
+        QS_DCHECK(browse->batch.message_count >= last->count - keep);
         browse->batch.message_count -= last->count - keep;
         last->count = (uint32_t)keep;
         if (keep > 0) {
@@ -392,6 +408,7 @@ static qs_status build(struct browse *browse, struct ArrowSchema *schema_out,
     qs_error detail = {0};
     qs_status status;
 
+    QS_DCHECK(browse->batch.message_count > 0);
     for (;;) {
         status =
             qsi_taken_build(browse->store, &browse->batch, &bad, schema_out, array_out, &detail);
@@ -402,6 +419,7 @@ static qs_status build(struct browse *browse, struct ArrowSchema *schema_out,
             browse->position = bad + 1;
             break;
         }
+        QS_ASSERT(bad > first); /* or this would not end */
         cut(browse, bad);
         browse->position = bad;
     }
@@ -433,6 +451,7 @@ static qs_status gather_and_leave(struct browse *browse, uint32_t *reader_out, q
 {
     qs_status status = gather(browse, error);
 
+    QS_ASSERT_HELD(&browse->store->mutex);
     if (browse->batch.message_count > 0 && (status == QS_ECORRUPT || status == QS_EIO)) {
         status = QS_OK;
         pass_noted(browse);

@@ -1,6 +1,7 @@
 /* Looking at a stream's messages: a position is an offset.  Blocks are read through the cache that
  * readers share. */
 #include "browse.h"
+#include "check.h"
 #include "error.h"
 #include "queue_life.h"
 #include "store_stream.h"
@@ -24,6 +25,7 @@ static qs_status note_batch(struct browse *browse, const struct qsi_stream_batch
             return QS_OK;
         }
         QS_TRY(qsi_browse_note(browse, &next, bytes));
+        QS_DCHECK(next.first_tag >= browse->position);
         browse->position = next.first_tag + 1;
     }
     return QS_OK;
@@ -41,6 +43,7 @@ static qs_status read_and_note(struct browse *browse, struct store_queue *queue,
     qsi_store_unlock(browse->store);
     status = qsi_stream_read(view, browse->position, NULL, NULL, &batch, error);
     qsi_store_lock(browse->store);
+    QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
     if (status == QS_OK) {
         struct qsi_chunk *chunk =
@@ -71,6 +74,7 @@ qs_status qsi_browse_stream(struct browse *browse, struct store_queue *queue, qs
     if (browse->position >= end) {
         return QS_EEMPTY;
     }
+    QS_DCHECK(end <= log->container.next_seq && rows > 0);
     status = qsi_stream_view_take(&view, log, browse->position, rows, browse->bytes_left);
     if (status != QS_OK) {
         return qsi_fail(error, status, "stream '%.*s'", QSI_NAME(queue->name));

@@ -3,6 +3,7 @@
  * Bodies of a block stay where they are: the batch holds the chunk that the block was read into,
  * which other readers may hold as well.  It is made of that block alone then.  Small blocks, rows
  * that a filter chose, and the tail are copied together into one batch. */
+#include "check.h"
 #include "commit.h"
 #include "engine.h"
 #include "enter.h"
@@ -52,6 +53,7 @@ static bool is_wanted(const struct reading *reading, const struct qsi_stream_bat
     uint32_t route = qsi_messages_row_route(view, row);
     struct qsi_route_view names;
 
+    QS_DCHECK(route < view->route_count);
     if (reading->reader->key_count == 0) {
         return true;
     }
@@ -77,6 +79,8 @@ static qs_status take_stretch(struct reading *reading, const struct qsi_stream_b
     struct qsi_buf *buf = &reading->taken.taken;
     struct qsi_taken *last = NULL;
 
+    QS_DCHECK(i + count <= batch->count && batch->first_offset + i + count <= reading->end);
+    QS_DCHECK(count > 0 && count <= reading->rows_left);
     if (buf->bytes > 0) {
         last = (struct qsi_taken *)(void *)(buf->data + buf->bytes) - 1;
     }
@@ -123,6 +127,7 @@ static qs_status take_rows(struct reading *reading, const struct qsi_stream_batc
             }
             QS_TRY(take_stretch(reading, batch, i, 1, record, row, bytes));
         }
+        QS_DCHECK(batch->first_offset + i >= reading->position);
         reading->position = batch->first_offset + i + 1;
     }
     return QS_OK;
@@ -136,6 +141,7 @@ static uint32_t fitting(const struct qsi_messages *view, uint32_t row, uint32_t 
     uint32_t low = 1, high = count;
     uint32_t first = qsi_get_u32(view->body_offsets + 4 * (size_t)row);
 
+    QS_DCHECK(count > 0 && row + count <= view->row_count);
     while (low < high) { /* the largest that fits is in [low, high] */
         uint32_t middle = low + (high - low + 1) / 2;
         if (qsi_get_u32(view->body_offsets + 4 * ((size_t)row + middle)) - first <= bytes_max) {
@@ -178,6 +184,7 @@ static qs_status take_block(struct reading *reading, const struct qsi_stream_bat
         return QS_EEMPTY;
     }
     QS_TRY(take_stretch(reading, batch, 0, count, view->record, batch->row, bytes));
+    QS_DCHECK(count <= most);
     reading->position = batch->first_offset + count;
     reading->taken.lender = lent ? batch->block.chunk : NULL;
     return lent || count < batch->count ? QS_EEMPTY : QS_OK;
@@ -219,6 +226,7 @@ static qs_status take_batches(struct reading *reading, qs_error *error)
             }
             return status;
         }
+        QS_DCHECK(batch->first_offset >= reading->position && batch->count > 0);
         reading->batch_count += 1;
         reading->position = batch->first_offset;
         status = take(reading, batch);
@@ -228,6 +236,7 @@ static qs_status take_batches(struct reading *reading, qs_error *error)
 
 static void fini(struct reading *reading)
 {
+    QS_DCHECK(reading->batch_count <= BLOCKS_MAX);
     for (uint32_t i = 0; i < reading->batch_count; i++) {
         qsi_stream_batch_fini(&reading->batches[i]);
     }
@@ -259,6 +268,7 @@ static qs_status wait_for_messages(struct qs_stream_reader *reader, uint64_t dea
 {
     struct qs_store *store = reader->store;
 
+    QS_ASSERT_HELD(&store->mutex);
     for (;;) {
         uint64_t left_ns;
         const struct qsi_stream *log;
@@ -290,6 +300,7 @@ static qs_status wait_for_messages(struct qs_stream_reader *reader, uint64_t dea
         }
         store->events.waiters += 1;
         qsi_cond_wait(&store->events.came, &store->mutex, left_ns);
+        QS_DCHECK(store->events.waiters > 0);
         store->events.waiters -= 1;
     }
 }
@@ -307,6 +318,7 @@ static qs_status read_batch(struct reading *reading, struct store_queue *queue,
     qs_status status = qsi_stream_view_take(&reading->view, &queue->stream->log, reader->position,
                                             rows, reading->bytes_left);
 
+    QS_ASSERT_HELD(&store->mutex);
     if (status != QS_OK) {
         return qsi_fail(error, status, "stream '%.*s'", QSI_NAME(queue->name));
     }
@@ -325,9 +337,11 @@ static qs_status read_batch(struct reading *reading, struct store_queue *queue,
     qsi_store_lock(store);
     qsi_stream_view_fini(&reading->view);
     qsi_reader_end(store, bodies);
+    QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
     qsi_free_queue_if_done(queue);
     if (status == QS_OK || status == QS_ECORRUPT) {
+        QS_ASSERT(reading->position >= reader->position);
         reader->position = reading->position;
     }
     return status == QS_OK && reading->taken.message_count == 0 ? QS_EEMPTY : status;
@@ -358,6 +372,7 @@ qs_status qs_stream_reader_next(qs_stream_reader *reader, uint64_t rows_max, uin
         if (status != QS_OK) {
             break;
         }
+        QS_DCHECK(queue->stream != NULL && queue->container.id == reader->stream_id);
         next = next != 0 ? next : qsi_stream_durable_next(reader->store, queue->stream);
         status = read_batch(&reading, queue, schema_out, array_out, error);
     } while (status == QS_EEMPTY &&

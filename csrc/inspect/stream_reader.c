@@ -61,6 +61,7 @@ static qs_status find_time(struct qs_store *store, struct store_queue *queue, ui
     uint32_t counted;
     qs_status status = qsi_stream_seek_begin(&seek, &queue->stream->log, time_us);
 
+    QS_ASSERT_HELD(&store->mutex);
     if (status != QS_OK) {
         return qsi_fail(error, status, "stream '%.*s'", QSI_NAME(queue->name));
     }
@@ -72,6 +73,7 @@ static qs_status find_time(struct qs_store *store, struct store_queue *queue, ui
     *offset_out = seek.offset;
     qsi_stream_seek_end(&seek);
     qsi_reader_end(store, counted);
+    QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
     qsi_free_queue_if_done(queue);
     return status;
@@ -86,10 +88,12 @@ static qs_status find_last(struct qs_store *store, struct store_queue *queue, ui
     uint32_t counted;
     qs_status status;
 
+    QS_ASSERT_HELD(&store->mutex);
     *offset_out = log->container.next_seq;
     if (log->container.next_seq == log->first) {
         return QS_OK;
     }
+    QS_DCHECK(log->container.next_seq > log->first);
     status = qsi_stream_view_take(&view, log, log->container.next_seq - 1, 1, 0);
     if (status != QS_OK) {
         return qsi_fail(error, status, "stream '%.*s'", QSI_NAME(queue->name));
@@ -101,6 +105,7 @@ static qs_status find_last(struct qs_store *store, struct store_queue *queue, ui
     qsi_store_lock(store);
     qsi_stream_view_fini(&view);
     qsi_reader_end(store, counted);
+    QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
     qsi_free_queue_if_done(queue);
     return status;
@@ -108,6 +113,7 @@ static qs_status find_last(struct qs_store *store, struct store_queue *queue, ui
 
 qs_status qsi_stream_fail_dropped(const struct store_queue *queue, uint64_t offset, qs_error *error)
 {
+    QS_DCHECK(offset < queue->stream->log.first);
     return qsi_fail(error, QS_EOFFSET, "stream '%.*s': offset %llu was dropped, the first is %llu",
                     QSI_NAME(queue->name), (unsigned long long)offset,
                     (unsigned long long)queue->stream->log.first);
@@ -120,6 +126,7 @@ static qs_status find_start(struct qs_stream_reader *reader, struct store_queue 
 {
     const struct qsi_stream *log = &queue->stream->log;
 
+    QS_ASSERT_HELD(&reader->store->mutex);
     switch (start->at) {
     case QS_STREAM_FIRST:
         reader->position = log->first;
@@ -197,6 +204,7 @@ static struct qs_stream_reader *create_reader(struct qs_store *store, qs_slice n
         reader->keys[i] = qsi_slice_make(at, (uint32_t)read->routing_keys[i].bytes);
         at = qsi_slice_put(at, qsi_slice_of(read->routing_keys[i]));
     }
+    QS_DCHECK(at == reader->bytes + name.bytes + key_bytes);
     reader->key_count = read->routing_key_count;
     reader->store = store;
     reader->clamps = read->clamps;
@@ -234,6 +242,7 @@ qs_status qs_stream_reader_open(qs_stream_reader **reader_out, qs_store *store, 
     }
     status = qsi_stream_find(store, reader->name, &queue, error);
     if (status == QS_OK) {
+        QS_DCHECK(queue->stream != NULL);
         reader->stream_id = queue->container.id;
         status = find_start(reader, queue, &read->start, error);
     }
@@ -257,6 +266,7 @@ void qs_stream_reader_close(qs_stream_reader *reader)
     store = reader->store;
     free_reader(reader);
     qsi_store_lock(store);
+    QS_ASSERT(store->references > 0);
     qsi_store_unref(store);
 }
 
@@ -275,6 +285,7 @@ qs_status qsi_stream_reader_find(const struct qs_stream_reader *reader,
                                  struct store_queue **queue_out, qs_error *error)
 {
     *queue_out = qsi_map_get_number(&reader->store->queues_by_id, reader->stream_id);
+    QS_DCHECK(*queue_out == NULL || (*queue_out)->stream != NULL); /* ids are not used again */
     return *queue_out != NULL
                ? QS_OK
                : qsi_fail(error, QS_NOT_FOUND, "stream '%.*s' was deleted", QSI_NAME(reader->name));

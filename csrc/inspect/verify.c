@@ -7,6 +7,7 @@
 #include "verify.h"
 
 #include "alloc.h"
+#include "check.h"
 #include "engine.h"
 #include "env_call.h"
 #include "error.h"
@@ -33,6 +34,7 @@ qs_status qsi_verify_found(struct verify *verify, qs_status status, const qs_err
                 verify->callbacks->damage(verify->callbacks->context, detail);
             }
         }
+        QS_DCHECK(verify->verified->damages > 0 || status == QS_OK);
         return verify->stopped ? qsi_fail(error, QS_EINTR, "stopped") : QS_OK;
     }
     if (error != NULL) {
@@ -50,6 +52,7 @@ void qsi_verify_report(struct verify *verify, uint64_t bytes_min)
         done < verify->bytes_reported + bytes_min) {
         return;
     }
+    QS_DCHECK(done >= verify->bytes_reported && done <= verify->bytes_total);
     verify->bytes_reported = done;
     verify->stopped =
         !verify->callbacks->progress(verify->callbacks->context, done, verify->bytes_total);
@@ -132,6 +135,7 @@ static qs_status load_manifest(struct verify *verify, qs_error *error)
 {
     uint32_t entries;
 
+    QS_DCHECK(verify->lock_file != NULL); /* what was read before may be another one */
     QS_TRY(qsi_manifest_load(&verify->manifest, verify->env, verify->root, error));
     if (verify->manifest.session_count == 0) {
         return qsi_fail_not_created(error);
@@ -148,6 +152,7 @@ static qs_status open_all(struct verify *verify, const char *path, qs_error *err
     struct qsi_message_store_options options = {MESSAGE_FILE_BYTES, READ_HANDLES};
     uint32_t words;
 
+    QS_DCHECK(verify->root == NULL && verify->messages == NULL);
     QS_TRY(open_root(verify, path, error));
     QS_TRY(load_manifest(verify, error));
     QS_TRY(
@@ -191,6 +196,7 @@ static qs_status run(struct verify *verify, const char *path, qs_error *error)
     if (verify->manifest.checkpoint_number != 0 && verify->checkpoint == NULL) {
         return QS_OK;
     }
+    QS_DCHECK(verify->checkpoint == NULL || verify->manifest.checkpoint_number != 0);
     QS_TRY(qsi_verify_checkpoint(verify, error));
     status = qsi_verify_journal(verify, &detail);
     /* Damage of the journal itself was told. */
@@ -248,6 +254,7 @@ qs_status qs_store_verify(const char *path, qs_env *env, const qs_verify_callbac
     memset(verified_out, 0, sizeof *verified_out);
     status = run(&verify, path, &detail);
     if (status == QS_OK && verified_out->damages > 0) {
+        QS_DCHECK(verify.first.status == QS_ECORRUPT);
         detail = verify.first;
         status = QS_ECORRUPT;
     }

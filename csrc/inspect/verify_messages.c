@@ -1,5 +1,6 @@
 /* Verifying: messages that somebody still has, in message files and in segments. */
 #include "alloc.h"
+#include "check.h"
 #include "error.h"
 #include "properties.h"
 #include "recover.h"
@@ -41,6 +42,7 @@ static qs_status find_live_rows(const struct verify *verify, const struct qsi_me
         QS_TRY(qsi_destination_rows(view, i, &rows, error));
         for (uint32_t k = 0; k < count; k++) {
             if (!qsi_verify_is_settled(queue, seq + k)) {
+                QS_DCHECK((rows != NULL ? rows[k] : k) < view->row_count);
                 live[rows != NULL ? rows[k] : k] = 1;
             }
         }
@@ -124,6 +126,7 @@ static void visit_ref(void *context, uint32_t slot, const struct qsi_body_ref *r
 static qs_status check_slots(struct verify *verify, const struct qsi_segment_file *file,
                              uint64_t *wanted, uint32_t word, qs_error *error)
 {
+    QS_DCHECK(wanted[word] == verify->live[word]);
     for (uint32_t bit = 0; bit < WORD_BITS; bit++) {
         qs_error detail = {0};
         if ((verify->live[word] >> bit & 1) == 0) {
@@ -253,6 +256,7 @@ static qs_status check_formers(struct verify *verify, const struct qsi_segment_e
             rest[word] &= ~here;
             has_live = has_live || verify->live[word] != 0;
         }
+        QS_DCHECK(formers[i].end <= verify->manifest.segment_entries);
         if (has_live) {
             status = check_file(verify, &formers[i].file, entry->has_stored, error);
         }
@@ -272,6 +276,7 @@ static qs_status check_segment(struct verify *verify, const struct known_queue *
     qs_error detail = {0};
     qs_status status;
 
+    QS_DCHECK(entry->file.number <= UINT64_MAX / 2 / entries);
     verify->verified->segments += 1;
     if (qsi_verify_are_settled(queue, first_seq, end)) {
         return QS_OK; /* nobody reads it; whether a replay can do without it, opening tells */

@@ -1,5 +1,6 @@
 /* Verifying: which queues there are, and which of their messages were settled. */
 #include "alloc.h"
+#include "check.h"
 #include "cursor_record.h"
 #include "error.h"
 #include "priorities.h"
@@ -31,6 +32,7 @@ const struct known_queue *qsi_verify_find_subqueue(const struct verify *verify, 
 static qs_status add_queue(struct verify *verify, uint64_t id, struct known_queue **queue_out,
                            qs_error *error)
 {
+    QS_DCHECK(qsi_map_get_number(&verify->queues, id) == NULL);
     *queue_out = qsi_zalloc(sizeof **queue_out);
     if (*queue_out == NULL || qsi_map_put_number(&verify->queues, id, *queue_out) != QS_OK) {
         qsi_free(*queue_out);
@@ -100,11 +102,13 @@ static void merge_settled(struct known_queue *queue)
     qsort(ranges, count, sizeof *ranges, compare_ranges);
     for (size_t i = 1; i < count; i++) {
         if (ranges[i].from > ranges[kept].end) {
+            QS_DCHECK(kept < i);
             ranges[++kept] = ranges[i];
         } else if (ranges[i].end > ranges[kept].end) {
             ranges[kept].end = ranges[i].end;
         }
     }
+    QS_DCHECK(kept < count);
     queue->settled.bytes = (kept + 1) * sizeof *ranges;
 }
 

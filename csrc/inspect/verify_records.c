@@ -1,4 +1,5 @@
 /* Verifying: the records of the checkpoint and of the journal, read twice. */
+#include "check.h"
 #include "error.h"
 #include "key_file.h"
 #include "lost_files.h"
@@ -95,6 +96,7 @@ static qs_status note_checkpoint(struct verify *verify, qs_error *error)
             qsi_fail_corrupt(&detail, verify->checkpoint_path, at, "%s", inner.text);
         }
         QS_TRY(qsi_verify_found(verify, status, &detail, error));
+        QS_DCHECK(at % QSI_RECORD_ALIGN == 0);
         verify->verified->checkpoint_records += 1;
         at += qsi_record_length(record);
     }
@@ -111,6 +113,7 @@ qs_status qsi_verify_load_checkpoint(struct verify *verify, qs_error *error)
     qs_error detail = {0};
     qs_status status;
 
+    QS_DCHECK(verify->checkpoint == NULL);
     if (verify->manifest.checkpoint_number == 0) {
         return QS_OK;
     }
@@ -170,6 +173,7 @@ static qs_status walk_block(struct verify *verify, const struct qsi_scan_block *
     uint64_t end = block->from + block->block.payload_bytes;
     uint64_t needed_from = qsi_manifest_needed_from(&verify->manifest);
 
+    QS_DCHECK(end <= block->chunk->capacity);
     for (; at < end; at += qsi_record_length(block->chunk->data + at)) {
         const uint8_t *record = block->chunk->data + at;
         qs_error detail = {0};
@@ -209,6 +213,7 @@ static void journal_progress(void *context, uint64_t bytes_done, uint64_t bytes_
 {
     struct verify *verify = context;
 
+    QS_DCHECK(bytes_done <= bytes_total);
     (void)bytes_total;
     verify->bytes_done = verify->bytes_before + bytes_done;
     qsi_verify_report(verify, QSI_VERIFY_REPORT_BYTES);
@@ -223,6 +228,7 @@ static qs_status scan(struct verify *verify, qsi_scan_visitor *visit, qs_error *
     };
     struct qsi_scan_result result;
 
+    QS_DCHECK(visit == note_block || visit == check_block);
     verify->bytes_before = verify->bytes_done;
     QS_TRY(qsi_journal_scan(verify->env, verify->journal_dir, &verify->manifest, &options, visit,
                             verify, &result, error));
@@ -241,6 +247,7 @@ qs_status qsi_verify_note_journal(struct verify *verify, qs_error *error)
         return qsi_verify_found(verify, status, &detail, error);
     }
     QS_TRY(qsi_verify_found(verify, status, &detail, error));
+    QS_DCHECK(!verify->salvage);
     verify->salvage = true;
     verify->bytes_done = verify->bytes_before;
     verify->verified->journal_records = verify->verified->journal_bytes = 0;

@@ -1,5 +1,6 @@
 /* Verifying: the files of streams, block by block. */
 #include "block_read.h"
+#include "check.h"
 #include "error.h"
 #include "stream_record.h"
 #include "verify.h"
@@ -56,6 +57,7 @@ qs_status qsi_verify_stream_state(struct verify *verify, const uint8_t *record, 
     for (uint32_t i = 0; i < state.segment_count; i++) {
         struct qsi_stream_state_segment segment;
         qsi_stream_state_segment(&state, i, &segment);
+        QS_DCHECK(segment.first < segment.next); /* decoding checked it */
         QS_TRY(check_file(verify, state.stream_id, &segment, error));
     }
     return QS_OK;

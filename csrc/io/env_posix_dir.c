@@ -70,6 +70,7 @@ static qs_status open_or_make_directory(int parent_fd, const char *name, int mor
     if (fd < 0) {
         return qsi_posix_fail(error, "open directory", name);
     }
+    QS_DCHECK(fd > STDERR_FILENO);
     *fd_out = fd;
     *created_out = created;
     return QS_OK;
@@ -82,6 +83,7 @@ static qs_status wrap_directory(int fd, qs_dir **dir_out, qs_error *error)
 {
     struct qsi_posix_dir *dir = qsi_alloc(sizeof *dir);
 
+    QS_DCHECK(fd > STDERR_FILENO);
     if (dir == NULL) {
         close(fd);
         return qsi_fail(error, QS_ENOMEM, "open directory: out of memory");
@@ -230,6 +232,7 @@ void qsi_posix_dir_close(qs_env *env, qs_dir *dir)
 {
     (void)env;
     if (dir != NULL) {
+        QS_DCHECK(qsi_posix_dir_of(dir)->fd > STDERR_FILENO);
         close(qsi_posix_dir_of(dir)->fd);
         qsi_free(dir);
     }

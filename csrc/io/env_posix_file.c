@@ -22,6 +22,7 @@
  * files. */
 int qsi_posix_open_at(int dir_fd, const char *name, int flags)
 {
+    QS_DCHECK((flags & (O_APPEND | O_TRUNC)) == 0); /* writes have places of their own */
     return qsi_posix_move_above_stdio(
         openat(dir_fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, FILE_MODE));
 }
@@ -54,6 +55,8 @@ static struct qsi_posix_file *create_handle(int fd, const char *name)
 {
     struct qsi_posix_file *file = qsi_alloc(sizeof *file);
 
+    QS_DCHECK(strlen(name) < sizeof file->name);
+    QS_DCHECK(fd == -1 || fd > STDERR_FILENO);
     if (file != NULL) {
         file->fd = fd;
         file->lock = NULL;
@@ -66,6 +69,7 @@ static int posix_open_flags(uint32_t flags)
 {
     int posix_flags = (flags & QS_OPEN_WRITE) != 0 ? O_RDWR : O_RDONLY;
 
+    QS_DCHECK((flags & QS_OPEN_CREATE_NEW) == 0 || (flags & QS_OPEN_WRITE) != 0);
     return (flags & QS_OPEN_CREATE_NEW) != 0 ? posix_flags | O_CREAT | O_EXCL : posix_flags;
 }
 
@@ -156,6 +160,7 @@ qs_status qsi_posix_read(qs_env *env, qs_file *handle, void *data, size_t bytes,
     struct qsi_posix_file *file = qsi_posix_file_of(handle);
     ssize_t result;
 
+    QS_DCHECK(file->lock == NULL);
     (void)env;
     *read_out = 0;
     if (offset > INT64_MAX) {
@@ -165,6 +170,7 @@ qs_status qsi_posix_read(qs_env *env, qs_file *handle, void *data, size_t bytes,
     if (result < 0) {
         return qsi_posix_fail(error, "read", file->name);
     }
+    QS_ASSERT((size_t)result <= bytes);
     *read_out = (size_t)result;
     return QS_OK;
 }
@@ -181,6 +187,7 @@ qs_status qsi_posix_write(qs_env *env, qs_file *handle, const qs_part *parts, si
     struct qsi_posix_file *file = qsi_posix_file_of(handle);
     ssize_t result;
 
+    QS_DCHECK(file->lock == NULL); /* the text in it is written before there is a handle */
     (void)env;
     QS_ASSERT(part_count <= QS_PARTS_MAX);
     *written_out = 0;
@@ -200,6 +207,7 @@ qs_status qsi_posix_sync(qs_env *env, qs_file *handle, qs_error *error)
 {
     struct qsi_posix_file *file = qsi_posix_file_of(handle);
 
+    QS_DCHECK(file->lock == NULL);
     (void)env;
     if (fdatasync(file->fd) != 0) {
         return qsi_posix_fail(error, "sync", file->name);
@@ -210,6 +218,7 @@ qs_status qsi_posix_sync(qs_env *env, qs_file *handle, qs_error *error)
 /* Without waiting nobody is told of an error of the device: fdatasync still is. */
 void qsi_posix_begin_sync(qs_env *env, qs_file *handle, uint64_t offset, uint64_t bytes)
 {
+    QS_DCHECK(offset + bytes <= INT64_MAX);
     (void)env;
     (void)sync_file_range(qsi_posix_file_of(handle)->fd, (off_t)offset, (off_t)bytes,
                           SYNC_FILE_RANGE_WRITE);
@@ -248,6 +257,7 @@ static qs_status extend_with_zeros(struct qsi_posix_file *file, uint64_t bytes, 
             return qsi_posix_fail(error, "extend", file->name);
         }
         at += (uint64_t)written;
+        QS_DCHECK(at <= bytes);
     }
     return QS_OK;
 }
@@ -256,6 +266,7 @@ qs_status qsi_posix_allocate(qs_env *env, qs_file *handle, uint64_t bytes, qs_er
 {
     struct qsi_posix_file *file = qsi_posix_file_of(handle);
 
+    QS_DCHECK(file->lock == NULL);
     (void)env;
     if (bytes == 0) {
         return QS_OK; /* nothing to reserve, which fallocate calls an error */
@@ -276,6 +287,7 @@ qs_status qsi_posix_truncate(qs_env *env, qs_file *handle, uint64_t bytes, qs_er
 {
     struct qsi_posix_file *file = qsi_posix_file_of(handle);
 
+    QS_DCHECK(file->lock == NULL);
     (void)env;
     if (bytes > INT64_MAX) {
         return fail_beyond_off_t(error, file->name);
@@ -320,6 +332,7 @@ static qs_status lock_as(qs_dir *dir, const char *name, bool is_shared, qs_file 
         qsi_free(file);
         return status;
     }
+    QS_DCHECK(file->fd == -1 && file->lock != NULL);
     *lock_out = (qs_file *)(void *)file;
     return QS_OK;
 }

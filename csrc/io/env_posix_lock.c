@@ -56,6 +56,7 @@ static struct {
 
 static void close_fd(int *fd)
 {
+    QS_DCHECK(*fd == NO_FD || *fd > STDERR_FILENO);
     if (*fd != NO_FD) {
         close(*fd);
         *fd = NO_FD;
@@ -155,6 +156,8 @@ static qs_status fail_locked(const struct qsi_posix_lock *lock, int dir_fd, cons
     struct stat directory;
     int fd = lock->file_fd;
 
+    QS_DCHECK(!lock->is_dir_locked || lock->file_fd != NO_FD); /* one of the two refused */
+    QS_DCHECK(dir_fd != lock->dir_fd);
     *pid_out = fstat(dir_fd, &directory) == 0 ? find_pid(&directory) : 0;
     if (*pid_out == 0) {
         fd = fd != NO_FD ? fd : qsi_posix_open_at(dir_fd, name, O_RDONLY);
@@ -192,6 +195,7 @@ static qs_status open_lock_file(struct qsi_posix_lock *lock, int dir_fd, const c
 {
     struct stat stat;
 
+    QS_DCHECK(lock->file_fd == NO_FD && lock->dir_fd != NO_FD);
     lock->file_fd = qsi_posix_open_at(dir_fd, name, is_shared ? O_RDONLY : O_RDWR | O_CREAT);
     if (lock->file_fd < 0) {
         return is_shared && (errno == ENOENT || errno == EACCES) ? QS_OK
@@ -238,6 +242,7 @@ static void note_entry(struct qsi_posix_lock *lock)
     struct stat stat;
     ssize_t bytes;
 
+    QS_DCHECK(lock->parent_fd == NO_FD && lock->entry[0] == '\0');
     snprintf(link, sizeof link, "/proc/self/fd/%d", lock->dir_fd);
     bytes = readlink(link, path, sizeof path - 1);
     if (bytes <= 0 || fstat(lock->dir_fd, &stat) != 0) {
@@ -344,6 +349,7 @@ static void unlock_fd(int fd)
  * descriptions. */
 void qsi_posix_lock_release(struct qsi_posix_lock *lock)
 {
+    QS_DCHECK(!qsi_list_is_empty(&lock->in_process) || lock->owner != getpid());
     if (lock->owner == getpid()) {
         unlock_fd(lock->file_fd);
         unlock_fd(lock->dir_fd);

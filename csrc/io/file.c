@@ -77,6 +77,7 @@ static qs_status write_some(qs_env *env, qs_file *file, const struct write_place
         count = copy_slice(slice, place, step_bytes);
         parts = slice;
     }
+    QS_DCHECK(count > 0 && count <= QS_PARTS_MAX);
     return env->write(env, file, parts, count, place->offset, written_out, error);
 }
 
@@ -99,6 +100,7 @@ static qs_status write_steps(qs_env *env, qs_file *file, struct write_place *pla
             return qsi_fail(error, QS_EIO, "write: the device took no bytes");
         }
         QS_DCHECK(step_bytes == SIZE_MAX || written <= step_bytes);
+        QS_DCHECK(written > 0);
         advance(place, written);
         if (step_bytes < SIZE_MAX && place->part_count > 0 && env->begin_sync != NULL) {
             env->begin_sync(env, file, place->offset - written, written);
@@ -165,6 +167,7 @@ static qs_status final_sync_status(qs_status status, qs_error *error)
         }
         return QS_EIO;
     }
+    QS_DCHECK(!qsi_is_shortage(status)); /* or it would be tried again */
     return status;
 }
 
@@ -211,6 +214,7 @@ qs_status qsi_file_write_zeros(qs_env *env, qs_file *file, uint64_t offset, uint
     qs_part parts[ZERO_STEP_PARTS];
     uint64_t end = offset + bytes;
 
+    QS_DCHECK(end >= offset);
     while (offset < end) {
         uint64_t left = end - offset;
         size_t count = 0;
@@ -233,6 +237,7 @@ qs_status qsi_file_write_zeros(qs_env *env, qs_file *file, uint64_t offset, uint
 static qs_status fill_new_file(qs_env *env, qs_file *file, uint64_t bytes, enum qsi_fill fill,
                                qs_error *error)
 {
+    QS_DCHECK(fill == QSI_FILL_ZEROS || fill == QSI_FILL_RESERVE);
     QS_TRY(qsi_file_allocate(env, file, bytes, error));
     if (fill == QSI_FILL_ZEROS) {
         QS_TRY(qsi_file_write_zeros(env, file, 0, bytes, error));
@@ -259,6 +264,7 @@ qs_status qsi_file_create(qs_env *env, qs_dir *dir, const char *name, uint64_t b
     if (status != QS_OK) {
         goto out;
     }
+    QS_DCHECK(file != NULL);
     *file_out = file;
     file = NULL;
 out:
@@ -347,6 +353,7 @@ static qs_status load_open_file(qs_env *env, qs_file *file, const char *name, si
         qsi_free(data);
         return status;
     }
+    QS_ASSERT(*bytes_out <= (size_t)bytes);
     *data_out = data;
     return QS_OK;
 }
@@ -383,6 +390,7 @@ qs_status qsi_dir_open(qs_env *env, qs_dir *parent, const char *name, qs_dir **d
             return status;
         }
     }
+    QS_DCHECK(dir != NULL);
     *dir_out = dir;
     return QS_OK;
 }

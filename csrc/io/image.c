@@ -26,16 +26,19 @@ struct qsi_image_table {
 
 static void add_ref(uint32_t *refs)
 {
+    QS_DCHECK(__atomic_load_n(refs, __ATOMIC_RELAXED) > 0);
     __atomic_fetch_add(refs, 1, __ATOMIC_RELAXED);
 }
 
 static bool drop_ref(uint32_t *refs)
 {
+    QS_DCHECK(__atomic_load_n(refs, __ATOMIC_RELAXED) > 0);
     return __atomic_fetch_sub(refs, 1, __ATOMIC_ACQ_REL) == 1;
 }
 
 static bool is_shared(const uint32_t *refs)
 {
+    QS_DCHECK(__atomic_load_n(refs, __ATOMIC_RELAXED) > 0);
     return __atomic_load_n(refs, __ATOMIC_ACQUIRE) != 1;
 }
 
@@ -94,6 +97,7 @@ static qs_status own_table(struct qsi_image *image, size_t page_count)
     if (table == NULL) {
         return QS_ENOMEM;
     }
+    QS_DCHECK(page_count >= old_count);
     table->refs = 1;
     table->page_count = page_count;
     for (size_t i = 0; i < old_count; i++) {
@@ -113,6 +117,7 @@ static qs_status own_page(struct qsi_image_table *table, size_t index, uint8_t *
     struct image_page *old = table->pages[index];
     struct image_page *page = old;
 
+    QS_DCHECK(index < table->page_count && !is_shared(&table->refs));
     if (old == NULL || is_shared(&old->refs)) {
         page = qsi_alloc(sizeof *page);
         if (page == NULL) {
@@ -127,6 +132,7 @@ static qs_status own_page(struct qsi_image_table *table, size_t index, uint8_t *
         unref_page(old);
         table->pages[index] = page;
     }
+    QS_DCHECK(!is_shared(&page->refs));
     *data_out = page->data;
     return QS_OK;
 }
@@ -145,6 +151,7 @@ static qs_status write_in_page(struct qsi_image_table *table, size_t index, cons
 {
     uint8_t *page;
 
+    QS_DCHECK(start + bytes <= PAGE_BYTES && index < table->page_count);
     if (table->pages[index] == NULL && (data == NULL || qsi_is_zero(data, bytes))) {
         return QS_OK;
     }
@@ -168,6 +175,7 @@ static bool is_hole(const struct qsi_image *image, uint64_t first, uint64_t end)
     uint64_t page_count = image->table != NULL ? image->table->page_count : 0;
     uint64_t end_page = end / PAGE_BYTES + (end % PAGE_BYTES != 0);
 
+    QS_DCHECK(first <= end);
     if (end_page > page_count) {
         end_page = page_count;
     }
@@ -220,6 +228,7 @@ static void read_page(const struct qsi_image *image, uint8_t *data, size_t bytes
     uint64_t index = offset / PAGE_BYTES;
     const struct image_page *page = NULL;
 
+    QS_DCHECK(offset % PAGE_BYTES + bytes <= PAGE_BYTES);
     if (image->table != NULL && index < image->table->page_count) {
         page = image->table->pages[index];
     }
@@ -270,6 +279,7 @@ static qs_status clear_tail(struct qsi_image *image, uint64_t bytes)
     size_t start = (size_t)(bytes % PAGE_BYTES);
     size_t first = (size_t)(bytes / PAGE_BYTES);
 
+    QS_DCHECK(bytes <= image->bytes);
     if (is_hole(image, bytes, UINT64_MAX)) {
         return QS_OK;
     }

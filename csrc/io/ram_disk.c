@@ -26,6 +26,7 @@ struct qsi_ram_node *qsi_ram_node_create(struct qsi_ram_disk *disk, bool is_dir)
 
 void qsi_ram_node_ref(struct qsi_ram_node *node)
 {
+    QS_ASSERT(node->refs > 0);
     node->refs++;
 }
 
@@ -49,6 +50,7 @@ void qsi_ram_node_unref(struct qsi_ram_disk *disk, struct qsi_ram_node *node)
     if (node->refs > 0) {
         return;
     }
+    QS_DCHECK(!node->is_locked && node->reader_count == 0);
     disk->ops->fini_node(disk, node);
     qsi_ram_clear_names(disk, &node->names);
     qsi_image_fini(&node->image);
@@ -98,6 +100,7 @@ static void fini_node(struct qsi_ram_disk *disk, struct qsi_ram_node *node)
 static qs_status write_parts(struct qsi_ram_disk *disk, struct qsi_ram_node *file,
                              const qs_part *parts, size_t part_count, uint64_t offset, size_t bytes)
 {
+    QS_DCHECK(!file->is_dir);
     (void)disk;
     (void)bytes;
     for (size_t i = 0; i < part_count; i++) {
@@ -106,17 +109,20 @@ static qs_status write_parts(struct qsi_ram_disk *disk, struct qsi_ram_node *fil
         QS_TRY(qsi_image_write(&file->image, data, parts[i].bytes, offset));
         offset += parts[i].bytes;
     }
+    QS_DCHECK(offset <= file->image.bytes);
     return QS_OK;
 }
 
 static qs_status allocate(struct qsi_ram_disk *disk, struct qsi_ram_node *file, uint64_t bytes)
 {
+    QS_DCHECK(!file->is_dir);
     (void)disk;
     return bytes > file->image.bytes ? qsi_image_resize(&file->image, bytes) : QS_OK;
 }
 
 static qs_status truncate_file(struct qsi_ram_disk *disk, struct qsi_ram_node *file, uint64_t bytes)
 {
+    QS_DCHECK(!file->is_dir);
     (void)disk;
     return qsi_image_resize(&file->image, bytes);
 }
@@ -126,6 +132,9 @@ static qs_status move_name(struct qsi_ram_disk *disk, struct qsi_ram_node *dir, 
 {
     struct qsi_ram_node *replaced = to != NULL ? qsi_ram_find(&dir->names, to) : NULL;
 
+    QS_DCHECK(replaced != node && (from == NULL || to == NULL || strcmp(from, to) != 0));
+    QS_DCHECK(from == NULL || qsi_ram_find(&dir->names, from) == node);
+    QS_DCHECK(dir->is_dir && (from != NULL || to != NULL));
     if (to != NULL) {
         QS_TRY(qsi_map_put(&dir->names, to, strlen(to), node));
     }

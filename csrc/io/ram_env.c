@@ -38,6 +38,7 @@ static qs_status find_or_make_dir(struct qsi_ram_disk *disk, struct qsi_ram_node
     struct qsi_ram_node *node = qsi_ram_find(&parent->names, name);
     qs_status status;
 
+    QS_ASSERT_HELD(&disk->mutex);
     if (node != NULL) {
         qsi_ram_node_ref(node);
         *node_out = node;
@@ -63,6 +64,7 @@ static qs_status open_dir(struct qsi_ram_disk *disk, struct qsi_ram_node *parent
     struct qsi_ram_node *node = NULL;
     struct qsi_ram_dir *dir = qsi_alloc(sizeof *dir);
 
+    QS_ASSERT_HELD(&disk->mutex);
     if (dir == NULL) {
         return qsi_ram_report(error, QS_ENOMEM, "open directory", name);
     }
@@ -75,6 +77,7 @@ static qs_status open_dir(struct qsi_ram_disk *disk, struct qsi_ram_node *parent
         status = qsi_ram_fail_kind(error, name, "is not a directory");
         goto out;
     }
+    QS_DCHECK(parent->is_dir && node->refs > 1);
     qsi_ram_node_ref(parent);
     *dir = (struct qsi_ram_dir){.node = node, .parent = parent};
     disk->handle_count++;
@@ -182,6 +185,7 @@ static void ram_dir_close(qs_env *env, qs_dir *handle)
         return;
     }
     disk = qsi_ram_lock_disk(env);
+    QS_ASSERT(disk->handle_count > 0);
     disk->handle_count--;
     qsi_ram_node_unref(disk, dir->node);
     qsi_ram_node_unref(disk, dir->parent);
@@ -197,6 +201,7 @@ static qs_status rename_in(struct qsi_ram_disk *disk, struct qsi_ram_node *dir, 
     struct qsi_ram_node *node = qsi_ram_find(&dir->names, from);
     const struct qsi_ram_node *target = qsi_ram_find(&dir->names, to);
 
+    QS_ASSERT_HELD(&disk->mutex);
     if (node == NULL) {
         return qsi_ram_report(error, QS_ENOENT, "rename", from);
     }
@@ -228,6 +233,7 @@ static qs_status remove_in(struct qsi_ram_disk *disk, struct qsi_ram_node *dir, 
 {
     struct qsi_ram_node *node = qsi_ram_find(&dir->names, name);
 
+    QS_ASSERT_HELD(&disk->mutex);
     if (node == NULL) {
         return qsi_ram_report(error, QS_ENOENT, "remove", name);
     }

@@ -18,6 +18,7 @@ static qs_status find_or_make_file(struct qsi_ram_disk *disk, struct qsi_ram_nod
 {
     struct qsi_ram_node *node = qsi_ram_find(&dir->names, name);
 
+    QS_ASSERT_HELD(&disk->mutex);
     if (node != NULL) {
         qsi_ram_node_ref(node);
         *node_out = node;
@@ -41,6 +42,7 @@ static qs_status open_file(struct qsi_ram_disk *disk, struct qsi_ram_node *dir, 
     struct qsi_ram_node *node = NULL;
     struct qsi_ram_file *file = qsi_zalloc(sizeof *file);
 
+    QS_ASSERT_HELD(&disk->mutex);
     if (file == NULL) {
         return qsi_ram_report(error, QS_ENOMEM, "open", name);
     }
@@ -53,6 +55,7 @@ static qs_status open_file(struct qsi_ram_disk *disk, struct qsi_ram_node *dir, 
         status = qsi_ram_fail_kind(error, name, "is not a regular file");
         goto out;
     }
+    QS_DCHECK(dir->is_dir && node->refs > 1);
     file->node = node;
     file->dir = dir;
     qsi_ram_node_ref(dir);
@@ -90,7 +93,10 @@ static qs_status ram_open(qs_env *env, qs_dir *dir, const char *name, uint32_t f
 
 static void close_file(struct qsi_ram_disk *disk, struct qsi_ram_file *file)
 {
+    QS_ASSERT(disk->handle_count > 0);
+    QS_ASSERT_HELD(&disk->mutex);
     if (file->is_lock) {
+        QS_DCHECK(file->node->is_locked && file->is_shared == (file->node->reader_count > 0));
         file->node->reader_count -= file->is_shared ? 1 : 0;
         file->node->is_locked = file->node->reader_count > 0;
     }
@@ -219,6 +225,8 @@ static qs_status lock_in(struct qsi_ram_disk *disk, const struct qsi_ram_dir *di
     struct qsi_ram_node *node = dir->node;
     struct qsi_ram_file *lock;
 
+    QS_DCHECK(node->is_locked || node->reader_count == 0);
+    QS_ASSERT_HELD(&disk->mutex);
     if (node->is_locked && !(is_shared && node->reader_count > 0)) {
         return qsi_fail(error, QS_ESTORE_LOCKED, "'%s' is locked", name);
     }

@@ -74,7 +74,9 @@ static qs_status load_filter(struct qsi_key_file *file, const struct qsi_key_dir
     uint8_t piece[QSI_KEY_PAGE_BYTES];
     uint32_t crc = 0;
 
+    QS_DCHECK(whole > 0 && (whole & (whole - 1)) == 0); /* the header was checked */
     file->filter_bytes = whole < dir->filter_bytes_max ? whole : dir->filter_bytes_max;
+    QS_ASSERT((file->filter_bytes & (file->filter_bytes - 1)) == 0);
     file->filter = qsi_zalloc(file->filter_bytes);
     if (file->filter == NULL) {
         return qsi_fail(error, QS_ENOMEM, "filter of transaction keys");
@@ -142,6 +144,7 @@ static qs_status read_page(const struct qsi_key_file *file, const struct qsi_key
 {
     uint64_t offset = qsi_key_pages_at(file->header.filter_bytes) + number * QSI_KEY_PAGE_BYTES;
 
+    QS_DCHECK(number < file->header.page_count);
     QS_TRY(read_bytes(dir, file->header.number, handle, page, QSI_KEY_PAGE_BYTES, offset, error));
     return qsi_key_page_check(page, file->header.salt, number)
                ? QS_OK
@@ -170,6 +173,7 @@ static int look_into(const uint8_t *page, const struct qsi_key *key, bool *has_o
         }
         count += 1;
     }
+    QS_DCHECK(count > 0 && *edge_out <= key->hash); /* a checked page is not empty */
     return 1;
 }
 
@@ -178,6 +182,7 @@ static int look_into(const uint8_t *page, const struct qsi_key *key, bool *has_o
 static uint64_t guess(uint64_t low, uint64_t high, uint64_t low_hash, uint64_t high_hash,
                       uint64_t hash, int turn)
 {
+    QS_DCHECK(low < high);
     double share;
     uint64_t page;
 
@@ -186,6 +191,7 @@ static uint64_t guess(uint64_t low, uint64_t high, uint64_t low_hash, uint64_t h
     }
     share = (double)(hash - low_hash) / (double)(high_hash - low_hash);
     page = low + (uint64_t)(share * (double)(high - low));
+    QS_DCHECK(page >= low);
     return page < high ? page : high - 1;
 }
 
@@ -202,6 +208,7 @@ static qs_status search(const struct qsi_key_file *file, const struct qsi_key_di
         uint64_t edge = 0;
         int order;
         QS_TRY(read_page(file, dir, handle, middle, page, error));
+        QS_DCHECK(low <= middle && middle < high);
         order = look_into(page, key, has_out, found_out, &edge);
         if (order == 0) {
             return QS_OK;
@@ -224,6 +231,7 @@ qs_status qsi_key_file_find(const struct qsi_key_file *file, const struct qsi_ke
     qs_file *handle = NULL;
     qs_status status;
 
+    QS_DCHECK(key->bytes.bytes <= QSI_KEY_BYTES_MAX);
     *has_out = false;
     QS_TRY(open_file(dir, file->header.number, &handle, error));
     status = search(file, dir, handle, key, has_out, found_out, error);
@@ -262,6 +270,7 @@ static qs_status fill(struct qsi_key_reader *reader, uint64_t first_page, qs_err
     uint64_t offset = qsi_key_pages_at(header->filter_bytes) + first_page * QSI_KEY_PAGE_BYTES;
     uint32_t count = left < PAGES ? (uint32_t)left : PAGES;
 
+    QS_DCHECK(first_page < header->page_count && reader->page == reader->page_count);
     QS_TRY(read_bytes(reader->dir, header->number, reader->handle, reader->pages,
                       (size_t)count * QSI_KEY_PAGE_BYTES, offset, error));
     for (uint32_t i = 0; i < count; i++) {
@@ -277,19 +286,34 @@ static qs_status fill(struct qsi_key_reader *reader, uint64_t first_page, qs_err
     return QS_OK;
 }
 
+/* Each page is in order in itself; this one begins before the last one ended. */
+static qs_status fail_order(const struct qsi_key_reader *reader, qs_error *error)
+{
+    const struct qsi_key_header *header = &reader->file->header;
+    uint64_t page = reader->first_page + reader->page;
+
+    return fail_damaged(header->number,
+                        qsi_key_pages_at(header->filter_bytes) + page * QSI_KEY_PAGE_BYTES,
+                        "pages of keys are not in order", error);
+}
+
 static qs_status read_next(struct qsi_key_reader *reader, qs_error *error)
 {
+    QS_DCHECK(!reader->at_end);
     for (;;) {
         uint64_t next = reader->first_page + reader->page_count;
         if (reader->page < reader->page_count) {
             const uint8_t *page = reader->pages + (size_t)reader->page * QSI_KEY_PAGE_BYTES;
+            uint64_t last_hash = reader->key.hash;
+
             if (qsi_key_page_next(page, &reader->at, &reader->key)) {
-                return QS_OK;
+                return reader->key.hash >= last_hash ? QS_OK : fail_order(reader, error);
             }
             reader->page += 1;
             reader->at = 0;
             continue;
         }
+        QS_DCHECK(next <= reader->file->header.page_count);
         if (next == reader->file->header.page_count) {
             reader->at_end = true;
             return QS_OK;
@@ -344,6 +368,7 @@ static const struct qsi_key *least(const struct qsi_key_merge *merge)
     const struct qsi_key *chosen =
         merge->fresh_at < merge->fresh_count ? &merge->fresh[merge->fresh_at] : NULL;
 
+    QS_DCHECK(merge->fresh_at <= merge->fresh_count);
     for (uint32_t i = 0; i < merge->reader_count; i++) {
         const struct qsi_key_reader *reader = &merge->readers[i];
         if (!reader->at_end && (chosen == NULL || qsi_key_compare(&reader->key, chosen) < 0)) {
@@ -376,12 +401,15 @@ qs_status qsi_key_merge_next(struct qsi_key_merge *merge, qs_error *error)
     struct qsi_key last = merge->key;
     const struct qsi_key *next;
 
+    QS_DCHECK(!merge->at_end);
     if (merge->key.bytes.data != NULL) { /* of which the bytes may go on the way */
+        QS_ASSERT(last.bytes.bytes <= sizeof bytes);
         memcpy(bytes, last.bytes.data, last.bytes.bytes);
         last.bytes.data = bytes;
         QS_TRY(pass(merge, &last, error));
     }
     next = least(merge);
+    QS_ASSERT(next == NULL || last.hash <= next->hash); /* readers refuse another order */
     merge->at_end = next == NULL;
     merge->key = next != NULL ? *next : (struct qsi_key){0};
     return QS_OK;

@@ -68,8 +68,9 @@ struct qsi_key_writer {
     struct qsi_key_file made;
     qs_file *handle;
     uint8_t *pages;
-    uint32_t page; /* in the buffer */
-    bool has_name; /* and is not finished: fini takes it back */
+    uint32_t page;      /* in the buffer */
+    uint64_t last_hash; /* of the latest key; they come in order */
+    bool has_name;      /* and is not finished: fini takes it back */
 };
 /* keys_max: as many as are going to be added, or fewer. */
 qs_status qsi_key_writer_begin(struct qsi_key_writer *writer, const struct qsi_key_dir *dir,

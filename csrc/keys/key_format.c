@@ -106,6 +106,7 @@ int qsi_key_compare(const struct qsi_key *left, const struct qsi_key *right)
 
 uint64_t qsi_key_pages_at(uint64_t filter_bytes)
 {
+    QS_DCHECK(filter_bytes > 0 && filter_bytes <= FILTER_BYTES_MAX);
     return QSI_KEY_PAGE_BYTES +
            (filter_bytes + QSI_KEY_PAGE_BYTES - 1) / QSI_KEY_PAGE_BYTES * QSI_KEY_PAGE_BYTES;
 }
@@ -115,6 +116,8 @@ uint32_t qsi_key_header_encode(uint8_t out[QSI_KEY_PAGE_BYTES], const struct qsi
 {
     uint32_t crc;
 
+    QS_ASSERT(header->page_count <= PAGES_MAX && header->filter_bytes <= FILTER_BYTES_MAX);
+    QS_ASSERT(header->key_count >= header->page_count && header->page_count > 0);
     memset(out, 0, QSI_KEY_PAGE_BYTES);
     qsi_file_head_encode(out, &file_kind);
     memcpy(out + 16, uuid, QSI_UUID_BYTES);
@@ -172,6 +175,7 @@ void qsi_key_page_begin(uint8_t page[QSI_KEY_PAGE_BYTES])
 
 static uint32_t entry_bytes(uint32_t key_bytes)
 {
+    QS_DCHECK(key_bytes <= QSI_KEY_BYTES_MAX);
     return ENTRY_HEAD_BYTES + ((key_bytes + 7) & ~7u);
 }
 
@@ -180,6 +184,7 @@ bool qsi_key_page_add(uint8_t page[QSI_KEY_PAGE_BYTES], const struct qsi_key *ke
     uint32_t used = qsi_get_u32(page + 24);
     uint8_t *at = page + used;
 
+    QS_DCHECK(used >= PAGE_HEAD_BYTES && used <= QSI_KEY_PAGE_BYTES);
     QS_ASSERT(key->bytes.bytes <= QSI_KEY_BYTES_MAX);
     if (used + entry_bytes(key->bytes.bytes) > QSI_KEY_PAGE_BYTES) {
         return false;
@@ -196,9 +201,11 @@ bool qsi_key_page_add(uint8_t page[QSI_KEY_PAGE_BYTES], const struct qsi_key *ke
 
 void qsi_key_page_end(uint8_t page[QSI_KEY_PAGE_BYTES], uint64_t salt, uint64_t number)
 {
+    QS_DCHECK(qsi_get_u32(page + 4) > 0 && qsi_get_u32(page + 24) > PAGE_HEAD_BYTES);
     qsi_put_u64(page + 8, salt);
     qsi_put_u64(page + 16, number);
     qsi_put_u32(page, qs_crc32c(0, page + 4, QSI_KEY_PAGE_BYTES - 4));
+    QS_DCHECK(qsi_key_page_check(page, salt, number)); /* in order, too */
 }
 
 bool qsi_key_page_next(const uint8_t page[QSI_KEY_PAGE_BYTES], uint32_t *at_io,
@@ -251,6 +258,7 @@ bool qsi_key_page_check(const uint8_t page[QSI_KEY_PAGE_BYTES], uint64_t salt, u
 /* The step is odd, so that the probes of one hash are different bits. */
 static uint64_t probe(uint64_t hash, uint32_t index, uint64_t filter_bytes)
 {
+    QS_DCHECK((filter_bytes & (filter_bytes - 1)) == 0);
     return (hash + index * (rotate(hash, 32) | 1)) & (filter_bytes * 8 - 1);
 }
 
@@ -259,6 +267,7 @@ void qsi_key_filter_add(uint8_t *filter, uint64_t filter_bytes, uint64_t hash)
     for (uint32_t i = 0; i < FILTER_PROBES; i++) {
         uint64_t bit = probe(hash, i, filter_bytes);
         filter[bit / 8] |= (uint8_t)(1u << bit % 8);
+        QS_DCHECK(bit / 8 < filter_bytes);
     }
 }
 

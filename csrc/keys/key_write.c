@@ -29,11 +29,13 @@ static uint64_t filter_bytes(const struct qsi_key_dir *dir, uint64_t keys)
     while (bytes < keys && bytes < dir->filter_bytes_max) {
         bytes *= 2;
     }
+    QS_DCHECK((bytes & (bytes - 1)) == 0);
     return bytes;
 }
 
 static uint8_t *page_at(const struct qsi_key_writer *writer)
 {
+    QS_DCHECK(writer->page < PAGES);
     return writer->pages + (size_t)writer->page * QSI_KEY_PAGE_BYTES;
 }
 
@@ -43,6 +45,7 @@ static qs_status make_file(struct qsi_key_writer *writer, qs_error *error)
     char name[QSI_KEY_NAME_BYTES];
     qs_status status;
 
+    QS_ASSERT(writer->handle == NULL && !writer->has_name);
     qsi_key_file_name(name, writer->made.header.number);
     /* One that was begun and never came to count is in the way. */
     status = qsi_env_remove(dir->env, dir->dir, name, error);
@@ -64,6 +67,7 @@ qs_status qsi_key_writer_begin(struct qsi_key_writer *writer, const struct qsi_k
     struct qsi_key_header *header = &writer->made.header;
     qs_status status;
 
+    QS_ASSERT(number > 0 && number <= UINT32_MAX); /* its name has ten digits */
     *writer = (struct qsi_key_writer){.dir = dir};
     header->number = number;
     header->filter_bytes = writer->made.filter_bytes = filter_bytes(dir, keys_max);
@@ -93,6 +97,7 @@ static qs_status write_pages(struct qsi_key_writer *writer, qs_error *error)
                       (header->page_count - writer->page) * QSI_KEY_PAGE_BYTES;
     qs_status status;
 
+    QS_ASSERT(writer->page <= PAGES && writer->page <= header->page_count);
     if (writer->page == 0) {
         return QS_OK;
     }
@@ -105,6 +110,7 @@ static qs_status end_page(struct qsi_key_writer *writer, qs_error *error)
 {
     struct qsi_key_header *header = &writer->made.header;
 
+    QS_DCHECK(writer->page < PAGES);
     qsi_key_page_end(page_at(writer), header->salt, header->page_count);
     header->page_count += 1;
     writer->page += 1;
@@ -114,6 +120,7 @@ static qs_status end_page(struct qsi_key_writer *writer, qs_error *error)
 qs_status qsi_key_writer_add(struct qsi_key_writer *writer, const struct qsi_key *key,
                              qs_error *error)
 {
+    QS_ASSERT(writer->made.header.key_count == 0 || writer->last_hash <= key->hash);
     if (!qsi_key_page_add(page_at(writer), key)) {
         QS_TRY(end_page(writer, error));
         qsi_key_page_begin(page_at(writer));
@@ -123,6 +130,7 @@ qs_status qsi_key_writer_add(struct qsi_key_writer *writer, const struct qsi_key
     }
     qsi_key_filter_add(writer->made.filter, writer->made.filter_bytes, key->hash);
     writer->made.header.key_count += 1;
+    writer->last_hash = key->hash;
     return QS_OK;
 }
 
@@ -136,6 +144,7 @@ static qs_status write_head(struct qsi_key_writer *writer, qs_error *error)
     qs_part parts[3] = {
         {head, sizeof head}, {writer->made.filter, (size_t)header->filter_bytes}, {zeros, padding}};
 
+    QS_DCHECK(writer->page == 0 && header->filter_bytes == writer->made.filter_bytes);
     header->filter_crc = qs_crc32c(0, writer->made.filter, (size_t)header->filter_bytes);
     writer->made.header_crc = qsi_key_header_encode(head, header, writer->dir->uuid);
     return qsi_file_write(writer->dir->env, writer->handle, parts, padding > 0 ? 3 : 2, 0, error);

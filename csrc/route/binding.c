@@ -13,6 +13,7 @@ void qsi_router_drop_bindings_to(struct qsi_router *router, struct qsi_destinati
             QSI_LIST_OWNER(destination->bindings.next, struct qsi_binding, in_destination);
         struct qsi_exchange *exchange = binding->exchange;
 
+        QS_DCHECK(binding->destination == destination);
         qsi_router_drop_binding(router, binding);
         qsi_exchange_note_if_done(exchange, done);
     }
@@ -32,6 +33,7 @@ static qs_status make_identity(struct qsi_buf *identity, const struct qsi_exchan
     QS_TRY(qsi_buf_append(identity, &key.bytes, sizeof key.bytes));
     QS_TRY(qsi_buf_append(identity, key.data, key.bytes));
     QS_TRY(qsi_buf_append(identity, arguments.data, arguments.bytes));
+    QS_DCHECK(identity->bytes == IDENTITY_FIXED_BYTES + key.bytes + (uint64_t)arguments.bytes);
     return identity->bytes <= UINT32_MAX ? QS_OK : QS_ENOMEM;
 }
 
@@ -65,6 +67,7 @@ static void count_onward(const struct qsi_binding *binding, int change)
 {
     QS_DCHECK(change == 1 || change == -1);
     if (binding->destination->exchange != NULL) {
+        QS_DCHECK(change > 0 || binding->exchange->onward_count > 0);
         binding->exchange->onward_count += (uint32_t)change;
         qsi_exchange_note_is_plain(binding->exchange);
     }
@@ -81,6 +84,7 @@ static qs_status add_binding(struct qsi_router *router, struct qsi_binding *bind
     qsi_list_push_back(&binding->destination->bindings, &binding->in_destination);
     binding->exchange->binding_count++;
     count_onward(binding, 1);
+    QS_DCHECK(binding->exchange->onward_count <= binding->exchange->binding_count);
     router->version++;
     return QS_OK;
 }
@@ -140,6 +144,7 @@ qs_status qsi_router_bind(struct qsi_router *router, struct qsi_exchange *exchan
     if (binding != NULL) {
         return QS_OK;
     }
+    QS_DCHECK(key.bytes <= QSI_ROUTE_NAME_BYTES_MAX);
     binding = create_binding(router, exchange, destination, key.bytes);
     if (binding == NULL || add_binding(router, binding) != QS_OK) {
         qsi_free(binding);

@@ -21,6 +21,7 @@ const struct qsi_route *qsi_route_create(const struct qsi_route *model)
     struct qsi_destination **destinations;
     struct qsi_route *route;
 
+    QS_DCHECK(model->count == 0 || model->destinations != NULL);
     if (model->count == 0) {
         return &qsi_route_empty;
     }
@@ -84,6 +85,7 @@ qs_status qsi_collect_add(struct qsi_collection *collection, const struct qsi_bi
     const struct qsi_list *node;
 
     for (node = set->bindings.next; node != &set->bindings; node = node->next) {
+        QS_DCHECK(binding_at(node)->set == set);
         QS_TRY(qsi_collect_destination(collection, binding_at(node)->destination));
     }
     return QS_OK;
@@ -121,6 +123,7 @@ struct qsi_route qsi_collect_finish(const struct qsi_collection *collection)
     if (!is_sorted(&route)) {
         qsort(destinations, route.count, sizeof(struct qsi_destination *), compare_order);
     }
+    QS_DCHECK(is_sorted(&route));
     return route;
 }
 
@@ -146,6 +149,7 @@ void qsi_binding_set_fini(struct qsi_binding_set *set)
 
 void qsi_binding_set_add(struct qsi_binding_set *set, struct qsi_binding *binding)
 {
+    QS_DCHECK(binding->set == NULL && qsi_list_is_empty(&binding->in_set));
     qsi_list_push_back(&set->bindings, &binding->in_set);
     binding->set = set;
     drop_route(set);
@@ -153,6 +157,7 @@ void qsi_binding_set_add(struct qsi_binding_set *set, struct qsi_binding *bindin
 
 void qsi_binding_set_remove(struct qsi_binding *binding)
 {
+    QS_DCHECK(binding->set != NULL);
     qsi_list_remove(&binding->in_set);
     drop_route(binding->set);
     binding->set = NULL;

@@ -95,6 +95,7 @@ static qs_status fail_alternate(const struct qsi_exchange *exchange,
 {
     char first[QSI_FIELD_PRINT_BYTES], second[QSI_FIELD_PRINT_BYTES];
 
+    QS_DCHECK(received != NULL || current != NULL);
     qsi_field_print_value(first, received);
     qsi_field_print_value(second, current);
     if (current == NULL) {
@@ -142,6 +143,7 @@ void qsi_exchange_note_is_plain(struct qsi_exchange *exchange)
 static void destroy_exchange(struct qsi_router *router, struct qsi_exchange *exchange)
 {
     if (exchange != NULL) {
+        QS_DCHECK(qsi_list_is_empty(&exchange->bindings) && exchange->binding_count == 0);
         qsi_route_cache_forget(router, &exchange->walked);
         exchange->type->destroy(router, exchange->matcher);
         qsi_free(exchange);
@@ -180,6 +182,7 @@ static struct qsi_exchange *create_exchange(struct qsi_slice name,
     qsi_list_init(&exchange->in_router);
     qsi_list_init(&exchange->in_done);
     qsi_list_init(&exchange->bindings);
+    QS_DCHECK(at == exchange->bytes + name.bytes + options->arguments.bytes);
     init_destination(exchange);
     qsi_exchange_note_is_plain(exchange);
     if (type->create(&exchange->matcher) != QS_OK) {
@@ -286,6 +289,7 @@ qs_status qsi_router_declare(struct qsi_router *router, struct qsi_slice name,
     if (type->check_arguments != NULL && !options->replayed) {
         QS_TRY(type->check_arguments(options->arguments, error));
     }
+    QS_DCHECK(name.bytes > 0 && name.bytes <= QSI_ROUTE_NAME_BYTES_MAX);
     QS_TRY(qsi_router_add_exchange(router, name, type, options, &exchange, error));
     *created_out = true;
     return QS_OK;
@@ -347,6 +351,7 @@ void qsi_router_delete_done(struct qsi_router *router, struct qsi_list *done)
         struct qsi_exchange *exchange = QSI_LIST_OWNER(done->next, struct qsi_exchange, in_done);
 
         qsi_list_remove(&exchange->in_done);
+        QS_ASSERT(exchange->auto_delete && exchange->binding_count == 0);
         if (router->deleted != NULL) {
             router->deleted(router->deleted_context, exchange);
         }

@@ -62,6 +62,7 @@ static double read_double(const uint8_t *at)
 
 static struct qsi_field_walk walk_of(uint8_t type, struct qsi_slice value)
 {
+    QS_DCHECK(type == 'F' || type == 'A');
     return type == 'F' ? qsi_table_walk(value) : qsi_array_walk(value);
 }
 
@@ -116,6 +117,7 @@ static struct qsi_header_value value_of_parts(const struct qsi_field *field, str
     uint8_t *copy = copies->data + copies->bytes; /* room for all of the table was made */
     struct qsi_slice bytes = qsi_slice_make(copy, field->value.bytes);
 
+    QS_DCHECK(copies->bytes + field->value.bytes <= copies->capacity);
     if (field->value.bytes == 0) {
         return value_of_bits('L', 0);
     }
@@ -181,6 +183,7 @@ static void sort(struct qsi_header_fields *fields)
         }
     }
     for (uint32_t i = 1; i < fields->count; i++) {
+        QS_DCHECK(compare_places(&fields->items[i - 1], &fields->items[i]) <= 0);
         if (qsi_slice_compare(fields->items[i - 1].name, fields->items[i].name) == 0) {
             fields->items[i].occurrence = fields->items[i - 1].occurrence + 1;
         }

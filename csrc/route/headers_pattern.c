@@ -2,6 +2,7 @@
 #include "headers_pattern.h"
 
 #include "alloc.h"
+#include "check.h"
 #include "error.h"
 #include "field_print.h"
 #include "properties.h"
@@ -68,6 +69,7 @@ static struct mode mode_of(struct qsi_slice arguments)
     struct qsi_field field;
 
     if (qsi_table_find(arguments, X_MATCH, &field)) {
+        QS_DCHECK(field.type == 'S');
         parse_mode(field.value, &mode);
     }
     return mode;

@@ -109,6 +109,7 @@ static qs_status add(struct qsi_router *router, struct qsi_binding *binding)
         ring->spans = spans;
         ring->capacity = capacity;
     }
+    QS_DCHECK(needed <= ring->capacity);
     ring->is_stale = true;
     return QS_OK;
 }
@@ -151,6 +152,7 @@ static qs_status make_ring(struct ring *ring, const struct qsi_exchange *exchang
             ring->spans[ring->count++] = (struct span){end, destination};
         }
     }
+    QS_DCHECK(ring->count <= exchange->binding_count);
     ring->is_stale = false;
     return QS_OK;
 }
@@ -196,6 +198,7 @@ static qs_status choose(const struct qsi_exchange *exchange, uint64_t hash,
     uint64_t bucket_count;
 
     QS_TRY(refresh_ring(exchange));
+    QS_DCHECK(!ring->is_stale);
     bucket_count = ring->count > 0 ? ring->spans[ring->count - 1].end : 0;
     *destination_out = NULL;
     if (bucket_count > 0) {

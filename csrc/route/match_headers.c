@@ -132,6 +132,7 @@ static void prune(struct headers *headers, const struct qsi_header_field *field)
     }
     status = find_value(headers, name, &field->value, &bucket);
     QS_ASSERT(status == QS_OK);
+    QS_DCHECK(bucket == NULL || (bucket->count == 0) == qsi_list_is_empty(&bucket->fields));
     if (bucket != NULL && bucket->count == 0) {
         qsi_map_remove(&name->values, headers->key.data, headers->key.bytes);
         qsi_free(bucket);
@@ -160,6 +161,7 @@ static qs_status keep_under(struct headers *headers, struct qsi_pattern_field *f
         prune(headers, &field->field);
         return status;
     }
+    QS_DCHECK(field->bucket == NULL);
     qsi_list_push_back(&bucket->fields, &field->in_bucket);
     bucket->count++;
     field->bucket = bucket;
@@ -170,6 +172,7 @@ static void let_go(struct headers *headers, struct qsi_pattern_field *field)
 {
     if (field->bucket != NULL) {
         qsi_list_remove(&field->in_bucket);
+        QS_ASSERT(field->bucket->count > 0);
         field->bucket->count--;
         field->bucket = NULL;
         prune(headers, &field->field);
@@ -244,6 +247,7 @@ static qs_status keep(struct headers *headers, struct qsi_headers_pattern *patte
         return QS_OK;
     }
     QS_TRY(choose(headers, pattern, &field));
+    QS_ASSERT(field != NULL); /* a pattern with fields has one */
     return keep_under(headers, field);
 }
 
@@ -252,6 +256,7 @@ static qs_status keep(struct headers *headers, struct qsi_headers_pattern *patte
 static qs_status collect_pattern(struct qsi_collection *collection, struct headers *headers,
                                  const struct qsi_headers_pattern *pattern)
 {
+    QS_DCHECK(pattern->count > 0);
     if (pattern->is_any || qsi_headers_pattern_agrees(pattern, &headers->read)) {
         return qsi_collect_destination(collection, pattern->binding->destination);
     }

@@ -114,6 +114,7 @@ static void remove_by_key(struct qsi_router *router, struct qsi_binding *binding
     struct qsi_map *sets = binding->exchange->matcher;
     struct qsi_binding_set *set = binding->set;
 
+    QS_DCHECK(set == qsi_map_get(sets, binding->key.data, binding->key.bytes));
     (void)router;
     qsi_binding_set_remove(binding);
     if (qsi_list_is_empty(&set->bindings)) {

@@ -77,6 +77,7 @@ static struct qsi_slice cut_last_word(struct qsi_slice *key)
     while (start > 0 && key->data[start - 1] != '.') {
         start--;
     }
+    QS_DCHECK(start <= key->bytes);
     word = qsi_slice_make(key->data + start, key->bytes - start);
     key->bytes = start > 0 ? start - 1 : 0;
     return word;
@@ -102,6 +103,7 @@ static struct node *child_of(const struct node *node, struct qsi_slice word)
 
 static qs_status attach(struct node *parent, struct qsi_slice word, struct node *child)
 {
+    QS_DCHECK(child->parent == NULL && child_of(parent, word) == NULL);
     child->parent = parent;
     if (is_word(word, '*')) {
         parent->one = child;
@@ -198,6 +200,7 @@ static qs_status enter(struct topic *topic, struct node *node)
 {
     for (; node != NULL && node->step != topic->step; node = node->any) {
         QS_TRY(qsi_buf_append(&topic->entered, &node, sizeof node));
+        QS_DCHECK(node->step < topic->step);
         node->step = topic->step;
     }
     return QS_OK;

@@ -21,6 +21,7 @@ qs_status qsi_router_add_destination(struct qsi_router *router, struct qsi_desti
     destination->exchange = NULL;
     destination->self = destination;
     destination->own_route = (struct qsi_route){.count = 1, .destinations = &destination->self};
+    QS_DCHECK(destination->own_route.count == 1);
     destination->order = router->next_order++;
     destination->mark = 0;
     router->version++;
@@ -36,6 +37,7 @@ void qsi_router_remove_destination(struct qsi_router *router, struct qsi_destina
 
     qsi_router_drop_bindings_to(router, destination, done);
     qsi_router_delete_done(router, done);
+    QS_DCHECK(qsi_list_is_empty(&destination->bindings));
     router->recent_destination = NULL;
     removed = qsi_map_remove(&router->destinations, name.data, name.bytes);
     QS_ASSERT(removed == destination);
@@ -102,6 +104,7 @@ static qs_status predeclare(struct qsi_router *router, struct qsi_slice name,
     struct qsi_exchange *exchange;
 
     QS_TRY(qsi_router_add_exchange(router, name, type, &options, &exchange, error));
+    QS_DCHECK(exchange->durable && !exchange->auto_delete);
     exchange->predeclared = true;
     return QS_OK;
 }
@@ -139,6 +142,7 @@ void qsi_router_fini(struct qsi_router *router)
         qsi_router_drop_exchange(router, qsi_exchange_at(router->exchanges.next), NULL);
     }
     QS_ASSERT(router->bindings.count == 0);
+    QS_DCHECK(router->exchange_names.count == 0 && router->remembered_bytes == 0);
     qsi_map_fini(&router->exchange_names);
     qsi_map_fini(&router->destinations);
     qsi_map_fini(&router->bindings);

@@ -14,6 +14,7 @@ static void count_remembered(struct qsi_router *router, struct qsi_route_cache *
 {
     cache->bytes += bytes;
     router->remembered_bytes += bytes;
+    QS_DCHECK(cache->bytes <= router->remembered_bytes);
 }
 
 void qsi_route_cache_forget(struct qsi_router *router, struct qsi_route_cache *cache)
@@ -36,6 +37,7 @@ static qs_status add_route(struct qsi_router *router, struct qsi_route_cache *ca
     size_t bytes = model->count * sizeof(struct qsi_destination *);
     const struct qsi_route *route = qsi_route_create(model);
 
+    QS_DCHECK(model->count > 1);
     if (route == NULL) {
         return QS_ENOMEM;
     }

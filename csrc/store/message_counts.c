@@ -29,6 +29,7 @@ static uint32_t grown_capacity(uint32_t capacity, uint32_t needed)
 {
     uint64_t grown = capacity > CAPACITY_MIN / 2 ? (uint64_t)capacity * 2 : CAPACITY_MIN;
 
+    QS_DCHECK(needed > capacity);
     if (grown < needed) {
         return needed;
     }
@@ -163,6 +164,7 @@ static bool drop_count(struct qsi_message_counts *counts, uint32_t slot, uint64_
 static void restore_durable(struct qsi_message_counts *counts, uint32_t first, uint32_t length,
                             uint16_t durable)
 {
+    QS_DCHECK(length <= UINT32_MAX - first);
     if (durable == 0) {
         return;
     }
@@ -237,6 +239,7 @@ static qs_status find_or_add(struct qsi_message_store *store, uint32_t number,
         file->is_present = false;
     }
     if (number >= store->next_number) {
+        QS_DCHECK(number > 0);
         store->next_number = (uint64_t)number + 1;
     }
     *file_out = file;

@@ -232,6 +232,7 @@ bool qsi_message_file_shrink(struct qsi_message_store *store, uint64_t bytes, ui
     if (bytes <= least) {
         return false;
     }
+    QS_DCHECK(smaller < bytes);
     store->file_bytes = smaller < store->options.file_bytes ? smaller : store->options.file_bytes;
     return true;
 }
@@ -320,6 +321,7 @@ qs_status qsi_message_file_truncate(struct qsi_message_store *store, struct qsi_
 {
     qs_status status;
 
+    QS_DCHECK(bytes >= QSI_MESSAGE_HEADER_BYTES);
     status = qsi_env_truncate(store->env, handle, bytes, error);
     if (status != QS_OK) {
         return qsi_message_file_fail(error, status, id);

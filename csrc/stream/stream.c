@@ -25,6 +25,7 @@ void qsi_stream_shared_fini(struct qsi_stream_shared *shared)
 qs_status qsi_stream_init(struct qsi_stream *stream, struct qsi_stream_shared *shared, uint64_t id,
                           const struct qsi_stream_limits *limits)
 {
+    QS_DCHECK(id != 0);
     memset(stream, 0, sizeof *stream);
     stream->container.kind = &qsi_stream_kind;
     stream->container.id = id;
@@ -44,6 +45,7 @@ struct qsi_stream_table *qsi_stream_table_create(uint32_t capacity)
     struct qsi_stream_table *table =
         qsi_zalloc(sizeof *table + (size_t)capacity * sizeof table->segments[0]);
 
+    QS_DCHECK(capacity > 0);
     if (table != NULL) {
         table->refs = 1;
         table->capacity = capacity;
@@ -61,6 +63,7 @@ struct qsi_stream_table *qsi_stream_table_ref(struct qsi_stream_table *table)
 
 void qsi_stream_table_unref(struct qsi_stream_table *table)
 {
+    QS_DCHECK(table == NULL || __atomic_load_n(&table->refs, __ATOMIC_RELAXED) > 0);
     if (table != NULL && __atomic_fetch_sub(&table->refs, 1, __ATOMIC_ACQ_REL) == 1) {
         qsi_free(table);
     }
@@ -73,6 +76,7 @@ uint64_t qsi_stream_bytes(const struct qsi_stream *stream)
 
 uint32_t qsi_stream_segment_count(const struct qsi_stream *stream)
 {
+    QS_DCHECK(stream->table_first <= qsi_stream_table_count(stream));
     return qsi_stream_table_count(stream) - stream->table_first +
            (stream->active.block_count > 0 ? 1 : 0);
 }
@@ -179,6 +183,7 @@ static void start_at(struct qsi_container *container, uint64_t seq) QSI_REQUIRES
 static qs_status skip_to(struct qsi_container *container, uint64_t seq)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(container->flushed_seq <= container->next_seq);
     if (seq > container->next_seq) {
         if (qsi_container_is_flushed(container)) {
             container->flushed_seq = seq;
@@ -213,6 +218,7 @@ static void fini(struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream *stream = qsi_stream_of(container);
 
+    QS_DCHECK(!stream->is_flushing);
     qsi_stream_free_runs(stream);
     qsi_stream_table_unref(stream->table);
     qsi_block_index_unref(stream->active_index);

@@ -19,6 +19,7 @@ static void free_pieces(struct qsi_stream_flush_job *self)
 
 static void free_job(struct qsi_stream_flush_job *self)
 {
+    QS_DCHECK(self->from_seq <= self->end_seq || self->end_seq == 0);
     free_pieces(self);
     qsi_buf_fini(&self->entries);
     qsi_buf_fini(&self->sealed);
@@ -44,6 +45,7 @@ static qs_status take_pieces(struct qsi_stream_flush_job *self, uint64_t bytes_m
                             : 0;
         struct qsi_stream_tail piece;
         qs_status status;
+        QS_DCHECK(from < run->run->count);
         QS_TRY(qsi_stream_tail_take(&piece, run, from, run->run->count - from));
         status = qsi_buf_append(&self->pieces, &piece, sizeof piece);
         if (status != QS_OK) {
@@ -103,6 +105,7 @@ static void put_sealed(struct qsi_stream *stream, struct qsi_stream_flush_job *s
         self->table = NULL;
     }
     for (uint32_t i = 0; i < count; i++) {
+        QS_ASSERT(stream->table->count < stream->table->capacity);
         stream->table->segments[stream->table->count++] = sealed[i];
         stream->earlier_bytes += sealed[i].end;
     }
@@ -111,6 +114,9 @@ static void put_sealed(struct qsi_stream *stream, struct qsi_stream_flush_job *s
 static void install(struct qsi_stream *stream, struct qsi_stream_flush_job *self)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(self->end_seq <= stream->container.next_seq &&
+              self->last_time_us >= stream->flushed_time_us);
+    QS_ASSERT(stream->container.flushed_seq >= self->from_seq); /* no hole before the blocks */
     put_sealed(stream, self);
     stream->active = self->active;
     qsi_block_index_unref(stream->active_index);
@@ -170,6 +176,7 @@ static qs_status leave_file(struct qsi_job *job) QSI_REQUIRES(qsi_store_mutex)
         memcpy(table->segments, &stream->table->segments[stream->table_first],
                present * sizeof table->segments[0]);
     }
+    QS_ASSERT(present < table->capacity);
     table->segments[present] = stream->active;
     table->count = present + 1;
     qsi_stream_table_unref(stream->table);

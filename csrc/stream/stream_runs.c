@@ -37,6 +37,7 @@ static qs_status reserve_runs(struct qsi_stream *stream, uint32_t count)
     qsi_free(stream->runs);
     stream->runs = runs;
     stream->first_run = 0;
+    QS_DCHECK(capacity >= needed);
     stream->run_capacity = capacity;
     return QS_OK;
 }
@@ -84,6 +85,7 @@ static qs_status make_spare(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mu
     }
     run->messages.single_records = true;
     run->capacity = SINGLES_FIRST;
+    QS_DCHECK(run->count == 0);
     stream->spare = run;
     return QS_OK;
 }
@@ -151,6 +153,7 @@ static void put_run(struct qsi_stream *stream, struct qsi_run *run, uint64_t flo
 static void count_in(struct qsi_stream *stream, uint64_t count, uint64_t ram_bytes)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(count > 0 && stream->container.next_seq + count > stream->container.next_seq);
     stream->container.next_seq += count;
     stream->container.in_count += count;
     stream->container.ram_count += count;
@@ -184,6 +187,7 @@ static struct qsi_run *begin_singles(struct qsi_stream *stream, struct qsi_chunk
     struct qsi_run *run = stream->spare;
 
     QS_ASSERT(run != NULL);
+    QS_DCHECK(run->count == 0 && run->messages.single_records);
     stream->spare = NULL;
     run->messages.chunk = qsi_chunk_ref(chunk);
     run->journalled = journalled;
@@ -228,6 +232,8 @@ static uint64_t take_first_run(struct qsi_stream *stream) QSI_REQUIRES(qsi_store
     struct qsi_run *run = qsi_stream_run_at(stream, 0)->run;
     uint64_t bytes = run->ram_bytes;
 
+    QS_DCHECK(stream->run_count > 0);
+    QS_DCHECK(stream->container.ram_bytes >= bytes && stream->container.ram_count >= run->count);
     stream->container.ram_bytes -= bytes;
     stream->container.ram_count -= run->count;
     stream->first_run += 1;

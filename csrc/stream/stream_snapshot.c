@@ -39,6 +39,7 @@ static uint32_t segment_count(const struct stream_snapshot *self)
 
 static const struct qsi_stream_segment *segment_at(const struct stream_snapshot *self, uint32_t i)
 {
+    QS_DCHECK(i < segment_count(self));
     return i < self->table_to - self->table_from ? &self->table->segments[self->table_from + i]
                                                  : &self->active;
 }
@@ -58,6 +59,7 @@ static void take_state(void *context) QSI_REQUIRES(qsi_store_mutex)
                                                                 : stream->container.flushed_seq;
     self->flushed = stream->container.flushed_seq;
     self->flushed_time_us = stream->flushed_time_us;
+    QS_DCHECK(self->first <= self->flushed && self->table_from <= self->table_to);
     stream->page_aligned = true;
     /* The directory is one more: names are new in it. */
     self->snapshot.file_count = segment_count(self) + 1;

@@ -73,6 +73,8 @@ static qs_status flush_bulk(struct qs_store *store, qs_error *error) QSI_REQUIRE
         if (queue == NULL) {
             return QS_OK;
         }
+        QS_DCHECK(queue->container.durable &&
+                  queue->messages->flushed_seq < queue->messages->next_seq);
         end = queue->messages->next_seq;
         queue->jobs += 1;
         while (!queue->deleted && queue->messages->flushed_seq < end) {
@@ -119,7 +121,9 @@ static void give_up(struct checkpoint *checkpoint)
 {
     struct qs_store *store = checkpoint->store;
 
+    QS_ASSERT_NOT_HELD(&store->mutex);
     qsi_store_lock(store);
+    QS_ASSERT(store->checkpoint.number < checkpoint->number); /* the old one counts still */
     qsi_seal_dead_files(store, false);
     qsi_checkpoint_end_snapshots(checkpoint, false);
     store->checkpoint.failed_ns = store->env->monotonic_ns(store->env);
@@ -152,6 +156,7 @@ static qs_status spill_keys(struct qs_store *store, qs_error *error) QSI_REQUIRE
 /* Releases the lock meanwhile.  Everything before the snapshot that may take its time. */
 static qs_status prepare(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_ASSERT(store->checkpoint.state == QSI_CHECKPOINT_PREPARES);
     QS_TRY(qsi_store_check_failed(store, error));
     store->space.carried_max = qsi_space_carried_max(store);
     share_all_bodies(store);
@@ -176,6 +181,7 @@ static qs_status prepare(struct qs_store *store, qs_error *error) QSI_REQUIRES(q
         } else if (store->paging.flush != QSI_FLUSH_NONE) {
             qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
         } else {
+            QS_ASSERT(store->paging.flush == QSI_FLUSH_NONE && !store->paging.rewriting);
             return QS_OK;
         }
     }
@@ -191,6 +197,7 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
     uint32_t crc = 0;
     qs_status status;
 
+    QS_DCHECK(qsi_checkpoint_snapshot_count(checkpoint) == 0);
     status = prepare(store, error);
     if (status != QS_OK) {
         store->checkpoint.failed_ns = store->env->monotonic_ns(store->env);
@@ -219,6 +226,7 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
         return status;
     }
     qsi_store_lock(store);
+    QS_ASSERT(bytes >= QSI_CHECKPOINT_HEADER_BYTES);
     store->stats.bytes_checkpointed += bytes;
     store->space.named_bytes = bytes;
     return qsi_checkpoint_clean_up(checkpoint, &start, last_number, error);
@@ -245,6 +253,7 @@ static bool find_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     bool found;
 
+    QS_ASSERT_HELD(&store->mutex);
     qsi_store_unlock(store);
     found = qsi_space_lend(store);
     if (!found) { /* files that were only made ahead */

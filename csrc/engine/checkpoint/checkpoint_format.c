@@ -32,6 +32,7 @@ bool qsi_checkpoint_number(const char *name, uint64_t *number_out)
 void qsi_checkpoint_header_encode(uint8_t out[QSI_CHECKPOINT_HEADER_BYTES],
                                   const struct qsi_checkpoint_header *header)
 {
+    QS_ASSERT(header->number > 0 && header->record_count > 0);
     memset(out, 0, QSI_CHECKPOINT_HEADER_BYTES);
     qsi_file_head_encode(out, &file_kind);
     memcpy(out + 16, header->uuid, QSI_UUID_BYTES);
@@ -59,6 +60,7 @@ qs_status qsi_store_state_encode(struct qsi_buf *out, uint64_t next_queue_id)
 {
     uint8_t *at;
 
+    QS_DCHECK(next_queue_id > 0);
     QS_TRY(qsi_buf_reserve(out, STORE_STATE_BYTES, &at));
     out->bytes += STORE_STATE_BYTES;
     qsi_record_put_head(at, STORE_STATE_BYTES, QSI_RECORD_STORE_STATE, 0);
@@ -80,6 +82,8 @@ qs_status qsi_key_file_encode(struct qsi_buf *out, const struct qsi_key_file_ent
 {
     uint8_t *at;
 
+    QS_ASSERT(entry->key_count > 0);
+    QS_ASSERT(entry->number > 0 && entry->number < UINT32_MAX);
     QS_TRY(qsi_buf_reserve(out, KEY_FILE_BYTES, &at));
     out->bytes += KEY_FILE_BYTES;
     qsi_record_put_head(at, KEY_FILE_BYTES, QSI_RECORD_KEY_FILE, 0);

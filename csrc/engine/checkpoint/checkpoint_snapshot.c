@@ -53,6 +53,7 @@ static void allow_small(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mu
 
     most = most > store->options.checkpoint_bytes ? most : store->options.checkpoint_bytes;
     carried->small_bytes_max = most < SMALL_BYTES_MAX ? most : SMALL_BYTES_MAX;
+    QS_DCHECK(carried->small_bytes_max >= qsi_checkpoint_small_max(store));
     carried->small_max = qsi_checkpoint_small_max(store);
 }
 
@@ -65,6 +66,7 @@ static qs_status put_topology(struct checkpoint *checkpoint, const struct qsi_to
 
     QS_TRY(qsi_buf_reserve(&checkpoint->records, bytes, &at));
     qsi_topology_encode(at, topology);
+    QS_DCHECK(checkpoint->records.bytes % QSI_RECORD_ALIGN == 0);
     checkpoint->records.bytes += bytes;
     checkpoint->record_count += 1;
     return QS_OK;
@@ -140,6 +142,7 @@ static qs_status put_queue(struct checkpoint *checkpoint, const struct store_que
         .type = QSI_RECORD_QUEUE_MODE, .flags = queue->lazy ? 1 : 0, .number = queue->container.id};
     uint8_t source_bytes[QSI_WORK_SOURCE_BYTES];
 
+    QS_DCHECK(queue->container.durable && queue->parent == NULL);
     if (qsi_queue_is_work(&queue->core)) {
         qsi_work_source_encode(source_bytes, &(struct qsi_work_source){
                                                  queue->source != NULL ? queue->source->container.id
@@ -160,6 +163,7 @@ static qs_status put_all_topology(struct checkpoint *checkpoint) QSI_REQUIRES(qs
     struct topology_visit visit = {checkpoint, QS_OK};
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
+    QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_store_state_encode(&checkpoint->records, store->next_queue_id));
     checkpoint->record_count += 1;
     qsi_router_visit_exchanges(&store->router, put_exchange, &visit);
@@ -183,6 +187,7 @@ static qs_status put_messages(struct checkpoint *checkpoint, struct store_queue 
     uint8_t *room;
     qs_status status;
 
+    QS_DCHECK(queue->stream == NULL || queue->messages == &queue->stream->log.container);
     QS_TRY(qsi_buf_reserve(&checkpoint->snapshots, sizeof taken, &room));
     status = qsi_container_snapshot(queue->messages, &checkpoint->carried, &taken.snapshot);
     if (taken.snapshot != NULL) {
@@ -210,6 +215,7 @@ static qs_status put_all_messages(struct checkpoint *checkpoint) QSI_REQUIRES(qs
 
 void qsi_checkpoint_end_snapshots(struct checkpoint *checkpoint, bool counts)
 {
+    QS_ASSERT_HELD(&checkpoint->store->mutex);
     for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
         struct taken_snapshot *taken = qsi_checkpoint_snapshot_at(checkpoint, i);
         qsi_snapshot_end(taken->snapshot, counts);
@@ -237,7 +243,9 @@ qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error)
     struct qs_store *store = checkpoint->store;
     qs_status status;
 
+    QS_ASSERT(store->paging.flush == QSI_FLUSH_SNAPSHOT);
     checkpoint->lsn = qsi_journal_appended_lsn(store->journal);
+    QS_ASSERT(checkpoint->lsn >= store->checkpoint.lsn);
     status = put_all_topology(checkpoint);
     if (status == QS_OK) {
         status = qsi_transactions_snapshot(checkpoint);
@@ -251,6 +259,7 @@ qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error)
     }
     QS_TRY(qsi_message_store_snapshot(store->messages, &checkpoint->records,
                                       &checkpoint->record_count, error));
+    QS_ASSERT(checkpoint->lsn == qsi_journal_appended_lsn(store->journal)); /* one moment */
     checkpoint->sealed = true;
     qsi_seal_dead_files(store, true);
     checkpoint->dead_stream_bytes = store->streams.dead.bytes;

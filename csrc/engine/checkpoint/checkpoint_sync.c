@@ -21,6 +21,7 @@ static bool leave_file(struct checkpoint *checkpoint, struct qsi_snapshot *snaps
 {
     bool left;
 
+    QS_ASSERT_NOT_HELD(&checkpoint->store->mutex);
     qsi_store_lock(checkpoint->store);
     left = qsi_snapshot_leave_file(snapshot, file) == QS_OK;
     qsi_store_unlock(checkpoint->store);
@@ -37,6 +38,7 @@ static qs_status sync_files(struct checkpoint *checkpoint, qs_error *error)
     for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
         struct qsi_snapshot *snapshot = qsi_checkpoint_snapshot_at(checkpoint, i)->snapshot;
         for (uint32_t file = 0; file < snapshot->file_count; file++) {
+            QS_DCHECK(file < snapshot->file_count);
             qs_status each = qsi_snapshot_sync(snapshot, file, reaches_disk, error);
             if (each != QS_OK && (each != QS_ECORRUPT || !leave_file(checkpoint, snapshot, file))) {
                 return each;
@@ -89,6 +91,7 @@ static qs_status check_places(struct checkpoint *checkpoint, qs_error *error)
             qsi_snapshot_written_path(snapshot, path)) {
             char *slash = strchr(path, '/');
             checked[checked[0] != NULL] = snapshot->kind;
+            QS_ASSERT(slash != NULL);
             *slash = 0;
             QS_TRY(check_place(store, path, slash + 1, error));
         }
@@ -115,6 +118,7 @@ qs_status qsi_checkpoint_sync_files(struct checkpoint *checkpoint, qs_error *err
 {
     struct qs_store *store = checkpoint->store;
 
+    QS_ASSERT_NOT_HELD(&store->mutex);
     /* Files with packs settle only after this. */
     QS_TRY(qsi_message_store_sync_packs(store->messages, error));
     QS_TRY(sync_files(checkpoint, error));

@@ -25,6 +25,7 @@ static void end_job(struct checkpoint *checkpoint, struct qsi_job **job, bool do
 {
     struct qs_store *store = checkpoint->store;
 
+    QS_ASSERT_NOT_HELD(&store->mutex);
     qsi_store_lock(store);
     qsi_job_end(*job, done);
     *job = NULL;
@@ -38,6 +39,7 @@ static qs_status run_job(struct checkpoint *checkpoint, struct qsi_job **job, bo
     struct qs_store *store = checkpoint->store;
     qs_status status;
 
+    QS_DCHECK(*job != NULL);
     qsi_store_lock(store);
     qsi_job_refresh(*job);
     qsi_store_unlock(store);
@@ -75,6 +77,7 @@ static qs_status run_snapshot(struct checkpoint *checkpoint, struct qsi_snapshot
 /* QS_ECORRUPT: files were left. */
 static qs_status run_jobs(struct checkpoint *checkpoint, qs_error *error)
 {
+    QS_ASSERT(!checkpoint->left_file);
     for (enum qsi_snapshot_step step = 0; step < QSI_SNAPSHOT_CARRIES; step++) {
         for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
             QS_TRY(run_snapshot(checkpoint, qsi_checkpoint_snapshot_at(checkpoint, i)->snapshot,
@@ -110,11 +113,13 @@ static qs_status put(struct output *output, const void *data, size_t bytes, qs_e
 {
     const qs_part part = {data, bytes};
 
+    QS_ASSERT_NOT_HELD(&output->checkpoint->store->mutex);
     if (bytes == 0) {
         return QS_OK;
     }
     QS_TRY(qsi_file_stream(output->checkpoint->store->env, output->file, &part, 1, output->bytes,
                            error));
+    QS_DCHECK(output->bytes + bytes > output->bytes);
     output->crc = qs_crc32c(output->crc, data, bytes);
     output->bytes += bytes;
     return QS_OK;
@@ -167,6 +172,7 @@ static qs_status write_file(struct checkpoint *checkpoint, struct output *output
     memcpy(header.uuid, store->manifest.uuid, sizeof header.uuid);
     qsi_checkpoint_header_encode(head, &header);
     QS_TRY(put(output, head, sizeof head, error));
+    QS_ASSERT(output->bytes == QSI_CHECKPOINT_HEADER_BYTES);
     QS_TRY(put(output, checkpoint->records.data, checkpoint->records.bytes, error));
     QS_TRY(run_carries(checkpoint, output, error));
     QS_TRY(put_carried(output, 0, error));
@@ -179,6 +185,7 @@ static qs_status remove_checkpoint(struct qs_store *store, uint64_t number, qs_e
     char name[QSI_CHECKPOINT_NAME_BYTES];
     qs_status status;
 
+    QS_ASSERT(number > 0);
     qsi_checkpoint_name(name, number);
     status = qsi_env_remove(store->env, store->checkpoint_dir, name, error);
     return status == QS_ENOENT ? QS_OK : status;
@@ -279,6 +286,7 @@ qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out,
         qsi_store_unlock(store);
     }
     if (status == QS_OK) {
+        QS_ASSERT(!checkpoint->left_file);
         status = make_file(checkpoint, bytes_out, crc_out, error);
     }
     qsi_checkpoint_end_jobs(checkpoint);
@@ -316,7 +324,9 @@ qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uin
         return qsi_checkpoint_no_memory(error);
     }
     qsi_manifest_begin_at(&manifest, start_out);
+    QS_ASSERT(checkpoint->number > manifest.checkpoint_number);
     manifest.checkpoint_number = checkpoint->number;
+    QS_ASSERT(checkpoint->lsn >= manifest.checkpoint_lsn);
     manifest.checkpoint_lsn = checkpoint->lsn;
     manifest.checkpoint_bytes = bytes;
     manifest.checkpoint_crc = crc;
@@ -351,6 +361,7 @@ static void remove_dead_file(struct qs_store *store, struct dead_file *dead)
         qsi_list_push_back(&store->paging.dead_files, &dead->in_store);
         return;
     }
+    QS_DCHECK(store->paging.dead_bytes >= qsi_segment_disk_bytes(store->index, &dead->file));
     store->paging.dead_bytes -= qsi_segment_disk_bytes(store->index, &dead->file);
     qsi_free(dead);
 }
@@ -375,6 +386,7 @@ static void remove_dead_files(struct qs_store *store) QSI_REQUIRES(qsi_store_mut
         qsi_list_remove(&dead->in_store);
         remove_dead_file(store, dead);
     }
+    QS_ASSERT_HELD(&store->mutex);
     if (qsi_list_is_empty(&store->paging.dead_files)) {
         store->paging.dead_since_ns = 0;
     }
@@ -389,6 +401,7 @@ static void remove_stream_files(struct qs_store *store, size_t bytes) QSI_REQUIR
     struct qsi_block_dir *blocks = store->streams.blocks;
     struct qsi_block_file file;
 
+    QS_ASSERT(bytes <= dead->bytes && bytes % sizeof file == 0);
     for (size_t at = 0; at < bytes; at += sizeof file) {
         memcpy(&file, dead->data + at, sizeof file);
         qsi_store_unlock(store);
@@ -408,6 +421,7 @@ static uint32_t spares_to_keep(const struct qs_store *store, uint64_t lsn)
     uint64_t used = (lsn - store->checkpoint.lsn) / store->options.journal_file_bytes + 1;
     uint64_t most = store->options.checkpoint_bytes / store->options.journal_file_bytes + 1;
 
+    QS_DCHECK(lsn >= store->checkpoint.lsn);
     return (uint32_t)(used < most ? used : most);
 }
 

@@ -16,6 +16,7 @@ static qs_status put_record(struct checkpoint *checkpoint, const struct qsi_topo
     uint64_t bytes = qsi_topology_bytes(record);
     uint8_t *at;
 
+    QS_DCHECK(record->strings[0].bytes <= QSI_KEY_BYTES_MAX);
     QS_TRY(qsi_buf_reserve(&checkpoint->records, bytes, &at));
     qsi_topology_encode(at, record);
     checkpoint->records.bytes += bytes;
@@ -27,6 +28,7 @@ static qs_status put_table(struct checkpoint *checkpoint, const struct key_table
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&table->notes);
 
+    QS_ASSERT_HELD(&checkpoint->store->mutex);
     while (qsi_map_next(&table->notes, &cursor)) {
         const struct key_note *note = cursor.value;
         struct qsi_topology record = {
@@ -54,6 +56,7 @@ qs_status qsi_transactions_snapshot(struct checkpoint *checkpoint)
     for (uint32_t i = 0; i < keys->run_count; i++) {
         struct key_run *run = keys->runs[i];
         struct qsi_key_file_entry entry;
+        QS_DCHECK(run->reference_count > 0 && !run->is_dead);
         run->named = true;
         entry = (struct qsi_key_file_entry){
             .number = run->file.header.number,
@@ -91,6 +94,7 @@ void qsi_transactions_remove_dead(struct qs_store *store)
             continue;
         }
         qsi_list_remove(&run->in_dead);
+        QS_DCHECK(run->is_dead && store->paging.dead_bytes >= qsi_key_run_bytes(run));
         store->paging.dead_bytes -= qsi_key_run_bytes(run);
         qsi_key_file_name(name, run->file.header.number);
         qsi_key_run_unref(store, run);
@@ -139,6 +143,7 @@ static qs_status add_run(struct qs_store *store, const struct qsi_key_file *file
     }
     run->named = true;
     run->lsn = 1;
+    QS_DCHECK(run->file.header.number < keys->next_number);
     keys->runs[keys->run_count++] = run;
     keys->generation += 1;
     return QS_OK;

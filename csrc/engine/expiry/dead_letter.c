@@ -49,6 +49,7 @@ static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_messa
         if (extent == NULL) {
             return QS_EEMPTY;
         }
+        QS_DCHECK(tag >= extent->first_tag && tag - extent->first_tag < extent->count);
         slot = extent->first_slot + (uint32_t)(tag - extent->first_tag);
         queue = qsi_queue_of_container(extent->container);
         seq = qsi_queue_first_seq(&queue->core, extent->segment) + slot;
@@ -57,6 +58,7 @@ static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_messa
             qsi_view_message(run, (uint32_t)(seq - run->first_seq), message, &body);
             break;
         }
+        QS_DCHECK(queue->jobs > 0);
         QS_TRY(qsi_page_in_one(store, queue, extent->segment, slot, error));
     }
     if (body.kind == QSI_BODY_EMBEDDED) {
@@ -74,6 +76,7 @@ static const char *reason_name(enum qsi_reason reason)
 {
     static const char *const names[] = {"expired", "maxlen", "rejected", "delivery_limit"};
 
+    QS_ASSERT((size_t)reason < sizeof names / sizeof names[0]);
     return names[reason];
 }
 
@@ -101,6 +104,7 @@ static qs_status publish_dead_letter(struct qs_channel *channel, const struct st
     };
     qs_status status = qsi_death_tell(&properties, qsi_slice_of(message->properties), &death);
 
+    QS_DCHECK(qsi_has_dead_letters(queue));
     if (status == QS_ECORRUPT) { /* a caller of the C interface may have published anything */
         status = qsi_death_tell(&properties, qsi_slice_make("", 0), &death);
     }
@@ -146,6 +150,7 @@ static qs_status move_message(struct qs_channel *channel, struct store_queue *qu
     uint32_t queue_count = 0;
     qs_status status = read_message(channel, tag, &message, error);
 
+    QS_DCHECK(queue->jobs > 0);
     if (status == QS_OK) {
         status = publish_dead_letter(channel, queue, &message, reason, &queue_count, written_out,
                                      wait, error);
@@ -204,6 +209,7 @@ static void note_settle(struct qsi_buf *settles, uint64_t first_tag, uint64_t la
     struct tx_settle settle = {first_tag, last_tag, kind, due_us};
     struct tx_settle *last = (struct tx_settle *)(void *)(settles->data + settles->bytes);
 
+    QS_DCHECK(first_tag <= last_tag);
     if (settles->bytes > 0 && last[-1].last_tag + 1 == first_tag && last[-1].kind == kind &&
         last[-1].due_us == due_us) {
         last[-1].last_tag = last_tag;
@@ -220,6 +226,7 @@ static qs_status end_group(struct qs_channel *internal_channel, enum qsi_wait wa
     uint64_t lsn;
     qs_status status = QS_OK;
 
+    QS_ASSERT(qsi_channel_is_internal(internal_channel));
     if (internal_channel->tx_settles.bytes > 0) {
         status = qsi_tx_apply(internal_channel, &lsn, wait, error);
         if (status == QS_OK && lsn != 0) {
@@ -243,6 +250,7 @@ static qs_status keep_stuck(struct qsi_buf *stuck, uint64_t tag, enum qsi_reason
 {
     struct removal one = {tag, tag, reason};
 
+    QS_DCHECK(tag > 0);
     return qsi_buf_append(stuck, &one, sizeof one) == QS_OK
                ? QS_OK
                : qsi_fail(error, QS_ENOMEM, "dead letter");
@@ -255,10 +263,12 @@ qs_status qsi_dead_letter(struct qs_store *store, const struct removal *removal,
     qs_status status = QS_OK;
     uint32_t dead_letters = 0;
 
+    QS_ASSERT(removal->first_tag <= removal->last_tag);
     QS_ASSERT_HELD(&store->mutex);
     for (uint64_t tag = removal->first_tag; status == QS_OK && tag <= removal->last_tag; tag++) {
         struct written written = {.fate = FATE_GONE};
         status = reserve_settles(&internal_channel->tx_settles, 1, error);
+        QS_ASSERT_HELD(&store->mutex);
         if (status == QS_OK) {
             status =
                 write_dead_letter(internal_channel, tag, removal->reason, &written, wait, error);
@@ -310,6 +320,7 @@ static qs_status write_dead_letters(struct qs_channel *channel, const struct tx_
     const struct qsi_unacked *unacked = &channel->unacked;
     uint64_t from = rejects->first_tag; /* what is settled before a tag may be told along with it */
 
+    QS_DCHECK(rejects->kind == QSI_SETTLE_REJECT && taken->left > 0);
     for (uint64_t tag = from; qsi_unacked_next(unacked, tag, &tag) && tag <= rejects->last_tag;
          tag++) {
         struct written written;
@@ -356,6 +367,7 @@ static qs_status write_all(struct qs_channel *channel, const struct qsi_buf *ver
 
     for (; taken.left > 0; taken.count++, taken.left--) {
         const struct tx_settle *verb = &taken.items[taken.count];
+        QS_DCHECK(verb->first_tag <= verb->last_tag);
         if (status == QS_OK && verb->kind == QSI_SETTLE_REJECT) {
             status = write_dead_letters(channel, verb, &taken, settles, error);
         } else {

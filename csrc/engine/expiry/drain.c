@@ -16,6 +16,7 @@ static qs_status drop(struct qs_store *store, const struct removal *removal, enu
 {
     struct qs_channel *internal_channel = store->removals.internal_channel;
 
+    QS_DCHECK(store->removals.is_busy && removal->first_tag <= removal->last_tag);
     if (removal->reason == QSI_EXPIRED) {
         /* Not journalled: after a restart it has expired as well. */
         qsi_settle_into(internal_channel, removal->first_tag, removal->last_tag, QSI_SETTLE_ACK, 0,
@@ -36,6 +37,7 @@ static struct removal first_fate(struct qs_store *store, const struct removal *r
     struct removal first = *removal;
     bool known = false;
 
+    QS_DCHECK(removal->first_tag <= removal->last_tag && dead_letters_max > 0);
     *dead_letters_out = false;
     for (uint64_t tag = removal->first_tag; tag <= removal->last_tag;) {
         const struct qsi_extent *extent;
@@ -58,6 +60,7 @@ static struct removal first_fate(struct qs_store *store, const struct removal *r
     if (*dead_letters_out && first.last_tag - first.first_tag >= dead_letters_max) {
         first.last_tag = first.first_tag + dead_letters_max - 1;
     }
+    QS_ASSERT(first.first_tag <= first.last_tag && first.last_tag <= removal->last_tag);
     return first;
 }
 
@@ -71,6 +74,7 @@ static qs_status leave(struct qs_store *store, const struct removal *removal, bo
     qs_status status;
     uint8_t *room;
 
+    QS_DCHECK(store->removals.is_busy);
     QS_TRY(qsi_buf_reserve(stuck, sizeof *removal, &room));
     status = dead_letters ? qsi_dead_letter(store, removal, stuck, wait, NULL)
                           : drop(store, removal, wait);
@@ -83,6 +87,7 @@ static qs_status leave(struct qs_store *store, const struct removal *removal, bo
     if (status != QS_OK && qsi_buf_append(stuck, removal, sizeof *removal) != QS_OK) {
         QS_ASSERT(false); /* room was reserved */
     }
+    QS_DCHECK(stuck->bytes >= before && stuck->bytes % sizeof *removal == 0);
     if (stuck->bytes > 0) { /* to be tried again in a while */
         qsi_wake_timer(store);
     }
@@ -102,6 +107,7 @@ static bool drain_first(struct qs_store *store, uint64_t *dead_letters_left_io, 
     bool dead_letters;
     struct removal first = first_fate(store, next, dead_letters_max, &dead_letters);
 
+    QS_ASSERT(at + sizeof *next <= removals->leaving.bytes);
     if (dead_letters && *dead_letters_left_io == 0) {
         return false;
     }
@@ -112,6 +118,7 @@ static bool drain_first(struct qs_store *store, uint64_t *dead_letters_left_io, 
         removals->leaving_at = at;
         return false;
     }
+    QS_DCHECK(!dead_letters || *dead_letters_left_io >= first.last_tag + 1 - first.first_tag);
     *dead_letters_left_io -= dead_letters ? first.last_tag + 1 - first.first_tag : 0;
     return true;
 }
@@ -121,6 +128,7 @@ void qsi_retry_stuck(struct qs_store *store)
     struct removals *removals = &store->removals;
     struct qsi_buf *stuck = &removals->stuck, *leaving = &removals->leaving;
 
+    QS_DCHECK(removals->leaving_at <= removals->leaving.bytes);
     removals->tried_at_us = qsi_clock_us(store);
     if (stuck->bytes == 0 || qsi_buf_append(stuck, leaving->data + removals->leaving_at,
                                             leaving->bytes - removals->leaving_at) != QS_OK) {
@@ -168,6 +176,7 @@ static bool drain_next(struct qs_store *store, uint64_t *dead_letters_left_io, e
         removals->leaving_at = 0;
         removals->fresh = (struct qsi_buf){NULL};
     }
+    QS_DCHECK(removals->leaving_at <= removals->leaving.bytes);
     return removals->leaving_at < removals->leaving.bytes &&
            drain_first(store, dead_letters_left_io, wait);
 }
@@ -193,6 +202,7 @@ void qsi_drain_removals(struct qs_store *store, enum qsi_wait wait)
     }
     while (drain_next(store, &dead_letters_left, wait)) {
     }
+    QS_ASSERT(removals->is_busy);
     removals->is_busy = false;
     qsi_cond_broadcast(&removals->quiet);
     if (qsi_has_leaving(removals)) {

@@ -21,6 +21,7 @@ qs_status qsi_removals_open(struct qs_store *store, qs_error *error)
     struct removals *removals = &store->removals;
     struct qs_channel *internal_channel = qsi_zalloc(sizeof *internal_channel);
 
+    QS_ASSERT(removals->internal_channel == NULL);
     qsi_list_init(&removals->trimming);
     qsi_list_init(&removals->timed);
     if (internal_channel == NULL) {
@@ -50,6 +51,7 @@ static qs_status reserve_excess(struct qs_store *store, struct store_queue *subq
     QS_TRY(qsi_load_all_states(store, subqueue, error));
     while (qsi_is_too_much(queue, ready, body_bytes) &&
            qsi_queue_ready_before(&subqueue->core, &seq)) {
+        QS_DCHECK(ready > 0);
         ready -= 1;
         body_bytes -= qsi_policy_counts_bytes(&queue->policy)
                           ? qsi_queue_body_bytes(&subqueue->core, seq)
@@ -71,6 +73,7 @@ static qs_status reserve_excess(struct qs_store *store, struct store_queue *subq
 static qs_status refuse_excess(struct qs_store *store, struct store_queue *queue, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(queue->parent == NULL);
     if (!qsi_queue_passes_on(queue)) {
         return QS_OK;
     }
@@ -117,6 +120,7 @@ static void unreserve_extent(void *context, const struct qsi_extent *extent, uin
     struct store_queue *queue = qsi_queue_of_container(extent->container);
 
     (void)context;
+    QS_DCHECK(tags != 0);
     if (!queue->deleted) {
         qsi_queue_unreserve_removal(&queue->core, extent->segment, qsi_extent_word(extent),
                                     qsi_extent_mask(extent, tags));
@@ -133,6 +137,7 @@ static void unreserve(struct qs_store *store, const struct qsi_buf *removals)
 {
     struct qs_channel *internal_channel = store->removals.internal_channel;
 
+    QS_ASSERT(!store->removals.is_busy);
     for (size_t at = 0; at < removals->bytes; at += sizeof(struct removal)) {
         const struct removal *removal = (const struct removal *)(const void *)(removals->data + at);
         if (removal->reason == QSI_EXPIRED || removal->reason == QSI_MAXLEN) {
@@ -157,6 +162,7 @@ void qsi_removals_shut(struct qs_store *store)
     unreserve(store, &store->removals.fresh);
     unreserve(store, &store->removals.stuck);
     qsi_settle_tags(internal_channel, 1, internal_channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
+    QS_ASSERT(internal_channel->unacked.outstanding_count == 0);
     qsi_buf_clear(&store->removals.leaving);
     store->removals.leaving_at = 0;
     qsi_buf_clear(&store->removals.fresh);
@@ -168,6 +174,7 @@ void qsi_removals_free(struct qs_store *store)
     struct removals *removals = &store->removals;
 
     if (removals->internal_channel != NULL) {
+        QS_DCHECK(!removals->is_busy);
         qsi_tx_drop(removals->internal_channel);
         qsi_unacked_fini(&removals->internal_channel->unacked);
         qsi_buf_fini(&removals->internal_channel->tx_settles);

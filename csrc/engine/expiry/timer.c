@@ -1,4 +1,5 @@
 /* The thread that keeps the time: it wakes when something expires. */
+#include "check.h"
 #include "clock.h"
 #include "enter.h"
 #include "limits.h"
@@ -17,6 +18,7 @@ static uint64_t retain(struct qs_store *store, uint64_t now) QSI_REQUIRES(qsi_st
 {
     struct removals *removals = &store->removals;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (store->stream_count == 0) {
         return QSI_NEVER;
     }
@@ -45,6 +47,7 @@ static uint64_t keep_time(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
         struct store_queue *queue = QSI_LIST_OWNER(due.next, struct store_queue, in_timed);
         uint64_t earliest;
         qsi_list_remove(&queue->in_timed);
+        QS_DCHECK(!queue->deleted && queue->parent == NULL);
         if (qsi_idle_end_us(queue) <= now) {
             qsi_delete_queue_now(store, queue);
             continue;
@@ -53,6 +56,7 @@ static uint64_t keep_time(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
         if (qsi_earliest(queue) <= now) {
             queue->jobs += 1;
             qsi_expire_all(store, queue, false);
+            QS_DCHECK(queue->jobs > 0);
             queue->jobs -= 1;
             if (queue->deleted) {
                 qsi_free_queue_if_done(queue);

@@ -83,6 +83,7 @@ static qs_status run_job(struct qs_store *store, struct qsi_job *job, qs_error *
         qsi_store_unlock(store);
         status = qsi_job_run(job, error);
         qsi_store_lock(store);
+        QS_DCHECK(job->container != NULL);
     } while (status == QS_ECORRUPT && qsi_job_leave_file(job) == QS_OK);
     return status;
 }
@@ -143,6 +144,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
     }
     qsi_flush_step(&store->paging.flush, QSI_FLUSH_PAGES);
     queue->jobs += 1;
+    QS_ASSERT(store->paging.flush == QSI_FLUSH_PAGES);
     status = run_job(store, job, &detail);
     store->stats.messages_paged_out += status == QS_OK ? job->message_count : 0;
     store->stats.segments_written += status == QS_OK && job->made_file ? 1 : 0;
@@ -175,6 +177,7 @@ static bool write_begun_state(struct qs_store *store, struct store_queue *queue,
     qs_error error = {0};
     qs_status status;
 
+    QS_DCHECK(store->checkpoint.state == QSI_CHECKPOINT_NONE);
     store->paging.rewriting += 1;
     queue->jobs += 1;
     status = run_job(store, job, &error);

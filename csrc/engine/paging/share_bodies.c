@@ -69,6 +69,7 @@ static void count_destination(const struct sharing *sharing, const struct qsi_me
             if (qsi_run_record(run, (uint32_t)(seq - run->first_seq), &record_row) ==
                     view->record &&
                 is_live(&queue->core, seq)) {
+                QS_DCHECK(record_row < view->row_count);
                 counts[record_row] += 1;
             }
         }
@@ -95,6 +96,7 @@ static qs_status plan_record(struct sharing *sharing, uint32_t at) QSI_REQUIRES(
     uint32_t *counts;
     qs_status status = QS_OK;
 
+    QS_ASSERT_HELD(&sharing->store->mutex);
     qsi_messages_view(&view, sharing->chunk->data + at);
     counts = qsi_zalloc(view.row_count * sizeof *counts);
     if (counts == NULL) {
@@ -127,6 +129,7 @@ static qs_status plan(struct sharing *sharing) QSI_REQUIRES(qsi_store_mutex)
             qsi_messages_check(record, NULL) == QS_OK) {
             QS_TRY(plan_record(sharing, (uint32_t)at));
         }
+        QS_DCHECK(at % QSI_RECORD_ALIGN == 0);
         at += qsi_record_length(record);
     }
     return QS_OK;
@@ -273,6 +276,7 @@ static qs_status share_bodies(struct qs_store *store, struct qsi_chunk *chunk, b
     if (status == QS_OK && wants_sharing(&sharing)) {
         qsi_flush_step(&store->paging.flush, QSI_FLUSH_SHARES);
         *released_io = true;
+        QS_ASSERT_HELD(&store->mutex);
         qsi_store_unlock(store);
         status = qsi_sharing_write(&sharing, &detail);
         if (status == QS_OK) {

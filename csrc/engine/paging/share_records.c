@@ -22,6 +22,7 @@ static qs_status write_pack(struct sharing *sharing, const struct qsi_pack_body 
     uint8_t *room;
     qs_status status = QS_ENOMEM;
 
+    QS_DCHECK(count > 0 && count <= PACK_BODIES_MAX);
     if (refs != NULL && qsi_buf_reserve(&sharing->places, sizeof place, &room) == QS_OK) {
         status = qsi_message_store_write_pack(sharing->store->messages, bodies, count, refs, &place,
                                               error);
@@ -54,6 +55,7 @@ static qs_status pack_record(struct sharing *sharing, struct packing *packing,
             continue;
         }
         route = qsi_messages_route(&view, qsi_messages_row_route(&view, row));
+        QS_DCHECK(packing->count < PACK_BODIES_MAX);
         packing->targets[packing->count] = ref;
         packing->bodies[packing->count] =
             (struct qsi_pack_body){route.exchange, route.key, qsi_messages_properties(&view, row),
@@ -99,6 +101,7 @@ static qs_status new_layout(const struct qsi_messages *view, struct qsi_messages
 {
     bool per_row = (view->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) != 0;
 
+    QS_DCHECK(view->stored == NULL && view->destination_count > 1);
     *layout = (struct qsi_messages_layout){
         .row_count = view->row_count,
         .route_count = view->route_count,
@@ -132,6 +135,7 @@ static qs_status copy_routes(uint8_t *out, const struct qsi_messages_layout *lay
         qsi_messages_put_route(out, layout, i, &at, route.exchange, route.key, codes,
                                route.destination_count);
     }
+    QS_DCHECK(at == layout->routes_bytes);
     if (layout->row_route_width > 0) {
         for (uint32_t row = 0; row < view->row_count; row++) {
             codes[row] = qsi_messages_row_route(view, row);
@@ -169,6 +173,7 @@ static qs_status build_record(uint8_t *out, const struct qsi_messages_layout *la
     stored = qsi_messages_stored_place(out, layout);
     offsets = qsi_messages_body_offsets_place(out, layout);
     bodies = qsi_messages_bodies_place(out, layout);
+    QS_DCHECK(layout->row_count == view->row_count && layout->route_count == view->route_count);
     for (uint32_t row = 0; row < view->row_count; row++) {
         qsi_put_u32(offsets + 4 * (size_t)row, row * QSI_BODY_REF_BYTES);
         stored[row / 8] |= (uint8_t)(1u << (row % 8));
@@ -202,6 +207,7 @@ static qs_status measure_new(struct sharing *sharing, uint64_t *bytes_out)
             qsi_messages_view(&view, record);
             QS_TRY(new_layout(&view, &layout));
         }
+        QS_DCHECK(layout.record_bytes % QSI_RECORD_ALIGN == 0);
         records[i].new_at = (uint32_t)*bytes_out;
         *bytes_out += layout.record_bytes;
     }
@@ -228,6 +234,7 @@ qs_status qsi_sharing_build(struct sharing *sharing)
             memcpy(out, record, qsi_record_length(record));
             continue;
         }
+        QS_DCHECK(records[i].new_at < bytes);
         qsi_messages_view(&view, record);
         QS_TRY(new_layout(&view, &layout));
         QS_TRY(build_record(out, &layout, &view,

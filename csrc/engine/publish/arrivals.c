@@ -103,6 +103,7 @@ const struct arrival *qsi_arrivals_find(const struct arrivals *arrivals, uint64_
 {
     struct arrival wanted = {.queue_id = queue_id};
 
+    QS_DCHECK(arrivals->count == 0 || arrivals->items != NULL);
     if (QS_LIKELY(arrivals->count == 1)) {
         return arrivals->items[0].queue_id == queue_id ? &arrivals->items[0] : NULL;
     }

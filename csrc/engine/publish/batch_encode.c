@@ -22,6 +22,8 @@ static qs_status encode_routes(struct batch *batch, const struct record_plan *pl
     for (uint32_t i = 0; i < plan->layout.route_count; i++) {
         const struct batch_route *route = &batch->routes[plan->used_routes[i]];
         for (uint32_t k = 0; k < route->destination_count; k++) {
+            QS_DCHECK(batch->destinations[route->destinations[k]].record_code <
+                      plan->layout.destination_count);
             codes[k] = batch->destinations[route->destinations[k]].record_code;
         }
         qsi_messages_put_route(record, &plan->layout, i, &at, route->exchange, route->key, codes,
@@ -29,10 +31,13 @@ static qs_status encode_routes(struct batch *batch, const struct record_plan *pl
     }
     if (plan->codes != NULL) {
         for (uint32_t row = 0; row < plan->layout.row_count; row++) {
+            QS_DCHECK(batch->routes[plan->codes[plan->from + row]].record_code <
+                      plan->layout.route_count);
             codes[row] = batch->routes[plan->codes[plan->from + row]].record_code;
         }
         qsi_messages_put_row_routes(record, &plan->layout, codes);
     }
+    QS_DCHECK(at == plan->layout.routes_bytes);
     qsi_free(codes);
     return QS_OK;
 }
@@ -44,6 +49,7 @@ static qs_status encode_expirations(const struct batch *batch, const struct reco
     struct qsi_slice text = qsi_properties_text(&batch->defaults, QSI_PROPERTY_EXPIRATION);
     uint32_t common_ms = QSI_NO_EXPIRATION;
 
+    QS_DCHECK((plan->layout.flags & QSI_MESSAGES_HAS_EXPIRATION) != 0);
     if (text.data != NULL) {
         QS_TRY(qsi_expiration_parse(text, &common_ms, error));
     }
@@ -68,6 +74,7 @@ static qs_status encode_expirations(const struct batch *batch, const struct reco
 static qs_status encode_dues(const struct batch *batch, const struct record_plan *plan,
                              uint8_t *record, qs_error *error)
 {
+    QS_DCHECK((plan->layout.flags & QSI_MESSAGES_HAS_DUE) != 0);
     for (uint32_t i = 0; i < plan->layout.row_count; i++) {
         uint64_t due_us = qsi_arrow_due_us(plan->array, plan->from + i);
         if (due_us > batch->now_us && qsi_check_delay(due_us - batch->now_us, error) != QS_OK) {
@@ -100,6 +107,7 @@ qs_status qsi_plan_blob(const struct batch *batch, const struct record_plan *pla
         return qsi_batch_no_memory(error);
     }
     qsi_arrow_row_encode(blob, &properties, plan->array);
+    QS_ASSERT(bytes <= UINT32_MAX);
     *blob_out = qsi_slice_make(blob, (uint32_t)bytes);
     return QS_OK;
 }
@@ -119,6 +127,7 @@ static qs_status reserve_body(struct batch *batch, struct pending_record *pendin
     qs_status status;
 
     QS_TRY(qsi_store_enter(batch->store, error));
+    QS_DCHECK(place->bytes == 0);
     status =
         qsi_message_store_reserve(batch->store->messages, envelope_bytes, body_bytes, place, error);
     qsi_store_leave(batch->store);
@@ -139,6 +148,7 @@ static qs_status store_row(struct batch *batch, const struct record_plan *plan,
     QS_TRY(qsi_make_envelope(route->exchange, route->key, blob, &envelope, error));
     status = reserve_body(batch, pending_record, envelope.bytes, body.bytes, error);
     if (status == QS_OK) {
+        QS_DCHECK(pending_record->place_count <= plan->stored_count);
         qs_part parts[2] = {{envelope.data, envelope.bytes}, {body.data, body.bytes}};
         status = qsi_message_store_write(batch->store->messages,
                                          &pending_record->places[pending_record->place_count - 1],
@@ -182,6 +192,7 @@ static qs_status encode_rows(struct batch *batch, const struct record_plan *plan
             properties_bytes = qsi_arrow_row_begin(&properties, plan->array, row, &batch->defaults);
         }
         if (QS_UNLIKELY(qsi_row_is_stored(batch, plan, row, properties_bytes, body.bytes))) {
+            QS_DCHECK(pending_record->place_count < plan->stored_count);
             QS_TRY(encode_stored(batch, plan, pending_record, row, &writer, error));
             continue;
         }
@@ -200,6 +211,7 @@ qs_status qsi_plan_encode(struct batch *batch, const struct record_plan *plan,
     const struct qsi_messages_layout *layout = &plan->layout;
     uint8_t *record = pending_record->chunk->data;
 
+    QS_ASSERT(pending_record->chunk->capacity >= layout->record_bytes);
     qsi_messages_begin(record, layout);
     QS_TRY(encode_routes(batch, plan, record, error));
     if (pending_record->has_expiration) {

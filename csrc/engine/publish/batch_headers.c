@@ -37,6 +37,7 @@ struct refining {
 
 static struct variant *variant_at(const struct refining *refining, uint64_t index)
 {
+    QS_DCHECK(index < refining->variants.bytes / sizeof(struct variant));
     return (struct variant *)(void *)refining->variants.data + index;
 }
 
@@ -80,6 +81,7 @@ static qs_status check_headers(const struct batch *batch, qs_error *error)
 /* Do rows of this route with headers of their own go where the others go? */
 static bool is_settled(const struct batch *batch, uint32_t code)
 {
+    QS_DCHECK(code < batch->route_count);
     return !batch->routes[code].by_headers && batch->copies.count == 0;
 }
 
@@ -145,6 +147,7 @@ static uint64_t read_row(const struct batch *batch, const struct batch_route *ro
 
 static qs_status make_key(struct refining *refining, uint32_t base, const struct batch_route *route)
 {
+    QS_DCHECK(base < refining->batch->route_count);
     qsi_buf_clear(&refining->key);
     QS_TRY(qsi_buf_append(&refining->key, &base, sizeof base));
     return route->destination_count == 0
@@ -174,6 +177,7 @@ static qs_status finish(struct refining *refining, uint32_t base, struct batch_r
         qsi_free(route->destinations);
         return status;
     }
+    QS_DCHECK(*code_out < refining->batch->route_count);
     return qsi_map_put(&refining->finished, refining->key.data, refining->key.bytes,
                        (void *)((uintptr_t)*code_out + 1));
 }
@@ -188,6 +192,7 @@ static qs_status look_up_variant(struct refining *refining, struct variant *vari
     qs_status status = qsi_properties_decode(&properties, refining->blobs.data + variant->at,
                                              variant->bytes, error);
 
+    QS_DCHECK(variant->at + variant->bytes <= refining->tables.bytes);
     if (status == QS_OK) {
         status = qsi_batch_look_up(refining->batch, &route, &properties,
                                    variant->base.has_copies != 0, error);
@@ -226,6 +231,7 @@ static qs_status refine_rows(struct refining *refining, const struct qsi_arrow_b
     struct qsi_arrow_row values;
     uint64_t bytes;
 
+    QS_DCHECK(to - from <= ROWS_AT_ONCE);
     qsi_map_fini(&refining->known);
     qsi_buf_clear(&refining->variants);
     qsi_buf_clear(&refining->blobs);
@@ -244,6 +250,7 @@ static qs_status refine_rows(struct refining *refining, const struct qsi_arrow_b
     QS_TRY(look_up_variants(refining, error));
     for (uint64_t i = 0; i < to - from; i++) {
         if (is_variant[i]) {
+            QS_DCHECK(variant_at(refining, codes[i])->code < refining->batch->route_count);
             codes[i] = variant_at(refining, codes[i])->code;
         }
     }
@@ -296,6 +303,7 @@ static qs_status refine(struct refining *refining, qs_error *error)
     codes = batch->refined;
     for (size_t i = 0; i < batch->input->array_count; i++) {
         QS_TRY(refine_array(refining, &batch->arrays[i], codes, error));
+        QS_DCHECK(codes + batch->arrays[i].rows <= batch->refined + batch->row_count);
         codes += batch->arrays[i].rows;
     }
     return QS_OK;

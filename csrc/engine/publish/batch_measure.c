@@ -45,6 +45,7 @@ static qs_status measure_rows(struct batch *batch, struct record_plan *plan, uin
         }
     }
     plan->to = row;
+    QS_DCHECK(plan->to > plan->from && plan->stored_count <= plan->to - plan->from);
     return QS_OK;
 }
 
@@ -68,6 +69,7 @@ static bool measure_plain(struct batch *batch, struct record_plan *plan, uint64_
         rows = rows > 0 ? rows : 1;
         bytes = qsi_arrow_body_total(array, plan->from, plan->from + rows);
     }
+    QS_DCHECK(rows > 0 && rows <= array->rows - plan->from);
     plan->to = plan->from + rows;
     batch->record_rows_max = 2 * rows < RECORD_ROWS_MAX ? 2 * rows : RECORD_ROWS_MAX;
     plan->layout.bodies_bytes = bytes;
@@ -79,6 +81,7 @@ static bool measure_plain(struct batch *batch, struct record_plan *plan, uint64_
 qs_status qsi_plan_rows(struct batch *batch, struct record_plan *plan, uint64_t limit_bytes,
                         qs_error *error)
 {
+    QS_DCHECK(plan->from < plan->array->rows);
     return measure_plain(batch, plan, limit_bytes) ? QS_OK
                                                    : measure_rows(batch, plan, limit_bytes, error);
 }
@@ -96,6 +99,7 @@ qs_status qsi_plan_routes(struct batch *batch, struct record_plan *plan, qs_erro
     }
     for (uint64_t row = plan->from; row < plan->to; row += alike) {
         uint32_t code = plan->codes != NULL ? plan->codes[row] : 0;
+        QS_DCHECK(code < batch->route_count);
         struct batch_route *route = &batch->routes[code];
         if (route->record_code == NO_CODE) {
             route->record_code = layout->route_count++;
@@ -110,6 +114,7 @@ qs_status qsi_plan_routes(struct batch *batch, struct record_plan *plan, qs_erro
                 destination->record_rows = 0;
                 plan->used_destinations[destination->record_code] = route->destinations[i];
             }
+            QS_DCHECK(destination->record_rows + alike <= plan->to - plan->from);
             destination->record_rows += alike;
         }
         batch->unrouted_count += route->destination_count == 0 ? alike : 0;
@@ -140,6 +145,7 @@ qs_status qsi_plan_layout(struct batch *batch, struct record_plan *plan, qs_erro
 {
     struct qsi_messages_layout *layout = &plan->layout;
 
+    QS_ASSERT(plan->to - plan->from <= UINT32_MAX);
     layout->row_count = (uint32_t)(plan->to - plan->from);
     layout->properties_bytes += plan->per_row_properties ? 0 : batch->constant_bytes;
     layout->flags = (uint8_t)((plan->per_row_properties ? QSI_MESSAGES_PROPERTIES_PER_ROW : 0) |

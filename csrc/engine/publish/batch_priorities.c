@@ -3,6 +3,7 @@
  * the lock: a priority's id follows from its queue's. */
 #include "alloc.h"
 #include "batch.h"
+#include "check.h"
 
 #include <string.h>
 
@@ -21,6 +22,7 @@ static qs_status priority_destination(struct batch *batch, uint32_t index, uint8
 {
     struct batch_destination subqueue = batch->destinations[index];
 
+    QS_DCHECK(qsi_priority_in(subqueue.queue_id) == 0);
     priority = priority < subqueue.priority_max ? priority : subqueue.priority_max;
     subqueue.queue_id = qsi_subqueue_id(subqueue.queue_id, priority);
     return qsi_batch_add_destination(batch, &subqueue, index_out, error);
@@ -55,6 +57,7 @@ static qs_status add_part(struct dividing *dividing, uint32_t code, uint8_t prio
     struct batch_route part = batch->routes[code];
     qs_status status;
 
+    QS_DCHECK(priority > 0 && priority <= dividing->most[code]);
     part.destinations = qsi_alloc(part.destination_count * sizeof *part.destinations);
     if (part.destinations == NULL) {
         return qsi_batch_no_memory(error);
@@ -76,6 +79,7 @@ static qs_status find_part(struct dividing *dividing, uint32_t code, uint8_t pri
 {
     size_t count = dividing->most[code] + (size_t)1;
 
+    QS_DCHECK(code < dividing->route_count && priority < count);
     if (dividing->parts[code] == NULL) {
         dividing->parts[code] = qsi_alloc(count * sizeof(uint32_t));
         if (dividing->parts[code] == NULL) {
@@ -95,6 +99,7 @@ static qs_status divide_array(struct dividing *dividing, const struct qsi_arrow_
                               uint32_t *codes, qs_error *error)
 {
     for (uint64_t row = 0; row < array->rows; row++) {
+        QS_DCHECK(codes[row] < dividing->route_count);
         uint8_t most = dividing->most[codes[row]];
         int64_t priority = dividing->batch->defaults.priority;
         if (most == 0) {

@@ -26,6 +26,8 @@ static qs_status list_rows(struct batch *batch, const struct record_plan *plan,
             continue;
         }
         any = true;
+        QS_DCHECK(destination->record_rows > 0 &&
+                  destination->record_rows < plan->layout.row_count);
         rows[i] = qsi_alloc(destination->record_rows * sizeof *rows[i]);
         if (rows[i] == NULL) {
             qsi_free(fill);
@@ -37,6 +39,7 @@ static qs_status list_rows(struct batch *batch, const struct record_plan *plan,
         for (uint32_t i = 0; i < route->destination_count; i++) {
             uint32_t code = batch->destinations[route->destinations[i]].record_code;
             if (rows[code] != NULL) {
+                QS_DCHECK(fill[code] < batch->destinations[route->destinations[i]].record_rows);
                 rows[code][fill[code]++] = row;
             }
         }
@@ -98,10 +101,12 @@ static qs_status make_record(struct batch *batch, struct record_plan *plan, qs_e
                                   batch->store->budget) != QS_OK) {
         return qsi_batch_no_memory(error);
     }
+    QS_DCHECK(pending_record->row_count == plan->to - plan->from);
     pending_record->first_row = plan->array_row + plan->from;
     pending_record->journalled = plan_is_journalled(batch, plan);
     QS_TRY(qsi_plan_encode(batch, plan, pending_record, error));
     QS_TRY(make_runs(batch, plan, pending_record, error));
+    QS_ASSERT(pending_record->place_count == plan->stored_count);
     qsi_pending_records_note_bytes(&batch->pending_records, pending_record);
     return QS_OK;
 }
@@ -173,6 +178,7 @@ qs_status qsi_batch_make_records(struct batch *batch, qs_error *error)
                 .per_row_properties = qsi_arrow_has_properties(array),
             };
             QS_TRY(make_pending_record(batch, &plan, error));
+            QS_ASSERT(plan.to > from && plan.to <= array->rows);
             from = plan.to;
         }
         rows_before += array->rows;

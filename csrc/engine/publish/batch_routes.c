@@ -29,6 +29,7 @@ static qs_status grow(void **items, uint32_t *capacity, uint32_t needed, size_t 
         return qsi_batch_no_memory(error);
     }
     *items = grown;
+    QS_DCHECK(wanted >= needed);
     *capacity = wanted;
     return QS_OK;
 }
@@ -51,6 +52,7 @@ static qs_status grow_slots(struct batch *batch, qs_error *error)
         }
         slots[slot] = i;
     }
+    QS_DCHECK(batch->route_count < slot_count && (slot_count & (slot_count - 1)) == 0);
     qsi_free(batch->slots);
     batch->slots = slots;
     batch->slot_count = slot_count;
@@ -76,6 +78,7 @@ qs_status qsi_batch_add_route(struct batch *batch, const struct batch_route *rou
 {
     QS_TRY(reserve_route(batch, error));
     *code_out = batch->route_count++;
+    QS_DCHECK(batch->route_count <= batch->route_capacity);
     batch->routes[*code_out] = *route;
     return QS_OK;
 }
@@ -103,6 +106,7 @@ static qs_status intern(struct batch *batch, struct qsi_slice exchange, struct q
     if (batch->route_count * 2 >= batch->slot_count) {
         QS_TRY(grow_slots(batch, error));
     }
+    QS_DCHECK(batch->route_count < batch->slot_count);
     slot = (uint32_t)hash & (batch->slot_count - 1);
     for (; batch->slots[slot] != NO_CODE; slot = (slot + 1) & (batch->slot_count - 1)) {
         *code_out = batch->slots[slot];
@@ -163,6 +167,7 @@ static qs_status code_dictionary(struct batch *batch, const struct qsi_arrow_bat
     for (uint64_t row = 0; status == QS_OK && row < array->rows; row++) {
         int64_t code = qsi_arrow_code(&array->routing_key, row);
         uint64_t entry = code < 0 ? count : (uint64_t)code;
+        QS_DCHECK(entry <= count); /* the array was checked */
         if (known[entry] == NO_CODE) {
             status = intern_row(batch, array, row, &known[entry], error);
         }
@@ -220,6 +225,7 @@ qs_status qsi_batch_code_all_rows(struct batch *batch, qs_error *error)
 {
     uint32_t *codes;
 
+    QS_DCHECK(batch->refined == NULL);
     batch->refined = qsi_zalloc(batch->row_count * sizeof *batch->refined);
     if (batch->refined == NULL) {
         return qsi_batch_no_memory(error);
@@ -255,6 +261,7 @@ qs_status qsi_batch_add_destination(struct batch *batch,
     QS_TRY(grow((void **)&batch->destinations, &batch->destination_capacity,
                 batch->destination_count + 1, sizeof *batch->destinations, error));
     *index_out = batch->destination_count++;
+    QS_DCHECK(destination->record_code == NO_CODE);
     batch->destinations[*index_out] = *destination;
     if (qsi_map_put_number(known, id, (void *)((uintptr_t)*index_out + 1)) != QS_OK) {
         return qsi_batch_no_memory(error);
@@ -275,12 +282,14 @@ qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
     };
     const struct qsi_route *found;
 
+    QS_ASSERT_HELD(&batch->store->mutex);
     QS_TRY(qsi_router_lookup(&batch->store->router, route->exchange, &routing, &found, error));
     route->by_headers = found->by_headers;
     route->by_properties = found->by_properties;
     if (found->count == 0) {
         return QS_OK;
     }
+    QS_DCHECK(route->destinations == NULL && route->destination_count == 0);
     route->destinations = qsi_alloc(found->count * sizeof *route->destinations);
     if (route->destinations == NULL) {
         return qsi_batch_no_memory(error);

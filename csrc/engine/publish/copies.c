@@ -12,6 +12,7 @@
 
 qs_status qsi_copies_refuse(struct qsi_slice name, uint8_t type, qs_error *error)
 {
+    QS_DCHECK(qsi_is_copies_name(name));
     return qsi_fail(error, QS_PRECONDITION_FAILED,
                     "invalid message: {unacceptable_type_in_header,\"%.*s\",%s}", (int)name.bytes,
                     (const char *)name.data, qsi_field_type_name(type));
@@ -113,6 +114,7 @@ static uint32_t copy_without(uint8_t *out, struct qsi_slice table)
         }
         from = walk.at;
     }
+    QS_DCHECK(bytes <= table.bytes);
     return bytes;
 }
 
@@ -135,6 +137,7 @@ static qs_status take_out(struct qsi_copies *copies, struct qsi_slice blob, qs_e
     qsi_properties_set(&properties, QSI_PROPERTY_HEADERS,
                        qsi_slice_make(left, copy_without(left, table)));
     qsi_properties_encode(copies->properties, &properties);
+    QS_ASSERT(qsi_properties_bytes(&properties) <= blob.bytes);
     copies->properties_bytes = (uint32_t)qsi_properties_bytes(&properties);
     qsi_free(left);
     return QS_OK;

@@ -61,6 +61,7 @@ uint32_t qsi_tx_cursors_put(struct qs_channel *channel, struct qsi_chunk *tail)
         if (stream != NULL) { /* else it was deleted since, and a replay passes over the record */
             qsi_cursor_set(stream, &cursor);
         }
+        QS_ASSERT(bytes <= tail->capacity - tail->used); /* room was made for all */
         memcpy(tail->data + tail->used, record, bytes);
         tail->used += bytes;
         at += bytes;
@@ -74,6 +75,7 @@ static qs_status buffer(struct qs_channel *channel, const struct qsi_cursor_reco
     uint64_t bytes = qsi_cursor_record_bytes(cursor);
     uint8_t *at;
 
+    QS_DCHECK(channel->tx_selected);
     if (qsi_buf_reserve(&channel->tx_cursors, bytes, &at) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "transaction");
     }
@@ -107,6 +109,7 @@ static qs_status append(struct qs_store *store, struct store_stream *stream,
     }
     QS_TRY(qsi_arena_place(store, true, bytes, &chunk, error));
     from = chunk->used;
+    QS_ASSERT(bytes <= chunk->capacity - from);
     qsi_cursor_record_encode(chunk->data + from, cursor);
     chunk->used += bytes;
     qsi_cursor_set(stream, cursor);
@@ -136,6 +139,7 @@ static qs_status set_cursor(struct qs_channel *channel, struct qsi_slice name,
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
     }
+    QS_DCHECK(queue->stream != NULL && queue->container.id == cursor->stream_id);
     QS_TRY(append(store, queue->stream, cursor, lsn_out, error));
     return wait == QSI_MUST_NOT_WAIT ? QS_OK : qsi_commit_wait(store, *lsn_out, QS_FOREVER, error);
 }
@@ -219,6 +223,7 @@ qs_status qs_store_cursor(qs_store *store, qs_slice stream, qs_slice group, qs_c
     if (cursor != NULL) {
         cursor_out->offset = cursor->offset;
         cursor_out->own_bytes = cursor->own_bytes;
+        QS_ASSERT(cursor->own_bytes <= sizeof cursor_out->own);
         memcpy(cursor_out->own, cursor->own, cursor->own_bytes);
     }
     qsi_store_leave(store);

@@ -111,6 +111,7 @@ static qs_status find_queues(struct qs_store *store, struct pending_record *pend
 {
     for (uint32_t i = 0; i < pending_record->destination_count; i++) {
         struct pending_destination *destination = &pending_record->destinations[i];
+        QS_DCHECK(destination->run != NULL);
         QS_TRY(qsi_require_by_id(store, destination->queue_id, &destination->queue, error));
     }
     return QS_OK;
@@ -139,6 +140,7 @@ static qs_status reserve_record(const struct pending_record *pending_record, uin
                                 const struct arrivals *arrivals, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(run_count > 0);
     for (uint32_t i = 0; i < pending_record->destination_count; i++) {
         const struct pending_destination *destination = &pending_record->destinations[i];
         const struct store_queue *queue = destination->queue;
@@ -219,6 +221,7 @@ static uint32_t push(struct qs_store *store, struct pending_record *pending_reco
 
 static void mark_bodies(struct qs_store *store, const struct pending_record *pending_record)
 {
+    QS_ASSERT_HELD(&store->mutex);
     for (uint32_t k = 0; k < pending_record->place_count; k++) {
         qsi_message_store_mark(store->messages, &pending_record->places[k]);
     }
@@ -268,6 +271,7 @@ static uint64_t accept(struct qs_store *store, struct pending_record *pending_re
     if (pending_record->journalled) {
         last_lsn = append(store, pending_record, refused > 0);
     }
+    QS_DCHECK(refused == 0 || pending_record->journalled || settles != NULL);
     if (refused > 0) {
         last_lsn = qsi_store_append(store, settles, from, settles->used - from, refused, false);
     }

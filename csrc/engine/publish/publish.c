@@ -28,6 +28,7 @@ static qs_status take_unroutable(const struct publishing *publishing, qs_error *
     struct qsi_list *returns = qsi_returns_of(channel);
     struct qsi_return_rules rules;
 
+    QS_DCHECK(publishing->route->count == 0);
     if (qsi_confirms_reserve(&channel->confirms,
                              qsi_journal_durable_lsn(channel->store->journal)) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "confirms");
@@ -69,6 +70,7 @@ static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_
     qsi_message_store_abandon(channel->store->messages, &publishing->place);
     if (status == QS_OK) {
         channel->store->stats.published += 1;
+        QS_DCHECK(receipt->lsn == 0 || publishing->route->count > 0);
         receipt->count = 1;
         receipt->unrouted_count = publishing->route->count == 0 ? 1 : 0;
         qsi_refusals_tell(&refusals, receipt);
@@ -159,6 +161,7 @@ static qs_status publish_with_copies(struct publishing *publishing, qs_receipt *
     struct qsi_copies copies;
     qs_status status;
 
+    QS_ASSERT_HELD(&publishing->channel->store->mutex);
     QS_TRY(qsi_copies_read(&copies, publishing->properties, error));
     if (copies.properties != NULL) {
         publishing->properties = qsi_slice_make(copies.properties, copies.properties_bytes);

@@ -8,6 +8,7 @@
 #include "alloc.h"
 #include "arrivals.h"
 #include "batch.h"
+#include "check.h"
 #include "clock.h"
 #include "commit.h"
 #include "enter.h"
@@ -70,6 +71,7 @@ static qs_status open_arrays(struct batch *batch, qs_error *error)
         if (status != QS_OK) {
             return status;
         }
+        QS_DCHECK(batch->row_count + batch->arrays[i].rows >= batch->row_count);
         batch->row_count += batch->arrays[i].rows;
     }
     return QS_OK;
@@ -135,6 +137,7 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
         QS_TRY(reserve_refusals(batch, &refusals, error));
         receipt->lsn = qsi_pending_records_accept(store, &batch->pending_records, &refusals);
     }
+    QS_ASSERT(batch->unrouted_count <= batch->row_count);
     receipt->count = batch->row_count;
     receipt->unrouted_count = batch->unrouted_count;
     qsi_refusals_tell(&refusals, receipt);

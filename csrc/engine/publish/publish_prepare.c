@@ -37,6 +37,7 @@ qs_status qsi_make_envelope(struct qsi_slice exchange, struct qsi_slice key,
 
 static qs_status lay_out(struct publishing *publishing, qs_error *error)
 {
+    QS_DCHECK(publishing->route->count > 0);
     publishing->layout = (struct qsi_messages_layout){
         .row_count = 1,
         .route_count = 1,
@@ -65,6 +66,7 @@ static qs_status store_body(struct publishing *publishing, qs_error *error)
     struct qsi_slice envelope = {NULL, 0};
     qs_status status;
 
+    QS_DCHECK(!publishing->stored && publishing->persistent);
     QS_TRY(qsi_make_envelope(publishing->exchange, publishing->routing.key, publishing->properties,
                              &envelope, error));
     status = qsi_message_store_reserve(store->messages, envelope.bytes, publishing->body.bytes,
@@ -77,6 +79,7 @@ static qs_status store_body(struct publishing *publishing, qs_error *error)
                                                : qsi_message_store_write)(
             store->messages, &publishing->place, parts, 2, &publishing->ref, error);
         qsi_store_lock(store);
+        QS_DCHECK(status != QS_OK || publishing->ref.body_bytes == publishing->body.bytes);
         publishing->stored = status == QS_OK;
         if (status != QS_OK) {
             qsi_message_store_abandon(store->messages, &publishing->place);

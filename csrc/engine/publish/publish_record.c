@@ -16,6 +16,7 @@ static void encode_ref(const struct publishing *publishing, uint8_t *record)
 {
     struct qsi_messages_writer writer;
 
+    QS_DCHECK(publishing->ref.body_bytes == publishing->body.bytes);
     qsi_messages_writer_begin(&writer, record, &publishing->layout);
     qsi_messages_write_ref(&writer, &publishing->ref);
 }
@@ -71,6 +72,8 @@ static qs_status make_pending_record(struct publishing *publishing,
         }
     }
     if (publishing->stored) {
+        QS_DCHECK(pending_record->place_count == 0 &&
+                  publishing->layout.bodies_bytes == QSI_BODY_REF_BYTES);
         pending_record->places[pending_record->place_count++] = publishing->place;
         memset(&publishing->place, 0, sizeof publishing->place);
     }
@@ -109,6 +112,7 @@ static qs_status reserve(const struct publishing *publishing, bool journalled,
 {
     struct qs_store *store = publishing->channel->store;
 
+    QS_DCHECK(publishing->route->count > 0);
     QS_TRY(qsi_arena_place(store, journalled, publishing->layout.record_bytes, chunk_out, error));
     for (uint32_t i = 0; i < publishing->route->count; i++) {
         struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
@@ -151,6 +155,7 @@ static void push(const struct publishing *publishing, struct qsi_chunk *chunk, u
         pushed.first_seq = qsi_container_append_one(queue->messages, chunk, (uint32_t)from,
                                                     (uint32_t)publishing->layout.record_bytes,
                                                     pushed.journalled, publishing->stored);
+        QS_DCHECK(pushed.first_seq + 1 == queue->messages->next_seq);
         qsi_note_pushed(store, queue, record, i, &pushed);
         qsi_announce_pushed(store, queue);
     }

@@ -48,6 +48,7 @@ static qs_status leave_out(struct publishing *publishing, qs_error *error)
         qsi_realloc((void *)(uintptr_t)publishing->open_route.destinations,
                     (all->count + 1) * sizeof(struct qsi_destination *));
 
+    QS_DCHECK(publishing->is_dead_letter);
     if (open == NULL) {
         return qsi_fail(error, QS_ENOMEM, "dead letter");
     }

@@ -144,6 +144,7 @@ static qs_status check_unnamed(qs_env *env, qs_dir *dir, const struct qsi_manife
     size_t bytes = 0;
     qs_status status;
 
+    QS_DCHECK(number > manifest->checkpoint_number);
     qsi_checkpoint_name(name, number);
     qsi_checkpoint_path(path, number);
     if (number > manifest->checkpoint_number + 1) {

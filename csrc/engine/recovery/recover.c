@@ -28,6 +28,7 @@ static qs_status retain_bodies(struct qs_store *store, qs_error *error)
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
     qs_status status;
 
+    QS_DCHECK(store->judges || store->journal == NULL);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         QS_TRY(qsi_load_head(store, cursor.value, error));
     }
@@ -71,6 +72,7 @@ static qs_status sync_journal_file(struct qs_store *store, uint32_t number, qs_e
 static qs_status sync_tail(struct qs_store *store, const struct qsi_scan_result *result,
                            qs_error *error)
 {
+    QS_ASSERT(!store->options.read_only);
     if (qsi_manifest_is_ended(&store->manifest) || store->options.sync == QS_SYNC_NONE) {
         return QS_OK;
     }
@@ -102,6 +104,7 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
     };
     qs_status status;
 
+    QS_ASSERT(store->journal == NULL && !store->options.read_only);
     /* Salvage keeps its hands off files that it could make nothing of: they are not recycled. */
     uint32_t used_upto =
         store->options.recovery == QS_RECOVERY_SALVAGE ? result->highest_file : result->last_file;
@@ -114,6 +117,7 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
             store->manifest.sessions[store->manifest.session_count - 1].first_file;
         used_upto = used_upto >= first_file ? used_upto : first_file - 1;
     }
+    QS_ASSERT(used_upto >= result->last_file || result->last_file == 0);
     memcpy(options.uuid, store->manifest.uuid, sizeof options.uuid);
     store->manifest.clock_us = qsi_clock_us(store);
     do {
@@ -127,6 +131,7 @@ static void count_recovered(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
+    QS_ASSERT_HELD(&store->mutex);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct store_queue *queue = cursor.value;
         const struct qsi_queue *core = &queue->core;

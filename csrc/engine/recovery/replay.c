@@ -51,6 +51,7 @@ qs_status qsi_destination_rows(const struct qsi_messages *view, uint32_t destina
         return qsi_fail(error, QS_ECORRUPT, "%u rows go to a destination that tells %u", count,
                         expected);
     }
+    QS_DCHECK(rows[expected - 1] < view->row_count);
     *rows_out = rows;
     return QS_OK;
 }
@@ -61,6 +62,7 @@ static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *v
                            const uint32_t *rows, uint32_t count, uint64_t first_seq)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(count <= view->row_count);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t row = rows != NULL ? rows[i] : i;
         struct qsi_slice properties = qsi_messages_properties(view, row);
@@ -103,6 +105,7 @@ static qs_status replay_batch(struct store_queue *queue, struct qsi_chunk *chunk
         qsi_free(rows);
         return qsi_fail(error, QS_ENOMEM, "%u messages", count);
     }
+    QS_DCHECK(queue->messages->next_seq == first_seq);
     run->ram_bytes = (uint64_t)qsi_record_length(view->record) * count / view->row_count;
     qsi_container_append(queue->messages, run);
     if ((view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0 && queue->stream == NULL) {
@@ -189,6 +192,7 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
             reserve_times(queue, view.record, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "message");
         }
+        QS_DCHECK(queue->messages->next_seq == first_seq);
         qsi_container_append_one(queue->messages, chunk, (uint32_t)at, qsi_record_length(record),
                                  true, qsi_messages_is_stored(&view, 0));
     }
@@ -215,6 +219,7 @@ static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs
     struct qsi_settle settle;
     struct store_queue *queue;
 
+    QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_settle_decode(&settle, record, error));
     queue = qsi_find_by_id(store, settle.queue_id);
     if (queue != NULL) {
@@ -277,6 +282,7 @@ static qs_status replay_trim(struct qs_store *store, const uint8_t *record, qs_e
                         (unsigned long long)trim.stream_id, (unsigned long long)trim.first,
                         (unsigned long long)stream->log.container.flushed_seq);
     }
+    QS_DCHECK(stream->log.container.id == trim.stream_id);
     return qsi_stream_trim_to(&stream->log, trim.first) == QS_OK
                ? QS_OK
                : qsi_fail(error, QS_ENOMEM, "stream");

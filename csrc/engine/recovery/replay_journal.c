@@ -57,6 +57,7 @@ static qs_status check_journal(struct replay *replay, qs_error *error)
                             NULL, &result, error));
     QS_TRY(qsi_check_checkpoints(store->env, store->checkpoint_dir, &store->manifest,
                                  result.end_lsn, error));
+    QS_DCHECK(!store->options.read_only);
     replay->is_checked = true;
     return QS_OK;
 }
@@ -68,6 +69,7 @@ static qs_status blame(const struct qsi_scan_block *block, qs_status status, qs_
     char path[QSI_JOURNAL_PATH_BYTES];
     qs_error inner;
 
+    QS_DCHECK(status != QS_OK);
     if (status == QS_EINVAL ||
         status >= QS_CONTENT_TOO_LARGE) { /* what routing says of a record that makes no sense */
         status = QS_ECORRUPT;
@@ -102,6 +104,7 @@ static qs_status enter_session(struct replay *replay, uint32_t session, qs_error
 {
     while (replay->session < session) {
         replay->session += 1;
+        QS_ASSERT(replay->session < replay->store->manifest.session_count);
         if (replay->store->manifest.sessions[replay->session].after_crash) {
             QS_TRY(mark_all_seen(replay->store, error));
         }
@@ -137,6 +140,7 @@ static qs_status apply(struct replay *replay, const struct qsi_scan_block *block
     uint64_t at = block->from;
     uint64_t end = block->from + block->block.payload_bytes;
 
+    QS_DCHECK(replay->session <= block->session || qsi_is_salvage(store)); /* in their order */
     QS_TRY(enter_session(replay, block->session, error));
     while (at < end) {
         uint64_t lsn = block->block.lsn + (at - block->from);
@@ -149,6 +153,7 @@ static qs_status apply(struct replay *replay, const struct qsi_scan_block *block
         at += qsi_record_length(block->chunk->data + at);
     }
     QS_TRY(relieve_memory(replay, error));
+    QS_DCHECK(at == end);
     replay->store->recovery.records += block->block.record_count;
     replay->store->recovery.bytes += block->block.payload_bytes;
     return QS_OK;
@@ -176,12 +181,15 @@ static qs_status apply_before(struct replay *replay, uint64_t lsn, qs_error *err
     while (status == QS_OK && count < replay->held_count && replay->held[count].block.lsn < lsn) {
         status = apply(replay, &replay->held[count++], error);
     }
+    QS_DCHECK(count <= replay->held_count);
     drop_held(replay, count);
     return status;
 }
 
 static qs_status hold(struct replay *replay, const struct qsi_scan_block *block, qs_error *error)
 {
+    QS_DCHECK(qsi_is_salvage(replay->store) || replay->held_count == 0 ||
+              replay->held[replay->held_count - 1].block.lsn < block->block.lsn);
     if (replay->held_count == replay->held_capacity) {
         uint32_t capacity = replay->held_capacity == 0 ? 8 : replay->held_capacity * 2;
         struct qsi_scan_block *grown = qsi_realloc(replay->held, capacity * sizeof *grown);
@@ -204,9 +212,11 @@ static qs_status visit_block(void *context, const struct qsi_scan_block *block, 
     uint64_t proven = replay->store->checkpoint.lsn; /* it was made when all before was durable */
     bool new_session = replay->held_count > 0 && replay->held[0].session != block->session;
 
+    QS_ASSERT_HELD(&replay->store->mutex);
     if (block->block.lsn > replay->end_lsn && block->block.lsn > replay->store->checkpoint.lsn) {
         replay->store->recovery.has_lost_records = true; /* only salvage gets here */
     }
+    QS_DCHECK(block->block.lsn >= replay->end_lsn || qsi_is_salvage(replay->store));
     replay->end_lsn = block->block.lsn + block->block.payload_bytes;
     /* The end of an earlier session was decided when the one behind it began. */
     if (block->chunk->budget == NULL) {
@@ -267,6 +277,7 @@ static qs_status complete_group(struct replay *replay, uint32_t *count_out, qs_e
             return status;
         }
         if ((block->block.flags & QSI_BLOCK_MORE) == 0) {
+            QS_DCHECK(count > 0);
             *count_out = count;
             return QS_OK;
         }
@@ -306,6 +317,7 @@ static qs_status finish_tail(struct replay *replay, struct qsi_scan_result *resu
         for (uint32_t i = 0; i < replay->held_count; i++) {
             result->torn_bytes += qsi_block_bytes(replay->held[i].block.payload_bytes);
         }
+        QS_ASSERT(first->block.lsn >= replay->store->checkpoint.lsn); /* what it has counts */
         result->end_lsn = first->block.lsn;
     }
     drop_held(replay, replay->held_count);

@@ -36,6 +36,7 @@ static qs_status load_last_segment(struct qs_store *store, struct store_queue *q
         qsi_queue_find_segment(core, core->container.next_seq / store->shared.entries);
     qs_status status = last != NULL ? qsi_load_segment_state(store, queue, last, error) : QS_OK;
 
+    QS_DCHECK(queue->stream == NULL);
     if (status == QS_ECORRUPT || (status == QS_EIO && !store->judges)) {
         qsi_queue_end_segment(core, last); /* whoever comes for its messages is told */
         status = QS_OK;
@@ -143,6 +144,7 @@ qs_status qsi_checkpoint_load(qs_env *env, qs_dir *dir, const struct qsi_manifes
     char path[QSI_CHECKPOINT_PATH_BYTES];
     qs_status status;
 
+    QS_DCHECK(manifest->checkpoint_number != 0);
     *data_out = NULL;
     qsi_checkpoint_path(path, manifest->checkpoint_number);
     status = load_file(env, dir, manifest, path, data_out, bytes_out, error);
@@ -181,6 +183,7 @@ static qs_status replay_one(struct qs_store *store, const uint8_t *record, qs_er
     default:
         QS_TRY(qsi_arena_place(store, true, bytes, &chunk, error));
         at = chunk->used;
+        QS_ASSERT(bytes <= chunk->capacity - at);
         memcpy(chunk->data + at, record, bytes);
         chunk->used += bytes;
         return qsi_replay_record(store, chunk, at, error);
@@ -228,6 +231,7 @@ static qs_status skip_to_next(struct qs_store *store, qs_error *error) QSI_REQUI
         if (qsi_container_skip_to(queue->messages, queue->restored_next_seq) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "queue");
         }
+        QS_DCHECK(queue->messages->next_seq >= queue->restored_next_seq);
         if (queue->stream == NULL && queue->container.ram_count == 0) {
             qsi_container_start_at(&queue->container, queue->container.next_seq);
         }
@@ -242,6 +246,7 @@ static bool is_named(void *context, const struct qsi_segment_file *file)
     struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->queue_id);
     const struct qsi_queue *core = queue != NULL ? qsi_container_queue(&queue->container) : NULL;
 
+    QS_ASSERT_HELD(&store->mutex);
     return core != NULL && qsi_queue_has_file(core, file);
 }
 
@@ -251,6 +256,7 @@ static bool is_named_by_stream(void *context, const struct qsi_block_file *file)
     const struct qs_store *store = context;
     const struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->owner);
 
+    QS_ASSERT_HELD(&store->mutex);
     return queue != NULL && queue->stream != NULL && qsi_stream_has_file(&queue->stream->log, file);
 }
 
@@ -296,6 +302,7 @@ qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_leftover
     struct old_checkpoints old = {store, QS_OK};
     uint64_t removed;
 
+    QS_ASSERT(!store->options.read_only);
     QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_index_remove_others(store->transient_index, keep_none, NULL, &removed, error));
     if (store->options.recovery == QS_RECOVERY_SALVAGE) {
@@ -316,6 +323,7 @@ static qs_status lose_checkpoint(struct qs_store *store, qs_error *error)
     struct qsi_buf segments = {0};
     qs_status status = qsi_index_note_others(store->index, keep_none, NULL, &segments, error);
 
+    QS_ASSERT(store->options.read_only); /* its names could be given again */
     if (status == QS_OK) {
         store->recovery.has_lost_records = true;
         store->recovery.lost_ranges += 1;

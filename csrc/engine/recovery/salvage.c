@@ -25,6 +25,7 @@ qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue
     struct qsi_queue *core = &queue->core;
     uint32_t i = 0;
 
+    QS_ASSERT(qsi_is_salvage(store));
     QS_ASSERT_HELD(&store->mutex);
     while (i < qsi_queue_segment_count(core)) {
         struct qsi_segment *segment = qsi_queue_segment_at(core, i);
@@ -59,6 +60,7 @@ static struct qsi_slice name_recovered(struct qs_store *store, uint64_t id,
            bytes + 1 < NAME_BYTES) { /* somebody has the name */
         name_out[bytes++] = '_';
     }
+    QS_DCHECK(bytes > 0 && bytes < NAME_BYTES);
     return qsi_slice_make(name_out, (uint32_t)bytes);
 }
 
@@ -68,6 +70,7 @@ static qs_status make_queue(struct qs_store *store, uint64_t id, struct store_qu
     char name[NAME_BYTES];
     qs_status status;
 
+    QS_ASSERT(qsi_is_salvage(store) && store->recovery.has_lost_records);
     QS_TRY(qsi_new_queue(store, id, QS_DURABLE, name_recovered(store, id, name),
                          qsi_slice_make("", 0), queue_out, error));
     status = qsi_add_queue(store, *queue_out, error);

@@ -1,4 +1,5 @@
 /* Exchanges and bindings: declared, bound, unbound, deleted. */
+#include "check.h"
 #include "commit.h"
 #include "enter.h"
 #include "env_call.h"
@@ -25,6 +26,7 @@ void qsi_journal_exchange_deleted(void *context, const struct qsi_exchange *exch
     uint64_t bytes = qsi_topology_bytes(&topology);
     struct qsi_chunk *chunk;
 
+    QS_ASSERT_HELD(&store->mutex);
     /* One entry for this record, and the one that the caller has reserved. */
     if (!exchange->durable || store->failed ||
         !qsi_journal_has_room(store->journal, 2 * QSI_TOPOLOGY_ROOM, QSI_TOPOLOGY_ROOM) ||
@@ -35,6 +37,7 @@ void qsi_journal_exchange_deleted(void *context, const struct qsi_exchange *exch
     if (chunk == NULL) {
         return;
     }
+    QS_DCHECK(bytes <= QSI_TOPOLOGY_ROOM); /* which was asked for */
     qsi_topology_encode(chunk->data, &topology);
     chunk->used = bytes;
     store->topology_lsn = qsi_store_append(store, chunk, 0, bytes, 1, false);
@@ -62,6 +65,7 @@ static qs_status declare_exchange(struct qs_channel *channel, const struct qsi_t
     QS_TRY(qsi_reserve_topology(store, topology, &chunk, error));
     QS_TRY(qsi_router_declare(&store->router, topology->strings[0], &options, &created, error));
     if (created && options.durable) {
+        QS_ASSERT(chunk != NULL);
         (void)qsi_append_topology(store, topology, chunk);
     }
     *lsn_out = options.durable ? store->topology_lsn : 0;
@@ -110,6 +114,7 @@ static qs_status delete_exchange(struct qs_channel *channel, struct qsi_slice na
         *lsn_out = store->topology_lsn;
         return qsi_exchange_check_delete_name(name, error);
     }
+    QS_DCHECK(qsi_slice_equals(exchange->name, name));
     durable = exchange->durable;
     QS_TRY(qsi_exchange_check_delete(exchange, if_unused, error));
     QS_TRY(qsi_reserve_topology(store, &topology, &chunk, error));
@@ -155,6 +160,7 @@ bool qsi_describe_binding(const struct qsi_binding *binding, struct qsi_topology
         topology_out->strings[3] = onward->name;
         return binding->exchange->durable && onward->durable;
     }
+    QS_DCHECK(binding->destination->exchange == NULL);
     topology_out->number = qsi_queue_of(binding->destination)->container.id;
     return binding->exchange->durable && qsi_is_journalled(qsi_queue_of(binding->destination));
 }
@@ -239,6 +245,7 @@ static qs_status bind_or_unbind(struct qs_channel *channel, const struct binding
     if (status == QS_OK) {
         status = qsi_topology_wait(channel->store, lsn, call->flags, error);
     }
+    QS_ASSERT_HELD(&channel->store->mutex);
     return qsi_channel_leave(channel, status);
 }
 

@@ -40,6 +40,7 @@ static qs_status check_equivalent(const struct store_queue *queue, uint32_t flag
         const char *name;
     } checked[] = {{QS_DURABLE, "durable"}, {QS_AUTO_DELETE, "auto_delete"}};
 
+    QS_DCHECK(((queue->flags ^ flags) & QS_PASSIVE) == 0);
     if ((queue->flags & QS_EXCLUSIVE) != (flags & QS_EXCLUSIVE)) { /* a broker's code for it */
         return qsi_fail_locked(queue, error);
     }
@@ -60,6 +61,7 @@ static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_
 {
     uint64_t random;
 
+    QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_env_random(store->env, &random, sizeof random, error));
     snprintf(name_out, 32, SERVER_NAME_PREFIX "%016llx",
              (unsigned long long)(random + store->next_server_name++));
@@ -126,6 +128,7 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
         qsi_free_queue(queue);
         return status;
     }
+    QS_DCHECK(queue->owner == NULL && queue->container.id == topology.number);
     qsi_work_advance(store);
     if ((flags & QS_EXCLUSIVE) != 0) {
         queue->owner = channel->connection;
@@ -134,6 +137,7 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
     if (qsi_is_journalled(queue)) {
         queue->declared_lsn = *lsn_out = qsi_append_topology(store, &topology, chunk);
     }
+    QS_DCHECK((flags & QS_EXCLUSIVE) == 0 || !qsi_is_journalled(queue));
     *queue_out = queue;
     return QS_OK;
 }
@@ -145,6 +149,7 @@ static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name
 {
     char server_name[32];
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     if (name.bytes == 0 && (flags & QS_PASSIVE) == 0) {
         QS_TRY(make_server_name(channel->store, server_name, error));
         return create_queue(channel, qsi_slice_make(server_name, (uint32_t)strlen(server_name)),
@@ -207,6 +212,7 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
     if (status == QS_OK) {
         qsi_note_use(channel->store, found);
         (void)!qsi_expire(channel->store, found, NULL); /* if not, they count still */
+        QS_ASSERT(found->name.bytes < sizeof ok_out->queue);
         memcpy(ok_out->queue, found->name.data, found->name.bytes);
         ok_out->queue[found->name.bytes] = '\0';
         ok_out->message_count =
@@ -228,6 +234,7 @@ static qs_status delete_queue(struct qs_channel *channel, struct store_queue *qu
     if (qsi_is_journalled(queue)) {
         *lsn_out = qsi_append_topology(store, &topology, chunk);
     }
+    QS_DCHECK(qsi_find_by_id(store, topology.number) == queue);
     qsi_drop_queue(store, queue, QSI_AUTO_DELETE_GOES);
     return QS_OK;
 }
@@ -314,6 +321,7 @@ static void record_purged(void *context, uint64_t first_seq, uint32_t count)
                                 .count = count,
                                 .kind = QSI_SETTLE_ACK};
 
+    QS_DCHECK(count > 0);
     qsi_settle_encode(purge->at, &settle);
     purge->at += QSI_SETTLE_BYTES;
     purge->count += 1;
@@ -368,9 +376,11 @@ static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, 
         return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", QSI_NAME(queue->name));
     }
     QS_TRY(qsi_arena_place(store, true, bytes, &chunk, error));
+    QS_DCHECK(bytes <= chunk->capacity - chunk->used);
     from = chunk->used;
     purge.at = chunk->data + from;
     *count_out = purge_priorities(queue, record_purged, &purge);
+    QS_ASSERT((uint64_t)purge.count * QSI_SETTLE_BYTES <= bytes); /* room was made for so many */
     chunk->used += (uint64_t)purge.count * QSI_SETTLE_BYTES;
     *lsn_out = qsi_store_append(store, chunk, from, chunk->used - from, purge.count, false);
     qsi_commit_kick(store);

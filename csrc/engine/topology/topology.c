@@ -1,6 +1,7 @@
 /* What is declared, in the journal: written there, and made again from it. */
 #include "topology.h"
 
+#include "check.h"
 #include "commit.h"
 #include "enter.h"
 #include "error.h"
@@ -55,6 +56,7 @@ qs_status qsi_reserve_topology(struct qs_store *store, const struct qsi_topology
                                struct qsi_chunk **chunk_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_ASSERT_HELD(&store->mutex);
     if (qsi_journal_reserve(store->journal, 1) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "journal");
     }
@@ -67,6 +69,8 @@ uint64_t qsi_append_topology(struct qs_store *store, const struct qsi_topology *
     uint64_t from = chunk->used;
     uint64_t bytes = qsi_topology_bytes(topology);
 
+    QS_ASSERT(!store->options.read_only);
+    QS_ASSERT(bytes <= chunk->capacity - from);
     QS_ASSERT_HELD(&store->mutex);
     qsi_topology_encode(chunk->data + from, topology);
     chunk->used += bytes;
@@ -91,6 +95,7 @@ qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, qs_erro
     status =
         qsi_commit_make_room(channel->store, QSI_TOPOLOGY_ROOM + bytes, QSI_TOPOLOGY_ROOM + bytes,
                              QSI_ROOM_REMOVE, &released, QSI_MAY_WAIT, error);
+    QS_ASSERT_HELD(&channel->store->mutex);
     if (status == QS_OK && channel->closed) {
         status = qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
     }
@@ -102,6 +107,7 @@ qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, qs_erro
 
 uint8_t qsi_declaration_type(const struct store_queue *queue)
 {
+    QS_DCHECK(queue->stream == NULL || !queue->policy.has_priorities);
     return queue->stream != NULL             ? QSI_RECORD_STREAM_DECLARE
            : qsi_queue_is_work(&queue->core) ? QSI_RECORD_WORK_QUEUE_DECLARE
            : queue->policy.has_priorities    ? QSI_RECORD_PRIORITY_QUEUE_DECLARE
@@ -137,6 +143,7 @@ static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_t
         qsi_drop_queue(store, queue, QSI_AUTO_DELETE_STAYS);
     }
     /* Earlier builds took x-queue-type for granted: the record tells, not the argument. */
+    QS_DCHECK(qsi_find_queue(store, topology->strings[0]) == NULL);
     QS_TRY(qsi_new_queue(store, topology->number, topology->flags | made_flags(topology->type),
                          topology->strings[0], topology->strings[1], &queue, error));
     status = topology->type == QSI_RECORD_WORK_QUEUE_DECLARE
@@ -170,6 +177,8 @@ static qs_status replay_exchange_declare(struct qs_store *store,
     if (found != NULL && !found->predeclared) {
         qsi_router_delete(&store->router, found, QSI_AUTO_DELETE_STAYS);
     }
+    QS_DCHECK(found == NULL || found->predeclared ||
+              qsi_router_find(&store->router, topology->strings[0]) == NULL);
     return qsi_router_declare(&store->router, topology->strings[0], &options, &created, error);
 }
 

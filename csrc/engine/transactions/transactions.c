@@ -20,6 +20,7 @@ qs_status qsi_transactions_open(struct qs_store *store, qs_error *error)
     struct transactions *keys = qsi_zalloc(sizeof *keys);
     uint64_t share = store->options.memory_budget / FILTERS_SHARE;
 
+    QS_DCHECK(store->checkpoint_dir != NULL || store->options.read_only);
     store->transactions = keys;
     if (keys == NULL) {
         return qsi_fail(error, QS_ENOMEM, "keys of transactions");
@@ -45,6 +46,7 @@ void qsi_key_table_free(struct qs_store *store, struct key_table *table)
         qsi_free(cursor.value);
     }
     qsi_map_fini(&table->notes);
+    QS_DCHECK(table->bytes == 0 || qsi_budget_bytes(store->budget) >= table->bytes);
     qsi_budget_sub(store->budget, table->bytes);
     *table = (struct key_table){0};
 }
@@ -53,6 +55,7 @@ struct key_run *qsi_key_run_create(struct qs_store *store, const struct qsi_key_
 {
     struct key_run *run = qsi_zalloc(sizeof *run);
 
+    QS_DCHECK(file->filter != NULL && file->filter_bytes <= file->header.filter_bytes);
     if (run != NULL) {
         run->file = *file;
         run->reference_count = 1;
@@ -90,6 +93,7 @@ void qsi_transactions_free(struct qs_store *store)
         qsi_list_remove(&run->in_dead);
         qsi_key_run_unref(store, run);
     }
+    QS_DCHECK(!keys->is_busy);
     keys->run_count = 0;
     qsi_free(keys);
     store->transactions = NULL;
@@ -118,6 +122,7 @@ static uint32_t find_candidates(const struct transactions *keys, uint64_t hash,
 {
     uint32_t count = 0;
 
+    QS_DCHECK(keys->run_count <= QSI_KEY_RUNS_MAX);
     for (uint32_t i = keys->run_count; i-- > 0;) {
         if (qsi_key_file_may_have(&keys->runs[i]->file, hash)) {
             candidates[count] = keys->runs[i];
@@ -138,6 +143,7 @@ static qs_status search_files(const struct transactions *keys, struct key_run *c
         bool has = false;
         QS_TRY(qsi_key_file_find(&candidates[i]->file, &keys->dir, key, &has, &found, error));
         if (has) {
+            QS_DCHECK(candidates[i]->reference_count > 0 && found.hash == key->hash);
             search->has = !found.forgotten;
             search->time_us = found.time_us;
             search->lsn = candidates[i]->lsn;
@@ -172,6 +178,7 @@ qs_status qsi_transactions_find(struct qs_store *store, struct qsi_slice key,
             *lsn_out = search->has ? known_lsn(keys, search->lsn, search->time_us) : 0;
             return QS_OK;
         }
+        QS_DCHECK(search->generation < keys->generation);
         count = find_candidates(keys, wanted.hash, candidates);
         if (count == 0) {
             *search = found;
@@ -199,6 +206,7 @@ qs_status qsi_transactions_reserve(struct qs_store *store, struct qsi_slice key,
     struct key_table *table = &store->transactions->fresh;
     struct key_note *note = qsi_map_get(&table->notes, key.data, key.bytes);
 
+    QS_DCHECK(key.bytes > 0 && key.bytes <= QSI_TRANSACTION_KEY_BYTES_MAX);
     if (note != NULL) {
         return QS_OK;
     }
@@ -231,6 +239,7 @@ void qsi_transactions_note(struct qs_store *store, struct qsi_slice key, uint64_
 {
     struct key_note *note = qsi_map_get(&store->transactions->fresh.notes, key.data, key.bytes);
 
+    QS_ASSERT(note->state == KEY_NOTE_NONE || note->lsn <= lsn);
     QS_ASSERT_HELD(&store->mutex);
     QS_ASSERT(note != NULL && lsn > 0);
     note->lsn = lsn;
@@ -299,6 +308,7 @@ static qs_status make_room(struct qs_store *store, const struct qsi_topology *re
 {
     uint64_t bytes = QSI_TOPOLOGY_ROOM + qsi_topology_bytes(record);
 
+    QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_commit_make_room(store, bytes, bytes, QSI_ROOM_REMOVE, released_out, QSI_MAY_WAIT,
                                 error));
     return store->life >= QSI_LIFE_SHUT ? qsi_fail(error, QS_ESTORE_CLOSED, "closed meanwhile")
@@ -327,6 +337,7 @@ static qs_status forget_key(struct qs_store *store, struct qsi_slice key, uint64
         qsi_transactions_unreserve(store, key);
         return QS_ENOMEM;
     }
+    QS_ASSERT(chunk != NULL);
     lsn = qsi_append_topology(store, &record, chunk);
     qsi_transactions_note(store, key, lsn, 0, true);
     *count_out = 1;
@@ -365,6 +376,7 @@ static qs_status forget_before(struct qs_store *store, uint64_t before_us, uint6
     if (status != QS_OK || *count_out == 0 || before_us <= keys->forgotten_before_us) {
         return status;
     }
+    QS_ASSERT(keys->is_busy); /* what was counted is what is forgotten */
     keys->forgotten_before_us = before_us;
     keys->sweeps = true;
     return qsi_commit_wait(store, qsi_append_topology(store, &record, chunk), QS_FOREVER, error);

@@ -88,6 +88,7 @@ static qs_status collect(struct spill *spill, qs_error *error)
             };
         }
     }
+    QS_ASSERT(spill->key_count <= keys->frozen.notes.count);
     qsort(spill->keys, spill->key_count, sizeof *spill->keys, compare);
     return QS_OK;
 }
@@ -97,6 +98,7 @@ static void choose_runs(struct spill *spill) QSI_REQUIRES(qsi_store_mutex)
     const struct transactions *keys = spill->store->transactions;
     uint64_t count = keys->frozen.notes.count;
 
+    QS_ASSERT(keys->run_count <= QSI_KEY_RUNS_MAX);
     spill->first = keys->run_count;
     while (spill->first > 0) {
         const struct key_run *run = keys->runs[spill->first - 1];
@@ -114,6 +116,7 @@ static qs_status open_readers(struct spill *spill, qs_error *error)
 {
     const struct transactions *keys = spill->store->transactions;
 
+    QS_ASSERT(keys->is_busy && spill->reader_count == 0);
     for (uint32_t i = keys->run_count; i-- > spill->first;) { /* the newest counts */
         QS_TRY(qsi_key_reader_begin(&spill->readers[spill->reader_count], &keys->dir,
                                     &keys->runs[i]->file, error));
@@ -143,6 +146,7 @@ static uint64_t keys_max(const struct spill *spill)
 /* In the oldest file there is nothing behind what was forgotten. */
 static bool is_needed(const struct spill *spill, const struct qsi_key *key)
 {
+    QS_DCHECK(spill->number > 0);
     return spill->first > 0 || (!key->forgotten && key->time_us >= spill->forgotten_before_us);
 }
 
@@ -161,6 +165,7 @@ static qs_status write_merged(struct spill *spill, struct qsi_key_writer *writer
                                   .readers = spill->readers,
                                   .reader_count = spill->reader_count};
 
+    QS_ASSERT_NOT_HELD(&spill->store->mutex);
     QS_TRY(fail_unread(qsi_key_merge_next(&merge, error), error));
     while (!merge.at_end) {
         if (is_needed(spill, &merge.key)) {
@@ -203,6 +208,7 @@ static void drop_run(struct qs_store *store, struct key_run *run) QSI_REQUIRES(q
 {
     char name[QSI_KEY_NAME_BYTES];
 
+    QS_ASSERT(!run->is_dead && qsi_list_is_empty(&run->in_dead));
     run->is_dead = true;
     if (run->named) {
         qsi_list_push_back(&store->transactions->dead, &run->in_dead);
@@ -224,6 +230,7 @@ static void install(struct spill *spill, struct key_run *run) QSI_REQUIRES(qsi_s
     struct key_run *dropped[QSI_KEY_RUNS_MAX];
     uint32_t count = keys->run_count - spill->first;
 
+    QS_ASSERT(keys->is_busy && spill->first <= keys->run_count);
     memcpy(dropped, keys->runs + spill->first, count * sizeof(struct key_run *));
     keys->run_count = spill->first;
     if (run != NULL) {
@@ -231,6 +238,7 @@ static void install(struct spill *spill, struct key_run *run) QSI_REQUIRES(qsi_s
         for (uint32_t i = 0; i < count; i++) {
             run->lsn = dropped[i]->lsn > run->lsn ? dropped[i]->lsn : run->lsn;
         }
+        QS_ASSERT(keys->run_count < QSI_KEY_RUNS_MAX && run->lsn > 0);
         keys->runs[keys->run_count++] = run;
     }
     qsi_key_table_free(store, &keys->frozen);
@@ -254,6 +262,7 @@ static qs_status spill_once(struct qs_store *store, qs_error *error) QSI_REQUIRE
     struct key_run *run = NULL;
     qs_status status;
 
+    QS_ASSERT(keys->is_busy);
     if (spill == NULL) {
         return qsi_fail(error, QS_ENOMEM, "transaction keys");
     }
@@ -267,6 +276,7 @@ static qs_status spill_once(struct qs_store *store, qs_error *error) QSI_REQUIRE
     spill->lsn = keys->frozen_lsn > 0 ? keys->frozen_lsn : 1;
     spill->number = keys->next_number++;
     spill->forgotten_before_us = keys->forgotten_before_us;
+    QS_ASSERT(spill->number < keys->next_number);
     choose_runs(spill);
     if (spill->first == QSI_KEY_RUNS_MAX) {
         qsi_free(spill);
@@ -355,6 +365,7 @@ static qs_status count_merged(struct spill *spill, uint64_t before_us, uint64_t 
     struct qsi_key_merge merge = {.readers = spill->readers};
     qs_status status = open_readers(spill, error);
 
+    QS_ASSERT_NOT_HELD(&spill->store->mutex);
     merge.reader_count = spill->reader_count;
     if (status == QS_OK) {
         status = qsi_key_merge_next(&merge, error);
@@ -386,6 +397,7 @@ qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uin
         qsi_free(spill);
         return status;
     }
+    QS_ASSERT(!keys->is_busy);
     keys->is_busy = true;
     spill->store = store;
     spill->forgotten_before_us = keys->forgotten_before_us;
@@ -401,6 +413,7 @@ qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uin
 
 void qsi_transactions_end_count(struct qs_store *store)
 {
+    QS_ASSERT(store->transactions->is_busy);
     QS_ASSERT_HELD(&store->mutex);
     store->transactions->is_busy = false;
     qsi_cond_broadcast(&store->paging.done);
