@@ -192,7 +192,7 @@ static inline void qsi_container_requeue(struct qsi_container *container,
     QS_DCHECK(mask != 0);
     container->kind->requeue(container, segment, word, mask);
 }
-/* Ready again as if nobody had taken them: it does not count, and shows nowhere. */
+/* Ready again as if never taken: it does not count, and shows nowhere. */
 static inline void qsi_container_give_back(struct qsi_container *container,
                                            struct qsi_segment *segment, uint32_t word,
                                            uint64_t mask) QSI_REQUIRES(qsi_store_mutex)

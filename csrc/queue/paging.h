@@ -141,7 +141,7 @@ struct qsi_state_write {
     uint64_t *transient_settled; /* as transient_file tells it; NULL: that one is not written */
     bool of_file;                /* file is written */
     uint32_t version;
-    uint32_t told_end; /* it tells slots below; all, unless whoever writes it leaves some out */
+    uint32_t told_end; /* it tells slots below; all, unless its writer leaves some out */
     uint8_t durable_area;
     bool is_part;  /* slots that were given out are left out: in memory the state goes on */
     bool is_named; /* by the checkpoint that is being made, which syncs the file */
@@ -154,7 +154,7 @@ struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue, uint64_
 qs_status qsi_state_write_begin(struct qsi_state_write *write, struct qsi_queue *queue,
                                 struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* That of the segment's file alone, for those who name it.  REQUIRES the file. */
+/* That of the segment's file alone, for a checkpoint that names it.  REQUIRES the file. */
 qs_status qsi_state_write_begin_file(struct qsi_state_write *write, struct qsi_queue *queue,
                                      struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;

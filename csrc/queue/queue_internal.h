@@ -109,7 +109,7 @@ static inline bool qsi_segment_is_told(const struct qsi_segment *segment)
     return (!qsi_segment_has_own_file(segment) || !segment->state_dirty) &&
            (segment->transient_count == 0 || !segment->transients_dirty);
 }
-/* budget: from which its bytes go; NULL: nobody counts them any more. */
+/* budget: from which its bytes go; NULL: they are not counted any more. */
 void qsi_segment_free_state(struct qsi_budget *budget, struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex);
 /* NULL: there is none. */
@@ -122,13 +122,13 @@ qs_status qsi_queue_append_segment(struct qsi_queue *queue, uint64_t number,
 /* The segment of slots [first_slot, ...) and room for slots below end_slot. */
 qs_status qsi_queue_cover(struct qsi_queue *queue, uint64_t number, uint32_t first_slot,
                           uint32_t end_slot) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Segments behind the one of next_seq, for which room was made that nobody took, go. */
+/* Segments behind the one of next_seq, for which room was made and not used, go. */
 void qsi_queue_drop_reserved(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* State for the next count sequences. */
 qs_status qsi_queue_cover_next(struct qsi_queue *queue, uint64_t count)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Takes a segment out of the queue: for freeing, or for those who see to its file and its
- * references. */
+/* Takes a segment out of the queue: for freeing, or for the job that takes care of its file and
+ * its references. */
 void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex);
 /* Room for count more pointers at the end of an array that gives up its front. */
@@ -171,7 +171,7 @@ void qsi_queue_drop_refs(struct qsi_queue *queue, const struct qsi_run *run, uin
 /* Memory to note settled messages in whose content is on the disk only. */
 qs_status qsi_segment_cover_releases(struct qsi_queue *queue, struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* The segment leaves its queue: nobody counts that memory any more, and without a note it goes. */
+/* The segment leaves its queue: that memory is not counted any more, and without a note it goes. */
 void qsi_segment_leave_releases(struct qsi_queue *queue, struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex);
 /* Settled messages whose content is on the disk only: their references are dropped when somebody
@@ -196,7 +196,7 @@ static inline bool qsi_queue_wants_columns(const struct qsi_queue *queue)
 {
     return queue->ttl_us != QSI_NEVER || queue->counts_bytes;
 }
-/* Of the bodies of a segment's ready messages; 0 where nobody counts them. */
+/* Of the bodies of a segment's ready messages; 0 where they are not counted. */
 uint64_t qsi_segment_ready_bytes(const struct qsi_queue *queue, const struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex);
 /* Columns that were loaded count in the budget from now on. */

@@ -16,7 +16,7 @@ struct qsi_snapshot_file {
 struct qsi_flush_job {
     struct qsi_job job;
     struct qsi_flush flush;
-    struct qsi_snapshot_file *file; /* that the flush writes to; NULL: nobody asks */
+    struct qsi_snapshot_file *file; /* that the flush writes to; NULL: of no interest */
     struct qsi_carried *carried;    /* encoded there instead; NULL: flushed */
 };
 struct qsi_state_job {

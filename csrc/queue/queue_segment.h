@@ -63,7 +63,7 @@ struct qsi_segment {
     uint8_t *deliveries GUARDED;
     /* by slot from word_base on: us since 1970, or QSI_NEVER; NULL: none expires */
     uint64_t *expiries GUARDED;
-    /* by slot from word_base on: bytes of bodies; NULL: nobody counts them */
+    /* by slot from word_base on: bytes of bodies; NULL: they are not counted */
     uint32_t *sizes GUARDED;
     /* of ready bodies, when the state left memory, if they are counted */
     uint64_t paged_bytes GUARDED;
@@ -81,10 +81,10 @@ struct qsi_segment {
     bool transients_dirty GUARDED; /* nor does that of transient_file */
     bool file_dirty GUARDED;       /* written since its last sync */
     bool content_dirty GUARDED;    /* and not its state alone */
-    /* its file or its state could not be read: nobody tries unasked any more */
+    /* its file or its state could not be read: it is not tried again unasked */
     bool is_damaged GUARDED;
-    /* who learned that its state cannot be read: nobody knows which messages it has, and others
-     * are served meanwhile; NULL: nobody did */
+    /* the consumer or call that was told that its state cannot be read: which messages it has is
+     * not known, and others are served meanwhile; NULL: none was told */
     const void *aside_for GUARDED;
     bool has_stored GUARDED; /* some message refers, or referred, to the message store */
     /* the next bodies begin on a page of their own: a checkpoint names those before */

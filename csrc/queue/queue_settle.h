@@ -10,7 +10,7 @@ void qsi_queue_settle(struct qsi_queue *queue, struct qsi_segment *segment, uint
 /* Without memory for the delivery counts it does not count; it cannot fail in any case. */
 void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                        uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
-/* Ready again as if nobody had taken them: it does not count, and shows nowhere. */
+/* Ready again as if never taken: it does not count, and shows nowhere. */
 void qsi_queue_give_back(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                          uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 /* Drops every message that is ready or delayed; visit gets ranges that hold all of them and none

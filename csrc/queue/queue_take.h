@@ -30,7 +30,7 @@ static inline void qsi_stretch_mark_seen(const struct qsi_stretch *stretch)
     stretch->segment->seen[stretch->slot / QSI_WORD_BITS - stretch->segment->word_base] |=
         qsi_stretch_mask(stretch);
 }
-/* ---- taking messages out of the queue that nobody asked for: stretches as of take, but with no
+/* ---- taking messages out of the queue without a consumer: stretches as of take, but with no
  * run ---- */
 
 /* The first ready messages of the segment; TAKE_PAGED: its state is not in memory; NULL: none. */
@@ -45,7 +45,7 @@ bool qsi_queue_reserve_next(struct qsi_queue *queue, uint64_t *seq_io,
 /* The last ready message before *seq_io, which moves to it; false: there is none.  The same. */
 bool qsi_queue_ready_before(const struct qsi_queue *queue, uint64_t *seq_io)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Messages that were reserved are ready again, as if nobody had touched them. */
+/* Messages that were reserved are ready again, as if never touched. */
 void qsi_queue_unreserve_removal(struct qsi_queue *queue, struct qsi_segment *segment,
                                  uint32_t word, uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 /* A walk over what has expired, in one hold of the lock. */
@@ -78,8 +78,8 @@ void qsi_queue_delay(struct qsi_queue *queue, struct qsi_segment *segment, uint3
  * memory, or NULL.  queue->earliest is right when fewer than count_max were found. */
 uint64_t qsi_queue_release_due(struct qsi_queue *queue, uint64_t now_us, uint64_t count_max,
                                struct qsi_segment **lacks_state_out) QSI_REQUIRES(qsi_store_mutex);
-/* The state cannot be read: all that is delayed counts as ready, so that whoever comes for it is
- * told. */
+/* The state cannot be read: all that is delayed counts as ready, so that the call that comes
+ * for it tells of the damage. */
 void qsi_queue_release_unread(struct qsi_queue *queue, struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex);
 /* When the message in a slot is due, which is delayed. */

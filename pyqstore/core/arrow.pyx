@@ -21,7 +21,7 @@ cdef void array_capsule_free(object capsule) noexcept:
 
 
 cdef class ArrowBatch:
-    """A record batch for whoever speaks the Arrow PyCapsule protocol; it can be taken once."""
+    """A record batch under the Arrow PyCapsule protocol; it can be taken once."""
     cdef ArrowSchema schema
     cdef ArrowArray array
     cdef uint64_t first_tag
@@ -44,7 +44,7 @@ cdef class ArrowBatch:
 
     @property
     def address(self):
-        """Of its ArrowArray, for who knows the schema; taking that leaves this empty."""
+        """Of its ArrowArray, for a caller that knows the schema; taking that leaves this empty."""
         if self.array.release == NULL:
             raise ValueError("this batch was taken already")
         return <uintptr_t>&self.array

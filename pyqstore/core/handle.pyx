@@ -54,7 +54,7 @@ cdef class ChannelHandle:
 
     def __dealloc__(self):
         self.free()
-        self.watched = False  # the loop was closed, or nobody would be left to forget it
+        self.watched = False  # the loop was closed, or none would be left to forget it
         self.close_event_fd()
 
     cdef void free(self) noexcept:
@@ -74,8 +74,8 @@ cdef class ChannelHandle:
         self.close_event_fd()
 
     cdef void close_event_fd(self) noexcept:
-        """Whoever comes last, the loop or who frees the channel, closes it: in a child of fork()
-        nobody."""
+        """The last of the loop and the thread that frees the channel closes it; in a child of
+        fork() neither does."""
         if (self.event_fd < 0 or self.watched or not self.freed
                 or self.store.generation != fork_generation):
             return
@@ -140,8 +140,8 @@ cdef class ChannelHandle:
     def _event_fd(self):
         """The eventfd that is written when what the channel was armed for is there.
 
-        It stays open, whoever closes the channel, until ``_forget_event_fd``, which is for the loop
-        to call when it does not watch it any more.
+        It stays open, even when the channel is closed, until ``_forget_event_fd``, which the loop
+        calls when it does not watch it any more.
         """
         cdef int event_fd
         cdef qs_error error

@@ -122,7 +122,7 @@ def _log_notes(Notes notes not None):
                 return
             try:
                 _logger.log(note.level, "%s", note.text[:note.size].decode("utf-8", "replace"))
-            except BaseException:  # a handler raises, or there is no memory: nobody can be told
+            except BaseException:  # a handler raises, or there is no memory: it cannot be told
                 pass
     finally:
         notes.has_ended = True

@@ -4,7 +4,7 @@ from libc.stdint cimport uint64_t
 
 
 cdef class Progress:
-    """Who wants to be told, and what came of it: the first exception, after which nobody is."""
+    """The callback to be told, and the first exception it raised, after which it is not called."""
     cdef object callback
     cdef object on_damage
     cdef object raised

@@ -163,8 +163,8 @@ cdef class PublishingChannel(DeclaringChannel):
     def _wait_confirms(self, uint64_t timeout_ns, uint32_t drop):
         """Whether any publish was nacked since the last call; None when the wait timed out.
 
-        Events of the kinds ``drop`` are taken and forgotten, in the same call: who publishes and
-        waits has no listeners most of the time, and each call more is a turn of the GIL.
+        Events of the kinds ``drop`` are taken and forgotten, in the same call: a
+        publisher that waits has no listeners most of the time, and each call takes the GIL anew.
         """
         cdef c_bool nacked = False
         cdef qs_event event

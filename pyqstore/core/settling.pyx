@@ -51,7 +51,7 @@ cdef class SettlingChannel(PublishingChannel):
             self.settle(tag, flags, False, delay_us)
 
     def _settle_handed_out(self, tag, requeue, reject, delay_us):
-        """For whoever holds deliveries back: settle the others up to ``tag``.  Whether it did."""
+        """Where deliveries are held back: settle the others up to ``tag``.  Whether it did."""
         return False
 
     def basic_reject(self, delivery_tag, bint requeue=True):
@@ -96,7 +96,7 @@ cdef class SettlingChannel(PublishingChannel):
         self.end(status, &error)
 
     cdef void withhold(self, uint64_t first_tag, uint64_t last_tag) noexcept:
-        """These were taken and cannot be handed out: whoever settles several does not mean them.
+        """These were taken and cannot be handed out: a call that settles several leaves them out.
         They are ready again when the channel closes or recovers.  Under the GIL, which keeps the
         handle open."""
         cdef qs_error error

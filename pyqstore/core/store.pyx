@@ -17,7 +17,7 @@ cdef class Store:
     cdef unsigned long generation
     cdef int active
     cdef bint closing
-    cdef Notes notes  # None: nobody tells any, or the collector was here
+    cdef Notes notes  # None: there are none to tell, or the collector was here
     cdef void *note_context  # the same: its thread keeps it until the engine tells no more
     cdef object handles  # channels and connections, weakly
 

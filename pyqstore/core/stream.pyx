@@ -18,7 +18,7 @@ COLUMN_PROPERTIES = <int>QS_STREAM_COLUMN_PROPERTIES
 
 
 cdef class ArrowSchemaOf:
-    """A schema for whoever speaks the Arrow PyCapsule protocol; it can be taken once."""
+    """A schema under the Arrow PyCapsule protocol; it can be taken once."""
     cdef ArrowSchema schema
 
     def __dealloc__(self):
@@ -129,7 +129,7 @@ cdef class StreamReader:
         return batch
 
     def schema(self):
-        """Of every batch: for whoever speaks the Arrow PyCapsule protocol."""
+        """Of every batch, under the Arrow PyCapsule protocol."""
         cdef ArrowSchemaOf schema = ArrowSchemaOf()
         cdef qs_error error
         cdef qs_status status

@@ -37,11 +37,11 @@
 /* More than a checkpoint is to carry.  Of a stream it carries less: what is
  * carried is in no segment, so retention drops none of it, and bodies of the message store leave
  * that with the flush. */
-static bool is_bulk(struct qs_store *store, const struct store_queue *queue)
+static bool is_bulk(const struct checkpoint *checkpoint, const struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t bytes = qsi_container_unflushed_bytes(queue->messages);
-    uint64_t carried_max = qsi_checkpoint_carried_max(store);
+    uint64_t carried_max = checkpoint->carried.bytes_max;
 
     if (!queue->container.durable) {
         return false;
@@ -49,13 +49,15 @@ static bool is_bulk(struct qs_store *store, const struct store_queue *queue)
     if (queue->stream != NULL) {
         return bytes > QSI_STREAM_CARRIED_MAX || bytes > carried_max;
     }
-    return bytes > carried_max && bytes > qsi_checkpoint_small_max(store);
+    return bytes > carried_max && bytes > qsi_checkpoint_small_max(checkpoint->store);
 }
 
 /* Releases the lock meanwhile.  The bulk: queues with more than is to be carried, up to where they
  * are now. */
-static qs_status flush_bulk(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status flush_bulk(struct checkpoint *checkpoint, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
+    struct qs_store *store = checkpoint->store;
     struct qsi_map_cursor cursor;
     struct store_queue *queue;
     uint64_t passes = store->queues_by_id.count + 1;
@@ -66,7 +68,7 @@ static qs_status flush_bulk(struct qs_store *store, qs_error *error) QSI_REQUIRE
         cursor = qsi_map_begin(&store->queues_by_id);
         while (queue == NULL && qsi_map_next(&store->queues_by_id, &cursor)) {
             struct store_queue *each = cursor.value;
-            if (is_bulk(store, each)) {
+            if (is_bulk(checkpoint, each)) {
                 queue = each;
             }
         }
@@ -154,13 +156,16 @@ static qs_status spill_keys(struct qs_store *store, qs_error *error) QSI_REQUIRE
 }
 
 /* Releases the lock meanwhile.  Everything before the snapshot that may take its time. */
-static qs_status prepare(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status prepare(struct checkpoint *checkpoint, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
+    struct qs_store *store = checkpoint->store;
+
     QS_ASSERT(store->checkpoint.state == QSI_CHECKPOINT_PREPARES);
     QS_TRY(qsi_store_check_failed(store, error));
-    store->space.carried_max = qsi_space_carried_max(store);
+    checkpoint->carried.bytes_max = qsi_checkpoint_carried_max(store);
     share_all_bodies(store);
-    QS_TRY(flush_bulk(store, error));
+    QS_TRY(flush_bulk(checkpoint, error));
     QS_TRY(spill_keys(store, error));
     qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_WAITS);
     for (;;) {
@@ -198,7 +203,7 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
     qs_status status;
 
     QS_DCHECK(qsi_checkpoint_snapshot_count(checkpoint) == 0);
-    status = prepare(store, error);
+    status = prepare(checkpoint, error);
     if (status != QS_OK) {
         store->checkpoint.failed_ns = store->env->monotonic_ns(store->env);
         return status;

@@ -42,8 +42,8 @@ static inline struct taken_snapshot *qsi_checkpoint_snapshot_at(const struct che
 
 /* ---- checkpoint_snapshot.c ---- */
 
-/* How many bytes of messages a checkpoint may carry itself. */
-uint64_t qsi_checkpoint_carried_max(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+/* How many bytes of messages a checkpoint that begins now may carry itself. */
+uint64_t qsi_checkpoint_carried_max(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Of one queue: with less in memory it is carried, however many there are. */
 uint64_t qsi_checkpoint_small_max(const struct qs_store *store);
 /* Does not release the lock: this is the moment that the checkpoint tells of. */

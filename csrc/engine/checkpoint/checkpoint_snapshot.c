@@ -6,6 +6,7 @@
 #include "checkpoint_job.h"
 #include "error.h"
 #include "queue_life.h"
+#include "space.h"
 #include "store_stream.h"
 #include "thread_safety.h"
 #include "topology.h"
@@ -24,16 +25,17 @@
 
 /* ---- what is flushed, and what is carried ---- */
 
-uint64_t qsi_checkpoint_carried_max(const struct qs_store *store)
+uint64_t qsi_checkpoint_carried_max(struct qs_store *store)
 {
     uint64_t bytes = store->options.checkpoint_bytes / CARRIED_SHARE;
+    uint64_t space = qsi_space_carried_max(store);
 
     QS_ASSERT_HELD(&store->mutex);
     bytes = bytes < CARRIED_BYTES_MIN ? CARRIED_BYTES_MIN : bytes;
     bytes = bytes < CARRIED_BYTES_MAX ? bytes : CARRIED_BYTES_MAX;
     /* What is carried is written again by each checkpoint: where space is short it goes to
      * segments. */
-    return bytes < store->space.carried_max ? bytes : store->space.carried_max;
+    return bytes < space ? bytes : space;
 }
 
 uint64_t qsi_checkpoint_small_max(const struct qs_store *store)
@@ -202,7 +204,6 @@ static qs_status put_all_messages(struct checkpoint *checkpoint) QSI_REQUIRES(qs
     struct qs_store *store = checkpoint->store;
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
-    checkpoint->carried.bytes_max = qsi_checkpoint_carried_max(store);
     allow_small(checkpoint);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;

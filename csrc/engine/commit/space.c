@@ -327,7 +327,9 @@ static uint64_t checkpoint_cost(struct qs_store *store) QSI_REQUIRES(qsi_store_m
     return bytes + store->space.named_bytes;
 }
 
-/* What is free beyond that; 0: nothing. */
+/* What is free beyond that; 0: nothing.  Asked with the store's lock held, because it is compared
+ * with costs of the same moment: no file is touched, the file system answers from counters in
+ * memory, and publishers come here once for a sixteenth of what is free (open_publishing). */
 static uint64_t free_beyond(struct qs_store *store, uint64_t needs)
 {
     uint64_t total, free_bytes;

@@ -61,7 +61,7 @@ static qs_status buffer_settle(struct qs_channel *channel, uint64_t first_tag, u
 /* Room for what leaves the queues another way when these tags are rejected: none of it is
  * dropped for want of it. */
 static qs_status reserve_rejects(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                                 uint8_t kind, qs_error *error)
+                                 uint8_t kind, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t runs =
         kind == QSI_SETTLE_REJECT ? qsi_unacked_runs(&channel->unacked, first_tag, last_tag) : 0;

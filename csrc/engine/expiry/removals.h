@@ -22,10 +22,10 @@
 void qsi_drain_removals(struct qs_store *store, enum qsi_wait wait) QSI_REQUIRES(qsi_store_mutex);
 /* What found no way out tries again, before what came later.  REQUIRES that nobody drains the
  * removal list: its list must not change then. */
-void qsi_retry_stuck(struct qs_store *store);
+void qsi_retry_stuck(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 bool qsi_is_retry_due(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Of those that need not wait. */
-bool qsi_has_leaving(const struct removals *removals);
+bool qsi_has_leaving(const struct removals *removals) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- internal_channel.c ---- */
 

@@ -23,7 +23,8 @@ struct removal {
 /* ---- removal.c ---- */
 
 /* Room for stretch_count stretches on the removal list: adding them cannot fail then. */
-qs_status qsi_reserve_removals(struct qs_store *store, uint32_t stretch_count) QS_MUST_CHECK;
+qs_status qsi_reserve_removals(struct qs_store *store, uint32_t stretch_count)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Messages of the queue that are out already are on their way. */
 void qsi_add_removal(struct qs_store *store, struct store_queue *queue,
                      const struct qsi_stretch *stretch, enum qsi_reason reason)

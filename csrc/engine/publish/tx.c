@@ -197,6 +197,7 @@ static qs_status make_room(struct commit *commit, enum qsi_wait wait, qs_error *
 /* Room for the rejected messages of which no dead letter says what becomes of them, and for dead
  * letters that a full queue passes on. */
 static qs_status reserve_rejects(const struct commit *commit, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t runs = 0;
 

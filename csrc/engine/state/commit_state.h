@@ -87,7 +87,6 @@ struct space {
     uint64_t open_upto GUARDED;     /* an LSN: up to there publishing needs no look at the disk */
     uint64_t tried_at_ns GUARDED;   /* when space was last tried to be had back; 0: never */
     uint64_t tried_changes GUARDED; /* what had changed in the store until then */
-    uint64_t carried_max GUARDED;   /* what a checkpoint may carry itself */
     uint64_t named_bytes GUARDED;   /* of the last checkpoint's file: the next is about as long */
     bool settles_in_memory GUARDED; /* there is no room to journal them */
     uint64_t unjournalled GUARDED;  /* settles that are in memory alone, ever */

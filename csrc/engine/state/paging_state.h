@@ -8,6 +8,7 @@
 #include "lock.h"
 #include "phases.h"
 #include "segment.h"
+#include "thread_safety.h"
 
 #include <pthread.h>
 
@@ -25,31 +26,33 @@ struct readers {
     uint32_t epoch;
 };
 
+#define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct qsi_paging {
-    enum qsi_flush_state flush;
+    enum qsi_flush_state flush GUARDED;
     /* Jobs under way that a snapshot waits for: bits and counts, or names and areas, differ
      * meanwhile. */
-    uint32_t releasing, rewriting;
-    bool is_stuck;       /* over the budget, and nothing more can leave memory */
-    bool space_is_short; /* a segment could not be written for want of space */
-    qs_error unpaged;    /* QS_ECORRUPT: the last that was to be paged could not be */
+    uint32_t releasing GUARDED, rewriting GUARDED;
+    bool is_stuck GUARDED;       /* over the budget, and nothing more can leave memory */
+    bool space_is_short GUARDED; /* a segment could not be written for want of space */
+    qs_error unpaged GUARDED;    /* QS_ECORRUPT: the last that was to be paged could not be */
     /* Message files hold far more garbage than bodies: publishers wait for compaction. */
-    bool garbage_is_much;
-    uint64_t compacted_at_ns; /* when the pager last looked for garbage */
-    uint32_t memory_waiters;
-    uint32_t lazy_count; /* queues with x-queue-mode=lazy */
-    uint64_t targets_at_ns;
-    uint64_t rates_at_ns,
-        rates_moved;       /* the last look for queues that moved, and what had by then */
-    struct qsi_list ahead; /* store_queue.in_ahead */
-    struct qsi_list dead_files;
-    uint64_t dead_bytes;
-    uint64_t dead_since_ns; /* 0: nothing is dead */
-    struct readers readers;
+    bool garbage_is_much GUARDED;
+    uint64_t compacted_at_ns GUARDED; /* when the pager last looked for garbage */
+    uint32_t memory_waiters GUARDED;
+    uint32_t lazy_count GUARDED; /* queues with x-queue-mode=lazy */
+    uint64_t targets_at_ns GUARDED;
+    uint64_t rates_at_ns GUARDED;  /* the last look for queues that moved */
+    uint64_t rates_moved GUARDED;  /* what had moved by then */
+    struct qsi_list ahead GUARDED; /* store_queue.in_ahead */
+    struct qsi_list dead_files GUARDED;
+    uint64_t dead_bytes GUARDED;
+    uint64_t dead_since_ns GUARDED; /* 0: nothing is dead */
+    struct readers readers GUARDED;
     struct qsi_cond wanted; /* for the pager */
     struct qsi_cond done;   /* a job of the pager, or of a thread that did it itself, ended */
     pthread_t thread;
-    bool is_running;
+    bool is_running GUARDED;
 };
+#undef GUARDED
 
 #endif
