@@ -137,6 +137,7 @@ static qs_status copy_data(const struct qsi_arrow_column *column, struct qsi_arr
 static qs_status open_offsets(const struct qsi_arrow_column *column,
                               struct qsi_arrow_strings *strings, bool is_body)
 {
+    QS_DCHECK(column->rows > 0 && column->array->n_buffers == 3);
     QS_TRY(qsi_arrow_copy_offsets(column, strings));
     if (column->array->buffers[2] != NULL) {
         strings->data = column->array->buffers[2];
@@ -154,6 +155,7 @@ static qs_status check_view(const struct qsi_arrow_column *column,
     uint64_t variadic_count = (uint64_t)column->array->n_buffers - 3;
     int32_t bytes = view[0];
 
+    QS_DCHECK(row < column->rows && column->array->n_buffers >= 3);
     if (bytes < 0) {
         return qsi_arrow_fail_row(column, row, "has impossible length %" PRId32, bytes);
     }
@@ -198,6 +200,7 @@ static qs_status flatten_views(const struct qsi_arrow_column *column,
             memcpy(data + offsets[row], string.data, string.bytes);
         }
     }
+    QS_DCHECK(offsets[column->rows] == (int64_t)bytes);
     flat.layout = QSI_ARROW_OFFSETS64;
     flat.places = places;
     flat.data = data;
@@ -234,6 +237,7 @@ static qs_status open_fixed(const struct qsi_arrow_column *column,
     const uint8_t *data = column->array->buffers[1];
     uint64_t end;
 
+    QS_DCHECK(column->rows > 0 && column->array->n_buffers == 2);
     if (qsi_mul_overflows(column->first + column->rows, strings->width, &end) || end > INT64_MAX) {
         return qsi_arrow_fail(column, "%" PRIu64 " values of %" PRIu32 " bytes are impossible",
                               column->rows, strings->width);

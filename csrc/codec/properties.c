@@ -185,6 +185,7 @@ uint8_t *qsi_properties_encode(uint8_t *blob_out, const struct qsi_properties *p
             out = qsi_put_short_string(out, properties->text[property]);
         }
     }
+    QS_DCHECK((uint64_t)(out - blob_out) == qsi_properties_bytes(properties));
     return table;
 }
 

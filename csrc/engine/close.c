@@ -13,6 +13,7 @@
 #include "store_check.h"
 #include "store_files.h"
 #include "store_internal.h"
+#include "transactions.h"
 
 /* ---- closing ---- */
 
@@ -136,6 +137,7 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
     }
     qsi_store_lock(store);
     qsi_store_check(store);
+    qsi_transactions_check(store);
     qsi_life_step(&store->life, QSI_LIFE_SHUT);
     qsi_make_room_to_shut(store, NULL);
     for (struct qsi_list *node = store->connections.next; node != &store->connections;

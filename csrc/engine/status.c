@@ -149,8 +149,6 @@ static void measure_subqueue(struct qs_store *store, struct store_queue *subqueu
 static void add_counts(const struct store_queue *subqueue, qs_queue_status *status)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    QS_DCHECK(qsi_queue_ready_count(&subqueue->core) + qsi_queue_out_count(&subqueue->core) <=
-              subqueue->container.next_seq);
     status->messages_ready += qsi_queue_ready_count(&subqueue->core);
     status->messages_delayed += qsi_queue_delayed_count(&subqueue->core);
     status->messages_passed += subqueue->core.work.passed_count;

@@ -264,6 +264,7 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
     }
     qsi_store_lock(store);
     qsi_store_check(store);
+    qsi_transactions_check(store);
     qsi_life_step(&store->life, QSI_LIFE_OPEN);
     qsi_store_unlock(store);
     *store_out = store;

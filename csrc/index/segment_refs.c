@@ -19,6 +19,7 @@ static void visit_rows(struct visit *visit, const struct qsi_gather *gather)
         if (row->kind == QSI_ROW_STORED) {
             struct qsi_body_ref ref = qsi_row_ref(row);
 
+            QS_DCHECK(i == 0 || row[-1].slot < row->slot);
             visit->visit(visit->context, row->slot, &ref);
         } else if (row->kind != QSI_ROW_EMBEDDED && !visit->has_damage) {
             visit->has_damage = true;

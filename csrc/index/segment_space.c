@@ -82,6 +82,7 @@ static qs_status copy_rows(struct rewrite *rewrite, const struct qsi_gather *gat
     const struct qsi_row *rows = qsi_gather_rows(gather);
 
     for (uint32_t i = 0; i < gather->row_count; i++) {
+        QS_DCHECK(i == 0 || rows[i - 1].slot < rows[i].slot);
         QS_TRY(copy_row(rewrite, gather, &rows[i], error));
     }
     return QS_OK;
@@ -140,6 +141,7 @@ static qs_status take_live(struct rewrite *rewrite, const uint64_t *live, qs_err
     for (uint32_t i = 0; i < words; i++) {
         rewrite->live[i] = live[i] & qsi_bitmap_mask(entries, i);
     }
+    QS_DCHECK(rewrite->writer == NULL);
     return qsi_segment_buffers_init(&rewrite->buffers, entries, error);
 }
 
@@ -250,6 +252,7 @@ static bool note_other(void *context, const char *name)
     struct others *others = context;
     struct qsi_segment_file file;
 
+    QS_DCHECK(others->status == QS_OK);
     if (qsi_segment_name_parse(&file, name) && !others->keep(others->context, &file)) {
         others->status = qsi_buf_append(others->files, &file, sizeof file);
     }

@@ -29,6 +29,13 @@ struct qsi_key_file {
 qs_status qsi_key_file_load(struct qsi_key_file *file_out, const struct qsi_key_dir *dir,
                             uint64_t number, uint32_t header_crc, qs_error *error) QS_MUST_CHECK;
 void qsi_key_file_fini(struct qsi_key_file *file);
+/* Debug builds: asserts that what memory has of the file agrees with its header.  Nothing is
+ * read. */
+#ifdef NDEBUG
+#define qsi_key_file_memory_check(file) ((void)(file))
+#else
+void qsi_key_file_memory_check(const struct qsi_key_file *file);
+#endif
 
 /* May the key be in the file?  Costs no input or output. */
 static inline bool qsi_key_file_may_have(const struct qsi_key_file *file, uint64_t hash)

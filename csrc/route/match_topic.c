@@ -224,6 +224,7 @@ static qs_status walk_word(struct topic *topic, struct qsi_slice word)
     begin_step(topic);
     left = (struct node **)(void *)topic->left.data;
     left_count = topic->left.bytes / sizeof *left;
+    QS_DCHECK(left_count > 0 && topic->entered.bytes == 0);
     for (size_t i = 0; i < left_count; i++) {
         if (left[i]->is_any) {
             QS_TRY(enter(topic, left[i]));

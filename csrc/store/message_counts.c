@@ -121,6 +121,8 @@ static bool add_count(struct qsi_message_counts *counts, uint32_t slot, uint64_t
         counts->live_count++;
         counts->live_bytes += bytes;
     }
+    QS_DCHECK(counts->live_count <= counts->capacity &&
+              counts->durable_count <= counts->live_count);
     return durable > 0;
 }
 
@@ -156,6 +158,7 @@ static bool drop_count(struct qsi_message_counts *counts, uint32_t slot, uint64_
         counts->live_count--;
         counts->live_bytes = minus(counts->live_bytes, bytes);
     }
+    QS_DCHECK(counts->durable_count <= counts->live_count);
     return !transient;
 }
 
@@ -297,6 +300,7 @@ qs_status qsi_message_store_note(struct qsi_message_store *store, const struct q
     }
     qsi_message_store_is_private(store);
     QS_TRY(find_or_add(store, ref->file, &file, error));
+    QS_DCHECK(store->next_number > ref->file);
     if (slot == QSI_SLOT_BEYOND) {
         return QS_OK;
     }
@@ -322,6 +326,7 @@ static qs_status choose_generation(struct qsi_message_store *store, struct qsi_m
     if (file->is_present && qsi_message_strays_add(store, file->id) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "list of message files");
     }
+    QS_DCHECK(file->id.generation == 0);
     file->id.generation = generation;
     file->is_present = qsi_message_strays_take(store, file->id);
     return QS_OK;
@@ -341,6 +346,7 @@ static void restore_counts(struct qsi_message_file *file,
         restore_durable(&file->counts, slot, length, (uint16_t)count);
         slot += length;
     }
+    QS_DCHECK(slot == record->slot_count); /* decoding checked it */
     file->counts.live_bytes = record->live_bytes;
     file->counts.durable_bytes = record->live_bytes;
 }

@@ -25,7 +25,6 @@ void qsi_stream_shared_fini(struct qsi_stream_shared *shared)
 qs_status qsi_stream_init(struct qsi_stream *stream, struct qsi_stream_shared *shared, uint64_t id,
                           const struct qsi_stream_limits *limits)
 {
-    QS_DCHECK(id != 0);
     memset(stream, 0, sizeof *stream);
     stream->container.kind = &qsi_stream_kind;
     stream->container.id = id;

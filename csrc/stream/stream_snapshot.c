@@ -81,6 +81,7 @@ static qs_status sync_snapshot(struct qsi_snapshot *snapshot, uint32_t file, boo
     struct qsi_block_dir *blocks = stream->shared->blocks;
     struct qsi_block_file named;
 
+    QS_DCHECK(file < snapshot->file_count);
     if (file == segment_count(self)) {
         return reaches_disk && file > 0 ? qsi_block_dir_sync(blocks, error) : QS_OK;
     }

@@ -295,6 +295,7 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
     }
     qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_NONE);
     qsi_store_check(store);
+    qsi_transactions_check(store);
     qsi_cond_broadcast(&store->paging.done);
     if (status == QS_ENOSPC) {
         status = QS_ESTORE_FULL;

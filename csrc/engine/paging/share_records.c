@@ -1,6 +1,10 @@
 /* Bodies that move to the message store are written, and the records of their chunk built again
  * with references in place of them.  All of it without the lock: what is read is a chunk, which
- * does not change, and what was noted of it. */
+ * does not change, and what was noted of it.
+ *
+ * The record builder makes records for one queue, of the rows that it keeps.  Here several queues
+ * have the record and name its rows by number, so the copy has the same rows, routes and
+ * destinations, each in its place. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"

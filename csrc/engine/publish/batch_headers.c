@@ -192,7 +192,7 @@ static qs_status look_up_variant(struct refining *refining, struct variant *vari
     qs_status status = qsi_properties_decode(&properties, refining->blobs.data + variant->at,
                                              variant->bytes, error);
 
-    QS_DCHECK(variant->at + variant->bytes <= refining->tables.bytes);
+    QS_DCHECK(variant->at + variant->bytes <= refining->blobs.bytes);
     if (status == QS_OK) {
         status = qsi_batch_look_up(refining->batch, &route, &properties,
                                    variant->base.has_copies != 0, error);

@@ -15,6 +15,7 @@ static bool is_full_for(const struct publishing *dead_letter, const struct store
     const struct pending_records *pending_records = dead_letter->channel->tx_records;
     uint64_t count = 1, body_bytes = dead_letter->body.bytes;
 
+    QS_DCHECK(dead_letter->is_dead_letter && queue->parent == NULL);
     for (uint32_t i = 0; pending_records != NULL && i < pending_records->count; i++) {
         const struct pending_record *pending_record = &pending_records->items[i];
         for (uint32_t k = 0; k < pending_record->destination_count; k++) {

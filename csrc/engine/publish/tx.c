@@ -50,6 +50,7 @@ qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pendin
         qsi_pending_records_note_bytes(kept, &kept->items[kept->count]);
         kept->count += 1;
     }
+    QS_DCHECK(kept->count <= kept->capacity);
     pending_records->count = 0;
     return QS_OK;
 }
@@ -75,6 +76,7 @@ void qsi_tx_drop(struct qs_channel *channel)
     qsi_buf_clear(&channel->tx_cursors);
     channel->tx_dead_letters = 0;
     give_back_settles(channel);
+    QS_DCHECK(channel->tx_records == NULL && channel->tx_settles.bytes == 0);
     qsi_free_return_list(channel->store, &channel->tx_returns);
 }
 
@@ -161,6 +163,7 @@ static void measure(struct commit *commit) QSI_REQUIRES(qsi_store_mutex)
         commit->settle_bytes += UINT64_C(2) * QSI_SETTLE_BYTES_MAX;
     }
     commit->bytes = commit->pending_records->journal_bytes + commit->settle_bytes;
+    QS_DCHECK(commit->bytes >= commit->settle_bytes);
     commit->bytes += channel->tx_cursors.bytes;
     commit->bytes += commit->key.strings[0].bytes > 0 ? qsi_topology_bytes(&commit->key) : 0;
 }
@@ -289,6 +292,7 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
         tail->used += qsi_topology_bytes(&commit->key);
         tail_records += 1;
     }
+    QS_ASSERT(tail == NULL ? tail_records == 0 : tail->used <= tail_bytes);
     *lsn_out = qsi_pending_records_accept_group(store, commit->pending_records, tail_records > 0);
     if (tail_records > 0) {
         *lsn_out = qsi_store_append(store, tail, 0, tail->used, tail_records, false);
@@ -342,6 +346,7 @@ static qs_status commit_locked(struct commit *commit, bool *repeated_out, qs_err
     struct qs_channel *channel = commit->channel;
     uint64_t lsn;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     QS_TRY(check_selected(channel, error));
     QS_TRY(channel->store->upcalls->dead_letter_in_tx(channel, error));
     QS_TRY(make_room_and_find(commit, &lsn, error));

@@ -11,7 +11,6 @@
 
 #include <string.h>
 
-#define NOTE_BYTES 128u   /* in memory, about, besides the key */
 #define FILTERS_SHARE 32u /* of memory_budget: one filter at most */
 #define FILTER_BYTES_MIN 512u
 
@@ -215,8 +214,8 @@ qs_status qsi_transactions_reserve(struct qs_store *store, struct qsi_slice key,
         qsi_free(note);
         return qsi_fail(error, QS_ENOMEM, "transaction key");
     }
-    table->bytes += NOTE_BYTES + key.bytes;
-    qsi_budget_add(store->budget, NOTE_BYTES + key.bytes);
+    table->bytes += QSI_KEY_NOTE_BYTES + key.bytes;
+    qsi_budget_add(store->budget, QSI_KEY_NOTE_BYTES + key.bytes);
     return QS_OK;
 }
 
@@ -228,9 +227,9 @@ void qsi_transactions_unreserve(struct qs_store *store, struct qsi_slice key)
     if (note != NULL && note->state == KEY_NOTE_NONE) {
         qsi_map_remove(&table->notes, key.data, key.bytes);
         qsi_free(note);
-        QS_DCHECK(table->bytes >= NOTE_BYTES + key.bytes);
-        table->bytes -= NOTE_BYTES + key.bytes;
-        qsi_budget_sub(store->budget, NOTE_BYTES + key.bytes);
+        QS_DCHECK(table->bytes >= QSI_KEY_NOTE_BYTES + key.bytes);
+        table->bytes -= QSI_KEY_NOTE_BYTES + key.bytes;
+        qsi_budget_sub(store->budget, QSI_KEY_NOTE_BYTES + key.bytes);
     }
 }
 

@@ -19,7 +19,8 @@
 #define QSI_TRANSACTION_KEY_BYTES_MAX 1024
 _Static_assert(QSI_TRANSACTION_KEY_BYTES_MAX == QSI_KEY_BYTES_MAX, "of files");
 
-#define QSI_KEY_RUNS_MAX 40u /* each is larger than all behind it, nearly */
+#define QSI_KEY_NOTE_BYTES 128u /* of a note in memory, about, besides its key */
+#define QSI_KEY_RUNS_MAX 40u    /* each is larger than all behind it, nearly */
 
 struct key_table {
     struct qsi_map notes; /* key -> key_note */
@@ -56,6 +57,12 @@ struct transactions {
 qs_status qsi_transactions_open(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex) QS_MUST_CHECK;
 void qsi_transactions_free(struct qs_store *store); /* a store that has none is fine */
+/* Debug builds: asserts that tables, files and counts agree; called where qsi_store_check is. */
+#ifdef NDEBUG
+#define qsi_transactions_check(store) ((void)(store))
+#else
+void qsi_transactions_check(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+#endif
 
 /* ---- asking (transactions.c) ---- */
 
