@@ -56,6 +56,7 @@ from .errors import (
 from .fields import FieldTable, FieldValue
 from .figures import Latency, QueueStatus, Stats, StreamStatus
 from .iteration import Messages
+from .listings import Unconfirmed
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
 from .properties import Properties
 from .queue import Codec, Queue
@@ -128,6 +129,7 @@ __all__ = [
     "StreamConsumer",
     "StreamStatus",
     "Transaction",
+    "Unconfirmed",
     "UnknownArgument",
     "UnsafeFilesystem",
     "Verification",

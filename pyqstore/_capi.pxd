@@ -228,6 +228,14 @@ cdef extern from "qstore/qstore.h" nogil:
     qs_status qs_channel_confirm_select(qs_channel *channel, qs_error *error)
     const char *qs_queue_argument_name(uint32_t index)
     uint64_t qs_channel_next_publish_number(qs_channel *channel)
+    ctypedef struct qs_unconfirmed:
+        uint64_t first_number
+        uint64_t last_number
+        qs_slice queue
+    qs_status qs_channel_visit_unconfirmed(
+        qs_channel *channel,
+        void (*visit)(void *context, const qs_unconfirmed *info) noexcept nogil,
+        void *context, qs_error *error)
     enum:
         QS_RECEIPT_ROWS
     ctypedef struct qs_receipt:

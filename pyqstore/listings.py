@@ -1,13 +1,44 @@
-"""What a store lists of itself: exchanges and bindings."""
+"""What a store lists of itself: exchanges and bindings; what a channel's confirms wait for."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from .fields import decode_table
 
-__all__ = ["Binding", "ExchangeInfo", "bindings_of", "exchanges_of", "text_of"]
+__all__ = [
+    "Binding",
+    "ExchangeInfo",
+    "Unconfirmed",
+    "bindings_of",
+    "exchanges_of",
+    "text_of",
+    "unconfirmed_of",
+]
+
+
+class Unconfirmed(NamedTuple):
+    """What the confirms of a channel wait for: publish numbers and the names of queues, sorted."""
+
+    numbers: list[range]
+    queues: list[str]
+
+
+def unconfirmed_of(rows: Iterable[tuple[bytes, bytes, bytes]]) -> Unconfirmed:
+    """Ranges of numbers, neighbours joined, and each queue once."""
+    numbers: list[range] = []
+    queues: set[str] = set()
+    for first_bytes, last_bytes, queue in rows:
+        first, last = (int.from_bytes(each, sys.byteorder) for each in (first_bytes, last_bytes))
+        if first == 0:
+            queues.add(text_of(queue))
+        elif numbers and numbers[-1].stop == first:
+            numbers[-1] = range(numbers[-1].start, last + 1)
+        else:
+            numbers.append(range(first, last + 1))
+    return Unconfirmed(numbers, sorted(queues))
 
 
 class ExchangeInfo(NamedTuple):

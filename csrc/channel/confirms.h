@@ -32,6 +32,7 @@ struct qsi_confirms {
     struct qsi_number_ranges pending;   /* wait for their LSN */
     struct qsi_number_ranges immediate; /* may be reported now, each on its own */
     struct qsi_number_ranges refused;   /* nacks, before anything else */
+    struct qsi_number_ranges queues;    /* ids, and the LSN that what they got waits for */
 };
 
 void qsi_confirms_fini(struct qsi_confirms *confirms);
@@ -48,6 +49,12 @@ qs_status qsi_confirms_reserve_batch(struct qsi_confirms *confirms, uint64_t cou
 /* As add; those of the bitmap refused (NULL: none) are nacked instead.  REQUIRES that room. */
 uint64_t qsi_confirms_add_batch(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn,
                                 const uint64_t *refused);
+/* Room for so many queues that a publish waits for.  What is durable by now leaves. */
+qs_status qsi_confirms_reserve_queues(struct qsi_confirms *confirms, uint64_t count,
+                                      uint64_t durable_lsn) QS_MUST_CHECK;
+/* What the queue got is durable at the LSN, which is not before that of the last one.  REQUIRES
+ * room, unless that one was the same queue. */
+void qsi_confirms_note_queue(struct qsi_confirms *confirms, uint64_t queue_id, uint64_t lsn);
 /* The LSN after which nothing of this channel is pending; 0: nothing is. */
 uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms);
 

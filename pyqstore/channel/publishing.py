@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import MessageReturned
+from ..listings import Unconfirmed, unconfirmed_of
 from ..message import Receipt, Transaction
 from ..properties import Properties
 from ..transaction import Transaction as TransactionBlock
@@ -84,6 +85,16 @@ class Publishing(Events):
             lsn=lsn,
             transaction=self._transaction,
         )
+
+    @property
+    def unconfirmed(self) -> Unconfirmed:
+        """The publishes in confirm mode that are accepted and not durable yet.
+
+        ``numbers``: ranges of their publish numbers, in order; ``queues``: the durable queues and
+        streams that got them, sorted.  A moment later there may be fewer.  Nothing that a listener
+        or ``wait_for_confirms`` has told of is in it, nor what is durable and not told yet.
+        """
+        return unconfirmed_of(self._unconfirmed())
 
     def wait_for_confirms(self, timeout: float | None = None) -> bool:
         """Return when every publish of this channel was confirmed or refused; then run the

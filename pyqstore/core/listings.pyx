@@ -50,6 +50,13 @@ cdef void visit_queue(void *context, const qs_queue_info *info) noexcept nogil:
     listing_put(listing, &info.messages_ready, sizeof(info.messages_ready))
 
 
+cdef void visit_unconfirmed(void *context, const qs_unconfirmed *info) noexcept nogil:
+    cdef Listing *listing = <Listing *>context
+    listing_put(listing, &info.first_number, sizeof(info.first_number))
+    listing_put(listing, &info.last_number, sizeof(info.last_number))
+    listing_put(listing, info.queue.data, info.queue.bytes)
+
+
 cdef void visit_exchange(void *context, const qs_exchange_info *info) noexcept nogil:
     cdef Listing *listing = <Listing *>context
     listing_put(listing, info.name.data, info.name.bytes)

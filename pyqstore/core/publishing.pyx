@@ -39,6 +39,19 @@ cdef class PublishingChannel(DeclaringChannel):
         self.leave()
         return number
 
+    def _unconfirmed(self):
+        """(first number, last number, b"") of ranges, then (0, 0, name) of queues; numbers are 8
+        bytes in the machine's order."""
+        cdef Listing listing = Listing(NULL, 0, 0, False)
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_visit_unconfirmed(self.handle, visit_unconfirmed, &listing, &error)
+        rows = listing_rows(&listing, 3)
+        self.end(status, &error)
+        return rows
+
     cdef object publish(self, object exchange, object routing_key, object properties, qs_slice body,
                         uint32_t flags, uint64_t delay_us):
         cdef qs_slice name

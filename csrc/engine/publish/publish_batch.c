@@ -107,6 +107,39 @@ static qs_status reserve_refusals(struct batch *batch, struct refusals *refusals
     return status;
 }
 
+/* Room for the queues that the confirms of the rows wait for. */
+static qs_status reserve_queues(struct batch *batch, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct pending_records *records = &batch->pending_records;
+    struct qsi_confirms *confirms = &batch->channel->confirms;
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; confirms->selected && i < records->count; i++) {
+        count += records->items[i].destination_count;
+    }
+    if (qsi_confirms_reserve_queues(confirms, count,
+                                    qsi_journal_durable_lsn(batch->store->journal)) != QS_OK) {
+        return qsi_batch_no_memory(error);
+    }
+    return QS_OK;
+}
+
+/* The rows were accepted, and are durable at the LSN. */
+static void note_queues(struct batch *batch, uint64_t lsn) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_confirms *confirms = &batch->channel->confirms;
+
+    for (uint32_t i = 0; confirms->selected && i < batch->pending_records.count; i++) {
+        const struct pending_record *record = &batch->pending_records.items[i];
+        for (uint32_t k = 0; record->journalled && k < record->destination_count; k++) {
+            const struct store_queue *queue = record->destinations[k].queue;
+            if (queue != NULL && (queue->stream != NULL || (queue->flags & QS_DURABLE) != 0)) {
+                qsi_confirms_note_queue(confirms, record->destinations[k].queue_id, lsn);
+            }
+        }
+    }
+}
+
 static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -133,9 +166,11 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
             QS_OK) {
             return qsi_batch_no_memory(error);
         }
+        QS_TRY(reserve_queues(batch, error));
         QS_TRY(reserve_records(batch, error));
         QS_TRY(reserve_refusals(batch, &refusals, error));
         receipt->lsn = qsi_pending_records_accept(store, &batch->pending_records, &refusals);
+        note_queues(batch, receipt->lsn);
     }
     QS_ASSERT(batch->unrouted_count <= batch->row_count);
     receipt->count = batch->row_count;

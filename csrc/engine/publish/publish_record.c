@@ -189,6 +189,31 @@ static qs_status offer(struct publishing *publishing, struct refusals *refusals,
     return status;
 }
 
+/* Room for the queues that the confirm of the message waits for. */
+static qs_status reserve_queues(const struct publishing *publishing) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_confirms *confirms = &publishing->channel->confirms;
+
+    return confirms->selected ? qsi_confirms_reserve_queues(
+                                    confirms, publishing->route->count,
+                                    qsi_journal_durable_lsn(publishing->channel->store->journal))
+                              : QS_OK;
+}
+
+static void note_queues(const struct publishing *publishing, uint64_t lsn)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qsi_route *route = publishing->route;
+    struct qsi_confirms *confirms = &publishing->channel->confirms;
+
+    for (uint32_t i = 0; confirms->selected && i < route->count; i++) {
+        const struct store_queue *queue = qsi_queue_of(route->destinations[i]);
+        if (qsi_publishing_is_journalled_in(publishing, queue)) {
+            qsi_confirms_note_queue(confirms, queue->container.id, lsn);
+        }
+    }
+}
+
 qs_status qsi_publishing_accept(struct publishing *publishing, struct refusals *refusals,
                                 uint64_t *lsn_out, qs_error *error)
 {
@@ -198,12 +223,17 @@ qs_status qsi_publishing_accept(struct publishing *publishing, struct refusals *
     uint64_t from;
 
     *lsn_out = 0;
-    if (QS_UNLIKELY(publishing->is_refused)) {
-        return offer(publishing, refusals, lsn_out, error);
-    }
-    if (qsi_confirms_reserve(&publishing->channel->confirms,
+    if (reserve_queues(publishing) != QS_OK ||
+        qsi_confirms_reserve(&publishing->channel->confirms,
                              qsi_journal_durable_lsn(store->journal)) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "confirms");
+    }
+    if (QS_UNLIKELY(publishing->is_refused)) {
+        QS_TRY(offer(publishing, refusals, lsn_out, error));
+        if (*lsn_out != 0) {
+            note_queues(publishing, *lsn_out);
+        }
+        return QS_OK;
     }
     QS_TRY(reserve(publishing, journalled, &chunk, error));
     QS_DCHECK(chunk->capacity - chunk->used >= publishing->layout.record_bytes);
@@ -216,6 +246,7 @@ qs_status qsi_publishing_accept(struct publishing *publishing, struct refusals *
             qsi_message_store_mark(store->messages, &publishing->place);
         }
         *lsn_out = qsi_store_append(store, chunk, from, publishing->layout.record_bytes, 1, false);
+        note_queues(publishing, *lsn_out);
     }
     qsi_announce_accepted(store, journalled);
     return QS_OK;

@@ -213,6 +213,21 @@ QS_API QS_MUST_CHECK qs_status qs_channel_confirm_select(qs_channel *channel, qs
  * mode. */
 QS_API uint64_t qs_channel_next_publish_number(qs_channel *channel);
 
+/* Numbers whose confirms wait for the disk, or (first_number 0) a queue that they wait for. */
+typedef struct qs_unconfirmed {
+    uint64_t first_number, last_number;
+    qs_slice queue;
+} qs_unconfirmed;
+
+/* qs_channel_visit_unconfirmed - the publishes of this channel that are accepted and not durable:
+ * their numbers, in order, then the queues that got them, some of them more than once.
+ *
+ * The visitor runs under the store's lock: copy what is needed and call nothing of this library.
+ * Returns: QS_OK, without a visit outside confirm mode */
+QS_API QS_MUST_CHECK qs_status qs_channel_visit_unconfirmed(
+    qs_channel *channel, void (*visit)(void *context, const qs_unconfirmed *info), void *context,
+    qs_error *error);
+
 enum { QS_RECEIPT_ROWS = 8 };
 typedef struct qs_receipt {
     uint64_t first_number, last_number; /* 0 outside confirm mode, or for an empty batch */

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..._core import Confirm
 from ...channel import ConfirmCallback, ReturnCallback
 from ...errors import MessageReturned, PreconditionFailed
+from ...listings import Unconfirmed
 from ...message import Receipt as SynchronousReceipt
 from ...properties import Properties
 from ...waiting import check_timeout
@@ -45,6 +46,14 @@ class Publishing(Handle):
         RuntimeError while a call of this channel is in a thread.
         """
         return self._engine.next_publish_number
+
+    @property
+    def unconfirmed(self) -> Unconfirmed:
+        """As :attr:`pyqstore.Channel.unconfirmed`.
+
+        RuntimeError while a call of this channel is in a thread.
+        """
+        return self._engine.unconfirmed
 
     def basic_publish(
         self,

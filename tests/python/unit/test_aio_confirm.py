@@ -111,6 +111,23 @@ def test_everything_of_asyncio_takes_it(run_aio: Run, mode: str) -> None:
     run_aio(work)
 
 
+def test_unconfirmed_tells_what_is_awaited(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        await channel.confirm_select()
+        seen = channel.unconfirmed
+        assert seen == ([], [])
+        async with asyncio.timeout(20):
+            while not seen.numbers:  # unless a commit is as quick as a turn of the loop
+                task = asyncio.create_task(channel.basic_publish("", "q", b"x", PERSISTENT))
+                await asyncio.sleep(0)
+                seen = channel.unconfirmed
+                await task
+        assert seen.queues == ["q"]
+        assert channel.unconfirmed == ([], [])
+
+    run_aio(work)
+
+
 def test_nothing_is_published_before_it_is_awaited(run_aio: Run) -> None:
     async def work(store: aio.Store, channel: aio.Channel) -> None:
         await channel.confirm_select()

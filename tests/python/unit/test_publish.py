@@ -7,7 +7,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, Take
+from ..support import PERSISTENT, Take, wait_until
 
 
 def test_default_exchange_leads_to_the_queue_of_that_name(
@@ -164,6 +164,29 @@ def test_publish_numbers_count_from_one_in_confirm_mode(channel: pyqstore.Channe
     assert channel.next_publish_number == 4
     assert channel.wait_for_confirms(10) is True
     assert channel.wait_for_confirms() is True
+
+
+def test_unconfirmed_tells_numbers_and_queues_until_they_are_durable(
+    channel: pyqstore.Channel,
+) -> None:
+    seen: list[pyqstore.Unconfirmed] = []
+
+    def publish_and_look() -> bool:
+        number = channel.basic_publish("amq.fanout", "", b"x", PERSISTENT)
+        seen.append(channel.unconfirmed)
+        return any(number in numbers for numbers in seen[-1].numbers)
+
+    for queue, durable in (("b", True), ("a", True), ("c", False)):
+        channel.queue_declare(queue, durable=durable)
+        channel.queue_bind(queue, "amq.fanout")
+    assert channel.unconfirmed == ([], [])
+    channel.basic_publish("", "a", b"without a number", PERSISTENT)
+    assert channel.unconfirmed == ([], [])
+    channel.confirm_select()
+    wait_until(publish_and_look)  # unless a commit is as quick as the two calls
+    assert seen[-1].queues == ["a", "b"]
+    assert channel.wait_for_confirms(20)
+    assert channel.unconfirmed == ([], [])
 
 
 def test_waiting_outside_confirm_mode_is_refused(channel: pyqstore.Channel) -> None:
