@@ -20,9 +20,17 @@ struct qsi_budget *qsi_budget_ref(struct qsi_budget *budget)
     return budget;
 }
 
+void qsi_budget_drop_spares(struct qsi_budget *budget)
+{
+    for (uint32_t i = 0; i < QSI_BUDGET_SPARES; i++) {
+        qsi_free(__atomic_exchange_n(&budget->spares[i], NULL, __ATOMIC_ACQ_REL));
+    }
+}
+
 void qsi_budget_unref(struct qsi_budget *budget)
 {
     if (budget != NULL && __atomic_fetch_sub(&budget->refs, 1, __ATOMIC_ACQ_REL) == 1) {
+        qsi_budget_drop_spares(budget);
         qsi_free(budget);
     }
 }

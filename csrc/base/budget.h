@@ -6,15 +6,22 @@
 
 #include <stdint.h>
 
+#define QSI_BUDGET_SPARES 2u
+
+struct qsi_chunk;
+
 struct qsi_budget {
     uint64_t bytes; /* touched with atomics only */
     uint32_t refs;
+    struct qsi_chunk *spares[QSI_BUDGET_SPARES]; /* touched with atomics only; see chunk.h */
 };
 
 /* One reference for the caller; NULL when out of memory. */
 struct qsi_budget *qsi_budget_create(void);
 struct qsi_budget *qsi_budget_ref(struct qsi_budget *budget);
 void qsi_budget_unref(struct qsi_budget *budget); /* NULL is fine */
+/* Frees the chunks that wait for their next use. */
+void qsi_budget_drop_spares(struct qsi_budget *budget);
 
 static inline uint64_t qsi_budget_bytes(const struct qsi_budget *budget)
 {

@@ -11,7 +11,9 @@
 #include <sys/mman.h>
 
 #define POPULATE_BYTES_MIN (256u << 10) /* below that memory has been used before, mostly */
-#define PAGE_BYTES 4096u                /* or more: then the kernel refuses, which is fine */
+#define REUSED_BYTES_MIN (256u << 10)
+#define REUSED_BYTES_MAX (4u << 20)
+#define PAGE_BYTES 4096u /* or more: then the kernel refuses, which is fine */
 
 struct qsi_chunk *qsi_chunk_create(size_t capacity)
 {
@@ -27,9 +29,63 @@ struct qsi_chunk *qsi_chunk_create(size_t capacity)
     chunk->refs = 1;
     chunk->budget = NULL;
     chunk->is_marked = false;
+    chunk->is_reusable = false;
     chunk->capacity = capacity;
     chunk->used = 0;
     return chunk;
+}
+
+static bool is_worth_keeping(size_t capacity)
+{
+    return capacity >= REUSED_BYTES_MIN && capacity <= REUSED_BYTES_MAX;
+}
+
+struct qsi_chunk *qsi_chunk_create_reusable(struct qsi_budget *budget, size_t capacity)
+{
+    struct qsi_chunk *chunk;
+
+    for (uint32_t i = 0; budget != NULL && i < QSI_BUDGET_SPARES && is_worth_keeping(capacity);
+         i++) {
+        chunk = __atomic_exchange_n(&budget->spares[i], NULL, __ATOMIC_ACQ_REL);
+        if (chunk != NULL && chunk->capacity >= capacity && chunk->capacity / 2 <= capacity) {
+            return chunk;
+        }
+        qsi_free(chunk);
+    }
+    chunk = qsi_chunk_create(capacity);
+    if (chunk != NULL) {
+        chunk->is_reusable = is_worth_keeping(capacity);
+        qsi_chunk_populate(chunk);
+    }
+    return chunk;
+}
+
+/* Nobody has the chunk any more.  False: it is to be freed. */
+static bool keep_spare(struct qsi_chunk *chunk)
+{
+#ifdef __SANITIZE_ADDRESS__ /* which finds out who uses freed memory */
+    (void)chunk;
+    return false;
+#else
+    struct qsi_budget *budget = __atomic_load_n(&chunk->budget, __ATOMIC_RELAXED);
+    struct qsi_chunk *none = NULL;
+    bool is_kept = false;
+
+    if (!chunk->is_reusable || budget == NULL) {
+        return false;
+    }
+    qsi_budget_ref(budget);
+    qsi_chunk_uncharge(chunk);
+    chunk->refs = 1;
+    chunk->is_marked = false;
+    chunk->used = 0;
+    for (uint32_t i = 0; i < QSI_BUDGET_SPARES && !is_kept; i++, none = NULL) {
+        is_kept = __atomic_compare_exchange_n(&budget->spares[i], &none, chunk, false,
+                                              __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+    }
+    qsi_budget_unref(budget); /* with the last reference it frees what was kept */
+    return is_kept;
+#endif
 }
 
 void qsi_chunk_populate(struct qsi_chunk *chunk)
@@ -78,7 +134,7 @@ void qsi_chunk_unref(struct qsi_chunk *chunk)
     before = __atomic_fetch_sub(&chunk->refs, 1, __ATOMIC_ACQ_REL);
     QS_ASSERT(before > 0);
     QS_DCHECK(before > 1 || chunk->used <= chunk->capacity);
-    if (before == 1) {
+    if (before == 1 && !keep_spare(chunk)) {
         qsi_chunk_uncharge(chunk);
         qsi_free(chunk);
     }

@@ -17,6 +17,7 @@ struct qsi_chunk {
     uint32_t refs;             /* touched with atomics only */
     struct qsi_budget *budget; /* that counts it; NULL: none does.  Of a shared one with atomics */
     bool is_marked;            /* its owner's note, under the owner's lock */
+    bool is_reusable;          /* its memory may wait for the next chunk of its budget */
     size_t capacity;
     size_t used;
     uint8_t data[];
@@ -24,6 +25,11 @@ struct qsi_chunk {
 
 /* One reference for the caller; NULL when out of memory. */
 struct qsi_chunk *qsi_chunk_create(size_t capacity);
+/* A chunk for what comes and goes again and again, and is large: memory that the kernel has to make
+ * takes ten times as long to read into as memory that was used before.  So two of them wait in the
+ * budget that they were charged to; what waits is not counted, as what the allocator keeps is not.
+ * budget: NULL is fine.  To be charged to the same budget. */
+struct qsi_chunk *qsi_chunk_create_reusable(struct qsi_budget *budget, size_t capacity);
 /* Has the kernel make all the pages of a new chunk at once, for who writes the whole of it next:
  * a fault for each costs more than the copy. */
 void qsi_chunk_populate(struct qsi_chunk *chunk);

@@ -129,6 +129,7 @@ struct qsi_segment_load {
     uint32_t from, to;
     const uint64_t *wanted;
     uint64_t bytes_max;
+    struct qsi_budget *budget; /* that the chunk will be charged to; NULL: to none */
     /* out: the caller's */
     /* the record is at data[0]; its one destination is the queue; NULL: nothing was wanted */
     struct qsi_chunk *chunk;

@@ -15,9 +15,9 @@
 
 #include <string.h>
 
-#define STRETCHES_MAX 16u      /* after a batch or a page of a file begins another */
-#define READ_BYTES (64u << 10) /* of one read: what is checked next is in the cache */
-#define SLOTS_READ 512u        /* at once, for the same reason */
+#define STRETCHES_MAX 16u       /* after a batch or a page of a file begins another */
+#define READ_BYTES (256u << 10) /* of one read: what is checked next is in the cache */
+#define SLOTS_READ 2048u        /* at once, for the same reason */
 
 /* Bodies without a gap between them, behind an envelope that is theirs. */
 struct stretch {
@@ -222,7 +222,7 @@ static void put_head(const struct plain *plain, const struct qsi_messages_layout
 }
 
 /* QS_ECORRUPT: something was not what was written. */
-static qs_status make_record(const struct plain *plain, struct qsi_chunk **chunk_out,
+static qs_status make_record(const struct plain *plain, struct qsi_segment_load *load,
                              qs_error *error)
 {
     struct qsi_messages_layout layout = {
@@ -243,7 +243,7 @@ static qs_status make_record(const struct plain *plain, struct qsi_chunk **chunk
     layout.routes_bytes = qsi_route_bytes(exchange.bytes, key.bytes, 1);
     layout.properties_bytes = properties.bytes;
     QS_TRY(qsi_messages_layout(&layout, error));
-    chunk = qsi_chunk_create((size_t)layout.record_bytes);
+    chunk = qsi_chunk_create_reusable(load->budget, (size_t)layout.record_bytes);
     if (chunk == NULL) {
         return qsi_segment_fail(error, qsi_fail(error, QS_ENOMEM, "reading messages"),
                                 plain->view->file);
@@ -258,7 +258,7 @@ static qs_status make_record(const struct plain *plain, struct qsi_chunk **chunk
         return status;
     }
     chunk->used = (size_t)layout.record_bytes;
-    *chunk_out = chunk;
+    load->chunk = chunk;
     return QS_OK;
 }
 
@@ -284,7 +284,7 @@ static qs_status load_rows(struct plain *plain, struct qsi_segment_load *load, u
     if (!is_all(plain, load)) {
         return QS_OK;
     }
-    QS_TRY(make_record(plain, &load->chunk, error));
+    QS_TRY(make_record(plain, load, error));
     load->first = plain->first;
     load->count = plain->count;
     return QS_OK;

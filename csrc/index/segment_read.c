@@ -321,11 +321,10 @@ static qs_status make_record(struct build *build, struct qsi_segment_load *load,
             return fail_memory(build, error);
         }
     }
-    load->chunk = qsi_chunk_create((size_t)build->layout.record_bytes);
+    load->chunk = qsi_chunk_create_reusable(load->budget, (size_t)build->layout.record_bytes);
     if (load->chunk == NULL) {
         return fail_memory(build, error);
     }
-    qsi_chunk_populate(load->chunk);
     fill(build, load->chunk->data);
     load->chunk->used = (size_t)build->layout.record_bytes;
     load->has_stored = (build->layout.flags & QSI_MESSAGES_HAS_STORED) != 0;

@@ -195,8 +195,11 @@ static qs_status begin_content(struct qsi_page_in *page_in, struct qsi_queue *qu
             break;
         }
     }
-    page_in->load = (struct qsi_segment_load){
-        .from = slot, .to = end, .wanted = wanted, .bytes_max = bytes_max};
+    page_in->load = (struct qsi_segment_load){.from = slot,
+                                              .to = end,
+                                              .wanted = wanted,
+                                              .bytes_max = bytes_max,
+                                              .budget = queue->shared->budget};
     segment->busy += 1;
     return QS_OK;
 }

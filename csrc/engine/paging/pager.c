@@ -13,6 +13,7 @@
  * pager_space.c and compact.c. */
 #include "pager.h"
 
+#include "budget.h"
 #include "check.h"
 #include "enter.h"
 #include "error.h"
@@ -445,7 +446,9 @@ void *qsi_run_pager(void *argument)
             qsi_cond_broadcast(&store->paging.done);
         }
         if (!progress && store->life < QSI_LIFE_STOPS) {
-            qsi_cond_wait(&store->paging.wanted, &store->mutex, IDLE_NS);
+            if (!qsi_cond_wait(&store->paging.wanted, &store->mutex, IDLE_NS)) {
+                qsi_budget_drop_spares(store->budget); /* nobody reads what was paged */
+            }
             store->paging.space_is_short = false; /* perhaps there is some by now */
         }
     }

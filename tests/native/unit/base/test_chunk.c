@@ -49,6 +49,105 @@ static void test_a_chunk_is_counted_until_it_is_given_away(void)
     qsi_budget_unref(budget);
 }
 
+#ifndef __SANITIZE_ADDRESS__
+static void test_a_reusable_chunk_waits_for_the_next_one_that_fits(void)
+{
+    struct qs_test_alloc state;
+    struct qsi_budget *budget;
+    struct qsi_chunk *first, *second, *third;
+
+    qs_test_alloc_install(&state);
+    budget = qsi_budget_create();
+    QS_CHECK(budget != NULL);
+    first = qsi_chunk_create_reusable(budget, 1 << 20);
+    qsi_chunk_charge(first, budget);
+    qsi_chunk_unref(first);
+    QS_CHECK(state.alive == 2 && qsi_budget_bytes(budget) == 0);
+    second = qsi_chunk_create_reusable(budget, (1 << 20) - 4096);
+    QS_CHECK(second == first && second->refs == 1 && second->used == 0 && state.alive == 2);
+    qsi_chunk_charge(second, budget);
+    QS_CHECK(qsi_budget_bytes(budget) == sizeof *second + second->capacity);
+    third = qsi_chunk_create_reusable(budget, 300 << 10);
+    QS_CHECK(third != first && third->capacity == 300 << 10);
+    qsi_chunk_charge(third, budget);
+    qsi_chunk_unref(second);
+    qsi_chunk_unref(third);
+    first = qsi_chunk_create_reusable(budget, 3 << 20); /* neither fits: both are given up */
+    QS_CHECK(first->capacity == 3 << 20 && state.alive == 2);
+    qsi_chunk_charge(first, budget);
+    qsi_chunk_unref(first);
+    QS_CHECK(state.alive == 2);
+    qsi_budget_drop_spares(budget);
+    QS_CHECK(state.alive == 1 && qsi_budget_bytes(budget) == 0);
+    qsi_budget_unref(budget);
+    QS_CHECK(state.alive == 0);
+    qs_allocator_set(NULL);
+}
+
+static void test_what_waits_goes_with_its_budget(void)
+{
+    struct qs_test_alloc state;
+    struct qsi_budget *budget;
+    struct qsi_chunk *held, *given, *small;
+
+    qs_test_alloc_install(&state);
+    budget = qsi_budget_create();
+    held = qsi_chunk_create_reusable(budget, 1 << 20);
+    given = qsi_chunk_create_reusable(budget, 1 << 20);
+    small = qsi_chunk_create_reusable(budget, 100);
+    QS_CHECK(budget != NULL && held != NULL && given != NULL && small != NULL);
+    qsi_chunk_charge(held, budget);
+    qsi_chunk_charge(given, budget);
+    qsi_chunk_charge(small, budget);
+    qsi_chunk_unref(small);
+    qsi_chunk_uncharge(given); /* it is its holder's memory */
+    qsi_chunk_unref(given);
+    QS_CHECK(state.alive == 2);
+    qsi_budget_unref(budget); /* the store was closed, a message is held still */
+    qsi_chunk_unref(held);
+    QS_CHECK(state.alive == 0);
+    qs_allocator_set(NULL);
+}
+
+struct shared_budget {
+    struct qsi_budget *budget;
+    int failures; /* touched with atomics only */
+};
+
+static void *make_and_drop(void *context)
+{
+    struct shared_budget *shared = context;
+
+    for (int i = 0; i < 200; i++) {
+        struct qsi_chunk *chunk = qsi_chunk_create_reusable(shared->budget, 300 << 10);
+        uint8_t own = (uint8_t)(uintptr_t)&chunk;
+        qsi_chunk_charge(chunk, shared->budget);
+        memset(chunk->data, own, 4096);
+        if (chunk->refs != 1 || chunk->data[4095] != own || chunk->used != 0) {
+            __atomic_fetch_add(&shared->failures, 1, __ATOMIC_RELAXED);
+        }
+        chunk->used = 4096;
+        qsi_chunk_unref(chunk);
+    }
+    return NULL;
+}
+
+static void test_threads_reuse_each_others_chunks(void)
+{
+    struct shared_budget shared = {.budget = qsi_budget_create()};
+    pthread_t threads[THREAD_COUNT];
+
+    for (int i = 0; i < THREAD_COUNT; i++) {
+        QS_CHECK(pthread_create(&threads[i], NULL, make_and_drop, &shared) == 0);
+    }
+    for (int i = 0; i < THREAD_COUNT; i++) {
+        QS_CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    QS_CHECK(shared.failures == 0 && qsi_budget_bytes(shared.budget) == 0);
+    qsi_budget_unref(shared.budget);
+}
+#endif
+
 static void *take_and_drop(void *chunk)
 {
     for (int i = 0; i < ROUND_COUNT; i++) {
@@ -118,5 +217,10 @@ int main(void)
     test_a_populated_chunk_has_its_pages_and_what_was_in_it();
     test_a_small_chunk_is_left_as_it_is();
     test_references_of_many_threads_add_up();
+#ifndef __SANITIZE_ADDRESS__
+    test_a_reusable_chunk_waits_for_the_next_one_that_fits();
+    test_what_waits_goes_with_its_budget();
+    test_threads_reuse_each_others_chunks();
+#endif
     return 0;
 }
