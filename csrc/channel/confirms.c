@@ -201,8 +201,7 @@ qs_status qsi_confirms_reserve_queues(struct qsi_confirms *confirms, uint64_t co
 void qsi_confirms_note_queue(struct qsi_confirms *confirms, uint64_t queue_id, uint64_t lsn)
 {
     struct qsi_number_ranges *queues = &confirms->queues;
-    struct qsi_number_range *tail =
-        queues->count > 0 ? &queues->items[queues->first + queues->count - 1] : NULL;
+    struct qsi_number_range *tail = qsi_confirms_last_queue(confirms);
 
     QS_DCHECK(tail == NULL || tail->lsn <= lsn);
     if (QS_LIKELY(tail != NULL && tail->first == queue_id)) {

@@ -8,6 +8,7 @@
 #include "qstore/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct qsi_number_range {
@@ -55,6 +56,13 @@ qs_status qsi_confirms_reserve_queues(struct qsi_confirms *confirms, uint64_t co
 /* What the queue got is durable at the LSN, which is not before that of the last one.  REQUIRES
  * room, unless that one was the same queue. */
 void qsi_confirms_note_queue(struct qsi_confirms *confirms, uint64_t queue_id, uint64_t lsn);
+/* The last one that was noted; NULL: none is left. */
+static inline struct qsi_number_range *qsi_confirms_last_queue(const struct qsi_confirms *confirms)
+{
+    const struct qsi_number_ranges *queues = &confirms->queues;
+
+    return queues->count > 0 ? &queues->items[queues->first + queues->count - 1] : NULL;
+}
 /* The LSN after which nothing of this channel is pending; 0: nothing is. */
 uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms);
 

@@ -189,6 +189,19 @@ static qs_status offer(struct publishing *publishing, struct refusals *refusals,
     return status;
 }
 
+/* The note of the queue, if the publish before it went there as well, as most do. */
+static inline struct qsi_number_range *noted_queue(const struct publishing *publishing)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_number_range *last = qsi_confirms_last_queue(&publishing->channel->confirms);
+    const struct qsi_route *route = publishing->route;
+
+    return last != NULL && route->count == 1 &&
+                   qsi_queue_of(route->destinations[0])->container.id == last->first
+               ? last
+               : NULL;
+}
+
 /* Room for the queues that the confirm of the message waits for. */
 static qs_status reserve_queues(const struct publishing *publishing) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -219,11 +232,12 @@ qs_status qsi_publishing_accept(struct publishing *publishing, struct refusals *
 {
     struct qs_store *store = publishing->channel->store;
     bool journalled = qsi_publishing_is_journalled(publishing);
+    struct qsi_number_range *noted = noted_queue(publishing);
     struct qsi_chunk *chunk = NULL;
     uint64_t from;
 
     *lsn_out = 0;
-    if (reserve_queues(publishing) != QS_OK ||
+    if ((QS_UNLIKELY(noted == NULL) && reserve_queues(publishing) != QS_OK) ||
         qsi_confirms_reserve(&publishing->channel->confirms,
                              qsi_journal_durable_lsn(store->journal)) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "confirms");
@@ -246,7 +260,11 @@ qs_status qsi_publishing_accept(struct publishing *publishing, struct refusals *
             qsi_message_store_mark(store->messages, &publishing->place);
         }
         *lsn_out = qsi_store_append(store, chunk, from, publishing->layout.record_bytes, 1, false);
-        note_queues(publishing, *lsn_out);
+        if (QS_LIKELY(noted != NULL)) {
+            noted->lsn = *lsn_out;
+        } else {
+            note_queues(publishing, *lsn_out);
+        }
     }
     qsi_announce_accepted(store, journalled);
     return QS_OK;
