@@ -1,0 +1,94 @@
+"""A process with sessions is killed: nothing that it acknowledged comes again, and nothing that it
+did not acknowledge is lost.
+
+The child tells of each message after its acknowledgement has returned; what it was doing when it
+was killed may have been done or not.
+"""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyqstore import session as jms
+
+COUNT = 600
+TOLD = 60
+
+CHILD = """
+import sys
+from pyqstore import session as jms
+
+uri, mode, style = sys.argv[1:]
+connection = jms.connect(uri)
+session = connection.session(mode)
+consumer = session.consumer(session.queue("q"), prefetch=50)
+held = []
+
+def handle(message):
+    held.append(message.text)
+    if mode == "transacted":
+        if len(held) == 3:
+            session.commit()
+    elif mode == "client":
+        if len(held) == 3:
+            message.acknowledge()
+    else:
+        message.acknowledge()
+    if mode not in ("client", "transacted") or len(held) == 3:
+        if style == "listener" and mode == "auto":
+            # Its predecessor is acknowledged: this one's listener has not returned.
+            previous, held[:] = held[:-1], held[-1:]
+        else:
+            previous, held[:] = held[:], []
+        if previous:
+            print(*previous, flush=True)
+
+if style == "listener":
+    import threading
+    consumer.listener = handle
+    threading.Event().wait()
+while True:
+    handle(consumer.receive())
+"""
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("style", ["receive", "listener"])
+@pytest.mark.parametrize("mode", ["auto", "client", "individual", "transacted"])
+def test_a_kill_loses_nothing_and_repeats_nothing_that_was_acknowledged(
+    path: Path, mode: str, style: str
+) -> None:
+    uri = f"qstore://{path}?sendAcksAsync=false"
+    with jms.connect(f"{uri}&useAsyncSend=true") as connection, connection.session() as session:
+        producer = session.producer(session.queue("q"))
+        for number in range(COUNT):
+            producer.send(str(number))
+    acknowledged: set[str] = set()
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, uri, mode, style], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    with child.stdout:
+        while len(acknowledged) < TOLD:
+            line = child.stdout.readline()
+            assert line, "the child ended by itself"
+            acknowledged.update(line.split())
+        child.send_signal(signal.SIGKILL)
+        for line in child.stdout:
+            if line.endswith("\n"):
+                acknowledged.update(line.split())
+    child.wait()
+    with jms.connect(f"qstore://{path}") as connection, connection.session() as session:
+        consumer = session.consumer(session.queue("q"))
+        left = []
+        while (message := consumer.receive(timeout=0)) is not None:
+            left.append(message.text)
+    assert acknowledged.isdisjoint(left)
+    at_once = 3 if mode in ("client", "transacted") else 1
+    missing = {str(number) for number in range(COUNT)} - set(left) - acknowledged
+    assert len(missing) <= 2 * at_once  # under way, and not told any more
+    assert left == sorted(left, key=int)
+    assert len(left) == len(set(left))
