@@ -14,6 +14,7 @@ channel.  What may wait for the disk runs in four threads of the store.
 """
 
 from .._core import Confirm
+from . import session
 from .channel import Channel, Messages
 from .connection import Connection
 from .message import Message, Receipt
@@ -36,4 +37,5 @@ __all__ = [
     "StreamConsumer",
     "Transaction",
     "open",
+    "session",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -30,7 +31,7 @@ _NO_LISTENER_OF_PULL = (
     "Illegal prefetch size of zero. This setting is not supported for asynchronous consumers"
     " please set a value of at least 1"
 )
-_NO_RECEIVE = "Cannot synchronously receive a message when a MessageListener is set"
+NO_RECEIVE = "Cannot synchronously receive a message when a MessageListener is set"
 
 
 class Peers:
@@ -40,6 +41,7 @@ class Peers:
         self.link = link
         self.dead_letters = dead_letters
         self.wait_for_acks = wait_for_acks
+        self.message_type: type[Message] = Message
         self.consumers: list[Consumer] = []
         """With those that were closed and have messages that are not acknowledged."""
         self.await_listener: Callable[[Consumer], object] = lambda consumer: None
@@ -106,8 +108,7 @@ class Consumer:
         self._on_close = plan.on_close
         self.destination: Destination = plan.destination
         """What it receives from."""
-        self.registration: Registration = plan.registration
-        """How it stands in the engine."""
+        self._registration: Registration = plan.registration
         self.buffer: PushBuffer = PushBuffer()
         """What was pushed and is not handed out yet."""
         self._again: deque[Message] = deque()  # to be delivered again
@@ -199,7 +200,7 @@ class Consumer:
         with self._link.lock:
             self._check()
             if self._peers.has_listener:
-                raise IllegalState(_NO_RECEIVE)
+                raise IllegalState(NO_RECEIVE)
             self._is_pulling = self.prefetch == 0
 
     def _end_receive(self) -> None:
@@ -208,9 +209,9 @@ class Consumer:
             return
         with self._link.lock:
             self._is_pulling = False
-            if not self.closed and not self._is_cancelled and not self.registration.is_paused:
-                self.registration.is_paused = True
-                self._link.channel._pause(self.registration.tag, True)
+            if not self.closed and not self._is_cancelled and not self._registration.is_paused:
+                self._registration.is_paused = True
+                self._link.channel._pause(self._registration.tag, True)
                 self._link.hand_back(self.buffer.clear())
 
     def close(self) -> None:
@@ -259,7 +260,7 @@ class Consumer:
     # For the link: all with its lock held.
 
     @property
-    def room(self) -> int:
+    def _room(self) -> int:
         """How many more messages it takes now."""
         if self.buffer.is_full:
             return 0
@@ -272,15 +273,15 @@ class Consumer:
         held = len(self.buffer) + len(self._again) + len(self._consumed) + len(self._passed_over)
         return window - held - unacknowledged
 
-    def push(self, message: _core.Message) -> None:
+    def _push(self, message: _core.Message) -> None:
         """One came."""
         self.buffer.append(message)
 
-    def cancelled(self) -> None:
+    def _cancelled(self) -> None:
         """Its queue was deleted."""
         self._is_cancelled = True
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Everything it had is in its queue again."""
         for message in (*self._delivered.values(), *self._again):
             message.is_settled = True
@@ -292,6 +293,17 @@ class Consumer:
         self._due = time.monotonic() + self._policy.initial_redelivery_delay
 
     # Handing out.
+
+    @property
+    def _has_more(self) -> bool:
+        """Whether the next message is here already."""
+        return bool(self._again or self.buffer)
+
+    @property
+    def _wait_s(self) -> float:
+        """Seconds until it may deliver again, infinite if it may now."""
+        wait = self._due - time.monotonic()
+        return wait if wait > 0 else math.inf
 
     def _take(self, *, arm: bool) -> Message | None:
         """The next message, which is delivered now; None: there is none yet."""
@@ -306,7 +318,7 @@ class Consumer:
             if self._again:
                 message = self._again.popleft()
             else:
-                message = Message(self.buffer.popleft(), self, self.destination)
+                message = self._peers.message_type(self.buffer.popleft(), self, self.destination)
             if self._is_fit(message):
                 self._delivered[message._tag] = message
                 return message
@@ -324,8 +336,13 @@ class Consumer:
 
     def _put_first(self, message: Message) -> None:
         """It was taken and reached nobody."""
+        if self._delivered.get(message._tag) is not message:
+            return
         del self._delivered[message._tag]
-        self._again.appendleft(message)
+        if self._is_closed:
+            self._link.hand_back([message._tag])
+        else:
+            self._again.appendleft(message)
 
     def _after(self, message: Message) -> None:
         """It was consumed: ``receive`` is about to return it, or its listener has returned."""
@@ -379,7 +396,7 @@ class Consumer:
     def _warn_when_stalled(self) -> None:
         if self.buffer or self._is_warned or self._rules.growth == 0 or self.prefetch == 0:
             return
-        if self.room <= 0:
+        if self._room <= 0:
             self._is_warned = True
             _log.warning(
                 "%r has %d messages that are not acknowledged and gets no more before that",

@@ -43,19 +43,19 @@ class Sink(Protocol):
     """A consumer, to which messages are pushed."""
 
     @property
-    def registration(self) -> Registration: ...
+    def _registration(self) -> Registration: ...
 
     @property
-    def room(self) -> int:
+    def _room(self) -> int:
         """How many more messages it takes now."""
 
-    def push(self, message: _core.Message) -> None:
+    def _push(self, message: _core.Message) -> None:
         """One came."""
 
-    def cancelled(self) -> None:
+    def _cancelled(self) -> None:
         """The engine cancelled it: its queue is gone."""
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Everything it had is in its queue again."""
 
 
@@ -119,7 +119,7 @@ class Link:
         sinks = list(self._sinks.values())
         self._sinks.clear()
         for sink in sinks:
-            sink.forget()
+            sink._forget()
             self._consume(sink)
 
     def check(self) -> None:
@@ -139,7 +139,7 @@ class Link:
             raise
 
     def _consume(self, sink: Sink) -> None:
-        wanted = sink.registration
+        wanted = sink._registration
         self.channel.basic_qos(wanted.prefetch)
         flags = _core.EXCLUSIVE if wanted.exclusive else 0
         wanted.tag = self.channel._consume(wanted.queue, "", flags, encoded(wanted.arguments))
@@ -148,8 +148,8 @@ class Link:
 
     def remove(self, sink: Sink) -> None:
         """Nothing is pushed to it any more; what it has stays its."""
-        if self._sinks.pop(sink.registration.tag, None) is not None and not self.channel.closed:
-            self.channel._cancel(sink.registration.tag)
+        if self._sinks.pop(sink._registration.tag, None) is not None and not self.channel.closed:
+            self.channel._cancel(sink._registration.tag)
 
     # Pushing.
 
@@ -177,13 +177,13 @@ class Link:
         most = _EVENTS_PER_CALL
         has_room = False
         for sink in self._sinks.values():
-            room = sink.room
+            room = sink._room
             has_room = has_room or room > 0
             if room > 0:
                 most = min(most, room)
-            if (room <= 0) != sink.registration.is_paused:
-                sink.registration.is_paused = room <= 0
-                self.channel._pause(sink.registration.tag, room <= 0)
+            if (room <= 0) != sink._registration.is_paused:
+                sink._registration.is_paused = room <= 0
+                self.channel._pause(sink._registration.tag, room <= 0)
         return most if has_room else 0
 
     def _dispatch(self, event: tuple[int, Any, Any]) -> None:
@@ -193,11 +193,11 @@ class Link:
             if sink is None:  # an interrupt came before it was noted
                 self.put_back([what.delivery_tag])
             else:
-                sink.push(what)
+                sink._push(what)
         elif kind == _core.EVENT_CANCEL:
             sink = self._sinks.pop(what, None)
             if sink is not None:
-                sink.cancelled()
+                sink._cancelled()
         elif isinstance(what, BaseException):
             raise what
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from .. import _core
 from ..fields import FieldValue
@@ -145,6 +145,6 @@ class Message:
         due = self._raw.properties.headers.get(EXPIRATION)
         return isinstance(due, int) and 0 < due <= time.time() * 1000
 
-    def _next(self) -> Message:
+    def _next(self) -> Self:
         """The delivery after this one."""
-        return Message(self._raw, self._owner, self.destination, self._again + 1)
+        return type(self)(self._raw, self._owner, self.destination, self._again + 1)

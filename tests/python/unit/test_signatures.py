@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import pyqstore
+import pyqstore.session
 from pyqstore import _core, aio
 
 CLASSES = (
@@ -20,6 +21,7 @@ CLASSES = (
     "StreamConsumer",
     "Transaction",
 )
+OF_SESSIONS = ("Connection", "Consumer", "Message", "Producer", "Session")
 # What one face alone has, and why.
 SYNCHRONOUS_ALONE = {
     ("Channel", "threadsafe"),  # a loop has one thread: call_soon_threadsafe is asyncio's own
@@ -40,6 +42,27 @@ OTHER_TYPES = {
 
 def verbs(owner: type) -> dict[str, Any]:
     return {name: verb for name, verb in inspect.getmembers(owner) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", OF_SESSIONS)
+def test_sessions_of_both_faces_have_the_same_verbs_and_arguments(name: str) -> None:
+    synchronous, asynchronous = (verbs(getattr(face.session, name)) for face in (pyqstore, aio))
+    assert synchronous.keys() == asynchronous.keys()
+    for verb, one in synchronous.items():
+        if callable(one):
+            ours, theirs = (inspect.signature(each) for each in (one, asynchronous[verb]))
+            assert ours.parameters == theirs.parameters, verb
+        else:
+            assert isinstance(asynchronous[verb], type(one)), verb
+
+
+def test_connecting_takes_the_same_arguments() -> None:
+    ours, theirs = (
+        inspect.signature(face.session.connect).parameters.values() for face in (pyqstore, aio)
+    )
+    assert [(each.name, each.kind, each.default) for each in ours] == [
+        (each.name, each.kind, each.default) for each in theirs
+    ]
 
 
 @pytest.mark.parametrize("name", CLASSES)

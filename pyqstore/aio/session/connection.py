@@ -1,0 +1,132 @@
+"""Connections of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from ... import session as synchronous
+from ...session.options import Options
+from ...session.redelivery import RedeliveryPolicy
+from ...store import Store as SynchronousStore
+from ..store import Store
+from ..threads import Threads
+from .session import Session
+
+__all__ = ["Connecting", "Connection", "connect"]
+
+
+class Connecting:
+    """A connection that is being made: ``await`` it, or ``async with`` it, which closes it."""
+
+    __slots__ = ("_connect", "_connection")
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self._connect = connect
+        self._connection: Connection | None = None
+
+    def __await__(self) -> Generator[Any, Any, Connection]:
+        connection: Connection = yield from self._connect().__await__()
+        return connection
+
+    async def __aenter__(self) -> Connection:
+        self._connection = await self
+        return self._connection
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._connection is not None
+        await self._connection.close()
+
+
+def connect(
+    uri_or_store: str | Store | SynchronousStore,
+    client_id: str | None = None,
+    redelivery: RedeliveryPolicy | None = None,
+) -> Connecting:
+    """As :func:`pyqstore.session.connect`: ``async with connect(store) as connection``, or
+    ``connection = await connect(store)``."""
+
+    async def make() -> Connection:
+        store = uri_or_store._store if isinstance(uri_or_store, Store) else uri_or_store
+        threads = Threads()
+        opening = partial(synchronous.connect, store, client_id, redelivery)
+        try:
+            made = await threads.run(opening, undo=synchronous.Connection.close)
+        except BaseException:
+            threads.end()
+            raise
+        face = uri_or_store if isinstance(uri_or_store, Store) else Store(made.store)
+        return Connection(made, face, threads)
+
+    return Connecting(make)
+
+
+class Connection:
+    """Sessions of one client: see :class:`pyqstore.session.Connection`.  From :func:`connect`."""
+
+    def __init__(self, connection: synchronous.Connection, store: Store, threads: Threads) -> None:
+        """See :func:`connect`."""
+        self._connection = connection
+        self._store = store
+        self._threads = threads
+        self._sessions: set[Session] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<aio.{self._connection!r}"[:-1] + ">"
+
+    @property
+    def client_id(self) -> str | None:
+        """The connection's name."""
+        return self._connection.client_id
+
+    @property
+    def store(self) -> Store:
+        """The store that it is connected to."""
+        return self._store
+
+    @property
+    def options(self) -> Options:
+        """What consumers and producers are unless they say otherwise."""
+        return self._connection.options
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._connection.closed
+
+    async def session(self, mode: str = "auto") -> Session:
+        """As :meth:`pyqstore.session.Connection.session`, for the running loop."""
+        made = await self._threads.run(
+            partial(self._connection.session, mode), undo=synchronous.Session.close
+        )
+        session = Session(made, self._threads, self._sessions.discard)
+        self._sessions.add(session)
+        return session
+
+    async def close(self) -> None:
+        """As :meth:`pyqstore.session.Connection.close`."""
+        if self.closed:
+            return
+        for session in list(self._sessions):
+            await session.close()
+        await asyncio.shield(self._threads.run(self._connection.close))
+        self._threads.end()

@@ -1,0 +1,102 @@
+"""Consumers of the sessions of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, cast
+
+from ... import session as synchronous
+from ...session.buffer import PushBuffer
+from ...session.consumer import NO_RECEIVE
+from ...session.destinations import Destination
+from ...session.errors import IllegalState
+from ...waiting import check_timeout
+from ..threads import Threads
+from .message import Message
+from .turns import Turns
+
+__all__ = ["Consumer", "Listener"]
+
+Listener = Callable[[Message], object]
+
+
+class Consumer:
+    """Receives from a destination: see :class:`pyqstore.session.Consumer`."""
+
+    def __init__(self, turns: Turns, threads: Threads, consumer: synchronous.Consumer) -> None:
+        """See ``Session.consumer``."""
+        self._turns = turns
+        self._threads = threads
+        self._consumer = consumer
+        self.destination: Destination = consumer.destination
+        """What it receives from."""
+        self.buffer: PushBuffer = consumer.buffer
+        """What was pushed and is not handed out yet."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<aio.{self._consumer!r}"[:-1] + ">"
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or its session was."""
+        return self._consumer.closed
+
+    @property
+    def prefetch(self) -> int:
+        """How many messages are pushed to it ahead."""
+        return self._consumer.prefetch
+
+    @property
+    def listener(self) -> Listener | None:
+        """As :attr:`pyqstore.session.Consumer.listener`: a function or a coroutine function, called
+        in the loop."""
+        return self._consumer.listener
+
+    @listener.setter
+    def listener(self, listener: Listener | None) -> None:
+        self._consumer.listener = cast("synchronous.Listener | None", listener)
+
+    async def receive(self, timeout: float | None = None) -> Message | None:
+        """As :meth:`pyqstore.session.Consumer.receive`.
+
+        When this is cancelled no message is lost: what came meanwhile comes with the next call.
+        """
+        turns, consumer = self._turns, self._consumer
+        loop = asyncio.get_running_loop()
+        end = loop.time() + check_timeout(timeout)
+        consumer._begin_receive()
+        try:
+            while not self.closed and not turns.is_ending:
+                is_last, wakes = loop.time() >= end, turns.wakes
+                message = await turns.take(consumer, not is_last)
+                if message is not None:
+                    await turns.consumed(consumer, message)
+                    return cast("Message", message)
+                if is_last:
+                    return None
+                if consumer._peers.has_listener:
+                    raise IllegalState(NO_RECEIVE)
+                wait = min(end - loop.time(), consumer._wait_s)
+                await turns.wait(max(0.0, wait), wakes)
+            return None
+        finally:
+            consumer._end_receive()
+
+    async def close(self) -> None:
+        """As :meth:`pyqstore.session.Consumer.close`."""
+        await self._turns.await_listener(self._consumer)
+        await asyncio.shield(self._threads.run(self._consumer.close))
+        self._turns.wake()

@@ -1,0 +1,177 @@
+"""Sessions of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from ... import session as synchronous
+from ...session.destinations import Destination, Groups, Queue, Topic
+from ...session.errors import IllegalState
+from ...session.modes import Mode
+from ...session.redelivery import RedeliveryPolicy
+from ..threads import Threads
+from .consumer import Consumer
+from .message import Message
+from .producer import Producer
+from .turns import Turns
+
+__all__ = ["Session"]
+
+
+class Session:
+    """Receives and sends by the rules of one acknowledgement mode: see
+    :class:`pyqstore.session.Session`.  One task at a time uses it; once a consumer has a listener,
+    that is the session's own task, and others may close, send and acknowledge."""
+
+    def __init__(
+        self,
+        session: synchronous.Session,
+        threads: Threads,
+        on_close: Callable[[Session], object],
+    ) -> None:
+        """See ``Connection.session``."""
+        self._session = session
+        self._threads = threads
+        self._on_close = on_close
+        session._peers.message_type = Message
+        self._turns = Turns(session, threads)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<aio.{self._session!r}"[:-1] + ">"
+
+    @property
+    def mode(self) -> Mode:
+        """How it acknowledges."""
+        return self._session.mode
+
+    @property
+    def transacted(self) -> bool:
+        """Whether its mode is "transacted"."""
+        return self._session.transacted
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or its connection."""
+        return self._session.closed
+
+    def queue(self, name: str) -> Queue:
+        """As :meth:`pyqstore.session.Session.queue`."""
+        return self._session.queue(name)
+
+    def topic(self, name: str) -> Topic:
+        """As :meth:`pyqstore.session.Session.topic`."""
+        return self._session.topic(name)
+
+    async def groups(self, name: str, count: int) -> Groups:
+        """As :meth:`pyqstore.session.Session.groups`."""
+        return await self._threads.run(partial(self._session.groups, name, count))
+
+    async def temporary_queue(self) -> Queue:
+        """As :meth:`pyqstore.session.Session.temporary_queue`."""
+        return await self._threads.run(self._session.temporary_queue)
+
+    async def consumer(
+        self,
+        destination: Destination,
+        *,
+        prefetch: int | None = None,
+        optimize_acknowledge: bool | None = None,
+        optimize_timeout: float | None = None,
+        selector: str | None = None,
+        redelivery: RedeliveryPolicy | None = None,
+    ) -> Consumer:
+        """As :meth:`pyqstore.session.Session.consumer`."""
+        make = partial(
+            self._session.consumer,
+            destination,
+            prefetch=prefetch,
+            optimize_acknowledge=optimize_acknowledge,
+            optimize_timeout=optimize_timeout,
+            selector=selector,
+            redelivery=redelivery,
+        )
+        made = await self._threads.run(make, undo=synchronous.Consumer.close)
+        return Consumer(self._turns, self._threads, made)
+
+    async def subscribe(
+        self,
+        topic: Topic,
+        name: str | None = None,
+        *,
+        durable: bool = False,
+        shared: bool = False,
+        selector: str | None = None,
+        prefetch: int | None = None,
+        optimize_acknowledge: bool | None = None,
+        optimize_timeout: float | None = None,
+        redelivery: RedeliveryPolicy | None = None,
+    ) -> Consumer:
+        """As :meth:`pyqstore.session.Session.subscribe`."""
+        make = partial(
+            self._session.subscribe,
+            topic,
+            name,
+            durable=durable,
+            shared=shared,
+            selector=selector,
+            prefetch=prefetch,
+            optimize_acknowledge=optimize_acknowledge,
+            optimize_timeout=optimize_timeout,
+            redelivery=redelivery,
+        )
+        made = await self._threads.run(make, undo=synchronous.Consumer.close)
+        return Consumer(self._turns, self._threads, made)
+
+    async def unsubscribe(self, name: str) -> None:
+        """As :meth:`pyqstore.session.Session.unsubscribe`."""
+        await self._threads.run(partial(self._session.unsubscribe, name))
+
+    async def browse(self, queue: Queue) -> AsyncIterator[synchronous.Message]:
+        """As :meth:`pyqstore.session.Session.browse`: ``async for message in s.browse(queue)``."""
+        found = self._session.browse(queue)
+        while (message := await self._threads.run(partial(next, found, None))) is not None:
+            yield message
+
+    async def producer(self, destination: Destination | None = None) -> Producer:
+        """As :meth:`pyqstore.session.Session.producer`."""
+        make = partial(self._session.producer, destination)
+        return Producer(self._threads, await self._threads.run(make))
+
+    async def commit(self) -> None:
+        """As :meth:`pyqstore.session.Session.commit`.  When this is cancelled it goes on."""
+        await asyncio.shield(self._threads.run(self._session.commit))
+
+    async def rollback(self) -> None:
+        """As :meth:`pyqstore.session.Session.rollback`."""
+        await asyncio.shield(self._threads.run(self._session.rollback))
+
+    async def recover(self) -> None:
+        """As :meth:`pyqstore.session.Session.recover`."""
+        await asyncio.shield(self._threads.run(self._session.recover))
+
+    async def close(self) -> None:
+        """As :meth:`pyqstore.session.Session.close`.  When this is cancelled while a listener runs
+        the session stays open."""
+        if self.closed:
+            return
+        if self._turns.is_here:
+            raise IllegalState("a listener cannot close its own session or connection")
+        await self._turns.end()
+        await asyncio.shield(self._threads.run(self._session.close))
+        self._turns.wake()
+        self._on_close(self)

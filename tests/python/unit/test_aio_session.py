@@ -1,0 +1,271 @@
+"""Sessions of asyncio: the same rules as those of threads, and what only a loop has: cancellation,
+coroutines as listeners."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyqstore
+from pyqstore import aio
+
+jms = aio.session
+QUICK = pyqstore.session.RedeliveryPolicy(initial_redelivery_delay=0.01, redelivery_delay=0.01)
+
+
+def run(path: Path, work: Callable[[jms.Connection], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with (
+            asyncio.timeout(60),
+            aio.open(path) as store,
+            jms.connect(store, redelivery=QUICK) as connection,
+        ):
+            await work(connection)
+
+    asyncio.run(main())
+
+
+async def send(connection: jms.Connection, queue: str, *bodies: str, **kind: Any) -> None:
+    async with await connection.session() as session:
+        producer = await session.producer(session.queue(queue))
+        for body in bodies:
+            await producer.send(body, **kind)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    while not holds():
+        await asyncio.sleep(0.002)
+
+
+@pytest.mark.parametrize("listener", [False, True])
+@pytest.mark.parametrize("topic", [False, True])
+@pytest.mark.parametrize("mode", ["auto", "client", "dups_ok", "transacted", "individual"])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_messages_are_acknowledged_when_the_mode_says(
+    path: Path, mode: str, topic: bool, listener: bool, optimize: bool
+) -> None:
+    async def work(connection: jms.Connection) -> None:
+        session = await connection.session(mode)
+        source = session.topic("d") if topic else session.queue("d")
+        consumer = await session.consumer(
+            source, prefetch=20, optimize_acknowledge=optimize, optimize_timeout=0
+        )
+        seen: list[int] = []
+
+        async def acked() -> int:
+            return (await connection.store.stats())["messages_acked"]
+
+        async def listen(message: jms.Message) -> None:
+            seen.append(await acked())
+
+        if listener:
+            consumer.listener = listen
+        async with await connection.session() as other:
+            producer = await other.producer(source)
+            for number in range(100):
+                await producer.send(str(number), persistent=False)
+        by_hand = mode in ("client", "individual", "transacted")
+        batch = 10 if mode == "dups_ok" and topic else 13 if optimize else 1
+        most = 30 if by_hand else 100
+        if listener:
+            await until(lambda: len(seen) == most)
+        else:
+            for number in range(most):
+                message = await consumer.receive(timeout=20)
+                assert message is not None
+                assert message.text == str(number)
+                seen.append(await acked())
+            assert by_hand == (await consumer.receive(timeout=0) is None and len(seen) == 30)
+        before = 0 if listener else 1
+        assert seen == [0 if by_hand else (i + before) // batch * batch for i in range(most)]
+        await session.close()
+        assert await acked() == (0 if by_hand else 100)
+
+    run(path, work)
+
+
+def test_acknowledge_commit_rollback_and_recover_are_awaited(path: Path) -> None:
+    async def work(connection: jms.Connection) -> None:
+        await send(connection, "q", *"abcd")
+        session = await connection.session("individual")
+        consumer = await session.consumer(session.queue("q"))
+        first, second = await consumer.receive(), await consumer.receive()
+        assert first is not None
+        assert second is not None
+        await second.acknowledge()
+        await session.recover()
+        again = await consumer.receive()
+        assert again is not None
+        assert (again.text, again.delivery_count) == ("a", 2)
+        with pytest.raises(pyqstore.session.IllegalState, match="taken back"):
+            await first.acknowledge()
+        await again.acknowledge()
+        await session.close()
+        session = await connection.session("transacted")
+        consumer = await session.consumer(session.queue("q"))
+        producer = await session.producer(session.queue("out"))
+        for _ in range(2):
+            message = await consumer.receive()
+            assert message is not None
+            assert message.text == "c"
+            await producer.send("dropped")
+            await session.rollback()
+        assert await consumer.receive() is not None
+        await producer.send("kept")
+        await session.commit()
+        status = await connection.store.queue_status("out")
+        assert status.messages_ready == 1
+        found = [message.text async for message in session.browse(session.queue("out"))]
+        assert found == ["kept"]
+        with pytest.raises(pyqstore.session.IllegalState, match="This session is transacted"):
+            await session.recover()
+
+    run(path, work)
+
+
+def test_a_receive_that_is_cancelled_loses_nothing(path: Path) -> None:
+    async def work(connection: jms.Connection) -> None:
+        session = await connection.session()
+        consumer = await session.consumer(session.queue("q"), prefetch=3)
+        got: list[str] = []
+        sent = [str(number) for number in range(200)]
+        sending = asyncio.create_task(send(connection, "q", *sent, persistent=False))
+        while len(got) < len(sent):
+            receiving = asyncio.create_task(consumer.receive())
+            for _ in range(len(got) % 4):
+                await asyncio.sleep(0)
+            receiving.cancel()
+            try:
+                message = await receiving
+            except asyncio.CancelledError:
+                message = await consumer.receive(timeout=0.05)
+            if message is not None:
+                got.append(message.text)
+        await sending
+        assert got == sent
+
+    run(path, work)
+
+
+def test_a_receive_waits_and_ends_when_its_session_is_closed(path: Path) -> None:
+    async def work(connection: jms.Connection) -> None:
+        for prefetch in (0, 10):
+            session = await connection.session()
+            consumer = await session.consumer(session.queue("q"), prefetch=prefetch)
+            receiving = asyncio.create_task(consumer.receive())
+            await asyncio.sleep(0.02)
+            await send(connection, "q", "a")
+            message = await receiving
+            assert message is not None
+            assert message.text == "a"
+            receiving = asyncio.create_task(consumer.receive())
+            await asyncio.sleep(0.02)
+            await session.close()
+            assert await receiving is None
+            with pytest.raises(pyqstore.session.IllegalState, match="The Session is closed"):
+                await consumer.receive()
+
+    run(path, work)
+
+
+def test_listeners_are_functions_or_coroutine_functions(path: Path) -> None:
+    async def work(connection: jms.Connection) -> None:
+        session = await connection.session()
+        seen: list[tuple[str, int]] = []
+
+        async def slow(message: jms.Message) -> None:
+            await asyncio.sleep(0)
+            seen.append((message.text, message.delivery_count))
+            if message.delivery_count < 3:
+                raise ValueError("again")
+
+        def quick(message: jms.Message) -> None:
+            seen.append((message.text, message.delivery_count))
+
+        (await session.consumer(session.queue("one"))).listener = slow
+        (await session.consumer(session.queue("two"))).listener = quick
+        await send(connection, "one", "a")
+        await send(connection, "two", "b")
+        await until(lambda: len(seen) == 4)
+        assert sorted(seen) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
+
+    run(path, work)
+
+
+def test_a_close_waits_for_the_listener_that_runs(path: Path) -> None:
+    async def work(connection: jms.Connection) -> None:
+        for owner in ("consumer", "session", "connection"):
+            session = await connection.session()
+            consumer = await session.consumer(session.queue(owner))
+            began, may_end = asyncio.Event(), asyncio.Event()
+            said: list[str] = []
+
+            async def listen(
+                message: jms.Message, began=began, may_end=may_end, session=session, said=said
+            ) -> None:
+                began.set()
+                await may_end.wait()
+                with pytest.raises(pyqstore.session.IllegalState, match="a listener cannot"):
+                    await session.close()
+                said.append(message.text)
+
+            consumer.listener = listen
+            await send(connection, owner, "a")
+            await began.wait()
+            ending = {"consumer": consumer, "session": session, "connection": connection}[owner]
+            closing = asyncio.create_task(ending.close())
+            await asyncio.sleep(0.02)
+            assert not closing.done()
+            may_end.set()
+            await closing
+            assert said == ["a"]
+
+    run(path, work)
+
+
+def test_connections_by_uri_and_to_a_store_of_threads(path: Path) -> None:
+    async def main() -> None:
+        uri = f"qstore://{path}?clientID=billing"
+        connection = await jms.connect(uri)
+        assert connection.client_id == "billing"
+        session = await connection.session("client")
+        consumer = await session.subscribe(session.topic("t.>"), "audit", durable=True)
+        assert consumer.prefetch == 100
+        await consumer.close()
+        await connection.close()
+        await connection.close()
+        with pyqstore.open(path) as store:
+            async with jms.connect(store, "billing") as connection:
+                session = await connection.session()
+                producer = await session.producer()
+                await producer.send("a", destination=session.topic("t.x"))
+                consumer = await session.subscribe(session.topic("t.>"), "audit", durable=True)
+                message = await consumer.receive(timeout=20)
+                assert message is not None
+                await consumer.close()
+                await session.unsubscribe("audit")
+                groups = await session.groups("g", 2)
+                await producer.send("b", destination=groups, properties={"JMSXGroupID": "x"})
+                answers = await session.temporary_queue()
+                await producer.send("c", destination=answers)
+                answer = await (await session.consumer(answers)).receive(timeout=20)
+                assert answer is not None
+                assert answer.text == "c"
+            assert not store.closed
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_close_is_noticed_while_the_task_of_listeners_asks_for_messages(path: Path) -> None:
+    async def work(connection: jms.Connection) -> None:
+        for turn in range(50):
+            session = await connection.session()
+            consumer = await session.consumer(session.queue("q"))
+            consumer.listener = print
+            for _ in range(turn % 10):
+                await asyncio.sleep(0)
+            await session.close()
+
+    run(path, work)
