@@ -65,11 +65,7 @@ class Subscriptions:
     def temporary(self, topic: Topic, selector: str | None) -> str:
         """The queue of a subscription that ends with its consumer."""
         queue = self.temporary_queue()
-        try:
-            self._bind(queue, topic, selector)
-        except BaseException:
-            self.delete(queue)
-            raise
+        self._bind(queue, topic, selector)
         return queue
 
     def shared(self, queue: str, topic: Topic, selector: str | None) -> None:
@@ -113,6 +109,14 @@ class Subscriptions:
         return bool(self._bindings(queue))
 
     def _bind(self, queue: str, topic: Topic, selector: str | None) -> None:
+        """A queue that was declared just now, and is deleted when that fails."""
+        try:
+            self._bind_to_topic(queue, topic, selector)
+        except BaseException:
+            self.delete(queue)
+            raise
+
+    def _bind_to_topic(self, queue: str, topic: Topic, selector: str | None) -> None:
         self.declare_topics()
         key = topic.binding_key
         with self._connection.channel() as channel:

@@ -12,6 +12,8 @@ import pytest
 
 import pyqstore
 
+from ..support import wait_until
+
 ROOT = Path(__file__).parents[3]
 LINES_MAX = 150  # of README.md
 
@@ -88,6 +90,37 @@ def test_streams_run(names: dict[str, Any]) -> None:
         names["handle"] = lambda offset, body: names["sent"].append((offset, body))
         run(consuming.replace("message.ack()", "message.ack()\n    break"), names)  # without end
         assert names["sent"][-1] == (0, b"one")
+
+
+def test_sessions_run(
+    path: Path, names: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def here(block: str) -> str:
+        return block.replace("qstore:///tmp/orders.qs", f"qstore://{path}/orders.qs")
+
+    first, transacted, listening, redelivery, topics, groups, loop = blocks("docs/SESSIONS.md")
+    run(here(first), names)
+    assert capsys.readouterr().out == "b'one' {'side': 'buy'} False 1\n"
+    names["done"] = names["sent"]
+    with pyqstore.open("orders.qs") as store:
+        names["store"] = store
+        store.queue("orders").put(b"three")
+        run(transacted, names)
+        with names["session"].connect(store) as names["connection"]:
+            run(listening, names)
+            wait_until(lambda: names["sent"] == ["three"])
+        store.queue("orders").put(b"four")
+        run(redelivery, names)
+        assert names["message"].text == "four"
+        assert [names["policy"].delay(count) for count in (1, 2, 3, 4)] == [1, 5, 25, 60]
+        run(topics, names)
+        assert names["found"] == [b"1.09"] * 3
+        assert "audit.log" not in store.queues()
+        run(groups, names)
+        assert sum(len(store.queue(f"work.{number}")) for number in range(4)) == 2
+        store.queue("orders").put(b"five")
+    run(here(loop), names)
+    assert capsys.readouterr().out == "five\n"
 
 
 def test_guide_runs(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -171,6 +171,68 @@ def test_shared_subscriptions_need_no_client_id(store: pyqstore.Store) -> None:
             session.subscribe(session.queue("q"))  # type: ignore[arg-type]
 
 
+def test_a_selector_drops_what_it_does_not_select_when_it_is_sent(
+    store: pyqstore.Store, connection: jms.Connection
+) -> None:
+    session = connection.session()
+    topic = session.topic("prices.>")
+    buying = session.subscribe(
+        topic, "buying", durable=True, selector="side = 'buy' AND size BETWEEN 2 AND 3"
+    )
+    selling = session.consumer(session.topic("prices.eur?consumer.selector=side%3D'sell'"))
+    urgent = session.subscribe(topic, "urgent", shared=True, selector="JMSPriority > 6")
+    everything = session.consumer(topic)
+    for side in ("buy", "sell"):
+        for size in (1, 2, 3, 4):
+            send(connection, "prices.eur", f"{side} {size}", side=side, size=size)
+    send(connection, "prices.usd", "usd", side="sell")
+    send(connection, "news", "buy", side="buy", size=2)
+    send(connection, "prices.eur", "without")
+    session.producer(session.topic("prices.x")).send("now", priority=9)
+    assert store.queue_status("billing.buying").messages_ready == 2
+    assert rest(buying) == ["buy 2", "buy 3"]
+    assert rest(selling) == ["sell 1", "sell 2", "sell 3", "sell 4"]
+    assert rest(urgent) == ["now"]
+    assert len(rest(everything)) == 11
+
+
+def test_a_durable_subscription_with_another_selector_begins_anew(
+    connection: jms.Connection,
+) -> None:
+    session = connection.session()
+    topic = session.topic("t")
+    for selector, expected in [
+        ("size > 1", []),
+        ("size > 1", ["2", "3"]),
+        ("size > 2", []),
+        (None, []),
+        (None, ["1", "2", "3"]),
+        ("size > 2", []),
+    ]:
+        with session.subscribe(topic, "audit", durable=True, selector=selector) as consumer:
+            assert rest(consumer) == expected
+        for size in (1, 2, 3):
+            send(connection, "t", str(size), size=size)
+
+
+@pytest.mark.parametrize("name", [None, "durable", "shared"])
+def test_a_selector_that_is_none_is_refused_and_leaves_nothing(
+    store: pyqstore.Store, connection: jms.Connection, name: str | None
+) -> None:
+    session = connection.session()
+    before = store.queues()
+    with pytest.raises(pyqstore.PreconditionFailed, match="selector: at character"):
+        session.subscribe(
+            session.topic("t"),
+            name,
+            durable=name == "durable",
+            shared=name == "shared",
+            selector="side = = 'buy'",
+        )
+    assert store.queues() == before
+    assert rest(session.subscribe(session.topic("t"))) == []
+
+
 def test_an_exclusive_consumer_of_a_queue_is_alone(connection: jms.Connection) -> None:
     session = connection.session()
     exclusive = session.queue("q?consumer.exclusive=true")
