@@ -67,6 +67,11 @@ cdef class Message:
     def _channel(self):
         return self.channel
 
+    @property
+    def _has_expiration(self):
+        """Whether its properties have one, told by their flags alone."""
+        return len(self.encoded) > 0 and (self.encoded[0] & 1) != 0
+
     cdef Channel owner(self):
         if self.channel is None:
             raise TypeError("messages come from a channel")

@@ -151,6 +151,8 @@ class Connection:
         Returns when listeners that are running have returned.  IllegalState: one of them calls.
         """
         for session in list(self._sessions):
+            session._check_not_listening()
+        for session in list(self._sessions):
             session.close()
         with self._lock:
             if self._is_closed:

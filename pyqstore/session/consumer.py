@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from .. import _core
+from ..errors import Error
 from ..waiting import check_timeout
 from .buffer import PushBuffer
 from .dead_letters import DeadLetters
@@ -42,6 +43,8 @@ class Peers:
         self.dead_letters = dead_letters
         self.wait_for_acks = wait_for_acks
         self.message_type: type[Message] = Message
+        self.has_listener: bool = False
+        """Whether one of them has one."""
         self.consumers: list[Consumer] = []
         """With those that were closed and have messages that are not acknowledged."""
         self.await_listener: Callable[[Consumer], object] = lambda consumer: None
@@ -49,10 +52,9 @@ class Peers:
         self.listen: Callable[[], object] = lambda: None
         """There is a listener now."""
 
-    @property
-    def has_listener(self) -> bool:
-        """Whether one of them has one."""
-        return any(consumer.listener is not None for consumer in self.consumers)
+    def count_listeners(self) -> None:
+        """One came or went."""
+        self.has_listener = any(each._listener is not None for each in self.consumers)
 
     def acknowledge(self) -> None:
         """All that they have delivered."""
@@ -169,6 +171,7 @@ class Consumer:
             if listener is not None and self.prefetch == 0:
                 raise ValueError(_NO_LISTENER_OF_PULL)
             self._listener = listener
+            self._peers.count_listeners()
         if listener is not None:
             self._peers.listen()
 
@@ -178,8 +181,17 @@ class Consumer:
 
         IllegalState: it is closed, its queue was deleted, or its session has a listener.
         """
-        end = time.monotonic() + check_timeout(timeout)
-        self._begin_receive()
+        seconds = check_timeout(timeout)
+        with self._link.lock:
+            self._begin_receive()
+            if self.prefetch and (self.buffer or self._again):
+                message = self._take(arm=False)
+                if message is not None:
+                    self._after(message)
+                    return message
+        return self._wait_for_message(time.monotonic() + seconds)
+
+    def _wait_for_message(self, end: float) -> Message | None:
         try:
             while True:
                 now = time.monotonic()
@@ -197,11 +209,10 @@ class Consumer:
             self._end_receive()
 
     def _begin_receive(self) -> None:
-        with self._link.lock:
-            self._check()
-            if self._peers.has_listener:
-                raise IllegalState(NO_RECEIVE)
-            self._is_pulling = self.prefetch == 0
+        self._check()
+        if self._peers.has_listener:
+            raise IllegalState(NO_RECEIVE)
+        self._is_pulling = self.prefetch == 0
 
     def _end_receive(self) -> None:
         """What came too late for a pull is in its queue again."""
@@ -236,6 +247,7 @@ class Consumer:
             return
         self._is_closed = True
         self._listener = None
+        self._peers.count_listeners()
         again = [message._tag for message in self._again]
         self._again.clear()
         pushed = self.buffer.clear()
@@ -312,14 +324,21 @@ class Consumer:
         if not self._again and not self.buffer and not self._is_cancelled:
             self._link.fill(arm=arm)
             self._warn_when_stalled()
-        if time.monotonic() < self._due:
-            return None
+        if self._due > 0:
+            if time.monotonic() < self._due:
+                return None
+            self._due = 0.0
         while self._again or self.buffer:
             if self._again:
                 message = self._again.popleft()
             else:
                 message = self._peers.message_type(self.buffer.popleft(), self, self.destination)
-            if self._is_fit(message):
+            try:
+                is_fit = self._is_fit(message)
+            except BaseException:  # the dead letters did not take it
+                self._again.appendleft(message)
+                raise
+            if is_fit:
                 self._delivered[message._tag] = message
                 return message
         return None
@@ -427,9 +446,9 @@ class Consumer:
         again: list[Message] = []
         for message in messages:
             del self._delivered[message._tag]
-            if not self._policy.allows(message.delivery_count):
-                self._bury(message, f"delivery {message.delivery_count} was the last: {cause}")
-            elif self._is_closed:
+            if not self._policy.allows(message.delivery_count) and self._is_buried(message, cause):
+                continue
+            if self._is_closed:
                 self._link.put_back([message._tag])
             elif self._policy.non_blocking_redelivery:
                 self._link.put_back([message._tag], self._policy.delay(message.delivery_count))
@@ -441,9 +460,20 @@ class Consumer:
             again = [message._next() for message in again]
             self._again = deque(sorted((*again, *self._again), key=lambda each: each._tag))
 
+    def _is_buried(self, message: Message, cause: str) -> bool:
+        """Whether the dead letters took it, or it is dropped; else it is to be redelivered."""
+        deliveries = message.delivery_count
+        try:
+            self._bury(message, f"delivery {deliveries} was the last: {cause}")
+        except Error as error:
+            _log.error("%r is redelivered: the dead letters did not take it: %s", message, error)
+            return False
+        return True
+
     def _bury(self, message: Message, cause: str) -> None:
-        message.is_settled = True
+        """To the dead letters, or away."""
         kept = self._peers.dead_letters.take(message, cause)
+        message.is_settled = True
         where = f"goes to queue {self._peers.dead_letters.queue!r}" if kept else "is dropped"
         _log.error("%r %s: %s", message, where, cause)
         self._link.drop(message._tag)

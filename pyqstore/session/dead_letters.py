@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from ..connection import Connection
-from ..errors import NotFound
+from ..errors import NotFound, PublishRefused
 from ..properties import Properties
 from ..store import Store
 from .message import Message
@@ -38,7 +38,8 @@ class DeadLetters:
         self._lock = threading.Lock()
 
     def take(self, message: Message, cause: str) -> bool:
-        """Put a copy there, durably.  Whether it did: what is not persistent is dropped."""
+        """Put a copy there, durably.  Whether it did: what is not persistent is dropped.
+        PublishRefused: the queue is full and refuses."""
         if not message.persistent:
             return False
         with self._lock:
@@ -46,7 +47,8 @@ class DeadLetters:
             with self._connection.channel() as channel:
                 channel.confirm_select()
                 channel.basic_publish("", self.queue, message.body, _properties(message, cause))
-                channel.wait_for_confirms()
+                if not channel.wait_for_confirms():
+                    raise PublishRefused(1)
         return True
 
 

@@ -31,9 +31,9 @@ class Registration:
     __slots__ = ("arguments", "exclusive", "is_paused", "prefetch", "queue", "tag")
 
     def __init__(self, queue: str, prefetch: int, exclusive: bool, priority: int | None) -> None:
-        self.queue = queue
-        self.prefetch = prefetch
-        self.exclusive = exclusive
+        self.queue: str = queue
+        self.prefetch: int = prefetch
+        self.exclusive: bool = exclusive
         self.arguments: dict[str, FieldValue] = {} if priority is None else {"x-priority": priority}
         self.tag: str = ""
         self.is_paused: bool = False
@@ -71,7 +71,7 @@ class Link:
         self._connection = connection
         self._store = store
         self._transacted = transacted
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self.is_closed: bool = False
         self._sinks: dict[str, Sink] = {}
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

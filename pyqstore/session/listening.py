@@ -12,7 +12,9 @@ from .consumer import Consumer, Peers
 from .errors import IllegalState
 from .message import Message
 
-__all__ = ["Listening"]
+__all__ = ["NO_CLOSE", "Listening"]
+
+NO_CLOSE = "a listener cannot close its own session or connection"
 
 _log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
@@ -45,10 +47,14 @@ class Listening:
                 self._thread.start()
         self._link.interrupt()
 
+    def check_elsewhere(self) -> None:
+        """IllegalState: this is its thread."""
+        if self.is_here:
+            raise IllegalState(NO_CLOSE)
+
     def end(self) -> None:
         """Returns when the listener that is running has returned."""
-        if self.is_here:
-            raise IllegalState("a listener cannot close its own session or connection")
+        self.check_elsewhere()
         with self._link.lock:
             self._is_ending = True
         self._link.interrupt()

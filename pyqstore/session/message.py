@@ -26,7 +26,7 @@ class Owner(Protocol):
 class Message:
     """One delivery of a message: from ``receive``, a listener or ``browse``."""
 
-    __slots__ = ("_again", "_owner", "_raw", "destination", "is_settled")
+    __slots__ = ("_again", "_owner", "_raw", "_tag", "destination", "is_settled")
 
     destination: Destination
     """Where its consumer receives from."""
@@ -36,6 +36,7 @@ class Message:
     ) -> None:
         """``again``: how often its consumer delivered it before."""
         self._raw = raw
+        self._tag: int = raw.delivery_tag
         self._owner = owner
         self._again = again
         self.destination = destination
@@ -134,13 +135,9 @@ class Message:
     # For its consumer.
 
     @property
-    def _tag(self) -> int:
-        return self._raw.delivery_tag
-
-    @property
     def _is_expired(self) -> bool:
         """By the time that its producer wrote: the engine has looked before it was pushed."""
-        if self._raw.properties.expiration is None:
+        if not self._raw._has_expiration:
             return False
         due = self._raw.properties.headers.get(EXPIRATION)
         return isinstance(due, int) and 0 < due <= time.time() * 1000

@@ -19,7 +19,7 @@ class Registry:
     """Of one store: client ids in use, and a lock for what looks and then acts."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self._client_ids: set[str] = set()
 
     @classmethod

@@ -390,6 +390,10 @@ class Session:
             consumer._recover(cause)
         self._peers.forget_closed()
 
+    def _check_not_listening(self) -> None:
+        """IllegalState: a listener of this session calls."""
+        self._listening.check_elsewhere()
+
     def close(self) -> None:
         """Roll back a transaction, acknowledge what waits for its batch, and give back what is not
         acknowledged.  Closing twice is fine.

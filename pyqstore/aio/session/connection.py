@@ -127,6 +127,8 @@ class Connection:
         if self.closed:
             return
         for session in list(self._sessions):
+            session._check_not_listening()
+        for session in list(self._sessions):
             await session.close()
         await asyncio.shield(self._threads.run(self._connection.close))
         self._threads.end()

@@ -77,7 +77,8 @@ class Consumer:
         turns, consumer = self._turns, self._consumer
         loop = asyncio.get_running_loop()
         end = loop.time() + check_timeout(timeout)
-        consumer._begin_receive()
+        with consumer._link.lock:
+            consumer._begin_receive()
         try:
             while not self.closed and not turns.is_ending:
                 is_last, wakes = loop.time() >= end, turns.wakes

@@ -11,6 +11,7 @@ from typing import Self
 from ... import session as synchronous
 from ...session.destinations import Destination, Groups, Queue, Topic
 from ...session.errors import IllegalState
+from ...session.listening import NO_CLOSE
 from ...session.modes import Mode
 from ...session.redelivery import RedeliveryPolicy
 from ..threads import Threads
@@ -164,13 +165,16 @@ class Session:
         """As :meth:`pyqstore.session.Session.recover`."""
         await asyncio.shield(self._threads.run(self._session.recover))
 
+    def _check_not_listening(self) -> None:
+        if self._turns.is_here:
+            raise IllegalState(NO_CLOSE)
+
     async def close(self) -> None:
         """As :meth:`pyqstore.session.Session.close`.  When this is cancelled while a listener runs
         the session stays open."""
         if self.closed:
             return
-        if self._turns.is_here:
-            raise IllegalState("a listener cannot close its own session or connection")
+        self._check_not_listening()
         await self._turns.end()
         await asyncio.shield(self._threads.run(self._session.close))
         self._turns.wake()

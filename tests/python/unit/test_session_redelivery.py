@@ -282,6 +282,27 @@ def test_dead_letters_go_where_the_connection_says(store: pyqstore.Store) -> Non
         assert take(other.consumer(other.queue("dead")), 1) == [("a", False, 1)]
 
 
+def test_a_message_that_the_dead_letters_do_not_take_is_redelivered(
+    store: pyqstore.Store, connect: Callable[..., jms.Connection]
+) -> None:
+    with store.channel() as channel:
+        full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        channel.queue_declare("ActiveMQ.DLQ", durable=True, arguments=full)
+    session = connect(maximum_redeliveries=0).session("client")
+    source = session.queue("q")
+    send(session, source, "a", "b", "c")
+    send(session, session.queue("ActiveMQ.DLQ"), "earlier")
+    consumer = session.consumer(source)
+    assert take(consumer, 2) == [("a", False, 1), ("b", False, 1)]
+    session.recover()
+    assert take(consumer, 3) == [("a", True, 2), ("b", True, 2), ("c", False, 1)]
+    with store.channel() as channel:
+        channel.queue_purge("ActiveMQ.DLQ")
+    session.recover()
+    assert take(consumer, 2) == [("b", True, 3), ("c", True, 2)]  # one fits, in their order
+    assert store.queue_status("ActiveMQ.DLQ").messages_ready == 1
+
+
 def test_a_message_that_was_delivered_too_often_before_is_not_handed_out_in_a_transaction(
     connect: Callable[..., jms.Connection],
 ) -> None:
