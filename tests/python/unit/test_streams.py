@@ -339,3 +339,58 @@ def test_a_poll_with_keys_ends_in_time_while_other_keys_are_published(
     finally:
         done.set()
         publisher.join()
+
+
+def test_a_large_batch_is_on_the_disk_once(path: Path) -> None:
+    """What is confirmed is in the stream's file, and the journal does not have it."""
+    batch = rows(2000, size=100)
+    with pyqstore.open(path) as store:
+        stream = store.stream("events")
+        stream.publish(b"before")
+        for _ in range(3):
+            stream.publish_batch(batch)
+        stream.publish(b"between")
+        stream.publish_batch(batch)
+        store.sync()
+        journal = b"".join(file.read_bytes() for file in sorted((path / "journal").iterdir()))
+        files = b"".join(file.read_bytes() for file in sorted((path / "streams").iterdir()))
+        assert b"before" in journal
+        assert b"1999" + b"." * 100 not in journal
+        assert files.count(b"1999" + b"." * 100) == 4
+        expected = read(stream)
+    bodies = batch["body"].to_pylist()
+    assert expected == [b"before", *bodies * 3, b"between", *bodies]
+    with pyqstore.open(path) as store:
+        stream = store.stream("events")
+        assert read(stream) == expected
+        stream.publish_batch(batch)
+        assert read(stream) == [*expected, *bodies]
+    assert pyqstore.verify(path).damages == 0
+
+
+def test_large_batches_of_several_threads_are_whole_and_in_order(store: pyqstore.Store) -> None:
+    def publish(name: int) -> None:
+        with store.channel() as channel:
+            for batch in range(20):
+                bodies = [b"%d %d %d" % (name, batch, row) + b"." * 300 for row in range(300)]
+                table = pa.table({"body": pa.array(bodies, pa.binary())})
+                channel.publish_batch(table, routing_key="events")
+                channel.basic_publish("", "events", b"%d %d small" % (name, batch))
+
+    stream = store.stream("events")
+    threads = [threading.Thread(target=publish, args=(name,)) for name in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    table = stream.read().read_all()
+    assert table["offset"].to_pylist() == list(range(3 * 20 * 301))
+    times = table["timestamp"].to_pylist()
+    assert times == sorted(times)
+    for name in range(3):
+        mine = [body for body in table["body"].to_pylist() if body.startswith(b"%d " % name)]
+        wanted = []
+        for batch in range(20):
+            wanted += [b"%d %d %d" % (name, batch, row) + b"." * 300 for row in range(300)]
+            wanted.append(b"%d %d small" % (name, batch))
+        assert mine == wanted

@@ -1,0 +1,294 @@
+/* Large records that go straight into the active file.
+ *
+ * Invariants: a job writes behind what the files had when it began, or into files that it made; the
+ * stream changes when it ends, and only if nobody appended meanwhile; what the journal is told is
+ * never written again. */
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "stream_flush_job.h"
+
+#include <string.h>
+
+void qsi_stream_note_told(struct qsi_stream *stream, uint64_t next,
+                          const struct qsi_stream_segment *active)
+{
+    uint64_t segment = active->block_count > 0 ? active->first : next;
+
+    stream->told_next = stream->told_next > next ? stream->told_next : next;
+    stream->told_segment = stream->told_segment > segment ? stream->told_segment : segment;
+}
+
+/* ---- begin ---- */
+
+static const struct qsi_job_kind direct_kind = {.run = qsi_stream_flush_blocks,
+                                                .end = qsi_stream_flush_end};
+
+/* Segments that are sealed, or were left, since something was told. */
+static qs_status take_untold(const struct qsi_stream *stream, struct qsi_stream_direct *direct)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    for (uint32_t i = stream->table_first; i < qsi_stream_table_count(stream); i++) {
+        const struct qsi_stream_segment *segment = &stream->table->segments[i];
+        if (segment->first >= stream->told_segment) {
+            QS_TRY(qsi_buf_append(&direct->untold, segment, sizeof *segment));
+        }
+    }
+    direct->has_untold = stream->container.next_seq > stream->told_next || direct->untold.bytes > 0;
+    return QS_OK;
+}
+
+static qs_status begin_direct(struct qsi_stream *stream, struct qsi_stream_flush_job *job,
+                              const struct qsi_stream_direct_options *options)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_stream_direct *direct;
+    uint64_t last_us = stream->last_time_us;
+
+    if (job->end_seq != stream->container.next_seq) {
+        return QS_EEMPTY;
+    }
+    direct = job->direct = qsi_zalloc(sizeof *direct);
+    if (direct == NULL) {
+        return QS_ENOMEM;
+    }
+    direct->records = options->records;
+    direct->record_count = options->record_count;
+    direct->reaches_disk = options->reaches_disk;
+    direct->first_offset = stream->container.next_seq;
+    direct->time_us = options->now_us > last_us ? options->now_us : last_us;
+    for (uint32_t i = 0; i < options->record_count; i++) {
+        QS_DCHECK(options->records[i].rows > 0);
+        job->end_seq += options->records[i].rows;
+    }
+    return take_untold(stream, direct);
+}
+
+qs_status qsi_stream_direct_begin(struct qsi_stream *stream,
+                                  const struct qsi_stream_direct_options *options,
+                                  struct qsi_stream_flush_job **job_out)
+{
+    uint64_t next = stream->container.next_seq;
+    qs_status status;
+
+    *job_out = NULL;
+    QS_ASSERT(!stream->is_flushing && options->record_count > 0);
+    QS_DCHECK(stream->told_next <= next);
+    if (stream->is_deleted || stream->shared->recovers ||
+        next - stream->told_next > QSI_STREAM_UNTOLD_MAX ||
+        qsi_stream_unflushed_bytes(&stream->container) > options->tail_bytes_max) {
+        return QS_EEMPTY;
+    }
+    QS_TRY(qsi_stream_flush_job_make(stream, &direct_kind, UINT64_MAX, job_out));
+    stream->is_flushing = true;
+    status = begin_direct(stream, *job_out, options);
+    if (status != QS_OK) {
+        qsi_stream_direct_end(*job_out, false);
+        *job_out = NULL;
+    }
+    return status;
+}
+
+/* ---- run, and what comes of it ---- */
+
+qs_status qsi_stream_direct_run(struct qsi_stream_flush_job *job, qs_error *error)
+{
+    return qsi_stream_flush_blocks(&job->job, error);
+}
+
+bool qsi_stream_direct_is_next(const struct qsi_stream_flush_job *job)
+{
+    const struct qsi_stream *stream = qsi_stream_flushed(job);
+
+    return !stream->is_deleted && stream->container.next_seq == job->direct->first_offset;
+}
+
+static uint32_t count_of(const struct qsi_buf *segments)
+{
+    return (uint32_t)(segments->bytes / sizeof(struct qsi_stream_segment));
+}
+
+static uint32_t told_count(const struct qsi_stream_flush_job *job)
+{
+    return count_of(&job->direct->untold) + count_of(&job->sealed) + 1;
+}
+
+uint64_t qsi_stream_direct_bytes(const struct qsi_stream_flush_job *job)
+{
+    return qsi_stream_written_bytes(told_count(job));
+}
+
+static void put_segments(uint8_t *record, const struct qsi_buf *segments, uint32_t *index_io)
+{
+    const struct qsi_stream_segment *at =
+        (const struct qsi_stream_segment *)(const void *)segments->data;
+
+    for (uint32_t i = 0; i < count_of(segments); i++) {
+        const struct qsi_stream_state_segment told = qsi_stream_segment_told(&at[i]);
+        qsi_stream_written_put_segment(record, (*index_io)++, &told);
+    }
+}
+
+void qsi_stream_direct_encode(struct qsi_stream_flush_job *job, uint8_t *record_out,
+                              struct qsi_block_unsynced *unsynced_out)
+{
+    struct qsi_stream_direct *direct = job->direct;
+    const struct qsi_stream_state_segment active = qsi_stream_segment_told(&job->active);
+    struct qsi_stream_written written = {
+        .stream_id = job->job.container->id,
+        .first = direct->first_offset,
+        .next = job->end_seq,
+        .block_count = direct->record_count,
+        .crc = direct->crc,
+        .segment_count = told_count(job),
+    };
+    uint32_t index = 0;
+
+    QS_DCHECK(job->active.next == job->end_seq && job->active.block_count >= written.block_count);
+    qsi_stream_written_encode(record_out, &written);
+    put_segments(record_out, &direct->untold, &index);
+    put_segments(record_out, &job->sealed, &index);
+    qsi_stream_written_put_segment(record_out, index, &active);
+    *unsynced_out = direct->unsynced;
+    direct->unsynced.handle = NULL;
+}
+
+void qsi_stream_direct_end(struct qsi_stream_flush_job *job, bool done)
+{
+    struct qsi_stream *stream = qsi_stream_flushed(job);
+
+    if (done) {
+        QS_ASSERT(!stream->is_deleted && stream->container.next_seq == job->end_seq);
+        qsi_stream_note_told(stream, job->end_seq, &job->active);
+    }
+    qsi_stream_flush_end(&job->job, done);
+}
+
+/* ---- recovery ---- */
+
+/* The segments that the record does not tell of anew. */
+static uint32_t kept_count(const struct qsi_stream *stream, uint64_t first)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    uint32_t end = stream->table_first;
+
+    while (end < qsi_stream_table_count(stream) && stream->table->segments[end].first < first) {
+        end++;
+    }
+    return end - stream->table_first;
+}
+
+static qs_status replace_segments(struct qsi_stream *stream,
+                                  const struct qsi_stream_written *written, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_stream_state_segment told;
+    struct qsi_stream_table *table;
+    uint32_t kept;
+
+    qsi_stream_written_segment(written, 0, &told);
+    kept = kept_count(stream, told.first);
+    table = qsi_stream_table_create(kept + 1 + written->segment_count);
+    if (table == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "segments of a stream");
+    }
+    for (uint32_t i = 0; i < kept; i++) {
+        table->segments[table->count++] = stream->table->segments[stream->table_first + i];
+    }
+    if (stream->active.block_count > 0 && stream->active.first < told.first) {
+        table->segments[table->count++] = stream->active;
+    }
+    if (table->count > 0 && table->segments[table->count - 1].next > told.first) {
+        qsi_stream_table_unref(table);
+        return qsi_fail(error, QS_ECORRUPT, "stream written record: its segments overlap others");
+    }
+    for (uint32_t i = 0; i < written->segment_count; i++) {
+        qsi_stream_written_segment(written, i, &told);
+        stream->active = qsi_stream_told_segment(&told);
+        if (i + 1 < written->segment_count && told.next > stream->first) {
+            table->segments[table->count++] = stream->active;
+        }
+    }
+    stream->earlier_bytes = 0;
+    for (uint32_t i = 0; i < table->count; i++) {
+        stream->earlier_bytes += table->segments[i].end;
+    }
+    qsi_stream_table_unref(stream->table);
+    stream->table = table;
+    stream->table_first = 0;
+    return QS_OK;
+}
+
+qs_status qsi_stream_replay_written(struct qsi_stream *stream,
+                                    const struct qsi_stream_written *written, qs_error *error)
+{
+    struct qsi_container *container = &stream->container;
+
+    if (written->first < container->next_seq) {
+        return qsi_fail(error, QS_ECORRUPT, "stream %llu: offset %llu comes again",
+                        (unsigned long long)container->id, (unsigned long long)written->first);
+    }
+    QS_TRY(replace_segments(stream, written, error));
+    qsi_block_index_unref(stream->active_index);
+    stream->active_index = NULL;
+    container->next_seq = container->flushed_seq = written->next;
+    container->in_count += written->next - written->first;
+    if (stream->active.last_time_us > stream->last_time_us) {
+        stream->last_time_us = stream->active.last_time_us;
+    }
+    stream->flushed_time_us = stream->active.last_time_us;
+    stream->page_aligned = true;
+    qsi_stream_note_told(stream, written->next, &stream->active);
+    /* The files have what is in memory, and there is a gap behind it. */
+    (void)qsi_stream_drop_content(container, 0, UINT64_MAX);
+    return stream->run_count == 0 ? QS_OK : qsi_fail(error, QS_ENOMEM, "stream");
+}
+
+qs_status qsi_stream_check_written(struct qsi_stream_shared *shared,
+                                   const struct qsi_stream_written *written, qs_error *error)
+{
+    struct qsi_stream_state_segment told;
+    struct qsi_stream_segment segment;
+    struct qsi_block_file file;
+    const struct qsi_block_last last = {
+        .count = written->block_count,
+        .crc = written->crc,
+        .first_offset = written->first,
+        .next_offset = written->next,
+    };
+
+    qsi_stream_written_segment(written, written->segment_count - 1, &told);
+    segment = qsi_stream_told_segment(&told);
+    file = qsi_stream_file(written->stream_id, &segment);
+    return shared->blocks != NULL
+               ? qsi_block_file_check_last(shared->blocks, &file, &last, error)
+               : qsi_fail(error, QS_ECORRUPT, "the directory of streams is missing");
+}
+
+/* Damage is found when it is read. */
+static qs_status sync_told(const struct qsi_stream *stream,
+                           const struct qsi_stream_segment *segment, qs_error *error)
+{
+    struct qsi_block_file file = qsi_stream_file(stream->container.id, segment);
+    qs_status status = QS_OK;
+
+    if (segment->next > stream->synced_next ||
+        (segment->first == stream->synced_segment && segment->end != stream->synced_end)) {
+        status = qsi_block_file_sync(stream->shared->blocks, &file, error);
+    }
+    return status == QS_ECORRUPT ? QS_OK : status;
+}
+
+qs_status qsi_stream_sync_told(struct qsi_stream *stream, qs_error *error)
+{
+    if (stream->told_next <= stream->synced_next) {
+        return QS_OK;
+    }
+    for (uint32_t i = stream->table_first; i < qsi_stream_table_count(stream); i++) {
+        QS_TRY(sync_told(stream, &stream->table->segments[i], error));
+    }
+    if (stream->active.block_count > 0) {
+        QS_TRY(sync_told(stream, &stream->active, error));
+    }
+    return qsi_block_dir_sync(stream->shared->blocks, error);
+}
