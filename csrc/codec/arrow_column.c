@@ -74,7 +74,7 @@ qs_status qsi_arrow_make_copy(const struct qsi_arrow_column *column, uint64_t by
 qs_status qsi_arrow_copy_bytes(const struct qsi_arrow_column *column, const void *data,
                                uint64_t bytes, const uint8_t **copy_out)
 {
-    uint8_t *copy;
+    uint8_t *copy = NULL;
 
     QS_DCHECK(bytes == 0 || data != NULL);
     QS_TRY(qsi_arrow_make_copy(column, bytes, &copy));

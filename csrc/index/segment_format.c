@@ -162,7 +162,7 @@ static void encode_state_head(uint8_t *head_out, const struct qsi_segment_file *
 
 uint64_t qsi_segment_state_used(uint32_t entries, uint32_t columns)
 {
-    QS_DCHECK((columns & ~QSI_STATE_COLUMNS) == 0);
+    QS_DCHECK((columns | QSI_STATE_COLUMNS) == QSI_STATE_COLUMNS);
     return QSI_SEGMENT_STATE_HEAD_BYTES + qsi_segment_bitmaps_bytes(entries) +
            ((columns & QSI_STATE_DELIVERIES) != 0 ? entries : 0) +
            ((columns & QSI_STATE_EXPIRIES) != 0 ? 8 * (uint64_t)entries : 0) +
