@@ -206,6 +206,7 @@ cdef extern from "qstore/qstore.h" nogil:
         QS_NO_SYNC
         QS_TO_EXCHANGE
         QS_UNBIND
+        QS_AUTO_ACK
     qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs_slice type,
                                           uint32_t flags, qs_slice arguments, qs_error *error)
     qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uint32_t flags,
@@ -381,6 +382,8 @@ cdef extern from "qstore/stream.h" nogil:
                                     uint64_t bytes_max, uint64_t timeout_ns,
                                     ArrowSchema *schema_out, ArrowArray *array_out,
                                     qs_error *error)
+    qs_status qs_stream_readers_wait(qs_stream_reader **readers, size_t count,
+                                     uint64_t timeout_ns, qs_error *error)
     qs_status qs_stream_reader_schema(const qs_stream_reader *reader, ArrowSchema *schema_out,
                                       qs_error *error)
     uint64_t qs_stream_reader_position(const qs_stream_reader *reader)

@@ -232,10 +232,10 @@ class Reader:
         at, value = start
         self._columns = None if columns is None else list(columns)
         self._is_nothing = keys == ()
-        self._core = _core.StreamReader(
+        self.core = _core.StreamReader(
             store, name, at, value, _columns_of(self._columns), keys or ()
         )
-        whole = pyarrow.schema(self._core.schema())
+        whole = pyarrow.schema(self.core.schema())
         unknown = [name for name in self._columns or () if name not in whole.names]
         if unknown:
             raise ValueError(f"no column {unknown[0]!r}: there are {', '.join(whole.names)}")
@@ -252,7 +252,7 @@ class Reader:
     @property
     def position(self) -> int:
         """The offset behind what was read."""
-        return int(self._core.position)
+        return int(self.core.position)
 
     @property
     def over(self) -> bool:
@@ -265,7 +265,7 @@ class Reader:
         """The next batch, or None when none came in time."""
         if self._end is not None:
             rows_max = min(rows_max, max(1, self._end - self.position))
-        taken = self._core.next(rows_max, _READ_BYTES, timeout_ns)
+        taken = self.core.next(rows_max, _READ_BYTES, timeout_ns)
         if taken is None:
             return None
         # With the schema that is known: taking it from each batch anew costs as much as the rows.

@@ -135,8 +135,7 @@ class StreamConsumer:
                 return self._empty()
 
     def _first_of(self, max_rows: int, wait_ns: int) -> pyarrow.RecordBatch | None:
-        """From the streams in turn; the engine waits for one, and several are looked at again and
-        again."""
+        """From the streams in turn; the engine waits for one, or for any of several."""
         names = [name for name in self._turns if name not in self._paused]
         for name in names:
             self._turns.remove(name)
@@ -144,8 +143,10 @@ class StreamConsumer:
             batch = self._take(name, max_rows, wait_ns if len(names) == 1 else 0)
             if batch is not None:
                 return batch
-        if len(names) != 1:
+        if not names:  # until the group, or another thread, has one for it
             time.sleep(min(wait_ns / 1e9, _LOOK_AGAIN_S))
+        elif len(names) > 1 and wait_ns > 0:
+            _core.wait_for_streams([self._readers[name].core for name in names], wait_ns)
         return None
 
     def _take(self, name: str, max_rows: int, wait_ns: int) -> pyarrow.RecordBatch | None:

@@ -12,6 +12,7 @@
 #include "error.h"
 #include "queue_life.h"
 #include "store_stream.h"
+#include "stream_start.h"
 #include "wake.h"
 
 #include <string.h>
@@ -53,64 +54,6 @@ qs_status qs_store_stream_status(qs_store *store, qs_slice name, qs_stream_statu
 
 /* ---- where to begin ---- */
 
-/* Releases the lock meanwhile.  The stream may be gone afterwards. */
-static qs_status find_time(struct qs_store *store, struct store_queue *queue, uint64_t time_us,
-                           uint64_t *offset_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
-{
-    struct qsi_stream_seek seek;
-    uint32_t counted;
-    qs_status status = qsi_stream_seek_begin(&seek, &queue->stream->log, time_us);
-
-    QS_ASSERT_HELD(&store->mutex);
-    if (status != QS_OK) {
-        return qsi_fail(error, status, "stream '%.*s'", QSI_NAME(queue->name));
-    }
-    queue->jobs += 1;
-    counted = qsi_reader_begin(store); /* files that retention drops meanwhile stay so long */
-    qsi_store_unlock(store);
-    status = qsi_stream_seek_run(&seek, error);
-    qsi_store_lock(store);
-    *offset_out = seek.offset;
-    qsi_stream_seek_end(&seek);
-    qsi_reader_end(store, counted);
-    QS_DCHECK(queue->jobs > 0);
-    queue->jobs -= 1;
-    qsi_free_queue_if_done(queue);
-    return status;
-}
-
-/* Releases the lock meanwhile.  The stream may be gone afterwards. */
-static qs_status find_last(struct qs_store *store, struct store_queue *queue, uint64_t *offset_out,
-                           qs_error *error) QSI_REQUIRES(qsi_store_mutex)
-{
-    struct qsi_stream *log = &queue->stream->log;
-    struct qsi_stream_view view;
-    uint32_t counted;
-    qs_status status;
-
-    QS_ASSERT_HELD(&store->mutex);
-    *offset_out = log->container.next_seq;
-    if (log->container.next_seq == log->first) {
-        return QS_OK;
-    }
-    QS_DCHECK(log->container.next_seq > log->first);
-    status = qsi_stream_view_take(&view, log, log->container.next_seq - 1, 1, 0);
-    if (status != QS_OK) {
-        return qsi_fail(error, status, "stream '%.*s'", QSI_NAME(queue->name));
-    }
-    queue->jobs += 1;
-    counted = qsi_reader_begin(store);
-    qsi_store_unlock(store);
-    status = qsi_stream_block_start(&view, view.next - 1, offset_out, error);
-    qsi_store_lock(store);
-    qsi_stream_view_fini(&view);
-    qsi_reader_end(store, counted);
-    QS_DCHECK(queue->jobs > 0);
-    queue->jobs -= 1;
-    qsi_free_queue_if_done(queue);
-    return status;
-}
-
 qs_status qsi_stream_fail_dropped(const struct store_queue *queue, uint64_t offset, qs_error *error)
 {
     QS_DCHECK(offset < queue->stream->log.first);
@@ -135,9 +78,9 @@ static qs_status find_start(struct qs_stream_reader *reader, struct store_queue 
         reader->position = log->container.next_seq;
         return QS_OK;
     case QS_STREAM_LAST:
-        return find_last(reader->store, queue, &reader->position, error);
+        return qsi_stream_find_last(reader->store, queue, &reader->position, error);
     case QS_STREAM_TIME:
-        return find_time(reader->store, queue, start->time_us, &reader->position, error);
+        return qsi_stream_find_time(reader->store, queue, start->time_us, &reader->position, error);
     case QS_STREAM_OFFSET:
         if (start->offset < log->first && !reader->clamps) {
             return qsi_stream_fail_dropped(queue, start->offset, error);
@@ -159,7 +102,7 @@ qs_status qs_store_stream_offset_at(qs_store *store, qs_slice name, uint64_t tim
     QS_TRY(qsi_store_enter(store, error));
     status = qsi_stream_find(store, qsi_slice_of(name), &queue, error);
     if (status == QS_OK) {
-        status = find_time(store, queue, time_us, offset_out, error);
+        status = qsi_stream_find_time(store, queue, time_us, offset_out, error);
     }
     qsi_store_leave(store);
     return status;
@@ -304,4 +247,76 @@ qs_status qs_stream_reader_seek(qs_stream_reader *reader, const qs_stream_start 
     }
     qsi_store_leave(reader->store);
     return status;
+}
+
+/* ---- several readers ---- */
+
+/* Has the reader something to tell: messages, or that it cannot go on?  *lsn_out: behind messages
+ * that are on their way to the disk; 0: there are none. */
+static bool has_news(const struct qs_stream_reader *reader, uint64_t *lsn_out)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct store_queue *queue;
+    const struct qsi_stream *log;
+
+    *lsn_out = 0;
+    if (qsi_stream_reader_find(reader, &queue, NULL) != QS_OK) {
+        return true;
+    }
+    log = &queue->stream->log;
+    if (reader->position < log->first ||
+        reader->position < qsi_stream_durable_next(reader->store, queue->stream)) {
+        return true;
+    }
+    *lsn_out = reader->position < log->container.next_seq ? queue->stream->marked_lsn : 0;
+    return false;
+}
+
+/* QS_ETIMEDOUT: not within left_ns. */
+static qs_status wait_a_turn(struct qs_store *store, uint64_t lsn, uint64_t left_ns,
+                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    if (lsn != 0) {
+        return qsi_commit_wait(store, lsn, left_ns, error);
+    }
+    store->events.waiters += 1;
+    qsi_cond_wait(&store->events.came, &store->mutex, left_ns);
+    store->events.waiters -= 1;
+    return QS_OK;
+}
+
+qs_status qs_stream_readers_wait(qs_stream_reader *const *readers, size_t count,
+                                 uint64_t timeout_ns, qs_error *error)
+{
+    struct qs_store *store;
+    uint64_t deadline, now, lsn = 0;
+    qs_status status = QS_OK;
+
+    if (count == 0) {
+        return qsi_fail(error, QS_EINVAL, "no readers");
+    }
+    store = readers[0]->store;
+    QS_TRY(qsi_store_enter(store, error));
+    now = store->env->monotonic_ns(store->env);
+    deadline = now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
+    while (status == QS_OK) {
+        bool is_over = false;
+        for (size_t i = 0; i < count && !is_over; i++) {
+            uint64_t awaited;
+            QS_DCHECK(readers[i]->store == store);
+            is_over = has_news(readers[i], &awaited);
+            lsn = i == 0 || awaited != 0 ? awaited : lsn;
+        }
+        if (is_over) {
+            break;
+        }
+        if (store->life >= QSI_LIFE_SHUT) {
+            status = qsi_fail(error, QS_ESTORE_CLOSED, "closed meanwhile");
+            break;
+        }
+        now = store->env->monotonic_ns(store->env);
+        status = now >= deadline ? QS_ETIMEDOUT : wait_a_turn(store, lsn, deadline - now, error);
+    }
+    qsi_store_leave(store);
+    return status == QS_ETIMEDOUT ? QS_EEMPTY : status;
 }

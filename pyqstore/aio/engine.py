@@ -7,7 +7,10 @@ from datetime import timedelta
 from typing import Protocol
 
 from .. import _core
+from ..channel import Arguments
 from ..channel import Channel as SynchronousChannel
+from ..channel.arguments import encoded
+from ..channel.handle import Consumer
 from ..errors import ChannelClosed
 
 __all__ = ["Engine", "Face"]
@@ -33,6 +36,22 @@ class Engine(SynchronousChannel):
 
     def __del__(self) -> None:
         self.close()  # whether that was forgotten is the asynchronous channel's to say
+
+    def consume_for_loop(
+        self,
+        queue: str,
+        consumer_tag: str,
+        *,
+        auto_ack: bool,
+        exclusive: bool,
+        arguments: Arguments | None,
+    ) -> str:
+        """Register a consumer whose messages the asynchronous channel acknowledges, with
+        ``auto_ack`` by itself: streams refuse that."""
+        flags = (_core.AUTO_ACK if auto_ack else 0) | (_core.EXCLUSIVE if exclusive else 0)
+        tag = self._consume(queue, consumer_tag, flags, encoded(arguments))
+        self._consumers[tag] = Consumer(None, False)
+        return tag
 
     def face(self) -> Face:
         """The asynchronous channel.  ChannelClosed when it is gone."""

@@ -166,6 +166,36 @@ cdef class StreamReader:
         raise TypeError("cannot be pickled")
 
 
+def wait_for_streams(list readers not None, uint64_t timeout_ns):
+    """Return when one of these readers, of one store, has something to read or to raise, or nothing
+    came in time."""
+    cdef StreamReader reader
+    cdef Store store = (<StreamReader?>readers[0]).store
+    cdef size_t count = 0
+    cdef size_t index
+    cdef qs_error error
+    cdef qs_status status = QS_OK
+    cdef qs_stream_reader **handles = <qs_stream_reader **>PyMem_Malloc(
+        len(readers) * sizeof(void *))
+    if handles == NULL:
+        raise MemoryError
+    try:
+        for reader in readers:
+            reader.begin(&error)
+            handles[count] = reader.handle
+            count += 1
+        with nogil:
+            status = qs_stream_readers_wait(handles, count, timeout_ns, &error)
+    finally:
+        PyMem_Free(handles)
+        for index in range(count):
+            reader = readers[index]
+            reader.busy = False
+            store.leave()
+    if status != QS_EEMPTY:
+        check(status, &error)
+
+
 cdef void put_start(qs_stream_start *start, uint32_t at, uint64_t value) noexcept:
     start.at = at
     start.offset = value

@@ -313,6 +313,9 @@ void qsi_drop_consumer(struct store_consumer *consumer)
         leave_queue(consumer->queue, consumer);
     }
     consumer->is_gone = true;
+    if (consumer->cursor != NULL) { /* which stays as long as something is unacknowledged */
+        qsi_stream_cursor_drop_batch(consumer->cursor);
+    }
     qsi_consumer_free_if_done(consumer);
 }
 

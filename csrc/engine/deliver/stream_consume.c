@@ -87,7 +87,7 @@ static qs_status check_stream(const struct qs_channel *channel, const struct sto
                         "rabbit_stream_queue",
                         QSI_NAME(queue->name));
     }
-    if ((call->flags & QS_NO_ACK) != 0) {
+    if ((call->flags & (QS_NO_ACK | QS_AUTO_ACK)) != 0) {
         return qsi_refuse_stream(queue, "automatic acknowledgement", error);
     }
     if (channel->prefetch_new == 0) {

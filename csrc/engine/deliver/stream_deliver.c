@@ -51,6 +51,9 @@ static qs_status deliver_row(struct store_consumer *consumer, uint32_t i, qs_mes
     cursor->position += 1;
     queue->stream->out_count += 1;
     channel->store->stats.delivered += 1;
+    if (i + 1 == batch->count && message->hold != NULL) {
+        qsi_stream_cursor_drop_batch(cursor); /* the message holds what it needs of it */
+    }
     return QS_OK;
 }
 

@@ -134,6 +134,9 @@ bool qsi_stream_next_row(struct store_consumer *consumer, uint32_t *row_out)
     offset = first + *row_out;
     if (offset >= end || *row_out == batch->count) {
         cursor->position = offset < end ? offset : end;
+        if (cursor->position == first + batch->count) { /* nothing of it is wanted any more */
+            qsi_stream_cursor_drop_batch(cursor);
+        }
         return false;
     }
     cursor->position = offset;

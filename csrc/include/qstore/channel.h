@@ -73,6 +73,7 @@ enum {
     QS_NO_SYNC = 131072,      /* of declaring and the like: it need not be durable on return */
     QS_IMMEDIATE = 262144,    /* of publish, which refuses it */
     QS_TO_EXCHANGE = 524288,  /* of change_binding: the destination is an exchange */
+    QS_AUTO_ACK = 2097152,    /* of consume: the caller acknowledges by itself; not of a stream */
     QS_UNBIND = 1048576,      /* of change_binding: remove it */
 };
 

@@ -108,6 +108,16 @@ QS_API QS_MUST_CHECK qs_status qs_stream_reader_next(qs_stream_reader *reader, u
                                                      struct ArrowSchema *schema_out,
                                                      struct ArrowArray *array_out, qs_error *error);
 
+/* qs_stream_readers_wait - wait until one of several readers of one store has something to read, or
+ * an error to tell.  What a filter passes over counts.
+ *
+ * Each of them serves this call meanwhile.
+ * Returns: QS_EEMPTY (nothing came in time), QS_EINVAL (no readers)
+ * Blocks:  up to timeout_ns */
+QS_API QS_MUST_CHECK qs_status qs_stream_readers_wait(qs_stream_reader *const *readers,
+                                                      size_t count, uint64_t timeout_ns,
+                                                      qs_error *error);
+
 /* qs_stream_reader_schema - the schema of every batch of this reader.
  *
  * Returns: QS_OK, or QS_ENOMEM

@@ -173,9 +173,10 @@ class Receiving(Handle):
 
         consumer: Consumer = await self._lane.run(
             partial(
-                self._engine.basic_consume,
+                self._engine.consume_for_loop,
                 queue,
-                consumer_tag=consumer_tag,
+                consumer_tag,
+                auto_ack=auto_ack,
                 exclusive=exclusive,
                 arguments=arguments,
             ),

@@ -10,6 +10,7 @@ import pytest
 
 import pyqstore
 from pyqstore import aio
+from pyqstore.stream_consumer import StreamConsumer
 
 STREAM = {"x-queue-type": "stream"}
 FIRST = {"x-stream-offset": "first"}
@@ -240,3 +241,58 @@ def test_asyncio_gives_back_what_a_cancelled_task_took(path: Path) -> None:
             assert (await store.queue_status("events")).messages_unacked == 0
 
     asyncio.run(main())
+
+
+def test_an_event_loop_is_refused_automatic_acknowledgement_of_a_stream(path: Path) -> None:
+    """It acknowledges by itself, and the stream took that for a consumer of its own."""
+
+    async def work() -> None:
+        async with aio.open(path) as store:
+            await store.stream("events")
+            async with await store.channel() as channel:
+                await channel.basic_qos(5)
+                with pytest.raises(
+                    pyqstore.NotImplementedByBroker, match="automatic acknowledgement not supported"
+                ):
+                    await channel.basic_consume("events", print, auto_ack=True)
+            async with await store.channel() as channel:
+                await channel.basic_qos(5)
+                with pytest.raises(pyqstore.NotImplementedByBroker):
+                    async for _message in channel.consume("events", auto_ack=True):
+                        pass
+
+    asyncio.run(work())
+
+
+def test_several_streams_are_waited_for_without_looking_again_and_again(
+    store: pyqstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = [store.stream(f"s{number}") for number in range(3)]
+    looks = 0
+    take = StreamConsumer._take
+
+    def counted(consumer: StreamConsumer, *arguments: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return take(consumer, *arguments)
+
+    monkeypatch.setattr(StreamConsumer, "_take", counted)
+    with store.stream_consumer([stream.name for stream in streams], group="g") as consumer:
+        assert len(consumer.poll(timeout=1.0)) == 0
+        assert looks <= 3 * 15  # a slice of waiting is 0.1 s
+        timer = threading.Timer(0.05, lambda: streams[2].publish(b"late"))
+        timer.start()
+        batch = consumer.poll(timeout=30.0)
+        timer.join()
+        assert (batch["body"].to_pylist(), batch["stream"].to_pylist()) == ([b"late"], ["s2"])
+
+
+def test_a_stream_that_is_deleted_ends_the_wait_for_several(store: pyqstore.Store) -> None:
+    streams = [store.stream(name) for name in ("s", "t")]
+    with store.stream_consumer(["s", "t"], group="g") as consumer:
+        assert len(consumer.poll()) == 0
+        timer = threading.Timer(0.05, streams[1].delete)
+        timer.start()
+        with pytest.raises(pyqstore.NotFound):
+            consumer.poll(timeout=30.0)
+        timer.join()

@@ -2,6 +2,7 @@
 #include "qstore/alloc.h"
 
 #include "stream_consumers_fixture.h"
+#include "stream_cursor.h"
 
 /* From now on a checkpoint carries little itself. */
 static void write_files(struct engine *engine)
@@ -360,12 +361,69 @@ static void test_want_of_memory_skips_no_message(struct engine *engine)
     QS_CHECK(failures > 20);
 }
 
+static const struct stream_cursor *first_cursor(const struct engine *engine)
+{
+    return QSI_LIST_OWNER(engine->channel->consumers.next, struct store_consumer, in_channel)
+        ->cursor;
+}
+
+/* It held a chunk of up to a MiB for as long as nothing came behind it. */
+static void test_a_consumer_at_the_end_keeps_nothing_in_memory(struct engine *engine)
+{
+    qs_event event;
+
+    declare_stream(engine, "s");
+    consume_from(engine, "s", "t", 0, 100);
+    fill(engine, "s", 0, 3);
+    for (int i = 0; i < 3; i++) {
+        QS_CHECK_OK(next(engine->channel, &event));
+        qs_message_release(&event.message);
+    }
+    QS_CHECK(first_cursor(engine)->batch.count == 0);
+    QS_CHECK_STATUS(QS_EEMPTY, next(engine->channel, &event));
+    fill(engine, "s", 3, 4);
+    QS_CHECK_OK(next(engine->channel, &event));
+    QS_CHECK(offset_of(&event.message) == 3);
+    qs_message_release(&event.message);
+}
+
+/* A cancelled one stays until what it has is acknowledged. */
+static void test_a_cancelled_consumer_keeps_nothing_in_memory(struct engine *engine)
+{
+    const struct stream_cursor *cursor;
+    qs_event event;
+
+    declare_stream(engine, "s");
+    consume_from(engine, "s", "t", 0, 100);
+    fill(engine, "s", 0, 6);
+    QS_CHECK_OK(next(engine->channel, &event));
+    cursor = first_cursor(engine);
+    QS_CHECK(cursor->batch.count > 1);
+    QS_CHECK_OK(qs_channel_cancel(engine->channel, text("t"), QS_ERROR));
+    QS_CHECK(cursor->batch.count == 0);
+    QS_CHECK_OK(qs_channel_ack(engine->channel, event.message.delivery_tag, 0, QS_ERROR));
+    qs_message_release(&event.message);
+}
+
+static void test_who_acknowledges_by_itself_is_refused_as_who_needs_none(struct engine *engine)
+{
+    struct qs_test_fields arguments = {.used = 0};
+
+    declare_stream(engine, "s");
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 1, 0, 0, QS_ERROR));
+    QS_CHECK_STATUS(QS_NOT_IMPLEMENTED,
+                    try_consume(engine->channel, "s", "t", QS_AUTO_ACK, &arguments));
+}
+
 int main(void)
 {
     static const qs_allocator allocator = {failing_realloc, free_memory, NULL};
 
     qs_allocator_set(&allocator);
     RUN_TESTS(
+        test_a_consumer_at_the_end_keeps_nothing_in_memory,
+        test_a_cancelled_consumer_keeps_nothing_in_memory,
+        test_who_acknowledges_by_itself_is_refused_as_who_needs_none,
         test_prefetch_is_credit_and_an_ack_takes_nothing,
         test_consumers_read_one_copy_from_files_and_from_memory,
         test_a_call_that_must_not_wait_reads_no_file, test_consumers_never_get_what_is_not_durable,

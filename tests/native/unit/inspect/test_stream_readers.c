@@ -156,9 +156,30 @@ static void test_a_stream_larger_than_memory_is_read_from_its_files(void)
     engine_stop(&engine);
 }
 
+static void test_several_readers_are_waited_for_at_once(struct engine *engine)
+{
+    qs_stream_reader *readers[2];
+    uint64_t count;
+
+    declare_stream(engine, "a");
+    declare_stream(engine, "b");
+    readers[0] = open_reader(engine, "a", QS_STREAM_NEXT, 0);
+    readers[1] = open_reader(engine, "b", QS_STREAM_NEXT, 0);
+    QS_CHECK_STATUS(QS_EEMPTY, qs_stream_readers_wait(readers, 2, 1000000, QS_ERROR));
+    publish(engine, "b", "on its way to the disk");
+    QS_CHECK_OK(qs_stream_readers_wait(readers, 2, QS_FOREVER, QS_ERROR));
+    QS_CHECK_STATUS(QS_EEMPTY, qs_stream_readers_wait(readers, 1, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("a"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_stream_readers_wait(readers, 1, QS_FOREVER, QS_ERROR)); /* next tells it */
+    QS_CHECK_STATUS(QS_EINVAL, qs_stream_readers_wait(readers, 0, 0, QS_ERROR));
+    qs_stream_reader_close(readers[0]);
+    qs_stream_reader_close(readers[1]);
+}
+
 int main(void)
 {
-    RUN_TESTS(test_what_is_published_is_read_by_any_number_of_readers,
+    RUN_TESTS(test_several_readers_are_waited_for_at_once,
+              test_what_is_published_is_read_by_any_number_of_readers,
               test_readers_never_get_what_is_not_durable, test_readers_begin_where_they_ask_to,
               test_a_reader_gets_the_routing_keys_it_asks_for,
               test_a_deleted_stream_leaves_nothing_and_its_readers_are_told);
