@@ -232,7 +232,7 @@ class Reader:
         at, value = start
         self._columns = None if columns is None else list(columns)
         self._is_nothing = keys == ()
-        self.core = _core.StreamReader(
+        self.core: _core.StreamReader = _core.StreamReader(
             store, name, at, value, _columns_of(self._columns), keys or ()
         )
         whole = pyarrow.schema(self.core.schema())
