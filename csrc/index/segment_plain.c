@@ -17,7 +17,7 @@
 
 #define STRETCHES_MAX 16u       /* after a batch or a page of a file begins another */
 #define READ_BYTES (256u << 10) /* of one read: what is checked next is in the cache */
-#define SLOTS_READ 512u        /* at once, for the same reason */
+#define SLOTS_READ 512u         /* at once, for the same reason */
 
 /* Bodies without a gap between them, behind an envelope that is theirs. */
 struct stretch {
