@@ -210,6 +210,8 @@ def open_segments(path: str, segments: int, body_bytes: int) -> Figures:
             for _ in range(count):
                 stream.publish_batch(batch)
                 store.checkpoint()
+        with pyqstore.open(paths[name]) as store:  # lets go of the journal that filling left
+            store.checkpoint()
     there = len(_files(paths["many"]))
     taken: dict[str, list[float]] = {"many": [], "one": []}
     for _ in range(_OPENS):
