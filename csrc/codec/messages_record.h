@@ -71,11 +71,6 @@ static inline uint64_t qsi_messages_time(const uint8_t *record)
 {
     return qsi_get_u64(record + 40);
 }
-/* The routes end there, or before: what lies between is zeros. */
-static inline uint32_t qsi_messages_routes_end(const uint8_t *record)
-{
-    return qsi_get_u32(record + 24);
-}
 static inline bool qsi_messages_has_expiration(const uint8_t *record)
 {
     return (record[5] & QSI_MESSAGES_HAS_EXPIRATION) != 0;

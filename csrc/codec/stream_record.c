@@ -49,11 +49,16 @@ void qsi_stream_state_encode(uint8_t *record_out, const struct qsi_stream_state 
     qsi_put_u32(record_out + 52, 0);
 }
 
-static void put_segment(uint8_t *at, const struct qsi_stream_state_segment *segment)
+void qsi_stream_state_put_segment(uint8_t *record, uint32_t index,
+                                  const struct qsi_stream_state_segment *segment)
 {
+    uint8_t *at =
+        record + QSI_STREAM_STATE_BYTES + (size_t)index * QSI_STREAM_SEGMENT_BYTES_IN_RECORD;
+
     QS_ASSERT(segment->first_time_us <= segment->last_time_us);
     QS_ASSERT(segment->block_count > 0 && segment->next - segment->first >= segment->block_count);
     QS_ASSERT(segment->first < segment->next && segment->last_at < segment->end);
+    QS_DCHECK(index < qsi_get_u32(record + 48));
     qsi_put_u64(at, segment->first);
     qsi_put_u64(at + 8, segment->next);
     qsi_put_u64(at + 16, segment->end);
@@ -65,16 +70,12 @@ static void put_segment(uint8_t *at, const struct qsi_stream_state_segment *segm
     qsi_put_u32(at + 60, segment->sealed ? 1 : 0);
 }
 
-void qsi_stream_state_put_segment(uint8_t *record, uint32_t index,
-                                  const struct qsi_stream_state_segment *segment)
+void qsi_stream_state_segment(const struct qsi_stream_state *state, uint32_t index,
+                              struct qsi_stream_state_segment *segment_out)
 {
-    put_segment(record + QSI_STREAM_STATE_BYTES +
-                    (size_t)index * QSI_STREAM_SEGMENT_BYTES_IN_RECORD,
-                segment);
-}
+    const uint8_t *at = state->segments + (size_t)index * QSI_STREAM_SEGMENT_BYTES_IN_RECORD;
 
-static void get_segment(const uint8_t *at, struct qsi_stream_state_segment *segment_out)
-{
+    QS_DCHECK(index < state->segment_count);
     *segment_out = (struct qsi_stream_state_segment){
         .first = qsi_get_u64(at),
         .next = qsi_get_u64(at + 8),
@@ -86,12 +87,6 @@ static void get_segment(const uint8_t *at, struct qsi_stream_state_segment *segm
         .block_count = qsi_get_u32(at + 56),
         .sealed = qsi_get_u32(at + 60) == 1,
     };
-}
-
-void qsi_stream_state_segment(const struct qsi_stream_state *state, uint32_t index,
-                              struct qsi_stream_state_segment *segment_out)
-{
-    get_segment(state->segments + (size_t)index * QSI_STREAM_SEGMENT_BYTES_IN_RECORD, segment_out);
 }
 
 static qs_status bad(qs_error *error, const struct qsi_stream_state *state, const char *what)
@@ -155,76 +150,4 @@ qs_status qsi_stream_state_decode(struct qsi_stream_state *state_out, const uint
         return bad(error, state_out, "offsets contradict each other");
     }
     return check_segments(state_out, error);
-}
-
-/* ---- stream written: stream id, first, next u64 each | block count u32 | crc u32 | segment count
- * u32 | 0 u32 | segments as of a state ---- */
-
-void qsi_stream_written_encode(uint8_t *record_out, const struct qsi_stream_written *written)
-{
-    qsi_record_put_head(record_out, (uint32_t)qsi_stream_written_bytes(written->segment_count),
-                        QSI_RECORD_STREAM_WRITTEN, 0);
-    qsi_put_u64(record_out + 8, written->stream_id);
-    qsi_put_u64(record_out + 16, written->first);
-    qsi_put_u64(record_out + 24, written->next);
-    qsi_put_u32(record_out + 32, written->block_count);
-    qsi_put_u32(record_out + 36, written->crc);
-    qsi_put_u32(record_out + 40, written->segment_count);
-    qsi_put_u32(record_out + 44, 0);
-}
-
-void qsi_stream_written_put_segment(uint8_t *record, uint32_t index,
-                                    const struct qsi_stream_state_segment *segment)
-{
-    put_segment(record + QSI_STREAM_WRITTEN_BYTES +
-                    (size_t)index * QSI_STREAM_SEGMENT_BYTES_IN_RECORD,
-                segment);
-}
-
-void qsi_stream_written_segment(const struct qsi_stream_written *written, uint32_t index,
-                                struct qsi_stream_state_segment *segment_out)
-{
-    get_segment(written->segments + (size_t)index * QSI_STREAM_SEGMENT_BYTES_IN_RECORD,
-                segment_out);
-}
-
-qs_status qsi_stream_written_decode(struct qsi_stream_written *written_out, const uint8_t *record,
-                                    qs_error *error)
-{
-    uint32_t bytes = qsi_record_length(record);
-    struct qsi_stream_state_segment last;
-    struct qsi_stream_state state;
-
-    if (bytes < qsi_stream_written_bytes(1)) {
-        return qsi_fail(error, QS_ECORRUPT, "stream written record of %u bytes", bytes);
-    }
-    *written_out = (struct qsi_stream_written){
-        .stream_id = qsi_get_u64(record + 8),
-        .first = qsi_get_u64(record + 16),
-        .next = qsi_get_u64(record + 24),
-        .block_count = qsi_get_u32(record + 32),
-        .crc = qsi_get_u32(record + 36),
-        .segment_count = qsi_get_u32(record + 40),
-        .segments = record + QSI_STREAM_WRITTEN_BYTES,
-    };
-    if (written_out->segment_count == 0 ||
-        bytes != qsi_stream_written_bytes(written_out->segment_count)) {
-        return qsi_fail(error, QS_ECORRUPT, "stream written record of %u bytes with %u segments",
-                        bytes, written_out->segment_count);
-    }
-    state = (struct qsi_stream_state){
-        .stream_id = written_out->stream_id,
-        .flushed = written_out->next,
-        .last_time_us = UINT64_MAX,
-        .segment_count = written_out->segment_count,
-        .segments = written_out->segments,
-    };
-    QS_TRY(check_segments(&state, error));
-    qsi_stream_written_segment(written_out, written_out->segment_count - 1, &last);
-    if (last.sealed || last.next != written_out->next || written_out->first < last.first ||
-        written_out->first >= written_out->next || written_out->block_count == 0 ||
-        written_out->block_count > last.block_count) {
-        return bad(error, &state, "what was written is not the end of the last segment");
-    }
-    return QS_OK;
 }

@@ -58,33 +58,4 @@ qs_status qsi_stream_state_decode(struct qsi_stream_state *state_out, const uint
 void qsi_stream_state_segment(const struct qsi_stream_state *state, uint32_t index,
                               struct qsi_stream_state_segment *segment_out);
 
-/* ---- stream written: messages that are in the stream's file already ----
- *
- * What the stream's files are with them, from the segment on that was the last one when the journal
- * or a checkpoint last told.  The last blocks of the last segment are those messages; all before
- * them was durable before the record was written. */
-
-#define QSI_STREAM_WRITTEN_BYTES 48
-struct qsi_stream_written {
-    uint64_t stream_id;
-    uint64_t first, next; /* offsets of the messages */
-    uint32_t block_count; /* that they are */
-    uint32_t crc;         /* of the headers of these blocks, in order */
-    uint32_t segment_count;
-    const uint8_t *segments; /* decoded: inside the record */
-};
-static inline uint64_t qsi_stream_written_bytes(uint32_t segment_count)
-{
-    return QSI_STREAM_WRITTEN_BYTES + (uint64_t)segment_count * QSI_STREAM_SEGMENT_BYTES_IN_RECORD;
-}
-/* All but the segments. */
-void qsi_stream_written_encode(uint8_t *record_out, const struct qsi_stream_written *written);
-void qsi_stream_written_put_segment(uint8_t *record, uint32_t index,
-                                    const struct qsi_stream_state_segment *segment);
-/* Checks everything that the record can say, as of a state. */
-qs_status qsi_stream_written_decode(struct qsi_stream_written *written_out, const uint8_t *record,
-                                    qs_error *error) QS_MUST_CHECK;
-void qsi_stream_written_segment(const struct qsi_stream_written *written, uint32_t index,
-                                struct qsi_stream_state_segment *segment_out);
-
 #endif

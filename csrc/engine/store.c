@@ -3,7 +3,6 @@
 #include "check.h"
 #include "checkpoint.h"
 #include "clock.h"
-#include "commit.h"
 #include "engine.h"
 #include "enter.h"
 #include "error.h"
@@ -174,7 +173,6 @@ void qsi_free_store(struct qs_store *store)
         qsi_segment_free(QSI_LIST_OWNER(store->shared.retired.next, struct qsi_segment, in_shared));
     }
     qsi_forget_dead_files(store);
-    qsi_commit_forget_blocks(store);
     qsi_block_cache_destroy(store->streams.cache);
     qsi_block_dir_close(store->streams.blocks);
     qsi_stream_shared_fini(&store->streams);

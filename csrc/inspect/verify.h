@@ -73,8 +73,6 @@ void qsi_verify_end_notes(struct verify *verify);
 
 /* The second reading of a record.  One that is not well formed was told of already.  is_certain:
  * else a body that is not there is what a crash left, like the record that names it. */
-qs_status qsi_verify_written(struct verify *verify, const uint8_t *record, bool is_certain,
-                             qs_error *error) QS_MUST_CHECK;
 qs_status qsi_verify_record_bodies(struct verify *verify, const uint8_t *record, bool is_certain,
                                    qs_error *error) QS_MUST_CHECK;
 /* The segments of a queue. */

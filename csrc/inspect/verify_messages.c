@@ -84,9 +84,6 @@ qs_status qsi_verify_record_bodies(struct verify *verify, const uint8_t *record,
     uint8_t *live;
     qs_status status;
 
-    if (qsi_record_type(record) == QSI_RECORD_STREAM_WRITTEN) {
-        return qsi_verify_written(verify, record, is_certain, error);
-    }
     if (qsi_record_type(record) != QSI_RECORD_MESSAGES ||
         qsi_messages_check(record, NULL) != QS_OK) {
         return QS_OK;

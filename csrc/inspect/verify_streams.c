@@ -2,7 +2,6 @@
 #include "block_read.h"
 #include "check.h"
 #include "error.h"
-#include "stream.h"
 #include "stream_record.h"
 #include "verify.h"
 
@@ -62,25 +61,4 @@ qs_status qsi_verify_stream_state(struct verify *verify, const uint8_t *record, 
         QS_TRY(check_file(verify, state.stream_id, &segment, error));
     }
     return QS_OK;
-}
-
-/* Blocks that the journal names.  One that is not well formed was told of already. */
-qs_status qsi_verify_written(struct verify *verify, const uint8_t *record, bool is_certain,
-                             qs_error *error)
-{
-    struct qsi_stream_written written;
-    struct qsi_stream_shared shared = {.blocks = verify->blocks};
-    const struct known_queue *queue;
-    qs_status status;
-
-    if (qsi_stream_written_decode(&written, record, NULL) != QS_OK) {
-        return QS_OK;
-    }
-    queue = qsi_verify_find_subqueue(verify, written.stream_id);
-    if (queue == NULL || queue->gone) {
-        return QS_OK;
-    }
-    status = qsi_stream_check_written(&shared, &written, error);
-    /* The write of the last commit may have been cut off. */
-    return status == QS_ECORRUPT && !is_certain ? QS_OK : status;
 }

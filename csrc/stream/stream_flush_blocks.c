@@ -204,103 +204,6 @@ static qs_status write_blocks(struct flushing *flushing, qs_error *error)
     return qsi_block_builder_rows(flushing->builder) > 0 ? put_block(flushing, error) : QS_OK;
 }
 
-/* ---- what is written directly ---- */
-
-static qs_status sync_segment(const struct flushing *flushing,
-                              const struct qsi_stream_segment *segment, qs_error *error)
-{
-    struct qsi_block_file file = qsi_stream_file(flushing->job->job.container->id, segment);
-
-    return qsi_block_file_sync(flushing->shared->blocks, &file, error);
-}
-
-static qs_status sync_segments(const struct flushing *flushing, const struct qsi_buf *segments,
-                               qs_error *error)
-{
-    const struct qsi_stream_segment *at =
-        (const struct qsi_stream_segment *)(const void *)segments->data;
-
-    for (size_t i = 0; i < segments->bytes / sizeof *at; i++) {
-        QS_TRY(sync_segment(flushing, &at[i], error));
-    }
-    return QS_OK;
-}
-
-/* All that the journal will tell of but the blocks that are still to be written. */
-static qs_status sync_others(const struct flushing *flushing, qs_error *error)
-{
-    const struct qsi_stream_flush_job *job = flushing->job;
-    bool is_new = job->stray.bytes > 0;
-
-    if (!job->direct->reaches_disk) {
-        return QS_OK;
-    }
-    if (job->direct->has_untold || job->sealed.bytes > 0) {
-        QS_TRY(sync_segments(flushing, &job->direct->untold, error));
-        QS_TRY(sync_segments(flushing, &job->sealed, error));
-        if (job->active.block_count > 0) {
-            QS_TRY(sync_segment(flushing, &job->active, error));
-        }
-        is_new = true;
-    }
-    return is_new ? qsi_block_dir_sync(flushing->shared->blocks, error) : QS_OK;
-}
-
-static qs_status put_record(struct flushing *flushing,
-                            const struct qsi_stream_direct_record *record, uint64_t offset,
-                            qs_error *error)
-{
-    struct qsi_stream_flush_job *job = flushing->job;
-    struct qsi_block_rows rows = {
-        .owner = job->job.container->id,
-        .first_offset = offset,
-        .time_us = job->direct->time_us,
-        .record = record->record,
-        .rows = record->rows,
-    };
-    struct qsi_built_block block = {
-        .first_offset = offset,
-        .first_time_us = rows.time_us,
-        .last_time_us = rows.time_us,
-        .rows = rows.rows,
-    };
-    struct qsi_block_entry entry;
-
-    qsi_messages_put_destination(record->record, 0, rows.owner, offset, rows.rows);
-    qsi_messages_put_time(record->record, rows.time_us);
-    QS_TRY(qsi_block_writer_put_rows(flushing->writer, &rows, &entry, &job->direct->crc, error));
-    note_block(job, &flushing->file, &block);
-    return qsi_buf_append(&job->entries, &entry, sizeof entry) == QS_OK
-               ? QS_OK
-               : qsi_fail(error, QS_ENOMEM, "blocks of a stream");
-}
-
-/* All in one file, on pages of their own. */
-static qs_status write_records(struct flushing *flushing, qs_error *error)
-{
-    struct qsi_stream_flush_job *job = flushing->job;
-    struct qsi_stream_direct *direct = job->direct;
-    uint64_t offset = direct->first_offset, bytes = 0;
-
-    for (uint32_t i = 0; i < direct->record_count; i++) {
-        bytes += qsi_record_length(direct->records[i].record);
-    }
-    if (job->active.block_count > 0 && job->active.end + bytes > job->segment_bytes) {
-        QS_TRY(seal(flushing, error));
-    }
-    qsi_block_writer_close(flushing->writer);
-    flushing->writer = NULL;
-    job->page_aligned = true; /* what is before is synced next */
-    job->has_written = false;
-    QS_TRY(open_writer(flushing, offset, error));
-    QS_TRY(sync_others(flushing, error));
-    for (uint32_t i = 0; i < direct->record_count; i++) {
-        QS_TRY(put_record(flushing, &direct->records[i], offset, error));
-        offset += direct->records[i].rows;
-    }
-    return QS_OK;
-}
-
 /* What end needs, so that it cannot fail. */
 static qs_status make_results(struct qsi_stream_flush_job *self, qs_error *error)
 {
@@ -333,9 +236,6 @@ static void reset(struct qsi_stream_flush_job *self)
     self->written_bytes = 0;
     self->job.message_count = 0;
     self->has_written = self->cannot_read = false;
-    if (self->direct != NULL) {
-        self->direct->crc = 0;
-    }
 }
 
 /* Files that a run made which then failed: nobody knows of them. */
@@ -363,14 +263,8 @@ qs_status qsi_stream_flush_blocks(struct qsi_job *job, qs_error *error)
     flushing.builder = qsi_block_builder_create(&options);
     status = flushing.builder != NULL ? write_blocks(&flushing, error)
                                       : qsi_fail(error, QS_ENOMEM, "builder of blocks");
-    if (status == QS_OK && self->direct != NULL) {
-        status = write_records(&flushing, error);
-    }
     if (status == QS_OK) {
         status = make_results(self, error);
-    }
-    if (status == QS_OK && self->direct != NULL) {
-        qsi_block_writer_leave(flushing.writer, &self->direct->unsynced);
     }
     qsi_block_writer_close(flushing.writer);
     qsi_block_builder_destroy(flushing.builder);

@@ -3,7 +3,6 @@
 #define QSI_STREAM_INTERNAL_H
 
 #include "stream.h"
-#include "stream_record.h"
 
 struct qsi_stream_run {
     struct qsi_run *run;
@@ -123,14 +122,6 @@ struct qsi_job *qsi_stream_flush_job(struct qsi_stream_flush_job *job);
 /* told is called by end, under the lock, when the job went well. */
 void qsi_stream_flush_tell(struct qsi_stream_flush_job *job, void (*told)(void *context),
                            void *context);
-
-/* ---- what checkpoints and the journal tell ---- */
-
-struct qsi_stream_state_segment qsi_stream_segment_told(const struct qsi_stream_segment *segment);
-struct qsi_stream_segment qsi_stream_told_segment(const struct qsi_stream_state_segment *from);
-/* Messages below next are in files that were told of, of which active is the last. */
-void qsi_stream_note_told(struct qsi_stream *stream, uint64_t next,
-                          const struct qsi_stream_segment *active) QSI_REQUIRES(qsi_store_mutex);
 
 /* The segments leave the stream: their files are dead. */
 qs_status qsi_stream_reserve_dead(struct qsi_stream *stream, uint32_t count) QS_MUST_CHECK;

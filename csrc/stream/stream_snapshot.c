@@ -133,9 +133,19 @@ static qs_status encode(const struct qsi_snapshot *snapshot, struct qsi_buf *out
     QS_TRY(qsi_buf_reserve(out, qsi_stream_state_bytes(count), &record));
     qsi_stream_state_encode(record, &state);
     for (uint32_t i = 0; i < count; i++) {
-        const struct qsi_stream_state_segment segment =
-            qsi_stream_segment_told(segment_at(self, i));
-        qsi_stream_state_put_segment(record, i, &segment);
+        const struct qsi_stream_segment *segment = segment_at(self, i);
+        qsi_stream_state_put_segment(record, i,
+                                     &(struct qsi_stream_state_segment){
+                                         .first = segment->first,
+                                         .next = segment->next,
+                                         .end = segment->end,
+                                         .last_at = segment->last_at,
+                                         .first_time_us = segment->first_time_us,
+                                         .last_time_us = segment->last_time_us,
+                                         .salt = segment->salt,
+                                         .block_count = segment->block_count,
+                                         .sealed = (segment->flags & QSI_STREAM_SEALED) != 0,
+                                     });
     }
     out->bytes += qsi_stream_state_bytes(count);
     *record_count_io += 1;
@@ -153,7 +163,6 @@ static void end(struct qsi_snapshot *snapshot, bool counts) QSI_REQUIRES(qsi_sto
         stream->synced_next = self->flushed;
         stream->synced_segment = self->active.block_count > 0 ? self->active.first : UINT64_MAX;
         stream->synced_end = self->active.end;
-        qsi_stream_note_told(stream, self->flushed, &self->active);
     }
     qsi_stream_table_unref(self->table);
     qsi_buf_fini(&snapshot->jobs[QSI_SNAPSHOT_FLUSHES]);
@@ -212,22 +221,7 @@ qs_status qsi_stream_snapshot(struct qsi_container *container, struct qsi_carrie
 
 /* ---- restore ---- */
 
-struct qsi_stream_state_segment qsi_stream_segment_told(const struct qsi_stream_segment *segment)
-{
-    return (struct qsi_stream_state_segment){
-        .first = segment->first,
-        .next = segment->next,
-        .end = segment->end,
-        .last_at = segment->last_at,
-        .first_time_us = segment->first_time_us,
-        .last_time_us = segment->last_time_us,
-        .salt = segment->salt,
-        .block_count = segment->block_count,
-        .sealed = (segment->flags & QSI_STREAM_SEALED) != 0,
-    };
-}
-
-struct qsi_stream_segment qsi_stream_told_segment(const struct qsi_stream_state_segment *from)
+static struct qsi_stream_segment restored_segment(const struct qsi_stream_state_segment *from)
 {
     return (struct qsi_stream_segment){
         .first = from->first,
@@ -253,7 +247,7 @@ static qs_status restore_segments(struct qsi_stream *stream, const struct qsi_st
         struct qsi_stream_state_segment from;
         struct qsi_stream_segment segment;
         qsi_stream_state_segment(state, i, &from);
-        segment = qsi_stream_told_segment(&from);
+        segment = restored_segment(&from);
         if (i + 1 == state->segment_count && !from.sealed) {
             stream->active = segment;
         } else {
@@ -281,7 +275,6 @@ qs_status qsi_stream_restore(struct qsi_container *container, const uint8_t *rec
     stream->synced_next = state.flushed;
     stream->synced_segment = stream->active.block_count > 0 ? stream->active.first : UINT64_MAX;
     stream->synced_end = stream->active.end;
-    qsi_stream_note_told(stream, state.flushed, &stream->active);
     stream->page_aligned = true;
     if (state.next > *next_seq_io) {
         *next_seq_io = state.next;

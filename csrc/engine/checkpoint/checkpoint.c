@@ -183,7 +183,7 @@ static qs_status prepare(struct checkpoint *checkpoint, qs_error *error)
             } else {
                 QS_TRY(qsi_pager_release(store, error));
             }
-        } else if (store->paging.flush != QSI_FLUSH_NONE || store->paging.writing > 0) {
+        } else if (store->paging.flush != QSI_FLUSH_NONE) {
             qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
         } else {
             QS_ASSERT(store->paging.flush == QSI_FLUSH_NONE && !store->paging.rewriting);
@@ -213,7 +213,6 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
     qsi_flush_step(&store->paging.flush, QSI_FLUSH_SNAPSHOT);
     checkpoint->unjournalled = store->space.unjournalled;
     status = qsi_take_snapshot(checkpoint, error);
-    qsi_cond_broadcast(&store->paging.done); /* publishers of large batches go on */
     if (status == QS_OK) {
         status = qsi_write_snapshot(checkpoint, &bytes, &crc, error);
     } else {

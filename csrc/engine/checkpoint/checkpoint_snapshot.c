@@ -247,7 +247,6 @@ qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error)
     QS_ASSERT(store->paging.flush == QSI_FLUSH_SNAPSHOT);
     checkpoint->lsn = qsi_journal_appended_lsn(store->journal);
     QS_ASSERT(checkpoint->lsn >= store->checkpoint.lsn);
-    store->checkpoint.direct_bytes = 0;
     status = put_all_topology(checkpoint);
     if (status == QS_OK) {
         status = qsi_transactions_snapshot(checkpoint);

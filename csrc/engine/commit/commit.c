@@ -12,7 +12,6 @@
 
 #include "armed.h"
 #include "backlog.h"
-#include "block_write.h"
 #include "check.h"
 #include "commit_internal.h"
 #include "enter.h"
@@ -146,68 +145,9 @@ static void tell_durable(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     qsi_streams_signal(store);
 }
 
-/* What was written before the commit was sealed, and perhaps more. */
-static struct dirty_blocks take_dirty_blocks(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
-{
-    struct dirty_blocks blocks = store->commit.dirty_blocks;
-
-    QS_DCHECK(store->commit.spare_blocks.bytes == 0);
-    blocks.dir = store->streams.blocks;
-    store->commit.dirty_blocks = (struct dirty_blocks){.files = store->commit.spare_blocks};
-    store->commit.spare_blocks = (struct qsi_buf){0};
-    store->commit.syncing_bytes = blocks.bytes;
-    return blocks;
-}
-
-/* They were closed. */
-static void end_dirty_blocks(struct qs_store *store, struct dirty_blocks *blocks)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    QS_DCHECK(blocks->files.bytes == 0);
-    qsi_buf_fini(&store->commit.spare_blocks);
-    store->commit.spare_blocks = blocks->files;
-    store->commit.syncing_bytes = 0;
-}
-
-void qsi_commit_forget_blocks(struct qs_store *store)
-{
-    struct dirty_blocks blocks = take_dirty_blocks(store);
-
-    qsi_commit_close_blocks(&blocks);
-    qsi_buf_fini(&blocks.files);
-    qsi_buf_fini(&store->commit.dirty_blocks.files);
-}
-
-qs_status qsi_commit_reserve_blocks(struct qs_store *store)
-{
-    uint8_t *room;
-
-    return qsi_buf_reserve(&store->commit.dirty_blocks.files, sizeof(struct qsi_block_unsynced),
-                           &room);
-}
-
-void qsi_commit_note_blocks(struct qs_store *store, struct qsi_block_unsynced *unsynced,
-                            uint64_t bytes)
-{
-    struct dirty_blocks *dirty = &store->commit.dirty_blocks;
-    struct qsi_block_unsynced *files = (struct qsi_block_unsynced *)(void *)dirty->files.data;
-
-    QS_ASSERT_HELD(&store->mutex);
-    dirty->bytes += bytes;
-    for (size_t i = 0; i < dirty->files.bytes / sizeof *files; i++) {
-        if (files[i].file.owner == unsynced->file.owner &&
-            files[i].file.salt == unsynced->file.salt) {
-            qsi_block_unsynced_close(store->streams.blocks, unsynced); /* open already */
-            return;
-        }
-    }
-    QS_ASSERT(qsi_buf_append(&dirty->files, unsynced, sizeof *unsynced) == QS_OK);
-}
-
 void qsi_commit_lead(struct qs_store *store)
 {
     struct qsi_dirty_set set = {0};
-    struct dirty_blocks blocks;
     qs_error error = {0};
     qs_status status;
     uint64_t began_ns, sealed_ns, message_syncs;
@@ -227,25 +167,21 @@ void qsi_commit_lead(struct qs_store *store)
     store->commit.count_bytes = 0;
     began_ns = store->commit.batch_began_ns;
     qsi_message_store_dirty_take(store->messages, &set);
-    blocks = take_dirty_blocks(store);
     message_syncs = set.count;
     sealed_ns = store->env->monotonic_ns(store->env);
     store->commit.began_ns = sealed_ns;
     qsi_store_unlock(store);
     status = write_journal(store, &error);
     if (status == QS_OK) {
-        status = qsi_commit_sync(store, &set, &blocks, &error);
+        status = qsi_commit_sync(store, &set, &error);
     }
     if (status == QS_OK) {
         status = check_linked(store, &error);
     }
     qsi_message_store_release(store->messages, &set);
-    qsi_commit_close_blocks(&blocks);
     if (!end_write(store, status, &error)) {
-        qsi_buf_fini(&blocks.files);
         return;
     }
-    end_dirty_blocks(store, &blocks);
     qsi_journal_finish(store->journal);
     QS_DCHECK(!qsi_commit_has_unsynced(store));
     store->stats.message_syncs += store->options.sync == QS_SYNC_FDATASYNC ? message_syncs : 0;

@@ -21,24 +21,6 @@ void qsi_commit_mark(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Some zeros ahead of the journal.  REQUIRES that no thread leads, and no failure;
  * releases the lock meanwhile. */
 void qsi_commit_fill(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* A file that is synced before what is appended next counts as durable; bytes were written to it.
- * It becomes the commit's.
- * REQUIRES qsi_commit_reserve_blocks (QS_ENOMEM) in the same hold of the lock. */
-struct qsi_block_unsynced;
-qs_status qsi_commit_reserve_blocks(struct qs_store *store)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-void qsi_commit_note_blocks(struct qs_store *store, struct qsi_block_unsynced *unsynced,
-                            uint64_t bytes) QSI_REQUIRES(qsi_store_mutex);
-void qsi_commit_forget_blocks(struct qs_store *store)
-    QSI_REQUIRES(qsi_store_mutex); /* at the end */
-/* How many bytes are in such files and not synced. */
-static inline uint64_t qsi_commit_block_bytes(const struct qs_store *store)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    return store->commit.dirty_blocks.bytes + store->commit.syncing_bytes;
-}
-/* What waits to be written or synced, at most. */
-uint64_t qsi_commit_unsynced_max(const struct qs_store *store);
 /* May release the lock meanwhile, and tells so.  Makes sure that bytes more can be accepted. */
 qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                enum qsi_room_use use, bool *released_out, enum qsi_wait wait,

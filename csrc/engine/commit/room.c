@@ -98,7 +98,7 @@ static qs_status make_another_file(struct qs_store *store, uint64_t bytes, uint6
 }
 
 /* What waits to be written is in memory, whatever was paged. */
-uint64_t qsi_commit_unsynced_max(const struct qs_store *store)
+static uint64_t unsynced_bytes_max(const struct qs_store *store)
 {
     uint64_t share = store->options.memory_budget / 4;
 
@@ -120,7 +120,7 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
         bool waited = false;
         qs_status status;
         QS_TRY(qsi_store_check_failed(store, error));
-        if (appended - durable > 0 && appended - durable + bytes > qsi_commit_unsynced_max(store)) {
+        if (appended - durable > 0 && appended - durable + bytes > unsynced_bytes_max(store)) {
             QS_TRY(qsi_check_may_wait(wait));
             *released_out = true;
             QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));

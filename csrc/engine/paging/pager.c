@@ -22,7 +22,6 @@
 #include "rates.h"
 #include "space.h"
 #include "store.h"
-#include "store_stream.h"
 #include "thread_safety.h"
 
 #include <math.h>
@@ -122,8 +121,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
         store->paging.space_is_short = true;
         return qsi_space_fail_full(error);
     }
-    if (store->paging.flush != QSI_FLUSH_NONE || store->checkpoint.state == QSI_CHECKPOINT_WAITS ||
-        (queue->stream != NULL && qsi_stream_is_flushing(&queue->stream->log))) {
+    if (store->paging.flush != QSI_FLUSH_NONE || store->checkpoint.state == QSI_CHECKPOINT_WAITS) {
         queue->jobs += 1;
         qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
         QS_DCHECK(queue->jobs > 0);
@@ -137,8 +135,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
                          NULL); /* without memory or space the bodies are flushed as they are */
     QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
-    if (status == QS_OK || queue->deleted || store->paging.flush != QSI_FLUSH_NONE ||
-        (released && queue->stream != NULL && qsi_stream_is_flushing(&queue->stream->log))) {
+    if (status == QS_OK || queue->deleted || store->paging.flush != QSI_FLUSH_NONE) {
         qsi_free_queue_if_done(queue);
         return QS_OK;
     }

@@ -34,8 +34,6 @@ struct batch_destination {
 
 #define NO_CODE UINT32_MAX
 #define RECORD_ROWS_MAX (256u << 10) /* rows cost bytes beside their bodies */
-/* What is for one stream alone keeps smaller bodies inside: they are never in the message store. */
-#define STREAM_EMBED_BELOW (128u << 10)
 
 struct batch {
     struct qs_channel *channel;
@@ -46,7 +44,6 @@ struct batch {
     uint64_t now_us;
     uint64_t record_rows_max; /* that the next record may have */
     bool mandatory;
-    bool is_for_stream; /* one, and nothing else */
 
     struct qsi_properties defaults;
     struct qsi_copies copies; /* of the defaults */

@@ -1,7 +1,6 @@
 /* How many rows the next record of a batch has, and how long it will be. */
 #include "alloc.h"
 #include "batch_plan.h"
-#include "block_file.h"
 #include "check.h"
 
 static uint64_t row_properties_bytes(const struct batch *batch, const struct record_plan *plan,
@@ -15,12 +14,6 @@ static uint64_t row_properties_bytes(const struct batch *batch, const struct rec
     return qsi_arrow_row_begin(&properties, plan->array, row, &batch->defaults);
 }
 
-/* A record for one stream may become a block of it. */
-static uint64_t rows_limit(const struct batch *batch)
-{
-    return batch->is_for_stream ? QSI_BLOCK_ROWS_MAX : RECORD_ROWS_MAX;
-}
-
 /* How far a pending record that begins at plan->from may reach, and what it holds. */
 static qs_status measure_rows(struct batch *batch, struct record_plan *plan, uint64_t limit_bytes,
                               qs_error *error)
@@ -28,7 +21,7 @@ static qs_status measure_rows(struct batch *batch, struct record_plan *plan, uin
     struct qsi_messages_layout *layout = &plan->layout;
     uint64_t row = plan->from;
 
-    for (; row < plan->array->rows && row - plan->from < rows_limit(batch); row++) {
+    for (; row < plan->array->rows && row - plan->from < RECORD_ROWS_MAX; row++) {
         uint64_t properties_bytes = row_properties_bytes(batch, plan, row);
         uint64_t body_bytes = qsi_arrow_bytes(&plan->array->body, row).bytes;
         bool stored = qsi_row_is_stored(batch, plan, row, properties_bytes, body_bytes);
@@ -64,14 +57,11 @@ static bool measure_plain(struct batch *batch, struct record_plan *plan, uint64_
     uint64_t bytes;
 
     if (plan->per_row_properties || array->delivery_mode.present ||
-        (qsi_is_stored(batch->store, batch->constant_bytes, plan->longest_bytes) &&
-         !(batch->is_for_stream &&
-           batch->constant_bytes + plan->longest_bytes < STREAM_EMBED_BELOW))) {
+        qsi_is_stored(batch->store, batch->constant_bytes, plan->longest_bytes)) {
         return false;
     }
     /* Looking no further than twice the last record keeps the work in proportion to the rows. */
     rows = rows < batch->record_rows_max ? rows : batch->record_rows_max;
-    rows = rows < rows_limit(batch) ? rows : rows_limit(batch);
     bytes = qsi_arrow_body_total(array, plan->from, plan->from + rows);
     while (bytes > limit_bytes &&
            rows > 1) { /* halve the rows as often as it takes: bodies are of one kind, mostly */
@@ -81,7 +71,7 @@ static bool measure_plain(struct batch *batch, struct record_plan *plan, uint64_
     }
     QS_DCHECK(rows > 0 && rows <= array->rows - plan->from);
     plan->to = plan->from + rows;
-    batch->record_rows_max = 2 * rows < rows_limit(batch) ? 2 * rows : rows_limit(batch);
+    batch->record_rows_max = 2 * rows < RECORD_ROWS_MAX ? 2 * rows : RECORD_ROWS_MAX;
     plan->layout.bodies_bytes = bytes;
     plan->any_transient = batch->defaults.delivery_mode == 1;
     plan->any_persistent = !plan->any_transient;

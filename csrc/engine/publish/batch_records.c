@@ -2,7 +2,6 @@
 #include "alloc.h"
 #include "batch_plan.h"
 #include "check.h"
-#include "publish_direct.h"
 #include "returns.h"
 #include "store.h"
 
@@ -154,25 +153,10 @@ static qs_status make_pending_record(struct batch *batch, struct record_plan *pl
     return status;
 }
 
-/* Bytes are worth a block, and one stream has all of them. */
-static bool is_for_stream(const struct batch *batch)
-{
-    uint64_t bytes = 0;
-
-    if (batch->destination_count != 1 || !batch->destinations[0].is_stream) {
-        return false;
-    }
-    for (size_t i = 0; i < batch->input->array_count; i++) {
-        bytes += qsi_arrow_body_total(&batch->arrays[i], 0, batch->arrays[i].rows);
-    }
-    return bytes >= QSI_DIRECT_BYTES_MIN;
-}
-
 qs_status qsi_batch_make_records(struct batch *batch, qs_error *error)
 {
     uint64_t rows_before = 0;
 
-    batch->is_for_stream = is_for_stream(batch);
     for (size_t i = 0; i < batch->input->array_count; i++) {
         const struct qsi_arrow_batch *array = &batch->arrays[i];
         uint64_t from = 0, longest_row;

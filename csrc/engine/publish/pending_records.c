@@ -192,6 +192,7 @@ static uint32_t push(struct qs_store *store, struct pending_record *pending_reco
 {
     uint32_t refused = 0;
 
+    stamp(store, pending_record);
     for (uint32_t i = 0; i < pending_record->destination_count; i++) {
         struct pending_destination *destination = &pending_record->destinations[i];
         struct store_queue *queue = destination->queue;
@@ -247,7 +248,6 @@ uint64_t qsi_pending_records_accept_group(struct qs_store *store,
     }
     for (uint32_t i = 0; i < pending_records->count; i++) {
         struct pending_record *pending_record = &pending_records->items[i];
-        stamp(store, pending_record);
         (void)push(store, pending_record, NULL);
         if (pending_record->journalled) {
             journalled -= 1;
@@ -266,10 +266,8 @@ static uint64_t accept(struct qs_store *store, struct pending_record *pending_re
 {
     struct qsi_chunk *settles = refusals != NULL ? refusals->settles : NULL;
     uint64_t from = settles != NULL ? settles->used : 0;
-    uint32_t refused;
+    uint32_t refused = push(store, pending_record, refusals);
 
-    stamp(store, pending_record);
-    refused = push(store, pending_record, refusals);
     if (pending_record->journalled) {
         last_lsn = append(store, pending_record, refused > 0);
     }
@@ -280,23 +278,13 @@ static uint64_t accept(struct qs_store *store, struct pending_record *pending_re
     return last_lsn;
 }
 
-void qsi_pending_records_push_written(struct qs_store *store,
-                                      struct pending_records *pending_records, uint32_t count)
-{
-    QS_ASSERT(count <= pending_records->count && pending_records->written_count == 0);
-    for (uint32_t i = 0; i < count; i++) {
-        (void)push(store, &pending_records->items[i], NULL);
-    }
-    pending_records->written_count = count;
-}
-
 uint64_t qsi_pending_records_accept(struct qs_store *store, struct pending_records *pending_records,
-                                    struct refusals *refusals, uint64_t last_lsn)
+                                    struct refusals *refusals)
 {
-    uint64_t lsn = last_lsn;
+    uint64_t lsn = 0;
 
     QS_ASSERT_HELD(&store->mutex);
-    for (uint32_t i = pending_records->written_count; i < pending_records->count; i++) {
+    for (uint32_t i = 0; i < pending_records->count; i++) {
         lsn = accept(store, &pending_records->items[i], refusals, lsn);
     }
     qsi_announce_accepted(store, lsn != 0);

@@ -41,7 +41,6 @@ struct pending_records {
     struct pending_record *items;
     uint32_t count;
     uint32_t capacity;
-    uint32_t written_count; /* of the first ones: that are in their stream's file, and pushed */
     uint64_t journal_bytes; /* of the journalled ones */
     uint64_t entry_bytes_max;
 };
@@ -74,16 +73,10 @@ qs_status qsi_pending_records_reserve(struct qs_store *store,
 uint64_t qsi_pending_records_accept_group(struct qs_store *store,
                                           struct pending_records *pending_records, bool goes_on)
     QSI_REQUIRES(qsi_store_mutex);
-/* REQUIRES reserve, and that they are in their stream's file.  Pushes the first ones, and accept
- * passes over them. */
-void qsi_pending_records_push_written(struct qs_store *store,
-                                      struct pending_records *pending_records, uint32_t count)
-    QSI_REQUIRES(qsi_store_mutex);
 /* The same, each record for itself.  Messages that their queue refuses are not in it afterwards,
- * and in *refusals.  last_lsn: what was appended before them, which is returned if nothing is. */
+ * and in *refusals. */
 uint64_t qsi_pending_records_accept(struct qs_store *store, struct pending_records *pending_records,
-                                    struct refusals *refusals, uint64_t last_lsn)
-    QSI_REQUIRES(qsi_store_mutex);
+                                    struct refusals *refusals) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- messages that a queue refuses because it is full (refuse.c) ---- */
 

@@ -13,7 +13,6 @@
 #include "commit.h"
 #include "enter.h"
 #include "pager.h"
-#include "publish_direct.h"
 #include "returns.h"
 #include "space.h"
 #include "store.h"
@@ -141,69 +140,37 @@ static void note_queues(struct batch *batch, uint64_t lsn) QSI_REQUIRES(qsi_stor
     }
 }
 
-/* Room for all of it in memory, on the disk and in the journal. */
-static qs_status make_room(struct batch *batch, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
-{
-    struct qs_store *store = batch->store;
-    uint64_t bytes =
-        batch->pending_records.journal_bytes + qsi_refusals_bytes(store, &batch->pending_records);
-    bool released;
-
-    if (batch->pending_records.journal_bytes == 0) {
-        return QS_OK;
-    }
-    return qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store),
-                                batch->pending_records.entry_bytes_max, QSI_ROOM_PUBLISH, &released,
-                                QSI_MAY_WAIT, error);
-}
-
-static qs_status accept_now(struct batch *batch, struct refusals *refusals,
-                            struct direct_write *direct, qs_receipt *receipt, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    struct qs_channel *channel = batch->channel;
-    struct qs_store *store = batch->store;
-    bool released;
-    uint64_t written = 0;
-
-    QS_TRY(qsi_pager_make_room(store, &released, QSI_MAY_WAIT, error));
-    QS_TRY(make_room(batch, error));
-    qsi_direct_write(store, &batch->pending_records, direct);
-    if (direct->records != NULL) { /* the lock was released: others may have taken it */
-        QS_TRY(make_room(batch, error));
-    }
-    if (channel->closed) {
-        return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
-    }
-    if (qsi_confirms_reserve(&channel->confirms, qsi_journal_durable_lsn(store->journal)) !=
-        QS_OK) {
-        return qsi_batch_no_memory(error);
-    }
-    QS_TRY(reserve_queues(batch, error));
-    QS_TRY(reserve_records(batch, error));
-    QS_TRY(reserve_refusals(batch, refusals, error));
-    if (qsi_direct_may_accept(store, direct)) {
-        written = qsi_direct_accept(store, &batch->pending_records, direct);
-    }
-    receipt->lsn = qsi_pending_records_accept(store, &batch->pending_records, refusals, written);
-    note_queues(batch, receipt->lsn);
-    return QS_OK;
-}
-
 static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = batch->channel;
     struct qs_store *store = batch->store;
     struct refusals refusals = {NULL};
+    bool released;
 
     if (channel->tx_selected) {
         QS_TRY(qsi_tx_take(channel, &batch->pending_records, error));
     } else {
-        struct direct_write direct = {NULL};
-        qs_status status = accept_now(batch, &refusals, &direct, receipt, error);
-        qsi_direct_forget(store, &direct);
-        QS_TRY(status);
+        QS_TRY(qsi_pager_make_room(store, &released, QSI_MAY_WAIT, error));
+        if (batch->pending_records.journal_bytes > 0) {
+            uint64_t bytes = batch->pending_records.journal_bytes +
+                             qsi_refusals_bytes(store, &batch->pending_records);
+            QS_TRY(qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store),
+                                        batch->pending_records.entry_bytes_max, QSI_ROOM_PUBLISH,
+                                        &released, QSI_MAY_WAIT, error));
+        }
+        if (channel->closed) {
+            return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
+        }
+        if (qsi_confirms_reserve(&channel->confirms, qsi_journal_durable_lsn(store->journal)) !=
+            QS_OK) {
+            return qsi_batch_no_memory(error);
+        }
+        QS_TRY(reserve_queues(batch, error));
+        QS_TRY(reserve_records(batch, error));
+        QS_TRY(reserve_refusals(batch, &refusals, error));
+        receipt->lsn = qsi_pending_records_accept(store, &batch->pending_records, &refusals);
+        note_queues(batch, receipt->lsn);
     }
     QS_ASSERT(batch->unrouted_count <= batch->row_count);
     receipt->count = batch->row_count;

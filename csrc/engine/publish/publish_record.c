@@ -182,7 +182,7 @@ static qs_status offer(struct publishing *publishing, struct refusals *refusals,
         status = qsi_refusals_reserve(refusals, store, &pending_records, 1, error);
     }
     if (status == QS_OK) {
-        *lsn_out = qsi_pending_records_accept(store, &pending_records, refusals, 0);
+        *lsn_out = qsi_pending_records_accept(store, &pending_records, refusals);
     }
     qsi_arrivals_fini(&arrivals);
     qsi_pending_records_fini(&pending_records, store->messages);

@@ -32,7 +32,6 @@ struct qsi_paging {
     /* Jobs under way that a snapshot waits for: bits and counts, or names and areas, differ
      * meanwhile. */
     uint32_t releasing GUARDED, rewriting GUARDED;
-    uint32_t writing GUARDED;    /* large batches into files of streams */
     bool is_stuck GUARDED;       /* over the budget, and nothing more can leave memory */
     bool space_is_short GUARDED; /* a segment could not be written for want of space */
     qs_error unpaged GUARDED;    /* QS_ECORRUPT: the last that was to be paged could not be */

@@ -85,7 +85,6 @@ struct qsi_checkpoints {
     uint64_t at_ns; /* when it was */
     /* when one could not be made for want of space; 0: the last one went well */
     uint64_t failed_ns;
-    uint64_t direct_bytes; /* written into files of streams since the last one began */
     struct qsi_cond due;
     pthread_t thread;
     bool is_running;

@@ -32,9 +32,6 @@ int main(int argc, char **argv)
         [LOG_CURSOR_DIVIDED] = "a cursor outside its group",
         [LOG_EARLY_REMOVAL] = "files removed before the record that drops them",
         [LOG_TRIM_UNTOLD] = "messages dropped without a record",
-        [LOG_WRITTEN_NOT_SYNCED] = "blocks that the journal names not synced",
-        [LOG_WRITTEN_NAME_NOT_SYNCED] = "nor the names of their files",
-        [LOG_WRITTEN_BEHIND] = "nor what lies before them in the file",
     };
     uint64_t seed = qs_test_seed(argc, argv);
     struct crash_report clean = {.told_max = 10};
