@@ -399,10 +399,9 @@ uint64_t qsi_segment_disk_bytes(const struct qsi_index *index, const struct qsi_
     uint64_t states = 2 * qsi_segment_state_bytes(index->entries);
     uint64_t state = QSI_SEGMENT_STATE_HEAD_BYTES + qsi_segment_bitmaps_bytes(index->entries);
 
-    if (file->heap_end == 0) {
+    if (file->heap_end < states) { /* there is no file, or the checkpoint that says so is damaged */
         return 0;
     }
-    QS_DCHECK(file->heap_end >= states);
     return file->heap_end - states +
            (file->state_area != 0 ? 2 * qsi_round_up(state, QSI_SEGMENT_PAGE) : 0);
 }

@@ -183,8 +183,9 @@ qs_status qsi_page_in_install_content(struct qsi_page_in *page_in)
     uint32_t live = 0, end = load->first + load->count;
 
     QS_DCHECK(!page_in->of_state && segment->queue == queue);
-    if (load->chunk == NULL) {
-        return QS_ECORRUPT;
+    if (load->chunk == NULL ||
+        qsi_segment_first_seq(queue->shared, segment) + end > queue->container.next_seq) {
+        return QS_ECORRUPT; /* or the checkpoint told of fewer messages than the file has */
     }
     for (uint32_t word = load->first / QSI_WORD_BITS; word < qsi_bitmap_words(end); word++) {
         live += qsi_popcount(qsi_segment_live(queue, segment, word) &
@@ -198,7 +199,6 @@ qs_status qsi_page_in_install_content(struct qsi_page_in *page_in)
                           queue->container.durable && !page_in->of_transients));
     load->rows = NULL;
     run->first_seq = qsi_segment_first_seq(queue->shared, segment) + load->first;
-    QS_DCHECK(run->first_seq + run->count <= queue->container.next_seq);
     QS_DCHECK(live <= run->count);
     run->live_count = live;
     run->ram_bytes = load->chunk->capacity;

@@ -236,7 +236,7 @@ qs_status qsi_queue_replay_settle(struct qsi_queue *queue, const struct qsi_sett
     uint64_t end = settle->first_seq + settle->count;
     uint32_t i = qsi_queue_segment_index(queue, settle->first_seq / entries);
 
-    QS_DCHECK(queue->out_count == 0 && settle->count > 0);
+    QS_DCHECK(queue->out_count == 0);
     QS_TRY(cover_delays(queue, settle));
     while (i < queue->segment_count) {
         struct qsi_segment *segment = qsi_queue_segment_at(queue, i);

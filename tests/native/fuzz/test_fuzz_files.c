@@ -14,6 +14,7 @@
 #include <signal.h>
 
 #define SECONDS 10
+#define ROUNDS 50000 /* without arguments: a quicker machine does the same */
 #define NAMES_MAX 64
 #define IMAGES 6
 #define PAGED_IMAGES_FROM 4              /* these page and have checkpoints, in small segments */
@@ -339,6 +340,7 @@ int main(int argc, char **argv)
     static const qs_allocator allocator = {watched_realloc, watched_free, NULL};
     uint64_t seed = qs_test_seed(argc, argv);
     double seconds = argc > 2 ? strtod(argv[2], NULL) : SECONDS;
+    uint64_t rounds_max = argc > 2 ? UINT64_MAX : ROUNDS;
     static struct store_image images[IMAGES];
     uint64_t rounds = 0, opened = 0, refused = 0, other = 0;
     double began = crash_seconds();
@@ -348,7 +350,7 @@ int main(int argc, char **argv)
     for (uint64_t i = 0; i < IMAGES; i++) {
         make_image(&images[i], i + 1, i % 2 == 0, i >= PAGED_IMAGES_FROM);
     }
-    for (; crash_seconds() - began < seconds; rounds++) {
+    for (; rounds < rounds_max && crash_seconds() - began < seconds; rounds++) {
         double round_began = crash_seconds();
         qs_status status;
 
