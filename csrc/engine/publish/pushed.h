@@ -24,7 +24,11 @@ static inline void qsi_announce_pushed(struct qs_store *store, struct store_queu
     QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_note_growth(store, queue);
-    qsi_signal_consumers(store, qsi_owner_of(queue));
+    /* Those of a stream get what is durable; the commit tells them.  To ask here how far that is
+     * would count these as durable, since the journal does not have them yet. */
+    if (queue->stream == NULL) {
+        qsi_signal_consumers(store, qsi_owner_of(queue));
+    }
 }
 /* Once for all records that were accepted together.  is_due: there is something to commit. */
 static inline void qsi_announce_accepted(struct qs_store *store, bool is_due)

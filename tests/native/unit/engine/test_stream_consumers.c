@@ -99,6 +99,37 @@ static void test_consumers_never_get_what_is_not_durable(struct engine *engine)
     engine_open(engine);
 }
 
+/* A consumer that waits at its descriptor was asked for between the append to the stream and that
+ * to the journal: the message counted as durable from then on. */
+static void test_an_armed_consumer_never_gets_what_is_not_durable(struct engine *engine)
+{
+    const uint32_t arm = QS_EVENT_DELIVERY | QS_EVENT_ARM | QS_NO_WAIT;
+    qs_receipt receipt;
+    qs_event event;
+    int descriptor;
+
+    engine_close(engine);
+    engine->options.background = true;
+    engine_open(engine);
+    declare_stream(engine, "s");
+    engine_new_channel(engine);
+    QS_CHECK_OK(qs_channel_event_fd(engine->channel, &descriptor, QS_ERROR));
+    consume_from(engine, "s", "armed", 0, 500);
+    for (uint32_t i = 0; i < 200; i++) {
+        qs_status status = qs_channel_next_event(engine->channel, arm, 0, &event, QS_ERROR);
+        QS_CHECK(status == QS_EEMPTY);
+        QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("s"), PERSISTENT,
+                                       text("body"), 0, &receipt, QS_ERROR));
+        do {
+            status = qs_channel_next_event(engine->channel, arm, 0, &event, QS_ERROR);
+        } while (status == QS_EEMPTY);
+        QS_CHECK_OK(status);
+        QS_CHECK(qs_store_durable_lsn(engine->store) >= receipt.lsn);
+        QS_CHECK(offset_of(&event.message) == i);
+        qs_message_release(&event.message);
+    }
+}
+
 /* Readers at the end of a stream waited for a commit that had nothing of theirs. */
 static void test_what_was_durable_stays_so_when_others_publish(struct engine *engine)
 {
@@ -427,6 +458,7 @@ int main(void)
         test_prefetch_is_credit_and_an_ack_takes_nothing,
         test_consumers_read_one_copy_from_files_and_from_memory,
         test_a_call_that_must_not_wait_reads_no_file, test_consumers_never_get_what_is_not_durable,
+        test_an_armed_consumer_never_gets_what_is_not_durable,
         test_what_was_durable_stays_so_when_others_publish,
         test_what_a_consumer_of_a_stream_must_not_ask_for_is_refused,
         test_nacks_and_recovers_of_a_stream_are_refused,
