@@ -202,6 +202,7 @@ class Consumer:
                     if message is not None:
                         self._after(message)
                         return message
+                    self._check()
                 if now >= end:
                     return None
                 self._link.wait(min(end, self._due if self._due > now else end) - now)
@@ -295,8 +296,6 @@ class Consumer:
 
     def _forget(self) -> None:
         """Everything it had is in its queue again."""
-        for message in (*self._delivered.values(), *self._again):
-            message.is_settled = True
         self._delivered.clear()
         self._again.clear()
         self._consumed.clear()

@@ -84,7 +84,10 @@ class Message:
     @property
     def properties(self) -> Mapping[str, FieldValue]:
         """What the sender gave it: AMQP's headers."""
-        return self._raw.properties.headers
+        headers = self._raw.properties.headers
+        if EXPIRATION not in headers:
+            return headers
+        return {name: value for name, value in headers.items() if name != EXPIRATION}
 
     @property
     def persistent(self) -> bool:

@@ -79,9 +79,12 @@ class Subscriptions:
 
     def durable(self, queue: str, topic: Topic, selector: str | None) -> None:
         """The queue of a durable subscription.  One of this name to something else is replaced,
-        with all that is in it, if it has no consumer; IllegalState otherwise."""
+        with all that is in it, if it has no consumer; IllegalState otherwise, and when there is a
+        queue of that name that is no subscription and has messages."""
         consumers = self.consumers(queue)
         if consumers == 0 and not self._is_same(queue, topic, selector):
+            self._check_may_go(queue)
+            self._check_selector(topic, selector)
             self.delete(queue)
             consumers = None
         if consumers is None:
@@ -124,8 +127,24 @@ class Subscriptions:
                 channel.queue_bind(queue, TOPICS, key)
                 return
             channel.exchange_declare(SELECTORS, "x-jms-topic", durable=True)
-            channel.queue_bind(queue, SELECTORS, key, {_SELECTOR: selector})
+            # In this order: a queue that is bound is taken for a whole subscription.
             channel.exchange_bind(SELECTORS, TOPICS, key)
+            channel.queue_bind(queue, SELECTORS, key, {_SELECTOR: selector})
+
+    def _check_may_go(self, queue: str) -> None:
+        """A queue without a binding is half a subscription, or somebody's."""
+        status = self._store.queue_status(queue)
+        held = status.messages_ready + status.messages_unacked + status.messages_delayed
+        if held and not self._bindings(queue):
+            raise IllegalState(f"there is a queue {queue!r}, which is no subscription")
+
+    def _check_selector(self, topic: Topic, selector: str | None) -> None:
+        """PreconditionFailed before anything is deleted for one that is none."""
+        queue = self.temporary_queue()
+        try:
+            self._bind_to_topic(queue, topic, selector)
+        finally:
+            self.delete(queue)
 
     def _bindings(self, queue: str) -> list[Binding]:
         return [

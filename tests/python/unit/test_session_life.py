@@ -224,8 +224,7 @@ def test_a_message_has_what_its_producer_said(connection: jms.Connection) -> Non
     assert message.body == "grüße".encode()
     assert message.message_id == message_id
     assert message.priority == 7
-    assert message.properties["side"] == "buy"
-    assert message.properties["size"] == 3
+    assert message.properties == {"side": "buy", "size": 3}
     assert (message.correlation_id, message.reply_to, message.type) == ("c", answers.name, "order")
     assert not message.persistent
     assert message.timestamp is not None
@@ -310,6 +309,24 @@ def test_browsing_delivers_nothing(store: pyqstore.Store, connection: jms.Connec
         list(session.browse(session.topic("t")))  # type: ignore[arg-type]
 
 
+def test_a_receive_that_waits_says_so_when_its_queue_is_deleted(
+    store: pyqstore.Store, connection: jms.Connection
+) -> None:
+    session = connection.session()
+    consumer = session.consumer(session.queue("q"))
+
+    def delete() -> None:
+        wait_until(lambda: store.queue_status("q").consumers == 1)
+        with store.channel() as channel:
+            channel.queue_delete("q")
+
+    thread = threading.Thread(target=delete)
+    thread.start()
+    with pytest.raises(jms.IllegalState, match="the queue of q was deleted"):
+        consumer.receive(60)
+    thread.join()
+
+
 def test_a_consumer_of_a_queue_that_is_deleted_says_so(
     store: pyqstore.Store, connection: jms.Connection
 ) -> None:
@@ -318,7 +335,6 @@ def test_a_consumer_of_a_queue_that_is_deleted_says_so(
     assert consumer.receive(timeout=0) is None
     with store.channel() as channel:
         channel.queue_delete("q")
-    assert consumer.receive(timeout=0) is None
     with pytest.raises(jms.IllegalState, match="the queue of q was deleted"):
         consumer.receive(timeout=0)
 

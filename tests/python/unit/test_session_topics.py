@@ -129,6 +129,31 @@ def test_a_durable_subscription_to_something_else_begins_anew(connection: jms.Co
     assert rest(consumer) == ["c"]
 
 
+def test_a_subscription_named_like_a_queue_with_messages_leaves_them_alone(
+    store: pyqstore.Store, connection: jms.Connection
+) -> None:
+    queue = store.queue("billing.audit")
+    queue.put(b"not a subscription's")
+    session = connection.session()
+    with pytest.raises(jms.IllegalState, match=r"queue 'billing\.audit', which is no subscription"):
+        session.subscribe(session.topic("t"), "audit", durable=True)
+    assert len(queue) == 1
+    assert queue.purge() == 1
+    session.subscribe(session.topic("t"), "audit", durable=True).close()
+
+
+def test_a_selector_that_is_none_takes_nothing_from_the_subscription_that_is_there(
+    connection: jms.Connection,
+) -> None:
+    session = connection.session()
+    topic = session.topic("t")
+    session.subscribe(topic, "audit", durable=True).close()
+    send(connection, "t", "a")
+    with pytest.raises(pyqstore.PreconditionFailed, match="selector: at character"):
+        session.subscribe(topic, "audit", durable=True, selector="a = = 1")
+    assert rest(session.subscribe(topic, "audit", durable=True)) == ["a"]
+
+
 def test_consumers_of_a_shared_subscription_divide_its_messages(
     store: pyqstore.Store, connection: jms.Connection
 ) -> None:
