@@ -22,9 +22,6 @@ _U64_MAX = 2**64 - 1
 class Receiving(Events):
     """The verbs that wait for messages."""
 
-    # Of every batch of get_batch: importing it with each takes as long as a thousand rows.
-    _batch_schema: pyarrow.Schema | None = None
-
     def start_consuming(self) -> None:
         """Run callbacks and listeners until ``stop_consuming``, until no consumer with a callback
         is left, or until one of them closes the channel.
@@ -152,7 +149,7 @@ class Receiving(Events):
         bodies together, but one message always fits.  Nothing is copied on the way from the engine.
         Needs pyarrow (ImportError).  NotFound: no such queue.
         """
-        from pyarrow import RecordBatch, record_batch
+        from pyarrow import record_batch
 
         most = _positive("max_messages", max_messages)
         bytes_most = _U64_MAX if max_bytes is None else _positive("max_bytes", max_bytes)
@@ -161,14 +158,10 @@ class Receiving(Events):
             batch = self._get_batch(queue, most, bytes_most, auto_ack, deadline.slice_ns())
             if len(batch) > 0 or deadline.over:
                 try:
-                    if self._batch_schema is not None:
-                        return RecordBatch._import_from_c(batch.address, self._batch_schema)
-                    taken = record_batch(batch)
+                    return record_batch(batch)
                 except BaseException:
                     self._withhold_batch(batch)
                     raise
-                self._batch_schema = taken.schema
-                return taken
 
 
 def _positive(name: str, value: int) -> int:
