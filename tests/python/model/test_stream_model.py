@@ -203,8 +203,10 @@ class StreamMachine(RuleBasedStateMachine):
     def polled(self, consumer: pyqstore.StreamConsumer, name: str, count: int) -> int | None:
         """How far the group is behind what it was given."""
         log, first = self.logs[name], self.streams[name].first
-        batch = consumer.poll(max_rows=count, timeout=0)
         start = first if log.committed is None else max(log.committed, first)
+        # A commit of something else may be under way: until it ends, nobody knows that these rows
+        # were durable before.
+        batch = consumer.poll(max_rows=count, timeout=0 if start == len(log.rows) else 60)
         if len(batch) == 0:
             assert start == len(log.rows)
             return None
