@@ -52,7 +52,8 @@ function(qs_floor path)
       RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/floors)
     file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/native/unit/${path}/test_*.c)
     set(environments qs_sim)
-    if(name MATCHES "^(base|codec|selector|route)$") # they do not see io, on which the environments stand
+    # These do not see io, on which the environments stand.
+    if(name MATCHES "^(base|codec|selector|route)$")
       set(environments)
     endif()
     foreach(source IN LISTS tests)

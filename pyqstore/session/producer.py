@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from ..errors import PublishRefused
+from ..errors import NotFound, PublishRefused
 from ..fields import FieldValue
 from ..properties import Properties
 from ..queue import Seconds, milliseconds_of
@@ -94,7 +94,8 @@ class Producer:
         None: never; ``delivery_delay``: nobody gets it before; both are seconds or a timedelta.
         ``properties``: what selectors look at.
 
-        PublishRefused: its queue is full and refuses; IllegalState; TypeError and ValueError.
+        PublishRefused: its queue is full and refuses; MessageReturned: its queue was deleted this
+        moment; IllegalState; TypeError and ValueError.
         """
         address, message_properties = self._prepare(
             destination, persistent, priority, time_to_live, properties, correlation_id, reply_to,
@@ -108,11 +109,20 @@ class Producer:
             channel = self._link.channel
             try:
                 number = channel.basic_publish(
-                    exchange, key, body, message_properties, delay=delivery_delay
+                    exchange,
+                    key,
+                    body,
+                    message_properties,
+                    mandatory=self._wait and isinstance(address, Queue),
+                    delay=delivery_delay,
                 )
-                if self._wait and persistent and not channel.wait_for_confirms():
+                # Of what is not persistent, too: its confirm waits for no disk, and a refusal that
+                # nobody asked for would be told to the next send.
+                if self._wait and not channel.wait_for_confirms():
                     raise PublishRefused(number)
-            except Exception:
+            except Exception as error:
+                if isinstance(error, NotFound):
+                    self._ready.pop(address, None)
                 if channel.closed and not self._link.is_closed:
                     self._link.reopen()
                 raise
@@ -161,6 +171,9 @@ class Producer:
 
     def _address(self, destination: Destination) -> tuple[str, str]:
         """Exchange and routing key; what is not there is declared."""
+        if isinstance(destination, Queue):
+            # Each time: a message to a queue that was deleted would be nobody's, and confirmed.
+            return self._declared(destination)
         found = self._ready.get(destination)
         if found is None:
             found = self._ready[destination] = self._declared(destination)

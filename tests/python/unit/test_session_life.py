@@ -309,6 +309,33 @@ def test_browsing_delivers_nothing(store: pyqstore.Store, connection: jms.Connec
         list(session.browse(session.topic("t")))  # type: ignore[arg-type]
 
 
+def test_a_producer_whose_queue_was_deleted_does_not_send_into_nothing(
+    store: pyqstore.Store, connection: jms.Connection
+) -> None:
+    session = connection.session()
+    producer = session.producer(session.queue("q"))
+    producer.send("before")
+    with store.channel() as channel:
+        channel.queue_delete("q")
+    producer.send("after")
+    assert taken(session.consumer(session.queue("q"))).text == "after"
+
+
+def test_a_refusal_is_told_to_the_send_that_was_refused(
+    store: pyqstore.Store, connection: jms.Connection
+) -> None:
+    with store.channel() as channel:
+        full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        channel.queue_declare("full", durable=True, arguments=full)
+    session = connection.session()
+    producer = session.producer(session.queue("full"))
+    producer.send("one")
+    with pytest.raises(pyqstore.PublishRefused):
+        producer.send("two", persistent=False)
+    session.producer(session.queue("free")).send("three")
+    assert store.queue_status("free").messages_ready == 1
+
+
 def test_a_receive_that_waits_says_so_when_its_queue_is_deleted(
     store: pyqstore.Store, connection: jms.Connection
 ) -> None:

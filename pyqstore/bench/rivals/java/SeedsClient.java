@@ -176,7 +176,8 @@ final class SeedsWorkloads implements Requests.Answering {
                 long deliveryTag = got.getEnvelope().getDeliveryTag();
                 if (again) {
                     channel.basicAck(deliveryTag, false);
-                    channel.basicPublish("", QUEUE, MessageProperties.MINIMAL_PERSISTENT_BASIC, body);
+                    channel.basicPublish(
+                            "", QUEUE, MessageProperties.MINIMAL_PERSISTENT_BASIC, body);
                 } else {
                     channel.basicReject(deliveryTag, true);
                 }

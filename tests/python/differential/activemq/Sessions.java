@@ -217,8 +217,8 @@ public final class Sessions {
             session.close();
             seen.add(acked.get());
         }
-        tell("moments " + MODES[mode] + (optimize ? " optimize" : "") + (topic ? " topic" : " queue")
-            + (listener ? " listener " : " receive ") + prefetch, seen);
+        tell("moments " + MODES[mode] + (optimize ? " optimize" : "")
+            + (topic ? " topic" : " queue") + (listener ? " listener " : " receive ") + prefetch, seen);
     }
 
     /* The listener raises at "b", twice; then what is acknowledged, and what another session gets
@@ -253,8 +253,8 @@ public final class Sessions {
                 rest(connection, from, seen, optimize ? 2 : mode == 1 || mode == 3 ? 0 : 3);
             }
         }
-        tell("raises " + MODES[mode] + (optimize ? " optimize" : "") + (topic ? " topic" : " queue"),
-            seen);
+        tell("raises " + MODES[mode] + (optimize ? " optimize" : "")
+            + (topic ? " topic" : " queue"), seen);
     }
 
     /* What is left in the queue: at least so many. */
