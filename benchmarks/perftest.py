@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import re
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -20,36 +18,18 @@ from statistics import median
 
 from pyqstore.bench.rivals import jars
 from pyqstore.bench.rivals.contract import OUTSTANDING
-from pyqstore.bench.rivals.java_client import find_java
 from pyqstore.bench.rivals.known import known
 from pyqstore.bench.rivals.rabbitmq import RabbitMq
+from pyqstore.bench.rivals.server import LOOPBACK
+from pyqstore.bench.wire import perftest
 
-POM = Path(__file__).parent / "perftest.pom.xml"
-BODY_BYTES = 100
 WARM_SECONDS = 5
 CHUNK_SECONDS = 0.4  # of a round in the benchmark
-_RATE = re.compile(r"time ([\d.]+) s, .*confirmed: ([\d.]+) msg/s")
-
-
-def perftest(rival: RabbitMq, seconds: int) -> float:
-    """The median of its rates for each second."""
-    declared = {**rival.queue_arguments, "x-expires": 1000 * (WARM_SECONDS + seconds + 10)}
-    command = [str(find_java()), "-cp", str(jars.folder(POM) / "*"), "com.rabbitmq.perf.PerfTest"]
-    command += ["--uri", f"amqp://127.0.0.1:{rival.port}", "--time", str(WARM_SECONDS + seconds)]
-    command += ["--producers", "1", "--consumers", "0", "--confirm", str(OUTSTANDING)]
-    command += ["--size", str(BODY_BYTES), "--flag", "persistent", "--auto-delete", "false"]
-    command += ["--queue", f"perftest-{time.monotonic_ns()}"]
-    command += ["--queue-args", ",".join(f"{name}={value}" for name, value in declared.items())]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    rates = [(float(second), float(rate)) for second, rate in _RATE.findall(told)]
-    if len(rates) < WARM_SECONDS + 2:
-        raise RuntimeError(f"PerfTest said no rates:\n{told}")
-    return median(rate for second, rate in rates[:-1] if second > WARM_SECONDS)
 
 
 def ours(rival: RabbitMq, seconds: int) -> float:
     """The median of rounds as the benchmark's, and as many messages received again."""
-    bodies = [random.randbytes(BODY_BYTES) for _ in range(1000)]
+    bodies = [random.randbytes(perftest.BODY_BYTES) for _ in range(1000)]
     rates: list[float] = []
     start, published = time.monotonic(), 0
     while not rates or time.monotonic() - start < WARM_SECONDS + seconds:
@@ -63,12 +43,19 @@ def ours(rival: RabbitMq, seconds: int) -> float:
     return median(rates[len(rates) * WARM_SECONDS // (WARM_SECONDS + seconds) :])
 
 
+def theirs(rival: RabbitMq, seconds: int) -> float:
+    """PerfTest's, on a queue with the same arguments."""
+    arguments = ",".join(f"{name}={value}" for name, value in rival.queue_arguments.items())
+    uri = f"amqp://{LOOPBACK}:{rival.port}"
+    return perftest.run(uri, arguments, 0, WARM_SECONDS, seconds)
+
+
 def compare(rival: RabbitMq, directory: Path, rounds: int, seconds: int) -> None:
     """Print both over the rounds."""
     directory.mkdir()
     try:
         rival.start(directory)
-        pairs = [(ours(rival, seconds), perftest(rival, seconds)) for _ in range(rounds)]
+        pairs = [(ours(rival, seconds), theirs(rival, seconds)) for _ in range(rounds)]
     finally:
         rival.stop()
     for name, rates in zip(("ours", "PerfTest"), zip(*pairs, strict=True), strict=True):
@@ -84,10 +71,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=10)
     given = parser.parse_args()
-    jars.fetch(POM)
+    jars.fetch(jars.PERFTEST_POM)
     with tempfile.TemporaryDirectory(prefix="perftest-", dir=given.directory) as own:
         for place, rival in enumerate(known().values()):
-            if isinstance(rival, RabbitMq):
+            if isinstance(rival, RabbitMq) and not rival.is_stream:
                 if (why := rival.missing()) is not None:
                     raise SystemExit(f"{rival.name}: {why}")
                 compare(rival, Path(own).resolve() / str(place), given.rounds, given.seconds)

@@ -31,6 +31,7 @@ from .errors import (
     ChannelClosed,
     ChannelError,
     ClockJump,
+    ConnectionLost,
     Empty,
     Error,
     ForkedStore,
@@ -51,15 +52,20 @@ from .errors import (
     StoreNotFound,
     StoreReadOnly,
     UnknownArgument,
+    Unroutable,
     UnsafeFilesystem,
 )
 from .fields import FieldTable, FieldValue
-from .figures import Latency, QueueStatus, Stats, StreamStatus
+from .figures import DetailedStats, Latency, QueueStatus, Stats, StreamStatus
+from .flight import connect
+from .inbox import adopt_into
 from .iteration import Messages
+from .listening import Listener
 from .listings import Unconfirmed
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
 from .properties import Properties
 from .queue import Codec, Queue
+from .staged import Adoption, StagedFile, StagedWriter, check_staged, read_staged
 from .store import (
     Binding,
     Damage,
@@ -80,6 +86,7 @@ _logging.getLogger("pyqstore").addHandler(_logging.NullHandler())
 
 __all__ = [
     "AccessRefused",
+    "Adoption",
     "Binding",
     "Channel",
     "ChannelClosed",
@@ -88,8 +95,10 @@ __all__ = [
     "Codec",
     "Committed",
     "Connection",
+    "ConnectionLost",
     "Damage",
     "DeclareOk",
+    "DetailedStats",
     "Empty",
     "Error",
     "ExchangeInfo",
@@ -97,6 +106,7 @@ __all__ = [
     "FieldValue",
     "ForkedStore",
     "Latency",
+    "Listener",
     "Message",
     "MessageReturned",
     "Messages",
@@ -114,6 +124,8 @@ __all__ = [
     "ResourceLocked",
     "ReturnedMessage",
     "Settler",
+    "StagedFile",
+    "StagedWriter",
     "Stats",
     "Store",
     "StoreClosed",
@@ -131,9 +143,14 @@ __all__ = [
     "Transaction",
     "Unconfirmed",
     "UnknownArgument",
+    "Unroutable",
     "UnsafeFilesystem",
     "Verification",
+    "adopt_into",
+    "check_staged",
+    "connect",
     "json",
     "open",
+    "read_staged",
     "verify",
 ]

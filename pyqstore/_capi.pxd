@@ -1,5 +1,5 @@
 """The C functions the stateful extension calls: qstore/qstore.h and nothing else."""
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "qstore/arrow.h" nogil:
     cdef struct ArrowSchema:
@@ -18,13 +18,20 @@ cdef extern from "qstore/arrow.h" nogil:
 cdef extern from "qstore/status.h" nogil:
     ctypedef enum qs_status:
         QS_OK
+        QS_EIO
         QS_ECORRUPT
+        QS_ENOENT
+        QS_EEXIST
+        QS_EINTR
+        QS_ENOSPC
         QS_EEMPTY
         QS_EWOULDBLOCK
         QS_ETIMEDOUT
         QS_EOFFSET
         QS_ESTORE_CLOSED
+        QS_ESTORE_FULL
         QS_ECHANNEL_CLOSED
+        QS_PRECONDITION_FAILED
     ctypedef struct qs_error:
         int os_errno
         uint64_t offset
@@ -70,6 +77,13 @@ cdef extern from "qstore/qstore.h" nogil:
     qs_status qs_store_close(qs_store *store, qs_error *error)
     qs_status qs_store_sync(qs_store *store, qs_error *error)
     qs_status qs_store_checkpoint(qs_store *store, qs_error *error)
+    ctypedef struct qs_copied:
+        uint64_t files
+        uint64_t linked
+        uint64_t bytes
+    ctypedef c_bool (*qs_copy_goes_on)(void *context) noexcept nogil
+    qs_status qs_store_copy(qs_store *store, const char *path, qs_copy_goes_on goes_on,
+                            void *context, qs_copied *copied_out, qs_error *error)
     qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn, uint64_t timeout_ns,
                                     qs_error *error)
     uint64_t qs_store_durable_lsn(qs_store *store)
@@ -80,6 +94,7 @@ cdef extern from "qstore/qstore.h" nogil:
     # Of the other members qs_stats_at tells.
     ctypedef struct qs_stats:
         qs_file_system file_system
+        char inbox_error[512]
     enum:
         QS_STAT_FLAG
     ctypedef struct qs_stat:
@@ -87,6 +102,26 @@ cdef extern from "qstore/qstore.h" nogil:
         uint32_t kind
         int64_t value
     c_bool qs_stats_at(const qs_stats *stats, uint32_t index, qs_stat *stat_out)
+    ctypedef struct qs_count:
+        const char *name
+    c_bool qs_count_at(uint32_t of, uint32_t index, qs_count *count_out)
+    ctypedef struct qs_counts:
+        uint32_t of
+        uint32_t length
+        uint64_t channel
+        qs_slice exchange
+        qs_slice queue
+        const uint64_t *values
+    qs_status qs_store_visit_counts(
+        qs_store *store, void (*visit)(void *context, const qs_counts *counts) noexcept nogil,
+        void *context)
+    uint32_t QS_LATENCY_COMMIT
+    uint32_t QS_LATENCY_CONFIRM
+    qs_status qs_store_visit_latencies(
+        qs_store *store, uint32_t of,
+        void (*visit)(void *context, uint64_t most_us, uint64_t count) noexcept nogil,
+        void *context)
+    uint64_t qs_channel_number(const qs_channel *channel)
     qs_status qs_store_accept_clock(qs_store *store, qs_error *error)
     void qs_store_stats(qs_store *store, qs_stats *stats_out)
     void qs_store_options(qs_store *store, qs_options *options_out)
@@ -136,6 +171,11 @@ cdef extern from "qstore/qstore.h" nogil:
         c_bool exclusive
         c_bool auto_delete
         uint64_t messages_ready
+        uint64_t messages_delayed
+        uint64_t messages_unacked
+        uint64_t consumers
+        uint64_t ram_bytes
+        uint64_t owner
         qs_slice arguments
     ctypedef struct qs_binding_info:
         qs_slice source
@@ -151,6 +191,52 @@ cdef extern from "qstore/qstore.h" nogil:
         void *context)
     qs_status qs_store_visit_bindings(
         qs_store *store, void (*visit)(void *context, const qs_binding_info *info) noexcept nogil,
+        void *context)
+    ctypedef struct qs_client:
+        uint64_t number
+        qs_slice peer
+        qs_slice user
+        qs_slice mechanism
+        qs_slice properties
+        uint32_t frame_max
+        uint16_t channel_max
+        uint16_t heartbeat_s
+    ctypedef struct qs_connection_info:
+        uint64_t number
+        uint64_t opened_us
+        uint64_t channels
+        qs_client client
+    ctypedef struct qs_channel_info:
+        uint64_t number
+        uint64_t connection
+        uint64_t client_number
+        uint64_t prefetch
+        uint64_t prefetch_channel
+        uint64_t consumers
+        uint64_t unacked
+        uint64_t unconfirmed
+        uint64_t messages_uncommitted
+        uint64_t acks_uncommitted
+        c_bool confirms
+        c_bool transactional
+    ctypedef struct qs_consumer_info:
+        uint64_t channel
+        qs_slice queue
+        qs_slice tag
+        int64_t priority
+        uint64_t prefetch
+        uint64_t unacked
+        c_bool no_ack
+        c_bool exclusive
+        c_bool is_active
+    qs_status qs_store_visit_connections(
+        qs_store *store,
+        void (*visit)(void *context, const qs_connection_info *info) noexcept nogil, void *context)
+    qs_status qs_store_visit_channels(
+        qs_store *store, void (*visit)(void *context, const qs_channel_info *info) noexcept nogil,
+        void *context)
+    qs_status qs_store_visit_consumers(
+        qs_store *store, void (*visit)(void *context, const qs_consumer_info *info) noexcept nogil,
         void *context)
     ctypedef struct qs_verify_callbacks:
         c_bool (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total) noexcept nogil
@@ -220,8 +306,10 @@ cdef extern from "qstore/qstore.h" nogil:
     qs_status qs_channel_change_binding(qs_channel *channel, qs_slice destination,
                                         qs_slice source, qs_slice routing_key, qs_slice arguments,
                                         uint32_t flags, qs_error *error)
-    qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint64_t *count_out,
-                                     qs_error *error)
+    qs_status qs_channel_queue_discard(qs_channel *channel, qs_slice queue, uint64_t position,
+                                       qs_error *error)
+    qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint32_t flags,
+                                     uint64_t *count_out, qs_error *error)
     qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t flags,
                                       uint64_t *count_out, qs_error *error)
 
@@ -269,8 +357,8 @@ cdef extern from "qstore/qstore.h" nogil:
     qs_status qs_channel_tx_select(qs_channel *channel, qs_error *error)
     qs_status qs_channel_tx_begin(qs_channel *channel, qs_error *error)
     qs_status qs_channel_tx_end(qs_channel *channel, qs_error *error)
-    qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key, c_bool *repeated_out,
-                                   qs_error *error)
+    qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key, uint32_t flags,
+                                   c_bool *repeated_out, qs_error *error)
     qs_status qs_channel_tx_rollback(qs_channel *channel, qs_error *error)
 
     # Receiving.
@@ -399,9 +487,129 @@ cdef extern from "qstore/stream.h" nogil:
     qs_status qs_channel_commit_offset(qs_channel *channel, qs_slice stream, qs_slice group,
                                        uint64_t offset, qs_slice own, uint32_t flags,
                                        uint64_t *lsn_out, qs_error *error)
+    qs_status qs_channel_forget_offset(qs_channel *channel, qs_slice stream, qs_slice group,
+                                       uint32_t flags, uint64_t *lsn_out, qs_error *error)
     qs_status qs_store_cursor(qs_store *store, qs_slice stream, qs_slice group,
                               qs_cursor *cursor_out, qs_error *error)
     qs_status qs_store_visit_cursors(
         qs_store *store, qs_slice stream,
         void (*visit)(void *context, const qs_cursor_info *info) noexcept nogil, void *context,
         qs_error *error)
+
+    # Staged files.
+    ctypedef struct qs_staged_writer
+    ctypedef struct qs_staged_reader
+    ctypedef struct qs_staged_options:
+        const char *body_column
+        qs_slice exchange
+        qs_slice routing_key
+        qs_slice properties
+        uint64_t body_bytes_max
+    ctypedef struct qs_staged_info:
+        uint64_t rows
+        uint64_t bytes
+        uint64_t body_bytes
+        uint32_t routes
+    ctypedef struct qs_adoption:
+        c_bool committed
+        uint64_t rows
+        uint64_t unroutable
+        uint32_t files
+        uint32_t linked
+        c_bool excluded
+    qs_status qs_staged_writer_open(qs_staged_writer **writer_out, const char *folder,
+                                    const char *name, const qs_staged_options *options, qs_env *env,
+                                    qs_error *error)
+    qs_status qs_staged_writer_put(qs_staged_writer *writer, const ArrowSchema *schema,
+                                   const ArrowArray *array, qs_error *error)
+    qs_status qs_staged_writer_close(qs_staged_writer *writer, c_bool keep,
+                                     qs_staged_info *info_out, qs_error *error)
+    qs_status qs_staged_reader_open(qs_staged_reader **reader_out, const char *folder,
+                                    const char *name, qs_env *env, qs_error *error)
+    void qs_staged_reader_info(const qs_staged_reader *reader, qs_staged_info *info_out)
+    qs_status qs_staged_reader_next(qs_staged_reader *reader, ArrowSchema *schema_out,
+                                    ArrowArray *array_out, qs_error *error)
+    void qs_staged_reader_close(qs_staged_reader *reader)
+    qs_status qs_store_adopt(qs_store *store, const char *const *paths, size_t path_count,
+                             qs_slice key, uint32_t flags, qs_adoption *adoption_out,
+                             qs_error *error)
+    ctypedef struct qs_request
+    ctypedef struct qs_ask:
+        const char *const *paths
+        size_t path_count
+        qs_slice key
+        const qs_slice *unless
+        size_t unless_count
+        const qs_slice *forget
+        size_t forget_count
+        uint32_t flags
+        uint64_t timeout_ns
+    qs_status qs_request_open(qs_request **request_out, const char *path, const qs_ask *ask,
+                              qs_env *env, qs_error *error)
+    qs_status qs_request_look(qs_request *request, c_bool *answered_out,
+                              qs_adoption *adoption_out, qs_error *error)
+    qs_status qs_request_take_back(qs_request *request, qs_error *error)
+    void qs_request_close(qs_request *request)
+
+cdef extern from "qstore/server.h" nogil:
+    ctypedef struct qs_server
+    ctypedef struct qs_server_options:
+        uint32_t connections_max
+        uint16_t channel_max
+        uint16_t heartbeat_s
+        uint32_t frame_max
+        const char *product
+        const char *mechanisms
+        c_bool asks_permissions
+        c_bool quorum_as_classic
+        c_bool proxy_protocol
+        void (*note)(void *context, uint32_t level, const char *text) noexcept nogil
+        void *note_context
+    ctypedef struct qs_proxy_header:
+        size_t bytes
+        c_bool has_peer
+        c_bool is_loopback
+        char peer[128]
+    qs_status qs_proxy_header_read(const void *data, size_t bytes, qs_proxy_header *header_out,
+                                   qs_error *error)
+    ctypedef struct qs_question:
+        uint64_t number
+        uint32_t kind
+        c_bool is_loopback
+        qs_slice mechanism
+        qs_slice user
+        qs_slice password
+        qs_slice peer
+        qs_slice certified
+        qs_slice vhost
+        qs_slice name
+    enum:
+        QS_MAY_LOG_IN
+    ctypedef struct qs_server_counts:
+        uint64_t connections
+        uint64_t connections_accepted
+        uint64_t connections_turned_away
+        uint64_t logins_refused
+        uint64_t heartbeats_missed
+        uint64_t handovers
+        uint64_t bytes_received
+        uint64_t bytes_sent
+    void qs_server_options_default(qs_server_options *options_out)
+    qs_status qs_server_open(qs_server **server_out, qs_store *store,
+                             const qs_server_options *options, qs_error *error)
+    qs_status qs_server_add_vhost(qs_server *server, const char *name, qs_store *store,
+                                  qs_error *error)
+    void qs_server_end_vhost(qs_server *server, const char *name, uint64_t timeout_ns)
+    qs_status qs_server_listen(qs_server *server, const char *address, char *bound_out,
+                               qs_error *error)
+    qs_status qs_server_bind(const char *address, int *fd_out, char *bound_out, qs_error *error)
+    qs_status qs_server_adopt(qs_server *server, int fd, const char *peer, const char *user,
+                              c_bool is_loopback, qs_error *error)
+    qs_status qs_server_next_question(qs_server *server, uint64_t timeout_ns,
+                                      qs_question *question_out, qs_error *error)
+    void qs_server_answer(qs_server *server, uint64_t number, uint32_t answer, qs_slice user)
+    void qs_server_forget_permissions(qs_server *server)
+    qs_status qs_server_end_connection(qs_server *server, uint64_t number, qs_error *error)
+    void qs_server_get_counts(qs_server *server, qs_server_counts *counts_out)
+    void qs_server_stop(qs_server *server, uint64_t timeout_ns)
+    void qs_server_close(qs_server *server)

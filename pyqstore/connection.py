@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from types import TracebackType
 from typing import Self
 
 from . import _core
 from .channel import Channel
+from .closing import Closing
 
 __all__ = ["Connection"]
 
 
-class Connection(_core.Connection):
+class Connection(_core.Connection, Closing):
     """A group of channels, from ``Store.connection()``.  Any thread may use it.
 
     Its exclusive queues are open to all of its channels and to nobody else, and go when it closes.
@@ -37,17 +37,6 @@ class Connection(_core.Connection):
         if not isinstance(name, str):
             raise TypeError(f"name must be str, not {type(name).__name__}")
         return super().__new__(cls, store)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if not self.closed and not self._store._forked:

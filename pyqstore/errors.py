@@ -17,6 +17,7 @@ __all__ = [
     "ChannelClosed",
     "ChannelError",
     "ClockJump",
+    "ConnectionLost",
     "Empty",
     "Error",
     "ForkedStore",
@@ -37,6 +38,7 @@ __all__ = [
     "StoreNotFound",
     "StoreReadOnly",
     "UnknownArgument",
+    "Unroutable",
     "UnsafeFilesystem",
 ]
 
@@ -96,6 +98,18 @@ class PreconditionFailed(ChannelError):
     """406: declared differently before, not empty, in use, unknown delivery tag, too large."""
 
 
+class Unroutable(PreconditionFailed):
+    """406: no queue would take ``count`` of the messages of staged files; nothing was published.
+    The text names the first routes that lead nowhere."""
+
+    count: int
+
+    def __init__(self, reply_code: int, reply_text: str, count: int = 0) -> None:
+        super().__init__(reply_code, reply_text)
+        Exception.__init__(self, reply_code, reply_text, count)  # what pickle makes it of again
+        self.count = count
+
+
 class NotAllowed(ChannelError):
     """530: for example a consumer tag that is taken."""
 
@@ -107,6 +121,14 @@ class NotImplementedByBroker(ChannelError):
 class ChannelClosed(Error):
     """The channel, or its connection, was closed: by ``close()``, or by the :class:`ChannelError`
     raised before."""
+
+
+class ConnectionLost(Error, ConnectionError):
+    """The server that owns the store is gone, cannot be reached, or did not answer in time: from
+    what ``connect`` gave.
+
+    Whether a call that was under way was done is not known.
+    """
 
 
 class Empty(Error, queue.Empty):
@@ -234,8 +256,8 @@ class StoreFailed(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """Stored bytes are damaged: in ``path``, at byte ``offset``.  ``recovery="salvage"`` opens what
-    is whole."""
+    """Stored bytes are damaged: in ``path``, at byte ``offset``.  ``pyqstore salvage DIR OUT``
+    copies what is whole to a new store; ``recovery="salvage"`` opens it."""
 
 
 class StoreFull(StoreError):
@@ -271,6 +293,9 @@ _STORE_ERRORS: dict[str, type[StoreError]] = {
     "QS_ESTORE_READ_ONLY": StoreReadOnly,
     "QS_EFORKED": ForkedStore,
 }
+# What a store consists of; staged files are somebody else's.
+_FILES_OF_A_STORE = ("MANIFEST", "journal", "checkpoint", "index", "messages", "streams")
+SALVAGE_HINT = "; pyqstore salvage DIR OUT copies what is whole"
 _FIRST_REPLY_CODE = 300  # statuses from here on are AMQP reply codes
 
 
@@ -304,6 +329,8 @@ def from_status(
         return BlockingIOError(message)
     if name == "QS_ETIMEDOUT":
         return TimeoutError(message)
+    if name == "QS_ECORRUPT" and path.partition("/")[0] in _FILES_OF_A_STORE:
+        message += SALVAGE_HINT
     error = _STORE_ERRORS.get(name, StoreError)(message)
     error.status = name
     error.path = path or None

@@ -5,7 +5,41 @@ from __future__ import annotations
 from dataclasses import Field, asdict, dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
-__all__ = ["Figures", "Latency", "QueueStatus", "Stats", "StreamStatus"]
+__all__ = [
+    "COUNTERS",
+    "DetailedStats",
+    "Figures",
+    "Latency",
+    "QueueStatus",
+    "Stats",
+    "StreamStatus",
+]
+
+COUNTERS = {
+    "messages_published": "Messages published",
+    "messages_confirmed": "Messages confirmed",
+    "messages_routed": "Copies that queues took",
+    "messages_returned": "Mandatory messages that no queue took",
+    "messages_delivered": "Messages delivered",
+    "messages_acked": "Messages acknowledged",
+    "messages_requeued": "Messages put back",
+    "messages_expired": "Messages that expired",
+    "messages_dead_lettered": "Messages that were dead-lettered",
+    "messages_refused": "Messages refused by queues that were full",
+    "messages_paged_out": "Messages that went from memory to the index",
+    "messages_paged_in": "Messages that were read from the index",
+    "commits": "Writes and syncs of the journal",
+    "fdatasyncs": "Calls of fdatasync",
+    "commit_stalls": "Commits that took 30 s or more",
+    "checkpoints": "Checkpoints made",
+    "segments_written": "Files of the index begun",
+    "bytes_journalled": "Bytes written to journal files",
+    "bytes_stored": "Bytes written to the message store",
+    "bytes_checkpointed": "Bytes written by checkpoints",
+    "inbox_adopted": "Files of other processes adopted",
+    "inbox_refused": "Files of other processes refused",
+}
+"""What of :class:`Stats` never becomes less while a store is open, and what it counts."""
 
 
 class Figures(dict[str, Any]):
@@ -167,9 +201,25 @@ class Stats(Figures):
     recovered_queues: int
     commit_running_ms: int
     commit_stalls: int
+    inbox_adopted: int
+    inbox_refused: int
+    inbox_failing: int
+    inbox_adopting: bool
+    inbox_error: str
     commit_latency_us: Latency
     confirm_latency_us: Latency
     recovery_ms: float
     clock_ahead_s: float
     filesystem: str
     filesystem_kind: Literal["local", "volatile", "network", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DetailedStats(Stats):
+    """What ``Store.stats(detail=True)`` tells: see there."""
+
+    channels: dict[int, dict[str, int]]
+    exchanges: dict[str, dict[str, int]]
+    queues: dict[str, dict[str, int]]
+    routes: dict[str, dict[str, dict[str, int]]]
+    all_channels: dict[str, int]

@@ -1,19 +1,23 @@
-"""What a store lists of itself: exchanges and bindings; what a channel's confirms wait for."""
+"""What a store lists of itself: queues, exchanges, bindings; what a channel's confirms wait for."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from . import _core
 from .fields import decode_table
 
 __all__ = [
     "Binding",
     "ExchangeInfo",
+    "QueueRow",
     "Unconfirmed",
     "bindings_of",
     "exchanges_of",
+    "printable",
+    "queues_of",
     "text_of",
     "unconfirmed_of",
 ]
@@ -95,6 +99,37 @@ def bindings_of(rows: Iterable[tuple[bytes, bytes, bytes, bytes, bytes]]) -> lis
     return sorted(bindings, key=lambda binding: binding[:3])
 
 
+class QueueRow(NamedTuple):
+    """A queue.  ``owner``: the connection's number of an exclusive one, else 0."""
+
+    name: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: bytes
+    ready: int
+    unacked: int
+    delayed: int
+    consumers: int
+    ram_bytes: int
+    owner: int
+
+
+def queues_of(store: _core.Store) -> Iterator[QueueRow]:
+    """All of them, as they were at one moment."""
+    for name, durable, exclusive, auto_delete, arguments, ready, packed in store._queues():
+        flags = (bool(durable), bool(exclusive), bool(auto_delete))
+        numbers = (*memoryview(ready).cast("Q"), *memoryview(packed).cast("Q"))
+        yield QueueRow._make((text_of(name), *flags, arguments, *numbers))
+
+
 def text_of(name: bytes) -> str:
     """A name as str; one that is no UTF-8 keeps its bytes."""
     return name.decode("utf-8", "surrogateescape")
+
+
+def printable(name: str) -> str:
+    """A name for texts that are UTF-8: bytes of it that are not are replaced."""
+    if name.isascii():
+        return name
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

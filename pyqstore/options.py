@@ -55,6 +55,9 @@ class StoreOptions(TypedDict, total=False):
     read_only: bool
     """Look and change nothing: no file is written, no channel opened; False.  The journal is
     replayed into memory, whatever ``memory_budget`` says."""
+    control: bool
+    """Listen for this user's tools on this machine, so that the commands of pyqstore work while the
+    store is open; True.  Without effect in memory and with ``read_only``."""
     progress: Callable[[int, int], object] | None
     """Called now and then while the journal is replayed: bytes read, bytes that there are."""
 
@@ -89,7 +92,7 @@ _NUMBERS = {
     "commit_delay_us": _Number(0, 0, 10**6, size=False),
 }
 _WORDS: dict[str, dict[str, int]] = {"sync": SYNC, "recovery": _RECOVERY}
-_FLAGS = {"create": True, "read_only": False}
+_FLAGS = {"create": True, "read_only": False, "control": True}
 _INTERVAL = 60.0
 _INTERVAL_MOST = 2**22
 _KNOWN = (*_NUMBERS, "checkpoint_interval", *_WORDS, *_FLAGS, "progress")

@@ -21,6 +21,7 @@ from .errors import (
     StoreCorrupt,
 )
 from .fields import FieldValue
+from .keyed import keyed_exchange
 from .message import Message
 from .peeking import peeks
 from .properties import Properties, whole_milliseconds
@@ -42,15 +43,17 @@ class Codec(Protocol):
     """
 
     @property
-    def dumps(self) -> Callable[[Any], bytes | str]: ...
+    def dumps(self) -> Callable[[Any], bytes | str]:
+        """A function that makes a body of a value; text becomes UTF-8."""
+        ...
 
     @property
-    def loads(self) -> Callable[[bytes], Any]: ...
+    def loads(self) -> Callable[[bytes], Any]:
+        """A function that makes the value of a body again."""
+        ...
 
 
 _CODEC = ("dumps", "loads")
-_EXCHANGE_PREFIX = "pyqstore.queue."
-_NAME_BYTES_MAX = 255
 _EXPIRES_MS_MAX = 2**32 - 2
 _VERDICTS = _core.EVENT_ACK | _core.EVENT_NACK
 _VERDICTS_PER_CALL = 4096
@@ -165,15 +168,8 @@ class Queue:
         return count
 
     def _exchange(self) -> str:
-        """Where messages with keys of their own are published.  It goes with the queue."""
-        exchange = f"{_EXCHANGE_PREFIX}{self._name}"
-        if len(exchange.encode("utf-8", "surrogateescape")) > _NAME_BYTES_MAX:
-            most = _NAME_BYTES_MAX - len(_EXCHANGE_PREFIX)
-            raise ValueError(f"key: only a queue whose name has at most {most} bytes takes one")
-        channel = self._channels.receiving()
-        channel.exchange_declare(exchange, "fanout", durable=True, auto_delete=True)
-        channel.queue_bind(self._name, exchange)  # written when it is new
-        return exchange
+        """Where messages with keys of their own are published."""
+        return keyed_exchange(self._channels.receiving, "queue", self._name)
 
     # Getting.
 
@@ -384,7 +380,11 @@ def warn_of_slips(
 
 
 def check_safe(name: str, status: Mapping[str, Any]) -> None:
-    """A queue that is there must keep what it has."""
+    """A queue that is there must keep what it has, and a stream is none."""
+    if status["stream"]:
+        raise PreconditionFailed(
+            406, f"PRECONDITION_FAILED - queue '{name}' is a stream: open it with store.stream()"
+        )
     if not status["durable"] or status["exclusive"] or status["auto_delete"]:
         raise PreconditionFailed(
             406,

@@ -6,20 +6,25 @@ import atexit
 import logging
 import operator
 import os
+import ssl
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from . import _core
 from .channel import Channel
+from .closing import Closing
 from .connection import Connection
+from .control.hub import Door, open_door
+from .counts import counters_of
 from .errors import Error, StoreCorrupt
 from .fields import FieldValue
-from .figures import Latency, QueueStatus, Stats
+from .figures import DetailedStats, Latency, QueueStatus, Stats
 from .findings import Damage, RecoveryReport, Verification, verify
+from .listening import Authenticate, Certified, Listener
 from .listings import Binding, ExchangeInfo, bindings_of, exchanges_of, text_of
 from .opening import filesystem_of, log_opened, report_of, warn_of_surroundings
 from .options import (
@@ -33,12 +38,16 @@ from .options import (
     word_of,
 )
 from .queue import Codec, Queue, Seconds, warn_of_slips
+from .snapshots import Copied, snapshot
+from .staged import Adoption, staged_paths
 from .stream import Start, Stream, stream_arguments
 from .stream_consumer import StreamConsumer
 from .stream_group import Groups
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
+
+    from .http.server import HttpServer
 
 __all__ = [
     "Binding",
@@ -76,7 +85,7 @@ def open(  # noqa: A001 - pyqstore.open
       ``journal_file_bytes`` and ``message_file_bytes`` 64 MiB;
     - ``checkpoint_bytes`` 256 MiB of journal, ``checkpoint_interval`` 60 s; ``commit_delay_us`` 0;
     - ``sync`` "fdatasync" (or "none", for benchmarks), ``recovery`` "strict" (or "salvage"),
-      ``create`` True, ``read_only`` False, ``progress`` None.
+      ``create`` True, ``read_only`` False, ``control`` True, ``progress`` None.
 
     Opening takes time in proportion to the journal
     since the last checkpoint, which is replayed.  ``progress`` is called meanwhile, in this thread;
@@ -97,7 +106,7 @@ def open(  # noqa: A001 - pyqstore.open
 open.__signature__ = signature_of(open)  # type: ignore[attr-defined]
 
 
-class Store(_core.Store):
+class Store(_core.Store, Closing):
     """An open store: one directory, one owner.  Thread-safe.  From :func:`open`.
 
     After ``fork()`` the child's calls raise ForkedStore.  A channel keeps its store alive.  A store
@@ -105,37 +114,35 @@ class Store(_core.Store):
     """
 
     _path: str
+    _directory: str
     _create: bool
+    _door: Door | None  # for tools; None: there is none
     _recovery_report: RecoveryReport
     _groups: Groups
+    _listeners: weakref.WeakSet[Listener]
     _faces: weakref.WeakSet[Any]  # what asynchronous stores have open on this one
 
     def __new__(cls, path: str | os.PathLike[str], **options: Unpack[StoreOptions]) -> Self:
         """See :func:`open`."""
         arguments = encoded(options)
+        control = arguments.pop("control")
         name = checked_path(path)
         self = super().__new__(cls, os.fsencode(name), **arguments)
         self._path = name
+        self._directory = name if name == ":memory:" else os.path.abspath(name)
         self._create = arguments["create"]
+        self._door = None
         self._groups = Groups()
         self._faces = weakref.WeakSet()
+        self._listeners = weakref.WeakSet()
         self._recovery_report = report_of(self)
         log_opened(name, options, self._recovery_report)
         _open_stores.add(self)
         if not arguments["read_only"]:
             warn_of_surroundings(name, self, self._recovery_report.clock_ahead_s)
+            if control and name != ":memory:":
+                self._door = open_door(self, self._directory)
         return self
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if not self.closed and not self._forked:
@@ -160,11 +167,17 @@ class Store(_core.Store):
             return
         for face in list(getattr(self, "_faces", ())):
             face.close()
+        door = getattr(self, "_door", None)
+        if door is not None:
+            door.close()
         try:
             self._close()
         except Error as error:
             _log.error("%s: closed: %s", self._path, error)
             raise
+        finally:
+            if door is not None:
+                door.join()
         if hasattr(self, "_recovery_report"):
             _log.info("%s: closed", self._path)
 
@@ -236,12 +249,12 @@ class Store(_core.Store):
     ) -> StreamConsumer:
         """A consumer of ``streams``, one of ``group``, whose consumers divide the streams.
 
-        The name of an exchange stands for the streams that are bound to it.  ``instance``: its
+        The name of an exchange stands for the streams that are bound to it now.  ``instance``: its
         name in the group.  Where the group has committed nothing it begins at ``start``, as of
         ``Stream.read``.  Where its offset was dropped meanwhile it goes on at ``reset``; None:
-        OffsetOutOfRange.  ``columns``, ``routing_keys``: as of ``Stream.read``.
-        ``on_assign(streams)`` and ``on_revoke(streams)`` are called in ``poll`` and the like, when
-        streams come and before they go.
+        OffsetOutOfRange.  ``columns``, ``routing_keys``: as of ``Stream.read``, but no empty list
+        of keys.  ``on_assign(streams)`` and ``on_revoke(streams)`` are called in ``poll`` and the
+        like, when streams come and before they go.
 
         NotFound, PreconditionFailed (a queue), ValueError.
         """
@@ -258,10 +271,107 @@ class Store(_core.Store):
             on_revoke=on_revoke,
         )
 
+    def listen(
+        self,
+        address: str = "127.0.0.1:5672",
+        *,
+        vhosts: Mapping[str, Store] | None = None,
+        users: Mapping[str, str] | Authenticate | None = None,
+        tls: ssl.SSLContext | None = None,
+        certified: Certified | None = None,
+        product: str = "RabbitMQ",
+        heartbeat: int = 60,
+        connections_max: int = 16_384,
+        channel_max: int = 2047,
+        frame_max: int = 131_072,
+        quorum_as_classic: bool = False,
+        proxy_protocol: bool = False,
+    ) -> Listener:
+        """Let other processes use the store: any client of RabbitMQ (AMQP 0-9-1), at ``address``.
+
+        ``address`` is "HOST:PORT", with IPv6 in brackets and port 0 for any that is free, or
+        "unix:PATH" (mode 0600), or "fd:N", a socket that listens already and is the listener's from
+        then on.  ``users``: passwords by name, or a function that says of a name, a password and a
+        client's address whether they may come in, called in a thread of the listener's.  Without it
+        those come in whom ``pyqstore user`` has put into the store's directory (docs/AMQP.md), or
+        without any ``guest`` with the password ``guest``, from this machine alone.  ``tls``: a
+        context of a server, to speak TLS there; where it asks clients for certificates they may log
+        in without a password (EXTERNAL), each as the common name of its certificate, which must be
+        among the users; ``certified`` is a function that says instead of a name and an address
+        whether they may.  Where ``users`` is a function, nobody
+        does so without ``certified``.
+
+        The store is the virtual host "/".  ``vhosts``: further ones, by name, each a store of its
+        own.  A client that opens one sees the queues of that store alone.  A vhost ends when its
+        store is closed, and its clients alone hear so; all end with this store.
+
+        ``product``: the server's name for clients; some use RabbitMQ's ways, which are the
+        store's, only under this one, as Celery does for its prefetch.  Offered to clients:
+        ``heartbeat`` seconds (0: none), ``channel_max`` channels of a connection, frames of
+        ``frame_max`` bytes.  ``quorum_as_classic``: a client that declares a quorum queue gets a
+        durable classic one, as there are no other machines; otherwise it is refused (406).
+        ``proxy_protocol``: each connection begins with a header of haproxy's PROXY protocol, and is
+        that of the client which the header names; for addresses that a proxy alone can reach.
+
+        The listener goes on until it or the store is closed.  OSError: the address is taken, or
+        not this machine's; ValueError: it is none; StoreClosed, ForkedStore.
+        """
+        listener = Listener(
+            self,
+            address,
+            path=self._directory,
+            vhosts=vhosts,
+            users=users,
+            tls=tls,
+            certified=certified,
+            product=product,
+            heartbeat=heartbeat,
+            connections_max=connections_max,
+            channel_max=channel_max,
+            frame_max=frame_max,
+            quorum_as_classic=quorum_as_classic,
+            proxy_protocol=proxy_protocol,
+        )
+        self._listeners.add(listener)
+        return listener
+
+    def serve_page(
+        self,
+        port: int = 15_672,
+        host: str = "127.0.0.1",
+        *,
+        vhosts: Mapping[str, Store] | None = None,
+        users: Mapping[str, str] | Authenticate | None = None,
+        tls: ssl.SSLContext | None = None,
+        hosts: Collection[str] = (),
+    ) -> HttpServer:
+        """Serve a page that shows the store, RabbitMQ's management API (/api) and metrics
+        (/metrics) over HTTP (docs/HTTP.md).
+
+        ``port`` 0 is any that is free; ``url`` of what this returns is the page's address.
+        ``vhosts``, ``users`` and ``tls`` are those of ``listen``: without users it is ``guest``
+        with the password ``guest``, from this machine alone.  ``hosts``: further names by which
+        browsers call the server; it answers to its addresses, "localhost" and the machine's name.
+
+        It goes on until it or the store is closed.  OSError: the address is taken, or not this
+        machine's; ValueError: it is none, or others could reach it and there are no users;
+        StoreClosed, ForkedStore.
+        """
+        from .http.server import HttpServer
+
+        self.stats()  # raises when it is closed
+        place = f"[{host}]" if ":" in host else host
+        return HttpServer(self, f"{place}:{port}", vhosts=vhosts, users=users, tls=tls, hosts=hosts)
+
     @property
     def path(self) -> str:
         """The directory, as it was given to :func:`open`."""
         return self._path
+
+    @property
+    def directory(self) -> str:
+        """The directory, from the root on, wherever the process is by now; or ":memory:"."""
+        return self._directory
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -269,7 +379,13 @@ class Store(_core.Store):
 
         ``segment_entries`` is what the store was made with.
         """
-        return MappingProxyType({**decoded(self._options()), "create": self._create})
+        given = {"create": self._create, "control": self._door is not None}
+        return MappingProxyType({**decoded(self._options()), **given})
+
+    def _end_calls(self, seconds: float) -> None:
+        """No tool comes in any more, and those that are in have so long to end."""
+        if self._door is not None:
+            self._door.drain(seconds)
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted."""
@@ -315,7 +431,8 @@ class Store(_core.Store):
         damaged: Callable[[StoreCorrupt], object] | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
         """The messages of ``queue``, ready, unacked and delayed, in their order, as record
-        batches.  Nothing is delivered, no count changes, no file is written.
+        batches.  Nothing is delivered, no count changes.  No file is written, but of a work queue:
+        large messages that its stream has in memory are written to the stream's files first.
 
         The columns are those of ``Channel.get_batch`` with ``sequence`` (uint64) in place of
         ``delivery_tag``, and ``unacked`` and ``delayed`` (bool) behind them.  ``start``: the first
@@ -349,6 +466,25 @@ class Store(_core.Store):
             else:
                 damaged(error)
 
+    def snapshot(self, path: str | os.PathLike[str]) -> Copied:
+        """Copy the store, as it is at one moment, to the new directory ``path``: another store,
+        which is opened like any other, and recovered as after a crash at that moment.
+
+        What was durable when this was called is in it.  Publishers and consumers go on; commits
+        wait while the journal since a checkpoint is copied, which is made first.  Sealed files of
+        streams are hard links where ``path`` is on the same file system; everything else is copied.
+        Messages that were delivered and not acknowledged are ready in the copy, and ready ones may
+        be redelivered.  Users of listeners come along; rows that are staged and the inbox do not.
+        Durable when this returns; a process that ends before leaves no directory ``path``.
+
+        Raises FileExistsError (``path`` is there, and no empty directory, or a mount point),
+        OSError (no space for the copy, ...: what was made of it is removed), StoreFull,
+        StoreFailed, ValueError for a store in memory.
+        """
+        if self._path == ":memory:":
+            raise ValueError("a store in memory has no files that could be copied")
+        return snapshot(self, self._directory, path)
+
     def set_queue_mode(self, name: str, mode: Literal["default", "lazy"]) -> None:
         """Switch a queue to ``mode``, as ``x-queue-mode`` does when it is declared.
 
@@ -358,6 +494,33 @@ class Store(_core.Store):
         for another mode.
         """
         self._set_queue_mode(name, bool(number_of("mode", mode, _MODES)))
+
+    def adopt(
+        self,
+        files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        key: str,
+        *,
+        mandatory: bool = True,
+    ) -> Adoption:
+        """Publish all rows of staged files (:class:`pyqstore.StagedWriter`) at once, durably when
+        this returns, and note the ``key`` of the transaction with them.
+
+        ``files``: paths, whose rows are published in this order; or a folder: all that end in
+        ".qsb", by name.  A key that was committed before changes nothing: the files need not be
+        there any more.  Each distinct (exchange, routing key) is looked up once, before anything
+        changes.  Where all lead to one stream and nowhere else, the stream gets the files
+        themselves, by hard links: no body is copied, and the time does not grow with the rows.
+        Else, and where links cannot be made, the rows are published from the files in one
+        transaction, which memory holds.  The files stay; remove them afterwards.
+
+        Raises Unroutable (``mandatory``, and no queue would take some rows), NotFound (no such
+        exchange), FileNotFoundError, StoreCorrupt (a file is not whole), PreconditionFailed (a
+        message is too large, or a queue is full and refuses), StoreFull, ValueError (the key);
+        nothing changed then.  After StoreFailed ``transaction_known`` tells.
+        """
+        if key and self.transaction_known(key):
+            return Adoption(committed=False, rows=0, unroutable=0, files=0, linked=0)
+        return Adoption(*self._adopt(staged_paths(files), key, mandatory))
 
     def forget_transaction(
         self, key: str | None = None, *, older_than: timedelta | float | None = None
@@ -383,7 +546,13 @@ class Store(_core.Store):
             raise ValueError(f"older_than must be 0 seconds or more, not {older_than!r}")
         return self._forget_older(int(seconds * 1_000_000))
 
-    def stats(self) -> Stats:
+    @overload
+    def stats(self, *, detail: Literal[False] = False) -> Stats: ...
+    @overload
+    def stats(self, *, detail: Literal[True]) -> DetailedStats: ...
+    @overload
+    def stats(self, *, detail: bool) -> Stats: ...
+    def stats(self, *, detail: bool = False) -> Stats:
         """Counters since the store was opened.
 
         - ``durable_lsn``, ``appended_lsn``: journal positions in bytes; ``commits``,
@@ -411,10 +580,28 @@ class Store(_core.Store):
         - ``commit_running_ms``: how long the commit under way has waited for the disk, 0 if none
           is; ``commit_stalls``: commits that took 30 s or more.  One that does is also logged, by
           the logger ``pyqstore``, while it does.
+        - ``inbox_adopted``, ``inbox_refused``: answers to processes that asked for an adoption
+          (``adopt_into``); ``inbox_adopting``: whether one is under way; ``inbox_failing``: what
+          cannot be read or answered, and is tried again; ``inbox_error``: the text of the last
+          error, "" if there was none.
         - ``clock_ahead_s``: how far the machine's clock is ahead of the store's
           (``accept_clock()``).
         - ``filesystem``: its name, as "ext4", or its number; ``filesystem_kind``: "local",
           "volatile" (in memory), "network" or "unknown".
+
+        With ``detail`` also counters of one moment, by the names of RabbitMQ's ``message_stats``:
+
+        - ``channels``, by ``Channel.number``, of those that are open: ``publish``, ``confirm``,
+          ``return_unroutable``, ``drop_unroutable``, ``deliver``, ``deliver_no_ack``, ``get``,
+          ``get_no_ack``, ``deliver_get`` (their sum), ``get_empty``, ``redeliver``, ``ack``,
+          ``reject``, ``requeue``; ``all_channels``: their sums, with those of closed ones.
+        - ``queues``, by name: ``publish`` and from ``deliver`` on the same, ``expired``,
+          ``dead_lettered``, ``refused`` (full).  Dead letters are not counted as published.
+        - ``exchanges``, by name: ``publish_in``, ``publish_out`` (copies that queues took),
+          ``return_unroutable``, ``drop_unroutable``.
+        - ``routes``, by exchange and then queue, if messages came that way: ``publish``.
+
+        They begin at 0 when the store is opened.  A transaction is counted when it commits.
         """
         numbers: dict[str, Any] = self._stats()
         for name in ("commit_latency", "confirm_latency"):
@@ -427,6 +614,9 @@ class Store(_core.Store):
             numbers.pop("file_system")
         )
         numbers["sync"] = word_of(SYNC, numbers["sync"])
+        if detail:
+            counters = counters_of(self._count_names(), self._counts())
+            return DetailedStats(**numbers, **counters._asdict())
         return Stats(**numbers)
 
     @property

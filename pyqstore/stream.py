@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from . import _core
-from .errors import NotFound, PreconditionFailed
+from .errors import NotFound, OffsetOutOfRange, PreconditionFailed
 from .fields import FieldValue
 from .figures import StreamStatus
+from .keyed import keyed_exchange
 from .message import Receipt
-from .queue import Codec, Seconds, _Channels, check_codec, check_name, envelope, wait
+from .queue import (
+    Codec,
+    Seconds,
+    _Channels,
+    check_codec,
+    check_name,
+    envelope,
+    wait,
+    wait_counting,
+)
 from .waiting import SLICE_NS
 
 if TYPE_CHECKING:
@@ -22,11 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Committed", "Start", "Stream"]
 
-_EXCHANGE_PREFIX = "pyqstore.stream."
-_NAME_BYTES_MAX = 255
 _READ_ROWS = 65_536
 _READ_BYTES = 16 << 20
-_OFFSET_MAX = 2**64 - 1
+_OFFSET_MAX = 2**64 - 2  # the next one fits as well
+_TIME_US_MAX = 2**63 - 1
 _WORDS = {
     "first": _core.START_FIRST,
     "last": _core.START_LAST,
@@ -34,6 +45,7 @@ _WORDS = {
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_Result = TypeVar("_Result")
 
 
 class Committed(NamedTuple):
@@ -68,7 +80,7 @@ class Stream:
         self._name = check_name(name)
         self._codec = check_codec(codec)
         self._channels = _Channels(store)
-        self._has_exchange = False
+        self._exchange: str | None = None  # for keys, once it was declared
         declare(store, self._channels, name, arguments or {})
 
     def __repr__(self) -> str:
@@ -128,10 +140,15 @@ class Stream:
         Raises MessageReturned when the stream was deleted, StoreFull, StoreFailed.
         """
         encoded, properties = envelope(body, check_codec(codec) or self._codec, headers=headers)
-        exchange = self._exchange() if key else ""
-        with self._channels.publishing() as channel:
-            channel.basic_publish(exchange, key or self._name, encoded, properties, mandatory=True)
-            wait(channel)
+
+        def publish(exchange: str) -> None:
+            with self._channels.publishing() as channel:
+                channel.basic_publish(
+                    exchange, key or self._name, encoded, properties, mandatory=True
+                )
+                wait(channel)
+
+        self._publish(publish, bool(key))
 
     def publish_batch(
         self, data: object, *, routing_key: str | None = None, body: str = "body"
@@ -142,29 +159,46 @@ class Stream:
         ``data`` and its columns: as of ``Channel.publish_batch``, but for ``exchange``, which is
         ignored.  A column ``routing_key``, or ``routing_key`` here, is what readers filter by; the
         stream's name without either.
+
+        Raises as ``publish`` does; MessageReturned: nothing was published.
         """
         rows, has_keys = with_keys(data)
-        exchange = self._exchange() if has_keys or routing_key else ""
-        with self._channels.publishing() as channel:
-            receipt = channel.publish_batch(
-                rows, exchange, routing_key or self._name, body=body, mandatory=True
-            )
-            receipt.wait()
-        return receipt
 
-    def _exchange(self) -> str:
-        """Where messages with keys of their own are published.  It goes with the stream."""
-        exchange = f"{_EXCHANGE_PREFIX}{self._name}"
-        if self._has_exchange:
-            return exchange
-        if len(exchange.encode("utf-8", "surrogateescape")) > _NAME_BYTES_MAX:
-            most = _NAME_BYTES_MAX - len(_EXCHANGE_PREFIX)
-            raise ValueError(f"key: only a stream whose name has at most {most} bytes takes one")
-        channel = self._channels.receiving()
-        channel.exchange_declare(exchange, "fanout", durable=True, auto_delete=True)
-        channel.queue_bind(self._name, exchange)  # written when it is new
-        self._has_exchange = True
-        return exchange
+        def publish(exchange: str) -> Receipt:
+            with self._channels.publishing() as channel:
+                receipt = channel.publish_batch(
+                    rows, exchange, routing_key or self._name, body=body, mandatory=True
+                )
+                receipt.wait()
+                wait_counting(channel)
+            return receipt
+
+        return self._publish(publish, has_keys or bool(routing_key))
+
+    def _publish(self, publish: Callable[[str], _Result], has_key: bool) -> _Result:
+        """To the stream itself, or with a key to the exchange that leads to it, which goes when the
+        stream is deleted: one that was declared since has another."""
+        if not has_key:
+            return publish("")
+        if self._exchange is not None:
+            try:
+                return publish(self._exchange)
+            except NotFound:
+                self._exchange = None
+        exchange = keyed_exchange(self._channels.receiving, "stream", self._name)
+        self._exchange = exchange
+        return publish(exchange)
+
+    def forget_group(self, group: str) -> None:
+        """The group has committed nothing any more; durable when this returns.
+
+        Its next consumer begins at its ``start``; one that is there goes on, and may commit again.
+        A group that has committed nothing is fine.  Raises NotFound when the stream was deleted,
+        ValueError for what names no group.
+        """
+        if not group:
+            raise ValueError("a group needs a name")
+        self._channels.receiving()._forget_offset(self._name, group)
 
     # Reading.
 
@@ -184,7 +218,7 @@ class Stream:
         ``timestamp`` (when the message was published), ``exchange``, ``routing_key``, ``body``,
         ``headers`` and the properties; ``columns`` names those that are wanted.
         ``routing_keys``: only messages whose routing key matches one of these; "*" stands for a
-        word and "#" for any words, as in a topic exchange.
+        word and "#" for any words, as in a topic exchange; an empty list reads nothing.
 
         Raises NotFound, ValueError; OffsetOutOfRange when ``start`` is an offset that is not kept
         any more, here or, if it went meanwhile, from the reader; StoreCorrupt from the reader.
@@ -207,8 +241,19 @@ class Stream:
         return Reader(self._store, self._name, where, end, columns, routing_keys)
 
     def delete(self) -> int:
-        """Delete the stream, and return how many messages it had."""
-        return self._channels.receiving().queue_delete(self._name)
+        """Delete the stream, and return how many messages it had; 0 if it was deleted already."""
+        try:
+            count = len(self)
+        except NotFound:
+            count = 0
+        self._channels.receiving().queue_delete(self._name)
+        return count
+
+
+def check_lists(columns: Sequence[str] | None, routing_keys: Sequence[str] | None) -> None:
+    """TypeError: one of them is a str, which would be taken character by character."""
+    if isinstance(columns, str) or isinstance(routing_keys, str):
+        raise TypeError("columns and routing_keys are lists of str")
 
 
 class Reader:
@@ -226,8 +271,7 @@ class Reader:
     ) -> None:
         import pyarrow
 
-        if isinstance(columns, str) or isinstance(routing_keys, str):
-            raise TypeError("columns and routing_keys are lists of str")
+        check_lists(columns, routing_keys)
         keys = None if routing_keys is None else tuple(routing_keys)
         at, value = start
         self._columns = None if columns is None else list(columns)
@@ -238,7 +282,8 @@ class Reader:
         whole = pyarrow.schema(self.core.schema())
         unknown = [name for name in self._columns or () if name not in whole.names]
         if unknown:
-            raise ValueError(f"no column {unknown[0]!r}: there are {', '.join(whole.names)}")
+            names = [*_COLUMNS, *(name for name in whole.names if name not in _COLUMNS)]
+            raise ValueError(f"no column {unknown[0]!r}: there are {', '.join(names)}")
         self.schema: pyarrow.Schema = (
             whole
             if self._columns is None
@@ -253,6 +298,16 @@ class Reader:
     def position(self) -> int:
         """The offset behind what was read."""
         return int(self.core.position)
+
+    def is_there(self) -> bool:
+        """Whether the stream is: not another one, that was declared with its name since."""
+        try:
+            self.core.seek(_core.START_OFFSET, self.position)
+        except NotFound:
+            return False
+        except OffsetOutOfRange:  # dropped meanwhile
+            pass
+        return True
 
     @property
     def over(self) -> bool:
@@ -287,16 +342,20 @@ def end_of(store: Store, name: str, stop: Start | None, follow: bool) -> int | N
     """Before which offset reading ends."""
     if stop is None:
         return None if follow else int(_core.stream_status(store, name)["next"])
-    at, value = start_of(store, name, stop)
+    value = offset_of(store, name, stop)
+    return value if follow else min(value, int(_core.stream_status(store, name)["next"]))
+
+
+def offset_of(store: Store, name: str, start: Start) -> int:
+    """The offset that a start is now."""
+    at, value = start_of(store, name, start)
     if at == _core.START_TIME:
         value = _core.stream_offset_at(store, name, value)
     elif at == _core.START_LAST:
         value = _core.StreamReader(store, name, at, 0, _core.COLUMN_TIMESTAMP, ()).position
     elif at != _core.START_OFFSET:
         value = _core.stream_status(store, name)["first" if at == _core.START_FIRST else "next"]
-    if follow:
-        return value
-    return min(value, int(_core.stream_status(store, name)["next"]))
+    return value
 
 
 _COLUMNS: dict[str, int] = {
@@ -346,10 +405,15 @@ def start_of(store: Store, name: str, start: Start) -> tuple[int, int]:
 def microseconds_of(when: datetime | timedelta) -> int:
     """Since 1970; 0 of what was before."""
     if isinstance(when, timedelta):
-        when = datetime.now(UTC) - when
-    elif not isinstance(when, datetime):
+        time_us = time.time_ns() // 1000 - when // _MICROSECOND
+    elif isinstance(when, datetime):
+        try:
+            time_us = (when.astimezone(UTC) - _EPOCH) // _MICROSECOND
+        except (OverflowError, ValueError):  # within a day of the first year, or of the last
+            time_us = (when.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+    else:
         raise TypeError(f"a datetime or a timedelta, not {type(when).__name__}")
-    return max(0, (when.astimezone(UTC) - _EPOCH) // _MICROSECOND)
+    return min(max(0, time_us), _TIME_US_MAX)
 
 
 def declare(
@@ -372,6 +436,7 @@ def check_stream(store: Store, name: str) -> None:
     try:
         _core.stream_status(store, name)
     except ValueError:
+        store.queue_status(name)  # ValueError: the name is none
         raise PreconditionFailed(
             406, f"PRECONDITION_FAILED - queue '{name}' is there and is no stream"
         ) from None
@@ -387,6 +452,8 @@ def stream_arguments(
     if isinstance(max_age, timedelta):
         max_age = max_age.total_seconds()
     if isinstance(max_age, int | float):
+        if not 0 <= max_age < math.inf:  # not a number as well
+            raise ValueError(f"max_age must be a number of 0 or more seconds, not {max_age}")
         max_age = f"{-int(-max_age // 1)}s"
     arguments: dict[str, FieldValue | None] = {
         "x-max-age": max_age,
@@ -398,14 +465,19 @@ def stream_arguments(
 
 
 def with_keys(data: object) -> tuple[object, bool]:
-    """Arrow data without the column that would lead elsewhere, and whether rows have keys."""
+    """Arrow data without the column that would lead elsewhere, and whether rows have keys.
+
+    What is no Arrow data stays as it is, for ``publish_batch`` to refuse: pyarrow would make a
+    table of a dict, and end the process where that holds itself.
+    """
     names = getattr(data, "column_names", None)  # of pyarrow's Table
     if names is None:
         names = getattr(getattr(data, "schema", None), "names", None)  # of its RecordBatch
-    if names is None or "exchange" in names:
+    is_arrow = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+    if is_arrow and (names is None or "exchange" in names):
         import pyarrow
 
         table = pyarrow.table(data)
         names = table.column_names
         data = table.select([i for i, name in enumerate(names) if name != "exchange"])
-    return data, "routing_key" in names
+    return data, names is not None and "routing_key" in names

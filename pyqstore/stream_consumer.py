@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
-from .errors import Error, OffsetOutOfRange, StoreClosed
-from .stream import Reader, Start, check_stream, start_of
+from .closing import Closing
+from .errors import Error, NotFound, OffsetOutOfRange, StoreClosed
+from .stream import Reader, Start, check_lists, check_stream, start_of
 from .stream_group import Group, Member
 from .waiting import Deadline
 
@@ -25,9 +26,10 @@ __all__ = ["StreamConsumer"]
 Listener = Callable[[list[str]], object]
 
 _LOOK_AGAIN_S = 0.005
+_ROWS_MAX = 2**64 - 1
 
 
-class StreamConsumer:
+class StreamConsumer(Closing):
     """Reads streams for a group, from ``Store.stream_consumer()``.  One thread at a time uses it.
 
     The consumers of a group divide its streams among them: each stream is read by one of them at a
@@ -50,25 +52,34 @@ class StreamConsumer:
         on_revoke: Listener | None = None,
     ) -> None:
         """See ``Store.stream_consumer``."""
+        check_lists(columns, routing_keys)
+        if reset not in (None, "first", "next"):
+            raise ValueError(f'reset must be "first", "next" or None, not {reset!r}')
         self._store = store
         self._group_name = group
         self._start = start
         self._reset = reset
         self._columns = None if columns is None else list(columns)
         self._routing_keys = None if routing_keys is None else list(routing_keys)
+        if self._routing_keys == []:
+            raise ValueError(
+                "routing_keys: nothing would ever come; name the keys, or leave it out for all"
+            )
         self._on_assign = on_assign
         self._on_revoke = on_revoke
-        self._readers: dict[str, Reader] = {}  # of assigned streams
+        self._turns: deque[str] = deque()  # assigned streams
+        self._readers: dict[str, Reader] = {}  # of those that could be opened
+        self._failed: dict[str, Exception] = {}  # why others could not, until it is told
         self._positions: dict[str, int] = {}  # behind what poll returned
         self._committed: dict[str, int] = {}
         self._paused: set[str] = set()
-        self._turns: deque[str] = deque()
-        self._schema: Any = None  # of what poll returns when nothing came
         self._channel: Any = None
         self._is_closed = False
         names = streams_of(store, streams)
         for name in names:
             start_of(store, name, start)  # ValueError here, not in a poll
+        # Of what poll returns when nothing came.
+        self._schema = self._reader(names[0], (_core.START_NEXT, 0)).schema
         self._group: Group = store._groups.of(group)
         self._member: Member = self._group.join(names, instance)
 
@@ -76,20 +87,10 @@ class StreamConsumer:
         state = " (closed)" if self._is_closed else ""
         return f"<{type(self).__name__} of {self._group_name!r}: {self.assignment}{state}>"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def __del__(self) -> None:
-        if not getattr(self, "_is_closed", True):
-            self._group.leave(self._member)
+        member: Member | None = getattr(self, "_member", None)
+        if member is not None:  # it is not, where the constructor raised
+            member.is_gone = True
 
     @property
     def group(self) -> str:
@@ -109,7 +110,7 @@ class StreamConsumer:
     @property
     def assignment(self) -> list[str]:
         """The streams that this consumer reads now, sorted."""
-        return sorted(self._readers)
+        return sorted(self._turns)
 
     def poll(self, max_rows: int = 65_536, timeout: float | None = 0.0) -> pyarrow.RecordBatch:
         """The next messages of one of the streams; waits ``timeout`` seconds for some (None: for
@@ -119,16 +120,17 @@ class StreamConsumer:
         are taken in turn.  What came or went with the group's members is so from here on.
 
         Raises OffsetOutOfRange when messages went that were not read yet, unless ``reset`` was
-        given; StoreCorrupt, StoreClosed.
+        given: ``seek`` elsewhere, or the next turn of that stream raises again.  NotFound when a
+        stream was deleted: told once, and left out from then on.  StoreCorrupt, StoreClosed.  The
+        other streams have their turns all the same.
         """
-        if max_rows < 1:
-            raise ValueError(f"max_rows must be 1 or more, not {max_rows}")
+        rows = _rows_of(max_rows)
         deadline = Deadline(timeout)
         while True:
             self._check_open()
             self._follow_group()
             wait_ns = deadline.slice_ns()
-            batch = self._first_of(max_rows, wait_ns)
+            batch = self._first_of(rows, wait_ns)
             if batch is not None:
                 return batch
             if deadline.over:
@@ -150,24 +152,26 @@ class StreamConsumer:
         return None
 
     def _take(self, name: str, max_rows: int, wait_ns: int) -> pyarrow.RecordBatch | None:
-        reader = self._readers[name]
         try:
-            batch = reader.next(max_rows, wait_ns)
-        except OffsetOutOfRange as error:
-            if self._reset is None:
-                raise
-            self._open(name, error.first if self._reset == "first" else error.next)
-            return None
-        self._positions[name] = reader.position
+            reader = self._opened(name)
+            while True:
+                try:
+                    batch = reader.next(max_rows, wait_ns)
+                    break
+                except OffsetOutOfRange:
+                    if self._reset is None:
+                        raise
+                    reader = self._use(name, self._reader(name, self._start_of(name, self._reset)))
+            self._positions[name] = reader.position
+        except NotFound:
+            self._drop(name)
+            self._group.leave_out(self._member, name)
+            raise
         return None if batch is None else _named(batch, name)
 
     def _empty(self) -> pyarrow.RecordBatch:
         import pyarrow
 
-        if self._schema is None:
-            name = self._member.streams[0]
-            at_end = (_core.START_NEXT, 0)
-            self._schema = Reader(self._store, name, at_end, None, self._columns, None).schema
         columns = [pyarrow.array([], field.type) for field in self._schema]
         return _named(pyarrow.record_batch(columns, schema=self._schema), "")
 
@@ -186,41 +190,59 @@ class StreamConsumer:
             self._group.released(self._member, revoked)
         assigned = self._group.assigned_to(self._member)
         for name in assigned:
-            self._open(name, None)
+            self._turns.append(name)
+            try:
+                self._open(name)
+            except Exception as error:  # for whoever asks for this stream; others have theirs
+                self._failed[name] = error
         if assigned and self._on_assign is not None:
             self._on_assign(assigned)
 
-    def _open(self, name: str, offset: int | None) -> None:
-        """A reader from ``offset`` on, or from where the group goes on."""
+    def _opened(self, name: str) -> Reader:
+        """The reader of an assigned stream.  What there was against one is raised once, and then it
+        is tried again."""
+        reader = self._readers.get(name)
+        if reader is not None:
+            return reader
+        error = self._failed.pop(name, None)
+        if error is not None:
+            raise error
+        return self._open(name)
+
+    def _open(self, name: str) -> Reader:
+        """A reader from where the group goes on."""
         committed = _core.stream_cursor(self._store, name, self._group_name)
-        if committed is not None:
+        if committed is None:
+            start = self._start_of(name, self._start)
+        else:
             self._committed[name] = committed
-        if offset is None:
-            offset = committed
-        start = (
-            start_of(self._store, name, self._start)
-            if offset is None
-            else (_core.START_OFFSET, offset)
-        )
+            start = (_core.START_OFFSET, committed)
         try:
             reader = self._reader(name, start)
-        except OffsetOutOfRange as error:
+        except OffsetOutOfRange:
             if self._reset is None:
                 raise
-            value = error.first if self._reset == "first" else error.next
-            reader = self._reader(name, (_core.START_OFFSET, value))
-        if name not in self._readers:
-            self._turns.append(name)
+            reader = self._reader(name, self._start_of(name, self._reset))
+        return self._use(name, reader)
+
+    def _use(self, name: str, reader: Reader) -> Reader:
+        self._failed.pop(name, None)
         self._readers[name] = reader
         self._positions[name] = reader.position
+        return reader
+
+    def _start_of(self, name: str, start: Start) -> tuple[int, int]:
+        return start_of(self._store, name, start)
 
     def _reader(self, name: str, start: tuple[int, int]) -> Reader:
         return Reader(self._store, name, start, None, self._columns, self._routing_keys)
 
     def _drop(self, name: str) -> None:
-        if self._readers.pop(name, None) is not None:
-            self._turns.remove(name)
+        self._turns.remove(name)
+        self._readers.pop(name, None)
+        self._failed.pop(name, None)
         self._positions.pop(name, None)
+        self._committed.pop(name, None)
         self._paused.discard(name)
 
     # Where it stands.
@@ -240,10 +262,12 @@ class StreamConsumer:
             tx.commit_offsets(self)
 
     def _uncommitted(self) -> dict[str, int]:
+        """Without what was deleted, which poll tells."""
+        self._check_open()
         return {
             name: position
             for name, position in self._positions.items()
-            if self._committed.get(name) != position
+            if self._committed.get(name) != position and self._readers[name].is_there()
         }
 
     def _note_committed(self, offsets: Mapping[str, int]) -> None:
@@ -254,18 +278,19 @@ class StreamConsumer:
         return _core.stream_cursor(self._store, stream, self._group_name)
 
     def position(self, stream: str) -> int:
-        """The offset behind what ``poll`` has returned of an assigned stream."""
+        """The offset behind what ``poll`` has returned of an assigned stream.  Raises as
+        ``poll``."""
+        self._check_open()
         self._follow_group()
-        return self._positions[self._assigned(stream)]
+        self._opened(self._assigned(stream))
+        return self._positions[stream]
 
     def seek(self, stream: str, offset: Start) -> None:
         """``poll`` goes on there, in an assigned stream."""
         self._check_open()
         self._follow_group()
         name = self._assigned(stream)
-        start = start_of(self._store, name, offset)
-        self._readers[name] = reader = self._reader(name, start)
-        self._positions[name] = reader.position
+        self._use(name, self._reader(name, self._start_of(name, offset)))
 
     def pause(self, *streams: str) -> None:
         """``poll`` passes over these assigned streams until ``resume``; without any, over all."""
@@ -285,16 +310,20 @@ class StreamConsumer:
         return sorted(self._paused)
 
     def lag(self) -> dict[str, int]:
-        """How many messages of each assigned stream are behind its position."""
+        """How many messages of each assigned stream are behind its position: all, where that was
+        dropped.  Without streams that were deleted."""
         self._check_open()
         self._follow_group()
-        return {
-            name: max(0, int(_core.stream_status(self._store, name)["next"]) - position)
-            for name, position in sorted(self._positions.items())
-        }
+        lags: dict[str, int] = {}
+        for name in self.assignment:
+            with suppress(NotFound):
+                status = _core.stream_status(self._store, name)
+                position = self._positions.get(name, self._committed.get(name, 0))
+                lags[name] = max(0, status["next"] - max(position, status["first"]))
+        return lags
 
     def _assigned(self, stream: str) -> str:
-        if stream not in self._readers:
+        if stream not in self._turns:
             raise ValueError(f"stream {stream!r} is not assigned to this consumer")
         return stream
 
@@ -311,11 +340,22 @@ class StreamConsumer:
             return
         self._is_closed = True
         self._readers.clear()
+        self._failed.clear()
         self._turns.clear()
         self._group.leave(self._member)
         if self._channel is not None:
             with suppress(Error):  # the store went first
                 self._channel.close()
+
+
+def _rows_of(max_rows: int) -> int:
+    try:
+        rows = operator.index(max_rows)
+    except TypeError:
+        raise TypeError(f"max_rows must be int, not {type(max_rows).__name__}") from None
+    if not 1 <= rows <= _ROWS_MAX:
+        raise ValueError(f"max_rows must be 1 to {_ROWS_MAX}, not {max_rows}")
+    return rows
 
 
 def _named(batch: pyarrow.RecordBatch, name: str) -> pyarrow.RecordBatch:
@@ -328,7 +368,10 @@ def _named(batch: pyarrow.RecordBatch, name: str) -> pyarrow.RecordBatch:
 
 
 def streams_of(store: Store, streams: str | Iterable[str]) -> list[str]:
-    """The names of streams; that of an exchange stands for the streams that are bound to it."""
+    """The names of streams; that of an exchange stands for the streams that are bound to it now.
+
+    NotFound, PreconditionFailed (a queue), ValueError: none, or an exchange without bindings.
+    """
     asked = [streams] if isinstance(streams, str) else list(streams)
     if not asked:
         raise ValueError("a consumer needs a stream")
@@ -338,6 +381,11 @@ def streams_of(store: Store, streams: str | Iterable[str]) -> list[str]:
     for name in asked:
         if name not in queues and name in exchanges:
             bound = [b.destination for b in store.bindings() if b.source == name]
+            if not bound:
+                raise ValueError(
+                    f"no stream is bound to exchange {name!r}; bind them before the consumer is"
+                    " made, which reads those that are bound then"
+                )
             found.update(dict.fromkeys(bound))
         else:
             found[name] = None

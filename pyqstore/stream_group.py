@@ -12,9 +12,12 @@ __all__ = ["Group", "Groups", "Member"]
 class Member:
     """A consumer in its group."""
 
-    __slots__ = ("_told", "instance", "streams")
+    __slots__ = ("_told", "instance", "is_gone", "streams")
 
     def __init__(self, instance: str, streams: Sequence[str]) -> None:
+        # Set by the consumer's finalizer, which may run inside any call, also one that has the
+        # group's lock: it must not take that.
+        self.is_gone: bool = False
         self.instance: str = instance
         self.streams: list[str] = list(streams)
         self._told: set[str] = set()  # streams that it knows are its own
@@ -38,6 +41,7 @@ class Group:
     def join(self, streams: Sequence[str], instance: str | None) -> Member:
         """A new member.  ValueError: its instance is in the group already."""
         with self._mutex:
+            self._drop_gone()
             names = {member.instance for member in self._members}
             if instance is None:
                 instance = next(n for i in self._numbers if (n := f"{self.name}-{i}") not in names)
@@ -51,17 +55,24 @@ class Group:
     def leave(self, member: Member) -> None:
         """Its streams are free."""
         with self._mutex:
-            if member not in self._members:
-                return
-            self._members.remove(member)
-            for name in [n for n, heir in self._heirs.items() if heir is member]:
-                del self._heirs[name]  # its owner keeps it, unless somebody else is to have it
-            self._release(member, [n for n, owner in self._owners.items() if owner is member])
-            self._divide()
+            self._drop_gone()
+            if member in self._members:
+                self._remove(member)
+
+    def leave_out(self, member: Member, stream: str) -> None:
+        """The member wants a stream no more, which is deleted: others are to see for themselves."""
+        with self._mutex:
+            if stream in member.streams:
+                member.streams.remove(stream)
+                if self._heirs.get(stream) is member:
+                    del self._heirs[stream]
+                self._release(member, [stream])
+                self._divide()
 
     def has_news(self, member: Member) -> bool:
         """Whether something was given to it, or is to be given up."""
         with self._mutex:
+            self._drop_gone()
             return self._news(member)
 
     def revoked_of(self, member: Member) -> list[str]:
@@ -81,6 +92,17 @@ class Group:
             new = self._own(member) - member._told
             member._told |= new
             return sorted(new)
+
+    def _drop_gone(self) -> None:
+        for member in [m for m in self._members if m.is_gone]:
+            self._remove(member)
+
+    def _remove(self, member: Member) -> None:
+        self._members.remove(member)
+        for name in [n for n, heir in self._heirs.items() if heir is member]:
+            del self._heirs[name]  # its owner keeps it, unless somebody else is to have it
+        self._release(member, [n for n, owner in self._owners.items() if owner is member])
+        self._divide()
 
     def _own(self, member: Member) -> set[str]:
         """What it has and keeps."""

@@ -1,12 +1,28 @@
-"""What the commands share: exit statuses, and text that others chose on its way to a terminal."""
+"""What the commands share: exit statuses, errors, and text that others chose on its way to a
+terminal."""
 
 import contextlib
+import os
 import sys
 import unicodedata
+from collections.abc import Iterator
+from typing import Never
 
+import click
 from rich.console import Console
 
-__all__ = ["EXIT_DAMAGE", "EXIT_FAILED", "Paper", "visible", "visible_json"]
+from .errors import Error, NotFound, StoreCorrupt
+
+__all__ = [
+    "EXIT_DAMAGE",
+    "EXIT_FAILED",
+    "Paper",
+    "complain",
+    "errors_told",
+    "fail",
+    "visible",
+    "visible_json",
+]
 
 EXIT_DAMAGE = 1
 EXIT_FAILED = 3
@@ -24,6 +40,33 @@ class Paper(Console):
         with contextlib.suppress(SystemExit):
             super().on_broken_pipe()
         sys.exit(EXIT_FAILED)
+
+
+@contextlib.contextmanager
+def errors_told() -> Iterator[None]:
+    """What a store raises is one line on stderr and an exit status."""
+    try:
+        yield
+    except StoreCorrupt as error:
+        fail(str(error), EXIT_DAMAGE)
+    except NotFound as error:
+        fail(error.reply_text, EXIT_FAILED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    except (Error, OSError, ValueError) as error:
+        fail(str(error), EXIT_FAILED)
+
+
+def complain(text: str) -> None:
+    """One line on stderr."""
+    click.echo(f"pyqstore: {visible(' '.join(text.split()))}", err=True)
+
+
+def fail(text: str, status: int) -> Never:
+    """One line on stderr, and the end."""
+    complain(text)
+    sys.exit(status)
 
 
 def visible(text: str) -> str:

@@ -20,6 +20,8 @@ class _Channel(Protocol):
     """Where a transaction is open: a channel, which imports this module."""
 
     @property
+    def _store(self) -> object: ...
+    @property
     def closed(self) -> bool: ...
     def _begin_transaction(self) -> bool: ...
     def _leave_transaction(self) -> None: ...
@@ -54,6 +56,8 @@ class _Channel(Protocol):
 class _Consumer(Protocol):
     """Whose offsets are committed: a consumer of streams, whose module imports this one."""
 
+    @property
+    def _store(self) -> object: ...
     @property
     def group(self) -> str: ...
     def _uncommitted(self) -> dict[str, int]: ...
@@ -142,15 +146,15 @@ class Transaction:
 
     def ack(self, delivery: Message | int, multiple: bool = False) -> None:
         """Acknowledge a delivery of the channel, a message or its tag, as ``Channel.basic_ack``, in
-        the transaction."""
+        the transaction.  ValueError: a message that another channel got, or that was peeked at."""
         self._check()
-        tag = delivery if isinstance(delivery, int) else delivery.delivery_tag
-        self._channel.basic_ack(tag, multiple)
+        self._channel.basic_ack(tag_of(delivery, self._channel), multiple)
 
     def commit_offsets(self, consumer: _Consumer) -> None:
         """The consumer's group goes on behind what its ``poll`` has returned, from the commit of
-        the transaction on."""
+        the transaction on.  ValueError: a consumer of another store, or a closed one."""
         self._check()
+        check_store(consumer._store, self._channel._store)
         offsets = consumer._uncommitted()
         for stream, offset in offsets.items():
             self._channel._commit_offset(stream, consumer.group, offset)
@@ -159,3 +163,25 @@ class Transaction:
     def _check(self) -> None:
         if not self._is_open:
             raise RuntimeError("the transaction is not open: use it in its with block")
+
+
+# Shared with the transactions of asyncio.
+
+
+def tag_of(delivery: Message | int, channel: object) -> int:
+    """Its tag, which means nothing to other channels.  ValueError: ``channel`` did not get it."""
+    if isinstance(delivery, int):
+        return delivery
+    if delivery._channel is not channel:
+        raise ValueError(
+            "the message is no delivery of the transaction's channel: get it with that channel"
+        )
+    return delivery.delivery_tag
+
+
+def check_store(consumers: object, channels: object) -> None:
+    """ValueError: the consumer's store is not that of the transaction's channel."""
+    if consumers is not channels:
+        raise ValueError(
+            f"the consumer is of another store: {consumers!r}, and the transaction of {channels!r}"
+        )

@@ -47,6 +47,12 @@ class Deadline:
             return SLICE_NS
         return max(0, min(SLICE_NS, self._end_ns - time.monotonic_ns()))
 
+    def left_s(self) -> float:
+        """How many seconds are left, infinite or 0 or more."""
+        if self._end_ns is None:
+            return math.inf
+        return max(0.0, (self._end_ns - time.monotonic_ns()) / 1e9)
+
     @property
     def over(self) -> bool:
         """Whether the time is over."""

@@ -7,11 +7,14 @@ Two ways in, for two places:
 - ``publish(df, channel)``: a frame is streamed through a channel that this process has open
   (``spark_udfs.publisher``).
 
-``to_frame(spark, batch)`` makes a Spark frame of messages that were received.
+And out again: ``spark.read.format("pyqstore")`` and ``spark.readStream``; ``end_drain`` after a job
+that drained a queue; ``release_claims`` gives back what queries claimed; ``is_committed`` asks
+whether a job need be repeated.  ``to_frame(spark,
+batch)`` makes a Spark frame of messages that were received.
 
 ``crc32c``, ``shard``, ``route_matches``, ``headers_match`` and ``embeds`` are columns.
 
-``python -m spark_udfs demo`` runs both on the flights out of New York in 2013.
+``python -m spark_udfs demo`` is a pipeline of these, on the flights out of New York in 2013.
 
 Nothing is imported until it is asked for: executors need neither the engine nor a session.
 """
@@ -21,8 +24,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .ending import end_drain, release_claims
     from .frames import to_frame
     from .functions import crc32c, embeds, headers_match, route_matches, shard
+    from .known import is_committed
     from .publisher import PublishResult, publish
     from .session import local_session
     from .source import QStoreDataSource
@@ -32,9 +37,12 @@ __all__ = [
     "QStoreDataSource",
     "crc32c",
     "embeds",
+    "end_drain",
     "headers_match",
+    "is_committed",
     "local_session",
     "publish",
+    "release_claims",
     "route_matches",
     "shard",
     "to_frame",
@@ -47,9 +55,12 @@ _HOMES = {
     "QStoreDataSource": "source",
     "crc32c": "functions",
     "embeds": "functions",
+    "end_drain": "ending",
     "headers_match": "functions",
+    "is_committed": "known",
     "local_session": "session",
     "publish": "publisher",
+    "release_claims": "ending",
     "route_matches": "functions",
     "shard": "functions",
     "to_frame": "frames",

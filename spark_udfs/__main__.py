@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+_NEEDED = ("polars", "pyarrow", "pyspark", "rich")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; its exit status: 0, 1 when numbers disagree, 2 when it could not be run."""
@@ -17,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser(
-        "demo", help="336,776 flights through Spark, the store, a kill, and back"
+        "demo", help="336,776 flights through queues, a streaming query and a stream; three kills"
     )
     demo.add_argument(
         "--path", type=Path, help="directory for the store, kept (default: a temporary one)"
@@ -25,11 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo.add_argument(
         "--keep", action="store_true", help="keep the temporary store and say where it is"
     )
-    # The process that the demonstration kills.
-    child = commands.add_parser("publish-half")
-    for name in ("--path", "--csv", "--scratch"):
-        child.add_argument(name, type=Path, required=True)
-    child.add_argument("--pipe", type=int, required=True)
+    # What the demonstration runs, and kills.
+    step = commands.add_parser("step")
+    step.add_argument("name")
+    for name in ("--path", "--scratch"):
+        step.add_argument(name, type=Path, required=True)
     given = parser.parse_args(arguments)
 
     try:
@@ -42,21 +44,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.execv(sys.executable, [sys.executable, "-P", "-m", "spark_udfs", *sys.argv[1:]])
     try:
         from . import demo as demonstration
-        from .flights import DemoError
+        from .flights import DemoError, run_step
         from .session import JavaNotFoundError
 
-        if given.command == "publish-half":
-            demonstration.publish_half(given.path, given.csv, given.scratch, given.pipe)
-            return 0
-        # Asked to end, it still stops what it started and removes what it made.
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         try:
+            if given.command == "step":
+                run_step(given.name, given.path, given.scratch)
+                return 0
+            # Asked to end, it still stops what it started and removes what it made.
+            for end in (signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(end) is signal.SIG_DFL:  # not under nohup
+                    signal.signal(end, lambda number, _: sys.exit(128 + number))
             return demonstration.run(given.path, keep=given.keep)
         except (DemoError, JavaNotFoundError) as error:
             print(f"demo: {error}", file=sys.stderr)
             return 2
     except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] in ("pyspark", "pyarrow", "rich"):
+        if error.name and error.name.partition(".")[0] in _NEEDED:
             print(f"demo: {error.name} is missing: pip install 'pyqstore[demo]'", file=sys.stderr)
             return 2
         raise

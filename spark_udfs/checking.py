@@ -53,6 +53,10 @@ class RowCheck:
             names = [name for name in batch.schema.names if name not in ("exchange", "routing_key")]
             self._channel.publish_batch(batch.select(names), "", _QUEUE)
         except (ValueError, pyqstore.ChannelError) as error:
-            text = _ROW.sub(lambda found: f"row {first_row + int(found[1])}", str(error), count=1)
-            raise ColumnError(text) from error
+            raise ColumnError(renumbered(error, first_row)) from error
         self._channel.tx_rollback()
+
+
+def renumbered(error: Exception, first_row: int) -> str:
+    """The words of an error about a row of a batch whose first row has this number."""
+    return _ROW.sub(lambda found: f"row {first_row + int(found[1])}", str(error), count=1)

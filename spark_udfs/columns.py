@@ -26,6 +26,7 @@ class Column:
 
 
 _STRING = Column(("string",), "string")
+COPIES = ("CC", "BCC")  # headers that are lists
 _STRING_BYTES_MAX = 255  # AMQP 0-9-1's short string
 BODY = Column(("binary", "string"), "binary or string")
 PROPERTIES = {
@@ -44,18 +45,27 @@ PROPERTIES = {
     "delivery_mode": Column(_INTEGERS[:3], "tinyint, smallint or int"),
     "expiration_ms": Column(_INTEGERS, "tinyint, smallint, int or bigint"),
     "timestamp": Column(("timestamp",), "timestamp"),
+    "message_timestamp": Column(("timestamp",), "timestamp"),
     "due": Column(("timestamp",), "timestamp"),
 }
 # What tells of a delivery: a frame of received messages can be written as it is.
-DELIVERY = ("delivery_tag", "redelivered", "delivery_count", "sequence", "unacked", "delayed")
+DELIVERY = (
+    "delivery_tag",
+    "redelivered",
+    "delivery_count",
+    "sequence",
+    "offset",
+    "unacked",
+    "delayed",
+)
 _UINT8 = {
     "priority": (0, 255, "0 to 255"),
     "delivery_mode": (1, 2, "1 (transient) or 2 (persistent)"),
 }
 
 _OUTLIVES = (
-    "2: the store is closed after the commit, which transient messages do not outlive "
-    "(spark_udfs.publish can send them)"
+    "2 (persistent): what a job publishes is durable (spark_udfs.publish can send transient "
+    "messages)"
 )
 
 
@@ -123,10 +133,12 @@ def shape_batch(
 
     if body != "body" and "body" in batch.schema.names:
         raise ColumnError(f"column 'body' is not known (the bodies come from '{body}')")
+    # Of what a stream had, ``timestamp`` is when it was published.
+    is_received = "message_timestamp" in batch.schema.names
     arrays = []
     names = []
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
-        if name in DELIVERY and name != body:
+        if (name in DELIVERY and name != body) or (name == "timestamp" and is_received):
             continue
         if name == body:
             if array.null_count:
@@ -139,8 +151,12 @@ def shape_batch(
             array = _to_uint8(name, array, first_row)
             if outlives and name == "delivery_mode":
                 _check_range(name, array, 2, 2, _OUTLIVES, first_row)
+        elif name == "message_timestamp":
+            name = "timestamp"
         elif name == "expiration_ms":
             _check_range(name, array, 0, 2**63 - 1, "not negative", first_row)
+        elif name == "headers":
+            _check_headers(array, first_row)
         elif PROPERTIES.get(name) is _STRING:
             _check_length(name, array, first_row)
         names.append(name)
@@ -170,6 +186,24 @@ def _check_range(
     wrong = bounds["min"] if bounds["min"] < lowest else bounds["max"]
     row = first_row + pc.index(array, pa.scalar(wrong, array.type)).as_py()
     raise ColumnError(f"column '{name}' is {wrong} in row {row}, expected {words}")
+
+
+def _check_headers(array: pa.Array, first_row: int) -> None:
+    """Refuse headers that say where else a message goes."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_map(array.type):
+        return  # the engine says what it expects
+    if not pc.any(pc.is_in(array.keys, pa.array(COPIES, array.type.key_type))).as_py():
+        return
+    for row, pairs in enumerate(array.to_pylist()):
+        for key, _ in pairs or ():
+            if key in COPIES:
+                raise ColumnError(
+                    f"column 'headers' has the key '{key}' in row {first_row + row}: CC and BCC "
+                    f"are lists, which a map of strings cannot hold"
+                )
 
 
 def _check_length(name: str, array: pa.Array, first_row: int) -> None:

@@ -1,189 +1,31 @@
-"""The flights out of New York in 2013 through Spark, a store, a kill and back; all reconciled.
+"""The flights out of New York in 2013 through a pipeline that is killed three times.
 
-``run`` is the whole demonstration:
+    flights -> Spark -> queues by origin -> streaming query -> totals -> stream -> polars
 
-1. 336,776 flights are read by Spark, which also says what each queue has to hold: how many
-   messages, and the sum of the CRC32 of their bodies.
-2. January to June goes through the data source, in one transaction.
-3. July to December goes through ``publish`` in a process of its own, which is killed (SIGKILL, with
-   its Java) right after its last confirm.
-4. The store is opened again, the queues are drained with acknowledgements, and what came is held
-   against 1.
+Each step of Spark is a process of its own (``steps``).  The job that writes the queues is killed
+before its commit; the streaming query is killed in a batch, and then between two batches.  Each is
+run again as it was.  Then polars adds up what the stream has, and each figure is held against
+Spark's own: a batch that is missing, or there twice, would change some of them.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import threading
-import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .flights import (
-    BINDINGS,
-    EXCHANGE,
-    DemoError,
-    Half,
-    Outcome,
-    Tally,
-    declare,
-    drain,
-    expectations,
-    flights_csv,
-    half,
-    messages,
-    reconcile,
-)
-from .session import local_session, stop_session
+from .flights import FIGURES, KEYS, QUEUES, STREAM, DemoError, declare, flights_csv
+from .outcome import Outcome, compare
+from .steps import Step
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     import pyqstore
 
     from .progress import Stages
-
-_CHILD_START_S = 300.0
-# A partition of 4 MiB of CSV: a bar that moves, and a bounded window in the driver.
-_SMALL_SPLITS = {"spark.sql.files.maxPartitionBytes": "4m"}
-
-
-def through_datasource(
-    frame: DataFrame, path: Path, report: Path, rows: int, show: Callable[[int], object]
-) -> Half:
-    """Write a half as one Spark job and one transaction."""
-    started = time.monotonic()
-    with _job_progress(frame.sparkSession, rows, show):
-        (
-            frame.write.format("pyqstore")
-            .option("path", str(path))
-            .option("exchange", EXCHANGE)
-            .option("content_type", "application/json")
-            .option("txnid", "flights-first-half")
-            .option("report", str(report))
-            .mode("append")
-            .save()
-        )
-    seconds = time.monotonic() - started
-    done = json.loads(report.read_text(encoding="utf-8"))
-    return Half(
-        rows=rows,
-        confirmed=done["rows"],
-        seconds=seconds,
-        store_seconds=done["seconds"],
-        stats=done["stats"],
-    )
-
-
-def through_child(
-    path: Path, csv: Path, scratch: Path, rows: int, show: Callable[[int], object]
-) -> Half:
-    """Publish a half from a process of its own; kill that the moment it says all is confirmed.
-
-    The process tells what it does as lines of JSON on a pipe; it never closes the store.
-
-    Raises:
-        DemoError: it ended by itself, or said nothing for too long.
-    """
-    reading, writing = os.pipe()
-    log = scratch / "child.log"
-    command = [sys.executable, "-m", "spark_udfs", "publish-half"]
-    command += [
-        "--path",
-        str(path),
-        "--csv",
-        str(csv),
-        "--scratch",
-        str(scratch),
-        "--pipe",
-        str(writing),
-    ]
-    with log.open("wb") as errors, os.fdopen(reading, "rb") as pipe:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=errors,
-            stderr=errors,
-            pass_fds=[writing],
-            start_new_session=True,
-        )
-        try:
-            os.close(writing)
-            done = _follow(pipe, show)
-        except DemoError as error:
-            tail = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-            raise DemoError(f"{error}; its last words:\n{tail}") from None
-        finally:
-            # The process is the leader of its group, and its Java is in it.
-            os.killpg(child.pid, signal.SIGKILL)
-            status = child.wait()
-    if status != -signal.SIGKILL:
-        raise DemoError(f"the publishing process was not killed: it had ended with status {status}")
-    return Half(
-        rows=rows,
-        confirmed=done["confirmed"],
-        seconds=done["seconds"],
-        store_seconds=done["store_seconds"],
-        stats=done["stats"],
-    )
-
-
-def _follow(pipe: IO[bytes], show: Callable[[int], object]) -> dict[str, Any]:
-    """Read the child's lines until the last confirm."""
-    buffered = b""
-    while True:
-        ready, _, _ = select.select([pipe], [], [], _CHILD_START_S)
-        if not ready:
-            raise DemoError(f"the publishing process said nothing for {_CHILD_START_S:.0f} s")
-        read = os.read(pipe.fileno(), 65536)
-        if not read:
-            raise DemoError("the publishing process ended before its last confirm")
-        *lines, buffered = (buffered + read).split(b"\n")
-        for line in lines:
-            told: dict[str, Any] = json.loads(line)
-            if "confirmed" in told:
-                return told
-            show(told["rows"])
-
-
-def publish_half(path: Path, csv: Path, scratch: Path, pipe: int) -> None:
-    """The child's whole life: publish July to December, say so, and wait to be killed."""
-    import pyqstore
-
-    from .publisher import publish
-
-    parent = os.getppid()
-    with os.fdopen(pipe, "wb", buffering=0) as out:
-
-        def tell(**words: Any) -> None:
-            out.write(json.dumps(words, default=str).encode() + b"\n")
-
-        spark = local_session(directory=scratch / "child", conf=_SMALL_SPLITS)
-        frame = half(messages(spark, csv), "publish")
-        store = pyqstore.open(path)
-        channel = store.channel()
-        properties = pyqstore.Properties(content_type="application/json", delivery_mode=2)
-        result = publish(
-            frame, channel, EXCHANGE, properties=properties, progress=lambda rows: tell(rows=rows)
-        )
-        tell(
-            confirmed=result.rows,
-            seconds=result.seconds,
-            store_seconds=result.store_seconds,
-            stats=store.stats().to_dict(),
-        )
-        while os.getppid() == parent:
-            time.sleep(0.2)
 
 
 def run(path: Path | None = None, *, keep: bool = False) -> int:
@@ -206,102 +48,149 @@ def run(path: Path | None = None, *, keep: bool = False) -> int:
     if path and path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise DemoError(f"{path} is not an empty directory: name one, or none")
     scratch = Path(tempfile.mkdtemp(prefix="pyqstore-demo-"))
-    store_path = path or scratch / "flights.qs"
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    store_path = path.absolute() if path else scratch / "flights.qs"
     try:
         with Stages() as stages:
             outcome = _run(store_path, scratch, stages)
-        outcome.faults = reconcile(outcome)
+        outcome.faults = compare(outcome)
         print_tables(outcome)
     finally:
-        if keep and path is None:
+        if keep and path is None and store_path.exists():
             kept = Path(tempfile.mkdtemp(prefix="pyqstore-flights-"))
-            if store_path.exists():
-                shutil.move(str(store_path), kept)
+            shutil.move(str(store_path), kept)
             print(f"the store is kept in {kept / store_path.name}")
         shutil.rmtree(scratch, ignore_errors=True)
     return 1 if outcome.faults else 0
 
 
 def _run(path: Path, scratch: Path, stages: Stages) -> Outcome:
+    import polars as pl
+
     import pyqstore
 
-    outcome = Outcome()
-    with stages.stage("Starting Spark"):
-        csv = flights_csv(scratch)
-        spark = local_session(
-            directory=scratch / "spark", log=scratch / "spark.log", conf=_SMALL_SPLITS
-        )
-    try:
-        with stages.stage("Counting with Spark") as show_rows:
-            frame = messages(spark, csv)
-            outcome.expected, rows = expectations(frame)
-            outcome.rows = sum(rows.values())
-            show_rows(outcome.rows)
-        with pyqstore.open(path) as store:
-            declare(store)
-        with stages.stage("Data source, January to June", rows["datasource"]) as show_rows:
-            outcome.halves["datasource"] = through_datasource(
-                half(frame, "datasource"),
-                path,
-                scratch / "report.json",
-                rows["datasource"],
-                show_rows,
-            )
-    finally:
-        stop_session(spark)
-    with stages.stage("publish(), July to December", rows["publish"]) as show_rows:
-        outcome.halves["publish"] = through_child(path, csv, scratch, rows["publish"], show_rows)
-    with stages.stage("Killed; opening again"):
-        started = time.monotonic()
-        store = pyqstore.open(path)
-        outcome.open_ms = (time.monotonic() - started) * 1000
-    with store:
-        stats = store.stats()
-        outcome.recovery_ms = float(stats["recovery_ms"])
-        outcome.recovered = int(stats["recovered_messages"])
-        copies = sum(tally.rows for tally in outcome.expected.values())
-        with stages.stage("Draining the queues", copies, "messages") as show_rows:
-            outcome.found, outcome.drain_s = _drain_all(store, show_rows)
+    flights_csv(scratch)
+    outcome = Outcome(pl.DataFrame(), pl.DataFrame())
+    with stages.stage("Spark's own totals") as show, Step("count", path, scratch) as step:
+        step.finish(lambda: None)
+        outcome.expected = pl.read_parquet(scratch / "expected.parquet")
+        show(outcome.rows)
     with pyqstore.open(path) as store:
-        outcome.left = sum(int(store.queue_status(queue)["messages_ready"]) for queue in BINDINGS)
+        declare(store)
+    _write(path, scratch, stages, outcome)
+    _total(path, scratch, stages, outcome)
+    with stages.stage("Stream into polars", unit="totals") as show, pyqstore.open(path) as store:
+        queues = [name for name in store.queues() if name != STREAM]  # and claims
+        outcome.left = sum(int(store.queue_status(name).messages_ready) for name in queues)
+        _read(store, outcome)
+        show(outcome.published)
     return outcome
 
 
-def _drain_all(
-    store: pyqstore.Store, show_rows: Callable[[int], object]
-) -> tuple[dict[str, Tally], float]:
-    started = time.monotonic()
-    done = 0
+def _write(path: Path, scratch: Path, stages: Stages, outcome: Outcome) -> None:
+    """Flights into the queues."""
+    import pyqstore
 
-    def count(rows: int) -> None:
-        nonlocal done
-        done += rows
-        show_rows(done)
+    with (
+        stages.stage("Flights to queues, killed before the commit", unit="files") as show,
+        Step("write", path, scratch) as step,
+    ):
+        step.kill_when(lambda: staged(path) > 0, lambda: show(staged(path)))
+        show(staged(path))
+    with pyqstore.open(path) as store:
+        found = sum(ready(store).values())
+    outcome.kills.append(
+        ("the job that writes", f"{staged(path)} files staged, {found:,} messages in the queues")
+    )
+    with (
+        stages.stage("Flights to queues, again", outcome.rows) as show,
+        Step("write", path, scratch) as step,
+    ):
+        step.finish(lambda: None)
+    with pyqstore.open(path) as store:
+        outcome.ready = ready(store)
 
-    found = {queue: drain(store, queue, on_rows=count) for queue in BINDINGS}
-    return found, time.monotonic() - started
+
+def _total(path: Path, scratch: Path, stages: Stages, outcome: Outcome) -> None:
+    """From the queues into the stream."""
+    done = Batches(scratch / "checkpoint")
+
+    def attempt(title: str, state: Callable[[], bool] | None = None) -> None:
+        with (
+            stages.stage(title, unit="batches") as show,
+            Step("total", path, scratch) as step,
+        ):
+            if state is None:
+                step.finish(lambda: show(done.ended))
+            else:
+                step.kill_when(state, lambda: show(done.ended))
+            show(done.ended)
+
+    before = staged(path)
+    attempt(
+        "Queues to stream, killed in a batch",
+        lambda: done.begun > done.ended > 0 and staged(path) > before,
+    )
+    outcome.kills.append(
+        (
+            f"the query in batch {done.ended}",
+            f"{staged(path) - before} files with its totals staged, {done.ended} batches done",
+        )
+    )
+    seen = done.begun
+    attempt(
+        "Queues to stream, killed between batches",
+        lambda: done.begun == done.ended > seen,
+    )
+    outcome.kills.append(
+        (f"the query before batch {done.ended}", f"{done.ended} batches done, none begun")
+    )
+    attempt("Queues to stream, to the end")
 
 
-@contextmanager
-def _job_progress(
-    spark: SparkSession, rows: int, show_rows: Callable[[int], object]
-) -> Iterator[None]:
-    """Meanwhile, show a job's rows as its share of finished tasks; Spark counts no sink's rows."""
-    tracker = spark.sparkContext.statusTracker()
-    over = threading.Event()
+class Batches:
+    """The batches of a query, as its checkpoint tells."""
 
-    def poll() -> None:
-        while not over.wait(0.2):
-            infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            tasks = sum(info.numTasks for info in infos if info)
-            if tasks:
-                show_rows(rows * sum(info.numCompletedTasks for info in infos if info) // tasks)
+    def __init__(self, checkpoint: Path) -> None:
+        self._checkpoint = checkpoint
 
-    thread = threading.Thread(target=poll, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    @property
+    def begun(self) -> int:
+        return self._count("offsets")
+
+    @property
+    def ended(self) -> int:
+        return self._count("commits")
+
+    def _count(self, log: str) -> int:
+        return sum(name.isdigit() for name in _names(self._checkpoint / log))
+
+
+def staged(path: Path) -> int:
+    """The files that tasks finished, and whose job has not ended."""
+    jobs = (_names(path / "staging" / job) for job in _names(path / "staging"))
+    return sum(not name.endswith(".tmp") for names in jobs for name in names)
+
+
+def _names(folder: Path) -> list[str]:
+    """What is in a folder; nothing if it is not there, or no more."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return os.listdir(folder)
+    return []
+
+
+def ready(store: pyqstore.Store) -> dict[str, int]:
+    """The messages in each queue, by origin."""
+    return {
+        origin: int(store.queue_status(queue).messages_ready) for origin, queue in QUEUES.items()
+    }
+
+
+def _read(store: pyqstore.Store, outcome: Outcome) -> None:
+    """The totals of all batches, and their sums."""
+    import polars as pl
+
+    kind = pl.Struct({**dict.fromkeys(KEYS, pl.String()), **dict.fromkeys(FIGURES, pl.Int64())})
+    rows = pl.DataFrame(store.stream(STREAM).read(columns=["body"]))
+    totals = rows.select(pl.col("body").cast(pl.String).str.json_decode(kind)).unnest("body")
+    outcome.published = totals.height
+    outcome.found = totals.group_by(KEYS).agg(pl.col(FIGURES).sum())

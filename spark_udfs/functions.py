@@ -130,7 +130,7 @@ def embeds(properties: Column | str, body: Column | str, below: int = EMBED_BELO
 def _regular_expression(pattern: str) -> str:
     words = pattern.split(".") if pattern else []
     parts = {"*": r"\.[^.]*", "#": r"(?:\.[^.]*)*"}
-    return "^" + "".join(parts.get(word, r"\." + _quoted(word)) for word in words) + "$"
+    return "^" + "".join(parts.get(word, r"\." + _quoted(word)) for word in words) + r"\z"
 
 
 def _quoted(word: str) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .columns import check_columns, shape_batch
+from .gathering import gathered
+from .sink import UnroutableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +32,7 @@ class PublishResult:
 
     Attributes:
         rows: messages published.
+        unroutable: of these, dropped because no queue took them.
         batches: calls of ``publish_batch`` that took.
         seconds: from the first row asked for to the last confirm.
         store_seconds: of these, in ``publish_batch`` and waiting for confirms.
@@ -37,6 +40,7 @@ class PublishResult:
     """
 
     rows: int
+    unroutable: int
     batches: int
     seconds: float
     store_seconds: float
@@ -50,17 +54,21 @@ def publish(
     routing_key: str | None = None,
     *,
     body: str = "body",
-    mandatory: bool = False,
+    mandatory: bool | None = None,
     properties: pyqstore.Properties | None = None,
     window: int = WINDOW,
     timeout: float | None = None,
     progress: bool | Callable[[int], object] | None = None,
+    staged: bool = True,
 ) -> PublishResult:
     """Publish every row of a frame and wait until each is confirmed.
 
-    At most ``window`` batches of at most 65,536 rows are under way.  A Spark DataFrame hands over
-    one partition at a time, in batches of ``spark.sql.execution.arrow.maxRecordsPerBatch`` rows:
-    Spark's Java process has to hold the largest partition, a few times over.
+    At most ``window`` batches of at most 65,536 rows are under way.  The partitions of a Spark
+    DataFrame are computed side by side, into files in the store's directory ``staging``, which take
+    as much room as the frame has bytes and go when this returns.  Without ``staged``, and where the
+    executors do not see the store's directory, one partition is handed over at a time, and Spark's
+    Java process has to hold the largest one, a few times over.  Batches have
+    ``spark.sql.execution.arrow.maxRecordsPerBatch`` rows.
 
     Args:
         df: a Spark DataFrame, or anything with ``__arrow_c_stream__`` (pyarrow, polars, pandas,
@@ -69,16 +77,20 @@ def publish(
         exchange: for rows without an exchange column.
         routing_key: for rows without a routing_key column.
         body: name of the column with the bodies.
-        mandatory: messages that no queue took come back to the channel's return listeners.
+        mandatory: what becomes of messages that no queue takes.  None: they are an error.  True:
+            they come back to the channel's return listeners.  False: they are dropped, and counted.
         properties: for every message; a column beats it.
         window: batches that may be unconfirmed.
         timeout: seconds to wait for one batch's confirm; None waits for as long as it takes.
         progress: show a bar (needs rich); None: only on a terminal. Or a function, called with the
             rows confirmed.
+        staged: through files, if df is a Spark DataFrame.
 
     Raises:
         ColumnError: a column or a row that makes no message.
         TimeoutError: a confirm did not come within timeout.
+        UnroutableError: no queue took some messages of a batch; its others, and the batches before,
+            are published.
         NackedError: some messages were refused (listeners of the channel are told which).
         pyqstore.Error: the channel refused, or the store failed.
         Any of these carries a note with the rows confirmed before it; rows after those may be
@@ -93,19 +105,22 @@ def publish(
     channel.confirm_select()
     pending: deque[pyqstore.Receipt] = deque()
     receipt: pyqstore.Receipt | None = None
-    published = confirmed = batches = 0
+    published = confirmed = batches = unroutable = 0
     store_seconds = 0.0
-    with _progress(progress) as show:
+    with _progress(progress) as show, _stream(df, body, channel if staged else None) as stream:
         try:
-            for batch in _batches(df, body):
+            for batch in _batches(stream):
                 shaped = shape_batch(batch, body=body, first_row=published)
                 began = time.monotonic()
                 receipt = channel.publish_batch(
-                    shaped, exchange, routing_key, mandatory=mandatory, properties=properties
+                    shaped, exchange, routing_key, mandatory=bool(mandatory), properties=properties
                 )
                 pending.append(receipt)
                 published += batch.num_rows
                 batches += 1
+                unroutable += receipt.unroutable
+                if unroutable and mandatory is None:
+                    raise _unroutable(receipt, exchange, routing_key)
                 while len(pending) >= window or (pending and pending[0].done):
                     confirmed += _settle(pending.popleft(), timeout)
                 if mandatory:
@@ -126,10 +141,22 @@ def publish(
             raise
     return PublishResult(
         rows=published,
+        unroutable=unroutable,
         batches=batches,
         seconds=time.monotonic() - started,
         store_seconds=store_seconds,
         receipt=receipt,
+    )
+
+
+def _unroutable(
+    receipt: pyqstore.Receipt, exchange: str, routing_key: str | None
+) -> UnroutableError:
+    key = "of the column" if routing_key is None else f"'{routing_key}'"
+    return UnroutableError(
+        f"no queue took {receipt.unroutable} of {receipt.count} rows of a batch: the exchange is "
+        f"'{exchange}', the routing key {key}. Its other rows are published. Bind a queue for "
+        f"them, or drop them with mandatory=False"
     )
 
 
@@ -139,28 +166,41 @@ def _settle(receipt: pyqstore.Receipt, timeout: float | None) -> int:
     return receipt.count
 
 
-def _batches(df: Any, body: str) -> Iterator[pa.RecordBatch]:
-    """The frame's record batches, none empty, none above BATCH_ROWS rows."""
-    for batch in _stream(df, body):
+def _batches(stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """None empty, none above BATCH_ROWS rows."""
+    for batch in stream:
         for first in range(0, batch.num_rows, BATCH_ROWS):
             yield batch.slice(first, BATCH_ROWS)
 
 
-def _stream(df: Any, body: str) -> Iterator[pa.RecordBatch]:
+@contextmanager
+def _stream(
+    df: Any, body: str, channel: pyqstore.Channel | None
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """The frame's batches; through files of the channel's store, if there is one."""
     import pyarrow as pa
 
     if hasattr(df, "mapInArrow"):
         columns = [(field.name, field.dataType.simpleString()) for field in df.schema.fields]
         check_columns(columns, body=body)
-        for row in _cells(df):
-            with pa.ipc.open_stream(row.ipc) as reader:
-                yield from reader
+        store = getattr(channel, "_store", None)
+        directory = ":memory:" if store is None else store.directory
+        with nullcontext() if directory == ":memory:" else gathered(df, directory) as batches:
+            yield _one_by_one(df) if batches is None else batches
     elif hasattr(df, "__arrow_c_stream__"):
-        yield from pa.RecordBatchReader.from_stream(df)
+        yield pa.RecordBatchReader.from_stream(df)
     elif hasattr(df, "__arrow_c_array__"):
-        yield pa.record_batch(df)
+        yield iter([pa.record_batch(df)])
     else:
         raise TypeError(f"{type(df).__name__} has no __arrow_c_stream__")
+
+
+def _one_by_one(df: Any) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for row in _cells(df):
+        with pa.ipc.open_stream(row.ipc) as reader:
+            yield from reader
 
 
 def _cells(df: Any) -> Iterator[Any]:

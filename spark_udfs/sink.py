@@ -13,14 +13,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
+import uuid
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from . import to_stream
 from .checking import RowCheck
 from .columns import ColumnError, check_columns, shape_batch
+from .opening import StoreBusyError, busy, changing
 from .options import OptionError, WriteOptions
 from .staging import StagedFile, StagingError, StagingFolder
 
@@ -29,16 +34,13 @@ if TYPE_CHECKING:
 
     import pyqstore
 
-_POLL_S = 0.05
 _ROUTES_NAMED = 5
-
-
-class StoreBusyError(RuntimeError):
-    """Another process has the store.  ``pid`` is its number, 0 when the store does not say."""
-
-    def __init__(self, text: str, pid: int = 0) -> None:
-        super().__init__(text)
-        self.pid = pid
+_BATCHES_KNOWN = 100  # spark.sql.streaming.minBatchesToRetain
+_FORGET_S = 10.0  # that a job which is done waits to have its keys forgotten
+_OWN_NAME = re.compile(r"[0-9a-f]{32}")  # of a job, not of a query's batch, whose key stays
+UNPUBLISHED = (
+    "Nothing is published. Bind a queue for them, or drop them with the option mandatory=false"
+)
 
 
 class UnroutableError(RuntimeError):
@@ -55,7 +57,8 @@ class Job:
         key: the transaction's key in the store.
         repeated: the key was committed before the job began: tasks stage nothing.
         forgets: keys that serve nobody after its commit: its own, when it was made up for this job;
-            that of the batch before, in a stream, which is never repeated once this one began.
+            that of a batch long before, in a stream, which Spark cannot repeat any more.
+        aliases: keys under which it may have been committed before, when it had other options.
     """
 
     options: WriteOptions
@@ -63,6 +66,7 @@ class Job:
     key: str
     repeated: bool = False
     forgets: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
 
     @property
     def folder(self) -> StagingFolder:
@@ -80,7 +84,7 @@ class CommitReport:
         unroutable: messages that no queue would take: dropped, or with option mandatory what the
             job failed for; returned: the latter.
         files: staged files read; bytes: their size; seconds: opening to closing.
-        stats: the store's statistics just before it was closed.
+        stats: the store's statistics just before it was closed; empty when another process had it.
     """
 
     key: str
@@ -95,36 +99,12 @@ class CommitReport:
     stats: dict[str, Any]
 
 
-def open_store(path: str, *, wait_s: float, create: bool = False) -> pyqstore.Store:
-    """Open the store at path, waiting wait_s for another process; make it only when asked to.
-
-    Raises:
-        StoreBusyError: naming the process that has it.
-        OptionError: there is no store.
-        pyqstore.StoreError: it cannot be opened for another reason.
-    """
-    import pyqstore
-
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            return pyqstore.open(path, create=create)
-        except pyqstore.StoreNotFound as error:
-            hint = "" if create else "; the option create=true makes one"
-            raise OptionError(f"option 'path' is '{path}': {error}{hint}") from error
-        except pyqstore.StoreLocked as error:
-            if time.monotonic() >= deadline:
-                pid = int(getattr(error, "pid", 0) or 0)
-                raise StoreBusyError(
-                    f"the store {path} is locked, and was for {wait_s:g} s: {_advice(pid)}", pid
-                ) from error
-        time.sleep(_POLL_S)
-
-
-def check_frame(options: WriteOptions, columns: Sequence[tuple[str, str]]) -> None:
-    """What can be refused without the store: ColumnError, OptionError."""
+def check_frame(options: WriteOptions, columns: Sequence[tuple[str, str]]) -> WriteOptions:
+    """What can be refused without the store: ColumnError, OptionError.  The options as they hold
+    for such a frame."""
     check_columns(columns, body=options.body)
     names = [name for name, _ in columns]
+    options = to_stream.aimed(options, names)
     if (
         options.exchange == ""
         and options.routing_key is None
@@ -134,6 +114,7 @@ def check_frame(options: WriteOptions, columns: Sequence[tuple[str, str]]) -> No
             "nothing says where the messages go: give a column or an option 'routing_key' "
             "(the default exchange takes it as the queue's name), or the option 'exchange'"
         )
+    return options
 
 
 def prepare(
@@ -154,24 +135,22 @@ def prepare(
 
     Raises:
         ColumnError, OptionError: the frame or the options do not make messages.
-        StoreBusyError: another process has the store.
+        StoreBusyError: another process has the store, and does not look into its inbox.
         pyqstore.NotFound: the exchange does not exist (or, if mandatory, the one queue everything
             would go to).
         OptionError: also when there is no store, and create does not say to make one.
     """
-    check_frame(options, columns)
+    options = check_frame(options, columns)
     names = [name for name, _ in columns]
-    with open_store(options.path, wait_s=options.lock_timeout, create=options.create) as store:
-        with store.channel() as channel:
-            if options.exchange:
-                channel.exchange_declare(options.exchange, passive=True)
-            elif (
-                options.mandatory
-                and options.routing_key
-                and not {"exchange", "routing_key"} & set(names)
-            ):
-                channel.queue_declare(options.routing_key, passive=True)
-        repeated = store.transaction_known(key)
+    is_adopted = "due" not in names
+    try:
+        wait_s = 0 if is_adopted else options.lock_timeout
+        with changing(options.path, wait_s=wait_s, create=options.create) as store:
+            repeated = _look_ahead(store, options, names, key)
+    except StoreBusyError:
+        if not is_adopted:
+            raise
+        repeated = is_known_to_owner(options, (key,))
     prepared = Job(options=options, name=job, key=key, repeated=repeated, forgets=forgets)
     if not repeated:
         prepared.folder.create()
@@ -189,8 +168,21 @@ def stage(
     """
     if job.repeated:
         return StagedFile(name="", partition=partition, rows=0, bytes=0, crc32=0)
+    options = job.options
+    batches = iter(batches)
+    first = next(batches, None)
+    batches = chain([] if first is None else [first], batches)
+    if first is None or "due" not in first.schema.names:
+        return job.folder.write_blocks(
+            _shaped(batches, options.body, None, partition),
+            partition=partition,
+            attempt=attempt,
+            exchange=options.exchange,
+            routing_key=options.routing_key,
+            content_type=options.content_type,
+        )
     with RowCheck() as check:
-        rows = _shaped(batches, job.options.body, check, partition)
+        rows = _shaped(batches, options.body, check, partition)
         return job.folder.write(rows, partition=partition, attempt=attempt)
 
 
@@ -201,8 +193,9 @@ def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
     transaction in once. Afterwards the staging folder is swept and the store is closed.
 
     Raises:
-        StoreBusyError: another process took the store since ``prepare`` and kept it for
-            options.lock_timeout.
+        StoreBusyError: another process has the store, and did not begin with the adoption within
+            options.lock_timeout.  It never will.
+        TimeoutError: it began, and does not answer; only the key tells whether it was committed.
         StagingError: a file is not what its task reported; nothing is published.
         UnroutableError: mandatory, and no queue would take some of the messages; nothing is
             published.
@@ -215,24 +208,15 @@ def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
         raise StagingError(
             f"two attempts at one partition were reported: {[file.name for file in files]}"
         )
-    with open_store(job.options.path, wait_s=job.options.lock_timeout) as store:
-        committed, unroutable, fault = False, 0, None
-        if not store.transaction_known(job.key):
-            if job.repeated:
-                raise StagingError(
-                    f"the transaction '{job.key}' was known when the job began and is not now: "
-                    f"is this still the same store?"
-                )
-            with store.channel() as channel:
-                committed, unroutable = _publish(channel, job, files)
-                if not committed and unroutable:
-                    fault = _unroutable(channel, job, files, unroutable)
-        job.folder.sweep()
-        job.folder.sweep_stale()
-        for key in job.forgets if fault is None else ():
-            # What was staged is gone, so nothing can be published twice any more.
-            store.forget_transaction(key)
-        stats = store.stats().to_dict()
+    is_adopted = all(file.is_adopted for file in files)
+    try:
+        done = _commit_here(job, files, 0 if is_adopted else job.options.lock_timeout)
+    except StoreBusyError:
+        if not is_adopted:
+            raise
+        done = _commit_by_owner(job, files)
+        _sweep(job, lambda keys: _forget_by_owner(job, keys), is_published=done[2] is None)
+    committed, unroutable, fault, stats = done
     rows = sum(file.rows for file in files) if committed else 0
     report = CommitReport(
         key=job.key,
@@ -253,27 +237,177 @@ def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
     return report
 
 
+_Done = tuple[bool, int, UnroutableError | None, dict[str, Any]]
+
+
+def _commit_here(job: Job, files: Sequence[StagedFile], wait_s: float) -> _Done:
+    with changing(job.options.path, wait_s=wait_s) as store:
+        if job.options.stream:  # of a query nobody has looked
+            with store.channel() as channel:
+                to_stream.lead(store, channel, job.options)
+        committed, unroutable, fault = False, 0, None
+        if not any(store.transaction_known(key) for key in (job.key, *job.aliases)):
+            if job.repeated:
+                raise not_the_same_store(job)
+            take = _adopt if any(file.is_adopted for file in files) else _publish
+            committed, unroutable, fault = take(store, job, files)
+        _sweep(job, lambda keys: _forget(store, keys), is_published=fault is None)
+        return committed, unroutable, fault, store.stats().to_dict()
+
+
+def _commit_by_owner(job: Job, files: Sequence[StagedFile]) -> _Done:
+    """The same by the process that has the store; its engine adopts the files."""
+    import pyqstore
+
+    options = job.options
+    keys = (job.key, *job.aliases)
+    if job.repeated:
+        if not is_known_to_owner(options, keys):
+            raise not_the_same_store(job)
+        return False, 0, None, {}
+    try:
+        paths = [job.folder.path_of(file) for file in files]
+    except StagingError:
+        if is_known_to_owner(options, keys):
+            return False, 0, None, {}  # it was committed, and died when its files were swept
+        raise
+    try:
+        done = pyqstore.adopt_into(
+            options.path,
+            paths,
+            job.key,
+            mandatory=options.mandatory,
+            timeout=options.lock_timeout,
+            unless=job.aliases,
+        )
+    except pyqstore.StoreLocked as error:
+        raise busy(options.path, options.lock_timeout, error) from error
+    except pyqstore.Unroutable as error:
+        return False, error.count, _unroutable_by(error), {}
+    except (FileNotFoundError, pyqstore.StoreCorrupt) as error:
+        raise StagingError(str(error)) from error
+    return done.committed, done.unroutable, None, {}
+
+
+def _look_key() -> str:
+    """Of a transaction without messages, which is forgotten at once."""
+    return f"spark-look-{uuid.uuid4()}"
+
+
+def is_known_to_owner(options: WriteOptions, keys: Sequence[str]) -> bool:
+    """Whether one of the keys was committed; the process that has the store looks, so that a job
+    whose commit would find nobody fails before its tasks."""
+    import pyqstore
+
+    look = _look_key()
+    try:
+        done = pyqstore.adopt_into(
+            options.path, [], look, timeout=options.lock_timeout, unless=keys, forget=[look]
+        )
+    except pyqstore.StoreLocked as error:
+        raise busy(options.path, options.lock_timeout, error) from error
+    return done.excluded
+
+
+def own_key(name: str) -> str:
+    """The key of a job that was given none."""
+    return f"spark-{name}"
+
+
+def _sweep(job: Job, forget: Callable[[Sequence[str]], bool], *, is_published: bool) -> None:
+    """Remove what is staged, and then the keys that serve nobody, as nothing can be published twice
+    any more.
+
+    The folder goes behind its job's key: that of a commit that is killed here is forgotten when the
+    folder is old, by another job's commit.
+    """
+    stale = job.folder.stale()
+    keys = [*job.forgets] if is_published else []
+    keys += [own_key(name) for name in stale if _OWN_NAME.fullmatch(name)]
+    job.folder.clear()
+    if not keys or forget(keys):
+        job.folder.sweep()
+        job.folder.sweep_stale(stale)
+
+
+def _forget(store: pyqstore.Store, keys: Sequence[str]) -> bool:
+    for key in keys:
+        store.forget_transaction(key)
+    return True
+
+
+def _forget_by_owner(job: Job, keys: Sequence[str]) -> bool:
+    """Whether it did: they may be known for longer."""
+    import pyqstore
+
+    look = _look_key()
+    try:
+        pyqstore.adopt_into(
+            job.options.path,
+            [],
+            look,
+            timeout=min(_FORGET_S, job.options.lock_timeout),
+            forget=[*keys, look],
+        )
+    except (pyqstore.Error, OSError):
+        return False
+    return True
+
+
+def not_the_same_store(job: Job) -> StagingError:
+    """Of a job whose tasks staged nothing, as its key was known."""
+    return StagingError(
+        f"the transaction '{job.key}' was known when the job began and is not now: "
+        f"is this still the same store?"
+    )
+
+
+def _unroutable_by(error: pyqstore.Unroutable) -> UnroutableError:
+    words = error.reply_text.removeprefix("PRECONDITION_FAILED - ")
+    return UnroutableError(f"{words}. {UNPUBLISHED}")
+
+
+def _look_ahead(
+    store: pyqstore.Store, options: WriteOptions, names: Sequence[str], key: str
+) -> bool:
+    """Whether the key was committed before; what is missing is told."""
+    with store.channel() as channel:
+        to_stream.lead(store, channel, options)
+        if options.exchange:
+            channel.exchange_declare(options.exchange, passive=True)
+        elif (
+            options.mandatory
+            and options.routing_key
+            and not {"exchange", "routing_key"} & set(names)
+        ):
+            channel.queue_declare(options.routing_key, passive=True)
+    return store.transaction_known(key)
+
+
 def stream_job(options: WriteOptions, *, query: str, batch: int) -> Job:
     """One batch of a streaming query, the same in each attempt at it.
 
-    The store has one key for each query: that of the batch it committed last.  Spark repeats no
-    other one, and when it repeats that one its key is known.
+    The store knows the keys of a query's last batches, as many as a checkpoint of Spark's keeps:
+    Spark repeats the last one, and a copy of a checkpoint that is put back those behind it.  With
+    ``appid`` it has a key for each batch, as a new checkpoint begins at batch 0 again.
 
     Args:
         options: as the user gave them.
         query: the query's id, the same when it starts again from its checkpoint.
         batch: number of the batch, from 0.
     """
+    own = f"{query}-{batch}"
+    old = batch - _BATCHES_KNOWN
+    forgets = (f"spark-stream-{query}-{old}",) if old >= 0 else ()
+    if options.appid is None:
+        return Job(options, f"stream-{own}", f"spark-stream-{own}", forgets=forgets)
     return Job(
-        options=options,
-        name=f"stream-{query}-{batch}",
-        key=_stream_key(query, batch),
-        forgets=(_stream_key(query, batch - 1),) if batch > 0 else (),
+        options,
+        f"stream-{own}",
+        f"spark-app-{options.appid}-{batch}",
+        forgets=forgets,
+        aliases=(f"spark-stream-{own}",),
     )
-
-
-def _stream_key(query: str, batch: int) -> str:
-    return f"spark-stream-{query}-{batch}"
 
 
 def abort(job: Job) -> None:
@@ -281,24 +415,43 @@ def abort(job: Job) -> None:
     job.folder.sweep()
 
 
-def _publish(channel: pyqstore.Channel, job: Job, files: Sequence[StagedFile]) -> tuple[bool, int]:
-    """Whether it was committed, and how many messages no queue would take."""
+def _adopt(
+    store: pyqstore.Store, job: Job, files: Sequence[StagedFile]
+) -> tuple[bool, int, UnroutableError | None]:
+    """Whether it was committed, how many messages no queue would take, and if that is why."""
+    import pyqstore
+
+    paths = [job.folder.path_of(file) for file in files]
+    try:
+        done = store.adopt(paths, job.key, mandatory=job.options.mandatory)
+    except pyqstore.Unroutable as error:
+        return False, error.count, _unroutable_by(error)
+    except (FileNotFoundError, pyqstore.StoreCorrupt) as error:
+        raise StagingError(str(error)) from error
+    return done.committed, done.unroutable, None
+
+
+def _publish(
+    store: pyqstore.Store, job: Job, files: Sequence[StagedFile]
+) -> tuple[bool, int, UnroutableError | None]:
+    """The same for files of Arrow."""
     import pyqstore
 
     options = job.options
     properties = pyqstore.Properties(content_type=options.content_type, delivery_mode=2)
     unroutable = 0
-    channel.tx_select()
-    for file in files:
-        for batch in job.folder.read(file):
-            unroutable += channel.publish_batch(
-                batch, options.exchange, options.routing_key, properties=properties
-            ).unroutable
-    if unroutable and options.mandatory:
-        channel.tx_rollback()
-        return False, unroutable
-    committed: bool = channel.tx_commit(key=job.key)
-    return committed, unroutable if committed else 0
+    with store.channel() as channel:
+        channel.tx_select()
+        for file in files:
+            for batch in job.folder.read(file):
+                unroutable += channel.publish_batch(
+                    batch, options.exchange, options.routing_key, properties=properties
+                ).unroutable
+        if unroutable and options.mandatory:
+            channel.tx_rollback()
+            return False, unroutable, _unroutable(channel, job, files, unroutable)
+        committed: bool = channel.tx_commit(key=job.key)
+    return committed, unroutable if committed else 0, None
 
 
 def _unroutable(
@@ -325,22 +478,21 @@ def _unroutable(
     channel.tx_rollback()
     rows = sum(file.rows for file in files)
     where = f": {'; '.join(named)}" if named else " (their headers decide where they go)"
-    return UnroutableError(
-        f"no queue would take {count} of {rows} messages{where}. Nothing is published. Bind a "
-        f"queue for them, or drop them with the option mandatory=false"
-    )
+    return UnroutableError(f"no queue would take {count} of {rows} messages{where}. {UNPUBLISHED}")
 
 
 def _shaped(
-    batches: Iterable[pa.RecordBatch], body: str, check: RowCheck, partition: int
+    batches: Iterable[pa.RecordBatch], body: str, check: RowCheck | None, partition: int
 ) -> Iterator[pa.RecordBatch]:
+    """What the engine reads; ``check`` None: its writer looks at each row."""
     row = 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
         try:
             shaped = shape_batch(batch, body=body, first_row=row, outlives=True)
-            check.check(shaped, first_row=row)
+            if check is not None:
+                check.check(shaped, first_row=row)
         except ColumnError as error:
             raise ColumnError(f"partition {partition}: {error}") from error
         yield shaped
@@ -356,28 +508,3 @@ def _write_report(path: str, report: CommitReport) -> None:
     except OSError as error:
         # The messages are in: an exception would make the user send them again.
         warnings.warn(f"pyqstore: the report {path} was not written: {error}", stacklevel=2)
-
-
-def _advice(pid: int) -> str:
-    """Which process has the store, and what to do about it."""
-    command = _command(pid)
-    process = f"process {pid}" if pid else "another process"
-    if "pyspark" in command:
-        return (
-            f"another Spark job ({process}) is checking or committing there. Wait for it, or give "
-            f"this job a longer lock_timeout"
-        )
-    name = f"{process} ({command})" if command else process
-    return (
-        f"{name} has it open. Close it there first, or publish from that process with "
-        f"spark_udfs.publish(df, channel)"
-    )
-
-
-def _command(pid: int) -> str:
-    """The command line of a process, "" where the system does not tell."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read(400).decode("utf-8", "replace").replace("\0", " ").strip()
-    except OSError:
-        return ""

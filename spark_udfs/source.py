@@ -1,5 +1,6 @@
 """The data source: ``df.write.format("pyqstore").option("path", DIR).mode("append").save()``, and
-``df.writeStream`` alike.
+``df.writeStream`` alike; ``spark.read`` and ``spark.readStream`` go to ``reader`` and
+``stream_reader``.
 
 Which process runs what (Spark 4): ``DataSource.__init__`` and ``writer()`` a planning worker,
 before any task; ``write()`` a worker per task; ``commit()`` and ``abort()`` another planning
@@ -13,8 +14,9 @@ from __future__ import annotations
 import secrets
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -23,13 +25,17 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from . import sink
+from . import received, remote, sink
+from .opening import StoreBusyError, changing
 from .options import OptionError, WriteOptions
+from .reader import QStoreFilteringReader, QStoreReader, known_columns
+from .remote_sink import RemoteStreamWriter, RemoteWriter
 from .staging import StagedFile
+from .workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
 NAME = "pyqstore"
@@ -52,14 +58,15 @@ class QStoreWriter(DataSourceArrowWriter):
             options,
             columns,
             job=name,
-            key=options.txnid or f"spark-{name}",
-            forgets=() if options.txnid else (f"spark-{name}",),
+            key=options.txnid or sink.own_key(name),
+            forgets=() if options.txnid else (sink.own_key(name),),
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage one attempt at one partition."""
         from pyspark import TaskContext
 
+        settle()
         context = TaskContext.get()
         if context is None:
             raise RuntimeError("write() runs in a Spark task")
@@ -100,20 +107,23 @@ class QStoreStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: WriteOptions, columns: Sequence[tuple[str, str]]) -> None:
         """Check what needs no store; raises ColumnError, OptionError."""
-        sink.check_frame(options, columns)
+        options = sink.check_frame(options, columns)
         if options.txnid is not None:
             raise OptionError(
                 "option 'txnid' is for jobs: each batch of a stream is a transaction, known by the "
-                "query's id and the batch's number"
+                "query's id, or by the option 'appid', and the batch's number"
             )
         if options.create:
-            sink.open_store(options.path, wait_s=options.lock_timeout, create=True).close()
+            # One that another process has is there.
+            with suppress(StoreBusyError), changing(options.path, wait_s=0, create=True):
+                pass
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage one attempt at one partition of a batch."""
         from pyspark import TaskContext
 
+        settle()
         context = TaskContext.get()
         if context is None:
             raise RuntimeError("write() runs in a Spark task")
@@ -148,21 +158,54 @@ class QStoreStreamWriter(DataSourceStreamArrowWriter):
 
 
 class QStoreDataSource(DataSource):
-    """Messages from rows; columns: ``columns.PROPERTIES``, options: ``options.WriteOptions``."""
+    """Messages from rows, and rows from messages.
+
+    Columns: ``columns.PROPERTIES`` and ``received``; options: ``options``.
+    """
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
-    def schema(self) -> NoReturn:
-        raise NotImplementedError(
-            "format 'pyqstore' does not read: read a queue with Channel.get_batch(queue)"
-        )
+    def schema(self) -> str:
+        """Of what is read.  OptionError: a wrong option."""
+        # Spark does not say whether a job or a query asks.
+        streaming = any(name in self.options for name in ("maxRowsPerBatch", "group", "ack"))
+        options, _ = remote.read_options(self.options, streaming=streaming)
+        return received.ddl(known_columns(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        raise NotImplementedError(
-            "format 'pyqstore' does not read: read a queue with Channel.get_batch(queue)"
-        )
+        """Called in a planning process, with a keyword.
+
+        Raises:
+            OptionError: a wrong option.
+            ColumnError: the user's schema names what is not there.
+        """
+        options, servers = remote.read_options(self.options, streaming=False)
+        if servers is not None:
+            from .remote_reader import RemoteFilteringReader, RemoteReader
+
+            kind = RemoteFilteringReader if options.pushdown else RemoteReader
+            return kind(options, schema, servers)
+        return (QStoreFilteringReader if options.pushdown else QStoreReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Called for a query and for the tasks of each batch, with a keyword; raises as
+        ``reader``."""
+        try:
+            from .stream_reader import QStoreQueueReader, QStoreStreamReader
+        except ImportError as error:
+            raise NotImplementedError(
+                "readStream of 'pyqstore' needs Spark 4.2 or later"
+            ) from error
+        options, servers = remote.read_options(self.options, streaming=True)
+        if servers is not None:
+            from .remote_queue_reader import RemoteQueueReader
+            from .remote_stream_reader import RemoteStreamReader
+
+            kind = RemoteStreamReader if options.stream else RemoteQueueReader
+            return kind(options, schema, servers)
+        return (QStoreStreamReader if options.stream else QStoreQueueReader)(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Called in a planning process, with keywords.
@@ -176,7 +219,12 @@ class QStoreDataSource(DataSource):
                 "mode 'overwrite' is not supported: publishing only adds to queues "
                 "(use mode 'append'; Channel.queue_purge empties a queue)"
             )
-        return QStoreWriter(WriteOptions.parse(self.options), _columns(schema))
+        options, servers = remote.write_options(self.options)
+        if options.appid is not None:
+            raise OptionError("option 'appid' is for writeStream: a job has its 'txnid'")
+        if servers is not None:
+            return RemoteWriter(options, servers, _columns(schema))
+        return QStoreWriter(options, _columns(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Called for the tasks of each batch and for each commit, with keywords.
@@ -188,9 +236,12 @@ class QStoreDataSource(DataSource):
         if overwrite:
             raise OptionError(
                 "output mode 'complete' is not supported: publishing only adds to queues "
-                "(use 'append' or 'update')"
+                "(use 'append')"
             )
-        return QStoreStreamWriter(WriteOptions.parse(self.options), _columns(schema))
+        options, servers = remote.write_options(self.options)
+        if servers is not None:
+            return RemoteStreamWriter(options, servers, _columns(schema))
+        return QStoreStreamWriter(options, _columns(schema))
 
 
 def _columns(schema: StructType) -> list[tuple[str, str]]:

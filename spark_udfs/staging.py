@@ -2,12 +2,15 @@
 
 Layout, inside the store's directory::
 
-    staging/<job>/<partition>-<attempt>.arrow        whole: named after its bytes were synced
-    staging/<job>/<partition>-<attempt>.arrow.tmp    being written, or what a dead attempt left
+    staging/<job>/<partition>-<attempt>.qsb          whole: named after its bytes were synced; what
+                                                     the store adopts as it is
+    staging/<job>/<partition>-<attempt>.arrow        the same in Arrow, for rows with a column "due"
+    staging/<job>/<partition>-<attempt>.*.tmp        being written, or what a dead attempt left
+    staging/spool-<name>/                            what was taken from a queue (``spool``)
 
 A file counts only when a commit names it: leftovers of failed and speculative attempts are swept,
 never read. The job's folder is made once, before tasks run, and never by a task: an attempt that
-outlives its job finds no folder and fails, instead of leaving rows behind.  Needs pyarrow only.
+outlives its job finds no folder and fails, instead of leaving rows behind.
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ import shutil
 import socket
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from .checking import renumbered
+from .columns import ColumnError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +35,11 @@ if TYPE_CHECKING:
 FOLDER = "staging"
 ROUTES_MAX = 10_000
 STALE_S = 7 * 24 * 3600.0
+# Folders that hold the only copy of something: never swept by age.
+KEPT_PREFIX = "spool-"
+_KEPT = (KEPT_PREFIX, "prepared-")  # the latter are those of servers of Arrow Flight
+UNSEEN = "does not see"
+BLOCKS = ".qsb"
 
 
 Route = tuple[str | None, str | None]
@@ -47,7 +58,8 @@ class StagedFile:
         partition: number of the partition; files are published in this order.
         rows: how many.
         bytes: size of the file.
-        crc32: of the whole file (zlib's polynomial).
+        crc32: of the whole file (zlib's polynomial); 0 of one that the store adopts, whose blocks
+            have their own.
         routes: the distinct (exchange, routing key) of the rows, None where a row has none of its
             own; None when there are more than ``ROUTES_MAX``.
     """
@@ -58,6 +70,11 @@ class StagedFile:
     bytes: int
     crc32: int
     routes: frozenset[Route] | None = frozenset()
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether the store takes it as it is."""
+        return self.name.endswith(BLOCKS)
 
 
 class _SummingFile:
@@ -133,12 +150,18 @@ class StagingFolder:
         try:
             self.create()
         except FileNotFoundError as error:
-            raise self._unseen() from error
+            raise self.unseen() from error
 
     def write(
-        self, batches: Iterable[pa.RecordBatch], *, partition: int, attempt: int
+        self,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        partition: int,
+        attempt: int,
+        tells_routes: bool = True,
+        is_durable: bool = True,
     ) -> StagedFile:
-        """Write one attempt's batches to a file of its own; durable when this returns.
+        """Write one attempt's batches to a file of its own; durable when this returns, if asked.
 
         One batch is in memory at a time.
 
@@ -146,6 +169,7 @@ class StagingFolder:
             batches: of one schema, b rows each.
             partition: number of the partition.
             attempt: number of the attempt, unique in the job.
+            tells_routes: collect the distinct routes of the rows.
 
         Raises:
             OSError: the file could not be written.
@@ -158,7 +182,7 @@ class StagingFolder:
         temporary = self.path / (name + ".tmp")
         sink: _SummingFile | None = None
         writer: pa.RecordBatchFileWriter | None = None
-        routes: set[Route] | None = set()
+        routes: set[Route] | None = set() if tells_routes else None
         rows = 0
         try:
             for batch in batches:
@@ -173,7 +197,8 @@ class StagingFolder:
             if writer is None or sink is None:
                 return StagedFile(name="", partition=partition, rows=0, bytes=0, crc32=0)
             writer.close()
-            sink.sync()
+            if is_durable:
+                sink.sync()
         except BaseException:
             if sink is not None:
                 temporary.unlink(missing_ok=True)
@@ -182,7 +207,8 @@ class StagingFolder:
             if sink is not None:
                 sink.close()
         os.rename(temporary, self.path / name)
-        _sync_directory(self.path)
+        if is_durable:
+            sync_directory(self.path)
         return StagedFile(
             name=name,
             partition=partition,
@@ -192,21 +218,92 @@ class StagingFolder:
             routes=None if routes is None else frozenset(routes),
         )
 
+    def write_blocks(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        partition: int,
+        attempt: int,
+        exchange: str = "",
+        routing_key: str | None = None,
+        content_type: str | None = None,
+    ) -> StagedFile:
+        """The same as ``write`` as a file that the store adopts; every row is checked.
+
+        Args:
+            exchange, routing_key, content_type: of rows that have none of their own.
+
+        Raises:
+            As ``write``, and ColumnError: a row that makes no message.
+        """
+        import pyqstore
+
+        name = f"{partition}-{attempt}{BLOCKS}"
+        properties = pyqstore.Properties(content_type=content_type, delivery_mode=2)
+        rows = 0
+        try:
+            with pyqstore.StagedWriter(
+                self.path / name,
+                exchange=exchange,
+                routing_key=routing_key,
+                properties=properties,
+            ) as writer:
+                for batch in batches:
+                    try:
+                        rows += writer.write_batch(batch)
+                    except (ValueError, pyqstore.ChannelError) as error:
+                        words = renumbered(error, rows)
+                        raise ColumnError(f"partition {partition}: {words}") from error
+        except FileNotFoundError as error:
+            raise self._gone() from error
+        made = writer.result
+        return StagedFile(
+            name=name if made.rows else "",
+            partition=partition,
+            rows=made.rows,
+            bytes=made.bytes,
+            crc32=0,
+            routes=None,
+        )
+
+    def path_of(self, staged: StagedFile) -> Path:
+        """Of a file that the store adopts.
+
+        Raises:
+            StagingError: the file is missing, or its size is not what the message says.
+        """
+        path = self.path / staged.name
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError as error:
+            raise StagingError(f"staged file {path} is missing") from error
+        if size != staged.bytes:
+            raise StagingError(
+                f"staged file {path} has {size} bytes, its task reported {staged.bytes}"
+            )
+        return path
+
     def _open(self, path: Path) -> _SummingFile:
         """A new file in the job's folder, or words for why there is none."""
         try:
             return _SummingFile(path)
         except FileNotFoundError as error:
-            if self.root.parent.is_dir():
-                raise StagingError(
-                    f"the job is over: its folder {self.path} is gone, and so is what this "
-                    f"attempt would add"
-                ) from error
-            raise self._unseen() from error
+            raise self._gone() from error
 
-    def _unseen(self) -> StagingError:
+    def _gone(self) -> StagingError:
+        """There is no folder."""
+        if not self.root.parent.is_dir():
+            return self.unseen()
         return StagingError(
-            f"executor {socket.gethostname()} does not see {self.root.parent}: a store that Spark "
+            f"the job is over: its folder {self.path} is gone, and so is what this attempt would "
+            f"add"
+        )
+
+    def unseen(self) -> StagingError:
+        """What an executor says that does not see the store's directory, or has another one there
+        (whoever looks for ``UNSEEN`` in it can tell)."""
+        return StagingError(
+            f"executor {socket.gethostname()} {UNSEEN} {self.root.parent}: a store that Spark "
             f"writes to must lie in a directory that every executor sees under this name"
         )
 
@@ -253,19 +350,35 @@ class StagingFolder:
             time.sleep(0.01)  # an attempt that lost its race was just adding a file
         _remove_empty(self.root)
 
-    def sweep_stale(self, *, older_than_s: float = STALE_S) -> None:
-        """Remove other jobs' folders that nothing was added to for so long: their drivers died.
+    def clear(self, *, but: str = "") -> None:
+        """Remove the job's files, but one; the folder stays, and tells that its commit is not over.
+        Never raises."""
+        with suppress(OSError):
+            for entry in os.scandir(self.path):
+                with suppress(OSError):
+                    if entry.name != but:
+                        os.unlink(entry.path)
+
+    def stale(self, *, older_than_s: float = STALE_S) -> list[str]:
+        """Other jobs' folders that nothing was added to for so long: their drivers died.
 
         A job that is that slow fails at its commit (a file it names is missing); nothing is lost in
         silence.
         """
         limit = time.time() - older_than_s
         try:
-            folders = [entry for entry in os.scandir(self.root) if entry.stat().st_mtime < limit]
+            return [
+                entry.name
+                for entry in os.scandir(self.root)
+                if entry.stat().st_mtime < limit and not entry.name.startswith(_KEPT)
+            ]
         except OSError:
-            return
-        for folder in folders:
-            shutil.rmtree(folder.path, ignore_errors=True)
+            return []
+
+    def sweep_stale(self, names: Sequence[str]) -> None:
+        """Remove such folders.  Never raises."""
+        for name in names:
+            shutil.rmtree(self.root / name, ignore_errors=True)
         _remove_empty(self.root)
 
 
@@ -288,7 +401,8 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """What was renamed or made in it is durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

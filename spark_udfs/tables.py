@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from .flights import BINDINGS, Half, Outcome, Tally
+if TYPE_CHECKING:
+    import polars as pl
+
+    from .outcome import Outcome
+
+_FAULTS_SHOWN = 20
 
 
 def print_tables(outcome: Outcome) -> None:
@@ -15,90 +20,51 @@ def print_tables(outcome: Outcome) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=100)
-    work = Table(title="Flights out of New York, 2013")
-    work.add_column("")
-    for name in outcome.halves:
-        work.add_column(_HEADINGS[name], justify="right")
-    halves = list(outcome.halves.values())
-    for title, value in _WORK.items():
-        work.add_row(title, *(value(part) for part in halves))
-    for title, values in _of_one_half(outcome).items():
-        work.add_row(title, *(values.get(name, "-") for name in outcome.halves))
-    console.print(work)
-
-    queues = Table(title="After the kill: what the queues hold")
-    for heading in ("queue", "binding", "expected", "found", "bodies", "order", ""):
-        queues.add_column(heading, justify="right" if heading in ("expected", "found") else "left")
-    for queue, want in outcome.expected.items():
-        have = outcome.found.get(queue, Tally())
-        bodies = have.crc32_sum == want.crc32_sum
-        good = bodies and have.rows == want.rows and not have.disorder
-        queues.add_row(
-            queue,
-            BINDINGS.get(queue, ""),
-            f"{want.rows:,}",
-            f"{have.rows:,}",
-            "equal" if bodies else "differ",
-            "kept" if not have.disorder else f"{have.disorder:,} late",
-            "[green]ok" if good else "[red]WRONG",
-        )
-    console.print(queues)
-
-    drained = sum(tally.rows for tally in outcome.found.values())
-    routed = sum(tally.rows for tally in outcome.expected.values())
+    console.print(_carriers(outcome))
+    kills = Table(title="Killed with SIGKILL")
+    for heading in ("what", "what was there"):
+        kills.add_column(heading)
+    for kill in outcome.kills:
+        kills.add_row(*kill)
+    console.print(kills)
+    queues = ", ".join(f"{origin} {count:,}" for origin, count in outcome.ready.items())
     console.print(
-        f"{outcome.rows:,} rows became {routed:,} routed copies.\n"
-        f"Recovered after SIGKILL: {outcome.recovered:,} messages in {outcome.recovery_ms:.0f} ms "
-        f"({outcome.open_ms:.0f} ms until the store was open).\n"
-        f"Drained and acknowledged: {drained:,} messages in {outcome.drain_s:.2f} s "
-        f"({drained / max(outcome.drain_s, 1e-9):,.0f} a second, checks included).",
+        f"{outcome.rows:,} flights went through the queues ({queues}).\n"
+        f"{outcome.published:,} totals of batches are in the stream, "
+        f"of {outcome.found.height:,} pairs of carrier and route.",
         highlight=False,
     )
-    for fault in outcome.faults:
+    for fault in outcome.faults[:_FAULTS_SHOWN]:
         console.print(f"[red]MISMATCH[/red] {fault}", highlight=False)
+    if len(outcome.faults) > _FAULTS_SHOWN:
+        console.print(f"... and {len(outcome.faults) - _FAULTS_SHOWN:,} more")
     if not outcome.faults:
-        console.print(
-            "[green]All counts, bodies and orders agree with Spark's.[/green]", highlight=False
+        console.print("[green]Each figure is equal to Spark's own.[/green]", highlight=False)
+
+
+def _carriers(outcome: Outcome) -> Table:
+    """The totals of the stream by carrier, beside Spark's count of flights."""
+    table = Table(title="Flights out of New York, 2013: what polars found in the stream")
+    for heading in ("carrier", "routes", "flights", "Spark's", "miles", "minutes late", ""):
+        table.add_column(heading, justify="left" if heading in ("carrier", "") else "right")
+    found = {row["carrier"]: row for row in _by_carrier(outcome.found)}
+    for want in _by_carrier(outcome.expected):
+        have = found.get(want["carrier"], dict.fromkeys(want, 0))
+        table.add_row(
+            want["carrier"],
+            f"{have['routes']:,}",
+            f"{have['flights']:,}",
+            f"{want['flights']:,}",
+            f"{have['miles']:,}",
+            f"{have['minutes_late']:,}",
+            "[green]equal" if have == want else "[red]WRONG",
         )
+    return table
 
 
-def _of_one_half(outcome: Outcome) -> dict[str, dict[str, str]]:
-    """Rows that make sense for one half only: publish() waits little, as the store syncs while
-    Spark computes; the data source's half ends with a close."""
-    part = outcome.halves["datasource"]
-    return {
-        "messages a second in the commit": {"datasource": _rate(part, part.store_seconds)},
-        "recovery after SIGKILL": {"publish": f"{outcome.recovery_ms:.0f} ms"},
-    }
+def _by_carrier(totals: pl.DataFrame) -> list[dict[str, Any]]:
+    import polars as pl
 
-
-def _latency(part: Half, percentile: str) -> str:
-    latency = part.stats.get("confirm_latency_us") or part.stats.get("commit_latency_us") or {}
-    return f"{latency[percentile] / 1000:.2f} ms" if percentile in latency else "-"
-
-
-def _rate(part: Half, seconds: float) -> str:
-    return f"{part.confirmed / max(seconds, 1e-9):,.0f}"
-
-
-def _stat(part: Half, *names: str) -> str:
-    for name in names:
-        if name in part.stats:
-            return f"{int(part.stats[name]):,}"
-    return "-"
-
-
-_HEADINGS = {"datasource": "data source, Jan-Jun", "publish": "publish(), Jul-Dec"}
-
-_WORK: dict[str, Callable[[Half], str]] = {
-    "rows": lambda part: f"{part.rows:,}",
-    "routed copies": lambda part: _stat(part, "messages_routed"),
-    "confirmed rows": lambda part: f"{part.confirmed:,}",
-    "commits": lambda part: _stat(part, "commits"),
-    "fdatasyncs": lambda part: _stat(part, "fdatasyncs"),
-    "seconds, Spark included": lambda part: f"{part.seconds:.2f}",
-    "messages a second": lambda part: _rate(part, part.seconds),
-    "seconds waiting for the store": lambda part: f"{part.store_seconds:.2f}",
-    "confirm latency p50": lambda part: _latency(part, "p50"),
-    "confirm latency p99": lambda part: _latency(part, "p99"),
-}
+    figures = pl.col("flights", "miles", "minutes_late", "crc32_sum").sum()
+    grouped = totals.group_by("carrier").agg(pl.len().alias("routes"), figures)
+    return grouped.sort("flights", "carrier", descending=[True, False]).to_dicts()

@@ -34,6 +34,7 @@ PACKAGE = (
     "pyqstore/py.typed",
     "pyqstore/**/*.jinja",
     "pyqstore/bench/rivals/java/*",
+    "pyqstore/http/page/static/**/*",
     "spark_udfs/**/*",
 )
 

@@ -389,7 +389,7 @@ static void run_page_transaction(struct bench *bench)
                                  (qs_slice){one_body, sizeof one_body}, 0, &receipt, &error),
               &error, "publish");
     }
-    check(qs_channel_tx_commit(channel, nothing, &repeated, &error), &error, "tx_commit");
+    check(qs_channel_tx_commit(channel, nothing, 0, &repeated, &error), &error, "tx_commit");
     check(qs_channel_publish_batch(bench->channel, &batch, &receipt, &error), &error,
           "publish_batch");
     qs_channel_close(channel);

@@ -6,6 +6,9 @@
 
 #include <stddef.h>
 
+/* What the C library's allocator takes for each allocation beside its bytes, on average. */
+#define QSI_ALLOCATION_BYTES 16u
+
 void *qsi_alloc(size_t bytes);                 /* uninitialised; NULL when out of memory */
 void *qsi_zalloc(size_t bytes);                /* zeroed */
 void *qsi_realloc(void *memory, size_t bytes); /* memory may be NULL */

@@ -23,7 +23,16 @@ struct qsi_budget *qsi_budget_ref(struct qsi_budget *budget)
 void qsi_budget_drop_spares(struct qsi_budget *budget)
 {
     for (uint32_t i = 0; i < QSI_BUDGET_SPARES; i++) {
-        qsi_free(__atomic_exchange_n(&budget->spares[i], NULL, __ATOMIC_ACQ_REL));
+        qsi_free(__atomic_exchange_n(&budget->spares[i], NULL, __ATOMIC_SEQ_CST));
+    }
+}
+
+void qsi_budget_close(struct qsi_budget *budget)
+{
+    if (budget != NULL) {
+        __atomic_store_n(&budget->is_closed, 1, __ATOMIC_SEQ_CST);
+        qsi_budget_drop_spares(budget);
+        qsi_budget_unref(budget);
     }
 }
 

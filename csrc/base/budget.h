@@ -13,6 +13,7 @@ struct qsi_chunk;
 struct qsi_budget {
     uint64_t bytes; /* touched with atomics only */
     uint32_t refs;
+    uint32_t is_closed;                          /* touched with atomics only */
     struct qsi_chunk *spares[QSI_BUDGET_SPARES]; /* touched with atomics only; see chunk.h */
 };
 
@@ -20,6 +21,9 @@ struct qsi_budget {
 struct qsi_budget *qsi_budget_create(void);
 struct qsi_budget *qsi_budget_ref(struct qsi_budget *budget);
 void qsi_budget_unref(struct qsi_budget *budget); /* NULL is fine */
+/* Its owner needs it no more, and gives its reference up: no chunk waits for its next use from now
+ * on, even if something that is counted outlives the owner for long. */
+void qsi_budget_close(struct qsi_budget *budget); /* NULL is fine */
 /* Frees the chunks that wait for their next use. */
 void qsi_budget_drop_spares(struct qsi_budget *budget);
 

@@ -81,7 +81,10 @@ static bool keep_spare(struct qsi_chunk *chunk)
     chunk->used = 0;
     for (uint32_t i = 0; i < QSI_BUDGET_SPARES && !is_kept; i++, none = NULL) {
         is_kept = __atomic_compare_exchange_n(&budget->spares[i], &none, chunk, false,
-                                              __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+                                              __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+    }
+    if (__atomic_load_n(&budget->is_closed, __ATOMIC_SEQ_CST) != 0) { /* or close did not see it */
+        qsi_budget_drop_spares(budget);
     }
     qsi_budget_unref(budget); /* with the last reference it frees what was kept */
     return is_kept;

@@ -76,12 +76,22 @@ void qsi_mutex_unlock(struct qsi_mutex *mutex)
     QS_ASSERT(pthread_mutex_unlock(&mutex->mutex) == 0);
 }
 
+/* macOS has no such attribute: see wait_for. */
+static void set_clock(pthread_condattr_t *attributes)
+{
+#ifdef __APPLE__
+    (void)attributes;
+#else
+    QS_ASSERT(pthread_condattr_setclock(attributes, CLOCK_MONOTONIC) == 0);
+#endif
+}
+
 void qsi_cond_init(struct qsi_cond *cond)
 {
     pthread_condattr_t attributes;
 
     QS_ASSERT(pthread_condattr_init(&attributes) == 0);
-    QS_ASSERT(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+    set_clock(&attributes);
     QS_ASSERT(pthread_cond_init(&cond->cond, &attributes) == 0);
     QS_ASSERT(pthread_condattr_destroy(&attributes) == 0);
 }
@@ -101,8 +111,16 @@ void qsi_cond_broadcast(struct qsi_cond *cond)
     QS_ASSERT(pthread_cond_broadcast(&cond->cond) == 0);
 }
 
-static struct timespec deadline_after(uint64_t timeout_ns)
+/* macOS waits for a time from now where others wait until one, so that no clock that somebody sets
+ * counts. */
+static int wait_for(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t timeout_ns)
 {
+#ifdef __APPLE__
+    struct timespec time = {.tv_sec = (time_t)(timeout_ns / NS_PER_SECOND),
+                            .tv_nsec = (long)(timeout_ns % NS_PER_SECOND)};
+
+    return pthread_cond_timedwait_relative_np(cond, mutex, &time);
+#else
     struct timespec time;
     uint64_t ns;
 
@@ -110,12 +128,12 @@ static struct timespec deadline_after(uint64_t timeout_ns)
     ns = (uint64_t)time.tv_nsec + timeout_ns % NS_PER_SECOND;
     time.tv_sec += (time_t)(timeout_ns / NS_PER_SECOND + ns / NS_PER_SECOND);
     time.tv_nsec = (long)(ns % NS_PER_SECOND);
-    return time;
+    return pthread_cond_timedwait(cond, mutex, &time);
+#endif
 }
 
 bool qsi_cond_wait(struct qsi_cond *cond, struct qsi_mutex *mutex, uint64_t timeout_ns)
 {
-    struct timespec deadline;
     int result;
 
     QS_ASSERT_HELD(mutex);
@@ -124,18 +142,30 @@ bool qsi_cond_wait(struct qsi_cond *cond, struct qsi_mutex *mutex, uint64_t time
         result = pthread_cond_wait(&cond->cond, &mutex->mutex);
         QS_ASSERT(result == 0);
     } else {
-        deadline = deadline_after(timeout_ns);
-        result = pthread_cond_timedwait(&cond->cond, &mutex->mutex, &deadline);
+        result = wait_for(&cond->cond, &mutex->mutex, timeout_ns);
         QS_ASSERT(result == 0 || result == ETIMEDOUT);
     }
     note_locked(mutex);
     return result == 0;
 }
 
+/* For debuggers only: a failure is harmless.  On macOS a thread can name only itself. */
+static void set_name(pthread_t thread, const char *name)
+{
+#ifdef __APPLE__
+    (void)thread;
+    (void)name;
+#else
+    char short_name[THREAD_NAME_BYTES];
+
+    snprintf(short_name, sizeof short_name, "%s", name);
+    pthread_setname_np(thread, short_name);
+#endif
+}
+
 qs_status qsi_thread_start(pthread_t *thread_out, const char *name, void *(*run)(void *),
                            void *argument, qs_error *error)
 {
-    char short_name[THREAD_NAME_BYTES];
     sigset_t all;
     sigset_t before;
     int result;
@@ -148,7 +178,6 @@ qs_status qsi_thread_start(pthread_t *thread_out, const char *name, void *(*run)
     if (result != 0) {
         return qsi_fail_errno(error, QS_ENOMEM, result, "start thread '%s'", name);
     }
-    snprintf(short_name, sizeof short_name, "%s", name);
-    pthread_setname_np(*thread_out, short_name); /* for debuggers only: a failure is harmless */
+    set_name(*thread_out, name);
     return QS_OK;
 }

@@ -6,6 +6,7 @@
 #include "block_read.h"
 #include "file_head.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 struct qsi_block_dir {
@@ -13,7 +14,18 @@ struct qsi_block_dir {
     qs_dir *dir;
     uint8_t uuid[QSI_UUID_BYTES];
     const char *label, *suffix;
+    const char *name;          /* NULL: names are of owner and number */
+    atomic_bool has_new_names; /* since the directory was synced, or perhaps before it was opened */
+    bool sync_failed;          /* atomic: the kernel may have told it to one handle only */
 };
+
+void qsi_block_dir_name(char name_out[QSI_BLOCK_NAME_BYTES], const struct qsi_block_dir *blocks,
+                        const struct qsi_block_file *file);
+
+/* fdatasync.  QS_EIO also behind one that failed, of whatever file: what that lost may be in this
+ * one, and a second sync would not tell. */
+qs_status qsi_block_sync_handle(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
+                                qs_file *handle, qs_error *error) QS_MUST_CHECK;
 
 /* Puts the file's name before the text; "no space" becomes the status that callers know, a missing
  * file damage. */

@@ -25,8 +25,25 @@ qs_status qsi_block_dir_open(struct qsi_block_dir **blocks_out, qs_env *env, qs_
         return qsi_fail(error, QS_ENOMEM, "%s", label);
     }
     *blocks = (struct qsi_block_dir){.env = env, .dir = dir, .label = label, .suffix = suffix};
+    atomic_init(&blocks->has_new_names, true);
     memcpy(blocks->uuid, uuid, sizeof blocks->uuid);
     return QS_OK;
+}
+
+qs_status qsi_block_dir_open_one(struct qsi_block_dir **blocks_out, qs_env *env, qs_dir *dir,
+                                 const char *label, const char *name, qs_error *error)
+{
+    static const uint8_t no_uuid[QSI_UUID_BYTES];
+
+    QS_DCHECK(name != NULL);
+    QS_TRY(qsi_block_dir_open(blocks_out, env, dir, no_uuid, label, "", error));
+    (*blocks_out)->name = name;
+    return QS_OK;
+}
+
+qs_env *qsi_block_dir_env(const struct qsi_block_dir *blocks)
+{
+    return blocks->env;
 }
 
 void qsi_block_dir_close(struct qsi_block_dir *blocks)
@@ -34,12 +51,22 @@ void qsi_block_dir_close(struct qsi_block_dir *blocks)
     qsi_free(blocks);
 }
 
+void qsi_block_dir_name(char name_out[QSI_BLOCK_NAME_BYTES], const struct qsi_block_dir *blocks,
+                        const struct qsi_block_file *file)
+{
+    if (blocks->name != NULL) {
+        snprintf(name_out, QSI_BLOCK_NAME_BYTES, "%s", blocks->name);
+    } else {
+        qsi_block_name(name_out, file, blocks->suffix);
+    }
+}
+
 void qsi_block_file_path(char path_out[QSI_BLOCK_PATH_BYTES], const struct qsi_block_dir *blocks,
                          const struct qsi_block_file *file)
 {
     char name[QSI_BLOCK_NAME_BYTES];
 
-    qsi_block_name(name, file, blocks->suffix);
+    qsi_block_dir_name(name, blocks, file);
     snprintf(path_out, QSI_BLOCK_PATH_BYTES, "%s/%s", blocks->label, name);
 }
 
@@ -92,6 +119,13 @@ static qs_status check_header(const struct qsi_block_dir *blocks, const struct q
     return qsi_block_file_header_check(header, file, blocks->uuid, path, error);
 }
 
+/* What is sealed is never written to, and may have other names: where it was staged, and in copies
+ * of the store. */
+static uint32_t open_flags(const struct qsi_block_file *file, uint32_t flags)
+{
+    return file->sealed ? QS_OPEN_READ | QS_OPEN_LINKED : flags;
+}
+
 qs_status qsi_block_open(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                          uint32_t flags, qs_file **handle_out, qs_error *error)
 {
@@ -99,8 +133,9 @@ qs_status qsi_block_open(const struct qsi_block_dir *blocks, const struct qsi_bl
     qs_status status;
 
     *handle_out = NULL;
-    qsi_block_name(name, file, blocks->suffix);
-    status = qsi_env_open(blocks->env, blocks->dir, name, flags, handle_out, error);
+    qsi_block_dir_name(name, blocks, file);
+    status =
+        qsi_env_open(blocks->env, blocks->dir, name, open_flags(file, flags), handle_out, error);
     if (status != QS_OK) {
         return qsi_block_fail(error, status, blocks, file);
     }
@@ -122,6 +157,26 @@ qs_status qsi_block_file_find(struct qsi_block_dir *blocks, const struct qsi_blo
     return QS_OK;
 }
 
+qs_status qsi_block_file_link(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
+                              qs_dir *from_dir, const char *from, qs_error *error)
+{
+    char name[QSI_BLOCK_NAME_BYTES];
+    qs_status status;
+
+    qsi_block_dir_name(name, blocks, file);
+    status = qsi_env_link(blocks->env, from_dir, from, blocks->dir, name, error);
+    if (status == QS_EEXIST) {
+        QS_TRY(qsi_env_remove(blocks->env, blocks->dir, name, error));
+        status = qsi_env_link(blocks->env, from_dir, from, blocks->dir, name, error);
+    }
+    if (status != QS_OK) {
+        return status;
+    }
+    atomic_store(&blocks->has_new_names, true);
+    /* What was staged may have been replaced since it was checked: no failure of the store's. */
+    return qsi_fail_unread(error, qsi_block_file_find(blocks, file, error), from);
+}
+
 /* What cannot be read is damage, so that QS_EIO is left to the sync itself. */
 static qs_status open_to_write(const struct qsi_block_dir *blocks,
                                const struct qsi_block_file *file, qs_file **handle_out,
@@ -134,6 +189,25 @@ static qs_status open_to_write(const struct qsi_block_dir *blocks,
                            path);
 }
 
+qs_status qsi_block_dir_check_synced(const struct qsi_block_dir *blocks, qs_error *error)
+{
+    return __atomic_load_n(&blocks->sync_failed, __ATOMIC_ACQUIRE)
+               ? qsi_fail(error, QS_EIO, "%s: a sync of a file there failed", blocks->label)
+               : QS_OK;
+}
+
+qs_status qsi_block_sync_handle(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
+                                qs_file *handle, qs_error *error)
+{
+    qs_status status = qsi_file_sync(blocks->env, handle, error);
+
+    if (status != QS_OK) {
+        __atomic_store_n(&blocks->sync_failed, true, __ATOMIC_RELEASE);
+        return qsi_block_fail(error, status, blocks, file);
+    }
+    return qsi_block_dir_check_synced(blocks, error);
+}
+
 qs_status qsi_block_file_sync(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                               qs_error *error)
 {
@@ -142,17 +216,68 @@ qs_status qsi_block_file_sync(struct qsi_block_dir *blocks, const struct qsi_blo
 
     QS_DCHECK(file->block_count > 0);
     QS_TRY(open_to_write(blocks, file, &handle, error));
-    status = qsi_file_sync(blocks->env, handle, error);
+    status = qsi_block_sync_handle(blocks, file, handle, error);
     blocks->env->close(blocks->env, handle);
-    return status == QS_OK ? QS_OK : qsi_block_fail(error, status, blocks, file);
+    return status;
 }
 
-qs_status qsi_block_dir_sync(struct qsi_block_dir *blocks, qs_error *error)
+qs_status qsi_block_file_sync_found(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
+                                    qs_error *error)
+{
+    char name[QSI_BLOCK_NAME_BYTES], path[QSI_BLOCK_PATH_BYTES];
+    qs_file *handle;
+    qs_status status;
+
+    qsi_block_dir_name(name, blocks, file);
+    qsi_block_file_path(path, blocks, file);
+    status = qsi_env_open(blocks->env, blocks->dir, name, open_flags(file, QS_OPEN_WRITE), &handle,
+                          error);
+    if (status != QS_OK) {
+        return status == QS_ENOENT
+                   ? QS_OK
+                   : qsi_fail_unread(error, qsi_block_fail(error, status, blocks, file), path);
+    }
+    status = qsi_block_sync_handle(blocks, file, handle, error);
+    blocks->env->close(blocks->env, handle);
+    return status;
+}
+
+void qsi_block_file_cut(struct qsi_block_dir *blocks, const struct qsi_block_file *file)
+{
+    uint64_t keep = qsi_round_up(file->end, QSI_BLOCK_PAGE), bytes;
+    qs_file *handle;
+
+    if (open_to_write(blocks, file, &handle, NULL) != QS_OK) {
+        return;
+    }
+    if (qsi_env_size(blocks->env, handle, &bytes, NULL) == QS_OK && bytes > keep) {
+        qs_status ignored = qsi_env_truncate(blocks->env, handle, keep, NULL);
+        (void)ignored; /* the next block is written over it */
+    }
+    blocks->env->close(blocks->env, handle);
+}
+
+qs_status qsi_block_dir_sync_now(struct qsi_block_dir *blocks, qs_error *error)
 {
     qs_status status = qsi_dir_sync(blocks->env, blocks->dir, error);
 
     if (status != QS_OK) {
         qsi_error_prefix(error, "%s", blocks->label);
+    }
+    return status;
+}
+
+qs_status qsi_block_dir_sync(struct qsi_block_dir *blocks, qs_error *error)
+{
+    qs_status status;
+
+    /* A file that is made from here on asks for the next sync. */
+    if (!atomic_exchange(&blocks->has_new_names, false)) {
+        return QS_OK;
+    }
+    status = qsi_block_dir_sync_now(blocks, error);
+    if (status != QS_OK) {
+        atomic_store(&blocks->has_new_names, true);
     }
     return status;
 }
@@ -163,7 +288,7 @@ qs_status qsi_block_file_remove(struct qsi_block_dir *blocks, const struct qsi_b
     char name[QSI_BLOCK_NAME_BYTES];
     qs_status status;
 
-    qsi_block_name(name, file, blocks->suffix);
+    qsi_block_dir_name(name, blocks, file);
     status = qsi_env_remove(blocks->env, blocks->dir, name, error);
     return status == QS_OK || status == QS_ENOENT ? QS_OK
                                                   : qsi_block_fail(error, status, blocks, file);

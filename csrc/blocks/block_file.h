@@ -35,7 +35,9 @@ struct qsi_block_file {
     uint64_t end; /* blocks end there, and of a sealed file the footer; 0: there is no file yet */
     uint64_t last_at; /* where the last block begins, 0: none; of a sealed file the footer */
     uint32_t block_count;
-    bool sealed; /* it has a footer, and gets no more blocks */
+    bool sealed;  /* it has a footer, and gets no more blocks */
+    bool adopted; /* it was staged: what it says of owner, offsets and times is not what they are */
+    uint64_t time_us; /* adopted: when its rows were published */
 };
 
 /* What is known of a block without reading it: 32 bytes, also in the footer. */
@@ -56,18 +58,41 @@ struct qsi_block_dir;
 qs_status qsi_block_dir_open(struct qsi_block_dir **blocks_out, qs_env *env, qs_dir *dir,
                              const uint8_t uuid[QSI_UUID_BYTES], const char *label,
                              const char *suffix, qs_error *error) QS_MUST_CHECK;
+/* The same of one file of another name, which stays the caller's: whatever its owner and number. */
+qs_status qsi_block_dir_open_one(struct qsi_block_dir **blocks_out, qs_env *env, qs_dir *dir,
+                                 const char *label, const char *name,
+                                 qs_error *error) QS_MUST_CHECK;
 void qsi_block_dir_close(struct qsi_block_dir *blocks); /* NULL is fine */
+qs_env *qsi_block_dir_env(const struct qsi_block_dir *blocks);
 
 /* "streams/0000000000000007-0000000000000000.str": what errors call a file. */
-#define QSI_BLOCK_PATH_BYTES 80u
+#define QSI_BLOCK_PATH_BYTES (QS_NAME_BYTES_MAX + 17u)
 void qsi_block_file_path(char path_out[QSI_BLOCK_PATH_BYTES], const struct qsi_block_dir *blocks,
                          const struct qsi_block_file *file);
 
+/* The file from, of another directory, gets the name of this one as well, which it then must be
+ * (qsi_block_file_find).  A name that is taken is replaced: nothing refers to it.
+ * QS_NOT_IMPLEMENTED: there can be no link. */
+qs_status qsi_block_file_link(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
+                              qs_dir *from_dir, const char *from, qs_error *error) QS_MUST_CHECK;
 /* fdatasync.  The name is durable after qsi_block_dir_sync.  QS_ECORRUPT: the file is missing or
  * too short; QS_EIO: the sync failed. */
 qs_status qsi_block_file_sync(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                               qs_error *error) QS_MUST_CHECK;
+/* Syncs the directory if a file was made since it was synced. */
 qs_status qsi_block_dir_sync(struct qsi_block_dir *blocks, qs_error *error) QS_MUST_CHECK;
+/* Whatever was synced before: a sync that another thread began is not done, and may fail. */
+qs_status qsi_block_dir_sync_now(struct qsi_block_dir *blocks, qs_error *error) QS_MUST_CHECK;
+/* Recovery: what there is of the file, whole or not, is durable.  A file that is missing is for its
+ * readers to find.  QS_ECORRUPT: it cannot be opened. */
+qs_status qsi_block_file_sync_found(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
+                                    qs_error *error) QS_MUST_CHECK;
+/* QS_EIO: a sync of a file failed.  Nothing there is known to be durable from then on. */
+qs_status qsi_block_dir_check_synced(const struct qsi_block_dir *blocks,
+                                     qs_error *error) QS_MUST_CHECK;
+/* Gives back what was written behind its end, as far as that can be done; not the rest of the last
+ * page.  REQUIRES that nobody writes to it. */
+void qsi_block_file_cut(struct qsi_block_dir *blocks, const struct qsi_block_file *file);
 /* Is it there, with the header that it should have, and as long as it should be?  QS_ECORRUPT. */
 qs_status qsi_block_file_find(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                               qs_error *error) QS_MUST_CHECK;

@@ -87,6 +87,32 @@ bool qsi_block_name_parse(struct qsi_block_file *file_out, const char *name, con
     return strcmp(canonical, name) == 0;
 }
 
+/* ---- files that were staged ---- */
+
+static uint64_t owner_inside(const struct qsi_block_file *file)
+{
+    return file->adopted ? QSI_BLOCK_STAGED_OWNER : file->owner;
+}
+
+void qsi_block_adopt_head(struct qsi_block_head *head, const struct qsi_block_file *file)
+{
+    if (file->adopted) {
+        head->owner = file->owner;
+        head->first_offset += file->number;
+        head->first_time_us = head->last_time_us = file->time_us;
+        head->time_kind = QSI_BLOCK_ONE_TIME;
+        head->time_count = 0;
+    }
+}
+
+void qsi_block_adopt_entry(struct qsi_block_entry *entry, const struct qsi_block_file *file)
+{
+    if (file->adopted) {
+        entry->first_offset += file->number;
+        entry->first_time_us = file->time_us;
+    }
+}
+
 /* ---- the file's header ---- */
 
 void qsi_block_file_header_encode(uint8_t *bytes_out, const struct qsi_block_file *file,
@@ -106,12 +132,14 @@ qs_status qsi_block_file_header_check(const uint8_t *bytes, const struct qsi_blo
                                       const uint8_t uuid[QSI_UUID_BYTES], const char *path,
                                       qs_error *error)
 {
+    static const uint8_t no_uuid[QSI_UUID_BYTES];
+
     QS_TRY(qsi_file_header_check(&file_kind, bytes, AT_CRC, path, error));
-    if (memcmp(bytes + AT_UUID, uuid, QSI_UUID_BYTES) != 0) {
+    if (memcmp(bytes + AT_UUID, file->adopted ? no_uuid : uuid, QSI_UUID_BYTES) != 0) {
         return qsi_fail_corrupt(error, path, AT_UUID, "file header: of another store");
     }
-    if (qsi_get_u64(bytes + AT_OWNER) != file->owner ||
-        qsi_get_u64(bytes + AT_NUMBER) != file->number ||
+    if (qsi_get_u64(bytes + AT_OWNER) != owner_inside(file) ||
+        qsi_get_u64(bytes + AT_NUMBER) != (file->adopted ? 0 : file->number) ||
         qsi_get_u64(bytes + AT_SALT) != file->salt) {
         return qsi_fail_corrupt(error, path, AT_OWNER, "file header: of another file");
     }
@@ -176,7 +204,7 @@ static qs_status bad_head(const struct qsi_block_head *head, const char *path, q
 static qs_status check_head(const struct qsi_block_head *head, const struct qsi_block_file *file,
                             const char *path, qs_error *error)
 {
-    if (file->owner != 0 && head->owner != file->owner) {
+    if (file->owner != 0 && head->owner != owner_inside(file)) {
         return bad_head(head, path, error, "of another owner");
     }
     if (head->previous != 0 ? head->previous < QSI_BLOCK_FILE_HEADER_BYTES ||
@@ -306,7 +334,7 @@ qs_status qsi_block_content_check(const struct qsi_block_head *head, const uint8
     qs_status status;
 
     QS_TRY(qsi_block_dictionary_check(head, content, path, error));
-    status = qsi_messages_check(content, error);
+    status = qsi_messages_check_whole(content, error);
     if (status != QS_OK) {
         qsi_error_prefix(error, "%s: block at %" PRIu64, path, head->at);
         return status;
@@ -402,7 +430,7 @@ qs_status qsi_block_footer_check(const uint8_t *bytes, const struct qsi_block_fi
         return qsi_fail_corrupt(error, path, file->last_at, "footer: wrong checksum");
     }
     if (qsi_get_u64(trailer + TRAILER_SALT) != file->salt ||
-        qsi_get_u64(trailer + TRAILER_OWNER) != file->owner ||
+        qsi_get_u64(trailer + TRAILER_OWNER) != owner_inside(file) ||
         qsi_get_u64(trailer + TRAILER_AT) != file->last_at ||
         qsi_get_u32(trailer + TRAILER_BLOCKS) != file->block_count) {
         return qsi_fail_corrupt(error, path, file->last_at, "footer: of another file");

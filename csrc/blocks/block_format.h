@@ -90,11 +90,24 @@ struct qsi_block_head {
 
 /* ---- names ---- */
 
-#define QSI_BLOCK_NAME_BYTES 48u
+#define QSI_BLOCK_NAME_BYTES (QS_NAME_BYTES_MAX + 1u)
 void qsi_block_name(char name_out[QSI_BLOCK_NAME_BYTES], const struct qsi_block_file *file,
                     const char *suffix);
 /* Sets owner and number, the rest to zero.  False when it is not such a name. */
 bool qsi_block_name_parse(struct qsi_block_file *file_out, const char *name, const char *suffix);
+
+/* ---- files that were staged ----
+ *
+ * Who wrote such a file knew no store: it says that its owner is this one, its number 0 and its
+ * store's UUID zeros, and its offsets count from 0.  A stream that adopted it gives its rows other
+ * offsets, and one time.  What encodes and checks takes the file as the stream knows it; what was
+ * decoded is as the file has it until one of these. */
+
+#define QSI_BLOCK_STAGED_OWNER UINT64_MAX
+struct qsi_block_head;
+/* As the stream has them; of any other file nothing changes. */
+void qsi_block_adopt_head(struct qsi_block_head *head, const struct qsi_block_file *file);
+void qsi_block_adopt_entry(struct qsi_block_entry *entry, const struct qsi_block_file *file);
 
 /* ---- the file's header: QSI_BLOCK_FILE_HEADER_BYTES ---- */
 

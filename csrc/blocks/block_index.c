@@ -40,6 +40,7 @@ static qs_status load_footer(const struct qsi_block_dir *blocks, const struct qs
     }
     for (uint32_t i = 0; status == QS_OK && i < file->block_count; i++) {
         qsi_block_entry_decode(&entries_out[i], footer + (size_t)i * QSI_BLOCK_ENTRY_BYTES);
+        qsi_block_adopt_entry(&entries_out[i], file);
     }
     qsi_free(footer);
     return status;
@@ -53,7 +54,7 @@ static qs_status walk_back(const struct qsi_block_dir *blocks, const struct qsi_
     uint64_t at = file->last_at, end = file->end, offset_end = UINT64_MAX, time_us = UINT64_MAX;
     char path[QSI_BLOCK_PATH_BYTES];
 
-    QS_DCHECK(!file->sealed);
+    QS_DCHECK(!file->sealed && !file->adopted);
     qsi_block_file_path(path, blocks, file);
     for (uint32_t i = file->block_count; i-- > 0;) {
         uint8_t bytes[QSI_BLOCK_HEAD_BYTES];

@@ -55,14 +55,18 @@ static qs_status decode_head(const struct qsi_block_dir *blocks, const struct qs
                              struct qsi_block_head *head_out, qs_error *error)
 {
     char path[QSI_BLOCK_PATH_BYTES];
+    struct qsi_block_entry found;
 
     if (qsi_block_head_decode(head_out, bytes, file, entry->at, "", NULL) != QS_OK) {
         qsi_block_file_path(path, blocks, file);
         return qsi_block_head_decode(head_out, bytes, file, entry->at, path, error);
     }
+    found = (struct qsi_block_entry){.first_offset = head_out->first_offset,
+                                     .first_time_us = head_out->first_time_us};
+    qsi_block_adopt_entry(&found, file);
     if (head_out->content_bytes != entry->bytes - QSI_BLOCK_HEAD_BYTES ||
-        head_out->first_offset != entry->first_offset || head_out->rows != entry->rows ||
-        head_out->first_time_us != entry->first_time_us) {
+        found.first_offset != entry->first_offset || head_out->rows != entry->rows ||
+        found.first_time_us != entry->first_time_us) {
         return qsi_block_damaged(error, blocks, file, entry->at,
                                  "block header: not the block that the index tells of");
     }
@@ -176,6 +180,7 @@ qs_status qsi_block_load(const struct qsi_block_dir *blocks, const struct qsi_bl
     room->used = shift + entry->bytes;
     status = read_block(blocks, file, handle, entry, room->data + shift, &head, error);
     if (status == QS_OK) {
+        qsi_block_adopt_head(&head, file);
         fill_view(view_out, &head, room, shift + QSI_BLOCK_HEAD_BYTES);
         room = NULL;
     }
@@ -251,6 +256,7 @@ qs_status qsi_block_load_dictionary(const struct qsi_block_dir *blocks,
         qsi_chunk_unref(chunk);
         return status;
     }
+    qsi_block_adopt_head(&head, file);
     *dictionary_out = (struct qsi_block_dictionary){
         .chunk = chunk,
         .first_offset = head.first_offset,
@@ -339,6 +345,20 @@ qs_status qsi_block_reader_read_index(struct qsi_block_reader *reader,
 
 /* ---- the whole file ---- */
 
+/* A row whose body was damaged before the block was written. */
+static qs_status find_lost(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
+                           const struct qsi_block_entry *entry, const struct qsi_block_view *view,
+                           qs_error *error)
+{
+    for (uint32_t row = 0; view->messages.stored != NULL && row < view->rows; row++) {
+        if (qsi_messages_is_stored(&view->messages, row)) {
+            return qsi_block_damaged(error, blocks, file, entry->at,
+                                     "a message of the block was damaged before it was written");
+        }
+    }
+    return QS_OK;
+}
+
 qs_status qsi_block_file_check(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                                qsi_block_visitor *visit, void *context, qs_error *error)
 {
@@ -352,6 +372,9 @@ qs_status qsi_block_file_check(struct qsi_block_dir *blocks, const struct qsi_bl
         struct qsi_block_view view;
         qs_error this_error = {0};
         qs_status read = qsi_block_reader_read(reader, &entries[i], NULL, &view, &this_error);
+        if (read == QS_OK) {
+            read = find_lost(blocks, file, &entries[i], &view, &this_error);
+        }
         qsi_block_view_fini(&view);
         visit(context, &entries[i], read != QS_OK ? &this_error : NULL);
         if (read != QS_OK && status == QS_OK) {

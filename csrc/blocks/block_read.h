@@ -86,6 +86,17 @@ uint32_t qsi_block_entries_find(const struct qsi_block_entry *entries, uint32_t 
 uint32_t qsi_block_entries_find_time(const struct qsi_block_entry *entries, uint32_t count,
                                      uint64_t time_us);
 
+/* The last count blocks, which were written together: what their headers' checksum is, in order,
+ * and which offsets they have.  Reads and checks all of them. */
+struct qsi_block_last {
+    uint32_t count;
+    uint32_t crc;
+    uint64_t first_offset, next_offset;
+};
+qs_status qsi_block_file_check_last(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
+                                    const struct qsi_block_last *last,
+                                    qs_error *error) QS_MUST_CHECK;
+
 /* Reads every block and checks it: for verify.  Goes on behind damage as far as the index leads;
  * visit is told of each block, with an error of those that are damaged. */
 typedef void qsi_block_visitor(void *context, const struct qsi_block_entry *entry,

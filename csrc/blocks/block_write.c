@@ -32,18 +32,21 @@ uint64_t qsi_block_next_place(const struct qsi_block_file *file, bool page_align
 static qs_status create(struct qsi_block_writer *writer, qs_error *error)
 {
     const uint32_t flags = QS_OPEN_WRITE | QS_OPEN_CREATE_NEW;
-    const struct qsi_block_dir *blocks = writer->blocks;
+    struct qsi_block_dir *blocks = writer->blocks;
     char name[QSI_BLOCK_NAME_BYTES];
     qs_status status;
 
     QS_DCHECK(writer->handle == NULL && writer->file->end == 0);
-    qsi_block_name(name, writer->file, blocks->suffix);
+    qsi_block_dir_name(name, blocks, writer->file);
     status = qsi_env_open(blocks->env, blocks->dir, name, flags, &writer->handle, error);
-    if (status != QS_EEXIST) {
-        return status;
+    if (status == QS_EEXIST) {
+        QS_TRY(qsi_env_remove(blocks->env, blocks->dir, name, error));
+        status = qsi_env_open(blocks->env, blocks->dir, name, flags, &writer->handle, error);
     }
-    QS_TRY(qsi_env_remove(blocks->env, blocks->dir, name, error));
-    return qsi_env_open(blocks->env, blocks->dir, name, flags, &writer->handle, error);
+    if (status == QS_OK) {
+        atomic_store(&blocks->has_new_names, true);
+    }
+    return status;
 }
 
 static qs_status write_header(struct qsi_block_writer *writer, qs_error *error)
@@ -129,6 +132,36 @@ static qs_status write_at(struct qsi_block_writer *writer, const void *data, siz
     return status == QS_OK ? QS_OK : qsi_block_fail(error, status, writer->blocks, writer->file);
 }
 
+static void sum_content(struct qsi_block_head *head, const uint8_t *content)
+{
+    head->dictionary_crc = qs_crc32c(0, content, head->dictionary_bytes);
+    head->content_crc = qs_crc32c(head->dictionary_crc, content + head->dictionary_bytes,
+                                  head->content_bytes - head->dictionary_bytes);
+}
+
+/* The block is in the file. */
+static void note_block(struct qsi_block_writer *writer, const struct qsi_block_head *head,
+                       struct qsi_block_entry *entry_out)
+{
+    struct qsi_block_file *file = writer->file;
+    uint32_t bytes = QSI_BLOCK_HEAD_BYTES + head->content_bytes;
+
+    QS_DCHECK(head->at >= file->end && head->at % QSI_BLOCK_UNIT == 0);
+    writer->page_aligned = false;
+    file->end = head->at + qsi_round_up(bytes, QSI_BLOCK_UNIT);
+    file->last_at = head->at;
+    file->block_count += 1;
+    if (entry_out != NULL) {
+        *entry_out = (struct qsi_block_entry){
+            .first_offset = head->first_offset,
+            .first_time_us = head->first_time_us,
+            .at = head->at,
+            .bytes = bytes,
+            .rows = head->rows,
+        };
+    }
+}
+
 qs_status qsi_block_writer_put(struct qsi_block_writer *writer, struct qsi_built_block *block,
                                struct qsi_block_entry *entry_out, qs_error *error)
 {
@@ -156,25 +189,52 @@ qs_status qsi_block_writer_put(struct qsi_block_writer *writer, struct qsi_built
     QS_DCHECK(block->first_time_us <= block->last_time_us);
     QS_ASSERT(!file->sealed && padded <= block->chunk->capacity);
     QS_ASSERT(file->owner == 0 || file->owner == block->owner);
-    head.dictionary_crc = qs_crc32c(0, content, head.dictionary_bytes);
-    head.content_crc = qs_crc32c(head.dictionary_crc, content + head.dictionary_bytes,
-                                 head.content_bytes - head.dictionary_bytes);
+    sum_content(&head, content);
     qsi_block_head_encode(block->chunk->data, &head);
     QS_TRY(write_at(writer, block->chunk->data, padded, at, error));
-    writer->page_aligned = false;
-    QS_DCHECK(at >= file->end && at % QSI_BLOCK_UNIT == 0);
-    file->end = at + padded;
-    file->last_at = at;
-    file->block_count += 1;
-    if (entry_out != NULL) {
-        *entry_out = (struct qsi_block_entry){
-            .first_offset = block->first_offset,
-            .first_time_us = block->first_time_us,
-            .at = at,
-            .bytes = block->bytes,
-            .rows = block->rows,
-        };
+    note_block(writer, &head, entry_out);
+    return QS_OK;
+}
+
+qs_status qsi_block_writer_put_rows(struct qsi_block_writer *writer,
+                                    const struct qsi_block_rows *rows,
+                                    struct qsi_block_entry *entry_out, uint32_t *crc_io,
+                                    qs_error *error)
+{
+    static const uint8_t zeros[QSI_BLOCK_UNIT];
+    struct qsi_block_file *file = writer->file;
+    uint8_t bytes[QSI_BLOCK_HEAD_BYTES];
+    uint32_t record_bytes = qsi_record_length(rows->record);
+    struct qsi_block_head head = {
+        .salt = file->salt,
+        .owner = rows->owner,
+        .first_offset = rows->first_offset,
+        .first_time_us = rows->time_us,
+        .last_time_us = rows->time_us,
+        .at = qsi_block_next_place(file, writer->page_aligned),
+        .previous = file->last_at,
+        .content_bytes = record_bytes,
+        .rows = rows->rows,
+        .record_bytes = record_bytes,
+        .dictionary_bytes = qsi_messages_routes_end(rows->record),
+        .time_kind = QSI_BLOCK_ONE_TIME,
+    };
+    size_t padding = (size_t)(qsi_round_up(record_bytes, QSI_BLOCK_UNIT) - record_bytes);
+    qs_part parts[3] = {{bytes, sizeof bytes}, {rows->record, record_bytes}, {zeros, padding}};
+    qs_status status;
+
+    QS_ASSERT(!file->sealed && rows->rows > 0 && rows->rows <= QSI_BLOCK_ROWS_MAX);
+    QS_ASSERT(file->owner == 0 || file->owner == rows->owner);
+    QS_DCHECK(record_bytes <= QSI_BLOCK_CONTENT_MAX && head.dictionary_bytes <= record_bytes);
+    sum_content(&head, rows->record);
+    qsi_block_head_encode(bytes, &head);
+    status = qsi_file_stream(writer->blocks->env, writer->handle, parts, padding > 0 ? 3 : 2,
+                             head.at, error);
+    if (status != QS_OK) {
+        return qsi_block_fail(error, status, writer->blocks, file);
     }
+    *crc_io = qs_crc32c(*crc_io, bytes, sizeof bytes);
+    note_block(writer, &head, entry_out);
     return QS_OK;
 }
 
@@ -204,10 +264,50 @@ qs_status qsi_block_writer_seal(struct qsi_block_writer *writer,
     return status;
 }
 
+qs_status qsi_block_writer_append(struct qsi_block_writer *writer, const qs_part *parts,
+                                  size_t part_count, qs_error *error)
+{
+    const struct qsi_block_file *file = writer->file;
+    qs_status status;
+
+    QS_ASSERT(file->sealed);
+    status =
+        qsi_file_write(writer->blocks->env, writer->handle, parts, part_count, file->end, error);
+    return status == QS_OK ? QS_OK : qsi_block_fail(error, status, writer->blocks, file);
+}
+
+void qsi_block_writer_leave(struct qsi_block_writer *writer,
+                            struct qsi_block_unsynced *unsynced_out)
+{
+    QS_ASSERT(writer->handle != NULL && writer->file->block_count > 0);
+    *unsynced_out = (struct qsi_block_unsynced){.file = *writer->file, .handle = writer->handle};
+    writer->handle = NULL;
+}
+
+qs_status qsi_block_unsynced_sync(struct qsi_block_dir *blocks,
+                                  const struct qsi_block_unsynced *unsynced, qs_error *error)
+{
+    qs_status status;
+
+    QS_TRY(qsi_block_sync_handle(blocks, &unsynced->file, unsynced->handle, error));
+    status = qsi_env_check_linked(blocks->env, unsynced->handle, error);
+    return status == QS_OK ? QS_OK : qsi_block_fail(error, status, blocks, &unsynced->file);
+}
+
+void qsi_block_unsynced_close(struct qsi_block_dir *blocks, struct qsi_block_unsynced *unsynced)
+{
+    if (unsynced->handle != NULL) {
+        blocks->env->close(blocks->env, unsynced->handle);
+        unsynced->handle = NULL;
+    }
+}
+
 void qsi_block_writer_close(struct qsi_block_writer *writer)
 {
     if (writer != NULL) {
-        writer->blocks->env->close(writer->blocks->env, writer->handle);
+        if (writer->handle != NULL) {
+            writer->blocks->env->close(writer->blocks->env, writer->handle);
+        }
         qsi_free(writer);
     }
 }

@@ -26,10 +26,41 @@ qs_status qsi_block_writer_begin(struct qsi_block_writer **writer_out, struct qs
  * not sealed. */
 qs_status qsi_block_writer_put(struct qsi_block_writer *writer, struct qsi_built_block *block,
                                struct qsi_block_entry *entry_out, qs_error *error) QS_MUST_CHECK;
+/* A record of messages that is a block's content as it is: aligned, with owner and first_offset as
+ * its destination, all its rows of one time.  One write; the record is not copied. */
+struct qsi_block_rows {
+    uint64_t owner;
+    uint64_t first_offset;
+    uint64_t time_us;
+    const uint8_t *record;
+    uint32_t rows;
+};
+/* *crc_io goes on with the block's header. */
+qs_status qsi_block_writer_put_rows(struct qsi_block_writer *writer,
+                                    const struct qsi_block_rows *rows,
+                                    struct qsi_block_entry *entry_out, uint32_t *crc_io,
+                                    qs_error *error) QS_MUST_CHECK;
 /* Writes the footer.  entries: of all blocks of the file, file->block_count of them. */
 qs_status qsi_block_writer_seal(struct qsi_block_writer *writer,
                                 const struct qsi_block_entry *entries, uint64_t last_time_us,
                                 qs_error *error) QS_MUST_CHECK;
+/* Behind the footer of a sealed file: what only its end in a checkpoint keeps from being read. */
+qs_status qsi_block_writer_append(struct qsi_block_writer *writer, const qs_part *parts,
+                                  size_t part_count, qs_error *error) QS_MUST_CHECK;
+/* What was written, and is to be synced: the file stays open, so that nothing has to be read for
+ * that.  Zeroed memory is none. */
+struct qsi_block_unsynced {
+    struct qsi_block_file file;
+    qs_file *handle;
+};
+/* Takes the open file; the writer is closed next.  REQUIRES something written. */
+void qsi_block_writer_leave(struct qsi_block_writer *writer,
+                            struct qsi_block_unsynced *unsynced_out);
+/* fdatasync, and the file still has its name.  QS_EIO. */
+qs_status qsi_block_unsynced_sync(struct qsi_block_dir *blocks,
+                                  const struct qsi_block_unsynced *unsynced,
+                                  qs_error *error) QS_MUST_CHECK;
+void qsi_block_unsynced_close(struct qsi_block_dir *blocks, struct qsi_block_unsynced *unsynced);
 /* Closes and frees. */
 void qsi_block_writer_close(struct qsi_block_writer *writer); /* NULL is fine */
 

@@ -97,7 +97,7 @@ static void absorb_immediate(struct qsi_confirms *confirms, struct qsi_number_ra
 static void join_durable(struct qsi_confirms *confirms, uint64_t durable_lsn)
 {
     struct qsi_number_ranges *pending = &confirms->pending;
-    struct qsi_number_range *items = pending->items + pending->first;
+    struct qsi_number_range *items = pending->count > 0 ? &pending->items[pending->first] : NULL;
     uint32_t kept = 0;
     uint32_t at = 1;
 

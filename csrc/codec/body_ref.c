@@ -45,14 +45,9 @@ static struct qsi_body_damage decode_damage(const uint8_t *bytes)
     };
 }
 
-bool qsi_is_body_ref(struct qsi_slice cell)
-{
-    return cell.bytes == QSI_BODY_REF_BYTES;
-}
-
 void qsi_body_decode(struct qsi_body *body_out, struct qsi_slice cell)
 {
-    if (qsi_is_body_ref(cell)) {
+    if (cell.bytes == QSI_BODY_REF_BYTES) {
         body_out->kind = QSI_BODY_STORED;
         body_out->ref = decode_ref(cell.data);
         return;

@@ -1,9 +1,9 @@
 /* The body of a message, as its record has it.
  *
  * Small ones lie in the record.  Of a body in the message store the record has a reference of 28
- * bytes, also in the journal (docs/FORMAT.md, "Body reference").  Of a message that an index
- * segment holds, and that is damaged there, it has where that is: in records that were read back
- * from segments, in memory only. */
+ * bytes, also in the journal (docs/FORMAT.md, "Body reference").  Of a damaged message it
+ * has where that is: in memory, in records that were read back from segments; in files, in blocks
+ * of streams whose message had a body that could not be read any more. */
 #ifndef QSI_BODY_REF_H
 #define QSI_BODY_REF_H
 
@@ -40,7 +40,7 @@ struct qsi_body_damage {
     uint32_t generation; /* or QSI_DAMAGE_OF_STREAM: queue_id is a stream's, and the message's
                             offset there is number + slot */
     uint32_t slot;
-    uint64_t offset;
+    uint64_t offset; /* of a stream's: 0, or 1 + the number of the message file that had the body */
 };
 
 struct qsi_body {
@@ -56,8 +56,6 @@ struct qsi_body {
 void qsi_body_ref_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref);
 /* QSI_BODY_DAMAGE_BYTES bytes. */
 void qsi_body_damage_encode(uint8_t *bytes_out, const struct qsi_body_damage *damage);
-/* Is this the cell of a reference, as the only ones that files have? */
-bool qsi_is_body_ref(struct qsi_slice cell);
 /* REQUIRES a cell that one of the two has written, or that is a reference: the one place that
  * tells them apart.  The kind is STORED or DAMAGED.  Any bytes decode to something; the message
  * store tells whether a reference leads anywhere. */

@@ -154,11 +154,15 @@ qs_status qsi_messages_check_routes(const uint8_t *record, uint64_t bytes, qs_er
     return check_routes(&view, bytes, error);
 }
 
-static qs_status check_references(const struct qsi_messages *view, qs_error *error)
+/* Cells of bodies that are not in the record: each has cell_bytes. */
+static qs_status check_cells(const uint8_t *record, uint32_t cell_bytes, qs_error *error)
 {
-    for (uint32_t row = 0; view->stored != NULL && row < view->row_count; row++) {
-        struct qsi_slice cell = qsi_messages_body(view, row);
-        if (qsi_messages_is_stored(view, row) && !qsi_is_body_ref(cell)) {
+    struct qsi_messages view;
+
+    qsi_messages_view(&view, record);
+    for (uint32_t row = 0; view.stored != NULL && row < view.row_count; row++) {
+        struct qsi_slice cell = qsi_messages_body(&view, row);
+        if (qsi_messages_is_stored(&view, row) && cell.bytes != cell_bytes) {
             return qsi_fail(error, QS_ECORRUPT,
                             "message record: row %u has a body reference of %u bytes", row,
                             cell.bytes);
@@ -167,7 +171,7 @@ static qs_status check_references(const struct qsi_messages *view, qs_error *err
     return QS_OK;
 }
 
-qs_status qsi_messages_check(const uint8_t *record, qs_error *error)
+static qs_status check_sections(const uint8_t *record, qs_error *error)
 {
     uint64_t bytes = qsi_record_length(record);
     struct qsi_messages view;
@@ -222,7 +226,19 @@ qs_status qsi_messages_check(const uint8_t *record, qs_error *error)
                         bytes - (uint64_t)(view.bodies - record))) {
         return bad(error, "bodies leave their section");
     }
-    return check_references(&view, error);
+    return QS_OK;
+}
+
+qs_status qsi_messages_check(const uint8_t *record, qs_error *error)
+{
+    QS_TRY(check_sections(record, error));
+    return check_cells(record, QSI_BODY_REF_BYTES, error);
+}
+
+qs_status qsi_messages_check_whole(const uint8_t *record, qs_error *error)
+{
+    QS_TRY(check_sections(record, error));
+    return check_cells(record, QSI_BODY_DAMAGE_BYTES, error);
 }
 
 struct qsi_body_ref qsi_messages_body_ref(const struct qsi_messages *view, uint32_t row)

@@ -62,6 +62,9 @@ void qsi_messages_view(struct qsi_messages *view_out, const uint8_t *record);
 /* Every count, offset and index of a record from a file, and that each stored body is a
  * reference.  QS_ECORRUPT tells what is wrong. */
 qs_status qsi_messages_check(const uint8_t *record, qs_error *error) QS_MUST_CHECK;
+/* The same of a record that refers to no body elsewhere: a row whose body is not inside is known to
+ * be damaged. */
+qs_status qsi_messages_check_whole(const uint8_t *record, qs_error *error) QS_MUST_CHECK;
 /* The same of header, destinations and routes alone, for who has the record's first bytes bytes:
  * the routes and counts of a view may be used then. */
 qs_status qsi_messages_check_routes(const uint8_t *record, uint64_t bytes,
@@ -70,6 +73,11 @@ qs_status qsi_messages_check_routes(const uint8_t *record, uint64_t bytes,
 static inline uint64_t qsi_messages_time(const uint8_t *record)
 {
     return qsi_get_u64(record + 40);
+}
+/* The routes end there, or before: what lies between is zeros. */
+static inline uint32_t qsi_messages_routes_end(const uint8_t *record)
+{
+    return qsi_get_u32(record + 24);
 }
 static inline bool qsi_messages_has_expiration(const uint8_t *record)
 {

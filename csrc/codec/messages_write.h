@@ -189,7 +189,7 @@ static inline void qsi_messages_write_body(struct qsi_messages_writer *writer,
 }
 /* Of a body that is in the message store.  REQUIRES the bitmap. */
 void qsi_messages_write_ref(struct qsi_messages_writer *writer, const struct qsi_body_ref *ref);
-/* Of a message that is damaged: in memory only.  REQUIRES the bitmap. */
+/* Of a message that is damaged.  REQUIRES the bitmap. */
 void qsi_messages_write_damage(struct qsi_messages_writer *writer,
                                const struct qsi_body_damage *damage);
 

@@ -146,14 +146,20 @@ struct qsi_field_walk {
     bool malformed; /* set when a walk stopped at bytes that are no entry */
 };
 
+/* Of an empty slice, which may be at no address, the beginning. */
+static inline const uint8_t *qsi_fields_end(struct qsi_slice fields)
+{
+    return fields.bytes > 0 ? fields.data + fields.bytes : fields.data;
+}
+
 static inline struct qsi_field_walk qsi_table_walk(struct qsi_slice table)
 {
-    return (struct qsi_field_walk){table.data, table.data + table.bytes, true, false};
+    return (struct qsi_field_walk){table.data, qsi_fields_end(table), true, false};
 }
 
 static inline struct qsi_field_walk qsi_array_walk(struct qsi_slice array)
 {
-    return (struct qsi_field_walk){array.data, array.data + array.bytes, false, false};
+    return (struct qsi_field_walk){array.data, qsi_fields_end(array), false, false};
 }
 
 /* False at the end and at malformed bytes. */

@@ -43,6 +43,9 @@ enum qsi_record_type {
     QSI_RECORD_STREAM_TRIM = 22, /* stream_record.h */
     /* in checkpoints only */
     QSI_RECORD_STREAM_STATE = 23, /* stream_record.h */
+    /* in the journal only */
+    QSI_RECORD_STREAM_WRITTEN = 24, /* stream_record.h */
+    QSI_RECORD_STREAM_ADOPTED = 25, /* as a stream written */
     /* of work queues over a stream: work_record.h.  Numbers between are not used */
     QSI_RECORD_WORK_QUEUE_DECLARE = 40, /* in the journal as well */
     QSI_RECORD_WORK_STATE = 41,         /* in checkpoints only, and */

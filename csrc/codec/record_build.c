@@ -277,7 +277,8 @@ static qs_status note_row(struct qsi_record_build *build, const struct qsi_messa
     build->has_expiration =
         build->has_expiration || qsi_messages_expiration(view, row) != QSI_NO_EXPIRATION;
     build->has_due = build->has_due || qsi_messages_due(view, row) != 0;
-    build->has_stored = build->has_stored || (!note->was_read && qsi_messages_is_stored(view, row));
+    build->has_stored = build->has_stored || (note->was_read ? note->content.is_damaged
+                                                             : qsi_messages_is_stored(view, row));
     QS_DCHECK(code < build->route_count);
     build->row_count += 1;
     return QS_OK;

@@ -30,6 +30,7 @@ struct qsi_row_stretch {
 struct qsi_stored_content {
     size_t properties_at, body_at;
     uint32_t properties_bytes, body_bytes;
+    bool is_damaged; /* the body is a cell that tells of damage */
 };
 /* Appends a stored message's content to out, once for each stored row, when the row is added. */
 typedef qs_status qsi_stored_reader(void *context, const struct qsi_body *stored,

@@ -124,13 +124,16 @@ static void put_stretch(struct writing *writing, const struct qsi_row_stretch *s
         uint32_t row = stretch->first_row + i;
         struct qsi_slice properties = qsi_messages_properties(&view, row);
         struct qsi_slice body = qsi_messages_body(&view, row);
+        bool is_marked = qsi_messages_is_stored(&view, row);
         if (qsi_build_reads_row(build, &view, row)) {
             QS_DCHECK(writing->content < build->contents.bytes / sizeof *contents);
             const struct qsi_stored_content *content = &contents[writing->content++];
             properties = qsi_slice_make(build->stored.data + content->properties_at,
                                         content->properties_bytes);
             body = qsi_slice_make(build->stored.data + content->body_at, content->body_bytes);
-        } else if (qsi_messages_is_stored(&view, row)) {
+            is_marked = content->is_damaged;
+        }
+        if (is_marked) {
             QS_DCHECK(build->has_stored);
             writing->stored[writing->row / 8] |= (uint8_t)(1u << (writing->row % 8));
         }

@@ -18,6 +18,7 @@
 #ifndef QSI_CONTAINER_JOBS_H
 #define QSI_CONTAINER_JOBS_H
 
+#include "qstore/env.h"
 #include "qstore/status.h"
 
 #include "buf.h"
@@ -79,13 +80,28 @@ struct qsi_record_build;
 /* What a checkpoint carries itself: messages that no other file has yet, of all containers. */
 struct qsi_carried {
     uint64_t bytes, bytes_max; /* of messages */
-    /* of queues with small_max at most, which are not worth files of their own */
+    /* of containers with small_max at most, which are not worth files of their own */
     uint64_t small_bytes, small_bytes_max, small_max;
     struct qsi_record_build *build; /* made by the first that needs it; the checkpoint's to free */
     struct qsi_buf records;
     uint32_t record_count;
     bool counts_only; /* the next jobs count their records, and encode nothing */
 };
+
+/* Takes the room for it, if there is some.  Little is always carried, as long as memory holds it
+ * all: a file of its own would take more, and each a sync. */
+static inline bool qsi_carried_take_room(struct qsi_carried *carried, uint64_t bytes)
+{
+    if (bytes <= carried->small_max && carried->small_bytes + bytes <= carried->small_bytes_max) {
+        carried->small_bytes += bytes;
+        return true;
+    }
+    if (carried->bytes + bytes <= carried->bytes_max) {
+        carried->bytes += bytes;
+        return true;
+    }
+    return false;
+}
 
 /* The jobs of a snapshot.  All flushes, of all containers, go well before the others are run. */
 enum qsi_snapshot_step {
@@ -97,7 +113,8 @@ enum qsi_snapshot_step {
     QSI_SNAPSHOT_STEPS
 };
 
-#define QSI_CONTAINER_PATH_BYTES 80 /* of a file, with its directory and a NUL */
+/* Of a file, with its directory and a NUL. */
+#define QSI_CONTAINER_PATH_BYTES (QS_NAME_BYTES_MAX + 17u)
 
 struct qsi_snapshot_kind;
 struct qsi_snapshot {

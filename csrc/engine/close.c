@@ -7,6 +7,7 @@
 #include "engine.h"
 #include "enter.h"
 #include "error.h"
+#include "inbox.h"
 #include "removals.h"
 #include "settle.h"
 #include "space.h"
@@ -135,6 +136,7 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
             store)) { /* the parent's: its locks may be held for ever and its files are not ours */
         return QS_OK;
     }
+    qsi_inbox_stop(store); /* it is a caller like others: before the store is shut */
     qsi_store_lock(store);
     qsi_store_check(store);
     qsi_transactions_check(store);

@@ -5,11 +5,14 @@
 #include "alloc.h"
 #include "armed.h"
 #include "check.h"
+#include "clock.h"
 #include "consume.h"
+#include "counts.h"
 #include "engine.h"
 #include "enter.h"
 #include "error.h"
 #include "event_fd.h"
+#include "listener.h"
 #include "pager.h"
 #include "queue_life.h"
 #include "removals.h"
@@ -36,10 +39,12 @@ void qsi_channel_shut(struct qs_channel *channel)
     qsi_bring_back_aside(channel);
     qsi_drop_consumers(channel);
     QS_DCHECK(channel->unacked.outstanding_count == 0);
+    qsi_counts_keep(channel);
     if (!channel->connection->is_shared) {
         qsi_connection_shut(channel->connection);
     }
-    QS_ASSERT(channel->unacked.withheld_count == 0 && qsi_list_is_empty(&channel->consumers));
+    QS_ASSERT(channel->unacked.withheld_count == 0 && qsi_list_is_empty(&channel->consumers) &&
+              qsi_list_is_empty(&channel->resting) && qsi_list_is_empty(&channel->cancelled));
     qsi_events_announce(channel->store);
 }
 
@@ -70,6 +75,7 @@ static void unref_connection(struct qs_connection *connection) QSI_REQUIRES(qsi_
     if (connection->references == 0) {
         QS_ASSERT(connection->closed && qsi_list_is_empty(&connection->channels));
         qsi_list_remove(&connection->in_store);
+        qsi_free(connection->client);
         qsi_free(connection);
     }
 }
@@ -93,6 +99,15 @@ static struct qs_connection *new_connection(struct qs_store *store, bool is_shar
     return connection;
 }
 
+static void add_connection(struct qs_connection *connection) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_store *store = connection->store;
+
+    connection->number = ++store->last_connection_number;
+    connection->opened_us = qsi_clock_us(store);
+    qsi_list_push_back(&store->connections, &connection->in_store);
+}
+
 qs_status qs_connection_open(qs_connection **connection_out, qs_store *store, qs_error *error)
 {
     struct qs_connection *connection = new_connection(store, true);
@@ -107,7 +122,7 @@ qs_status qs_connection_open(qs_connection **connection_out, qs_store *store, qs
         qsi_free(connection);
         return status;
     }
-    qsi_list_push_back(&store->connections, &connection->in_store);
+    add_connection(connection);
     store->references += 1;
     qsi_store_leave(store);
     *connection_out = connection;
@@ -157,12 +172,16 @@ static void add_channel(struct qs_channel *channel, struct qs_connection *connec
     QS_DCHECK(!connection->closed);
     channel->store = store;
     channel->connection = connection;
+    channel->number = ++store->last_channel_number;
     channel->event_fd = QSI_NO_EVENT_FD;
     qsi_returns_init(channel);
     qsi_list_init(&channel->consumers);
+    qsi_list_init(&channel->resting);
+    qsi_list_init(&channel->cancelled);
     qsi_list_init(&channel->acked_cursors);
     qsi_list_init(&channel->in_changes);
     qsi_list_init(&channel->in_confirms);
+    qsi_list_init(&channel->in_rang);
     qsi_list_push_back(&connection->channels, &channel->in_connection);
     qsi_list_push_back(&store->channels, &channel->in_store);
     store->references += 1;
@@ -186,7 +205,7 @@ qs_status qs_channel_open(qs_channel **channel_out, qs_store *store, qs_error *e
         qsi_free(connection);
         return status;
     }
-    qsi_list_push_back(&store->connections, &connection->in_store);
+    add_connection(connection);
     add_channel(channel, connection);
     qsi_store_leave(store);
     *channel_out = channel;
@@ -221,6 +240,11 @@ qs_status qs_connection_channel(qs_channel **channel_out, qs_connection *connect
     return QS_OK;
 }
 
+uint64_t qs_channel_number(const qs_channel *channel)
+{
+    return channel->number; /* constant since it was opened */
+}
+
 void qs_channel_close(qs_channel *channel)
 {
     struct qs_store *store;
@@ -238,6 +262,7 @@ void qs_channel_close(qs_channel *channel)
         qsi_drain_removals(store, QSI_MAY_WAIT);
     }
     unref_connection(channel->connection);
+    qsi_channel_leave_listener(channel);
     qsi_list_remove(&channel->in_store);
     QS_DCHECK(channel->unacked.outstanding_count == 0 && channel->unacked.withheld_count == 0);
     QS_ASSERT(channel->closed && channel->tx_records == NULL);
@@ -246,6 +271,8 @@ void qs_channel_close(qs_channel *channel)
     qsi_returns_fini(channel);
     qsi_buf_fini(&channel->tx_settles);
     qsi_buf_fini(&channel->tx_cursors);
+    qsi_buf_fini(&channel->tx_published.notes);
+    qsi_map_fini(&channel->tx_published.known);
     qsi_free(channel);
     qsi_store_unref(store);
 }

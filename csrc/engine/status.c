@@ -42,6 +42,16 @@ static void tell_recovery(const struct qsi_recovery *found, qs_stats *stats)
     stats->recovered_queues = found->queues;
 }
 
+static void tell_inbox(const struct qs_store *store, qs_stats *stats) QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_ASSERT_HELD(&store->mutex);
+    stats->inbox_adopted = store->inbox.adopted;
+    stats->inbox_refused = store->inbox.refused;
+    stats->inbox_failing = store->inbox.failing;
+    stats->inbox_adopting = store->inbox.adopting;
+    memcpy(stats->inbox_error, store->inbox.error, sizeof store->inbox.error);
+}
+
 void qs_store_stats(qs_store *store, qs_stats *stats_out)
 {
     struct qsi_journal_counts counts = {0};
@@ -99,12 +109,44 @@ void qs_store_stats(qs_store *store, qs_stats *stats_out)
         .file_system = file_system_of(store),
     };
     tell_recovery(&store->recovery, stats_out);
+    tell_inbox(store, stats_out);
     qsi_store_leave(store);
+}
+
+qs_status qs_store_visit_latencies(qs_store *store, uint32_t of,
+                                   void (*visit)(void *context, uint64_t most_us, uint64_t count),
+                                   void *context)
+{
+    const struct qsi_histogram *histogram;
+
+    QS_TRY(qsi_store_enter(store, NULL));
+    histogram = of == QS_LATENCY_COMMIT ? &store->commit.latency : &store->commit.confirm_latency;
+    for (uint32_t i = 0; i < QSI_HISTOGRAM_BUCKETS; i++) {
+        if (histogram->counts[i] > 0) {
+            visit(context, qsi_histogram_top_us(i), histogram->counts[i]);
+        }
+    }
+    qsi_store_leave(store);
+    return QS_OK;
 }
 
 void qs_store_options(qs_store *store, qs_options *options_out)
 {
     *options_out = store->options; /* constant since open */
+}
+
+qs_status qs_store_set_place(qs_store *store, const char *place, qs_error *error)
+{
+    size_t bytes = strlen(place) + 1;
+
+    if (bytes > QSI_PLACE_BYTES) {
+        return qsi_fail(error, QS_EINVAL, "place of %zu bytes: %d at most", bytes - 1,
+                        QSI_PLACE_BYTES - 1);
+    }
+    QS_TRY(qsi_store_enter(store, error));
+    memcpy(store->place, place, bytes);
+    qsi_store_leave(store);
+    return QS_OK;
 }
 
 static void add_measure(struct qsi_queue_measure *sum, const struct qsi_queue_measure *subqueue)
@@ -202,8 +244,7 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
     }
     if (queue == NULL) {
         qsi_store_leave(store);
-        return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", (int)name.bytes,
-                        (const char *)name.data);
+        return qsi_fail_no_queue(store, qsi_slice_of(name), error);
     }
     *status_out = (qs_queue_status){
         .consumers = queue->consumer_count,
@@ -262,6 +303,33 @@ static qs_status expire_everywhere(struct qs_store *store) QSI_REQUIRES(qsi_stor
     return status;
 }
 
+static qs_queue_info info_of(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+{
+    qs_queue_status counts = {0};
+
+    for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
+        add_counts(qsi_subqueue_at(queue, i), &counts);
+    }
+    if (queue->stream != NULL) {
+        counts.messages_ready = qsi_stream_message_count(queue);
+        counts.messages_unacked = queue->stream->out_count;
+        counts.ram_bytes = queue->stream->log.container.ram_bytes;
+    }
+    return (qs_queue_info){
+        .name = qs_slice_of(queue->name),
+        .durable = (queue->flags & QS_DURABLE) != 0,
+        .exclusive = (queue->flags & QS_EXCLUSIVE) != 0,
+        .auto_delete = (queue->flags & QS_AUTO_DELETE) != 0,
+        .messages_ready = counts.messages_ready,
+        .messages_delayed = counts.messages_delayed,
+        .messages_unacked = counts.messages_unacked,
+        .consumers = queue->consumer_count,
+        .ram_bytes = counts.ram_bytes,
+        .owner = queue->owner == NULL ? 0 : queue->owner->number,
+        .arguments = qs_slice_of(queue->arguments),
+    };
+}
+
 qs_status qs_store_visit_queues(qs_store *store,
                                 void (*visit)(void *context, const qs_queue_info *), void *context)
 {
@@ -274,18 +342,9 @@ qs_status qs_store_visit_queues(qs_store *store,
     }
     cursor = qsi_map_begin(&store->queues_by_id);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        const struct store_queue *queue = cursor.value;
-        qs_queue_info info = {
-            .name = qs_slice_of(queue->name),
-            .durable = (queue->flags & QS_DURABLE) != 0,
-            .exclusive = (queue->flags & QS_EXCLUSIVE) != 0,
-            .auto_delete = (queue->flags & QS_AUTO_DELETE) != 0,
-            .messages_ready =
-                queue->stream != NULL ? qsi_stream_message_count(queue) : qsi_ready_count(queue),
-            .messages_delayed = qsi_delayed_count(queue),
-            .arguments = qs_slice_of(queue->arguments),
-        };
+        struct store_queue *queue = cursor.value;
         if (queue->parent == NULL) {
+            qs_queue_info info = info_of(queue);
             visit(context, &info);
         }
     }

@@ -3,9 +3,12 @@
 #include "check.h"
 #include "checkpoint.h"
 #include "clock.h"
+#include "commit.h"
 #include "engine.h"
 #include "enter.h"
 #include "error.h"
+#include "event_fd.h"
+#include "inbox.h"
 #include "pager.h"
 #include "queue_life.h"
 #include "recover.h"
@@ -63,21 +66,26 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_list_init(&store->channels);
     qsi_list_init(&store->events.armed_for_changes);
     qsi_list_init(&store->events.armed_for_confirms);
-    qsi_list_init(&store->events.consumed_streams);
+    qsi_list_init(&store->events.grown_streams);
+    qsi_list_init(&store->events.listeners);
     qsi_list_init(&store->deleted_queues);
     qsi_list_init(&store->sources);
     qsi_store_is_private(store);
     store->references = 1;
+    memcpy(store->place, QSI_PLACE_DEFAULT, sizeof QSI_PLACE_DEFAULT);
     store->next_queue_id = 1;
     store->checkpoint.at_ns = store->env->monotonic_ns(store->env);
     qsi_queue_shared_init(&store->shared, 0);
     qsi_stream_shared_init(&store->streams);
+    store->inbox.watch_fd = store->inbox.event_fd = QSI_NO_EVENT_FD;
     store->budget = qsi_budget_create();
     if (store->budget == NULL) {
         return qsi_fail(error, QS_ENOMEM, "store");
     }
     QS_TRY(qsi_removals_open(store, error));
-    return qsi_router_init(&store->router, qsi_journal_exchange_deleted, store, error);
+    QS_TRY(qsi_router_init(&store->router, qsi_journal_exchange_deleted, store, error));
+    store->router.place = store->place;
+    return QS_OK;
 }
 
 /* The index of durable queues, and that of messages that end with the process. */
@@ -156,6 +164,7 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
         return QS_OK;
     }
     qsi_space_begin(store);
+    QS_TRY(qsi_inbox_open(store, error));
     return qsi_removals_after_recovery(store, error);
 }
 
@@ -173,6 +182,7 @@ void qsi_free_store(struct qs_store *store)
         qsi_segment_free(QSI_LIST_OWNER(store->shared.retired.next, struct qsi_segment, in_shared));
     }
     qsi_forget_dead_files(store);
+    qsi_commit_forget_blocks(store);
     qsi_block_cache_destroy(store->streams.cache);
     qsi_block_dir_close(store->streams.blocks);
     qsi_stream_shared_fini(&store->streams);
@@ -184,8 +194,9 @@ void qsi_free_store(struct qs_store *store)
     qsi_message_store_close(store->messages);
     qsi_chunk_unref(store->commit.arena);
     qsi_chunk_unref(store->commit.transient_arena);
-    qsi_budget_unref(store->budget);
+    qsi_budget_close(store->budget);
     qsi_manifest_fini(&store->manifest);
+    qsi_inbox_close(store);
     store->env->dir_close(store->env, store->streams_dir);
     store->env->dir_close(store->env, store->checkpoint_dir);
     store->env->dir_close(store->env, store->transient_dir);
@@ -267,6 +278,7 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
     qsi_transactions_check(store);
     qsi_life_step(&store->life, QSI_LIFE_OPEN);
     qsi_store_unlock(store);
+    qsi_inbox_ring(store);
     *store_out = store;
     return QS_OK;
 }

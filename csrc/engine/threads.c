@@ -3,6 +3,7 @@
 #include "checkpoint.h"
 #include "commit.h"
 #include "engine.h"
+#include "inbox.h"
 #include "pager.h"
 #include "removals.h"
 
@@ -18,7 +19,7 @@ static qs_status start_all(struct qs_store *store, qs_error *error) QSI_REQUIRES
     store->checkpoint.is_running = true;
     QS_TRY(qsi_thread_start(&store->removals.thread, "qs-timer", qsi_run_timer, store, error));
     store->removals.has_timer = true;
-    return QS_OK;
+    return qsi_inbox_start(store, error);
 }
 
 /* Under the lock, so that no thread looks at what is noted of the others before all of it is. */
@@ -38,6 +39,7 @@ void qsi_stop_threads(struct qs_store *store)
     bool has_timer, has_checkpointer, has_pager;
 
     QS_ASSERT_NOT_HELD(&store->mutex);
+    qsi_inbox_stop(store);
     qsi_store_lock(store);
     qsi_life_step(&store->life, QSI_LIFE_STOPS);
     qsi_cond_broadcast(&store->commit.work);

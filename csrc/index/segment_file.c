@@ -43,6 +43,13 @@ qs_status qsi_segment_fail_message(qs_error *error, const struct qsi_body_damage
         .queue_id = damage->queue_id, .number = damage->number, .generation = damage->generation};
     char path[QSI_SEGMENT_PATH_BYTES];
 
+    if (damage->generation == QSI_DAMAGE_OF_STREAM && damage->offset > 0) {
+        return qsi_fail(error, QS_ECORRUPT,
+                        "the message at offset %" PRIu64 " of stream %" PRIu64
+                        " is lost: its body in message file %" PRIu64
+                        " was damaged when it was to be written to the stream's file",
+                        damage->number + damage->slot, damage->queue_id, damage->offset - 1);
+    }
     if (damage->generation == QSI_DAMAGE_OF_STREAM) {
         return qsi_fail(error, QS_ECORRUPT,
                         "the message at offset %" PRIu64 " of stream %" PRIu64

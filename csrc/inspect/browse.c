@@ -26,20 +26,6 @@
 
 #define LOAD_BYTES_MAX (2u << 20)
 
-static uint64_t position_of(const struct store_queue *subqueue, uint64_t seq)
-{
-    uint64_t rank = (uint64_t)(subqueue->policy.priority_max - subqueue->priority);
-
-    QS_DCHECK(subqueue->priority <= subqueue->policy.priority_max &&
-              seq >> QSI_PRIORITY_SHIFT == 0);
-    return rank << QSI_PRIORITY_SHIFT | seq;
-}
-
-static uint64_t sequence_in(uint64_t position)
-{
-    return position & ((UINT64_C(1) << QSI_PRIORITY_SHIFT) - 1);
-}
-
 /* ---- noting messages ---- */
 
 qs_status qsi_browse_note(struct browse *browse, const struct qsi_taken *next, uint32_t bytes)
@@ -87,7 +73,8 @@ static qs_status note_slot(struct browse *browse, const struct store_queue *subq
         return QS_OK;
     }
     QS_DCHECK(row < view.row_count);
-    next.first_tag = position_of(subqueue, qsi_queue_first_seq(&subqueue->core, segment) + slot);
+    next.first_tag =
+        qsi_position_of(subqueue, qsi_queue_first_seq(&subqueue->core, segment) + slot);
     next.is_unacked = (segment->out[at] >> (slot % QSI_WORD_BITS) & 1) != 0;
     next.is_delayed =
         (qsi_segment_delayed(segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) & 1) != 0 &&
@@ -248,21 +235,16 @@ static qs_status read_slot(struct browse *browse, struct store_queue *subqueue,
     return qsi_fail(error, QS_ENOMEM, "messages from the disk");
 }
 
-/* Releases the lock meanwhile. */
-static qs_status read_state(struct browse *browse, struct store_queue *subqueue,
-                            struct qsi_segment *segment, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+/* The next sequence to look at when a segment has nothing more to show from seq on.  The rest
+ * of a work queue may begin in the same segment. */
+static uint64_t seq_after(const struct qsi_queue *queue, const struct qsi_segment *segment,
+                          uint64_t seq) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qsi_page_in job;
-    qs_status status;
+    uint64_t end = qsi_queue_first_seq(queue, segment) + qsi_queue_entries(queue);
+    uint64_t next = queue->container.next_seq > seq ? queue->container.next_seq : seq;
 
-    QS_DCHECK(segment->settled == NULL);
-    if (segment->busy > 0) {
-        return qsi_pager_wait(browse->store, subqueue);
-    }
-    status = qsi_page_in_state(&job, segment);
-    return status == QS_OK ? qsi_pager_run_page_in(browse->store, subqueue, &job, error)
-                           : qsi_fail(error, status, "state of a segment");
+    QS_DCHECK(seq < end);
+    return qsi_queue_is_work(queue) && next < end ? next : end;
 }
 
 /* Messages of one segment from browse->position on, which moves on.  *again_out: the lock was
@@ -273,13 +255,13 @@ static qs_status step_segment(struct browse *browse, struct store_queue *subqueu
 {
     uint32_t entries = qsi_queue_entries(&subqueue->core);
     uint64_t first_seq = qsi_queue_first_seq(&subqueue->core, segment);
-    uint64_t seq = sequence_in(browse->position);
+    uint64_t seq = qsi_sequence_in(browse->position);
     uint32_t slot = seq > first_seq ? (uint32_t)(seq - first_seq) : 0;
 
     QS_DCHECK(seq < first_seq + entries);
     if (segment->settled == NULL) {
-        uint64_t behind = position_of(subqueue, first_seq + entries);
-        qs_status status = read_state(browse, subqueue, segment, error);
+        uint64_t behind = qsi_position_of(subqueue, first_seq + entries);
+        qs_status status = qsi_pager_read_state(browse->store, subqueue, segment, error);
         *again_out = true;
         if (status == QS_ECORRUPT || status == QS_EIO) {
             browse->behind_damage = behind;
@@ -295,8 +277,10 @@ static qs_status step_segment(struct browse *browse, struct store_queue *subqueu
         }
     }
     if (!*again_out) {
-        QS_DCHECK(position_of(subqueue, first_seq + slot) >= browse->position);
-        browse->position = position_of(subqueue, first_seq + slot);
+        uint64_t next =
+            slot < entries ? first_seq + slot : seq_after(&subqueue->core, segment, seq);
+        QS_DCHECK(qsi_position_of(subqueue, next) >= browse->position);
+        browse->position = qsi_position_of(subqueue, next);
     }
     return QS_OK;
 }
@@ -319,7 +303,7 @@ static qs_status step_subqueue(struct browse *browse, struct store_queue *subque
                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_queue *core = &subqueue->core;
-    uint64_t number = sequence_in(browse->position) / qsi_queue_entries(core);
+    uint64_t number = qsi_sequence_in(browse->position) / qsi_queue_entries(core);
 
     QS_ASSERT_HELD(&browse->store->mutex);
     for (uint32_t i = qsi_queue_segment_index(core, number);
@@ -331,7 +315,7 @@ static qs_status step_subqueue(struct browse *browse, struct store_queue *subque
         }
     }
     if (qsi_work_rest(core) > 0 && !qsi_browse_is_full(browse) && !*again_out) {
-        uint64_t seq = sequence_in(browse->position), next = core->container.next_seq;
+        uint64_t seq = qsi_sequence_in(browse->position), next = core->container.next_seq;
         if (seq < core->work.end) {
             *again_out = true;
             return read_work(browse, subqueue, seq > next ? seq : next, error);
@@ -350,8 +334,7 @@ static qs_status gather(struct browse *browse, qs_error *error) QSI_REQUIRES(qsi
         struct store_queue *queue = qsi_find_queue(browse->store, browse->name);
         again = false;
         if (queue == NULL) {
-            return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store",
-                            (int)browse->name.bytes, (const char *)browse->name.data);
+            return qsi_fail_no_queue(browse->store, browse->name, error);
         }
         if (queue->stream != NULL) {
             qs_status status = qsi_browse_stream(browse, queue, error);
@@ -364,7 +347,7 @@ static qs_status gather(struct browse *browse, qs_error *error) QSI_REQUIRES(qsi
         for (uint32_t i = 0; i < qsi_subqueue_count(queue) && !again && !qsi_browse_is_full(browse);
              i++) {
             struct store_queue *subqueue = qsi_subqueue_at(queue, i);
-            uint64_t first = position_of(subqueue, 0);
+            uint64_t first = qsi_position_of(subqueue, 0);
             if (browse->position >> QSI_PRIORITY_SHIFT > first >> QSI_PRIORITY_SHIFT) {
                 continue;
             }

@@ -292,7 +292,7 @@ static qs_status wait_for_messages(struct qs_stream_reader *reader, uint64_t dea
         }
         if (reader->position < log->container.next_seq) { /* it is on its way to the disk */
             qs_status status =
-                qsi_commit_wait(store, (*queue_out)->stream->marked_lsn, left_ns, error);
+                qsi_commit_wait(store, qsi_stream_awaited_lsn(store), left_ns, error);
             if (status != QS_OK) {
                 return status == QS_ETIMEDOUT ? QS_EEMPTY : status;
             }

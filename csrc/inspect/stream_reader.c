@@ -268,7 +268,8 @@ static bool has_news(const struct qs_stream_reader *reader, uint64_t *lsn_out)
         reader->position < qsi_stream_durable_next(reader->store, queue->stream)) {
         return true;
     }
-    *lsn_out = reader->position < log->container.next_seq ? queue->stream->marked_lsn : 0;
+    *lsn_out =
+        reader->position < log->container.next_seq ? qsi_stream_awaited_lsn(reader->store) : 0;
     return false;
 }
 

@@ -79,7 +79,8 @@ static bool measure_file(void *context, const char *name)
     qs_file *file = NULL;
     uint64_t bytes = 0;
 
-    if (qsi_env_open(env, measure->dir, name, QS_OPEN_READ, &file, NULL) == QS_OK) {
+    if (qsi_env_open(env, measure->dir, name, QS_OPEN_READ | QS_OPEN_LINKED, &file, NULL) ==
+        QS_OK) {
         if (qsi_env_size(env, file, &bytes, NULL) == QS_OK) {
             measure->bytes += bytes;
         }
@@ -201,6 +202,7 @@ static qs_status run(struct verify *verify, const char *path, qs_error *error)
     status = qsi_verify_journal(verify, &detail);
     /* Damage of the journal itself was told. */
     QS_TRY(qsi_verify_found(verify, status == QS_ECORRUPT ? QS_OK : status, &detail, error));
+    QS_TRY(qsi_verify_written_files(verify, error));
     if (verify->verified->damages == 0) { /* is there something that only an open meets? */
         status = qsi_store_judge(path, verify->env, &detail);
         QS_TRY(qsi_verify_found(verify, status, &detail, error));
@@ -227,6 +229,7 @@ static void end(struct verify *verify)
     qsi_message_store_close(verify->messages);
     qsi_free(verify->checkpoint);
     qsi_buf_fini(&verify->formers);
+    qsi_buf_fini(&verify->written);
     qsi_free(verify->settled);
     qsi_free(verify->live);
     qsi_manifest_fini(&verify->manifest);

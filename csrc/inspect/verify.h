@@ -42,6 +42,7 @@ struct verify {
     size_t checkpoint_bytes;
     struct qsi_checkpoint_header header;
     struct qsi_buf formers;   /* struct known_former */
+    struct qsi_buf written;   /* files that the journal names */
     uint64_t *settled, *live; /* bitmaps of a segment */
     uint64_t proven;          /* durable for certain: the journal says so */
     bool salvage;
@@ -84,6 +85,11 @@ qs_status qsi_verify_queue_state(struct verify *verify, const uint8_t *record,
 /* The files of a stream. */
 qs_status qsi_verify_stream_state(struct verify *verify, const uint8_t *record,
                                   qs_error *error) QS_MUST_CHECK;
+
+/* Files that the journal names: of a record, and then all of them. */
+qs_status qsi_verify_written(struct verify *verify, const uint8_t *record, bool is_certain,
+                             qs_error *error) QS_MUST_CHECK;
+qs_status qsi_verify_written_files(struct verify *verify, qs_error *error) QS_MUST_CHECK;
 
 /* ---- verify_records.c ---- */
 

@@ -4,6 +4,7 @@
 #include "error.h"
 #include "properties.h"
 #include "recover.h"
+#include "stream_record.h"
 #include "verify.h"
 
 #include <string.h>
@@ -84,6 +85,9 @@ qs_status qsi_verify_record_bodies(struct verify *verify, const uint8_t *record,
     uint8_t *live;
     qs_status status;
 
+    if (qsi_is_stream_written(record)) {
+        return qsi_verify_written(verify, record, is_certain, error);
+    }
     if (qsi_record_type(record) != QSI_RECORD_MESSAGES ||
         qsi_messages_check(record, NULL) != QS_OK) {
         return QS_OK;

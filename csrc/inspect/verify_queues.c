@@ -152,6 +152,7 @@ qs_status qsi_verify_note_record(struct verify *verify, const uint8_t *record, q
     struct qsi_topology topology;
     struct qsi_cursor_record cursor;
     struct qsi_stream_trim trim;
+    struct qsi_stream_written written;
     struct known_queue *queue;
 
     switch (qsi_record_type(record)) {
@@ -176,6 +177,9 @@ qs_status qsi_verify_note_record(struct verify *verify, const uint8_t *record, q
         return qsi_cursor_record_decode(&cursor, record, error);
     case QSI_RECORD_STREAM_TRIM:
         return qsi_stream_trim_decode(&trim, record, error);
+    case QSI_RECORD_STREAM_WRITTEN:
+    case QSI_RECORD_STREAM_ADOPTED:
+        return qsi_stream_written_decode(&written, record, error);
     case QSI_RECORD_EXCHANGE_DECLARE:
     case QSI_RECORD_EXCHANGE_DELETE:
     case QSI_RECORD_BIND:

@@ -2,6 +2,7 @@
 #include "block_read.h"
 #include "check.h"
 #include "error.h"
+#include "stream.h"
 #include "stream_record.h"
 #include "verify.h"
 
@@ -21,6 +22,17 @@ static void visit_block(void *context, const struct qsi_block_entry *entry, cons
     }
 }
 
+/* A FIFO or a link in the place of a file is damage, as no call has failed; what a call failed of
+ * may be gone tomorrow. */
+static qs_status judge_open(const struct qsi_block_file *file, struct verify *verify,
+                            qs_status status, qs_error *detail)
+{
+    char path[QSI_BLOCK_PATH_BYTES];
+
+    qsi_block_file_path(path, verify->blocks, file);
+    return detail->os_errno == 0 ? qsi_fail_unread(detail, status, path) : status;
+}
+
 static qs_status check_file(struct verify *verify, uint64_t stream_id,
                             const struct qsi_stream_state_segment *segment, qs_error *error)
 {
@@ -32,6 +44,8 @@ static qs_status check_file(struct verify *verify, uint64_t stream_id,
         .last_at = segment->last_at,
         .block_count = segment->block_count,
         .sealed = segment->sealed,
+        .adopted = segment->adopted,
+        .time_us = segment->first_time_us,
     };
     struct block_visit visit = {.verify = verify, .error = error};
     uint64_t damages = verify->verified->damages;
@@ -39,6 +53,7 @@ static qs_status check_file(struct verify *verify, uint64_t stream_id,
     qs_status status = qsi_block_file_check(verify->blocks, &file, visit_block, &visit, &detail);
 
     QS_TRY(visit.status);
+    status = judge_open(&file, verify, status, &detail);
     verify->verified->segments += 1;
     /* What blocks told of is not told again of the file. */
     return status == QS_ECORRUPT && verify->verified->damages > damages
@@ -59,6 +74,81 @@ qs_status qsi_verify_stream_state(struct verify *verify, const uint8_t *record, 
         qsi_stream_state_segment(&state, i, &segment);
         QS_DCHECK(segment.first < segment.next); /* decoding checked it */
         QS_TRY(check_file(verify, state.stream_id, &segment, error));
+    }
+    return QS_OK;
+}
+
+/* ---- what the journal names ---- */
+
+struct written_file {
+    uint64_t stream_id;
+    struct qsi_stream_state_segment segment;
+};
+
+static struct written_file *written_files(const struct verify *verify, size_t *count_out)
+{
+    *count_out = verify->written.bytes / sizeof(struct written_file);
+    return (struct written_file *)(void *)verify->written.data;
+}
+
+/* What is known of these segments and of later ones is replaced, as recovery does. */
+static qs_status note_written(struct verify *verify, const struct qsi_stream_written *written,
+                              qs_error *error)
+{
+    struct qsi_stream_state_segment first;
+    struct written_file *files;
+    size_t count, kept = 0;
+
+    qsi_stream_written_segment(written, 0, &first);
+    files = written_files(verify, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (files[i].stream_id != written->stream_id || files[i].segment.first < first.first) {
+            files[kept++] = files[i];
+        }
+    }
+    verify->written.bytes = kept * sizeof *files;
+    for (uint32_t i = 0; i < written->segment_count; i++) {
+        struct written_file file = {.stream_id = written->stream_id};
+        qsi_stream_written_segment(written, i, &file.segment);
+        if (qsi_buf_append(&verify->written, &file, sizeof file) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "files that the journal names");
+        }
+    }
+    return QS_OK;
+}
+
+/* One that is not well formed was told of already. */
+qs_status qsi_verify_written(struct verify *verify, const uint8_t *record, bool is_certain,
+                             qs_error *error)
+{
+    struct qsi_stream_written written;
+    struct qsi_stream_shared shared = {.blocks = verify->blocks};
+    const struct known_queue *queue;
+
+    if (qsi_stream_written_decode(&written, record, NULL) != QS_OK) {
+        return QS_OK;
+    }
+    queue = qsi_verify_find_subqueue(verify, written.stream_id);
+    if (queue == NULL || queue->gone) {
+        return QS_OK;
+    }
+    if (!is_certain || verify->blocks == NULL) {
+        qs_status status = qsi_stream_check_written(&shared, &written, error);
+        if (status != QS_OK) { /* the write of the last commit may have been cut off */
+            return status == QS_ECORRUPT && !is_certain ? QS_OK : status;
+        }
+    }
+    return note_written(verify, &written, error);
+}
+
+qs_status qsi_verify_written_files(struct verify *verify, qs_error *error)
+{
+    size_t count;
+    const struct written_file *files = written_files(verify, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        QS_DCHECK(files[i].segment.first < files[i].segment.next);
+        QS_TRY(check_file(verify, files[i].stream_id, &files[i].segment, error));
     }
     return QS_OK;
 }

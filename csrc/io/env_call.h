@@ -5,6 +5,8 @@
 
 #include "qstore/env.h"
 
+#include "error.h"
+
 #define QSI_UNTIL_DONE(call)               \
     do {                                   \
         qs_status qsi_status_;             \
@@ -40,6 +42,16 @@ static inline QS_MUST_CHECK qs_status qsi_env_rename(qs_env *env, qs_dir *dir, c
                                                      const char *to, qs_error *error)
 {
     QSI_UNTIL_DONE(env->rename(env, dir, from, to, error));
+}
+
+/* QS_NOT_IMPLEMENTED also where the environment knows no links. */
+static inline QS_MUST_CHECK qs_status qsi_env_link(qs_env *env, qs_dir *from_dir, const char *from,
+                                                   qs_dir *to_dir, const char *to, qs_error *error)
+{
+    if (env->link == NULL) {
+        return qsi_fail(error, QS_NOT_IMPLEMENTED, "link '%s': there are no links here", from);
+    }
+    QSI_UNTIL_DONE(env->link(env, from_dir, from, to_dir, to, error));
 }
 
 /* Its failure is often none of the caller's business. */

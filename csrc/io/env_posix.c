@@ -1,6 +1,7 @@
-/* The real environment: Linux system calls, one per function where that is possible.  Here are its
- * errors, clock and randomness, and the table; env_posix_dir.c has directories and names,
- * env_posix_file.c files, env_posix_lock.c the lock.
+/* The real environment: Linux system calls, one per function where that is possible, and what takes
+ * their place on macOS, which was compiled and never run.  Here are its errors, clock and
+ * randomness, and the table; env_posix_dir.c has directories and names, env_posix_file.c files,
+ * env_posix_lock.c the lock.
  *
  * Invariants: every descriptor is close-on-exec and above 2; every name is resolved relative to an
  * open directory and never through a symbolic link; every file that was opened is a regular one
@@ -16,14 +17,27 @@
 
 #include <errno.h>
 #include <string.h>
+#ifdef __APPLE__
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#else
 #include <sys/auxv.h>
 #include <sys/random.h>
 #include <sys/vfs.h>
+#endif
 #include <time.h>
 
 #define NS_PER_SECOND 1000000000u
 #define US_PER_SECOND 1000000u
 #define NS_PER_US 1000u
+
+/* It goes on while the machine sleeps. */
+#ifdef __APPLE__
+#define MONOTONIC_CLOCK CLOCK_MONOTONIC
+#else
+#define MONOTONIC_CLOCK CLOCK_BOOTTIME
+#endif
 
 static qs_status status_of_errno(int os_errno)
 {
@@ -71,7 +85,7 @@ static uint64_t posix_monotonic_ns(qs_env *env)
     struct timespec time;
 
     (void)env;
-    QS_ASSERT(clock_gettime(CLOCK_BOOTTIME, &time) == 0);
+    QS_ASSERT(clock_gettime(MONOTONIC_CLOCK, &time) == 0);
     return (uint64_t)time.tv_sec * NS_PER_SECOND + (uint64_t)time.tv_nsec;
 }
 
@@ -84,9 +98,14 @@ static uint64_t posix_wall_us(qs_env *env)
     return (uint64_t)time.tv_sec * US_PER_SECOND + (uint64_t)time.tv_nsec / NS_PER_US;
 }
 
-/* Loops, unlike the rest: half a salt is of no use to anyone. */
+/* Loops, unlike the rest: half a salt is of no use to anyone.  macOS's call cannot fail. */
 static qs_status posix_random(qs_env *env, void *data, size_t bytes, qs_error *error)
 {
+#ifdef __APPLE__
+    (void)env;
+    (void)error;
+    arc4random_buf(data, bytes);
+#else
     uint8_t *next = data;
 
     (void)env;
@@ -101,7 +120,26 @@ static qs_status posix_random(qs_env *env, void *data, size_t bytes, qs_error *e
             bytes -= (size_t)result;
         }
     }
+#endif
     return QS_OK;
+}
+
+/* macOS numbers them as they come, and tells names. */
+static void tell_file_system(const struct statfs *stat, qs_file_system *system_out)
+{
+#ifdef __APPLE__
+    bool is_apple =
+        strcmp(stat->f_fstypename, "apfs") == 0 || strcmp(stat->f_fstypename, "hfs") == 0;
+
+    if ((stat->f_flags & MNT_LOCAL) == 0) {
+        system_out->kind = QS_FS_NETWORK;
+    } else if (is_apple) {
+        system_out->kind = QS_FS_LOCAL;
+    }
+    (void)snprintf(system_out->name, sizeof system_out->name, "%s", stat->f_fstypename);
+#else
+    qsi_file_system_of((uint32_t)stat->f_type, system_out);
+#endif
 }
 
 static void posix_file_system(qs_env *env, qs_dir *dir, qs_file_system *system_out)
@@ -111,7 +149,7 @@ static void posix_file_system(qs_env *env, qs_dir *dir, qs_file_system *system_o
     (void)env;
     *system_out = (qs_file_system){.kind = QS_FS_UNKNOWN};
     if (fstatfs(qsi_posix_dir_of(dir)->fd, &stat) == 0) {
-        qsi_file_system_of((uint32_t)stat.f_type, system_out);
+        tell_file_system(&stat, system_out);
     }
 }
 
@@ -121,9 +159,13 @@ __attribute__((constructor)) static void draw_hash_key(void)
 {
     uint8_t key[QSI_HASH_KEY_BYTES];
 
+#ifdef __APPLE__
+    arc4random_buf(key, sizeof key);
+#else
     if (getrandom(key, sizeof key, GRND_NONBLOCK) != (ssize_t)sizeof key) {
         memcpy(key, (const void *)(uintptr_t)getauxval(AT_RANDOM), sizeof key);
     }
+#endif
     qsi_hash_set_key(key);
 }
 
@@ -154,6 +196,8 @@ static const qs_env posix_env = {
     .wall_us = posix_wall_us,
     .random = posix_random,
     .file_system = posix_file_system,
+    .link = qsi_posix_link,
+    .watch = qsi_posix_watch,
 };
 
 /* Not const in the interface because other environments carry state; nobody writes to this one. */

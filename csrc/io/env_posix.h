@@ -37,16 +37,17 @@ qs_status qsi_posix_fail_kind(qs_error *error, const char *name, const char *wha
  * symbolic link. */
 int qsi_posix_open_at(int dir_fd, const char *name, int flags);
 int qsi_posix_open_directory_at(int parent_fd, const char *name, int more_flags);
-/* Off the numbers of the standard streams; -1 with errno set, and fd closed, on failure. */
-int qsi_posix_move_above_stdio(int fd);
 
-qs_status qsi_posix_check_regular(int fd, const char *name, struct stat *stat_out,
-                                  qs_error *error) QS_MUST_CHECK;
+qs_status qsi_posix_check_regular(int fd, const char *name, bool may_be_linked,
+                                  struct stat *stat_out, qs_error *error) QS_MUST_CHECK;
 /* The umask may have taken bits away from a file that was just made. */
 qs_status qsi_posix_set_file_mode(int fd, const char *name, const struct stat *stat,
                                   qs_error *error) QS_MUST_CHECK;
 /* Only what is certain counts: not that a call fails. */
 bool qsi_posix_is_unlinked(int fd);
+
+/* fsync, and on macOS, where that leaves bytes in the disk's cache, what empties it. */
+int qsi_posix_sync_all(int fd);
 
 /* ---- calls of the environment: env_posix_dir.c ---- */
 
@@ -61,6 +62,9 @@ qs_status qsi_posix_dir_list(qs_env *env, qs_dir *dir, qs_name_visitor *visit, v
 void qsi_posix_dir_close(qs_env *env, qs_dir *dir);
 qs_status qsi_posix_rename(qs_env *env, qs_dir *dir, const char *from, const char *to,
                            qs_error *error) QS_MUST_CHECK;
+qs_status qsi_posix_link(qs_env *env, qs_dir *from_dir, const char *from, qs_dir *to_dir,
+                         const char *to, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_posix_watch(qs_env *env, qs_dir *dir, int *fd_out, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_posix_remove(qs_env *env, qs_dir *dir, const char *name,
                            qs_error *error) QS_MUST_CHECK;
 

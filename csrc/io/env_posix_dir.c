@@ -1,5 +1,6 @@
 /* Directories of the real environment, and the names in them. */
 #define _GNU_SOURCE 1
+#include "above_stdio.h"
 #include "alloc.h"
 #include "check.h"
 #include "env_posix.h"
@@ -11,6 +12,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#ifdef __linux__
+#include <sys/inotify.h>
+#endif
 #include <unistd.h>
 
 #define DIR_MODE 0700
@@ -18,26 +22,9 @@
 
 /* -- descriptors ------------------------------------------------------------------------------ */
 
-/* A host that closed stdin would give us its number; a later stray printf would then write into a
- * segment.  Returns -1 with errno set, and fd closed, on failure. */
-int qsi_posix_move_above_stdio(int fd)
-{
-    int moved;
-    int os_errno;
-
-    if (fd < 0 || fd > STDERR_FILENO) {
-        return fd;
-    }
-    moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    os_errno = errno;
-    close(fd);
-    errno = os_errno;
-    return moved;
-}
-
 int qsi_posix_open_directory_at(int parent_fd, const char *name, int more_flags)
 {
-    return qsi_posix_move_above_stdio(
+    return qsi_move_above_stdio(
         openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | more_flags));
 }
 
@@ -130,7 +117,7 @@ qs_status qsi_posix_dir_open_root(qs_env *env, const char *path, bool create, qs
     if (status != QS_OK) {
         return status;
     }
-    status = check_private(fd, path, "store directory", error);
+    status = check_private(fd, path, "directory", error);
     if (status != QS_OK) {
         close(fd);
         return status;
@@ -161,7 +148,7 @@ qs_status qsi_posix_dir_open(qs_env *env, qs_dir *parent, const char *name, bool
 qs_status qsi_posix_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
 {
     (void)env;
-    if (fsync(qsi_posix_dir_of(dir)->fd) != 0) {
+    if (qsi_posix_sync_all(qsi_posix_dir_of(dir)->fd) != 0) {
         return qsi_posix_fail(error, "sync directory", ".");
     }
     return QS_OK;
@@ -178,7 +165,7 @@ qs_status qsi_posix_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error *error)
     if (fd < 0) {
         return qsi_posix_fail(error, "open directory", "..");
     }
-    if (fsync(fd) != 0) {
+    if (qsi_posix_sync_all(fd) != 0) {
         status = qsi_posix_fail(error, "sync directory", "..");
     }
     close(fd);
@@ -238,6 +225,38 @@ void qsi_posix_dir_close(qs_env *env, qs_dir *dir)
     }
 }
 
+/* inotify takes paths alone: that of the descriptor cannot lead elsewhere.  On macOS nothing that
+ * tells of names can be read: whoever asks looks now and then instead. */
+#ifdef __APPLE__
+qs_status qsi_posix_watch(qs_env *env, qs_dir *dir, int *fd_out, qs_error *error)
+{
+    (void)env;
+    (void)dir;
+    *fd_out = -1;
+    return qsi_fail(error, QS_NOT_IMPLEMENTED, "watch directory '.': not on macOS");
+}
+#else
+qs_status qsi_posix_watch(qs_env *env, qs_dir *dir, int *fd_out, qs_error *error)
+{
+    char path[sizeof "/proc/self/fd/-2147483648"];
+    int fd = qsi_move_above_stdio(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+
+    (void)env;
+    *fd_out = -1;
+    if (fd < 0) {
+        return qsi_posix_fail(error, "watch directory", ".");
+    }
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", qsi_posix_dir_of(dir)->fd);
+    if (inotify_add_watch(fd, path, IN_MOVED_TO | IN_ONLYDIR) < 0) {
+        qs_status status = qsi_posix_fail(error, "watch directory", ".");
+        close(fd);
+        return status;
+    }
+    *fd_out = fd;
+    return QS_OK;
+}
+#endif
+
 /* -- names ------------------------------------------------------------------------------------ */
 
 qs_status qsi_posix_rename(qs_env *env, qs_dir *dir, const char *from, const char *to,
@@ -254,6 +273,40 @@ qs_status qsi_posix_rename(qs_env *env, qs_dir *dir, const char *from, const cha
     return QS_OK;
 }
 
+/* Another file system, one without links, a file of somebody else or in a folder that cannot be
+ * searched any more, or one with too many names. */
+static bool is_no_place_for_links(int os_errno)
+{
+    return os_errno == EXDEV || os_errno == EPERM || os_errno == EACCES || os_errno == EMLINK ||
+           os_errno == EOPNOTSUPP || os_errno == ENOTSUP || os_errno == ENOSYS;
+}
+
+qs_status qsi_posix_link(qs_env *env, qs_dir *from_dir, const char *from, qs_dir *to_dir,
+                         const char *to, qs_error *error)
+{
+    (void)env;
+    QS_TRY(qsi_name_check(from, error));
+    QS_TRY(qsi_name_check(to, error));
+    if (linkat(qsi_posix_dir_of(from_dir)->fd, from, qsi_posix_dir_of(to_dir)->fd, to, 0) == 0) {
+        return QS_OK;
+    }
+    if (is_no_place_for_links(errno)) {
+        return qsi_fail_errno(error, QS_NOT_IMPLEMENTED, errno, "link '%s'", from);
+    }
+    return qsi_posix_fail(error, "link", from);
+}
+
+/* Did unlink fail because the name is a directory's?  POSIX says EPERM, which other things are
+ * called as well; Linux has a number of its own. */
+static bool may_be_directory(int os_errno)
+{
+#ifdef __APPLE__
+    return os_errno == EPERM;
+#else
+    return os_errno == EISDIR;
+#endif
+}
+
 qs_status qsi_posix_remove(qs_env *env, qs_dir *dir, const char *name, qs_error *error)
 {
     int fd = qsi_posix_dir_of(dir)->fd;
@@ -262,7 +315,7 @@ qs_status qsi_posix_remove(qs_env *env, qs_dir *dir, const char *name, qs_error 
     (void)env;
     QS_TRY(qsi_name_check(name, error));
     result = unlinkat(fd, name, 0);
-    if (result != 0 && errno == EISDIR) {
+    if (result != 0 && may_be_directory(errno)) {
         result = unlinkat(fd, name, AT_REMOVEDIR);
     }
     return result == 0 ? QS_OK : qsi_posix_fail(error, "remove", name);

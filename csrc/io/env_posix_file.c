@@ -1,5 +1,6 @@
 /* Files of the real environment, and handles of its locks. */
 #define _GNU_SOURCE 1 /* fallocate, pwritev, statx, sync_file_range */
+#include "above_stdio.h"
 #include "alloc.h"
 #include "check.h"
 #include "env_posix.h"
@@ -23,11 +24,12 @@
 int qsi_posix_open_at(int dir_fd, const char *name, int flags)
 {
     QS_DCHECK((flags & (O_APPEND | O_TRUNC)) == 0); /* writes have places of their own */
-    return qsi_posix_move_above_stdio(
+    return qsi_move_above_stdio(
         openat(dir_fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, FILE_MODE));
 }
 
-qs_status qsi_posix_check_regular(int fd, const char *name, struct stat *stat_out, qs_error *error)
+qs_status qsi_posix_check_regular(int fd, const char *name, bool may_be_linked,
+                                  struct stat *stat_out, qs_error *error)
 {
     if (fstat(fd, stat_out) != 0) {
         return qsi_posix_fail(error, "stat", name);
@@ -35,7 +37,7 @@ qs_status qsi_posix_check_regular(int fd, const char *name, struct stat *stat_ou
     if (!S_ISREG(stat_out->st_mode)) {
         return qsi_posix_fail_kind(error, name, "is not a regular file");
     }
-    if (stat_out->st_nlink != 1) {
+    if (stat_out->st_nlink == 0 || (stat_out->st_nlink != 1 && !may_be_linked)) {
         return qsi_posix_fail_kind(error, name,
                                    "has other names as well (hard links), or none any more");
     }
@@ -93,7 +95,7 @@ static qs_status open_regular(int dir_fd, const char *name, uint32_t flags, qs_f
     if (fd < 0) {
         return qsi_posix_fail_open(error, name);
     }
-    status = qsi_posix_check_regular(fd, name, &stat, error);
+    status = qsi_posix_check_regular(fd, name, (flags & QS_OPEN_LINKED) != 0, &stat, error);
     if (status != QS_OK) {
         goto out;
     }
@@ -203,13 +205,32 @@ qs_status qsi_posix_write(qs_env *env, qs_file *handle, const qs_part *parts, si
     return QS_OK;
 }
 
+/* fdatasync, but for macOS: see qsi_posix_sync_all. */
+static int sync_data(int fd)
+{
+#ifdef F_FULLFSYNC
+    return fcntl(fd, F_FULLFSYNC);
+#else
+    return fdatasync(fd);
+#endif
+}
+
+int qsi_posix_sync_all(int fd)
+{
+#ifdef F_FULLFSYNC
+    return fcntl(fd, F_FULLFSYNC);
+#else
+    return fsync(fd);
+#endif
+}
+
 qs_status qsi_posix_sync(qs_env *env, qs_file *handle, qs_error *error)
 {
     struct qsi_posix_file *file = qsi_posix_file_of(handle);
 
     QS_DCHECK(file->lock == NULL);
     (void)env;
-    if (fdatasync(file->fd) != 0) {
+    if (sync_data(file->fd) != 0) {
         return qsi_posix_fail(error, "sync", file->name);
     }
     return QS_OK;
@@ -220,8 +241,12 @@ void qsi_posix_begin_sync(qs_env *env, qs_file *handle, uint64_t offset, uint64_
 {
     QS_DCHECK(offset + bytes <= INT64_MAX);
     (void)env;
+#ifdef __APPLE__
+    (void)handle; /* it can only wait */
+#else
     (void)sync_file_range(qsi_posix_file_of(handle)->fd, (off_t)offset, (off_t)bytes,
                           SYNC_FILE_RANGE_WRITE);
+#endif
 }
 
 qs_status qsi_posix_size(qs_env *env, qs_file *handle, uint64_t *bytes_out, qs_error *error)
@@ -262,6 +287,20 @@ static qs_status extend_with_zeros(struct qsi_posix_file *file, uint64_t bytes, 
     return QS_OK;
 }
 
+/* -1 with errno set on failure.  macOS reserves blocks (F_PREALLOCATE), but not as a part of the
+ * file: there zeros are written. */
+static int reserve(int fd, uint64_t bytes)
+{
+#ifdef __APPLE__
+    (void)fd;
+    (void)bytes;
+    errno = EOPNOTSUPP;
+    return -1;
+#else
+    return fallocate(fd, 0, 0, (off_t)bytes);
+#endif
+}
+
 qs_status qsi_posix_allocate(qs_env *env, qs_file *handle, uint64_t bytes, qs_error *error)
 {
     struct qsi_posix_file *file = qsi_posix_file_of(handle);
@@ -274,7 +313,7 @@ qs_status qsi_posix_allocate(qs_env *env, qs_file *handle, uint64_t bytes, qs_er
     if (bytes > INT64_MAX) {
         return fail_beyond_off_t(error, file->name);
     }
-    if (fallocate(file->fd, 0, 0, (off_t)bytes) == 0) {
+    if (reserve(file->fd, bytes) == 0) {
         return QS_OK;
     }
     if (errno == EOPNOTSUPP) {
@@ -353,12 +392,18 @@ qs_status qsi_posix_lock_shared(qs_env *env, qs_dir *dir, const char *name, qs_f
 
 /* Each commit asks, so the times are not asked for: Linux 6.13 and later give a file whose times
  * somebody has seen a new time at its next write, and the sync of that write then writes the inode,
- * too, which takes half as long again. */
+ * too, which takes half as long again.  musl has statx from 1.2.4 on. */
 bool qsi_posix_is_unlinked(int fd)
 {
+#ifdef STATX_NLINK
     struct statx stat;
 
     return fd >= 0 && statx(fd, "", AT_EMPTY_PATH, STATX_NLINK, &stat) == 0 && stat.stx_nlink == 0;
+#else
+    struct stat stat;
+
+    return fd >= 0 && fstat(fd, &stat) == 0 && stat.st_nlink == 0;
+#endif
 }
 
 qs_status qsi_posix_check_linked(qs_env *env, qs_file *handle, qs_error *error)

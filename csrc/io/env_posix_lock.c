@@ -22,13 +22,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#ifdef __linux__
 #include <sys/sysmacros.h>
+#endif
 #include <unistd.h>
 
 #define PID_TEXT_BYTES 24
 #define LINK_PATH_BYTES 64
 #define LOCKS_LINE_BYTES 256
 #define NO_FD (-1)
+
+/* A directory that is only a place for names: whoever may not list it can have it, too. */
+#ifdef __APPLE__
+#define ONLY_A_PLACE O_SEARCH
+#else
+#define ONLY_A_PLACE O_PATH
+#endif
 
 struct qsi_posix_lock {
     struct qsi_list in_process;
@@ -123,8 +132,15 @@ static void write_pid(int fd)
     }
 }
 
-/* What the kernel says, which is true also when the file was removed or tells of an owner that is
- * gone; 0 when it does not say: the line is "1: FLOCK  ADVISORY  WRITE 4711 08:02:131 0 EOF". */
+/* What Linux says, which is true also when the file was removed or tells of an owner that is
+ * gone; 0 when nothing says it: the line is "1: FLOCK  ADVISORY  WRITE 4711 08:02:131 0 EOF". */
+#ifdef __APPLE__
+static uint64_t find_pid(const struct stat *directory)
+{
+    (void)directory;
+    return 0;
+}
+#else
 static uint64_t find_pid(const struct stat *directory)
 {
     char line[LOCKS_LINE_BYTES];
@@ -149,6 +165,7 @@ static uint64_t find_pid(const struct stat *directory)
     fclose(locks);
     return found;
 }
+#endif
 
 static qs_status fail_locked(const struct qsi_posix_lock *lock, int dir_fd, const char *name,
                              uint64_t *pid_out, qs_error *error)
@@ -201,7 +218,7 @@ static qs_status open_lock_file(struct qsi_posix_lock *lock, int dir_fd, const c
         return is_shared && (errno == ENOENT || errno == EACCES) ? QS_OK
                                                                  : qsi_posix_fail_open(error, name);
     }
-    QS_TRY(qsi_posix_check_regular(lock->file_fd, name, &stat, error));
+    QS_TRY(qsi_posix_check_regular(lock->file_fd, name, false, &stat, error));
     return is_shared ? QS_OK : qsi_posix_set_file_mode(lock->file_fd, name, &stat, error);
 }
 
@@ -232,28 +249,42 @@ static bool is_entry(const struct qsi_posix_lock *lock)
            stat.st_dev == lock->device && stat.st_ino == lock->inode;
 }
 
+/* The path of an open directory, with its NUL; false: nothing says it. */
+static bool find_path(int dir_fd, char path[static PATH_MAX])
+{
+#ifdef __APPLE__
+    return fcntl(dir_fd, F_GETPATH, path) == 0;
+#else
+    char link[LINK_PATH_BYTES];
+    ssize_t bytes;
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", dir_fd);
+    bytes = readlink(link, path, PATH_MAX - 1);
+    if (bytes <= 0) {
+        return false;
+    }
+    path[bytes] = '\0';
+    return true;
+#endif
+}
+
 /* Without /proc, or without a way to the parent, nobody notices when the directory is moved: it can
  * be watched only. */
 static void note_entry(struct qsi_posix_lock *lock)
 {
-    char link[LINK_PATH_BYTES];
     char path[PATH_MAX];
     const char *name;
     struct stat stat;
-    ssize_t bytes;
 
     QS_DCHECK(lock->parent_fd == NO_FD && lock->entry[0] == '\0');
-    snprintf(link, sizeof link, "/proc/self/fd/%d", lock->dir_fd);
-    bytes = readlink(link, path, sizeof path - 1);
-    if (bytes <= 0 || fstat(lock->dir_fd, &stat) != 0) {
+    if (!find_path(lock->dir_fd, path) || fstat(lock->dir_fd, &stat) != 0) {
         return;
     }
-    path[bytes] = '\0';
     name = strrchr(path, '/');
     if (name == NULL || name[1] == '\0' || strlen(name + 1) > NAME_MAX) {
         return;
     }
-    lock->parent_fd = qsi_posix_open_directory_at(lock->dir_fd, "..", O_PATH);
+    lock->parent_fd = qsi_posix_open_directory_at(lock->dir_fd, "..", ONLY_A_PLACE);
     lock->device = stat.st_dev;
     lock->inode = stat.st_ino;
     snprintf(lock->entry, sizeof lock->entry, "%s", name + 1);

@@ -23,6 +23,7 @@ qs_status qsi_open_flags_check(uint32_t flags, const char *name, qs_error *error
 {
     switch (flags) {
     case QS_OPEN_READ:
+    case QS_OPEN_READ | QS_OPEN_LINKED:
     case QS_OPEN_WRITE:
     case QS_OPEN_WRITE | QS_OPEN_READ:
     case QS_OPEN_WRITE | QS_OPEN_CREATE_NEW:

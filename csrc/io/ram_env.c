@@ -255,6 +255,40 @@ static qs_status ram_remove(qs_env *env, qs_dir *dir, const char *name, qs_error
     return status;
 }
 
+static qs_status link_in(struct qsi_ram_disk *disk, const struct qsi_ram_node *from_dir,
+                         const char *from, struct qsi_ram_node *to_dir, const char *to,
+                         qs_error *error)
+{
+    struct qsi_ram_node *node = qsi_ram_find(&from_dir->names, from);
+
+    QS_ASSERT_HELD(&disk->mutex);
+    if (node == NULL) {
+        return qsi_ram_report(error, QS_ENOENT, "link", from);
+    }
+    if (node->is_dir) {
+        return qsi_ram_fail_kind(error, from, "is not a regular file");
+    }
+    if (qsi_ram_find(&to_dir->names, to) != NULL) {
+        return qsi_ram_report(error, QS_EEXIST, "link", to);
+    }
+    return qsi_ram_report(error, disk->ops->move_name(disk, to_dir, NULL, to, node), "link", from);
+}
+
+static qs_status ram_link(qs_env *env, qs_dir *from_dir, const char *from, qs_dir *to_dir,
+                          const char *to, qs_error *error)
+{
+    struct qsi_ram_disk *disk;
+    qs_status status;
+
+    QS_TRY(qsi_name_check(from, error));
+    QS_TRY(qsi_name_check(to, error));
+    disk = qsi_ram_lock_disk(env);
+    status = link_in(disk, qsi_ram_dir_of(from_dir)->node, from, qsi_ram_dir_of(to_dir)->node, to,
+                     error);
+    qsi_mutex_unlock(&disk->mutex);
+    return status;
+}
+
 /* -- space, clock and randomness -------------------------------------------------------------- */
 
 static qs_status ram_space(qs_env *env, qs_dir *dir, uint64_t *total_out, uint64_t *free_out,
@@ -310,6 +344,7 @@ void qsi_ram_env_init(struct qsi_ram_disk *disk)
         .wall_us = ram_wall_us,
         .random = ram_random,
         .file_system = ram_file_system,
+        .link = ram_link,
     };
     qsi_ram_file_env_init(&disk->env);
 }

@@ -58,18 +58,26 @@ qs_status qsi_journal_reserve(struct qsi_journal *journal, uint32_t entry_count)
     return reserve_entries(&journal->open, entry_count);
 }
 
-/* Small records that follow each other in a chunk are one entry: one part of the write. */
+/* Small records that follow each other in a chunk are one entry: one part of the write.  Not across
+ * the end of a commit, which takes whole entries. */
 static bool extends_last(const struct qsi_entries *open, const struct qsi_chunk *chunk,
-                         uint64_t from, bool more)
+                         uint64_t from, bool more, bool is_commit_begin)
 {
     const struct qsi_entry *last;
 
-    if (open->count == 0 || more) {
+    if (open->count == 0 || more || is_commit_begin) {
         return false;
     }
     last = &open->items[open->count - 1];
     return last->chunk == chunk && last->from + last->bytes == from && !last->more &&
            (open->count == 1 || !open->items[open->count - 2].more);
+}
+
+/* What is appended next is of another commit, as commit_count will see it. */
+static void begin_commit(struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex)
+{
+    journal->commits.open += 1;
+    journal->open_commit_bytes = 0;
 }
 
 uint64_t qsi_journal_append(struct qsi_journal *journal, struct qsi_chunk *chunk, uint64_t from,
@@ -80,7 +88,7 @@ uint64_t qsi_journal_append(struct qsi_journal *journal, struct qsi_chunk *chunk
 
     QS_DCHECK(record_count > 0 && open->bytes <= journal->appended_lsn - journal->written_lsn);
     QS_ASSERT(bytes > 0 && from + bytes <= chunk->used);
-    if (extends_last(open, chunk, from, more)) {
+    if (extends_last(open, chunk, from, more, journal->open_commit_bytes == 0)) {
         entry = &open->items[open->count - 1];
         entry->bytes += bytes;
         entry->record_count += record_count;
@@ -94,6 +102,10 @@ uint64_t qsi_journal_append(struct qsi_journal *journal, struct qsi_chunk *chunk
     }
     open->bytes += bytes;
     journal->appended_lsn += bytes;
+    journal->open_commit_bytes += bytes;
+    if (journal->open_commit_bytes >= COMMIT_BYTES && !more) {
+        begin_commit(journal);
+    }
     return journal->appended_lsn;
 }
 
@@ -110,6 +122,11 @@ uint64_t qsi_journal_durable_lsn(const struct qsi_journal *journal)
 uint64_t qsi_journal_written_lsn(const struct qsi_journal *journal)
 {
     return journal->written_lsn;
+}
+
+struct qsi_journal_commits qsi_journal_commits(const struct qsi_journal *journal)
+{
+    return journal->commits;
 }
 
 uint64_t qsi_journal_unsealed_bytes(const struct qsi_journal *journal)
@@ -184,6 +201,20 @@ void qsi_starts_note(struct qsi_starts *starts, const struct qsi_session *start)
     starts->items[starts->count++] = *start;
 }
 
+/* What was sealed is one commit, or all that was appended. */
+static void number_sealed(struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex)
+{
+    if (journal->open.count > 0) {
+        journal->commits.sealed += 1;
+    } else {
+        if (journal->open_commit_bytes > 0) {
+            begin_commit(journal);
+        }
+        journal->commits.sealed = journal->commits.open;
+    }
+    QS_DCHECK(journal->commits.sealed <= journal->commits.open);
+}
+
 bool qsi_journal_seal(struct qsi_journal *journal)
 {
     struct qsi_entries sealed = journal->sealed;
@@ -197,6 +228,7 @@ bool qsi_journal_seal(struct qsi_journal *journal)
     journal->sealed = journal->open;
     journal->open = sealed;
     unseal_rest(journal, commit_count(&journal->sealed));
+    number_sealed(journal);
     journal->durable_upto = journal->durable_lsn;
     struct qsi_spares taken = journal->taken;
     journal->taken = journal->spares;
@@ -215,6 +247,7 @@ void qsi_journal_finish(struct qsi_journal *journal)
     qsi_journal_finish_write(journal);
     QS_DCHECK(journal->durable_lsn <= journal->written_lsn);
     journal->durable_lsn = journal->written_lsn;
+    journal->commits.durable = journal->commits.sealed;
     for (uint32_t i = 0; i < journal->begun.count; i++) {
         qsi_starts_note(&journal->files, &journal->begun.items[i]);
     }
@@ -269,6 +302,11 @@ void qsi_journal_check(const struct qsi_journal *journal)
 
     QS_DCHECK(journal->durable_lsn <= journal->written_lsn);
     QS_DCHECK(journal->written_lsn <= journal->appended_lsn);
+    QS_DCHECK(journal->commits.durable <= journal->commits.sealed);
+    QS_DCHECK(journal->commits.sealed <= journal->commits.open);
+    QS_DCHECK(
+        journal->durable_lsn < journal->appended_lsn ||
+        (journal->commits.durable == journal->commits.open && journal->open_commit_bytes == 0));
     QS_DCHECK(open <= journal->appended_lsn - journal->written_lsn);
     QS_DCHECK(journal->open.count == 0 || !journal->open.items[journal->open.count - 1].more);
     for (uint32_t i = 1; i < journal->spares.count; i++) {

@@ -53,11 +53,21 @@ qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manife
 /* ---- under the lock ---- */
 
 uint64_t qsi_journal_appended_lsn(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
+/* The number of the file that the journal is in. */
+uint32_t qsi_journal_last_file(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 uint64_t qsi_journal_durable_lsn(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 /* What was written survives the process, what is durable a power cut as well. */
 uint64_t qsi_journal_written_lsn(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 uint64_t qsi_journal_unsealed_bytes(const struct qsi_journal *journal)
     QSI_REQUIRES(qsi_store_mutex); /* appended since the last seal */
+
+/* Numbers of commits.  What is appended next is part of commit open, or of an earlier one; the
+ * commits before durable are. */
+struct qsi_journal_commits {
+    uint64_t open, sealed, durable;
+};
+struct qsi_journal_commits qsi_journal_commits(const struct qsi_journal *journal)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* Is there room on disk, made already, for bytes more in entries of up to entry_bytes? */
 bool qsi_journal_has_room(const struct qsi_journal *journal, uint64_t bytes, uint64_t entry_bytes)

@@ -58,6 +58,8 @@ struct qsi_journal {
     uint64_t written_lsn GUARDED;
     uint64_t room_bytes GUARDED;      /* usable for what comes after written_lsn */
     uint64_t entry_bytes_max GUARDED; /* of the appends since written_lsn */
+    struct qsi_journal_commits commits GUARDED;
+    uint64_t open_commit_bytes GUARDED; /* appended for commits.open */
     /* of the file, behind what is written: reserved, and not written yet */
     uint64_t fill_left GUARDED;
     uint64_t last_spare_bytes GUARDED;

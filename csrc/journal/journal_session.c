@@ -286,6 +286,13 @@ void qsi_journal_session_at(const struct qsi_journal *journal, uint64_t lsn,
     *start_out = low > 0 ? journal->files.items[low - 1] : journal->session;
 }
 
+uint32_t qsi_journal_last_file(const struct qsi_journal *journal)
+{
+    QS_DCHECK(journal->session.first_file > 0);
+    return journal->files.count > 0 ? journal->files.items[journal->files.count - 1].first_file
+                                    : journal->session.first_file;
+}
+
 /* ---- the end ---- */
 
 qs_status qsi_journal_give_up(const struct qsi_journal *journal, struct qsi_manifest *manifest,

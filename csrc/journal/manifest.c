@@ -22,7 +22,9 @@
 #define MANIFEST_VERSION 7
 #define FEATURE_ALIGNED 1u /* messages records may have aligned columns */
 #define FEATURE_STREAMS 2u /* streams: their records, and a directory of their files */
-#define FEATURES (FEATURE_ALIGNED | FEATURE_STREAMS)
+#define FEATURE_WRITTEN 4u /* records of messages that are in a stream's file already */
+#define FEATURE_ADOPTED 8u /* staged files in streams, and the record that tells of them */
+#define FEATURES (FEATURE_ALIGNED | FEATURE_STREAMS | FEATURE_WRITTEN | FEATURE_ADOPTED)
 #define FIXED_BYTES 104
 #define SESSION_BYTES 24
 #define CRC_BYTES 4

@@ -12,6 +12,9 @@
 
 #include <string.h>
 
+/* In an expiry: the message was to go at once, and has the grace. */
+#define GRACED UINT64_C(1)
+
 /* ---- room ---- */
 
 static qs_status cover_expiries(struct qsi_queue *queue, struct qsi_segment *segment)
@@ -103,11 +106,25 @@ static uint64_t expiry_of(const struct qsi_queue *queue, const struct qsi_messag
     if (ttl_us == QSI_NEVER) {
         return QSI_NEVER;
     }
-    ttl_us = ttl_us > queue->ttl_least_us ? ttl_us : queue->ttl_least_us;
     /* A message that is delayed begins to live when it is due. */
     due_us = qsi_messages_due(view, row);
     from_us = qsi_messages_time(view->record);
-    return (due_us > from_us ? due_us : from_us) + ttl_us;
+    from_us = due_us > from_us ? due_us : from_us;
+    return ttl_us >= queue->ttl_least_us ? (from_us + ttl_us) & ~GRACED
+                                         : (from_us + queue->ttl_least_us) | GRACED;
+}
+
+void qsi_queue_end_grace(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                         uint64_t mask)
+{
+    for (; segment->expiries != NULL && mask != 0; mask &= mask - 1) {
+        uint64_t *expiry = &segment->expiries[(size_t)(word - segment->word_base) * QSI_WORD_BITS +
+                                              (uint32_t)__builtin_ctzll(mask)];
+        if (*expiry != QSI_NEVER && (*expiry & GRACED) != 0 && *expiry > queue->ttl_least_us) {
+            *expiry = (*expiry - queue->ttl_least_us) & ~GRACED;
+            qsi_segment_dirty_state(segment);
+        }
+    }
 }
 
 void qsi_queue_note_columns(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,

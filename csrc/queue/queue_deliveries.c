@@ -112,6 +112,7 @@ void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uin
         qsi_segment_count_deliveries(queue, segment, word, mask);
         qsi_segment_dirty_state(segment);
     }
+    qsi_queue_end_grace(queue, segment, word, mask);
     qsi_queue_unreserve_removal(queue, segment, word, mask);
 }
 

@@ -202,6 +202,9 @@ uint64_t qsi_segment_ready_bytes(const struct qsi_queue *queue, const struct qsi
 /* Columns that were loaded count in the budget from now on. */
 void qsi_queue_count_columns(struct qsi_queue *queue, const struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex);
+/* Messages of one word come back: those that were to expire at once have had their time. */
+void qsi_queue_end_grace(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                         uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 /* Messages of one word became ready, or are not any more. */
 void qsi_queue_count_ready(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                            uint64_t mask) QSI_REQUIRES(qsi_store_mutex);

@@ -7,7 +7,7 @@
 #include "check.h"
 #include "queue_internal.h"
 
-#define SINGLES_FIRST 64
+#define SINGLES_FIRST 8
 #define SINGLES_MAX 4096 /* messages of a run of single records */
 
 /* Room to mark the next count messages as transient. */

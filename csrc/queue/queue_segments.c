@@ -9,7 +9,8 @@
 
 #include <string.h>
 
-#define WORDS_FIRST 8 /* of a segment's bitmaps: a queue with few messages needs no more */
+/* Most of many queues have few messages: what they get at first is small, and doubles. */
+#define POINTERS_FIRST 2u
 
 void qsi_queue_shared_init(struct qsi_queue_shared *shared, uint32_t entries)
 {
@@ -289,7 +290,7 @@ struct qsi_segment *qsi_queue_last_segment(const struct qsi_queue *queue)
 qs_status qsi_reserve_pointers(void ***items_io, uint32_t *first_io, uint32_t used,
                                uint32_t *capacity_io, uint32_t count)
 {
-    uint32_t capacity = *capacity_io < 8 ? 8 : *capacity_io;
+    uint32_t capacity = *capacity_io < POINTERS_FIRST ? POINTERS_FIRST : *capacity_io;
     void **items = *items_io;
 
     QS_DCHECK(*first_io + used <= *capacity_io);
@@ -358,10 +359,7 @@ qs_status qsi_queue_cover(struct qsi_queue *queue, uint64_t number, uint32_t fir
     if (segment == NULL || segment->number < number) {
         uint32_t base = first_slot / QSI_WORD_BITS;
         words = qsi_bitmap_words(end_slot) - base;
-        words = words < WORDS_FIRST ? WORDS_FIRST : words;
-        if (base + words > qsi_bitmap_words(queue->shared->entries)) {
-            words = qsi_bitmap_words(queue->shared->entries) - base;
-        }
+        words = words > 0 ? words : 1;
         QS_TRY(qsi_queue_append_segment(queue, number, &segment));
         segment->word_base = segment->first_word = base;
         if (widen(queue, segment, words) != QS_OK) {

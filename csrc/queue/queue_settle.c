@@ -178,6 +178,13 @@ uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void
     return dropped;
 }
 
+void qsi_queue_discard(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot)
+{
+    QS_DCHECK(segment->queue == queue && slot < queue->shared->entries);
+    qsi_queue_settle_waiting(queue, segment, slot, slot + 1);
+    qsi_segment_retire_if_done(queue, segment);
+}
+
 /* Drops the references of the messages of one word that are out. */
 static void drop_out_refs(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word)
     QSI_REQUIRES(qsi_store_mutex)

@@ -17,6 +17,9 @@ void qsi_queue_give_back(struct qsi_queue *queue, struct qsi_segment *segment, u
  * that is out.  Returns how many were dropped. */
 uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void *context)
     QSI_REQUIRES(qsi_store_mutex);
+/* Drops one message that is ready or delayed.  REQUIRES state.  May retire the segment. */
+void qsi_queue_discard(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot)
+    QSI_REQUIRES(qsi_store_mutex);
 /* The queue is deleted: purges it, and drops the references of what is out as well. */
 void qsi_queue_abandon(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* How many ranges a purge would visit at most. */

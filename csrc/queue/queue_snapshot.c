@@ -263,21 +263,6 @@ static void tell_flushes(struct queue_snapshot *self)
     }
 }
 
-/* Takes the room for it, if there is some.  Little is always carried, as long as memory holds it
- * all: a file of its own would take more, and each a sync. */
-static bool take_room(struct qsi_carried *carried, uint64_t bytes)
-{
-    if (bytes <= carried->small_max && carried->small_bytes + bytes <= carried->small_bytes_max) {
-        carried->small_bytes += bytes;
-        return true;
-    }
-    if (carried->bytes + bytes <= carried->bytes_max) {
-        carried->bytes += bytes;
-        return true;
-    }
-    return false;
-}
-
 static qs_status put_messages(struct queue_snapshot *self, struct qsi_carried *carried)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -285,7 +270,7 @@ static qs_status put_messages(struct queue_snapshot *self, struct qsi_carried *c
     uint64_t bytes = qsi_container_unflushed_bytes(&queue->container);
     uint8_t *room;
 
-    if (ends_on_page(queue) && take_room(carried, bytes)) {
+    if (ends_on_page(queue) && qsi_carried_take_room(carried, bytes)) {
         QS_TRY(begin_flushes(self, carried));
         self->state.base_seq = queue->container.flushed_seq;
     } else {

@@ -24,11 +24,16 @@ void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint
 /* REQUIRES the memory of qsi_segment_keep_deliveries.  The stretch is handed out. */
 void qsi_queue_count_stretch(struct qsi_queue *queue, const struct qsi_stretch *stretch)
     QSI_REQUIRES(qsi_store_mutex);
-static inline void qsi_stretch_mark_seen(const struct qsi_stretch *stretch)
+/* They are delivered: returns how many of them had been before. */
+static inline uint32_t qsi_stretch_mark_seen(const struct qsi_stretch *stretch)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    stretch->segment->seen[stretch->slot / QSI_WORD_BITS - stretch->segment->word_base] |=
-        qsi_stretch_mask(stretch);
+    uint64_t *seen =
+        &stretch->segment->seen[stretch->slot / QSI_WORD_BITS - stretch->segment->word_base];
+    uint64_t mask = qsi_stretch_mask(stretch), before = *seen & mask;
+
+    *seen |= mask;
+    return QS_LIKELY(before == 0) ? 0 : qsi_popcount(before);
 }
 /* ---- taking messages out of the queue without a consumer: stretches as of take, but with no
  * run ---- */

@@ -133,7 +133,7 @@ qs_status qsi_router_bind(struct qsi_router *router, struct qsi_exchange *exchan
 
     QS_TRY(refuse_default_ends(exchange, destination, error));
     if (destination->takes_none) {
-        return qsi_router_fail_takes_none(destination->name, error);
+        return qsi_router_fail_takes_none(router, destination->name, error);
     }
     QS_TRY(qsi_route_check_name_bytes(key, "routing key", error));
     if (exchange->type->check != NULL) {

@@ -6,6 +6,7 @@
 #include "match.h"
 #include "properties.h"
 #include "route_internal.h"
+#include "tally.h"
 
 #define RESERVED_PREFIX "amq."
 #define RESERVED_PREFIX_BYTES 4u
@@ -76,22 +77,22 @@ static struct qsi_slice alternate_of(struct qsi_slice arguments)
 }
 
 static qs_status check_alternate(struct qsi_slice name, const struct qsi_exchange_options *options,
-                                 qs_error *error)
+                                 const char *place, qs_error *error)
 {
     struct qsi_field alternate;
 
     if (!options->replayed && find_alternate(options->arguments, &alternate) &&
         alternate.type != 'S') {
         return qsi_fail(error, QS_PRECONDITION_FAILED,
-                        "invalid type '%s' for arg '" ALTERNATE "' in exchange '%.*s'",
-                        qsi_field_type_name(alternate.type), QSI_PRINT(name));
+                        "invalid type '%s' for arg '" ALTERNATE "' in exchange '%.*s'%s",
+                        qsi_field_type_name(alternate.type), QSI_PRINT(name), place);
     }
     return QS_OK;
 }
 
 static qs_status fail_alternate(const struct qsi_exchange *exchange,
                                 const struct qsi_field *received, const struct qsi_field *current,
-                                qs_error *error)
+                                const char *place, qs_error *error)
 {
     char first[QSI_FIELD_PRINT_BYTES], second[QSI_FIELD_PRINT_BYTES];
 
@@ -99,25 +100,28 @@ static qs_status fail_alternate(const struct qsi_exchange *exchange,
     qsi_field_print_value(first, received);
     qsi_field_print_value(second, current);
     if (current == NULL) {
-        return qsi_fail(error, QS_PRECONDITION_FAILED,
-                        "inequivalent arg '" ALTERNATE "' for exchange '%.*s': received the value "
-                        "'%s' of type '%s' but current is none",
-                        QSI_PRINT(exchange->name), first, qsi_field_type_name(received->type));
+        return qsi_fail(
+            error, QS_PRECONDITION_FAILED,
+            "inequivalent arg '" ALTERNATE "' for exchange '%.*s'%s: received the value "
+            "'%s' of type '%s' but current is none",
+            QSI_PRINT(exchange->name), place, first, qsi_field_type_name(received->type));
     }
     if (received == NULL) {
         return qsi_fail(error, QS_PRECONDITION_FAILED,
-                        "inequivalent arg '" ALTERNATE "' for exchange '%.*s': received none but "
+                        "inequivalent arg '" ALTERNATE "' for exchange '%.*s'%s: received none but "
                         "current is the value '%s' of type '%s'",
-                        QSI_PRINT(exchange->name), second, qsi_field_type_name(current->type));
+                        QSI_PRINT(exchange->name), place, second,
+                        qsi_field_type_name(current->type));
     }
     return qsi_fail(error, QS_PRECONDITION_FAILED,
-                    "inequivalent arg '" ALTERNATE "' for exchange '%.*s': received '%s' but "
+                    "inequivalent arg '" ALTERNATE "' for exchange '%.*s'%s: received '%s' but "
                     "current is '%s'",
-                    QSI_PRINT(exchange->name), first, second);
+                    QSI_PRINT(exchange->name), place, first, second);
 }
 
 static qs_status check_same_alternate(const struct qsi_exchange *exchange,
-                                      struct qsi_slice arguments, qs_error *error)
+                                      struct qsi_slice arguments, const char *place,
+                                      qs_error *error)
 {
     struct qsi_field received, current;
     bool is_received = find_alternate(arguments, &received);
@@ -129,7 +133,7 @@ static qs_status check_same_alternate(const struct qsi_exchange *exchange,
         return QS_OK;
     }
     return fail_alternate(exchange, is_received ? &received : NULL, is_current ? &current : NULL,
-                          error);
+                          place, error);
 }
 
 /* -- exchanges -------------------------------------------------------------------------------- */
@@ -156,6 +160,7 @@ static void init_destination(struct qsi_exchange *exchange)
     exchange->destination.name = exchange->name;
     exchange->destination.exchange = exchange;
     qsi_list_init(&exchange->destination.bindings);
+    qsi_list_init(&exchange->destination.tallies);
 }
 
 static struct qsi_exchange *create_exchange(struct qsi_slice name,
@@ -182,6 +187,7 @@ static struct qsi_exchange *create_exchange(struct qsi_slice name,
     qsi_list_init(&exchange->in_router);
     qsi_list_init(&exchange->in_done);
     qsi_list_init(&exchange->bindings);
+    qsi_list_init(&exchange->tallies);
     QS_DCHECK(at == exchange->bytes + name.bytes + options->arguments.bytes);
     init_destination(exchange);
     qsi_exchange_note_is_plain(exchange);
@@ -216,32 +222,34 @@ static const char *text_of(bool flag)
 }
 
 static qs_status check_flag(const struct qsi_exchange *exchange, const char *flag, bool received,
-                            bool current, qs_error *error)
+                            bool current, const char *place, qs_error *error)
 {
     if (received != current) {
         return qsi_fail(
             error, QS_PRECONDITION_FAILED,
-            "inequivalent arg '%s' for exchange '%.*s': received '%s' but current is '%s'", flag,
-            QSI_PRINT(exchange->name), text_of(received), text_of(current));
+            "inequivalent arg '%s' for exchange '%.*s'%s: received '%s' but current is '%s'", flag,
+            QSI_PRINT(exchange->name), place, text_of(received), text_of(current));
     }
     return QS_OK;
 }
 
 static qs_status check_equivalent(const struct qsi_exchange *exchange,
                                   const struct qsi_exchange_type *type,
-                                  const struct qsi_exchange_options *options, qs_error *error)
+                                  const struct qsi_exchange_options *options, const char *place,
+                                  qs_error *error)
 {
     if (exchange->type != type) {
         return qsi_fail(error, QS_PRECONDITION_FAILED,
-                        "inequivalent arg 'type' for exchange '%.*s': received '%.*s' but current "
-                        "is '%.*s'",
-                        QSI_PRINT(exchange->name), QSI_PRINT(type->name),
+                        "inequivalent arg 'type' for exchange '%.*s'%s: received '%.*s' but "
+                        "current is '%.*s'",
+                        QSI_PRINT(exchange->name), place, QSI_PRINT(type->name),
                         QSI_PRINT(exchange->type->name));
     }
-    QS_TRY(check_flag(exchange, "durable", options->durable, exchange->durable, error));
-    QS_TRY(check_flag(exchange, "auto_delete", options->auto_delete, exchange->auto_delete, error));
-    QS_TRY(check_flag(exchange, "internal", options->internal, exchange->internal, error));
-    return check_same_alternate(exchange, options->arguments, error);
+    QS_TRY(check_flag(exchange, "durable", options->durable, exchange->durable, place, error));
+    QS_TRY(check_flag(exchange, "auto_delete", options->auto_delete, exchange->auto_delete, place,
+                      error));
+    QS_TRY(check_flag(exchange, "internal", options->internal, exchange->internal, place, error));
+    return check_same_alternate(exchange, options->arguments, place, error);
 }
 
 qs_status qsi_exchange_check_name(struct qsi_slice name, qs_error *error)
@@ -282,10 +290,10 @@ qs_status qsi_router_declare(struct qsi_router *router, struct qsi_slice name,
     exchange = qsi_router_find(router, name);
     if (exchange != NULL) {
         *created_out = false;
-        return check_equivalent(exchange, type, options, error);
+        return check_equivalent(exchange, type, options, router->place, error);
     }
     QS_TRY(refuse_reserved(name, error));
-    QS_TRY(check_alternate(name, options, error));
+    QS_TRY(check_alternate(name, options, router->place, error));
     if (type->check_arguments != NULL && !options->replayed) {
         QS_TRY(type->check_arguments(options->arguments, error));
     }
@@ -295,23 +303,26 @@ qs_status qsi_router_declare(struct qsi_router *router, struct qsi_slice name,
     return QS_OK;
 }
 
-qs_status qsi_exchange_check_delete_name(struct qsi_slice name, qs_error *error)
+qs_status qsi_router_check_delete_name(const struct qsi_router *router, struct qsi_slice name,
+                                       qs_error *error)
 {
     QS_TRY(qsi_exchange_check_name(name, error));
     if (is_reserved(name)) {
-        return qsi_fail(error, QS_ACCESS_REFUSED, "deletion of system exchange '%.*s' not allowed",
-                        QSI_PRINT(name));
+        return qsi_fail(error, QS_ACCESS_REFUSED,
+                        "deletion of system exchange '%.*s'%s not allowed", QSI_PRINT(name),
+                        router->place);
     }
     return QS_OK;
 }
 
-qs_status qsi_exchange_check_delete(const struct qsi_exchange *exchange, bool if_unused,
-                                    qs_error *error)
+qs_status qsi_router_check_delete(const struct qsi_router *router,
+                                  const struct qsi_exchange *exchange, bool if_unused,
+                                  qs_error *error)
 {
-    QS_TRY(qsi_exchange_check_delete_name(exchange->name, error));
+    QS_TRY(qsi_router_check_delete_name(router, exchange->name, error));
     if (if_unused && exchange->binding_count > 0) {
-        return qsi_fail(error, QS_PRECONDITION_FAILED, "exchange '%.*s' in use",
-                        QSI_PRINT(exchange->name));
+        return qsi_fail(error, QS_PRECONDITION_FAILED, "exchange '%.*s'%s in use",
+                        QSI_PRINT(exchange->name), router->place);
     }
     return QS_OK;
 }
@@ -328,6 +339,7 @@ void qsi_exchange_note_if_done(struct qsi_exchange *exchange, struct qsi_list *d
 void qsi_router_drop_exchange(struct qsi_router *router, struct qsi_exchange *exchange,
                               struct qsi_list *done)
 {
+    qsi_exchange_drop_tallies(exchange);
     while (!qsi_list_is_empty(&exchange->bindings)) {
         qsi_router_drop_binding(
             router, QSI_LIST_OWNER(exchange->bindings.next, struct qsi_binding, in_exchange));

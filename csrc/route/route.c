@@ -7,6 +7,7 @@
 #include "check.h"
 #include "match.h"
 #include "route_internal.h"
+#include "tally.h"
 
 qs_status qsi_router_add_destination(struct qsi_router *router, struct qsi_destination *destination,
                                      qs_error *error)
@@ -18,6 +19,9 @@ qs_status qsi_router_add_destination(struct qsi_router *router, struct qsi_desti
         return qsi_router_out_of_memory(error);
     }
     qsi_list_init(&destination->bindings);
+    qsi_list_init(&destination->tallies);
+    destination->recent_tally = NULL;
+    destination->published = 0;
     destination->exchange = NULL;
     destination->self = destination;
     destination->own_route = (struct qsi_route){.count = 1, .destinations = &destination->self};
@@ -35,6 +39,7 @@ void qsi_router_remove_destination(struct qsi_router *router, struct qsi_destina
     struct qsi_slice name = destination->name;
     const struct qsi_destination *removed;
 
+    qsi_destination_drop_tallies(destination);
     qsi_router_drop_bindings_to(router, destination, done);
     qsi_router_delete_done(router, done);
     QS_DCHECK(qsi_list_is_empty(&destination->bindings));
@@ -124,7 +129,8 @@ qs_status qsi_router_init(struct qsi_router *router, qsi_exchange_deleted *delet
 {
     qs_status status;
 
-    *router = (struct qsi_router){.deleted = deleted, .deleted_context = context};
+    *router = (struct qsi_router){
+        .place = QSI_ROUTE_PLACE_DEFAULT, .deleted = deleted, .deleted_context = context};
     qsi_list_init(&router->exchanges);
     status = predeclare_all(router, error);
     if (status != QS_OK) {

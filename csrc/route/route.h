@@ -38,6 +38,7 @@ struct qsi_binding_set;
 struct qsi_headers_pattern;
 struct qsi_properties;
 struct qsi_shared_selector;
+struct qsi_tally; /* tally.h */
 
 /* Where a message goes: each queue once, in the order they were added to the router. */
 struct qsi_route {
@@ -75,6 +76,10 @@ struct qsi_destination {
     bool takes_none;            /* nothing may be published to it; the owner's, as the name is */
     uint64_t order;             /* the order of routes */
     uint64_t mark;              /* the last collection that has met this destination */
+    /* of a queue, tally.h: */
+    struct qsi_tally *recent_tally; /* of the exchange by which messages came last; or NULL */
+    struct qsi_list tallies;        /* qsi_tally.in_destination */
+    uint64_t published;             /* messages that no tally counts: their exchange is gone */
 };
 
 struct qsi_exchange_type;
@@ -101,7 +106,11 @@ struct qsi_exchange {
     void *matcher;                 /* the type's own: bindings arranged for lookup */
     struct qsi_route_cache walked; /* routes through other exchanges */
     uint64_t walked_version;       /* of the router, when they were true */
-    uint8_t bytes[];               /* of name and arguments */
+    /* counters, the owner's */
+    uint64_t published_in, returned, dropped;
+    uint64_t published_out;  /* copies that no tally counts: their queue is gone */
+    struct qsi_list tallies; /* qsi_tally.in_exchange */
+    uint8_t bytes[];         /* of name and arguments */
 };
 
 /* From an exchange to a queue or another exchange.  Whether a binding survives a restart is not its
@@ -131,6 +140,8 @@ enum qsi_auto_delete {
  * and the router must not be called. */
 typedef void qsi_exchange_deleted(void *context, const struct qsi_exchange *exchange);
 
+#define QSI_ROUTE_PLACE_DEFAULT " in this store"
+
 struct qsi_router {
     uint64_t version;
     struct qsi_list exchanges;     /* in order of declaration, predeclared ones first */
@@ -139,7 +150,8 @@ struct qsi_router {
     struct qsi_map bindings;       /* exchange, destination, key, arguments -> qsi_binding */
     struct qsi_exchange *recent;   /* last one found by name, or NULL: the next is often the same */
     struct qsi_destination *recent_destination; /* likewise */
-    qsi_exchange_deleted *deleted;              /* may be NULL */
+    const char *place; /* behind names in texts of errors; the default until it is set */
+    qsi_exchange_deleted *deleted; /* may be NULL */
     void *deleted_context;
     uint64_t next_order;
     uint64_t mark;             /* number of the last collection */
@@ -190,14 +202,16 @@ struct qsi_slice qsi_exchange_type_name(const struct qsi_exchange *exchange);
  * QS_ACCESS_REFUSED for the default exchange. */
 qs_status qsi_exchange_check_name(struct qsi_slice name, qs_error *error) QS_MUST_CHECK;
 /* Whether an exchange of this name may be deleted: QS_ACCESS_REFUSED for "" and reserved names. */
-qs_status qsi_exchange_check_delete_name(struct qsi_slice name, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_router_check_delete_name(const struct qsi_router *router, struct qsi_slice name,
+                                       qs_error *error) QS_MUST_CHECK;
 /* The same of one that is there, and QS_PRECONDITION_FAILED if if_unused is set and bindings lead
  * from it. */
-qs_status qsi_exchange_check_delete(const struct qsi_exchange *exchange, bool if_unused,
-                                    qs_error *error) QS_MUST_CHECK;
+qs_status qsi_router_check_delete(const struct qsi_router *router,
+                                  const struct qsi_exchange *exchange, bool if_unused,
+                                  qs_error *error) QS_MUST_CHECK;
 /* Drops the exchange and its bindings, those from it and those to it; may delete auto-delete
  * exchanges that led to it.  deleted is not called for this one.  REQUIRES that
- * qsi_exchange_check_delete allows it. */
+ * qsi_router_check_delete allows it. */
 void qsi_router_delete(struct qsi_router *router, struct qsi_exchange *exchange,
                        enum qsi_auto_delete auto_delete);
 
@@ -243,6 +257,12 @@ qs_status qsi_router_unbind(struct qsi_router *router, struct qsi_exchange *exch
 qs_status qsi_router_lookup(struct qsi_router *router, struct qsi_slice exchange,
                             const struct qsi_routing *routing, const struct qsi_route **route_out,
                             qs_error *error) QS_MUST_CHECK;
+/* The exchange of the last lookup by name that succeeded.  REQUIRES that nothing was called since
+ * that changes topology or finds another. */
+static inline struct qsi_exchange *qsi_router_looked_up(const struct qsi_router *router)
+{
+    return router->recent;
+}
 /* The same from an exchange in hand, internal or not.  QS_ENOMEM. */
 qs_status qsi_exchange_lookup(struct qsi_router *router, struct qsi_exchange *exchange,
                               const struct qsi_routing *routing, const struct qsi_route **route_out,

@@ -59,7 +59,8 @@ static inline struct qsi_list *qsi_done_list(struct qsi_list *list,
 /* ---- route_lookup.c ---- */
 
 /* QS_PRECONDITION_FAILED: nothing may be published, or bound, to the queue. */
-qs_status qsi_router_fail_takes_none(struct qsi_slice queue, qs_error *error);
+qs_status qsi_router_fail_takes_none(const struct qsi_router *router, struct qsi_slice queue,
+                                     qs_error *error);
 
 /* ---- binding.c ---- */
 

@@ -22,7 +22,8 @@ qs_status qsi_router_require(struct qsi_router *router, struct qsi_slice name,
 {
     *exchange_out = qsi_router_find(router, name);
     if (*exchange_out == NULL) {
-        return qsi_fail(error, QS_NOT_FOUND, "no exchange '%.*s' in this store", QSI_PRINT(name));
+        return qsi_fail(error, QS_NOT_FOUND, "no exchange '%.*s'%s", QSI_PRINT(name),
+                        router->place);
     }
     return QS_OK;
 }
@@ -117,12 +118,12 @@ qs_status qsi_exchange_lookup(struct qsi_router *router, struct qsi_exchange *ex
     return look_up(router, exchange, routing, route_out, error);
 }
 
-qs_status qsi_router_fail_takes_none(struct qsi_slice queue, qs_error *error)
+qs_status qsi_router_fail_takes_none(const struct qsi_router *router, struct qsi_slice queue,
+                                     qs_error *error)
 {
     return qsi_fail(error, QS_PRECONDITION_FAILED,
-                    "queue '%.*s' in this store takes no messages: it reads a stream, publish to "
-                    "that",
-                    QSI_PRINT(queue));
+                    "queue '%.*s'%s takes no messages: it reads a stream, publish to that",
+                    QSI_PRINT(queue), router->place);
 }
 
 /* Nobody publishes by name to what takes nothing without being told. */
@@ -132,8 +133,9 @@ static qs_status check_unroutable(struct qsi_router *router, const struct qsi_ex
     const struct qsi_destination *destination =
         exchange->type == &qsi_match_default ? qsi_router_find_destination(router, key) : NULL;
 
-    return destination != NULL && destination->takes_none ? qsi_router_fail_takes_none(key, error)
-                                                          : QS_OK;
+    return destination != NULL && destination->takes_none
+               ? qsi_router_fail_takes_none(router, key, error)
+               : QS_OK;
 }
 
 qs_status qsi_router_lookup(struct qsi_router *router, struct qsi_slice exchange,
@@ -144,8 +146,8 @@ qs_status qsi_router_lookup(struct qsi_router *router, struct qsi_slice exchange
 
     QS_TRY(qsi_router_require(router, exchange, &found, error));
     if (QS_UNLIKELY(found->internal)) {
-        return qsi_fail(error, QS_ACCESS_REFUSED, "cannot publish to internal exchange '%.*s'",
-                        QSI_PRINT(exchange));
+        return qsi_fail(error, QS_ACCESS_REFUSED, "cannot publish to internal exchange '%.*s'%s",
+                        QSI_PRINT(exchange), router->place);
     }
     QS_TRY(look_up(router, found, routing, route_out, error));
     return QS_LIKELY((*route_out)->count > 0)

@@ -12,6 +12,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#ifdef __APPLE__
+#include <xlocale.h>
+#endif
 
 #define NUMBER_BYTES_MAX 400 /* of a number with a point or an exponent */
 #define SHOWN_BYTES_MAX 40   /* of a token in an error */

@@ -80,12 +80,15 @@ uint32_t qsi_stream_segment_count(const struct qsi_stream *stream)
            (stream->active.block_count > 0 ? 1 : 0);
 }
 
-bool qsi_stream_has_file(const struct qsi_stream *stream, const struct qsi_block_file *file)
+/* NULL: there is none. */
+static const struct qsi_stream_segment *find_segment(const struct qsi_stream *stream,
+                                                     const struct qsi_block_file *file)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t low = stream->table_first, high = qsi_stream_table_count(stream);
 
     if (file->owner != stream->container.id) {
-        return false;
+        return NULL;
     }
     while (low < high) { /* a file of each is asked for when a store is opened */
         uint32_t middle = low + (high - low) / 2;
@@ -97,9 +100,22 @@ bool qsi_stream_has_file(const struct qsi_stream *stream, const struct qsi_block
     }
     if (low < qsi_stream_table_count(stream) &&
         stream->table->segments[low].first == file->number) {
-        return true;
+        return &stream->table->segments[low];
     }
-    return stream->active.block_count > 0 && stream->active.first == file->number;
+    return stream->active.block_count > 0 && stream->active.first == file->number ? &stream->active
+                                                                                  : NULL;
+}
+
+bool qsi_stream_has_file(const struct qsi_stream *stream, const struct qsi_block_file *file)
+{
+    return find_segment(stream, file) != NULL;
+}
+
+bool qsi_stream_has_sealed(const struct qsi_stream *stream, const struct qsi_block_file *file)
+{
+    const struct qsi_stream_segment *segment = find_segment(stream, file);
+
+    return segment != NULL && (segment->flags & QSI_STREAM_SEALED) != 0;
 }
 
 /* ---- what streams do not have ---- */

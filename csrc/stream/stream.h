@@ -41,6 +41,7 @@ struct qsi_stream_shared {
     struct qsi_buf dead;    /* struct qsi_block_file: no stream has them any more */
     uint64_t flushed_bytes; /* written to files */
     bool recovers;          /* the journal is read, and may be read again before a checkpoint */
+    bool salvages;          /* parts of it may be lost */
 };
 
 /* Zero: no limit, but for segment_bytes. */
@@ -62,6 +63,7 @@ struct qsi_stream_segment {
 };
 enum qsi_stream_segment_flag {
     QSI_STREAM_SEALED = 1,
+    QSI_STREAM_ADOPTED = 2, /* it was staged: its rows have first_time_us */
 };
 
 struct qsi_stream_table; /* segments before the active one, in order; shared with views */
@@ -90,8 +92,13 @@ struct qsi_stream {
     /* Of the last checkpoint: files whose rows are below it and which are not that segment, or
      * which end there, were synced.  Whoever makes a checkpoint has them: one at a time. */
     uint64_t synced_next, synced_segment, synced_end;
-    bool page_aligned GUARDED; /* a checkpoint names what the active file has */
-    bool is_flushing GUARDED;  /* a job writes blocks */
+    /* Of the last checkpoint, or of the last record of what was written directly if that came
+     * later: what the files were flushed up to, and which one was the last. */
+    uint64_t told_next GUARDED, told_segment GUARDED;
+    uint64_t told_before GUARDED;                  /* likewise, of the record before that one */
+    uint64_t in_bytes GUARDED, told_bytes GUARDED; /* of records: all that came; up to told_next */
+    bool page_aligned GUARDED;                     /* a checkpoint names what the active file has */
+    bool is_flushing GUARDED;                      /* a job writes blocks */
     bool is_deleted GUARDED;
 };
 #undef GUARDED
@@ -137,8 +144,92 @@ uint64_t qsi_stream_adopt_block(struct qsi_stream *stream, const struct qsi_bloc
                                 const struct qsi_block_entry *entry, uint64_t last_time_us)
     QSI_REQUIRES(qsi_store_mutex);
 
+/* ---- writing directly (stream_direct.c) ----
+ *
+ * Large records go straight into the active file, as blocks: a flush of what is in the tail and of
+ * them, which are not in the stream yet.  Begun under the lock, run without it; then, in one hold
+ * of the lock, is it still what comes next, the records are appended, and end.  The caller journals
+ * what encode says, and counts that for durable when its file is synced, too: all but the
+ * blocks of these records, names included, was synced by run.
+ *
+ * What is told so is never written again, so the next block begins on a page of its own. */
+
+/* A stream of which more offsets than these, or more bytes, are in no file that was told of is not
+ * written directly.  So a recovery that has more offsets in memory, or twice the bytes, knows that
+ * no such record follows, and may flush them; with fewer it must not: it would write where blocks
+ * are that one names. */
+#define QSI_STREAM_UNTOLD_MAX UINT64_C(16384)
+#define QSI_STREAM_UNTOLD_BYTES (UINT64_C(1) << 20)
+#define QSI_STREAM_UNTOLD_SEGMENTS_MAX 64u /* likewise, so that a record stays small */
+
+/* A record of messages whose columns are aligned, with the stream as its one destination, to be
+ * filled in; nobody else has it. */
+struct qsi_stream_direct_record {
+    uint8_t *record;
+    uint32_t rows;
+};
+/* A staged file that becomes a segment as it is. */
+struct qsi_stream_staged {
+    const char *folder, *name;
+    const struct qsi_block_file *file; /* as it was staged */
+    uint64_t rows;
+};
+struct qsi_stream_direct_options {
+    const struct qsi_stream_direct_record *records; /* stay until run returned */
+    uint32_t record_count;
+    const struct qsi_stream_staged *staged; /* likewise; instead of records */
+    uint32_t staged_count;
+    uint64_t now_us;
+    bool reaches_disk;
+};
+struct qsi_stream_flush_job;
+/* QS_EEMPTY: not now; the journal takes them.  REQUIRES that no flush is under way. */
+qs_status qsi_stream_direct_begin(struct qsi_stream *stream,
+                                  const struct qsi_stream_direct_options *options,
+                                  struct qsi_stream_flush_job **job_out)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Without the lock.  QS_NOT_IMPLEMENTED: a staged file cannot be linked. */
+qs_status qsi_stream_direct_run(struct qsi_stream_flush_job *job, qs_error *error) QS_MUST_CHECK;
+/* Without the lock, after a run that is not to count. */
+void qsi_stream_direct_undo(struct qsi_stream_flush_job *job);
+/* After it.  Did nobody else append meanwhile? */
+bool qsi_stream_direct_is_next(const struct qsi_stream_flush_job *job)
+    QSI_REQUIRES(qsi_store_mutex);
+/* The staged files are the next of the stream: what pushing the records does of others. */
+void qsi_stream_direct_push_staged(struct qsi_stream_flush_job *job) QSI_REQUIRES(qsi_store_mutex);
+/* The record for the journal, and the file to be synced, which becomes the caller's: none, of
+ * staged files. */
+uint64_t qsi_stream_direct_bytes(const struct qsi_stream_flush_job *job);
+struct qsi_block_unsynced;
+void qsi_stream_direct_encode(struct qsi_stream_flush_job *job, uint8_t *record_out,
+                              struct qsi_block_unsynced *unsynced_out);
+/* Frees it.  done: the records were appended. */
+void qsi_stream_direct_end(struct qsi_stream_flush_job *job, bool done)
+    QSI_REQUIRES(qsi_store_mutex);
+static inline bool qsi_stream_is_flushing(const struct qsi_stream *stream)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return stream->is_flushing;
+}
+
+/* Recovery: such a record.  QS_ECORRUPT, QS_ENOMEM. */
+struct qsi_stream_written;
+qs_status qsi_stream_replay_written(struct qsi_stream *stream,
+                                    const struct qsi_stream_written *written, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Without the lock.  Are the blocks there?  QS_ECORRUPT if not. */
+qs_status qsi_stream_check_written(struct qsi_stream_shared *shared,
+                                   const struct qsi_stream_written *written,
+                                   qs_error *error) QS_MUST_CHECK;
+/* Recovery: what it was told of is synced, as it may be in the page cache only. */
+qs_status qsi_stream_sync_told(struct qsi_stream *stream, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+
 /* Does the stream have this file?  For who removes others. */
 bool qsi_stream_has_file(const struct qsi_stream *stream, const struct qsi_block_file *file)
+    QSI_REQUIRES(qsi_store_mutex);
+/* One that is sealed, and stays so: nothing is ever written to it again. */
+bool qsi_stream_has_sealed(const struct qsi_stream *stream, const struct qsi_block_file *file)
     QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- retention ---- */

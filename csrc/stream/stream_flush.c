@@ -20,6 +20,12 @@ static void free_pieces(struct qsi_stream_flush_job *self)
 static void free_job(struct qsi_stream_flush_job *self)
 {
     QS_DCHECK(self->from_seq <= self->end_seq || self->end_seq == 0);
+    if (self->direct != NULL) {
+        qsi_block_unsynced_close(qsi_stream_flushed(self)->shared->blocks, &self->direct->unsynced);
+        qsi_buf_fini(&self->direct->untold);
+        qsi_buf_fini(&self->direct->again);
+        qsi_free(self->direct);
+    }
     free_pieces(self);
     qsi_buf_fini(&self->entries);
     qsi_buf_fini(&self->sealed);
@@ -122,7 +128,7 @@ static void install(struct qsi_stream *stream, struct qsi_stream_flush_job *self
     qsi_block_index_unref(stream->active_index);
     stream->active_index = self->index;
     self->index = NULL;
-    stream->page_aligned = stream->page_aligned && !self->has_written;
+    stream->page_aligned = (stream->page_aligned && !self->has_written) || self->direct != NULL;
     stream->flushed_time_us = self->last_time_us;
     stream->shared->flushed_bytes += self->written_bytes;
     if (stream->container.flushed_seq < self->end_seq) {
@@ -142,7 +148,7 @@ static void kill_made(struct qsi_stream *stream, struct qsi_stream_flush_job *se
     (void)ignored;
 }
 
-static void end_blocks(struct qsi_job *job, bool done) QSI_REQUIRES(qsi_store_mutex)
+void qsi_stream_flush_end(struct qsi_job *job, bool done)
 {
     struct qsi_stream_flush_job *self = qsi_stream_flush_job_of(job);
     struct qsi_stream *stream = qsi_stream_flushed(self);
@@ -193,42 +199,51 @@ static qs_status leave_file(struct qsi_job *job) QSI_REQUIRES(qsi_store_mutex)
 static const struct qsi_job_kind block_kind = {.refresh = refresh,
                                                .run = qsi_stream_flush_blocks,
                                                .leave_file = leave_file,
-                                               .end = end_blocks};
+                                               .end = qsi_stream_flush_end};
 static const struct qsi_job_kind carried_kind = {.run = qsi_stream_flush_carried,
                                                  .end = end_carried};
 
 /* ---- making jobs ---- */
 
-qs_status qsi_stream_flush_job_begin(struct qsi_stream *stream, uint64_t bytes_max,
-                                     struct qsi_carried *carried,
-                                     struct qsi_stream_flush_job **job_out)
+qs_status qsi_stream_flush_job_make(struct qsi_stream *stream, const struct qsi_job_kind *kind,
+                                    uint64_t bytes_max, struct qsi_stream_flush_job **job_out)
 {
-    struct qsi_stream_flush_job *self;
+    struct qsi_stream_flush_job *self = qsi_zalloc(sizeof *self);
     qs_status status;
 
     *job_out = NULL;
     QS_ASSERT(!stream->is_flushing);
-    if (qsi_stream_find_run(stream, stream->container.flushed_seq) == stream->run_count) {
-        stream->container.flushed_seq = stream->container.next_seq;
-        return QS_EEMPTY;
-    }
-    self = qsi_zalloc(sizeof *self);
     if (self == NULL) {
         return QS_ENOMEM;
     }
-    self->job.kind = carried != NULL ? &carried_kind : &block_kind;
+    self->job.kind = kind;
     self->job.container = &stream->container;
     self->from_seq = stream->container.flushed_seq;
     self->segment_bytes = stream->limits.segment_bytes;
-    self->carried = carried;
     status = take_pieces(self, bytes_max);
     if (status != QS_OK) {
         free_job(self);
         return status;
     }
     refresh(&self->job);
-    stream->is_flushing = stream->is_flushing || carried == NULL;
     *job_out = self;
+    return QS_OK;
+}
+
+qs_status qsi_stream_flush_job_begin(struct qsi_stream *stream, uint64_t bytes_max,
+                                     struct qsi_carried *carried,
+                                     struct qsi_stream_flush_job **job_out)
+{
+    *job_out = NULL;
+    QS_ASSERT(carried != NULL || !stream->is_flushing);
+    if (qsi_stream_find_run(stream, stream->container.flushed_seq) == stream->run_count) {
+        stream->container.flushed_seq = stream->container.next_seq;
+        return QS_EEMPTY;
+    }
+    QS_TRY(qsi_stream_flush_job_make(stream, carried != NULL ? &carried_kind : &block_kind,
+                                     bytes_max, job_out));
+    (*job_out)->carried = carried;
+    stream->is_flushing = stream->is_flushing || carried == NULL;
     return QS_OK;
 }
 
@@ -247,10 +262,15 @@ void qsi_stream_flush_tell(struct qsi_stream_flush_job *job, void (*told)(void *
 qs_status qsi_stream_begin_flush(struct qsi_container *container, uint64_t bytes_max,
                                  struct qsi_job **job_out)
 {
+    struct qsi_stream *stream = qsi_stream_of(container);
     struct qsi_stream_flush_job *job;
 
     *job_out = NULL;
-    QS_TRY(qsi_stream_flush_job_begin(qsi_stream_of(container), bytes_max, NULL, &job));
+    if (stream->shared->recovers &&
+        (stream->shared->salvages || qsi_stream_may_be_told(stream, 2 * QSI_STREAM_UNTOLD_BYTES))) {
+        return QS_EEMPTY; /* files may have it already, and blocks that the journal names later */
+    }
+    QS_TRY(qsi_stream_flush_job_begin(stream, bytes_max, NULL, &job));
     *job_out = &job->job;
     return QS_OK;
 }

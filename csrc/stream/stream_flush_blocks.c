@@ -8,6 +8,7 @@
 #include "check.h"
 #include "envelope.h"
 #include "error.h"
+#include "staged_file.h"
 #include "stream_flush_job.h"
 
 #include <string.h>
@@ -27,10 +28,11 @@ struct flushing {
     uint64_t first_offset; /* of the block in the making */
 };
 
-static qs_status read_stored(void *context, const struct qsi_body *stored, struct qsi_buf *out,
-                             struct qsi_stored_content *content_out, qs_error *error)
+/* The content of a stored message.  QS_ECORRUPT: out is as it was. */
+static qs_status read_whole(const struct flushing *flushing, const struct qsi_body *stored,
+                            struct qsi_buf *out, struct qsi_stored_content *content_out,
+                            qs_error *error)
 {
-    const struct flushing *flushing = context;
     struct qsi_slice exchange, key, properties;
     const struct qsi_body_ref *ref = &stored->ref;
     size_t at = out->bytes;
@@ -39,6 +41,7 @@ static qs_status read_stored(void *context, const struct qsi_body *stored, struc
     if (stored->kind != QSI_BODY_STORED || flushing->shared->messages == NULL) {
         return qsi_fail(error, QS_ECORRUPT, "stream: a message without its body");
     }
+    QS_TRY(qsi_message_store_locate(flushing->shared->messages, ref, error)); /* it may be huge */
     if (qsi_buf_reserve(out, qsi_body_record_bytes(ref), &room) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "body of a message");
     }
@@ -55,6 +58,50 @@ static qs_status read_stored(void *context, const struct qsi_body *stored, struc
         .body_bytes = ref->body_bytes,
     };
     return QS_OK;
+}
+
+/* A body that is damaged costs its message alone, which says so from now on: the others are
+ * written. */
+static qs_status put_damaged(const struct flushing *flushing, const struct qsi_body *stored,
+                             struct qsi_buf *out, struct qsi_stored_content *content_out,
+                             qs_error *error)
+{
+    struct qsi_body_damage damage = {
+        .queue_id = flushing->job->job.container->id,
+        .number = flushing->first_offset + qsi_block_builder_rows(flushing->builder),
+        .generation = QSI_DAMAGE_OF_STREAM,
+        .offset = 1 + (uint64_t)stored->ref.file,
+    };
+    size_t at = out->bytes;
+    uint8_t *room;
+
+    if (qsi_buf_reserve(out, QSI_BODY_DAMAGE_BYTES, &room) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "body of a message");
+    }
+    qsi_body_damage_encode(room, &damage);
+    out->bytes += QSI_BODY_DAMAGE_BYTES;
+    *content_out = (struct qsi_stored_content){
+        .properties_at = at,
+        .body_at = at,
+        .body_bytes = QSI_BODY_DAMAGE_BYTES,
+        .is_damaged = true,
+    };
+    return QS_OK;
+}
+
+static qs_status read_stored(void *context, const struct qsi_body *stored, struct qsi_buf *out,
+                             struct qsi_stored_content *content_out, qs_error *error)
+{
+    const struct flushing *flushing = context;
+    qs_error detail = {0};
+    qs_status status = read_whole(flushing, stored, out, content_out, &detail);
+
+    if (status == QS_ECORRUPT && stored->kind == QSI_BODY_STORED) {
+        status = put_damaged(flushing, stored, out, content_out, error);
+    } else if (status != QS_OK && error != NULL) {
+        *error = detail;
+    }
+    return status;
 }
 
 /* Of a file that nobody has read since the store was opened. */
@@ -204,6 +251,156 @@ static qs_status write_blocks(struct flushing *flushing, qs_error *error)
     return qsi_block_builder_rows(flushing->builder) > 0 ? put_block(flushing, error) : QS_OK;
 }
 
+/* ---- what is written directly ---- */
+
+static qs_status sync_segment(const struct flushing *flushing,
+                              const struct qsi_stream_segment *segment, qs_error *error)
+{
+    struct qsi_block_file file = qsi_stream_file(flushing->job->job.container->id, segment);
+
+    return qsi_block_file_sync(flushing->shared->blocks, &file, error);
+}
+
+static qs_status sync_segments(const struct flushing *flushing, const struct qsi_buf *segments,
+                               qs_error *error)
+{
+    const struct qsi_stream_segment *at =
+        (const struct qsi_stream_segment *)(const void *)segments->data;
+
+    for (size_t i = 0; i < segments->bytes / sizeof *at; i++) {
+        QS_TRY(sync_segment(flushing, &at[i], error));
+    }
+    return QS_OK;
+}
+
+/* All that the journal will tell of but the blocks that are still to be written. */
+static qs_status sync_others(const struct flushing *flushing, qs_error *error)
+{
+    const struct qsi_stream_flush_job *job = flushing->job;
+    bool is_new = job->stray.bytes > 0;
+
+    if (!job->direct->reaches_disk) {
+        return QS_OK;
+    }
+    if (job->direct->has_untold || job->sealed.bytes > 0) {
+        QS_TRY(sync_segments(flushing, &job->direct->untold, error));
+        QS_TRY(sync_segments(flushing, &job->sealed, error));
+        if (job->active.block_count > 0) {
+            QS_TRY(sync_segment(flushing, &job->active, error));
+        }
+        is_new = true;
+    }
+    return is_new ? qsi_block_dir_sync_now(flushing->shared->blocks, error) : QS_OK;
+}
+
+static qs_status put_record(struct flushing *flushing,
+                            const struct qsi_stream_direct_record *record, uint64_t offset,
+                            qs_error *error)
+{
+    struct qsi_stream_flush_job *job = flushing->job;
+    struct qsi_block_rows rows = {
+        .owner = job->job.container->id,
+        .first_offset = offset,
+        .time_us = job->direct->time_us,
+        .record = record->record,
+        .rows = record->rows,
+    };
+    struct qsi_built_block block = {
+        .first_offset = offset,
+        .first_time_us = rows.time_us,
+        .last_time_us = rows.time_us,
+        .rows = rows.rows,
+    };
+    struct qsi_block_entry entry;
+
+    qsi_messages_put_destination(record->record, 0, rows.owner, offset, rows.rows);
+    qsi_messages_put_time(record->record, rows.time_us);
+    QS_TRY(qsi_block_writer_put_rows(flushing->writer, &rows, &entry, &job->direct->crc, error));
+    note_block(job, &flushing->file, &block);
+    return qsi_buf_append(&job->entries, &entry, sizeof entry) == QS_OK
+               ? QS_OK
+               : qsi_fail(error, QS_ENOMEM, "blocks of a stream");
+}
+
+/* All in one file, on pages of their own. */
+static qs_status write_records(struct flushing *flushing, qs_error *error)
+{
+    struct qsi_stream_flush_job *job = flushing->job;
+    struct qsi_stream_direct *direct = job->direct;
+    uint64_t offset = direct->first_offset, bytes = 0;
+
+    for (uint32_t i = 0; i < direct->record_count; i++) {
+        bytes += qsi_record_length(direct->records[i].record);
+    }
+    if (job->active.block_count > 0 && job->active.end + bytes > job->segment_bytes) {
+        QS_TRY(seal(flushing, error));
+    }
+    qsi_block_writer_close(flushing->writer);
+    flushing->writer = NULL;
+    job->page_aligned = true; /* what is before is synced next */
+    job->has_written = false;
+    QS_TRY(open_writer(flushing, offset, error));
+    QS_TRY(sync_others(flushing, error));
+    for (uint32_t i = 0; i < direct->record_count; i++) {
+        QS_TRY(put_record(flushing, &direct->records[i], offset, error));
+        offset += direct->records[i].rows;
+    }
+    return QS_OK;
+}
+
+/* ---- what was staged ---- */
+
+/* The file that grew is sealed: the next blocks go to a new one, behind these. */
+static qs_status link_file(struct flushing *flushing, const struct qsi_stream_staged *staged,
+                           uint64_t offset, qs_dir *from, qs_error *error)
+{
+    struct qsi_stream_flush_job *job = flushing->job;
+    struct qsi_stream_segment segment = {
+        .first = offset,
+        .next = offset + staged->rows,
+        .end = staged->file->end,
+        .last_at = staged->file->last_at,
+        .first_time_us = job->direct->time_us,
+        .last_time_us = job->direct->time_us,
+        .salt = staged->file->salt,
+        .block_count = staged->file->block_count,
+        .flags = QSI_STREAM_SEALED | QSI_STREAM_ADOPTED,
+    };
+    const struct qsi_block_file file = qsi_stream_file(job->job.container->id, &segment);
+
+    if (qsi_buf_append(&job->stray, &file, sizeof file) != QS_OK ||
+        qsi_buf_append(&job->sealed, &segment, sizeof segment) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "segments of a stream");
+    }
+    return qsi_block_file_link(flushing->shared->blocks, &file, from, staged->name, error);
+}
+
+static qs_status link_files(struct flushing *flushing, qs_error *error)
+{
+    struct qsi_stream_flush_job *job = flushing->job;
+    qs_env *env = qsi_block_dir_env(flushing->shared->blocks);
+    uint64_t offset = job->direct->first_offset;
+    struct qsi_staged_folder folder = {.dir = NULL};
+    qs_status status = QS_OK;
+
+    if (job->active.block_count > 0) {
+        QS_TRY(seal(flushing, error));
+    }
+    for (uint32_t i = 0; status == QS_OK && i < job->direct->staged_count; i++) {
+        const struct qsi_stream_staged *staged = &job->direct->staged[i];
+        if (qsi_staged_folder_open(&folder, env, staged->folder, error) != QS_OK) {
+            status = QS_NOT_IMPLEMENTED; /* the caller's folder, no failure of the store's */
+        } else {
+            status = link_file(flushing, staged, offset, folder.dir, error);
+        }
+        offset += staged->rows;
+    }
+    qsi_staged_folder_close(&folder, env);
+    QS_TRY(status);
+    job->last_time_us = job->direct->time_us;
+    return sync_others(flushing, error);
+}
+
 /* What end needs, so that it cannot fail. */
 static qs_status make_results(struct qsi_stream_flush_job *self, qs_error *error)
 {
@@ -236,9 +433,12 @@ static void reset(struct qsi_stream_flush_job *self)
     self->written_bytes = 0;
     self->job.message_count = 0;
     self->has_written = self->cannot_read = false;
+    if (self->direct != NULL) {
+        self->direct->crc = 0;
+    }
 }
 
-/* Files that a run made which then failed: nobody knows of them. */
+/* Files that a run made which came to nothing: nobody knows of them. */
 static void remove_stray(struct qsi_stream_flush_job *self)
 {
     const struct qsi_block_file *files =
@@ -249,6 +449,16 @@ static void remove_stray(struct qsi_stream_flush_job *self)
         /* What stays is replaced by the next file of that name, or removed at the next open. */
         qs_status ignored = qsi_block_file_remove(shared->blocks, &files[i], NULL);
         (void)ignored;
+    }
+}
+
+void qsi_stream_flush_undo(struct qsi_stream_flush_job *self)
+{
+    struct qsi_block_file base = qsi_stream_file(self->job.container->id, &self->base);
+
+    remove_stray(self);
+    if (self->base.block_count > 0) {
+        qsi_block_file_cut(qsi_stream_flushed(self)->shared->blocks, &base);
     }
 }
 
@@ -263,12 +473,21 @@ qs_status qsi_stream_flush_blocks(struct qsi_job *job, qs_error *error)
     flushing.builder = qsi_block_builder_create(&options);
     status = flushing.builder != NULL ? write_blocks(&flushing, error)
                                       : qsi_fail(error, QS_ENOMEM, "builder of blocks");
+    if (status == QS_OK && self->direct != NULL) {
+        status = self->direct->staged_count > 0 ? link_files(&flushing, error)
+                                                : write_records(&flushing, error);
+    }
     if (status == QS_OK) {
         status = make_results(self, error);
     }
+    if (status == QS_OK && flushing.writer != NULL && self->direct != NULL) {
+        qsi_block_writer_leave(flushing.writer, &self->direct->unsynced);
+    }
     qsi_block_writer_close(flushing.writer);
     qsi_block_builder_destroy(flushing.builder);
-    if (status != QS_OK) {
+    if (status != QS_OK && self->direct != NULL) {
+        qsi_stream_flush_undo(self);
+    } else if (status != QS_OK) {
         remove_stray(self);
     }
     self->job.made_file = self->stray.bytes > 0;

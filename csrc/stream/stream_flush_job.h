@@ -2,10 +2,26 @@
 #ifndef QSI_STREAM_FLUSH_JOB_H
 #define QSI_STREAM_FLUSH_JOB_H
 
+#include "block_write.h"
 #include "stream_internal.h"
 
 #define QSI_STREAM_TABLE_FIRST \
     16u /* segments for which a new table has room, and twice those there are */
+
+/* What a job writes behind the tail. */
+struct qsi_stream_direct {
+    const struct qsi_stream_direct_record *records;
+    uint32_t record_count;
+    const struct qsi_stream_staged *staged;
+    uint32_t staged_count;
+    uint64_t first_offset, time_us;
+    struct qsi_block_unsynced unsynced; /* where run wrote */
+    struct qsi_buf untold;              /* struct qsi_stream_segment: sealed before the job began */
+    struct qsi_buf again;               /* likewise, those that only the last record told of */
+    uint32_t crc;                       /* of the headers of the blocks */
+    bool has_untold;                    /* files have, or get from the tail, what was not told of */
+    bool reaches_disk;
+};
 
 struct qsi_stream_flush_job {
     struct qsi_job job;
@@ -13,6 +29,7 @@ struct qsi_stream_flush_job {
     uint64_t segment_bytes;
     struct qsi_buf pieces; /* struct qsi_stream_tail */
     struct qsi_carried *carried;
+    struct qsi_stream_direct *direct; /* NULL: the tail alone */
     void (*told)(void *context);
     void *context;
 
@@ -56,6 +73,14 @@ static inline uint32_t qsi_stream_flush_piece_count(const struct qsi_stream_flus
     return (uint32_t)(self->pieces.bytes / sizeof(struct qsi_stream_tail));
 }
 
+/* Of kind: from flushed_seq on. */
+qs_status qsi_stream_flush_job_make(struct qsi_stream *stream, const struct qsi_job_kind *kind,
+                                    uint64_t bytes_max, struct qsi_stream_flush_job **job_out)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* End. */
+void qsi_stream_flush_end(struct qsi_job *job, bool done) QSI_REQUIRES(qsi_store_mutex);
+/* Without the lock: what run wrote goes, as far as that can be done.  The job ends undone. */
+void qsi_stream_flush_undo(struct qsi_stream_flush_job *self);
 /* Run: the tail becomes blocks, in the active file and those that follow it. */
 qs_status qsi_stream_flush_blocks(struct qsi_job *job, qs_error *error);
 /* Run: the tail becomes records that a checkpoint carries. */

@@ -3,6 +3,7 @@
 #define QSI_STREAM_INTERNAL_H
 
 #include "stream.h"
+#include "stream_record.h"
 
 struct qsi_stream_run {
     struct qsi_run *run;
@@ -49,6 +50,8 @@ static inline struct qsi_block_file qsi_stream_file(uint64_t id,
         .last_at = segment->last_at,
         .block_count = segment->block_count,
         .sealed = (segment->flags & QSI_STREAM_SEALED) != 0,
+        .adopted = (segment->flags & QSI_STREAM_ADOPTED) != 0,
+        .time_us = segment->first_time_us,
     };
 }
 
@@ -122,6 +125,19 @@ struct qsi_job *qsi_stream_flush_job(struct qsi_stream_flush_job *job);
 /* told is called by end, under the lock, when the job went well. */
 void qsi_stream_flush_tell(struct qsi_stream_flush_job *job, void (*told)(void *context),
                            void *context);
+
+/* ---- what checkpoints and the journal tell ---- */
+
+struct qsi_stream_state_segment qsi_stream_segment_told(const struct qsi_stream_segment *segment);
+struct qsi_stream_segment qsi_stream_told_segment(const struct qsi_stream_state_segment *from);
+/* Messages below next are in files that were told of, of which active is the last; in_bytes: of all
+ * messages that came until then. */
+void qsi_stream_note_told(struct qsi_stream *stream, uint64_t next, uint64_t in_bytes,
+                          const struct qsi_stream_segment *active) QSI_REQUIRES(qsi_store_mutex);
+/* Can a record of what was written directly follow?  Not behind more messages, or more bytes of
+ * them, than these, which nothing told of. */
+bool qsi_stream_may_be_told(const struct qsi_stream *stream, uint64_t bytes_max)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* The segments leave the stream: their files are dead. */
 qs_status qsi_stream_reserve_dead(struct qsi_stream *stream, uint32_t count) QS_MUST_CHECK;

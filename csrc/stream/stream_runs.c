@@ -158,6 +158,7 @@ static void count_in(struct qsi_stream *stream, uint64_t count, uint64_t ram_byt
     stream->container.in_count += count;
     stream->container.ram_count += count;
     stream->container.ram_bytes += ram_bytes;
+    stream->in_bytes += ram_bytes;
 }
 
 static uint64_t later(uint64_t a_us, uint64_t b_us)

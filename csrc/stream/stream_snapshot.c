@@ -20,6 +20,7 @@ struct stream_snapshot {
     uint32_t table_from, table_to;
     struct qsi_stream_segment active;
     uint64_t first, flushed, next, flushed_time_us;
+    uint64_t told_bytes; /* of what came, all but the tail */
 };
 
 static struct stream_snapshot *self_of(struct qsi_snapshot *snapshot)
@@ -49,6 +50,7 @@ static void take_state(void *context) QSI_REQUIRES(qsi_store_mutex)
 {
     struct stream_snapshot *self = context;
     struct qsi_stream *stream = stream_of(self);
+    uint64_t tail = qsi_stream_unflushed_bytes(&stream_of(context)->container);
 
     qsi_stream_table_unref(self->table);
     self->table = qsi_stream_table_ref(stream->table);
@@ -58,6 +60,7 @@ static void take_state(void *context) QSI_REQUIRES(qsi_store_mutex)
     self->first = stream->first < stream->container.flushed_seq ? stream->first
                                                                 : stream->container.flushed_seq;
     self->flushed = stream->container.flushed_seq;
+    self->told_bytes = tail < stream->in_bytes ? stream->in_bytes - tail : 0;
     self->flushed_time_us = stream->flushed_time_us;
     QS_DCHECK(self->first <= self->flushed && self->table_from <= self->table_to);
     stream->page_aligned = true;
@@ -133,19 +136,9 @@ static qs_status encode(const struct qsi_snapshot *snapshot, struct qsi_buf *out
     QS_TRY(qsi_buf_reserve(out, qsi_stream_state_bytes(count), &record));
     qsi_stream_state_encode(record, &state);
     for (uint32_t i = 0; i < count; i++) {
-        const struct qsi_stream_segment *segment = segment_at(self, i);
-        qsi_stream_state_put_segment(record, i,
-                                     &(struct qsi_stream_state_segment){
-                                         .first = segment->first,
-                                         .next = segment->next,
-                                         .end = segment->end,
-                                         .last_at = segment->last_at,
-                                         .first_time_us = segment->first_time_us,
-                                         .last_time_us = segment->last_time_us,
-                                         .salt = segment->salt,
-                                         .block_count = segment->block_count,
-                                         .sealed = (segment->flags & QSI_STREAM_SEALED) != 0,
-                                     });
+        const struct qsi_stream_state_segment segment =
+            qsi_stream_segment_told(segment_at(self, i));
+        qsi_stream_state_put_segment(record, i, &segment);
     }
     out->bytes += qsi_stream_state_bytes(count);
     *record_count_io += 1;
@@ -163,6 +156,7 @@ static void end(struct qsi_snapshot *snapshot, bool counts) QSI_REQUIRES(qsi_sto
         stream->synced_next = self->flushed;
         stream->synced_segment = self->active.block_count > 0 ? self->active.first : UINT64_MAX;
         stream->synced_end = self->active.end;
+        qsi_stream_note_told(stream, self->flushed, self->told_bytes, &self->active);
     }
     qsi_stream_table_unref(self->table);
     qsi_buf_fini(&snapshot->jobs[QSI_SNAPSHOT_FLUSHES]);
@@ -199,12 +193,16 @@ qs_status qsi_stream_snapshot(struct qsi_container *container, struct qsi_carrie
     struct qsi_stream *stream = qsi_stream_of(container);
     uint64_t bytes = qsi_container_unflushed_bytes(container);
     struct stream_snapshot *self = qsi_zalloc(sizeof *self);
-    bool is_carried =
-        carried->bytes + bytes <= carried->bytes_max || qsi_stream_has_stored_tail(stream);
+    bool is_carried;
     qs_status status;
 
     if (self == NULL) {
         return QS_ENOMEM;
+    }
+    is_carried = qsi_carried_take_room(carried, bytes);
+    if (!is_carried && qsi_stream_has_stored_tail(stream)) {
+        carried->bytes += bytes;
+        is_carried = true;
     }
     qsi_stream_drop_stored(stream);
     self->snapshot.kind = &snapshot_kind;
@@ -212,16 +210,29 @@ qs_status qsi_stream_snapshot(struct qsi_container *container, struct qsi_carrie
     self->next = container->next_seq;
     *snapshot_out = &self->snapshot;
     status = begin_job(self, is_carried ? carried : NULL);
-    if (status == QS_OK && is_carried) {
-        carried->bytes += bytes;
-    }
     take_state(self); /* a flush does it once more, when it ends */
     return status;
 }
 
 /* ---- restore ---- */
 
-static struct qsi_stream_segment restored_segment(const struct qsi_stream_state_segment *from)
+struct qsi_stream_state_segment qsi_stream_segment_told(const struct qsi_stream_segment *segment)
+{
+    return (struct qsi_stream_state_segment){
+        .first = segment->first,
+        .next = segment->next,
+        .end = segment->end,
+        .last_at = segment->last_at,
+        .first_time_us = segment->first_time_us,
+        .last_time_us = segment->last_time_us,
+        .salt = segment->salt,
+        .block_count = segment->block_count,
+        .sealed = (segment->flags & QSI_STREAM_SEALED) != 0,
+        .adopted = (segment->flags & QSI_STREAM_ADOPTED) != 0,
+    };
+}
+
+struct qsi_stream_segment qsi_stream_told_segment(const struct qsi_stream_state_segment *from)
 {
     return (struct qsi_stream_segment){
         .first = from->first,
@@ -232,7 +243,8 @@ static struct qsi_stream_segment restored_segment(const struct qsi_stream_state_
         .last_time_us = from->last_time_us,
         .salt = from->salt,
         .block_count = from->block_count,
-        .flags = from->sealed ? QSI_STREAM_SEALED : 0,
+        .flags =
+            (from->sealed ? QSI_STREAM_SEALED : 0u) | (from->adopted ? QSI_STREAM_ADOPTED : 0u),
     };
 }
 
@@ -247,7 +259,7 @@ static qs_status restore_segments(struct qsi_stream *stream, const struct qsi_st
         struct qsi_stream_state_segment from;
         struct qsi_stream_segment segment;
         qsi_stream_state_segment(state, i, &from);
-        segment = restored_segment(&from);
+        segment = qsi_stream_told_segment(&from);
         if (i + 1 == state->segment_count && !from.sealed) {
             stream->active = segment;
         } else {
@@ -275,6 +287,7 @@ qs_status qsi_stream_restore(struct qsi_container *container, const uint8_t *rec
     stream->synced_next = state.flushed;
     stream->synced_segment = stream->active.block_count > 0 ? stream->active.first : UINT64_MAX;
     stream->synced_end = stream->active.end;
+    qsi_stream_note_told(stream, state.flushed, stream->in_bytes, &stream->active);
     stream->page_aligned = true;
     if (state.next > *next_seq_io) {
         *next_seq_io = state.next;

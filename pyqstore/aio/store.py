@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from .. import _core
 from .. import queue as synchronous_queue
 from .. import store as synchronous
 from ..errors import StoreCorrupt
 from ..fields import FieldValue
-from ..figures import QueueStatus, Stats
+from ..figures import DetailedStats, QueueStatus, Stats
+from ..listening import Authenticate, Certified, Listener
 from ..options import signature_of
 from ..queue import Codec, Seconds
+from ..snapshots import Copied
+from ..staged import Adoption
 from ..store import Binding, ExchangeInfo, RecoveryReport, StoreOptions
 from ..stream import Start
 from .channel import Channel
@@ -33,6 +45,8 @@ from .threads import Threads
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
+
+    from ..http.server import HttpServer
 
 __all__ = ["Store", "open"]
 
@@ -161,6 +175,11 @@ class Store:
         return self._store.path
 
     @property
+    def directory(self) -> str:
+        """See ``pyqstore.Store.directory``."""
+        return self._store.directory
+
+    @property
     def options(self) -> Mapping[str, Any]:
         """The options in force, by name; read only."""
         return self._store.options
@@ -274,9 +293,72 @@ class Store:
         """As :meth:`pyqstore.Store.checkpoint`."""
         await self._threads.run(self._store.checkpoint)
 
+    async def snapshot(self, path: str | os.PathLike[str]) -> Copied:
+        """As :meth:`pyqstore.Store.snapshot`.  When the task is cancelled, it is made all the
+        same."""
+        return await self._threads.run_apart(partial(self._store.snapshot, path))
+
     async def accept_clock(self) -> None:
         """As :meth:`pyqstore.Store.accept_clock`."""
         await self._threads.run(self._store.accept_clock)
+
+    async def listen(
+        self,
+        address: str = "127.0.0.1:5672",
+        *,
+        vhosts: Mapping[str, Store] | None = None,
+        users: Mapping[str, str] | Authenticate | None = None,
+        tls: ssl.SSLContext | None = None,
+        certified: Certified | None = None,
+        product: str = "RabbitMQ",
+        heartbeat: int = 60,
+        connections_max: int = 16_384,
+        channel_max: int = 2047,
+        frame_max: int = 131_072,
+        quorum_as_classic: bool = False,
+        proxy_protocol: bool = False,
+    ) -> Listener:
+        """As :meth:`pyqstore.Store.listen`.  ``close()`` of what it returns waits for clients: call
+        it in a thread, or close the store."""
+        listen = partial(
+            self._store.listen,
+            address,
+            vhosts=_synchronous(vhosts),
+            users=users,
+            tls=tls,
+            certified=certified,
+            product=product,
+            heartbeat=heartbeat,
+            connections_max=connections_max,
+            channel_max=channel_max,
+            frame_max=frame_max,
+            quorum_as_classic=quorum_as_classic,
+            proxy_protocol=proxy_protocol,
+        )
+        return await self._threads.run(listen)
+
+    async def serve_page(
+        self,
+        port: int = 15_672,
+        host: str = "127.0.0.1",
+        *,
+        vhosts: Mapping[str, Store] | None = None,
+        users: Mapping[str, str] | Authenticate | None = None,
+        tls: ssl.SSLContext | None = None,
+        hosts: Collection[str] = (),
+    ) -> HttpServer:
+        """As :meth:`pyqstore.Store.serve_page`.  ``close()`` of what it returns waits for
+        clients: call it in a thread, or close the store."""
+        serve = partial(
+            self._store.serve_page,
+            port,
+            host,
+            vhosts=_synchronous(vhosts),
+            users=users,
+            tls=tls,
+            hosts=hosts,
+        )
+        return await self._threads.run(serve)
 
     async def queues(self) -> list[str]:
         """The names of all queues, sorted."""
@@ -318,6 +400,16 @@ class Store:
         """As :meth:`pyqstore.Store.transaction_known`."""
         return await self._threads.run(partial(self._store.transaction_known, key))
 
+    async def adopt(
+        self,
+        files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        key: str,
+        *,
+        mandatory: bool = True,
+    ) -> Adoption:
+        """As :meth:`pyqstore.Store.adopt`."""
+        return await self._threads.run(partial(self._store.adopt, files, key, mandatory=mandatory))
+
     async def forget_transaction(
         self, key: str | None = None, *, older_than: timedelta | float | None = None
     ) -> int:
@@ -326,9 +418,21 @@ class Store:
             partial(self._store.forget_transaction, key, older_than=older_than)
         )
 
-    async def stats(self) -> Stats:
-        """As :meth:`pyqstore.Store.stats`."""
+    @overload
+    async def stats(self, *, detail: Literal[False] = False) -> Stats: ...
+    @overload
+    async def stats(self, *, detail: Literal[True]) -> DetailedStats: ...
+    @overload
+    async def stats(self, *, detail: bool) -> Stats: ...
+    async def stats(self, *, detail: bool = False) -> Stats:
+        """As :meth:`pyqstore.Store.stats`.
+
+        ``auto_ack`` acknowledges here when a message is handed out, and is counted as that: in
+        ``get`` or ``deliver``, and in ``ack``.
+        """
         self._channels.check()
+        if detail:  # as much as there is: not for the loop
+            return await self._threads.run(partial(self._store.stats, detail=True))
         return self._store.stats()
 
 
@@ -341,3 +445,10 @@ def _close_all(ended: list[Engine | _core.Connection]) -> None:
                 break
             except RuntimeError:  # a call is under way, and ends
                 time.sleep(_CLOSE_POLL_S)
+
+
+def _synchronous(vhosts: Any) -> Any:
+    """The stores behind these by name; what is neither is refused behind it."""
+    if not isinstance(vhosts, Mapping):
+        return vhosts
+    return {name: each._store if isinstance(each, Store) else each for name, each in vhosts.items()}

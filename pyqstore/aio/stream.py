@@ -103,6 +103,10 @@ class Stream:
             if batch is not None and len(batch) > 0:
                 yield batch
 
+    async def forget_group(self, group: str) -> None:
+        """As :meth:`pyqstore.Stream.forget_group`."""
+        await self._store._threads.run(partial(self._stream.forget_group, group))
+
     async def delete(self) -> int:
         """As :meth:`pyqstore.Stream.delete`."""
         return await self._store._threads.run(self._stream.delete)

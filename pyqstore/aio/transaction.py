@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ..properties import Properties
+from ..transaction import check_store, tag_of
 from .message import Message, Receipt
 from .stream import StreamConsumer
 
@@ -20,6 +21,10 @@ __all__ = ["Transaction"]
 class _Channel(Protocol):
     """Where a transaction is open: a channel, which imports this module."""
 
+    @property
+    def _engine(self) -> object: ...
+    @property
+    def _store(self) -> object: ...
     @property
     def closed(self) -> bool: ...
     async def _begin_transaction(self) -> bool: ...
@@ -137,15 +142,14 @@ class Transaction:
         )
 
     async def ack(self, delivery: Message | int, multiple: bool = False) -> None:
-        """Acknowledge a delivery of the channel, a message or its tag, as ``Channel.basic_ack``, in
-        the transaction."""
+        """As :meth:`pyqstore.Transaction.ack`."""
         self._check()
-        tag = delivery if isinstance(delivery, int) else delivery.delivery_tag
-        await self._channel.basic_ack(tag, multiple)
+        await self._channel.basic_ack(tag_of(delivery, self._channel._engine), multiple)
 
     async def commit_offsets(self, consumer: StreamConsumer) -> None:
         """As :meth:`pyqstore.Transaction.commit_offsets`."""
         self._check()
+        check_store(consumer._consumer._store, self._channel._store)
         offsets = consumer._uncommitted()
         for stream, offset in offsets.items():
             await self._channel._commit_offset(stream, consumer.group, offset)

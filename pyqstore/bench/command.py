@@ -47,6 +47,8 @@ WORKLOADS = (
     "asynchronous",
     "streams",
     "rivals",
+    "wire",
+    "spark",
     "seeds",
 )
 _WIDTH_MOST = 1000

@@ -5,10 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
 from .. import _core
+from ..closing import Closing
 from ..deliveries import Backlog
 from ..message import Message, ReturnedMessage, Transaction
 from ..threadsafe import Settler
@@ -33,7 +32,7 @@ class Consumer:
         self.buffered: Backlog[Message] = Backlog()
 
 
-class Handle(_core.Channel):
+class Handle(_core.Channel, Closing):
     """What every room of a channel's verbs stands on."""
 
     def __init__(self, store: _core.Store, connection: _core.Connection | None = None) -> None:
@@ -52,17 +51,6 @@ class Handle(_core.Channel):
         self._settler: Settler | None = None
         self._left: list[str] = []  # consumers to be cancelled: see _cancel_left
         self._ignore_returns(True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if not self.closed and not self._store._forked:

@@ -87,9 +87,21 @@ cdef class DeclaringChannel(ChannelHandle):
         name_slice(queue, "queue", &name)
         self.begin(&error)
         with nogil:
-            status = qs_channel_queue_purge(self.handle, name, &count, &error)
+            status = qs_channel_queue_purge(self.handle, name, 0, &count, &error)
         self.end(status, &error)
         return count
+
+    def _queue_discard(self, queue, uint64_t position):
+        """Drop one message, which may be damaged.  Returns whether there was one."""
+        cdef qs_slice name
+        cdef qs_error error
+        cdef qs_status status
+        name_slice(queue, "queue", &name)
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_queue_discard(self.handle, name, position, &error)
+        self.end(QS_OK if status == QS_EEMPTY else status, &error)
+        return status == QS_OK
 
     def queue_delete(self, queue, bint if_unused=False, bint if_empty=False, bint nowait=False):
         """Delete a queue, its messages and bindings.  Returns how many messages were ready.

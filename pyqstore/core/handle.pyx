@@ -4,7 +4,7 @@
 # classes, one for each idea: ChannelHandle, DeclaringChannel, PublishingChannel, SettlingChannel,
 # Channel.
 cimport cython
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 from posix.unistd cimport close
 
 from .errors import ChannelClosed, ForkedStore, StoreClosed
@@ -22,6 +22,7 @@ cdef class ChannelHandle:
     cdef bint busy
     cdef bint refused
     cdef uint32_t no_wait
+    cdef uint64_t opened_as
     # The descriptor for an event loop; closed here when it is neither watched nor signalled.
     cdef int event_fd
     cdef bint watched
@@ -50,6 +51,7 @@ cdef class ChannelHandle:
         if status != QS_OK:
             self.handle = NULL
             fail(status, &error)
+        self.opened_as = qs_channel_number(self.handle)
         store.handles.add(self)
 
     def __dealloc__(self):
@@ -130,6 +132,12 @@ cdef class ChannelHandle:
         or its store."""
         return (self.refused or self.handle == NULL or self.store.closed
                 or (self.connection is not None and self.connection.closed))
+
+    @property
+    def number(self):
+        """Its number among the store's channels, from 1: ``Store.stats(detail=True)`` tells of it
+        by that."""
+        return self.opened_as
 
     def _close(self):
         """RuntimeError when another thread is inside a call on this channel."""

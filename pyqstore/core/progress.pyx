@@ -44,6 +44,20 @@ cdef void tell_damage(void *context, const qs_error *what) noexcept with gil:
         progress.raised = error
 
 
+cdef class Copying:
+    """A copy that another thread may give up."""
+    cdef volatile bint is_given_up
+
+    def give_up(self):
+        """It ends soon, with InterruptedError."""
+        self.is_given_up = True
+
+
+cdef c_bool copy_goes_on(void *is_given_up) noexcept nogil:
+    """Without the GIL, and without Python: commits wait for the answer."""
+    return not (<volatile bint *>is_given_up)[0]
+
+
 def verify_store(bytes path not None, progress, damage):
     """The counts of qs_store_verify; damage(path, offset, text) is called for each damage."""
     cdef Progress told = Progress.__new__(Progress)

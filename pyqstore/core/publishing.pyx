@@ -242,7 +242,7 @@ cdef class PublishingChannel(DeclaringChannel):
                 raise ValueError("key must not be empty; leave it out instead")
         self.begin(&error)
         with nogil:
-            status = qs_channel_tx_commit(self.handle, name, &repeated, &error)
+            status = qs_channel_tx_commit(self.handle, name, 0, &repeated, &error)
         self.end(status, &error)
         return not repeated
 

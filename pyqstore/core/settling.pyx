@@ -127,3 +127,16 @@ cdef class SettlingChannel(PublishingChannel):
             status = qs_channel_commit_offset(self.handle, name, group_name, offset, own, 0, NULL,
                                               &error)
         self.end(status, &error)
+
+    def _forget_offset(self, stream, group):
+        """The group has committed nothing: in the transaction that is open, else durably."""
+        cdef qs_slice name
+        cdef qs_slice group_name
+        cdef qs_error error
+        cdef qs_status status
+        name_slice(stream, "stream", &name)
+        name_slice(group, "group", &group_name)
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_forget_offset(self.handle, name, group_name, 0, NULL, &error)
+        self.end(status, &error)

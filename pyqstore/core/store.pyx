@@ -2,12 +2,15 @@
 from libc.stdint cimport uint32_t, uint64_t
 from posix.unistd cimport usleep
 
+import errno
 from weakref import WeakSet
 
 from .errors import ForkedStore, StoreClosed
 
 cdef enum:
     CLOSE_POLL_US = 200
+    SERVER_STOP_MS = 5000  # for clients to say that they have heard
+    COUNTS_KINDS = 5
 
 
 cdef class Store:
@@ -20,6 +23,7 @@ cdef class Store:
     cdef Notes notes  # None: there are none to tell, or the collector was here
     cdef void *note_context  # the same: its thread keeps it until the engine tells no more
     cdef object handles  # channels and connections, weakly
+    cdef list servers  # of threads that use the store, until they are stopped
 
     def __cinit__(self, bytes path not None, *, uint64_t memory_budget, uint64_t embed_below,
                   uint64_t journal_file_bytes, uint64_t message_file_bytes, uint64_t body_bytes_max,
@@ -32,6 +36,7 @@ cdef class Store:
         cdef qs_error error
         cdef qs_status status
         self.handles = WeakSet()
+        self.servers = []
         qs_options_default(&options)
         options.memory_budget = memory_budget
         options.embed_below = embed_below
@@ -114,6 +119,11 @@ cdef class Store:
     def _forked(self):
         return self.generation != fork_generation
 
+    cdef int stop_servers(self) except -1:
+        for server in self.servers:
+            server._stop(SERVER_STOP_MS * 1_000_000)
+        return 0
+
     def _close(self):
         """Wait for calls that other threads have under way, and give the store up."""
         cdef qs_error error
@@ -124,10 +134,15 @@ cdef class Store:
         if self.closing and not forked:
             self.await_close()
             return
+        self.stop_servers()
+        if self.closing and not forked:  # another thread was faster
+            self.await_close()
+            return
         self.closing = True
         while self.active > 0 and not forked:
             with nogil:
                 usleep(CLOSE_POLL_US)
+        self.stop_servers()  # of calls that were under way
         clear(&error)
         with nogil:
             status = qs_store_close(self.handle, &error)
@@ -167,6 +182,26 @@ cdef class Store:
         with nogil:
             status = qs_store_checkpoint(self.handle, &error)
         self.end(status, &error)
+
+    def _copy(self, bytes path not None, Copying copying not None):
+        """Another store at path, as of qs_store_copy: (files, linked, bytes).  OSError where the
+        copy cannot be."""
+        cdef const char *place = path
+        cdef volatile bint *is_given_up = &copying.is_given_up
+        cdef qs_copied copied
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_copy(self.handle, place, copy_goes_on, <void *>is_given_up, &copied,
+                                   &error)
+        self.leave()
+        if status == QS_EINTR:
+            raise InterruptedError(errno.EINTR, error.text.decode("utf-8", "replace"))
+        if status == QS_ESTORE_FULL:  # for the checkpoint
+            check(status, &error)
+        check_file_status(status, &error)
+        return copied.files, copied.linked, copied.bytes
 
     def accept_clock(self):
         """Go by the machine's clock from now on: what it says has expired expires.
@@ -220,7 +255,53 @@ cdef class Store:
             numbers[stat.name.decode()] = value != 0 if stat.kind == QS_STAT_FLAG else value
             index += 1
         numbers["file_system"] = stats.file_system
+        numbers["inbox_error"] = (<bytes>stats.inbox_error).decode("utf-8", "replace")
         return numbers
+
+    def _count_names(self):
+        """The names of counters: of channels, exchanges, queues, exchange and queue, and all
+        channels together."""
+        cdef qs_count count
+        cdef list names = []
+        cdef list each
+        for of in range(COUNTS_KINDS):
+            each = []
+            while qs_count_at(of, <uint32_t>len(each), &count):
+                each.append(count.name.decode())
+            names.append(each)
+        return names
+
+    def _counts(self):
+        """(of, channel, exchange, queue, values) of each that has counters.
+
+        ``of`` is an index in _count_names().  Numbers are 8 bytes in the machine's order.
+        """
+        cdef Listing listing = Listing(NULL, 0, 0, False)
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_visit_counts(self.handle, visit_counts, &listing)
+        self.leave()
+        rows = listing_rows(&listing, 5)
+        check(status, &error)
+        return rows
+
+    def _latencies(self, bint confirm):
+        """(most microseconds, commits) of each bucket of latencies that is not empty, the shortest
+        first: of commits, or of their confirms.  Numbers are 8 bytes in the machine's order.
+        """
+        cdef Listing listing = Listing(NULL, 0, 0, False)
+        cdef uint32_t of = QS_LATENCY_CONFIRM if confirm else QS_LATENCY_COMMIT
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_visit_latencies(self.handle, of, visit_latency, &listing)
+        self.leave()
+        rows = listing_rows(&listing, 2)
+        check(status, &error)
+        return rows
 
     def _options(self):
         cdef qs_options options
@@ -315,9 +396,11 @@ cdef class Store:
         self.end(status, &error)
 
     def _queues(self):
-        """(name, durable, exclusive, auto_delete, arguments, messages ready) of each.
+        """(name, durable, exclusive, auto_delete, arguments, messages ready, numbers) of each.
 
-        Flags are b"1" or b"", the count is 8 bytes in the machine's order.
+        Flags are b"1" or b"", the count is 8 bytes in the machine's order.  numbers are so as
+        well: messages unacked and delayed, consumers, bytes of memory, and the connection's number
+        of an exclusive queue.
         """
         cdef Listing listing = Listing(NULL, 0, 0, False)
         cdef qs_error error
@@ -326,7 +409,46 @@ cdef class Store:
         with nogil:
             status = qs_store_visit_queues(self.handle, visit_queue, &listing)
         self.leave()
-        rows = listing_rows(&listing, 6)
+        rows = listing_rows(&listing, 7)
+        check(status, &error)
+        return rows
+
+    def _connections(self):
+        """(numbers, peer, user, mechanism, properties) of each that is open: visit_connection."""
+        cdef Listing listing = Listing(NULL, 0, 0, False)
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_visit_connections(self.handle, visit_connection, &listing)
+        self.leave()
+        rows = listing_rows(&listing, 5)
+        check(status, &error)
+        return rows
+
+    def _channels(self):
+        """(numbers,) of each that is open: see visit_channel."""
+        cdef Listing listing = Listing(NULL, 0, 0, False)
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_visit_channels(self.handle, visit_channel, &listing)
+        self.leave()
+        rows = listing_rows(&listing, 1)
+        check(status, &error)
+        return rows
+
+    def _consumers(self):
+        """(numbers, queue, tag) of each: see visit_consumer."""
+        cdef Listing listing = Listing(NULL, 0, 0, False)
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_visit_consumers(self.handle, visit_consumer, &listing)
+        self.leave()
+        rows = listing_rows(&listing, 3)
         check(status, &error)
         return rows
 
@@ -373,6 +495,10 @@ cdef class Store:
             status = qs_store_transaction_known(self.handle, name, &known, &error)
         self.end(status, &error)
         return <bint>known
+
+    def _adopt(self, list paths not None, key, bint mandatory):
+        """(committed, rows, unroutable, files, linked)."""
+        return adopt_paths(self, paths, key, mandatory)
 
     def _forget_key(self, key):
         """How many keys were forgotten: 0 or 1."""

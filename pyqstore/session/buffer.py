@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from .. import _core
 
@@ -30,8 +30,18 @@ class PushBuffer:
     def __len__(self) -> int:
         return len(self._messages)
 
+    @property
+    def messages(self) -> Collection[_core.Message]:
+        """All of them, in a container that stays the same."""
+        return self._messages
+
     def __iter__(self) -> Iterator[_core.Message]:
         return iter(self._messages)
+
+    @property
+    def first(self) -> _core.Message | None:
+        """The oldest message."""
+        return self._messages[0] if self._messages else None
 
     @property
     def body_bytes(self) -> int:
@@ -45,9 +55,11 @@ class PushBuffer:
 
     def append(self, message: _core.Message) -> None:
         """A message was pushed."""
-        self._messages.append(message)
+        messages = self._messages
+        messages.append(message)
         self._bytes += len(message.body)
-        self.most = max(self.most, len(self._messages))
+        if len(messages) > self.most:
+            self.most = len(messages)
 
     def popleft(self) -> _core.Message:
         """The oldest message."""

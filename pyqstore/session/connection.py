@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
-from typing import Self
 
+from ..closing import Closing
 from ..store import Store
 from .errors import IllegalState
 from .modes import Mode, check_mode
@@ -40,7 +40,7 @@ def connect(
     return Connection(uri_or_store, client_id, redelivery)
 
 
-class Connection:
+class Connection(Closing):
     """Sessions of one client: from :func:`connect`.  Any thread may use it."""
 
     def __init__(
@@ -87,17 +87,6 @@ class Connection:
     def _leave_store(self) -> None:
         if self._path is not None:
             Opened.close(self._path, self._store)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         name = f" {self.client_id!r}" if self.client_id is not None else ""
@@ -152,16 +141,19 @@ class Connection:
         """
         for session in list(self._sessions):
             session._check_not_listening()
-        for session in list(self._sessions):
-            session.close()
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-        for session in list(self._sessions):
-            session.close()
-        if not self._store.closed:
-            self._home.connection.close()
-        if self._options.client_id is not None:
-            self._home.registry.leave(self._options.client_id)
-        self._leave_store()
+        with ExitStack() as rest:  # all of it, whatever raises
+            with self._lock:
+                is_first = not self._is_closed
+                self._is_closed = True
+            if is_first:
+                rest.callback(self._end)
+            for session in list(self._sessions):
+                rest.callback(session.close)
+
+    def _end(self) -> None:
+        with ExitStack() as rest:
+            rest.callback(self._leave_store)
+            if self._options.client_id is not None:
+                rest.callback(self._home.registry.leave, self._options.client_id)
+            if not self._store.closed:
+                rest.callback(self._home.connection.close)

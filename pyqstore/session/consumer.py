@@ -7,11 +7,11 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+from contextlib import AbstractContextManager
 
 from .. import _core
-from ..errors import Error
+from ..closing import Closing
+from ..errors import Error, NotFound
 from ..waiting import check_timeout
 from .buffer import PushBuffer
 from .dead_letters import DeadLetters
@@ -32,16 +32,26 @@ _NO_LISTENER_OF_PULL = (
     "Illegal prefetch size of zero. This setting is not supported for asynchronous consumers"
     " please set a value of at least 1"
 )
-NO_RECEIVE = "Cannot synchronously receive a message when a MessageListener is set"
+_REFUSED_S = 1.0
+_NO_RECEIVE = "Cannot synchronously receive a message when a MessageListener is set"
 
 
 class Peers:
     """What the consumers of a session share."""
 
-    def __init__(self, link: Link, dead_letters: DeadLetters, wait_for_acks: bool) -> None:
+    def __init__(
+        self,
+        link: Link,
+        dead_letters: DeadLetters,
+        wait_for_acks: bool,
+        subscribing: AbstractContextManager[object],
+    ) -> None:
         self.link = link
+        link.on_reopen = self.forget
         self.dead_letters = dead_letters
         self.wait_for_acks = wait_for_acks
+        self.subscribing = subscribing
+        """Held while a subscription comes or goes; taken before the link's lock."""
         self.message_type: type[Message] = Message
         self.has_listener: bool = False
         """Whether one of them has one."""
@@ -71,6 +81,12 @@ class Peers:
             consumer._delivered.clear()
         self.forget_closed()
 
+    def forget(self) -> None:
+        """Everything that they had is in its queue again."""
+        for consumer in self.consumers:
+            consumer._forget()
+        self.forget_closed()
+
     def forget_closed(self) -> None:
         """Those that have nothing any more that is not acknowledged."""
         self.consumers[:] = [each for each in self.consumers if not each.closed or each._delivered]
@@ -94,7 +110,7 @@ class Plan:
         self.on_close = on_close
 
 
-class Consumer:
+class Consumer(Closing):
     """Receives from a destination: from ``Session.consumer()`` and ``Session.subscribe()``.
 
     Messages are pushed into its buffer when its session looks for some: as many as its prefetch
@@ -113,7 +129,11 @@ class Consumer:
         self._registration: Registration = plan.registration
         self.buffer: PushBuffer = PushBuffer()
         """What was pushed and is not handed out yet."""
-        self._again: deque[Message] = deque()  # to be delivered again
+        self._push: Callable[[_core.Message], None] = self.buffer.append
+        self._pushed = self.buffer.messages  # whether there are some, without a call
+        # To be delivered again; those that are settled were acknowledged for nobody.
+        self._again: deque[Message] = deque()
+        self._unfit: list[tuple[Message, str]] = []  # for the dead letters, and why
         self._delivered: dict[int, Message] = {}  # by tag: handed out, neither settled nor below
         self._consumed: list[int] = []  # tags to be acknowledged with the next batch
         self._passed_over: list[int] = []  # with it, but they do not count
@@ -122,6 +142,8 @@ class Consumer:
         self._listener: Listener | None = None
         self._is_pulling = False
         self._is_cancelled = False
+        self._cancelled_because: BaseException | None = None
+        self._is_closing = False
         self._is_closed = False
         self._is_warned = False
         with self._link.lock:
@@ -132,17 +154,6 @@ class Consumer:
     def __repr__(self) -> str:
         closed = " (closed)" if self._is_closed else ""
         return f"<{type(self).__name__} of {self.destination}{closed}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def closed(self) -> bool:
@@ -183,12 +194,12 @@ class Consumer:
         """
         seconds = check_timeout(timeout)
         with self._link.lock:
-            self._begin_receive()
-            if self.prefetch and (self.buffer or self._again):
-                message = self._take(arm=False)
+            # What is closed has nothing; a pull, and what comes again, take the longer way.
+            if self._pushed and not self._peers.has_listener and self._rules.prefetch:
+                message = self._receive(arm=False)
                 if message is not None:
-                    self._after(message)
                     return message
+            self._begin_receive()
         return self._wait_for_message(time.monotonic() + seconds)
 
     def _wait_for_message(self, end: float) -> Message | None:
@@ -196,24 +207,32 @@ class Consumer:
             while True:
                 now = time.monotonic()
                 with self._link.lock:
-                    if self.closed:
-                        return None
-                    message = self._take(arm=now < end)
-                    if message is not None:
-                        self._after(message)
-                        return message
-                    self._check()
-                if now >= end:
-                    return None
+                    message = self._receive(arm=now < end)
+                if message is not None or now >= end or self.closed:
+                    return message
                 self._link.wait(min(end, self._due if self._due > now else end) - now)
         finally:
             self._end_receive()
 
     def _begin_receive(self) -> None:
+        self._check_receive()
+        self._is_pulling = self.prefetch == 0
+
+    def _check_receive(self) -> None:
         self._check()
         if self._peers.has_listener:
-            raise IllegalState(NO_RECEIVE)
-        self._is_pulling = self.prefetch == 0
+            raise IllegalState(_NO_RECEIVE)
+
+    def _receive(self, *, arm: bool) -> Message | None:
+        """The next message, which is consumed now; None: there is none yet, or it was closed."""
+        if self._is_closed or self._link.is_closed:
+            return None
+        message = self._take(arm=arm)
+        if message is None:
+            self._check_receive()
+        else:
+            self._after(message)
+        return message
 
     def _end_receive(self) -> None:
         """What came too late for a pull is in its queue again."""
@@ -232,8 +251,14 @@ class Consumer:
 
         Waits for a listener that is running, unless called from there.
         """
-        self._peers.await_listener(self)
         with self._link.lock:
+            self._is_closing = True  # its listener is not called again
+        try:
+            self._peers.await_listener(self)
+        except BaseException:
+            self._is_closing = False
+            raise
+        with self._peers.subscribing, self._link.lock:
             if self._is_closed or self._link.is_closed:
                 return
             self._link.remove(self)
@@ -246,12 +271,17 @@ class Consumer:
         """Nothing is handed out any more."""
         if self._is_closed:
             return
-        self._is_closed = True
+        self._is_closed = self._is_closing = True
         self._listener = None
         self._peers.count_listeners()
-        again = [message._tag for message in self._again]
+        again = [message._tag for message in self._again if not message.is_settled]
+        if len(again) < len(self._again):
+            _log.warning(
+                "%r ends with messages that are acknowledged for a receive that was cancelled", self
+            )
         self._again.clear()
-        pushed = self.buffer.clear()
+        pushed = [*self.buffer.clear(), *(message._tag for message, _ in self._unfit)]
+        self._unfit.clear()
         if not self._link.channel.closed:
             self._flush()
             self._link.hand_back(pushed)
@@ -267,8 +297,13 @@ class Consumer:
         self._link.check()
         if self._is_closed:
             raise IllegalState("The Consumer is closed")
-        if self._is_cancelled and not self.buffer and not self._again:
-            raise IllegalState(f"the queue of {self.destination} was deleted")
+        if self._is_cancelled and not self._has_more:
+            because = self._cancelled_because
+            if because is None or isinstance(because, NotFound):
+                raise IllegalState(f"the queue of {self.destination} was deleted") from because
+            raise IllegalState(
+                f"{self.destination} is not consumed any more: {because}"
+            ) from because
 
     # For the link: all with its lock held.
 
@@ -283,21 +318,19 @@ class Consumer:
         window = self.prefetch
         if 0 < self._rules.growth <= unacknowledged:
             window += self._rules.growth
-        held = len(self.buffer) + len(self._again) + len(self._consumed) + len(self._passed_over)
-        return window - held - unacknowledged
+        held = len(self.buffer) + len(self._again) + len(self._unfit)
+        return window - held - len(self._consumed) - len(self._passed_over) - unacknowledged
 
-    def _push(self, message: _core.Message) -> None:
-        """One came."""
-        self.buffer.append(message)
-
-    def _cancelled(self) -> None:
-        """Its queue was deleted."""
+    def _cancelled(self, why: BaseException | None) -> None:
+        """Its queue was deleted, or it cannot be consumed from."""
         self._is_cancelled = True
+        self._cancelled_because = why
 
     def _forget(self) -> None:
-        """Everything it had is in its queue again."""
+        """Everything it had is in its queue again, but what was acknowledged for nobody."""
         self._delivered.clear()
-        self._again.clear()
+        self._again = deque(message for message in self._again if message.is_settled)
+        self._unfit.clear()
         self._consumed.clear()
         self._passed_over.clear()
         self.buffer.clear()
@@ -308,7 +341,15 @@ class Consumer:
     @property
     def _has_more(self) -> bool:
         """Whether the next message is here already."""
-        return bool(self._again or self.buffer)
+        return bool(self._again or self._pushed)
+
+    @property
+    def _is_at_hand(self) -> bool:
+        """Whether it is, and is handed out without waiting for a disk."""
+        first = self.buffer.first
+        if first is None or self._again or self._unfit:
+            return False
+        return first.delivery_count == 0 and not first._has_expiration
 
     @property
     def _wait_s(self) -> float:
@@ -320,37 +361,53 @@ class Consumer:
         """The next message, which is delivered now; None: there is none yet."""
         if self._is_closed:
             return None
-        if not self._again and not self.buffer and not self._is_cancelled:
+        if self._unfit:
+            self._bury_unfit()
+        if not self._again and not self._pushed and not self._is_cancelled:
             self._link.fill(arm=arm)
             self._warn_when_stalled()
         if self._due > 0:
             if time.monotonic() < self._due:
                 return None
             self._due = 0.0
-        while self._again or self.buffer:
+        while self._again or self._pushed:
             if self._again:
                 message = self._again.popleft()
+                if message.is_settled:
+                    return message
             else:
                 message = self._peers.message_type(self.buffer.popleft(), self, self.destination)
-            try:
-                is_fit = self._is_fit(message)
-            except BaseException:  # the dead letters did not take it
-                self._again.appendleft(message)
-                raise
-            if is_fit:
+            unfit = self._unfit_because(message)
+            if unfit is None:
                 self._delivered[message._tag] = message
                 return message
+            self._unfit.append((message, unfit))
+            self._bury_unfit()
         return None
 
-    def _is_fit(self, message: Message) -> bool:
-        if message._is_expired:
-            self._bury(message, "it expired before it was consumed")
-            return False
-        earlier = message.delivery_count - 1
-        if self._rules.mode == "transacted" and not self._policy.allows(earlier):
-            self._bury(message, f"it was delivered {earlier} times and not committed")
-            return False
-        return True
+    def _unfit_because(self, message: Message) -> str | None:
+        """Why it is not handed out, if it is not."""
+        if message._raw._has_expiration and message._is_expired:
+            return "it expired before it was consumed"
+        if self._rules.mode == "transacted" and not self._policy.allows(message._deliveries_before):
+            return f"it was delivered {message._deliveries_before} times and not committed"
+        return None
+
+    def _bury_unfit(self) -> None:
+        """To the dead letters, or, when they do not take it, to its queue for a while.  An open
+        transaction has no part in it: it waits for its end."""
+        while self._unfit and not self._link.has_sent:
+            message, because = self._unfit[0]
+            if not self._is_buried(message, because):
+                self._link.put_back([message._tag], _REFUSED_S)
+            del self._unfit[:1]
+
+    def _keep(self, message: Message) -> None:
+        """It was consumed for a ``receive`` that was cancelled meanwhile: the next one gets it."""
+        if not message.is_settled:
+            self._put_first(message)
+        else:
+            self._again.appendleft(message)
 
     def _put_first(self, message: Message) -> None:
         """It was taken and reached nobody."""
@@ -388,6 +445,8 @@ class Consumer:
 
     def _returned(self, message: Message, error: BaseException | None) -> None:
         """Its listener has returned, or raised; and may have closed the consumer."""
+        if self._link.is_closed:
+            return
         if error is None:
             self._after(message)
         else:
@@ -406,6 +465,8 @@ class Consumer:
             del self._delivered[message._tag]
             message.is_settled = True
             self._passed_over.append(message._tag)
+            if len(self._passed_over) >= self._rules.batch:  # or they would fill the window
+                self._flush()
         elif failure == "redeliver":
             self._take_back([message], f"its listener raised {error!r}")
         else:
@@ -445,7 +506,9 @@ class Consumer:
         again: list[Message] = []
         for message in messages:
             del self._delivered[message._tag]
-            if not self._policy.allows(message.delivery_count) and self._is_buried(message, cause):
+            deliveries = message.delivery_count
+            because = f"delivery {deliveries} was the last: {cause}"
+            if not self._policy.allows(deliveries) and self._is_buried(message, because):
                 continue
             if self._is_closed:
                 self._link.put_back([message._tag])
@@ -461,18 +524,12 @@ class Consumer:
 
     def _is_buried(self, message: Message, cause: str) -> bool:
         """Whether the dead letters took it, or it is dropped; else it is to be redelivered."""
-        deliveries = message.delivery_count
         try:
-            self._bury(message, f"delivery {deliveries} was the last: {cause}")
+            kept = self._peers.dead_letters.take(self._link, message, cause)
         except Error as error:
             _log.error("%r is redelivered: the dead letters did not take it: %s", message, error)
             return False
-        return True
-
-    def _bury(self, message: Message, cause: str) -> None:
-        """To the dead letters, or away."""
-        kept = self._peers.dead_letters.take(message, cause)
         message.is_settled = True
         where = f"goes to queue {self._peers.dead_letters.queue!r}" if kept else "is dropped"
         _log.error("%r %s: %s", message, where, cause)
-        self._link.drop(message._tag)
+        return True

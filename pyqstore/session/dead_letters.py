@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-
 from ..connection import Connection
-from ..errors import NotFound, PublishRefused
+from ..errors import NotFound, PreconditionFailed, PublishRefused
 from ..properties import Properties
 from ..store import Store
+from .link import Link
 from .message import Message
 
 __all__ = ["CAUSE", "DeadLetters", "declare_queue"]
@@ -30,26 +29,45 @@ class DeadLetters:
     """The queue of dead letters of a connection, made when it is needed.  Any thread may use
     it."""
 
-    def __init__(self, store: Store, connection: Connection, queue: str) -> None:
-        self._store = store
+    def __init__(self, connection: Connection, queue: str) -> None:
         self._connection = connection
         self.queue = queue
         """Its name."""
-        self._lock = threading.Lock()
 
-    def take(self, message: Message, cause: str) -> bool:
-        """Put a copy there, durably.  Whether it did: what is not persistent is dropped.
-        PublishRefused: the queue is full and refuses."""
+    def take(self, link: Link, message: Message, cause: str) -> bool:
+        """Move it there from its queue, durably.  Whether it did: what is not persistent is
+        dropped.
+
+        In one step, unless the queue was declared with arguments of its own: a queue that refuses
+        would end the session's channel.  Then the copy comes first, and a crash between the two
+        leaves both.  PublishRefused: it refuses; nothing happened.
+        """
         if not message.persistent:
+            link.drop(message._tag)
             return False
-        with self._lock:
-            declare_queue(self._store, self._connection, self.queue)
-            with self._connection.channel() as channel:
-                channel.confirm_select()
-                channel.basic_publish("", self.queue, message.body, _properties(message, cause))
-                if not channel.wait_for_confirms():
-                    raise PublishRefused(1)
+        properties = _properties(message, cause)
+        if self._is_plain():
+            link.move(message._tag, self.queue, message.body, properties)
+        else:
+            self._copy(message.body, properties)
+            link.drop(message._tag)
         return True
+
+    def _is_plain(self) -> bool:
+        """Declared without arguments: now, if it was not there."""
+        try:
+            with self._connection.channel() as channel:
+                channel.queue_declare(self.queue, durable=True)
+        except PreconditionFailed:
+            return False
+        return True
+
+    def _copy(self, body: bytes, properties: Properties) -> None:
+        with self._connection.channel() as channel:
+            channel.confirm_select()
+            channel.basic_publish("", self.queue, body, properties)
+            if not channel.wait_for_confirms():
+                raise PublishRefused(1)
 
 
 def _properties(message: Message, cause: str) -> Properties:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -14,12 +14,15 @@ from ..channel import Channel
 from ..channel.arguments import encoded
 from ..connection import Connection
 from ..deliveries import Tags
+from ..errors import ChannelError
 from ..fields import FieldValue
+from ..properties import Properties
 from .errors import IllegalState
 
 __all__ = ["Link", "Registration", "Sink"]
 
-_KINDS = _core.EVENT_DELIVERY | _core.EVENT_CANCEL
+_DELIVERY = _core.EVENT_DELIVERY
+_KINDS = _DELIVERY | _core.EVENT_CANCEL
 _EVENTS_FIRST = 8
 _EVENTS_PER_CALL = 256
 _SLICE_S = 0.1
@@ -49,14 +52,12 @@ class Sink(Protocol):
     def _room(self) -> int:
         """How many more messages it takes now."""
 
-    def _push(self, message: _core.Message) -> None:
-        """One came."""
+    @property
+    def _push(self) -> Callable[[_core.Message], None]:
+        """Called with what came."""
 
-    def _cancelled(self) -> None:
-        """The engine cancelled it: its queue is gone."""
-
-    def _forget(self) -> None:
-        """Everything it had is in its queue again."""
+    def _cancelled(self, why: BaseException | None) -> None:
+        """Nothing comes for it any more: its queue is gone, or it could not be registered again."""
 
 
 class Link:
@@ -73,18 +74,29 @@ class Link:
         self._transacted = transacted
         self.lock: threading.RLock = threading.RLock()
         self.is_closed: bool = False
+        self.has_sent: bool = False
+        """Whether something was sent in the open transaction."""
+        self.on_reopen: Callable[[], object] = lambda: None
+        """Called when tags from before mean nothing any more."""
         self._sinks: dict[str, Sink] = {}
+        # Closed with this object alone: another thread, or a loop, may be waiting at them.
+        self._watched = self._wake = -1
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._open()
 
     def _open(self) -> None:
         self.channel: Channel = self._connection.channel()
+        self.has_sent = False
         if self._transacted:
             self.channel.tx_select()
         else:
             self.channel.confirm_select()
         # Of our own: the store closes the channel's with the channel, and its number is another's.
-        self._watched = os.dup(self.channel._event_fd())
+        descriptor = self.channel._event_fd()
+        if self._watched < 0:
+            self._watched = os.dup(descriptor)
+        else:
+            os.dup2(descriptor, self._watched, inheritable=False)
 
     def close(self) -> None:
         """Everything outstanding is requeued."""
@@ -98,29 +110,41 @@ class Link:
     def _end_channel(self) -> None:
         self.channel.close()
         self.channel._forget_event_fd()
-        os.close(self._watched)
-        self._watched = -1
 
     def __del__(self) -> None:
-        if getattr(self, "_wake", -1) >= 0:
-            os.close(self._wake)
-            if not self.is_closed and self._watched >= 0:
-                os.close(self._watched)
+        for descriptor in (self._wake, self._watched):
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def reopen(self) -> None:
         """An error closed the channel, which requeued all that it had: go on with another, if the
-        connection is open."""
-        self._end_channel()
+        connection is open.  A consumer that cannot be registered again is cancelled."""
+        sinks = list(self._sinks.values())
+        self.on_reopen()
         try:
-            self._open()
+            while not self._is_reopened(sinks):
+                pass
         except BaseException:
             self.is_closed = True
+            self._end_channel()
             raise
-        sinks = list(self._sinks.values())
+        finally:
+            self.interrupt()  # who waits does so for the old channel
+
+    def _is_reopened(self, sinks: list[Sink]) -> bool:
+        """With these consumers; else the one that cannot be registered is gone from them, and the
+        channel with it."""
+        self._end_channel()
+        self._open()
         self._sinks.clear()
         for sink in sinks:
-            sink._forget()
-            self._consume(sink)
+            try:
+                self._consume(sink)
+            except ChannelError as error:
+                sinks.remove(sink)
+                sink._cancelled(error)
+                return False
+        return True
 
     def check(self) -> None:
         """IllegalState when the session is closed."""
@@ -134,9 +158,14 @@ class Link:
         try:
             self._consume(sink)
         except BaseException:
-            if self.channel.closed and not self._store.closed:
-                self.reopen()
+            self.mend()
             raise
+
+    def mend(self) -> None:
+        """Something failed: if that closed the channel, go on with another while the store is
+        open."""
+        if self.channel.closed and not self.is_closed and not self._store.closed:
+            self.reopen()
 
     def _consume(self, sink: Sink) -> None:
         wanted = sink._registration
@@ -166,7 +195,12 @@ class Link:
         while (most := min(self._most(), at_once)) > 0:
             events, _ = self.channel._take_events(kinds, most)
             for event in events:
-                self._dispatch(event)
+                kind, what, _ = event
+                sink = self._sinks.get(what.consumer_tag) if kind == _DELIVERY else None
+                if sink is None:
+                    self._dispatch(event)
+                else:
+                    sink._push(what)
             came = came or bool(events)
             if len(events) < most:
                 break
@@ -187,28 +221,24 @@ class Link:
         return most if has_room else 0
 
     def _dispatch(self, event: tuple[int, Any, Any]) -> None:
+        """What is no delivery to one of the consumers."""
         kind, what, _ = event
-        if kind == _core.EVENT_DELIVERY:
-            sink = self._sinks.get(what.consumer_tag)
-            if sink is None:  # an interrupt came before it was noted
-                self.put_back([what.delivery_tag])
-            else:
-                sink._push(what)
+        if kind == _DELIVERY:  # of a consumer that an interrupt came before
+            self.hand_back([what.delivery_tag])
         elif kind == _core.EVENT_CANCEL:
             sink = self._sinks.pop(what, None)
             if sink is not None:
-                sink._cancelled()
+                sink._cancelled(None)
         elif isinstance(what, BaseException):
             raise what
 
     def wait(self, seconds: float) -> None:
         """Until something may have come, or somebody interrupts; 0.1 s at most."""
         poll = select.poll()
-        for descriptor in (self._watched, self._wake):
-            if descriptor >= 0:
-                poll.register(descriptor, select.POLLIN)
+        for descriptor in self.descriptors:
+            poll.register(descriptor, select.POLLIN)
         for descriptor, _ in poll.poll(max(0.0, min(seconds, _SLICE_S)) * 1000):
-            with suppress(BlockingIOError, OSError):  # another thread read it, or closed it
+            with suppress(BlockingIOError):  # another thread read it
                 os.eventfd_read(descriptor)
 
     def interrupt(self) -> None:
@@ -217,7 +247,8 @@ class Link:
 
     @property
     def descriptors(self) -> tuple[int, int]:
-        """What an event loop watches: they are readable when ``wait`` would end."""
+        """What an event loop watches: they are readable when ``wait`` would end.  After a wake they
+        are to be watched anew: the first may stand for another channel."""
         return self._watched, self._wake
 
     # Settling.
@@ -236,6 +267,29 @@ class Link:
     def drop(self, tag: int) -> None:
         """Acknowledge it, whatever becomes of a transaction."""
         self.channel._settle_range(tag, tag, False)
+
+    def move(self, tag: int, queue: str, body: bytes, properties: Properties) -> None:
+        """Acknowledge it and publish this to a queue, both or neither, durably.  Nothing was sent
+        in an open transaction."""
+        try:
+            with self.channel.transaction() as transaction:
+                transaction.publish("", queue, body, properties)
+                self.channel._settle_range(tag, tag, False, False, True)
+        except BaseException:
+            if self._transacted and not self.channel.closed:
+                self.channel.tx_rollback()
+            raise
+
+    def commit(self, tags: list[int]) -> None:
+        """Acknowledge these with what was sent."""
+        self.ack(tags)
+        self.channel.tx_commit()
+        self.has_sent = False
+
+    def roll_back(self) -> None:
+        """What was sent is dropped, and what was acknowledged with it is not."""
+        self.channel.tx_rollback()
+        self.has_sent = False
 
     def put_back(self, tags: list[int], delay: float = 0.0) -> None:
         """Requeue these, beside any transaction."""

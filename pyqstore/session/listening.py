@@ -101,7 +101,7 @@ class Listening:
 
     def _take(self, consumer: Consumer) -> Message | None:
         with self._link.lock:
-            if self._is_ending or consumer.closed or consumer.listener is None:
+            if self._is_ending or consumer._is_closing or consumer.listener is None:
                 return None
             message = consumer._take(arm=True)
             if message is not None:
@@ -119,8 +119,7 @@ class Listening:
             error = raised
         with self._idle:
             try:
-                if not self._link.is_closed:
-                    consumer._returned(message, error)
+                consumer._returned(message, error)
             finally:
                 self._current = None
                 self._idle.notify_all()

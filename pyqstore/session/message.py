@@ -69,7 +69,7 @@ class Message:
     @property
     def delivery_count(self) -> int:
         """Which delivery this is, from 1."""
-        return self._raw.delivery_count + 1 + self._again
+        return self._deliveries_before + 1
 
     @property
     def routing_key(self) -> str:
@@ -136,6 +136,10 @@ class Message:
             self._owner._acknowledge(self)
 
     # For its consumer.
+
+    @property
+    def _deliveries_before(self) -> int:
+        return self._raw.delivery_count + self._again
 
     @property
     def _is_expired(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-__all__ = ["Mode", "Rules", "check_mode", "rules_of"]
+__all__ = ["Mode", "Rules", "check_mode", "optimizes", "rules_of"]
 
 Mode = Literal["auto", "client", "dups_ok", "transacted", "individual"]
 """How a session acknowledges: by itself, all at once by hand, late and in batches, with its
@@ -42,10 +42,15 @@ def check_mode(mode: str) -> Mode:
     return cast("Mode", mode)
 
 
+def optimizes(mode: Mode, is_topic: bool, optimize: bool) -> bool:
+    """Whether a consumer that is told to acknowledge in larger batches does."""
+    return optimize and (mode == "auto" or (mode == "dups_ok" and not is_topic))
+
+
 def rules_of(
     mode: Mode, is_topic: bool, prefetch: int, optimize: bool, timeout: float | None
 ) -> Rules:
-    """Those of a consumer.  ``optimize`` counts in "auto", and in "dups_ok" on a queue."""
+    """Those of a consumer.  ``optimize`` counts when it ``optimizes``."""
     if mode == "dups_ok" and is_topic:
         batch = _percent(prefetch, _DUPS_OK_PERCENT)
         return Rules(mode, prefetch, batch, None, 0, "pass over")

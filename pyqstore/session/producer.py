@@ -6,9 +6,8 @@ import math
 import time
 import uuid
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
 
+from ..closing import Closing
 from ..errors import NotFound, PublishRefused
 from ..fields import FieldValue
 from ..properties import Properties
@@ -25,7 +24,7 @@ _PERSISTENT, _TRANSIENT = 2, 1
 _PRIORITY_MAX = 9
 
 
-class Producer:
+class Producer(Closing):
     """Sends messages: from ``Session.producer()``.
 
     In a transacted session they are sent with its commit.  Else a persistent message is durable
@@ -57,17 +56,6 @@ class Producer:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} to {self.destination or 'anywhere'}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closing twice is fine."""
@@ -108,6 +96,7 @@ class Producer:
             exchange, key = self._address(address)
             channel = self._link.channel
             try:
+                self._link.has_sent = self._transacted
                 number = channel.basic_publish(
                     exchange,
                     key,
@@ -123,8 +112,7 @@ class Producer:
             except Exception as error:
                 if isinstance(error, NotFound):
                     self._ready.pop(address, None)
-                if channel.closed and not self._link.is_closed:
-                    self._link.reopen()
+                self._link.mend()
                 raise
         assert message_properties.message_id is not None
         return message_properties.message_id

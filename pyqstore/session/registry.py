@@ -12,7 +12,8 @@ from .errors import IllegalState
 
 __all__ = ["Opened", "Registry"]
 
-_lock = threading.Lock()
+_registries_lock = threading.Lock()
+_stores_lock = threading.Lock()
 
 
 class Registry:
@@ -25,7 +26,7 @@ class Registry:
     @classmethod
     def of(cls, store: Store) -> Registry:
         """The one of this store."""
-        with _lock:
+        with _registries_lock:
             found = _registries.get(store)
             if found is None:
                 found = _registries[store] = cls()
@@ -51,7 +52,7 @@ class Opened:
     def open(path: str) -> Store:
         """Open it, unless another connection did."""
         key = os.path.realpath(path)
-        with _lock:
+        with _stores_lock:
             store, users = _stores.get(key, (None, 0))
             if store is None or store.closed:
                 store, users = open_store(path), 0
@@ -62,14 +63,14 @@ class Opened:
     def close(path: str, store: Store) -> None:
         """One connection fewer."""
         key = os.path.realpath(path)
-        with _lock:
+        with _stores_lock:
             found, users = _stores.get(key, (None, 0))
             if found is store and users > 1:
                 _stores[key] = store, users - 1
                 return
             if found is store:
                 del _stores[key]
-        store.close()
+            store.close()  # who opens it meanwhile waits
 
 
 _registries: weakref.WeakKeyDictionary[Store, Registry] = weakref.WeakKeyDictionary()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from functools import partial
-from types import TracebackType
-from typing import Self
 
+from ..closing import Closing
 from ..connection import Connection
 from ..errors import Error, StoreCorrupt
 from ..peeking import peeks
@@ -19,7 +19,7 @@ from .errors import IllegalState, TransactionRolledBack
 from .link import Link, Registration
 from .listening import Listening
 from .message import Message
-from .modes import Mode, rules_of
+from .modes import Mode, optimizes, rules_of
 from .options import Options
 from .producer import Producer
 from .redelivery import RedeliveryPolicy
@@ -40,10 +40,10 @@ class Home:
         self.registry = registry
         self.options = options
         self.subscriptions: Subscriptions = Subscriptions(store, connection)
-        self.dead_letters: DeadLetters = DeadLetters(store, connection, options.dead_letter_queue)
+        self.dead_letters: DeadLetters = DeadLetters(connection, options.dead_letter_queue)
 
 
-class Session:
+class Session(Closing):
     """Receives and sends by the rules of one acknowledgement mode: from ``Connection.session()``.
 
     One thread at a time uses it; once a consumer has a listener, that is the session's own thread,
@@ -59,21 +59,10 @@ class Session:
         self._mode: Mode = mode
         self._link = Link(home.connection, home.store, mode == "transacted")
         wait_for_acks = not home.options.send_acks_async
-        self._peers = Peers(self._link, home.dead_letters, wait_for_acks)
+        self._peers = Peers(self._link, home.dead_letters, wait_for_acks, home.registry.lock)
         self._listening = Listening(self._peers)
         self._peers.listen = self._listening.begin
         self._peers.await_listener = self._listening.await_listener
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._mode!r}{' (closed)' if self.closed else ''}>"
@@ -249,7 +238,9 @@ class Session:
                 redelivery=redelivery,
             )
             if name is None:
-                plan.on_close = partial(self._delete_temporary, queue)
+                plan.on_close = partial(self._delete_temporary, queue, chosen is not None)
+            elif chosen is not None and not durable:
+                plan.on_close = self._forget_selectors
             return Consumer(self._peers, plan)
 
     def _plan(
@@ -273,7 +264,7 @@ class Session:
             prefetch = options.prefetch(is_topic, is_durable, optimized)
         if prefetch < 0:
             raise ValueError(f"prefetch must be 0 or more, not {prefetch}")
-        if prefetch == 0 and optimized:
+        if prefetch == 0 and optimizes(self._mode, is_topic, optimized):
             raise ValueError("optimize_acknowledge needs a prefetch of 1 or more")
         seconds = options.optimize_timeout if timeout is None else timeout
         rules = rules_of(self._mode, is_topic, prefetch, optimized, seconds or None)
@@ -281,9 +272,15 @@ class Session:
         registration = Registration(queue, most, exclusive, destination.options.priority)
         return Plan(destination, registration, rules, redelivery or options.redelivery)
 
-    def _delete_temporary(self, queue: str) -> None:
-        if not self._home.store.closed and not self._home.connection.closed:
-            self._home.subscriptions.delete(queue)
+    def _delete_temporary(self, queue: str, has_selector: bool) -> None:
+        with self._home.registry.lock:
+            if not self._home.store.closed and not self._home.connection.closed:
+                self._home.subscriptions.delete(queue, has_selector=has_selector)
+
+    def _forget_selectors(self) -> None:
+        with self._home.registry.lock:
+            if not self._home.store.closed and not self._home.connection.closed:
+                self._home.subscriptions.forget_selectors()
 
     def unsubscribe(self, name: str) -> None:
         """End a durable subscription: its queue goes with all that waits in it.
@@ -301,8 +298,9 @@ class Session:
             subscriptions.delete(queue)
 
     def browse(self, queue: Queue) -> Iterator[Message]:
-        """The messages that are ready in a queue, in order.  Nothing is delivered, and they cannot
-        be acknowledged.  NotFound: there is no such queue."""
+        """The messages of a queue, in order, with those that a consumer has and has not
+        acknowledged, without those that are delayed.  Nothing is delivered, and they cannot be
+        acknowledged.  NotFound: there is no such queue."""
         if not isinstance(queue, Queue):
             raise TypeError(f"browse a Queue, not {type(queue).__name__}")
         self._link.check()
@@ -315,7 +313,7 @@ class Session:
         found = (
             Message(raw, None, queue)
             for raw, state in peeks(self._home.store, queue.name, damaged)
-            if state == "ready"
+            if state != "delayed"
         )
         while page := list(itertools.islice(found, max(1, ahead))):
             yield from page
@@ -347,18 +345,18 @@ class Session:
             self._check_transacted()
             delivered = [one for each in self._peers.consumers for one in each._delivered.values()]
             try:
-                self._link.ack([message._tag for message in delivered])
-                self._link.channel.tx_commit()
+                self._link.commit([message._tag for message in delivered])
             except Error as error:
-                self._after_failed_commit(error)
+                with suppress(Error):
+                    self._after_failed_commit(error)
                 raise TransactionRolledBack(f"the transaction was rolled back: {error}") from error
             self._peers.settled(delivered)
 
     def _after_failed_commit(self, error: Error) -> None:
         if not self._link.channel.closed:
             self._roll_back(f"the commit failed: {error}")
-        elif not self._home.store.closed:
-            self._link.reopen()
+        else:
+            self._link.mend()
 
     def rollback(self) -> None:
         """Drop what was sent since the last commit, and have all that was delivered delivered
@@ -368,7 +366,7 @@ class Session:
             self._roll_back("rolled back")
 
     def _roll_back(self, cause: str) -> None:
-        self._link.channel.tx_rollback()
+        self._link.roll_back()
         self._take_all_back(cause)
 
     def _check_transacted(self) -> None:
@@ -404,17 +402,15 @@ class Session:
         if self._link.is_closed:
             return
         self._listening.end()
-        with self._link.lock:
+        with self._home.registry.lock, self._link.lock, ExitStack() as rest:
             if self._link.is_closed:
                 return
             consumers = list(self._peers.consumers)
-            try:
-                if not self._link.channel.closed:
-                    for consumer in consumers:
-                        consumer._end()
-            finally:
-                self._link.close()
-                self._peers.consumers.clear()
-        for consumer in consumers:
-            consumer._ended()
-        self._on_close(self)
+            # Backwards, and all of it, whatever raises.
+            rest.callback(self._on_close, self)
+            for consumer in consumers:
+                rest.callback(consumer._ended)
+            rest.callback(self._peers.consumers.clear)
+            rest.callback(self._link.close)
+            for consumer in consumers:
+                rest.callback(consumer._end)

@@ -101,11 +101,23 @@ class Subscriptions:
         except NotFound:
             return None
 
-    def delete(self, queue: str) -> None:
-        """With all that is in it, if it is there."""
+    def delete(self, queue: str, *, has_selector: bool = True) -> None:
+        """With all that is in it, if it is there.  ``has_selector``: it may have one."""
         if self.consumers(queue) is not None:
             with self._connection.channel() as channel:
                 channel.queue_delete(queue)
+        if has_selector:
+            self.forget_selectors()
+
+    def forget_selectors(self) -> None:
+        """Topics of which nothing is selected any more do not lead to the exchange of selectors."""
+        bindings = self._store.bindings()
+        used = {each.routing_key for each in bindings if each.source == SELECTORS}
+        with self._connection.channel() as channel:
+            for each in bindings:
+                leads_there = each.to_exchange and each.destination == SELECTORS
+                if leads_there and each.source == TOPICS and each.routing_key not in used:
+                    channel.exchange_unbind(SELECTORS, TOPICS, each.routing_key)
 
     def is_subscription(self, queue: str) -> bool:
         """Whether something leads there from topics."""
@@ -127,6 +139,7 @@ class Subscriptions:
                 channel.queue_bind(queue, TOPICS, key)
                 return
             channel.exchange_declare(SELECTORS, "x-jms-topic", durable=True)
+            self.forget_selectors()  # of subscriptions that a crash, or a connection's end, took
             # In this order: a queue that is bound is taken for a whole subscription.
             channel.exchange_bind(SELECTORS, TOPICS, key)
             channel.queue_bind(queue, SELECTORS, key, {_SELECTOR: selector})

@@ -6,8 +6,11 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
-from records import BLOCKS_AT, PAGE
+from records import BLOCKS_AT, PAGE, kinds_of_file
 from writer import PERSISTENT, YEARS, Writer, body, write_truth
+
+import pyqstore
+from pyqstore import _core
 
 
 def paged(writer: Writer) -> None:
@@ -100,6 +103,81 @@ def former(writer: Writer) -> None:
     writer.close()
     away.rename(file)
     writer.open()
+
+
+def adopted(writer: Writer) -> None:
+    """Staged files that a stream has, before and behind a checkpoint, alone and between messages
+    that were published; and rows of one that were published from it."""
+    stage = writer.path.with_name("stage")
+    stage.mkdir(mode=0o700)
+    writer.declare("a")
+    writer.declare_stream("log")
+    writer.declare_stream("alone")
+
+    def adopt(number: int, key: str, files: int = 1) -> list[str]:
+        names = [f"staged {number} {row:03d}" for row in range(40 * files)]
+        paths = [stage / f"{number}-{file}.qsb" for file in range(files)]
+        for file, path in enumerate(paths):
+            part = names[40 * file : 40 * (file + 1)]
+            with pyqstore.StagedWriter(path, routing_key=key) as staged:
+                staged.write_batch(pa.table({"body": [body(name, 300) for name in part]}))
+        adoption = writer.store.adopt(paths, f"adoption {number}")
+        assert adoption.linked == (0 if key == "a" else files)
+        writer.keys.append(f"adoption {number}")
+        for path in paths:
+            path.unlink()
+        return names
+
+    writer.append("log", "first of all")
+    writer.streams["log"] += adopt(0, "log", files=2)
+    writer.append("log", "in between")
+    writer.streams["alone"] += adopt(1, "alone")
+    writer.store.checkpoint()
+    writer.streams["log"] += adopt(2, "log")
+    writer.append("log", "behind them")
+    writer.streams["log"] += adopt(3, "log")
+    writer.truth["a"] += adopt(4, "a")
+    writer.durable()
+    stage.rmdir()
+
+
+def asked(writer: Writer) -> None:
+    """Manifests that no owner has begun with, and an answer that nobody fetched."""
+    writer.declare("a")
+    adopt_key = "adopted before"
+    stage = writer.path.with_name("stage.qsb")
+    with pyqstore.StagedWriter(stage, routing_key="a") as staged:
+        staged.write_batch(pa.table({"body": [body("staged", 30)]}))
+    writer.store.adopt([stage], adopt_key)
+    writer.truth["a"].append("staged")
+    writer.keys.append(adopt_key)
+    stage.unlink()
+    writer.durable()
+
+    def ask(key: str, *paths: bytes) -> None:
+        asked = _core.Request(
+            bytes(writer.path),
+            list(paths),
+            key,
+            ("excludes",),
+            ("forgets",),
+            True,
+            int(YEARS * 1e9),
+        )
+        asked.send()
+        writer.asked.append(asked)
+
+    ask(adopt_key, b"/nowhere/answered.qsb")
+    while list((writer.path / "inbox").glob("*.ask")) or not kinds_of_notes(writer.path):
+        time.sleep(0.05)
+    writer.store.close()
+    ask(adopt_key, b"/nowhere/known.qsb")
+    ask("adopted never", b"/nowhere/one.qsb", b"/nowhere/two.qsb")
+
+
+def kinds_of_notes(store: Path) -> set[str]:
+    notes = list((store / "inbox").glob("*.own"))
+    return {kind for note in notes for kind in kinds_of_file(note)} - {"inbox manifest"}
 
 
 def crashed(writer: Writer) -> None:

@@ -132,6 +132,8 @@ def _kinds_of_segment(path: Path, data: bytes) -> Iterator[str]:
 def _kinds_of_blocks(data: bytes) -> Iterator[str]:
     """Of a file with blocks of messages by columns."""
     yield "block file, sealed" if data[-4:] == b"QSBF" else "block file"
+    if data[-4:] == b"QSST":
+        yield "block file, adopted"
     salt = data[48:56]
     for at in range(PAGE, len(data) - 128, 64):
         head = data[at : at + 128]
@@ -161,6 +163,8 @@ def kinds_of_file(path: Path) -> Iterator[str]:
         yield from _kinds_of_segment(path, data)
     elif magic == b"QSBLOCK\n":
         yield from _kinds_of_blocks(data)
+    elif magic == b"QSINBOX1":
+        yield {1: "inbox manifest", 2: "inbox answer"}[data[8]]
     elif path.name in ("LOCK", "RESERVE"):
         yield path.name
 

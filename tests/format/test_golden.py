@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -183,13 +184,36 @@ def test_every_file_of_the_format_is_in_a_golden_store() -> None:
         "QSSEGMT": "segment, dense",
         "QSSEGST": "segment state",
         "QSBLOCK": "block file",
+        "QSINBOX1": "inbox manifest",
     }
     assert found <= set(of_magic), "a kind of file without a golden store"
     wanted = {of_magic[magic] for magic in of_magic} | {"LOCK", "RESERVE"}
     wanted |= {"segment, packed", "transient segment", "message file, rewritten"}
     wanted |= {f"segment state, {column}" for column in COLUMNS.values()}
-    wanted |= {"block file, sealed"} | {f"block, {times}" for times in TIMES}
+    wanted |= {"block file, sealed", "block file, adopted"} | {f"block, {times}" for times in TIMES}
+    wanted.add("inbox answer")
     assert wanted - all_kinds() == set()
+
+
+def _notes(store: Path) -> list[bytes]:
+    return [note.read_bytes() for note in sorted((store / "inbox").iterdir())]
+
+
+def test_manifests_of_an_earlier_version_are_answered(tmp_path: Path) -> None:
+    """The one whose key is known, and the one whose files are gone; an answer stays."""
+    store = unpack(V1 / "asked.tar.xz", tmp_path / "store")
+    assert sorted(note[8] for note in _notes(store)) == [1, 1, 2]
+    (answer,) = (note for note in _notes(store) if note[8] == 2)
+    with pyqstore.open(store, create=False):
+        end = time.monotonic() + 60
+        while any(note[8] == 1 for note in _notes(store)) and time.monotonic() < end:
+            time.sleep(0.01)
+    answers = _notes(store)
+    assert [note[8] for note in answers] == [2, 2, 2]
+    assert answer in answers
+    statuses = [int.from_bytes(note[16:20], "little") for note in answers]
+    assert sorted(bool(status) for status in statuses) == [False, False, True]
+    assert any(b"/nowhere/one.qsb" in note for note in answers)
 
 
 def test_stores_from_before_a_feature_are_kept_beside_those_with_it(tmp_path: Path) -> None:

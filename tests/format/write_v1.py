@@ -22,7 +22,7 @@ import pyarrow as pa
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from contents import copy, drain, key_of, look, pack, plain
-from plans_of_files import carried, crashed, former, paged, streams, tear
+from plans_of_files import adopted, asked, carried, crashed, former, paged, streams, tear
 from records import kinds
 from writer import PERSISTENT, YEARS, Writer, body, write_truth
 
@@ -333,6 +333,22 @@ def selectors(writer: Writer) -> None:
     writer.durable()
 
 
+def written(writer: Writer) -> None:
+    """Large batches that a stream's files have and the journal only names: in several files, with
+    a checkpoint and with messages of the journal between them."""
+    writer.declare("a")
+    writer.publish("a message", key="a")
+    writer.declare_stream("log", segment_bytes=1 << 18)
+    writer.append("log", "first of all")
+    for batch in range(4):
+        writer.append_batch("log", [f"batch {batch} {row:03d}" for row in range(120)], 900)
+        writer.append("log", f"behind {batch}")
+        if batch == 1:
+            writer.store.checkpoint()
+    writer.append_batch("log", [f"last {row:03d}" for row in range(120)], 900)
+    writer.durable()
+
+
 PLANS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "topology": (topology, {}),
     "messages": (messages, {}),
@@ -346,6 +362,9 @@ PLANS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "streams": (streams, {}),
     "work": (work, {}),
     "selectors": (selectors, {}),
+    "written": (written, {"journal_file_bytes": "1MiB", "memory_budget": "16MiB"}),
+    "adopted": (adopted, {}),
+    "asked": (asked, {}),
     "crashed": (crashed, {"memory_budget": "256KiB"}),
 }
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from contents import SMALL
 
 import pyqstore
+from pyqstore import _core
 
 PERSISTENT = pyqstore.Properties(delivery_mode=2)
 YEARS = 50 * 365 * 86400.0
@@ -35,6 +36,7 @@ class Writer:
         self.groups: dict[str, dict[str, int]] = {}
         self.keys: list[str] = []
         self.forgotten: list[str] = []
+        self.asked: list[_core.Request] = []
         self.open()
 
     def open(self) -> None:

@@ -4,10 +4,14 @@ import ctypes
 import importlib.util
 import os
 import runpy
+import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+from .ordering import pytest_collection_modifyitems as pytest_collection_modifyitems
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,3 +46,31 @@ def stale_reason() -> str | None:
 
 if reason := stale_reason():
     pytest.exit(f"stale build: run ./dev build ({reason})", returncode=4)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Reports go to another process as UTF-8, whatever a test has logged."""
+    report = yield
+    report.sections = [
+        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate authority, and a certificate each of a server and of a client."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    new = ("req", "-newkey", "rsa:2048", "-nodes", "-days", "2")
+    openssl(*new, "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority")
+    for name in ("server", "client"):
+        (folder / "extensions").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
+        openssl(*new, "-keyout", f"{name}.key", "-out", "request", "-subj", f"/CN={name}")
+        openssl("x509", "-req", "-in", "request", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", "2",
+                "-CAcreateserial", "-extfile", "extensions", "-out", f"{name}.pem")  # fmt: skip
+    return folder

@@ -6,7 +6,7 @@ from typing import Any, assert_type
 import pyarrow as pa
 
 import pyqstore
-from pyqstore import aio
+from pyqstore import aio, flight
 
 
 def stores(path: str) -> None:
@@ -82,6 +82,30 @@ def errors(error: pyqstore.Error) -> None:
         assert_type(error.reply_text, str)
     if isinstance(error, pyqstore.StoreCorrupt):
         assert_type(error.offset, int | None)
+
+
+def remote(frame: pa.Table) -> None:
+    with pyqstore.connect("grpc://127.0.0.1:8815", user="ann", password="x") as client:
+        assert_type(client, flight.Client)
+        assert_type(client.queue_declare("q", durable=True).queue, str)
+        assert_type(client.publish_batch(frame, "", "q"), pyqstore.Receipt)
+        assert_type(client.ack(1, multiple=True), None)
+        assert_type(client.stream("s"), flight.RemoteStream)
+        assert_type(pyqstore.connect("grpc://h:1", token_file="tokens"), flight.Client)
+        staged = client.stage(frame, "t", partition=0, attempt=1)
+        assert_type(staged, flight.Staged)
+        assert_type(client.stage(frame, "t", 1, "a", "orders", "eu").route, int | None)
+        assert_type(client.commit_staged("t", [staged]), flight.StagedCommit)
+        state = client.prepare_staged("t", [staged], run="r1", shards=2)
+        assert_type(state, flight.TransactionState)
+        assert_type(client.transaction_state("t").run, str | None)
+        assert_type(client.commit_prepared("t", "r1"), flight.StagedCommit)
+        assert_type(client.refuse_run("t", "r1"), bool)
+        assert_type(client.rollback_prepared("t", "r1"), bool)
+        done = flight.commit_shards([client], "t", [[staged]])
+        assert_type(done, list[flight.StagedCommit])
+        assert_type(flight.settle_shards([client], "t"), list[flight.StagedCommit] | None)
+        assert_type(client.token(), str)
 
 
 async def asynchronous(path: str) -> None:

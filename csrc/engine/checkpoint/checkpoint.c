@@ -183,7 +183,7 @@ static qs_status prepare(struct checkpoint *checkpoint, qs_error *error)
             } else {
                 QS_TRY(qsi_pager_release(store, error));
             }
-        } else if (store->paging.flush != QSI_FLUSH_NONE) {
+        } else if (store->paging.flush != QSI_FLUSH_NONE || store->paging.writing > 0) {
             qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
         } else {
             QS_ASSERT(store->paging.flush == QSI_FLUSH_NONE && !store->paging.rewriting);
@@ -213,6 +213,7 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
     qsi_flush_step(&store->paging.flush, QSI_FLUSH_SNAPSHOT);
     checkpoint->unjournalled = store->space.unjournalled;
     status = qsi_take_snapshot(checkpoint, error);
+    qsi_cond_broadcast(&store->paging.done); /* publishers of large batches go on */
     if (status == QS_OK) {
         status = qsi_write_snapshot(checkpoint, &bytes, &crc, error);
     } else {
@@ -270,7 +271,31 @@ static bool find_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     return found;
 }
 
-qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
+/* Releases the lock meanwhile.  In the order of asking: where checkpoints follow each other without
+ * a pause, whoever makes them would otherwise begin the next one before a thread that waits has
+ * the lock. */
+static void take_turn(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t turn = store->checkpoint.turns_asked;
+
+    store->checkpoint.turns_asked += 1;
+    while (store->checkpoint.turns_ended < turn) {
+        qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
+    }
+    QS_ASSERT(store->checkpoint.state == QSI_CHECKPOINT_NONE);
+}
+
+static void end_turn(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_ASSERT(store->checkpoint.state == QSI_CHECKPOINT_NONE);
+    store->checkpoint.turns_ended += 1;
+    QS_DCHECK(store->checkpoint.turns_ended <= store->checkpoint.turns_asked);
+    qsi_cond_broadcast(&store->paging.done);
+}
+
+/* Releases the lock meanwhile.  REQUIRES a turn. */
+static qs_status checkpoint_in_turn(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     qs_error detail = {0};
     uint64_t began_ns;
@@ -278,9 +303,6 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
     qs_status status;
 
     QS_ASSERT_HELD(&store->mutex);
-    while (store->checkpoint.state != QSI_CHECKPOINT_NONE) {
-        qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
-    }
     store->checkpoint.is_wanted = false;
     began_ns = store->env->monotonic_ns(store->env);
     do {
@@ -296,7 +318,6 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
     qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_NONE);
     qsi_store_check(store);
     qsi_transactions_check(store);
-    qsi_cond_broadcast(&store->paging.done);
     if (status == QS_ENOSPC) {
         status = QS_ESTORE_FULL;
     } else if (status == QS_EIO) {
@@ -314,6 +335,38 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
         }
     }
     return status;
+}
+
+qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
+{
+    qs_status status;
+
+    take_turn(store);
+    status = checkpoint_in_turn(store, error);
+    end_turn(store);
+    return status;
+}
+
+qs_status qsi_checkpoint_and_hold(struct qs_store *store, qs_error *error)
+{
+    qs_status status;
+
+    take_turn(store);
+    status = checkpoint_in_turn(store, error);
+    if (status != QS_OK) {
+        end_turn(store);
+        return status;
+    }
+    qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_HELD);
+    qsi_cond_broadcast(&store->paging.done); /* publishers that waited for a checkpoint go on */
+    return QS_OK;
+}
+
+void qsi_checkpoint_release(struct qs_store *store)
+{
+    qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_NONE);
+    end_turn(store);
+    qsi_cond_signal(&store->checkpoint.due); /* one may have become due */
 }
 
 qs_status qs_store_checkpoint(qs_store *store, qs_error *error)

@@ -17,7 +17,7 @@
 #define CARRIED_SHARE 16 /* of checkpoint_bytes: messages the checkpoint carries itself */
 #define CARRIED_BYTES_MIN (64u << 10)
 #define CARRIED_BYTES_MAX (16u << 20)
-/* A queue with less than this share of checkpoint_bytes is small: carried again by sixty
+/* A queue or stream with less than this share of checkpoint_bytes is small: carried again by sixty
  * checkpoints its messages cost the disk less than a file of its own costs once. */
 #define SMALL_SHARE 4096
 #define SMALL_QUEUE_MAX (64u << 10)
@@ -45,8 +45,8 @@ uint64_t qsi_checkpoint_small_max(const struct qs_store *store)
     return share > 0 && share < SMALL_QUEUE_MAX ? share : SMALL_QUEUE_MAX;
 }
 
-/* Of small queues it carries what memory holds.  Where space is short as well: files of their own
- * would take more, and the room that publishers leave for a checkpoint is counted with those. */
+/* Of small containers it carries what memory holds.  Where space is short as well: files of their
+ * own would take more, and the room that publishers leave for a checkpoint counts those, too. */
 static void allow_small(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qs_store *store = checkpoint->store;
@@ -247,6 +247,7 @@ qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error)
     QS_ASSERT(store->paging.flush == QSI_FLUSH_SNAPSHOT);
     checkpoint->lsn = qsi_journal_appended_lsn(store->journal);
     QS_ASSERT(checkpoint->lsn >= store->checkpoint.lsn);
+    store->checkpoint.direct_bytes = 0;
     status = put_all_topology(checkpoint);
     if (status == QS_OK) {
         status = qsi_transactions_snapshot(checkpoint);

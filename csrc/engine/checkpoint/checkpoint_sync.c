@@ -62,7 +62,8 @@ static qs_status check_place(struct qs_store *store, const char *dir_name, const
         qsi_env_dir_open(store->env, store->root, dir_name, false, &dir, &created, error);
 
     if (status == QS_OK) {
-        status = qsi_env_open(store->env, dir, file_name, QS_OPEN_READ, &file, error);
+        status =
+            qsi_env_open(store->env, dir, file_name, QS_OPEN_READ | QS_OPEN_LINKED, &file, error);
         if (status == QS_OK) {
             store->env->close(store->env, file);
         }

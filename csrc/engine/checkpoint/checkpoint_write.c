@@ -4,6 +4,7 @@
 #include "qstore/codec.h"
 
 #include "alloc.h"
+#include "block_file.h"
 #include "check.h"
 #include "checkpoint_job.h"
 #include "clock.h"
@@ -306,16 +307,25 @@ static qs_status copy_manifest(struct qsi_manifest *copy, const struct qsi_manif
     return QS_OK;
 }
 
+/* A commit syncs block files that a checkpoint names.  When that fails the checkpoint's own sync of
+ * the file may succeed, as the kernel tells each failure once. */
+static qs_status check_blocks(const struct qsi_block_dir *blocks, qs_error *error)
+{
+    return blocks != NULL ? qsi_block_dir_check_synced(blocks, error) : QS_OK;
+}
+
 /* MANIFEST names the checkpoint.  start_out: where the journal begins from now on. */
 qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uint32_t crc,
                               struct qsi_session *start_out, qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
+    const struct qsi_block_dir *blocks;
     struct qsi_manifest manifest;
     qs_status status;
 
     qsi_store_lock(store);
     qsi_journal_session_at(store->journal, checkpoint->lsn, start_out);
+    blocks = store->streams.blocks;
     qsi_store_unlock(store);
     qsi_manifest_lock(store);
     status = copy_manifest(&manifest, &store->manifest);
@@ -333,7 +343,10 @@ qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uin
     manifest.clock_us = qsi_clock_us(store);
     status = manifest.failed ? qsi_fail(error, QS_ESTORE_FAILED,
                                         "a commit failed while the checkpoint was made")
-                             : qsi_manifest_store(&manifest, store->env, store->root, error);
+                             : check_blocks(blocks, error);
+    if (status == QS_OK) {
+        status = qsi_manifest_store(&manifest, store->env, store->root, error);
+    }
     if (status == QS_OK) {
         struct qsi_session *old = store->manifest.sessions;
         store->manifest = manifest;

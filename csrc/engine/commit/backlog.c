@@ -66,6 +66,7 @@ bool qsi_checkpoint_is_due(const struct qs_store *store)
         return false;
     }
     return qsi_backlog_bytes(store) >= options->checkpoint_bytes ||
+           store->checkpoint.direct_bytes >= options->checkpoint_bytes || /* retention waits */
            is_worth_it(store, qsi_dead_bytes(store), age) || is_old(store, age);
 }
 
@@ -74,7 +75,8 @@ bool qsi_checkpoint_wants_begin(const struct qs_store *store)
     QS_ASSERT_HELD(&store->mutex);
     return store->checkpoint.is_running && store->checkpoint.state == QSI_CHECKPOINT_NONE &&
            store->options.checkpoint_bytes > 0 &&
-           qsi_backlog_bytes(store) >= store->options.checkpoint_bytes;
+           (qsi_backlog_bytes(store) >= store->options.checkpoint_bytes ||
+            store->checkpoint.direct_bytes >= store->options.checkpoint_bytes);
 }
 
 bool qsi_checkpoint_would_free(const struct qs_store *store)

@@ -12,6 +12,7 @@
 
 #include "armed.h"
 #include "backlog.h"
+#include "block_write.h"
 #include "check.h"
 #include "commit_internal.h"
 #include "enter.h"
@@ -116,6 +117,18 @@ static void give_up(struct qs_store *store)
     qsi_manifest_unlock(store);
 }
 
+/* Who waits to copy the journal's files goes before all who would lead next. */
+static void end_lead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+{
+    qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
+    if (QS_UNLIKELY(store->commit.copy_waits)) {
+        store->commit.copy_waits = false;
+        qsi_lead_step(&store->commit.lead, QSI_LEAD_COPIES);
+        store->commit.began_ns = 0;
+        qsi_cond_broadcast(&store->commit.durable);
+    }
+}
+
 /* Without the lock; takes it.  What ends a write of the journal; false: the store has failed. */
 static bool end_write(struct qs_store *store, qs_status status, const qs_error *error)
     QSI_ACQUIRES(qsi_store_mutex)
@@ -125,7 +138,7 @@ static bool end_write(struct qs_store *store, qs_status status, const qs_error *
     }
     qsi_store_lock(store);
     qsi_watch_commit_end(store);
-    qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
+    end_lead(store);
     if (status != QS_OK) {
         qsi_store_fail(store, error);
     }
@@ -145,9 +158,71 @@ static void tell_durable(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     qsi_streams_signal(store);
 }
 
+/* What was written before the commit was sealed, and perhaps more. */
+static struct dirty_blocks take_dirty_blocks(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct dirty_blocks blocks = store->commit.dirty_blocks;
+
+    QS_DCHECK((blocks.bytes > 0) == (blocks.files.bytes > 0));
+    QS_DCHECK(store->commit.spare_blocks.bytes == 0);
+    blocks.dir = store->streams.blocks;
+    store->commit.dirty_blocks = (struct dirty_blocks){.files = store->commit.spare_blocks};
+    store->commit.spare_blocks = (struct qsi_buf){0};
+    store->commit.syncing_bytes = blocks.bytes;
+    return blocks;
+}
+
+/* They were closed. */
+static void end_dirty_blocks(struct qs_store *store, struct dirty_blocks *blocks)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_DCHECK(blocks->files.bytes == 0);
+    qsi_buf_fini(&store->commit.spare_blocks);
+    store->commit.spare_blocks = blocks->files;
+    store->commit.syncing_bytes = 0;
+}
+
+void qsi_commit_forget_blocks(struct qs_store *store)
+{
+    struct dirty_blocks blocks = take_dirty_blocks(store);
+
+    qsi_commit_close_blocks(&blocks);
+    qsi_buf_fini(&blocks.files);
+    qsi_buf_fini(&store->commit.dirty_blocks.files);
+}
+
+qs_status qsi_commit_reserve_blocks(struct qs_store *store)
+{
+    uint8_t *room;
+
+    QS_ASSERT_HELD(&store->mutex);
+    return qsi_buf_reserve(&store->commit.dirty_blocks.files, sizeof(struct qsi_block_unsynced),
+                           &room);
+}
+
+void qsi_commit_note_blocks(struct qs_store *store, struct qsi_block_unsynced *unsynced,
+                            uint64_t bytes)
+{
+    struct dirty_blocks *dirty = &store->commit.dirty_blocks;
+    struct qsi_block_unsynced *files = (struct qsi_block_unsynced *)(void *)dirty->files.data;
+
+    QS_ASSERT_HELD(&store->mutex);
+    QS_DCHECK(bytes > 0 && unsynced->handle != NULL);
+    dirty->bytes += bytes;
+    for (size_t i = 0; i < dirty->files.bytes / sizeof *files; i++) {
+        if (files[i].file.owner == unsynced->file.owner &&
+            files[i].file.salt == unsynced->file.salt) {
+            qsi_block_unsynced_close(store->streams.blocks, unsynced); /* open already */
+            return;
+        }
+    }
+    QS_ASSERT(qsi_buf_append(&dirty->files, unsynced, sizeof *unsynced) == QS_OK);
+}
+
 void qsi_commit_lead(struct qs_store *store)
 {
     struct qsi_dirty_set set = {0};
+    struct dirty_blocks blocks;
     qs_error error = {0};
     qs_status status;
     uint64_t began_ns, sealed_ns, message_syncs;
@@ -159,7 +234,7 @@ void qsi_commit_lead(struct qs_store *store)
     gather(store);
     store->commit.is_awaited = false; /* what was asked for is in this one */
     if (!qsi_journal_seal(store->journal) && !qsi_commit_has_unsynced(store)) {
-        qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
+        end_lead(store);
         return;
     }
     qsi_lead_step(&store->commit.lead, QSI_LEAD_COMMITS);
@@ -167,21 +242,25 @@ void qsi_commit_lead(struct qs_store *store)
     store->commit.count_bytes = 0;
     began_ns = store->commit.batch_began_ns;
     qsi_message_store_dirty_take(store->messages, &set);
+    blocks = take_dirty_blocks(store);
     message_syncs = set.count;
     sealed_ns = store->env->monotonic_ns(store->env);
     store->commit.began_ns = sealed_ns;
     qsi_store_unlock(store);
     status = write_journal(store, &error);
     if (status == QS_OK) {
-        status = qsi_commit_sync(store, &set, &error);
+        status = qsi_commit_sync(store, &set, &blocks, &error);
     }
     if (status == QS_OK) {
         status = check_linked(store, &error);
     }
     qsi_message_store_release(store->messages, &set);
+    qsi_commit_close_blocks(&blocks);
     if (!end_write(store, status, &error)) {
+        qsi_buf_fini(&blocks.files);
         return;
     }
+    end_dirty_blocks(store, &blocks);
     qsi_journal_finish(store->journal);
     QS_DCHECK(!qsi_commit_has_unsynced(store));
     store->stats.message_syncs += store->options.sync == QS_SYNC_FDATASYNC ? message_syncs : 0;
@@ -195,7 +274,7 @@ void qsi_commit_lead(struct qs_store *store)
         (qsi_journal_wants_fill(store->journal) && !store->commit.looks_for_quiet)) {
         qsi_cond_signal(&store->commit.chores);
     }
-    if (store->commit.fill_is_due) { /* waiting threads were told before */
+    if (store->commit.fill_is_due && store->commit.lead == QSI_LEAD_NONE) { /* all were told */
         store->commit.fill_is_due = false;
         qsi_commit_fill(store);
     }
@@ -334,7 +413,7 @@ void qsi_commit_mark(struct qs_store *store)
     status = qsi_journal_mark(store->journal, &error);
     qsi_store_lock(store);
     qsi_watch_commit_end(store);
-    qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
+    end_lead(store);
     if (status != QS_OK) {
         qsi_store_fail(store, &error);
     } else if (store->commit.durable_waiters > 0) { /* threads that came meanwhile found a leader */
@@ -353,7 +432,7 @@ void qsi_commit_fill(struct qs_store *store)
     (void)!qsi_journal_fill(store->journal, FILL_BYTES, NULL);
     qsi_store_lock(store);
     qsi_watch_commit_end(store);
-    qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
+    end_lead(store);
     qsi_journal_note_fill(store->journal);
     if (store->commit.durable_waiters > 0) { /* threads that came meanwhile found a leader */
         qsi_cond_broadcast(&store->commit.durable);

@@ -2,6 +2,7 @@
 #ifndef QSI_COMMIT_H
 #define QSI_COMMIT_H
 
+#include "block_write.h"
 #include "space.h"
 #include "thread_safety.h"
 
@@ -12,6 +13,11 @@ void qsi_commit_join_threads(struct qs_store *store); /* without the lock, when 
  * QS_ESTORE_FAILED. */
 qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout_ns,
                           qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* On the way out of a call that did something, or found it done: until lsn is durable; with
+ * QS_NO_SYNC among flags at once, and with QS_NO_WAIT, too: then the channel is told when it is.
+ * May release the lock. */
+qs_status qsi_commit_complete(struct qs_channel *channel, uint64_t lsn, uint32_t flags,
+                              qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The same as far as written: what is survives the process, and not a power cut. */
 qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
@@ -21,6 +27,29 @@ void qsi_commit_mark(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Some zeros ahead of the journal.  REQUIRES that no thread leads, and no failure;
  * releases the lock meanwhile. */
 void qsi_commit_fill(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+/* A file that is synced before what is appended next counts as durable; bytes were written to it.
+ * It becomes the commit's.
+ * REQUIRES qsi_commit_reserve_blocks (QS_ENOMEM) in the same hold of the lock. */
+qs_status qsi_commit_reserve_blocks(struct qs_store *store)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+void qsi_commit_note_blocks(struct qs_store *store, struct qsi_block_unsynced *unsynced,
+                            uint64_t bytes) QSI_REQUIRES(qsi_store_mutex);
+void qsi_commit_forget_blocks(struct qs_store *store)
+    QSI_REQUIRES(qsi_store_mutex); /* at the end */
+/* How many bytes are in such files and not synced. */
+static inline uint64_t qsi_commit_block_bytes(const struct qs_store *store)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return store->commit.dirty_blocks.bytes + store->commit.syncing_bytes;
+}
+/* And in how many files, which are open. */
+static inline size_t qsi_commit_block_files(const struct qs_store *store)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return store->commit.dirty_blocks.files.bytes / sizeof(struct qsi_block_unsynced);
+}
+/* What waits to be written or synced, at most. */
+uint64_t qsi_commit_unsynced_max(const struct qs_store *store);
 /* May release the lock meanwhile, and tells so.  Makes sure that bytes more can be accepted. */
 qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                enum qsi_room_use use, bool *released_out, enum qsi_wait wait,

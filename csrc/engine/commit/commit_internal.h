@@ -6,11 +6,12 @@
 #include "commit.h"
 #include "thread_safety.h"
 
-/* The thread that syncs message files while the leader syncs the journal. */
+/* The thread that syncs message and block files while the leader syncs the journal. */
 void *qsi_run_sync_helper(void *argument);
 /* Without the lock: bodies and journal reach the disk, side by side when both have something. */
 qs_status qsi_commit_sync(struct qs_store *store, struct qsi_dirty_set *set,
-                          qs_error *error) QS_MUST_CHECK;
+                          const struct dirty_blocks *blocks, qs_error *error) QS_MUST_CHECK;
+void qsi_commit_close_blocks(struct dirty_blocks *blocks);
 /* Was something written and not synced yet? */
 bool qsi_commit_has_unsynced(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* REQUIRES that no thread leads; releases it meanwhile. */

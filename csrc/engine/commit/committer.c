@@ -180,3 +180,39 @@ void qsi_commit_join_threads(struct qs_store *store)
     store->commit.committer_running = store->commit.maintainer_running =
         store->commit.helper.running = false;
 }
+
+/* ---- calls that do not wait ---- */
+
+/* What is durable by now is told of by no event. */
+static void note_completion(struct qs_channel *channel, uint64_t lsn) QSI_REQUIRES(qsi_store_mutex)
+{
+    bool is_durable = lsn <= qsi_journal_durable_lsn(channel->store->journal);
+
+    channel->completion_lsn = is_durable ? 0 : lsn;
+    if (is_durable) {
+        return;
+    }
+    if (channel->awaited_first_lsn == 0) {
+        channel->awaited_first_lsn = lsn;
+    }
+    channel->awaited_last_lsn = lsn > channel->awaited_last_lsn ? lsn : channel->awaited_last_lsn;
+    QS_DCHECK(channel->awaited_first_lsn <= channel->awaited_last_lsn);
+}
+
+qs_status qsi_commit_complete(struct qs_channel *channel, uint64_t lsn, uint32_t flags,
+                              qs_error *error)
+{
+    QS_ASSERT_HELD(&channel->store->mutex);
+    QS_DCHECK(lsn <= qsi_journal_appended_lsn(channel->store->journal));
+    if ((flags & QS_NO_WAIT) != 0) {
+        note_completion(channel, lsn);
+        return QS_OK;
+    }
+    return (flags & QS_NO_SYNC) != 0 ? QS_OK
+                                     : qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+}
+
+uint64_t qs_channel_completion_lsn(const qs_channel *channel)
+{
+    return channel->completion_lsn; /* written by calls on this channel alone */
+}

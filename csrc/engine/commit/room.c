@@ -1,4 +1,5 @@
 /* Room in the journal, made before anything changes, and records that take it. */
+#include "budget.h"
 #include "check.h"
 #include "commit.h"
 #include "commit_internal.h"
@@ -98,11 +99,24 @@ static qs_status make_another_file(struct qs_store *store, uint64_t bytes, uint6
 }
 
 /* What waits to be written is in memory, whatever was paged. */
-static uint64_t unsynced_bytes_max(const struct qs_store *store)
+uint64_t qsi_commit_unsynced_max(const struct qs_store *store)
 {
     uint64_t share = store->options.memory_budget / 4;
 
     return share < QSI_UNSYNCED_BYTES_MAX ? share : QSI_UNSYNCED_BYTES_MAX;
+}
+
+/* Is there a commit to wait for before more is appended?  Where memory is nearly used up less waits
+ * than otherwise: who settles does not wait for the pager, and each record is in memory until it is
+ * written. */
+static bool waits_for_commit(const struct qs_store *store, uint64_t waiting, uint64_t bytes)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t part = qsi_part_of_budget(store);
+
+    return waiting > 0 && (waiting + bytes > qsi_commit_unsynced_max(store) ||
+                           (waiting > part && qsi_budget_bytes(store->budget) + 2 * part >
+                                                  store->options.memory_budget));
 }
 
 qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
@@ -120,7 +134,7 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
         bool waited = false;
         qs_status status;
         QS_TRY(qsi_store_check_failed(store, error));
-        if (appended - durable > 0 && appended - durable + bytes > unsynced_bytes_max(store)) {
+        if (waits_for_commit(store, appended - durable, bytes)) {
             QS_TRY(qsi_check_may_wait(wait));
             *released_out = true;
             QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));

@@ -20,6 +20,7 @@
 #include "store.h"
 #include "stream_consume.h"
 #include "thread_safety.h"
+#include "title.h"
 #include "topology.h"
 #include "turns.h"
 #include "wake.h"
@@ -29,11 +30,10 @@
 
 /* ---- consumers ---- */
 
-static struct store_consumer *find_consumer(struct qs_channel *channel, struct qsi_slice tag)
+static struct store_consumer *find_in(const struct qsi_list *list, struct qsi_slice tag)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
-         node = node->next) {
+    for (struct qsi_list *node = list->next; node != list; node = node->next) {
         struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
         if (qsi_slice_equals(consumer->tag, tag)) {
             return consumer;
@@ -42,13 +42,24 @@ static struct store_consumer *find_consumer(struct qs_channel *channel, struct q
     return NULL;
 }
 
-static qs_status check_exclusive(const struct store_queue *queue, bool exclusive, qs_error *error)
+static struct store_consumer *find_consumer(const struct qs_channel *channel, struct qsi_slice tag)
     QSI_REQUIRES(qsi_store_mutex)
+{
+    struct store_consumer *found = find_in(&channel->consumers, tag);
+
+    if (found == NULL) {
+        found = find_in(&channel->resting, tag);
+    }
+    return found != NULL ? found : find_in(&channel->cancelled, tag);
+}
+
+static qs_status check_exclusive(const struct qs_store *store, const struct store_queue *queue,
+                                 bool exclusive, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     if (queue->exclusive_consumer ||
         (exclusive && (queue->consumer_count > 0 || queue->policy.single_active_consumer))) {
-        return qsi_fail(error, QS_ACCESS_REFUSED, "queue '%.*s' in exclusive use",
-                        (int)queue->name.bytes, (const char *)queue->name.data);
+        return qsi_fail(error, QS_ACCESS_REFUSED, "queue '%.*s'%s in exclusive use",
+                        QSI_NAME(queue->name), store->place);
     }
     return QS_OK;
 }
@@ -136,6 +147,8 @@ static qs_status check_consume(struct qs_channel *channel, struct qsi_slice queu
                                const struct consume_call *call, struct store_queue **queue_out,
                                int64_t *priority_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
+    struct qsi_title title;
+
     if (call->tag.bytes > 0 && find_consumer(channel, call->tag) != NULL) {
         return qsi_fail(error, QS_NOT_ALLOWED, "attempt to reuse consumer tag '%.*s'",
                         (int)call->tag.bytes, (const char *)call->tag.data);
@@ -145,8 +158,10 @@ static qs_status check_consume(struct qs_channel *channel, struct qsi_slice queu
         *priority_out = 0;
         return QS_OK;
     }
-    QS_TRY(qsi_consumer_priority_parse(priority_out, call->arguments, (*queue_out)->name, error));
-    return check_exclusive(*queue_out, (call->flags & QS_EXCLUSIVE) != 0, error);
+    QS_TRY(qsi_consumer_priority_parse(priority_out, call->arguments,
+                                       qsi_title_of(&title, channel->store, (*queue_out)->name),
+                                       error));
+    return check_exclusive(channel->store, *queue_out, (call->flags & QS_EXCLUSIVE) != 0, error);
 }
 
 /* What noting how far it is takes in the journal at most. */
@@ -169,6 +184,7 @@ static qs_status find_cursor(struct qs_channel *channel, struct qsi_slice queue_
     *cursor_out = NULL;
     while ((*queue_io)->stream != NULL) {
         uint64_t id = (*queue_io)->container.id;
+        QS_TRY(qsi_check_may_wait(qsi_wait_of(call->flags)));
         if (*cursor_out == NULL) {
             QS_TRY(qsi_stream_cursor_create(cursor_out, channel, *queue_io, call, error));
         }
@@ -244,6 +260,7 @@ static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue
     consumer->priority = priority;
     consumer->no_ack = (call->flags & QS_NO_ACK) != 0;
     consumer->prefetch = consumer->no_ack ? 0 : channel->prefetch_new;
+    qsi_list_init(&consumer->in_awaiting);
     qsi_list_push_back(&channel->consumers, &consumer->in_channel);
     join_queue(queue, consumer, cursor == NULL && (call->flags & QS_EXCLUSIVE) != 0);
     memcpy(tag_out, consumer->tag.data, consumer->tag.bytes);
@@ -260,7 +277,7 @@ qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consu
     QS_TRY(qsi_check_new_name(consumer_tag, "consumer tag", error));
     QS_TRY(qsi_channel_enter(channel, error));
     status = add_consumer(channel, qsi_slice_of(queue), &call, tag_out, error);
-    return qsi_channel_leave(channel, status);
+    return qsi_channel_leave_after(channel, qsi_wait_of(flags), status);
 }
 
 /* An auto-delete queue goes with its last consumer; what is ready is somebody else's turn now. */
@@ -272,6 +289,7 @@ static void leave_queue(struct store_queue *queue, struct store_consumer *consum
     QS_DCHECK(consumer->queue == queue && queue->consumer_count > 0);
     consumer->queue = NULL;
     qsi_list_remove(&consumer->in_queue);
+    qsi_list_remove(&consumer->in_awaiting);
     queue->consumer_count -= 1;
     queue->exclusive_consumer = false;
     if (queue->active == consumer) {
@@ -326,15 +344,19 @@ void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count)
     QS_DCHECK(consumer->unacked_count >= count);
     consumer->unacked_count -= count;
     consumer->channel->consumed_count -= consumer->no_ack ? 0 : count;
+    qsi_consumer_has_settled(consumer);
     qsi_consumer_free_if_done(consumer);
 }
 
 void qsi_drop_consumers(struct qs_channel *channel)
 {
     QS_ASSERT_HELD(&channel->store->mutex);
-    while (!qsi_list_is_empty(&channel->consumers)) {
-        qsi_drop_consumer(
-            QSI_LIST_OWNER(channel->consumers.next, struct store_consumer, in_channel));
+    struct qsi_list *lists[] = {&channel->consumers, &channel->resting, &channel->cancelled};
+
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        while (!qsi_list_is_empty(lists[i])) {
+            qsi_drop_consumer(QSI_LIST_OWNER(lists[i]->next, struct store_consumer, in_channel));
+        }
     }
 }
 
@@ -347,18 +369,21 @@ qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error
     if (consumer != NULL) {
         qsi_drop_consumer(consumer);
     }
-    return qsi_channel_leave(channel, QS_OK);
+    return qsi_channel_leave_after(channel, QSI_MUST_NOT_WAIT, QS_OK);
 }
 
 /* Its room is another one: so may be what it leaves to the others. */
 static void signal_beside(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
+    const struct store_queue *last = NULL; /* of which many may come behind each other */
+
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = node->next) {
         struct store_queue *queue = QSI_LIST_OWNER(node, struct store_consumer, in_channel)->queue;
-        if (queue != NULL) {
+        if (queue != last) {
             qsi_signal_consumers(channel->store, queue);
         }
+        last = queue;
     }
 }
 
@@ -367,8 +392,9 @@ qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t 
 {
     QS_TRY(qsi_channel_enter(channel, error));
     if (prefetch_bytes != 0) {
-        return qsi_channel_leave(
-            channel, qsi_fail(error, QS_NOT_IMPLEMENTED, "prefetch_size!=0 (%u)", prefetch_bytes));
+        return qsi_channel_leave_after(
+            channel, QSI_MUST_NOT_WAIT,
+            qsi_fail(error, QS_NOT_IMPLEMENTED, "prefetch_size!=0 (%u)", prefetch_bytes));
     }
     if ((flags & QS_GLOBAL) != 0) {
         channel->prefetch_channel = prefetch_count;
@@ -379,7 +405,7 @@ qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t 
     }
     qsi_events_announce(channel->store);
     signal_beside(channel);
-    return qsi_channel_leave(channel, QS_OK);
+    return qsi_channel_leave_after(channel, QSI_MUST_NOT_WAIT, QS_OK);
 }
 
 qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag, bool paused, qs_error *error)

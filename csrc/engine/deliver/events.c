@@ -4,6 +4,7 @@
 #include "check.h"
 #include "commit.h"
 #include "consume.h"
+#include "counts.h"
 #include "deliveries.h"
 #include "enter.h"
 #include "error.h"
@@ -31,7 +32,7 @@ qs_status qs_channel_confirm_select(qs_channel *channel, qs_error *error)
     } else {
         channel->confirms.selected = true;
     }
-    return qsi_channel_leave(channel, status);
+    return qsi_channel_leave_after(channel, QSI_MUST_NOT_WAIT, status);
 }
 
 uint64_t qs_channel_next_publish_number(qs_channel *channel)
@@ -88,36 +89,62 @@ static bool next_confirm(struct qs_channel *channel, qs_event *event) QSI_REQUIR
     }
     event->kind = verdict == QSI_VERDICT_ACK ? QS_EVENT_ACK : QS_EVENT_NACK;
     event->count = count;
-    store->stats.confirmed += verdict == QSI_VERDICT_ACK ? count : 0;
+    count = verdict == QSI_VERDICT_ACK ? count : 0;
+    store->stats.confirmed += count;
+    channel->counts.confirm += count;
+    return true;
+}
+
+/* What calls that did not wait have done is durable, or never will be. */
+static bool next_durable(struct qs_channel *channel, qs_event *event) QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qs_store *store = channel->store;
+    uint64_t durable = qsi_journal_durable_lsn(store->journal);
+    uint64_t last = channel->awaited_last_lsn;
+
+    if (channel->awaited_first_lsn == 0 ||
+        (channel->awaited_first_lsn > durable && !store->failed)) {
+        return false;
+    }
+    event->kind = QS_EVENT_DURABLE;
+    event->lsn = channel->awaited_first_lsn <= durable ? durable : 0;
+    channel->awaited_first_lsn = event->lsn != 0 && last > durable ? last : 0;
+    channel->awaited_last_lsn = channel->awaited_first_lsn;
     return true;
 }
 
 /* A consumer whose queue was deleted: told once, then forgotten. */
 static bool next_cancel(struct qs_channel *channel, qs_event *event) QSI_REQUIRES(qsi_store_mutex)
 {
-    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
-         node = node->next) {
-        struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
-        if (!consumer->cancelled) {
-            continue;
-        }
-        event->kind = QS_EVENT_CANCEL;
-        qsi_consumer_share_names(consumer, &event->message);
-        qsi_drop_consumer(consumer);
-        return true;
+    struct store_consumer *consumer;
+
+    if (QS_LIKELY(qsi_list_is_empty(&channel->cancelled))) {
+        return false;
     }
-    return false;
+    consumer = QSI_LIST_OWNER(channel->cancelled.next, struct store_consumer, in_channel);
+    event->kind = QS_EVENT_CANCEL;
+    qsi_consumer_share_names(consumer, &event->message);
+    qsi_drop_consumer(consumer);
+    return true;
 }
 
 /* The next consumer in turn that may have a message; it goes to the end of the line. */
 static struct store_consumer *choose_consumer(struct qs_channel *channel)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    uint32_t in_vain = 0;
+    struct qsi_list *next;
+
     channel->deferred = false;
+    if (!qsi_channel_has_room(channel)) {
+        return NULL;
+    }
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
-         node = node->next) {
+         node = next) {
         struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+        next = node->next;
         if (!qsi_consumer_can_take(consumer)) {
+            qsi_consumer_looked_at(consumer, &in_vain);
             continue;
         }
         if (qsi_is_turn_of(consumer)) {
@@ -127,6 +154,7 @@ static struct store_consumer *choose_consumer(struct qs_channel *channel)
         }
         channel->deferred = true;
     }
+    QS_DCHECK(qsi_rest_is_right(channel));
     return NULL;
 }
 
@@ -134,14 +162,17 @@ static struct store_consumer *choose_consumer(struct qs_channel *channel)
  * left some, too. */
 static void hand_on(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
+    const struct store_queue *last = NULL; /* of which many may come behind each other */
+
     for (struct qsi_list *node = channel->consumers.next;
          channel->store->events.deferred_waiters > 0 && node != &channel->consumers;
          node = node->next) {
         struct store_queue *queue = QSI_LIST_OWNER(node, struct store_consumer, in_channel)->queue;
-        if (queue != NULL && queue->consumer_count > 1 && qsi_has_ready(queue)) {
+        if (queue != last && queue->consumer_count > 1 && qsi_has_ready(queue)) {
             qsi_events_announce(channel->store);
             qsi_signal_consumers(channel->store, queue);
         }
+        last = queue;
     }
 }
 
@@ -205,6 +236,8 @@ static qs_status deliver_next(struct qs_channel *channel, struct store_consumer 
             return status;
         }
     }
+    qsi_count_delivered(channel, consumer->queue, 1, message_out->redelivered, false,
+                        consumer->no_ack);
     *consumer_out = consumer;
     return QS_OK;
 }
@@ -262,6 +295,9 @@ static qs_status poll_event(struct qs_channel *channel, uint32_t kinds, qs_event
         qsi_return_next(channel->store, &channel->returns, event)) {
         return QS_OK;
     }
+    if ((kinds & QS_EVENT_DURABLE) != 0 && next_durable(channel, event)) {
+        return QS_OK;
+    }
     if ((kinds & (QS_EVENT_ACK | QS_EVENT_NACK)) != 0 && next_confirm(channel, event)) {
         return QS_OK;
     }
@@ -295,10 +331,13 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
-    uint64_t lsn = qsi_confirms_last_lsn(&channel->confirms);
+    uint64_t lsn = (kinds & QS_EVENT_ACK) != 0 ? qsi_confirms_last_lsn(&channel->confirms) : 0;
 
-    if (!store->options.background && (kinds & QS_EVENT_ACK) != 0 &&
-        lsn > qsi_journal_durable_lsn(store->journal) && !store->failed) {
+    if ((kinds & QS_EVENT_DURABLE) != 0 && channel->awaited_last_lsn > lsn) {
+        lsn = channel->awaited_last_lsn;
+    }
+    if (!store->options.background && lsn > qsi_journal_durable_lsn(store->journal) &&
+        !store->failed) {
         if (qsi_commit_wait(store, lsn, timeout_ns, NULL) == QS_OK) {
             return;
         }
@@ -330,6 +369,53 @@ static qs_status arm(struct qs_channel *channel, uint32_t kinds, qs_error *error
 {
     QS_TRY(qsi_channel_arm(channel, kinds, error));
     return QS_EEMPTY;
+}
+
+/* The next event, or QS_EEMPTY, and then armed if kinds say so. */
+static qs_status poll_or_arm(struct qs_channel *channel, uint32_t kinds, qs_event *event,
+                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qs_store *store = channel->store;
+    uint64_t seen;
+    qs_status status;
+
+    do { /* something may come while the lock is released on the way */
+        seen = store->events.count;
+        memset(event, 0, sizeof *event);
+        status = poll_event(channel, kinds, event, qsi_wait_of(kinds), error);
+        if (status != QS_EEMPTY || (kinds & QS_EVENT_ARM) == 0) {
+            return status;
+        }
+        if (channel->closed) { /* likewise: nobody signals any more */
+            return closed_meanwhile(channel, error);
+        }
+    } while (seen != store->events.count);
+    return arm(channel, kinds, error);
+}
+
+qs_status qs_channel_next_events(qs_channel *channel, uint32_t kinds, uint32_t max,
+                                 uint64_t bytes_max, qs_event *events_out, uint32_t *count_out,
+                                 qs_error *error)
+{
+    uint64_t bytes = 0;
+    bool has_waited;
+    qs_status status = QS_OK;
+
+    *count_out = 0;
+    QS_TRY(qsi_channel_enter(channel, error));
+    has_waited = qsi_channel_disarm(channel);
+    while (status == QS_OK && *count_out < max && bytes < bytes_max) {
+        qs_event *event = &events_out[*count_out];
+        status = poll_or_arm(channel, kinds, event, error);
+        if (status == QS_OK) {
+            bytes += event->message.properties.bytes + event->message.body.bytes;
+            *count_out += 1;
+        }
+    }
+    if (has_waited && !channel->waits) {
+        hand_on(channel);
+    }
+    return qsi_channel_leave_after(channel, qsi_wait_of(kinds), status);
 }
 
 qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t timeout_ns,

@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "commit.h"
+#include "counts.h"
 #include "deliveries.h"
 #include "enter.h"
 #include "envelope.h"
@@ -18,6 +19,7 @@
 #include "record.h"
 #include "settle.h"
 #include "store.h"
+#include "turns.h"
 #include "wake.h"
 
 #include <string.h>
@@ -134,7 +136,6 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
     }
     message_out->delivery_tag =
         qsi_unacked_add(&channel->unacked, &queue->container, &stretch, consumer);
-    channel->store->stats.delivered += 1;
     qsi_pager_look_ahead(channel->store, queue);
     qsi_view_message(stretch.run, stretch.run_row, message_out, body_out);
     return QS_OK;
@@ -196,6 +197,17 @@ qs_status qsi_deliver_body(struct qs_store *store, qs_message *message, const st
     return QS_OK;
 }
 
+/* QS_EEMPTY: consumers wait for all there is. */
+static inline qs_status check_left(struct qs_store *store, struct store_queue *queue,
+                                   qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    if (QS_LIKELY(queue->consumer_count == 0)) {
+        return QS_OK;
+    }
+    QS_TRY(qsi_expire(store, queue, error));
+    return qsi_left_for_get(queue) == 0 ? QS_EEMPTY : QS_OK;
+}
+
 static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, bool no_ack,
                           qs_message *message, struct qsi_body *body_out, enum qsi_wait wait,
                           qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -207,7 +219,7 @@ static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, boo
     for (;;) {
         QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, wait, error));
         QS_TRY(qsi_require_queue(channel, name, &queue, error));
-        QS_TRY(qsi_refuse_stream(queue, "basic.get", error));
+        QS_TRY(qsi_refuse_stream(channel->store, queue, "basic.get", error));
         qsi_note_use(channel->store, queue);
         released = false;
         QS_TRY(qsi_deliveries_make_room(channel, queue, &released, wait, error));
@@ -217,8 +229,20 @@ static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, boo
         if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "delivery");
         }
-        status = qsi_deliver_one(channel, queue, NULL, message, body_out, &released, wait, error);
-        if (status != QS_OK || !released) {
+        status = check_left(channel->store, queue, error);
+        if (status == QS_OK) {
+            status =
+                qsi_deliver_one(channel, queue, NULL, message, body_out, &released, wait, error);
+        }
+        if (status == QS_OK && !released) {
+            qsi_count_delivered(channel, queue, 1, message->redelivered, true, no_ack);
+            message->ready_left = qsi_left_for_get(queue);
+            return QS_OK;
+        }
+        if (status == QS_EEMPTY) {
+            qsi_count_empty(channel, queue);
+        }
+        if (status != QS_OK) {
             return status;
         }
         if (channel->closed) {

@@ -1,5 +1,6 @@
 /* Getting messages as one Arrow record batch. */
 #include "check.h"
+#include "counts.h"
 #include "deliveries.h"
 #include "enter.h"
 #include "error.h"
@@ -25,6 +26,7 @@ struct get_batch {
     uint64_t max_messages;
     uint64_t bytes_left;
     bool is_paged; /* the next message is on the disk */
+    bool no_ack;
     struct qsi_taken_batch batch;
     uint64_t first_tag, last_tag;
 };
@@ -116,7 +118,7 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
     struct qsi_stretch stretch;
     enum qsi_take take;
     uint8_t *room;
-    uint32_t count;
+    uint32_t count, redelivered;
     bool counts;
 
     if (left == 0 || (get->bytes_left == 0 && get->batch.message_count > 0)) {
@@ -153,13 +155,13 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
     if (note_taken(get, &stretch, channel->unacked.last_tag + 1) != QS_OK) {
         QS_ASSERT(false); /* room was reserved */
     }
-    qsi_stretch_mark_seen(&stretch);
+    redelivered = qsi_stretch_mark_seen(&stretch);
     if (QS_UNLIKELY(counts)) {
         qsi_deliveries_count(channel, queue, &stretch);
     }
     qsi_unacked_add(&channel->unacked, &queue->container, &stretch, NULL);
     get->batch.message_count += count;
-    channel->store->stats.delivered += count;
+    qsi_count_delivered(channel, queue, count, redelivered, true, get->no_ack);
     return true;
 }
 
@@ -175,7 +177,7 @@ static qs_status check_open(const struct qs_channel *channel, qs_error *error)
 
 /* Waits for the first message, if need be and as long as there is time.  *queue_out: NULL if none
  * came. */
-static qs_status wait_for_first(struct get_batch *get, bool no_ack, uint64_t timeout_ns,
+static qs_status wait_for_first(struct get_batch *get, uint64_t timeout_ns,
                                 struct store_queue **queue_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -188,9 +190,9 @@ static qs_status wait_for_first(struct get_batch *get, bool no_ack, uint64_t tim
 
     for (*queue_out = NULL;;) {
         QS_TRY(check_open(channel, error));
-        QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, QSI_MAY_WAIT, error));
+        QS_TRY(qsi_make_settle_room(channel, get->no_ack, 1, &released, QSI_MAY_WAIT, error));
         QS_TRY(qsi_require_queue(channel, get->queue, &queue, error));
-        QS_TRY(qsi_refuse_stream(queue, "basic.get", error));
+        QS_TRY(qsi_refuse_stream(channel->store, queue, "basic.get", error));
         qsi_note_use(store, queue);
         QS_TRY(qsi_expire(store, queue, error));
         released = false;
@@ -204,6 +206,7 @@ static qs_status wait_for_first(struct get_batch *get, bool no_ack, uint64_t tim
         }
         now = store->env->monotonic_ns(store->env);
         if (timeout_ns == 0 || now >= deadline) {
+            qsi_count_empty(channel, queue);
             return QS_OK;
         }
         store->events.waiters += 1;
@@ -214,13 +217,13 @@ static qs_status wait_for_first(struct get_batch *get, bool no_ack, uint64_t tim
 }
 
 /* Waits for the first message if need be, then takes what is there. */
-static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout_ns,
-                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status take_batch(struct get_batch *get, uint64_t timeout_ns, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = get->channel;
     struct qs_store *store = channel->store;
     struct store_queue *queue;
-    qs_status status = wait_for_first(get, no_ack, timeout_ns, &queue, error);
+    qs_status status = wait_for_first(get, timeout_ns, &queue, error);
 
     if (status != QS_OK || queue == NULL) {
         return status;
@@ -276,18 +279,18 @@ qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max
                                struct ArrowSchema *schema_out, struct ArrowArray *array_out,
                                qs_error *error)
 {
-    bool no_ack = (flags & QS_NO_ACK) != 0;
     struct get_batch get = {
         .channel = channel,
         .queue = qsi_slice_of(queue),
         .max_messages = max_messages,
+        .no_ack = (flags & QS_NO_ACK) != 0,
         .bytes_left = bytes_max < QSI_ARROW_BODY_BYTES_MAX ? bytes_max : QSI_ARROW_BODY_BYTES_MAX,
     };
     uint64_t bad_tag = 0;
     qs_status status;
 
     QS_TRY(qsi_channel_enter(channel, error));
-    status = take_batch(&get, no_ack, timeout_ns, error);
+    status = take_batch(&get, timeout_ns, error);
     if (status == QS_OK) {
         status = qsi_deliveries_write(channel, error);
     }
@@ -301,7 +304,7 @@ qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max
     }
     if (get.batch.message_count > 0 && status != QS_OK) {
         give_back(&get, bad_tag);
-    } else if (get.batch.message_count > 0 && no_ack && !channel->closed) {
+    } else if (get.batch.message_count > 0 && get.no_ack && !channel->closed) {
         qsi_settle_no_ack(channel, get.first_tag, get.last_tag, QSI_MAY_WAIT);
     }
     qsi_taken_release(&get.batch.taken);

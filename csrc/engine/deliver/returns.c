@@ -103,6 +103,7 @@ qs_status qsi_return_make(struct qs_store *store, const struct qsi_return_rules 
     qsi_chunk_charge(chunk, store->budget);
     returned = (struct returned_message *)(void *)chunk->data;
     returned->chunk = chunk;
+    returned->place = 0;
     at = returned->bytes;
     returned->exchange = qsi_slice_make(at, exchange.bytes);
     at = qsi_slice_put(at, exchange);
@@ -114,6 +115,64 @@ qs_status qsi_return_make(struct qs_store *store, const struct qsi_return_rules 
     qsi_slice_put(at, body);
     qsi_list_push_back(returns, &returned->in_channel);
     return QS_OK;
+}
+
+static struct returned_message *returned_at(struct qsi_list *node)
+{
+    return QSI_LIST_OWNER(node, struct returned_message, in_channel);
+}
+
+/* The last one, behind those that were published before it. */
+static void put_in_place(struct qsi_list *returns, uint64_t place)
+{
+    struct qsi_list *last = returns->previous, *before = last->previous;
+
+    returned_at(last)->place = place;
+    while (before != returns && returned_at(before)->place > place) {
+        before = before->previous;
+    }
+    qsi_list_remove(last);
+    qsi_list_insert_before(before->next, last);
+}
+
+/* Of those of the open transaction. */
+static void count_memory(struct qs_channel *channel, const struct qsi_list *returns,
+                         const struct returned_message *returned) QSI_REQUIRES(qsi_store_mutex)
+{
+    if (returns == &channel->tx_returns) {
+        channel->tx_return_bytes +=
+            sizeof *returned->chunk + returned->chunk->capacity + QSI_ALLOCATION_BYTES;
+    }
+}
+
+qs_status qsi_return_one(struct qs_channel *channel, struct qsi_list *returns, uint64_t place,
+                         struct qsi_slice exchange, struct qsi_slice key,
+                         struct qsi_slice properties, struct qsi_slice body, qs_error *error)
+{
+    const struct qsi_list *last = returns->previous;
+    struct qsi_return_rules rules = qsi_return_rules(channel);
+
+    QS_ASSERT_HELD(&channel->store->mutex);
+    if (qsi_wants_return(&rules, returns)) {
+        QS_TRY(qsi_return_make(channel->store, &rules, returns, exchange, key, properties, body,
+                               error));
+    }
+    if (returns->previous != last) {
+        count_memory(channel, returns, returned_at(returns->previous));
+        put_in_place(returns, place);
+    }
+    qsi_note_returns(channel, 1);
+    return QS_OK;
+}
+
+void qsi_keep_returns(struct qs_channel *channel, struct qsi_list *fresh)
+{
+    struct qsi_list *returns = qsi_returns_of(channel);
+
+    for (struct qsi_list *node = fresh->next; node != fresh; node = node->next) {
+        count_memory(channel, returns, returned_at(node));
+    }
+    qsi_move_returns(fresh, returns);
 }
 
 /* ---- reading ---- */

@@ -22,6 +22,12 @@ qs_status qsi_return_make(struct qs_store *store, const struct qsi_return_rules 
                           struct qsi_list *returns, struct qsi_slice exchange, struct qsi_slice key,
                           struct qsi_slice properties, struct qsi_slice body,
                           qs_error *error) QS_MUST_CHECK;
+/* A copy for who reads them, if somebody does, and counted.  place: of those of a transaction,
+ * after how many of its records. */
+qs_status qsi_return_one(struct qs_channel *channel, struct qsi_list *returns, uint64_t place,
+                         struct qsi_slice exchange, struct qsi_slice key,
+                         struct qsi_slice properties, struct qsi_slice body, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* So many came back, copied or not. */
 void qsi_note_returns(struct qs_channel *channel, uint64_t count) QSI_REQUIRES(qsi_store_mutex);
 /* The first of a list, as an event, out of the list.  Whether there is one. */
@@ -30,6 +36,9 @@ void qsi_free_return_list(struct qs_store *store, struct qsi_list *returns);
 /* Where this channel's returns go now: to the publisher, aside until the
  * transaction commits, or to whoever asks for those that were ignored. */
 struct qsi_list *qsi_returns_of(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+/* They go there, behind the others. */
+void qsi_keep_returns(struct qs_channel *channel, struct qsi_list *fresh)
+    QSI_REQUIRES(qsi_store_mutex);
 void qsi_move_returns(struct qsi_list *from, struct qsi_list *to);
 
 #endif

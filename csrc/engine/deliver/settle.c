@@ -4,6 +4,7 @@
 #include "check.h"
 #include "commit.h"
 #include "consume.h"
+#include "counts.h"
 #include "deliveries.h"
 #include "enter.h"
 #include "error.h"
@@ -152,25 +153,34 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     struct qs_store *store = settling->channel->store;
     struct store_queue *queue = qsi_queue_of_container(extent->container);
     bool by_consumer = !qsi_channel_is_internal(settling->channel);
-    uint64_t mask;
-    uint32_t count;
+    uint32_t count = qsi_popcount(tags);
+    uint64_t mask, removed;
 
     QS_DCHECK(tags != 0 && (tags & extent->outstanding) == 0);
+    if (QS_LIKELY(by_consumer && settling->kind == QSI_SETTLE_ACK)) {
+        qsi_count_acked(settling->channel, queue, count);
+    } else {
+        qsi_count_settled(settling->channel, queue, settling->kind, count);
+    }
     if (QS_UNLIKELY(extent->segment == NULL)) {
         qsi_stream_settled(extent, tags,
-                           settling->kind == QSI_SETTLE_ACK ? QSI_STREAM_ACKED
-                                                            : QSI_STREAM_COMES_AGAIN);
+                           settling->kind == QSI_SETTLE_ACK || settling->kind == QSI_SETTLE_NO_ACK
+                               ? QSI_STREAM_ACKED
+                               : QSI_STREAM_COMES_AGAIN);
         return;
     }
     if (extent->consumer != NULL) {
-        qsi_consumer_settled(extent->consumer, qsi_popcount(tags));
+        qsi_consumer_settled(extent->consumer, count);
     }
-    tags &= ~see_what_is_removed(settling, extent, tags);
-    if (tags == 0) {
-        return;
+    removed = see_what_is_removed(settling, extent, tags);
+    if (QS_UNLIKELY(removed != 0)) {
+        tags &= ~removed;
+        if (tags == 0) {
+            return;
+        }
+        count = qsi_popcount(tags);
     }
     mask = qsi_extent_mask(extent, tags);
-    count = qsi_popcount(tags);
     QS_DCHECK(qsi_popcount(mask) == count);
     if (settling->chunk != NULL && (queue->flags & QS_DURABLE) != 0 && !queue->deleted &&
         !(settling->kind == QSI_SETTLE_REQUEUE && qsi_policy_counts_deliveries(&queue->policy))) {
@@ -297,7 +307,7 @@ void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t la
 void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                        enum qsi_wait wait)
 {
-    uint64_t bytes = qsi_settle_bytes(channel, first_tag, last_tag, QSI_SETTLE_ACK);
+    uint64_t bytes = qsi_settle_bytes(channel, first_tag, last_tag, QSI_SETTLE_NO_ACK);
     bool released = false;
 
     QS_ASSERT_HELD(&channel->store->mutex);
@@ -305,8 +315,8 @@ void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t 
                              NULL) != QS_OK) {
         /* They were delivered all the same: settled in memory alone. */
     }
-    qsi_settle_within(channel, first_tag, last_tag, QSI_SETTLE_ACK, 0,
-                      released ? qsi_settle_bytes(channel, first_tag, last_tag, QSI_SETTLE_ACK)
+    qsi_settle_within(channel, first_tag, last_tag, QSI_SETTLE_NO_ACK, 0,
+                      released ? qsi_settle_bytes(channel, first_tag, last_tag, QSI_SETTLE_NO_ACK)
                                : bytes);
 }
 

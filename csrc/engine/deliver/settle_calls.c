@@ -255,7 +255,8 @@ static qs_status refuse_recover(const struct qs_channel *channel, qs_error *erro
 
 /* Not part of a transaction, as in RabbitMQ: what one has settled stays with it, all else is
  * requeued at once. */
-static qs_status recover(struct qs_channel *channel, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status recover(struct qs_channel *channel, enum qsi_wait wait, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t first, last = 0;
     bool released = true;
@@ -270,8 +271,8 @@ static qs_status recover(struct qs_channel *channel, qs_error *error) QSI_REQUIR
         bytes = qsi_settle_bytes(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
         /* What a transaction has settled may divide a stretch. */
         bytes += channel->tx_settles.bytes / sizeof(struct tx_settle) * QSI_SETTLE_BYTES;
-        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released,
-                                    QSI_MAY_WAIT, error));
+        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, wait,
+                                    error));
     }
     while (qsi_unacked_next_free(&channel->unacked, last + 1, &first, &last)) {
         qsi_settle_tags(channel, first, last, QSI_SETTLE_REQUEUE);
@@ -288,6 +289,8 @@ qs_status qs_channel_recover(qs_channel *channel, uint32_t flags, qs_error *erro
     QS_TRY(qsi_channel_enter(channel, error));
     if ((flags & QS_REQUEUE) == 0) {
         status = qsi_fail(error, QS_NOT_IMPLEMENTED, "requeue=false");
+    } else if (channel->unacked.withheld_count > 0 && (flags & QS_NO_WAIT) != 0) {
+        status = QS_EWOULDBLOCK;
     } else if (!qsi_deliveries_room_to_take_back(channel, channel->unacked.withheld_count)) {
         status = qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
     } else if ((flags & QS_WITHHELD) != 0) {
@@ -295,7 +298,7 @@ qs_status qs_channel_recover(qs_channel *channel, uint32_t flags, qs_error *erro
         qsi_bring_back_aside(channel);
         status = QS_OK;
     } else {
-        status = recover(channel, error);
+        status = recover(channel, qsi_wait_of(flags), error);
     }
-    return qsi_channel_leave(channel, status);
+    return qsi_channel_leave_after(channel, qsi_wait_of(flags), status);
 }

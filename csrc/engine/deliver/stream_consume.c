@@ -8,6 +8,7 @@
 #include "queue_life.h"
 #include "stream_policy.h"
 #include "stream_start.h"
+#include "title.h"
 
 #include <string.h>
 
@@ -16,17 +17,15 @@
 #define TRACKING "x-stream-automatic-offset-tracking"
 #define PRIORITY "x-priority"
 
-static qs_status invalid(const char *name, const struct store_queue *queue, const char *why,
-                         qs_error *error)
+/* queue is how texts call it (title.h). */
+static qs_status invalid(const char *name, struct qsi_slice queue, const char *why, qs_error *error)
 {
-    return qsi_fail(error, QS_PRECONDITION_FAILED,
-                    "invalid arg '%s' for queue '%.*s' in this "
-                    "store%s%s",
-                    name, QSI_NAME(queue->name), why[0] == '\0' ? "" : ": ", why);
+    return qsi_fail(error, QS_PRECONDITION_FAILED, "invalid arg '%s' for queue %.*s: %s", name,
+                    QSI_NAME(queue), why);
 }
 
-static qs_status read_flag(struct qsi_slice arguments, const char *name,
-                           const struct store_queue *queue, bool *flag_out, qs_error *error)
+static qs_status read_flag(struct qsi_slice arguments, const char *name, struct qsi_slice queue,
+                           bool *flag_out, qs_error *error)
 {
     struct qsi_field field;
 
@@ -43,7 +42,7 @@ static qs_status read_flag(struct qsi_slice arguments, const char *name,
 
 /* One value, or an array of them. */
 static qs_status read_filter(struct stream_filter *filter, struct qsi_slice arguments,
-                             const struct store_queue *queue, qs_error *error)
+                             struct qsi_slice queue, qs_error *error)
 {
     struct qsi_field field, entry;
     struct qsi_field_walk walk;
@@ -83,17 +82,17 @@ static qs_status check_stream(const struct qs_channel *channel, const struct sto
 
     if (qsi_table_find(call->arguments, QSI_SLICE_LITERAL(PRIORITY), &field)) {
         return qsi_fail(error, QS_PRECONDITION_FAILED,
-                        "invalid arg '" PRIORITY "' for queue '%.*s' in this store of queue type "
+                        "invalid arg '" PRIORITY "' for queue '%.*s'%s of queue type "
                         "rabbit_stream_queue",
-                        QSI_NAME(queue->name));
+                        QSI_NAME(queue->name), channel->store->place);
     }
     if ((call->flags & (QS_NO_ACK | QS_AUTO_ACK)) != 0) {
-        return qsi_refuse_stream(queue, "automatic acknowledgement", error);
+        return qsi_refuse_stream(channel->store, queue, "automatic acknowledgement", error);
     }
     if (channel->prefetch_new == 0) {
         return qsi_fail(error, QS_PRECONDITION_FAILED,
-                        "consumer prefetch count is not set for 'queue '%.*s' in this store'",
-                        QSI_NAME(queue->name));
+                        "consumer prefetch count is not set for 'queue '%.*s'%s'",
+                        QSI_NAME(queue->name), channel->store->place);
     }
     return QS_OK;
 }
@@ -104,14 +103,16 @@ static qs_status read_arguments(struct stream_cursor *cursor, const struct qs_ch
 {
     struct qsi_slice arguments = {cursor->arguments, call->arguments.bytes};
     struct qsi_stream_start_spec start;
+    struct qsi_title title;
+    struct qsi_slice called = qsi_title_of(&title, channel->store, queue->name);
 
-    QS_TRY(qsi_stream_start_parse(&start, arguments, qsi_clock_us(channel->store), queue->name,
-                                  error));
-    QS_TRY(read_flag(arguments, TRACKING, queue, &cursor->tracks, error));
+    QS_TRY(qsi_stream_start_parse(&start, arguments, qsi_clock_us(channel->store), called, error));
+    QS_TRY(read_flag(arguments, TRACKING, called, &cursor->tracks, error));
     if (cursor->tracks && call->tag.bytes == 0) {
-        return invalid(TRACKING, queue, "a consumer tag is needed, under which it is noted", error);
+        return invalid(TRACKING, called, "a consumer tag is needed, under which it is noted",
+                       error);
     }
-    return read_filter(&cursor->filter, arguments, queue, error);
+    return read_filter(&cursor->filter, arguments, called, error);
 }
 
 qs_status qsi_stream_cursor_create(struct stream_cursor **cursor_out,
@@ -152,13 +153,14 @@ qs_status qsi_stream_cursor_start(struct stream_cursor *cursor, struct qs_store 
     const struct store_cursor *noted =
         cursor->tracks ? qsi_cursor_find(queue->stream, call->tag) : NULL;
     struct qsi_stream_start_spec start;
+    struct qsi_title title;
 
     QS_ASSERT_HELD(&store->mutex);
     if (noted != NULL) {
         start = (struct qsi_stream_start_spec){.at = QSI_START_OFFSET, .offset = noted->offset};
     } else {
-        QS_TRY(qsi_stream_start_parse(&start, call->arguments, qsi_clock_us(store), queue->name,
-                                      error));
+        QS_TRY(qsi_stream_start_parse(&start, call->arguments, qsi_clock_us(store),
+                                      qsi_title_of(&title, store, queue->name), error));
     }
     return qsi_stream_find_start(store, queue, &start, &cursor->position, error);
 }

@@ -50,7 +50,6 @@ static qs_status deliver_row(struct store_consumer *consumer, uint32_t i, qs_mes
     qsi_view_row(chunk_of(batch), record, row, message, &delivery->body);
     cursor->position += 1;
     queue->stream->out_count += 1;
-    channel->store->stats.delivered += 1;
     if (i + 1 == batch->count && message->hold != NULL) {
         qsi_stream_cursor_drop_batch(cursor); /* the message holds what it needs of it */
     }
@@ -183,9 +182,10 @@ qs_status qsi_stream_refuse_nack(const struct qs_channel *channel, uint64_t firs
         return QS_OK;
     }
     extent = qsi_unacked_find_stream(&channel->unacked, first_tag, last_tag);
-    return extent == NULL ? QS_OK
-                          : qsi_refuse_stream(qsi_queue_of_container(extent->container),
-                                              "basic.nack and basic.reject", error);
+    return extent == NULL
+               ? QS_OK
+               : qsi_refuse_stream(channel->store, qsi_queue_of_container(extent->container),
+                                   "basic.nack and basic.reject", error);
 }
 
 /* ---- how far consumers are ---- */

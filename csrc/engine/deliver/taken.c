@@ -8,6 +8,9 @@
 
 #include <string.h>
 
+/* A body that is said to be larger is looked for before there is room made for it. */
+#define BELIEVED_BYTES (64u << 10)
+
 void qsi_taken_release(struct qsi_buf *buf)
 {
     struct qsi_taken *taken = (struct qsi_taken *)(void *)buf->data;
@@ -214,6 +217,40 @@ static void put_times(struct qsi_arrow_builder *builder, const struct qsi_taken 
     }
 }
 
+/* What bodies of the record's rows claim that their message files cannot hold. */
+static uint64_t claimed_bytes(struct qs_store *store, const struct qsi_taken *taken)
+{
+    struct qsi_messages view;
+    uint64_t bytes = 0;
+
+    qsi_messages_view(&view, taken->record);
+    for (uint32_t i = 0; view.stored != NULL && i < taken->count; i++) {
+        struct qsi_body body;
+        if (qsi_messages_body_bytes(&view, taken->row + i) <= BELIEVED_BYTES) {
+            continue;
+        }
+        qsi_messages_read_body(&view, taken->row + i, &body);
+        if (body.kind == QSI_BODY_STORED &&
+            qsi_message_store_locate(store->messages, &body.ref, NULL) != QS_OK) {
+            bytes += body.ref.body_bytes;
+        }
+    }
+    return bytes;
+}
+
+/* The bytes of bodies to make room for: a damaged reference says anything. */
+static uint64_t expected_bytes(struct qs_store *store, const struct qsi_taken_batch *batch)
+{
+    const struct qsi_taken *taken = (const struct qsi_taken *)(void *)batch->taken.data;
+    uint64_t bytes = batch->body_bytes;
+
+    for (size_t i = 0; bytes > BELIEVED_BYTES && i < batch->taken.bytes / sizeof *taken; i++) {
+        uint64_t claimed = claimed_bytes(store, &taken[i]);
+        bytes -= claimed < bytes ? claimed : bytes;
+    }
+    return bytes;
+}
+
 qs_status qsi_taken_build(struct qs_store *store, const struct qsi_taken_batch *batch,
                           uint64_t *bad_tag_out, struct ArrowSchema *schema_out,
                           struct ArrowArray *array_out, qs_error *error)
@@ -230,7 +267,7 @@ qs_status qsi_taken_build(struct qs_store *store, const struct qsi_taken_batch *
     status = batch->lender != NULL
                  ? QS_OK
                  : qsi_arrow_builder_reserve(&building.builder, batch->message_count,
-                                             batch->body_bytes, error);
+                                             expected_bytes(store, batch), error);
     for (size_t i = 0; status == QS_OK && i < count; i++) {
         status = build_taken(&building, &taken[i], error);
         if (status == QS_OK && batch->shape == QSI_ARROW_STREAM) {

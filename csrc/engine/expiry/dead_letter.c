@@ -20,7 +20,14 @@
 #define GROUP_DEAD_LETTERS 256
 #define GROUP_BYTES (1u << 20)
 
-enum fate { FATE_GONE, FATE_STUCK };
+enum fate { FATE_GONE, FATE_SENT, FATE_STUCK };
+
+static uint8_t kind_of(enum fate fate)
+{
+    return fate == FATE_STUCK  ? QSI_SETTLE_REJECT
+           : fate == FATE_SENT ? QSI_SETTLE_DEAD_LETTERED
+                               : QSI_SETTLE_DROPPED;
+}
 
 /* What became of a message. */
 struct written {
@@ -157,7 +164,10 @@ static qs_status move_message(struct qs_channel *channel, struct store_queue *qu
         if (status == QS_OK && queue_count == 0 && queue->policy.at_least_once && !queue->deleted) {
             written_out->fate = FATE_STUCK;
         }
-        channel->tx_dead_letters += status == QS_OK && queue_count > 0 ? 1 : 0;
+        if (status == QS_OK && queue_count > 0) {
+            channel->tx_dead_letters += 1;
+            written_out->fate = FATE_SENT;
+        }
     } else if (is_unreadable(channel, status)) {
         written_out->fate = is_passed(channel, tag) ? FATE_GONE : FATE_STUCK;
         status = QS_OK;
@@ -276,7 +286,7 @@ qs_status qsi_dead_letter(struct qs_store *store, const struct removal *removal,
         if (status == QS_OK && written.fate == FATE_STUCK) {
             status = keep_stuck(stuck_out, tag, removal->reason, error);
         } else if (status == QS_OK) {
-            note_settle(&internal_channel->tx_settles, tag, tag, QSI_SETTLE_ACK, 0);
+            note_settle(&internal_channel->tx_settles, tag, tag, kind_of(written.fate), 0);
         }
         dead_letters += 1;
         if (status == QS_OK && (written.ends_group || is_large(internal_channel, dead_letters))) {
@@ -337,8 +347,7 @@ static qs_status write_dead_letters(struct qs_channel *channel, const struct tx_
             note_settle(settles, from, rejects->last_tag, QSI_SETTLE_REJECT, 0);
             return status;
         }
-        note_settle(settles, from, tag,
-                    written.fate == FATE_STUCK ? QSI_SETTLE_REJECT : QSI_SETTLE_ACK, 0);
+        note_settle(settles, from, tag, kind_of(written.fate), 0);
         from = tag + 1;
     }
     return QS_OK;

@@ -33,6 +33,8 @@ qs_status qsi_removals_open(struct qs_store *store, qs_error *error)
     qsi_list_init(&internal_channel->in_store);
     qsi_returns_init(internal_channel);
     qsi_list_init(&internal_channel->consumers);
+    qsi_list_init(&internal_channel->resting);
+    qsi_list_init(&internal_channel->cancelled);
     qsi_list_init(&internal_channel->acked_cursors);
     removals->internal_channel = internal_channel;
     return QS_OK;

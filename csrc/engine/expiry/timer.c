@@ -1,4 +1,5 @@
 /* The thread that keeps the time: it wakes when something expires. */
+#include "alarms.h"
 #include "check.h"
 #include "clock.h"
 #include "enter.h"
@@ -84,6 +85,7 @@ void *qsi_run_timer(void *argument)
         removals->wakes_at_us = QSI_NEVER;
         removals->is_woken = false;
         qsi_watch_tell(store);
+        qsi_alarms_look(store);
         next = keep_time(store);
         if ((qsi_has_removals(store) || qsi_is_retry_due(store)) && !store->failed &&
             !removals->is_busy) {

@@ -2,6 +2,7 @@
  * nobody uses. */
 #include "check.h"
 #include "clock.h"
+#include "counts.h"
 #include "error.h"
 #include "limits.h"
 #include "pager.h"
@@ -87,6 +88,7 @@ static qs_status expire(struct qs_store *store, struct store_queue *queue,
             break;
         }
         store->stats.expired += stretch.count;
+        qsi_counts_of(store, queue)->expired += stretch.count;
         if (dead_letters) {
             qsi_add_removal(store, queue, &stretch, QSI_EXPIRED);
         } else {

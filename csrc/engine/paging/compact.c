@@ -152,7 +152,10 @@ static bool compact_messages(struct qs_store *store, qs_error *error) QSI_REQUIR
     qs_status status;
 
     if (qsi_message_store_compact_begin(store->messages, &job, error) != QS_OK || job == NULL) {
-        store->paging.garbage_is_much = false;
+        if (store->paging.garbage_is_much) { /* a checkpoint took it away: publishers wait */
+            store->paging.garbage_is_much = false;
+            qsi_cond_broadcast(&store->paging.done);
+        }
         return false;
     }
     store->paging.garbage_is_much = is_much(store);

@@ -22,6 +22,7 @@
 #include "rates.h"
 #include "space.h"
 #include "store.h"
+#include "store_stream.h"
 #include "thread_safety.h"
 
 #include <math.h>
@@ -121,7 +122,8 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
         store->paging.space_is_short = true;
         return qsi_space_fail_full(error);
     }
-    if (store->paging.flush != QSI_FLUSH_NONE || store->checkpoint.state == QSI_CHECKPOINT_WAITS) {
+    if (store->paging.flush != QSI_FLUSH_NONE || store->checkpoint.state == QSI_CHECKPOINT_WAITS ||
+        (queue->stream != NULL && qsi_stream_is_flushing(&queue->stream->log))) {
         queue->jobs += 1;
         qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
         QS_DCHECK(queue->jobs > 0);
@@ -135,7 +137,8 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
                          NULL); /* without memory or space the bodies are flushed as they are */
     QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
-    if (status == QS_OK || queue->deleted || store->paging.flush != QSI_FLUSH_NONE) {
+    if (status == QS_OK || queue->deleted || store->paging.flush != QSI_FLUSH_NONE ||
+        (released && queue->stream != NULL && qsi_stream_is_flushing(&queue->stream->log))) {
         qsi_free_queue_if_done(queue);
         return QS_OK;
     }

@@ -53,6 +53,9 @@ bool qsi_pager_compact(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi
 void *qsi_run_pager(void *store);
 void qsi_forget_dead_files(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
+/* Is memory used up?  The next message may need a new part of it. */
+bool qsi_pager_is_over_budget(const struct qs_store *store);
+
 /* ---- among the files of the pager, and who runs its jobs ---- */
 
 /* Around a job: the queue stays while its count is above 0.  begin releases the lock; end
@@ -72,6 +75,11 @@ void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_e
  * afterwards. */
 qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queue,
                                 struct qsi_page_in *job, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Releases the lock meanwhile.  The state of this segment, or until a job of it has ended: look
+ * everything up again. */
+qs_status qsi_pager_read_state(struct qs_store *store, struct store_queue *queue,
+                               struct qsi_segment *segment, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Releases the lock meanwhile.  Until some job has ended.  The queue may be gone
  * afterwards. */

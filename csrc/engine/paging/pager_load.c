@@ -74,6 +74,21 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
     return status;
 }
 
+qs_status qsi_pager_read_state(struct qs_store *store, struct store_queue *queue,
+                               struct qsi_segment *segment, qs_error *error)
+{
+    struct qsi_page_in job;
+    qs_status status;
+
+    QS_DCHECK(segment->settled == NULL);
+    if (segment->busy > 0) {
+        return qsi_pager_wait(store, queue);
+    }
+    status = qsi_page_in_state(&job, segment);
+    return status == QS_OK ? qsi_pager_run_page_in(store, queue, &job, error)
+                           : qsi_fail(error, status, "state of a segment");
+}
+
 qs_status qsi_pager_wait(struct qs_store *store, struct store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);

@@ -19,8 +19,7 @@ void qsi_pager_kick(struct qs_store *store)
     }
 }
 
-/* The next message may need a new part of memory. */
-static bool is_over_budget(const struct qs_store *store)
+bool qsi_pager_is_over_budget(const struct qs_store *store)
 {
     return qsi_pager_memory_used(store) + 3 * qsi_part_of_budget(store) >
            store->options.memory_budget;
@@ -42,7 +41,7 @@ static qs_status make_room_alone(struct qs_store *store, qs_error *error)
     }
     while (qsi_pager_page_lazy(store)) {
     }
-    while (is_over_budget(store)) {
+    while (qsi_pager_is_over_budget(store)) {
         uint64_t durable = qsi_journal_durable_lsn(store->journal);
         if (qsi_pager_step(store)) {
             continue;
@@ -80,7 +79,7 @@ static qs_status fail_unpaged(const struct qs_store *store, qs_error *error)
 static qs_status wait_for_memory(struct qs_store *store, bool *released_out, enum qsi_wait wait,
                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    while (is_over_budget(store) && may_shrink(store)) {
+    while (qsi_pager_is_over_budget(store) && may_shrink(store)) {
         uint64_t durable = qsi_journal_durable_lsn(store->journal);
         QS_TRY(check_open(store, error));
         QS_TRY(qsi_check_may_wait(wait));
@@ -118,15 +117,16 @@ qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, enum q
         qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
     }
     QS_TRY(wait_for_memory(store, released_out, wait, error));
-    if (is_over_budget(store) && store->paging.unpaged.status == QS_ECORRUPT) {
+    if (qsi_pager_is_over_budget(store) && store->paging.unpaged.status == QS_ECORRUPT) {
         return fail_unpaged(store, error);
     }
-    if (is_over_budget(store) && store->paging.space_is_short) { /* which may be long ago */
+    if (qsi_pager_is_over_budget(store) &&
+        store->paging.space_is_short) { /* which may be long ago */
         QS_TRY(qsi_check_may_wait(wait));
         store->paging.space_is_short = store->paging.is_stuck = false;
         QS_TRY(wait_for_memory(store, released_out, wait, error));
     }
-    if (is_over_budget(store) && store->paging.space_is_short) {
+    if (qsi_pager_is_over_budget(store) && store->paging.space_is_short) {
         return qsi_fail(error, QS_ESTORE_FULL,
                         "memory_budget is used up and there is no space on the disk to page to; "
                         "nothing was accepted: free some space and try again");

@@ -110,7 +110,9 @@ static qs_status take_over(struct work_load *load, struct store_queue *queue, qs
     if (is_unreadable(status)) {
         return install_damaged(queue, load->seq, found);
     }
-    found = status == QS_OK ? found : load->view.next; /* what came meanwhile is not in the view */
+    if (status != QS_OK) { /* what came meanwhile is not in the view, nor a tail behind its files */
+        found = load->seq < load->view.files_end ? load->view.files_end : load->view.next;
+    }
     return lose(queue, load->seq, found > load->seq ? found : load->seq + 1);
 }
 

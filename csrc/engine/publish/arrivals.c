@@ -18,84 +18,110 @@ static int by_queue_id(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-static void add(struct arrival *into, const struct arrival *arrival)
+/* Room for one more. */
+static qs_status grow(struct arrivals *arrivals)
 {
-    QS_DCHECK(into->queue_id == arrival->queue_id && into->queue == arrival->queue);
-    into->messages += arrival->messages;
-    into->body_bytes += arrival->body_bytes;
-    into->is_dead_letter_alone = into->is_dead_letter_alone && arrival->is_dead_letter_alone;
-}
+    uint32_t capacity = 4 * arrivals->capacity;
+    bool is_few = arrivals->items == arrivals->few;
+    struct arrival *grown;
 
-/* Of several that go to one queue one is left, with all they have. */
-static uint32_t merge(struct arrival *items, uint32_t count)
-{
-    uint32_t kept = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        if (kept > 0 && items[kept - 1].queue_id == items[i].queue_id) {
-            add(&items[kept - 1], &items[i]);
-        } else {
-            items[kept++] = items[i];
-        }
+    if (arrivals->items == NULL) {
+        arrivals->items = arrivals->few;
+        arrivals->capacity = QSI_ARRIVALS_FEW;
     }
-    QS_DCHECK(kept <= count);
-    return kept;
+    if (arrivals->count < arrivals->capacity) {
+        return QS_OK;
+    }
+    grown = qsi_realloc(is_few ? NULL : arrivals->items, capacity * sizeof *grown);
+    if (grown == NULL) {
+        return QS_ENOMEM;
+    }
+    if (is_few) {
+        memcpy(grown, arrivals->few, sizeof arrivals->few);
+    }
+    arrivals->items = grown;
+    arrivals->capacity = capacity;
+    return QS_OK;
 }
 
-static struct arrival arrival_of(const struct pending_record *pending_record,
-                                 const struct pending_destination *destination)
+/* The queue's, if it has one already: while items are in the order of their coming the queue knows
+ * its place, unless that is from a call before. */
+static struct arrival *known(const struct arrivals *arrivals, const struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_queue *queue = destination->queue;
-    bool by_bytes = qsi_policy_counts_bytes(&queue->policy) && qsi_queue_refuses(queue);
+    uint32_t at = queue->arrival_at;
 
-    QS_DCHECK(queue->container.id == destination->queue_id && destination->run->count > 0);
-    return (struct arrival){
-        .queue_id = destination->queue_id,
-        .queue = destination->queue,
-        .messages = destination->run->count,
-        .body_bytes = by_bytes ? qsi_run_body_bytes(destination->run) : 0,
-        .is_dead_letter_alone = pending_record->is_dead_letter,
-    };
+    return at < arrivals->count && arrivals->items[at].queue == queue ? &arrivals->items[at] : NULL;
+}
+
+/* Zeroed, but for the queue. */
+static struct arrival *make(struct arrivals *arrivals, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct arrival *arrival;
+
+    if (grow(arrivals) != QS_OK) {
+        return NULL;
+    }
+    QS_DCHECK(arrivals->count < arrivals->capacity);
+    queue->arrival_at = arrivals->count;
+    arrival = &arrivals->items[arrivals->count++];
+    *arrival = (struct arrival){
+        .queue_id = queue->container.id, .queue = queue, .is_dead_letter_alone = true};
+    return arrival;
+}
+
+static void add(struct arrival *arrival, const struct pending_record *pending_record,
+                const struct qsi_run *run) QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct store_queue *queue = arrival->queue;
+    const uint8_t *record = pending_record->chunk->data;
+
+    QS_DCHECK(run->count > 0);
+    arrival->runs += 1;
+    arrival->messages += run->count;
+    if (qsi_policy_counts_bytes(&queue->policy) && qsi_queue_refuses(queue)) {
+        arrival->body_bytes += qsi_run_body_bytes(run);
+    }
+    arrival->expiring = pending_record->has_expiration ? record : arrival->expiring;
+    arrival->delayed = pending_record->has_due ? record : arrival->delayed;
+    arrival->any_transient = arrival->any_transient || !run->journalled || run->has_transient;
+    arrival->is_dead_letter_alone = arrival->is_dead_letter_alone && pending_record->is_dead_letter;
+}
+
+static qs_status count_record(struct arrivals *arrivals,
+                              const struct pending_record *pending_record)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    for (uint32_t k = 0; k < pending_record->destination_count; k++) {
+        const struct pending_destination *destination = &pending_record->destinations[k];
+        struct arrival *arrival;
+        if (destination->queue == NULL) {
+            continue;
+        }
+        QS_DCHECK(destination->queue->container.id == destination->queue_id);
+        arrival = known(arrivals, destination->queue);
+        arrival = arrival != NULL ? arrival : make(arrivals, destination->queue);
+        if (arrival == NULL) {
+            return QS_ENOMEM;
+        }
+        add(arrival, pending_record, destination->run);
+    }
+    return QS_OK;
 }
 
 qs_status qsi_arrivals_count(struct arrivals *arrivals,
                              const struct pending_records *pending_records, qs_error *error)
 {
-    uint64_t room = 0;
-    uint32_t count = 0;
-
     QS_ASSERT(arrivals->items == NULL && arrivals->count == 0);
     for (uint32_t i = 0; i < pending_records->count; i++) {
-        room += pending_records->items[i].destination_count;
-    }
-    arrivals->items =
-        room <= QSI_ARRIVALS_FEW ? arrivals->few : qsi_alloc(room * sizeof *arrivals->items);
-    if (arrivals->items == NULL) {
-        return qsi_fail(error, QS_ENOMEM, "queues of what is published");
-    }
-    for (uint32_t i = 0; i < pending_records->count; i++) {
-        const struct pending_record *pending_record = &pending_records->items[i];
-        for (uint32_t k = 0; k < pending_record->destination_count; k++) {
-            struct arrival arrival;
-            if (pending_record->destinations[k].queue == NULL) {
-                continue;
-            }
-            arrival = arrival_of(pending_record, &pending_record->destinations[k]);
-            /* as the one before, mostly */
-            if (count > 0 && arrivals->items[count - 1].queue_id == arrival.queue_id) {
-                add(&arrivals->items[count - 1], &arrival);
-            } else {
-                arrivals->items[count++] = arrival;
-            }
+        if (count_record(arrivals, &pending_records->items[i]) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "queues of what is published");
         }
     }
-    QS_DCHECK(count <= room);
-    if (count > 1) {
-        qsort(arrivals->items, count, sizeof *arrivals->items, by_queue_id);
-        count = merge(arrivals->items, count);
+    if (arrivals->count > 1) {
+        qsort(arrivals->items, arrivals->count, sizeof *arrivals->items, by_queue_id);
     }
-    arrivals->count = count;
     return QS_OK;
 }
 
@@ -118,5 +144,5 @@ void qsi_arrivals_fini(struct arrivals *arrivals)
         qsi_free(arrivals->items);
     }
     arrivals->items = NULL;
-    arrivals->count = 0;
+    arrivals->count = arrivals->capacity = 0;
 }

@@ -15,13 +15,17 @@ struct arrival {
     uint64_t queue_id; /* of a sub-queue, where there are priorities */
     struct store_queue *queue;
     uint64_t messages;
-    uint64_t body_bytes;       /* of a queue that refuses by them; 0 for others */
+    uint64_t body_bytes; /* of a queue that refuses by them; 0 for others */
+    /* a record with messages that say when they expire, or are due; NULL: none does */
+    const uint8_t *expiring, *delayed;
+    uint32_t runs;
+    bool any_transient;        /* some messages end with the process */
     bool is_dead_letter_alone; /* nothing but dead letters comes */
 };
 /* Zeroed memory has none. */
 struct arrivals {
     struct arrival *items; /* by queue_id, each of them once */
-    uint32_t count;
+    uint32_t count, capacity;
     struct arrival few[QSI_ARRIVALS_FEW];
 };
 

@@ -21,6 +21,7 @@ struct batch_route {
     bool by_headers;        /* other headers may lead elsewhere */
     uint16_t by_properties; /* and other values of these: qsi_property_flag() of each */
     uint32_t record_code;   /* in the pending record being made, or NO_CODE */
+    uint64_t rows;          /* of the records that are made */
 };
 
 struct batch_destination {
@@ -34,16 +35,30 @@ struct batch_destination {
 
 #define NO_CODE UINT32_MAX
 #define RECORD_ROWS_MAX (256u << 10) /* rows cost bytes beside their bodies */
+/* What is for one stream alone keeps smaller bodies inside: they are never in the message store. */
+#define STREAM_EMBED_BELOW (128u << 10)
+
+/* What rows may be, and how they become records. */
+struct batch_rules {
+    uint64_t body_bytes_max;     /* and of properties */
+    uint64_t record_bytes_max;   /* of one record, but a row always fits */
+    uint64_t stream_embed_below; /* of what is for one stream alone */
+    uint8_t record_flags;        /* that each record has */
+    struct qsi_budget *budget;   /* that counts the records */
+};
 
 struct batch {
-    struct qs_channel *channel;
+    struct qs_channel *channel; /* as the next: NULL for rows that are staged, without a store */
     struct qs_store *store;
+    struct batch_rules rules;
     const qs_batch *input;
     struct qsi_arrow_batch *arrays;
     uint64_t row_count;
+    uint64_t properties_longest; /* of the rows that were measured */
     uint64_t now_us;
     uint64_t record_rows_max; /* that the next record may have */
     bool mandatory;
+    bool is_for_stream; /* one, and nothing else */
 
     struct qsi_properties defaults;
     struct qsi_copies copies; /* of the defaults */
@@ -67,12 +82,21 @@ struct batch {
     struct qsi_return_rules return_rules; /* of the channel, when routes were looked up */
     struct qsi_list returns;
     uint64_t unrouted_count; /* rows that lead to no queue */
+    struct published_notes published;
 };
 
 static inline qs_status qsi_batch_no_memory(qs_error *error)
 {
     return qsi_fail(error, QS_ENOMEM, "batch");
 }
+
+/* ---- batch_open.c ---- */
+
+struct batch_rules qsi_batch_rules_of(const struct qs_store *store);
+/* Checks defaults and arrays, and finds the distinct routes.  REQUIRES input, rules and an empty
+ * list of returns.  fini in any case. */
+qs_status qsi_batch_open(struct batch *batch, qs_error *error) QS_MUST_CHECK;
+void qsi_batch_fini(struct batch *batch);
 
 /* ---- batch_routes.c: the distinct routes, without the lock, and where they lead, under it ---- */
 
@@ -106,6 +130,8 @@ qs_status qsi_batch_code_all_rows(struct batch *batch, qs_error *error) QS_MUST_
  * taken for moments ---- */
 
 qs_status qsi_batch_refine_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
+/* QS_PRECONDITION_FAILED: a row has a header CC or BCC of its own. */
+qs_status qsi_batch_check_headers(const struct batch *batch, qs_error *error) QS_MUST_CHECK;
 
 /* ---- batch_priorities.c: rows that go to queues with priorities; without the lock ---- */
 

@@ -59,7 +59,7 @@ static qs_status refuse_copies(const struct qsi_arrow_batch *array, uint64_t row
     return QS_OK;
 }
 
-static qs_status check_headers(const struct batch *batch, qs_error *error)
+qs_status qsi_batch_check_headers(const struct batch *batch, qs_error *error)
 {
     uint64_t rows_before = 0;
 
@@ -317,7 +317,7 @@ qs_status qsi_batch_refine_routes(struct batch *batch, qs_error *error)
     if (batch->row_count == 0 || !qsi_arrow_has_properties(&batch->arrays[0])) {
         return QS_OK;
     }
-    QS_TRY(check_headers(batch, error));
+    QS_TRY(qsi_batch_check_headers(batch, error));
     if (!needs_refining(batch)) {
         return QS_OK;
     }

@@ -1,6 +1,7 @@
 /* How many rows the next record of a batch has, and how long it will be. */
 #include "alloc.h"
 #include "batch_plan.h"
+#include "block_file.h"
 #include "check.h"
 
 static uint64_t row_properties_bytes(const struct batch *batch, const struct record_plan *plan,
@@ -14,22 +15,31 @@ static uint64_t row_properties_bytes(const struct batch *batch, const struct rec
     return qsi_arrow_row_begin(&properties, plan->array, row, &batch->defaults);
 }
 
+/* A record for one stream may become a block of it. */
+static uint64_t rows_limit(const struct batch *batch)
+{
+    return batch->is_for_stream ? QSI_BLOCK_ROWS_MAX : RECORD_ROWS_MAX;
+}
+
 /* How far a pending record that begins at plan->from may reach, and what it holds. */
 static qs_status measure_rows(struct batch *batch, struct record_plan *plan, uint64_t limit_bytes,
                               qs_error *error)
 {
     struct qsi_messages_layout *layout = &plan->layout;
-    uint64_t row = plan->from;
+    uint64_t row = plan->from, longest = batch->properties_longest;
 
-    for (; row < plan->array->rows && row - plan->from < RECORD_ROWS_MAX; row++) {
+    for (; row < plan->array->rows && row - plan->from < rows_limit(batch); row++) {
         uint64_t properties_bytes = row_properties_bytes(batch, plan, row);
         uint64_t body_bytes = qsi_arrow_bytes(&plan->array->body, row).bytes;
         bool stored = qsi_row_is_stored(batch, plan, row, properties_bytes, body_bytes);
         uint64_t cost = stored ? QSI_BODY_REF_BYTES : properties_bytes + body_bytes;
-        if (properties_bytes > batch->store->options.body_bytes_max) {
-            return qsi_fail(error, QS_EINVAL, "row %llu: properties of %llu bytes",
-                            (unsigned long long)(plan->array_row + row),
-                            (unsigned long long)properties_bytes);
+        if (properties_bytes > longest) {
+            longest = properties_bytes;
+            if (longest > batch->rules.body_bytes_max) {
+                return qsi_fail(error, QS_EINVAL, "row %llu: properties of %llu bytes",
+                                (unsigned long long)(plan->array_row + row),
+                                (unsigned long long)longest);
+            }
         }
         if (row > plan->from &&
             layout->bodies_bytes + layout->properties_bytes + cost > limit_bytes) {
@@ -45,6 +55,7 @@ static qs_status measure_rows(struct batch *batch, struct record_plan *plan, uin
         }
     }
     plan->to = row;
+    batch->properties_longest = longest;
     QS_DCHECK(plan->to > plan->from && plan->stored_count <= plan->to - plan->from);
     return QS_OK;
 }
@@ -57,11 +68,14 @@ static bool measure_plain(struct batch *batch, struct record_plan *plan, uint64_
     uint64_t bytes;
 
     if (plan->per_row_properties || array->delivery_mode.present ||
-        qsi_is_stored(batch->store, batch->constant_bytes, plan->longest_bytes)) {
+        (!(batch->is_for_stream &&
+           batch->constant_bytes + plan->longest_bytes < batch->rules.stream_embed_below) &&
+         qsi_is_stored(batch->store, batch->constant_bytes, plan->longest_bytes))) {
         return false;
     }
     /* Looking no further than twice the last record keeps the work in proportion to the rows. */
     rows = rows < batch->record_rows_max ? rows : batch->record_rows_max;
+    rows = rows < rows_limit(batch) ? rows : rows_limit(batch);
     bytes = qsi_arrow_body_total(array, plan->from, plan->from + rows);
     while (bytes > limit_bytes &&
            rows > 1) { /* halve the rows as often as it takes: bodies are of one kind, mostly */
@@ -71,7 +85,7 @@ static bool measure_plain(struct batch *batch, struct record_plan *plan, uint64_
     }
     QS_DCHECK(rows > 0 && rows <= array->rows - plan->from);
     plan->to = plan->from + rows;
-    batch->record_rows_max = 2 * rows < RECORD_ROWS_MAX ? 2 * rows : RECORD_ROWS_MAX;
+    batch->record_rows_max = 2 * rows < rows_limit(batch) ? 2 * rows : rows_limit(batch);
     plan->layout.bodies_bytes = bytes;
     plan->any_transient = batch->defaults.delivery_mode == 1;
     plan->any_persistent = !plan->any_transient;
@@ -117,6 +131,7 @@ qs_status qsi_plan_routes(struct batch *batch, struct record_plan *plan, qs_erro
             QS_DCHECK(destination->record_rows + alike <= plan->to - plan->from);
             destination->record_rows += alike;
         }
+        route->rows += alike;
         batch->unrouted_count += route->destination_count == 0 ? alike : 0;
     }
     return QS_OK;
@@ -135,10 +150,20 @@ void qsi_plan_forget_routes(struct batch *batch, struct record_plan *plan)
     qsi_free(plan->used_destinations);
 }
 
+/* A column of nulls is as good as none: the time at which messages expire takes 8 bytes of each in
+ * its queue. */
 static bool has_expirations(const struct batch *batch, const struct record_plan *plan)
 {
-    return plan->array->expiration_ms.present ||
-           qsi_properties_has(&batch->defaults, QSI_PROPERTY_EXPIRATION);
+    int64_t own_ms;
+    uint64_t row = plan->from;
+
+    if (qsi_properties_has(&batch->defaults, QSI_PROPERTY_EXPIRATION)) {
+        return true;
+    }
+    while (row < plan->to && !qsi_arrow_int(&plan->array->expiration_ms, row, &own_ms)) {
+        row = plan->array->expiration_ms.present ? row + 1 : plan->to;
+    }
+    return row < plan->to;
 }
 
 qs_status qsi_plan_layout(struct batch *batch, struct record_plan *plan, qs_error *error)
@@ -148,7 +173,8 @@ qs_status qsi_plan_layout(struct batch *batch, struct record_plan *plan, qs_erro
     QS_ASSERT(plan->to - plan->from <= UINT32_MAX);
     layout->row_count = (uint32_t)(plan->to - plan->from);
     layout->properties_bytes += plan->per_row_properties ? 0 : batch->constant_bytes;
-    layout->flags = (uint8_t)((plan->per_row_properties ? QSI_MESSAGES_PROPERTIES_PER_ROW : 0) |
+    layout->flags = (uint8_t)(batch->rules.record_flags |
+                              (plan->per_row_properties ? QSI_MESSAGES_PROPERTIES_PER_ROW : 0) |
                               (plan->stored_count > 0 ? QSI_MESSAGES_HAS_STORED : 0) |
                               (plan->any_transient ? QSI_MESSAGES_HAS_TRANSIENT : 0) |
                               (has_expirations(batch, plan) ? QSI_MESSAGES_HAS_EXPIRATION : 0) |

@@ -34,7 +34,9 @@ static inline struct batch_route *qsi_row_route(struct batch *batch, const struc
 static inline bool qsi_row_is_stored(struct batch *batch, const struct record_plan *plan,
                                      uint64_t row, uint64_t properties_bytes, uint64_t body_bytes)
 {
-    return qsi_is_stored(batch->store, properties_bytes, body_bytes) &&
+    return (!batch->is_for_stream ||
+            properties_bytes + body_bytes >= batch->rules.stream_embed_below) &&
+           qsi_is_stored(batch->store, properties_bytes, body_bytes) &&
            qsi_row_route(batch, plan, row)->durable &&
            !qsi_row_is_transient(batch, plan->array, row);
 }

@@ -2,6 +2,8 @@
 #include "alloc.h"
 #include "batch_plan.h"
 #include "check.h"
+#include "publish_counts.h"
+#include "publish_direct.h"
 #include "returns.h"
 #include "store.h"
 
@@ -98,7 +100,7 @@ static qs_status make_record(struct batch *batch, struct record_plan *plan, qs_e
     pending_record = qsi_pending_records_add(&batch->pending_records);
     if (pending_record == NULL ||
         qsi_pending_record_create(pending_record, &plan->layout, plan->stored_count,
-                                  batch->store->budget) != QS_OK) {
+                                  batch->rules.budget) != QS_OK) {
         return qsi_batch_no_memory(error);
     }
     QS_DCHECK(pending_record->row_count == plan->to - plan->from);
@@ -137,12 +139,8 @@ static qs_status return_rows(struct batch *batch, const struct record_plan *plan
 
 static qs_status make_pending_record(struct batch *batch, struct record_plan *plan, qs_error *error)
 {
-    uint64_t limit = batch->store->options.journal_file_bytes / 4;
-    qs_status status;
+    qs_status status = qsi_plan_rows(batch, plan, batch->rules.record_bytes_max, error);
 
-    limit = limit < QSI_BATCH_RECORD_BYTES_MAX ? limit : QSI_BATCH_RECORD_BYTES_MAX;
-    limit = limit < qsi_part_of_budget(batch->store) ? limit : qsi_part_of_budget(batch->store);
-    status = qsi_plan_rows(batch, plan, limit, error);
     if (status == QS_OK) {
         status = make_record(batch, plan, error);
     }
@@ -153,10 +151,46 @@ static qs_status make_pending_record(struct batch *batch, struct record_plan *pl
     return status;
 }
 
+/* How many rows go where, to be counted when they are accepted. */
+static qs_status note_rows(struct batch *batch, qs_error *error)
+{
+    for (uint32_t i = 0; i < batch->route_count; i++) {
+        const struct batch_route *route = &batch->routes[i];
+        uint64_t *ids;
+        if (route->rows == 0) {
+            continue;
+        }
+        if (qsi_published_note_begin(&batch->published, route->destination_count, &ids) != QS_OK) {
+            return qsi_batch_no_memory(error);
+        }
+        for (uint32_t k = 0; k < route->destination_count; k++) {
+            ids[k] = qsi_queue_in(batch->destinations[route->destinations[k]].queue_id);
+        }
+        qsi_published_note_end(&batch->published, route->exchange, route->destination_count,
+                               route->rows, batch->mandatory);
+    }
+    return QS_OK;
+}
+
+/* Bytes are worth a block, and one stream has all of them. */
+static bool is_for_stream(const struct batch *batch)
+{
+    uint64_t bytes = 0;
+
+    if (batch->destination_count != 1 || !batch->destinations[0].is_stream) {
+        return false;
+    }
+    for (size_t i = 0; i < batch->input->array_count; i++) {
+        bytes += qsi_arrow_body_total(&batch->arrays[i], 0, batch->arrays[i].rows);
+    }
+    return bytes >= QSI_DIRECT_BYTES_MIN;
+}
+
 qs_status qsi_batch_make_records(struct batch *batch, qs_error *error)
 {
     uint64_t rows_before = 0;
 
+    batch->is_for_stream = batch->is_for_stream || is_for_stream(batch);
     for (size_t i = 0; i < batch->input->array_count; i++) {
         const struct qsi_arrow_batch *array = &batch->arrays[i];
         uint64_t from = 0, longest_row;
@@ -183,5 +217,5 @@ qs_status qsi_batch_make_records(struct batch *batch, qs_error *error)
         }
         rows_before += array->rows;
     }
-    return QS_OK;
+    return note_rows(batch, error);
 }

@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#define PAIRS_MIN 1024 /* of an exchange and a key, which are worth a table however few the rows */
+
 static qs_status grow(void **items, uint32_t *capacity, uint32_t needed, size_t item_bytes,
                       qs_error *error)
 {
@@ -152,26 +154,51 @@ static qs_status intern_row(struct batch *batch, const struct qsi_arrow_batch *a
     return status;
 }
 
-/* One look per dictionary entry instead of one per row. */
-static qs_status code_dictionary(struct batch *batch, const struct qsi_arrow_batch *array,
-                                 uint32_t *codes, qs_error *error)
+/* Entries of a column's dictionary, and one that stands for null; 1: there is no column; 0: no
+ * dictionary. */
+static uint64_t count_entries(const struct qsi_arrow_bytes_column *column)
 {
-    uint64_t count = qsi_arrow_dictionary_count(&array->routing_key);
-    uint32_t *known = qsi_alloc((count + 1) * sizeof *known);
+    if (!column->present) {
+        return 1;
+    }
+    return qsi_arrow_has_dictionary(column) ? qsi_arrow_dictionary_count(column) + 1 : 0;
+}
+
+static uint64_t entry_of(const struct qsi_arrow_bytes_column *column, uint64_t count, uint64_t row)
+{
+    int64_t code = column->present ? qsi_arrow_code(column, row) : -1;
+    uint64_t entry = code < 0 ? count - 1 : (uint64_t)code;
+
+    QS_DCHECK(entry < count); /* the array was checked */
+    return entry;
+}
+
+/* Is a look for each pair of entries less than one for each row? */
+static bool is_worth_pairs(const struct qsi_arrow_batch *array, uint64_t exchanges, uint64_t keys)
+{
+    return exchanges > 0 && keys > 0 &&
+           (exchanges == 1 || exchanges <= (PAIRS_MIN + array->rows) / keys);
+}
+
+/* One look per pair of dictionary entries instead of one per row. */
+static qs_status code_dictionaries(struct batch *batch, const struct qsi_arrow_batch *array,
+                                   uint64_t exchanges, uint64_t keys, uint32_t *codes,
+                                   qs_error *error)
+{
+    uint32_t *known = qsi_alloc(exchanges * keys * sizeof *known);
     qs_status status = QS_OK;
 
     if (known == NULL) {
         return qsi_batch_no_memory(error);
     }
-    memset(known, 0xff, (count + 1) * sizeof *known);
+    memset(known, 0xff, exchanges * keys * sizeof *known);
     for (uint64_t row = 0; status == QS_OK && row < array->rows; row++) {
-        int64_t code = qsi_arrow_code(&array->routing_key, row);
-        uint64_t entry = code < 0 ? count : (uint64_t)code;
-        QS_DCHECK(entry <= count); /* the array was checked */
-        if (known[entry] == NO_CODE) {
-            status = intern_row(batch, array, row, &known[entry], error);
+        uint64_t pair = entry_of(&array->exchange, exchanges, row) * keys +
+                        entry_of(&array->routing_key, keys, row);
+        if (known[pair] == NO_CODE) {
+            status = intern_row(batch, array, row, &known[pair], error);
         }
-        codes[row] = known[entry];
+        codes[row] = known[pair];
     }
     qsi_free(known);
     return status;
@@ -195,9 +222,12 @@ static qs_status reserve_codes(struct batch *batch, const struct qsi_arrow_batch
 qs_status qsi_batch_code_rows(struct batch *batch, const struct qsi_arrow_batch *array,
                               qs_error *error)
 {
+    uint64_t exchanges = count_entries(&array->exchange);
+    uint64_t keys = count_entries(&array->routing_key);
+
     QS_TRY(reserve_codes(batch, array, error));
-    if (!array->exchange.present && qsi_arrow_has_dictionary(&array->routing_key)) {
-        return code_dictionary(batch, array, batch->codes, error);
+    if (is_worth_pairs(array, exchanges, keys)) {
+        return code_dictionaries(batch, array, exchanges, keys, batch->codes, error);
     }
     for (uint64_t row = 0; row < array->rows; row++) {
         QS_TRY(intern_row(batch, array, row, &batch->codes[row], error));

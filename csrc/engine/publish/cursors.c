@@ -92,8 +92,8 @@ static qs_status require_stream(struct qs_channel *channel, struct qsi_slice nam
     QS_TRY(qsi_require_queue(channel, name, queue_out, error));
     return (*queue_out)->stream != NULL
                ? QS_OK
-               : qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s' in this store is no stream",
-                          QSI_NAME((*queue_out)->name));
+               : qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s'%s is no stream",
+                          QSI_NAME((*queue_out)->name), channel->store->place);
 }
 
 static qs_status append(struct qs_store *store, struct store_stream *stream,

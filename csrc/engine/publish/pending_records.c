@@ -86,6 +86,27 @@ void qsi_pending_records_note_bytes(struct pending_records *pending_records,
     }
 }
 
+uint64_t qsi_pending_record_memory(const struct pending_record *pending_record)
+{
+    const struct qsi_chunk *chunk = pending_record->chunk;
+    uint64_t bytes = sizeof *chunk + chunk->capacity + QSI_ALLOCATION_BYTES;
+
+    bytes += (pending_record->destination_count + UINT64_C(1)) * sizeof(struct pending_destination);
+    bytes += QSI_ALLOCATION_BYTES;
+    if (pending_record->places != NULL) { /* room for one at least */
+        uint32_t count = pending_record->place_count > 1 ? pending_record->place_count : 1;
+        bytes += count * sizeof(struct qsi_place) + QSI_ALLOCATION_BYTES;
+    }
+    for (uint32_t i = 0; i < pending_record->destination_count; i++) {
+        const struct qsi_run *run = pending_record->destinations[i].run;
+        bytes += sizeof *run + QSI_ALLOCATION_BYTES;
+        if (run->messages.rows != NULL) {
+            bytes += run->count * sizeof *run->messages.rows + QSI_ALLOCATION_BYTES;
+        }
+    }
+    return bytes;
+}
+
 void qsi_pending_records_fini(struct pending_records *pending_records,
                               struct qsi_message_store *messages)
 {
@@ -117,35 +138,32 @@ static qs_status find_queues(struct qs_store *store, struct pending_record *pend
     return QS_OK;
 }
 
-/* In one queue, for all that the group has for it. */
-static qs_status reserve_destination(const struct pending_record *pending_record,
-                                     const struct pending_destination *destination,
-                                     uint32_t run_count, const struct arrivals *arrivals)
-    QSI_REQUIRES(qsi_store_mutex)
+/* In one queue, for all that comes to it. */
+static qs_status reserve_arrival(const struct arrival *arrival) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue = destination->queue;
-    const struct qsi_run *run = destination->run;
-    uint64_t count = qsi_arrivals_find(arrivals, destination->queue_id)->messages;
+    struct store_queue *queue = arrival->queue;
 
-    QS_DCHECK(queue != NULL && queue->container.id == destination->queue_id);
-    QS_DCHECK(count >= run->count);
-    QS_TRY(qsi_container_reserve(queue->messages, run_count, count,
-                                 !run->journalled || run->has_transient));
-    return (pending_record->has_expiration || pending_record->has_due) && queue->stream == NULL
-               ? qsi_container_reserve_times(&queue->container, pending_record->chunk->data, count)
+    QS_DCHECK(arrival->runs > 0 && arrival->messages >= arrival->runs);
+    QS_TRY(qsi_container_reserve(queue->messages, arrival->runs, arrival->messages,
+                                 arrival->any_transient));
+    if (queue->stream != NULL) {
+        return QS_OK;
+    }
+    if (arrival->expiring != NULL) {
+        QS_TRY(
+            qsi_container_reserve_times(&queue->container, arrival->expiring, arrival->messages));
+    }
+    return arrival->delayed != NULL && arrival->delayed != arrival->expiring
+               ? qsi_container_reserve_times(&queue->container, arrival->delayed, arrival->messages)
                : QS_OK;
 }
 
-static qs_status reserve_record(const struct pending_record *pending_record, uint32_t run_count,
-                                const struct arrivals *arrivals, qs_error *error)
+static qs_status reserve_arrivals(const struct arrivals *arrivals, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    QS_DCHECK(run_count > 0);
-    for (uint32_t i = 0; i < pending_record->destination_count; i++) {
-        const struct pending_destination *destination = &pending_record->destinations[i];
-        const struct store_queue *queue = destination->queue;
-        if (queue != NULL &&
-            reserve_destination(pending_record, destination, run_count, arrivals) != QS_OK) {
+    for (uint32_t i = 0; i < arrivals->count; i++) {
+        const struct store_queue *queue = arrivals->items[i].queue;
+        if (reserve_arrival(&arrivals->items[i]) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes,
                             (const char *)queue->name.data);
         }
@@ -163,9 +181,7 @@ qs_status qsi_pending_records_reserve(struct qs_store *store,
         QS_TRY(find_queues(store, &pending_records->items[i], error));
     }
     QS_TRY(qsi_arrivals_count(arrivals, pending_records, error));
-    for (uint32_t i = 0; i < pending_records->count; i++) {
-        QS_TRY(reserve_record(&pending_records->items[i], pending_records->count, arrivals, error));
-    }
+    QS_TRY(reserve_arrivals(arrivals, error));
     if (qsi_journal_reserve(store->journal, pending_records->count + extra_entries) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "journal");
     }
@@ -192,7 +208,6 @@ static uint32_t push(struct qs_store *store, struct pending_record *pending_reco
 {
     uint32_t refused = 0;
 
-    stamp(store, pending_record);
     for (uint32_t i = 0; i < pending_record->destination_count; i++) {
         struct pending_destination *destination = &pending_record->destinations[i];
         struct store_queue *queue = destination->queue;
@@ -214,7 +229,7 @@ static uint32_t push(struct qs_store *store, struct pending_record *pending_reco
         } else if (pending_record->is_dead_letter) {
             qsi_dead_letter_pass_on(store, queue, pushed.first_seq);
         }
-        qsi_announce_pushed(store, queue);
+        qsi_announce_pushed(store, queue, &pushed);
     }
     return refused;
 }
@@ -248,6 +263,7 @@ uint64_t qsi_pending_records_accept_group(struct qs_store *store,
     }
     for (uint32_t i = 0; i < pending_records->count; i++) {
         struct pending_record *pending_record = &pending_records->items[i];
+        stamp(store, pending_record);
         (void)push(store, pending_record, NULL);
         if (pending_record->journalled) {
             journalled -= 1;
@@ -266,8 +282,10 @@ static uint64_t accept(struct qs_store *store, struct pending_record *pending_re
 {
     struct qsi_chunk *settles = refusals != NULL ? refusals->settles : NULL;
     uint64_t from = settles != NULL ? settles->used : 0;
-    uint32_t refused = push(store, pending_record, refusals);
+    uint32_t refused;
 
+    stamp(store, pending_record);
+    refused = push(store, pending_record, refusals);
     if (pending_record->journalled) {
         last_lsn = append(store, pending_record, refused > 0);
     }
@@ -278,13 +296,23 @@ static uint64_t accept(struct qs_store *store, struct pending_record *pending_re
     return last_lsn;
 }
 
-uint64_t qsi_pending_records_accept(struct qs_store *store, struct pending_records *pending_records,
-                                    struct refusals *refusals)
+void qsi_pending_records_push_written(struct qs_store *store,
+                                      struct pending_records *pending_records, uint32_t count)
 {
-    uint64_t lsn = 0;
+    QS_ASSERT(count <= pending_records->count && pending_records->written_count == 0);
+    for (uint32_t i = 0; i < count; i++) {
+        (void)push(store, &pending_records->items[i], NULL);
+    }
+    pending_records->written_count = count;
+}
+
+uint64_t qsi_pending_records_accept(struct qs_store *store, struct pending_records *pending_records,
+                                    struct refusals *refusals, uint64_t last_lsn)
+{
+    uint64_t lsn = last_lsn;
 
     QS_ASSERT_HELD(&store->mutex);
-    for (uint32_t i = 0; i < pending_records->count; i++) {
+    for (uint32_t i = pending_records->written_count; i < pending_records->count; i++) {
         lsn = accept(store, &pending_records->items[i], refusals, lsn);
     }
     qsi_announce_accepted(store, lsn != 0);

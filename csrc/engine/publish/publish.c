@@ -5,18 +5,19 @@
 #include "check.h"
 #include "clock.h"
 #include "properties.h"
+#include "publish_counts.h"
 #include "publishing.h"
 #include "returns.h"
 #include "wake.h"
 
 #include <string.h>
 
-qs_status qsi_check_body_bytes(const struct qs_store *store, uint64_t bytes, qs_error *error)
+qs_status qsi_check_body_bytes(uint64_t bytes_max, uint64_t bytes, qs_error *error)
 {
-    if (bytes > store->options.body_bytes_max) {
+    if (bytes > bytes_max) {
         return qsi_fail(error, QS_PRECONDITION_FAILED,
                         "message size %llu is larger than max size %llu", (unsigned long long)bytes,
-                        (unsigned long long)store->options.body_bytes_max);
+                        (unsigned long long)bytes_max);
     }
     return QS_OK;
 }
@@ -26,7 +27,7 @@ static qs_status take_unroutable(const struct publishing *publishing, qs_error *
 {
     struct qs_channel *channel = publishing->channel;
     struct qsi_list *returns = qsi_returns_of(channel);
-    struct qsi_return_rules rules;
+    uint64_t place;
 
     QS_DCHECK(publishing->route->count == 0);
     if (qsi_confirms_reserve(&channel->confirms,
@@ -36,25 +37,42 @@ static qs_status take_unroutable(const struct publishing *publishing, qs_error *
     if (!publishing->mandatory) {
         return QS_OK;
     }
-    rules = qsi_return_rules(channel);
-    if (qsi_wants_return(&rules, returns)) {
-        QS_TRY(qsi_return_make(channel->store, &rules, returns, publishing->exchange,
-                               publishing->routing.key, publishing->properties, publishing->body,
-                               error));
+    place = channel->tx_selected && channel->tx_records != NULL ? channel->tx_records->count : 0;
+    return qsi_return_one(channel, returns, place, publishing->exchange, publishing->routing.key,
+                          publishing->properties, publishing->body, error);
+}
+
+/* In a transaction: what it counts is noted until the commit. */
+static qs_status keep(struct publishing *publishing, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct published_notes *notes = &publishing->channel->tx_published;
+    const struct qsi_route *route = publishing->route;
+    bool as_before = qsi_published_as_before(notes, publishing);
+
+    if (!as_before && qsi_published_note_prepare(notes, route) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "transaction");
     }
-    qsi_note_returns(channel, 1);
+    QS_TRY(route->count > 0 ? qsi_publishing_keep(publishing, error)
+                            : take_unroutable(publishing, error));
+    if (QS_LIKELY(as_before)) {
+        qsi_published_note_again(notes);
+    } else {
+        qsi_published_note_end(notes, publishing->exchange, route->count, 1, publishing->mandatory);
+    }
     return QS_OK;
 }
 
 static qs_status take(struct publishing *publishing, struct refusals *refusals, qs_receipt *receipt,
                       qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    if (QS_UNLIKELY(publishing->route->count == 0)) {
-        return take_unroutable(publishing, error);
+    if (publishing->channel->tx_selected) {
+        return keep(publishing, error);
     }
-    return publishing->channel->tx_selected
-               ? qsi_publishing_keep(publishing, error)
-               : qsi_publishing_accept(publishing, refusals, &receipt->lsn, error);
+    QS_TRY(QS_LIKELY(publishing->route->count > 0)
+               ? qsi_publishing_accept(publishing, refusals, &receipt->lsn, error)
+               : take_unroutable(publishing, error));
+    qsi_count_published(publishing);
+    return QS_OK;
 }
 
 static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_error *error)
@@ -225,7 +243,7 @@ static inline qs_status publish_message(qs_channel *channel, qs_slice exchange,
     status = (flags & QS_IMMEDIATE) != 0 ? qsi_fail(error, QS_NOT_IMPLEMENTED, "immediate=true")
                                          : read_expiration(&publishing, error);
     if (status == QS_OK) {
-        status = qsi_check_body_bytes(channel->store, body.bytes, error);
+        status = qsi_check_body_bytes(channel->store->options.body_bytes_max, body.bytes, error);
     }
     if (status == QS_OK) {
         status = may_have_copies(publishing.properties)

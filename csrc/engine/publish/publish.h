@@ -33,6 +33,7 @@ struct pending_record {
     uint64_t first_row; /* of row 0, among the messages of the call that published them */
     /* a dead letter: nothing is refused for it, it fitted when it was written */
     bool is_dead_letter;
+    bool is_mandatory; /* one message, which comes back if all its queues are gone */
     bool journalled;
     bool has_expiration; /* some rows say themselves when they expire */
     bool has_due;        /* or that they are not to be delivered yet */
@@ -41,8 +42,10 @@ struct pending_records {
     struct pending_record *items;
     uint32_t count;
     uint32_t capacity;
+    uint32_t written_count; /* of the first ones: that are in their stream's file, and pushed */
     uint64_t journal_bytes; /* of the journalled ones */
     uint64_t entry_bytes_max;
+    uint64_t memory_bytes; /* of those in a transaction, without items */
 };
 
 /* A zeroed record behind the others; NULL: out of memory. */
@@ -58,6 +61,8 @@ qs_status qsi_pending_record_lead_to(struct pending_record *pending_record, uint
                                      bool journalled) QS_MUST_CHECK;
 void qsi_pending_records_note_bytes(struct pending_records *pending_records,
                                     const struct pending_record *pending_record);
+/* What it takes of memory, beside itself. */
+uint64_t qsi_pending_record_memory(const struct pending_record *pending_record);
 /* Frees them, and abandons their places. */
 void qsi_pending_records_fini(struct pending_records *pending_records,
                               struct qsi_message_store *messages);
@@ -73,10 +78,16 @@ qs_status qsi_pending_records_reserve(struct qs_store *store,
 uint64_t qsi_pending_records_accept_group(struct qs_store *store,
                                           struct pending_records *pending_records, bool goes_on)
     QSI_REQUIRES(qsi_store_mutex);
+/* REQUIRES reserve, and that they are in their stream's file.  Pushes the first ones, and accept
+ * passes over them. */
+void qsi_pending_records_push_written(struct qs_store *store,
+                                      struct pending_records *pending_records, uint32_t count)
+    QSI_REQUIRES(qsi_store_mutex);
 /* The same, each record for itself.  Messages that their queue refuses are not in it afterwards,
- * and in *refusals. */
+ * and in *refusals.  last_lsn: what was appended before them, which is returned if nothing is. */
 uint64_t qsi_pending_records_accept(struct qs_store *store, struct pending_records *pending_records,
-                                    struct refusals *refusals) QSI_REQUIRES(qsi_store_mutex);
+                                    struct refusals *refusals, uint64_t last_lsn)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- messages that a queue refuses because it is full (refuse.c) ---- */
 
@@ -139,8 +150,7 @@ qs_status qsi_publish_dead_letter(struct qs_channel *channel, const struct dead_
                                   enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
-qs_status qsi_check_body_bytes(const struct qs_store *store, uint64_t bytes,
-                               qs_error *error) QS_MUST_CHECK;
+qs_status qsi_check_body_bytes(uint64_t bytes_max, uint64_t bytes, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *error) QS_MUST_CHECK;
 /* Does a message of this size go to the message store? */
 bool qsi_is_stored(const struct qs_store *store, uint64_t properties_bytes, uint64_t body_bytes);

@@ -13,6 +13,8 @@
 #include "commit.h"
 #include "enter.h"
 #include "pager.h"
+#include "publish_counts.h"
+#include "publish_direct.h"
 #include "returns.h"
 #include "space.h"
 #include "store.h"
@@ -20,62 +22,6 @@
 #include "wake.h"
 
 #include <string.h>
-
-/* ---- reading and checking ---- */
-
-static qs_status read_defaults(struct batch *batch, qs_error *error)
-{
-    struct qsi_slice blob = qsi_slice_of(batch->input->properties);
-    uint64_t bytes;
-
-    QS_TRY(qsi_copies_read(&batch->copies, blob, error));
-    if (batch->copies.properties != NULL) {
-        blob = qsi_slice_make(batch->copies.properties, batch->copies.properties_bytes);
-    }
-    QS_TRY(qsi_properties_decode(&batch->defaults, blob.data, blob.bytes, error));
-    if (!qsi_properties_has(&batch->defaults, QSI_PROPERTY_DELIVERY_MODE)) {
-        batch->defaults.delivery_mode = 2; /* a batch is persistent unless it says otherwise */
-        batch->defaults.present |= qsi_property_flag(QSI_PROPERTY_DELIVERY_MODE);
-    }
-    bytes = qsi_properties_bytes(&batch->defaults);
-    batch->constant = qsi_alloc(bytes);
-    if (batch->constant == NULL) {
-        return qsi_batch_no_memory(error);
-    }
-    qsi_properties_encode(batch->constant, &batch->defaults);
-    batch->constant_bytes = (uint32_t)bytes;
-    return QS_OK;
-}
-
-static qs_status open_arrays(struct batch *batch, qs_error *error)
-{
-    const qs_batch *input = batch->input;
-
-    batch->arrays = qsi_zalloc((input->array_count + 1) * sizeof *batch->arrays);
-    if (batch->arrays == NULL) {
-        return qsi_batch_no_memory(error);
-    }
-    for (size_t i = 0; i < input->array_count; i++) {
-        uint64_t longest_row = 0;
-        uint32_t longest;
-        qs_status status = qsi_arrow_batch_open(&batch->arrays[i], input->schema, input->arrays[i],
-                                                input->body_column, batch->row_count, error);
-        if (status == QS_OK) {
-            longest = qsi_arrow_body_max(&batch->arrays[i], &longest_row);
-            status = qsi_check_body_bytes(batch->store, longest, error);
-            if (status != QS_OK) {
-                qsi_error_prefix(error, "row %llu",
-                                 (unsigned long long)(batch->row_count + longest_row));
-            }
-        }
-        if (status != QS_OK) {
-            return status;
-        }
-        QS_DCHECK(batch->row_count + batch->arrays[i].rows >= batch->row_count);
-        batch->row_count += batch->arrays[i].rows;
-    }
-    return QS_OK;
-}
 
 /* ---- accepting ---- */
 
@@ -140,37 +86,90 @@ static void note_queues(struct batch *batch, uint64_t lsn) QSI_REQUIRES(qsi_stor
     }
 }
 
+/* Room for all of it in memory, on the disk and in the journal. */
+static qs_status make_room(struct batch *batch, enum qsi_wait wait, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_store *store = batch->store;
+    uint64_t bytes =
+        batch->pending_records.journal_bytes + qsi_refusals_bytes(store, &batch->pending_records);
+    bool released;
+
+    if (batch->pending_records.journal_bytes == 0) {
+        return QS_OK;
+    }
+    return qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store),
+                                batch->pending_records.entry_bytes_max, QSI_ROOM_PUBLISH, &released,
+                                wait, error);
+}
+
+/* Releases the lock meanwhile; what was there before, room and all, is there again. */
+static qs_status write_directly(struct batch *batch, struct direct_write *direct, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_store *store = batch->store;
+    bool released;
+
+    QS_ASSERT(direct->job == NULL);
+    qsi_direct_write(store, &batch->pending_records, direct, &released);
+    QS_DCHECK(released || direct->job == NULL);
+    if (!released) {
+        return QS_OK;
+    }
+    /* With the job at hand a checkpoint that makes room would never come. */
+    if (direct->job != NULL && (make_room(batch, QSI_MUST_NOT_WAIT, NULL) != QS_OK ||
+                                !qsi_direct_may_accept(store, &batch->pending_records, direct))) {
+        qsi_direct_forget(store, direct);
+    }
+    return direct->job != NULL ? QS_OK : make_room(batch, QSI_MAY_WAIT, error);
+}
+
+static qs_status accept_now(struct batch *batch, struct refusals *refusals,
+                            struct direct_write *direct, qs_receipt *receipt, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_channel *channel = batch->channel;
+    struct qs_store *store = batch->store;
+    bool released;
+    uint64_t written = 0;
+
+    QS_TRY(qsi_pager_make_room(store, &released, QSI_MAY_WAIT, error));
+    QS_TRY(make_room(batch, QSI_MAY_WAIT, error));
+    QS_TRY(write_directly(batch, direct, error));
+    if (channel->closed) {
+        return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
+    }
+    if (qsi_confirms_reserve(&channel->confirms, qsi_journal_durable_lsn(store->journal)) !=
+        QS_OK) {
+        return qsi_batch_no_memory(error);
+    }
+    QS_TRY(reserve_queues(batch, error));
+    QS_TRY(reserve_records(batch, error));
+    QS_TRY(qsi_direct_reserve(store, direct, error));
+    QS_TRY(reserve_refusals(batch, refusals, error));
+    if (direct->job != NULL) {
+        written = qsi_direct_accept(store, &batch->pending_records, direct);
+    }
+    receipt->lsn = qsi_pending_records_accept(store, &batch->pending_records, refusals, written);
+    note_queues(batch, receipt->lsn);
+    qsi_count_notes(channel, &batch->published);
+    return QS_OK;
+}
+
 static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = batch->channel;
     struct qs_store *store = batch->store;
     struct refusals refusals = {NULL};
-    bool released;
 
     if (channel->tx_selected) {
-        QS_TRY(qsi_tx_take(channel, &batch->pending_records, error));
+        QS_TRY(qsi_tx_take(channel, &batch->pending_records, &batch->published, error));
     } else {
-        QS_TRY(qsi_pager_make_room(store, &released, QSI_MAY_WAIT, error));
-        if (batch->pending_records.journal_bytes > 0) {
-            uint64_t bytes = batch->pending_records.journal_bytes +
-                             qsi_refusals_bytes(store, &batch->pending_records);
-            QS_TRY(qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store),
-                                        batch->pending_records.entry_bytes_max, QSI_ROOM_PUBLISH,
-                                        &released, QSI_MAY_WAIT, error));
-        }
-        if (channel->closed) {
-            return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
-        }
-        if (qsi_confirms_reserve(&channel->confirms, qsi_journal_durable_lsn(store->journal)) !=
-            QS_OK) {
-            return qsi_batch_no_memory(error);
-        }
-        QS_TRY(reserve_queues(batch, error));
-        QS_TRY(reserve_records(batch, error));
-        QS_TRY(reserve_refusals(batch, &refusals, error));
-        receipt->lsn = qsi_pending_records_accept(store, &batch->pending_records, &refusals);
-        note_queues(batch, receipt->lsn);
+        struct direct_write direct = {NULL};
+        qs_status status = accept_now(batch, &refusals, &direct, receipt, error);
+        qsi_direct_forget(store, &direct);
+        QS_TRY(status);
     }
     QS_ASSERT(batch->unrouted_count <= batch->row_count);
     receipt->count = batch->row_count;
@@ -178,7 +177,7 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
     qsi_refusals_tell(&refusals, receipt);
     store->stats.published += batch->row_count;
     qsi_note_returns(channel, batch->mandatory ? batch->unrouted_count : 0);
-    qsi_move_returns(&batch->returns, qsi_returns_of(channel));
+    qsi_keep_returns(channel, &batch->returns);
     if (channel->confirms.selected && !channel->tx_selected && batch->row_count > 0) {
         receipt->first_number = qsi_confirms_add_batch(&channel->confirms, batch->row_count,
                                                        receipt->lsn, refusals.rows);
@@ -191,27 +190,6 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
     return QS_OK;
 }
 
-static void fini(struct batch *batch)
-{
-    for (uint32_t i = 0; i < batch->route_count; i++) {
-        qsi_free(batch->routes[i].destinations);
-    }
-    qsi_free_return_list(batch->store, &batch->returns);
-    qsi_pending_records_fini(&batch->pending_records, batch->store->messages);
-    qsi_free(batch->routes);
-    qsi_free(batch->slots);
-    qsi_free(batch->destinations);
-    qsi_free(batch->codes);
-    qsi_free(batch->refined);
-    qsi_map_fini(&batch->destination_codes);
-    qsi_copies_fini(&batch->copies);
-    qsi_free(batch->constant);
-    for (size_t i = 0; batch->arrays != NULL && i < batch->input->array_count; i++) {
-        qsi_arrow_batch_close(&batch->arrays[i]);
-    }
-    qsi_free(batch->arrays);
-}
-
 static qs_status publish_batch(qs_channel *channel, const qs_batch *input, qs_receipt *receipt_out,
                                qs_error *error)
 {
@@ -219,6 +197,7 @@ static qs_status publish_batch(qs_channel *channel, const qs_batch *input, qs_re
         .channel = channel,
         .store = channel->store,
         .input = input,
+        .rules = qsi_batch_rules_of(channel->store),
         .record_rows_max = RECORD_ROWS_MAX,
         .mandatory = (input->flags & QS_MANDATORY) != 0,
     };
@@ -231,13 +210,7 @@ static qs_status publish_batch(qs_channel *channel, const qs_batch *input, qs_re
                              error)); /* a closed store or channel answers before a bad batch */
     batch.now_us = qsi_clock_us(channel->store);
     qsi_store_leave(channel->store);
-    status = read_defaults(&batch, error);
-    if (status == QS_OK) {
-        status = open_arrays(&batch, error);
-    }
-    if (status == QS_OK) {
-        status = qsi_batch_find_routes(&batch, error);
-    }
+    status = qsi_batch_open(&batch, error);
     if (status == QS_OK) {
         status = qsi_batch_look_up_routes(&batch, error);
     }
@@ -256,7 +229,7 @@ static qs_status publish_batch(qs_channel *channel, const qs_batch *input, qs_re
             status = qsi_channel_leave(channel, accept(&batch, receipt_out, error));
         }
     }
-    fini(&batch);
+    qsi_batch_fini(&batch);
     return status;
 }
 

@@ -61,6 +61,7 @@ static qs_status make_pending_record(struct publishing *publishing,
         return qsi_fail(error, QS_ENOMEM, "message");
     }
     pending_record->is_dead_letter = publishing->is_dead_letter;
+    pending_record->is_mandatory = publishing->mandatory;
     pending_record->journalled = qsi_publishing_is_journalled(publishing);
     encode(publishing, pending_record->chunk->data);
     for (uint32_t i = 0; i < route->count; i++) {
@@ -87,7 +88,7 @@ qs_status qsi_publishing_keep(struct publishing *publishing, qs_error *error)
     qs_status status = make_pending_record(publishing, &pending_records, error);
 
     if (status == QS_OK) {
-        status = qsi_tx_take(publishing->channel, &pending_records, error);
+        status = qsi_tx_take(publishing->channel, &pending_records, NULL, error);
     }
     qsi_pending_records_fini(&pending_records, publishing->channel->store->messages);
     return status;
@@ -157,7 +158,7 @@ static void push(const struct publishing *publishing, struct qsi_chunk *chunk, u
                                                     pushed.journalled, publishing->stored);
         QS_DCHECK(pushed.first_seq + 1 == queue->messages->next_seq);
         qsi_note_pushed(store, queue, record, i, &pushed);
-        qsi_announce_pushed(store, queue);
+        qsi_announce_pushed(store, queue, &pushed);
     }
 }
 
@@ -182,7 +183,7 @@ static qs_status offer(struct publishing *publishing, struct refusals *refusals,
         status = qsi_refusals_reserve(refusals, store, &pending_records, 1, error);
     }
     if (status == QS_OK) {
-        *lsn_out = qsi_pending_records_accept(store, &pending_records, refusals);
+        *lsn_out = qsi_pending_records_accept(store, &pending_records, refusals, 0);
     }
     qsi_arrivals_fini(&arrivals);
     qsi_pending_records_fini(&pending_records, store->messages);

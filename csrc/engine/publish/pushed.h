@@ -8,6 +8,9 @@
 #include "pager.h"
 #include "priorities.h"
 #include "publish.h"
+#include "store_stream.h"
+#include "store_work.h"
+#include "stream_cursor.h"
 #include "turns.h"
 #include "wake.h"
 
@@ -20,15 +23,20 @@ static inline void qsi_note_pushed(struct qs_store *store, const struct store_qu
                                  pushed->count);
     store->stats.routed += pushed->count;
 }
-static inline void qsi_announce_pushed(struct qs_store *store, struct store_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex)
+/* REQUIRES that the record is appended next. */
+static inline void qsi_announce_pushed(struct qs_store *store, struct store_queue *queue,
+                                       const struct pushed *pushed) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_note_growth(store, queue);
-    /* Those of a stream get what is durable; the commit tells them.  To ask here how far that is
-     * would count these as durable, since the journal does not have them yet. */
     if (queue->stream == NULL) {
         qsi_signal_consumers(store, qsi_owner_of(queue));
+        return;
     }
+    if (pushed->journalled) { /* the commit tells its consumers */
+        qsi_stream_note_pushed(store, queue->stream, pushed->count);
+    }
+    qsi_stream_note_growth(store, queue->stream);
+    qsi_work_note_pushed(store, queue->stream);
 }
 /* Once for all records that were accepted together.  is_due: there is something to commit. */
 static inline void qsi_announce_accepted(struct qs_store *store, bool is_due)

@@ -4,6 +4,7 @@
 #include "alloc.h"
 #include "arrivals.h"
 #include "check.h"
+#include "counts.h"
 #include "error.h"
 #include "limits.h"
 #include "priorities.h"
@@ -142,6 +143,7 @@ uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
                  pending_record->first_row + (pushed->rows != NULL ? pushed->rows[i] : i));
     }
     store->stats.refused += refused;
+    qsi_counts_of(store, queue)->refused += refused;
     if (qsi_queue_passes_on(queue)) {
         pass_on(store, queue, seq);
         return 0;

@@ -13,7 +13,7 @@
 #include "enter.h"
 #include "error.h"
 #include "limits.h"
-#include "publish.h"
+#include "publish_counts.h"
 #include "returns.h"
 #include "settle.h"
 #include "store.h"
@@ -22,8 +22,10 @@
 
 #include <string.h>
 
+#define BUFFER_KEPT_BYTES (64u << 10) /* from one transaction to the next */
+
 qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pending_records,
-                      qs_error *error)
+                      const struct published_notes *published, qs_error *error)
 {
     struct pending_records *kept = channel->tx_records;
 
@@ -45,14 +47,27 @@ qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pendin
     }
     QS_DCHECK(kept->count >= pending_records->count);
     kept->count -= pending_records->count;
+    if (published != NULL && qsi_published_notes_add(&channel->tx_published, published) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "transaction");
+    }
     for (uint32_t i = 0; i < pending_records->count; i++) {
         kept->items[kept->count] = pending_records->items[i];
         qsi_pending_records_note_bytes(kept, &kept->items[kept->count]);
+        kept->memory_bytes += qsi_pending_record_memory(&kept->items[kept->count]);
         kept->count += 1;
     }
     QS_DCHECK(kept->count <= kept->capacity);
     pending_records->count = 0;
     return QS_OK;
+}
+
+static void clear_buffer(struct qsi_buf *buffer)
+{
+    if (buffer->capacity > BUFFER_KEPT_BYTES) {
+        qsi_buf_fini(buffer);
+    } else {
+        qsi_buf_clear(buffer);
+    }
 }
 
 static void give_back_settles(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
@@ -63,7 +78,7 @@ static void give_back_settles(struct qs_channel *channel) QSI_REQUIRES(qsi_store
     for (size_t i = 0; i < channel->tx_settles.bytes / sizeof *settles; i++) {
         qsi_unacked_give_back(&channel->unacked, settles[i].first_tag, settles[i].last_tag);
     }
-    qsi_buf_clear(&channel->tx_settles);
+    clear_buffer(&channel->tx_settles);
 }
 
 void qsi_tx_drop(struct qs_channel *channel)
@@ -73,11 +88,40 @@ void qsi_tx_drop(struct qs_channel *channel)
         qsi_free(channel->tx_records);
         channel->tx_records = NULL;
     }
-    qsi_buf_clear(&channel->tx_cursors);
+    clear_buffer(&channel->tx_cursors);
+    clear_buffer(&channel->tx_published.notes);
+    channel->tx_published.last_at = 0;
+    qsi_map_fini(&channel->tx_published.known);
     channel->tx_dead_letters = 0;
     give_back_settles(channel);
     QS_DCHECK(channel->tx_records == NULL && channel->tx_settles.bytes == 0);
     qsi_free_return_list(channel->store, &channel->tx_returns);
+    channel->tx_return_bytes = 0;
+}
+
+static uint64_t memory_of(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct pending_records *kept = channel->tx_records;
+    uint64_t bytes = channel->tx_return_bytes + channel->tx_settles.bytes +
+                     channel->tx_cursors.bytes + qsi_published_notes_memory(&channel->tx_published);
+
+    if (kept != NULL) {
+        bytes += kept->memory_bytes + kept->capacity * sizeof *kept->items;
+    }
+    return bytes;
+}
+
+uint64_t qs_channel_tx_bytes(qs_channel *channel)
+{
+    uint64_t bytes;
+
+    if (qsi_store_is_forked(channel->store)) {
+        return 0;
+    }
+    qsi_store_lock(channel->store);
+    bytes = memory_of(channel);
+    qsi_store_unlock(channel->store);
+    return bytes;
 }
 
 qs_status qs_channel_tx_select(qs_channel *channel, qs_error *error)
@@ -90,7 +134,7 @@ qs_status qs_channel_tx_select(qs_channel *channel, qs_error *error)
     } else {
         channel->tx_selected = true;
     }
-    return qsi_channel_leave(channel, status);
+    return qsi_channel_leave_after(channel, QSI_MUST_NOT_WAIT, status);
 }
 
 qs_status qs_channel_tx_begin(qs_channel *channel, qs_error *error)
@@ -303,6 +347,7 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
     qsi_chunk_unref(tail);
     qsi_move_returns(&channel->tx_returns, &channel->returns);
     store->stats.dead_lettered += channel->tx_dead_letters;
+    qsi_count_notes(channel, &channel->tx_published);
     qsi_tx_drop(channel);
     return QS_OK;
 }
@@ -319,37 +364,56 @@ qs_status qsi_tx_apply(struct qs_channel *channel, uint64_t *lsn_out, enum qsi_w
 }
 
 /* *lsn_out 0: no transaction was committed with that key. */
-static qs_status make_room_and_find(struct commit *commit, uint64_t *lsn_out, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+static qs_status make_room_and_find(struct commit *commit, uint64_t *lsn_out, enum qsi_wait wait,
+                                    qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = commit->channel->store;
     struct qsi_slice key = commit->key.strings[0];
     struct key_search search = {0};
-    bool paged = false, searched = false;
+    bool paged = false, searched = false, released = false;
 
     *lsn_out = 0;
     do {
         if (key.bytes > 0) {
             QS_TRY(qsi_transactions_make_room(store, &paged, error));
         }
-        QS_TRY(make_room(commit, QSI_MAY_WAIT, error));
+        QS_TRY(make_room(commit, wait, error));
         if (key.bytes > 0) {
             QS_TRY(qsi_transactions_find(store, key, &search, lsn_out, &searched, error));
         }
-    } while (searched);
+        if (!searched && *lsn_out == 0) {
+            QS_TRY(qsi_tx_return_gone(commit->channel, &released, wait, error));
+        }
+    } while (searched || released);
     return QS_OK;
 }
 
-static qs_status commit_locked(struct commit *commit, bool *repeated_out, qs_error *error)
+/* A file may be read for a key, and for what was rejected. */
+static qs_status check_need_not_wait(const struct commit *commit, uint32_t flags)
     QSI_REQUIRES(qsi_store_mutex)
+{
+    bool has_rejects = false;
+
+    for (size_t i = 0; i < commit->channel->tx_settles.bytes / sizeof(struct tx_settle); i++) {
+        const struct tx_settle *settles =
+            (const struct tx_settle *)(const void *)commit->channel->tx_settles.data;
+        has_rejects = has_rejects || settles[i].kind == QSI_SETTLE_REJECT;
+    }
+    return commit->key.strings[0].bytes > 0 || has_rejects ? qsi_check_may_wait(qsi_wait_of(flags))
+                                                           : QS_OK;
+}
+
+static qs_status commit_locked(struct commit *commit, uint32_t flags, bool *repeated_out,
+                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = commit->channel;
     uint64_t lsn;
 
     QS_ASSERT_HELD(&channel->store->mutex);
     QS_TRY(check_selected(channel, error));
+    QS_TRY(check_need_not_wait(commit, flags));
     QS_TRY(channel->store->upcalls->dead_letter_in_tx(channel, error));
-    QS_TRY(make_room_and_find(commit, &lsn, error));
+    QS_TRY(make_room_and_find(commit, &lsn, qsi_wait_of(flags), error));
     *repeated_out = lsn != 0;
     if (*repeated_out) {
         qsi_tx_drop(channel);
@@ -357,12 +421,12 @@ static qs_status commit_locked(struct commit *commit, bool *repeated_out, qs_err
         return qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
     }
     QS_TRY(apply(commit, &lsn, error));
-    qsi_trim(channel->store, QSI_MAY_WAIT); /* others take messages while this one waits */
-    return qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+    qsi_trim(channel->store, qsi_wait_of(flags)); /* others take messages while this one waits */
+    return qsi_commit_complete(channel, lsn, flags, error);
 }
 
-qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key, bool *repeated_out,
-                               qs_error *error)
+qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key, uint32_t flags,
+                               bool *repeated_out, qs_error *error)
 {
     struct commit commit = {
         .channel = channel,
@@ -375,5 +439,6 @@ qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key, bool *repeated
                         QSI_TRANSACTION_KEY_BYTES_MAX);
     }
     QS_TRY(qsi_channel_enter(channel, error));
-    return qsi_channel_leave(channel, commit_locked(&commit, repeated_out, error));
+    return qsi_channel_leave_after(channel, qsi_wait_of(flags),
+                                   commit_locked(&commit, flags, repeated_out, error));
 }

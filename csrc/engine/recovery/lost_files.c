@@ -58,9 +58,10 @@ struct entries {
 
 static bool note_entry(void *context, const char *name)
 {
-    static const char *const known[] = {"LOCK",       "MANIFEST.tmp", "RESERVE",   "journal",
-                                        "checkpoint", "index",        "messages",  "streams",
-                                        "transient",  "staging",      "lost+found"};
+    static const char *const known[] = {
+        "LOCK",       "MANIFEST.tmp", "RESERVE",        "journal",         "checkpoint",
+        "index",      "messages",     "streams",        "transient",       "staging",
+        "lost+found", "users.json",   "users.json.tmp", "users.json.lock", "inbox"};
     struct entries *entries = context;
 
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {

@@ -66,16 +66,31 @@ static qs_status sync_journal_file(struct qs_store *store, uint32_t number, qs_e
     return status;
 }
 
+/* Likewise of blocks that the journal names. */
+static qs_status sync_streams(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    while (store->stream_count > 0 && qsi_map_next(&store->queues_by_id, &cursor)) {
+        const struct store_queue *queue = cursor.value;
+        if (queue->stream != NULL) {
+            QS_TRY(qsi_stream_sync_told(&queue->stream->log, error));
+        }
+    }
+    return QS_OK;
+}
+
 /* What was read must be on the disk before anything is decided on it: it may be in the page
  * cache only.  That goes for two files: a process can die when the end block of the first one is
  * written and not synced, and the header of the second one is durable already. */
 static qs_status sync_tail(struct qs_store *store, const struct qsi_scan_result *result,
-                           qs_error *error)
+                           qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_ASSERT(!store->options.read_only);
     if (qsi_manifest_is_ended(&store->manifest) || store->options.sync == QS_SYNC_NONE) {
         return QS_OK;
     }
+    QS_TRY(sync_streams(store, error));
     QS_TRY(sync_journal_file(store, result->file_before, error));
     return sync_journal_file(store, result->last_file, error);
 }
@@ -172,6 +187,7 @@ qs_status qsi_recover(struct qs_store *store, qs_error *error)
 
     QS_ASSERT_HELD(&store->mutex);
     store->streams.recovers = true;
+    store->streams.salvages = qsi_is_salvage(store);
     status = recover(store, &result, &leftovers, error);
     store->streams.recovers = false;
     qsi_buf_fini(&leftovers.segments);

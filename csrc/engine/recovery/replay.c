@@ -288,6 +288,22 @@ static qs_status replay_trim(struct qs_store *store, const uint8_t *record, qs_e
                : qsi_fail(error, QS_ENOMEM, "stream");
 }
 
+static qs_status replay_written(struct qs_store *store, const uint8_t *record, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_stream_written written;
+    struct store_stream *stream;
+
+    QS_TRY(qsi_stream_written_decode(&written, record, error));
+    if (qsi_is_salvage(store)) {
+        QS_TRY(qsi_salvage_stream(store, &written, &stream, error));
+    } else {
+        stream = find_stream(store, written.stream_id);
+    }
+    QS_DCHECK(stream == NULL || stream->log.container.id == written.stream_id);
+    return stream != NULL ? qsi_stream_replay_written(&stream->log, &written, error) : QS_OK;
+}
+
 qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at,
                             qs_error *error)
 {
@@ -304,6 +320,9 @@ qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uin
         return replay_cursor(store, record, error);
     case QSI_RECORD_STREAM_TRIM:
         return replay_trim(store, record, error);
+    case QSI_RECORD_STREAM_WRITTEN:
+    case QSI_RECORD_STREAM_ADOPTED:
+        return replay_written(store, record, error);
     case QSI_RECORD_TRANSACTION:
     case QSI_RECORD_TRANSACTION_FORGET:
         QS_TRY(qsi_topology_decode(&topology, record, error));

@@ -17,6 +17,7 @@
 #include "scan.h"
 #include "store_stream.h"
 #include "store_work.h"
+#include "stream_record.h"
 #include "thread_safety.h"
 #include "transactions.h"
 
@@ -231,7 +232,7 @@ static qs_status visit_block(void *context, const struct qsi_scan_block *block, 
 
 /* Are all the bodies that a block names there?  QS_ECORRUPT if not. */
 static qs_status check_bodies(struct qs_store *store, const struct qsi_scan_block *block,
-                              qs_error *error)
+                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t at = block->from;
     uint64_t end = block->from + block->block.payload_bytes;
@@ -239,6 +240,11 @@ static qs_status check_bodies(struct qs_store *store, const struct qsi_scan_bloc
     for (; at < end; at += qsi_record_length(block->chunk->data + at)) {
         const uint8_t *record = block->chunk->data + at;
         struct qsi_messages view;
+        if (qsi_is_stream_written(record)) {
+            struct qsi_stream_written written;
+            QS_TRY(qsi_stream_written_decode(&written, record, error));
+            QS_TRY(qsi_stream_check_written(&store->streams, &written, error));
+        }
         if (qsi_record_type(record) != QSI_RECORD_MESSAGES) {
             continue;
         }
@@ -259,6 +265,7 @@ static qs_status check_bodies(struct qs_store *store, const struct qsi_scan_bloc
 /* How many of the held blocks begin with the first complete group, all its bodies there; 0: none
  * is. */
 static qs_status complete_group(struct replay *replay, uint32_t *count_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t count = 0;
 

@@ -9,6 +9,8 @@
 #include "queue_life.h"
 #include "queue_replay.h"
 #include "states.h"
+#include "store_stream.h"
+#include "stream_record.h"
 #include "topology.h"
 
 #include <stdio.h>
@@ -64,14 +66,15 @@ static struct qsi_slice name_recovered(struct qs_store *store, uint64_t id,
     return qsi_slice_make(name_out, (uint32_t)bytes);
 }
 
-static qs_status make_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
-                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status make_queue(struct qs_store *store, uint64_t id, uint32_t flags,
+                            struct store_queue **queue_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     char name[NAME_BYTES];
     qs_status status;
 
     QS_ASSERT(qsi_is_salvage(store) && store->recovery.has_lost_records);
-    QS_TRY(qsi_new_queue(store, id, QS_DURABLE, name_recovered(store, id, name),
+    QS_TRY(qsi_new_queue(store, id, QS_DURABLE | flags, name_recovered(store, id, name),
                          qsi_slice_make("", 0), queue_out, error));
     status = qsi_add_queue(store, *queue_out, error);
     if (status != QS_OK) {
@@ -93,7 +96,66 @@ qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_qu
     }
     return *queue_out != NULL || !store->recovery.has_lost_records
                ? QS_OK
-               : make_queue(store, id, queue_out, error);
+               : make_queue(store, id, 0, queue_out, error);
+}
+
+/* ---- streams ---- */
+
+/* Of the messages that came before, the record's files have all from its first offset on. */
+static bool are_in_files(const struct store_queue *queue, const struct qsi_stream_written *written)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qsi_queue *core = &queue->core;
+    struct qsi_stream_state_segment first;
+
+    QS_DCHECK(queue->stream == NULL && written->segment_count > 0);
+    qsi_stream_written_segment(written, 0, &first);
+    return qsi_queue_segment_count(core) == 0 ||
+           first.first <= qsi_queue_first_seq(core, qsi_queue_segment_at(core, 0));
+}
+
+static qs_status make_stream(struct qs_store *store, const struct qsi_stream_written *written,
+                             struct store_queue *before, struct store_queue **queue_out,
+                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t id = written->stream_id;
+
+    QS_ASSERT(store->recovery.has_lost_records);
+    QS_DCHECK(before == NULL || (before->parent == NULL && before->consumer_count == 0));
+    if (store->streams.blocks == NULL) {
+        return qsi_fail(error, QS_ECORRUPT, "the directory of streams is missing");
+    }
+    if (before != NULL && !are_in_files(before, written)) {
+        return qsi_fail(error, QS_ECORRUPT,
+                        "stream %llu: its declaration is lost, and files of messages before %llu",
+                        (unsigned long long)id, (unsigned long long)written->first);
+    }
+    if (before != NULL) {
+        qsi_drop_queue(store, before, QSI_AUTO_DELETE_STAYS);
+        store->recovery.queues -= 1;
+    }
+    return make_queue(store, id, QSI_IS_STREAM, queue_out, error);
+}
+
+qs_status qsi_salvage_stream(struct qs_store *store, const struct qsi_stream_written *written,
+                             struct store_stream **stream_out, qs_error *error)
+{
+    struct store_queue *queue = qsi_find_by_id(store, written->stream_id);
+
+    QS_ASSERT(qsi_is_salvage(store));
+    QS_ASSERT_HELD(&store->mutex);
+    *stream_out = NULL;
+    if ((queue == NULL || queue->stream == NULL) && !store->recovery.has_lost_records) {
+        return QS_OK;
+    }
+    /* What is lost counts, and what was before it in memory stays. */
+    QS_TRY(qsi_stream_check_written(&store->streams, written, error));
+    if (queue == NULL || queue->stream == NULL) {
+        QS_TRY(make_stream(store, written, queue, &queue, error));
+    }
+    QS_DCHECK(queue->stream != NULL && queue->container.id == written->stream_id);
+    *stream_out = queue->stream;
+    return QS_OK;
 }
 
 /* ---- records ---- */

@@ -21,6 +21,14 @@ qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue
  * priorities as "recovered.<id>.<priority>".  NULL: there is none, and none is missing. */
 qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* The stream that a record tells of.  If its declaration may be lost it is made, as
+ * "recovered.<id>": with the files that the record names, in place of a queue that was made of what
+ * came before and is in them.  NULL: there is none, and none is missing.  QS_ECORRUPT: the record
+ * is no use. */
+struct qsi_stream_written;
+qs_status qsi_salvage_stream(struct qs_store *store, const struct qsi_stream_written *written,
+                             struct store_stream **stream_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* A record that makes no sense where it stands: salvage passes over it and counts.  Else returns
  * status. */
 qs_status qsi_salvage_record(struct qs_store *store, qs_status status, uint64_t bytes)

@@ -11,9 +11,19 @@
 #include "enter.h"
 #include "error.h"
 #include "event_fd.h"
+#include "listener.h"
 #include "stream_cursor.h"
 #include "turns.h"
 #include "wake.h"
+
+qs_status qsi_check_has_threads(const struct qs_store *store, qs_error *error)
+{
+    return store->options.background
+               ? QS_OK
+               : qsi_fail(error, QS_EINVAL,
+                          "a store without background threads commits only when somebody waits: "
+                          "there is nobody who could tell of it");
+}
 
 qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out, qs_error *error)
 {
@@ -21,16 +31,71 @@ qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out, qs_error *error)
 
     *fd_out = QSI_NO_EVENT_FD;
     QS_TRY(qsi_channel_enter(channel, error));
-    if (!channel->store->options.background) {
-        status = qsi_fail(error, QS_EINVAL,
-                          "a store without background threads commits only when somebody waits: "
-                          "there is nobody who could tell of it");
-    } else if (channel->event_fd == QSI_NO_EVENT_FD) {
+    status = qsi_check_has_threads(channel->store, error);
+    if (status == QS_OK && channel->listener != NULL) {
+        status = qsi_fail(error, QS_EINVAL, "the channel has a listener, which is told instead");
+    }
+    if (status == QS_OK && channel->event_fd == QSI_NO_EVENT_FD) {
         status = qsi_event_fd_open(&channel->event_fd, error);
     }
     *fd_out = channel->event_fd;
     return qsi_channel_leave(channel, status);
 }
+
+/* ---- listeners ---- */
+
+void qsi_listener_read(struct qs_listener *listener)
+{
+    if (__atomic_exchange_n(&listener->is_written, false, __ATOMIC_ACQ_REL)) {
+        qsi_event_fd_read(listener->event_fd);
+    }
+}
+
+void qsi_listener_wake(struct qs_listener *listener)
+{
+    QS_ASSERT_HELD(&listener->store->mutex);
+    if (listener->is_idle) {
+        listener->is_idle = false;
+        qsi_event_fd_signal(listener->event_fd);
+        /* Behind it: who sees this has something to read. */
+        __atomic_store_n(&listener->is_written, true, __ATOMIC_RELEASE);
+    }
+}
+
+/* Its listener is told. */
+static void ring(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_DCHECK(channel->listener != NULL);
+    if (qsi_list_is_empty(&channel->in_rang)) {
+        qsi_list_push_back(&channel->listener->rang, &channel->in_rang);
+    }
+    qsi_listener_wake(channel->listener);
+}
+
+void qsi_channel_leave_listener(struct qs_channel *channel)
+{
+    QS_ASSERT_HELD(&channel->store->mutex);
+    qsi_list_remove(&channel->in_rang);
+    channel->listener = NULL;
+}
+
+/* REQUIRES one of both. */
+static void tell(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_DCHECK((channel->listener != NULL) != (channel->event_fd != QSI_NO_EVENT_FD));
+    if (channel->listener != NULL) {
+        ring(channel);
+    } else {
+        qsi_event_fd_signal(channel->event_fd);
+    }
+}
+
+static bool is_listened_to(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+{
+    return channel->listener != NULL || channel->event_fd != QSI_NO_EVENT_FD;
+}
+
+/* ---- armed channels ---- */
 
 static void clear_kinds(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -45,10 +110,9 @@ static void clear_kinds(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex
 
 void qsi_channel_signal(struct qs_channel *channel)
 {
-    QS_DCHECK(channel->event_fd != QSI_NO_EVENT_FD);
     QS_ASSERT_HELD(&channel->store->mutex);
     clear_kinds(channel);
-    qsi_event_fd_signal(channel->event_fd);
+    tell(channel);
 }
 
 qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *error)
@@ -57,8 +121,9 @@ qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *
 
     QS_DCHECK(kinds != 0 && !channel->closed);
     QS_ASSERT_HELD(&channel->store->mutex);
-    if (channel->event_fd == QSI_NO_EVENT_FD) {
-        return qsi_fail(error, QS_EINVAL, "QS_EVENT_ARM without a qs_channel_event_fd");
+    if (!is_listened_to(channel)) {
+        return qsi_fail(error, QS_EINVAL,
+                        "QS_EVENT_ARM without a qs_channel_event_fd or a qs_listener");
     }
     QS_DCHECK(!channel->is_armed && channel->armed_kinds == 0);
     channel->is_armed = true;
@@ -74,7 +139,8 @@ qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *
         qsi_confirms_last_lsn(&channel->confirms) > qsi_journal_durable_lsn(store->journal)) {
         qsi_commit_hurry(store);
     }
-    if ((kinds & QS_EVENT_DELIVERY) != 0 && qsi_streams_awaited_lsn(channel) != 0) {
+    if (((kinds & QS_EVENT_DELIVERY) != 0 && qsi_streams_awaited_lsn(channel) != 0) ||
+        ((kinds & QS_EVENT_DURABLE) != 0 && channel->awaited_first_lsn != 0)) {
         qsi_commit_hurry(store);
     }
     return QS_OK;
@@ -107,6 +173,13 @@ void qsi_channel_note_deferred(struct qs_channel *channel)
     }
 }
 
+static bool awaits_commit(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+{
+    return ((channel->armed_kinds & (QS_EVENT_ACK | QS_EVENT_NACK)) != 0 &&
+            qsi_confirms_last_lsn(&channel->confirms) != 0) ||
+           ((channel->armed_kinds & QS_EVENT_DURABLE) != 0 && channel->awaited_first_lsn != 0);
+}
+
 void qsi_signal_if_due(struct qs_channel *channel)
 {
     struct qs_store *store = channel->store;
@@ -116,9 +189,7 @@ void qsi_signal_if_due(struct qs_channel *channel)
     if ((channel->armed_kinds & QS_EVENT_CHANGE) != 0 ||
         qsi_has_event(channel, channel->armed_kinds)) {
         qsi_channel_signal(channel);
-    } else if ((channel->armed_kinds & (QS_EVENT_ACK | QS_EVENT_NACK)) != 0 &&
-               qsi_confirms_last_lsn(&channel->confirms) != 0 &&
-               qsi_list_is_empty(&channel->in_confirms)) {
+    } else if (awaits_commit(channel) && qsi_list_is_empty(&channel->in_confirms)) {
         qsi_list_push_back(&store->events.armed_for_confirms, &channel->in_confirms);
     }
 }
@@ -148,7 +219,7 @@ void qsi_channel_signal_shut(struct qs_channel *channel)
 {
     QS_ASSERT_HELD(&channel->store->mutex);
     qsi_channel_disarm(channel);
-    if (channel->event_fd != QSI_NO_EVENT_FD) {
-        qsi_event_fd_signal(channel->event_fd);
+    if (is_listened_to(channel)) {
+        tell(channel);
     }
 }

@@ -4,6 +4,7 @@
 
 #include "qstore/qstore.h"
 
+#include "block_file.h"
 #include "chunk.h"
 #include "histogram.h"
 #include "lock.h"
@@ -17,8 +18,15 @@
 QSI_LOCK_CLASS(qsi_sync_helper_mutex);
 QSI_LOCK_CLASS(qsi_space_mutex);
 
+/* Block files that the journal names and that are to be synced. */
+struct dirty_blocks {
+    struct qsi_block_dir *dir;
+    struct qsi_buf files; /* struct qsi_block_unsynced */
+    uint64_t bytes;       /* that are to be synced */
+};
+
 #define GUARDED QSI_GUARDED_BY(qsi_sync_helper_mutex)
-struct sync_helper { /* fdatasyncs the message files while the leader syncs the journal */
+struct sync_helper { /* fdatasyncs message and block files while the leader syncs the journal */
     pthread_t thread;
     bool running; /* while other threads know of the store */
     struct qsi_mutex mutex;
@@ -26,6 +34,7 @@ struct sync_helper { /* fdatasyncs the message files while the leader syncs the 
     bool stop GUARDED;
     bool busy GUARDED;
     struct qsi_dirty_set set GUARDED;
+    const struct dirty_blocks *blocks GUARDED;
     qs_status status GUARDED;
     qs_error error GUARDED;
 };
@@ -46,7 +55,8 @@ static inline void qsi_sync_helper_unlock(struct sync_helper *helper)
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct qsi_commit {
     enum qsi_lead lead GUARDED;
-    bool preparing GUARDED; /* a thread makes a spare, without the lock */
+    bool copy_waits GUARDED; /* a thread that copies the journal's files leads next */
+    bool preparing GUARDED;  /* a thread makes a spare, without the lock */
     bool committer_sleeps GUARDED;
     /* the maintainer, to fill what is ahead of the journal with zeros, */
     bool looks_for_quiet GUARDED;
@@ -63,6 +73,9 @@ struct qsi_commit {
     struct qsi_cond prepared;                  /* a spare was made, or not */
     struct qsi_cond work;                      /* for the committer */
     struct qsi_cond chores;                    /* for the maintainer */
+    struct dirty_blocks dirty_blocks GUARDED;  /* what the journal names was written there */
+    struct qsi_buf spare_blocks GUARDED;       /* empty: the memory of the last list */
+    uint64_t syncing_bytes GUARDED;            /* of blocks, by the commit under way */
     struct qsi_chunk *arena GUARDED;           /* open chunk for journalled records */
     struct qsi_chunk *transient_arena GUARDED; /* and for those that are not */
     struct qsi_histogram latency GUARDED;

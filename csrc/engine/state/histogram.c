@@ -14,8 +14,7 @@ static uint32_t bucket_of(uint64_t us)
     return (log - 1) * STEPS + (uint32_t)(us >> (log - 2) & (STEPS - 1));
 }
 
-/* The largest value of a bucket. */
-static uint64_t bucket_top(uint32_t bucket)
+uint64_t qsi_histogram_top_us(uint32_t bucket)
 {
     uint32_t log;
 
@@ -44,7 +43,7 @@ uint64_t qsi_histogram_percentile_us(const struct qsi_histogram *histogram, doub
     for (uint32_t i = 0; i < QSI_HISTOGRAM_BUCKETS && histogram->count > 0; i++) {
         seen += histogram->counts[i];
         if (seen >= wanted && seen > 0) {
-            uint64_t top = bucket_top(i);
+            uint64_t top = qsi_histogram_top_us(i);
             return top < histogram->max_us ? top : histogram->max_us;
         }
     }

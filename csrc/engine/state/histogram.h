@@ -12,4 +12,6 @@ struct qsi_histogram {
 void qsi_histogram_add(struct qsi_histogram *histogram, uint64_t ns);
 uint64_t qsi_histogram_percentile_us(const struct qsi_histogram *histogram,
                                      double percentile); /* 0 when empty */
+/* The largest value of a bucket. */
+uint64_t qsi_histogram_top_us(uint32_t bucket);
 #endif

@@ -32,9 +32,11 @@ struct qsi_paging {
     /* Jobs under way that a snapshot waits for: bits and counts, or names and areas, differ
      * meanwhile. */
     uint32_t releasing GUARDED, rewriting GUARDED;
-    bool is_stuck GUARDED;       /* over the budget, and nothing more can leave memory */
-    bool space_is_short GUARDED; /* a segment could not be written for want of space */
-    qs_error unpaged GUARDED;    /* QS_ECORRUPT: the last that was to be paged could not be */
+    uint32_t writing GUARDED;       /* large batches into files of streams, and */
+    uint64_t writing_bytes GUARDED; /* of how many bytes */
+    bool is_stuck GUARDED;          /* over the budget, and nothing more can leave memory */
+    bool space_is_short GUARDED;    /* a segment could not be written for want of space */
+    qs_error unpaged GUARDED;       /* QS_ECORRUPT: the last that was to be paged could not be */
     /* Message files hold far more garbage than bodies: publishers wait for compaction. */
     bool garbage_is_much GUARDED;
     uint64_t compacted_at_ns GUARDED; /* when the pager last looked for garbage */

@@ -32,19 +32,22 @@ enum qsi_lead {
     QSI_LEAD_COMMITS, /* writes and syncs */
     QSI_LEAD_WRITES,  /* counts of deliveries, which need no sync */
     QSI_LEAD_MARKS,
-    QSI_LEAD_FILLS /* zeros ahead of the blocks */
+    QSI_LEAD_FILLS, /* zeros ahead of the blocks */
+    QSI_LEAD_COPIES /* nothing: its files are being copied */
 };
 
 static inline void qsi_lead_step(enum qsi_lead *lead, enum qsi_lead next)
 {
     static const uint32_t follows[] = {
         [QSI_LEAD_NONE] = QSI_MAY_BE(QSI_LEAD_GATHERS) | QSI_MAY_BE(QSI_LEAD_WRITES) |
-                          QSI_MAY_BE(QSI_LEAD_MARKS) | QSI_MAY_BE(QSI_LEAD_FILLS),
+                          QSI_MAY_BE(QSI_LEAD_MARKS) | QSI_MAY_BE(QSI_LEAD_FILLS) |
+                          QSI_MAY_BE(QSI_LEAD_COPIES),
         [QSI_LEAD_GATHERS] = QSI_MAY_BE(QSI_LEAD_COMMITS) | QSI_MAY_BE(QSI_LEAD_NONE),
         [QSI_LEAD_COMMITS] = QSI_MAY_BE(QSI_LEAD_NONE),
         [QSI_LEAD_WRITES] = QSI_MAY_BE(QSI_LEAD_NONE),
         [QSI_LEAD_MARKS] = QSI_MAY_BE(QSI_LEAD_NONE),
         [QSI_LEAD_FILLS] = QSI_MAY_BE(QSI_LEAD_NONE),
+        [QSI_LEAD_COPIES] = QSI_MAY_BE(QSI_LEAD_NONE),
     };
 
     QSI_STATE_STEP(lead, next, follows);
@@ -79,13 +82,15 @@ enum qsi_checkpoint_state {
     QSI_CHECKPOINT_WRITES,   /* takes the snapshot and writes it; it flushes */
     QSI_CHECKPOINT_SYNCS,    /* and is named; paging goes on */
     QSI_CHECKPOINT_TRIED,    /* it went well, or is tried again, or given up */
+    QSI_CHECKPOINT_HELD,     /* there is none, and none begins: files are being copied */
 };
 
 static inline void qsi_checkpoint_step(enum qsi_checkpoint_state *state,
                                        enum qsi_checkpoint_state next)
 {
     static const uint32_t follows[] = {
-        [QSI_CHECKPOINT_NONE] = QSI_MAY_BE(QSI_CHECKPOINT_PREPARES),
+        [QSI_CHECKPOINT_NONE] =
+            QSI_MAY_BE(QSI_CHECKPOINT_PREPARES) | QSI_MAY_BE(QSI_CHECKPOINT_HELD),
         [QSI_CHECKPOINT_PREPARES] =
             QSI_MAY_BE(QSI_CHECKPOINT_WAITS) | QSI_MAY_BE(QSI_CHECKPOINT_TRIED),
         [QSI_CHECKPOINT_WAITS] =
@@ -95,6 +100,7 @@ static inline void qsi_checkpoint_step(enum qsi_checkpoint_state *state,
         [QSI_CHECKPOINT_SYNCS] = QSI_MAY_BE(QSI_CHECKPOINT_TRIED),
         [QSI_CHECKPOINT_TRIED] =
             QSI_MAY_BE(QSI_CHECKPOINT_PREPARES) | QSI_MAY_BE(QSI_CHECKPOINT_NONE),
+        [QSI_CHECKPOINT_HELD] = QSI_MAY_BE(QSI_CHECKPOINT_NONE),
     };
 
     QSI_STATE_STEP(state, next, follows);

@@ -1,5 +1,5 @@
-/* Queue arguments.  Each one that means something has a row in a table; all others are kept and
- * compared at a redeclaration, and that is all. */
+/* Queue arguments.  Each one that means something has a row in a table; all others are kept, and
+ * that is all. */
 #include "policy.h"
 
 #include "qstore/qstore.h"
@@ -117,7 +117,7 @@ static bool is_text(struct qsi_slice slice, const char *text)
 
 static qs_status invalid(const char *name, struct qsi_slice queue, const char *why, qs_error *error)
 {
-    return qsi_fail(error, QS_PRECONDITION_FAILED, "invalid arg '%s' for queue '%.*s': %s", name,
+    return qsi_fail(error, QS_PRECONDITION_FAILED, "invalid arg '%s' for queue %.*s: %s", name,
                     (int)queue.bytes, (const char *)queue.data, why);
 }
 
@@ -150,7 +150,7 @@ static qs_status parse_number(struct parsed *parsed, const struct number_argumen
     }
     if ((uint64_t)number > argument->most) {
         return qsi_fail(error, QS_PRECONDITION_FAILED,
-                        "invalid arg '%s' for queue '%.*s': %lld is more than %llu", argument->name,
+                        "invalid arg '%s' for queue %.*s: %lld is more than %llu", argument->name,
                         (int)queue.bytes, (const char *)queue.data, (long long)number,
                         (unsigned long long)argument->most);
     }
@@ -171,7 +171,7 @@ static qs_status parse_choice(struct parsed *parsed, const struct choice_argumen
         }
     }
     return qsi_fail(error, QS_PRECONDITION_FAILED,
-                    "invalid arg '%s' for queue '%.*s': '%s', '%s'%s%s%s is needed", argument->name,
+                    "invalid arg '%s' for queue %.*s: '%s', '%s'%s%s%s is needed", argument->name,
                     (int)queue.bytes, (const char *)queue.data, known[0], known[1],
                     known[2] != NULL ? " or '" : "", known[2] != NULL ? known[2] : "",
                     known[2] != NULL ? "'" : "");
@@ -272,7 +272,7 @@ static qs_status check_type(const struct qsi_field *type, struct qsi_slice queue
         return invalid(QUEUE_TYPE, queue, "a string is needed, 'classic' or 'stream'", error);
     }
     return qsi_fail(error, QS_PRECONDITION_FAILED,
-                    "invalid arg '" QUEUE_TYPE "' for queue '%.*s':"
+                    "invalid arg '" QUEUE_TYPE "' for queue %.*s:"
                     " there are no '%.*s' queues here, say 'classic' or 'stream'",
                     (int)queue.bytes, (const char *)queue.data, (int)type->value.bytes,
                     (const char *)type->value.data);
@@ -291,11 +291,10 @@ static qs_status check_name(struct qsi_slice name, struct qsi_slice queue, qs_er
 {
     for (size_t i = 0; i < COUNT(refused); i++) {
         if (is_refused(&refused[i], name)) {
-            return qsi_fail(
-                error, QS_PRECONDITION_FAILED,
-                "invalid arg '%.*s' for queue '%.*s': there are no %s here, leave it out",
-                (int)name.bytes, (const char *)name.data, (int)queue.bytes,
-                (const char *)queue.data, refused[i].what);
+            return qsi_fail(error, QS_PRECONDITION_FAILED,
+                            "invalid arg '%.*s' for queue %.*s: there are no %s here, leave it out",
+                            (int)name.bytes, (const char *)name.data, (int)queue.bytes,
+                            (const char *)queue.data, refused[i].what);
         }
     }
     return QS_OK;
@@ -308,7 +307,7 @@ static qs_status check_not_of_streams(struct qsi_slice name, struct qsi_slice qu
     for (size_t i = 0; i < COUNT(stream_arguments); i++) {
         if (is_text(name, stream_arguments[i])) {
             return qsi_fail(error, QS_PRECONDITION_FAILED,
-                            "invalid arg '%s' for queue '%.*s' in this store of queue type "
+                            "invalid arg '%s' for queue %.*s of queue type "
                             "rabbit_classic_queue",
                             stream_arguments[i], (int)queue.bytes, (const char *)queue.data);
         }
@@ -381,7 +380,7 @@ static qs_status fail_inequivalent(const struct qsi_field *current,
         status = QS_PRECONDITION_FAILED;
     }
     status = qsi_fail(
-        error, status, "inequivalent arg '%.*s' for queue '%.*s': received %s but current is %s",
+        error, status, "inequivalent arg '%.*s' for queue %.*s: received %s but current is %s",
         (int)either->name.bytes, (const char *)either->name.data, (int)queue.bytes,
         (const char *)queue.data, status == QS_ENOMEM ? "?" : (const char *)asked.data,
         status == QS_ENOMEM ? "?" : (const char *)is.data);
@@ -413,6 +412,27 @@ static bool is_equivalent(const struct qsi_field *a, const struct qsi_field *b)
     return is_text(either->name, QUEUE_TYPE) && is_classic(either);
 }
 
+/* What RabbitMQ compares and what means nothing here. */
+static const char *const compared[] = {"x-queue-version", "x-initial-cluster-size",
+                                       "x-queue-leader-locator"};
+
+static bool is_compared(struct qsi_slice name)
+{
+    const char *known;
+
+    for (uint32_t i = 0; i < COUNT(compared); i++) {
+        if (is_text(name, compared[i])) {
+            return true;
+        }
+    }
+    for (uint32_t i = 0; (known = qs_queue_argument_name(i)) != NULL; i++) {
+        if (is_text(name, known)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 qs_status qsi_queue_arguments_check(struct qsi_slice current, struct qsi_slice received,
                                     struct qsi_slice queue, qs_error *error)
 {
@@ -434,7 +454,7 @@ qs_status qsi_queue_arguments_check(struct qsi_slice current, struct qsi_slice r
                                : qsi_slice_compare(old_field.name, new_field.name);
         const struct qsi_field *old = order <= 0 ? &old_field : NULL;
         const struct qsi_field *new = order >= 0 ? &new_field : NULL;
-        if (!is_equivalent(old, new)) {
+        if (!is_equivalent(old, new) && is_compared(old != NULL ? old->name : new->name)) {
             return fail_inequivalent(old, new, queue, error);
         }
         has_old = old != NULL ? qsi_field_next(&is, &old_field) : has_old;

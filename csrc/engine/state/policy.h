@@ -1,4 +1,5 @@
-/* What the arguments of a queue's declaration ask for, checked and as numbers. */
+/* What the arguments of a queue's declaration ask for, checked and as numbers.  queue is how texts
+ * of errors call it (title.h). */
 #ifndef QSI_POLICY_H
 #define QSI_POLICY_H
 
@@ -58,8 +59,9 @@ qs_status qsi_queue_policy_parse(struct qsi_queue_policy *policy_out, struct qsi
 qs_status qsi_queue_type_check(struct qsi_slice arguments, struct qsi_slice queue,
                                qs_error *error) QS_MUST_CHECK;
 
-/* Whether a queue is declared again with the arguments it has.  QS_PRECONDITION_FAILED names the
- * first that differs.  REQUIRES current to be a checked table. */
+/* Whether a queue is declared again with the arguments it has; those that mean nothing may differ,
+ * as with RabbitMQ.  QS_PRECONDITION_FAILED names the first that differs.  REQUIRES current to be a
+ * checked table. */
 qs_status qsi_queue_arguments_check(struct qsi_slice current, struct qsi_slice received,
                                     struct qsi_slice queue, qs_error *error) QS_MUST_CHECK;
 

@@ -44,6 +44,20 @@ static inline const struct qsi_queue *qsi_core_at(const struct store_queue *queu
                                                 : &queue->priorities->queues[index]->core;
 }
 
+/* Of a message, for those who look at a queue: it ascends in the order of delivery. */
+static inline uint64_t qsi_position_of(const struct store_queue *subqueue, uint64_t seq)
+{
+    uint64_t rank = (uint64_t)(subqueue->policy.priority_max - subqueue->priority);
+
+    QS_DCHECK(subqueue->priority <= subqueue->policy.priority_max &&
+              seq >> QSI_PRIORITY_SHIFT == 0);
+    return rank << QSI_PRIORITY_SHIFT | seq;
+}
+static inline uint64_t qsi_sequence_in(uint64_t position)
+{
+    return qsi_queue_in(position);
+}
+
 /* Where the next message is: the highest sub-queue that has one; the queue itself if none has. */
 struct store_queue *qsi_find_head_subqueue(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 static inline struct store_queue *qsi_head_subqueue(struct store_queue *queue)

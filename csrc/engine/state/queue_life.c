@@ -9,6 +9,7 @@
 #include "store_stream.h"
 #include "store_work.h"
 #include "thread_safety.h"
+#include "title.h"
 #include "wake.h"
 #include "work.h"
 
@@ -32,22 +33,28 @@ struct store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name
     return destination != NULL ? qsi_queue_of(destination) : NULL;
 }
 
-qs_status qsi_fail_locked(const struct store_queue *queue, qs_error *error)
+qs_status qsi_fail_locked(const struct qs_store *store, const struct store_queue *queue,
+                          qs_error *error)
 {
     return qsi_fail(error, QS_RESOURCE_LOCKED,
-                    "cannot obtain exclusive access to locked queue '%.*s' in this store. It could "
-                    "be originally declared on another connection or the exclusive property value "
+                    "cannot obtain exclusive access to locked queue '%.*s'%s. It could be "
+                    "originally declared on another connection or the exclusive property value "
                     "does not match that of the original declaration.",
-                    QSI_NAME(queue->name));
+                    QSI_NAME(queue->name), store->place);
 }
 
 qs_status qsi_check_owner(const struct qs_channel *channel, const struct store_queue *queue,
                           qs_error *error)
 {
     if (queue->owner != NULL && queue->owner != channel->connection) {
-        return qsi_fail_locked(queue, error);
+        return qsi_fail_locked(channel->store, queue, error);
     }
     return QS_OK;
+}
+
+qs_status qsi_fail_no_queue(const struct qs_store *store, struct qsi_slice name, qs_error *error)
+{
+    return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s'%s", QSI_NAME(name), store->place);
 }
 
 qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
@@ -55,7 +62,7 @@ qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
 {
     *queue_out = qsi_find_queue(channel->store, name);
     if (*queue_out == NULL) {
-        return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", QSI_NAME(name));
+        return qsi_fail_no_queue(channel->store, name, error);
     }
     return qsi_check_owner(channel, *queue_out, error);
 }
@@ -66,21 +73,20 @@ qs_status qsi_stream_find(struct qs_store *store, struct qsi_slice name,
     QS_ASSERT_HELD(&store->mutex);
     *queue_out = qsi_find_queue(store, name);
     if (*queue_out == NULL) {
-        return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", QSI_NAME(name));
+        return qsi_fail_no_queue(store, name, error);
     }
-    return (*queue_out)->stream != NULL
-               ? QS_OK
-               : qsi_fail(error, QS_EINVAL, "queue '%.*s' in this store is no stream",
-                          QSI_NAME(name));
+    return (*queue_out)->stream != NULL ? QS_OK
+                                        : qsi_fail(error, QS_EINVAL, "queue '%.*s'%s is no stream",
+                                                   QSI_NAME(name), store->place);
 }
 
-qs_status qsi_refuse_stream(const struct store_queue *queue, const char *what, qs_error *error)
+qs_status qsi_refuse_stream(const struct qs_store *store, const struct store_queue *queue,
+                            const char *what, qs_error *error)
 {
-    return queue->stream == NULL
-               ? QS_OK
-               : qsi_fail(error, QS_NOT_IMPLEMENTED,
-                          "%s not supported by stream queues queue '%.*s' in this store", what,
-                          QSI_NAME(queue->name));
+    return queue->stream == NULL ? QS_OK
+                                 : qsi_fail(error, QS_NOT_IMPLEMENTED,
+                                            "%s not supported by stream queues queue '%.*s'%s",
+                                            what, QSI_NAME(queue->name), store->place);
 }
 
 /* ---- the life of a queue ---- */
@@ -111,6 +117,9 @@ void qsi_free_queue(struct store_queue *queue)
     qsi_list_remove(&queue->in_source);
     qsi_container_fini(&queue->container);
     qsi_store_stream_destroy(queue->stream);
+    if (queue->parent == NULL) {
+        qsi_free(queue->counts);
+    }
     qsi_free(queue->priorities);
     qsi_free(queue);
 }
@@ -140,7 +149,7 @@ static qs_status make_stream(struct qs_store *store, struct store_queue *queue, 
     QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(queue->stream == NULL);
-    QS_TRY(qsi_queue_policy_parse(&queue->policy, QSI_SLICE_NULL, queue->name, error));
+    QS_TRY(qsi_queue_policy_parse(&queue->policy, QSI_SLICE_NULL, QSI_SLICE_NULL, error));
     queue->stream = qsi_store_stream_create(&store->streams, queue->container.id, queue->arguments);
     if (queue->stream == NULL) {
         return qsi_fail(error, QS_ENOMEM, "stream '%.*s'", QSI_NAME(queue->name));
@@ -154,6 +163,7 @@ qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, str
                         struct qsi_slice arguments, struct store_queue **queue_out, qs_error *error)
 {
     struct store_queue *queue = qsi_zalloc(sizeof *queue + name.bytes + arguments.bytes);
+    struct qsi_title title;
     qs_status status;
 
     QS_ASSERT_HELD(&store->mutex);
@@ -174,6 +184,7 @@ qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, str
     queue->target_ram_count = INFINITY;
     qsi_begin_rates(store, queue);
     qsi_list_init(&queue->consumers);
+    qsi_list_init(&queue->awaiting);
     qsi_list_init(&queue->in_deleted);
     queue->flags = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
     if (name.bytes > 0) {
@@ -187,7 +198,8 @@ qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, str
     queue->destination.name = queue->name;
     status = (flags & QSI_IS_STREAM) != 0
                  ? make_stream(store, queue, error)
-                 : qsi_queue_policy_parse(&queue->policy, queue->arguments, queue->name, error);
+                 : qsi_queue_policy_parse(&queue->policy, queue->arguments,
+                                          qsi_title_of(&title, store, queue->name), error);
     if (status != QS_OK) {
         qsi_free_queue(queue);
         return status;
@@ -263,8 +275,10 @@ static void cancel_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_m
         struct store_consumer *consumer =
             QSI_LIST_OWNER(queue->consumers.next, struct store_consumer, in_queue);
         qsi_list_remove(&consumer->in_queue);
+        qsi_list_remove(&consumer->in_awaiting);
         consumer->queue = NULL;
-        consumer->cancelled = true;
+        qsi_list_remove(&consumer->in_channel);
+        qsi_list_push_back(&consumer->channel->cancelled, &consumer->in_channel);
         if ((consumer->channel->armed_kinds & QS_EVENT_CANCEL) != 0) {
             qsi_channel_signal(consumer->channel);
         }
@@ -272,7 +286,7 @@ static void cancel_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_m
     queue->consumer_count = 0;
     queue->active = NULL;
     if (queue->stream != NULL) {
-        qsi_list_remove(&queue->stream->in_consumed);
+        qsi_list_remove(&queue->stream->in_grown);
     }
 }
 
@@ -313,6 +327,7 @@ static void abandon_priorities(struct qs_store *store, struct store_queue *queue
     for (uint32_t i = 0; i + 1 < qsi_subqueue_count(queue); i++) {
         struct store_queue *subqueue = qsi_subqueue_at(queue, i);
         subqueue->parent = NULL;
+        subqueue->counts = NULL; /* they are the queue's */
         qsi_queue_join(&subqueue->core, NULL, 0);
         abandon_queue(store, subqueue);
     }

@@ -35,10 +35,12 @@ qs_status qsi_stream_find(struct qs_store *store, struct qsi_slice name,
                           struct store_queue **queue_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* QS_NOT_IMPLEMENTED for a stream, which what ("basic.get") is not for. */
-qs_status qsi_refuse_stream(const struct store_queue *queue, const char *what,
-                            qs_error *error) QS_MUST_CHECK;
+qs_status qsi_refuse_stream(const struct qs_store *store, const struct store_queue *queue,
+                            const char *what, qs_error *error) QS_MUST_CHECK;
 /* QS_RESOURCE_LOCKED */
-qs_status qsi_fail_locked(const struct store_queue *queue, qs_error *error);
+qs_status qsi_fail_locked(const struct qs_store *store, const struct store_queue *queue,
+                          qs_error *error);
+qs_status qsi_fail_no_queue(const struct qs_store *store, struct qsi_slice name, qs_error *error);
 qs_status qsi_check_owner(const struct qs_channel *channel, const struct store_queue *queue,
                           qs_error *error) QS_MUST_CHECK;
 /* A queue that nobody knows yet: to be added, or freed. */

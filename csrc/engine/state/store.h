@@ -13,6 +13,7 @@
 #include "qstore/qstore.h"
 
 #include "commit_state.h"
+#include "inbox_state.h"
 #include "journal.h"
 #include "list.h"
 #include "lock.h"
@@ -32,6 +33,9 @@
 #include <pthread.h>
 
 #define QSI_EXCHANGE_BYTES_MAX QSI_ROUTE_NAME_BYTES_MAX
+/* Behind names of queues and exchanges in texts of errors. */
+#define QSI_PLACE_DEFAULT QSI_ROUTE_PLACE_DEFAULT
+#define QSI_PLACE_BYTES 272 /* with its NUL; " in vhost '...'", whose name may have 255 */
 /* accepted and not durable: publishers then wait and help */
 #define QSI_UNSYNCED_BYTES_MAX (64u << 20)
 #define QSI_BATCH_RECORD_BYTES_MAX (1u << 20) /* of one record of a batch */
@@ -76,6 +80,8 @@ struct qsi_upcalls {
 
 struct qsi_checkpoints {
     enum qsi_checkpoint_state state;
+    /* Who makes one, or holds them off, comes in the order of asking. */
+    uint64_t turns_asked, turns_ended;
     bool is_wanted;
     bool sleeps;     /* the thread that makes them */
     bool is_held_up; /* one could not be made for want of a file: held_by tells */
@@ -85,6 +91,7 @@ struct qsi_checkpoints {
     uint64_t at_ns; /* when it was */
     /* when one could not be made for want of space; 0: the last one went well */
     uint64_t failed_ns;
+    uint64_t direct_bytes; /* written into files of streams since the last one began */
     struct qsi_cond due;
     pthread_t thread;
     bool is_running;
@@ -99,7 +106,9 @@ struct qsi_events {
     uint32_t armed_count;               /* channels whose eventfd is to be signalled: armed.c */
     struct qsi_list armed_for_changes;  /* of those: whatever happens, to any channel */
     struct qsi_list armed_for_confirms; /* of those: that published what is not durable yet */
-    struct qsi_list consumed_streams;   /* store_stream.in_consumed */
+    struct qsi_list grown_streams; /* with consumers to be told of more: store_stream.in_grown */
+    struct qsi_list listeners;     /* qs_listener.in_store */
+    uint32_t alarms;               /* QS_ALARM_* */
 };
 
 /* What the open found. */
@@ -154,6 +163,7 @@ struct qs_store {
     enum qsi_life life GUARDED;
     bool failed GUARDED;
     qs_error failure GUARDED;
+    char place[QSI_PLACE_BYTES] GUARDED; /* qs_store_set_place */
     struct qsi_queue_shared shared GUARDED;
     struct qsi_stream_shared streams GUARDED;
     struct qsi_router router GUARDED;
@@ -164,10 +174,12 @@ struct qs_store {
     uint64_t topology_lsn GUARDED;
     uint32_t stream_count GUARDED; /* of the queues by id */
     uint64_t next_server_name GUARDED;
+    uint64_t last_channel_number GUARDED, last_connection_number GUARDED;
     struct qsi_list connections GUARDED;
     struct qsi_list channels GUARDED;
     struct qsi_list deleted_queues GUARDED;
-    struct qsi_list sources GUARDED; /* streams that work queues read: store_stream.in_sources */
+    /* streams whose work queues were not told of all: store_stream.in_sources */
+    struct qsi_list sources GUARDED;
 
     struct qsi_events events GUARDED;
     struct qsi_commit commit;
@@ -179,7 +191,10 @@ struct qs_store {
     struct qsi_checkpoints checkpoint GUARDED;
     struct qsi_recovery recovery GUARDED;
     struct qsi_watch watch GUARDED;
+    struct qsi_inbox inbox;
     struct store_stats stats GUARDED;
+    struct channel_counts closed_channels GUARDED;
+    struct queue_counts uncounted GUARDED; /* of queues that lacked memory for theirs */
 };
 #undef GUARDED
 

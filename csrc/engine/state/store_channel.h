@@ -6,23 +6,27 @@
 
 #include "buf.h"
 #include "confirms.h"
+#include "counters.h"
 #include "list.h"
+#include "map.h"
 #include "slice.h"
 #include "thread_safety.h"
 #include "unacked.h"
 
+struct qs_listener;
 struct store_queue;
 struct stream_cursor;
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct store_consumer {
-    struct qsi_list in_channel GUARDED;
+    struct qsi_list in_channel GUARDED; /* its consumers, resting or cancelled */
     struct qsi_list in_queue GUARDED;
+    struct qsi_list in_awaiting GUARDED; /* of its queue, while it rests until that has a message */
     struct qs_channel *channel;
     struct store_queue *queue;
     int64_t priority;
     bool no_ack;
     bool paused GUARDED;       /* it takes no messages, as if its prefetch were used up */
-    bool cancelled GUARDED;    /* by the deletion of the queue; goes when the event was taken */
+    bool rests GUARDED;        /* turns.h */
     bool is_gone GUARDED;      /* in no list any more; freed with its last unacked message */
     uint32_t prefetch GUARDED; /* 0: unlimited */
     uint64_t unacked_count GUARDED;
@@ -34,9 +38,17 @@ struct store_consumer {
 
 struct pending_records; /* publish.h */
 
+/* What was published where, to be counted when it was accepted: publish_counts.c. */
+struct published_notes {
+    struct qsi_buf notes;
+    size_t last_at;       /* the last of them, or the one that took it in */
+    struct qsi_map known; /* where notes are that came with others, to be one with the same again */
+};
+
 struct returned_message { /* lies in a chunk of its own, which a qs_message can hold */
     struct qsi_chunk *chunk;
     struct qsi_list in_channel;
+    uint64_t place; /* in a transaction: how many records it had before it */
     struct qsi_slice exchange, routing_key, properties, body;
     uint8_t bytes[];
 };
@@ -49,6 +61,11 @@ struct tx_settle {
 /* Beside those of the journal, where it is an ack: the message goes to the queue's dead letters,
  * if it has any. */
 #define QSI_SETTLE_REJECT 16
+/* The same, and each is counted as what it is: delivered without ack; rejected, without dead
+ * letters; with a dead letter that a queue has. */
+#define QSI_SETTLE_NO_ACK 17
+#define QSI_SETTLE_DROPPED 18
+#define QSI_SETTLE_DEAD_LETTERED 19
 
 /* What channels share.  A channel that was opened on the store itself has one of its own, which
  * ends with it. */
@@ -60,6 +77,9 @@ struct qs_connection {
     uint32_t references GUARDED;              /* the handle and each channel */
     bool is_shared;                           /* it has a handle */
     bool closed GUARDED;
+    uint64_t number; /* of the store's connections, from 1 */
+    uint64_t opened_us;
+    struct qs_client *client GUARDED; /* with the bytes behind it; NULL: nobody said who it is */
 };
 
 /* No other thread knows of the connection: it is being made. */
@@ -75,6 +95,10 @@ struct qs_channel {
     struct qsi_list in_store GUARDED;
     struct qsi_list in_connection GUARDED;
     bool closed GUARDED;
+    uint64_t number; /* of the store's channels, from 1 */
+    uint32_t client_number
+        GUARDED; /* by which the client behind the connection knows it; 0: none */
+    struct channel_counts counts GUARDED;
     struct qsi_unacked unacked GUARDED;
     struct qsi_confirms confirms GUARDED;
     /* nobody reads them: none but the first is kept, in confirm mode */
@@ -83,6 +107,9 @@ struct qs_channel {
     struct qsi_list ignored_returns GUARDED; /* the first since somebody asked */
     uint64_t ignored_return_count GUARDED;
     struct qsi_list consumers GUARDED; /* in turn: the next to serve first */
+    struct qsi_list resting GUARDED;   /* consumers that can have no message: turns.h */
+    struct qsi_list cancelled
+        GUARDED; /* by the deletion of their queue; each goes with its event */
     uint64_t next_consumer_name GUARDED;
     uint32_t prefetch_new GUARDED;     /* for consumers to come */
     uint32_t prefetch_channel GUARDED; /* 0: unlimited */
@@ -95,6 +122,13 @@ struct qs_channel {
     struct qsi_list in_changes GUARDED, in_confirms GUARDED; /* of the store's armed channels */
     /* the event loop's, which closes it after the channel; QSI_NO_EVENT_FD: none asked for it */
     int event_fd GUARDED;
+    struct qs_listener *listener GUARDED; /* told instead; NULL: none */
+    void *listener_tag GUARDED;
+    struct qsi_list in_rang GUARDED; /* of the listener's */
+    /* Of the last call that did not wait for a commit; the channel's own thread reads it, too. */
+    uint64_t completion_lsn;
+    /* Of such calls whose commit is not told yet: the first and the last; 0: there are none. */
+    uint64_t awaited_first_lsn GUARDED, awaited_last_lsn GUARDED;
     bool reads_streams GUARDED; /* it has, or had, a consumer of a stream */
     /* Consumers of streams whose progress is to be noted: stream_cursor.in_acked.  The records take
      * as many bytes as this at most. */
@@ -103,11 +137,13 @@ struct qs_channel {
     bool has_aside GUARDED;       /* segments were set aside for it */
     uint64_t counted_lsn GUARDED; /* of deliveries that count, and are not written yet; 0: none */
     bool tx_selected GUARDED;
-    struct pending_records *tx_records GUARDED; /* of the open transaction; NULL: none */
-    uint64_t tx_dead_letters GUARDED;           /* dead letters among them */
-    struct qsi_list tx_returns GUARDED;         /* told at its commit */
-    struct qsi_buf tx_settles GUARDED;          /* struct tx_settle */
-    struct qsi_buf tx_cursors GUARDED;          /* cursor records, behind each other */
+    struct pending_records *tx_records GUARDED;  /* of the open transaction; NULL: none */
+    uint64_t tx_dead_letters GUARDED;            /* dead letters among them */
+    struct published_notes tx_published GUARDED; /* counted at its commit */
+    struct qsi_list tx_returns GUARDED;          /* told at its commit */
+    uint64_t tx_return_bytes GUARDED;            /* of memory */
+    struct qsi_buf tx_settles GUARDED;           /* struct tx_settle */
+    struct qsi_buf tx_cursors GUARDED;           /* cursor records, behind each other */
 };
 #undef GUARDED
 

@@ -4,6 +4,7 @@
 #include "check.h"
 #include "priorities.h"
 #include "store_stream.h"
+#include "turns.h"
 
 #ifndef NDEBUG
 
@@ -26,6 +27,7 @@ static void check_consumers(const struct store_queue *queue) QSI_REQUIRES(qsi_st
             QSI_LIST_OWNER(node, const struct store_consumer, in_queue);
         QS_DCHECK(consumer->queue == queue && !consumer->is_gone);
         QS_DCHECK(consumer->priority <= priority);
+        QS_DCHECK(!consumer->rests || !qsi_consumer_can_take(consumer));
         priority = consumer->priority;
         count += 1;
     }
@@ -71,8 +73,8 @@ static void check_queue(struct store_queue *queue, struct tally *tally)
     QS_DCHECK(queue->messages == &queue->stream->log.container);
     QS_DCHECK(queue->container.next_seq == 0 || queue->container.ram_count == 0);
     QS_DCHECK(queue->stream->durable_next <= queue->messages->next_seq);
-    QS_DCHECK(queue->stream->marked_next <= queue->messages->next_seq);
-    QS_DCHECK((queue->consumer_count == 0) == qsi_list_is_empty(&queue->stream->in_consumed));
+    QS_DCHECK(queue->stream->mark_count <= QSI_STREAM_MARKS);
+    QS_DCHECK(queue->consumer_count > 0 || qsi_list_is_empty(&queue->stream->in_grown));
     tally->out += queue->stream->out_count;
     qsi_stream_check(&queue->stream->log);
 }

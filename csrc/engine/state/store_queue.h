@@ -2,6 +2,7 @@
 #ifndef QSI_STORE_QUEUE_H
 #define QSI_STORE_QUEUE_H
 
+#include "counters.h"
 #include "list.h"
 #include "policy.h"
 #include "queue.h"
@@ -29,6 +30,8 @@ struct store_queue {
     uint64_t looked_at GUARDED;  /* how many were taken when the pager last looked ahead */
     bool pins;                   /* x-stream-pin: what it is not done with stays in the stream */
     struct qsi_destination destination GUARDED;
+    /* counts.h; NULL: nothing was counted yet.  Of a priority the queue's, which frees them */
+    struct queue_counts *counts GUARDED;
     uint32_t flags;                 /* QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE */
     bool deleted GUARDED;           /* gone, but some messages are still out */
     struct qsi_queue_policy policy; /* of its arguments */
@@ -42,10 +45,12 @@ struct store_queue {
     uint64_t declared_lsn GUARDED;
     uint64_t restored_next_seq GUARDED; /* of the checkpoint: what it carries comes first */
     bool lazy GUARDED;           /* x-queue-mode=lazy: what is published goes to the disk at once */
+    uint32_t arrival_at GUARDED; /* arrivals.c: where its own was, in the last call that had one */
     uint32_t jobs GUARDED;       /* under way without the lock: it is not freed before they end */
     struct qs_connection *owner; /* of an exclusive queue */
     struct qsi_list in_owner GUARDED;
     struct qsi_list consumers GUARDED; /* highest priority first, and within one in turn */
+    struct qsi_list awaiting GUARDED;  /* those that rest until it has a message */
     uint32_t consumer_count GUARDED;
     bool exclusive_consumer GUARDED;
     /* of x-single-active-consumer; NULL: there is no consumer */

@@ -38,7 +38,7 @@ struct store_stream *qsi_store_stream_create(struct qsi_stream_shared *shared, u
         qsi_free(stream);
         return NULL;
     }
-    qsi_list_init(&stream->in_consumed);
+    qsi_list_init(&stream->in_grown);
     return stream;
 }
 
@@ -59,7 +59,7 @@ void qsi_store_stream_destroy(struct store_stream *stream)
     }
     qsi_map_fini(&stream->cursors);
     qsi_container_fini(&stream->log.container);
-    qsi_list_remove(&stream->in_consumed);
+    qsi_list_remove(&stream->in_grown);
     qsi_free(stream);
 }
 
@@ -114,25 +114,57 @@ void qsi_cursor_set(struct store_stream *stream, const struct qsi_cursor_record 
     }
 }
 
+/* ---- what is durable ---- */
+
+static struct stream_mark *mark_at(struct store_stream *stream, uint32_t i)
+{
+    QS_DCHECK(i < stream->mark_count);
+    return &stream->marks[(stream->first_mark + i) % QSI_STREAM_MARKS];
+}
+
 uint64_t qsi_stream_durable_next(const struct qs_store *store, struct store_stream *stream)
 {
-    uint64_t next = stream->log.container.next_seq;
-    uint64_t appended, durable;
+    uint64_t durable;
 
     QS_ASSERT_HELD(&store->mutex);
-    if (store->journal == NULL) { /* opened for reading only */
-        return next;
+    if (store->journal == NULL) { /* opened for reading only, or being opened */
+        return stream->log.container.next_seq;
     }
-    appended = qsi_journal_appended_lsn(store->journal);
-    durable = qsi_journal_durable_lsn(store->journal);
-    if (durable >= appended) {
-        stream->durable_next = next;
-    } else if (durable >= stream->marked_lsn) {
-        /* The mark may be from before somebody saw everything durable. */
-        stream->durable_next =
-            stream->marked_next > stream->durable_next ? stream->marked_next : stream->durable_next;
-        stream->marked_next = next;
-        stream->marked_lsn = appended;
+    durable = qsi_journal_commits(store->journal).durable;
+    while (stream->mark_count > 0 && mark_at(stream, 0)->commit < durable) {
+        stream->durable_next = mark_at(stream, 0)->next;
+        stream->first_mark = (stream->first_mark + 1) % QSI_STREAM_MARKS;
+        stream->mark_count -= 1;
+    }
+    if (stream->mark_count == 0) {
+        stream->durable_next = stream->log.container.next_seq;
     }
     return stream->durable_next;
+}
+
+void qsi_stream_note_pushed(const struct qs_store *store, struct store_stream *stream,
+                            uint64_t count)
+{
+    uint64_t next = stream->log.container.next_seq;
+    uint64_t commit = qsi_journal_commits(store->journal).open;
+    struct stream_mark *last;
+
+    QS_ASSERT_HELD(&store->mutex);
+    QS_DCHECK(count > 0 && count <= next);
+    if (stream->mark_count == 0) {
+        stream->durable_next = next - count;
+    }
+    if (stream->mark_count == 0 || (mark_at(stream, stream->mark_count - 1)->commit < commit &&
+                                    stream->mark_count < QSI_STREAM_MARKS)) {
+        stream->mark_count += 1;
+    }
+    last = mark_at(stream, stream->mark_count - 1);
+    QS_DCHECK(stream->mark_count == 1 || last->commit <= commit);
+    *last = (struct stream_mark){.next = next, .commit = commit};
+}
+
+uint64_t qsi_stream_awaited_lsn(const struct qs_store *store)
+{
+    QS_DCHECK(qsi_journal_durable_lsn(store->journal) < qsi_journal_appended_lsn(store->journal));
+    return qsi_journal_durable_lsn(store->journal) + 1;
 }

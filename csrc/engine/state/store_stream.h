@@ -20,25 +20,39 @@ struct store_cursor {
     uint8_t own[QSI_CURSOR_OWN_BYTES_MAX];
 };
 
+struct stream_mark {
+    uint64_t next, commit;
+};
+/* So many commits wait for the disk at most, but for a batch that is larger. */
+#define QSI_STREAM_MARKS 40u
+
 struct store_stream {
     struct qsi_stream log;
     struct qsi_map cursors; /* group -> store_cursor */
-    /* Readers get what is below durable_next; what is below marked_next is durable when marked_lsn
-     * is. */
-    uint64_t durable_next, marked_next, marked_lsn;
+    /* What is below durable_next was durable when somebody asked last.  What is below a mark is
+     * durable when its commit is; marks follow each other in a ring. */
+    uint64_t durable_next;
+    struct stream_mark marks[QSI_STREAM_MARKS];
+    uint32_t first_mark, mark_count;
     struct store_queue *queue;   /* whose stream it is */
-    struct qsi_list in_consumed; /* of the store's streams with consumers */
+    struct qsi_list in_grown;    /* of the store, while its consumers are to be told of more */
     uint64_t out_count;          /* delivered to consumers and not acknowledged */
     struct qsi_list work_queues; /* that read it: store_queue.in_source */
-    struct qsi_list in_sources;  /* of the store, if there are some */
+    uint64_t told_next;          /* they were told of what is below */
+    struct qsi_list in_sources;  /* of the store, while they are to be told of more */
 };
 
 /* Readers never get what is not durable: after a crash other messages would have its offsets, and
- * who keeps offsets elsewhere would miss them.  Publishing costs nothing for that: who asks sets a
- * mark for who asks next. */
+ * who keeps offsets elsewhere would miss them.  They get all that is. */
 struct qs_store;
 uint64_t qsi_stream_durable_next(const struct qs_store *store, struct store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex);
+/* The last count messages of the stream are in a record that is appended to the journal next, in
+ * this hold of the lock. */
+void qsi_stream_note_pushed(const struct qs_store *store, struct store_stream *stream,
+                            uint64_t count) QSI_REQUIRES(qsi_store_mutex);
+/* When more of the stream will be durable.  REQUIRES that something is not. */
+uint64_t qsi_stream_awaited_lsn(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 static inline uint64_t qsi_stream_message_count(const struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)

@@ -40,7 +40,7 @@ bool qsi_is_work_type(struct qsi_slice arguments)
 
 static qs_status refuse(const char *what, struct qsi_slice queue, const char *why, qs_error *error)
 {
-    return qsi_fail(error, QS_PRECONDITION_FAILED, "invalid arg '%s' for queue '%.*s': %s", what,
+    return qsi_fail(error, QS_PRECONDITION_FAILED, "invalid arg '%s' for queue %.*s: %s", what,
                     QSI_NAME(queue), why);
 }
 
@@ -56,11 +56,10 @@ static qs_status check_flags(uint32_t flags, bool is_server_named, struct qsi_sl
         return qsi_fail(error, QS_PRECONDITION_FAILED,
                         "Cannot declare a server-named queue that reads a stream");
     }
-    return property == NULL
-               ? QS_OK
-               : qsi_fail(error, QS_PRECONDITION_FAILED,
-                          "invalid property '%s' for queue '%.*s' in this store: it reads a stream",
-                          property, QSI_NAME(queue));
+    return property == NULL ? QS_OK
+                            : qsi_fail(error, QS_PRECONDITION_FAILED,
+                                       "invalid property '%s' for queue %.*s: it reads a stream",
+                                       property, QSI_NAME(queue));
 }
 
 /* The messages are the stream's: when they go, how many there are and in which order is for it to
@@ -158,8 +157,10 @@ void qsi_work_attach(struct qs_store *store, struct store_queue *queue, struct s
     }
     queue->source = source;
     if (qsi_list_is_empty(&source->stream->work_queues)) {
+        source->stream->told_next = 0; /* while it had none nobody was told */
         qsi_list_push_back(&store->sources, &source->stream->in_sources);
     }
+    (void)qsi_work_raise(&queue->core, source->stream->told_next);
     qsi_list_push_back(&source->stream->work_queues, &queue->in_source);
 }
 
@@ -196,6 +197,7 @@ struct store_queue *qsi_work_reader(const struct store_stream *stream)
 static void raise_all(struct qs_store *store, struct store_stream *stream, uint64_t end)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    stream->told_next = end;
     for (struct qsi_list *node = stream->work_queues.next; node != &stream->work_queues;
          node = node->next) {
         struct store_queue *queue = in_source(node);
@@ -207,10 +209,19 @@ static void raise_all(struct qs_store *store, struct store_stream *stream, uint6
 
 void qsi_work_advance_all(struct qs_store *store)
 {
+    struct qsi_list *node = store->sources.next;
+
     QS_ASSERT_HELD(&store->mutex);
-    for (struct qsi_list *node = store->sources.next; node != &store->sources; node = node->next) {
+    while (node != &store->sources) {
         struct store_stream *stream = QSI_LIST_OWNER(node, struct store_stream, in_sources);
-        raise_all(store, stream, qsi_stream_durable_next(store, stream));
+        uint64_t end = qsi_stream_durable_next(store, stream);
+        node = node->next;
+        if (end > stream->told_next) {
+            raise_all(store, stream, end);
+        }
+        if (end == stream->log.container.next_seq) {
+            qsi_list_remove(&stream->in_sources);
+        }
     }
 }
 
@@ -228,7 +239,8 @@ void qsi_work_recover(struct qs_store *store)
             qsi_work_lose(&queue->core, 0, UINT64_MAX);
             continue;
         }
-        (void)qsi_work_raise(&queue->core, queue->source->messages->next_seq);
+        queue->source->stream->told_next = queue->source->messages->next_seq;
+        (void)qsi_work_raise(&queue->core, queue->source->stream->told_next);
         qsi_work_lose(&queue->core, 0, queue->source->stream->log.first);
     }
 }

@@ -35,6 +35,15 @@ void qsi_work_detach_readers(struct store_stream *stream) QSI_REQUIRES(qsi_store
 struct store_queue *qsi_work_reader(const struct store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex);
 
+/* The stream has got messages.  A commit looks only at streams that did: there may be thousands of
+ * work queues, and most of them wait. */
+static inline void qsi_work_note_pushed(struct qs_store *store, struct store_stream *stream)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    if (!qsi_list_is_empty(&stream->work_queues) && qsi_list_is_empty(&stream->in_sources)) {
+        qsi_list_push_back(&store->sources, &stream->in_sources);
+    }
+}
 /* A commit has ended: work queues get what it made durable, and their consumers are told. */
 void qsi_work_advance_all(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 static inline void qsi_work_advance(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)

@@ -47,8 +47,6 @@ bool qsi_stream_cursor_has_next(const struct store_consumer *consumer)
 
 uint64_t qsi_streams_awaited_lsn(const struct qs_channel *channel)
 {
-    uint64_t lsn = 0;
-
     QS_ASSERT_HELD(&channel->store->mutex);
     if (!channel->reads_streams || channel->store->failed) {
         return 0;
@@ -64,10 +62,10 @@ uint64_t qsi_streams_awaited_lsn(const struct qs_channel *channel)
         stream = consumer->queue->stream;
         if (next_of(consumer->cursor, stream) < stream->log.container.next_seq &&
             next_of(consumer->cursor, stream) >= qsi_stream_durable_next(channel->store, stream)) {
-            lsn = stream->marked_lsn > lsn ? stream->marked_lsn : lsn;
+            return qsi_stream_awaited_lsn(channel->store);
         }
     }
-    return lsn;
+    return 0;
 }
 
 void qsi_stream_note_consumers(struct qs_store *store, struct store_queue *queue)
@@ -76,20 +74,24 @@ void qsi_stream_note_consumers(struct qs_store *store, struct store_queue *queue
     if (queue->stream == NULL) {
         return;
     }
-    qsi_list_remove(&queue->stream->in_consumed);
-    if (queue->consumer_count > 0) {
-        qsi_list_push_back(&store->events.consumed_streams, &queue->stream->in_consumed);
-    }
+    qsi_list_remove(&queue->stream->in_grown);
+    qsi_stream_note_growth(store, queue->stream); /* there may be what is not durable yet */
 }
 
 void qsi_streams_signal(struct qs_store *store)
 {
+    struct qsi_list *node = store->events.grown_streams.next;
+
     QS_ASSERT_HELD(&store->mutex);
     if (store->events.armed_count == 0) {
         return;
     }
-    for (struct qsi_list *node = store->events.consumed_streams.next;
-         node != &store->events.consumed_streams; node = node->next) {
-        qsi_signal_consumers(store, QSI_LIST_OWNER(node, struct store_stream, in_consumed)->queue);
+    while (node != &store->events.grown_streams) {
+        struct store_stream *stream = QSI_LIST_OWNER(node, struct store_stream, in_grown);
+        node = node->next;
+        qsi_signal_consumers(store, stream->queue);
+        if (qsi_stream_durable_next(store, stream) == stream->log.container.next_seq) {
+            qsi_list_remove(&stream->in_grown);
+        }
     }
 }

@@ -6,6 +6,7 @@
 #ifndef QSI_STREAM_CURSOR_H
 #define QSI_STREAM_CURSOR_H
 
+#include "store.h"
 #include "store_channel.h"
 #include "store_stream.h"
 #include "stream.h"
@@ -52,6 +53,15 @@ bool qsi_stream_cursor_has_next(const struct store_consumer *consumer)
  * on its way. */
 uint64_t qsi_streams_awaited_lsn(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 
+/* The stream has got messages.  A commit looks only at streams that did and have consumers: there
+ * may be thousands, and most of them wait. */
+static inline void qsi_stream_note_growth(struct qs_store *store, struct store_stream *stream)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    if (stream->queue->consumer_count > 0 && qsi_list_is_empty(&stream->in_grown)) {
+        qsi_list_push_back(&store->events.grown_streams, &stream->in_grown);
+    }
+}
 /* A stream has consumers, or has none any more: whether a commit tells them. */
 void qsi_stream_note_consumers(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);

@@ -48,9 +48,8 @@ static qs_status check_flags(uint32_t flags, bool is_server_named, struct qsi_sl
                         "Cannot declare a server-named queue for type rabbit_stream_queue");
     }
     if (property != NULL) {
-        return qsi_fail(error, QS_PRECONDITION_FAILED,
-                        "invalid property '%s' for queue '%.*s' in this store", property,
-                        PRINT(queue));
+        return qsi_fail(error, QS_PRECONDITION_FAILED, "invalid property '%s' for queue %.*s",
+                        property, PRINT(queue));
     }
     return QS_OK;
 }
@@ -77,7 +76,7 @@ static qs_status check_name(struct qsi_slice name, struct qsi_slice queue, qs_er
     for (uint32_t i = 0; i < COUNT(refused); i++) {
         if (is_text(name, refused[i])) {
             return qsi_fail(error, QS_PRECONDITION_FAILED,
-                            "invalid arg '%s' for queue '%.*s' in this store of queue type "
+                            "invalid arg '%s' for queue %.*s of queue type "
                             "rabbit_stream_queue",
                             refused[i], PRINT(queue));
         }
@@ -137,7 +136,7 @@ bool qsi_max_age_parse(struct qsi_slice text, uint64_t *us_out)
 
 static qs_status invalid(const char *name, struct qsi_slice queue, const char *why, qs_error *error)
 {
-    return qsi_fail(error, QS_PRECONDITION_FAILED, "invalid arg '%s' for queue '%.*s': %s", name,
+    return qsi_fail(error, QS_PRECONDITION_FAILED, "invalid arg '%s' for queue %.*s: %s", name,
                     PRINT(queue), why);
 }
 
@@ -146,9 +145,10 @@ static qs_status check_number(const struct qsi_field *field, const char *name,
 {
     uint64_t number;
 
-    return read_number(field, &number)
-               ? QS_OK
-               : invalid(name, queue, "a whole number that is not negative is needed", error);
+    if (!read_number(field, &number)) {
+        return invalid(name, queue, "a whole number that is not negative is needed", error);
+    }
+    return number > 0 ? QS_OK : invalid(name, queue, "it is zero", error);
 }
 
 static qs_status check_segment_bytes(const struct qsi_field *field, struct qsi_slice queue,
@@ -160,7 +160,7 @@ static qs_status check_segment_bytes(const struct qsi_field *field, struct qsi_s
     if (read_number(field, &bytes) && bytes > SEGMENT_BYTES_MAX) {
         return qsi_fail(error, QS_PRECONDITION_FAILED, "Exceeded max value for " SEGMENT_BYTES);
     }
-    return bytes > 0 ? QS_OK : invalid(SEGMENT_BYTES, queue, "it is zero", error);
+    return QS_OK;
 }
 
 static qs_status check_field(const struct qsi_field *field, struct qsi_slice queue, qs_error *error)

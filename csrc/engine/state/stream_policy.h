@@ -1,4 +1,5 @@
-/* What the arguments of a stream's declaration, and of who reads it, ask for. */
+/* What the arguments of a stream's declaration, and of who reads it, ask for.  queue is how texts
+ * of errors call it (title.h). */
 #ifndef QSI_STREAM_POLICY_H
 #define QSI_STREAM_POLICY_H
 

@@ -8,16 +8,23 @@
 #include "stream_cursor.h"
 #include "thread_safety.h"
 
+bool qsi_channel_has_room(const struct qs_channel *channel)
+{
+    QS_ASSERT_HELD(&channel->store->mutex);
+    return channel->prefetch_channel == 0 || channel->consumed_count < channel->prefetch_channel;
+}
+
+static bool is_used_up(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
+{
+    return consumer->prefetch != 0 && consumer->unacked_count >= consumer->prefetch;
+}
+
 /* A full channel holds up its no-ack consumers as well, though what they get does not count: as
  * RabbitMQ. */
 bool qsi_consumer_has_room(const struct store_consumer *consumer)
 {
-    const struct qs_channel *channel = consumer->channel;
-
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
-    return !consumer->paused &&
-           (consumer->prefetch == 0 || consumer->unacked_count < consumer->prefetch) &&
-           (channel->prefetch_channel == 0 || channel->consumed_count < channel->prefetch_channel);
+    return !consumer->paused && !is_used_up(consumer) && qsi_channel_has_room(consumer->channel);
 }
 
 bool qsi_consumer_can_take(const struct store_consumer *consumer)
@@ -30,6 +37,78 @@ bool qsi_consumer_can_take(const struct store_consumer *consumer)
                                                 : qsi_stream_cursor_has_next(consumer)) &&
            (queue->active == NULL || queue->active == consumer) && qsi_consumer_has_room(consumer);
 }
+
+/* ---- rest ---- */
+
+/* Consumers of a channel that are looked at in vain, before others of them rest. */
+#define IN_VAIN_MAX 8
+
+/* Unless nothing would wake it. */
+static void rest(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct store_queue *queue = consumer->queue;
+
+    QS_DCHECK(!consumer->rests && queue != NULL);
+    if (consumer->cursor != NULL) {
+        return; /* a stream tells of itself otherwise */
+    }
+    if (!is_used_up(consumer)) {
+        if (qsi_has_ready(queue)) {
+            return;
+        }
+        qsi_list_push_back(&queue->awaiting, &consumer->in_awaiting);
+    }
+    consumer->rests = true;
+    qsi_list_remove(&consumer->in_channel);
+    qsi_list_push_back(&consumer->channel->resting, &consumer->in_channel);
+}
+
+void qsi_consumer_looked_at(struct store_consumer *consumer, uint32_t *in_vain)
+{
+    QS_ASSERT_HELD(&consumer->channel->store->mutex);
+    *in_vain += 1;
+    if (*in_vain > IN_VAIN_MAX) {
+        rest(consumer);
+    }
+}
+
+static void wake(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_DCHECK(consumer->rests);
+    consumer->rests = false;
+    qsi_list_remove(&consumer->in_awaiting);
+    qsi_list_remove(&consumer->in_channel);
+    qsi_list_push_back(&consumer->channel->consumers, &consumer->in_channel);
+}
+
+void qsi_consumer_has_settled(struct store_consumer *consumer)
+{
+    QS_ASSERT_HELD(&consumer->channel->store->mutex);
+    if (consumer->rests && consumer->queue != NULL && qsi_list_is_empty(&consumer->in_awaiting)) {
+        wake(consumer);
+    }
+}
+
+void qsi_wake_awaiting(struct store_queue *queue)
+{
+    while (!qsi_list_is_empty(&queue->awaiting)) {
+        wake(QSI_LIST_OWNER(queue->awaiting.next, struct store_consumer, in_awaiting));
+    }
+}
+
+bool qsi_rest_is_right(const struct qs_channel *channel)
+{
+    QS_ASSERT_HELD(&channel->store->mutex);
+    for (const struct qsi_list *node = channel->resting.next; node != &channel->resting;
+         node = node->next) {
+        if (qsi_consumer_can_take(QSI_LIST_OWNER(node, struct store_consumer, in_channel))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- turns ---- */
 
 bool qsi_is_turn_of(const struct store_consumer *consumer)
 {
@@ -62,13 +141,55 @@ bool qsi_is_turn_of(const struct store_consumer *consumer)
     return true;
 }
 
-static bool has_delivery(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+/* How many messages it may have more. */
+static uint64_t room_of(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
 {
-    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
+    const struct qs_channel *channel = consumer->channel;
+    uint64_t own = UINT64_MAX, shared = UINT64_MAX;
+
+    if (!qsi_consumer_has_room(consumer)) {
+        return 0;
+    }
+    if (consumer->prefetch != 0) {
+        own = consumer->prefetch - consumer->unacked_count;
+    }
+    if (channel->prefetch_channel != 0) {
+        shared = channel->prefetch_channel - channel->consumed_count;
+    }
+    return own < shared ? own : shared;
+}
+
+uint64_t qsi_left_for_get(const struct store_queue *queue)
+{
+    uint64_t left = qsi_ready_count(queue);
+
+    QS_DCHECK(queue->parent == NULL);
+    for (const struct qsi_list *node = queue->consumers.next; node != &queue->consumers;
          node = node->next) {
         const struct store_consumer *consumer =
-            QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+            QSI_LIST_OWNER(node, struct store_consumer, in_queue);
+        if (consumer->channel->waits && (queue->active == NULL || queue->active == consumer)) {
+            uint64_t room = room_of(consumer);
+            left = left > room ? left - room : 0;
+        }
+    }
+    return left;
+}
+
+static bool has_delivery(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint32_t in_vain = 0;
+    struct qsi_list *next;
+
+    if (!qsi_channel_has_room(channel)) {
+        return false;
+    }
+    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
+         node = next) {
+        struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+        next = node->next;
         if (!qsi_consumer_can_take(consumer)) {
+            qsi_consumer_looked_at(consumer, &in_vain);
             continue;
         }
         if (qsi_is_turn_of(consumer)) {
@@ -90,21 +211,13 @@ void qsi_signal_armed_consumers(struct store_queue *queue)
         }
         if (qsi_is_turn_of(consumer)) {
             qsi_channel_signal(consumer->channel);
+            if (consumer->channel->store->events.armed_count == 0) {
+                return;
+            }
         } else {
             qsi_channel_note_deferred(consumer->channel);
         }
     }
-}
-
-static bool has_cancel(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
-{
-    for (const struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
-         node = node->next) {
-        if (QSI_LIST_OWNER(node, struct store_consumer, in_channel)->cancelled) {
-            return true;
-        }
-    }
-    return false;
 }
 
 bool qsi_has_event(struct qs_channel *channel, uint32_t kinds)
@@ -112,10 +225,13 @@ bool qsi_has_event(struct qs_channel *channel, uint32_t kinds)
     const struct qs_store *store = channel->store;
 
     QS_ASSERT_HELD(&channel->store->mutex);
-    return ((kinds & QS_EVENT_RETURN) != 0 && !qsi_list_is_empty(&channel->returns)) ||
+    return ((kinds & QS_EVENT_DURABLE) != 0 && channel->awaited_first_lsn != 0 &&
+            (store->failed ||
+             channel->awaited_first_lsn <= qsi_journal_durable_lsn(store->journal))) ||
+           ((kinds & QS_EVENT_RETURN) != 0 && !qsi_list_is_empty(&channel->returns)) ||
            ((kinds & (QS_EVENT_ACK | QS_EVENT_NACK)) != 0 &&
             qsi_confirms_has_verdict(&channel->confirms, qsi_journal_durable_lsn(store->journal),
                                      store->failed)) ||
-           ((kinds & QS_EVENT_CANCEL) != 0 && has_cancel(channel)) ||
+           ((kinds & QS_EVENT_CANCEL) != 0 && !qsi_list_is_empty(&channel->cancelled)) ||
            ((kinds & QS_EVENT_DELIVERY) != 0 && has_delivery(channel));
 }

@@ -9,6 +9,8 @@ static inline struct store_consumer *qsi_consumer_in_queue(struct qsi_list *node
 {
     return QSI_LIST_OWNER(node, struct store_consumer, in_queue);
 }
+/* Does its limit allow another message? */
+bool qsi_channel_has_room(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* Do its prefetch and its channel's allow another message? */
 bool qsi_consumer_has_room(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 /* Does its queue have a message that it may have? */
@@ -16,6 +18,23 @@ bool qsi_consumer_can_take(const struct store_consumer *consumer) QSI_REQUIRES(q
 /* REQUIRES qsi_consumer_can_take.  Are there messages beside those that are for consumers before
  * this one? */
 bool qsi_is_turn_of(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+
+/* Of many consumers of a channel those alone are looked at that may have a message.  Others rest:
+ * until their queue has one, or something that they have is settled. */
+
+/* REQUIRES that it cannot take a message.  Behind some others that could not it rests. */
+void qsi_consumer_looked_at(struct store_consumer *consumer, uint32_t *in_vain)
+    QSI_REQUIRES(qsi_store_mutex);
+/* It may have room again. */
+void qsi_consumer_has_settled(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+/* The queue has messages again: those that rest for want of one are looked at. */
+void qsi_wake_awaiting(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+/* For checks: does none rest that could take a message? */
+bool qsi_rest_is_right(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+
+/* How many ready messages are left for a get: behind those of consumers who wait and have room.  Of
+ * a queue with priorities: the one that was declared. */
+uint64_t qsi_left_for_get(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
 /* Would asking for these kinds of events bring one?  Perhaps not, if what is ready has expired. */
 bool qsi_has_event(struct qs_channel *channel, uint32_t kinds) QSI_REQUIRES(qsi_store_mutex);
@@ -26,6 +45,9 @@ void qsi_signal_armed_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_stor
 static inline void qsi_signal_consumers(const struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    if (QS_UNLIKELY(!qsi_list_is_empty(&queue->awaiting))) {
+        qsi_wake_awaiting(queue);
+    }
     if (store->events.armed_count > 0 && queue->consumer_count > 0) {
         qsi_signal_armed_consumers(queue);
     }

@@ -208,7 +208,8 @@ uint64_t qsi_watch_again_us(const struct qs_store *store)
     uint64_t running_ns = qsi_commit_running_ns(store);
 
     QS_ASSERT_HELD(&store->mutex);
-    if (store->watch.is_full_told && !store->watch.is_full) {
+    if ((store->watch.is_full_told && !store->watch.is_full) ||
+        !qsi_list_is_empty(&store->events.listeners)) {
         return EASE_NS / NS_PER_US;
     }
     return running_ns > 0 && running_ns < STALL_NS && STALL_NS - running_ns < WATCH_US * NS_PER_US

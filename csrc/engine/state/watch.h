@@ -13,6 +13,7 @@ struct qsi_watch {
     int64_t ahead_told_us;  /* how far the wall clock was ahead when that was last told */
     uint64_t stall_told_ns; /* of the last commit that was told to stall: its commit_began_ns */
     uint64_t refused_ns;    /* a publisher was last refused for want of space */
+    uint64_t looked_ns;     /* whether there is some again, for listeners */
     bool is_full, is_full_told;
     bool is_held_told; /* that no checkpoint can be made */
     bool is_failure_told;

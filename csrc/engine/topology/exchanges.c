@@ -72,8 +72,9 @@ static qs_status declare_exchange(struct qs_channel *channel, const struct qsi_t
     return QS_OK;
 }
 
-qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs_slice type,
-                                      uint32_t flags, qs_slice arguments, qs_error *error)
+/* REQUIRES arguments in order. */
+static qs_status declare_and_wait(struct qs_channel *channel, qs_slice exchange, qs_slice type,
+                                  uint32_t flags, qs_slice arguments, qs_error *error)
 {
     struct qsi_topology topology = {
         .type = QSI_RECORD_EXCHANGE_DECLARE,
@@ -84,8 +85,7 @@ qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs
     uint64_t lsn = 0;
     qs_status status;
 
-    QS_TRY(qsi_check_new_name(exchange, "exchange name", error));
-    QS_TRY(qsi_enter_topology(channel, arguments.bytes, error));
+    QS_TRY(qsi_enter_topology(channel, arguments.bytes, qsi_wait_of(flags), error));
     if ((flags & QS_PASSIVE) != 0) {
         status = qsi_exchange_check_name(topology.strings[0], error);
         if (status == QS_OK) {
@@ -96,9 +96,24 @@ qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs
         status = declare_exchange(channel, &topology, topology.strings[1], &lsn, error);
     }
     if (status == QS_OK) {
-        status = qsi_topology_wait(channel->store, lsn, flags, error);
+        status = qsi_commit_complete(channel, lsn, flags, error);
     }
-    return qsi_channel_leave(channel, status);
+    return qsi_channel_leave_after(channel, qsi_wait_of(flags), status);
+}
+
+qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs_slice type,
+                                      uint32_t flags, qs_slice arguments, qs_error *error)
+{
+    struct qsi_buf sorted = {0};
+    qs_status status;
+
+    QS_TRY(qsi_check_new_name(exchange, "exchange name", error));
+    status = qsi_order_arguments(&sorted, &arguments, error);
+    if (status == QS_OK) {
+        status = declare_and_wait(channel, exchange, type, flags, arguments, error);
+    }
+    qsi_buf_fini(&sorted);
+    return status;
 }
 
 static qs_status delete_exchange(struct qs_channel *channel, struct qsi_slice name, bool if_unused,
@@ -112,11 +127,11 @@ static qs_status delete_exchange(struct qs_channel *channel, struct qsi_slice na
 
     if (exchange == NULL) { /* as a broker: gone is gone */
         *lsn_out = store->topology_lsn;
-        return qsi_exchange_check_delete_name(name, error);
+        return qsi_router_check_delete_name(&store->router, name, error);
     }
     QS_DCHECK(qsi_slice_equals(exchange->name, name));
     durable = exchange->durable;
-    QS_TRY(qsi_exchange_check_delete(exchange, if_unused, error));
+    QS_TRY(qsi_router_check_delete(&store->router, exchange, if_unused, error));
     QS_TRY(qsi_reserve_topology(store, &topology, &chunk, error));
     qsi_router_delete(&store->router, exchange, QSI_AUTO_DELETE_GOES);
     if (durable) {
@@ -131,20 +146,20 @@ qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uin
     uint64_t lsn = 0;
     qs_status status;
 
-    QS_TRY(qsi_enter_topology(channel, 0, error));
+    QS_TRY(qsi_enter_topology(channel, 0, qsi_wait_of(flags), error));
     status =
         delete_exchange(channel, qsi_slice_of(exchange), (flags & QS_IF_UNUSED) != 0, &lsn, error);
     if (status == QS_OK) {
-        status = qsi_topology_wait(channel->store, lsn, flags, error);
+        status = qsi_commit_complete(channel, lsn, flags, error);
     }
-    return qsi_channel_leave(channel, status);
+    return qsi_channel_leave_after(channel, qsi_wait_of(flags), status);
 }
 
 /* ---- bindings ---- */
 
 struct binding_call {
     qs_slice source, destination, routing_key, arguments;
-    uint32_t flags; /* QS_TO_EXCHANGE, QS_UNBIND, QS_NO_SYNC */
+    uint32_t flags; /* QS_TO_EXCHANGE, QS_UNBIND, QS_NO_SYNC, QS_NO_WAIT */
 };
 
 bool qsi_describe_binding(const struct qsi_binding *binding, struct qsi_topology *topology_out)
@@ -234,19 +249,33 @@ static qs_status change_binding(struct qs_channel *channel, const struct binding
     return QS_OK;
 }
 
-static qs_status bind_or_unbind(struct qs_channel *channel, const struct binding_call *call,
-                                qs_error *error)
+/* REQUIRES arguments in order. */
+static qs_status change_and_wait(struct qs_channel *channel, const struct binding_call *call,
+                                 qs_error *error)
 {
     uint64_t lsn = 0;
     qs_status status;
 
-    QS_TRY(qsi_enter_topology(channel, call->arguments.bytes, error));
+    QS_TRY(qsi_enter_topology(channel, call->arguments.bytes, qsi_wait_of(call->flags), error));
     status = change_binding(channel, call, &lsn, error);
     if (status == QS_OK) {
-        status = qsi_topology_wait(channel->store, lsn, call->flags, error);
+        status = qsi_commit_complete(channel, lsn, call->flags, error);
     }
     QS_ASSERT_HELD(&channel->store->mutex);
-    return qsi_channel_leave(channel, status);
+    return qsi_channel_leave_after(channel, qsi_wait_of(call->flags), status);
+}
+
+static qs_status bind_or_unbind(struct qs_channel *channel, struct binding_call call,
+                                qs_error *error)
+{
+    struct qsi_buf sorted = {0};
+    qs_status status = qsi_order_arguments(&sorted, &call.arguments, error);
+
+    if (status == QS_OK) {
+        status = change_and_wait(channel, &call, error);
+    }
+    qsi_buf_fini(&sorted);
+    return status;
 }
 
 qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue, qs_slice exchange,
@@ -254,7 +283,7 @@ qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue, qs_slice ex
 {
     const struct binding_call call = {exchange, queue, routing_key, arguments, 0};
 
-    return bind_or_unbind(channel, &call, error);
+    return bind_or_unbind(channel, call, error);
 }
 
 qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice exchange,
@@ -262,7 +291,7 @@ qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice 
 {
     const struct binding_call call = {exchange, queue, routing_key, arguments, QS_UNBIND};
 
-    return bind_or_unbind(channel, &call, error);
+    return bind_or_unbind(channel, call, error);
 }
 
 qs_status qs_channel_exchange_bind(qs_channel *channel, qs_slice destination, qs_slice source,
@@ -270,7 +299,7 @@ qs_status qs_channel_exchange_bind(qs_channel *channel, qs_slice destination, qs
 {
     const struct binding_call call = {source, destination, routing_key, arguments, QS_TO_EXCHANGE};
 
-    return bind_or_unbind(channel, &call, error);
+    return bind_or_unbind(channel, call, error);
 }
 
 qs_status qs_channel_exchange_unbind(qs_channel *channel, qs_slice destination, qs_slice source,
@@ -279,7 +308,7 @@ qs_status qs_channel_exchange_unbind(qs_channel *channel, qs_slice destination, 
     const struct binding_call call = {source, destination, routing_key, arguments,
                                       QS_TO_EXCHANGE | QS_UNBIND};
 
-    return bind_or_unbind(channel, &call, error);
+    return bind_or_unbind(channel, call, error);
 }
 
 qs_status qs_channel_change_binding(qs_channel *channel, qs_slice destination, qs_slice source,
@@ -288,5 +317,5 @@ qs_status qs_channel_change_binding(qs_channel *channel, qs_slice destination, q
 {
     const struct binding_call call = {source, destination, routing_key, arguments, flags};
 
-    return bind_or_unbind(channel, &call, error);
+    return bind_or_unbind(channel, call, error);
 }

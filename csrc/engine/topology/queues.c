@@ -1,4 +1,4 @@
-/* Queues: declared, deleted, purged, and switched between modes. */
+/* Queues: declared, deleted, and switched between modes. */
 #include "alloc.h"
 #include "check.h"
 #include "commit.h"
@@ -13,6 +13,7 @@
 #include "store_stream.h"
 #include "store_work.h"
 #include "thread_safety.h"
+#include "title.h"
 #include "topology.h"
 #include "wake.h"
 #include "work.h"
@@ -32,28 +33,31 @@ static const char *yes_no(uint32_t flags, uint32_t flag)
     return (flags & flag) != 0 ? "true" : "false";
 }
 
-static qs_status check_equivalent(const struct store_queue *queue, uint32_t flags,
-                                  struct qsi_slice arguments, qs_error *error)
+static qs_status check_equivalent(const struct qs_store *store, const struct store_queue *queue,
+                                  uint32_t flags, struct qsi_slice arguments, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     static const struct {
         uint32_t flag;
         const char *name;
     } checked[] = {{QS_DURABLE, "durable"}, {QS_AUTO_DELETE, "auto_delete"}};
+    struct qsi_title title;
 
     QS_DCHECK(((queue->flags ^ flags) & QS_PASSIVE) == 0);
     if ((queue->flags & QS_EXCLUSIVE) != (flags & QS_EXCLUSIVE)) { /* a broker's code for it */
-        return qsi_fail_locked(queue, error);
+        return qsi_fail_locked(store, queue, error);
     }
     for (size_t i = 0; i < sizeof checked / sizeof checked[0]; i++) {
         if ((queue->flags & checked[i].flag) != (flags & checked[i].flag)) {
             return qsi_fail(
                 error, QS_PRECONDITION_FAILED,
-                "inequivalent arg '%s' for queue '%.*s': received '%s' but current is '%s'",
-                checked[i].name, QSI_NAME(queue->name), yes_no(flags, checked[i].flag),
-                yes_no(queue->flags, checked[i].flag));
+                "inequivalent arg '%s' for queue '%.*s'%s: received '%s' but current is '%s'",
+                checked[i].name, QSI_NAME(queue->name), store->place,
+                yes_no(flags, checked[i].flag), yes_no(queue->flags, checked[i].flag));
         }
     }
-    return qsi_queue_arguments_check(queue->arguments, arguments, queue->name, error);
+    return qsi_queue_arguments_check(queue->arguments, arguments,
+                                     qsi_title_of(&title, store, queue->name), error);
 }
 
 static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_error *error)
@@ -74,8 +78,10 @@ static qs_status find_source(struct qs_store *store, struct qsi_slice name,
                              uint64_t *first_io, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t first, next;
+    struct qsi_title title;
 
-    QS_TRY(qsi_work_find_source(store, arguments, name, source_out, error));
+    QS_TRY(qsi_work_find_source(store, arguments, qsi_title_of(&title, store, name), source_out,
+                                error));
     first = (*source_out)->stream->log.first;
     next = (*source_out)->messages->next_seq;
     QS_ASSERT(first <= next);
@@ -98,6 +104,7 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
     struct store_queue *queue, *source = NULL;
     uint8_t source_bytes[QSI_WORK_SOURCE_BYTES];
     uint32_t made_flags = flags;
+    struct qsi_title title;
     qs_status status;
 
     QS_TRY(qsi_check_table(arguments, error));
@@ -109,7 +116,8 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
         made_flags |= QSI_IS_WORK_QUEUE;
     }
     if (qsi_is_stream_type(arguments)) {
-        QS_TRY(qsi_stream_policy_check(arguments, flags, is_server_named, name, error));
+        QS_TRY(qsi_stream_policy_check(arguments, flags, is_server_named,
+                                       qsi_title_of(&title, store, name), error));
         made_flags |= QSI_IS_STREAM;
     }
     QS_TRY(qsi_check_new_argument(arguments, "x-dead-letter-exchange", error));
@@ -119,7 +127,8 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
         qsi_work_attach(store, queue, source, work_first);
     }
     topology.type = qsi_declaration_type(queue);
-    status = qsi_queue_type_check(queue->arguments, queue->name, error);
+    status =
+        qsi_queue_type_check(queue->arguments, qsi_title_of(&title, store, queue->name), error);
     if (status == QS_OK) {
         status = qsi_add_queue(store, queue, error);
     }
@@ -148,7 +157,9 @@ static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name
     QSI_REQUIRES(qsi_store_mutex)
 {
     char server_name[32];
+    bool is_reserved = (flags & QS_RESERVED_NAME) != 0;
 
+    flags &= ~(uint32_t)QS_RESERVED_NAME;
     QS_ASSERT_HELD(&channel->store->mutex);
     if (name.bytes == 0 && (flags & QS_PASSIVE) == 0) {
         QS_TRY(make_server_name(channel->store, server_name, error));
@@ -162,9 +173,9 @@ static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name
     if (*queue_out != NULL) {
         *lsn_out = (*queue_out)->declared_lsn; /* whoever declared it may not have waited yet */
         QS_TRY(qsi_check_owner(channel, *queue_out, error));
-        return check_equivalent(*queue_out, flags, arguments, error);
+        return check_equivalent(channel->store, *queue_out, flags, arguments, error);
     }
-    if (name.bytes >= strlen(RESERVED_PREFIX) &&
+    if (!is_reserved && name.bytes >= strlen(RESERVED_PREFIX) &&
         memcmp(name.data, RESERVED_PREFIX, strlen(RESERVED_PREFIX)) == 0) {
         return qsi_fail(error, QS_ACCESS_REFUSED,
                         "queue name '%.*s' contains reserved prefix '%s*'", QSI_NAME(name),
@@ -185,28 +196,30 @@ static qs_status find_work_start(struct qs_channel *channel, struct qsi_slice na
         !qsi_is_work_type(arguments)) {
         return QS_OK;
     }
+    QS_TRY(qsi_check_may_wait(qsi_wait_of(flags)));
     QS_TRY(qsi_work_queue_start(channel->store, name, flags, arguments, first_out, error));
     return channel->closed ? qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile")
                            : QS_OK;
 }
 
-qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t flags,
-                                   qs_slice arguments, qs_declare_ok *ok_out, qs_error *error)
+/* REQUIRES arguments in order. */
+static qs_status declare_and_wait(struct qs_channel *channel, qs_slice queue, uint32_t flags,
+                                  qs_slice arguments, qs_declare_ok *ok_out, qs_error *error)
 {
     struct store_queue *found = NULL;
     uint32_t kept = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
     uint64_t lsn = 0, work_first = 0;
     qs_status status;
 
-    QS_TRY(qsi_check_new_name(queue, "queue name", error));
     if ((kept & QS_EXCLUSIVE) != 0) {
         kept &= ~(uint32_t)QS_DURABLE; /* it ends with its connection */
     }
-    QS_TRY(qsi_enter_topology(channel, arguments.bytes, error));
+    QS_TRY(qsi_enter_topology(channel, arguments.bytes, qsi_wait_of(flags), error));
     status = find_work_start(channel, qsi_slice_of(queue), flags, qsi_slice_of(arguments),
                              &work_first, error);
     if (status == QS_OK) {
-        status = declare_queue(channel, qsi_slice_of(queue), kept | (flags & QS_PASSIVE),
+        status = declare_queue(channel, qsi_slice_of(queue),
+                               kept | (flags & (QS_PASSIVE | QS_RESERVED_NAME)),
                                qsi_slice_of(arguments), work_first, &found, &lsn, error);
     }
     if (status == QS_OK) {
@@ -218,9 +231,24 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
         ok_out->message_count =
             found->stream != NULL ? qsi_stream_message_count(found) : qsi_ready_count(found);
         ok_out->consumer_count = found->consumer_count;
-        status = qsi_topology_wait(channel->store, lsn, flags, error);
+        status = qsi_commit_complete(channel, lsn, flags, error);
     }
-    return qsi_channel_leave(channel, status);
+    return qsi_channel_leave_after(channel, qsi_wait_of(flags), status);
+}
+
+qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t flags,
+                                   qs_slice arguments, qs_declare_ok *ok_out, qs_error *error)
+{
+    struct qsi_buf sorted = {0};
+    qs_status status;
+
+    QS_TRY(qsi_check_new_name(queue, "queue name", error));
+    status = qsi_order_arguments(&sorted, &arguments, error);
+    if (status == QS_OK) {
+        status = declare_and_wait(channel, queue, flags, arguments, ok_out, error);
+    }
+    qsi_buf_fini(&sorted);
+    return status;
 }
 
 static qs_status delete_queue(struct qs_channel *channel, struct store_queue *queue,
@@ -255,24 +283,24 @@ void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
     qsi_drop_queue(store, queue, QSI_AUTO_DELETE_GOES);
 }
 
-static qs_status check_delete(const struct store_queue *queue, uint32_t flags, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+static qs_status check_delete(const struct qs_store *store, const struct store_queue *queue,
+                              uint32_t flags, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     if (queue->stream != NULL && qsi_work_reader(queue->stream) != NULL) {
-        return qsi_fail(error, QS_PRECONDITION_FAILED,
-                        "queue '%.*s' in this store is the x-stream-source of queue '%.*s'",
-                        QSI_NAME(queue->name), QSI_NAME(qsi_work_reader(queue->stream)->name));
+        return qsi_fail(
+            error, QS_PRECONDITION_FAILED, "queue '%.*s'%s is the x-stream-source of queue '%.*s'",
+            QSI_NAME(queue->name), store->place, QSI_NAME(qsi_work_reader(queue->stream)->name));
     }
     if (queue->stream != NULL) { /* RabbitMQ asks neither of a stream */
         return QS_OK;
     }
     if ((flags & QS_IF_UNUSED) != 0 && queue->consumer_count > 0) {
-        return qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s' in use",
-                        QSI_NAME(queue->name));
+        return qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s'%s in use",
+                        QSI_NAME(queue->name), store->place);
     }
     if ((flags & QS_IF_EMPTY) != 0 && (qsi_has_ready(queue) || qsi_delayed_count(queue) > 0)) {
-        return qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s' not empty",
-                        QSI_NAME(queue->name));
+        return qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s'%s not empty",
+                        QSI_NAME(queue->name), store->place);
     }
     return QS_OK;
 }
@@ -285,14 +313,14 @@ qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t 
     qs_status status = QS_OK;
 
     *count_out = 0;
-    QS_TRY(qsi_enter_topology(channel, 0, error));
+    QS_TRY(qsi_enter_topology(channel, 0, qsi_wait_of(flags), error));
     found = qsi_find_queue(channel->store, qsi_slice_of(queue));
     if (found == NULL) { /* as a broker: gone is gone */
         lsn = channel->store->topology_lsn;
     } else {
         status = qsi_check_owner(channel, found, error);
         if (status == QS_OK) {
-            status = check_delete(found, flags, error);
+            status = check_delete(channel->store, found, flags, error);
         }
         if (status == QS_OK) {
             *count_out = qsi_ready_count(found) + qsi_delayed_count(found);
@@ -300,128 +328,9 @@ qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t 
         }
     }
     if (status == QS_OK) {
-        status = qsi_topology_wait(channel->store, lsn, flags, error);
+        status = qsi_commit_complete(channel, lsn, flags, error);
     }
-    return qsi_channel_leave(channel, status);
-}
-
-/* ---- purging ---- */
-
-struct purge {
-    uint64_t queue_id;
-    uint8_t *at;
-    uint32_t count;
-};
-
-static void record_purged(void *context, uint64_t first_seq, uint32_t count)
-{
-    struct purge *purge = context;
-    struct qsi_settle settle = {.queue_id = purge->queue_id,
-                                .first_seq = first_seq,
-                                .count = count,
-                                .kind = QSI_SETTLE_ACK};
-
-    QS_DCHECK(count > 0);
-    qsi_settle_encode(purge->at, &settle);
-    purge->at += QSI_SETTLE_BYTES;
-    purge->count += 1;
-}
-
-/* What the purge's records take. */
-static uint64_t purge_bytes(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
-{
-    uint64_t ranges = 0;
-
-    for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
-        ranges += qsi_container_purge_ranges(&qsi_core_at(queue, i)->container);
-    }
-    return ranges * QSI_SETTLE_BYTES;
-}
-
-static void ignore_range(void *context, uint64_t first_seq, uint32_t count)
-{
-    (void)context;
-    (void)first_seq;
-    (void)count;
-}
-
-static uint64_t purge_priorities(struct store_queue *queue, qsi_range_visitor *visit,
-                                 struct purge *purge) QSI_REQUIRES(qsi_store_mutex)
-{
-    uint64_t count = 0;
-
-    for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
-        struct qsi_queue *core = &qsi_subqueue_at(queue, i)->core;
-        purge->queue_id = core->container.id;
-        count += qsi_container_purge(&core->container, visit, purge);
-    }
-    return count;
-}
-
-static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, uint64_t *count_out,
-                             uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
-{
-    struct purge purge = {0};
-    struct qsi_chunk *chunk = NULL;
-    uint64_t from, bytes = purge_bytes(queue);
-
-    if (!qsi_is_journalled(queue) || bytes == 0) {
-        *count_out = purge_priorities(queue, ignore_range, &purge);
-        return QS_OK;
-    }
-    if (qsi_journal_reserve(store->journal, 1) != QS_OK) {
-        return qsi_fail(error, QS_ENOMEM, "journal");
-    }
-    if (qsi_queue_is_work(&queue->core) && qsi_work_reserve_purge(&queue->core) != QS_OK) {
-        return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", QSI_NAME(queue->name));
-    }
-    QS_TRY(qsi_arena_place(store, true, bytes, &chunk, error));
-    QS_DCHECK(bytes <= chunk->capacity - chunk->used);
-    from = chunk->used;
-    purge.at = chunk->data + from;
-    *count_out = purge_priorities(queue, record_purged, &purge);
-    QS_ASSERT((uint64_t)purge.count * QSI_SETTLE_BYTES <= bytes); /* room was made for so many */
-    chunk->used += (uint64_t)purge.count * QSI_SETTLE_BYTES;
-    *lsn_out = qsi_store_append(store, chunk, from, chunk->used - from, purge.count, false);
-    qsi_commit_kick(store);
-    return QS_OK;
-}
-
-/* Finds the queue and makes room for the purge's records, which may take turns. */
-static qs_status prepare_purge(struct qs_channel *channel, struct qsi_slice name,
-                               struct store_queue **queue_out, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    bool released = true;
-
-    while (released) {
-        uint64_t bytes;
-        QS_TRY(qsi_require_queue(channel, name, queue_out, error));
-        QS_TRY(qsi_refuse_stream(*queue_out, "queue.purge", error));
-        bytes = purge_bytes(*queue_out);
-        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_REMOVE, &released,
-                                    QSI_MAY_WAIT, error));
-    }
-    return QS_OK;
-}
-
-qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint64_t *count_out,
-                                 qs_error *error)
-{
-    struct store_queue *found = NULL;
-    uint64_t lsn = 0;
-    qs_status status;
-
-    *count_out = 0;
-    QS_TRY(qsi_enter_topology(channel, 0, error));
-    status = prepare_purge(channel, qsi_slice_of(queue), &found, error);
-    if (status == QS_OK) {
-        status = purge_queue(channel->store, found, count_out, &lsn, error);
-    }
-    if (status == QS_OK) {
-        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
-    }
-    return qsi_channel_leave(channel, status);
+    return qsi_channel_leave_after(channel, qsi_wait_of(flags), status);
 }
 
 /* ---- the queue's mode ---- */
@@ -453,7 +362,7 @@ qs_status qs_store_set_queue_mode(qs_store *store, qs_slice name, bool lazy, qs_
                                   &released, QSI_MAY_WAIT, error);
     queue = qsi_find_queue(store, qsi_slice_of(name));
     if (status == QS_OK && queue == NULL) {
-        status = qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", QSI_NAME(name));
+        status = qsi_fail_no_queue(store, qsi_slice_of(name), error);
     }
     if (status == QS_OK) {
         status = qsi_reserve_topology(store, &topology, &chunk, error);

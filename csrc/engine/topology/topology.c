@@ -8,6 +8,7 @@
 #include "properties.h"
 #include "queue_life.h"
 #include "store_work.h"
+#include "table_canonical.h"
 #include "wake.h"
 #include "work.h"
 #include "work_queues.h"
@@ -49,6 +50,19 @@ qs_status qsi_check_table(struct qsi_slice arguments, qs_error *error)
     return QS_OK;
 }
 
+qs_status qsi_order_arguments(struct qsi_buf *sorted, qs_slice *arguments_io, qs_error *error)
+{
+    struct qsi_slice arguments = qsi_slice_of(*arguments_io);
+
+    if (arguments_io->bytes == 0 || !qsi_table_check(arguments) ||
+        qsi_table_is_canonical(arguments)) {
+        return QS_OK;
+    }
+    QS_TRY(qsi_table_canonical(sorted, arguments, error));
+    *arguments_io = (qs_slice){sorted->data, sorted->bytes};
+    return QS_OK;
+}
+
 /* ---- journalling ---- */
 
 /* A place for the record, made before anything changes: qsi_append_topology cannot fail then. */
@@ -79,14 +93,8 @@ uint64_t qsi_append_topology(struct qs_store *store, const struct qsi_topology *
     return store->topology_lsn;
 }
 
-qs_status qsi_topology_wait(struct qs_store *store, uint64_t lsn, uint32_t flags, qs_error *error)
-{
-    QS_ASSERT_HELD(&store->mutex);
-    QS_DCHECK(lsn <= store->topology_lsn);
-    return (flags & QS_NO_SYNC) != 0 ? QS_OK : qsi_commit_wait(store, lsn, QS_FOREVER, error);
-}
-
-qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, qs_error *error)
+qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, enum qsi_wait wait,
+                             qs_error *error)
 {
     bool released;
     qs_status status;
@@ -94,7 +102,7 @@ qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, qs_erro
     QS_TRY(qsi_channel_enter(channel, error));
     status =
         qsi_commit_make_room(channel->store, QSI_TOPOLOGY_ROOM + bytes, QSI_TOPOLOGY_ROOM + bytes,
-                             QSI_ROOM_REMOVE, &released, QSI_MAY_WAIT, error);
+                             QSI_ROOM_REMOVE, &released, wait, error);
     QS_ASSERT_HELD(&channel->store->mutex);
     if (status == QS_OK && channel->closed) {
         status = qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");

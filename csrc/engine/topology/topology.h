@@ -25,20 +25,19 @@ qs_status qsi_check_new_argument(struct qsi_slice arguments, const char *name,
 
 /* QS_EINVAL: no AMQP field table. */
 qs_status qsi_check_table(struct qsi_slice arguments, qs_error *error) QS_MUST_CHECK;
+/* Arguments as they are kept, names in order: *arguments_io, or in sorted, which is the caller's.
+ * Bytes that are no table stay as they are, to be refused in their turn.  Without the lock. */
+qs_status qsi_order_arguments(struct qsi_buf *sorted, qs_slice *arguments_io,
+                              qs_error *error) QS_MUST_CHECK;
 /* Takes the lock, and makes room for a record with so many bytes of names and arguments; without
  * it on failure. */
-qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, qs_error *error)
-    QSI_ACQUIRES_IF_OK(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, enum qsi_wait wait,
+                             qs_error *error) QSI_ACQUIRES_IF_OK(qsi_store_mutex) QS_MUST_CHECK;
 /* A place for the record, made before anything changes: append cannot fail then. */
 qs_status qsi_reserve_topology(struct qs_store *store, const struct qsi_topology *topology,
                                struct qsi_chunk **chunk_out, qs_error *error) QS_MUST_CHECK;
 uint64_t qsi_append_topology(struct qs_store *store, const struct qsi_topology *topology,
                              struct qsi_chunk *chunk) QSI_REQUIRES(qsi_store_mutex);
-
-/* On the way out of a call that changed something, or found it changed: until lsn is durable, but
- * with QS_NO_SYNC among flags at once.  May release the lock. */
-qs_status qsi_topology_wait(struct qs_store *store, uint64_t lsn, uint32_t flags, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology,
                               qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;

@@ -13,6 +13,7 @@ typedef struct qs_stats {
 #include "qstore/stats.def"
 #undef QS_STAT
     qs_file_system file_system;
+    char inbox_error[QS_ERROR_TEXT_BYTES]; /* the last one of the inbox; "": there was none */
 } qs_stats;
 
 /* qs_store_stats - counters since the store was opened; all 0 when it is closed. */
@@ -31,6 +32,60 @@ typedef struct qs_stat {
  *
  * Returns: false behind the last */
 QS_API bool qs_stats_at(const qs_stats *stats, uint32_t index, qs_stat *stat_out);
+
+enum { QS_LATENCY_COMMIT, QS_LATENCY_CONFIRM };
+
+/* qs_store_visit_latencies - call visit for each bucket of latencies that is not empty, the
+ * shortest first: how many commits took up to so many microseconds, and longer than the bucket
+ * before it says.
+ *
+ * In:      of  QS_LATENCY_COMMIT: write and fdatasync; _CONFIRM: append to durable
+ * Returns: QS_OK, or the common statuses */
+QS_API QS_MUST_CHECK qs_status qs_store_visit_latencies(
+    qs_store *store, uint32_t of, void (*visit)(void *context, uint64_t most_us, uint64_t count),
+    void *context);
+
+/* ---- counters ----
+ *
+ * Of a channel until it is closed, of an exchange and a queue until they are deleted, and the sums
+ * of all channels, closed ones among them, which have a channel's counters.  They begin at 0 when
+ * the store is opened: nothing of them is durable. */
+
+enum {
+    QS_COUNTS_CHANNEL,
+    QS_COUNTS_EXCHANGE,
+    QS_COUNTS_QUEUE,
+    QS_COUNTS_ROUTE,
+    QS_COUNTS_ALL_CHANNELS
+};
+
+typedef struct qs_count {
+    const char *name;
+    const char *text; /* what it counts, for people */
+} qs_count;
+
+/* qs_count_at - a counter by its index from 0, of QS_COUNTS_*.
+ *
+ * Returns: false behind the last */
+QS_API bool qs_count_at(uint32_t of, uint32_t index, qs_count *count_out);
+
+typedef struct qs_counts {
+    uint32_t of;       /* QS_COUNTS_* */
+    uint32_t length;   /* of values */
+    uint64_t channel;  /* its number, of a channel */
+    qs_slice exchange; /* name, of an exchange and a route */
+    qs_slice queue;    /* name, of a queue and a route */
+    const uint64_t *values;
+} qs_counts;
+
+/* qs_store_visit_counts - call visit for each channel, exchange and queue, for each pair of
+ * exchange and queue by which messages have come, and for all channels together: what all of them
+ * are at one moment.
+ *
+ * The visitor runs under the store's lock, as those of listings do.
+ * Returns: QS_OK, or the common statuses */
+QS_API QS_MUST_CHECK qs_status qs_store_visit_counts(
+    qs_store *store, void (*visit)(void *context, const qs_counts *), void *context);
 
 typedef struct qs_queue_status {
     uint64_t messages_ready, messages_unacked, messages_delayed /* not due yet */, consumers;
@@ -66,7 +121,8 @@ typedef struct qs_exchange_info {
 typedef struct qs_queue_info {
     qs_slice name;
     bool durable, exclusive, auto_delete;
-    uint64_t messages_ready, messages_delayed;
+    uint64_t messages_ready, messages_delayed, messages_unacked, consumers, ram_bytes;
+    uint64_t owner; /* of an exclusive queue: the number of its connection; 0: none */
     qs_slice arguments;
 } qs_queue_info;
 typedef struct qs_binding_info {
@@ -97,8 +153,10 @@ QS_API QS_MUST_CHECK qs_status qs_store_visit_bindings(
 
 /* qs_store_browse - the next messages of a queue, ready, unacked and delayed, as a record batch.
  *
- * Nothing is delivered, no count changes, no file is written; a store that is open for reading only
- * has this in place of channels.  Of a stream: what is durable, and the sequence is the offset.
+ * Nothing is delivered, no count changes; a store that is open for reading only has this in place
+ * of channels.  No file is written, but of a work queue: bodies in the message store that its
+ * stream has not written to its files yet are written there first.  Of a stream:
+ * what is durable, and the sequence is the offset.
  * Columns: those of qs_channel_get_batch with "sequence" (uint64) in place of "delivery_tag", and
  * "unacked" and "delayed" (bool) behind them.
  * In-out:  position_io  where to begin, 0 at first; then where to go on, after an error as well.

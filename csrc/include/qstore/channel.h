@@ -52,6 +52,10 @@ QS_API QS_MUST_CHECK qs_status qs_channel_open(qs_channel **channel_out, qs_stor
  *          their queues (store.h) */
 QS_API void qs_channel_close(qs_channel *channel);
 
+/* qs_channel_number - its number among the store's channels, from 1 in the order they were opened:
+ * counters are told by it (qs_store_visit_counts). */
+QS_API uint64_t qs_channel_number(const qs_channel *channel);
+
 enum {
     QS_PASSIVE = 1,
     QS_DURABLE = 2,
@@ -65,33 +69,48 @@ enum {
     QS_GLOBAL = 512,
     QS_MULTIPLE = 1024,
     QS_REQUEUE = 2048,
-    QS_NO_WAIT = 4096,   /* of publish, get, ack, nack, settle_range; a kind of next_event */
+    QS_NO_WAIT = 4096,   /* of most verbs; a kind of next_event */
     QS_REJECT = 8192,    /* of settle_range: as nack without QS_REQUEUE */
     QS_IN_TX = 16384,    /* of settle_range: part of the channel's transaction, if there is one */
     QS_WITHHELD = 32768, /* of recover: nothing but what was withheld */
-    QS_BODY_CONSTANT = 65536, /* of publish: the body does not change during the call */
-    QS_NO_SYNC = 131072,      /* of declaring and the like: it need not be durable on return */
-    QS_IMMEDIATE = 262144,    /* of publish, which refuses it */
-    QS_TO_EXCHANGE = 524288,  /* of change_binding: the destination is an exchange */
-    QS_AUTO_ACK = 2097152,    /* of consume: the caller acknowledges by itself; not of a stream */
-    QS_UNBIND = 1048576,      /* of change_binding: remove it */
+    QS_BODY_CONSTANT = 65536,   /* of publish: the body does not change during the call */
+    QS_NO_SYNC = 131072,        /* of declaring and the like: it need not be durable on return */
+    QS_IMMEDIATE = 262144,      /* of publish, which refuses it */
+    QS_TO_EXCHANGE = 524288,    /* of change_binding: the destination is an exchange */
+    QS_AUTO_ACK = 2097152,      /* of consume: the caller acknowledges by itself; not of a stream */
+    QS_UNBIND = 1048576,        /* of change_binding: remove it */
+    QS_RESERVED_NAME = 4194304, /* of queue_declare: the name may begin with "amq." */
 };
 
 /* With QS_NO_WAIT a call waits for the store's lock and nothing else.  If it had to wait for room
  * in the journal or in memory, to write a body to the message store, or to read a message from a
- * file, it answers QS_EWOULDBLOCK and has done nothing; call again without. */
+ * file, it answers QS_EWOULDBLOCK and has done nothing; call again without.
+ *
+ * A call that would return when something is durable returns QS_OK at once.  A server that
+ * holds its answer back compares qs_channel_completion_lsn with qs_store_durable_lsn, or with what
+ * QS_EVENT_DURABLE tells (events.h). */
+
+/* qs_channel_completion_lsn - when the last call on this channel with QS_NO_WAIT that changed, or
+ * found changed, something durable will be durable: at this LSN; 0: it is already, or there was
+ * nothing.
+ *
+ * To be called right behind that call, by its thread.
+ * Blocks:  not even for the store's lock */
+QS_API uint64_t qs_channel_completion_lsn(const qs_channel *channel);
 
 /* ---- exchanges and queues ----
  *
- * Arguments are AMQP field tables without the 4-byte length in front, keys in byte order; equal
- * tables are equal bytes.  What changes something durable is journalled, and a call that changed
- * it, or found it changed, returns when that is durable.  With QS_NO_SYNC it blocks for room in the
- * journal alone, and the change is durable when qs_store_sync returns, when a later call that is
- * durable does, or when a persistent message that was published behind it is confirmed. */
+ * Arguments are AMQP field tables without the 4-byte length in front.  They are kept with their
+ * names in byte order; of entries with one name the last counts.
+ *
+ * What changes something durable is journalled, and a call that changed it, or found it changed,
+ * returns when that is durable.  With QS_NO_SYNC it blocks for room in the journal alone, and the
+ * change is durable when qs_store_sync returns, when a later call that is durable does, or when a
+ * persistent message that was published behind it is confirmed. */
 
 /* qs_channel_exchange_declare - make an exchange, or check that it is there as it is declared here.
  *
- * In:      flags    QS_PASSIVE, QS_DURABLE, QS_AUTO_DELETE, QS_INTERNAL, QS_NO_SYNC
+ * In:      flags    QS_PASSIVE, QS_DURABLE, QS_AUTO_DELETE, QS_INTERNAL, QS_NO_SYNC, QS_NO_WAIT
  * Returns: QS_NOT_FOUND (passive), QS_PRECONDITION_FAILED (it is there otherwise),
  *          QS_ACCESS_REFUSED (a reserved name), QS_COMMAND_INVALID (no such type), QS_ESTORE_FULL
  * Blocks:  for a commit, if it is durable
@@ -103,7 +122,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_exchange_declare(qs_channel *channel, 
 /* qs_channel_exchange_delete - delete an exchange and its bindings; one that is not there is no
  * error.
  *
- * In:      flags    QS_IF_UNUSED, QS_NO_SYNC
+ * In:      flags    QS_IF_UNUSED, QS_NO_SYNC, QS_NO_WAIT
  * Returns: QS_PRECONDITION_FAILED (in use), QS_ACCESS_REFUSED (a reserved name), QS_ESTORE_FULL
  * Blocks:  for a commit, if it is durable
  * Durable: when it returns, if it is durable */
@@ -129,7 +148,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_exchange_unbind(qs_channel *channel, q
 
 /* qs_channel_change_binding - the four calls that bind and unbind in one: which one, flags say.
  *
- * In:      flags    QS_TO_EXCHANGE, QS_UNBIND, QS_NO_SYNC
+ * In:      flags    QS_TO_EXCHANGE, QS_UNBIND, QS_NO_SYNC, QS_NO_WAIT
  * Returns, blocks, durable: as qs_channel_queue_bind */
 QS_API QS_MUST_CHECK qs_status qs_channel_change_binding(qs_channel *channel, qs_slice destination,
                                                          qs_slice source, qs_slice routing_key,
@@ -139,7 +158,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_change_binding(qs_channel *channel, qs
 /* qs_queue_argument_name - the names of queue arguments that mean something, by index from 0; NULL
  * behind the last.
  *
- * Any other is kept, and compared when the queue is declared again; but those that ask for copies
+ * Any other is kept, and may differ when the queue is declared again; but those that ask for copies
  * on other machines (x-queue-type other than classic, x-ha-*, x-quorum-*, ...) are
  * QS_PRECONDITION_FAILED. */
 QS_API const char *qs_queue_argument_name(uint32_t index);
@@ -152,8 +171,9 @@ typedef struct qs_declare_ok {
 /* qs_channel_queue_declare - make a queue, or check that it is there as it is declared here.
  *
  * In:      queue  "": the store makes up a name
- *          flags  QS_PASSIVE, QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE; QS_NO_SYNC: many queues
- *                 that are declared one after the other share a commit
+ *          flags  QS_PASSIVE, QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE; QS_RESERVED_NAME, for a
+ *                 server that makes queues of its own; QS_NO_WAIT, and QS_NO_SYNC: many queues that
+ *                 are declared one after the other share a commit
  * Returns: QS_NOT_FOUND (passive), QS_PRECONDITION_FAILED (it is there otherwise, or an argument
  *          has a wrong value), QS_RESOURCE_LOCKED (exclusive to another connection),
  *          QS_ACCESS_REFUSED (a reserved name), QS_ESTORE_FULL
@@ -183,17 +203,30 @@ QS_API QS_MUST_CHECK qs_status qs_channel_queue_unbind(qs_channel *channel, qs_s
 
 /* qs_channel_queue_purge - drop what is ready or delayed; unacked messages stay.
  *
+ * In:      flags      QS_NO_WAIT
  * Out:     count_out  messages dropped
  * Returns: QS_NOT_FOUND, QS_RESOURCE_LOCKED, QS_ESTORE_FULL
  * Blocks:  for a commit, if the queue is durable
  * Durable: when it returns */
 QS_API QS_MUST_CHECK qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue,
-                                                      uint64_t *count_out, qs_error *error);
+                                                      uint32_t flags, uint64_t *count_out,
+                                                      qs_error *error);
+
+/* qs_channel_queue_discard - drop one message that is ready or delayed, whether it can be read or
+ * not.
+ *
+ * In:      position  of qs_store_browse or qs_store_peek
+ * Returns: QS_NOT_FOUND, QS_EEMPTY (no message is there), QS_PRECONDITION_FAILED (unacknowledged,
+ *          or of a stream), QS_ECORRUPT (its segment cannot be read), QS_ESTORE_FULL
+ * Blocks:  to read what is not in memory
+ * Durable: with the next commit */
+QS_API QS_MUST_CHECK qs_status qs_channel_queue_discard(qs_channel *channel, qs_slice queue,
+                                                        uint64_t position, qs_error *error);
 
 /* qs_channel_queue_delete - delete a queue with its messages and bindings; one that is not there is
  * no error.
  *
- * In:      flags      QS_IF_UNUSED, QS_IF_EMPTY, QS_NO_SYNC
+ * In:      flags      QS_IF_UNUSED, QS_IF_EMPTY, QS_NO_SYNC, QS_NO_WAIT
  * Out:     count_out  messages dropped
  * Returns: QS_PRECONDITION_FAILED (in use, not empty), QS_RESOURCE_LOCKED, QS_ESTORE_FULL
  * Blocks:  for a commit, if the queue is durable
@@ -248,8 +281,9 @@ typedef struct qs_receipt {
  *          body        copied.  Another thread may change it meanwhile: then what was in it at some
  *                      time is published.  With QS_BODY_CONSTANT, which saves copying a large body
  *                      twice, that would be a damaged message
- *          flags       QS_MANDATORY: an unroutable message comes back as an event; QS_NO_WAIT;
- *                      QS_BODY_CONSTANT
+ *          flags       QS_MANDATORY: an unroutable message comes back as an event, in a
+ *                      transaction when that commits, as does one whose queues are gone by then;
+ *                      QS_NO_WAIT; QS_BODY_CONSTANT
  * Returns: QS_NOT_FOUND (no such exchange), QS_ACCESS_REFUSED (an internal exchange),
  *          QS_NOT_IMPLEMENTED (QS_IMMEDIATE, which no broker has any more), QS_PRECONDITION_FAILED
  *          (the body is too large, or the header CC or BCC is no array), QS_ESTORE_FULL (nothing
@@ -287,49 +321,13 @@ QS_API QS_MUST_CHECK qs_status qs_channel_publish_delayed(qs_channel *channel, q
 QS_API QS_MUST_CHECK qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns,
                                                         bool *nacked_out, qs_error *error);
 
-/* ---- transactions ---- */
-
-/* qs_channel_tx_select - from now on publishes and settlements of this channel wait for a commit.
- *
- * Returns: QS_PRECONDITION_FAILED (the channel is in confirm mode) */
-QS_API QS_MUST_CHECK qs_status qs_channel_tx_select(qs_channel *channel, qs_error *error);
-
-/* qs_channel_tx_begin - as qs_channel_tx_select, until qs_channel_tx_end, and in confirm mode too:
- * what is published meanwhile has no publish number, and its confirm is the commit's return.
- *
- * Returns: QS_PRECONDITION_FAILED (the channel is transactional already) */
-QS_API QS_MUST_CHECK qs_status qs_channel_tx_begin(qs_channel *channel, qs_error *error);
-
-/* qs_channel_tx_end - the channel is what it was before qs_channel_tx_begin; what was not committed
- * is dropped, as by qs_channel_tx_rollback.
- *
- * Returns: QS_OK, or the common statuses */
-QS_API QS_MUST_CHECK qs_status qs_channel_tx_end(qs_channel *channel, qs_error *error);
-
-/* qs_channel_tx_commit - every publish and settlement since the last commit, atomically.
- *
- * In:      key           not empty: recorded with the transaction
- * Out:     repeated_out  the key was committed before: nothing is done, the buffered work is
- *          dropped
- * Returns: QS_PRECONDITION_FAILED (the channel is not transactional), QS_ESTORE_FULL (nothing
- *          happened, the transaction is still there), QS_ECORRUPT (the file that would tell of the
- *          key is damaged)
- * Blocks:  for a commit; with a key, for another one with that key, and to read from a file
- * Durable: when it returns QS_OK */
-QS_API QS_MUST_CHECK qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key,
-                                                    bool *repeated_out, qs_error *error);
-
-/* qs_channel_tx_rollback - drop every publish and settlement since the last commit.
- *
- * Returns: QS_PRECONDITION_FAILED (the channel is not transactional) */
-QS_API QS_MUST_CHECK qs_status qs_channel_tx_rollback(qs_channel *channel, qs_error *error);
-
 /* ---- receiving ---- */
 
 typedef struct qs_message {
     uint64_t delivery_tag;
     uint32_t delivery_count; /* earlier deliveries */
     bool redelivered;
+    uint64_t ready_left; /* of qs_channel_get: what is ready in the queue behind it; else 0 */
     /* Until qs_message_release. */
     qs_slice exchange, routing_key, properties, body, queue, consumer_tag;
     /* Private: what qs_message_release frees. */
@@ -339,7 +337,8 @@ typedef struct qs_message {
 /* qs_message_release - free what the message's slices point to.  A zeroed one is fine. */
 QS_API void qs_message_release(qs_message *message);
 
-/* qs_channel_get - take the next ready message of a queue.
+/* qs_channel_get - take the next ready message of a queue, behind those for consumers that wait for
+ * them and have room in their prefetch.
  *
  * In:      flags  QS_NO_ACK, QS_NO_WAIT
  * Returns: QS_EEMPTY (nothing is ready), QS_NOT_FOUND, QS_RESOURCE_LOCKED, QS_ECORRUPT and
@@ -365,7 +364,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_qos(qs_channel *channel, uint32_t pref
  * A message goes to a consumer of the highest priority that has room in its prefetch, whether its
  * channel asks or not.
  * In:      consumer_tag  "": made up
- *          flags         QS_NO_ACK, QS_EXCLUSIVE
+ *          flags         QS_NO_ACK, QS_EXCLUSIVE, QS_NO_WAIT
  *          arguments     x-priority; of a stream x-stream-offset, x-stream-filter,
  *                        x-stream-match-unfiltered, x-stream-automatic-offset-tracking
  *                        (docs/STREAMS.md); others mean nothing
@@ -373,7 +372,8 @@ QS_API QS_MUST_CHECK qs_status qs_channel_qos(qs_channel *channel, uint32_t pref
  * Returns: QS_NOT_ALLOWED (the channel has that tag), QS_NOT_FOUND, QS_RESOURCE_LOCKED,
  *          QS_PRECONDITION_FAILED (x-priority is no whole number; of a stream also: no prefetch, a
  *          wrong argument), QS_ACCESS_REFUSED (exclusive use), QS_NOT_IMPLEMENTED (QS_NO_ACK of a
- *          stream), QS_ECORRUPT and QS_EIO (where a stream is to begin cannot be read)
+ *          stream), QS_ECORRUPT and QS_EIO (where a stream is to begin cannot be read),
+ *          QS_EWOULDBLOCK (QS_NO_WAIT, of a stream)
  * Blocks:  of a stream, to read an index and one block at most */
 QS_API QS_MUST_CHECK qs_status qs_channel_consume(qs_channel *channel, qs_slice queue,
                                                   qs_slice consumer_tag, uint32_t flags,
@@ -430,7 +430,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_nack_delayed(qs_channel *channel, uint
 
 /* qs_channel_recover - put back everything unacked, and what was withheld.
  *
- * In:      flags  QS_REQUEUE; with QS_WITHHELD only what was withheld
+ * In:      flags  QS_REQUEUE; with QS_WITHHELD only what was withheld; QS_NO_WAIT
  * Returns: QS_NOT_IMPLEMENTED (without QS_REQUEUE, as from RabbitMQ)
  * Blocks:  for room in the journal
  * Durable: as qs_channel_ack */

@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define QS_ENV_VERSION 2
-#define QS_NAME_BYTES_MAX 63
+#define QS_ENV_VERSION 4
+#define QS_NAME_BYTES_MAX 255
 
 typedef struct qs_env qs_env;
 typedef struct qs_dir qs_dir;   /* opaque, made by the env */
@@ -31,6 +31,7 @@ enum {
     QS_OPEN_READ = 1,       /* for reading only */
     QS_OPEN_WRITE = 2,      /* for reading and writing */
     QS_OPEN_CREATE_NEW = 4, /* with WRITE: QS_EEXIST if the name is taken */
+    QS_OPEN_LINKED = 8,     /* with READ: the file may have other names; else it is refused */
 };
 
 enum {                 /* what a file system promises */
@@ -118,6 +119,15 @@ struct qs_env {
 
     /* file_system: what dir lies in.  May be NULL. */
     void (*file_system)(qs_env *env, qs_dir *dir, qs_file_system *system_out);
+
+    /* link: the file from_dir/from gets one more name, to_dir/to.  QS_EEXIST: it is taken.
+     * QS_NOT_IMPLEMENTED: not there, or not between these two.  May be NULL: it never can. */
+    qs_status (*link)(qs_env *env, qs_dir *from_dir, const char *from, qs_dir *to_dir,
+                      const char *to, qs_error *error);
+
+    /* watch: *fd_out, which the caller closes, can be read without blocking once a file got a name
+     * in dir by a rename.  What is read says nothing.  NULL: there is no such descriptor. */
+    qs_status (*watch)(qs_env *env, qs_dir *dir, int *fd_out, qs_error *error);
 };
 
 #define QS_PARTS_MAX 1024

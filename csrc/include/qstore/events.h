@@ -12,6 +12,7 @@ enum {
     QS_EVENT_CANCEL = 16,
     QS_EVENT_CHANGE = 32, /* with QS_EVENT_ARM: when messages or confirms come, for any channel */
     QS_EVENT_ARM = 64,
+    QS_EVENT_DURABLE = 8388608, /* what calls with QS_NO_WAIT did */
 };
 
 typedef struct qs_event {
@@ -19,6 +20,7 @@ typedef struct qs_event {
     uint64_t publish_number; /* ACK, NACK */
     bool multiple;           /* ACK, NACK: this number and all before it */
     uint64_t count;          /* ACK, NACK: of numbers of which nothing was said before */
+    uint64_t lsn;            /* DURABLE: up to there; 0: the store failed, and the rest is lost */
     uint32_t reply_code;     /* RETURN: 312 */
     const char *reply_text;  /* RETURN: "NO_ROUTE" */
     qs_message message;      /* RETURN, DELIVERY; CANCEL: consumer_tag and queue only */
@@ -26,6 +28,8 @@ typedef struct qs_event {
 
 /* qs_channel_next_event - the next event whose kind is in kinds, returns before acks.
  *
+ * DURABLE comes when the first of the calls is durable that have changed something with QS_NO_WAIT
+ * and were not told of, and again when the last is (qs_channel_completion_lsn).
  * ACK and NACK go together: asking for one asks for both, so that numbers come in order.  A
  * delivery counts against prefetch from here on.  With QS_EVENT_ARM in kinds and timeout_ns 0, an
  * answer QS_EEMPTY arms the descriptor of qs_channel_event_fd.
@@ -37,6 +41,21 @@ typedef struct qs_event {
 QS_API QS_MUST_CHECK qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds,
                                                      uint64_t timeout_ns, qs_event *event_out,
                                                      qs_error *error);
+
+/* qs_channel_next_events - several of them for one taking of the lock, as qs_channel_next_event
+ * does with timeout_ns 0.
+ *
+ * In:      max        how many at most
+ *          bytes_max  the event with which bodies and properties have so many bytes is the last
+ * Out:     count_out  how many there are in events_out, whatever is returned
+ * Returns: QS_OK (max or bytes_max is reached: ask again), QS_EEMPTY (that is all; armed with
+ *          QS_EVENT_ARM); what qs_channel_next_event would answer behind those events
+ * Blocks:  as qs_channel_next_event
+ * Owns:    the message of each event: qs_message_release */
+QS_API QS_MUST_CHECK qs_status qs_channel_next_events(qs_channel *channel, uint32_t kinds,
+                                                      uint32_t max, uint64_t bytes_max,
+                                                      qs_event *events_out, uint32_t *count_out,
+                                                      qs_error *error);
 
 /* qs_channel_ignore_returns - with ignored, unroutable mandatory messages are not kept for
  * QS_EVENT_RETURN from now on.
@@ -75,5 +94,49 @@ QS_API QS_MUST_CHECK qs_status qs_channel_take_ignored(qs_channel *channel, qs_e
  *          under the same number */
 QS_API QS_MUST_CHECK qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out,
                                                    qs_error *error);
+
+/* ---- many channels ---- */
+
+typedef struct qs_listener qs_listener;
+
+enum { QS_ALARM_MEMORY = 1, QS_ALARM_DISK = 2 };
+
+/* qs_listener_open - one descriptor for an event loop that has many channels of a store.
+ *
+ * A channel that is given to a listener goes to a list of it where it would write to an eventfd of
+ * its own.  The descriptor is written when something comes to the empty list, and not again before
+ * qs_listener_next has emptied that: while the loop is at work nothing is written.
+ * Threads: one at a time.
+ * Returns: QS_EIO (no descriptor is left)
+ * Owns:    *listener_out: qs_listener_close */
+QS_API QS_MUST_CHECK qs_status qs_listener_open(qs_listener **listener_out, qs_store *store,
+                                                qs_error *error);
+
+/* qs_listener_close - its channels ring no more.
+ *
+ * May be called before and after they are closed, and after the store was.  The loop has stopped
+ * watching the descriptor, which is closed. */
+QS_API void qs_listener_close(qs_listener *listener);
+
+/* qs_listener_fd - an eventfd: to be watched, not to be read; the listener's. */
+QS_API int qs_listener_fd(const qs_listener *listener);
+
+/* qs_listener_add - from now on a channel that is armed (qs_channel_next_event) rings here.
+ *
+ * It rings when it is shut, too, and not any more once it is closed.
+ * In:      tag  what qs_listener_next tells
+ * Returns: QS_EINVAL (the channel has a listener or a descriptor, or another store; the store has
+ *          no background threads) */
+QS_API QS_MUST_CHECK qs_status qs_listener_add(qs_listener *listener, qs_channel *channel,
+                                               void *tag, qs_error *error);
+
+/* qs_listener_next - the channels that rang, each once, in the order in which they did.
+ *
+ * Of fewer than max it has emptied the list: then the loop may wait for the descriptor.
+ * Out:     alarms_out  QS_ALARM_*: publishers wait for memory, or are refused for want of space; a
+ *                      change rings without a tag.  May be NULL
+ * Returns: how many there are in tags_out */
+QS_API size_t qs_listener_next(qs_listener *listener, void **tags_out, size_t max,
+                               uint32_t *alarms_out);
 
 #endif

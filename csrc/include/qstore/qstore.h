@@ -4,10 +4,14 @@
 #define QSTORE_QSTORE_H
 
 #include "qstore/admin.h"
+#include "qstore/adopt.h"
 #include "qstore/batch.h"
 #include "qstore/channel.h"
+#include "qstore/clients.h"
 #include "qstore/events.h"
+#include "qstore/server.h"
 #include "qstore/store.h"
 #include "qstore/stream.h"
+#include "qstore/transaction.h"
 
 #endif

@@ -137,6 +137,34 @@ QS_API QS_MUST_CHECK qs_status qs_store_sync(qs_store *store, qs_error *error);
  * Durable: when it returns QS_OK */
 QS_API QS_MUST_CHECK qs_status qs_store_checkpoint(qs_store *store, qs_error *error);
 
+/* What a copy of a store is made of. */
+typedef struct qs_copied {
+    uint64_t files;  /* all of them */
+    uint64_t linked; /* of these, files of the store that never change: they have one more name */
+    uint64_t bytes;  /* that were copied, without holes */
+} qs_copied;
+
+/* Asked now and then by qs_store_copy, without the store's lock; false: it ends with QS_EINTR.
+ * Commits wait for the answer: it must not wait for anything, nor call into a store. */
+typedef bool (*qs_copy_goes_on)(void *context);
+
+/* qs_store_copy - make another store at path, as a crash of this one could leave it.
+ *
+ * What was durable when this was called is in it.  A checkpoint is made; then commits wait while
+ * the journal is copied, and other checkpoints while the rest is.  Block files of streams that
+ * never change are linked if path can have links to them.  On failure what was made stays at path:
+ * without MANIFEST, which comes last, it is no store.
+ *
+ * In:      path     a new directory or an empty one, of the store's environment
+ *          goes_on  may be NULL
+ * Returns: QS_EEXIST (something is in it), QS_ENOENT (what it would lie in is missing), QS_EINTR,
+ *          QS_ENOSPC and QS_EIO of files of the copy; those of qs_store_checkpoint
+ * Blocks:  for its turn to make a checkpoint, which comes in the order of asking, and for the disk
+ * Durable: when it returns QS_OK */
+QS_API QS_MUST_CHECK qs_status qs_store_copy(qs_store *store, const char *path,
+                                             qs_copy_goes_on goes_on, void *context,
+                                             qs_copied *copied_out, qs_error *error);
+
 /* qs_store_wait_durable - return when the journal is durable up to lsn, a position from a receipt.
  *
  * Returns: QS_ETIMEDOUT
@@ -148,6 +176,14 @@ QS_API QS_MUST_CHECK qs_status qs_store_wait_durable(qs_store *store, uint64_t l
 /* qs_store_durable_lsn - the journal position up to which everything is durable; 0 for a store that
  * is closed or was opened for reading only. */
 QS_API uint64_t qs_store_durable_lsn(qs_store *store);
+
+/* qs_store_set_place - what stands behind the names of queues and exchanges in texts of errors,
+ * where RabbitMQ names the virtual host: " in vhost '/'".  Until it is set: " in this store".
+ *
+ * In:      place  copied; 271 bytes at most
+ * Returns: QS_EINVAL (it is longer) */
+QS_API QS_MUST_CHECK qs_status qs_store_set_place(qs_store *store, const char *place,
+                                                  qs_error *error);
 
 /* qs_store_options - the options in force, with segment_entries as the store was made. */
 QS_API void qs_store_options(qs_store *store, qs_options *options_out);

@@ -93,6 +93,11 @@ class Handle(Face):
         return f"<aio.{type(self).__name__}{' (closed)' if self.closed else ''}>"
 
     @property
+    def number(self) -> int:
+        """As :attr:`pyqstore.Channel.number`."""
+        return self._engine.number
+
+    @property
     def closed(self) -> bool:
         """Whether the channel is closed: by ``close()``, by an AMQP error, or with its connection
         or its store."""

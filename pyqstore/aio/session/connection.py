@@ -128,7 +128,15 @@ class Connection:
             return
         for session in list(self._sessions):
             session._check_not_listening()
-        for session in list(self._sessions):
-            await session.close()
-        await asyncio.shield(self._threads.run(self._connection.close))
-        self._threads.end()
+        raised: list[Exception] = []
+        for session in list(self._sessions):  # all of them
+            try:
+                await session.close()
+            except Exception as error:
+                raised.append(error)
+        try:
+            await asyncio.shield(self._threads.run(self._connection.close))
+        finally:
+            self._threads.end()
+        if raised:
+            raise raised[0]

@@ -9,9 +9,7 @@ from typing import Self, cast
 
 from ... import session as synchronous
 from ...session.buffer import PushBuffer
-from ...session.consumer import NO_RECEIVE
 from ...session.destinations import Destination
-from ...session.errors import IllegalState
 from ...waiting import check_timeout
 from ..threads import Threads
 from .message import Message
@@ -77,27 +75,27 @@ class Consumer:
         turns, consumer = self._turns, self._consumer
         loop = asyncio.get_running_loop()
         end = loop.time() + check_timeout(timeout)
-        with consumer._link.lock:
-            consumer._begin_receive()
+        await turns.call(consumer._begin_receive)
         try:
             while not self.closed and not turns.is_ending:
                 is_last, wakes = loop.time() >= end, turns.wakes
-                message = await turns.take(consumer, not is_last)
-                if message is not None:
-                    await turns.consumed(consumer, message)
-                    return cast("Message", message)
-                if is_last:
-                    return None
-                if consumer._peers.has_listener:
-                    raise IllegalState(NO_RECEIVE)
+                message = await turns.receive(consumer, not is_last)
+                if message is not None or is_last:
+                    return cast("Message | None", message)
                 wait = min(end - loop.time(), consumer._wait_s)
                 await turns.wait(max(0.0, wait), wakes)
             return None
         finally:
-            consumer._end_receive()
+            await turns.call(consumer._end_receive)
 
     async def close(self) -> None:
-        """As :meth:`pyqstore.session.Consumer.close`."""
+        """As :meth:`pyqstore.session.Consumer.close`.  When this is cancelled while a listener runs
+        the consumer stays open."""
         await self._turns.await_listener(self._consumer)
-        await asyncio.shield(self._threads.run(self._consumer.close))
-        self._turns.wake()
+        await asyncio.shield(self._end())
+
+    async def _end(self) -> None:
+        try:
+            await self._threads.run(self._consumer.close)
+        finally:
+            self._turns.wake()

@@ -176,6 +176,11 @@ class Session:
             return
         self._check_not_listening()
         await self._turns.end()
-        await asyncio.shield(self._threads.run(self._session.close))
-        self._turns.wake()
-        self._on_close(self)
+        await asyncio.shield(self._end())
+
+    async def _end(self) -> None:
+        try:
+            await self._threads.run(self._session.close)
+        finally:
+            self._turns.wake()
+            self._on_close(self)

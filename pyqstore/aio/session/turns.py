@@ -7,9 +7,10 @@ import inspect
 import logging
 import math
 import os
-import weakref
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
+from typing import Any, TypeVar
 
 from ... import session as synchronous
 from ...errors import Error
@@ -18,6 +19,8 @@ from ...session.errors import IllegalState
 from ..threads import Threads
 
 __all__ = ["Turns"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -38,11 +41,14 @@ class Turns:
         self._task: asyncio.Task[None] | None = None
         self._current: Consumer | None = None  # whose listener runs, or is about to
         self._idle = asyncio.Event()  # there is none
-        self._closing: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._wakes = 0
-        self._job: asyncio.Future[synchronous.Message | None] | None = None
-        self.is_ending: bool = False
+        self._job: asyncio.Task[Any] | None = None
+        self._ends = 0  # closes that are under way
+
+    @property
+    def is_ending(self) -> bool:
         """The session is about to be closed."""
+        return self._ends > 0
 
     @property
     def is_here(self) -> bool:
@@ -50,25 +56,31 @@ class Turns:
         return self._task is not None and asyncio.current_task() is self._task
 
     async def end(self) -> None:
-        """Nothing is handed out any more, and no listener is running."""
-        self.is_ending = True
+        """Nothing is handed out any more, and no listener is running.  All goes on when this is
+        cancelled."""
+        self._ends += 1
         self.wake()
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        try:
+            if self._task is not None:
+                await asyncio.wait([self._task])
+        except asyncio.CancelledError:
+            self._ends -= 1
+            if self._task is not None and self._task.done():
+                self._task = None
+            if self._peers.has_listener:
+                self._listen()
+            raise
 
     async def await_listener(self, consumer: Consumer) -> None:
         """Until none of this consumer's is running; it is about to be closed."""
-        self._closing.add(consumer)
-        while self._current is consumer and not self.is_here:
-            await self._idle.wait()
-
-    async def consumed(self, consumer: Consumer, message: synchronous.Message) -> None:
-        """It is about to be handed out by ``receive``."""
-        after = partial(_after, consumer, message)
-        if self._peers.wait_for_acks:
-            await asyncio.shield(self._threads.run(after))
-        else:
-            after()
+        consumer._is_closing = True
+        try:
+            while self._current is consumer and not self.is_here:
+                await self._idle.wait()
+        except asyncio.CancelledError:
+            consumer._is_closing = consumer.closed
+            self.wake()
+            raise
 
     @property
     def wakes(self) -> int:
@@ -93,7 +105,7 @@ class Turns:
 
     def _watch(self) -> None:
         self._unwatch()
-        self._watched = tuple(each for each in self._link.descriptors if each >= 0)
+        self._watched = self._link.descriptors
         for descriptor in self._watched:
             self._loop.add_reader(descriptor, self._readable, descriptor)
 
@@ -103,7 +115,7 @@ class Turns:
         self._watched = ()
 
     def _readable(self, descriptor: int) -> None:
-        with suppress(BlockingIOError, OSError):
+        with suppress(BlockingIOError):
             os.eventfd_read(descriptor)
         self.wake()
 
@@ -137,7 +149,7 @@ class Turns:
     async def _serve(self) -> bool:
         served = False
         for consumer in list(self._peers.consumers):
-            if consumer.listener is None or consumer in self._closing or self.is_ending:
+            if consumer.listener is None or consumer._is_closing or self.is_ending:
                 continue
             self._current = consumer
             self._idle.clear()
@@ -163,58 +175,77 @@ class Turns:
         except asyncio.CancelledError as error:
             assert self._task is not None
             if self._task.cancelling():
-                self._put_back(consumer, message)
+                with self._link.lock:
+                    consumer._put_first(message)
                 raise
             raised = error
         except Exception as error:
             raised = error
-        await asyncio.shield(self._threads.run(partial(_returned, consumer, message, raised)))
+        await self.call(
+            partial(consumer._returned, message, raised),
+            may_wait=self._peers.wait_for_acks or raised is not None,
+        )
 
     async def take(self, consumer: Consumer, arm: bool) -> synchronous.Message | None:
-        """What is there: here when it is in the buffer, else a thread asks the engine.
+        """The next message, for a listener."""
+        return await self.call(
+            partial(consumer._take, arm=arm),
+            consumer._put_first,
+            may_wait=not consumer._is_at_hand,
+        )
 
-        Who is cancelled does not get it: it is put back before another task takes something.
+    async def receive(self, consumer: Consumer, arm: bool) -> synchronous.Message | None:
+        """The next message, consumed."""
+        return await self.call(
+            partial(consumer._receive, arm=arm),
+            consumer._keep,
+            may_wait=self._peers.wait_for_acks or not consumer._is_at_hand,
+        )
+
+    async def call(
+        self,
+        call: Callable[[], T],
+        undo: Callable[[Any], object] | None = None,
+        *,
+        may_wait: bool = False,
+    ) -> T:
+        """What ``call`` returns with the link's lock held: here, or in a thread when another thread
+        holds the lock or the call may wait.  One after another.
+
+        Who is cancelled does not get it: ``undo`` does, before the next call is made.
         """
         while self._job is not None:
             await asyncio.wait([self._job])
-        if consumer._has_more:
-            return _take(consumer, arm)
-        self._job = job = asyncio.ensure_future(self._threads.run(partial(_take, consumer, arm)))
+        if not may_wait and self._link.lock.acquire(blocking=False):
+            try:
+                return call()
+            finally:
+                self._link.lock.release()
+        job = self._begin(self._threads.run(partial(self._locked, call)))
         try:
-            message = await asyncio.shield(job)
+            return await asyncio.shield(job)
         except asyncio.CancelledError:
-            job.add_done_callback(partial(self._end_job, consumer))
+            self._begin(self._undone(job, undo))
             raise
-        except BaseException:
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        job = self._loop.create_task(work)
+        job.add_done_callback(self._end_job)
+        self._job = job
+        return job
+
+    def _end_job(self, job: asyncio.Task[Any]) -> None:
+        if self._job is job:
             self._job = None
-            raise
-        self._job = None
-        return message
 
-    def _end_job(self, consumer: Consumer, job: asyncio.Future[synchronous.Message | None]) -> None:
-        self._job = None
-        if not job.cancelled() and job.exception() is None:
-            self._put_back(consumer, job.result())
+    async def _undone(self, job: asyncio.Task[T], undo: Callable[[Any], object] | None) -> None:
+        await asyncio.wait([job])
+        if job.cancelled() or job.exception() is not None:
+            return
+        result = job.result()
+        if undo is not None and result is not None:
+            await self._threads.run(partial(self._locked, partial(undo, result)))
 
-    def _put_back(self, consumer: Consumer, message: synchronous.Message | None) -> None:
-        if message is not None:
-            with self._link.lock:
-                consumer._put_first(message)
-
-
-def _take(consumer: Consumer, arm: bool) -> synchronous.Message | None:
-    with consumer._link.lock:
-        return consumer._take(arm=arm)
-
-
-def _returned(
-    consumer: Consumer, message: synchronous.Message, error: BaseException | None
-) -> None:
-    with consumer._link.lock:
-        if not consumer._link.is_closed:
-            consumer._returned(message, error)
-
-
-def _after(consumer: Consumer, message: synchronous.Message) -> None:
-    with consumer._link.lock:
-        consumer._after(message)
+    def _locked(self, call: Callable[[], T]) -> T:
+        with self._link.lock:
+            return call()

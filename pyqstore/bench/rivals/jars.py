@@ -17,10 +17,12 @@ JAVA = Path(__file__).parent / "java"
 CLIENT_POM = JAVA / "pom.xml"
 STREAMS_POM = JAVA / "streams.pom.xml"
 KAFKA_POM = JAVA / "kafka.pom.xml"
+PERFTEST_POM = JAVA / "perftest.pom.xml"
 POMS = {
     CLIENT_POM: "no Java client of RabbitMQ",
     STREAMS_POM: "no Java client of RabbitMQ for streams",
     KAFKA_POM: "no Kafka",
+    PERFTEST_POM: "no PerfTest",
 }
 """What there is not, where its jars are missing."""
 COMMAND = "pyqstore bench rivals --fetch"

@@ -43,17 +43,26 @@ class RabbitMq(Rival):
         self._versions = ""
 
     def missing(self) -> str | None:
+        return self.server_missing() or java_client.missing(self._pom)
+
+    def server_missing(self) -> str | None:
+        """The same, of the server alone."""
         return (
             program_missing(PROGRAM, "rabbitmq-server")
             or program_missing(MAPPER, "erlang-base")
             or self._version_missing()
-            or java_client.missing(self._pom)
         )
 
     def version(self) -> str:
         return self._versions
 
     def start(self, directory: Path) -> None:
+        self.start_server(directory)
+        self._client = self._new_client(directory / "client.log")
+        self._versions = self._client.connect()
+
+    def start_server(self, directory: Path) -> Server:
+        """The server alone; it ends with ``stop``."""
         self.port, mapper_port = free_port(), free_port()
         environment = _environment(directory, self.port, mapper_port, self._plugins)
         self.environment = environment
@@ -63,8 +72,7 @@ class RabbitMq(Rival):
         mapper = [str(find(MAPPER)), "-address", LOOPBACK, "-port", str(mapper_port)]
         self._server.run(mapper, mapper_port, environment)
         self._server.run([str(_program())], self.port, environment)
-        self._client = self._new_client(directory / "client.log")
-        self._versions = self._client.connect()
+        return self._server
 
     def publish_and_wait(self, body: bytes, count: int) -> list[float]:
         return [seconds * 1e6 for seconds in self._running.publish([body], 1, count)]

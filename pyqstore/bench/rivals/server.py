@@ -90,6 +90,10 @@ class Server:
                 raise RuntimeError(self._told(f"{program} did not listen in time"))
             time.sleep(0.02)
 
+    def processes(self) -> list[psutil.Process]:
+        """All that run, and what they started."""
+        return [member for process in self._processes for member in _family(process)]
+
     def stop(self) -> None:
         """End all of them, the last that was started first."""
         while self._processes:

@@ -36,7 +36,7 @@ OPTIONS = [
         is_eager=True,
         expose_value=False,
         callback=lambda context, _option, given: fetch(context) if given else None,
-        help="Get Kafka and RabbitMQ's Java clients with Maven, into the user's cache, and end.",
+        help="Get Kafka, PerfTest and RabbitMQ's Java clients with Maven, for the user, and end.",
     ),
 ]
 RAW = "raw pwrite and fdatasync"

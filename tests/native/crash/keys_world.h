@@ -153,7 +153,7 @@ static inline void check_disk(qs_env *disk, const struct model *model)
 
     open_world(&world);
     check_store(world.store, model);
-    QS_CHECK_OK(qs_channel_tx_commit(world.channel, last, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(world.channel, last, 0, &repeated, QS_ERROR));
     QS_CHECK(!repeated);
     QS_CHECK_OK(qs_store_checkpoint(world.store, QS_ERROR));
     check_store(world.store, model);
@@ -184,8 +184,8 @@ static inline void commit_key(struct world *world, uint32_t key)
     model->keys[key] = before == PRESENT ? PRESENT : UNCERTAIN;
     model->commit_under_way = before != PRESENT;
     model->times[key] = before == PRESENT ? model->times[key] : world->env->wall_us(world->env);
-    if (went_well(world,
-                  qs_channel_tx_commit(world->channel, key_text(name, key), &repeated, QS_ERROR))) {
+    if (went_well(world, qs_channel_tx_commit(world->channel, key_text(name, key), 0, &repeated,
+                                              QS_ERROR))) {
         QS_CHECK(repeated == (before == PRESENT));
         model->keys[key] = PRESENT;
         model->commits += repeated ? 0 : 1;

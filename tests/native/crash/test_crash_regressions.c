@@ -278,7 +278,7 @@ static void test_transaction_that_acked_all_and_published_dereferenced_null(void
     QS_CHECK_OK(qs_channel_ack(channel, message.delivery_tag, 0, QS_ERROR));
     qs_message_release(&message);
     QS_CHECK_OK(crash_publish_one(&scene.work, CRASH_TX_CHANNEL, "", "q0", 7, 30, true, &receipt));
-    QS_CHECK_OK(qs_channel_tx_commit(channel, (qs_slice){0}, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(channel, (qs_slice){0}, 0, &repeated, QS_ERROR));
     QS_CHECK_OK(qs_channel_get(channel, crash_text("q0"), 0, &message, QS_ERROR));
     QS_CHECK(crash_body_is_right(message.body, 7, 30));
     qs_message_release(&message);
@@ -360,7 +360,7 @@ static void test_ack_of_persistent_and_transient_messages_overran_its_room(void)
         qs_message_release(&message);
     }
     QS_CHECK_OK(qs_channel_ack(channel, 40, QS_MULTIPLE, QS_ERROR));
-    QS_CHECK_OK(qs_channel_tx_commit(channel, (qs_slice){0}, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(channel, (qs_slice){0}, 0, &repeated, QS_ERROR));
     scene.model.queues[0].count = 0;
     check_cut(&scene, QSI_CUT_DROP_ALL, 1);
     die(&scene);

@@ -306,7 +306,7 @@ static void purge_or_delete(struct run *run, uint32_t queue)
     }
     drop_messages(run, queue, deletes);
     if (!deletes) {
-        QS_CHECK_OK(qs_channel_queue_purge(run->channel, name_of(queue), &count, QS_ERROR));
+        QS_CHECK_OK(qs_channel_queue_purge(run->channel, name_of(queue), 0, &count, QS_ERROR));
         return;
     }
     run->may_lack[queue] = true;

@@ -19,6 +19,7 @@ static void run_mix(enum log_bug bug, struct crash_report *report, uint64_t seed
         struct log_run_options options = mix[seed % 3];
 
         options.bug = bug;
+        options.has_faults = bug == LOG_SYNC_SWALLOWED;
         log_run(&options, report, seed++);
     }
 }
@@ -26,12 +27,16 @@ static void run_mix(enum log_bug bug, struct crash_report *report, uint64_t seed
 int main(int argc, char **argv)
 {
     static const char *const names[LOG_BUGS] = {
+        [LOG_SYNC_SWALLOWED] = "a failed sync of a stream's file taken for done",
         [LOG_BLOCK_NOT_SYNCED] = "blocks not synced before the checkpoint",
         [LOG_NAME_NOT_SYNCED] = "files' names not synced before the checkpoint",
         [LOG_SHARED_PAGE] = "a page shared with a block that a checkpoint names",
         [LOG_CURSOR_DIVIDED] = "a cursor outside its group",
         [LOG_EARLY_REMOVAL] = "files removed before the record that drops them",
         [LOG_TRIM_UNTOLD] = "messages dropped without a record",
+        [LOG_WRITTEN_NOT_SYNCED] = "blocks that the journal names not synced",
+        [LOG_WRITTEN_NAME_NOT_SYNCED] = "nor the names of their files",
+        [LOG_WRITTEN_BEHIND] = "nor what lies before them in the file",
     };
     uint64_t seed = qs_test_seed(argc, argv);
     struct crash_report clean = {.told_max = 10};

@@ -427,7 +427,7 @@ static qs_status transact_on(struct run *run, struct reader *reader, qs_channel 
         QS_TRY(qs_channel_ack(tx, message.delivery_tag, 0, QS_ERROR));
         QS_TRY(publish_on(run, tx));
     }
-    QS_TRY(qs_channel_tx_commit(tx, text(""), &repeated, QS_ERROR));
+    QS_TRY(qs_channel_tx_commit(tx, text(""), 0, &repeated, QS_ERROR));
     note_durable(run);
     if (run->count == from) { /* nothing was committed, and nothing waited for */
         return QS_OK;
@@ -470,7 +470,7 @@ static qs_status purge(struct run *run, struct reader *reader)
             reader->fates[i] = reader == &run->w && run->rejected[i] != 0 ? UNKNOWN : TRIED;
         }
     }
-    QS_TRY(qs_channel_queue_purge(reader->channel, text(reader->name), &count, QS_ERROR));
+    QS_TRY(qs_channel_queue_purge(reader->channel, text(reader->name), 0, &count, QS_ERROR));
     note_durable(run);
     if (count > 0) { /* else nothing was committed, and nothing waited for */
         settle_tried(reader);

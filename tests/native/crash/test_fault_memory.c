@@ -205,7 +205,7 @@ static void transact(struct work *work)
         UNTIL_DONE(work, qs_channel_publish(work->transacted, NONE, text("b"), PERSISTENT, body, 0,
                                             &receipt, QS_ERROR));
     }
-    UNTIL_DONE(work, qs_channel_tx_commit(work->transacted, text(key), &repeated, QS_ERROR));
+    UNTIL_DONE(work, qs_channel_tx_commit(work->transacted, text(key), 0, &repeated, QS_ERROR));
     QS_CHECK(!repeated);
     work->sent[1] += 4;
 }
@@ -325,7 +325,7 @@ static void purge(struct work *work)
 {
     uint64_t count;
 
-    UNTIL_DONE(work, qs_channel_queue_purge(work->plain, text("a"), &count, QS_ERROR));
+    UNTIL_DONE(work, qs_channel_queue_purge(work->plain, text("a"), 0, &count, QS_ERROR));
     QS_CHECK(count == work->sent[0]);
     work->sent[0] = 0;
 }

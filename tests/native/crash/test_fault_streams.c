@@ -236,6 +236,10 @@ static void begin(struct trial *trial)
                                     .report = trial->report,
                                     .random = 11,
                                     .options = sweep_options()};
+    if (trial->operation->run == publish_large_batch) { /* it is one record */
+        trial->work.options.memory_budget = 16 << 20;
+        trial->work.options.journal_file_bytes = 512 << 10;
+    }
     if (!trial->operation->opens) {
         QS_CHECK(log_open_store(&trial->work));
     }
@@ -260,6 +264,8 @@ static void run(struct trial *trial)
     trial->operation->run(&trial->work);
     trial->has_fired =
         trial->fault != NULL ? qsi_env_fault_fired(trial->faulty) : trial->alloc->has_failed;
+    QS_CHECK(trial->has_fired || trial->operation->run != publish_large_batch ||
+             trial->work.store->checkpoint.direct_bytes > 0); /* straight into the file */
     qsi_env_fault_arm(trial->faulty, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
     qs_test_alloc_arm(trial->alloc, 0, false);
 }

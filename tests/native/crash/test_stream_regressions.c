@@ -1,112 +1,12 @@
 /* Faults of streams that the crash laboratory found, each named after its symptom, and one that
  * was suspected. */
-#include "crash_env.h"
-#include "crash_log.h"
-#include "crash_work.h"
-#include "env_test.h"
 #include "pager.h"
-#include "qs_test_fields.h"
+#include "stream_scene.h"
 
-#define ROWS 60
-#define ROW_BYTES 2000
-
-struct scene {
-    qs_env *mem;
-    struct crash_env env;
-    qs_options options;
-    qs_store *store;
-    qs_channel *channel;
-};
-
-static void open_store(struct scene *scene)
-{
-    QS_CHECK_OK(
-        qs_store_open(&scene->store, CRASH_PATH, &scene->options, &scene->env.env, QS_ERROR));
-    QS_CHECK_OK(qs_channel_open(&scene->channel, scene->store, QS_ERROR));
-}
-
-/* Bodies of the message store, more than memory holds. */
+/* More bodies than memory holds. */
 static void start(struct scene *scene)
 {
-    memset(scene, 0, sizeof *scene);
-    scene->mem = qsi_env_mem_create(1);
-    QS_CHECK(scene->mem != NULL);
-    crash_env_init(&scene->env, scene->mem, CRASH_NO_BUG);
-    scene->options = crash_options();
-    scene->options.embed_below = 100;
-    scene->options.memory_budget = 64 << 10;
-    scene->options.checkpoint_bytes = 0;
-    open_store(scene);
-}
-
-static void declare(struct scene *scene)
-{
-    struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
-
-    qs_test_put_text(&arguments, "x-queue-type", "stream");
-    QS_CHECK_OK(qs_channel_queue_declare(scene->channel, crash_text("s"), QS_DURABLE,
-                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
-}
-
-static void publish_one(struct scene *scene, const char *exchange, uint64_t id)
-{
-    static const uint8_t persistent[] = {0x10, 0, 2};
-    uint8_t body[ROW_BYTES];
-    qs_receipt receipt;
-
-    crash_body_fill(body, id, sizeof body);
-    QS_CHECK_OK(qs_channel_publish(scene->channel, crash_text(exchange), crash_text("s"),
-                                   (qs_slice){persistent, sizeof persistent},
-                                   (qs_slice){body, sizeof body}, 0, &receipt, QS_ERROR));
-}
-
-static void publish(struct scene *scene)
-{
-    for (uint64_t id = 0; id < ROWS; id++) {
-        publish_one(scene, "", id);
-    }
-    QS_CHECK_OK(qs_store_sync(scene->store, QS_ERROR));
-}
-
-/* The process is killed. */
-static void die(struct scene *scene)
-{
-    scene->env.is_dead = true;
-    qs_channel_close(scene->channel);
-    (void)qs_store_close(scene->store, NULL);
-    scene->env.is_dead = false;
-}
-
-static void check_rows(struct scene *scene)
-{
-    const qs_stream_read read = {.start = {.at = QS_STREAM_FIRST},
-                                 .columns = QS_STREAM_COLUMN_BODY};
-    struct ArrowSchema schema;
-    struct ArrowArray array;
-    qs_stream_reader *reader;
-    uint64_t count = 0;
-
-    QS_CHECK_OK(qs_stream_reader_open(&reader, scene->store, crash_text("s"), &read, QS_ERROR));
-    while (qs_stream_reader_next(reader, 100, UINT64_MAX, 0, &schema, &array, QS_ERROR) == QS_OK) {
-        const int32_t *ends = array.children[1]->buffers[1];
-        for (int64_t i = 0; i < array.length; i++, count++) {
-            qs_slice body = {(const char *)array.children[1]->buffers[2] + ends[i],
-                             (size_t)(ends[i + 1] - ends[i])};
-            QS_CHECK(crash_body_is_right(body, count, ROW_BYTES));
-        }
-        array.release(&array);
-        schema.release(&schema);
-    }
-    qs_stream_reader_close(reader);
-    QS_CHECK(count == ROWS);
-}
-
-static void stop(struct scene *scene)
-{
-    qs_channel_close(scene->channel);
-    QS_CHECK_OK(qs_store_close(scene->store, QS_ERROR));
-    qsi_env_mem_destroy(scene->mem);
+    start_on(scene, qsi_env_mem_create(1), 64 << 10);
 }
 
 /* Recovery with little memory flushed the stream, and removed the message files, whose bodies the

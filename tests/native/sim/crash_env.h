@@ -28,6 +28,7 @@ enum crash_bug {
     CRASH_NO_CHECKPOINT_DIR_SYNC, /* likewise, its name */
     CRASH_NO_STREAM_SYNC,         /* a checkpoint counts before its streams' files are durable */
     CRASH_NO_STREAM_DIR_SYNC,     /* likewise, their names */
+    CRASH_STREAM_SYNC_SWALLOWED,  /* a sync of a stream's file that failed is taken for done */
     CRASH_NO_MESSAGE_SYNC, /* compaction: the new generation is not durable when the old one goes */
     /* By crash_plant, in the engine's memory: */
     CRASH_EARLY_REMOVAL,         /* what a checkpoint names is removed before the next one counts */

@@ -197,7 +197,7 @@ void log_transact(struct log_work *work)
         work->model->queue_count = queued;
         log_end_call(work, qs_channel_tx_rollback(work->tx, QS_ERROR), "roll back");
     } else {
-        log_end_call(work, qs_channel_tx_commit(work->tx, crash_text(""), &repeated, QS_ERROR),
+        log_end_call(work, qs_channel_tx_commit(work->tx, crash_text(""), 0, &repeated, QS_ERROR),
                      "commit");
     }
 }

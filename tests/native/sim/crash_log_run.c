@@ -210,9 +210,11 @@ static void live(struct run *run)
 
 static enum crash_bug env_bug(enum log_bug bug)
 {
-    return bug == LOG_BLOCK_NOT_SYNCED  ? CRASH_NO_STREAM_SYNC
-           : bug == LOG_NAME_NOT_SYNCED ? CRASH_NO_STREAM_DIR_SYNC
-                                        : CRASH_NO_BUG;
+    return bug == LOG_BLOCK_NOT_SYNCED ? CRASH_NO_STREAM_SYNC
+           : bug == LOG_SYNC_SWALLOWED ? CRASH_STREAM_SYNC_SWALLOWED
+           : bug == LOG_NAME_NOT_SYNCED || bug == LOG_WRITTEN_NAME_NOT_SYNCED
+               ? CRASH_NO_STREAM_DIR_SYNC
+               : CRASH_NO_BUG;
 }
 
 void log_run(const struct log_run_options *options, struct crash_report *report, uint64_t seed)

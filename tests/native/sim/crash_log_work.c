@@ -1,5 +1,6 @@
 /* Work on streams and a queue, with the model told of each call before it is made. */
 #include "clock.h"
+#include "commit.h"
 #include "crash_log.h"
 #include "crash_work.h"
 #include "error.h"
@@ -22,6 +23,10 @@ qs_options log_options(uint64_t random)
     options.checkpoint_bytes = checkpoints[qsi_splitmix_below(&random, 3)];
     options.journal_file_bytes = files[qsi_splitmix_below(&random, 3)];
     options.checkpoint_interval_ms = 0;
+    if (qsi_splitmix_below(&random, 2) == 0) { /* large batches are one record, written directly */
+        options.memory_budget = 16 << 20;
+        options.journal_file_bytes = 512 << 10;
+    }
     return options;
 }
 
@@ -199,6 +204,9 @@ static qs_status held_up(const struct log_work *work, qs_status status)
 
 void log_checkpoint(struct log_work *work)
 {
+    if (work->bug == LOG_WRITTEN_NAME_NOT_SYNCED) {
+        return; /* it needs names, too */
+    }
     (void)log_model_begin(work->model);
     log_end_call(work, held_up(work, qs_store_checkpoint(work->store, QS_ERROR)), "checkpoint");
 }
@@ -298,6 +306,8 @@ static void plant(struct log_work *work)
         }
         if (work->bug == LOG_SHARED_PAGE) {
             log->page_aligned = false;
+        } else if (work->bug == LOG_WRITTEN_BEHIND) {
+            log->told_next = log->container.next_seq;
         } else if (work->bug == LOG_TRIM_UNTOLD) {
             uint64_t first = qsi_stream_trim_offset(log, qsi_clock_us(store));
             QS_CHECK_OK(qsi_stream_trim_to(log, first < log->synced_next ? first : log->first));
@@ -305,6 +315,8 @@ static void plant(struct log_work *work)
     }
     if (work->bug == LOG_EARLY_REMOVAL) {
         remove_dead(store);
+    } else if (work->bug == LOG_WRITTEN_NOT_SYNCED) {
+        qsi_commit_forget_blocks(store);
     }
     qsi_mutex_unlock(&store->mutex);
 }

@@ -256,7 +256,7 @@ void crash_purge(struct crash_work *work, struct crash_queue *queue)
     }
     if (!crash_done(work,
                     qs_channel_queue_purge(work->channels[CRASH_PLAIN_CHANNEL],
-                                           crash_queue_name(queue), &count, QS_ERROR),
+                                           crash_queue_name(queue), 0, &count, QS_ERROR),
                     "purge")) {
         return;
     }

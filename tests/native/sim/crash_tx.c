@@ -115,7 +115,7 @@ void crash_tx(struct crash_work *work, bool rolls_back)
     }
     if (crash_done(work,
                    qs_channel_tx_commit(work->channels[CRASH_TX_CHANNEL],
-                                        crash_tx_key(text, tx - 1), &repeated, QS_ERROR),
+                                        crash_tx_key(text, tx - 1), 0, &repeated, QS_ERROR),
                    "commit")) {
         crash_tx_committed(work, tx);
     }

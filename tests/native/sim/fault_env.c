@@ -5,6 +5,8 @@
 #include "error.h"
 #include "fault_env_internal.h"
 
+#include <errno.h>
+
 /* -- decisions -------------------------------------------------------------------------------- */
 
 static bool is_due(struct fault_env *fault)
@@ -51,7 +53,7 @@ qs_status qsi_fault_fail(qs_error *error, enum qsi_fault_how how, const char *wh
     case QSI_FAULT_SYNC_LOST:
         break;
     }
-    return qsi_fail(error, QS_EIO, "%s: injected: input/output error", what);
+    return qsi_fail_errno(error, QS_EIO, EIO, "%s: injected", what);
 }
 
 qs_status qsi_fault_pass_or_fail(qs_env *env, enum qsi_fault_kind kind, const char *what,
@@ -150,6 +152,15 @@ static qs_status fault_remove(qs_env *env, qs_dir *dir, const char *name, qs_err
     return inner->remove(inner, dir, name, error);
 }
 
+static qs_status fault_link(qs_env *env, qs_dir *from_dir, const char *from, qs_dir *to_dir,
+                            const char *to, qs_error *error)
+{
+    qs_env *inner = qsi_fault_inner(env);
+
+    QS_TRY(qsi_fault_pass_or_fail(env, QSI_FAULT_RENAME, "link", error));
+    return inner->link(inner, from_dir, from, to_dir, to, error);
+}
+
 /* -- clock and randomness --------------------------------------------------------------------- */
 
 static uint64_t fault_monotonic_ns(qs_env *env)
@@ -198,6 +209,7 @@ static const qs_env fault_functions = {
     .lock = qsi_fault_lock,
     .lock_shared = qsi_fault_lock_shared,
     .check_linked = qsi_fault_check_linked,
+    .link = fault_link,
     .monotonic_ns = fault_monotonic_ns,
     .wall_us = fault_wall_us,
     .random = fault_random,

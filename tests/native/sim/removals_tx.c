@@ -101,8 +101,8 @@ void removal_work_tx(struct removal_work *work)
         return;
     }
     removal_tx_expect(work, &tx, CRASH_UNDER_WAY);
-    status = qs_channel_tx_commit(work->base.channels[CRASH_TX_CHANNEL], (qs_slice){0}, &repeated,
-                                  QS_ERROR);
+    status = qs_channel_tx_commit(work->base.channels[CRASH_TX_CHANNEL], (qs_slice){0}, 0,
+                                  &repeated, QS_ERROR);
     if (crash_done(&work->base, status, "commit")) {
         removal_hear_nacks(work);
         removal_tx_expect(work, &tx, work->model->durable_lsn);

@@ -8,9 +8,13 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #define QUEUES 3
 #define EMBED_BELOW 1024
+/* Between two looks: a thread that asks without a pause can keep the store's lock from all others,
+ * as who is woken for it comes too late. */
+#define PAUSE_US 200
 
 static const char *const queue_names[QUEUES] = {"by-get", "by-batch", "by-event"};
 

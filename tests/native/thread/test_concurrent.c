@@ -146,7 +146,7 @@ static void *consume_by_get(void *argument)
                                           &message, QS_ERROR);
 
         if (status == QS_EEMPTY) {
-            sched_yield();
+            usleep(PAUSE_US);
             continue;
         }
         QS_CHECK(status == QS_OK);
@@ -240,7 +240,7 @@ static void *change_topology(void *argument)
         QS_CHECK_OK(qs_channel_get(channel, text("temporary"), 0, &message, QS_ERROR));
         qs_message_release(&message);
         if (turn % 3 == 0) {
-            QS_CHECK_OK(qs_channel_queue_purge(channel, text("temporary"), &count, QS_ERROR));
+            QS_CHECK_OK(qs_channel_queue_purge(channel, text("temporary"), 0, &count, QS_ERROR));
             QS_CHECK(count == 2);
         }
         QS_CHECK_OK(qs_channel_queue_delete(channel, text("temporary"), 0, &count, QS_ERROR));
@@ -289,6 +289,7 @@ static void *read_statistics(void *argument)
                  status.messages_ready + status.messages_unacked);
         QS_CHECK_OK(qs_store_visit_queues(shared->engine.store, ignore_queue, &bytes));
         QS_CHECK(bytes >= 1);
+        usleep(PAUSE_US);
     }
     return NULL;
 }

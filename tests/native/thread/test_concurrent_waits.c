@@ -36,7 +36,7 @@ static void *commit_transactions(void *argument)
             QS_CHECK_OK(qs_channel_publish(channel, NONE, text(queue_names[k]), PERSISTENT,
                                            text("together"), 0, &receipt, QS_ERROR));
         }
-        QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, &repeated, QS_ERROR));
+        QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, 0, &repeated, QS_ERROR));
     }
     qs_channel_close(channel);
     return NULL;

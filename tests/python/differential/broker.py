@@ -3,11 +3,14 @@ test."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 import time
+import urllib.request
+from base64 import b64encode
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -48,12 +51,25 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-class Broker:
-    """``start`` to ``stop``: a node that listens on 127.0.0.1, ``port``."""
+# Counters of every kind, told soon.
+MANAGEMENT = """
+management.tcp.ip = 127.0.0.1
+management.tcp.port = {port}
+collect_statistics = fine
+collect_statistics_interval = 200
+prometheus.tcp.ip = 127.0.0.1
+prometheus.tcp.port = {metrics_port}
+"""
 
-    def __init__(self, directory: Path) -> None:
+
+class Broker:
+    """``start`` to ``stop``: a node that listens on 127.0.0.1, ``port``; with ``managed`` also on
+    ``management_port`` and ``metrics_port``, for HTTP."""
+
+    def __init__(self, directory: Path, managed: bool = False) -> None:
         self.directory = directory
-        self.port = 0
+        self.managed = managed
+        self.port = self.management_port = self.metrics_port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -71,6 +87,17 @@ class Broker:
     def parameters(self) -> pika.ConnectionParameters:
         return pika.ConnectionParameters("127.0.0.1", self.port, heartbeat=0, socket_timeout=30)
 
+    def manage(self, method: str, path: str, **given: str) -> bytes:
+        """What the management plugin answers."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.management_port}/api/{path}",
+            json.dumps(given).encode() if given else None,
+            {"Authorization": "Basic " + b64encode(b"guest:guest").decode()},
+            method=method,
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return bytes(answer.read())
+
     def stop(self) -> None:
         """Return when the node's processes are gone."""
         if self._process is not None:
@@ -81,9 +108,16 @@ class Broker:
 
     def _launch(self, home: Path) -> None:
         home.mkdir(parents=True)
-        self.port, node_port, names_port = free_ports(3)
-        (home / "rabbitmq.conf").write_text(CONFIGURATION.format(port=self.port))
-        (home / "plugins").write_text("[].\n")
+        self.port, self.management_port, self.metrics_port, *others = free_ports(5)
+        node_port, names_port = others
+        configuration = CONFIGURATION.format(port=self.port)
+        if self.managed:
+            configuration += MANAGEMENT.format(
+                port=self.management_port, metrics_port=self.metrics_port
+            )
+        (home / "rabbitmq.conf").write_text(configuration)
+        plugins = "rabbitmq_management, rabbitmq_prometheus" if self.managed else ""
+        (home / "plugins").write_text(f"[{plugins}].\n")
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),  # of the node's cookie

@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import pika
 import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-from .broker import Broker
 from .sides import (
     POLL_SECONDS,
     Confirms,
@@ -26,11 +25,17 @@ from .sides import (
 )
 
 
+class Server(Protocol):
+    """What a side is behind: RabbitMQ, or a listener."""
+
+    def parameters(self) -> pika.ConnectionParameters: ...
+
+
 class BrokerSide(Side):
     """pika's blocking channels.  Confirms and returns are taken from the channel beneath, which
     tells them in the order in which they come and waits for none."""
 
-    def __init__(self, broker: Broker, channels: int) -> None:
+    def __init__(self, broker: Server, channels: int) -> None:
         super().__init__(channels)
         self._parameters = broker.parameters()
         self._connections: list[BlockingConnection] = []

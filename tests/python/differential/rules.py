@@ -219,9 +219,7 @@ def on_channel(*verbs: tuple[str, Mapping[str, object]]) -> tuple[Operation, ...
     )
 
 
-def queue_changes_under_transaction(world: World, operation: Operation) -> bool:
-    if operation.verb == "tx_commit":
-        return world.channels[operation.channel].tx_lost_queue
+def queue_comes_under_transaction(world: World, operation: Operation) -> bool:
     if operation.verb != "queue_declare" or operation.arguments["queue"] in world.counts:
         return False
     return any(channel.tx_publishes for channel in world.channels)
@@ -312,14 +310,15 @@ KNOWN = (
         ),
     ),
     Rule(
-        "a queue that comes or goes under a transaction",
+        "a queue that comes under a transaction",
         "a store routes to queues when it is published to; RabbitMQ to names, and looks for the"
-        " queues when it commits: it returns what has none by then, and finds new ones",
-        queue_changes_under_transaction,
+        " queues when it commits: it finds new ones",
+        queue_comes_under_transaction,
         on_channel(
             ("tx_select", {}),
             ("publish", {**PUBLISH, "mandatory": True}),
             ("queue_delete", {"queue": "q0", "if_unused": False, "if_empty": False}),
+            ("queue_declare", {"queue": "q0", "passive": False}),
             ("tx_commit", {}),
         ),
     ),

@@ -301,6 +301,8 @@ class Generator:
             del arguments[self.random.choice(list(arguments))]
         if "invalid" in self.groups and self.chance(0.05):
             arguments |= self.random.choice(NO_ARGUMENTS)
+        if self.chance(0.05):  # it may differ when the queue is declared again
+            arguments["x-nothing"] = self.random.choice((1, "1"))
         if self.chance(0.01):
             name = "amq.own"
         return {"queue": name, "passive": passive, **flags, "arguments": arguments}

@@ -284,13 +284,16 @@ class Cases:
         return seen
 
     def left(self, mode: str) -> Seen:
-        """Two of five are handed out, none is settled by hand: what the next session gets."""
+        """Two of five are handed out, none is settled by hand: how many a browser sees, and what
+        the next session gets."""
         seen: Seen = []
         with self.connection() as connection:
             session = connection.session(mode)
             source = self.destination(session, False)
             self.send(connection, source, [str(i) for i in range(5)], True)
             self.receive(session.consumer(source), 2, seen)
+            assert isinstance(source, jms.Queue)
+            seen.append(len(list(connection.session().browse(source))))
             session.close()
             self.rest(connection, source, seen)
         return seen

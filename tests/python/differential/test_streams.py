@@ -57,6 +57,7 @@ INTERNAL_ERROR = 541
 LOCATOR, CLUSTER = "declare x-queue-leader-locator=", "declare x-initial-cluster-size="
 KNOWN = {
     "declare x-stream-max-segment-size-bytes=0": "a segment holds a block",
+    "declare x-max-length-bytes=0": "refused: it could be taken for no limit",
     **{f"{LOCATOR}{value!r}": "there are no other machines"
        for value in ("client-local", "random", "least-leaders")},
     "declare again with another x-queue-leader-locator": "there are no other machines",

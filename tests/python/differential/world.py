@@ -40,7 +40,6 @@ class Channel:
     # Of the transaction that is open.
     tx_publishes: bool = False
     tx_requeues: bool = False
-    tx_lost_queue: bool = False
     tx_settled: list[Held] = field(default_factory=list)
 
 

@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 from typing import cast
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from hostile.report import Tool
+from python.hostile.report import Tool
 
-TOOLS = ("killer", "powercut", "damage", "api", "arrow", "limits")
+TOOLS = ("killer", "powercut", "damage", "api", "arrow", "limits", "wire", "spark")
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
     broken = False
     for name in names:
         began = time.monotonic()
-        tool = cast("Tool", importlib.import_module(f"hostile.{name}"))
+        tool = cast("Tool", importlib.import_module(f"python.hostile.{name}"))
         report = tool.run(given.seed, given.minutes * 60 / len(names), **repeat)
         broken = broken or bool(report.violations)
         print(f"{name}: {report} ({time.monotonic() - began:.0f} s)", flush=True)

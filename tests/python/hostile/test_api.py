@@ -72,9 +72,9 @@ def test_number_below_zero_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_crash_in_a_call_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyqstore.Store, "exchanges", lambda store: os.abort())
-    outcomes = dict(run_watched(lambda case: run_case(tmp_path, 1, case), 3600, most=2))
+    outcomes = dict(run_watched(lambda case: run_case(tmp_path, 1, case), 3600, most=12))
     said = [text for outcome in outcomes.values() for text in outcome.violations]
-    assert "the process ended with SIGABRT" in said[0]
+    assert any("the process ended with SIGABRT" in text for text in said)
 
 
 def test_descriptor_that_is_left_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pika
 import pytest
 
 import pyqstore
@@ -99,6 +100,7 @@ def publish_again(store: pyqstore.Store, count: int) -> None:
     channel.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, SMALL], ids=["defaults", "small"])
 @pytest.mark.parametrize("drain", DRAINS, ids=lambda drain: drain.__name__)
 def test_full_store_is_emptied_and_takes_messages_again(
@@ -112,6 +114,7 @@ def test_full_store_is_emptied_and_takes_messages_again(
         assert not store.stats()["failed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, SMALL], ids=["defaults", "small"])
 def test_full_store_is_closed_opened_and_emptied(small_disk: Path, options: dict[str, int]) -> None:
     with pyqstore.open(small_disk / "store", **options) as store:
@@ -119,6 +122,34 @@ def test_full_store_is_closed_opened_and_emptied(small_disk: Path, options: dict
     with pyqstore.open(small_disk / "store", **options) as store:
         drain_by_acks(store, count)
         publish_again(store, count // 3)
+
+
+@pytest.mark.slow
+def test_a_client_hears_that_the_disk_is_full_and_goes_on_when_it_is_not(small_disk: Path) -> None:
+    with pyqstore.open(small_disk / "store", **SMALL) as store:
+        host, _, port = store.listen("127.0.0.1:0").address.rpartition(":")
+        parameters = pika.ConnectionParameters(host, int(port), heartbeat=0)
+        connection = pika.BlockingConnection(parameters)
+        heard: list[str] = []
+        connection.add_on_connection_blocked_callback(lambda *_: heard.append("blocked"))
+        connection.add_on_connection_unblocked_callback(lambda *_: heard.append("unblocked"))
+        channel = connection.channel()
+        channel.queue_declare("client", durable=True)
+        channel.basic_publish("", "client", b"x", pika.BasicProperties(delivery_mode=2))
+        count = fill(store)
+
+        def hears(word: str) -> bool:
+            connection.process_data_events(time_limit=0.05)
+            return word in heard
+
+        wait_until(lambda: hears("blocked"))
+        drain_by_acks(store, count)
+        store.checkpoint()
+        wait_until(lambda: hears("unblocked"))
+        channel.confirm_delivery()
+        channel.basic_publish("", "client", b"y", pika.BasicProperties(delivery_mode=2))
+        connection.close()
+        assert store.queue_status("client")["messages_ready"] == 2
 
 
 FILL_AND_DIE = """

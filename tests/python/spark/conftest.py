@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,8 @@ import pytest
 
 import pyqstore
 from spark_udfs.session import local_session
+
+from .. import spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +31,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def light_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Python processes of Spark's start faster from it."""
+    home = spark_home.light_home(tmp_path_factory.mktemp("home"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", home)
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session in which a task may fail twice, with batches of 1,000 rows."""
@@ -35,7 +48,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "local[2,3]",
         directory=folder,
         log=folder / "spark.log",
-        conf={"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"},
+        conf={
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+            # Snappy's native library does not load where musl lies beside another libc.
+            "spark.sql.parquet.compression.codec": "uncompressed",
+        },
     )
     yield session
     session.stop()
@@ -65,6 +82,30 @@ def mapped() -> Callable[..., Any]:
     return make
 
 
+@pytest.fixture
+def failing() -> Callable[..., Any]:
+    """failing(how, attempts): for mapInArrow, "kill" or "raise" in partition 1 after its first
+    batch, in as many attempts."""
+
+    def make(how: str, attempts: int) -> Callable[..., Iterator[pa.RecordBatch]]:
+        def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            assert context is not None
+            for number, batch in enumerate(batches):
+                planted = number == 1 and context.partitionId() == 1
+                if planted and context.attemptNumber() < attempts:
+                    if how == "kill":
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    raise RuntimeError("planted")
+                yield batch
+
+        return fail
+
+    return make
+
+
 class StoreOnDisk:
     """A store that is closed except while a helper here looks into it.
 
@@ -86,6 +127,21 @@ class StoreOnDisk:
             writer = writer.option(name, str(value))
         writer.save()
 
+    def publish(self, numbers: range, *, to: str = "queues") -> None:
+        """Messages with these numbers as bodies, into the queues or the stream of that name."""
+        rows = pa.table(
+            {
+                "body": [str(number) for number in numbers],
+                "routing_key": [f"n.{number % 2}" for number in numbers],
+            }
+        )
+        with pyqstore.open(self.path) as store, store.channel() as channel:
+            if to == "queues":
+                channel.confirm_select()
+                channel.publish_batch(rows, "events").wait()
+            else:
+                store.stream(to).publish_batch(rows)
+
     def take(self, queue: str = "all") -> list[dict[str, Any]]:
         """Everything in the queue, acknowledged."""
         rows: list[dict[str, Any]] = []
@@ -106,6 +162,13 @@ class StoreOnDisk:
     def knows(self, key: str) -> bool:
         with pyqstore.open(self.path) as store:
             return bool(store.transaction_known(key))
+
+    @contextmanager
+    def owned(self) -> Iterator[pyqstore.Store]:
+        """Open here, by an owner that takes nothing in."""
+        with pyqstore.open(self.path) as store:
+            (self.path / "inbox").rmdir()
+            yield store
 
     @property
     def staged(self) -> list[str]:

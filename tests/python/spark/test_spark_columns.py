@@ -27,6 +27,7 @@ GOOD = [
     ("delivery_mode", "int"),
     ("expiration_ms", "bigint"),
     ("timestamp", "timestamp"),
+    ("message_timestamp", "timestamp"),
     ("due", "timestamp"),
 ]
 
@@ -77,6 +78,13 @@ def test_check_columns_takes_another_column_for_the_body() -> None:
     check_columns([("payload", "binary")], body="payload")
     with pytest.raises(ColumnError, match=r"'body' is not known .the bodies come from 'payload'"):
         check_columns([("payload", "binary"), ("body", "binary")], body="payload")
+
+
+def test_rows_of_a_stream_keep_the_timestamp_that_is_a_property() -> None:
+    batch = pa.RecordBatch.from_pydict({"timestamp": [1], "body": ["a"], "message_timestamp": [2]})
+    shaped = shape_batch(batch)
+    assert shaped.to_pydict() == {"body": ["a"], "timestamp": [2]}
+    assert shape_batch(batch.select(["body", "timestamp"]))["timestamp"].to_pylist() == [1]
 
 
 def test_shape_batch_renames_the_body_and_narrows_small_integers() -> None:

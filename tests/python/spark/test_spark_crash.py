@@ -59,10 +59,10 @@ print("done", flush=True)
 """
 
 _PLANTED = {
-    "opened": "after(sink, 'open_store')",
-    "one batch in": "after(pyqstore.Channel, 'publish_batch')",
-    "all batches in": "before(pyqstore.Channel, 'tx_commit')",
-    "committed": "after(pyqstore.Channel, 'tx_commit')",
+    "opened": "after(pyqstore, 'open')",
+    "known": "after(pyqstore.Store, 'transaction_known')",
+    "adopting": "before(pyqstore.Store, 'adopt')",
+    "committed": "after(pyqstore.Store, 'adopt')",
     "half swept": "before(staging, '_remove_empty')",
     "swept": "after(staging.StagingFolder, 'sweep')",
     "closed": "after(pyqstore.Store, 'close')",

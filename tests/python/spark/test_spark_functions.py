@@ -118,7 +118,9 @@ def test_route_matches_as_a_topic_exchange_does(spark: Any, channel: pyqstore.Ch
     patterns = PATTERNS + [
         ".".join(chosen.choices(words, k=chosen.randint(1, 5))) for _ in range(40)
     ]
-    keys = KEYS + [".".join(chosen.choices("ab", k=chosen.randint(1, 6))) for _ in range(40)]
+    keys = [*KEYS, "a\n", "a.b\n"] + [
+        ".".join(chosen.choices("ab", k=chosen.randint(1, 6))) for _ in range(40)
+    ]
     frame = spark.createDataFrame([(key,) for key in keys], "key string")
     row_of = frame.select(
         "key",

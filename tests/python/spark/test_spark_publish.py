@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,11 @@ import pytest
 
 import pyqstore
 import spark_udfs
+from spark_udfs import gathering
 from spark_udfs.columns import ColumnError
 from spark_udfs.publisher import NackedError
+from spark_udfs.sink import UnroutableError
+from spark_udfs.staging import StagedFile, StagingFolder
 
 
 class SlowReceipt:
@@ -20,6 +24,7 @@ class SlowReceipt:
 
     def __init__(self, channel: SlowChannel, count: int) -> None:
         self.channel, self.count, self.done = channel, count, False
+        self.unroutable = 0
 
     def wait(self, timeout: float | None = None) -> None:
         self.done = True
@@ -88,6 +93,19 @@ def test_publish_raises_when_a_queue_refused(batch_of: Callable[..., Any]) -> No
         spark_udfs.publish(batch_of(range(10)), channel)
 
 
+def test_a_misspelt_routing_key_does_not_publish_into_nothing_in_silence(
+    disk: Any, batch_of: Callable[..., Any]
+) -> None:
+    rows = batch_of(range(10)).select(["body"])
+    with pyqstore.open(disk.path) as store, store.channel() as channel:
+        with pytest.raises(UnroutableError, match=r"10 of 10 rows .* routing key 'al'") as raised:
+            spark_udfs.publish(rows, channel, routing_key="al")
+        assert "0 rows had been confirmed" in raised.value.__notes__[0]
+        dropped = spark_udfs.publish(rows, channel, routing_key="al", mandatory=False)
+        assert (dropped.rows, dropped.unroutable) == (10, 10)
+        assert spark_udfs.publish(rows, channel, routing_key="all").unroutable == 0
+
+
 def test_publish_says_how_far_it_came(disk: Any, batch_of: Callable[..., Any]) -> None:
     bad = pa.RecordBatch.from_pydict(
         {"body": pa.array([None], pa.string()), "routing_key": ["n.1"]}
@@ -111,14 +129,73 @@ def test_publish_refuses_what_is_no_frame() -> None:
 
 
 @pytest.mark.spark
-def test_publish_streams_a_spark_frame(disk: Any, numbered: Any) -> None:
+@pytest.mark.parametrize("staged", [True, False])
+def test_publish_streams_a_spark_frame(disk: Any, numbered: Any, staged: bool) -> None:
     frame = numbered(6000).selectExpr("*", "timestamp_seconds(1700000000) AS timestamp")
     with pyqstore.open(disk.path) as store, store.channel() as channel:
-        result = spark_udfs.publish(frame, channel, "events", progress=False)
+        result = spark_udfs.publish(frame, channel, "events", progress=False, staged=staged)
+    assert disk.staged == []
     assert (result.rows, result.batches) == (6000, 8)
     rows = disk.take()
     assert [int(row["body"]) for row in rows] == list(range(6000))
     assert rows[0]["timestamp"].replace(tzinfo=dt.UTC).timestamp() == 1_700_000_000
+
+
+@pytest.mark.spark
+def test_publish_computes_partitions_side_by_side_and_leaves_no_files_when_it_fails(
+    disk: Any, numbered: Any, mapped: Any, tmp_path: Path
+) -> None:
+    def meet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import time
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        (tmp_path / f"here-{context.partitionId()}").touch()
+        while not (tmp_path / f"here-{1 - context.partitionId()}").exists():
+            time.sleep(0.01)
+        yield from batches
+
+    frame = mapped(numbered(2000, 2), meet)
+    bad = numbered(2000, 2).selectExpr("nullif(body, '1500') AS body", "routing_key")
+    with pyqstore.open(disk.path) as store, store.channel() as channel:
+        assert spark_udfs.publish(frame, channel, "events", progress=False).rows == 2000
+        with pytest.raises(ColumnError, match="row 1500"):
+            spark_udfs.publish(bad, channel, "events", progress=False)
+    assert disk.staged == []
+    assert disk.numbers()[:2000] == list(range(2000))
+
+
+@pytest.mark.spark
+def test_publish_does_without_files_where_executors_do_not_see_them(
+    disk: Any, numbered: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = numbered(100)
+    with monkeypatch.context() as patch:
+        patch.setattr(StagingFolder, "create", lambda folder: None)
+        for directory in ("/nowhere/typo.qs", disk.path):  # not there, and another one there
+            with gathering.gathered(frame, str(directory)) as batches:
+                assert batches is None
+    elsewhere = [StagedFile(name="0-0.arrow", partition=0, rows=100, bytes=9, crc32=9)]
+    monkeypatch.setattr(gathering, "_stage", lambda *_: elsewhere)
+    with pyqstore.open(disk.path) as store, store.channel() as channel:
+        assert spark_udfs.publish(frame, channel, "events", progress=False).rows == 100
+    assert disk.numbers() == list(range(100))
+    assert disk.staged == []
+
+
+@pytest.mark.spark
+def test_publish_to_a_store_in_memory_makes_no_files(
+    numbered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bodies = numbered(100).select("body")
+    with pyqstore.open(":memory:") as store, store.channel() as channel:
+        channel.queue_declare("q")
+        assert spark_udfs.publish(bodies, channel, "", "q", progress=False).rows == 100
+        assert store.queue_status("q").messages_ready == 100
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.spark

@@ -8,7 +8,9 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ import pyarrow as pa
 import pytest
 
 import pyqstore
-from spark_udfs import sink
+from spark_udfs import opening, sink
 from spark_udfs.columns import ColumnError
+from spark_udfs.opening import StoreBusyError
 from spark_udfs.options import OptionError, WriteOptions
 from spark_udfs.staging import StagedFile, StagingError, StagingFolder
 
@@ -52,6 +55,25 @@ def test_commit_publishes_the_files_by_partition(
     assert disk.numbers("odd") == list(range(1, 20, 2))
     assert disk.staged == []
     assert disk.knows("spark-job")
+
+
+def test_commit_makes_no_checkpoint_while_the_journal_is_short(
+    disk: Any,
+    prepare: Callable[..., sink.Job],
+    batch_of: Batches,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def journal_left() -> int:
+        with pyqstore.open(disk.path, read_only=True) as store:
+            return store.stats().recovered_records
+
+    for number in range(2):
+        job = prepare(f"job {number}")
+        rows = batch_of(range(10 * number, 10 * number + 10))
+        sink.commit(job, [sink.stage(job, [rows], partition=0, attempt=1)])
+        assert (journal_left() > 0) is (number == 0)
+        monkeypatch.setattr(opening, "JOURNAL_BYTES_KEPT", 1)
+    assert disk.numbers() == list(range(20))
 
 
 def test_commit_leaves_out_what_it_was_not_told_of(
@@ -131,7 +153,6 @@ def test_messages_without_a_queue_fail_the_job_before_its_commit(
 ) -> None:
     job = narrow_job(disk, report=str(tmp_path / "report"))
     staged = sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
-    assert staged.routes == {(None, "n.0"), (None, "n.1")}
     words = r"take 5 of 10 messages: exchange 'narrow', routing key 'n\.0'\. Nothing is published"
     with pytest.raises(sink.UnroutableError, match=words):
         sink.commit(job, [staged])
@@ -153,24 +174,40 @@ def test_messages_without_a_queue_are_dropped_and_counted_when_the_job_says_so(
     assert disk.numbers("odd") == [1, 3, 5, 7, 9]
 
 
-def test_routes_that_are_too_many_to_name_are_found_all_the_same(
-    disk: Any, monkeypatch: pytest.MonkeyPatch, batch_of: Batches
+@pytest.mark.parametrize("most", [1, 10])
+def test_routes_of_rows_with_a_due_time_are_found_also_if_they_are_too_many_to_name(
+    disk: Any, monkeypatch: pytest.MonkeyPatch, batch_of: Batches, most: int
 ) -> None:
-    monkeypatch.setattr("spark_udfs.staging.ROUTES_MAX", 1)
+    monkeypatch.setattr("spark_udfs.staging.ROUTES_MAX", most)
     job = narrow_job(disk)
-    staged = sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
-    assert staged.routes is None
+    staged = sink.stage(job, [with_due(batch_of(range(10)))], partition=0, attempt=1)
+    assert staged.routes == (None if most == 1 else {(None, "n.0"), (None, "n.1")})
     with pytest.raises(sink.UnroutableError, match="5 of 10"):
         sink.commit(job, [staged])
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "rows"])
+def with_due(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """A column that only Arrow files have."""
+    return rows.append_column("due", pa.nulls(rows.num_rows, pa.timestamp("us")))
+
+
+@pytest.mark.parametrize(
+    ("damage", "shape"),
+    [
+        *((damage, with_due) for damage in ("flip", "cut", "remove", "rows")),
+        *((damage, lambda rows: rows) for damage in ("flip", "cut", "remove")),
+    ],
+)
 def test_commit_refuses_a_file_that_is_not_what_its_task_reported(
-    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches, damage: str
+    disk: Any,
+    prepare: Callable[..., sink.Job],
+    batch_of: Batches,
+    damage: str,
+    shape: Callable[[pa.RecordBatch], pa.RecordBatch],
 ) -> None:
     job = prepare()
-    good = sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
-    bad = sink.stage(job, [batch_of(range(10))], partition=1, attempt=2)
+    good = sink.stage(job, [shape(batch_of(range(10)))], partition=0, attempt=1)
+    bad = sink.stage(job, [shape(batch_of(range(10)))], partition=1, attempt=2)
     path = job.folder.path / bad.name
     data = bytearray(path.read_bytes())
     if damage == "flip":
@@ -202,9 +239,9 @@ def test_commit_waits_for_the_store_then_names_its_owner(
 ) -> None:
     job = prepare(lock_timeout="0.3")
     staged = sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
-    with pyqstore.open(disk.path):
+    with disk.owned():
         began = time.monotonic()
-        with pytest.raises(sink.StoreBusyError, match=f"process {os.getpid()}") as refused:
+        with pytest.raises(StoreBusyError, match=f"process {os.getpid()}") as refused:
             sink.commit(job, [staged])
     assert time.monotonic() - began >= 0.3
     assert refused.value.pid == os.getpid()
@@ -301,8 +338,8 @@ def test_prepare_makes_a_store_that_is_missing_only_when_told_to(tmp_path: Path)
 
 
 def test_prepare_waits_as_long_as_the_job_says(disk: Any, prepare: Callable[..., sink.Job]) -> None:
-    with pyqstore.open(disk.path) as store:
-        with pytest.raises(sink.StoreBusyError, match=r"was for 0\.3 s"):
+    with disk.owned() as store:
+        with pytest.raises(StoreBusyError, match=r"was for 0\.3 s"):
             prepare(lock_timeout="0.3")
         closing = threading.Timer(1.5, store.close)
         closing.start()
@@ -310,11 +347,54 @@ def test_prepare_waits_as_long_as_the_job_says(disk: Any, prepare: Callable[...,
         closing.join()
 
 
+class Clock:
+    """Goes on only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.naps: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.naps.append(seconds)
+        self.now += seconds
+
+
+@pytest.mark.parametrize("free_after", [None, 20])
+def test_who_finds_the_store_locked_again_and_again_waits_longer_up_to_a_bound(
+    disk: Any, monkeypatch: pytest.MonkeyPatch, free_after: int | None
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(opening, "time", clock)
+    with pyqstore.open(disk.path) as owner:
+
+        def leave(seconds: float) -> None:
+            Clock.sleep(clock, seconds)
+            if len(clock.naps) == free_after:
+                owner.close()
+
+        monkeypatch.setattr(clock, "sleep", leave)
+        if free_after is None:
+            with pytest.raises(StoreBusyError, match=r"was for 30 s: process"):
+                opening.open_store(str(disk.path), wait_s=30, read_only=True)
+            assert clock.now == pytest.approx(1030)
+            assert 120 <= len(clock.naps) <= 260
+        else:
+            opening.open_store(str(disk.path), wait_s=30, read_only=True).close()
+            assert len(clock.naps) == free_after
+    for number, nap in enumerate(clock.naps[:-1]):
+        most = min(0.01 * 2**number, 0.25)
+        assert most / 2 <= nap <= most
+    assert len(set(clock.naps)) == len(clock.naps)  # no two tasks in step
+
+
 def test_a_store_that_another_job_has_is_to_be_waited_for(
     disk: Any, prepare: Callable[..., sink.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink, "_command", lambda pid: "python -m pyspark.daemon")
-    with pyqstore.open(disk.path), pytest.raises(sink.StoreBusyError, match="another Spark job"):
+    monkeypatch.setattr(opening, "_command", lambda pid: "python -m pyspark.daemon")
+    with disk.owned(), pytest.raises(StoreBusyError, match="another Spark job"):
         prepare(lock_timeout="0")
 
 
@@ -344,10 +424,76 @@ def test_stale_folders_of_dead_jobs_are_swept(
     assert disk.staged == ["slow", "slow/0-1.arrow"]
 
 
-def test_staged_file_is_an_arrow_file(prepare: Callable[..., sink.Job], batch_of: Batches) -> None:
-    job = prepare()
-    staged = sink.stage(job, [batch_of(range(4)), batch_of(range(4, 6))], partition=3, attempt=11)
-    assert staged.name == "3-11.arrow"
-    with pa.ipc.open_file(str(job.folder.path / staged.name)) as reader:
-        assert reader.num_record_batches == 2
-        assert reader.read_all().column("body").to_pylist() == ["0", "1", "2", "3", "4", "5"]
+@pytest.mark.parametrize("is_owned", [False, True])
+def test_the_key_of_a_job_without_a_txnid_that_was_killed_in_its_commit_is_forgotten(
+    disk: Any,
+    prepare: Callable[..., sink.Job],
+    batch_of: Batches,
+    monkeypatch: pytest.MonkeyPatch,
+    is_owned: bool,
+) -> None:
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def own_job() -> sink.Job:
+        name = uuid.uuid4().hex
+        return replace(prepare(name), forgets=(sink.own_key(name),))
+
+    def commit(job: sink.Job) -> None:
+        sink.commit(job, [sink.stage(job, [batch_of(range(3))], partition=0, attempt=1)])
+
+    dead, at_work = own_job(), own_job()
+    # A query that stopped long ago goes on from its checkpoint, which has this batch.
+    query = sink.stream_job(dead.options, query=str(uuid.uuid4()), batch=0)
+    query.folder.create()
+    commit(query)
+    query.folder.create()
+    for name in ("_forget", "_forget_by_owner"):
+        owner = pyqstore.open(disk.path) if name == "_forget_by_owner" else nullcontext()
+        with monkeypatch.context() as patch, owner:
+            patch.setattr(sink, name, die)
+            with pytest.raises(KeyboardInterrupt):
+                commit(dead if name == "_forget" else at_work)
+    assert disk.knows(dead.key)
+    assert disk.knows(at_work.key)
+    assert disk.staged == sorted([dead.name, at_work.name, query.name])
+    for job in (dead, at_work, query):
+        os.utime(job.folder.path, (0, 0))
+    with pyqstore.open(disk.path) if is_owned else nullcontext():
+        commit(own_job())
+    assert disk.staged == []
+    assert disk.knows(query.key)
+    with pyqstore.open(disk.path) as store:
+        assert store.forget_transaction(older_than=0) == 1
+
+
+def test_staged_rows_are_blocks_for_the_store_or_arrow_if_they_have_due_times(
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches
+) -> None:
+    parts = [batch_of(range(4)), batch_of(range(4, 6))]
+    blocks, arrow = prepare("blocks"), prepare("arrow")
+    for job, shape, name in ((blocks, list, "3-11.qsb"), (arrow, None, "3-11.arrow")):
+        rows = parts if shape else [with_due(part) for part in parts]
+        staged = sink.stage(job, rows, partition=3, attempt=11)
+        assert (staged.name, staged.rows) == (name, 6)
+        assert sink.commit(job, [staged]).rows == 6
+    assert disk.numbers() == [*range(6), *range(6)]
+
+
+def test_a_stream_gets_the_files_of_tasks_as_they_are(
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches
+) -> None:
+    with pyqstore.open(disk.path) as store:
+        store.stream("log")
+    job = prepare(exchange="", routing_key="log")
+    rows = batch_of(range(20)).select(["body"])
+    staged = [
+        sink.stage(job, [rows.slice(10 * part, 10)], partition=part, attempt=1) for part in (1, 0)
+    ]
+    inodes = {(job.folder.path / file.name).stat().st_ino for file in staged}
+    assert sink.commit(job, staged).routed == 20
+    assert inodes == {file.stat().st_ino for file in (disk.path / "streams").iterdir()}
+    with pyqstore.open(disk.path, read_only=True) as store:
+        found = store.stream("log").read(columns=["body"]).read_all()["body"].to_pylist()
+    assert [int(body) for body in found] == list(range(20))
+    assert disk.staged == []

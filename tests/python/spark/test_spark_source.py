@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,26 +26,6 @@ def marker_of(path: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Re
         yield from batches
 
     return touch
-
-
-def failing(
-    how: str, attempts: int
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Fails in partition 1 after its first batch, in as many attempts."""
-
-    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        for number, batch in enumerate(batches):
-            if number == 1 and context.partitionId() == 1 and context.attemptNumber() < attempts:
-                if how == "kill":
-                    os.kill(os.getpid(), signal.SIGKILL)
-                raise RuntimeError("planted")
-            yield batch
-
-    return fail
 
 
 def test_write_is_found_by_name_and_every_column_arrives(spark: Any, disk: Any) -> None:
@@ -125,7 +104,7 @@ def test_write_to_a_store_in_use_names_the_owner_before_a_task_runs(
 ) -> None:
     marker = tmp_path / "a task ran"
     frame = mapped(numbered(10), marker_of(marker))
-    with pyqstore.open(disk.path), pytest.raises(Exception, match=f"process {os.getpid()}"):
+    with disk.owned(), pytest.raises(Exception, match=f"process {os.getpid()}"):
         disk.write(frame, lock_timeout="0.5")
     assert not marker.exists()
     disk.write(frame)
@@ -135,14 +114,16 @@ def test_write_to_a_store_in_use_names_the_owner_before_a_task_runs(
 
 @pytest.mark.parametrize("how", ["raise", "kill"])
 def test_task_that_fails_twice_is_published_once(
-    disk: Any, numbered: Frames, mapped: Frames, how: str
+    disk: Any, numbered: Frames, mapped: Frames, failing: Frames, how: str
 ) -> None:
     disk.write(mapped(numbered(12_000), failing(how, attempts=2)))
     assert disk.numbers() == list(range(12_000))
     assert disk.staged == []
 
 
-def test_job_that_fails_publishes_nothing(disk: Any, numbered: Frames, mapped: Frames) -> None:
+def test_job_that_fails_publishes_nothing(
+    disk: Any, numbered: Frames, mapped: Frames, failing: Frames
+) -> None:
     with pytest.raises(Exception, match="planted"):
         disk.write(mapped(numbered(12_000), failing("raise", attempts=3)))
     assert disk.ready() == 0
@@ -156,6 +137,30 @@ def test_job_repeated_under_its_txnid_is_published_once(disk: Any, numbered: Fra
     assert disk.numbers() == list(range(3000))
     disk.write(numbered(3000), txnid="load of tomorrow")
     assert disk.ready() == 3000
+
+
+def test_the_tasks_of_a_job_that_was_committed_leave_their_rows_unread(
+    spark: Any, disk: Any, tmp_path: Path
+) -> None:
+    name = os.fspath(tmp_path / "rows")
+
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Leaves how many rows it gave."""
+        rows = 0
+        for batch in batches:
+            rows += batch.num_rows
+            Path(name).write_text(str(rows))
+            yield batch
+
+    # More than what fits between a task and the Python process that makes its rows.
+    frame = spark.range(0, 60_000, 1, 1).selectExpr("repeat(cast(id % 10 as string), 2000) body")
+    frame = frame.mapInArrow(count, frame.schema)
+    disk.write(frame, txnid="once", exchange="", routing_key="all")
+    assert int(Path(name).read_text()) == 60_000
+    Path(name).write_text("0")
+    disk.write(frame, txnid="once", exchange="", routing_key="all")
+    assert int(Path(name).read_text()) < 60_000
+    assert disk.ready() == 60_000
 
 
 def test_rows_without_a_queue_fail_the_job_and_nothing_is_published(
@@ -183,8 +188,3 @@ def test_null_body_names_its_row_and_nothing_is_published(spark: Any, disk: Any)
         disk.write(frame)
     assert disk.ready() == 0
     assert disk.staged == []
-
-
-def test_reading_says_how_to(spark: Any, disk: Any) -> None:
-    with pytest.raises(Exception, match="get_batch"):
-        spark.read.format("pyqstore").load(str(disk.path))

@@ -12,6 +12,7 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
+from ..owning import Owner
 from ..support import PERSISTENT
 
 
@@ -35,6 +36,14 @@ def channel(store: pyqstore.Store) -> Iterator[pyqstore.Channel]:
 @pytest.fixture
 def queue(channel: pyqstore.Channel) -> str:
     return channel.queue_declare("q", durable=True).queue
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Path:
+    """A folder for staged files: nobody else writes to it."""
+    folder = tmp_path / "stage"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 @pytest.fixture
@@ -92,3 +101,10 @@ def fill_aio() -> Callable[..., Awaitable[None]]:
             await channel.basic_publish("", "q", b"%d" % i + body, PERSISTENT)
 
     return fill
+
+
+@pytest.fixture
+def owner(path: Path) -> Iterator[Owner]:
+    owner = Owner(path)
+    yield owner
+    owner.kill()

@@ -1,6 +1,7 @@
 """Closing a store: every task that waits is told, and no descriptor is read that is another's."""
 
 import asyncio
+import gc
 import os
 import threading
 from collections import deque
@@ -147,12 +148,13 @@ def test_closing_leaves_no_task_waiting_and_reads_nothing_from_other_threads_pip
         for number in range(ROUNDS):
             await one_round(path, number)
 
+    gc.collect()  # what other tests left is not closed meanwhile
     before = len(os.listdir("/proc/self/fd"))
     with Stranger() as stranger:
         asyncio.run(main())
     assert stranger.checked > ROUNDS
     assert stranger.lost == 0
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_descriptor_stays_the_loops_while_another_thread_closes_the_store(path: Path) -> None:

@@ -100,7 +100,7 @@ def test_no_descriptor_is_left(path: Path) -> None:
     asyncio.run(main())
     before = len(os.listdir("/proc/self/fd"))
     asyncio.run(main())
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_forgotten_channel_warns_and_is_closed(run_aio: Run, fill_aio: Fill) -> None:
@@ -114,7 +114,7 @@ def test_a_forgotten_channel_warns_and_is_closed(run_aio: Run, fill_aio: Fill) -
         with pytest.warns(ResourceWarning, match="unclosed channel"):
             gc.collect()
         await asyncio.sleep(0)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before
         assert (await store.queue_status("q"))["messages_ready"] == 1
 
     run_aio(work)

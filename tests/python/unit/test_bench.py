@@ -24,7 +24,7 @@ from pyqstore.bench.stores import opened, settle, wait_until_quiet
 
 TINY = Options(quick=True, scale=0.01)
 # These workloads have a stranger to start, or are tested with their own sizes elsewhere.
-OWN_TESTS = {"paging", "recovery", "scaling", "rivals", "seeds"}
+OWN_TESTS = {"paging", "recovery", "scaling", "rivals", "wire", "spark", "seeds"}
 
 # Lists of the workloads.
 
@@ -82,6 +82,7 @@ def test_every_plot_of_a_workload_has_something_to_show(name: str, options: Opti
             assert len({case.parameters[plot.x] for case in shown if plot.x in case.parameters}) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(WORKLOADS) - OWN_TESTS))
 def test_a_workload_runs_and_reports(name: str, tmp_path: Path) -> None:
     workload = importlib.import_module(f"pyqstore.bench.{name}")

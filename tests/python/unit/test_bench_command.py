@@ -49,6 +49,7 @@ def test_command_measures_and_writes(tmp_path: Path) -> None:
     assert list(disk.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_json_goes_to_stdout_alone(tmp_path: Path) -> None:
     work = ("routing", "--quick", "--scale", 0.001, "--rounds", 1)
     done = bench(*work, "--directory", tmp_path, "--json", "-")
@@ -91,6 +92,7 @@ def test_a_fault_of_the_benchmark_shows_where_it_is(tmp_path: Path) -> None:
     assert "ours, rows 10" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_takes_no_numbers_along(tmp_path: Path) -> None:
     written = tmp_path / "report.json"
     work = ("routing", "--quick", "--scale", "0.001", "--rounds", "1", "--json", str(written))
@@ -106,6 +108,7 @@ def test_a_reader_that_goes_away_takes_no_numbers_along(tmp_path: Path) -> None:
     assert json.loads(written.read_text())["work"] == "routing"
 
 
+@pytest.mark.slow
 def test_numbers_that_cannot_be_written_are_printed(tmp_path: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():

@@ -102,6 +102,7 @@ def test_draining_leaves_nothing_but_the_journal(tmp_path: Path) -> None:
 # The workloads.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["paging", "recovery", "scaling"])
 @pytest.mark.timeout(600)
 def test_every_case_of_a_work_runs_and_every_plot_shows_something(

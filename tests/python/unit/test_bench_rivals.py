@@ -51,6 +51,7 @@ def started(rival: Rival, directory: Path) -> Iterator[Rival]:
         rival.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", known())
 def test_a_rival_gives_back_what_it_was_given(name: str, tmp_path: Path) -> None:
     rival = known()[name]
@@ -359,6 +360,7 @@ def bench(*arguments: object, **environment: str) -> "subprocess.Popen[str]":
     )
 
 
+@pytest.mark.slow
 def test_a_quick_run_prints_a_table_and_writes_all_files(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("r.json", "r.png", "r.html")]
     done = bench(

@@ -230,12 +230,13 @@ def test_no_store_is_one_clear_line(tmp_path: Path, command: list[str]) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_open_store_is_one_clear_line(store: pyqstore.Store) -> None:
-    for command in (["inspect"], ["verify"]):
-        done = run(*command, store.path)
-        assert done.returncode == 3
-        assert str(os.getpid()) in done.stderr
-        assert done.stderr.count("\n") == 1
+def test_open_store_that_lets_no_tools_in_is_one_clear_line(path: Path) -> None:
+    with pyqstore.open(path, control=False):
+        for command in (["inspect"], ["verify"]):
+            done = run(*command, path)
+            assert done.returncode == 3
+            assert str(os.getpid()) in done.stderr
+            assert done.stderr.count("\n") == 1
 
 
 def test_no_queue_is_one_clear_line(filled: Path) -> None:
@@ -370,7 +371,15 @@ def test_dump_of_a_stream_between_offsets_and_times(
     assert dumped("--to", middle.isoformat(), "--limit", 7) == everything[:7]
     assert dumped("--from", middle.isoformat(), "--to", 60) == everything[50:60]
     assert dumped("--from", 100) == dumped("--to", 0) == []
-    assert run("dump", path, "events", "--from", "yesterday").returncode == 2
+    assert dumped("--from", "first", "--to", "1h") == []
+    assert dumped("--from", "1h", "--to", "next") == everything
+    assert dumped("--from", "next") == dumped("--to", "first") == []
+    last = dumped("--from", "last")
+    assert last == everything[-len(last) :] != []
+    for place in ("yesterday", "h", "1w", "9" * 30 + "Y", "9" * 30):
+        done = run("dump", path, "events", "--from", place)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "no age such as 1h" in " ".join(done.stderr.split())
 
 
 def test_dump_of_a_queue_has_no_offsets(filled: Path) -> None:

@@ -54,11 +54,11 @@ def test_store_makes_up_names(channel: pyqstore.Channel) -> None:
 def test_declaring_differently_is_refused(
     channel: pyqstore.Channel, refused: Callable[..., None]
 ) -> None:
-    channel.queue_declare("q", durable=True, arguments={"note": 5})
+    channel.queue_declare("q", durable=True, arguments={"x-max-length": 5})
     for do in (
         lambda c: c.queue_declare("q"),
         lambda c: c.queue_declare("q", durable=True),
-        lambda c: c.queue_declare("q", durable=True, arguments={"note": 6}),
+        lambda c: c.queue_declare("q", durable=True, arguments={"x-max-length": 6}),
         lambda c: c.queue_declare("q", durable=True, auto_delete=True),
     ):
         refused(pyqstore.PreconditionFailed, "'?q'?", do)
@@ -90,7 +90,7 @@ def test_queue_of_another_type_is_refused(
     arguments = {"x-queue-type": kind}
     refused(
         pyqstore.PreconditionFailed,
-        f"^PRECONDITION_FAILED - invalid arg 'x-queue-type' for queue 'q': {words}$",
+        f"^PRECONDITION_FAILED - invalid arg 'x-queue-type' for queue 'q' in this store: {words}$",
         lambda c: c.queue_declare("q", durable=True, arguments=arguments),
     )
     assert store.queues() == []
@@ -113,7 +113,7 @@ def test_arguments_that_ask_for_copies_elsewhere_were_ignored(
 ) -> None:
     refused(
         pyqstore.PreconditionFailed,
-        f"^PRECONDITION_FAILED - invalid arg '{name}' for queue 'q':"
+        f"^PRECONDITION_FAILED - invalid arg '{name}' for queue 'q' in this store:"
         f" there are no {what} queues here, leave it out$",
         lambda c: c.queue_declare("q", durable=True, arguments={name: "all"}),
     )
@@ -182,7 +182,7 @@ def test_what_only_a_work_queue_has_is_refused_for_another_queue(
 ) -> None:
     refused(
         pyqstore.PreconditionFailed,
-        f"invalid arg '{name}' for queue 'q': there is no 'x-stream-source'",
+        f"invalid arg '{name}' for queue 'q' in this store: there is no 'x-stream-source'",
         lambda c: c.queue_declare("q", durable=True, arguments={**said, name: value}),
     )
 

@@ -1,6 +1,5 @@
 """The Python of README.md and of the guide runs as it stands there."""
 
-import ast
 import asyncio
 import re
 import threading
@@ -11,15 +10,12 @@ import pyarrow
 import pytest
 
 import pyqstore
+import pyqstore.flight
 
+from ..documents import ROOT, blocks, run
 from ..support import wait_until
 
-ROOT = Path(__file__).parents[3]
 LINES_MAX = 150  # of README.md
-
-
-def blocks(name: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(), re.M | re.S)
 
 
 @pytest.fixture
@@ -31,25 +27,20 @@ def names(path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"asyncio": asyncio, "sent": sent, "send": lambda message: sent.append(message.body)}
 
 
-def run(block: str, names: dict[str, Any]) -> None:
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    code = compile(block, "<example>", "exec", flags=flags)
-    result = eval(code, names)
-    if result is not None:
-        asyncio.run(asyncio.wait_for(result, 60))
-
-
 def test_readme_is_short() -> None:
     assert (ROOT / "README.md").read_text().count("\n") <= LINES_MAX
 
 
 def test_readme_runs(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    quickstart, workers, loops, frames, streams, spark = blocks("README.md")
+    quickstart, client, workers, loops, frames, streams = blocks("README.md")
     run(quickstart, names)
     assert capsys.readouterr().out == "{'to': 'ann'}\n0 ready\n"
     with pyqstore.open("jobs.qs") as store:
         assert store.queue_status("jobs")["messages_delayed"] == 1
         store.queue("jobs").purge()
+        listener = store.listen("127.0.0.1:0")
+        run(client.replace("5672", listener.address.rpartition(":")[2]), {})
+        assert capsys.readouterr().out == '{"to": "eve"}\n'
         store.queue("jobs").put(b"work")
     stop = threading.Event()
     names["send"] = lambda message: (names["sent"].append(message.body), stop.set())
@@ -65,11 +56,10 @@ def test_readme_runs(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) 
     alone = {"pyarrow": pyarrow, "pyqstore": pyqstore}
     run(streams, alone)
     assert alone["batch"].column("routing_key").to_pylist() == ["eu.rome"]
-    compile(spark, "<example>", "exec")
 
 
 def test_streams_run(names: dict[str, Any]) -> None:
-    first, group, transaction, work, consuming = blocks("docs/STREAMS.md")
+    first, group, transaction, adopting, asking, work, consuming = blocks("docs/STREAMS.md")
     run(first, names)
     assert names["table"].column("body").to_pylist() == [b"one"]
     names["handle"] = names["sent"].append
@@ -90,6 +80,32 @@ def test_streams_run(names: dict[str, Any]) -> None:
         names["handle"] = lambda offset, body: names["sent"].append((offset, body))
         run(consuming.replace("message.ack()", "message.ack()\n    break"), names)  # without end
         assert names["sent"][-1] == (0, b"one")
+        Path("stage").mkdir(mode=0o700)
+        names["batch"] = pyarrow.record_batch({"body": [b"staged"], "routing_key": ["eu"]})
+        channel.exchange_declare("events", "fanout")
+        channel.queue_bind("events", "events")
+        run(adopting.replace("/data/stage", "stage"), names)
+        assert store.stream("events").next == 3
+        asked = asking.replace("/data/stage", "stage").replace("/data/orders.qs", "shop.qs")
+        run(asked.replace("job 17", "job 18"), names)
+        assert store.stream("events").next == 4
+
+
+def test_flight_runs(names: dict[str, Any]) -> None:
+    first, second, third = blocks("docs/FLIGHT.md")
+    with pyqstore.open("orders.qs") as store, pyqstore.flight.serve(store) as server:
+        run(first.replace("127.0.0.1:8815", server.address), names)
+        assert names["batch"].column("message_id").to_pylist() == ["a", "b"]
+        run(second.replace("127.0.0.1:8815", server.address), names)
+        assert store.queue_status("orders").messages_ready == 4
+        with pyqstore.open("other.qs") as other, pyqstore.flight.serve(other) as beside:
+            with other.channel() as channel:
+                channel.queue_declare("orders", durable=True)
+            names["servers"] = [server.address, beside.address]
+            for _ in range(2):
+                run(third, names)
+            assert other.queue_status("orders").messages_ready == 2
+        assert store.queue_status("orders").messages_ready == 6
 
 
 def test_sessions_run(
@@ -124,21 +140,36 @@ def test_sessions_run(
 
 
 def test_guide_runs(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    verbs, loop = blocks("docs/GUIDE.md")
+    verbs, loop, counters = blocks("docs/GUIDE.md")
     run(verbs, names)
     assert capsys.readouterr().out == "eu.paris b'one'\n[b'two']\n"
     # The last lines receive for ever.
     run(loop.replace("await message.ack()", "await message.ack()\n        break"), names)
     with pyqstore.open("orders.qs") as store:
         assert store.queue_status("europe")["messages_ready"] == 9_999
+    run(counters, names)
+    assert capsys.readouterr().out == "2 1\n1\n2\n"
 
 
 @pytest.mark.parametrize(
     "document",
-    ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md", "benchmarks/**/*.md"],
+    ["*.md", "docs/**/*.md", "benchmarks/**/*.md", "examples/**/*.md"],
 )
 def test_links_of_documents_lead_somewhere(document: str) -> None:
     for path in ROOT.glob(document):
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
             if "://" not in target:
                 assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_the_guide_to_other_clients_names_runs(
+    names: dict[str, Any], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("kombu")
+    monkeypatch.setenv("PYQSTORE_PATH", str(path / "default.qs"))
+    pika, kombu, shared = blocks("docs/COMPAT.md")
+    for block in (pika, kombu, shared):
+        run(block, names)
+    for store, queues in (("default.qs", []), ("orders.qs", ["jobs"])):  # hello is not durable
+        with pyqstore.open(store, create=False) as opened:
+            assert opened.queues() == queues

@@ -61,7 +61,8 @@ def test_corruption_tells_file_and_offset() -> None:
     assert isinstance(error, pyqstore.StoreCorrupt)
     assert (error.path, error.offset) == ("journal/1", 0)
     again = pickle.loads(pickle.dumps(error))
-    assert (again.path, again.offset, str(again)) == ("journal/1", 0, "bad checksum")
+    assert (again.path, again.offset) == ("journal/1", 0)
+    assert str(again) == "bad checksum; pyqstore salvage DIR OUT copies what is whole"
 
 
 def test_lock_tells_the_owner_if_known() -> None:

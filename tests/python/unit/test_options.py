@@ -23,6 +23,7 @@ DEFAULTS = {
     "recovery": "strict",
     "create": True,
     "read_only": False,
+    "control": True,
 }
 
 
@@ -46,6 +47,7 @@ def test_options_given_are_kept_and_read_only(path: Path) -> None:
         "recovery": "salvage",
         "create": True,
         "read_only": False,
+        "control": False,
     }
     with pyqstore.open(path, **given) as store:
         assert dict(store.options) == {

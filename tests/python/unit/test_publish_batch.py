@@ -204,6 +204,48 @@ def test_routing_keys_lead_each_row_to_its_queue(channel: pyqstore.Channel, kind
     assert bodies(channel, "b") == rows[1::3]
 
 
+def dictionary(values: list[str | None], entries: list[str | None]) -> Any:
+    """Make a dictionary column; an entry that is there twice is named by either."""
+    places: list[list[int]] = [
+        [at for at, entry in enumerate(entries) if entry == value] for value in values
+    ]
+    codes = [found[number % len(found)] if found else None for number, found in enumerate(places)]
+    return pa.DictionaryArray.from_arrays(
+        pa.array(codes, pa.int16()), pa.array(entries, pa.string())
+    )
+
+
+@pytest.mark.parametrize("idle", [0, 3000], ids=["pairs", "rows"])
+def test_rows_whose_exchange_and_key_are_dictionaries_go_where_strings_lead(
+    channel: pyqstore.Channel, idle: int
+) -> None:
+    exchanges = ["e", None, "f", ""]
+    keys = ["a", "b", None, "q", "k"]
+    for exchange in ("e", "f"):
+        channel.exchange_declare(exchange, "direct")
+    for name, exchange, key in (("q", "e", "a"), ("r", "f", "b"), ("s", "e", "k"), ("k", "f", "k")):
+        channel.queue_declare(name)
+        channel.queue_bind(name, exchange, key)
+    count = 4000
+    rows = [b"%d" % number for number in range(count)]
+    by_exchange = [exchanges[number % 4] for number in range(count)]
+    by_key = [keys[number * 7 // 3 % 5] for number in range(count)]
+    more = [f"idle {number}" for number in range(idle)]
+    columns = [
+        (pa.array(by_exchange), pa.array(by_key)),
+        (dictionary(by_exchange, ["f", "e", "", "e", *more]), dictionary(by_key, ["q", *keys])),
+        (dictionary(by_exchange, [None, "", "f", "e"]), pa.array(by_key)),
+        (pa.array(by_exchange), dictionary(by_key, [*more, "k", "q", "b", "a"])),
+    ]
+    found = []
+    for exchange_column, key_column in columns:
+        frame = pa.table({"body": rows, "exchange": exchange_column, "routing_key": key_column})
+        channel.publish_batch(frame, "f", "k")
+        found.append({name: bodies(channel, name) for name in "qrsk"})
+    assert all(len(bodies) > 100 for bodies in found[0].values())
+    assert found[1:] == found[:1] * 3
+
+
 def test_rows_without_delivery_mode_are_persistent(channel: pyqstore.Channel, queue: str) -> None:
     channel.publish_batch(pa.table({"body": [b"x"]}), routing_key=queue)
     (message,) = take(channel, queue)

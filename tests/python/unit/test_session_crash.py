@@ -92,3 +92,56 @@ def test_a_kill_loses_nothing_and_repeats_nothing_that_was_acknowledged(
     assert len(missing) <= 2 * at_once  # under way, and not told any more
     assert left == sorted(left, key=int)
     assert len(left) == len(set(left))
+
+
+BURYING = """
+import sys, threading
+from pyqstore import session as jms
+
+uri, mode, redeliveries = sys.argv[1:]
+# Each delivery is the last: after a crash all that was there counts as delivered once.
+policy = jms.RedeliveryPolicy(maximum_redeliveries=int(redeliveries))
+connection = jms.connect(uri, redelivery=policy)
+session = connection.session(mode)
+consumer = session.consumer(session.queue("q"), prefetch=50)
+
+def refuse(message):
+    print(message.text, flush=True)
+    raise ValueError("never")
+
+if session.transacted:
+    while (message := consumer.receive()) is not None:
+        print(message.text, flush=True)
+        session.rollback()
+consumer.listener = refuse
+threading.Event().wait()
+"""
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("mode", ["auto", "transacted"])
+def test_a_kill_leaves_a_dead_letter_in_one_queue(path: Path, mode: str) -> None:
+    uri = f"qstore://{path}"
+    bodies = [str(number) for number in range(COUNT)]
+    with jms.connect(f"{uri}?useAsyncSend=true") as connection, connection.session() as session:
+        producer = session.producer(session.queue("q"))
+        for body in bodies:
+            producer.send(body)
+    for turn in range(5):
+        child = subprocess.Popen(
+            [sys.executable, "-c", BURYING, uri, mode, str(min(turn, 1))],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert child.stdout is not None
+        with child.stdout:
+            for _ in range(10 + turn):
+                assert child.stdout.readline(), "the child ended by itself"
+            child.send_signal(signal.SIGKILL)
+        child.wait()
+    with jms.connect(uri) as connection, connection.session() as session:
+        left = [message.text for message in session.browse(session.queue("q"))]
+        dead = [message.text for message in session.browse(session.queue("ActiveMQ.DLQ"))]
+    assert len(dead) >= 5 * 8
+    assert sorted(left + dead, key=int) == bodies

@@ -444,7 +444,7 @@ def test_files_of_the_store_do_not_leak(path: Path) -> None:
         with pyqstore.open(path) as store, store.channel() as channel:
             channel.queue_declare("q", durable=True)
             channel.basic_publish("", "q", b"x" * 10_000, pyqstore.Properties(delivery_mode=2))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_close_closes_files_whoever_keeps_a_channel_or_a_message(path: Path) -> None:

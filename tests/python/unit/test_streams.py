@@ -1,6 +1,7 @@
 """Streams: publishing, reading from everywhere, retention, consumers and their groups."""
 
 import asyncio
+import shutil
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,20 @@ def rows(count: int, first: int = 0, size: int = 0) -> pa.Table:
 
 def read(stream: pyqstore.Stream, *arguments: object, **named: object) -> list[bytes]:
     return stream.read(*arguments, **named).read_all()["body"].to_pylist()  # type: ignore[arg-type]
+
+
+def test_many_small_streams_make_no_files_at_a_checkpoint(path: Path) -> None:
+    """They share the checkpoint's own, as small queues do, also after the store was opened anew."""
+    count, options = 400, {"checkpoint_bytes": "64MiB"}  # carries 4 MiB, and what is below 16 KiB
+    with pyqstore.open(path, sync="none", **options) as store:
+        for number in range(count):
+            store.stream(f"s{number}").publish_batch(rows(100, size=120))
+        store.checkpoint()
+        assert list((path / "streams").iterdir()) == []
+    with pyqstore.open(path, sync="none", **options) as store:
+        store.checkpoint()
+        assert list((path / "streams").iterdir()) == []
+        assert len(read(store.stream(f"s{count - 1}"))) == 100
 
 
 def test_messages_stay_and_have_offsets_and_times(store: pyqstore.Store) -> None:
@@ -187,6 +202,20 @@ def test_a_consumer_goes_on_behind_what_it_committed(path: Path) -> None:
             assert consumer.poll(timeout=5)["offset"].to_pylist()[0] == 0
 
 
+def test_a_consumer_without_any_routing_key_is_refused_and_not_given_everything(path: Path) -> None:
+    with pyqstore.open(path) as store:
+        store.stream("events").publish_batch(rows(10))
+        with pytest.raises(
+            ValueError, match="routing_keys: nothing would ever come; name the keys"
+        ):
+            store.stream_consumer("events", group="billing", routing_keys=[])
+        with pytest.raises(TypeError, match="columns and routing_keys are lists of str"):
+            store.stream_consumer("events", group="billing", routing_keys="events")
+        assert list(store.stream("events").read(routing_keys=[])) == []
+        with store.stream_consumer("events", group="billing", routing_keys=["#"]) as consumer:
+            assert len(consumer.poll(timeout=5)) == 10
+
+
 def test_read_process_write_happens_once(path: Path) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
         store.stream("in").publish_batch(rows(100))
@@ -339,3 +368,120 @@ def test_a_poll_with_keys_ends_in_time_while_other_keys_are_published(
     finally:
         done.set()
         publisher.join()
+
+
+@pytest.mark.parametrize("keys", [False, True])
+def test_last_was_one_message_until_what_was_published_together_was_in_a_file(
+    store: pyqstore.Store, keys: bool
+) -> None:
+    stream = store.stream("events")
+    stream.publish(b"one")
+    together = {"body": [b"x"] * 1000}
+    if keys:
+        together["routing_key"] = [f"key{i % 7}" for i in range(1000)]
+    stream.publish_batch(pa.table(together))
+    assert stream.read("last").read_all()["offset"].to_pylist() == list(range(1, 1001))
+    with store.channel() as channel:
+        arguments = {"x-stream-source": "events", "x-stream-offset": "last"}
+        channel.queue_declare("work", durable=True, arguments=arguments)
+        assert len(store.queue("work")) == 1000
+        channel.basic_qos(prefetch_count=1)
+        for message in channel.consume("events", arguments={"x-stream-offset": "last"}):
+            assert message.properties.headers["x-stream-offset"] == 1
+            break
+
+
+def test_a_large_batch_is_on_the_disk_once(path: Path) -> None:
+    """What is confirmed is in the stream's file, and the journal does not have it."""
+    batch = rows(2000, size=100)
+    with pyqstore.open(path) as store:
+        stream = store.stream("events")
+        stream.publish(b"before")
+        for _ in range(3):
+            stream.publish_batch(batch)
+        stream.publish(b"between")
+        stream.publish_batch(batch)
+        store.sync()
+        journal = b"".join(file.read_bytes() for file in sorted((path / "journal").iterdir()))
+        files = b"".join(file.read_bytes() for file in sorted((path / "streams").iterdir()))
+        assert b"before" in journal
+        assert b"1999" + b"." * 100 not in journal
+        assert files.count(b"1999" + b"." * 100) == 4
+        expected = read(stream)
+    bodies = batch["body"].to_pylist()
+    assert expected == [b"before", *bodies * 3, b"between", *bodies]
+    with pyqstore.open(path) as store:
+        stream = store.stream("events")
+        assert read(stream) == expected
+        stream.publish_batch(batch)
+        assert read(stream) == [*expected, *bodies]
+    assert pyqstore.verify(path).damages == 0
+
+
+def test_large_batches_of_several_threads_are_whole_and_in_order(store: pyqstore.Store) -> None:
+    def publish(name: int) -> None:
+        with store.channel() as channel:
+            for batch in range(20):
+                bodies = [b"%d %d %d" % (name, batch, row) + b"." * 300 for row in range(300)]
+                table = pa.table({"body": pa.array(bodies, pa.binary())})
+                channel.publish_batch(table, routing_key="events")
+                channel.basic_publish("", "events", b"%d %d small" % (name, batch))
+
+    stream = store.stream("events")
+    threads = [threading.Thread(target=publish, args=(name,)) for name in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    table = stream.read().read_all()
+    assert table["offset"].to_pylist() == list(range(3 * 20 * 301))
+    times = table["timestamp"].to_pylist()
+    assert times == sorted(times)
+    for name in range(3):
+        mine = [body for body in table["body"].to_pylist() if body.startswith(b"%d " % name)]
+        wanted = []
+        for batch in range(20):
+            wanted += [b"%d %d %d" % (name, batch, row) + b"." * 300 for row in range(300)]
+            wanted.append(b"%d %d small" % (name, batch))
+        assert mine == wanted
+
+
+def flip_first_block(path: Path) -> None:
+    """One bit of the rows in the first block of the one segment."""
+    (file,) = (path / "streams").iterdir()
+    data = bytearray(file.read_bytes())
+    data[4096 + 512] ^= 1
+    file.write_bytes(data)
+
+
+def test_verify_passed_over_blocks_before_those_that_the_journal_names(
+    path: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    with pyqstore.open(path) as store:
+        stream = store.stream("events")
+        stream.publish(b"x" * 3000)
+        stream.publish_batch(rows(2000, size=100))
+        stream.publish_batch(rows(2000, size=100))
+        store.sync()
+        stream.publish(b"what was before is durable")
+        store.sync()
+        shutil.copytree(path, copy)
+    assert pyqstore.verify(copy).damages == 0
+    flip_first_block(copy)
+    assert pyqstore.verify(copy).damages == 1
+
+
+def test_salvage_did_not_count_a_batch_whose_blocks_are_gone(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    with pyqstore.open(path) as store:
+        stream = store.stream("events")
+        stream.publish_batch(rows(2000, size=100))
+        store.sync()
+        stream.publish(b"last")
+        store.sync()
+        shutil.copytree(path, copy)
+    flip_first_block(copy)
+    with pyqstore.open(copy, recovery="salvage", read_only=True) as store:
+        assert store.recovery_report.lost_ranges == 1
+        assert read(store.stream("events"), "last")[-1] == b"last"

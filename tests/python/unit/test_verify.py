@@ -1,6 +1,7 @@
 """verify(): whole stores are whole, each kind of damage is found and named, nothing changes."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -168,6 +169,24 @@ def test_missing_file_is_damage(paged: Path, pattern: str) -> None:
     found = pyqstore.verify(paged)
     assert found.damages >= 1
     assert file.name in {Path(place.path).name for place in found.damage}
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda file: os.symlink("/dev/zero", file)])
+def test_verify_ended_at_what_is_in_the_place_of_a_stream_file(
+    path: Path, make: Callable[[Path], None]
+) -> None:
+    with pyqstore.open(path, checkpoint_bytes=0) as store, store.channel() as channel:
+        for stream in ("a", "b"):
+            channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
+            channel.basic_publish("", stream, bytes(300_000), PERSISTENT)
+        store.checkpoint()
+    file, other = sorted((path / "streams").iterdir())
+    file.unlink()
+    make(file)
+    other.write_bytes(other.read_bytes()[:-2000])
+    found = pyqstore.verify(path)
+    assert [Path(place.path).name for place in found.damage] == [file.name, other.name]
+    assert re.search("not a regular file|symbolic link", found.damage[0].text)
 
 
 def test_missing_directory_is_damage(paged: Path) -> None:

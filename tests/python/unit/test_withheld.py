@@ -57,7 +57,7 @@ def take_by_iterator(channel: pyqstore.Channel) -> list[bytes]:
     channel.basic_qos(COUNT - 1)  # the damaged one takes none of this room
     for _ in range(2):  # what raises ends an iteration
         try:
-            bodies.extend(message.body for message in channel.consume("q", inactivity_timeout=0.2))
+            bodies.extend(message.body for message in channel.consume("q", inactivity_timeout=1))
         except pyqstore.StoreCorrupt:
             continue
     return bodies
@@ -137,7 +137,7 @@ def test_aio_consumer_acks_around_a_message_that_raised(damaged: Path) -> None:
             bodies: list[bytes] = []
             for _ in range(2):  # what raises ends an iteration
                 try:
-                    async with channel.consume("q", inactivity_timeout=0.3) as messages:
+                    async with channel.consume("q", inactivity_timeout=1) as messages:
                         async for message in messages:
                             bodies.append(message.body)
                             await channel.basic_ack(message.delivery_tag, multiple=True)

@@ -132,6 +132,32 @@ static void *make_and_drop(void *context)
     return NULL;
 }
 
+/* A batch that somebody kept after close kept up to 8 MiB besides. */
+static void test_nothing_waits_once_the_owner_of_the_budget_is_gone(void)
+{
+    struct qs_test_alloc state;
+    struct qsi_budget *budget;
+    struct qsi_chunk *batch, *before, *after;
+
+    qs_test_alloc_install(&state);
+    budget = qsi_budget_create();
+    batch = qsi_chunk_create(100);
+    before = qsi_chunk_create_reusable(budget, 1 << 20);
+    after = qsi_chunk_create_reusable(budget, 1 << 20);
+    QS_CHECK(budget != NULL && batch != NULL && before != NULL && after != NULL);
+    qsi_chunk_charge(batch, budget);
+    qsi_chunk_charge(before, budget);
+    qsi_chunk_charge(after, budget);
+    qsi_chunk_unref(before);
+    qsi_budget_close(budget);
+    QS_CHECK(state.alive == 3);
+    qsi_chunk_unref(after);
+    QS_CHECK(state.alive == 2);
+    qsi_chunk_unref(batch);
+    QS_CHECK(state.alive == 0);
+    qs_allocator_set(NULL);
+}
+
 static void test_threads_reuse_each_others_chunks(void)
 {
     struct shared_budget shared = {.budget = qsi_budget_create()};
@@ -220,6 +246,7 @@ int main(void)
 #ifndef __SANITIZE_ADDRESS__
     test_a_reusable_chunk_waits_for_the_next_one_that_fits();
     test_what_waits_goes_with_its_budget();
+    test_nothing_waits_once_the_owner_of_the_budget_is_gone();
     test_threads_reuse_each_others_chunks();
 #endif
     return 0;

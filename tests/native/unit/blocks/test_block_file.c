@@ -48,6 +48,40 @@ static void test_round_trip(uint64_t seed)
     }
 }
 
+static uint32_t dir_syncs;
+static qs_status (*inner_dir_sync)(qs_env *env, qs_dir *dir, qs_error *error);
+
+static qs_status count_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
+{
+    dir_syncs += 1;
+    return inner_dir_sync(env, dir, error);
+}
+
+static void test_directory_was_synced_again_without_a_new_name(void)
+{
+    uint64_t random = 1;
+    struct made made = {.file = {.owner = OWNER, .number = 0}};
+    struct made second = {.file = {.owner = OWNER, .number = 1000}, .next = 1000};
+    struct fixture fixture;
+
+    start(&fixture, qsi_env_mem_create(1));
+    inner_dir_sync = fixture.env->dir_sync;
+    fixture.env->dir_sync = count_dir_sync;
+    QS_CHECK_OK(add_blocks(&fixture, &made, 1, true, &random, QS_ERROR));
+    for (int i = 0; i < 3; i++) {
+        QS_CHECK_OK(qsi_block_dir_sync(fixture.blocks, QS_ERROR));
+    }
+    QS_CHECK(dir_syncs == 1);
+    QS_CHECK_OK(add_blocks(&fixture, &made, 1, true, &random, QS_ERROR));
+    QS_CHECK_OK(qsi_block_dir_sync(fixture.blocks, QS_ERROR));
+    QS_CHECK(dir_syncs == 1); /* the file was there */
+    QS_CHECK_OK(add_blocks(&fixture, &second, 1, true, &random, QS_ERROR));
+    QS_CHECK_OK(qsi_block_dir_sync(fixture.blocks, QS_ERROR));
+    QS_CHECK(dir_syncs == 2);
+    stop(&fixture);
+    qsi_env_mem_destroy(fixture.env);
+}
+
 static void test_next_block_shares_no_page_with_a_named_one(void)
 {
     uint64_t random = 1;
@@ -246,6 +280,7 @@ int main(int argc, char **argv)
 
     test_names();
     test_round_trip(seed);
+    test_directory_was_synced_again_without_a_new_name();
     test_next_block_shares_no_page_with_a_named_one();
     test_block_of_an_earlier_life_is_not_taken_for_one_of_the_file();
     test_times_are_exact_to_the_row(seed);

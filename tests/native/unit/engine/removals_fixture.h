@@ -32,7 +32,7 @@ static inline qs_status commit(struct engine *engine)
 {
     bool repeated;
 
-    return qs_channel_tx_commit(engine->channel, NONE, &repeated, QS_ERROR);
+    return qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR);
 }
 
 static inline uint64_t ready_in(struct engine *engine, const char *queue)

@@ -41,7 +41,7 @@ static void bring_by_transaction(struct listeners *listeners, int i)
     QS_CHECK_OK(qs_channel_publish(channel, text(""), text(names[i]), PERSISTENT, text("1"), 0,
                                    &receipt, QS_ERROR));
     QS_CHECK(!is_signalled(listeners->event_fds[i], 0));
-    QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, 0, &repeated, QS_ERROR));
     qs_channel_close(channel);
 }
 
@@ -180,12 +180,82 @@ static void test_a_smaller_prefetch_signals_the_others(struct engine *engine)
     qs_message_release(&message);
 }
 
+static qs_status try_get(struct engine *engine, const char *body, uint64_t left)
+{
+    qs_message message;
+    qs_status status = qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR);
+
+    if (status == QS_OK) {
+        QS_CHECK(holds(message.body, body) && message.ready_left == left);
+        qs_message_release(&message);
+    }
+    return status;
+}
+
+/* A broker would have pushed them. */
+static void test_a_get_comes_behind_consumers_that_wait_and_have_room(struct engine *engine)
+{
+    qs_channel *consumer, *full;
+
+    declare(engine, "q", 0);
+    consumer = consumer_of(engine, "q", 2);
+    (void)event_fd_of(consumer);
+    publish(engine, "q", "1");
+    QS_CHECK_OK(try_get(engine, "1", 0)); /* it does not wait */
+    arm(consumer, QS_EVENT_DELIVERY);
+    publish(engine, "q", "2");
+    publish(engine, "q", "3");
+    QS_CHECK_STATUS(QS_EEMPTY, try_get(engine, "", 0));
+    publish(engine, "q", "4");
+    QS_CHECK_OK(try_get(engine, "2", 0)); /* two are left for it */
+    QS_CHECK_STATUS(QS_EEMPTY, try_get(engine, "", 0));
+    take(consumer, QS_EVENT_DELIVERY);
+    take(consumer, QS_EVENT_DELIVERY);
+    arm(consumer, QS_EVENT_DELIVERY);
+    publish(engine, "q", "5"); /* it has no room */
+    QS_CHECK_OK(try_get(engine, "5", 0));
+    full = consumer_of(engine, "q", 0);
+    (void)event_fd_of(full);
+    arm(full, QS_EVENT_DELIVERY);
+    for (int i = 0; i < 10; i++) {
+        publish(engine, "q", "6");
+        QS_CHECK_STATUS(QS_EEMPTY, try_get(engine, "", 0));
+    }
+    qs_channel_close(full);
+    QS_CHECK_OK(try_get(engine, "6", 9));
+    qs_channel_close(consumer);
+}
+
+/* What was to expire at once had its time: a consumer that puts it back does not get it again. */
+static void test_a_message_without_a_time_to_live_is_not_delivered_again(struct engine *engine)
+{
+    static const uint8_t expires_at_once[] = {0x11, 0, 2, 1, '0'}; /* delivery mode, expiration */
+    qs_channel *consumer;
+    qs_message message;
+    qs_event event;
+
+    declare(engine, "q", 0);
+    consumer = consumer_of(engine, "q", 1);
+    (void)event_fd_of(consumer);
+    arm(consumer, QS_EVENT_DELIVERY);
+    publish_to(engine, "", "q", (qs_slice){expires_at_once, sizeof expires_at_once}, text("1"));
+    QS_CHECK_OK(qs_channel_next_event(consumer, QS_EVENT_DELIVERY, 0, &event, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(consumer, event.message.delivery_tag, QS_REQUEUE, QS_ERROR));
+    qs_message_release(&event.message);
+    QS_CHECK_STATUS(QS_EEMPTY,
+                    qs_channel_next_event(consumer, QS_EVENT_DELIVERY, 0, &event, QS_ERROR));
+    qs_channel_close(consumer);
+    QS_CHECK_STATUS(QS_EEMPTY, qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
+}
+
 int main(void)
 {
     engine_test *const tests[] = {
         test_only_consumers_of_the_queue_are_signalled,
         test_the_end_of_a_channel_signals_for_all_it_had,
         test_a_smaller_prefetch_signals_the_others,
+        test_a_get_comes_behind_consumers_that_wait_and_have_room,
+        test_a_message_without_a_time_to_live_is_not_delivered_again,
     };
 
     run_armed(tests, sizeof tests / sizeof tests[0]);

@@ -1,10 +1,13 @@
-/* Segment files that are damaged or removed while the store is open, and a disk that cannot be
+/* Files that are damaged or removed while the store is open, and a disk that cannot be
  * read.
  *
  * Method: messages of a lazy queue are in a file, which is damaged in each way; then whatever
  * writes to it comes: a flush, a state, a checkpoint.  Others are served, what is lost is told,
  * checkpoints go on where the journal is not needed for what was lost, and where it is nothing
  * of it goes. */
+#include "qstore/alloc.h"
+
+#include "arrow_table.h"
 #include "engine_damage.h"
 #include "engine_fixture.h"
 #include "qs_test_fields.h"
@@ -114,7 +117,7 @@ static void test_a_flush_into_a_damaged_segment_failed_the_store(enum place plac
         check_counts(&engine, "q", FIRST, 0);
         {
             uint64_t count;
-            QS_CHECK_OK(qs_channel_queue_purge(engine.channel, text("q"), &count, QS_ERROR));
+            QS_CHECK_OK(qs_channel_queue_purge(engine.channel, text("q"), 0, &count, QS_ERROR));
             QS_CHECK(count == FIRST);
         }
         QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
@@ -217,7 +220,7 @@ test_a_checkpoint_gave_the_journal_back_that_had_the_messages_of_a_missing_file(
         QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
         if (way == 0) { /* nobody needs it any more */
             uint64_t count;
-            QS_CHECK_OK(qs_channel_queue_purge(engine.channel, text("q"), &count, QS_ERROR));
+            QS_CHECK_OK(qs_channel_queue_purge(engine.channel, text("q"), 0, &count, QS_ERROR));
             QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
             check_others_are_served(&engine);
         } else { /* the journal has it */
@@ -231,14 +234,57 @@ test_a_checkpoint_gave_the_journal_back_that_had_the_messages_of_a_missing_file(
     }
 }
 
+/* ---- bodies ---- */
+
+static _Thread_local size_t largest; /* the engine's own threads allocate as well */
+
+static void *watched_realloc(void *context, void *memory, size_t bytes)
+{
+    (void)context;
+    largest = bytes > largest ? bytes : largest;
+    return realloc(memory, bytes);
+}
+
+static void watched_free(void *context, void *memory)
+{
+    (void)context;
+    free(memory);
+}
+
+static void test_a_batch_made_room_for_a_body_that_its_file_cannot_hold(enum place place)
+{
+    struct received received;
+    struct engine engine;
+    char *body = make_body(20u << 20, 1);
+
+    engine_start(&engine, place);
+    declare(&engine, "q", QS_DURABLE);
+    publish(&engine, "q", body);
+    free(body);
+    engine_close(&engine);
+    damage_file(&engine, "messages", ".msg", true);
+    engine.options.recovery = QS_RECOVERY_SALVAGE;
+    engine_open(&engine);
+    largest = 0;
+    QS_CHECK_STATUS(QS_ECORRUPT,
+                    qs_channel_get_batch(engine.channel, text("q"), 10, UINT64_MAX, 0, 0,
+                                         &received.schema, &received.array, QS_ERROR));
+    QS_CHECK(largest > 0 && largest < 1u << 20);
+    engine_stop(&engine);
+}
+
 int main(void)
 {
+    static const qs_allocator allocator = {watched_realloc, watched_free, NULL};
+
+    qs_allocator_set(&allocator);
     for (int place = IN_MEMORY; place <= ON_DISK; place++) {
         test_a_flush_into_a_damaged_segment_failed_the_store((enum place)place);
         test_a_segment_that_was_damaged_twice((enum place)place);
         test_a_checkpoint_failed_the_store_over_acks_in_a_damaged_segment((enum place)place);
         test_a_checkpoint_gave_the_journal_back_that_had_the_messages_of_a_missing_file(
             (enum place)place);
+        test_a_batch_made_room_for_a_body_that_its_file_cannot_hold((enum place)place);
     }
     return 0;
 }

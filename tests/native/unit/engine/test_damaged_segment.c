@@ -99,7 +99,7 @@ static void test_a_damaged_segment_took_everything_behind_it(enum place place)
             check_counts(&engine, "q", 0, lost);
             {
                 uint64_t count;
-                QS_CHECK_OK(qs_channel_queue_purge(engine.channel, text("q"), &count, QS_ERROR));
+                QS_CHECK_OK(qs_channel_queue_purge(engine.channel, text("q"), 0, &count, QS_ERROR));
                 QS_CHECK(count == 0);
             }
             publish(&engine, "q", "new");

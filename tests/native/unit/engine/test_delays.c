@@ -207,7 +207,7 @@ static void test_a_delay_without_memory_did_not_happen(bool in_transaction)
                                                text("b"), 0, 5000000, &receipt, NULL);
         nacked = qs_channel_nack_delayed(engine.channel, 1, QS_REQUEUE, 5000000, NULL);
         if (in_transaction) {
-            committed = qs_channel_tx_commit(engine.channel, NONE, &repeated, NULL);
+            committed = qs_channel_tx_commit(engine.channel, NONE, 0, &repeated, NULL);
         }
         is_done = !memory.has_failed;
         qs_test_alloc_arm(&memory, 0, false);

@@ -143,7 +143,7 @@ static void test_a_delivery_that_came_back_counts_once(struct engine *engine)
         bool repeated;
         QS_CHECK(message.delivery_count == 2 && message.redelivered);
         QS_CHECK_OK(qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
-        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &repeated, QS_ERROR));
+        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
     }
     engine_new_channel(engine);
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));

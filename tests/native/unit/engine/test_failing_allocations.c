@@ -54,7 +54,7 @@ static qs_status do_purge(struct engine *engine)
 {
     uint64_t count;
 
-    return qs_channel_queue_purge(engine->channel, text("q"), &count, QS_ERROR);
+    return qs_channel_queue_purge(engine->channel, text("q"), 0, &count, QS_ERROR);
 }
 
 static qs_status do_publish(struct engine *engine)
@@ -152,8 +152,9 @@ static qs_status do_transaction(struct engine *engine)
         status = qs_channel_publish(engine->channel, NONE, text("r"), PERSISTENT, text(large_body),
                                     0, &receipt, QS_ERROR);
     }
-    return status == QS_OK ? qs_channel_tx_commit(engine->channel, text("key"), &repeated, QS_ERROR)
-                           : status;
+    return status == QS_OK
+               ? qs_channel_tx_commit(engine->channel, text("key"), 0, &repeated, QS_ERROR)
+               : status;
 }
 
 static qs_status do_settle(struct engine *engine)

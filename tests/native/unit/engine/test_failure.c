@@ -149,7 +149,8 @@ static void test_a_failed_sync_is_final(enum place place, enum qsi_fault_kind ki
     publish(&engine, "q", "durable");
     publish(&engine, "q", large);
     QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-    qsi_env_fault_arm(engine.env, kind, QSI_FAULT_EIO, 1, false);
+    /* Where there are threads, the first call may be of the one that makes spare files. */
+    qsi_env_fault_arm(engine.env, kind, QSI_FAULT_EIO, 1, place == ON_DISK);
     QS_CHECK_OK(try_publish(&engine, "lost"));
     receipt = (qs_receipt){.lsn = stats_of(&engine).appended_lsn};
     if (try_publish(&engine, "lost") != QS_OK) { /* a thread has met the fault already */
@@ -163,6 +164,7 @@ static void test_a_failed_sync_is_final(enum place place, enum qsi_fault_kind ki
     }
     qs_channel_close(engine.channel);
     QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_close(engine.store, QS_ERROR));
+    qsi_env_fault_arm(engine.env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
     env = engine.env;
     engine_open(&engine);
     QS_CHECK(get(&engine, "q", "durable").redelivered);

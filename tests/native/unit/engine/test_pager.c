@@ -79,8 +79,32 @@ static void test_a_journal_larger_than_memory_is_replayed(void)
     engine_stop(&dead);
 }
 
+/* Publishers have left what they may of the budget; then each settle is a record in memory until it
+ * is written. */
+static void test_settles_stay_within_a_budget_that_is_nearly_used_up(uint32_t count)
+{
+    struct engine engine;
+    qs_message message;
+
+    start_small(&engine);
+    for (uint32_t i = 0; i < count; i++) {
+        publish(&engine, "q", "a body of some bytes");
+    }
+    QS_CHECK(stats_of(&engine).messages_paged_out > 0);
+    for (uint32_t i = 0; i < count; i++) {
+        QS_CHECK_OK(qs_channel_get(engine.channel, text("q"), QS_NO_ACK, &message, QS_ERROR));
+        qs_message_release(&message);
+        QS_CHECK(i % 64 != 0 || stats_of(&engine).ram_bytes <= BUDGET);
+    }
+    get_nothing(&engine, "q");
+    engine_stop(&engine);
+}
+
 int main(void)
 {
+    for (uint32_t i = 0; i < 8; i++) { /* how much is left differs */
+        test_settles_stay_within_a_budget_that_is_nearly_used_up(16000 + 333 * i);
+    }
     test_what_is_consumed_at_once_reaches_no_segment();
     test_a_journal_larger_than_memory_is_replayed();
     return 0;

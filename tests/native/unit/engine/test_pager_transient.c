@@ -147,7 +147,7 @@ static void test_transient_messages_on_the_disk_are_purged(void)
     start_paging(&engine, QS_DURABLE, false);
     publish_all(&engine, FIRST_ROW);
     check_delta(&engine);
-    QS_CHECK_OK(qs_channel_queue_purge(engine.channel, text("q"), &count, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_purge(engine.channel, text("q"), 0, &count, QS_ERROR));
     QS_CHECK(count == NUMBERS);
     get_nothing(&engine, "q");
     publish_numbers(&engine, FIRST_ROW, 7);

@@ -29,7 +29,7 @@ static void shut(void *life)
 
 static void test_two_threads_that_lead_abort(void)
 {
-    for (enum qsi_lead lead = QSI_LEAD_GATHERS; lead <= QSI_LEAD_FILLS; lead++) {
+    for (enum qsi_lead lead = QSI_LEAD_GATHERS; lead <= QSI_LEAD_COPIES; lead++) {
         enum qsi_lead led = lead;
         QS_CHECK(qs_test_aborts(lead_while_another_leads, &led));
         qsi_lead_step(&led, QSI_LEAD_NONE); /* when it is done anybody may */
@@ -64,6 +64,10 @@ static void test_two_checkpoints_abort(void)
     begin_a_second_checkpoint(&state); /* the same one, tried again */
     qsi_checkpoint_step(&state, QSI_CHECKPOINT_TRIED);
     qsi_checkpoint_step(&state, QSI_CHECKPOINT_NONE);
+    qsi_checkpoint_step(&state, QSI_CHECKPOINT_HELD);
+    QS_CHECK(qs_test_aborts(begin_a_second_checkpoint, &state));
+    qsi_checkpoint_step(&state, QSI_CHECKPOINT_NONE);
+    begin_a_second_checkpoint(&state);
 }
 
 static void test_store_is_shut_once_and_after_it_was_open(void)

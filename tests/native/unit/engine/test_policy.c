@@ -11,7 +11,7 @@ static qs_status parse(const struct qs_test_fields *table, struct qsi_queue_poli
                        qs_error *error)
 {
     return qsi_queue_policy_parse(policy_out, qsi_slice_make(table->bytes, table->used),
-                                  qsi_slice_make("orders", 6), error);
+                                  QSI_SLICE_LITERAL("'orders'"), error);
 }
 
 static void test_no_arguments_ask_for_nothing(void)
@@ -120,7 +120,7 @@ static void test_what_an_argument_cannot_be_is_refused_by_name(void)
 static qs_status check_type(const struct qs_test_fields *table, qs_error *error)
 {
     return qsi_queue_type_check(qsi_slice_make(table->bytes, table->used),
-                                qsi_slice_make("orders", 6), error);
+                                QSI_SLICE_LITERAL("'orders'"), error);
 }
 
 static void test_only_classic_queues_and_streams_can_be_had(void)
@@ -164,7 +164,7 @@ static qs_status check_again(uint8_t type, uint8_t bytes, uint8_t number)
     asked.bytes[asked.used - 1] = number;
     return qsi_queue_arguments_check(qsi_slice_make(is.bytes, is.used),
                                      qsi_slice_make(asked.bytes, asked.used),
-                                     qsi_slice_make("orders", 6), &error);
+                                     QSI_SLICE_LITERAL("'orders'"), &error);
 }
 
 static void test_a_classic_queue_is_one_whether_it_says_so_or_not(void)
@@ -182,7 +182,7 @@ static void test_a_classic_queue_is_one_whether_it_says_so_or_not(void)
         const struct qs_test_fields *is = tables[i / 3], *asked = tables[i % 3];
         qs_status status = qsi_queue_arguments_check(qsi_slice_make(is->bytes, is->used),
                                                      qsi_slice_make(asked->bytes, asked->used),
-                                                     qsi_slice_make("orders", 6), &error);
+                                                     QSI_SLICE_LITERAL("'orders'"), &error);
         QS_CHECK((status == QS_OK) == ((is == &quorum) == (asked == &quorum)));
     }
     QS_CHECK(strstr(error.text, "received 'classic' but current is 'quorum'") != NULL);

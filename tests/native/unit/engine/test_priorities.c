@@ -149,7 +149,7 @@ static void test_a_purge_spares_what_is_out(struct engine *engine)
         publish_at(engine, "q", priority, "b");
     }
     get(engine, "q", "a");
-    QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), &count, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), 0, &count, QS_ERROR));
     QS_CHECK(count == 7);
     check_counts(engine, "q", 0, 1);
     engine_reopen(engine);

@@ -61,7 +61,7 @@ static void test_unknown_tag_ends_the_channel(struct engine *engine)
         {
             uint64_t count;
 
-            QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), &count, QS_ERROR));
+            QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), 0, &count, QS_ERROR));
             QS_CHECK(count == 3);
         }
         fill(engine, "q", 3);
@@ -225,6 +225,21 @@ static void test_a_message_published_after_an_empty_get_is_found(struct engine *
     get(engine, "q", "3");
 }
 
+static void test_a_get_tells_how_many_are_left(struct engine *engine)
+{
+    qs_message message;
+
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "1");
+    publish(engine, "q", "2");
+    publish(engine, "q", "3");
+    for (uint64_t left = 3; left-- > 0;) {
+        QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), QS_NO_ACK, &message, QS_ERROR));
+        QS_CHECK(message.ready_left == left);
+        qs_message_release(&message);
+    }
+}
+
 static void test_get_of_a_missing_queue_ends_the_channel(struct engine *engine)
 {
     qs_message message;
@@ -328,7 +343,8 @@ int main(void)
               test_closing_a_channel_requeues_what_it_held,
               test_a_message_outlives_its_ack_its_queue_and_its_store,
               test_a_message_published_after_an_empty_get_is_found,
-              test_get_of_a_missing_queue_ends_the_channel, test_get_batch_takes_what_is_there,
+              test_a_get_tells_how_many_are_left, test_get_of_a_missing_queue_ends_the_channel,
+              test_get_batch_takes_what_is_there,
               test_get_batch_is_bounded_in_bytes_but_never_stuck,
               test_get_batch_waits_no_longer_than_it_is_told);
     return 0;

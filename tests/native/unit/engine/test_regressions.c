@@ -20,7 +20,7 @@ static void test_commit_of_acks_that_overlap_ended_the_process(struct engine *en
     ack(engine, 2, 0);
     ack(engine, 5, 0);
     ack(engine, 8, QS_MULTIPLE);
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text("key"), &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text("key"), 0, &repeated, QS_ERROR));
     check_counts(engine, "q", 0, 1);
     engine_reopen(engine);
     QS_CHECK(is_known(engine->store, text("key")));
@@ -181,10 +181,10 @@ static void publish_a_large_transaction(struct engine *engine)
     for (int i = 0; i < 100; i++) {
         publish(engine, "q", body);
     }
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
     for (int i = 0; i < 20; i++) {
         publish(engine, "q", "later");
-        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &repeated, QS_ERROR));
+        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
     }
     free(body);
 }
@@ -265,7 +265,7 @@ static bool reopens_twice_after_failing_sync(uint64_t n)
         publish(&engine, "q", body);
     }
     qsi_env_fault_arm(engine.env, QSI_FAULT_SYNC, QSI_FAULT_EIO, n, false);
-    failed = qs_channel_tx_commit(engine.channel, NONE, &repeated, QS_ERROR) != QS_OK;
+    failed = qs_channel_tx_commit(engine.channel, NONE, 0, &repeated, QS_ERROR) != QS_OK;
     qsi_env_fault_arm(engine.env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
     qs_channel_close(engine.channel);
     (void)qs_store_close(engine.store, QS_ERROR);
@@ -301,11 +301,11 @@ static void test_the_key_of_a_transaction_that_failed_was_known(void)
     declare(&engine, "q", QS_DURABLE);
     QS_CHECK_OK(qs_channel_tx_select(engine.channel, QS_ERROR));
     publish(&engine, "q", "m");
-    QS_CHECK_OK(qs_channel_tx_commit(engine.channel, text("durable"), &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(engine.channel, text("durable"), 0, &repeated, QS_ERROR));
     publish(&engine, "q", "m");
     qsi_env_fault_arm(engine.env, QSI_FAULT_SYNC, QSI_FAULT_EIO, 1, false);
     QS_CHECK_STATUS(QS_ESTORE_FAILED,
-                    qs_channel_tx_commit(engine.channel, text("failed"), &repeated, QS_ERROR));
+                    qs_channel_tx_commit(engine.channel, text("failed"), 0, &repeated, QS_ERROR));
     QS_CHECK(is_known(engine.store, text("durable")));
     QS_CHECK(!is_known(engine.store, text("failed")));
     qs_channel_close(engine.channel);

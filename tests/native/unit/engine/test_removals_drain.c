@@ -47,7 +47,7 @@ static void test_a_call_sees_off_a_few_where_a_timer_goes_on(void)
     engine.store->removals.has_timer = true; /* its thread is slow today */
     leave_at_once(&engine);
     QS_CHECK(ready_in(&engine, "dead") == 2 * AT_ONCE && ready_in(&engine, "q") == 2);
-    QS_CHECK_OK(qs_channel_qos(engine.channel, 0, 0, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_pause(engine.channel, text("t"), true, QS_ERROR));
     QS_CHECK(ready_in(&engine, "dead") == 3 * AT_ONCE);
     publish(&engine, "q", "last"); /* its dead letter is the last: those before it left before */
     QS_CHECK(ready_in(&engine, "dead") == 4 * AT_ONCE && ready_in(&engine, "q") == 2);

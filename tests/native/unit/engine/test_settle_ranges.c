@@ -54,10 +54,10 @@ static void test_ranges_of_a_transaction_leave_out_what_lies_between(struct engi
     QS_CHECK_OK(qs_channel_settle_range(channel, 3, 9, QS_IN_TX, QS_ERROR));
     QS_CHECK_OK(qs_channel_get(channel, text("q"), 0, &message, QS_ERROR)); /* 5 came later */
     qs_message_release(&message);
-    QS_CHECK_OK(qs_channel_tx_commit(channel, text(""), &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(channel, text(""), 0, &repeated, QS_ERROR));
     check_counts(engine, "q", 0, 2);
     ack(engine, 2, 0);
-    QS_CHECK_OK(qs_channel_tx_commit(channel, text(""), &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(channel, text(""), 0, &repeated, QS_ERROR));
     check_counts(engine, "q", 0, 1);
     QS_CHECK_OK(qs_channel_settle_range(channel, 5, 5, QS_IN_TX | QS_REQUEUE, QS_ERROR));
     QS_CHECK_OK(qs_channel_tx_rollback(channel, QS_ERROR));

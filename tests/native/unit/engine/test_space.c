@@ -98,7 +98,7 @@ static void take_all(struct engine *engine, uint32_t end, bool large, enum drain
                                     QS_ERROR);
         }
         if (status == QS_OK && how == BY_TRANSACTIONS && (i % 8 == 0 || i + 1 == end)) {
-            status = qs_channel_tx_commit(engine->channel, NONE, &repeated, QS_ERROR);
+            status = qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR);
         }
         if (status != QS_OK) {
             fprintf(stderr, "message %u of %u, by %s: %s\n", i, end, drain_names[how],
@@ -127,7 +127,7 @@ static void drain(struct engine *engine, uint32_t count, bool large, enum drain 
 
     switch (how) {
     case BY_PURGE:
-        QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), &dropped, QS_ERROR));
+        QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), 0, &dropped, QS_ERROR));
         QS_CHECK(dropped == count);
         return;
     case BY_DELETION:

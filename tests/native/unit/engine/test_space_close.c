@@ -82,7 +82,7 @@ static void purge(struct round *round)
 {
     uint64_t dropped;
 
-    QS_CHECK_OK(qs_channel_queue_purge(round->engine.channel, text("q"), &dropped, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_purge(round->engine.channel, text("q"), 0, &dropped, QS_ERROR));
     QS_CHECK(dropped == round->end - round->first);
     round->first = round->end;
 }

@@ -17,7 +17,7 @@ static struct qsi_slice slice_of(const struct qs_test_fields *table)
 
 static struct qsi_slice name(void)
 {
-    return qsi_slice_make("q", 1);
+    return QSI_SLICE_LITERAL("'q' in this store");
 }
 
 static void check_refused(const struct qs_test_fields *table, uint32_t flags, bool is_server_named,
@@ -83,18 +83,29 @@ static void test_values_that_cannot_be_are_refused(void)
         struct qs_test_fields table = {.used = 0};
         qs_test_put_text(&table, "x-max-age", ages[i]);
         check_refused(&table, QS_DURABLE, false,
-                      "invalid arg 'x-max-age' for queue 'q': invalid_max_age");
+                      "invalid arg 'x-max-age' for queue 'q' in this store: invalid_max_age");
     }
     qs_test_put_long(&large, "x-stream-max-segment-size-bytes", INT64_C(3000000001));
     check_refused(&large, QS_DURABLE, false,
                   "Exceeded max value for x-stream-max-segment-size-bytes");
     qs_test_put_long(&zero, "x-stream-max-segment-size-bytes", 0);
-    check_refused(&zero, QS_DURABLE, false,
-                  "invalid arg 'x-stream-max-segment-size-bytes' for queue 'q': it is zero");
+    check_refused(
+        &zero, QS_DURABLE, false,
+        "invalid arg 'x-stream-max-segment-size-bytes' for queue 'q' in this store: it is zero");
+    for (int i = 0; i < 2; i++) { /* no limit is no argument */
+        static const char *const names[] = {"x-max-length-bytes", "x-max-messages"};
+        struct qs_test_fields none = {.used = 0};
+        char expected[100];
+        qs_test_put_long(&none, names[i], 0);
+        snprintf(expected, sizeof expected,
+                 "invalid arg '%s' for queue 'q' in this store: it is zero", names[i]);
+        check_refused(&none, QS_DURABLE, false, expected);
+    }
     qs_test_put_long(&negative, "x-max-length-bytes", -1);
-    check_refused(&negative, QS_DURABLE, false,
-                  "invalid arg 'x-max-length-bytes' for queue 'q': a whole number that is not "
-                  "negative is needed");
+    check_refused(
+        &negative, QS_DURABLE, false,
+        "invalid arg 'x-max-length-bytes' for queue 'q' in this store: a whole number that is not "
+        "negative is needed");
 }
 
 static void test_each_argument_is_read(void)

@@ -1,4 +1,5 @@
 /* How far consumers of streams are: noted by their acks, and by the commits of transactions. */
+#include "store.h"
 #include "stream_consumers_fixture.h"
 
 static uint64_t noted(struct engine *engine, const char *name, const char *group)
@@ -102,13 +103,13 @@ static void test_a_nack_behind_an_ack_of_a_stream_is_right_in_a_transaction(stru
     consume_from(engine, "s", "c", 0, 10);
     expect(engine->channel, "c", 0);
     fill(engine, "q", 1, 2);
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &is_repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &is_repeated, QS_ERROR));
     QS_CHECK_OK(try_consume(engine->channel, "q", "d", 0, &(struct qs_test_fields){.used = 0}));
     QS_CHECK_OK(next(engine->channel, &event));
     qs_message_release(&event.message);
     ack(engine, 1, 0);
     QS_CHECK_OK(qs_channel_nack(engine->channel, 2, QS_MULTIPLE | QS_REQUEUE, QS_ERROR));
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &is_repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &is_repeated, QS_ERROR));
     check_counts(engine, "q", 1, 0);
 }
 
@@ -135,7 +136,7 @@ static void test_a_transaction_notes_how_far_a_consumer_is_when_it_commits(struc
             QS_CHECK(noted(engine, "s", "billing") == UINT64_MAX);
             continue;
         }
-        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &is_repeated, QS_ERROR));
+        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &is_repeated, QS_ERROR));
         QS_CHECK(noted(engine, "s", "billing") == 4);
         expect(engine->channel, "billing", 4);
         engine_reopen(engine);
@@ -145,8 +146,66 @@ static void test_a_transaction_notes_how_far_a_consumer_is_when_it_commits(struc
     }
 }
 
+/* ---- whom a commit looks at ---- */
+
+static uint32_t streams_to_look_at(struct engine *engine)
+{
+    uint32_t count = 0;
+
+    qsi_store_lock(engine->store);
+    for (struct qsi_list *node = engine->store->events.grown_streams.next;
+         node != &engine->store->events.grown_streams; node = node->next) {
+        count += 1;
+    }
+    qsi_store_unlock(engine->store);
+    return count;
+}
+
+/* An event loop that waits for streams: there is nothing for it. */
+static void arm_for_deliveries(struct engine *engine)
+{
+    qs_event event;
+
+    QS_CHECK_STATUS(QS_EEMPTY, qs_channel_next_event(engine->channel,
+                                                     QS_EVENT_DELIVERY | QS_EVENT_ARM | QS_NO_WAIT,
+                                                     0, &event, QS_ERROR));
+}
+
+/* The commit that a sync waits for tells event loops before the sync returns. */
+static void test_each_commit_looked_at_all_streams_with_consumers(void)
+{
+    static const char *const names[] = {"s", "t", "u"};
+    struct engine engine;
+    qs_channel *publisher;
+    qs_receipt receipt;
+    int descriptor;
+
+    engine_start(&engine, ON_DISK);
+    QS_CHECK_OK(qs_channel_open(&publisher, engine.store, QS_ERROR));
+    for (uint32_t i = 0; i < 3; i++) {
+        declare_stream(&engine, names[i]);
+        consume_from(&engine, names[i], names[i], 0, 100);
+    }
+    QS_CHECK_OK(qs_channel_event_fd(engine.channel, &descriptor, QS_ERROR));
+    for (uint32_t i = 0; i < 20; i++) {
+        qs_event event;
+        arm_for_deliveries(&engine);
+        QS_CHECK_OK(qs_channel_publish(publisher, text(""), text(names[i % 2]), PERSISTENT,
+                                       text("body"), 0, &receipt, QS_ERROR));
+        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+        QS_CHECK(streams_to_look_at(&engine) == 0);
+        QS_CHECK_OK(next(engine.channel, &event));
+        QS_CHECK(offset_of(&event.message) == i / 2 &&
+                 holds(event.message.consumer_tag, names[i % 2]));
+        qs_message_release(&event.message);
+    }
+    qs_channel_close(publisher);
+    engine_stop(&engine);
+}
+
 int main(void)
 {
+    test_each_commit_looked_at_all_streams_with_consumers();
     RUN_TESTS(test_acks_note_how_far_a_consumer_is,
               test_an_ack_after_a_cancel_notes_nothing_that_was_put_back,
               test_a_transaction_refuses_nacks_of_a_stream,

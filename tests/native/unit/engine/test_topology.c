@@ -1,7 +1,10 @@
 /* Queues through the public calls: what is made, what is refused and how, and what visitors see. */
 #include "engine_fixture.h"
 
-/* Field tables of one string: {"a": "1"} and a queue argument this build does not have. */
+/* Field tables of one string: an argument that is compared and means nothing here, and one that is
+ * not compared. */
+static const uint8_t table_version[] = {15,  'x', '-', 'q', 'u', 'e', 'u', 'e', '-', 'v', 'e',
+                                        'r', 's', 'i', 'o', 'n', 'S', 0,   0,   0,   1,   '1'};
 static const uint8_t table_a[] = {1, 'a', 'S', 0, 0, 0, 1, '1'};
 
 /* x-max-length: "1", which is no number */
@@ -41,7 +44,7 @@ static void test_declare_otherwise_is_refused(struct engine *engine)
     CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
                         try_declare(engine, "q", QS_DURABLE | QS_AUTO_DELETE, NONE, &ok));
     CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
-                        try_declare(engine, "q", QS_DURABLE, ARGUMENTS(table_a), &ok));
+                        try_declare(engine, "q", QS_DURABLE, ARGUMENTS(table_version), &ok));
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND, try_declare(engine, "x", QS_PASSIVE, NONE, &ok));
     CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
                         try_declare(engine, "amq.mine", QS_DURABLE, NONE, &ok));
@@ -68,11 +71,92 @@ static void test_arguments_are_kept(struct engine *engine)
 {
     qs_declare_ok ok;
 
-    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE, ARGUMENTS(table_a), &ok));
+    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE, ARGUMENTS(table_version), &ok));
     engine_reopen(engine);
-    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE, ARGUMENTS(table_a), &ok));
+    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE, ARGUMENTS(table_version), &ok));
     CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
                         try_declare(engine, "q", QS_DURABLE, NONE, &ok));
+}
+
+static void test_arguments_that_mean_nothing_may_differ(struct engine *engine)
+{
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE, ARGUMENTS(table_a), &ok));
+    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE, NONE, &ok));
+    QS_CHECK_OK(try_declare(engine, "plain", QS_DURABLE, NONE, &ok));
+    QS_CHECK_OK(try_declare(engine, "plain", QS_DURABLE, ARGUMENTS(table_a), &ok));
+}
+
+static void test_arguments_may_come_in_any_order(struct engine *engine)
+{
+    static const uint8_t sorted[] = "\x01"
+                                    "a"
+                                    "S\0\0\0\0011"
+                                    "\x01"
+                                    "b"
+                                    "S\0\0\0\0011";
+    static const uint8_t twice[] = "\x01"
+                                   "b"
+                                   "S\0\0\0\0011"
+                                   "\x01"
+                                   "a"
+                                   "S\0\0\0\0012"
+                                   "\x01"
+                                   "a"
+                                   "S\0\0\0\0011";
+    const qs_slice orders[] = {{sorted, sizeof sorted - 1}, {twice, sizeof twice - 1}};
+
+    declare(engine, "q", QS_DURABLE);
+    declare_exchange(engine, "h", "headers", QS_DURABLE);
+    for (int i = 0; i < 2; i++) { /* the same binding both times */
+        QS_CHECK_OK(qs_channel_queue_bind(engine->channel, text("q"), text("h"), text(""),
+                                          orders[i], QS_ERROR));
+    }
+    QS_CHECK_OK(qs_channel_queue_unbind(engine->channel, text("q"), text("h"), text(""), orders[1],
+                                        QS_ERROR));
+    QS_CHECK_OK(qs_channel_exchange_delete(engine->channel, text("h"), QS_IF_UNUSED, QS_ERROR));
+}
+
+static void test_a_server_may_use_reserved_names(struct engine *engine)
+{
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(try_declare(engine, "amq.mine", QS_EXCLUSIVE | QS_RESERVED_NAME, NONE, &ok));
+    QS_CHECK_OK(try_declare(engine, "amq.mine", QS_EXCLUSIVE, NONE, &ok));
+    QS_CHECK(strcmp(ok.queue, "amq.mine") == 0);
+    engine_reopen(engine);
+    QS_CHECK(!has_queue(engine, "amq.mine"));
+}
+
+static void test_texts_name_the_place_that_was_set(struct engine *engine)
+{
+    qs_error error = {0};
+    char too_long[273];
+    qs_declare_ok ok;
+    uint64_t count;
+
+    memset(too_long, 'x', sizeof too_long - 1);
+    too_long[sizeof too_long - 1] = '\0';
+    QS_CHECK(qs_channel_queue_purge(engine->channel, text("q"), 0, &count, &error) == QS_NOT_FOUND);
+    QS_CHECK(strcmp(error.text, "no queue 'q' in this store") == 0);
+    QS_CHECK(qs_store_set_place(engine->store, too_long, &error) == QS_EINVAL);
+    QS_CHECK_OK(qs_store_set_place(engine->store, too_long + 1, QS_ERROR));
+    QS_CHECK_OK(qs_store_set_place(engine->store, " in vhost '/'", QS_ERROR));
+    engine_new_channel(engine);
+    QS_CHECK(qs_channel_queue_purge(engine->channel, text("q"), 0, &count, &error) == QS_NOT_FOUND);
+    QS_CHECK(strcmp(error.text, "no queue 'q' in vhost '/'") == 0);
+    engine_new_channel(engine);
+    QS_CHECK(qs_channel_queue_bind(engine->channel, text("q"), text("x"), text(""), NONE, &error) ==
+             QS_NOT_FOUND);
+    QS_CHECK(strcmp(error.text, "no exchange 'x' in vhost '/'") == 0);
+    engine_new_channel(engine);
+    QS_CHECK(qs_channel_queue_declare(engine->channel, text("q"), 0,
+                                      (qs_slice){table_wrong, sizeof table_wrong - 1}, &ok,
+                                      &error) == QS_PRECONDITION_FAILED);
+    QS_CHECK(strcmp(error.text, "invalid arg 'x-max-length' for queue 'q' in vhost '/': a whole "
+                                "number is needed") == 0);
+    engine_new_channel(engine);
 }
 
 static void test_server_named_queues_differ(struct engine *engine)
@@ -110,7 +194,7 @@ static void test_exclusive_queue_belongs_to_its_channel(struct engine *engine)
                 ? qs_channel_queue_declare(other, text("mine"), QS_EXCLUSIVE, NONE, &ok, QS_ERROR)
             : verb == 2
                 ? qs_channel_queue_declare(other, text("mine"), QS_PASSIVE, NONE, &ok, QS_ERROR)
-            : verb == 3 ? qs_channel_queue_purge(other, text("mine"), &count, QS_ERROR)
+            : verb == 3 ? qs_channel_queue_purge(other, text("mine"), 0, &count, QS_ERROR)
             : verb == 4 ? qs_channel_queue_delete(other, text("mine"), 0, &count, QS_ERROR)
                         : qs_channel_consume(other, text("mine"), NONE, 0, NONE, tag, QS_ERROR);
         QS_CHECK(status == QS_RESOURCE_LOCKED);
@@ -220,16 +304,16 @@ static void test_purge_drops_ready_messages_and_leaves_unacked_ones(struct engin
     get(engine, "q", "1");
     second = get(engine, "q", "2");
     QS_CHECK_OK(qs_channel_nack(engine->channel, second.delivery_tag, QS_REQUEUE, QS_ERROR));
-    QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), &count, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), 0, &count, QS_ERROR));
     QS_CHECK(count == 3);
     check_counts(engine, "q", 0, 1);
-    QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), &count, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), 0, &count, QS_ERROR));
     QS_CHECK(count == 0);
     engine_reopen(engine);
     QS_CHECK(get(engine, "q", "1").redelivered);
     get_nothing(engine, "q");
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
-                        qs_channel_queue_purge(engine->channel, text("x"), &count, QS_ERROR));
+                        qs_channel_queue_purge(engine->channel, text("x"), 0, &count, QS_ERROR));
 }
 
 /* ---- visiting ---- */
@@ -386,6 +470,8 @@ int main(void)
         test_a_name_with_a_nul_is_refused_where_it_comes_into_being,
         test_declare_tells_counts_and_accepts_the_same_again, test_declare_otherwise_is_refused,
         test_declare_of_nonsense_leaves_the_channel_open, test_arguments_are_kept,
+        test_arguments_that_mean_nothing_may_differ, test_arguments_may_come_in_any_order,
+        test_a_server_may_use_reserved_names, test_texts_name_the_place_that_was_set,
         test_server_named_queues_differ, test_exclusive_queue_belongs_to_its_channel,
         test_auto_delete_queue_goes_with_its_last_consumer,
         test_auto_delete_queue_without_consumers_stays, test_delete_takes_conditions,

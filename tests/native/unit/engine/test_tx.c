@@ -14,7 +14,7 @@ static bool commit_key(struct engine *engine, const char *key)
 {
     bool repeated = true;
 
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text(key), &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text(key), 0, &repeated, QS_ERROR));
     return repeated;
 }
 
@@ -102,7 +102,7 @@ static void test_modes_exclude_each_other(struct engine *engine)
     bool repeated;
 
     CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
-                        qs_channel_tx_commit(engine->channel, NONE, &repeated, QS_ERROR));
+                        qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
     CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
                         qs_channel_tx_rollback(engine->channel, QS_ERROR));
     select_tx(engine);
@@ -176,7 +176,7 @@ static void test_a_key_is_committed_once(struct engine *engine)
     publish(engine, "q", "1 again");
     QS_CHECK(commit_key(engine, "batch 7"));
     QS_CHECK_STATUS(QS_EINVAL,
-                    qs_channel_tx_commit(engine->channel, text(long_key), &repeated, QS_ERROR));
+                    qs_channel_tx_commit(engine->channel, text(long_key), 0, &repeated, QS_ERROR));
     QS_CHECK(!commit_key(engine, "batch 8")); /* nothing but a key */
     check_counts(engine, "q", 1, 0);
     free(long_key);
@@ -264,6 +264,83 @@ static void test_a_queue_deleted_meanwhile_gets_nothing(struct engine *engine)
     engine_reopen(engine);
     check_counts(engine, "gone", 0, 0);
     get(engine, "q", "1");
+}
+
+static qs_event next_return(struct engine *engine)
+{
+    qs_event event;
+
+    QS_CHECK_OK(qs_channel_next_event(engine->channel, QS_EVENT_RETURN, 0, &event, QS_ERROR));
+    QS_CHECK(event.kind == QS_EVENT_RETURN && event.reply_code == 312);
+    return event;
+}
+
+static void publish_mandatory(struct engine *engine, const char *exchange, const char *key,
+                              const char *body)
+{
+    qs_receipt receipt;
+
+    QS_CHECK_OK(qs_channel_publish(engine->channel, text(exchange), text(key), PERSISTENT,
+                                   text(body), QS_MANDATORY, &receipt, QS_ERROR));
+}
+
+/* One of them lies in the message store, one went to two queues. */
+static void
+test_mandatory_messages_come_back_whose_queues_went_before_the_commit(struct engine *engine)
+{
+    char *large = make_body(100000, 1);
+    qs_event event;
+    uint64_t count;
+
+    declare(engine, "gone", QS_DURABLE);
+    declare(engine, "q", QS_DURABLE);
+    bind_queue(engine, "gone", "amq.fanout", "");
+    bind_queue(engine, "q", "amq.fanout", "");
+    select_tx(engine);
+    publish_mandatory(engine, "", "gone", "small");
+    publish_mandatory(engine, "", "never there", "between");
+    publish_mandatory(engine, "", "gone", large);
+    publish_mandatory(engine, "amq.fanout", "", "stays");
+    publish(engine, "gone", "nobody asked");
+    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("gone"), 0, &count, QS_ERROR));
+    QS_CHECK_STATUS(QS_EEMPTY,
+                    qs_channel_next_event(engine->channel, QS_EVENT_RETURN, 0, &event, QS_ERROR));
+    commit(engine);
+    event = next_return(engine);
+    QS_CHECK(holds(event.message.body, "small") && holds(event.message.routing_key, "gone"));
+    QS_CHECK(holds(event.message.exchange, "") && event.message.properties.bytes == 3);
+    qs_message_release(&event.message);
+    event = next_return(engine);
+    QS_CHECK(holds(event.message.body, "between"));
+    qs_message_release(&event.message);
+    event = next_return(engine);
+    QS_CHECK(holds(event.message.body, large));
+    qs_message_release(&event.message);
+    QS_CHECK_STATUS(QS_EEMPTY,
+                    qs_channel_next_event(engine->channel, QS_EVENT_RETURN, 0, &event, QS_ERROR));
+    QS_CHECK(stats_of(engine).messages_returned == 3);
+    get(engine, "q", "stays");
+    free(large);
+}
+
+/* A body that has to be read for it is: the commit that must not wait is not done. */
+static void test_a_commit_that_must_not_wait_reads_no_message_that_comes_back(struct engine *engine)
+{
+    char *large = make_body(100000, 1);
+    qs_event event;
+    uint64_t count;
+    bool repeated;
+
+    declare(engine, "gone", QS_DURABLE);
+    select_tx(engine);
+    publish_mandatory(engine, "", "gone", large);
+    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("gone"), 0, &count, QS_ERROR));
+    QS_CHECK_STATUS(QS_EWOULDBLOCK,
+                    qs_channel_tx_commit(engine->channel, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
+    commit(engine);
+    event = next_return(engine);
+    qs_message_release(&event.message);
+    free(large);
 }
 
 static void test_batches_join_the_transaction(struct engine *engine)
@@ -408,6 +485,8 @@ int main(void)
               test_closing_the_channel_rolls_back, test_acks_are_checked_when_they_come,
               test_modes_exclude_each_other, test_returns_arrive_at_the_commit,
               test_a_key_is_committed_once, test_a_queue_deleted_meanwhile_gets_nothing,
+              test_mandatory_messages_come_back_whose_queues_went_before_the_commit,
+              test_a_commit_that_must_not_wait_reads_no_message_that_comes_back,
               test_batches_join_the_transaction,
               test_a_transaction_begins_and_ends_in_confirm_mode);
     check_commit_is_atomic(true, true, false);

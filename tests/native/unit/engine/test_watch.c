@@ -3,6 +3,7 @@
 #include "engine_fixture.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum { NOTES_MAX = 64, WAIT_TRIES = 5000 };
 
@@ -14,14 +15,17 @@ struct note {
 static struct note notes[NOTES_MAX];
 static unsigned note_count;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-/* A note may call the store: no lock is held.  NULL: it is being closed. */
-static struct engine *noting;
+/* A note may call the store: no lock is held.  NULL: it is being closed.  Threads of the store that
+ * are at a checkpoint read it while a test ends. */
+static _Atomic(struct engine *) noting;
 
 static void take_note(void *context, uint32_t level, const char *text)
 {
+    struct engine *called = atomic_load(&noting);
+
     QS_CHECK(context == notes);
-    if (noting != NULL) {
-        (void)stats_of(noting);
+    if (called != NULL) {
+        (void)stats_of(called);
     }
     pthread_mutex_lock(&mutex);
     QS_CHECK(note_count < NOTES_MAX);
@@ -70,13 +74,13 @@ static void start(struct engine *engine, bool faulty)
     engine->options.note = take_note;
     engine->options.note_context = notes;
     engine_open(engine);
-    noting = engine;
+    atomic_store(&noting, engine);
     declare(engine, "q", QS_DURABLE);
 }
 
 static void stop(struct engine *engine)
 {
-    noting = NULL;
+    atomic_store(&noting, NULL);
     engine_stop(engine);
 }
 
@@ -99,11 +103,11 @@ static void test_each_checkpoint_is_told_whoever_made_it(void)
     publish(&engine, "q", "a");
     QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
     await(QS_NOTE_DEBUG, "store: checkpoint 1, up to LSN ");
-    noting = NULL;
+    atomic_store(&noting, NULL);
     engine_close(&engine);
     engine.options.checkpoint_bytes = 64u << 10;
     engine_open(&engine);
-    noting = &engine;
+    atomic_store(&noting, &engine);
     for (unsigned i = 0; i < 40; i++) {
         QS_CHECK_OK(try_publish(&engine));
     }
@@ -152,7 +156,7 @@ static void test_failure_is_told_at_its_moment(void)
     await(QS_NOTE_ERROR, "the store has failed");
     QS_CHECK(count_of(QS_NOTE_ERROR, "") == 1);
     qsi_env_fault_arm(env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
-    noting = NULL;
+    atomic_store(&noting, NULL);
     qs_channel_close(engine.channel);
     QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_close(engine.store, QS_ERROR));
     engine_fini(&engine);

@@ -131,7 +131,7 @@ static void settle_all(struct engine *engine, enum settling how)
     case TX:
         QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
         ack(engine, 0, QS_MULTIPLE);
-        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &repeated, QS_ERROR));
+        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
         break;
     case SETTLINGS:
         break;
@@ -295,7 +295,8 @@ static void test_memory_that_ran_out_on_the_way_cost_messages(struct engine *eng
             check_counts(engine, "q", 3 - handed_out, 0);
             {
                 uint64_t count;
-                QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), &count, QS_ERROR));
+                QS_CHECK_OK(
+                    qs_channel_queue_purge(engine->channel, text("q"), 0, &count, QS_ERROR));
             }
             if (!has_failed) {
                 break;

@@ -137,6 +137,50 @@ static void test_a_dead_letter_is_read_from_the_stream_again(struct engine *engi
     free(body);
 }
 
+static uint32_t streams_to_look_at(struct engine *engine)
+{
+    uint32_t count = 0;
+
+    qsi_store_lock(engine->store);
+    for (struct qsi_list *node = engine->store->sources.next; node != &engine->store->sources;
+         node = node->next) {
+        count += 1;
+    }
+    qsi_store_unlock(engine->store);
+    return count;
+}
+
+/* A commit costs nothing for work queues that have all of their streams. */
+static void test_a_commit_looks_at_no_stream_that_got_nothing(struct engine *engine)
+{
+    uint64_t count;
+
+    declare_stream(engine, 0);
+    declare(engine, "q", QS_DURABLE);
+    QS_CHECK_OK(try_declare_work(engine, "w"));
+    fill(engine, 0, 10);
+    QS_CHECK(streams_to_look_at(engine) == 0);
+    QS_CHECK_OK(try_declare_work(engine, "later"));
+    check_counts(engine, "later", 10, 0);
+    publish(engine, "q", "body");
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    QS_CHECK(streams_to_look_at(engine) == 0);
+    fill(engine, 10, 20);
+    check_counts(engine, "w", 20, 0);
+    check_counts(engine, "later", 20, 0);
+    engine_reopen(engine);
+    check_counts(engine, "w", 20, 0);
+    fill(engine, 20, 30);
+    QS_CHECK(streams_to_look_at(engine) == 0);
+    check_counts(engine, "w", 30, 0);
+    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("w"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("later"), 0, &count, QS_ERROR));
+    fill(engine, 30, 40);
+    QS_CHECK(streams_to_look_at(engine) == 0);
+    QS_CHECK_OK(try_declare_work(engine, "w"));
+    check_counts(engine, "w", 40, 0);
+}
+
 /* ---- missing memory ---- */
 
 #define FIRST 5u  /* messages before are acknowledged */
@@ -185,7 +229,7 @@ static qs_status purge(struct engine *engine)
 {
     uint64_t count;
 
-    QS_TRY(qs_channel_queue_purge(engine->channel, text("w"), &count, QS_ERROR));
+    QS_TRY(qs_channel_queue_purge(engine->channel, text("w"), 0, &count, QS_ERROR));
     return qs_store_sync(engine->store, QS_ERROR);
 }
 
@@ -331,7 +375,8 @@ int main(void)
 {
     RUN_TESTS(test_a_dead_letter_that_retention_took_is_counted_and_gone,
               test_what_comes_back_after_retention_took_it_is_passed,
-              test_a_dead_letter_is_read_from_the_stream_again);
+              test_a_dead_letter_is_read_from_the_stream_again,
+              test_a_commit_looks_at_no_stream_that_got_nothing);
     test_every_allocation_may_fail();
     return 0;
 }

@@ -113,6 +113,57 @@ static void test_peek_tells_of_each_message_what_it_is(struct engine *engine)
     QS_CHECK(count == MESSAGES);
 }
 
+static qs_status discard(struct engine *engine, const char *queue, uint64_t position)
+{
+    return qs_channel_queue_discard(engine->channel, text(queue), position, QS_ERROR);
+}
+
+/* The positions of the first two messages, of which the first is out, and of the last. */
+static void find_positions(struct engine *engine, uint64_t found[3])
+{
+    uint64_t position = 0, count = 0;
+    qs_message message;
+    uint32_t state;
+
+    while (qs_store_peek(engine->store, text("q"), &position, &state, &message, QS_ERROR) ==
+           QS_OK) {
+        found[count < 2 ? count : 2] = message.delivery_tag;
+        qs_message_release(&message);
+        count += 1;
+    }
+}
+
+static void test_discard_refuses_a_message_that_is_unacknowledged(struct engine *engine)
+{
+    uint64_t found[3];
+
+    fill(engine);
+    find_positions(engine, found);
+    QS_CHECK_STATUS(QS_PRECONDITION_FAILED, discard(engine, "q", found[0]));
+}
+
+static void test_discarded_messages_are_gone_after_a_restart(struct engine *engine)
+{
+    uint64_t found[3];
+
+    fill(engine);
+    find_positions(engine, found);
+    for (size_t i = 1; i < 3; i++) {
+        QS_CHECK_OK(discard(engine, "q", found[i]));
+        QS_CHECK_STATUS(QS_EEMPTY, discard(engine, "q", found[i]));
+    }
+    QS_CHECK_STATUS(QS_EEMPTY, discard(engine, "q", found[2] + 1));
+    QS_CHECK_STATUS(QS_EEMPTY, discard(engine, "q", found[2] + (1u << 20)));
+    check_counts(engine, "q", MESSAGES - 3, 1);
+    engine_close(engine);
+    engine_open(engine);
+    check_counts(engine, "q", MESSAGES - 2, 0);
+    find_positions(engine, found);
+    QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    QS_CHECK_OK(discard(engine, "q", found[2]));
+    check_counts(engine, "q", MESSAGES - 3, 0);
+}
+
 /* Opens it to be read, over an environment that counts what would change the disk. */
 static qs_status open_to_read(struct engine *engine, qs_env *env, qs_store **store_out)
 {
@@ -202,6 +253,8 @@ int main(void)
 {
     RUN_TESTS(test_browse_leaves_every_message_where_it_is,
               test_peek_tells_of_each_message_what_it_is,
+              test_discard_refuses_a_message_that_is_unacknowledged,
+              test_discarded_messages_are_gone_after_a_restart,
               test_a_store_is_read_and_nothing_is_written,
               test_an_owner_and_a_reader_exclude_each_other_and_readers_do_not,
               test_each_failing_allocation_of_a_browse_is_told_and_leaves_nothing);

@@ -16,7 +16,7 @@ static void set_feature(struct engine *engine, uint64_t place)
     QS_CHECK_OK(
         engine->env->dir_open_root(engine->env, engine->path, false, &root, &created, QS_ERROR));
     QS_CHECK_OK(qsi_file_load(engine->env, root, "MANIFEST", 1u << 20, &data, &bytes, QS_ERROR));
-    qsi_put_u32(data + place, 4);
+    qsi_put_u32(data + place, UINT32_C(1) << 31);
     qsi_put_u32(data + bytes - 4, qs_crc32c(0, data, bytes - 4));
     QS_CHECK_OK(qsi_file_replace(engine->env, root, "MANIFEST", data, bytes, QS_ERROR));
     qsi_free(data);

@@ -1,4 +1,5 @@
-/* Looking up a place in a stream while retention drops the file that is about to be read. */
+/* Looking up a place in a stream while retention drops the file that is about to be read, or while
+ * the stream is deleted. */
 #include "../engine/engine_fixture.h"
 #include "qs_test_fields.h"
 
@@ -41,7 +42,7 @@ static void *drop_segments(void *unused)
 static qs_status open_late(qs_env *env, qs_dir *dir, const char *name, uint32_t flags,
                            qs_file **file_out, qs_error *error)
 {
-    if (flags == QS_OPEN_READ && strstr(name, ".str") != NULL &&
+    if ((flags & QS_OPEN_READ) != 0 && strstr(name, ".str") != NULL &&
         atomic_exchange(&is_armed, false)) {
         QS_CHECK(pthread_create(&dropper, NULL, drop_segments, NULL) == 0);
         atomic_store(&is_dropping, true);
@@ -93,8 +94,133 @@ static void test_a_time_is_found_while_retention_drops_its_segment(void)
     stop();
 }
 
+static void declare_work(const char *name, const char *begins)
+{
+    struct qs_test_fields arguments = {.used = 0};
+    qs_declare_ok ok;
+
+    qs_test_put_text(&arguments, "x-stream-offset", begins);
+    qs_test_put_text(&arguments, "x-stream-source", "s");
+    QS_CHECK_OK(qs_channel_queue_declare(engine.channel, text(name), QS_DURABLE,
+                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+}
+
+static void test_a_work_queue_begins_at_a_time_while_retention_drops_its_segment(void)
+{
+    start();
+    declare_work("w", "1Y");
+    stop();
+}
+
+static void test_a_work_queue_begins_at_the_last_block_while_retention_drops_it(void)
+{
+    start();
+    declare_work("w", "last");
+    stop();
+}
+
+/* ---- the stream is deleted ---- */
+
+enum successor { NOTHING, QUEUE, STREAM };
+static enum successor successor;
+static qs_channel *other;
+
+/* Whoever looks has released the lock. */
+static qs_status open_after_deletion(qs_env *env, qs_dir *dir, const char *name, uint32_t flags,
+                                     qs_file **file_out, qs_error *error)
+{
+    if ((flags & QS_OPEN_READ) != 0 && strstr(name, ".str") != NULL &&
+        atomic_exchange(&is_armed, false)) {
+        struct qs_test_fields arguments = {.used = 0};
+        qs_declare_ok ok;
+        uint64_t count;
+
+        if (successor == STREAM) {
+            qs_test_put_text(&arguments, "x-queue-type", "stream");
+        }
+        QS_CHECK_OK(qs_channel_queue_delete(other, text("s"), 0, &count, QS_ERROR));
+        if (successor != NOTHING) {
+            QS_CHECK_OK(qs_channel_queue_declare(other, text("s"), QS_DURABLE,
+                                                 qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+        }
+        atomic_store(&is_dropping, true);
+    }
+    return plain.open(env, dir, name, flags, file_out, error);
+}
+
+static void start_deleting(enum successor comes)
+{
+    start();
+    successor = comes;
+    engine.env->open = open_after_deletion;
+    QS_CHECK_OK(qs_channel_open(&other, engine.store, QS_ERROR));
+}
+
+static void stop_deleting(void)
+{
+    QS_CHECK(atomic_load(&is_dropping));
+    qs_channel_close(other);
+    engine.env->open = plain.open;
+    engine_stop(&engine);
+}
+
+static qs_status consume_from_the_last_block(void)
+{
+    struct qs_test_fields arguments = {.used = 0};
+    char tag[256];
+
+    qs_test_put_text(&arguments, "x-stream-offset", "last");
+    QS_CHECK_OK(qs_channel_qos(engine.channel, 10, 0, 0, QS_ERROR));
+    return qs_channel_consume(engine.channel, text("s"), text("c"), 0,
+                              qs_test_fields_slice(&arguments), tag, QS_ERROR);
+}
+
+static void test_a_consumer_of_a_stream_that_is_deleted_meanwhile_is_told(void)
+{
+    start_deleting(NOTHING);
+    QS_CHECK_STATUS(QS_NOT_FOUND, consume_from_the_last_block());
+    stop_deleting();
+}
+
+/* What was found in the old stream is no place in the new one. */
+static void test_a_consumer_gets_the_messages_of_what_has_the_streams_name_now(void)
+{
+    for (int comes = QUEUE; comes <= STREAM; comes++) {
+        qs_event event;
+
+        start_deleting((enum successor)comes);
+        QS_CHECK_OK(consume_from_the_last_block());
+        publish(&engine, "s", "new");
+        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+        event = expect_event(&engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
+        QS_CHECK(holds(event.message.body, "new"));
+        qs_message_release(&event.message);
+        stop_deleting();
+    }
+}
+
+static void test_a_work_queue_of_a_stream_that_is_deleted_meanwhile_is_refused(void)
+{
+    struct qs_test_fields arguments = {.used = 0};
+    qs_declare_ok ok;
+
+    start_deleting(NOTHING);
+    qs_test_put_text(&arguments, "x-stream-offset", "1Y");
+    qs_test_put_text(&arguments, "x-stream-source", "s");
+    QS_CHECK(qs_channel_queue_declare(engine.channel, text("w"), QS_DURABLE,
+                                      qs_test_fields_slice(&arguments), &ok, NULL) != QS_OK);
+    engine_new_channel(&engine);
+    QS_CHECK(!has_queue(&engine, "w"));
+    stop_deleting();
+}
+
 int main(void)
 {
+    test_a_consumer_of_a_stream_that_is_deleted_meanwhile_is_told();
+    test_a_consumer_gets_the_messages_of_what_has_the_streams_name_now();
+    test_a_work_queue_of_a_stream_that_is_deleted_meanwhile_is_refused();
+    test_a_work_queue_begins_at_a_time_while_retention_drops_its_segment();
+    test_a_work_queue_begins_at_the_last_block_while_retention_drops_it();
     test_a_time_is_found_while_retention_drops_its_segment();
     return 0;
 }

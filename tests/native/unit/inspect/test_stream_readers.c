@@ -42,6 +42,48 @@ static void test_readers_never_get_what_is_not_durable(struct engine *engine)
     qs_stream_reader_close(reader);
 }
 
+static uint64_t rows_there(qs_stream_reader *reader)
+{
+    struct received batch;
+    uint64_t rows = 0;
+
+    while (qs_stream_reader_next(reader, ROWS_MAX, UINT64_MAX, 0, &batch.schema, &batch.array,
+                                 QS_ERROR) == QS_OK) {
+        rows += (uint64_t)batch.array.length;
+        received_release(&batch);
+    }
+    return rows;
+}
+
+/* A reader that looked for the first time while a commit was to come, or that had not looked
+ * between two commits, did not see what had been durable long before. */
+static void test_durable_rows_are_there_while_others_wait_for_the_disk(struct engine *engine)
+{
+    qs_stream_reader *reader;
+
+    engine_close(engine);
+    engine->options.background = false; /* nobody commits but who asks for it */
+    engine_open(engine);
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 3, 30, PERSISTENT);
+    reader = open_reader(engine, "s", QS_STREAM_FIRST, 0);
+    fill(engine, "s", 3, 5, 30, PERSISTENT);
+    QS_CHECK(rows_there(reader) == 3);
+    fill(engine, "s", 5, 7, 30, PERSISTENT);
+    QS_CHECK(rows_there(reader) == 0);
+    sync_all(engine);
+    fill(engine, "s", 7, 9, 30, PERSISTENT);
+    QS_CHECK(rows_there(reader) == 4);
+    sync_all(engine);
+    QS_CHECK(rows_there(reader) == 2);
+    qs_stream_reader_close(reader);
+    engine_reopen(engine);
+    reader = open_reader(engine, "s", QS_STREAM_FIRST, 0);
+    fill(engine, "s", 9, 10, 30, PERSISTENT);
+    QS_CHECK(rows_there(reader) == 9);
+    qs_stream_reader_close(reader);
+}
+
 static void test_readers_begin_where_they_ask_to(struct engine *engine)
 {
     qs_stream_reader *reader;
@@ -180,8 +222,9 @@ int main(void)
 {
     RUN_TESTS(test_several_readers_are_waited_for_at_once,
               test_what_is_published_is_read_by_any_number_of_readers,
-              test_readers_never_get_what_is_not_durable, test_readers_begin_where_they_ask_to,
-              test_a_reader_gets_the_routing_keys_it_asks_for,
+              test_readers_never_get_what_is_not_durable,
+              test_durable_rows_are_there_while_others_wait_for_the_disk,
+              test_readers_begin_where_they_ask_to, test_a_reader_gets_the_routing_keys_it_asks_for,
               test_a_deleted_stream_leaves_nothing_and_its_readers_are_told);
     test_a_stream_larger_than_memory_is_read_from_its_files();
     return 0;

@@ -187,14 +187,14 @@ static void test_list_tells_every_name_each_time(void)
 
 static void test_name_that_leaves_the_directory_is_refused(void)
 {
-    const char *names[] = {
-        "",    ".",  "..",
-        "a/b", "/a", "0123456789012345678901234567890123456789012345678901234567890123"};
+    char too_long[QS_NAME_BYTES_MAX + 2] = {0};
+    const char *names[] = {"", ".", "..", "a/b", "/a", too_long};
     qs_file *file;
     qs_dir *dir;
     uint64_t pid;
     bool created;
 
+    memset(too_long, 'n', QS_NAME_BYTES_MAX + 1);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *name = names[i];
         uint32_t flags = QS_OPEN_WRITE | QS_OPEN_CREATE_NEW;

@@ -242,8 +242,9 @@ static void test_replace_makes_and_replaces(void)
 
 static void test_replace_refuses_a_name_without_room_for_its_suffix(void)
 {
-    const char *name = "012345678901234567890123456789012345678901234567890123456789";
+    char name[QS_NAME_BYTES_MAX + 1] = {0};
 
+    memset(name, 'n', QS_NAME_BYTES_MAX - 3);
     QS_CHECK_STATUS(QS_EINVAL, qsi_file_replace(env, root, name, "x", 1, QS_ERROR));
     QS_CHECK(!has_name(sim, name));
 }

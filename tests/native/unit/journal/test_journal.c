@@ -429,8 +429,64 @@ static void test_a_large_group_is_a_chain_of_blocks_of_its_own(void)
     fixture_stop(&fixture);
 }
 
+/* Appends up to 3 MiB: small records next to each other, large ones, groups.  *commit_out,
+ * *lsn_out: of each append. */
+static uint32_t append_some(struct fixture *fixture, uint32_t *seed, uint64_t *commit_out,
+                            uint64_t *lsn_out)
+{
+    enum { SMALL = 64 << 10, LARGE = 1 << 20 };
+    struct qsi_chunk *chunk = qsi_chunk_create(LARGE);
+    uint32_t count = 0, group = 0;
+
+    QS_CHECK(chunk != NULL);
+    for (; count < 12 || group > 0; count++) {
+        *seed = *seed * 1103515245u + 12345u;
+        group = group > 0 ? group - 1 : *seed >> 16 & 15 ? 0 : 3;
+        commit_out[count] = qsi_journal_commits(fixture->journal).open;
+        if (group > 0 || (*seed >> 20 & 3) == 0 || chunk->capacity - chunk->used < SMALL) {
+            lsn_out[count] = append_group(fixture, (*seed >> 22 & 3) == 0 ? LARGE : SMALL, group);
+            continue;
+        }
+        memset(chunk->data + chunk->used, 0, SMALL);
+        qsi_put_u32(chunk->data + chunk->used, SMALL);
+        chunk->used += SMALL;
+        QS_CHECK_OK(qsi_journal_reserve(fixture->journal, 1));
+        lsn_out[count] =
+            qsi_journal_append(fixture->journal, chunk, chunk->used - SMALL, SMALL, 1, false);
+    }
+    qsi_chunk_unref(chunk);
+    return count;
+}
+
+static void test_a_commit_has_all_that_was_appended_with_its_number_and_no_more(void)
+{
+    uint64_t commits[64], lsns[64];
+    struct fixture fixture;
+    uint32_t seed = 1;
+
+    fixture_start(&fixture);
+    for (int round = 0; round < 60; round++) {
+        uint32_t count = append_some(&fixture, &seed, commits, lsns);
+        while (qsi_journal_seal(fixture.journal)) {
+            if (round % 3 == 0 && count < 40) { /* some come while it is written */
+                count += append_some(&fixture, &seed, commits + count, lsns + count);
+            }
+            QS_CHECK_OK(qsi_journal_write(fixture.journal, QS_ERROR));
+            QS_CHECK_OK(qsi_journal_sync(fixture.journal, QS_ERROR));
+            qsi_journal_finish(fixture.journal);
+            qsi_journal_check(fixture.journal);
+            for (uint32_t i = 0; i < count; i++) {
+                QS_CHECK((lsns[i] <= qsi_journal_durable_lsn(fixture.journal)) ==
+                         (commits[i] < qsi_journal_commits(fixture.journal).durable));
+            }
+        }
+    }
+    fixture_stop(&fixture);
+}
+
 int main(void)
 {
+    test_a_commit_has_all_that_was_appended_with_its_number_and_no_more();
     test_what_is_committed_is_read_in_order();
     test_what_is_appended_while_a_commit_is_under_way_is_in_the_next();
     test_neighbours_in_a_chunk_are_one_entry();

@@ -340,7 +340,7 @@ static void *run_spares(void *argument)
         }
         qsi_mutex_unlock(&shared->mutex);
         if (!wanted) {
-            sched_yield();
+            usleep(100);
             continue;
         }
         shared->spares += 1;

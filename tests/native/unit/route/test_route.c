@@ -158,17 +158,17 @@ static void test_delete_is_checked_and_drops_the_bindings(void)
     start(&router, 1);
     exchange = declare(&router, "x", "topic");
     bind(&router, exchange, &queues[0], text("a.*"));
-    QS_CHECK(qsi_exchange_check_delete(exchange, true, NULL) == QS_PRECONDITION_FAILED);
-    QS_CHECK(qsi_exchange_check_delete(exchange, false, NULL) == QS_OK);
+    QS_CHECK(qsi_router_check_delete(&router, exchange, true, NULL) == QS_PRECONDITION_FAILED);
+    QS_CHECK(qsi_router_check_delete(&router, exchange, false, NULL) == QS_OK);
     qsi_router_delete(&router, exchange, QSI_AUTO_DELETE_GOES);
     QS_CHECK(qsi_router_find(&router, text("x")) == NULL);
     QS_CHECK(qsi_list_is_empty(&queues[0].destination.bindings));
-    QS_CHECK(qsi_exchange_check_delete(qsi_router_find(&router, text("")), false, NULL) ==
+    QS_CHECK(qsi_router_check_delete(&router, qsi_router_find(&router, text("")), false, NULL) ==
              QS_ACCESS_REFUSED);
-    QS_CHECK(qsi_exchange_check_delete(qsi_router_find(&router, text("amq.topic")), false, NULL) ==
-             QS_ACCESS_REFUSED);
-    QS_CHECK(qsi_exchange_check_delete_name(text("amq.none"), NULL) == QS_ACCESS_REFUSED);
-    QS_CHECK(qsi_exchange_check_delete_name(text("x"), NULL) == QS_OK);
+    QS_CHECK(qsi_router_check_delete(&router, qsi_router_find(&router, text("amq.topic")), false,
+                                     NULL) == QS_ACCESS_REFUSED);
+    QS_CHECK(qsi_router_check_delete_name(&router, text("amq.none"), NULL) == QS_ACCESS_REFUSED);
+    QS_CHECK(qsi_router_check_delete_name(&router, text("x"), NULL) == QS_OK);
     qsi_router_fini(&router);
 }
 

@@ -132,23 +132,29 @@ static void test_alternate_exchange_is_checked_in_the_words_of_a_broker(void)
     declare(&router, "without", "direct");
     declare_alternate(&router, "with", "direct", "one");
     declare_alternate(&router, "with", "direct", "one");
-    check_inequivalent(&router, "without", slice_of(&one),
-                       "inequivalent arg 'alternate-exchange' for exchange 'without': received "
-                       "the value 'one' of type 'longstr' but current is none");
-    check_inequivalent(&router, "without", slice_of(&number),
-                       "inequivalent arg 'alternate-exchange' for exchange 'without': received "
-                       "the value '5' of type 'signedint' but current is none");
-    check_inequivalent(&router, "with", slice_of(&other),
-                       "inequivalent arg 'alternate-exchange' for exchange 'with': received none "
-                       "but current is the value 'one' of type 'longstr'");
-    check_inequivalent(&router, "with", slice_of(&two),
-                       "inequivalent arg 'alternate-exchange' for exchange 'with': received 'two' "
-                       "but current is 'one'");
-    check_inequivalent(&router, "with", slice_of(&number),
-                       "inequivalent arg 'alternate-exchange' for exchange 'with': received '5' "
-                       "but current is 'one'");
-    check_inequivalent(&router, "new", slice_of(&flag),
-                       "invalid type 'bool' for arg 'alternate-exchange' in exchange 'new'");
+    check_inequivalent(
+        &router, "without", slice_of(&one),
+        "inequivalent arg 'alternate-exchange' for exchange 'without' in this store: received "
+        "the value 'one' of type 'longstr' but current is none");
+    check_inequivalent(
+        &router, "without", slice_of(&number),
+        "inequivalent arg 'alternate-exchange' for exchange 'without' in this store: received "
+        "the value '5' of type 'signedint' but current is none");
+    check_inequivalent(
+        &router, "with", slice_of(&other),
+        "inequivalent arg 'alternate-exchange' for exchange 'with' in this store: received none "
+        "but current is the value 'one' of type 'longstr'");
+    check_inequivalent(
+        &router, "with", slice_of(&two),
+        "inequivalent arg 'alternate-exchange' for exchange 'with' in this store: received 'two' "
+        "but current is 'one'");
+    check_inequivalent(
+        &router, "with", slice_of(&number),
+        "inequivalent arg 'alternate-exchange' for exchange 'with' in this store: received '5' "
+        "but current is 'one'");
+    check_inequivalent(
+        &router, "new", slice_of(&flag),
+        "invalid type 'bool' for arg 'alternate-exchange' in exchange 'new' in this store");
     QS_CHECK(qsi_router_find(&router, text("new")) == NULL);
     qsi_router_fini(&router);
 }

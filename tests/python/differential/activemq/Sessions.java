@@ -11,6 +11,7 @@ import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
+import jakarta.jms.Queue;
 import jakarta.jms.Session;
 import jakarta.jms.TextMessage;
 import java.util.ArrayList;
@@ -443,7 +444,8 @@ public final class Sessions {
         tell("individual", seen);
     }
 
-    /* Two of five are handed out, none is settled by hand: what the next session gets. */
+    /* Two of five are handed out, none is settled by hand: how many a browser sees, and what the
+     * next session gets. */
     private static void left(int mode) throws Exception {
         List<Object> seen = new ArrayList<>();
         try (Connection connection = connection("", null, true)) {
@@ -451,6 +453,8 @@ public final class Sessions {
             Destination from = destination(session, false);
             send(connection, from, true, numbers(5));
             receive(session.createConsumer(from), 2, seen);
+            Session other = connection.createSession(false, 1); /* a browser's close commits */
+            seen.add(Collections.list(other.createBrowser((Queue) from).getEnumeration()).size());
             session.close();
             rest(connection, from, seen, mode == 1 || mode == 3 ? 3 : 5);
         }

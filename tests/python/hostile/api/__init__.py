@@ -6,6 +6,7 @@ Only documented exceptions come out, nothing crashes or hangs, a model's confirm
 there in the end, and no descriptor or thread is left.
 """
 
+import contextlib
 import random
 import sys
 import tempfile
@@ -27,7 +28,7 @@ def run_case(home: Path, seed: int, number: int) -> Outcome:
     warnings.simplefilter("ignore")
     sys.unraisablehook = lambda _: None
     chance = random.Random(f"{seed} {number}")
-    with tempfile.TemporaryDirectory(dir=home) as root:
+    with tempfile.TemporaryDirectory(dir=home) as root, contextlib.chdir(root):  # made-up paths
         roll = chance.random()
         if roll < 0.15:
             looped = LoopLife(Path(root), chance)

@@ -26,6 +26,7 @@ from .values import KEPT, QUEUES, Arguments, EvilError
 # What docs and docstrings promise may come out; asyncio's are for calls of pyqstore.aio.
 EXPECTED = (
     pyqstore.Error, TypeError, ValueError, OverflowError, TimeoutError, BufferError, RuntimeError,
+    OSError,  # of listen, which names an address, and of adopt, which names files
     EvilError, asyncio.CancelledError, StopAsyncIteration, StopIteration,
 )  # fmt: skip
 _PERSISTENT = pyqstore.Properties(delivery_mode=2)

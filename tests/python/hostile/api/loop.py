@@ -49,7 +49,11 @@ class LoopLife(Life):
                 await asyncio.gather(*tasks, return_exceptions=True)
         for thing in self.things:
             if hasattr(thing, "close") and type(thing).__module__.startswith("pyqstore"):
-                await asyncio.wait_for(thing.close(), 100)
+                ending = thing.close()
+                if inspect.isawaitable(
+                    ending
+                ):  # those of a listener and of a page wait by themselves
+                    await asyncio.wait_for(ending, 100)
         self.things.clear()
         await asyncio.wait_for(self.kept.close(), 100)
         await asyncio.wait_for(self.aio.close(), 100)

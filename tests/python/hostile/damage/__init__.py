@@ -47,9 +47,9 @@ class Subject:
     donor: Path
     files: dict[str, list[str]]
     """By class."""
-    units: dict[str, set[tuple[str, int]] | None] = field(default_factory=dict)
-    """The messages that salvage has not got without a file; None: it cannot be opened.  Found out
-    when somebody asks."""
+    units: dict[frozenset[str], set[tuple[str, int]] | None] = field(default_factory=dict)
+    """The messages that salvage has not got without some files; None: it cannot be opened.  Found
+    out when somebody asks."""
 
 
 @contextmanager
@@ -109,19 +109,21 @@ def _check_whole(root: Path, subject: Subject) -> None:
         raise AssertionError(f"{built.kind}: not whole before any damage: {wrong} {reading}")
 
 
-def _unit(root: Path, subject: Subject, name: str) -> set[tuple[str, int]] | None:
-    """Take a file away and see what salvage has not got then."""
-    if name not in subject.units:
+def _unit(root: Path, subject: Subject, names: frozenset[str]) -> set[tuple[str, int]] | None:
+    """Take files away and see what salvage has not got then."""
+    if names not in subject.units:
         gone: set[tuple[str, int]] | None = set()
-        if (subject.built.path / name).is_file():
+        there = [name for name in names if (subject.built.path / name).is_file()]
+        if there:
             with _copy(root, subject.built) as path:
-                (path / name).unlink()
+                for name in there:
+                    (path / name).unlink()
                 reading = judge.read(path, subject.built, "salvage")
                 gone = _pairs(judge.missing(reading, subject.built))
                 if reading.refused:
                     gone = None
-        subject.units[name] = gone
-    return subject.units[name]
+        subject.units[names] = gone
+    return subject.units[names]
 
 
 def _pairs(found: dict[str, list[int]]) -> set[tuple[str, int]]:
@@ -345,7 +347,7 @@ def _salvage(case: Case, path: Path, root: Path) -> None:
     back = _pairs(judge.back(reading, built))
     came = {number for messages in reading.messages.values() for number, _ in messages}
     # A dead-lettered message whose move is lost is back in the queue that it came from.
-    _check_bound(case, root, {pair for pair in gone if pair[1] not in came})
+    _check_bound(case, root, reading, {pair for pair in gone if pair[1] not in came})
     truth = built.truth
     groups = {truth.published[pair] for pair in gone} | {truth.settled[pair] for pair in back}
     if groups and not reading.told and _excuse(case, groups) is None:
@@ -353,13 +355,14 @@ def _salvage(case: Case, path: Path, root: Path) -> None:
     case.outcome.counts.append("salvage: some lost" if gone else "salvage: all there")
 
 
-def _check_bound(case: Case, root: Path, gone: set[tuple[str, int]]) -> None:
+def _check_bound(case: Case, root: Path, reading: Reading, gone: set[tuple[str, int]]) -> None:
     """Only what lies in the damaged file may be missing, of a journal only what is in the page."""
     if not gone:
         return
     allowed: set[tuple[str, int]] = set()
-    for name in case.touched:
-        unit = _unit(root, case.subject, name)
+    together = frozenset(case.touched)  # what one journal file lacks another may name again
+    for names in {together, *(frozenset([name]) for name in together)}:
+        unit = _unit(root, case.subject, names)
         if unit is None:
             return
         allowed |= unit

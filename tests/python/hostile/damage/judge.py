@@ -87,8 +87,12 @@ def read(path: Path, built: Built, recovery: str) -> Reading:
     reading = Reading(recovery)
     try:
         store = pyqstore.open(
-            path, recovery=recovery, memory_budget="4MiB", checkpoint_bytes=0, checkpoint_interval=0
-        )  # type: ignore[arg-type]
+            path,
+            recovery=recovery,  # type: ignore[arg-type]
+            memory_budget="4MiB",
+            checkpoint_bytes=0,
+            checkpoint_interval=0,
+        )
     except EXPECTED as error:
         reading.refused = f"{type(error).__name__}: {error}"
         if isinstance(error, pyqstore.StoreCorrupt) and not error.path:
@@ -98,9 +102,35 @@ def read(path: Path, built: Built, recovery: str) -> Reading:
         reading.report = store.recovery_report.to_dict()
         reading.known = {key for key in built.truth.keys if store.transaction_known(key)}
         for queue in store.queues():
+            if store.queue_status(queue)["stream"]:
+                _read_stream(store, queue, built, reading)
+                continue
             with store.channel() as channel:
                 _read_queue(store, channel, queue, built, reading)
     return reading
+
+
+def _read_stream(store: pyqstore.Store, queue: str, built: Built, reading: Reading) -> None:
+    taken = reading.messages.setdefault(queue, [])
+
+    def count(_: Exception) -> None:
+        reading.errors[queue] = reading.errors.get(queue, 0) + 1
+
+    start, end = 0, int(store.queue_status(queue)["next"])
+    while start < end:
+        try:
+            for batch in store.browse(queue, start, damaged=count):
+                for row in batch.select(["sequence", "body", "message_id"]).to_pylist():
+                    start = row["sequence"] + 1
+                    number = _number(row["body"], queue, built, reading)
+                    if number is not None and row["message_id"] != str(number):
+                        reading.wrong.append(f"{queue}: message {number} with the id of another")
+                    elif number is not None:
+                        taken.append((number, False))
+            return
+        except EXPECTED as error:  # no file, but something else in its place: go on behind it
+            count(error)
+            start += 1
 
 
 def _read_queue(
@@ -134,14 +164,20 @@ def _take(
     built: Built,
     reading: Reading,
 ) -> None:
-    body = message.body
-    number = int(body[:8]) if body[:8].isdigit() else -1
-    if number not in built.truth.sizes or body != built.truth.body(number):
-        reading.wrong.append(f"{queue}: a body that nobody published: {body[:40]!r}")
-    elif b"%d" % number not in message.properties.encoded:
+    number = _number(message.body, queue, built, reading)
+    if number is not None and b"%d" % number not in message.properties.encoded:
         reading.wrong.append(f"{queue}: message {number} with the properties of another")
-    else:
+    elif number is not None:
         taken.append((number, message.redelivered))
+
+
+def _number(body: bytes, queue: str, built: Built, reading: Reading) -> int | None:
+    """Of the message with this body; None: nobody published it."""
+    number = int(body[:8]) if body[:8].isdigit() else -1
+    if number in built.truth.sizes and body == built.truth.body(number):
+        return number
+    reading.wrong.append(f"{queue}: a body that nobody published: {body[:40]!r}")
+    return None
 
 
 def check_contents(reading: Reading, built: Built, *, forgiving: bool) -> list[str]:

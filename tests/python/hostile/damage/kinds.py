@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PAGE = 4096
-CLASSES = ("MANIFEST", "journal", "checkpoint", "index", "messages", "other")
+CLASSES = ("MANIFEST", "journal", "checkpoint", "index", "messages", "streams", "other")
 
 
 @dataclass
@@ -265,6 +265,10 @@ def another_name(target: Target, name: str) -> str | None:
         numbers = [int(queue, 16), int(number, 16), int(generation, 16)]
         numbers[part] += target.random.choice((1, 2, 5))
         new = f"{numbers[0]:016x}-{numbers[1]:012x}-{numbers[2]:08x}"
+    elif path.suffix == ".str":
+        numbers = [int(part, 16) for part in stem.split("-")]
+        numbers[target.random.randrange(2)] += target.random.choice((1, 2, 5))
+        new = f"{numbers[0]:016x}-{numbers[1]:016x}"
     elif path.suffix == ".msg" and target.random.random() < 0.5:
         number, _, generation = stem.partition("-")
         new = f"{number}-{int(generation or 0) + 1:04d}"

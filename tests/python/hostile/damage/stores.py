@@ -32,6 +32,8 @@ SMALL = {
 
 DEAD = "dead"
 """The queue for dead letters."""
+STREAM, WORK = "log", "work"
+"""A stream, and the work queue that gives out its messages."""
 
 
 @dataclass
@@ -86,6 +88,8 @@ class Maker:
         self.random = random.Random(seed)
         self.number = 0
         self.turns = turns
+        self.readers: dict[str, str] = {}
+        """Of a stream its work queue, which has all that the stream gets."""
 
     def open(self) -> None:
         self.store = pyqstore.open(self.path, **self.options)  # type: ignore[arg-type]
@@ -128,6 +132,8 @@ class Maker:
     def note(self, queue: str, number: int) -> None:
         self.truth.queues[queue].append(number)
         self.truth.published[queue, number] = self.truth.group
+        if queue in self.readers:
+            self.note(self.readers[queue], number)
 
     def publish(self, exchange: str, key: str, queues: list[str], number: int) -> None:
         self.channel.basic_publish(exchange, key, self.truth.body(number), self.properties(number))
@@ -273,6 +279,30 @@ def plan_keys(maker: Maker, session: int) -> None:
             maker.group()
 
 
+def plan_stream(maker: Maker, session: int) -> None:
+    """A stream and its work queue: singles, small batches, one of several segments, and one that is
+    large enough to be written straight into the stream's files."""
+    if session == 0:
+        maker.declare(STREAM, queue_type="stream", stream_max_segment_size_bytes=16384)
+        maker.declare(WORK, stream_source=STREAM, stream_offset="first")
+        maker.readers[STREAM] = WORK
+    for turn in range(maker.turns):
+        for _ in range(3):
+            maker.publish("", STREAM, [STREAM], maker.new(maker.size()))
+        maker.group()
+        maker.publish_batch(STREAM, [maker.new(maker.size()) for _ in range(4)])
+        maker.group()
+        if turn == 1:
+            maker.publish_batch(STREAM, [maker.new(2000) for _ in range(40)])
+            maker.group()
+            maker.publish_batch(STREAM, [maker.new(3800) for _ in range(44)])
+            maker.group()
+            assert any((maker.path / "streams").iterdir()), "it went through the journal"
+        if turn % 2:
+            maker.ack(WORK, 5)
+            maker.group()
+
+
 def plan_transient(maker: Maker, session: int) -> None:
     """Messages that end with the process, beside those that do not."""
     plan_plain(maker, session)
@@ -305,6 +335,8 @@ class Kind:
 
 
 _SHORT: dict[str, object] = {"segment_entries": 16}
+_STREAM: dict[str, object] = {"journal_file_bytes": "256KiB"}
+"""A batch that is written directly needs that many."""
 _PAGED: dict[str, object] = {"segment_entries": 16, "memory_budget": "64KiB", "embed_below": 256}
 
 KINDS = {
@@ -325,6 +357,11 @@ KINDS = {
     "keys": Kind(plan_keys, checkpoints=1),
     "transient": Kind(plan_transient),
     "recycled": Kind(checkpoints=5, turns=3),
+    "stream": Kind(plan_stream, options=_STREAM),
+    "stream checkpoint": Kind(plan_stream, checkpoints=1, rests=True, options=_STREAM),
+    "stream checkpoints closed": Kind(
+        plan_stream, checkpoints=2, turns=3, crashes=False, options=_STREAM
+    ),
     "failed": Kind(crashes=False, fails=True),
 }
 

@@ -20,12 +20,28 @@ from pyqstore import aio
 
 from .messages import Copy, Name, body_of, copy_of, random_size
 from .publisher import Publish, Publisher, copies_of, done
-from .queues import DEAD, FAN, FAN_HOMES, KINDS, TARGETS, TRANSACTION_TARGETS, kind_of
+from .queues import (
+    DEAD,
+    FAN,
+    FAN_HOMES,
+    KINDS,
+    LOG,
+    LOG_ARGUMENTS,
+    TARGETS,
+    TRANSACTION_TARGETS,
+    homes_of,
+    kind_of,
+)
 from .story import Story
 
 Delivery = tuple[int, Copy]
 _READY_MOST = 400  # of a queue, before publishers leave it alone
 _STEP_BYTES_MOST = 4_000_000
+
+
+def _route_to(target: str) -> tuple[str, str]:
+    """The exchange and the key by which messages come to ``target``."""
+    return (FAN, "") if target == FAN else ("", target)
 
 
 @dataclass
@@ -87,8 +103,7 @@ class Actor(ABC):
         room = _STEP_BYTES_MOST
         while len(made) < count and room > 0:
             target = self.chance.choice(targets)
-            exchange, key = (FAN, "") if target == FAN else ("", target)
-            made.append(self.publish_to(exchange, key))
+            made.append(self.publish_to(*_route_to(target)))
             room -= len(body_of(made[-1].name))
         return made
 
@@ -175,7 +190,7 @@ class Publishing(Actor):
             await self.own.batch(self.publishes(some, self.chance.randrange(1, 120)))
 
     async def _has_room(self, target: str) -> bool:
-        for queue in FAN_HOMES if target == FAN else (target,):
+        for queue in homes_of(*_route_to(target)):
             there = await done(self.channel_for_counts.queue_declare(queue, passive=True))
             if there.message_count > _READY_MOST:
                 return False
@@ -444,6 +459,7 @@ def at_once(work: Coroutine[Any, Any, None]) -> None:
 async def declare_all(channel: Any) -> None:
     """Queues, and the exchange that leads to several."""
     await done(channel.exchange_declare(FAN, "fanout", durable=True))
+    await done(channel.queue_declare(LOG, durable=True, arguments=LOG_ARGUMENTS))
     for name, kind in KINDS.items():
         await done(channel.queue_declare(name, durable=True, arguments=kind.arguments))
         if name in FAN_HOMES:

@@ -13,7 +13,7 @@ import pyqstore
 from pyqstore.store import StoreOptions
 
 from .messages import Copy, body_of, copy_of, priority_of
-from .queues import DEAD, kind_of
+from .queues import DEAD, LOG, WORK_QUEUES, kind_of
 
 _OPTIONS: StoreOptions = {
     "create": False,
@@ -72,12 +72,18 @@ def inspect(path: Path, keys: Sequence[str] = (), *, was_open: bool = True) -> F
     return found
 
 
+def _queues_of(store: pyqstore.Store) -> list[str]:
+    """Those whose messages are taken; the stream's are in its work queues."""
+    return [queue for queue in store.queues() if queue != LOG]
+
+
 def _read(path: Path, keys: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, bool]]:
     """As a reader shows it: names in the queues that messages leave only to consumers, and keys."""
     shown = {}
     with pyqstore.open(path, create=False, read_only=True) as store:
-        for queue in store.queues():
-            if kind_of(queue).keeps and queue != DEAD:
+        for queue in _queues_of(store):
+            # Of a stream a reader shows what is in files: work queues are not shown.
+            if kind_of(queue).keeps and queue != DEAD and queue not in WORK_QUEUES:
                 batches = [batch.column("message_id").to_pylist() for batch in store.browse(queue)]
                 shown[queue] = [str(name) for batch in batches for name in batch]
         return shown, {key: store.transaction_known(key) for key in keys}
@@ -85,7 +91,7 @@ def _read(path: Path, keys: Sequence[str]) -> tuple[dict[str, list[str]], dict[s
 
 def _take_all(store: pyqstore.Store, channel: pyqstore.Channel, found: Found) -> None:
     """Dead letters come last: by then nothing in our hands can die, and the rest has died."""
-    homes = [queue for queue in store.queues() if queue != DEAD]
+    homes = [queue for queue in _queues_of(store) if queue != DEAD]
     for queue in homes:
         found.order[queue] = []
         _take(channel, queue, found)

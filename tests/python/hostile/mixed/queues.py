@@ -8,6 +8,13 @@ from typing import Any
 
 DEAD = "dead"
 FAN = "fan"
+LOG = "log"
+"""A stream, which drops what its work queues are done with."""
+LOG_ARGUMENTS: dict[str, Any] = {
+    "x-queue-type": "stream",
+    "x-max-length-bytes": 500_000,
+    "x-stream-max-segment-size-bytes": 100_000,
+}
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,12 @@ def _with_letters(*reasons: str, refuses: bool = False, **arguments: Any) -> Kin
     return Kind(named, frozenset({"rejected", *reasons}), refuses)
 
 
+_OF_LOG: dict[str, Any] = {
+    "x-stream-source": LOG,
+    "x-stream-offset": "first",
+    "x-stream-pin": True,
+}
+
 KINDS: dict[str, Kind] = {
     "plain.0": Kind(),
     "plain.1": Kind(),
@@ -44,11 +57,15 @@ KINDS: dict[str, Kind] = {
     "short": _with_letters("expired", message_ttl=300),
     "surely": _with_letters("expired", message_ttl=300, dead_letter_strategy="at-least-once"),
     "counted": _with_letters("delivery_limit", delivery_limit=6),
+    "work": Kind(_OF_LOG),
+    "work.rejects": Kind(_with_letters().arguments | _OF_LOG, frozenset({"rejected"})),
     DEAD: Kind(),
 }
+WORK_QUEUES = ("work", "work.rejects")
 FAN_HOMES = ("plain.0", "lazy", "rejects", "short", "counted")
-TARGETS = tuple(name for name in KINDS if name != DEAD)
-TRANSACTION_TARGETS = tuple(name for name in TARGETS if not KINDS[name].refuses)
+_QUEUES = tuple(name for name in KINDS if name != DEAD and name not in WORK_QUEUES)
+TARGETS = (*_QUEUES, LOG)
+TRANSACTION_TARGETS = tuple(name for name in _QUEUES if not KINDS[name].refuses)
 
 
 def kind_of(queue: str) -> Kind:
@@ -58,4 +75,6 @@ def kind_of(queue: str) -> Kind:
 
 def homes_of(exchange: str, key: str) -> Collection[str]:
     """The queues that a message with ``key`` comes to."""
-    return FAN_HOMES if exchange == FAN else (key,)
+    if exchange == FAN:
+        return FAN_HOMES
+    return WORK_QUEUES if key == LOG else (key,)

@@ -25,7 +25,7 @@ from ..mixed.life import die_with_parent
 from ..report import Report
 from .disk import FILE_SYSTEMS
 
-__all__ = ["missing", "run"]
+__all__ = ["FILE_SYSTEMS", "missing", "run"]
 
 _PROGRAM = Path(__file__).with_name("cutter.py")
 

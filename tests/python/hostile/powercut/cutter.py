@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,7 @@ class Recording:
     def cut(self, position: int, base: Image, chance: random.Random, report: Report) -> None:
         """``base`` has everything up to the last flush at ``position``."""
         image = base.copy(self._folder / "cut")
+        before = chance.getstate()
         how = self.log.apply_some(image, self.log.flush_before(position), position, chance)
         model = self.model_at(position)
         at = self._folder / "mounted"
@@ -135,6 +138,23 @@ class Recording:
         report.add("messages looked at", model.counts["messages looked at"])
         report.add("confirmed at the cuts", model.counts["confirmed"])
         report.violations += [f"cut at {position}, {how}: {text}" for text in model.violations]
+        if model.violations and os.environ.get("QS_CUT_KEEP"):
+            again = random.Random()
+            again.setstate(before)
+            self._keep(position, base, again, model)
+
+    def _keep(self, position: int, base: Image, chance: random.Random, model: Model) -> None:
+        """What the cut left, before anybody looked at it, and what was told until then."""
+        folder = Path(os.environ["QS_CUT_KEEP"])
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"{self.kind.name}-{os.getpid()}-{position}-"  # not unique: cuts repeat positions
+        keep = Path(tempfile.mkdtemp(prefix=name, dir=folder))
+        image = base.copy(self._folder / "cut")
+        self.log.apply_some(image, self.log.flush_before(position), position, chance)
+        image.save(keep / "disk")
+        image.close()
+        told = {"flushes": self.log.flushes, "lives": self.lives, "blamed": model.violations}
+        (keep / "story.json").write_text(json.dumps(told))
 
 
 def cut_some(

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import time
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ _HEADER = struct.Struct("=QQQ")
 _FLUSH = 2
 _SECTOR = 512
 _SECONDS = 60.0
+_PART = 2**20
 
 
 @dataclass(frozen=True)
@@ -114,25 +116,41 @@ class Image:
     def write(self, offset: int, data: memoryview) -> None:
         """Zeros make no blocks where there are none."""
         if data.tobytes() != bytes(len(data)) or self._has_bytes(offset, len(data)):
-            os.pwrite(self._descriptor, data, offset)
+            written = os.pwrite(self._descriptor, data, offset)
+            if written != len(data):
+                raise OSError(f"{written} of {len(data)} bytes were written to {self.path}")
 
     def _has_bytes(self, offset: int, length: int) -> bool:
         return os.pread(self._descriptor, length, offset) != bytes(length)
 
     def copy(self, path: Path) -> Image:
         other = Image(path, self._size)
-        at = 0
-        while at < self._size:
-            try:
-                begin = os.lseek(self._descriptor, at, os.SEEK_DATA)
-            except OSError:  # nothing but a hole
-                break
-            at = os.lseek(self._descriptor, begin, os.SEEK_HOLE)
-            while begin < at:
+        for begin, end in self._parts():
+            while begin < end:
                 begin += os.copy_file_range(
-                    self._descriptor, other._descriptor, at - begin, begin, begin
+                    self._descriptor, other._descriptor, end - begin, begin, begin
                 )
         return other
+
+    def save(self, path: Path) -> None:
+        """A sparse copy in another file system."""
+        with path.open("wb") as file:
+            for begin, end in self._parts():
+                for at in range(begin, end, _PART):
+                    file.seek(at)
+                    file.write(os.pread(self._descriptor, min(_PART, end - at), at))
+            file.truncate(self._size)
+
+    def _parts(self) -> Iterator[tuple[int, int]]:
+        """Where something was written."""
+        end = 0
+        while end < self._size:
+            try:
+                begin = os.lseek(self._descriptor, end, os.SEEK_DATA)
+            except OSError:  # nothing but a hole
+                return
+            end = os.lseek(self._descriptor, begin, os.SEEK_HOLE)
+            yield begin, end
 
 
 class Log:

@@ -1,0 +1,98 @@
+/* Memory of transactions that were not committed, of all sessions of a server together.
+ *
+ * No memory is had back from them before they end, so they must not take all of it: then every
+ * publisher would be held back.  Who puts more into its transactions than is left free for all
+ * others has that one rolled back, and the channel closed.  So one client can have half of the
+ * room, a second one half of the rest, and so on.  A thousandth of it is each one's own: many that
+ * have taken all the rest do not keep others from small transactions.
+ *
+ * What comes back at their commit has room that is shared with all publishers of mandatory
+ * messages, and is much smaller: a part of it is divided in the same way. */
+#include "check.h"
+#include "session_internal.h"
+
+#define OWN_SHARE 1024 /* of what there is for all, whatever others have */
+
+static enum qsi_amqp_result refuse(struct qsi_amqp_session *session, const char *what,
+                                   uint64_t bytes, uint64_t bytes_max)
+{
+    qsi_amqp_fault_set(&session->fault, QS_PRECONDITION_FAILED,
+                       "%s of this connection take %llu bytes of memory, more than is left free of "
+                       "%llu for all: commit more often",
+                       what, (unsigned long long)bytes, (unsigned long long)bytes_max);
+    return QSI_AMQP_FAULT;
+}
+
+static void count(uint64_t *of_channel, uint64_t *of_session, uint64_t *of_all, uint64_t bytes)
+{
+    QS_ASSERT(*of_session >= *of_channel);
+    *of_session += bytes - *of_channel;
+    __atomic_add_fetch(of_all, bytes - *of_channel, __ATOMIC_RELAXED);
+    *of_channel = bytes;
+}
+
+static void count_memory(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel,
+                         uint64_t bytes)
+{
+    uint64_t unused = 0;
+
+    count(&channel->tx_bytes, &session->tx_bytes,
+          session->setup.pool != NULL ? &session->setup.pool->tx_bytes : &unused, bytes);
+}
+
+static void count_returns(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel,
+                          uint64_t bytes)
+{
+    uint64_t unused = 0;
+
+    count(&channel->tx_return_bytes, &session->tx_return_bytes,
+          session->setup.pool != NULL ? &session->setup.pool->tx_return_bytes : &unused, bytes);
+}
+
+static bool is_too_much(uint64_t own, const uint64_t *of_all, uint64_t bytes_max)
+{
+    uint64_t taken = __atomic_load_n(of_all, __ATOMIC_RELAXED);
+
+    return bytes_max > 0 && own > bytes_max / OWN_SHARE && taken + own > bytes_max;
+}
+
+enum qsi_amqp_result qsi_amqp_note_transaction(struct qsi_amqp_session *session,
+                                               struct qsi_amqp_channel *channel)
+{
+    const struct qsi_amqp_pool *pool = session->setup.pool;
+    uint64_t before = channel->tx_bytes;
+
+    if (!channel->is_transactional) {
+        return QSI_AMQP_DONE;
+    }
+    count_memory(session, channel, qs_channel_tx_bytes(channel->engine));
+    if (channel->tx_bytes == 0 && !channel->is_committed) {
+        count_returns(session, channel, 0);
+    }
+    if (pool == NULL || channel->tx_bytes <= before ||
+        !is_too_much(session->tx_bytes, &pool->tx_bytes, pool->tx_bytes_max)) {
+        return QSI_AMQP_DONE;
+    }
+    return refuse(session, "uncommitted transactions", session->tx_bytes, pool->tx_bytes_max);
+}
+
+enum qsi_amqp_result qsi_amqp_note_transaction_return(struct qsi_amqp_session *session,
+                                                      struct qsi_amqp_channel *channel,
+                                                      uint64_t bytes)
+{
+    const struct qsi_amqp_pool *pool = session->setup.pool;
+
+    count_returns(session, channel, channel->tx_return_bytes + bytes);
+    if (pool == NULL ||
+        !is_too_much(session->tx_return_bytes, &pool->tx_return_bytes, pool->tx_return_bytes_max)) {
+        return QSI_AMQP_DONE;
+    }
+    return refuse(session, "returned messages of uncommitted transactions",
+                  session->tx_return_bytes, pool->tx_return_bytes_max);
+}
+
+void qsi_amqp_forget_transaction(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel)
+{
+    count_memory(session, channel, 0);
+    count_returns(session, channel, 0);
+}

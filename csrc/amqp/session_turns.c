@@ -1,0 +1,261 @@
+/* The turns of a session: what came in is handled as far as it can be, then what came for the
+ * channels is sent.
+ *
+ * `stopped` says why the next frame was not handled: everything behind it waits, so that what a
+ * client sends on one connection happens in its order. */
+#include "check.h"
+#include "session_internal.h"
+
+#include <string.h>
+
+#define FULL_RETRY_NS UINT64_C(100000000)
+
+/* ---- input ---- */
+
+static void keep_rest(struct qsi_amqp_session *session, const uint8_t *data, size_t bytes)
+{
+    struct qsi_buf *rest = &session->rest;
+
+    if (session->rest_from > 0) {
+        memmove(rest->data, rest->data + session->rest_from, rest->bytes - session->rest_from);
+        rest->bytes -= session->rest_from;
+        session->rest_from = 0;
+    }
+    if (qsi_buf_append(rest, data, bytes) != QS_OK) {
+        qsi_amqp_end_as(session, QSI_AMQP_END_MEMORY);
+        session->state = QSI_AMQP_BROKEN;
+    }
+}
+
+static void handle_rest(struct qsi_amqp_session *session)
+{
+    struct qsi_buf *rest = &session->rest;
+
+    session->rest_from += qsi_amqp_handle_input(session, rest->data + session->rest_from,
+                                                rest->bytes - session->rest_from);
+    if (session->rest_from == rest->bytes) {
+        qsi_buf_fini(rest);
+        session->rest_from = 0;
+    }
+}
+
+/* Makes the first frame of the rest whole with what came; returns how many bytes that took. */
+static size_t complete_rest(struct qsi_amqp_session *session, const uint8_t *data, size_t bytes)
+{
+    size_t lacks = qsi_amqp_frame_lacks(session, session->rest.data + session->rest_from,
+                                        session->rest.bytes - session->rest_from);
+    size_t taken = lacks < bytes ? lacks : bytes;
+
+    keep_rest(session, data, taken);
+    return taken;
+}
+
+/* What is there already comes first; what came is handled where it lies, if nothing was kept. */
+static void take_input(struct qsi_amqp_session *session, const uint8_t *data, size_t bytes)
+{
+    while (session->rest.bytes > 0 && session->state < QSI_AMQP_ENDED) {
+        size_t before = session->rest.bytes - session->rest_from, taken;
+
+        handle_rest(session);
+        if (session->rest.bytes == 0) {
+            break;
+        }
+        taken = complete_rest(session, data, bytes);
+        data += taken;
+        bytes -= taken;
+        if (taken == 0 && session->rest.bytes - session->rest_from == before) {
+            break; /* it waits: for bytes, or for what stopped it */
+        }
+    }
+    if (session->rest.bytes == 0 && bytes > 0 && session->state < QSI_AMQP_ENDED) {
+        size_t used = qsi_amqp_handle_input(session, data, bytes);
+
+        data += used;
+        bytes -= used;
+    }
+    if (bytes > 0 && session->state < QSI_AMQP_SILENT) {
+        keep_rest(session, data, bytes);
+    }
+}
+
+/* ---- turns ---- */
+
+/* The time that the host takes for a login is not the client's. */
+static void pass_time(struct qsi_amqp_session *session, uint64_t now_ns)
+{
+    if (session->stopped == QSI_AMQP_MUST_ASK && session->state < QSI_AMQP_RUNNING) {
+        session->until_ns += now_ns - session->now_ns;
+    }
+    session->now_ns = now_ns;
+    qsi_amqp_pool_pass_time(session);
+}
+
+/* After frames that had to wait: what stopped the session may be over.  An answer and room are told
+ * or waited for elsewhere. */
+static void begin_turn(struct qsi_amqp_session *session, const struct qsi_amqp_turn *turn)
+{
+    pass_time(session, turn->now_ns);
+    session->may_block = turn->may_block;
+    session->input_left = turn->bytes_max > 0 ? turn->bytes_max : SIZE_MAX;
+    if ((session->stopped == QSI_AMQP_MUST_WAIT && turn->may_block) ||
+        session->stopped == QSI_AMQP_MUST_WRITE ||
+        (session->stopped == QSI_AMQP_MUST_ASK && session->question.is_answered)) {
+        session->stopped = QSI_AMQP_DONE;
+    }
+    if (turn->may_block) {
+        qsi_amqp_close_doomed(session);
+    }
+    qsi_amqp_look_at_clock(session);
+}
+
+/* A full store is asked again after a while; the client is told meanwhile, and when that is over,
+ * which is not while a worker asks. */
+static void note_fullness(struct qsi_amqp_session *session)
+{
+    bool is_full = session->stopped == QSI_AMQP_IS_FULL ||
+                   (session->is_full && session->stopped != QSI_AMQP_DONE);
+
+    if (session->stopped == QSI_AMQP_IS_FULL && session->full_until_ns <= session->now_ns) {
+        session->full_until_ns = session->now_ns + FULL_RETRY_NS;
+    }
+    if (is_full != session->is_full) {
+        session->is_full = is_full;
+        qsi_amqp_tell_blocked(session);
+    }
+}
+
+/* What came in, then what came for the channels. */
+static enum qsi_amqp_result take_events(struct qsi_amqp_session *session)
+{
+    enum qsi_amqp_result result;
+
+    if (session->state != QSI_AMQP_RUNNING) {
+        return QSI_AMQP_DONE;
+    }
+    result = qsi_amqp_take_events(session);
+    if (result == QSI_AMQP_FAULT) {
+        qsi_amqp_close_connection(session, QSI_AMQP_END_SERVER);
+    }
+    if (result == QSI_AMQP_IS_FULL && session->stopped == QSI_AMQP_DONE) {
+        session->stopped = QSI_AMQP_IS_FULL;
+    }
+    return result;
+}
+
+bool qsi_amqp_has_frame(const struct qsi_amqp_session *session)
+{
+    return session->rest.bytes > 0 && session->state < QSI_AMQP_SILENT &&
+           qsi_amqp_frame_lacks(session, session->rest.data + session->rest_from,
+                                session->rest.bytes - session->rest_from) == 0;
+}
+
+static bool has_more_events(const struct qsi_amqp_session *session)
+{
+    return session->state == QSI_AMQP_RUNNING && !qsi_list_is_empty(&session->rung) &&
+           session->stopped != QSI_AMQP_IS_FULL && !qsi_amqp_output_is_full(session);
+}
+
+/* So many answers wait for the disk that there is no room for others: a worker waits with them. */
+static bool is_full_of_held(const struct qsi_amqp_session *session)
+{
+    return session->output.barrier_count > 0 && qsi_amqp_output_is_full(session) &&
+           qsi_amqp_output_writable(&session->output) == 0;
+}
+
+static enum qsi_amqp_wants wants_of(const struct qsi_amqp_session *session,
+                                    enum qsi_amqp_result events)
+{
+    if (session->state == QSI_AMQP_BROKEN) {
+        return QSI_AMQP_WANTS_RESET;
+    }
+    if (session->state == QSI_AMQP_ENDED) {
+        return QSI_AMQP_WANTS_END;
+    }
+    if (session->stopped == QSI_AMQP_MUST_WAIT || events == QSI_AMQP_MUST_WAIT ||
+        ((!qsi_list_is_empty(&session->doomed) || is_full_of_held(session)) &&
+         !session->may_block)) {
+        return QSI_AMQP_WANTS_WORKER;
+    }
+    if (qsi_amqp_is_shutting(session) && !session->may_block && !qsi_amqp_output_is_full(session)) {
+        return QSI_AMQP_WANTS_WORKER; /* which waits for the disk */
+    }
+    if (has_more_events(session)) {
+        return QSI_AMQP_WANTS_TURN;
+    }
+    if (session->stopped == QSI_AMQP_MUST_ASK) {
+        return QSI_AMQP_WANTS_ANSWER;
+    }
+    if (session->stopped == QSI_AMQP_MUST_WRITE && qsi_amqp_output_writable(&session->output) > 0) {
+        return QSI_AMQP_WANTS_OUTPUT;
+    }
+    return session->stopped == QSI_AMQP_DONE && qsi_amqp_has_frame(session) ? QSI_AMQP_WANTS_TURN
+                                                                            : QSI_AMQP_WANTS_INPUT;
+}
+
+/* Answers that waited for the disk may go out. */
+static void lift_barriers(struct qsi_amqp_session *session)
+{
+    if (session->may_block && is_full_of_held(session)) {
+        qsi_amqp_await_answers(session);
+    } else if (session->output.barrier_count > 0 && session->connection != NULL) {
+        qsi_amqp_output_lift(&session->output, qs_store_durable_lsn(session->store));
+    }
+}
+
+/* What was read and handled becomes durable, so that its confirms can be taken.  A store that fails
+ * tells so with them. */
+static void make_durable(struct qsi_amqp_session *session)
+{
+    if (qsi_amqp_is_shutting(session) && session->may_block &&
+        qs_store_sync(session->store, NULL) == QS_OK) {
+        qsi_amqp_output_lift(&session->output, qs_store_durable_lsn(session->store));
+    }
+}
+
+/* The client has heard of everything that was done for it, or will not in time. */
+static void shut_at_last(struct qsi_amqp_session *session, enum qsi_amqp_result events)
+{
+    bool has_more = !qsi_list_is_empty(&session->rung) || session->stopped == QSI_AMQP_MUST_WRITE ||
+                    (session->stopped == QSI_AMQP_DONE && qsi_amqp_has_frame(session));
+
+    if (qsi_amqp_is_shutting(session) && session->may_block &&
+        (events != QSI_AMQP_DONE || !has_more)) {
+        qsi_amqp_fault_set(&session->fault, QSI_AMQP_CONNECTION_FORCED, "%s", session->shut_text);
+        qsi_amqp_close_connection(session, QSI_AMQP_END_SERVER);
+    }
+}
+
+static enum qsi_amqp_wants give_turn(struct qsi_amqp_session *session,
+                                     const struct qsi_amqp_turn *turn, const void *data,
+                                     size_t bytes)
+{
+    enum qsi_amqp_result events;
+
+    begin_turn(session, turn);
+    lift_barriers(session);
+    take_input(session, data, bytes);
+    make_durable(session);
+    events = take_events(session);
+    shut_at_last(session, events);
+    note_fullness(session);
+    if (session->output.failed) {
+        qsi_amqp_end_as(session, QSI_AMQP_END_MEMORY);
+        session->state = QSI_AMQP_BROKEN;
+    }
+    return wants_of(session, events);
+}
+
+enum qsi_amqp_wants qsi_amqp_session_feed(struct qsi_amqp_session *session,
+                                          const struct qsi_amqp_turn *turn, const void *data,
+                                          size_t bytes)
+{
+    session->last_in_ns = turn->now_ns;
+    session->counts.bytes_in += bytes;
+    return give_turn(session, turn, data, bytes);
+}
+
+enum qsi_amqp_wants qsi_amqp_session_run(struct qsi_amqp_session *session,
+                                         const struct qsi_amqp_turn *turn)
+{
+    return give_turn(session, turn, "", 0);
+}

@@ -1,0 +1,61 @@
+/* The files of a copy of a store: how they come to be elsewhere, in which order, and durable.
+ *
+ * MANIFEST comes last, when all the others are durable: what has none is no store. */
+#ifndef QSI_COPY_FILES_H
+#define QSI_COPY_FILES_H
+
+#include "qstore/store.h"
+
+#include "manifest.h"
+#include "store.h"
+
+enum qsi_copy_folder {
+    QSI_COPY_JOURNAL,
+    QSI_COPY_CHECKPOINT,
+    QSI_COPY_INDEX,
+    QSI_COPY_MESSAGES,
+    QSI_COPY_STREAMS,
+    QSI_COPY_TRANSIENT, /* stays empty */
+    QSI_COPY_FOLDERS
+};
+
+/* The name of a block file. */
+struct qsi_copy_sealed {
+    uint64_t owner;
+    uint64_t number;
+};
+
+struct qsi_copy {
+    struct qs_store *store;
+    const char *path;
+    qs_copy_goes_on goes_on; /* NULL: it does */
+    void *context;
+    qs_dir *root;
+    qs_dir *from[QSI_COPY_FOLDERS]; /* the store's own */
+    qs_dir *to[QSI_COPY_FOLDERS];
+    uint8_t *piece;
+    struct qsi_copy_sealed *sealed; /* ascending */
+    size_t sealed_count;
+    size_t sealed_capacity;
+    struct qsi_manifest manifest;
+    qs_copied copied;
+};
+
+/* All of them without the store's lock, in this order.  What one that fails has made stays. */
+
+/* Makes the directories.  QS_EEXIST: there is something in the one at path. */
+qs_status qsi_copy_begin(struct qsi_copy *copy, qs_error *error) QS_MUST_CHECK;
+/* Notes which block files never change any more.  The next checkpoint names as sealed what of them
+ * it names at all; so no store writes to a file that two have. */
+qs_status qsi_copy_sealed(struct qsi_copy *copy, qs_error *error) QS_MUST_CHECK;
+/* MANIFEST, in memory, and the journal from the file that it names to last. */
+qs_status qsi_copy_journal(struct qsi_copy *copy, uint32_t last, qs_error *error) QS_MUST_CHECK;
+/* The checkpoint and what it names, which no other checkpoint replaces meanwhile.  What was noted
+ * is linked, and not before: the checkpoint until then may name a file as growing that is sealed
+ * since, and recovery from it writes to that file, which must have no second name then. */
+qs_status qsi_copy_rest(struct qsi_copy *copy, qs_error *error) QS_MUST_CHECK;
+/* Everything is durable, and a store, when it returns QS_OK. */
+qs_status qsi_copy_end(struct qsi_copy *copy, qs_error *error) QS_MUST_CHECK;
+void qsi_copy_fini(struct qsi_copy *copy);
+
+#endif

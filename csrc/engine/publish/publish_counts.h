@@ -1,0 +1,66 @@
+/* Counting what was published: by channel, exchange, queue, and exchange and queue together.
+ *
+ * A message is counted when it is accepted.  Of a transaction and of a batch it is noted before how
+ * many go where; notes of neighbours that go the same way are one, and so are those of batches. */
+#ifndef QSI_PUBLISH_COUNTS_H
+#define QSI_PUBLISH_COUNTS_H
+
+#include "publishing.h"
+#include "queue_life.h"
+#include "tally.h"
+
+void qsi_count_unroutable(struct qs_channel *channel, struct qsi_exchange *exchange, uint64_t count,
+                          bool mandatory) QSI_REQUIRES(qsi_store_mutex);
+/* One message, accepted in this hold of the lock, in which it was routed as well. */
+static inline void qsi_count_published(const struct publishing *publishing)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_channel *channel = publishing->channel;
+    struct qsi_exchange *exchange = qsi_router_looked_up(&channel->store->router);
+    const struct qsi_route *route = publishing->route;
+
+    QS_DCHECK(qsi_slice_equals(exchange->name, publishing->exchange));
+    channel->counts.publish += 1;
+    exchange->published_in += 1;
+    for (uint32_t i = 0; i < route->count; i++) {
+        qsi_tally(exchange, route->destinations[i], 1);
+    }
+    if (QS_UNLIKELY(route->count == 0)) {
+        qsi_count_unroutable(channel, exchange, 1, publishing->mandatory);
+    }
+}
+
+struct published_note { /* behind it the queues' ids, then the exchange's name */
+    uint64_t count;     /* of messages */
+    uint32_t queue_count;
+    uint8_t exchange_bytes;
+    bool mandatory;
+};
+/* Room for a note, whose queues' ids the caller puts into *ids_out.  It is there when it is ended,
+ * which cannot fail. */
+qs_status qsi_published_note_begin(struct published_notes *notes, uint32_t queue_count,
+                                   uint64_t **ids_out) QS_MUST_CHECK;
+void qsi_published_note_end(struct published_notes *notes, struct qsi_slice exchange,
+                            uint32_t queue_count, uint64_t count, bool mandatory);
+/* Is the last note one of messages like this one of a transaction, so that it needs none? */
+bool qsi_published_as_before(const struct published_notes *notes,
+                             const struct publishing *publishing) QSI_REQUIRES(qsi_store_mutex);
+/* Room for a note of it, with its queues' ids. */
+qs_status qsi_published_note_prepare(struct published_notes *notes,
+                                     const struct qsi_route *route) QS_MUST_CHECK;
+/* One message more as the last note has it. */
+static inline void qsi_published_note_again(struct published_notes *notes)
+{
+    ((struct published_note *)(void *)(notes->notes.data + notes->last_at))->count += 1;
+}
+/* Adds others to them: those that go the same way as one that was added before become one with it.
+ * QS_ENOMEM changes nothing. */
+qs_status qsi_published_notes_add(struct published_notes *notes,
+                                  const struct published_notes *others) QS_MUST_CHECK;
+/* What they take. */
+uint64_t qsi_published_notes_memory(const struct published_notes *notes);
+/* They were accepted.  Queues and exchanges that were deleted meanwhile count nothing. */
+void qsi_count_notes(struct qs_channel *channel, const struct published_notes *notes)
+    QSI_REQUIRES(qsi_store_mutex);
+
+#endif

@@ -1,0 +1,238 @@
+/* Large batches that go straight into a stream's file.
+ *
+ * The file is written before anything is accepted, without the lock, so a disk that is full or
+ * damaged leaves the batch to the journal.  What is accepted is a record that names the blocks; the
+ * commit that makes it durable syncs the file beside the journal.  Whoever else publishes to the
+ * stream meanwhile comes first: then what was written is forgotten, and the batch takes the way of
+ * all others. */
+#include "publish_direct.h"
+
+#include "alloc.h"
+#include "block_write.h"
+#include "check.h"
+#include "clock.h"
+#include "commit.h"
+#include "enter.h"
+#include "error.h"
+#include "pager.h"
+#include "priorities.h"
+#include "queue_life.h"
+
+static bool may_be_block(const struct pending_record *record, uint64_t queue_id)
+{
+    const uint8_t wanted = QSI_MESSAGES_ALIGNED;
+    const uint8_t unwanted =
+        QSI_MESSAGES_HAS_STORED | QSI_MESSAGES_HAS_EXPIRATION | QSI_MESSAGES_HAS_DUE;
+    const struct qsi_run *run;
+
+    QS_DCHECK(record->row_count > 0);
+    if (record->destination_count != 1 || record->place_count > 0 || !record->journalled ||
+        record->row_count > QSI_BLOCK_ROWS_MAX || record->destinations[0].queue_id != queue_id) {
+        return false;
+    }
+    run = record->destinations[0].run;
+    return run->messages.rows == NULL && run->count == record->row_count &&
+           (record->chunk->data[5] & (wanted | unwanted)) == wanted;
+}
+
+/* Which of the first records could be blocks.  False: it is not worth it. */
+static bool choose_records(const struct pending_records *pending_records,
+                           struct direct_write *direct)
+{
+    uint64_t queue_id;
+
+    if (pending_records->count == 0 || pending_records->items[0].destination_count != 1) {
+        return false;
+    }
+    queue_id = pending_records->items[0].destinations[0].queue_id;
+    while (direct->record_count < pending_records->count &&
+           may_be_block(&pending_records->items[direct->record_count], queue_id)) {
+        direct->bytes += pending_records->items[direct->record_count++].chunk->used;
+    }
+    return direct->bytes >= QSI_DIRECT_BYTES_MIN;
+}
+
+static bool list_records(const struct pending_records *pending_records, struct direct_write *direct)
+{
+    direct->records = qsi_alloc(direct->record_count * sizeof *direct->records);
+    for (uint32_t i = 0; direct->records != NULL && i < direct->record_count; i++) {
+        /* A stream keeps them like others. */
+        pending_records->items[i].chunk->data[5] &= (uint8_t)~QSI_MESSAGES_HAS_TRANSIENT;
+        direct->records[i] = (struct qsi_stream_direct_record){
+            .record = pending_records->items[i].chunk->data,
+            .rows = pending_records->items[i].row_count,
+        };
+    }
+    return direct->records != NULL;
+}
+
+/* Waits until little is to be synced; false: not now.  What waits to be synced, and what is being
+ * written, is counted as what waits in the journal is. */
+static bool wait_for_syncs(struct qs_store *store, uint64_t bytes, bool *released_out)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t waiting = qsi_commit_block_bytes(store);
+
+    QS_ASSERT_HELD(&store->mutex);
+    QS_DCHECK(bytes >= QSI_DIRECT_BYTES_MIN);
+    while (waiting > 0 && waiting + bytes > qsi_commit_unsynced_max(store)) {
+        *released_out = true;
+        if (qsi_commit_wait(store, qsi_journal_durable_lsn(store->journal) + 1, QS_FOREVER, NULL) !=
+            QS_OK) {
+            return false;
+        }
+        waiting = qsi_commit_block_bytes(store);
+    }
+    return store->paging.writing_bytes == 0 ||
+           waiting + store->paging.writing_bytes + bytes <= qsi_commit_unsynced_max(store);
+}
+
+/* No flush of the stream is under way, and no checkpoint waits for its moment; NULL: it is not
+ * worth waiting for, it is no stream, or not there any more. */
+static struct store_queue *wait_for_stream(struct qs_store *store, uint64_t queue_id,
+                                           uint64_t bytes, bool *released_out)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    while (wait_for_syncs(store, bytes, released_out)) {
+        struct store_queue *queue = qsi_find_by_id(store, queue_id);
+        if (queue == NULL || queue->stream == NULL || store->failed ||
+            store->life != QSI_LIFE_OPEN || !qsi_space_may_page(store, queue) ||
+            qsi_commit_block_files(store) + store->paging.writing >= QSI_DIRECT_FILES_MAX) {
+            return NULL;
+        }
+        if (!qsi_stream_is_flushing(&queue->stream->log) &&
+            store->checkpoint.state != QSI_CHECKPOINT_WAITS) {
+            return queue;
+        }
+        *released_out = true;
+        queue->jobs += 1;
+        qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
+        QS_DCHECK(queue->jobs > 0);
+        queue->jobs -= 1;
+        qsi_free_queue_if_done(queue);
+    }
+    return NULL;
+}
+
+static void end_job(struct qs_store *store, struct direct_write *direct, bool done)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_ASSERT_HELD(&store->mutex);
+    qsi_stream_direct_end(direct->job, done);
+    direct->job = NULL;
+    QS_DCHECK(store->paging.writing > 0 && store->paging.writing_bytes >= direct->bytes);
+    store->paging.writing -= 1;
+    store->paging.writing_bytes -= direct->bytes;
+    qsi_pager_job_end(store, direct->queue);
+    direct->queue = NULL;
+}
+
+/* Releases the lock meanwhile.  A write or a sync that failed fails the store, as those of a flush
+ * do; where there is no space, or no file to be added to, the journal takes the batch. */
+static void run_job(struct qs_store *store, struct direct_write *direct)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    qs_error error = {0};
+    qs_status status;
+
+    QS_ASSERT(direct->job != NULL && direct->queue != NULL);
+    store->paging.writing += 1;
+    store->paging.writing_bytes += direct->bytes;
+    qsi_pager_job_begin(store, direct->queue);
+    status = qsi_stream_direct_run(direct->job, &error);
+    qsi_store_lock(store);
+    if (status != QS_OK) {
+        if (!qsi_is_shortage(status) && status != QS_ECORRUPT) {
+            qsi_store_fail(store, &error);
+        }
+        end_job(store, direct, false);
+    }
+}
+
+void qsi_direct_write(struct qs_store *store, const struct pending_records *pending_records,
+                      struct direct_write *direct, bool *released_out)
+{
+    struct qsi_stream_direct_options options = {
+        .now_us = qsi_clock_us(store),
+        .reaches_disk = store->options.sync != QS_SYNC_NONE,
+    };
+    struct store_queue *queue;
+
+    QS_ASSERT_HELD(&store->mutex);
+    QS_DCHECK(direct->job == NULL);
+    *released_out = false;
+    if (store->stream_count == 0 || !choose_records(pending_records, direct)) {
+        return;
+    }
+    queue = wait_for_stream(store, pending_records->items[0].destinations[0].queue_id,
+                            direct->bytes, released_out);
+    if (queue == NULL || !list_records(pending_records, direct)) {
+        return;
+    }
+    options.records = direct->records;
+    options.record_count = direct->record_count;
+    if (qsi_stream_direct_begin(&queue->stream->log, &options, &direct->job) == QS_OK) {
+        *released_out = true;
+        direct->queue = queue;
+        run_job(store, direct);
+    }
+}
+
+bool qsi_direct_may_accept(struct qs_store *store, const struct pending_records *pending_records,
+                           const struct direct_write *direct)
+{
+    uint64_t bytes;
+
+    QS_ASSERT_HELD(&store->mutex);
+    QS_DCHECK(direct->job != NULL);
+    bytes = qsi_stream_direct_bytes(direct->job);
+    return !direct->queue->deleted && qsi_stream_direct_is_next(direct->job) &&
+           bytes <= pending_records->entry_bytes_max; /* for which there is room */
+}
+
+qs_status qsi_direct_reserve(struct qs_store *store, struct direct_write *direct, qs_error *error)
+{
+    QS_ASSERT_HELD(&store->mutex);
+    if (direct->job == NULL) {
+        return QS_OK;
+    }
+    if (qsi_commit_reserve_blocks(store) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "files to be synced");
+    }
+    return qsi_arena_place(store, true, qsi_stream_direct_bytes(direct->job), &direct->chunk,
+                           error);
+}
+
+uint64_t qsi_direct_accept(struct qs_store *store, struct pending_records *pending_records,
+                           struct direct_write *direct)
+{
+    struct qsi_chunk *chunk = direct->chunk;
+    uint64_t from = chunk->used, bytes = qsi_stream_direct_bytes(direct->job);
+    struct qsi_block_unsynced unsynced;
+
+    QS_ASSERT_HELD(&store->mutex);
+    QS_ASSERT(chunk != NULL && chunk->capacity - from >= bytes);
+    qsi_pending_records_push_written(store, pending_records, direct->record_count);
+    qsi_stream_direct_encode(direct->job, chunk->data + from, &unsynced);
+    chunk->used += bytes;
+    qsi_commit_note_blocks(store, &unsynced, direct->bytes);
+    end_job(store, direct, true);
+    store->checkpoint.direct_bytes += direct->bytes;
+    /* The disk has less room than the journal knows. */
+    store->space.open_upto -=
+        direct->bytes < store->space.open_upto ? direct->bytes : store->space.open_upto;
+    return qsi_store_append(store, chunk, from, bytes, 1, false);
+}
+
+void qsi_direct_forget(struct qs_store *store, struct direct_write *direct)
+{
+    QS_ASSERT_HELD(&store->mutex);
+    if (direct->job != NULL) {
+        qsi_store_unlock(store);
+        qsi_stream_direct_undo(direct->job);
+        qsi_store_lock(store);
+        end_job(store, direct, false);
+    }
+    qsi_free(direct->records);
+    direct->records = NULL;
+}

@@ -1,0 +1,69 @@
+/* Counters of channels and queues (qstore/counts.def): plain additions under the lock.  Those of
+ * exchanges are the router's, as are those of exchange and queue together (tally.h). */
+#ifndef QSI_COUNTS_H
+#define QSI_COUNTS_H
+
+#include "priorities.h"
+#include "store.h"
+#include "thread_safety.h"
+
+/* Makes them.  Without memory for them nothing is counted: they go to some that nobody reads. */
+struct queue_counts *qsi_counts_make(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
+/* Of the queue, for all its priorities.  Made when it is first used: queues are many, and most of
+ * many are not. */
+static inline struct queue_counts *qsi_counts_of(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return QS_LIKELY(queue->counts != NULL) ? queue->counts : qsi_counts_make(store, queue);
+}
+
+/* The counters of a delivery to a consumer and to a get, by whether it is to be acknowledged. */
+#define QSI_COUNT_TAKEN(name, no_ack_name)    \
+    if (QS_UNLIKELY(no_ack)) {                \
+        channel->counts.no_ack_name += count; \
+        counts->no_ack_name += count;         \
+    } else {                                  \
+        channel->counts.name += count;        \
+        counts->name += count;                \
+    }
+/* Messages of the queue come to the caller of the channel. */
+static inline void qsi_count_delivered(struct qs_channel *channel, struct store_queue *queue,
+                                       uint32_t count, uint32_t redelivered, bool by_get,
+                                       bool no_ack) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct queue_counts *counts = qsi_counts_of(channel->store, queue);
+
+    channel->store->stats.delivered += count;
+    if (QS_UNLIKELY(redelivered > 0)) {
+        channel->counts.redeliver += redelivered;
+        counts->redeliver += redelivered;
+    }
+    if (by_get) {
+        QSI_COUNT_TAKEN(get, get_no_ack)
+    } else {
+        QSI_COUNT_TAKEN(deliver, deliver_no_ack)
+    }
+}
+#undef QSI_COUNT_TAKEN
+static inline void qsi_count_empty(struct qs_channel *channel, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    channel->counts.get_empty += 1;
+    qsi_counts_of(channel->store, queue)->get_empty += 1;
+}
+/* By a consumer, or by who got them. */
+static inline void qsi_count_acked(struct qs_channel *channel, struct store_queue *queue,
+                                   uint32_t count) QSI_REQUIRES(qsi_store_mutex)
+{
+    channel->counts.ack += count;
+    qsi_counts_of(channel->store, queue)->ack += count;
+}
+/* The channel has closed: what it counted stays in the sums of all channels. */
+void qsi_counts_keep(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+/* What any settle of this kind says of messages of the queue; on the internal channel only that
+ * their dead letters went somewhere. */
+void qsi_count_settled(struct qs_channel *channel, struct store_queue *queue, uint8_t kind,
+                       uint32_t count) QSI_REQUIRES(qsi_store_mutex);
+
+#endif

@@ -1,0 +1,35 @@
+/* Listeners: one eventfd for the channels of an event loop.
+ *
+ * A channel that would write to its own eventfd goes to the listener's list instead.  The
+ * descriptor is written only when the loop has seen the list empty, so that rings cost no system
+ * call while it is at work. */
+#ifndef QSI_LISTENER_H
+#define QSI_LISTENER_H
+
+#include "store.h"
+#include "thread_safety.h"
+
+#include <stdbool.h>
+
+#define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
+struct qs_listener {
+    struct qs_store *store;
+    int event_fd;
+    /* It was written and not read since; atomic. */
+    bool is_written;
+    bool is_idle GUARDED;         /* its list was seen empty, and nothing rang since */
+    struct qsi_list rang GUARDED; /* qs_channel.in_rang */
+    struct qsi_list in_store GUARDED;
+};
+#undef GUARDED
+
+/* With the lock or without: what rings afterwards writes again. */
+void qsi_listener_read(struct qs_listener *listener);
+/* Something is there for the loop. */
+void qsi_listener_wake(struct qs_listener *listener) QSI_REQUIRES(qsi_store_mutex);
+/* The listener hears of it no more.  NULL is fine. */
+void qsi_channel_leave_listener(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+/* QS_EINVAL: nobody could tell of a commit. */
+qs_status qsi_check_has_threads(const struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+
+#endif

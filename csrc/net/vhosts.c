@@ -1,0 +1,311 @@
+/* Virtual hosts: a store each, and what the I/O thread hears of its channels.
+ *
+ * Invariant: a vhost has as many sessions as connections point to it.  A session is counted in as
+ * it is told the store, while the vhost serves, and out when it is closed: who ends a vhost waits
+ * for the last one, and then nothing of the server uses the store.  What has ended stays in the
+ * list until the server is freed, as epoll may have told of it. */
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "net_server.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#define UNFINISHED_SHARE 4
+#define TRANSACTION_SHARE 4
+#define TRANSACTION_RETURNS_SHARE 16 /* half of what the engine has for all returns */
+#define PLACE " in vhost '%s'"       /* what clients expect behind names in texts */
+
+static struct qsi_net_vhost *vhost_at(struct qsi_list *node)
+{
+    return QSI_LIST_OWNER(node, struct qsi_net_vhost, in_server);
+}
+
+static bool is_named(const struct qsi_net_vhost *vhost, qs_slice name)
+{
+    return strlen(vhost->name) == name.bytes && memcmp(vhost->name, name.data, name.bytes) == 0;
+}
+
+/* NULL: there is none, or it has ended. */
+static struct qsi_net_vhost *find(struct qs_server *server, qs_slice name)
+    QSI_REQUIRES(qsi_net_mutex)
+{
+    for (struct qsi_list *node = server->vhosts.next; node != &server->vhosts; node = node->next) {
+        if (vhost_at(node)->state != QSI_NET_VHOST_HAS_ENDED && is_named(vhost_at(node), name)) {
+            return vhost_at(node);
+        }
+    }
+    return NULL;
+}
+
+/* ---- the beginning ---- */
+
+static qs_status check_free(struct qs_server *server, const struct qsi_net_vhost *added,
+                            qs_error *error) QSI_REQUIRES(qsi_net_mutex)
+{
+    if (server->is_stopping) {
+        return qsi_fail(error, QS_ESTORE_CLOSED, "the server is stopped");
+    }
+    for (struct qsi_list *node = server->vhosts.next; node != &server->vhosts; node = node->next) {
+        const struct qsi_net_vhost *vhost = vhost_at(node);
+        if (vhost->state == QSI_NET_VHOST_HAS_ENDED) {
+            continue;
+        }
+        if (strcmp(vhost->name, added->name) == 0) {
+            return qsi_fail(error, QS_EINVAL, "vhost '%s' is there already", added->name);
+        }
+        if (vhost->store == added->store) {
+            return qsi_fail(error, QS_EINVAL,
+                            "vhost '%s': its store is that of vhost '%s'; give each a store of its "
+                            "own",
+                            added->name, vhost->name);
+        }
+    }
+    return QS_OK;
+}
+
+static void set_limits(struct qsi_net_vhost *vhost, const qs_options *of_store)
+{
+    uint64_t unfinished = vhost->server->options.unfinished_bytes_max;
+    uint64_t transactions = vhost->server->options.transaction_bytes_max;
+
+    vhost->body_bytes_max = of_store->body_bytes_max;
+    vhost->pool.bytes_max =
+        unfinished > 0 ? unfinished : of_store->memory_budget / UNFINISHED_SHARE;
+    vhost->pool.tx_bytes_max =
+        transactions > 0 ? transactions : of_store->memory_budget / TRANSACTION_SHARE;
+    vhost->pool.tx_return_bytes_max = of_store->memory_budget / TRANSACTION_RETURNS_SHARE;
+}
+
+static qs_status begin(struct qsi_net_vhost *vhost, qs_error *error)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = vhost};
+    char place[sizeof PLACE + sizeof vhost->name];
+
+    snprintf(place, sizeof place, PLACE, vhost->name);
+    QS_TRY(qs_store_set_place(vhost->store, place, error));
+    QS_TRY(qs_listener_open(&vhost->channels, vhost->store, error));
+    if (epoll_ctl(vhost->server->epoll_fd, EPOLL_CTL_ADD, qs_listener_fd(vhost->channels),
+                  &event) != 0) {
+        return qsi_fail_errno(error, QS_EMFILE, errno, "channels of vhost '%s'", vhost->name);
+    }
+    return QS_OK;
+}
+
+static qs_status make(struct qsi_net_vhost **vhost_out, struct qs_server *server, const char *name,
+                      qs_store *store, qs_error *error)
+{
+    struct qsi_net_vhost *vhost;
+    qs_options of_store;
+
+    qs_store_options(store, &of_store);
+    if (of_store.read_only) {
+        return qsi_fail(error, QS_EINVAL,
+                        "the store was opened for reading only: nothing to serve");
+    }
+    if (name[0] == '\0' || strlen(name) >= sizeof vhost->name) {
+        return qsi_fail(error, QS_EINVAL, "the name of a vhost has 1 to %zu bytes, not %zu",
+                        sizeof vhost->name - 1, strlen(name));
+    }
+    vhost = qsi_zalloc(sizeof *vhost);
+    if (vhost == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "vhost '%s'", name);
+    }
+    vhost->source.kind = QSI_NET_CHANNELS;
+    vhost->server = server;
+    vhost->store = store;
+    qsi_list_init(&vhost->in_server);
+    memcpy(vhost->name, name, strlen(name) + 1);
+    set_limits(vhost, &of_store);
+    *vhost_out = vhost;
+    return QS_OK;
+}
+
+/* Its name is taken before its store is touched. */
+static qs_status put(struct qs_server *server, struct qsi_net_vhost *vhost, qs_error *error)
+{
+    qs_status status;
+
+    qsi_net_lock(server);
+    status = check_free(server, vhost, error);
+    if (status == QS_OK) {
+        qsi_list_push_back(&server->vhosts, &vhost->in_server);
+    }
+    qsi_net_unlock(server);
+    return status;
+}
+
+static void close_channels(struct qsi_net_vhost *vhost)
+{
+    struct qs_server *server = vhost->server;
+
+    qsi_mutex_lock(&server->channels_mutex);
+    if (vhost->channels != NULL) {
+        epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, qs_listener_fd(vhost->channels), NULL);
+        qs_listener_close(vhost->channels);
+        vhost->channels = NULL;
+    }
+    qsi_mutex_unlock(&server->channels_mutex);
+}
+
+static void set_state(struct qsi_net_vhost *vhost, enum qsi_net_vhost_state state)
+{
+    qsi_net_lock(vhost->server);
+    vhost->state = state;
+    qsi_cond_broadcast(&vhost->server->has_left);
+    qsi_net_unlock(vhost->server);
+}
+
+qs_status qsi_net_add_vhost(struct qs_server *server, const char *name, qs_store *store,
+                            qs_error *error)
+{
+    struct qsi_net_vhost *vhost = NULL;
+    qs_status status;
+
+    QS_TRY(make(&vhost, server, name, store, error));
+    status = put(server, vhost, error);
+    if (status != QS_OK) {
+        qsi_free(vhost);
+        return status;
+    }
+    qsi_mutex_lock(&server->channels_mutex);
+    status = begin(vhost, error);
+    qsi_mutex_unlock(&server->channels_mutex);
+    if (status != QS_OK) {
+        close_channels(vhost);
+    }
+    set_state(vhost, status == QS_OK ? QSI_NET_VHOST_SERVES : QSI_NET_VHOST_HAS_ENDED);
+    return status;
+}
+
+/* ---- connections ---- */
+
+struct qsi_net_vhost *qsi_net_enter_vhost(struct qsi_net_connection *connection, qs_slice name)
+{
+    struct qs_server *server = connection->server;
+    struct qsi_net_vhost *vhost;
+
+    QS_ASSERT(connection->vhost == NULL);
+    qsi_net_lock(server);
+    vhost = find(server, name);
+    if (vhost != NULL && vhost->state == QSI_NET_VHOST_SERVES) {
+        vhost->sessions += 1;
+        connection->vhost = vhost;
+    } else {
+        vhost = NULL;
+    }
+    qsi_net_unlock(server);
+    return vhost;
+}
+
+void qsi_net_leave_vhost(struct qsi_net_connection *connection)
+{
+    struct qs_server *server = connection->server;
+
+    qsi_net_lock(server);
+    if (connection->vhost != NULL) {
+        connection->vhost->sessions -= 1;
+        connection->vhost = NULL;
+        qsi_cond_broadcast(&server->has_left);
+    }
+    qsi_net_unlock(server);
+}
+
+/* ---- the end ---- */
+
+static bool must_tell(const struct qsi_net_vhost *vhost) QSI_REQUIRES(qsi_net_mutex)
+{
+    return vhost != NULL && vhost->must_tell;
+}
+
+static void tell(struct qsi_net_connection *connection, uint64_t end_by_ns)
+{
+    connection->must_shut = true;
+    if (end_by_ns < connection->end_by_ns) {
+        connection->end_by_ns = end_by_ns;
+    }
+    qsi_net_make_ready(connection);
+}
+
+void qsi_net_tell_ended_vhosts(struct qs_server *server)
+{
+    qsi_net_lock(server);
+    if (server->vhosts_end) {
+        for (struct qsi_list *node = server->connections.next; node != &server->connections;
+             node = node->next) {
+            struct qsi_net_connection *connection =
+                QSI_LIST_OWNER(node, struct qsi_net_connection, in_server);
+            if (must_tell(connection->vhost)) {
+                tell(connection, connection->vhost->end_by_ns);
+            }
+        }
+        for (struct qsi_list *node = server->vhosts.next; node != &server->vhosts;
+             node = node->next) {
+            vhost_at(node)->must_tell = false;
+        }
+        server->vhosts_end = false;
+    }
+    qsi_net_unlock(server);
+}
+
+void qsi_net_end_vhost(struct qs_server *server, const char *name, uint64_t end_by_ns)
+{
+    struct qsi_net_vhost *vhost;
+
+    qsi_net_lock(server);
+    vhost = find(server, (qs_slice){.data = name, .bytes = strlen(name)});
+    while (vhost != NULL && vhost->state == QSI_NET_VHOST_BEGINS) {
+        (void)qsi_cond_wait(&server->has_left, &server->mutex, QSI_WAIT_FOREVER);
+    }
+    if (vhost != NULL && vhost->state == QSI_NET_VHOST_SERVES) {
+        vhost->state = QSI_NET_VHOST_ENDS;
+        vhost->end_by_ns = end_by_ns;
+        vhost->must_tell = server->vhosts_end = true;
+        qsi_net_wake(server);
+    }
+    while (vhost != NULL && vhost->sessions > 0) {
+        (void)qsi_cond_wait(&server->has_left, &server->mutex, QSI_WAIT_FOREVER);
+    }
+    qsi_net_unlock(server);
+    if (vhost != NULL) {
+        close_channels(vhost);
+        set_state(vhost, QSI_NET_VHOST_HAS_ENDED);
+    }
+}
+
+/* One that a caller's thread adds has begun, and none is added any more. */
+static void await_beginnings(struct qs_server *server) QSI_REQUIRES(qsi_net_mutex)
+{
+    struct qsi_list *node = server->vhosts.next;
+
+    while (node != &server->vhosts) {
+        if (vhost_at(node)->state != QSI_NET_VHOST_BEGINS) {
+            node = node->next;
+            continue;
+        }
+        (void)qsi_cond_wait(&server->has_left, &server->mutex, QSI_WAIT_FOREVER);
+    }
+}
+
+/* None comes or goes any more. */
+void qsi_net_close_vhosts(struct qs_server *server) QSI_UNCHECKED
+{
+    qsi_net_lock(server);
+    await_beginnings(server);
+    qsi_net_unlock(server);
+    for (struct qsi_list *node = server->vhosts.next; node != &server->vhosts; node = node->next) {
+        close_channels(vhost_at(node));
+    }
+}
+
+void qsi_net_free_vhosts(struct qs_server *server) QSI_UNCHECKED
+{
+    while (!qsi_list_is_empty(&server->vhosts)) {
+        struct qsi_net_vhost *vhost = vhost_at(server->vhosts.next);
+        qsi_list_remove(&vhost->in_server);
+        qsi_free(vhost);
+    }
+}

@@ -1,0 +1,42 @@
+"""pika's names over a store: ``import pyqstore.compat.pika as pika``.
+
+A program of ``pika.BlockingConnection`` runs on a store in a directory, without a broker
+(docs/COMPAT.md).  Where pika would hear of an error with the next answer of the broker, it is
+raised by the verb that caused it.
+"""
+
+from . import (
+    adapters,
+    channel,
+    connection,
+    credentials,
+    delivery_mode,
+    exceptions,
+    exchange_type,
+    frame,
+    spec,
+)
+from .adapters import BlockingConnection
+from .connection import ConnectionParameters, SSLOptions, URLParameters
+from .credentials import PlainCredentials
+from .delivery_mode import DeliveryMode
+from .spec import BasicProperties
+
+__all__ = [
+    "BasicProperties",
+    "BlockingConnection",
+    "ConnectionParameters",
+    "DeliveryMode",
+    "PlainCredentials",
+    "SSLOptions",
+    "URLParameters",
+    "adapters",
+    "channel",
+    "connection",
+    "credentials",
+    "delivery_mode",
+    "exceptions",
+    "exchange_type",
+    "frame",
+    "spec",
+]

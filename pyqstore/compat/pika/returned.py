@@ -1,0 +1,22 @@
+"""Messages that came back."""
+
+from __future__ import annotations
+
+from .spec import Basic, BasicProperties
+
+__all__ = ["ReturnedMessage"]
+
+
+class ReturnedMessage:
+    """A message that no queue took, in UnroutableError and NackError."""
+
+    __slots__ = ("body", "method", "properties")
+
+    method: Basic.Return
+    properties: BasicProperties
+    body: bytes
+
+    def __init__(self, method: Basic.Return, properties: BasicProperties, body: bytes) -> None:
+        self.method = method
+        self.properties = properties
+        self.body = body

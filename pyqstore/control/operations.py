@@ -1,0 +1,50 @@
+"""What a tool can ask of a store, by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..store import Store
+from . import changing, defining, looking
+from .talk import Talk
+from .verifying import verify_closed, verify_open
+from .wire import Report
+
+__all__ = ["OPERATIONS", "Operation"]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One of them."""
+
+    run: Callable[[Store, Report, Talk], Report]
+    """In the process that has the store open."""
+    changes: bool = False
+    """A tool that opens the store itself opens it to write."""
+    creates: bool = False
+    """And makes it where there is none."""
+    closed: Callable[[str | os.PathLike[str], Report, Talk], Report] | None = None
+    """In place of ``run`` where no process has the store open."""
+
+
+OPERATIONS = {
+    "inspect": Operation(looking.inspect),
+    "stats": Operation(looking.stats),
+    "queues": Operation(looking.queues),
+    "overview": Operation(looking.overview),
+    "dump": Operation(looking.dump),
+    "definitions": Operation(defining.definitions),
+    "verify": Operation(verify_open, closed=verify_closed),
+    "declare": Operation(changing.declare, changes=True, creates=True),
+    "delete": Operation(changing.delete, changes=True),
+    "bind": Operation(changing.bind, changes=True),
+    "purge": Operation(changing.purge, changes=True),
+    "publish": Operation(changing.publish, changes=True),
+    "consume": Operation(changing.consume, changes=True),
+    "move": Operation(changing.move, changes=True),
+    "define": Operation(defining.define, changes=True, creates=True),
+    "checkpoint": Operation(changing.checkpoint, changes=True),
+    "snapshot": Operation(changing.snapshot, changes=True),
+}

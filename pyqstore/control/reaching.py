@@ -1,0 +1,138 @@
+"""A tool's side: the owner of a store does what is asked, or this process if nothing owns it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from ..errors import StoreClosed, StoreLocked
+from ..store import open  # noqa: A004 - the one shadowing that is meant
+from .failing import error_of
+from .operations import OPERATIONS, Operation
+from .talk import Asked, LocalTalk, Told
+from .wire import Gone, Report, Wire, is_same_user, names_of
+
+__all__ = ["reach"]
+
+_FREE_S = 3.0  # for which a store that is being opened or closed is waited for
+_DRAIN_S = 2.0  # less than that
+_LOOK_S = 0.02
+_BEGIN_S = 15.0  # within which an owner that listens begins
+
+
+def reach(
+    directory: str | os.PathLike[str],
+    name: str,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    told: Told = lambda _report, _payload: None,
+    asked: Asked | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Report:
+    """Do the operation ``name`` on the store in ``directory``, and return its report.
+
+    The process that has the store open does it.  If none has, the store is opened for it, and
+    closed again; one that is opened or closed right now is waited for.  ``told(report, payload)``
+    is called with what comes meanwhile, ``asked(report)`` for what is needed, ``progress`` as of
+    ``open``.
+
+    Raises StoreLocked: the owner has no socket (``control=False``, another version, another user);
+    and what the operation does.
+    """
+    operation = OPERATIONS[name]
+    given = dict(arguments or {})
+    until = time.monotonic() + _FREE_S
+    while True:
+        for wire in _connected(directory):
+            with suppress(_NotBegunError):
+                return _called(wire, name, given, told, asked or _nothing)
+        try:
+            return _opened(directory, operation, given, told, asked or _nothing, progress)
+        except StoreLocked as error:
+            if time.monotonic() >= until:
+                raise _explained(error) from None
+        time.sleep(_LOOK_S)
+
+
+class _NotBegunError(Exception):
+    """What listens does not begin: it is being closed, or stopped."""
+
+
+def _nothing(_report: Report) -> NoReturn:
+    raise ValueError("nothing is asked of this tool")
+
+
+def _connected(directory: str | os.PathLike[str]) -> Iterator[Wire]:
+    """Each address where this user listens; one of them at most is the owner."""
+    try:
+        names = names_of(directory)
+    except OSError:
+        return
+    for name in names:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as end:
+            try:
+                end.settimeout(_BEGIN_S)
+                end.connect(name)
+                is_ours = is_same_user(end)
+            except OSError:
+                is_ours = False
+            if is_ours:
+                yield Wire(end)
+
+
+def _called(wire: Wire, name: str, arguments: dict[str, Any], told: Told, asked: Asked) -> Report:
+    try:
+        wire.send({"call": name, "arguments": arguments})
+        began, _ = wire.receive()
+    except Gone as error:
+        raise _NotBegunError from error
+    wire.be_patient()
+    try:
+        while True:
+            report, payload = wire.receive()
+            if "tell" in report:
+                told(report["tell"], payload)
+            elif "ask" in report:
+                wire.send(*asked(report["ask"]))
+            elif "error" in report:
+                raise error_of(report["error"])
+            else:
+                result: Report = report["end"]
+                return result
+    except Gone:
+        raise StoreClosed(
+            f"process {began.get('began')}, which had the store open, has closed it or ended:"
+            " what was not reported as done may be done or not"
+        ) from None
+
+
+def _opened(
+    directory: str | os.PathLike[str],
+    operation: Operation,
+    arguments: dict[str, Any],
+    told: Told,
+    asked: Asked,
+    progress: Callable[[int, int], object] | None,
+) -> Report:
+    talk = LocalTalk(told, asked)
+    if operation.closed is not None:
+        return operation.closed(directory, arguments, talk)
+    options = {"create": operation.creates} if operation.changes else {"read_only": True}
+    with open(directory, progress=progress, **options) as store:  # type: ignore[arg-type]
+        try:
+            return operation.run(store, arguments, talk)
+        finally:
+            store._end_calls(_DRAIN_S)  # of tools that came meanwhile
+
+
+def _explained(error: StoreLocked) -> StoreLocked:
+    told = StoreLocked(
+        f"{error}; it does not listen for tools (opened with control=False or read_only, by"
+        " another version, or where no socket can be made): close it there first"
+    )
+    told.status, told.pid = error.status, error.pid
+    return told

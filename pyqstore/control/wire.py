@@ -1,0 +1,140 @@
+"""Frames: a report as JSON, and bytes behind it.
+
+``QSC1``, the length of the JSON and that of the bytes, 4 bytes each, little-endian.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import struct
+from typing import Any
+
+__all__ = [
+    "FIRST_BYTES_MAX",
+    "HEAD",
+    "Gone",
+    "Report",
+    "Wire",
+    "first_report",
+    "is_same_user",
+    "names_of",
+]
+
+HEAD = struct.Struct("<4sII")
+FIRST_BYTES_MAX = 1 << 20  # of what a client begins with
+_MAGIC = b"QSC1"
+_JSON_BYTES_MAX = 1 << 28
+_RECEIVE_BYTES = 1 << 20
+_NAMES = 4  # that an owner may have: another process may have taken some
+_CREDENTIALS = struct.Struct("3i")
+
+Report = dict[str, Any]
+
+
+class Gone(ConnectionError):
+    """The other end is not there any more, or does not speak this protocol."""
+
+
+def names_of(directory: str | os.PathLike[str]) -> list[bytes]:
+    """The addresses at which the owner of the store may listen: Linux's abstract ones, which are in
+    no file system.  They name the directory by what it is, whatever its path.  OSError: it is not
+    there."""
+    status = os.stat(directory)
+    name = f"pyqstore/{os.geteuid()}/{status.st_dev:x}-{status.st_ino:x}"
+    return [f"\0{name}/{number}".encode() for number in range(_NAMES)]
+
+
+def is_same_user(end: socket.socket) -> bool:
+    """Whether the process at the other end, as it was when the connection was made, is this
+    user's."""
+    data = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(data)[1] == os.geteuid())
+
+
+def _encoded(report: Report, payload: bytes) -> bytes:
+    text = json.dumps(report).encode()
+    return HEAD.pack(_MAGIC, len(text), len(payload)) + text + payload
+
+
+def _decoded(text: bytes) -> Report:
+    try:
+        report = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Gone(f"no JSON came: {error}") from None
+    if not isinstance(report, dict):
+        raise Gone("no JSON object came")
+    return report
+
+
+def _lengths(head: bytes) -> tuple[int, int]:
+    magic, text_bytes, payload_bytes = HEAD.unpack(head)
+    if magic != _MAGIC or text_bytes > _JSON_BYTES_MAX:
+        raise Gone("what came is no frame")
+    return text_bytes, payload_bytes
+
+
+def first_report(data: bytes) -> Report | None:
+    """What a client began with; None: there is more to come.  Gone: it is none."""
+    if len(data) < HEAD.size:
+        if data[:4] != _MAGIC[: len(data[:4])]:
+            raise Gone("what came is no frame")
+        return None
+    text_bytes, payload_bytes = _lengths(data[: HEAD.size])
+    if text_bytes > FIRST_BYTES_MAX or payload_bytes > 0:
+        raise Gone("what came first is too large")
+    if len(data) < HEAD.size + text_bytes:
+        return None
+    if len(data) > HEAD.size + text_bytes:
+        raise Gone("more came than one frame")
+    return _decoded(data[HEAD.size :])
+
+
+class Wire:
+    """One end of a connection."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._buffer = bytearray()
+
+    def send(self, report: Report, payload: bytes = b"") -> None:
+        """Gone: it cannot be sent."""
+        try:
+            self._socket.sendall(_encoded(report, payload))
+        except OSError as error:
+            raise Gone(f"the other end is gone: {error}") from error
+
+    def receive(self) -> tuple[Report, bytes]:
+        """The next frame.  Gone: there is none."""
+        text_bytes, payload_bytes = _lengths(self._take(HEAD.size))
+        report = _decoded(self._take(text_bytes))
+        return report, self._take(payload_bytes)
+
+    def check(self) -> None:
+        """Gone: the other end is.  It has nothing to say when this is asked."""
+        readable, _, _ = select.select([self._socket], [], [], 0)
+        if readable:
+            raise Gone("the other end has ended the call")
+
+    def be_patient(self) -> None:
+        """From now on the other end may take its time."""
+        self._socket.settimeout(None)
+
+    def close(self) -> None:
+        """Ends both directions."""
+        self._socket.close()
+
+    def _take(self, count: int) -> bytes:
+        while len(self._buffer) < count:
+            try:
+                data = self._socket.recv(_RECEIVE_BYTES)
+            except OSError as error:
+                raise Gone(f"the other end is gone: {error}") from error
+            if not data:
+                raise Gone("the other end is gone")
+            self._buffer += data
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return taken

@@ -1,0 +1,116 @@
+"""A store at the other end of a connection: Arrow Flight.
+
+``connect`` gives a client; ``serve`` lets clients into a store that this process has open, as
+``pyqstore serve DIR --flight HOST:PORT`` does.  gRPC, in pyarrow's wheel, is imported when one of
+them is called.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .results import Staged, StagedCommit, TransactionState
+
+if TYPE_CHECKING:
+    from ..store import Store
+    from .client import Client
+    from .remote_stream import RemoteStream
+    from .server import FlightListener
+    from .shards import commit_shards, settle_shards
+
+__all__ = [
+    "Client",
+    "FlightListener",
+    "RemoteStream",
+    "Staged",
+    "StagedCommit",
+    "TransactionState",
+    "commit_shards",
+    "connect",
+    "serve",
+    "settle_shards",
+]
+_HOMES = {
+    "Client": "client",
+    "FlightListener": "server",
+    "RemoteStream": "remote_stream",
+    "commit_shards": "shards",
+    "settle_shards": "shards",
+}
+
+_File = str | os.PathLike[str]
+
+
+def connect(
+    url: str,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    token_file: _File | None = None,
+    tls_ca: _File | None = None,
+    tls_cert: _File | None = None,
+    tls_key: _File | None = None,
+    timeout: float = 10.0,
+) -> Client:
+    """A client of the store that a server at ``url`` owns: ``pyqstore serve DIR --flight ...``.
+
+    ``url``: ``grpc://HOST:PORT``, ``grpc+tls://HOST:PORT`` or ``grpc+unix:PATH``; an address as in
+    the ready file is fine.  ``user`` and ``password``, or a ``token``: one of ``Client.token``, or
+    a fixed one of the server's; ``token_file``: a file whose first line is one.  None of them for a
+    server that asks nobody.  ``tls_ca``: a file with the certificates that may
+    have signed the server's, those of the system without it; ``tls_cert``, ``tls_key``: the
+    client's own, for a server that asks for one.  ``timeout``: seconds in which the server answers.
+
+    Raises ConnectionLost: no server answers; AccessRefused: it takes neither name nor token;
+    ValueError: what is no such URL, or options that do not go together.
+    """
+    from .client import Client
+    from .dialing import Dial
+
+    dial = Dial.of(url, user, password, token, token_file, tls_ca, tls_cert, tls_key)
+    return Client(dial, timeout)
+
+
+def serve(
+    store: Store,
+    address: str = "127.0.0.1:0",
+    *,
+    users: Mapping[str, str] | None = None,
+    token_file: _File | None = None,
+    tls_cert: _File | None = None,
+    tls_key: _File | None = None,
+    tls_ca: _File | None = None,
+) -> FlightListener:
+    """Let clients into an open store until the listener, or the ``with`` block, is closed.
+
+    ``address``: HOST:PORT, where port 0 is any that is free, or unix:PATH; that of the listener is
+    what was made of it.  ``users``: passwords by name; without them those of the store that may do
+    everything (``pyqstore user``).  ``token_file``: a file with fixed tokens, one on each line, by
+    which clients come in, too.  Without users and tokens the address must be one of this machine
+    alone.  ``tls_cert``, ``tls_key``: speak TLS alone; ``tls_ca``: clients need a
+    certificate that this one signed.  Close it before the store.
+
+    Raises ValueError, OSError: the address cannot be had, or a file cannot be read.
+    """
+    from ..serve.listeners import Entrance, Tls
+    from ..serve.stored_users import users_of
+    from ..serve.tokens import Tokens
+    from .server import FlightListener
+
+    cert, key, ca = (None if each is None else Path(each) for each in (tls_cert, tls_key, tls_ca))
+    tls = Tls.of(cert, key, ca)
+    entrance = Entrance(users_of(store.directory, users), tls, Tokens.of(token_file))
+    return FlightListener(store, address, entrance)
+
+
+def __getattr__(name: str) -> Any:
+    """What is imported when it is asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -1,0 +1,45 @@
+"""How what fails at a server arrives at the client as itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyarrow import flight  # type: ignore[import-untyped, unused-ignore]
+
+from ..errors import ConnectionLost
+from .wire import pack_error
+
+__all__ = ["carried", "failure"]
+
+_TEXT_MAX = 300
+
+
+def failure(
+    error: Exception, *, rows_before: int = 0, of: str = "", confirmed: int | None = None
+) -> flight.FlightError:
+    """The exception for the client.
+
+    ``rows_before``: of the caller's data, before those whose row the text names; ``of``: what the
+    rows are of; ``confirmed``: how many rows of a publish are.
+    """
+    kind = flight.FlightServerError
+    if isinstance(error, ConnectionLost):
+        kind = flight.FlightUnavailableError
+    # The text is short: it travels beside the exception, in the same trailers.  Our client reads
+    # the exception alone, others show the text.
+    return kind(
+        f"{type(error).__name__}: {str(error)[:_TEXT_MAX]}",
+        pack_error(error, rows_before=rows_before, of=of, confirmed=confirmed),
+    )
+
+
+@contextmanager
+def carried() -> Iterator[None]:
+    """What is raised inside arrives at the client as itself."""
+    try:
+        yield
+    except flight.FlightError:
+        raise
+    except Exception as error:
+        raise failure(error) from error

@@ -1,0 +1,99 @@
+"""Rows that come in: each batch is taken, then answered, then the next but some is read.
+
+The client has at most ``window`` batches without an answer.  The server answers the oldest when it
+has so many, so neither waits for the other, and each needs one thread only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from .failing import failure
+from .wire import END
+
+__all__ = ["Answer", "Taker", "put"]
+
+Answer = dict[str, Any]
+
+
+class Taker(Protocol):
+    """What becomes of the batches."""
+
+    window: int
+    confirms: bool
+    """Whether what was answered is published."""
+
+    def take(self, batch: pa.RecordBatch) -> Callable[[], Answer]:
+        """Take a batch; what is returned waits for what is to be told of it."""
+
+    def end(self) -> Answer:
+        """That was the last."""
+
+
+def put(chunks: Iterable[tuple[pa.RecordBatch | None, bytes]], writer: Any, taker: Taker) -> None:
+    """Until the client says that it is done, or is gone.
+
+    When something fails the client learns of all that was confirmed: of what it may not have
+    heard the exception tells.
+    """
+    arrived = _Arrived(writer, taker)
+    try:
+        for batch, told in chunks:
+            if batch is not None:
+                arrived.take(batch)
+            if told == END:
+                arrived.answer_all()
+                arrived.write(taker.end())
+                return
+        arrived.answer_all()  # the client's data failed: it asks what became of the rows before
+    except Exception as error:
+        arrived.settle()
+        confirmed = arrived.confirmed if taker.confirms else None
+        raise failure(error, rows_before=arrived.taken, confirmed=confirmed) from error
+
+
+class _Arrived:
+    """Batches of one call."""
+
+    def __init__(self, writer: Any, taker: Taker) -> None:
+        self._writer = writer
+        self._taker = taker
+        self._pending: deque[Callable[[], Answer]] = deque()
+        self.taken: int = 0
+        self.confirmed: int = 0
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """The next one; the oldest is answered when there are as many as may be."""
+        self._pending.append(self._taker.take(batch))
+        self.taken += batch.num_rows
+        if len(self._pending) >= self._taker.window:
+            self._answer()
+
+    def answer_all(self) -> None:
+        """None is left without."""
+        while self._pending:
+            self._answer()
+
+    def settle(self) -> None:
+        """Wait for what is under way, until one of it fails, too."""
+        with contextlib.suppress(Exception):
+            while self._pending:
+                self._settle_one()
+
+    def write(self, answer: Answer) -> None:
+        """Tell the client."""
+        self._writer.write(json.dumps(answer).encode())
+
+    def _answer(self) -> None:
+        self.write(self._settle_one())
+
+    def _settle_one(self) -> Answer:
+        answer = self._pending.popleft()()
+        self.confirmed += answer["rows"]
+        return answer

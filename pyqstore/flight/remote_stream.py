@@ -1,0 +1,99 @@
+"""A stream of a store that another process owns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from ..figures import StreamStatus
+from ..message import Receipt
+from ..stream import Start, check_lists
+from .link import Link
+from .sending import WINDOW
+from .wire import pack, pack_start
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped, unused-ignore]
+
+__all__ = ["RemoteStream"]
+
+
+class RemoteStream:
+    """A log of messages, from ``Client.stream()``: the verbs are those of ``Stream``."""
+
+    def __init__(self, link: Link, name: str) -> None:
+        """See ``Client.stream``."""
+        self._link = link
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r} at {self._link.dial.url!r}>"
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self._name
+
+    @property
+    def first(self) -> int:
+        """The offset of the first message that is kept."""
+        return self.status().first
+
+    @property
+    def next(self) -> int:
+        """The offset of the message that is published next."""
+        return self.status().next
+
+    def status(self) -> StreamStatus:
+        """As ``Stream.status``."""
+        return StreamStatus(**self._link.call("stream_status", name=self._name))
+
+    def offset_at(self, when: datetime | timedelta) -> int:
+        """As ``Stream.offset_at``."""
+        return self.offset_of(when)
+
+    def offset_of(self, start: Start) -> int:
+        """The offset that a start of ``read`` is now."""
+        return int(self._link.call("offset_of", name=self._name, start=pack_start(start)))
+
+    def commit_offset(self, group: str, offset: int) -> None:
+        """The group goes on at ``offset``; durable when this returns."""
+        self._link.call("commit_offset", name=self._name, group=group, offset=offset)
+
+    def publish_batch(
+        self, data: object, *, routing_key: str | None = None, body: str = "body"
+    ) -> Receipt:
+        """As ``Stream.publish_batch``; in messages of 8 MiB, as ``Client.publish_batch``."""
+        command = pack(
+            "publish_stream",
+            stream=self._name,
+            routing_key=routing_key,
+            body=body,
+            window=WINDOW,
+        )
+        return self._link.publish(command, data, WINDOW)
+
+    def read(
+        self,
+        start: Start = "first",
+        stop: str | int | datetime | timedelta | None = None,
+        columns: Sequence[str] | None = None,
+        routing_keys: Sequence[str] | None = None,
+        follow: bool = False,
+    ) -> pyarrow.RecordBatchReader:
+        """As ``Stream.read``; what is not read yet waits at the server."""
+        import pyarrow
+
+        check_lists(columns, routing_keys)
+        ticket = pack(
+            "read",
+            stream=self._name,
+            start=pack_start(start),
+            stop=pack_start(stop),
+            columns=None if columns is None else list(columns),
+            routing_keys=None if routing_keys is None else list(routing_keys),
+            follow=follow,
+        )
+        schema, batches = self._link.get(ticket)
+        return pyarrow.RecordBatchReader.from_batches(schema, batches)

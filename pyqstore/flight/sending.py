@@ -1,0 +1,211 @@
+"""Rows on their way to a server, in one thread: some batches ahead, then an answer for each.
+
+A thread that waited for answers would keep pyarrow's writer from ending when a write fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyarrow import flight  # type: ignore[import-untyped, unused-ignore]
+
+from ..errors import ConnectionLost
+from ..message import Receipt
+from .dialing import Dial
+from .wire import END
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped, unused-ignore]
+
+__all__ = ["WINDOW", "Counted", "pieces", "send", "stream_of"]
+
+WINDOW = 8
+_PIECE_BYTES = 8 << 20
+_DICTIONARY_BYTES = 1 << 20
+_ROWS_TOLD = 8
+
+
+def stream_of(data: object) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
+    """Schema and batches of what speaks Arrow.  TypeError: it does not."""
+    import pyarrow as pa
+
+    if isinstance(data, pa.RecordBatchReader):  # what it raises comes out as it is
+        return data.schema, iter(data)
+    if hasattr(data, "__arrow_c_array__"):
+        batch = pa.record_batch(data)
+        return batch.schema, iter([batch])
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        return reader.schema, iter(reader)
+    raise TypeError(
+        "data must speak the Arrow PyCapsule protocol (__arrow_c_stream__ or __arrow_c_array__), as"
+        f" pyarrow, polars and pandas 2.2 do; {type(data).__name__} does not"
+    )
+
+
+def pieces(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
+    """The batch in parts that are not too large for one message, but for single rows.
+
+    A part has a whole dictionary with it: a large one is cut to what the part's rows use.
+    """
+    if batch.num_rows == 0:
+        return
+    fits = _own_bytes(batch) <= _PIECE_BYTES
+    if fits:
+        batch = _compact(batch)
+    if batch.num_rows == 1 or (fits and batch.nbytes <= _PIECE_BYTES):
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from pieces(batch.slice(0, half))
+    yield from pieces(batch.slice(half))
+
+
+def _own_bytes(batch: pyarrow.RecordBatch) -> int:
+    """Of the rows, without dictionaries."""
+    return sum(int(_indices_of(column).nbytes) for column in batch.columns)
+
+
+def _indices_of(column: pyarrow.Array) -> pyarrow.Array:
+    import pyarrow as pa
+
+    return column.indices if pa.types.is_dictionary(column.type) else column
+
+
+def _compact(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+    import pyarrow as pa
+
+    columns = [
+        _used(column)
+        if pa.types.is_dictionary(column.type) and column.dictionary.nbytes > _DICTIONARY_BYTES
+        else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _used(column: pyarrow.DictionaryArray) -> pyarrow.DictionaryArray:
+    """The same values, with the entries of the dictionary that they use."""
+    import pyarrow as pa
+
+    codes = column.indices.dictionary_encode()
+    indices = codes.indices.cast(column.type.index_type)
+    dictionary = column.dictionary.take(codes.dictionary)
+    return pa.DictionaryArray.from_arrays(indices, dictionary, ordered=column.type.ordered)
+
+
+def send(
+    client: Any,
+    dial: Dial,
+    command: bytes,
+    data: object,
+    window: int,
+    hear: Callable[[dict[str, Any]], object],
+) -> dict[str, Any]:
+    """Send all rows; ``hear`` is called with the answer to each batch.  Returns the last answer.
+
+    Raises as ``Dial.answers``, and what ``data`` raises: the server takes neither for the end.
+    """
+    schema, batches = stream_of(data)
+    with dial.answers():
+        descriptor = flight.FlightDescriptor.for_command(command)
+        writer, answers = client.do_put(descriptor, schema, dial.options())
+        flow = _Flow(writer, answers, hear)
+        try:
+            for batch in flow.settled(batches):
+                for piece in pieces(batch):
+                    flow.write(piece, window)
+            writer.write_metadata(END)
+            writer.done_writing()
+            flow.hear_all()
+            last = _answer(writer, answers)
+        except BaseException:
+            with contextlib.suppress(flight.FlightError):
+                writer.close()
+            raise
+        writer.close()
+    return last
+
+
+class _Flow:
+    """Batches and the answers to them."""
+
+    def __init__(self, writer: Any, answers: Any, hear: Callable[[dict[str, Any]], object]) -> None:
+        self._writer = writer
+        self._answers = answers
+        self._hear = hear
+        self._waiting = 0
+
+    def write(self, piece: pyarrow.RecordBatch, window: int) -> None:
+        """The next one, with at most ``window`` without an answer."""
+        self._writer.write_batch(piece)
+        self._waiting += 1
+        if self._waiting >= window:
+            self._hear_one()
+
+    def hear_all(self) -> None:
+        """Until all have their answers."""
+        while self._waiting:
+            self._hear_one()
+
+    def settled(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        """The caller's; when one cannot be had, those before have their answers first."""
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            except Exception:
+                with contextlib.suppress(Exception):  # what the data raises comes out
+                    self._writer.done_writing()
+                    self.hear_all()
+                raise
+            yield batch
+
+    def _hear_one(self) -> None:
+        self._hear(_answer(self._writer, self._answers))
+        self._waiting -= 1
+
+
+def _answer(writer: Any, answers: Any) -> dict[str, Any]:
+    told = answers.read()
+    if told is None:
+        writer.close()  # which says why
+        raise ConnectionLost("the server ended the call without an answer")
+    answer: dict[str, Any] = json.loads(told.to_pybytes())
+    return answer
+
+
+class Counted:
+    """Answers to a publish, added up."""
+
+    def __init__(self) -> None:
+        self._sums = dict.fromkeys(("rows", "refused", "returned", "unroutable"), 0)
+        self._refused_rows: list[int] = []
+
+    def __call__(self, answer: dict[str, Any]) -> None:
+        """One more."""
+        first = self._sums["rows"]
+        self._refused_rows += [first + row for row in answer["refused_rows"]]
+        for name in self._sums:
+            self._sums[name] += answer[name]
+
+    @property
+    def rows(self) -> int:
+        """How many have their answer."""
+        return self._sums["rows"]
+
+    def receipt(self) -> Receipt:
+        """Of all of them; nothing is left to wait for."""
+        return Receipt(
+            0,
+            0,
+            self._sums["rows"],
+            refused=self._sums["refused"],
+            returned=self._sums["returned"],
+            unroutable=self._sums["unroutable"],
+            refused_rows=tuple(self._refused_rows[:_ROWS_TOLD]),
+        )

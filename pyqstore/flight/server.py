@@ -1,0 +1,90 @@
+"""Accepting connections, and the end."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+from pyarrow import flight  # type: ignore[import-untyped, unused-ignore]
+
+from ..closing import Closing
+from ..serve.listeners import Entrance
+from ..store import Store
+from .guard import Guard, NoHandshake
+from .places import Place
+from .service import Service
+
+__all__ = ["FlightListener"]
+
+_HOLDERS_MAX = 1000
+_BATCH_BYTES_MAX = 256 << 20
+
+
+class FlightListener(Closing):
+    """Arrow Flight in front of an open store, until it is closed; the store stays open."""
+
+    protocol: str = "flight"
+
+    def __init__(
+        self,
+        store: Store,
+        address: str,
+        entrance: Entrance,
+        *,
+        holders_max: int = _HOLDERS_MAX,
+        batch_bytes_max: int = _BATCH_BYTES_MAX,
+    ) -> None:
+        """``address``: HOST:PORT, with port 0 any that is free, or unix:PATH.
+
+        ``holders_max``: how many clients may hold deliveries at once; ``batch_bytes_max``: of a
+        batch that a client sends.  ValueError: no such address, or one that is reached from other
+        machines and there are no users; OSError: it cannot be had.
+        """
+        place = Place.of(address, entrance)
+        place.clear()
+        self._path: Path | None = place.path
+        self._service = _started(
+            store,
+            place,
+            {
+                **place.options,
+                "auth_handler": NoHandshake(),
+                "middleware": {"guard": Guard(entrance.users, entrance.tokens)},
+                "holders_max": holders_max,
+                "batch_bytes_max": batch_bytes_max,
+            },
+        )
+        self.address: str = place.told(self._service.port)
+
+    def close(self, timeout: float = 10.0) -> bool:
+        """Accept nothing more and end calls that are under way; whether all ended in time.  A
+        second time does nothing."""
+        if self._service.closing.is_set():
+            return True
+        self._service.closing.set()
+        # It waits for calls without end, and only for the time of a client that sends nothing.
+        ending = threading.Thread(target=self._end, name="flight end", daemon=True)
+        ending.start()
+        ending.join(timeout)
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+        return not ending.is_alive()
+
+    def _end(self) -> None:
+        self._service.__exit__(None, None, None)
+        self._service.staging.close()
+
+
+def _started(store: Store, place: Place, options: dict[str, Any]) -> Service:
+    # A socket in the file system is for its owner alone.
+    mask = os.umask(0o077) if place.path is not None else None
+    try:
+        return Service(store, place.location, **options)
+    except (flight.FlightError, pa.ArrowException, OSError) as error:
+        raise OSError(f"cannot accept at {place.address}: {error}") from error
+    finally:
+        if mask is not None:
+            os.umask(mask)

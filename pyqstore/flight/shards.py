@@ -1,0 +1,216 @@
+"""One transaction at several servers, of which each commits its part, or none does.
+
+All servers prepare a run before the first commits it.  Nothing is kept anywhere else: whoever comes
+later under the same key asks all servers, and finishes a run that all have prepared, or undoes it
+once one that has not prepared it has refused it.  So a client may die between any two calls, and
+another one may be at work at the same time (``committing`` says why one of the two holds for ever).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..errors import Error, PreconditionFailed
+from .results import Staged, StagedCommit, TransactionState
+
+if TYPE_CHECKING:
+    from ..properties import Properties
+    from .client import Client
+
+__all__ = [
+    "commit_prepared",
+    "commit_run",
+    "commit_shards",
+    "new_run",
+    "prepare_shards",
+    "settle_shards",
+]
+
+_TRIES = 10
+Prepare = Callable[[int], TransactionState]
+
+
+def new_run() -> str:
+    """A name for one try at a transaction."""
+    return secrets.token_hex(16)
+
+
+def settle_shards(clients: Sequence[Client], key: str) -> list[StagedCommit] | None:
+    """Bring to its end what earlier runs left under a transaction's key at servers, all of them.
+
+    What each server published now, when the transaction is committed: it was before, or all had
+    prepared it.  None: nothing is there any more, and a new run may begin.
+
+    Raises PreconditionFailed: it was prepared over another number of servers; some servers have
+    it, and others neither have it nor prepared it; others are at work on it all the time.
+    ConnectionLost, and nothing is lost.
+    """
+    for _ in range(_TRIES):
+        states = [client.transaction_state(key) for client in clients]
+        if any(state.committed for state in states):
+            return _finish(clients, key)
+        runs = {state.run for state in states}
+        if runs == {None}:
+            return None
+        _check_shards(clients, key, states)
+        if len(runs) == 1:
+            return commit_prepared(clients, key, str(states[0].run))
+        _undo(clients, key, states)
+    raise _refusal(f"other runs of '{key}' are at work")
+
+
+def prepare_shards(clients: Sequence[Client], key: str, run: str, prepare: Prepare) -> bool:
+    """Have each server prepare the run; ``prepare`` is called with the server's number.
+
+    False: another run was committed meanwhile, or is being committed.  What is raised is what
+    ``prepare`` raised, or PreconditionFailed: another run is at work; the run is undone then, as
+    far as servers can be reached.
+    """
+    try:
+        for number in range(len(clients)):
+            state = prepare(number)
+            if state.committed:
+                return False
+            if state.run != run:
+                raise _refusal(f"another run of '{key}' is at work at {clients[number].url}")
+    except BaseException:
+        undo_run(clients, key, run)
+        raise
+    return True
+
+
+def commit_prepared(
+    clients: Sequence[Client], key: str, run: str, forgets: Sequence[str] = ()
+) -> list[StagedCommit]:
+    """Commit a run that all servers have prepared.  What fails has a note, and may be repeated."""
+    done = []
+    for client in clients:
+        try:
+            done.append(client.commit_prepared(key, run, forgets=forgets))
+        except Error as error:
+            error.add_note(
+                f"at {client.url}: the transaction '{key}' is prepared at all servers; what is"
+                " missing is published when it is committed again"
+            )
+            raise
+    return done
+
+
+def commit_shards(
+    clients: Sequence[Client],
+    transaction: str,
+    staged: Sequence[Sequence[Staged]],
+    exchange: str = "",
+    routing_key: str | None = None,
+    *,
+    mandatory: bool = False,
+    properties: Properties | None = None,
+    key: str | None = None,
+    forgets: Sequence[str] = (),
+) -> list[StagedCommit]:
+    """Publish at each server the attempts that were staged there: at all of them, or at none.
+
+    ``clients``: of the servers, always all of them; ``staged``: what each one's ``stage`` returned,
+    in the same order; the other arguments are those of ``Client.commit_staged``.  When the key was
+    committed, or an earlier run was prepared at all servers, that is the transaction: its commit is
+    completed, and what was staged now is dropped.  So it may be repeated after any failure, with
+    rows that are divided otherwise.  What each server published now.
+
+    Raises as ``Client.commit_staged`` and ``settle_shards``.
+    """
+    if len(staged) != len(clients):
+        raise ValueError(f"{len(staged)} sequences of attempts for {len(clients)} servers")
+    name = transaction if key is None else key
+
+    def prepare(number: int, run: str) -> TransactionState:
+        return clients[number].prepare_staged(
+            transaction,
+            staged[number],
+            exchange,
+            routing_key,
+            run=run,
+            shards=len(clients),
+            mandatory=mandatory,
+            properties=properties,
+            key=key,
+        )
+
+    return commit_run(clients, transaction, name, prepare, forgets)
+
+
+def commit_run(
+    clients: Sequence[Client],
+    transaction: str,
+    key: str,
+    prepare: Callable[[int, str], TransactionState],
+    forgets: Sequence[str] = (),
+) -> list[StagedCommit]:
+    """``commit_shards`` for who prepares in a way of its own: ``prepare`` is called with a server's
+    number and the run, and what it raises ends the run."""
+    run = new_run()
+    done = settle_shards(clients, key)
+    if done is None and prepare_shards(clients, key, run, lambda number: prepare(number, run)):
+        return commit_prepared(clients, key, run, forgets)
+    if done is None:
+        done = settle_shards(clients, key)
+    for client in clients:
+        client.abort_staged(transaction)
+    if done is None:
+        raise _refusal(f"'{key}' was forgotten while it was committed")
+    return done
+
+
+def undo_run(clients: Sequence[Client], key: str, run: str) -> None:
+    """As far as servers can be reached, unless all have prepared it, or may have.  Never raises
+    what a server answers: the next run finds what stays."""
+    for client in clients:
+        with suppress(Error):
+            if client.refuse_run(key, run):
+                break
+    else:
+        return
+    for client in clients:
+        with suppress(Error):
+            client.rollback_prepared(key, run)
+
+
+def _undo(clients: Sequence[Client], key: str, states: Sequence[TransactionState]) -> None:
+    """The runs of which none is prepared at all servers; another one may become so meanwhile."""
+    for run in {state.run for state in states if state.run is not None}:
+        outside = next(number for number, state in enumerate(states) if state.run != run)
+        if clients[outside].refuse_run(key, run):
+            for client in clients:
+                client.rollback_prepared(key, run)
+
+
+def _finish(clients: Sequence[Client], key: str) -> list[StagedCommit]:
+    """What was committed at one server: all had prepared it before."""
+    done = []
+    for client in clients:
+        state = client.transaction_state(key)
+        if not state.committed and state.run is None:
+            raise _refusal(
+                f"'{key}' was committed at other servers, and {client.url} neither has it nor has"
+                " prepared it: is this one of the same servers, and was it forgotten there?"
+            )
+        if state.committed:
+            done.append(StagedCommit(False, 0, 0))
+        else:
+            done += commit_prepared([client], key, str(state.run))
+    return done
+
+
+def _check_shards(clients: Sequence[Client], key: str, states: Sequence[TransactionState]) -> None:
+    for client, state in zip(clients, states, strict=True):
+        if state.run is not None and state.shards != len(clients):
+            raise _refusal(
+                f"'{key}' is prepared at {client.url} as one of {state.shards} servers, and not of"
+                f" {len(clients)}: name all of them"
+            )
+
+
+def _refusal(what: str) -> PreconditionFailed:
+    return PreconditionFailed(406, f"PRECONDITION_FAILED - {what}")

@@ -1,0 +1,322 @@
+"""What can be asked of a server by name, and what becomes of rows that come in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ..channel import Channel
+from ..claiming import claim, end_claim, release
+from ..errors import NotImplementedByBroker, PublishRefused
+from ..message import Receipt
+from ..queue import _Channels
+from ..store import Store
+from ..stream import Stream, check_stream, declare, offset_of
+from .committing import Committing
+from .holding import Holdings
+from .putting import Answer, Taker
+from .routes import Route
+from .staging import Staging, Writing
+from .wire import PROTOCOL, unpack_properties, unpack_start, unpack_table
+
+__all__ = ["Verbs", "check_no_stream"]
+
+_WINDOW_MAX = 64
+_DECLARING = (
+    "exchange_declare",
+    "exchange_delete",
+    "exchange_bind",
+    "exchange_unbind",
+    "queue_declare",
+    "queue_bind",
+    "queue_unbind",
+    "queue_purge",
+    "queue_delete",
+)
+
+
+_QUEUE_DECLARE: dict[str, Any] = {
+    "queue": "",
+    "passive": False,
+    "durable": False,
+    "exclusive": False,
+    "auto_delete": False,
+    "arguments": None,
+}
+
+
+class Verbs:
+    """A store's, for clients with or without a connection that they hold."""
+
+    def __init__(self, store: Store, holdings: Holdings, staging: Staging) -> None:
+        self._store = store
+        self._holdings = holdings
+        self._staging = staging
+        self._claiming = threading.Lock()
+        committing = Committing(store, staging)
+        committing.sweep_done()
+        self._actions: dict[str, Callable[..., Any]] = {
+            "hello": self._hello,
+            "settle": self._settle,
+            "queues": store.queues,
+            "stats": lambda: store.stats().to_dict(),
+            "queue_status": lambda name: store.queue_status(name).to_dict(),
+            "stream_declare": self._stream_declare,
+            "stream_status": self._stream_status,
+            "offset_of": self._offset_of,
+            "commit_offset": self._commit_offset,
+            "transaction_known": store.transaction_known,
+            "forget_transaction": committing.forget,
+            "transaction_state": committing.state,
+            "commit_staged": committing.commit,
+            "abort_staged": self._staging.sweep,
+            "prepare_staged": committing.prepare,
+            "commit_prepared": committing.commit_prepared,
+            "refuse_run": committing.refuse,
+            "rollback_prepared": committing.rollback,
+            "claim": self._claim,
+            "end_claim": self._end_claim,
+            "release_claims": self._release_claims,
+        }
+        for verb in _DECLARING:
+            self._actions[verb] = self._declaring(verb)
+
+    def described(self) -> list[tuple[str, str]]:
+        """The names of what can be asked."""
+        return [(name, "arguments and answer are JSON") for name in self._actions]
+
+    def call(self, name: str, arguments: dict[str, Any]) -> Any:
+        """The answer.  ValueError: there is no such verb; and whatever it raises."""
+        if name not in self._actions:
+            raise ValueError(f"no such action: {name!r}; there are {', '.join(self._actions)}")
+        return self._actions[name](**arguments)
+
+    def _hello(self, protocol: int) -> dict[str, Any]:
+        if protocol != PROTOCOL:
+            raise ValueError(
+                f"client and server are of different versions: {protocol} and {PROTOCOL}"
+            )
+        return {"protocol": PROTOCOL, "options": {"read_only": self._store.options["read_only"]}}
+
+    # Declaring, on a channel that nothing else depends on: an error ends it, and must not be one
+    # that ends the connection, with what was got through it and its exclusive queues.
+
+    def _declaring(self, verb: str) -> Callable[..., Any]:
+        is_of_queues = verb.startswith("queue")  # which a connection may have for itself
+
+        def call(connection: str | None = None, arguments: str | None = None, **given: Any) -> Any:
+            if arguments is not None:
+                given["arguments"] = unpack_table(arguments)
+            if verb == "queue_purge":
+                check_no_stream(self._store, given["queue"], "queue.purge")
+            with self._channel(connection if is_of_queues else None) as channel:
+                if verb == "queue_declare":  # the client warns whoever calls it
+                    return channel._declare_queue(**{**_QUEUE_DECLARE, **given})
+                return getattr(channel, verb)(**given)
+
+        return call
+
+    @contextmanager
+    def _channel(self, connection: str | None) -> Iterator[Channel]:
+        owner = self._store if connection is None else self._holdings.find(connection).connection
+        with owner.channel() as channel:
+            yield channel
+
+    def _stream_declare(self, name: str, arguments: str | None) -> None:
+        declare(self._store, _Channels(self._store), name, unpack_table(arguments) or {})
+
+    def _stream_status(self, name: str) -> dict[str, Any]:
+        check_stream(self._store, name)
+        return Stream(self._store, name).status().to_dict()
+
+    def _offset_of(self, name: str, start: Any) -> int:
+        check_stream(self._store, name)
+        return offset_of(self._store, name, unpack_start(start))
+
+    def _commit_offset(self, name: str, group: str, offset: int) -> None:
+        with self._channel(None) as channel:
+            channel._commit_offset(name, group, offset)
+
+    # Settling.
+
+    def _settle(
+        self,
+        connection: str,
+        delivery_tag: int,
+        multiple: bool,
+        requeue: bool | None = None,
+        delay: float | None = None,
+    ) -> None:
+        """``requeue``: None acknowledges."""
+        with self._holdings.find(connection).channel() as channel:
+            if requeue is None:
+                channel.basic_ack(delivery_tag, multiple)
+            else:
+                channel.basic_nack(delivery_tag, multiple, requeue, delay=delay)
+
+    # Claiming.
+
+    def _claim(
+        self, queue: str, name: str, rows_max: int | None = None, done: Sequence[str] = ()
+    ) -> list[int] | None:
+        """As ``claiming.claim``; the claims in ``done`` are ended and forgotten."""
+        with self._claiming:
+            claimed = claim(self._store, queue, name, rows_max)
+            for old in done:
+                end_claim(self._store, old)
+                self._store.forget_transaction(old)
+        return None if claimed is None else list(claimed)
+
+    def _end_claim(self, name: str) -> bool:
+        """Once nobody adds to it: what it does not take any more would be lost."""
+        with self._claiming:
+            return end_claim(self._store, name)
+
+    def _release_claims(self, queue: str, prefix: str) -> int:
+        with self._claiming:
+            return release(self._store, queue, prefix)
+
+    # Rows that come in.
+
+    @contextmanager
+    def taker(self, do: str, schema: pa.Schema, arguments: dict[str, Any]) -> Iterator[Taker]:
+        """What takes them, until the call ends.  ValueError: there is no such descriptor."""
+        kinds: dict[str, Callable[..., AbstractContextManager[Taker]]] = {
+            "publish": self._publish,
+            "publish_stream": self._publish_stream,
+        }
+        if do == "stage":
+            writing = self._staging.write(schema, **_staging_arguments(**arguments))
+            try:
+                yield _Stage(writing)
+            finally:
+                writing.close()
+        elif do in kinds:
+            with kinds[do](**arguments) as taker:
+                yield taker
+        else:
+            raise ValueError(f"no such descriptor: {do!r}; there are {', '.join(kinds)}, stage")
+
+    @contextmanager
+    def _publish(self, connection: str | None = None, **arguments: Any) -> Iterator[Taker]:
+        with self._channel(connection) as channel:
+            channel.confirm_select()
+            channel.add_return_listener(lambda _: None)
+            yield _Publish(channel, **arguments)
+
+    @contextmanager
+    def _publish_stream(
+        self, stream: str, routing_key: str | None = None, body: str = "body", window: int = 1
+    ) -> Iterator[Taker]:
+        check_stream(self._store, stream)
+        yield _PublishStream(Stream(self._store, stream), routing_key, body)
+
+
+def check_no_stream(store: Store, queue: str, verb: str) -> None:
+    """NotFound; NotImplementedByBroker, as a channel raises it, whose connection that closes."""
+    if store.queue_status(queue).stream:
+        raise NotImplementedByBroker(
+            540, f"NOT_IMPLEMENTED - {verb} not supported by stream queues queue '{queue}'"
+        )
+
+
+def _staging_arguments(
+    exchange: str | None = None,
+    routing_key: str | None = None,
+    properties: str | None = None,
+    **names: Any,
+) -> dict[str, Any]:
+    missing = [name for name in ("transaction", "partition", "attempt") if name not in names]
+    if missing:
+        raise ValueError(f"stage needs {', '.join(missing)}")
+    return {**names, "route": Route.told(exchange, routing_key, properties)}
+
+
+class _Publish:
+    """To an exchange; confirmed when durable."""
+
+    confirms = True
+
+    def __init__(
+        self,
+        channel: Channel,
+        exchange: str = "",
+        routing_key: str | None = None,
+        body: str = "body",
+        mandatory: bool = False,
+        properties: str | None = None,
+        window: int = 8,
+    ) -> None:
+        if type(window) is not int or window < 1:
+            raise ValueError(f"window must be 1 or more, not {window!r}")
+        self.window = min(window, _WINDOW_MAX)
+        self._channel = channel
+        self._where = exchange, routing_key
+        self._options: dict[str, Any] = {
+            "body": body,
+            "mandatory": mandatory,
+            "properties": unpack_properties(properties),
+        }
+
+    def take(self, batch: pa.RecordBatch) -> Callable[[], Answer]:
+        receipt = self._channel.publish_batch(batch, *self._where, **self._options)
+        if receipt.returned:
+            self._channel.process_events()  # messages that came back hold memory
+        return lambda: _confirmed(receipt)
+
+    def end(self) -> Answer:
+        return {"end": True}
+
+
+class _PublishStream:
+    """To a stream; durable when it is taken."""
+
+    window = 1
+    confirms = True
+
+    def __init__(self, stream: Stream, routing_key: str | None, body: str) -> None:
+        self._stream = stream
+        self._options: dict[str, Any] = {"routing_key": routing_key, "body": body}
+
+    def take(self, batch: pa.RecordBatch) -> Callable[[], Answer]:
+        receipt = self._stream.publish_batch(batch, **self._options)
+        return lambda: _confirmed(receipt)
+
+    def end(self) -> Answer:
+        return {"end": True}
+
+
+class _Stage:
+    """To a file, which counts when a commit names it."""
+
+    window = 8
+    confirms = False
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+
+    def take(self, batch: pa.RecordBatch) -> Callable[[], Answer]:
+        self._writing.add(batch)
+        return lambda: {"rows": batch.num_rows}
+
+    def end(self) -> Answer:
+        return {"end": True, "staged": list(self._writing.finish())}
+
+
+def _confirmed(receipt: Receipt) -> Answer:
+    rows: tuple[int, ...] = ()
+    try:
+        receipt.wait()
+    except PublishRefused as error:
+        rows = error.rows
+    return {
+        "rows": receipt.count,
+        "refused": receipt.refused,
+        "refused_rows": rows,
+        "returned": receipt.returned,
+        "unroutable": receipt.unroutable,
+    }

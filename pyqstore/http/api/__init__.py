@@ -1,0 +1,19 @@
+"""RabbitMQ's management API, the part that tools use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.routing import BaseRoute
+
+from ..context import Context
+from . import bindings, clients, definitions, exchanges, health, messages, overview, queues, users
+
+__all__ = ["routes"]
+
+_PARTS = (overview, users, definitions, health, bindings, messages, clients, exchanges, queues)
+
+
+def routes(context: Context) -> Sequence[BaseRoute]:
+    """All under /api."""
+    return [route for part in _PARTS for route in part.routes(context)]

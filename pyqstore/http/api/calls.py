@@ -1,0 +1,167 @@
+"""A request of the management API, and its answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ... import store as _store
+from ...channel import Channel
+from ..auth import Login
+from ..context import Context
+from ..errors import BadRequest, Forbidden, Missing
+
+__all__ = [
+    *("NODE", "Call", "Handler", "Json", "created", "done", "is_confirmed", "plain"),
+    *("render", "resource"),
+]
+
+_CONFIRM_S = 30.0
+
+NODE = "pyqstore@localhost"
+"""The one node that there is, by the name that clients of a cluster expect."""
+
+
+class Json(Response):
+    """JSON in ASCII: a name that is no UTF-8 comes as the escapes of its bytes."""
+
+    media_type = "application/json"
+
+    def __init__(self, content: object, status: int = 200) -> None:
+        """``content``: what ``json`` takes."""
+        self._content = content
+        super().__init__(status_code=status, headers={"Cache-Control": "no-cache"})
+
+    def render(self, _content: object) -> bytes:
+        """Of Starlette."""
+        return render(self._content)
+
+
+def render(content: object) -> bytes:
+    """As answers have it."""
+    return json.dumps(content, separators=(",", ":")).encode("ascii")
+
+
+@dataclass(frozen=True)
+class Call:
+    """What was asked for, by whom."""
+
+    context: Context
+    request: Request
+    data: bytes
+    """The body."""
+
+    @property
+    def login(self) -> Login:
+        """Whose request it is."""
+        login: Login = self.request.state.login
+        return login
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """What stands behind the question mark."""
+        return self.request.query_params
+
+    def name(self, part: str) -> str:
+        """A name of the path: ``queue`` of /queues/{vhost}/{queue}.  Missing: it is no UTF-8."""
+        try:
+            return unquote(self.request.path_params[part], errors="strict")
+        except UnicodeDecodeError:
+            raise Missing from None
+
+    @cached_property
+    def vhost(self) -> str:
+        """The virtual host of the path.  Missing: there is none; Forbidden: not for this user."""
+        name = self.name("vhost")
+        if name not in self.context.stores():
+            raise Missing
+        if not self.login.may_see(name):
+            raise Forbidden("User not authorised to access virtual host")
+        return name
+
+    @cached_property
+    def store(self) -> _store.Store:
+        """Its store, for those who may only look as well."""
+        return self.context.stores()[self.vhost]
+
+    def acting(self, *rights: tuple[str, str]) -> _store.Store:
+        """The store, for one who may do something in it; ``rights``: to which names, as
+        ("write", "orders").  Forbidden."""
+        store = self.store
+        if not self.login.may_use(self.vhost):
+            raise Forbidden("User not authorised to access virtual host")
+        for right, name in rights:
+            self.login.check(self.vhost, right, name)
+        return store
+
+    def seen(self) -> dict[str, _store.Store]:
+        """The stores that the user may look at: that of the path, or all."""
+        if "vhost" in self.request.path_params:
+            return {self.vhost: self.store}
+        stores = self.context.stores()
+        return {name: store for name, store in stores.items() if self.login.may_see(name)}
+
+    def body(self, *required: str) -> dict[str, Any]:
+        """The body, an object.  BadRequest: it is none, or lacks a key."""
+        try:
+            found = json.loads(self.data or b"{}")
+        except (ValueError, RecursionError):
+            raise BadRequest("not_json") from None
+        if not isinstance(found, dict):
+            raise BadRequest("not_json: expected an object")
+        missing = [f"{{key_missing,{key}}}" for key in required if key not in found]
+        if missing:
+            raise BadRequest(f"[{','.join(missing)}]")
+        return found
+
+
+Handler = Callable[[Call], Any]
+"""What it returns is the answer, or becomes its JSON.  It runs in a thread, and may wait."""
+
+
+def resource(path: str, context: Context, **handlers: Handler) -> Route:
+    """A path of the API; ``handlers`` by method: GET=..., PUT=..., DELETE=..., POST=..."""
+
+    def answered(call: Call, method: str) -> Response:
+        found = handlers[method](call)
+        if method != "GET":
+            context.sampler.forget_newest()
+        return found if isinstance(found, Response) else Json(found)
+
+    async def answer(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        call = Call(context, request, await request.body())
+        return await run_in_threadpool(answered, call, method)
+
+    return Route(f"/api/{path}", answer, methods=list(handlers))
+
+
+def created() -> Response:
+    """201: it was not there before."""
+    return Response(status_code=201)
+
+
+def done() -> Response:
+    """204: it is as was asked for."""
+    return Response(status_code=204)
+
+
+def is_confirmed(channel: Channel) -> bool:
+    """Whether what was published is taken, and durable if its queue is; False: refused.
+
+    HTTPException: that is not known yet."""
+    try:
+        return channel.wait_for_confirms(_CONFIRM_S)
+    except TimeoutError:
+        told = f"the disk has not answered for {_CONFIRM_S:.0f} s:"
+        raise HTTPException(503, f"{told} it is not known whether the message is durable") from None

@@ -1,0 +1,145 @@
+"""/api/definitions: all that is declared, written out and taken in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from starlette.routing import BaseRoute
+
+from ... import store as _store
+from ...serve.declared import declared
+from ...serve.definitions import declare, parse_definitions
+from ...serve.user_list import entries, merge_users, users_as_json
+from ..context import Context
+from ..errors import BadRequest
+from .calls import Call, done, resource
+from .users import changing_users, known_users
+from .versions import RABBITMQ
+
+__all__ = ["routes"]
+
+_NOT_HERE = ("policies", "parameters", "topic_permissions")
+
+
+def routes(context: Context) -> Sequence[BaseRoute]:
+    """Those of this part."""
+    return [
+        resource("definitions", context, GET=_export, POST=_import),
+        resource("definitions/{vhost}", context, GET=_export_vhost, POST=_import_vhost),
+        resource("all-configuration", context, GET=_export, POST=_import),
+    ]
+
+
+# ---- out ----
+
+
+def _export(call: Call) -> Any:
+    call.login.require("administrator")
+    found: dict[str, list[Any]] = {"queues": [], "exchanges": [], "bindings": []}
+    for vhost, store in call.context.stores().items():
+        for kind, items in declared(store).items():
+            found[kind] += [{**each, "vhost": vhost} for each in items]
+    users = users_as_json(known_users(call.context))
+    return {
+        "rabbit_version": RABBITMQ,
+        "rabbitmq_version": RABBITMQ,
+        "product_name": "RabbitMQ",
+        "product_version": RABBITMQ,
+        "users": [each | {"limits": {}} for each in users["users"]],
+        "vhosts": [{"name": name} for name in call.context.stores()],
+        "permissions": users["permissions"],
+        "topic_permissions": [],
+        "parameters": [],
+        "global_parameters": [],
+        "policies": [],
+        **found,
+    }
+
+
+def _export_vhost(call: Call) -> Any:
+    call.login.require("administrator")
+    found = declared(call.store)
+    return {"rabbit_version": RABBITMQ, "parameters": [], "policies": [], **found}
+
+
+# ---- in ----
+
+
+def _document(call: Call) -> dict[str, Any]:
+    """Also of a form with a file, as RabbitMQ's own page sends it."""
+    try:
+        found = json.loads(call.data)
+    except (ValueError, RecursionError):
+        raise BadRequest("failed_to_parse_json") from None
+    if not isinstance(found, dict):
+        raise BadRequest("failed_to_parse_json: expected an object")
+    for kind in _NOT_HERE:
+        if found.get(kind):
+            raise BadRequest(
+                f"{kind}: there are none here, so what they say would not be done; take them out,"
+                " or use 'pyqstore definitions import', which passes over them"
+            )
+    return found
+
+
+def _import(call: Call) -> Any:
+    call.login.require("administrator")
+    document = _document(call)
+    stores = call.context.stores()
+    named = {
+        vhost
+        for kind in ("queues", "exchanges", "bindings")
+        for vhost in _vhosts(document, kind, "vhost")
+    }
+    for vhost in named | set(_vhosts(document, "vhosts", "name")):
+        if vhost not in stores:
+            raise BadRequest(f"no_such_vhost: {vhost!r}; serve a store for it (--vhost)")
+    for vhost, store in stores.items():
+        if vhost in named:
+            _take(store, document, vhost)
+    _take_users(call, document)
+    return done()
+
+
+def _import_vhost(call: Call) -> Any:
+    call.login.require("administrator")
+    _take(call.store, _document(call), call.vhost)
+    return done()
+
+
+def _entries(document: dict[str, Any], kind: str) -> list[tuple[str, dict[str, Any]]]:
+    try:
+        return list(entries(document, kind))
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
+
+
+def _vhosts(document: dict[str, Any], kind: str, key: str) -> Iterator[str]:
+    for where, entry in _entries(document, kind):
+        vhost = entry.get(key, "/")
+        if not isinstance(vhost, str):
+            raise BadRequest(f"{where}: {key} must be text, not {vhost!r:.80}")
+        yield vhost
+
+
+def _take(store: _store.Store, document: dict[str, Any], vhost: str) -> None:
+    try:
+        declare(store, parse_definitions(document, vhost))
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
+
+
+def _take_users(call: Call, document: dict[str, Any]) -> None:
+    """Those that are as they are need no change, and so no file to change them in."""
+    there = users_as_json(known_users(call.context))
+    given = [each for _, each in _entries(document, "users")]
+    names = [each["name"] for each in there["users"]]
+    permissions = [each for _, each in _entries(document, "permissions")]
+    if all(each.get("name") in names and not each.get("password_hash") for each in given) and all(
+        each in there["permissions"] for each in permissions
+    ):
+        return
+    with changing_users(call) as users:
+        merge_users(users, document)

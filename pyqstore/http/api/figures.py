@@ -1,0 +1,26 @@
+"""Counters and rates, in the names of RabbitMQ's ``message_stats``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["message_stats", "with_rate"]
+
+_OWN = ("expired", "dead_lettered", "refused", "reject", "requeue")  # RabbitMQ has none of them
+
+
+def message_stats(counts: Mapping[str, int], rates: Mapping[str, float]) -> dict[str, Any]:
+    """Each counter, and as NAME_details its rate; {} when nothing was counted."""
+    if not any(counts.values()):
+        return {}
+    found: dict[str, Any] = {}
+    for name, count in counts.items():
+        if name not in _OWN or count:
+            found |= with_rate(name, count, rates.get(name, 0.0))
+    return found
+
+
+def with_rate(name: str, value: float, rate: float) -> dict[str, Any]:
+    """A number and its rate, as RabbitMQ has them beside each other."""
+    return {name: value, f"{name}_details": {"rate": rate}}

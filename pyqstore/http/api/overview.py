@@ -1,0 +1,270 @@
+"""/api/overview, /api/nodes, /api/vhosts and their like: the server as a whole."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource as _resource
+import shutil
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.routing import BaseRoute
+
+from ... import store as _store
+from ..clients import channels_of, connections_of, consumers_of
+from ..context import Context
+from ..errors import Missing
+from ..sampler import Sample, View, added
+from .calls import NODE, Call, resource
+from .figures import message_stats, with_rate
+from .lists import listed
+from .versions import EXCHANGE_TYPES, RABBITMQ
+
+__all__ = ["routes"]
+
+_EMPTY = (
+    *("parameters", "parameters/{component}", "parameters/{component}/{vhost}", "policies"),
+    *("policies/{vhost}", "operator-policies", "operator-policies/{vhost}", "vhost-limits"),
+    *("global-parameters", "federation-links", "feature-flags"),
+)
+# Of the whole store, in place of sums over what is still there.
+_TOTALS = {
+    "publish": "messages_published",
+    "confirm": "messages_confirmed",
+    "return_unroutable": "messages_returned",
+    "disk_reads": "messages_paged_in",
+    "disk_writes": "messages_paged_out",
+}
+
+
+def routes(context: Context) -> Sequence[BaseRoute]:
+    """Those of this part."""
+    return [
+        resource("whoami", context, GET=_whoami),
+        resource("auth", context, GET=_auth),
+        resource("overview", context, GET=_overview),
+        resource("cluster-name", context, GET=_cluster),
+        resource("extensions", context, GET=_nothing),
+        resource("nodes", context, GET=_nodes),
+        resource("nodes/{node}", context, GET=_node),
+        resource("vhosts", context, GET=_vhosts),
+        resource("vhosts/{vhost}", context, GET=_vhost),
+        *(resource(each, context, GET=_nothing) for each in _EMPTY),
+    ]
+
+
+def _whoami(call: Call) -> Any:
+    return {"name": call.login.name, "tags": list(call.login.tags)}
+
+
+def _auth(_call: Call) -> Any:
+    return {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
+
+
+def _cluster(_call: Call) -> Any:
+    return {"name": NODE}
+
+
+def _nothing(_call: Call) -> Any:
+    return []
+
+
+# ---- the overview ----
+
+
+def _overview(call: Call) -> Any:
+    stores = call.seen()
+    views = {vhost: call.context.sampler.look(vhost) for vhost in stores}
+    listeners = _listeners(call.context)
+    return {
+        "management_version": RABBITMQ,
+        "product_name": "RabbitMQ",
+        "product_version": RABBITMQ,
+        "rabbitmq_version": RABBITMQ,
+        "cluster_name": NODE,
+        "node": NODE,
+        "rates_mode": "basic",
+        "disable_stats": False,
+        "enable_queue_totals": False,
+        "statistics_db_event_queue": 0,
+        "exchange_types": [
+            {"name": name, "description": f"AMQP {name} exchange", "enabled": True}
+            for name in EXCHANGE_TYPES
+        ],
+        "listeners": listeners,
+        "contexts": _contexts(listeners),
+        "message_stats": _message_stats(list(views.values())),
+        "queue_totals": _queue_totals(list(views.values())),
+        "object_totals": added(_object_totals(store) for store in stores.values()),
+        "churn_rates": _churn(call.context),
+        "pyqstore": {vhost: _storage(view) for vhost, view in views.items()},
+    }
+
+
+def _listeners(context: Context) -> list[dict[str, Any]]:
+    places = [("amqp", each) for each in context.amqp_addresses()] + [("http", context.address)]
+    return [
+        {"node": NODE, "protocol": protocol, "ip_address": host.strip("[]"), "port": int(port)}
+        for protocol, place in places
+        if not place.startswith("unix:")
+        for host, _, port in [place.rpartition(":")]
+    ]
+
+
+def _contexts(listeners: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is served over HTTP; RabbitMQ tells the port as text."""
+    return [
+        {
+            "node": NODE,
+            "description": "RabbitMQ Management",
+            "path": "/",
+            "ip": each["ip_address"],
+            "port": str(each["port"]),
+            "ssl_opts": [],
+        }
+        for each in listeners
+        if each["protocol"] == "http"
+    ]
+
+
+def _message_stats(views: list[View]) -> dict[str, Any]:
+    """Of deliveries the sums over queues, of publishes those of stores."""
+    counts: dict[str, int] = {}
+    rates: dict[str, float] = {}
+    for view in views:
+        now, before = _counted(view.now), _counted(view.before)
+        for name, count in now.items():
+            counts[name] = counts.get(name, 0) + count
+            rates[name] = rates.get(name, 0.0) + view.growth(count, before.get(name, 0))
+    return message_stats(counts, rates)
+
+
+def _counted(sample: Sample) -> dict[str, int]:
+    return {
+        **sample.of_queues,
+        "drop_unroutable": sample.of_exchanges.get("drop_unroutable", 0),
+        **{name: sample.stats[total] for name, total in _TOTALS.items()},
+    }
+
+
+def _queue_totals(views: list[View]) -> dict[str, Any]:
+    ready = sum(view.now.ready for view in views)
+    unacked = sum(view.now.unacked for view in views)
+    ready_rate = sum(view.rate(view.now.ready, view.before.ready) for view in views)
+    unacked_rate = sum(view.rate(view.now.unacked, view.before.unacked) for view in views)
+    return {
+        **with_rate("messages", ready + unacked, ready_rate + unacked_rate),
+        **with_rate("messages_ready", ready, ready_rate),
+        **with_rate("messages_unacknowledged", unacked, unacked_rate),
+    }
+
+
+def _object_totals(store: _store.Store) -> dict[str, int]:
+    return {
+        "channels": len(channels_of(store)),
+        "connections": len(connections_of(store)),
+        "consumers": len(consumers_of(store)),
+        "exchanges": len(store.exchanges()),
+        "queues": len(store.queues()),
+    }
+
+
+def _churn(context: Context) -> dict[str, Any]:
+    """Of clients that came by AMQP: no rates, as nobody counts when."""
+    stats = [each.stats() for each in context.listeners()]
+    came = sum(each["connections_accepted"] for each in stats)
+    gone = came - sum(each["connections"] for each in stats)
+    return {
+        **with_rate("connection_created", came, 0.0),
+        **with_rate("connection_closed", gone, 0.0),
+    }
+
+
+def _storage(view: View) -> dict[str, Any]:
+    """What RabbitMQ has no words for: the store's own figures, and their rates."""
+    own = {
+        name: value
+        for name, value in view.stats.to_dict().items()
+        if name not in ("channels", "queues", "exchanges", "routes")
+    }
+    rates = ("commits", "fdatasyncs", "bytes_journalled", "bytes_stored", "messages_published")
+    own["rates"] = {name: view.total(name) for name in rates}
+    return own
+
+
+# ---- nodes ----
+
+
+def _nodes(call: Call) -> Any:
+    call.login.require("monitoring")
+    return listed(call, [_node_item(call.context)])
+
+
+def _node(call: Call) -> Any:
+    call.login.require("monitoring")
+    if call.name("node") != NODE:
+        raise Missing
+    return _node_item(call.context)
+
+
+def _node_item(context: Context) -> dict[str, Any]:
+    soft, _ = _resource.getrlimit(_resource.RLIMIT_NOFILE)
+    directory = context.store.directory
+    usage = shutil.disk_usage(directory if os.path.isdir(directory) else "/")
+    stores = list(context.stores().values())
+    used = sum(store.stats().ram_bytes for store in stores)
+    limit = sum(store.options["memory_budget"] for store in stores)
+    return {
+        "name": NODE,
+        "type": "disc",
+        "running": True,
+        "partitions": [],
+        "os_pid": str(os.getpid()),
+        "uptime": int((time.monotonic() - context.started) * 1000),
+        "processors": os.cpu_count() or 1,
+        "rates_mode": "basic",
+        "db_dir": directory,
+        "mem_used": used,
+        "mem_limit": limit,
+        "mem_alarm": used > limit,
+        "disk_free": usage.free,
+        "fd_used": len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0,
+        "fd_total": soft,
+        "sockets_used": sum(each.stats()["connections"] for each in context.listeners()),
+        "exchange_types": [
+            {"name": name, "description": f"AMQP {name} exchange", "enabled": True}
+            for name in EXCHANGE_TYPES
+        ],
+        "applications": [
+            {"name": "python", "description": "Python", "version": platform.python_version()}
+        ],
+        "cluster_links": [],
+    }
+
+
+# ---- virtual hosts ----
+
+
+def _vhost_item(call: Call, name: str) -> dict[str, Any]:
+    view = call.context.sampler.look(name)
+    return {
+        "name": name,
+        "description": "",
+        "tags": [],
+        "metadata": {"description": "", "tags": []},
+        "default_queue_type": "undefined",
+        "tracing": False,
+        "cluster_state": {NODE: "running"},
+        **_queue_totals([view]),
+        "message_stats": _message_stats([view]),
+    }
+
+
+def _vhosts(call: Call) -> Any:
+    return listed(call, [_vhost_item(call, name) for name in call.seen()])
+
+
+def _vhost(call: Call) -> Any:
+    return _vhost_item(call, call.vhost)

@@ -1,0 +1,55 @@
+"""What all that answers over HTTP shares."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Event
+
+from .. import store as _store
+from ..errors import StoreClosed
+from ..listening import Listener
+from ..serve.stored_users import StoredUsers
+from ..serve.users import Users
+from .sampler import Sampler
+
+__all__ = ["Context"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """The stores that are served, who may look at them, and how fast they are."""
+
+    store: _store.Store
+    """Of the virtual host "/"."""
+    vhosts: Mapping[str, _store.Store]
+    """The others by name; one that has failed may leave while it is served."""
+    users: Users | StoredUsers
+    sampler: Sampler
+    address: str
+    """Where it accepts: "127.0.0.1:15672"."""
+    ending: Event = field(default_factory=Event)
+    """Set when the server ends: what goes on sending stops."""
+    started: float = field(default_factory=time.monotonic)
+
+    def stores(self) -> dict[str, _store.Store]:
+        """All of them by virtual host, "/" first."""
+        return {"/": self.store, **self.vhosts}
+
+    def listeners(self) -> list[Listener]:
+        """Those of AMQP that let clients in, in the order of their addresses."""
+        stores = self.stores().values()
+        found = {each for store in stores for each in list(store._listeners) if not each.closed}
+        return sorted(found, key=lambda each: each.address)
+
+    def amqp_addresses(self) -> list[str]:
+        """Where they accept."""
+        return [each.address for each in self.listeners()]
+
+    def end_connection(self, number: int) -> None:
+        """End a client's connection; it hears of it."""
+        for each in self.listeners():
+            with suppress(StoreClosed):  # its clients hear of that
+                each._end_connection(number)

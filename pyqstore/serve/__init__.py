@@ -1,0 +1,1 @@
+"""``pyqstore serve``: a process that owns a store, and lets others in."""

@@ -1,0 +1,61 @@
+"""``pyqstore serve --listen``: any client of RabbitMQ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .. import store as _store
+from .addresses import Endpoint
+from .certificates import verifies_clients
+from .listeners import Entrance
+from .users import Users
+
+__all__ = ["AmqpListener"]
+
+
+class AmqpListener:
+    """``Store.listen`` as one of the listeners of a process."""
+
+    def __init__(
+        self,
+        store: _store.Store,
+        endpoint: Endpoint,
+        entrance: Entrance,
+        vhosts: Mapping[str, _store.Store] | None = None,
+        *,
+        protocol: str = "amqp",
+    ) -> None:
+        """ValueError: there are no users, and others than this machine's could come; OSError."""
+        users = entrance.users
+        tls = entrance.tls if endpoint.speaks_tls else None
+        context = None if tls is None else tls.context
+        self.protocol = protocol
+
+        def may_enter(name: str, password: str, _peer: str) -> bool:
+            return users.check(name, password)
+
+        def is_user(name: str, _peer: str) -> bool:
+            return name in users
+
+        # Those of the store's own file it finds by itself, and what they may do.
+        is_given = isinstance(users, Users) and not users.is_empty
+        asks_for_certificates = context is not None and verifies_clients(context)
+        self._listener = store.listen(
+            endpoint.address,
+            vhosts=vhosts,
+            users=may_enter if is_given else None,
+            tls=context,
+            certified=is_user if is_given and asks_for_certificates else None,
+            **entrance.amqp,
+        )
+
+    @property
+    def address(self) -> str:
+        """Where it accepts: HOST:PORT, or unix:PATH."""
+        return self._listener.address
+
+    def close(self, timeout: float) -> bool:
+        """End all connections; those of clients that do not answer within ``timeout`` seconds are
+        cut off, so all end."""
+        self._listener.close(timeout)
+        return True

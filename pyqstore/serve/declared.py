@@ -1,0 +1,77 @@
+"""What is declared in a store, in the words of RabbitMQ's definitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from .. import store as _store
+from ..fields import decode_table
+from ..listings import Binding, queues_of
+
+__all__ = ["binding_entry", "declared", "plain"]
+
+
+def declared(store: _store.Store) -> dict[str, list[dict[str, Any]]]:
+    """Queues, exchanges and bindings, without those that are there anyway, or a connection's own.
+    No entry has a virtual host."""
+    queues = list(_queues(store))
+    names = {each["name"] for each in queues}
+    return {
+        "queues": queues,
+        "exchanges": list(_exchanges(store)),
+        "bindings": [
+            binding_entry(each)
+            for each in store.bindings()
+            if each.to_exchange or each.destination in names
+        ],
+    }
+
+
+def _queues(store: _store.Store) -> Iterator[dict[str, Any]]:
+    for row in sorted(queues_of(store), key=lambda row: row.name):
+        if not row.exclusive:
+            yield {
+                "name": row.name,
+                "durable": row.durable,
+                "auto_delete": row.auto_delete,
+                "arguments": plain(decode_table(row.arguments)),
+            }
+
+
+def _exchanges(store: _store.Store) -> Iterator[dict[str, Any]]:
+    for info in store.exchanges().values():
+        if info.name and not info.name.startswith("amq."):
+            yield {**info._asdict(), "arguments": plain(info.arguments)}
+
+
+def binding_entry(binding: Binding) -> dict[str, Any]:
+    """A binding."""
+    return {
+        "source": binding.source,
+        "destination": binding.destination,
+        "destination_type": "exchange" if binding.to_exchange else "queue",
+        "routing_key": binding.routing_key,
+        "arguments": plain(binding.arguments),
+    }
+
+
+def plain(value: Any) -> Any:
+    """A value of a field table as JSON has it: bytes as text, times as seconds."""
+    match value:
+        case dict():
+            return {str(key): plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [plain(each) for each in value]
+        case bytes():
+            return value.decode("utf-8", "replace")
+        case datetime():
+            return int(value.timestamp())
+        case Decimal():
+            return plain(float(value))
+        case float() if not math.isfinite(value):
+            return None
+    return value

@@ -1,0 +1,144 @@
+"""``DIR/users.json``: read, and changed in one step that a power cut cannot halve."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..disk import sync
+from ..errors import StoreNotFound
+from .user_list import User, parse_users, users_as_json
+
+__all__ = ["NAME", "changed_users", "read_json", "read_users"]
+
+NAME = "users.json"
+_TEMPORARY = "users.json.tmp"
+_LOCK = "users.json.lock"
+_OURS = {NAME, _TEMPORARY, _LOCK}
+_BYTES_MAX = 64 << 20
+
+
+def read_users(path: Path) -> dict[str, User]:
+    """ValueError: what is wrong with it, and where; FileNotFoundError, OSError."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[dict[str, User], dict[str, Any]]:
+    """The users, and the document that they are of."""
+    try:
+        document = read_json(path)
+        return parse_users(document), document
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def read_json(path: Path) -> Any:
+    """ValueError: it is no JSON, or has a key twice; OSError."""
+    with open(path, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is no regular file")
+        data = file.read(_BYTES_MAX + 1)
+    if len(data) > _BYTES_MAX:
+        raise ValueError(f"it has more than {_BYTES_MAX >> 20} MiB")
+    try:
+        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of equal keys one would be lost without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
+        raise ValueError(f"the key {twice!r} is there twice in one object")
+    return found
+
+
+@contextmanager
+def changed_users(directory: Path, *, create: bool = False) -> Iterator[dict[str, User]]:
+    """The users, to be changed; they are written at the end, unless it raises, and what else the
+    file has stays.  One process at a time.  ``create``: the file, and the directory, may not be
+    there yet.
+
+    ValueError: the file is broken; StoreNotFound: there is no file, or the directory is another
+    program's; OSError."""
+    if create:
+        _make_directory(directory)
+    elif not (directory / NAME).exists():
+        raise StoreNotFound(f"no users in {directory}: there is no {NAME}; add one: user add")
+    with _lock(directory):
+        path = directory / NAME
+        users, document = ({}, {}) if create and not path.exists() else _read(path)
+        before = dict(users)
+        yield users
+        if users != before or not path.exists():
+            _write(directory, {**document, **users_as_json(users)})
+
+
+def _open_lock(directory: Path) -> int:
+    """A file that is there is given to nobody: it may be another one's, under a second name."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        fd = os.open(directory / _LOCK, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return os.open(directory / _LOCK, flags)
+    try:
+        _give(fd, directory)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+@contextmanager
+def _lock(directory: Path) -> Iterator[None]:
+    """Not of the file itself, which each change replaces."""
+    fd = _open_lock(directory)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _make_directory(directory: Path) -> None:
+    """So that there can be users before a store is made, which guest could enter."""
+    try:
+        directory.mkdir(mode=0o700)
+        sync(directory.absolute().parent)
+    except FileExistsError:
+        names = set(os.listdir(directory))
+        if "MANIFEST" not in names and (others := names - _OURS - {"lost+found"}):
+            raise StoreNotFound(
+                f"no store in {directory}, and it has other things in it, such as"
+                f" {min(others)!r}: users are of a store, or of an empty directory for one"
+            ) from None
+
+
+def _write(directory: Path, document: Mapping[str, Any]) -> None:
+    """What the power leaves of the temporary file the next change overwrites."""
+    temporary = directory / _TEMPORARY
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    temporary.unlink(missing_ok=True)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        _give(fd, directory)
+        file.write(text.encode())
+        file.flush()
+        os.fsync(fd)
+    os.replace(temporary, directory / NAME)
+    sync(directory)
+
+
+def _give(fd: int, directory: Path) -> None:
+    """What root makes is the directory's owner's, who serves the store."""
+    owner = os.stat(directory)
+    if os.geteuid() == 0 and owner.st_uid != 0:
+        os.fchown(fd, owner.st_uid, owner.st_gid)

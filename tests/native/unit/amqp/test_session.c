@@ -1,0 +1,434 @@
+/* What a client does all day: publish and be confirmed, consume and acknowledge, get, direct
+ * reply-to. */
+#include "qs_test_session.h"
+
+static struct peer peer;
+
+static void expect_ack(uint64_t number, bool multiple)
+{
+    struct qsi_amqp_arguments ack = EXPECT(&peer, 1, BASIC_ACK);
+
+    if (ack.number[0] != number || ack.bits != multiple) {
+        fprintf(stderr, "ack of %u, multiple %u\n", (unsigned)ack.number[0], ack.bits);
+        QS_CHECK(!"another ack was expected");
+    }
+}
+
+static void expect_delivery(uint16_t channel, const char *tag, uint64_t number, bool redelivered,
+                            const char *body)
+{
+    struct qsi_amqp_arguments delivery = EXPECT(&peer, channel, BASIC_DELIVER);
+
+    QS_CHECK(is_text(delivery.text[0], tag) && delivery.number[0] == number);
+    QS_CHECK(delivery.bits == redelivered);
+    expect_body(&peer, body);
+}
+
+static void consume(uint16_t channel, const char *queue, const char *tag, uint8_t bits)
+{
+    struct qsi_amqp_arguments ok;
+
+    SEND(&peer, channel, BASIC_CONSUME, .text = {TEXT(queue), TEXT(tag)}, .bits = bits);
+    ok = EXPECT(&peer, channel, BASIC_CONSUME_OK);
+    QS_CHECK(*tag == '\0' || is_text(ok.text[0], tag));
+}
+
+static void confirm_select(void)
+{
+    SEND(&peer, 1, CONFIRM_SELECT, .bits = 0);
+    EXPECT(&peer, 1, CONFIRM_SELECT_OK);
+}
+
+/* ---- publishing ---- */
+
+static void test_publishes_are_confirmed_once_they_are_durable(void)
+{
+    peer_start(&peer);
+    declare(&peer, "q");
+    confirm_select();
+    publish(&peer, "", "q", "one");
+    publish(&peer, "", "q", "two");
+    run(&peer);
+    expect_nothing(&peer);
+    commit(&peer);
+    expect_ack(2, true);
+    publish(&peer, "", "q", "");
+    commit(&peer);
+    expect_ack(3, false);
+    expect_nothing(&peer);
+    peer_fini(&peer);
+}
+
+/* As RabbitMQ sends it: requeue is set. */
+static void test_a_message_that_a_full_queue_refuses_is_nacked(void)
+{
+    static const char refusing[] = "\014x-max-lengthI\0\0\0\0"
+                                   "\012x-overflowS\0\0\0\016reject-publish";
+    struct qsi_amqp_arguments nack;
+
+    peer_start(&peer);
+    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("q")},
+         .table = qsi_slice_make(refusing, sizeof refusing - 1));
+    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
+    confirm_select();
+    publish(&peer, "", "q", "one");
+    nack = EXPECT(&peer, 1, BASIC_NACK);
+    QS_CHECK(nack.number[0] == 1 && nack.bits == 2);
+    peer_fini(&peer);
+}
+
+static void test_a_return_comes_before_the_ack_that_covers_it(void)
+{
+    struct qsi_amqp_arguments returned;
+
+    peer_start(&peer);
+    declare(&peer, "q");
+    confirm_select();
+    put_message(&peer, 1, "", "q", 1, "here", 4);
+    put_message(&peer, 1, "", "nowhere", 1, "there", 5);
+    flush(&peer);
+    returned = EXPECT(&peer, 1, BASIC_RETURN);
+    QS_CHECK(returned.number[0] == 312 && is_text(returned.text[0], "NO_ROUTE"));
+    QS_CHECK(is_text(returned.text[1], "") && is_text(returned.text[2], "nowhere"));
+    expect_body(&peer, "there");
+    expect_ack(2, false); /* there is nothing to wait for */
+    expect_nothing(&peer);
+    commit(&peer);
+    expect_ack(1, false);
+    expect_nothing(&peer);
+    peer_fini(&peer);
+}
+
+/* A frame of 131064 bytes is the largest; larger bodies come in several, and go so. */
+static void check_body(size_t bytes)
+{
+    char *body = malloc(bytes), *got;
+    size_t got_bytes;
+
+    QS_CHECK(body != NULL);
+    for (size_t i = 0; i < bytes; i++) {
+        body[i] = (char)(i * 31 + i / 7);
+    }
+    put_message(&peer, 1, "", "q", 0, body, bytes);
+    flush(&peer);
+    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
+    EXPECT(&peer, 1, BASIC_GET_OK);
+    got = take_body(&peer, &got_bytes);
+    QS_CHECK(got_bytes == bytes && memcmp(got, body, bytes) == 0);
+    expect_nothing(&peer);
+    free(body);
+    free(got);
+}
+
+static void test_bodies_of_all_sizes_come_back_as_they_were(void)
+{
+    static const size_t sizes[] = {1, 4095, 4096, 4097, 16384, 131063, 131064, 131065, 1000000};
+
+    peer_start(&peer);
+    declare(&peer, "q");
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        check_body(sizes[i]);
+    }
+    peer_fini(&peer);
+}
+
+static void test_small_frames_divide_what_is_delivered(void)
+{
+    char body[10001];
+    struct frame frame;
+    size_t got = 0;
+
+    peer_start(&peer);
+    declare(&peer, "q");
+    memset(body, 'x', sizeof body - 1);
+    body[sizeof body - 1] = '\0';
+    publish(&peer, "", "q", body);
+    disconnect_peer(&peer);
+    connect_peer(&peer);
+    say_hello(&peer);
+    log_in_as_guest(&peer);
+    tune(&peer, 0, 4096, 0);
+    open_connection(&peer);
+    open_channel(&peer, 1);
+    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
+    EXPECT(&peer, 1, BASIC_GET_OK);
+    QS_CHECK(take_frame(&peer, &frame) && frame.type == QSI_AMQP_FRAME_HEADER);
+    while (take_frame(&peer, &frame)) {
+        QS_CHECK(frame.type == QSI_AMQP_FRAME_BODY && frame.payload.bytes <= 4096 - 8);
+        got += frame.payload.bytes;
+    }
+    QS_CHECK(got == sizeof body - 1);
+    peer_fini(&peer);
+}
+
+static void test_empty_body_frames_are_allowed(void)
+{
+    peer_start(&peer);
+    declare(&peer, "q");
+    put_method(&peer, 1, QSI_AMQP_BASIC_PUBLISH, ARGUMENTS(.text = {TEXT(""), TEXT("q")}));
+    put_header(&peer, 1, 2, "\0\0", 2);
+    put_frame(&peer, QSI_AMQP_FRAME_BODY, 1, "", 0);
+    put_frame(&peer, QSI_AMQP_FRAME_BODY, 1, "x", 1);
+    put_frame(&peer, QSI_AMQP_FRAME_BODY, 1, "", 0);
+    put_frame(&peer, QSI_AMQP_FRAME_BODY, 1, "y", 1);
+    flush(&peer);
+    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
+    EXPECT(&peer, 1, BASIC_GET_OK);
+    expect_body(&peer, "xy");
+    peer_fini(&peer);
+}
+
+/* Frames of two channels lie between each other. */
+static void test_contents_of_two_channels_are_kept_apart(void)
+{
+    peer_start(&peer);
+    declare(&peer, "q");
+    open_channel(&peer, 2);
+    for (uint16_t channel = 1; channel <= 2; channel++) {
+        put_method(&peer, channel, QSI_AMQP_BASIC_PUBLISH,
+                   ARGUMENTS(.text = {TEXT(""), TEXT("q")}));
+    }
+    put_header(&peer, 2, 6, "\0\0", 2);
+    put_header(&peer, 1, 4, "\0\0", 2);
+    put_frame(&peer, QSI_AMQP_FRAME_BODY, 2, "sec", 3);
+    put_frame(&peer, QSI_AMQP_FRAME_BODY, 1, "fi", 2);
+    put_frame(&peer, QSI_AMQP_FRAME_BODY, 2, "ond", 3);
+    put_frame(&peer, QSI_AMQP_FRAME_BODY, 1, "rs", 2);
+    flush(&peer);
+    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
+    EXPECT(&peer, 1, BASIC_GET_OK);
+    expect_body(&peer, "second");
+    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
+    EXPECT(&peer, 1, BASIC_GET_OK);
+    expect_body(&peer, "firs");
+    peer_fini(&peer);
+}
+
+/* ---- receiving ---- */
+
+static void test_consumers_get_what_they_have_room_for(void)
+{
+    peer_start(&peer);
+    declare(&peer, "q");
+    SEND(&peer, 1, BASIC_QOS, .number = {0, 2});
+    EXPECT(&peer, 1, BASIC_QOS_OK);
+    consume(1, "q", "t", 0);
+    publish(&peer, "", "q", "one");
+    publish(&peer, "", "q", "two");
+    publish(&peer, "", "q", "three");
+    expect_delivery(1, "t", 1, false, "one");
+    expect_delivery(1, "t", 2, false, "two");
+    expect_nothing(&peer);
+    SEND(&peer, 1, BASIC_ACK, .number = {2}, .bits = 1);
+    expect_delivery(1, "t", 3, false, "three");
+    SEND(&peer, 1, BASIC_REJECT, .number = {3}, .bits = 1);
+    expect_delivery(1, "t", 4, true, "three");
+    SEND(&peer, 1, BASIC_NACK, .number = {4}, .bits = 2);
+    expect_delivery(1, "t", 5, true, "three");
+    SEND(&peer, 1, BASIC_CANCEL, .text = {TEXT("t")});
+    QS_CHECK(is_text(EXPECT(&peer, 1, BASIC_CANCEL_OK).text[0], "t"));
+    SEND(&peer, 1, BASIC_RECOVER, .bits = 1);
+    EXPECT(&peer, 1, BASIC_RECOVER_OK);
+    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
+    QS_CHECK(EXPECT(&peer, 1, BASIC_GET_OK).bits == 1);
+    expect_body(&peer, "three");
+    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
+    EXPECT(&peer, 1, BASIC_GET_EMPTY);
+    peer_fini(&peer);
+}
+
+static void test_get_tells_how_many_are_left(void)
+{
+    peer_start(&peer);
+    declare(&peer, "q");
+    publish(&peer, "", "q", "one");
+    publish(&peer, "", "q", "two");
+    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 0);
+    QS_CHECK(EXPECT(&peer, 1, BASIC_GET_OK).number[1] == 1);
+    expect_body(&peer, "one");
+    peer_fini(&peer);
+}
+
+static void test_a_lost_connection_gives_its_messages_back(void)
+{
+    peer_start(&peer);
+    declare(&peer, "q");
+    publish(&peer, "", "q", "one");
+    consume(1, "q", "t", 0);
+    expect_delivery(1, "t", 1, false, "one");
+    disconnect_peer(&peer);
+    make_ready(&peer);
+    consume(1, "q", "", 0);
+    QS_CHECK(EXPECT(&peer, 1, BASIC_DELIVER).bits == 1);
+    peer_fini(&peer);
+}
+
+static void check_cancel_by_server(struct qsi_slice properties, bool is_told)
+{
+    peer_init(&peer);
+    connect_peer(&peer);
+    say_hello(&peer);
+    log_in_as(&peer, properties, "PLAIN", "\0guest\0guest", 12);
+    EXPECT(&peer, 0, CONNECTION_TUNE);
+    tune(&peer, 0, 0, 0);
+    open_connection(&peer);
+    open_channel(&peer, 1);
+    declare(&peer, "q");
+    consume(1, "q", "t", 0);
+    SEND(&peer, 1, QUEUE_DELETE, .text = {TEXT("q")});
+    EXPECT(&peer, 1, QUEUE_DELETE_OK);
+    if (is_told) {
+        struct qsi_amqp_arguments cancel = EXPECT(&peer, 1, BASIC_CANCEL);
+        QS_CHECK(is_text(cancel.text[0], "t") && cancel.bits == 1);
+    }
+    expect_nothing(&peer);
+    peer_fini(&peer);
+}
+
+static void test_a_cancel_by_the_server_is_told_to_those_who_know_it(void)
+{
+    check_cancel_by_server(capabilities(), true);
+    check_cancel_by_server(QSI_SLICE_LITERAL(""), false);
+}
+
+static void test_a_tag_is_used_once(void)
+{
+    peer_start(&peer);
+    declare(&peer, "q");
+    consume(1, "q", "t", 0);
+    SEND(&peer, 1, BASIC_CONSUME, .text = {TEXT("q"), TEXT("t")});
+    expect_connection_close(&peer, 530, "NOT_ALLOWED - attempt to reuse consumer tag 't'", 60, 20);
+    peer_fini(&peer);
+}
+
+/* ---- small methods ---- */
+
+static void test_methods_that_are_only_answered(void)
+{
+    peer_start(&peer);
+    SEND(&peer, 1, CHANNEL_FLOW, .bits = 1);
+    QS_CHECK(EXPECT(&peer, 1, CHANNEL_FLOW_OK).bits == 1);
+    SEND(&peer, 1, ACCESS_REQUEST, .text = {TEXT("/data")}, .bits = 31);
+    QS_CHECK(EXPECT(&peer, 1, ACCESS_REQUEST_OK).number[0] == 1);
+    SEND(&peer, 0, CONNECTION_UPDATE_SECRET, .text = {TEXT("new"), TEXT("why")});
+    EXPECT(&peer, 0, CONNECTION_UPDATE_SECRET_OK);
+    SEND(&peer, 1, BASIC_RECOVER_ASYNC, .bits = 1);
+    SEND(&peer, 1, BASIC_CANCEL, .text = {TEXT("nix")});
+    QS_CHECK(is_text(EXPECT(&peer, 1, BASIC_CANCEL_OK).text[0], "nix"));
+    feed(&peer, qsi_amqp_heartbeat_frame, 8);
+    SEND(&peer, 1, CHANNEL_CLOSE, .number = {200});
+    EXPECT(&peer, 1, CHANNEL_CLOSE_OK);
+    open_channel(&peer, 1);
+    expect_nothing(&peer);
+    peer_fini(&peer);
+}
+
+static void test_closing(void)
+{
+    peer_start(&peer);
+    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("mine")}, .bits = EXCLUSIVE);
+    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
+    SEND(&peer, 0, CONNECTION_CLOSE, .number = {0});
+    EXPECT(&peer, 0, CONNECTION_CLOSE_OK);
+    QS_CHECK(!qsi_amqp_session_has_connection(peer.session));
+    QS_CHECK(peer.wants == QSI_AMQP_WANTS_INPUT);
+    peer.now_ns += 3 * SECOND;
+    run(&peer);
+    QS_CHECK(peer.wants == QSI_AMQP_WANTS_END);
+    disconnect_peer(&peer);
+    make_ready(&peer);
+    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("mine")}, .bits = 1);
+    expect_channel_close(&peer, 1, 404, "NOT_FOUND - no queue 'mine' in vhost '/'", 50, 10);
+    /* A close that crosses the server's is answered; the number is free after close-ok. */
+    SEND(&peer, 1, CHANNEL_CLOSE, .number = {200});
+    EXPECT(&peer, 1, CHANNEL_CLOSE_OK);
+    SEND(&peer, 1, CHANNEL_CLOSE_OK, .bits = 0);
+    open_channel(&peer, 1);
+    peer_fini(&peer);
+}
+
+/* ---- direct reply-to ---- */
+
+#define REPLY_TO "amq.rabbitmq.reply-to"
+
+static void put_request(const char *reply_to)
+{
+    uint8_t properties[64] = {0x02, 0, (uint8_t)strlen(reply_to)};
+
+    memcpy(properties + 3, reply_to, strlen(reply_to));
+    put_method(&peer, 1, QSI_AMQP_BASIC_PUBLISH, ARGUMENTS(.text = {TEXT(""), TEXT("rpc")}));
+    put_header(&peer, 1, 3, properties, 3 + strlen(reply_to));
+    put_frame(&peer, QSI_AMQP_FRAME_BODY, 1, "ask", 3);
+    flush(&peer);
+}
+
+/* The name that the server sees, NUL-terminated. */
+static void take_reply_to(char name_out[64])
+{
+    struct frame frame;
+
+    EXPECT(&peer, 1, BASIC_GET_OK);
+    QS_CHECK(take_frame(&peer, &frame) && frame.type == QSI_AMQP_FRAME_HEADER);
+    QS_CHECK(frame.payload.bytes < 15 + 64 && frame.payload.data[12] == 2);
+    memcpy(name_out, frame.payload.data + 15, frame.payload.data[14]);
+    name_out[frame.payload.data[14]] = '\0';
+    QS_CHECK(take_frame(&peer, &frame) && frame.type == QSI_AMQP_FRAME_BODY);
+}
+
+static void test_direct_reply_to(void)
+{
+    char name[64];
+
+    peer_start(&peer);
+    declare(&peer, "rpc");
+    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT(REPLY_TO)}, .bits = 1);
+    QS_CHECK(is_text(EXPECT(&peer, 1, QUEUE_DECLARE_OK).text[0], REPLY_TO));
+    consume(1, REPLY_TO, "answers", 2);
+    put_request(REPLY_TO);
+    SEND(&peer, 1, BASIC_GET, .text = {TEXT("rpc")}, .bits = 1);
+    take_reply_to(name);
+    QS_CHECK(strncmp(name, REPLY_TO ".", strlen(REPLY_TO ".")) == 0 && strlen(name) > 40);
+    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT(name)}, .bits = 1);
+    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
+    publish(&peer, "", name, "answer");
+    expect_delivery(1, "answers", 2, false, "answer");
+    SEND(&peer, 1, BASIC_CANCEL, .text = {TEXT("answers")});
+    EXPECT(&peer, 1, BASIC_CANCEL_OK);
+    put_message(&peer, 1, "", name, 1, "too late", 8);
+    flush(&peer);
+    QS_CHECK(EXPECT(&peer, 1, BASIC_RETURN).number[0] == 312);
+    expect_body(&peer, "too late");
+    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT(name)}, .bits = 1);
+    QS_CHECK(EXPECT(&peer, 1, CHANNEL_CLOSE).number[0] == 404);
+    peer_fini(&peer);
+}
+
+static void test_there_is_one_reply_consumer_in_a_channel(void)
+{
+    peer_start(&peer);
+    consume(1, REPLY_TO, "", 2);
+    SEND(&peer, 1, BASIC_CONSUME, .text = {TEXT(REPLY_TO)}, .bits = 2);
+    expect_channel_close(&peer, 1, 406, "PRECONDITION_FAILED - reply consumer already set", 60, 20);
+    peer_fini(&peer);
+}
+
+int main(void)
+{
+    test_publishes_are_confirmed_once_they_are_durable();
+    test_a_message_that_a_full_queue_refuses_is_nacked();
+    test_a_return_comes_before_the_ack_that_covers_it();
+    test_bodies_of_all_sizes_come_back_as_they_were();
+    test_small_frames_divide_what_is_delivered();
+    test_empty_body_frames_are_allowed();
+    test_contents_of_two_channels_are_kept_apart();
+    test_consumers_get_what_they_have_room_for();
+    test_get_tells_how_many_are_left();
+    test_a_lost_connection_gives_its_messages_back();
+    test_a_cancel_by_the_server_is_told_to_those_who_know_it();
+    test_a_tag_is_used_once();
+    test_methods_that_are_only_answered();
+    test_closing();
+    test_direct_reply_to();
+    test_there_is_one_reply_consumer_in_a_channel();
+    return 0;
+}

@@ -1,0 +1,212 @@
+/* What users may do: what the host is asked, and what of it is remembered. */
+#include "qs_test_fields.h"
+#include "qs_test_session.h"
+
+static struct peer peer;
+
+static struct {
+    enum qsi_amqp_right right;
+    char name[64];
+    int count;
+} asked;
+
+static enum qsi_amqp_verdict permit_later(void *context, struct qsi_amqp_session *session,
+                                          enum qsi_amqp_right right, qs_slice name)
+{
+    (void)context;
+    (void)session;
+    asked.right = right;
+    snprintf(asked.name, sizeof asked.name, "%.*s", (int)name.bytes, (const char *)name.data);
+    asked.count++;
+    return QSI_AMQP_LATER;
+}
+
+static enum qsi_amqp_verdict permit(void *context, struct qsi_amqp_session *session,
+                                    enum qsi_amqp_right right, qs_slice name)
+{
+    if (right == QSI_AMQP_ENTER) {
+        QS_CHECK(strcmp(qsi_amqp_session_user(session), "guest") == 0);
+        QS_CHECK(strcmp(qsi_amqp_session_vhost(session), "/") == 0);
+        return QSI_AMQP_GRANTED;
+    }
+    return permit_later(context, session, right, name);
+}
+
+static void answer(enum qsi_amqp_right right, const char *name, enum qsi_amqp_verdict verdict)
+{
+    QS_CHECK(peer.wants == QSI_AMQP_WANTS_ANSWER);
+    QS_CHECK(asked.right == right && strcmp(asked.name, name) == 0);
+    qsi_amqp_session_answer(peer.session, verdict, (qs_slice){NULL, 0});
+    run(&peer);
+}
+
+static void test_rights_are_asked_for_and_remembered(void)
+{
+    peer_init(&peer);
+    peer.setup.host.permit = permit;
+    make_ready(&peer);
+    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("q")});
+    answer(QSI_AMQP_CONFIGURE, "q", QSI_AMQP_GRANTED);
+    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
+    SEND(&peer, 1, QUEUE_BIND, .text = {TEXT("q"), TEXT("amq.direct"), TEXT("k")});
+    answer(QSI_AMQP_WRITE, "q", QSI_AMQP_GRANTED);
+    answer(QSI_AMQP_READ, "amq.direct", QSI_AMQP_GRANTED);
+    EXPECT(&peer, 1, QUEUE_BIND_OK);
+    publish(&peer, "", "q", "x");
+    answer(QSI_AMQP_WRITE, "amq.default", QSI_AMQP_GRANTED);
+    asked.count = 0;
+    publish(&peer, "", "q", "x");
+    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("q")});
+    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
+    QS_CHECK(asked.count == 0 && peer.wants == QSI_AMQP_WANTS_INPUT);
+    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")});
+    answer(QSI_AMQP_READ, "q", QSI_AMQP_REFUSED);
+    expect_channel_close(&peer, 1, 403,
+                         "ACCESS_REFUSED - access to queue 'q' in vhost '/' refused for user "
+                         "'guest'",
+                         60, 70);
+    peer_fini(&peer);
+}
+
+static void test_a_vhost_is_entered_when_the_host_says_so(void)
+{
+    for (int granted = 0; granted <= 1; granted++) {
+        peer_init(&peer);
+        peer.setup.host.permit = permit_later;
+        connect_peer(&peer);
+        say_hello(&peer);
+        log_in_as(&peer, capabilities(), "PLAIN", "\0guest\0guest", 12);
+        EXPECT(&peer, 0, CONNECTION_TUNE);
+        SEND(&peer, 0, CONNECTION_TUNE_OK, .number = {2047, 131072, 0});
+        SEND(&peer, 0, CONNECTION_OPEN, .text = {TEXT("/")});
+        answer(QSI_AMQP_ENTER, "/", granted ? QSI_AMQP_GRANTED : QSI_AMQP_REFUSED);
+        if (granted) {
+            EXPECT(&peer, 0, CONNECTION_OPEN_OK);
+        } else {
+            expect_connection_close(
+                &peer, 530, "NOT_ALLOWED - access to vhost '/' refused for user 'guest'", 10, 40);
+        }
+        peer_fini(&peer);
+    }
+}
+
+static void test_a_right_to_every_name_is_asked_for_once(void)
+{
+    peer_init(&peer);
+    peer.setup.host.permit = permit;
+    make_ready(&peer);
+    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("q")});
+    answer(QSI_AMQP_CONFIGURE, "q", QSI_AMQP_GRANTED_ALL);
+    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
+    asked.count = 0;
+    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("other")});
+    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
+    QS_CHECK(asked.count == 0);
+    publish(&peer, "", "q", "x");
+    answer(QSI_AMQP_WRITE, "amq.default", QSI_AMQP_GRANTED_ALL);
+    publish(&peer, "amq.fanout", "q", "x");
+    QS_CHECK(asked.count == 1 && peer.wants == QSI_AMQP_WANTS_INPUT);
+    peer_fini(&peer);
+}
+
+static void test_rights_are_asked_for_again_when_they_have_changed(void)
+{
+    uint64_t version = 1;
+
+    peer_init(&peer);
+    peer.setup.host.permit = permit;
+    peer.setup.rights_version = &version;
+    make_ready(&peer);
+    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("q")});
+    version++; /* while it is asked: what was said may be no longer so */
+    answer(QSI_AMQP_CONFIGURE, "q", QSI_AMQP_GRANTED);
+    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
+    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("q")});
+    answer(QSI_AMQP_CONFIGURE, "q", QSI_AMQP_GRANTED_ALL);
+    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
+    version++;
+    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("q")});
+    answer(QSI_AMQP_CONFIGURE, "q", QSI_AMQP_REFUSED);
+    expect_channel_close(&peer, 1, 403,
+                         "ACCESS_REFUSED - access to queue 'q' in vhost '/' refused for user "
+                         "'guest'",
+                         50, 10);
+    peer_fini(&peer);
+}
+
+/* What was declared let through what its user may neither read nor write. */
+static void declare_through(const char *queue, const char *argument, const char *other)
+{
+    struct qs_test_fields fields = {.used = 0};
+
+    peer_init(&peer);
+    peer.setup.host.permit = permit;
+    make_ready(&peer);
+    qs_test_put_text(&fields, argument, other);
+    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT(queue)}, .bits = DURABLE,
+         .table = qsi_slice_make(fields.bytes, fields.used));
+}
+
+/* The first of two arguments of one name, or one of another type, hid what the engine takes. */
+static void test_an_argument_that_is_given_twice_went_round_rights(void)
+{
+    const uint8_t firsts[] = {'S', 'l'};
+
+    for (size_t i = 0; i < sizeof firsts; i++) {
+        struct qs_test_fields fields = {.used = 0};
+        peer_init(&peer);
+        peer.setup.host.permit = permit;
+        make_ready(&peer);
+        if (firsts[i] == 'S') {
+            qs_test_put_text(&fields, "x-stream-source", "mine");
+        } else {
+            qs_test_put_long(&fields, "x-stream-source", 1);
+        }
+        qs_test_put_text(&fields, "x-stream-source", "log");
+        SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("work")}, .bits = DURABLE,
+             .table = qsi_slice_make(fields.bytes, fields.used));
+        answer(QSI_AMQP_CONFIGURE, "work", QSI_AMQP_GRANTED);
+        answer(QSI_AMQP_READ, "log", QSI_AMQP_REFUSED);
+        expect_channel_close(&peer, 1, 403,
+                             "ACCESS_REFUSED - access to queue 'log' in vhost '/' refused for user "
+                             "'guest'",
+                             50, 10);
+        peer_fini(&peer);
+    }
+}
+
+static void expect_refusal(const char *text)
+{
+    expect_channel_close(&peer, 1, 403, text, 50, 10);
+    peer_fini(&peer);
+}
+
+static void test_a_work_queue_gave_out_a_stream_that_its_user_may_not_read(void)
+{
+    declare_through("work", "x-stream-source", "log");
+    answer(QSI_AMQP_CONFIGURE, "work", QSI_AMQP_GRANTED);
+    answer(QSI_AMQP_READ, "log", QSI_AMQP_REFUSED);
+    expect_refusal("ACCESS_REFUSED - access to queue 'log' in vhost '/' refused for user 'guest'");
+}
+
+static void test_dead_letters_of_a_server_named_queue_went_where_its_user_may_not_write(void)
+{
+    declare_through("", "x-dead-letter-exchange", "amq.fanout");
+    answer(QSI_AMQP_CONFIGURE, "amq.gen-", QSI_AMQP_GRANTED);
+    answer(QSI_AMQP_READ, "amq.gen-", QSI_AMQP_GRANTED);
+    answer(QSI_AMQP_WRITE, "amq.fanout", QSI_AMQP_REFUSED);
+    expect_refusal("ACCESS_REFUSED - access to exchange 'amq.fanout' in vhost '/' refused for "
+                   "user 'guest'");
+}
+
+int main(void)
+{
+    test_rights_are_asked_for_and_remembered();
+    test_a_vhost_is_entered_when_the_host_says_so();
+    test_a_right_to_every_name_is_asked_for_once();
+    test_rights_are_asked_for_again_when_they_have_changed();
+    test_a_work_queue_gave_out_a_stream_that_its_user_may_not_read();
+    test_dead_letters_of_a_server_named_queue_went_where_its_user_may_not_write();
+    test_an_argument_that_is_given_twice_went_round_rights();
+    return 0;
+}

@@ -1,0 +1,251 @@
+/* Calls that change something durable and do not wait for it: what they did is there at once, its
+ * caller is told when it survives a power cut, and not before. */
+#include "armed_fixture.h"
+
+#define DURABLE_EVENT (QS_EVENT_DURABLE | QS_EVENT_RETURN)
+
+static uint64_t declare_later(struct engine *engine, const char *queue)
+{
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), QS_DURABLE | QS_NO_WAIT,
+                                         NONE, &ok, QS_ERROR));
+    QS_CHECK(strcmp(ok.queue, queue) == 0);
+    return qs_channel_completion_lsn(engine->channel);
+}
+
+/* Waits for it. */
+static qs_event next_durable(struct engine *engine)
+{
+    qs_event event;
+
+    QS_CHECK_OK(
+        qs_channel_next_event(engine->channel, DURABLE_EVENT, 10 * SECOND, &event, QS_ERROR));
+    QS_CHECK(event.kind == QS_EVENT_DURABLE);
+    return event;
+}
+
+static void check_nothing_is_awaited(struct engine *engine)
+{
+    qs_event event;
+
+    QS_CHECK_STATUS(QS_EEMPTY,
+                    qs_channel_next_event(engine->channel, DURABLE_EVENT, 0, &event, QS_ERROR));
+}
+
+static void test_declares_share_a_commit(struct engine *engine)
+{
+    uint64_t commits = stats_of(engine).commits, last = 0, told = 0;
+    char name[16];
+
+    for (int i = 0; i < 100; i++) {
+        uint64_t lsn;
+        (void)snprintf(name, sizeof name, "q%d", i);
+        lsn = declare_later(engine, name);
+        QS_CHECK(lsn == 0 || lsn > last);
+        last = lsn != 0 ? lsn : last;
+        QS_CHECK(has_queue(engine, name));
+    }
+    while (last > told) {
+        told = next_durable(engine).lsn;
+        QS_CHECK(told != 0 && told <= qs_store_durable_lsn(engine->store));
+    }
+    check_nothing_is_awaited(engine);
+    QS_CHECK(stats_of(engine).commits < commits + 100);
+    QS_CHECK(declare_later(engine, "q0") == 0); /* it was there, and is durable */
+}
+
+static void test_what_needs_no_disk_is_complete_at_once(struct engine *engine)
+{
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(
+        qs_channel_queue_declare(engine->channel, text("q"), QS_NO_WAIT, NONE, &ok, QS_ERROR));
+    QS_CHECK(qs_channel_completion_lsn(engine->channel) == 0);
+    QS_CHECK_OK(qs_channel_exchange_declare(engine->channel, text("x"), text("direct"), QS_NO_WAIT,
+                                            NONE, QS_ERROR));
+    QS_CHECK(qs_channel_completion_lsn(engine->channel) == 0);
+    check_nothing_is_awaited(engine);
+}
+
+static void test_errors_are_those_of_calls_that_wait(struct engine *engine)
+{
+    qs_declare_ok ok;
+    uint64_t count;
+    bool repeated;
+
+    CHECK_CHANNEL_ERROR(
+        engine, QS_NOT_FOUND,
+        qs_channel_queue_purge(engine->channel, text("none"), QS_NO_WAIT, &count, QS_ERROR));
+    declare(engine, "q", QS_DURABLE);
+    CHECK_CHANNEL_ERROR(
+        engine, QS_PRECONDITION_FAILED,
+        qs_channel_queue_declare(engine->channel, text("q"), QS_NO_WAIT, NONE, &ok, QS_ERROR));
+    CHECK_CHANNEL_ERROR(
+        engine, QS_PRECONDITION_FAILED,
+        qs_channel_tx_commit(engine->channel, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
+}
+
+/* A file may have to be read: it is not done, and nothing of it is lost. */
+static void test_a_commit_with_a_key_or_rejects_has_to_wait(struct engine *engine)
+{
+    bool repeated;
+
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "1");
+    get(engine, "q", "1");
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    publish(engine, "q", "2");
+    QS_CHECK_STATUS(QS_EWOULDBLOCK, qs_channel_tx_commit(engine->channel, text("key"), QS_NO_WAIT,
+                                                         &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text("key"), 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, 1, 0, QS_ERROR));
+    QS_CHECK_STATUS(QS_EWOULDBLOCK,
+                    qs_channel_tx_commit(engine->channel, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
+    check_counts(engine, "q", 1, 0);
+}
+
+static void test_recover_need_not_wait(struct engine *engine)
+{
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "1");
+    get(engine, "q", "1");
+    QS_CHECK_OK(qs_channel_recover(engine->channel, QS_REQUEUE | QS_NO_WAIT, QS_ERROR));
+    check_counts(engine, "q", 1, 0);
+}
+
+/* ---- event loops ---- */
+
+static void test_an_armed_channel_is_called_when_it_is_durable(struct engine *engine)
+{
+    int event_fd = event_fd_of(engine->channel);
+    char name[16];
+
+    for (int i = 0; i < 50; i++) {
+        qs_event event;
+        uint64_t lsn, told = 0;
+        (void)snprintf(name, sizeof name, "q%d", i);
+        lsn = declare_later(engine, name);
+        while (told < lsn) {
+            qs_status status = qs_channel_next_event(
+                engine->channel, DURABLE_EVENT | QS_EVENT_ARM | QS_NO_WAIT, 0, &event, QS_ERROR);
+            if (status == QS_EEMPTY) {
+                QS_CHECK(is_signalled(event_fd, SOON));
+                (void)listen_to(event_fd);
+                continue;
+            }
+            QS_CHECK_OK(status);
+            QS_CHECK(event.kind == QS_EVENT_DURABLE && event.lsn >= lsn);
+            told = event.lsn;
+        }
+    }
+}
+
+/* ---- the end ---- */
+
+static void test_a_store_that_fails_says_that_nothing_more_is_durable(void)
+{
+    struct engine engine;
+    qs_env *fault;
+
+    engine_init(&engine, IN_MEMORY);
+    fault = engine.env = qsi_env_fault_create(engine.env);
+    QS_CHECK(fault != NULL);
+    engine_open(&engine);
+    QS_CHECK(declare_later(&engine, "a") != 0);
+    QS_CHECK(next_durable(&engine).lsn != 0);
+    qsi_env_fault_arm(fault, QSI_FAULT_SYNC, QSI_FAULT_EIO, 1, true);
+    QS_CHECK(declare_later(&engine, "b") != 0);
+    QS_CHECK(next_durable(&engine).lsn == 0);
+    check_nothing_is_awaited(&engine);
+    qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
+    qs_channel_close(engine.channel);
+    QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_close(engine.store, QS_ERROR));
+    engine_fini(&engine);
+    qsi_env_fault_destroy(fault);
+}
+
+/* ---- power cuts ---- */
+
+/* Every verb once. */
+static void change_everything(struct engine *engine)
+{
+    qs_channel *channel = engine->channel;
+    uint64_t count;
+    bool repeated;
+
+    QS_CHECK(declare_later(engine, "new") != 0);
+    QS_CHECK_OK(qs_channel_exchange_declare(channel, text("x"), text("direct"),
+                                            QS_DURABLE | QS_NO_WAIT, NONE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_change_binding(channel, text("new"), text("x"), text("k"), NONE,
+                                          QS_NO_WAIT, QS_ERROR));
+    QS_CHECK_OK(qs_channel_exchange_delete(channel, text("old"), QS_NO_WAIT, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_delete(channel, text("gone"), QS_NO_WAIT, &count, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_purge(channel, text("purged"), QS_NO_WAIT, &count, QS_ERROR));
+    QS_CHECK(count == 1);
+    QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
+    publish_to(engine, "x", "k", PERSISTENT, text("committed"));
+    QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
+    QS_CHECK(qs_channel_completion_lsn(channel) != 0);
+}
+
+/* What a disk without power has: all of it or, before it was told, nothing. */
+static void check_after_cut(const struct engine *engine, bool is_changed)
+{
+    qs_env *disk = qsi_env_sim_cut(engine->env, QSI_CUT_DROP_ALL, 1);
+    struct engine after = {.env = disk, .path = "store", .options = engine->options};
+    qs_message message;
+
+    QS_CHECK(disk != NULL);
+    engine_open(&after);
+    QS_CHECK(has_queue(&after, "new") == is_changed);
+    QS_CHECK(has_queue(&after, "gone") == !is_changed);
+    check_counts(&after, "purged", is_changed ? 0 : 1, 0);
+    if (is_changed) {
+        get(&after, "new", "committed");
+        QS_CHECK_STATUS(QS_EEMPTY,
+                        qs_channel_get(after.channel, text("new"), 0, &message, QS_ERROR));
+        declare_exchange(&after, "old", "fanout", 0); /* the durable one is gone */
+    }
+    engine_close(&after);
+    qsi_env_mem_destroy(disk);
+}
+
+static void test_what_is_told_to_be_durable_survives_a_power_cut(void)
+{
+    struct engine engine = {.path = "store", .env = qsi_env_sim_create(1)};
+    uint64_t last, told = 0;
+
+    QS_CHECK(engine.env != NULL);
+    qs_options_default(&engine.options);
+    engine.options.background = false;
+    engine.options.journal_file_bytes = 1u << 20; /* no other file need be made */
+    engine_open(&engine);
+    declare(&engine, "gone", QS_DURABLE);
+    declare(&engine, "purged", QS_DURABLE);
+    declare_exchange(&engine, "old", "direct", QS_DURABLE);
+    publish(&engine, "purged", "1");
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    change_everything(&engine);
+    check_after_cut(&engine, false);
+    for (last = qs_channel_completion_lsn(engine.channel); told < last;) {
+        told = next_durable(&engine).lsn;
+    }
+    check_after_cut(&engine, true);
+    engine_close(&engine);
+    qsi_env_sim_destroy(engine.env);
+}
+
+int main(void)
+{
+    engine_test *const armed[] = {test_an_armed_channel_is_called_when_it_is_durable};
+
+    RUN_TESTS(test_declares_share_a_commit, test_what_needs_no_disk_is_complete_at_once,
+              test_errors_are_those_of_calls_that_wait,
+              test_a_commit_with_a_key_or_rejects_has_to_wait, test_recover_need_not_wait);
+    run_armed(armed, 1);
+    test_a_store_that_fails_says_that_nothing_more_is_durable();
+    test_what_is_told_to_be_durable_survives_a_power_cut();
+    return 0;
+}

@@ -1,0 +1,156 @@
+"""Traces that messages carry: spans of the SDK, kept in memory, of who publishes and who works."""
+
+import gc
+import os
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import pyqstore
+
+from ..support import PERSISTENT, get
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture(scope="module")
+def provider() -> Any:
+    """One for the process: OpenTelemetry takes no second one."""
+    missing = pytest.fail if os.environ.get("QS_REQUIRE") == "all" else pytest.skip
+    try:
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+    except ImportError:
+        missing("opentelemetry-sdk is missing")
+    provider = TracerProvider()
+    trace.set_tracer_provider(provider)
+    return provider
+
+
+@pytest.fixture
+def spans(provider: Any) -> Iterator[Any]:
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter = InMemorySpanExporter()
+    processor = SimpleSpanProcessor(exporter)
+    provider.add_span_processor(processor)
+    yield exporter.get_finished_spans
+    processor.shutdown()
+
+
+def headers_of(message: pyqstore.Message) -> dict[str, Any]:
+    return dict(message.properties.headers or {})
+
+
+def test_inject_adds_the_current_span_and_keeps_all_else(
+    spans: Any, provider: Any, channel: pyqstore.Channel, queue: str
+) -> None:
+    from pyqstore import tracing
+
+    given = pyqstore.Properties(delivery_mode=2, message_id="m", headers={"kind": 7})
+    with provider.get_tracer("test").start_as_current_span("outer") as span:
+        channel.basic_publish("", queue, b"one", tracing.inject(given))
+        channel.basic_publish("", queue, b"two", tracing.inject())
+    context = span.get_span_context()
+    flags = int(context.trace_flags)
+    carried = f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}"
+    message = get(channel, queue)
+    assert headers_of(message) == {"kind": 7, "traceparent": carried}
+    assert message.properties.replace(headers={"kind": 7}) == given
+    assert headers_of(get(channel, queue)) == {"traceparent": carried}
+
+
+def test_inject_returns_what_it_got_when_there_is_nothing_to_add(spans: Any, provider: Any) -> None:
+    from pyqstore import tracing
+
+    assert tracing.inject() is None
+    assert tracing.inject(PERSISTENT) is PERSISTENT
+    carrying = pyqstore.Properties(headers={"traceparent": TRACEPARENT})
+    with provider.get_tracer("test").start_as_current_span("outer"):
+        assert tracing.inject(carrying) is carrying
+
+
+def test_processing_goes_on_with_the_trace_of_another_client(
+    spans: Any, channel: pyqstore.Channel, queue: str
+) -> None:
+    from pyqstore import tracing
+
+    carrying = pyqstore.Properties(headers={"traceparent": TRACEPARENT}, message_id="m")
+    channel.basic_publish("", queue, b"body", carrying)
+    with pytest.raises(ValueError, match="no good"), tracing.processing(get(channel, queue)):
+        raise ValueError("no good")
+    (span,) = spans()
+    assert span.name == f"process {queue}"
+    assert span.kind.name == "CONSUMER"
+    assert f"{span.context.trace_id:032x}" == TRACEPARENT.split("-")[1]
+    assert f"{span.parent.span_id:016x}" == TRACEPARENT.split("-")[2]
+    assert span.attributes["messaging.destination.name"] == queue
+    assert span.attributes["messaging.message.body.size"] == 4
+    assert span.attributes["messaging.message.id"] == "m"
+    assert span.events[0].name == "exception"
+
+
+def test_messages_without_a_trace_or_with_nonsense_begin_one(
+    spans: Any, channel: pyqstore.Channel, queue: str
+) -> None:
+    from pyqstore import tracing
+
+    for headers in (
+        None,
+        {"traceparent": "nonsense"},
+        {"traceparent": 7},
+        {"traceparent": b"\xff"},
+    ):
+        channel.basic_publish("", queue, b"", pyqstore.Properties(headers=headers))
+        with tracing.processing(get(channel, queue)):
+            pass
+    assert [span.parent for span in spans()] == [None] * 4
+
+
+def test_an_instrumented_channel_carries_a_trace_from_publish_to_callback(
+    spans: Any, channel: pyqstore.Channel, queue: str
+) -> None:
+    from pyqstore import tracing
+
+    assert tracing.instrument(channel) is channel
+    channel.confirm_select()
+    assert channel.basic_publish("", queue, b"one", PERSISTENT, mandatory=True) == 1
+    assert channel.wait_for_confirms(60)
+    worked = []
+    channel.basic_consume(queue, worked.append, auto_ack=True)
+    channel.process_events(5)
+    assert [message.body for message in worked] == [b"one"]
+    publish, process = spans()
+    assert (publish.name, publish.kind.name) == (f"publish {queue}", "PRODUCER")
+    assert process.parent.span_id == publish.context.span_id
+    assert process.context.trace_id == publish.context.trace_id
+    with pytest.raises(pyqstore.NotFound):
+        channel.basic_publish("nowhere", "key", b"")
+    assert spans()[-1].status.status_code.name == "ERROR"
+
+
+def test_a_channel_that_is_not_instrumented_any_more_makes_no_spans(
+    spans: Any, channel: pyqstore.Channel, queue: str
+) -> None:
+    from pyqstore import tracing
+
+    tracing.uninstrument(tracing.instrument(channel))
+    channel.basic_publish("", queue, b"one")
+    assert headers_of(get(channel, queue)) == {}
+    assert spans() == ()
+
+
+def test_an_instrumented_channel_ends_with_its_last_reference(
+    spans: Any, store: pyqstore.Store
+) -> None:
+    from pyqstore import tracing
+
+    gc.disable()
+    try:
+        channel = weakref.ref(tracing.instrument(store.channel()))
+        assert channel() is None
+    finally:
+        gc.enable()
