@@ -15,18 +15,37 @@ if(QS_WERROR)
   list(APPEND QS_WARNINGS -Werror $<$<C_COMPILER_ID:GNU>:-Wno-error=maybe-uninitialized>)
 endif()
 
+# Two hundred executables are linked with the engine: gold takes a third of the time.
+set(QS_QUICK_LINKER)
+if(QS_TESTS AND CMAKE_C_COMPILER_ID STREQUAL GNU)
+  include(CheckLinkerFlag)
+  check_linker_flag(C -fuse-ld=gold QS_GOLD)
+  if(QS_GOLD)
+    set(QS_QUICK_LINKER -fuse-ld=gold)
+  endif()
+endif()
+if(QS_TESTS)
+  foreach(label unit crash thread fuzz threads)
+    add_custom_target(tests_${label}) # all tests with this label
+  endforeach()
+  add_dependencies(tests_threads tests_thread)
+endif()
+
 # One executable per tests/native/.../test_<module>.c, run by ctest under the label of its kind.
 function(qs_test source)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT;NAME" "LINK" ${ARGN})
   get_filename_component(target ${source} NAME_WE)
   add_executable(${target} ${source})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/native/support)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wstrict-prototypes)
+  # What tests compute is little: not optimised they compile four times as fast.
+  target_compile_options(${target} PRIVATE -O0 -Wall -Wextra -Wstrict-prototypes)
   if(QS_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
   target_link_libraries(${target} PRIVATE ${ARG_LINK})
+  target_link_options(${target} PRIVATE ${QS_QUICK_LINKER})
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_dependencies(tests_${ARG_LABEL} ${target})
   add_test(NAME ${ARG_NAME}/${target} COMMAND ${QS_TEST_WRAPPER} $<TARGET_FILE:${target}>)
   set_tests_properties(${ARG_NAME}/${target} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
                        COST ${ARG_TIMEOUT})

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -25,6 +24,8 @@ from hypothesis.stateful import (
 )
 
 import pyqstore
+
+from .sizes import model_settings
 
 DURABLE = {"d0": True, "d1": True, "t0": False}
 EXCHANGE = "topics"
@@ -253,9 +254,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStore = StoreMachine.TestCase
-TestStore.settings = settings(
-    max_examples=60,
-    stateful_step_count=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestStore.settings = model_settings(60, 60)

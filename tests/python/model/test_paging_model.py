@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -27,6 +26,8 @@ from hypothesis.stateful import (
 )
 
 import pyqstore
+
+from .sizes import model_settings
 
 DECLARED: dict[str, dict[str, Any]] = {
     "d0": {"durable": True},
@@ -393,9 +394,4 @@ def check(status: dict[str, Any]) -> None:
 
 
 TestPaging = PagingMachine.TestCase
-TestPaging.settings = settings(
-    max_examples=int(os.environ.get("QS_MODEL_EXAMPLES", "150")),
-    stateful_step_count=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestPaging.settings = model_settings(150, 50)

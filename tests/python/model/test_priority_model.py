@@ -5,11 +5,12 @@ import tempfile
 from dataclasses import dataclass
 
 import pyarrow as pa
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import pyqstore
+
+from .sizes import model_settings
 
 priorities = st.one_of(st.none(), st.integers(0, 255), st.integers(0, 6))
 sizes = st.sampled_from((0, 0, 100, 3000, 6000))
@@ -149,9 +150,4 @@ class PriorityMachine(RuleBasedStateMachine):
 
 
 TestPriorities = PriorityMachine.TestCase
-TestPriorities.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+TestPriorities.settings = model_settings(60, 40)

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import pyqstore
+
+from .sizes import model_settings
 
 HOUR = "3600000"
 
@@ -313,16 +314,11 @@ class RemovalMachine(RuleBasedStateMachine):
             name: (len(ready), sum(entry.queue == name for entry in self.unacked.values()))
             for name, ready in self.ready.items()
         }
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while (told := self.told_counts()) != expected and time.monotonic() < end:
             time.sleep(0.001)
         assert told == expected
 
 
 TestRemovals = RemovalMachine.TestCase
-TestRemovals.settings = settings(
-    max_examples=80,
-    stateful_step_count=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestRemovals.settings = model_settings(80, 50)
