@@ -332,17 +332,18 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
 {
     struct qs_store *store = channel->store;
     uint64_t lsn = (kinds & QS_EVENT_ACK) != 0 ? qsi_confirms_last_lsn(&channel->confirms) : 0;
+    uint64_t seen = store->events.count;
 
     if ((kinds & QS_EVENT_DURABLE) != 0 && channel->awaited_last_lsn > lsn) {
         lsn = channel->awaited_last_lsn;
     }
     if (!store->options.background && lsn > qsi_journal_durable_lsn(store->journal) &&
         !store->failed) {
-        if (qsi_commit_wait(store, lsn, timeout_ns, NULL) == QS_OK) {
-            return;
-        }
+        /* Whatever came of it, there may be an event now: of a failure, too. */
+        (void)!qsi_commit_wait(store, lsn, timeout_ns, NULL);
+        return;
     }
-    if (await_rows(channel, kinds, timeout_ns)) {
+    if (await_rows(channel, kinds, timeout_ns) || seen != store->events.count) {
         return;
     }
     channel->waits = (kinds & QS_EVENT_DELIVERY) != 0;

@@ -190,6 +190,34 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
     return QS_OK;
 }
 
+/* Beside the lock but for looking things up. */
+static qs_status make_records(struct batch *batch, qs_error *error)
+{
+    QS_TRY(qsi_batch_open(batch, error));
+    QS_TRY(qsi_batch_look_up_routes(batch, error));
+    QS_TRY(qsi_batch_refine_routes(batch, error));
+    QS_TRY(qsi_batch_divide_routes(batch, error));
+    return qsi_batch_make_records(batch, error);
+}
+
+/* status: of make_records. */
+static qs_status finish(struct batch *batch, qs_status status, qs_receipt *receipt_out,
+                        qs_error *error)
+{
+    struct qs_channel *channel = batch->channel;
+
+    if (status == QS_OK) {
+        QS_TRY(qsi_channel_enter(channel, error));
+        return qsi_channel_leave(channel, accept(batch, receipt_out, error));
+    }
+    /* What was refused beside the lock ends the channel as every refusal does.  One that was
+       refused with the lock held has ended it already. */
+    if (qsi_channel_enter(channel, NULL) == QS_OK) {
+        status = qsi_channel_leave(channel, status);
+    }
+    return status;
+}
+
 static qs_status publish_batch(qs_channel *channel, const qs_batch *input, qs_receipt *receipt_out,
                                qs_error *error)
 {
@@ -210,25 +238,7 @@ static qs_status publish_batch(qs_channel *channel, const qs_batch *input, qs_re
                              error)); /* a closed store or channel answers before a bad batch */
     batch.now_us = qsi_clock_us(channel->store);
     qsi_store_leave(channel->store);
-    status = qsi_batch_open(&batch, error);
-    if (status == QS_OK) {
-        status = qsi_batch_look_up_routes(&batch, error);
-    }
-    if (status == QS_OK) {
-        status = qsi_batch_refine_routes(&batch, error);
-    }
-    if (status == QS_OK) {
-        status = qsi_batch_divide_routes(&batch, error);
-    }
-    if (status == QS_OK) {
-        status = qsi_batch_make_records(&batch, error);
-    }
-    if (status == QS_OK) {
-        status = qsi_channel_enter(channel, error);
-        if (status == QS_OK) {
-            status = qsi_channel_leave(channel, accept(&batch, receipt_out, error));
-        }
-    }
+    status = finish(&batch, make_records(&batch, error), receipt_out, error);
     qsi_batch_fini(&batch);
     return status;
 }

@@ -87,13 +87,13 @@ def test_publish_numbers_and_durability_are_in_the_receipt(
     frame = pa.table({"body": [b"x"] * 1000})
     outside = channel.publish_batch(frame, routing_key=queue)
     assert (outside.first_publish_number, outside.last_publish_number) == (0, 0)
-    assert outside.wait(10) is True
+    assert outside.wait(60) is True
     channel.confirm_select()
     channel.basic_publish("", queue, b"x")
     receipt = channel.publish_batch(frame, routing_key=queue)
     assert receipt == pyqstore.Receipt(2, 1001, 1000)
     assert channel.next_publish_number == 1002
-    assert receipt.wait(timeout=10) is True
+    assert receipt.wait(timeout=60) is True
     assert receipt.done
     assert channel.wait_for_confirms(10)
     assert repr(receipt) == "Receipt(2, 1001, 1000)"
@@ -347,6 +347,59 @@ def test_too_large_body_refuses_the_whole_batch(path: Any) -> None:
             channel.queue_declare("q")
             with pytest.raises((ValueError, pyqstore.PreconditionFailed), match="1"):
                 channel.publish_batch(pa.table({"body": [b"small", b"x" * 11]}), routing_key="q")
+        assert store.queue_status("q")["messages_ready"] == 0
+
+
+REFUSED = [
+    {"expiration_ms": [None, 2**40]},
+    {"headers": pa.array([[], [("CC", "x")]], pa.map_(pa.string(), pa.string()))},
+    {"body": [b"", b"x" * 101]},
+    {"exchange": ["", "nope"]},
+]
+
+
+@pytest.mark.parametrize("columns", REFUSED, ids=lambda columns: next(iter(columns)))
+def test_a_channel_whose_batch_was_refused_is_closed(path: Path, columns: dict[str, Any]) -> None:
+    """Whether the refusal was found with the store's lock held or beside it."""
+    table = pa.table({"body": [b"1", b"2"], "routing_key": ["q", "q"], **columns})
+    with pyqstore.open(path, body_bytes_max=100) as store:
+        channel = store.channel()
+        channel.queue_declare("q", durable=True)
+        channel.basic_publish("", "q", b"held")
+        held = channel.basic_get("q")
+        assert held is not None
+        with pytest.raises(pyqstore.ChannelError):
+            channel.publish_batch(table)
+        assert channel.closed
+        assert store.queue_status("q")["messages_unacked"] == 0
+        for use in (
+            lambda: channel.basic_publish("", "q", b"3"),
+            lambda: channel.basic_get("q"),
+            lambda: channel.basic_ack(held.delivery_tag),
+            lambda: channel.publish_batch(table.slice(0, 1)),
+        ):
+            with pytest.raises(pyqstore.ChannelClosed):
+                use()
+        assert store.queue_status("q")["messages_ready"] == 1
+
+
+@pytest.mark.parametrize("columns", REFUSED, ids=lambda columns: next(iter(columns)))
+def test_a_transaction_ends_with_the_channel_whose_batch_was_refused(
+    path: Path, columns: dict[str, Any]
+) -> None:
+    table = pa.table({"body": [b"1", b"2"], "routing_key": ["q", "q"], **columns})
+
+    def work(channel: pyqstore.Channel) -> None:
+        with channel.transaction() as transaction:
+            transaction.publish("", "q", b"3")
+            with contextlib.suppress(pyqstore.ChannelError):
+                channel.publish_batch(table)
+
+    with pyqstore.open(path, body_bytes_max=100) as store:
+        with store.channel() as channel:
+            channel.queue_declare("q", durable=True)
+        with pytest.raises(pyqstore.ChannelClosed):
+            work(store.channel())
         assert store.queue_status("q")["messages_ready"] == 0
 
 
