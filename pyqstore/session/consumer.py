@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 
 from .. import _core
 from ..closing import Closing
-from ..errors import Error, NotFound
+from ..errors import ChannelClosed, Error, NotFound
 from ..waiting import check_timeout
 from .buffer import PushBuffer
 from .dead_letters import DeadLetters
@@ -19,7 +19,7 @@ from .destinations import Destination
 from .errors import IllegalState
 from .link import Link, Registration
 from .message import Message
-from .modes import Rules
+from .modes import Mode, Rules
 from .redelivery import RedeliveryPolicy
 
 __all__ = ["Consumer", "Listener", "Peers", "Plan"]
@@ -42,12 +42,17 @@ class Peers:
     def __init__(
         self,
         link: Link,
+        mode: Mode,
         dead_letters: DeadLetters,
         wait_for_acks: bool,
         subscribing: AbstractContextManager[object],
     ) -> None:
         self.link = link
         link.on_reopen = self.forget
+        self._acknowledges_all = mode in ("client", "transacted")
+        self.loss: Error | None = None
+        """What ended a channel together with a transaction, or with deliveries that one
+        ``acknowledge`` was to settle: None, or nobody was told yet."""
         self.dead_letters = dead_letters
         self.wait_for_acks = wait_for_acks
         self.subscribing = subscribing
@@ -66,12 +71,28 @@ class Peers:
         """One came or went."""
         self.has_listener = any(each._listener is not None for each in self.consumers)
 
-    def acknowledge(self) -> None:
-        """All that they have delivered."""
-        delivered = [one for each in self.consumers for one in each._delivered.values()]
-        tags = [message._tag for message in delivered]
+    @property
+    def delivered(self) -> list[Message]:
+        """What they have handed out and is not acknowledged."""
+        return [one for each in self.consumers for one in each._delivered.values()]
+
+    def acknowledge(self, message: Message) -> None:
+        """All that they have delivered, of which ``message`` is one, or was one.
+
+        IllegalState: its channel ended with it, or with others that it was to acknowledge.
+        """
+        is_older = message._raw._channel is not self.link.channel
+        if is_older and (self.loss is not None or not message.is_settled):
+            loss, self.loss = self.loss, None
+            raise IllegalState(
+                f"what the session had delivered with {message!r} was taken back and is delivered"
+                " again"
+            ) from loss
+        delivered = self.delivered
+        tags = [each._tag for each in delivered]
         self.link.ack(tags, wait=self.wait_for_acks)
         self.settled(delivered)
+        self.loss = None  # what was taken back before is delivered again, and is told as such
 
     def settled(self, delivered: list[Message]) -> None:
         """They are acknowledged for good."""
@@ -81,8 +102,14 @@ class Peers:
             consumer._delivered.clear()
         self.forget_closed()
 
-    def forget(self) -> None:
-        """Everything that they had is in its queue again."""
+    def forget(self, because: BaseException | None) -> None:
+        """The channel ended: everything that they had is in its queue again, and what was sent in
+        its transaction is dropped."""
+        if self._acknowledges_all and (self.link.has_sent or self.delivered):
+            if isinstance(because, Error):
+                self.loss = because
+            else:
+                self.loss = ChannelClosed("the session's channel was closed")
         for consumer in self.consumers:
             consumer._forget()
         self.forget_closed()
@@ -240,7 +267,9 @@ class Consumer(Closing):
             return
         with self._link.lock:
             self._is_pulling = False
-            if not self.closed and not self._is_cancelled and not self._registration.is_paused:
+            if self.closed or self._is_cancelled or self._link.channel.closed:
+                return
+            if not self._registration.is_paused:
                 self._registration.is_paused = True
                 self._link.channel._pause(self._registration.tag, True)
                 self._link.hand_back(self.buffer.clear())
@@ -344,6 +373,11 @@ class Consumer(Closing):
         return bool(self._again or self._pushed)
 
     @property
+    def _is_ready(self) -> bool:
+        """Whether it is, and may be delivered now."""
+        return self._has_more and not self._is_closing and time.monotonic() >= self._due
+
+    @property
     def _is_at_hand(self) -> bool:
         """Whether it is, and is handed out without waiting for a disk."""
         first = self.buffer.first
@@ -361,10 +395,13 @@ class Consumer(Closing):
         """The next message, which is delivered now; None: there is none yet."""
         if self._is_closed:
             return None
+        self._link.mend()
         if self._unfit:
             self._bury_unfit()
         if not self._again and not self._pushed and not self._is_cancelled:
-            self._link.fill(arm=arm)
+            # What comes may be for other consumers: then nothing is armed yet.
+            while self._link.fill(arm=arm) and not self._pushed and not self._is_cancelled:
+                pass
             self._warn_when_stalled()
         if self._due > 0:
             if time.monotonic() < self._due:
@@ -398,7 +435,10 @@ class Consumer(Closing):
         transaction has no part in it: it waits for its end."""
         while self._unfit and not self._link.has_sent:
             message, because = self._unfit[0]
+            channel = self._link.channel
             if not self._is_buried(message, because):
+                if self._link.channel is not channel:  # it ended: all is in its queue again
+                    return
                 self._link.put_back([message._tag], _REFUSED_S)
             del self._unfit[:1]
 
@@ -447,6 +487,7 @@ class Consumer(Closing):
         """Its listener has returned, or raised; and may have closed the consumer."""
         if self._link.is_closed:
             return
+        self._link.mend()
         if error is None:
             self._after(message)
         else:
@@ -488,8 +529,9 @@ class Consumer(Closing):
     def _acknowledge(self, message: Message) -> None:
         with self._link.lock:
             self._link.check()
+            self._link.mend()
             if self._rules.mode == "client":
-                self._peers.acknowledge()
+                self._peers.acknowledge(message)
             elif self._rules.mode == "individual" and not message.is_settled:
                 if self._delivered.get(message._tag) is not message:
                     raise IllegalState(f"{message!r} was taken back and is delivered again")
@@ -504,12 +546,15 @@ class Consumer(Closing):
     def _take_back(self, messages: list[Message], cause: str) -> None:
         """Deliver these again, or not any more."""
         again: list[Message] = []
+        channel = self._link.channel
         for message in messages:
             del self._delivered[message._tag]
             deliveries = message.delivery_count
             because = f"delivery {deliveries} was the last: {cause}"
             if not self._policy.allows(deliveries) and self._is_buried(message, because):
                 continue
+            if self._link.channel is not channel:  # it ended: all is in its queue again
+                return
             if self._is_closed:
                 self._link.put_back([message._tag])
             elif self._policy.non_blocking_redelivery:

@@ -67,6 +67,10 @@ class Link:
     send and close meanwhile.
     """
 
+    # Closed with this object alone: another thread, or a loop, may be waiting at them.
+    _wake: int = -1
+    _watched: int = -1
+
     def __init__(self, connection: Connection, store: _core.Store, transacted: bool) -> None:
         """Open the channel."""
         self._connection = connection
@@ -76,11 +80,10 @@ class Link:
         self.is_closed: bool = False
         self.has_sent: bool = False
         """Whether something was sent in the open transaction."""
-        self.on_reopen: Callable[[], object] = lambda: None
-        """Called when tags from before mean nothing any more."""
+        self.on_reopen: Callable[[BaseException | None], object] = lambda because: None
+        """Called when tags from before mean nothing any more, with what ended their channel if that
+        is known, while ``has_sent`` still tells of that channel."""
         self._sinks: dict[str, Sink] = {}
-        # Closed with this object alone: another thread, or a loop, may be waiting at them.
-        self._watched = self._wake = -1
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._open()
 
@@ -116,11 +119,12 @@ class Link:
             if descriptor >= 0:
                 os.close(descriptor)
 
-    def reopen(self) -> None:
-        """An error closed the channel, which requeued all that it had: go on with another, if the
-        connection is open.  A consumer that cannot be registered again is cancelled."""
+    def reopen(self, because: BaseException | None = None) -> None:
+        """An error closed the channel, which requeued all that it had and dropped what was sent in
+        its transaction: go on with another, if the connection is open.  A consumer that cannot be
+        registered again is cancelled."""
         sinks = list(self._sinks.values())
-        self.on_reopen()
+        self.on_reopen(because)
         try:
             while not self._is_reopened(sinks):
                 pass
@@ -155,17 +159,18 @@ class Link:
 
     def add(self, sink: Sink) -> None:
         """Register a consumer.  A ChannelError leaves the session as after ``recover``."""
+        self.mend()
         try:
             self._consume(sink)
-        except BaseException:
-            self.mend()
+        except BaseException as error:
+            self.mend(error)
             raise
 
-    def mend(self) -> None:
-        """Something failed: if that closed the channel, go on with another while the store is
-        open."""
+    def mend(self, because: BaseException | None = None) -> None:
+        """Go on with another channel if something closed this one, ``because`` or whatever it was,
+        while the store is open.  Every verb of a session begins with this, but its commit."""
         if self.channel.closed and not self.is_closed and not self._store.closed:
-            self.reopen()
+            self.reopen(because)
 
     def _consume(self, sink: Sink) -> None:
         wanted = sink._registration
@@ -182,11 +187,14 @@ class Link:
 
     # Pushing.
 
-    def fill(self, *, arm: bool) -> None:
-        """Push what is ready to consumers that have room.  ``arm``: have ``wait`` end when there is
-        more, if there is nothing; without it, the consumers do not wait for messages any more."""
-        if not self._push(_KINDS) and arm:
-            self._push(_KINDS | _core.EVENT_ARM)
+    def fill(self, *, arm: bool) -> bool:
+        """Push what is ready to consumers that have room; whether something came.  ``arm``: have
+        ``wait`` end when there is more, if there is nothing; without it, the consumers do not wait
+        for messages any more."""
+        came = self._push(_KINDS)
+        if not came and arm:
+            came = self._push(_KINDS | _core.EVENT_ARM)
+        return came
 
     def _push(self, kinds: int) -> bool:
         """Whether something came."""
@@ -275,9 +283,10 @@ class Link:
             with self.channel.transaction() as transaction:
                 transaction.publish("", queue, body, properties)
                 self.channel._settle_range(tag, tag, False, False, True)
-        except BaseException:
+        except BaseException as error:
             if self._transacted and not self.channel.closed:
                 self.channel.tx_rollback()
+            self.mend(error)
             raise
 
     def commit(self, tags: list[int]) -> None:
@@ -297,7 +306,10 @@ class Link:
             self.channel._settle_range(first, last, True, delay_us=int(delay * 1_000_000))
 
     def hand_back(self, tags: list[int]) -> None:
-        """These were pushed and never handed out: they are ready again as if they had not been."""
+        """These were pushed and never handed out: they are ready again as if they had not been.  A
+        channel that is closed has done so."""
+        if self.channel.closed:
+            return
         for first, last in ranges(tags):
             self.channel._withhold(first, last)
         if tags:

@@ -79,7 +79,8 @@ class Listening:
                 _log.error("listeners are not called any more: %s", error, exc_info=error)
 
     def _serve(self) -> bool:
-        """One message of each consumer with a listener.  Whether there was one."""
+        """One message of each consumer with a listener.  Whether there was one, or is now: what
+        one consumer asked for may have come for those before it."""
         with self._link.lock:
             listening = [each for each in self._peers.consumers if each.listener is not None]
         served = False
@@ -90,7 +91,8 @@ class Listening:
                 self._deliver(consumer, message)
             if self._is_ending:
                 break
-        return served
+        with self._link.lock:
+            return served or any(each._is_ready for each in listening)
 
     def _until_due(self) -> float:
         """Seconds until a redelivery is due."""

@@ -130,7 +130,8 @@ class Message:
         of mode "individual" this message; in other modes nothing happens.
 
         IllegalState: the session is closed, or this delivery was taken back: the message is
-        delivered again.
+        delivered again.  In a session of mode "client" that is so when an error has closed the
+        session's channel; after ``recover()`` this message stands for the session as before.
         """
         if self._owner is not None:
             self._owner._acknowledge(self)

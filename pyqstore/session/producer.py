@@ -83,7 +83,9 @@ class Producer(Closing):
         ``properties``: what selectors look at.
 
         PublishRefused: its queue is full and refuses; MessageReturned: its queue was deleted this
-        moment; IllegalState; TypeError and ValueError.
+        moment; IllegalState; TypeError and ValueError.  A ChannelError, such as PreconditionFailed
+        for a body above the limit, takes back all that the session has delivered and not
+        acknowledged, and ends its transaction: the next ``commit`` raises TransactionRolledBack.
         """
         address, message_properties = self._prepare(
             destination, persistent, priority, time_to_live, properties, correlation_id, reply_to,
@@ -93,8 +95,10 @@ class Producer(Closing):
             self._link.check()
             if self._is_closed:
                 raise IllegalState("The producer is closed")
+            self._link.mend()
             exchange, key = self._address(address)
             channel = self._link.channel
+            had_sent = self._link.has_sent
             try:
                 self._link.has_sent = self._transacted
                 number = channel.basic_publish(
@@ -112,7 +116,9 @@ class Producer(Closing):
             except Exception as error:
                 if isinstance(error, NotFound):
                     self._ready.pop(address, None)
-                self._link.mend()
+                if channel.closed:  # this one was not sent, and its caller is told so
+                    self._link.has_sent = had_sent
+                self._link.mend(error)
                 raise
         assert message_properties.message_id is not None
         return message_properties.message_id

@@ -59,7 +59,7 @@ class Session(Closing):
         self._mode: Mode = mode
         self._link = Link(home.connection, home.store, mode == "transacted")
         wait_for_acks = not home.options.send_acks_async
-        self._peers = Peers(self._link, home.dead_letters, wait_for_acks, home.registry.lock)
+        self._peers = Peers(self._link, mode, home.dead_letters, wait_for_acks, home.registry.lock)
         self._listening = Listening(self._peers)
         self._peers.listen = self._listening.begin
         self._peers.await_listener = self._listening.await_listener
@@ -338,13 +338,16 @@ class Session(Closing):
         """Acknowledge all that was delivered and publish all that was sent since the last commit,
         together and durably.
 
-        TransactionRolledBack: it failed, and everything is as after ``rollback()``; IllegalState:
-        the session is not transacted.
+        TransactionRolledBack: it failed, or an error such as a send that was refused has ended the
+        transaction before, and everything is as after ``rollback()``; IllegalState: the session is
+        not transacted.
         """
         with self._link.lock:
             self._check_transacted()
-            delivered = [one for each in self._peers.consumers for one in each._delivered.values()]
             try:
+                if self._peers.loss is not None:
+                    raise self._peers.loss
+                delivered = self._peers.delivered
                 self._link.commit([message._tag for message in delivered])
             except Error as error:
                 with suppress(Error):
@@ -353,21 +356,31 @@ class Session(Closing):
             self._peers.settled(delivered)
 
     def _after_failed_commit(self, error: Error) -> None:
-        if not self._link.channel.closed:
-            self._roll_back(f"the commit failed: {error}")
-        else:
-            self._link.mend()
+        try:
+            if not self._link.channel.closed:
+                self._roll_back(f"the commit failed: {error}")
+            else:
+                self._link.mend(error)
+        finally:
+            self._peers.loss = None  # its caller is told
 
     def rollback(self) -> None:
         """Drop what was sent since the last commit, and have all that was delivered delivered
         again, in order, after the policy's delay.  IllegalState: the session is not transacted."""
         with self._link.lock:
             self._check_transacted()
+            self._link.mend()
             self._roll_back("rolled back")
 
     def _roll_back(self, cause: str) -> None:
         self._link.roll_back()
         self._take_all_back(cause)
+
+    def _take_all_back(self, cause: str) -> None:
+        for consumer in self._peers.consumers:
+            consumer._recover(cause)
+        self._peers.forget_closed()
+        self._peers.loss = None  # of what is taken back nothing is expected any more
 
     def _check_transacted(self) -> None:
         self._link.check()
@@ -381,12 +394,8 @@ class Session(Closing):
             self._link.check()
             if self.transacted:
                 raise IllegalState("This session is transacted")
+            self._link.mend()
             self._take_all_back("recovered")
-
-    def _take_all_back(self, cause: str) -> None:
-        for consumer in self._peers.consumers:
-            consumer._recover(cause)
-        self._peers.forget_closed()
 
     def _check_not_listening(self) -> None:
         """IllegalState: a listener of this session calls."""

@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from ... import session as synchronous
+from ...errors import Error
 from ...session.destinations import Destination, Groups, Queue, Topic
-from ...session.errors import IllegalState
+from ...session.errors import IllegalState, TransactionRolledBack
 from ...session.listening import NO_CLOSE
 from ...session.modes import Mode
 from ...session.redelivery import RedeliveryPolicy
@@ -40,6 +41,7 @@ class Session:
         self._on_close = on_close
         session._peers.message_type = Message
         self._turns = Turns(session, threads)
+        self._committing: asyncio.Future[None] | None = None  # for somebody who was cancelled
 
     async def __aenter__(self) -> Self:
         return self
@@ -154,11 +156,30 @@ class Session:
         return Producer(self._threads, await self._threads.run(make))
 
     async def commit(self) -> None:
-        """As :meth:`pyqstore.session.Session.commit`.  When this is cancelled it goes on."""
-        await asyncio.shield(self._threads.run(self._session.commit))
+        """As :meth:`pyqstore.session.Session.commit`.  When this is cancelled it goes on; if it
+        fails then, the next commit raises TransactionRolledBack, unless ``rollback()`` comes before
+        it."""
+        if self._committing is not None:
+            await asyncio.wait([self._committing])
+        committing = asyncio.ensure_future(self._threads.run(self._session.commit))
+        try:
+            await asyncio.shield(committing)
+        except asyncio.CancelledError:
+            self._committing = committing
+            committing.add_done_callback(self._committed_for_nobody)
+            raise
+
+    def _committed_for_nobody(self, committing: asyncio.Future[None]) -> None:
+        if self._committing is committing:
+            self._committing = None
+        error = None if committing.cancelled() else committing.exception()
+        if isinstance(error, TransactionRolledBack) and isinstance(error.__cause__, Error):
+            self._session._peers.loss = error.__cause__
 
     async def rollback(self) -> None:
         """As :meth:`pyqstore.session.Session.rollback`."""
+        if self._committing is not None:
+            await asyncio.wait([self._committing])
         await asyncio.shield(self._threads.run(self._session.rollback))
 
     async def recover(self) -> None:

@@ -147,6 +147,8 @@ class Turns:
         return min(waits, default=math.inf)
 
     async def _serve(self) -> bool:
+        """One message of each consumer with a listener.  Whether there was one, or is now: what
+        one consumer asked for may have come for those before it."""
         served = False
         for consumer in list(self._peers.consumers):
             if consumer.listener is None or consumer._is_closing or self.is_ending:
@@ -161,7 +163,9 @@ class Turns:
             finally:
                 self._current = None
                 self._idle.set()
-        return served
+        return served or any(
+            each._is_ready for each in self._peers.consumers if each.listener is not None
+        )
 
     async def _call(self, consumer: Consumer, message: synchronous.Message) -> None:
         raised: BaseException | None = None

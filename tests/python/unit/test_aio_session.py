@@ -170,6 +170,36 @@ def test_a_receive_waits_and_ends_when_its_session_is_closed(path: Path) -> None
     run(path, work)
 
 
+def test_what_comes_while_another_listener_is_asked_for_is_delivered(path: Path) -> None:
+    """What the channel gives when it is armed for one may be for one whose turn is over."""
+
+    async def work(connection: jms.Connection) -> None:
+        session = await connection.session()
+        seen: list[str] = []
+        one = await session.consumer(session.queue("one"))
+        two = await session.consumer(session.queue("two"))
+        link = session._session._link
+        push = link._push
+        armed: list[int] = []
+
+        def publish_before(kinds: int) -> bool:
+            if kinds & pyqstore._core.EVENT_ARM:
+                armed.append(kinds)
+                if len(armed) == 2:  # one has had its turn, this is that of two
+                    with connection._connection.store.channel() as channel:
+                        channel.confirm_select()
+                        channel.basic_publish("", "one", b"a")
+                        channel.wait_for_confirms()
+            return push(kinds)
+
+        link._push = publish_before  # type: ignore[method-assign]
+        one.listener = lambda message: seen.append(message.text)
+        two.listener = lambda message: seen.append(message.text)
+        await until(lambda: seen == ["a"])
+
+    run(path, work)
+
+
 def test_listeners_are_functions_or_coroutine_functions(path: Path) -> None:
     async def work(connection: jms.Connection) -> None:
         session = await connection.session()

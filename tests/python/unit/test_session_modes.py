@@ -309,6 +309,7 @@ def test_receive_is_refused_where_a_session_has_a_listener(connection: jms.Conne
     assert other.receive(timeout=0) is None
 
 
+@pytest.mark.clock
 def test_a_batch_is_acknowledged_when_a_message_comes_after_its_time(
     connection: jms.Connection, acked: Callable[[], int]
 ) -> None:
