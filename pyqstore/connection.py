@@ -26,11 +26,13 @@ class Connection(_core.Connection, Closing):
 
     _name: str
     _store: _core.Store
+    _is_made: bool = False  # the constructor has returned
 
     def __init__(self, store: _core.Store, name: str = "") -> None:
         """Open a connection; raises StoreClosed and ForkedStore."""
         self._store = store
         self._name = name
+        self._is_made = True
 
     def __new__(cls, store: _core.Store, name: str = "") -> Self:
         """See ``Store.connection``."""
@@ -39,7 +41,7 @@ class Connection(_core.Connection, Closing):
         return super().__new__(cls, store)
 
     def __del__(self) -> None:
-        if not self.closed and not self._store._forked:
+        if self._is_made and not self.closed and not self._store._forked:
             warnings.warn(
                 f"unclosed connection {self!r}", ResourceWarning, stacklevel=2, source=self
             )

@@ -121,11 +121,12 @@ class Messages(Iterator[Message]):
         self.close()
 
     def __del__(self) -> None:
-        tag = self._tag
+        tag: str | None = getattr(self, "_tag", None)
+        if tag is None:  # or the constructor raised
+            return
         try:
             self.close()
         except RuntimeError:  # the channel is in a call of another thread
-            assert tag is not None
             self._channel._left.append(tag)
         except Error:  # it was closed meanwhile, or belongs to the process before a fork
             pass

@@ -3,14 +3,69 @@
 from __future__ import annotations
 
 import weakref
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from . import _core
 from ._core import Message, ReturnedMessage
 from .errors import PublishRefused
+from .json import loads
+from .properties import Properties
 from .waiting import Deadline
 
-__all__ = ["DeclareOk", "Message", "Receipt", "ReturnedMessage", "Transaction"]
+__all__ = ["DeclareOk", "Message", "Receipt", "ReturnedCopy", "ReturnedMessage", "Transaction"]
+
+
+class ReturnedCopy(ReturnedMessage):
+    """A returned message apart from its channel: what a pickle or a copy of
+    :class:`~pyqstore.MessageReturned` has."""
+
+    __slots__ = (
+        "body", "exchange", "properties", "queue", "reply_code", "reply_text", "routing_key",
+    )  # fmt: skip
+
+    body: bytes
+    exchange: str
+    properties: Properties
+    queue: str
+    reply_code: int
+    reply_text: str
+    routing_key: str
+
+    def __init__(
+        self,
+        body: bytes,
+        exchange: str,
+        properties: Properties,
+        queue: str,
+        reply_code: int,
+        reply_text: str,
+        routing_key: str,
+    ) -> None:
+        self.body = body
+        self.exchange = exchange
+        self.properties = properties
+        self.queue = queue
+        self.reply_code = reply_code
+        self.reply_text = reply_text
+        self.routing_key = routing_key
+
+    @classmethod
+    def of(cls, message: ReturnedMessage) -> Self:
+        """A copy of one, or of a copy."""
+        return cls(*(getattr(message, name) for name in cls.__slots__))
+
+    def json(self) -> Any:
+        """The body as JSON.  ValueError: it is none."""
+        return loads(self.body)
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} from exchange {self.exchange!r} with routing key"
+            f" {self.routing_key!r}: {len(self.body)} bytes>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:  # type: ignore[override]
+        return type(self), tuple(getattr(self, name) for name in type(self).__slots__)
 
 
 class DeclareOk(NamedTuple):

@@ -10,6 +10,7 @@ import ssl
 import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
@@ -128,20 +129,25 @@ class Store(_core.Store, Closing):
         control = arguments.pop("control")
         name = checked_path(path)
         self = super().__new__(cls, os.fsencode(name), **arguments)
-        self._path = name
-        self._directory = name if name == ":memory:" else os.path.abspath(name)
-        self._create = arguments["create"]
-        self._door = None
-        self._groups = Groups()
-        self._faces = weakref.WeakSet()
-        self._listeners = weakref.WeakSet()
-        self._recovery_report = report_of(self)
-        log_opened(name, options, self._recovery_report)
-        _open_stores.add(self)
-        if not arguments["read_only"]:
-            warn_of_surroundings(name, self, self._recovery_report.clock_ahead_s)
-            if control and name != ":memory:":
-                self._door = open_door(self, self._directory)
+        try:
+            self._path = name
+            self._directory = name if name == ":memory:" else os.path.abspath(name)
+            self._create = arguments["create"]
+            self._door = None
+            self._groups = Groups()
+            self._faces = weakref.WeakSet()
+            self._listeners = weakref.WeakSet()
+            self._recovery_report = report_of(self)
+            log_opened(name, options, self._recovery_report)
+            _open_stores.add(self)
+            if not arguments["read_only"]:
+                warn_of_surroundings(name, self, self._recovery_report.clock_ahead_s)
+                if control and name != ":memory:":
+                    self._door = open_door(self, self._directory)
+        except BaseException:  # a warning that is an error: nobody could close the store
+            with suppress(Error):
+                self.close()
+            raise
         return self
 
     def __del__(self) -> None:

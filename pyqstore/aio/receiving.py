@@ -195,7 +195,8 @@ class Messages(AsyncIterator[Message]):
         await self.aclose()
 
     def __del__(self) -> None:
-        if self._consumer is not None:
+        consumer: Consumer | None = getattr(self, "_consumer", None)
+        if consumer is not None:  # it is not there, where the constructor raised
             with suppress(RuntimeError):  # the loop was closed
                 channel = self._channel
-                channel._loop.call_soon_threadsafe(channel._consumers.drop, self._consumer.tag)
+                channel._loop.call_soon_threadsafe(channel._consumers.drop, consumer.tag)

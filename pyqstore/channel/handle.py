@@ -35,6 +35,8 @@ class Consumer:
 class Handle(_core.Channel, Closing):
     """What every room of a channel's verbs stands on."""
 
+    _is_made: bool = False  # the constructor has returned
+
     def __init__(self, store: _core.Store, connection: _core.Connection | None = None) -> None:
         """Open a channel; raises StoreClosed, ForkedStore, ChannelClosed (no connection any
         more)."""
@@ -51,9 +53,11 @@ class Handle(_core.Channel, Closing):
         self._settler: Settler | None = None
         self._left: list[str] = []  # consumers to be cancelled: see _cancel_left
         self._ignore_returns(True)
+        self._is_made = True
 
     def __del__(self) -> None:
-        if not self.closed and not self._store._forked:
+        # Nobody could close what the constructor did not return.
+        if self._is_made and not self.closed and not self._store._forked:
             warnings.warn(f"unclosed channel {self!r}", ResourceWarning, stacklevel=2, source=self)
         self.close()
 
@@ -77,8 +81,9 @@ class Handle(_core.Channel, Closing):
     def _free(self) -> None:
         """For the store, which is closed."""
         super()._free()
-        if self._settler is not None:
-            self._settler.close()
+        settler = getattr(self, "_settler", None)
+        if settler is not None:
+            settler.close()
 
     def threadsafe(self) -> Settler:
         """What acknowledges and refuses deliveries of this channel from other threads, while this

@@ -3,9 +3,8 @@ of what comes."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import errors
+from ..message import ReturnedMessage
 from .wire import Report
 
 __all__ = ["error_of", "report_of"]
@@ -30,20 +29,26 @@ def report_of(error: Exception) -> Report:
     kind = next((each for each in type(error).__mro__ if _KINDS.get(each.__name__) is each), None)
     if kind is None:
         return {"kind": "StoreError", "words": [f"in the owner: {error!r}"], "attributes": {}}
-    words: list[Any] = [
-        part if isinstance(part, str | int | None) else str(part) for part in error.args
-    ]
+    words = [_word_of(part) for part in error.args]
     if isinstance(error, OSError) and error.filename is not None:
         words.append(str(error.filename))
     attributes = {name: getattr(error, name, None) for name in _ATTRIBUTES}
     return {"kind": kind.__name__, "words": words, "attributes": attributes}
 
 
+def _word_of(part: object) -> object:
+    if isinstance(part, tuple):  # numbers of publishes
+        return [_word_of(each) for each in part]
+    if isinstance(part, ReturnedMessage):  # its body may be too large for a frame
+        return None
+    return part if isinstance(part, str | int | None) else str(part)
+
+
 def error_of(report: Report) -> Exception:
     """The exception again."""
     kind = _KINDS.get(str(report.get("kind")), errors.StoreError)
     try:
-        error = kind(*report["words"])
+        error = kind(*(tuple(part) if isinstance(part, list) else part for part in report["words"]))
     except (TypeError, KeyError):
         error = errors.StoreError(str(report.get("words")))
     if isinstance(error, errors.StoreError):

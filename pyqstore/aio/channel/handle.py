@@ -34,6 +34,8 @@ _CLOSED = "the channel is closed"
 class Handle(Face):
     """What every room of a channel's verbs stands on."""
 
+    _is_made: bool = False  # the constructor has returned
+
     def __init__(
         self,
         store: _core.Store,
@@ -63,6 +65,7 @@ class Handle(Face):
         self._watched_fd = self._engine._event_fd()
         self._loop.add_reader(self._watched_fd, _signalled, weakref.ref(self), self._watched_fd)
         channels.add(self)
+        self._is_made = True
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,7 +84,7 @@ class Handle(Face):
             return
         if self._store._forked:
             return  # the loop watches what the parent's loop watches
-        if not self._store.closed and not self._engine.closed:
+        if self._is_made and not self._store.closed and not self._engine.closed:
             self._warn_unclosed()
         with suppress(RuntimeError):  # the loop was closed, and watches nothing any more
             self._loop.call_soon_threadsafe(_forget_watched_fd, self._loop, event_fd, self._engine)

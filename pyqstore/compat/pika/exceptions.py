@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from .returned import ReturnedMessage
@@ -171,6 +171,10 @@ class _Undelivered(AMQPChannelError):
     def __init__(self, messages: Sequence[ReturnedMessage]) -> None:
         super().__init__(f"{len(messages)} message(s) returned")
         self.messages = messages
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """``args`` has the text, of which it cannot be made again."""
+        return type(self), (self.messages,), self.__dict__
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}: {self.args[0]}"

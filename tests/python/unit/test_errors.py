@@ -1,11 +1,140 @@
 """The exceptions: their family, what they carry, and which one a status becomes."""
 
+import copy
+import importlib
+import json
 import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import pyqstore
+from pyqstore import Properties
+from pyqstore.compat import pika
+from pyqstore.compat.pika.returned import ReturnedMessage
+from pyqstore.control.failing import error_of, report_of
 from pyqstore.errors import from_status
+
+PUBLIC = ("pyqstore", "pyqstore.errors", "pyqstore.session", "pyqstore.compat.pika.exceptions")
+_RETURNED = ReturnedMessage(
+    pika.spec.Basic.Return(312, "NO_ROUTE", "", "q"), pika.BasicProperties(content_type="a"), b"x"
+)
+# What a class is made of, with its fields; those that are not here, of a text.
+WORDS: dict[type, tuple[object, ...]] = {
+    pyqstore.ChannelError: (406, "PRECONDITION_FAILED - text"),
+    pyqstore.Unroutable: (406, "PRECONDITION_FAILED - text", 3),
+    pyqstore.OffsetOutOfRange: (3, 9),
+    pyqstore.PublishRefused: (7, 2, (7, 9), (0, 2)),
+    pyqstore.MessageReturned: (None, 2),
+    pika.exceptions.ChannelClosed: (404, "NOT_FOUND - text"),
+    pika.exceptions.ConnectionClosed: (530, "NOT_ALLOWED - text"),
+    pika.exceptions.UnroutableError: ([_RETURNED],),
+    pika.exceptions.NackError: ([_RETURNED],),
+}  # fmt: skip
+FIELDS = {"status": "QS_EIO", "path": "journal/1", "offset": 8, "os_errno": 5, "pid": 77}
+WAYS: list[Callable[[Any], Any]] = [
+    copy.copy,
+    copy.deepcopy,
+    *(
+        lambda error, protocol=protocol: pickle.loads(pickle.dumps(error, protocol))
+        for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1)
+    ),
+]
+
+
+def public() -> Iterator[type[BaseException]]:
+    seen: set[object] = set()
+    for name in PUBLIC:
+        module = importlib.import_module(name)
+        for each in module.__all__:
+            kind = getattr(module, each)
+            if isinstance(kind, type) and issubclass(kind, BaseException) and kind not in seen:
+                seen.add(kind)
+                yield kind
+
+
+def plain(value: object) -> object:
+    """What can be compared: messages have no equals."""
+    if isinstance(value, pyqstore.ReturnedMessage):
+        names = ("body", "exchange", "routing_key", "properties", "reply_code", "reply_text")
+        return {name: getattr(value, name) for name in (*names, "queue")}
+    if isinstance(value, ReturnedMessage):
+        return [str(value.method), vars(value.properties), value.body]
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value
+
+
+def told(error: BaseException) -> object:
+    """All that an exception tells."""
+    fields = {name: plain(value) for name, value in vars(error).items()}
+    return type(error), str(error), repr(error.args) if not fields else None, fields
+
+
+@pytest.mark.parametrize("kind", list(public()), ids=lambda kind: kind.__name__)
+def test_every_exception_can_be_pickled_and_copied_with_its_fields(
+    kind: type[BaseException],
+) -> None:
+    words = next((WORDS[each] for each in kind.__mro__ if each in WORDS), ("text",))
+    error = kind(*words)
+    if isinstance(error, pyqstore.StoreError):
+        for name, value in FIELDS.items():
+            setattr(error, name, value)
+    error.add_note("a note")
+    for way in WAYS:
+        assert told(way(error)) == told(error)
+        assert plain(way(way(error)).args) == plain(error.args)
+
+
+def returned(store: pyqstore.Store) -> pyqstore.MessageReturned:
+    with store.channel() as channel:
+        channel.confirm_select()
+        properties = Properties(headers={"a": [1]}, content_type="text/plain")
+        channel.basic_publish("", "nowhere", b'{"b": 2}', properties, mandatory=True)
+        with pytest.raises(pyqstore.MessageReturned) as raised:
+            channel.wait_for_confirms()
+    return raised.value
+
+
+def test_a_message_that_was_returned_can_be_pickled_and_copied_with_its_exception(
+    store: pyqstore.Store,
+) -> None:
+    error = returned(store)
+    for way in WAYS:
+        again = way(way(error))
+        assert told(again) == told(error)
+        assert plain(again.args) == plain(error.args)
+        message = again.message
+        assert isinstance(message, pyqstore.ReturnedMessage)
+        assert (message.body, message.json()) == (b'{"b": 2}', {"b": 2})
+        assert message.properties.headers == {"a": [1]}
+        assert "nowhere" in repr(message)
+        with pytest.raises(TypeError, match="messages come from a channel"):
+            message.ack()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pyqstore.PublishRefused(7, 2, (7, 9), (0, 2)),
+        pyqstore.OffsetOutOfRange(3, 9),
+        pyqstore.Unroutable(406, "PRECONDITION_FAILED - text", 3),
+        pyqstore.MessageReturned(None, 2),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_exceptions_come_from_the_owner_of_a_store_with_their_fields(error: Exception) -> None:
+    assert told(error_of(json.loads(json.dumps(report_of(error))))) == told(error)
+
+
+def test_a_message_that_was_returned_in_the_owner_of_a_store_is_told_without_its_body(
+    store: pyqstore.Store,
+) -> None:
+    again = error_of(json.loads(json.dumps(report_of(returned(store)))))
+    assert isinstance(again, pyqstore.MessageReturned)
+    assert (again.message, again.count) == (None, 1)
+    assert str(again) == "no queue took a mandatory message"
 
 
 @pytest.mark.parametrize(
