@@ -2,11 +2,13 @@
 
 import ctypes
 import importlib.util
+import logging
 import os
 import runpy
+import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,32 @@ def stale_reason() -> str | None:
 
 if reason := stale_reason():
     pytest.exit(f"stale build: run ./dev build ({reason})", returncode=4)
+
+
+# A run in the background has Ctrl-C ignored, and so have all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def shared_state() -> dict[str, object]:
+    """What all tests of a process share, and a test must leave as it was."""
+    ours = [name for name in logging.root.manager.loggerDict if name.startswith("pyqstore")]
+    loggers = [logging.getLogger(name) for name in ours]
+    return {
+        "handlers of signals": [
+            signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)
+        ],
+        "logging": (logging.root.manager.disable, logging.root.level),
+        "loggers that are silent": [
+            each.name for each in loggers if each.disabled or each.level or not each.propagate
+        ],
+    }
+
+
+@pytest.fixture(autouse=True)
+def leaves_what_is_shared() -> Iterator[None]:
+    before = shared_state()
+    yield
+    assert shared_state() == before
 
 
 @pytest.hookimpl(wrapper=True)

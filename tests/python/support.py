@@ -1,5 +1,6 @@
 """What tests of several files use."""
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,13 @@ def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
     while not holds():
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.002)
+
+
+def own_host() -> str:
+    """An address of this machine at which no other process listens: a port of it that was closed
+    stays free."""
+    number = os.getpid() % (250 * 250)
+    return f"127.{1 + number // 250}.{1 + number % 250}.7"
 
 
 def rest(channel: pyqstore.Channel, queue: str) -> list[tuple[bytes, bool]]:

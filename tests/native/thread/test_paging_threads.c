@@ -202,6 +202,15 @@ static void *look(void *argument)
     return NULL;
 }
 
+/* Nobody takes any yet, and they are more than memory holds: from here on it is certain that
+ * messages go to the disk and come back. */
+static void await_paging(struct engine *engine)
+{
+    while (stats_of(engine).messages_paged_out == 0) {
+        usleep(1000);
+    }
+}
+
 static uint32_t count_files(const struct engine *engine, const char *directory)
 {
     char path[256];
@@ -243,6 +252,7 @@ int main(void)
         publishers[i] = (struct worker){&shared, i};
         QS_CHECK(pthread_create(&threads[count++], NULL, run_publisher, &publishers[i]) == 0);
     }
+    await_paging(engine);
     for (int i = 0; i < QUEUES; i++) {
         consumers[i] = (struct worker){&shared, i};
         QS_CHECK(pthread_create(&threads[count++], NULL, run_consumer, &consumers[i]) == 0);

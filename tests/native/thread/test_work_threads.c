@@ -177,6 +177,11 @@ static void *consume_batches(void *argument)
             usleep(PAUSE_US);
             continue;
         }
+        if (batch.array.length == 0) {
+            received_release(&batch);
+            usleep(PAUSE_US);
+            continue;
+        }
         last = received_tag(&batch, batch.array.length - 1);
         if (turn % 5 == 4) {
             (void)goes_on(consumer, &channel,

@@ -88,6 +88,7 @@ class Pair:
         return sorted(found)
 
 
+@pytest.mark.slow  # two minutes, all of them
 @pytest.mark.crash
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize(("moment", "is_mortal"), CASES)

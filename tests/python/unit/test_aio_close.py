@@ -15,7 +15,7 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT
+from ..support import PERSISTENT, wait_until
 
 ROUNDS = 300
 PUBLISHERS = 12
@@ -33,6 +33,7 @@ class Stranger:
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.lost = 0
+        self.opened = 0
         self.checked = 0
         self._thread = threading.Thread(target=self._work)
 
@@ -53,6 +54,7 @@ class Stranger:
         mine: deque[tuple[int, int]] = deque()
         while not self.stop.is_set():
             mine.append(self._opened())
+            self.opened += 1
             if len(mine) > PIPES:
                 self._check(*mine.popleft())
             self.stop.wait(0.0001)
@@ -141,6 +143,7 @@ async def one_round(path: Path, number: int) -> None:
         await channel.close()
 
 
+@pytest.mark.slow
 def test_closing_leaves_no_task_waiting_and_reads_nothing_from_other_threads_pipes(
     path: Path,
 ) -> None:
@@ -152,9 +155,10 @@ def test_closing_leaves_no_task_waiting_and_reads_nothing_from_other_threads_pip
     before = len(os.listdir("/proc/self/fd"))
     with Stranger() as stranger:
         asyncio.run(main())
+        wait_until(lambda: stranger.opened > ROUNDS)
     assert stranger.checked > ROUNDS
     assert stranger.lost == 0
-    assert len(os.listdir("/proc/self/fd")) <= before
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
 def test_a_descriptor_stays_the_loops_while_another_thread_closes_the_store(path: Path) -> None:
@@ -267,24 +271,25 @@ def test_a_busy_thread_of_the_store_does_not_keep_a_loop_from_closing_channels(p
 
         def keep() -> None:  # a call of which the store counts that it is under way
             begun.set()
-            go_on.wait(20)
+            go_on.wait(200)
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(200):
             store = await aio.open(path)
             connection, channel = await store.connection(), await store.channel()
             busy = [asyncio.create_task(store._threads.run(keep)) for _ in range(4)]
-            await asyncio.to_thread(begun.wait, 20)
+            await asyncio.to_thread(begun.wait, 60)
             closing = asyncio.create_task(store.close())
             await asyncio.sleep(0)
             await channel.close()
             await connection.close()
-            await asyncio.wait_for(closing, 10)  # which needs none of the four
+            await asyncio.wait_for(closing, 60)  # which needs none of the four
             go_on.set()
             await asyncio.gather(*busy)
 
     asyncio.run(main())
 
 
+@pytest.mark.clock
 def test_channels_of_a_loop_that_is_gone_leave_no_descriptor(path: Path) -> None:
     async def leave() -> tuple[aio.Store, list[aio.Channel]]:
         store = await aio.open(path)

@@ -287,12 +287,10 @@ def test_an_interrupt_in_a_callback_loses_no_other_confirm(path: Path) -> None:
         await channel.queue_declare("q", durable=True)
         await channel.confirm_select()
         confirms = [channel.basic_publish("", "q", b"x", PERSISTENT) for _ in range(20)]
-
-        def interrupt(_: object) -> None:
-            raise KeyboardInterrupt
-
-        confirms[4].add_done_callback(interrupt)
         return store, channel, confirms
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
 
     async def end(store: aio.Store, waiting: Awaitable[list[int]]) -> list[int]:
         numbers = await waiting
@@ -301,6 +299,7 @@ def test_an_interrupt_in_a_callback_loses_no_other_confirm(path: Path) -> None:
 
     try:
         store, _, confirms = loop.run_until_complete(begin())
+        confirms[4].add_done_callback(interrupt)  # while the loop rests
         waiting = asyncio.gather(*confirms)
         with pytest.raises(KeyboardInterrupt):
             loop.run_until_complete(waiting)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import pyqstore
 from pyqstore import aio
@@ -15,7 +16,7 @@ Run = Callable[..., None]
 Fill = Callable[..., Awaitable[None]]
 
 
-async def ask(store: aio.Store, channel: aio.Channel, receipt: aio.Receipt) -> None:
+async def ask(store: aio.Store, channel: aio.Channel, receipt: aio.Receipt | None = None) -> None:
     calls: dict[str, Callable[[], Awaitable[object]]] = {
         "sync": store.sync,
         "checkpoint": store.checkpoint,
@@ -26,9 +27,10 @@ async def ask(store: aio.Store, channel: aio.Channel, receipt: aio.Receipt) -> N
         "get": lambda: channel.basic_get("q"),
         "batch": lambda: channel.get_batch("q"),
         "ack": lambda: channel.basic_ack(1),
-        "receipt": receipt.wait,
         "channel": store.channel,
     }
+    if receipt is not None:
+        calls["receipt"] = receipt.wait
     for name, call in calls.items():
         try:
             await asyncio.wait_for(call(), 10)
@@ -52,7 +54,9 @@ async def prepared(path: Path) -> tuple[aio.Store, aio.Channel, aio.Receipt]:
     return store, channel, await channel.publish_batch(pa.table({"body": [b"x"]}), "", "durable")
 
 
-def test_a_loop_of_the_child_is_told(path: Path) -> None:
+# A receipt must not be done before the fork.
+@pytest.mark.parametrize("with_receipt", [False, pytest.param(True, marks=pytest.mark.clock)])
+def test_a_loop_of_the_child_is_told(path: Path, with_receipt: bool) -> None:
     async def end(store: aio.Store, channel: aio.Channel) -> None:
         await channel.close()
         await store.close()
@@ -63,7 +67,8 @@ def test_a_loop_of_the_child_is_told(path: Path) -> None:
         if child == 0:
             code = 1
             try:
-                asyncio.new_event_loop().run_until_complete(ask(store, channel, receipt))
+                asked = ask(store, channel, receipt if with_receipt else None)
+                asyncio.new_event_loop().run_until_complete(asked)
                 code = 0
             finally:
                 os._exit(code)

@@ -44,7 +44,7 @@ def test_ten_thousand_confirms_are_outstanding_at_once(run_aio: Run) -> None:
         assert (await store.stats())["commits"] - before < 2_000  # in groups
         assert await channel.wait_for_confirms(timeout=0) is True
 
-    run_aio(work, journal_file_bytes="64MiB")
+    run_aio(work, journal_file_bytes="64MiB", commit_delay_us=5000)
 
 
 def test_large_and_small_publishes_keep_their_order(run_aio: Run) -> None:
@@ -107,10 +107,19 @@ def test_a_refused_publish_raises(run_aio: Run) -> None:
     run_aio(work)
 
 
-def test_wait_for_confirms_needs_confirm_mode_and_times_out(run_aio: Run) -> None:
+def test_wait_for_confirms_needs_confirm_mode(run_aio: Run) -> None:
     async def work(store: aio.Store, channel: aio.Channel) -> None:
         with pytest.raises(pyqstore.PreconditionFailed):
             await channel.wait_for_confirms()
+        await channel.confirm_select()
+        assert await channel.wait_for_confirms() is True
+
+    run_aio(work)
+
+
+@pytest.mark.clock
+def test_wait_for_confirms_times_out(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
         await channel.confirm_select()
         publishing = asyncio.create_task(channel.basic_publish("", "q", b"x", PERSISTENT))
         await asyncio.sleep(0)
@@ -129,9 +138,9 @@ def test_a_batch_is_waited_for(run_aio: Run) -> None:
             pa.table({"body": [b"a", b"b", b"c"]}), routing_key="q"
         )
         assert (receipt.first_publish_number, receipt.last_publish_number) == (1, 3)
-        assert await receipt.wait(timeout=10)
+        assert await receipt.wait(timeout=60)
         assert receipt.done
-        assert await channel.wait_for_confirms(timeout=10)
+        assert await channel.wait_for_confirms(timeout=60)
         assert await channel.basic_publish("", "q", b"d", PERSISTENT) == 4
 
     run_aio(work)
@@ -154,6 +163,7 @@ def test_a_transaction_commits_and_auto_ack_is_no_part_of_it(run_aio: Run, fill_
     run_aio(work)
 
 
+@pytest.mark.clock
 def test_the_loop_runs_on_while_a_publisher_waits_for_room(run_aio: Run) -> None:
     async def work(store: aio.Store, channel: aio.Channel) -> None:
         waited = 0

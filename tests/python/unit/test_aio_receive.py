@@ -61,8 +61,9 @@ def test_an_iteration_ends_for_want_of_messages_and_with_its_queue(
 ) -> None:
     async def work(store: aio.Store, channel: aio.Channel) -> None:
         await fill_aio(channel, 3)
-        seen = [number_of(m) async for m in channel.consume("q", inactivity_timeout=0.01)]
-        assert seen == [0, 1, 2]
+        async with channel.consume("q") as messages:
+            assert [number_of(await anext(messages)) for _ in range(3)] == [0, 1, 2]
+        assert [m async for m in channel.consume("q", inactivity_timeout=0.01)] == []
         cancelled: list[str] = []
         channel.add_cancel_listener(cancelled.append)
 
@@ -129,7 +130,7 @@ def test_callbacks_run_by_themselves(run_aio: Run, fill_aio: Fill) -> None:
 
 def test_who_takes_a_message_leaves_the_others_their_wake_up(run_aio: Run, fill_aio: Fill) -> None:
     async def work(store: aio.Store, channel: aio.Channel) -> None:
-        async with await store.channel() as other, asyncio.timeout(5):
+        async with await store.channel() as other, asyncio.timeout(50):
             await channel.queue_declare("b")
             await channel.confirm_select()
             busy, patient = await channel.basic_consume("q"), await channel.basic_consume("b")

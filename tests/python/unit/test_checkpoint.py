@@ -212,6 +212,6 @@ def test_closing_after_a_large_transaction_takes_time_in_proportion(path: Path) 
         channel.tx_commit()
     began = time.monotonic()
     store.close()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     with pyqstore.open(path) as again:
         assert again.queue_status("q")["messages_ready"] == count

@@ -292,6 +292,7 @@ def test_progress_is_shown_on_a_terminal(filled: Path) -> None:
     assert b"verifying" in shown
 
 
+@pytest.mark.clock
 def test_dump_of_a_paged_queue_takes_constant_memory(path: Path) -> None:
     options: dict[str, Any] = {"segment_entries": 256, "sync": "none"}
     with (

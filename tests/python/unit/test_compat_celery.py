@@ -3,6 +3,7 @@ one in a process that is killed."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -82,6 +83,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def worker(app: Any) -> Iterator[Any]:
+    level = logging.root.level  # which Celery sets, for all that this process logs
     with start_worker(
         app,
         pool="threads",
@@ -90,6 +92,7 @@ def worker(app: Any) -> Iterator[Any]:
         loglevel="ERROR",
         shutdown_timeout=SECONDS,
     ) as started:
+        logging.root.setLevel(level)
         yield started
 
 

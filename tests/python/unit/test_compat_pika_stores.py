@@ -92,11 +92,11 @@ def test_consuming_ends_when_another_thread_closes_the_store(tmp_path: Path) -> 
         channel = connection.channel()
         channel.queue_declare("q")
         channel.basic_consume("q", print)
-        timer = threading.Timer(0.2, store.close)
-        timer.start()
+        closing = threading.Thread(target=store.close)
+        connection.call_later(0, closing.start)  # once it consumes
         with pytest.raises(compat.exceptions.StreamLostError):
             channel.start_consuming()
-        timer.join()
+        closing.join()
     assert connection.is_closed
 
 

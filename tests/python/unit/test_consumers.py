@@ -333,7 +333,7 @@ def test_messages_are_got_beside_a_single_active_consumer(
 
 class Sharer(threading.Thread):
     """Consumes and acknowledges, in a thread and on a channel of its own, until told to stop.
-    ``start_line``: where those meet who begin together, registered."""
+    ``start_line``: where those meet who go on together, when each has its first one."""
 
     def __init__(
         self, store: pyqstore.Store, queue: str, start_line: threading.Barrier | None = None
@@ -348,15 +348,16 @@ class Sharer(threading.Thread):
     def run(self) -> None:
         with self.store.channel() as channel:
             tag = channel.basic_consume(self.queue)
-            if self.start_line is not None:
-                self.start_line.wait(60)
             while not self.stop.is_set():
                 message = channel.next_delivery(tag, 0.5)
                 if message is not None:
                     self.bodies.append(message.body)
                     message.ack()
+                    if self.start_line is not None and len(self.bodies) == 1:
+                        self.start_line.wait(60)
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize("sharers", [2, 3])
 def test_messages_that_come_one_by_one_go_round(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str, sharers: int

@@ -35,8 +35,8 @@ def test_process_events_waits_for_the_first_event(store: pyqstore.Store, queue: 
         assert time.monotonic() - begin >= 0.25
         timer = threading.Timer(0.1, lambda: other.basic_publish("", queue, b"x"))
         timer.start()
-        assert channel.process_events(timeout=30) == 1
-        assert time.monotonic() - begin < 10
+        assert channel.process_events(timeout=200) == 1
+        assert time.monotonic() - begin < 100
         timer.join()
 
 
@@ -59,11 +59,11 @@ def test_start_consuming_ends_when_a_callback_says_so(
 
 
 def test_stop_consuming_works_from_another_thread(channel: pyqstore.Channel, queue: str) -> None:
-    channel.basic_consume(queue, print)
-    timer = threading.Timer(0.1, channel.stop_consuming)
-    timer.start()
+    thread = threading.Thread(target=channel.stop_consuming)
+    channel.basic_consume(queue, lambda message: thread.start())
+    publish_numbers(channel, queue, 1)
     channel.start_consuming()
-    timer.join()
+    thread.join()
 
 
 def test_start_consuming_ends_without_consumers(
@@ -73,16 +73,16 @@ def test_start_consuming_ends_without_consumers(
     channel.queue_declare("q")
     cancelled: list[str] = []
     channel.add_cancel_listener(cancelled.append)
-    tag = channel.basic_consume("q", print)
 
     def delete() -> None:
         with store.channel() as other:
             other.queue_delete("q")
 
-    timer = threading.Timer(0.1, delete)
-    timer.start()
+    thread = threading.Thread(target=delete)
+    tag = channel.basic_consume("q", lambda message: thread.start())
+    publish_numbers(channel, "q", 1)
     channel.start_consuming()
-    timer.join()
+    thread.join()
     assert cancelled == [tag]
 
 
@@ -148,10 +148,13 @@ def test_consume_ends_when_the_queue_is_deleted(
 ) -> None:
     channel.queue_declare("q")
     with store.channel() as other:
-        timer = threading.Timer(0.1, other.queue_delete, ["q"])
-        timer.start()
-        assert list(channel.consume("q")) == []
-        timer.join()
+        publish_numbers(channel, "q", 1)
+        messages = channel.consume("q")
+        next(messages)
+        thread = threading.Thread(target=other.queue_delete, args=["q"])
+        thread.start()
+        assert list(messages) == []
+        thread.join()
 
 
 def test_consume_of_nothing_is_not_found(store: pyqstore.Store) -> None:

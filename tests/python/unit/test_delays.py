@@ -45,11 +45,11 @@ def test_a_delayed_message_holds_up_nobody_and_comes_when_it_is_due(
     store: pyqstore.Store, channel: pyqstore.Channel
 ) -> None:
     channel.basic_publish("", "q", b"never", PERSISTENT, delay=LONG)
-    began = time.monotonic()
-    channel.basic_publish("", "q", b"later", PERSISTENT, delay=0.3)
     channel.basic_publish("", "q", b"now", PERSISTENT)
     assert get(channel).body == b"now"
     assert channel.basic_get("q") is None
+    began = time.monotonic()
+    channel.basic_publish("", "q", b"later", PERSISTENT, delay=0.3)
     assert get(channel).body == b"later"
     assert time.monotonic() - began >= 0.3
     status = store.queue_status("q")
@@ -232,9 +232,9 @@ channel.confirm_select()
 persistent = Properties(delivery_mode=2)
 channel.basic_publish("", "q", b"hour", persistent, delay=3600)
 channel.basic_publish("", "q", b"nacked", persistent)
+channel.basic_get("q").nack(delay=3600)
 channel.basic_publish("", "q", b"soon", persistent, delay=1)
 assert channel.wait_for_confirms(timeout=60)
-channel.basic_get("q").nack(delay=3600)
 store.sync()
 if checkpoint:
     store.checkpoint()

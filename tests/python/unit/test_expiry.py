@@ -156,6 +156,7 @@ def test_a_batch_that_expires(channel: pyqstore.Channel, queue: str, bodies: Tak
     assert bodies(channel, queue) == [b"2", b"3"]
 
 
+@pytest.mark.clock
 def test_transactions_count_from_the_commit(channel: pyqstore.Channel, bodies: Take) -> None:
     declare(channel, "ttl", message_ttl=1000)
     channel.tx_select()
@@ -165,6 +166,7 @@ def test_transactions_count_from_the_commit(channel: pyqstore.Channel, bodies: T
     assert bodies(channel, "ttl") == [b"1"]
 
 
+@pytest.mark.clock
 def test_an_unused_queue_goes(store: pyqstore.Store, channel: pyqstore.Channel) -> None:
     declare(channel, "idle", expires=1000)
     channel.basic_publish("", "idle", b"1", PERSISTENT)
@@ -175,6 +177,7 @@ def test_an_unused_queue_goes(store: pyqstore.Store, channel: pyqstore.Channel) 
     wait_until(lambda: "idle" not in store.queues())
 
 
+@pytest.mark.clock
 def test_a_queue_with_a_consumer_stays(store: pyqstore.Store, channel: pyqstore.Channel) -> None:
     declare(channel, "used", expires=1000)
     channel.basic_consume("used", consumer_tag="c")

@@ -8,10 +8,12 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyqstore.fields import decode_table, encode_table
+
+AT_ANY_PACE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 WIRE = [
     (True, b"t\1"),
@@ -187,17 +189,20 @@ values = st.recursive(
 tables = st.dictionaries(names, values)
 
 
+@AT_ANY_PACE
 @given(tables)
 def test_any_table_comes_back(table: dict[str, Any]) -> None:
     assert fields_equal(decode_table(encode_table(table)), table)
 
 
+@AT_ANY_PACE
 @given(st.binary())
 def test_any_bytes_are_a_table_or_a_value_error(data: bytes) -> None:
     with contextlib.suppress(ValueError):
         decode_table(data)
 
 
+@AT_ANY_PACE
 @given(tables, st.data())
 def test_cut_or_changed_table_is_a_table_or_a_value_error(
     table: dict[str, Any], data: st.DataObject

@@ -400,7 +400,7 @@ def test_a_client_that_dies_while_it_stages_leaves_nothing(
 ) -> None:
     process = child(server, "stage")
     folder = path / "staging"
-    assert len(list(folder.rglob("*.tmp"))) == 1
+    wait_until(lambda: len(list(folder.rglob("*.tmp"))) == 1)
     process.kill()
     process.communicate()
     wait_until(lambda: list(folder.rglob("*.*")) == [])
@@ -414,8 +414,8 @@ def test_a_connection_ends_with_its_client_and_with_its_server(
         client.publish_batch(bodies(b"1"), "", queue)
         client.get_batch(queue)
         started = time.monotonic()
-        assert server.close(20)
-        assert time.monotonic() - started < 10
+        assert server.close(200)
+        assert time.monotonic() - started < 100
     assert store.queue_status(queue).messages_ready == 1
     with pytest.raises(pyqstore.ConnectionLost):
         client.get_batch(queue)

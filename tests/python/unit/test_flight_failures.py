@@ -141,7 +141,7 @@ def test_connecting_takes_no_longer_than_it_may_when_nobody_answers() -> None:
         begin = time.monotonic()
         with pytest.raises(pyqstore.ConnectionLost, match=r"answered within 0\.5 s"):
             pyqstore.connect(url, timeout=0.5)
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 60
 
 
 def test_an_unknown_authority_is_told_at_once(

@@ -312,6 +312,7 @@ def test_a_job_whose_client_dies_between_any_two_calls_is_done_once_by_a_repeat(
     assert [each for each in servers.staged() if each.startswith("prepared-")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same", [True, False], ids=["same name", "other name"])
 def test_two_runs_at_work_at_once_publish_one_of_them(servers: Servers, same: bool) -> None:
     first, second, third = servers.clients(), servers.clients(), servers.clients()

@@ -135,9 +135,9 @@ def test_get_batch_waits_for_the_first_message(store: pyqstore.Store, queue: str
         assert time.monotonic() - begin >= 0.25
         timer = threading.Timer(0.1, other.basic_publish, ["", queue, b"x"])
         timer.start()
-        assert channel.get_batch(queue, timeout=30).num_rows == 1
+        assert channel.get_batch(queue, timeout=200).num_rows == 1
         timer.join()
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 100
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +23,7 @@ from pyqstore.serve.user_list import Permission, User
 
 from ..documents import blocks, run
 from ..serving import served
+from ..support import wait_until
 from .http_asking import Asking, asked
 
 ALL = {"/": Permission()}
@@ -65,8 +67,8 @@ def test_the_server_ends_with_its_store(tmp_path: Path) -> None:
 def test_no_thread_is_left_when_it_is_closed(store: pyqstore.Store) -> None:
     with asked(store) as asking:
         asking.get("overview")  # which begins sampling
-    names = {thread.name for thread in threading.enumerate()}
-    assert not names & {"pyqstore-http", "pyqstore-sampler"}
+    mine = {"pyqstore-http", "pyqstore-sampler"}
+    wait_until(lambda: not mine & {thread.name for thread in threading.enumerate()})
 
 
 def test_closing_twice_is_fine(store: pyqstore.Store) -> None:
@@ -159,7 +161,7 @@ def test_a_wrong_password_is_refused_and_the_next_refusal_waits(
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr(auth.asyncio, "sleep", sleep)
+    monkeypatch.setattr(auth, "asyncio", SimpleNamespace(sleep=sleep))  # not the server's
     for _ in range(8):
         assert guest("GET", "/api/whoami", login=("guest", "wrong")).status == 401
     assert waited == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]

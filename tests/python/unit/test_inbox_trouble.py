@@ -90,12 +90,18 @@ def begin_when_asked(path: Path) -> subprocess.Popen[bytes]:
     """Another process gives the manifest the name that an owner begins with."""
     script = """
 import os, sys, time
+print("looks", flush=True)
 while not (asked := [name for name in os.listdir(sys.argv[1]) if name.endswith(".ask")]):
     time.sleep(0.001)
 name = os.path.join(sys.argv[1], asked[0])
 os.rename(name, name[:-4] + ".own")
 """
-    return subprocess.Popen([sys.executable, "-c", script, str(path / "inbox")])
+    command = [sys.executable, "-c", script, str(path / "inbox")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as said:
+        assert said.readline() == b"looks\n"
+    return process
 
 
 def test_an_owner_that_began_and_never_answers_is_not_waited_for_for_ever(

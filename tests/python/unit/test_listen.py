@@ -24,7 +24,7 @@ from pyqstore.serve.door import Door
 from pyqstore.serve.users import Users
 
 from ..differential.wire import Wire
-from ..support import wait_until
+from ..support import own_host, wait_until
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
@@ -38,9 +38,8 @@ def parameters(
 ) -> pika.ConnectionParameters:
     credentials = pika.PlainCredentials(user, password)
     more = {"heartbeat": 0, "socket_timeout": 30} | more
-    return pika.ConnectionParameters(
-        "127.0.0.1", port_of(listener), credentials=credentials, **more
-    )
+    host = listener.address.rpartition(":")[0]
+    return pika.ConnectionParameters(host, port_of(listener), credentials=credentials, **more)
 
 
 @contextmanager
@@ -495,8 +494,8 @@ def test_what_is_offered_is_what_was_asked_for(store: pyqstore.Store) -> None:
 
 
 def test_a_closed_store_tells_its_clients_and_keeps_what_they_published(path: Path) -> None:
-    store = pyqstore.open(path)
-    listener = store.listen("127.0.0.1:0")
+    store, host = pyqstore.open(path), own_host()
+    listener = store.listen(f"{host}:0")
     connection = pika.BlockingConnection(parameters(listener))
     channel = connection.channel()
     channel.queue_declare("q", durable=True)
@@ -511,14 +510,15 @@ def test_a_closed_store_tells_its_clients_and_keeps_what_they_published(path: Pa
     closer.join()
     assert listener.closed
     with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.1", port_of(listener)))
+        socket.create_connection((host, port_of(listener)))
     with pyqstore.open(path) as again:
         assert again.queue_status("q")["messages_ready"] == 100
 
 
 def test_a_listener_closes_alone(store: pyqstore.Store, channel: pyqstore.Channel) -> None:
-    with store.listen("127.0.0.1:0") as listener:
-        assert "127.0.0.1" in repr(listener)
+    host = own_host()
+    with store.listen(f"{host}:0") as listener:
+        assert host in repr(listener)
         with connected(listener):
             assert listener.stats()["connections"] == 1
     listener.close()
@@ -558,8 +558,8 @@ def test_a_listener_that_is_not_closed_ends_with_the_interpreter(
 
 
 def test_a_forked_child_keeps_neither_address_nor_connections(path: Path) -> None:
-    store = pyqstore.open(path)
-    listener = store.listen("127.0.0.1:0")
+    store, host = pyqstore.open(path), own_host()
+    listener = store.listen(f"{host}:0")
     connection = pika.BlockingConnection(parameters(listener))
     said, says = os.pipe()
     child = os.fork()
@@ -579,7 +579,7 @@ def test_a_forked_child_keeps_neither_address_nor_connections(path: Path) -> Non
         with pytest.raises(pika.exceptions.AMQPConnectionError):
             connection.process_data_events(time_limit=30)
         with pytest.raises(OSError, match="refused"):
-            socket.create_connection(("127.0.0.1", port_of(listener)))
+            socket.create_connection((host, port_of(listener)))
         store.listen(listener.address)
     finally:
         os.kill(child, 9)

@@ -320,6 +320,7 @@ def test_tls_without_a_header_is_closed_with_one_line_of_the_log(
             assert wire.read() == CLOSED
             peer = own(wire)
         wait_until(lambda: listener.stats()["handshakes_failed"] == 1)
+    wait_until(lambda: peer in caplog.text)
     told = [each.getMessage() for each in caplog.records if peer in each.getMessage()]
     assert len(told) == 1
     assert told[0].startswith(f"AMQP {peer}: closed: no PROXY header: ")

@@ -26,7 +26,7 @@ from pyqstore.serve.certificates import common_name
 from pyqstore.serve.door import Door
 from pyqstore.serve.tls import Bridge
 
-from ..support import wait_until
+from ..support import own_host, wait_until
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 START = b"AMQP\0\0\x09\x01"
@@ -51,7 +51,7 @@ def client_context(folder: Path, name: str | None = None) -> ssl.SSLContext:
 
 @pytest.fixture
 def listener(store: pyqstore.Store, certificates: Path) -> pyqstore.Listener:
-    return store.listen("127.0.0.1:0", tls=context_of(certificates), heartbeat=2)
+    return store.listen(f"{own_host()}:0", tls=context_of(certificates), heartbeat=2)
 
 
 def place(listener: pyqstore.Listener) -> tuple[str, int]:
@@ -100,12 +100,12 @@ def is_served(listener: pyqstore.Listener, context: ssl.SSLContext) -> None:
 
 
 def bridged(
-    store: pyqstore.Store, certificates: Path, **options: Any
+    store: pyqstore.Store, certificates: Path, host: str = "127.0.0.1", **options: Any
 ) -> tuple[pyqstore.Listener, Bridge]:
     """A listener whose bridge has other limits, and another address."""
     listener = store.listen("127.0.0.1:0", tls=context_of(certificates))
     first = listener._server.bridge
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = socket.create_server((host, 0))
     listener._address = "{}:{}".format(*listening.getsockname())
     bridge = Bridge(listener._server._adopt, listening, context_of(certificates), **options)
     listener._server.bridge = bridge
@@ -167,6 +167,7 @@ def test_a_hundred_handshakes_at_once(store: pyqstore.Store, certificates: Path)
     assert bridge.handshakes_failed == 0
 
 
+@pytest.mark.clock
 def test_heartbeats_come_over_tls(listener: pyqstore.Listener, certificates: Path) -> None:
     with connected(listener, client_context(certificates), heartbeat=2) as connection:
         connection.process_data_events(time_limit=5)
@@ -363,6 +364,7 @@ def test_a_plain_client_on_a_tls_port_is_sent_away(
     is_served(listener, client_context(certificates))
 
 
+@pytest.mark.clock
 def test_a_client_that_does_not_end_its_handshake_is_cut_off(
     store: pyqstore.Store, certificates: Path
 ) -> None:
@@ -510,7 +512,7 @@ def test_a_listener_over_tls_tells_its_clients_and_frees_its_address(
 
 def test_a_closed_store_ends_its_listener_over_tls(path: Path, certificates: Path) -> None:
     store = pyqstore.open(path)
-    listener = store.listen("127.0.0.1:0", tls=context_of(certificates))
+    listener = store.listen(f"{own_host()}:0", tls=context_of(certificates))
     with dialed(listener, client_context(certificates)) as client:
         client.sendall(START)
         assert client.recv(1) == b"\1"

@@ -22,7 +22,7 @@ from pyqstore import listening
 from pyqstore.serve import tls, tls_ends
 from pyqstore.serve.tls import Bridge
 
-from ..support import wait_until
+from ..support import own_host, wait_until
 from .test_listen_tls import START, bridged, client_context, context_of, dialed, place
 
 LAST = b"last words" * 1000
@@ -307,7 +307,7 @@ def test_sockets_of_failed_handshakes_are_bounded(
     certificates: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bound = 3 + tls._ACCEPTED_AT_ONCE
-    with behind(certificates, connections_max=1, handshakes_max=2, handshake_s=60.0) as it:
+    with behind(certificates, connections_max=1, handshakes_max=2, handshake_s=3600.0) as it:
         with monkeypatch.context() as patch, contextlib.ExitStack() as stack:
             patch.setattr(tls_ends, "SHUTDOWN_S", 3600.0)
             for number in range(bound + 20):
@@ -329,7 +329,7 @@ def test_sockets_of_failed_handshakes_are_bounded(
 def test_ctrl_c_while_a_listener_closes_does_not_keep_the_next_close_waiting(
     store: pyqstore.Store, certificates: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    listener, bridge = bridged(store, certificates)
+    listener, bridge = bridged(store, certificates, own_host())
     waited = getattr(bridge, step)
 
     def interrupted() -> None:

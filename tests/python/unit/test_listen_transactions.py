@@ -153,6 +153,7 @@ def test_a_transaction_is_committed_while_memory_is_short(
     greedy.tx_rollback()
 
 
+@pytest.mark.clock
 def test_empty_messages_that_are_never_committed_take_little(tmp_path: Path) -> None:
     count = 400_000
     with served(tmp_path / "s.qs", "--listen", "127.0.0.1:0") as server:

@@ -368,6 +368,7 @@ def test_a_session_in_one_file_that_is_lost_is_damaged(
     assert_refused(path, "journal/")
 
 
+@pytest.mark.clock
 def test_no_suffix_of_a_store_that_was_killed_when_quiet_goes_unseen(path: Path) -> None:
     publish_and_kill(path, 0, 30, rest=1.0)
     file = begun(path)[-1]

@@ -42,6 +42,7 @@ def growth_mib(run_python: Run, path: Path, before: str, after: str) -> int:
 _OPEN = 'store = pyqstore.open(path, memory_budget="1MiB"); channel = store.channel()'
 
 
+@pytest.mark.clock
 def test_returned_messages_that_nobody_listens_to_take_no_memory(
     run_python: Run, path: Path
 ) -> None:
@@ -118,6 +119,7 @@ with store.channel() as publisher:
 """
 
 
+@pytest.mark.clock
 def test_backlog_of_a_consumer_is_bounded_while_another_is_read(
     run_python: Run, path: Path
 ) -> None:
@@ -134,6 +136,7 @@ def test_backlog_of_a_consumer_is_bounded_while_another_is_read(
     assert grown < 32
 
 
+@pytest.mark.clock
 def test_backlog_of_a_consumer_is_bounded_while_another_is_read_in_asyncio(
     run_python: Run, path: Path
 ) -> None:
@@ -220,6 +223,7 @@ def test_recovering_goes_on_with_a_consumer_whose_backlog_was_full(
     assert len({message.delivery_tag for message in messages}) == 300
 
 
+@pytest.mark.clock
 def test_transaction_keys_take_no_memory_beyond_the_budget(run_python: Run, path: Path) -> None:
     grown = growth_mib(
         run_python,

@@ -1,6 +1,7 @@
 """Paging on real files: memory stays within the budget, space on the disk comes back, nothing is
 lost or out of order."""
 
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -59,9 +60,12 @@ def drain(store: pyqstore.Store, queue: str, most: int = 1000) -> list[int]:
 
 
 def disk_bytes(path: Path, *folders: str) -> int:
-    return sum(
-        file.stat().st_blocks * 512 for folder in folders for file in (path / folder).iterdir()
-    )
+    total = 0
+    for folder in folders:
+        for file in (path / folder).iterdir():
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                total += file.stat().st_blocks * 512
+    return total
 
 
 @pytest.mark.parametrize(("size", "count"), [(100, 60_000), (2000, 10_000), (9000, 4000)])
@@ -101,6 +105,7 @@ def test_unacknowledged_messages_leave_memory_as_well(path: Path) -> None:
         assert drain(store, "q") == [*range(10_000)]
 
 
+@pytest.mark.clock
 def test_memory_is_within_the_budget_soon_after_a_large_batch_was_received(path: Path) -> None:
     """Not only when the pager, idle for a second, looks again: then five in a row would take that
     long nearly always.  A busy machine may be as slow, but not each time."""
@@ -204,10 +209,10 @@ def test_space_comes_back(path: Path, size: int) -> None:
     options = {**TINY, "checkpoint_bytes": "256KiB"}
     with pyqstore.open(path, memory_budget=BUDGET, **options) as store:
         publish(store, "q", range(count), size)
-        assert disk_bytes(path, "index", "messages") > 8_000_000
+        wait_until(lambda: disk_bytes(path, "index", "messages") > 8_000_000)
         assert drain(store, "q") == [*range(count)]
         store.checkpoint()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while disk_bytes(path, "index", "messages") > 2_000_000:
             assert time.monotonic() < deadline, disk_bytes(path, "index", "messages")
             time.sleep(0.05)

@@ -6,10 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyqstore import Properties
+
+AT_ANY_PACE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 ALL: dict[str, Any] = {
     "content_type": "text/plain",
@@ -180,6 +182,7 @@ def test_malformed_headers_are_a_value_error_when_read() -> None:
 short = st.text(st.characters(exclude_categories=["Cs"]), max_size=63)
 
 
+@AT_ANY_PACE
 @given(
     st.fixed_dictionaries(
         {},
@@ -204,6 +207,7 @@ def test_any_properties_come_back(values: dict[str, Any]) -> None:
     assert back == properties
 
 
+@AT_ANY_PACE
 @given(st.binary())
 def test_any_bytes_are_properties_or_a_value_error(data: bytes) -> None:
     try:

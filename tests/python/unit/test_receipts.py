@@ -37,7 +37,7 @@ def test_wait_said_true_for_rows_that_were_refused(channel: pyqstore.Channel, bo
     channel.basic_publish("", "nowhere", b"")
     receipt = channel.publish_batch(rows(10), "", "full")
     with pytest.raises(pyqstore.PublishRefused, match="8 of the batch's messages") as caught:
-        receipt.wait(10)
+        receipt.wait(60)
     assert caught.value.count == 8
     assert caught.value.publish_number == 4
     assert caught.value.publish_numbers == (4, 5, 6, 7, 8, 9, 10, 11)
@@ -55,7 +55,7 @@ def test_wait_said_true_for_refused_rows_in_asyncio(run_aio: RunAio) -> None:
         await channel.confirm_select()
         receipt = await channel.publish_batch(rows(10), "", "full")
         with pytest.raises(pyqstore.PublishRefused, match="publish numbers 3, 4, ") as caught:
-            await receipt.wait(10)
+            await receipt.wait(60)
         assert caught.value.count == 8
         assert counts(receipt) == (2, 8, 0, 0)
         assert not receipt.done
@@ -68,7 +68,7 @@ def test_rows_refused_outside_confirm_mode_have_no_numbers(channel: pyqstore.Cha
     declare(channel, "full", max_length=9, overflow="reject-publish")
     receipt = channel.publish_batch(rows(10), "", "full")
     with pytest.raises(pyqstore.PublishRefused, match=r"1 of .*: rows 9$") as caught:
-        receipt.wait(10)
+        receipt.wait(60)
     assert (caught.value.publish_number, caught.value.publish_numbers) == (0, ())
 
 
@@ -81,7 +81,7 @@ def test_a_row_that_one_of_its_queues_refuses_is_refused(
         channel.queue_bind(queue, "amq.fanout")
     receipt = channel.publish_batch(rows(3), "amq.fanout")
     with pytest.raises(pyqstore.PublishRefused):
-        receipt.wait(10)
+        receipt.wait(60)
     assert counts(receipt) == (1, 2, 0, 0)
     assert bodies(channel, "open") == [b"0", b"1", b"2"]
 
@@ -95,7 +95,7 @@ def test_a_receipt_tells_of_rows_that_no_queue_took(
 ) -> None:
     data = rows(5, routing_key=[queue, "no", queue, "nowhere", "no"])
     receipt = channel.publish_batch(data, mandatory=mandatory)
-    assert receipt.wait(10)
+    assert receipt.wait(60)
     assert receipt.done
     assert counts(receipt) == ((5, 0, 3, 0) if mandatory else (5, 0, 0, 3))
     alike = channel.publish_batch(rows(1000), "", "nowhere", mandatory=mandatory)
@@ -116,7 +116,7 @@ def test_a_receipt_counts_rows_that_headers_lead_nowhere(channel: pyqstore.Chann
 def test_an_asynchronous_receipt_tells_of_rows_that_no_queue_took(run_aio: RunAio) -> None:
     async def work(store: aio.Store, channel: aio.Channel) -> None:
         receipt = await channel.publish_batch(rows(3), "", "nowhere")
-        assert await receipt.wait(10)
+        assert await receipt.wait(60)
         assert counts(receipt) == (3, 0, 0, 3)
 
     run_aio(work)
@@ -197,7 +197,7 @@ def test_mandatory_messages_vanished_in_confirm_mode(
 def test_mandatory_rows_vanished_in_confirm_mode(channel: pyqstore.Channel, queue: str) -> None:
     channel.confirm_select()
     data = rows(3, routing_key=[queue, "one", "two"])
-    assert channel.publish_batch(data, mandatory=True).wait(10)
+    assert channel.publish_batch(data, mandatory=True).wait(60)
     channel.publish_batch(data, mandatory=True)
     with pytest.raises(pyqstore.MessageReturned) as caught:
         channel.wait_for_confirms(10)
@@ -312,7 +312,7 @@ def test_mandatory_rows_vanished_in_asyncio(run_aio: RunAio) -> None:
     async def work(store: aio.Store, channel: aio.Channel) -> None:
         await channel.confirm_select()
         receipt = await channel.publish_batch(rows(3), "", "nowhere", mandatory=True)
-        assert await receipt.wait(10)
+        assert await receipt.wait(60)
         assert counts(receipt) == (3, 0, 3, 0)
         with pytest.raises(pyqstore.MessageReturned):
             await channel.basic_publish("", "no", b"mine", mandatory=True)
@@ -373,6 +373,7 @@ def test_returned_message_of_a_publish_that_was_cancelled_is_told_of(run_aio: Ru
     run_aio(work)
 
 
+@pytest.mark.clock
 def test_returned_messages_without_a_listener_took_memory(run_python: Run, path: Path) -> None:
     """In confirm mode too."""
     program = """

@@ -200,6 +200,7 @@ def test_a_killed_server_loses_nothing_confirmed_and_doubles_nothing(path: Path)
     assert rows <= confirmed <= len(found) <= rows * len(sent)
 
 
+@pytest.mark.clock
 def test_serve_keeps_bounded_memory_while_a_reader_reads_nothing(path: Path) -> None:
     with pyqstore.open(path) as store:
         stream = store.stream("s")

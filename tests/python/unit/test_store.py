@@ -1,5 +1,6 @@
 """The store itself: opening, owning, closing, forking, asking; on real files."""
 
+import contextlib
 import copy
 import os
 import pickle
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 
 import pyqstore
+
+from ..support import wait_until
 
 Run = Callable[..., "CompletedProcess[str]"]
 
@@ -363,18 +366,17 @@ def test_closing_ends_waits_of_other_threads(store: pyqstore.Store) -> None:
     def wait() -> None:
         waiting.set()
         try:
-            channel.process_events(timeout=30)
+            channel.process_events(timeout=200)
         except pyqstore.Error as error:
             raised.append(error)
 
     thread = threading.Thread(target=wait)
     thread.start()
     waiting.wait()
-    time.sleep(0.05)
-    begin = time.monotonic()
+    time.sleep(0.05)  # it waits by now, most likely: the outcome is the same
     store.close()
-    thread.join(10)
-    assert time.monotonic() - begin < 5
+    thread.join(100)
+    assert not thread.is_alive()
     assert [type(error) for error in raised] == [pyqstore.StoreClosed]
 
 
@@ -444,18 +446,18 @@ def test_files_of_the_store_do_not_leak(path: Path) -> None:
         with pyqstore.open(path) as store, store.channel() as channel:
             channel.queue_declare("q", durable=True)
             channel.basic_publish("", "q", b"x" * 10_000, pyqstore.Properties(delivery_mode=2))
-    assert len(os.listdir("/proc/self/fd")) <= before
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
 def test_close_closes_files_whoever_keeps_a_channel_or_a_message(path: Path) -> None:
     """They stayed open until the last message was forgotten, and the file system busy."""
 
     def files() -> int:
-        return sum(str(path) in os.readlink(f"/proc/self/fd/{fd}") for fd in open_descriptors())
-
-    def open_descriptors() -> list[str]:
-        own = os.listdir("/proc/self/fd")
-        return [fd for fd in own if os.path.exists(f"/proc/self/fd/{fd}")]
+        count = 0
+        for descriptor in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(FileNotFoundError):  # the listing's own, or closed meanwhile
+                count += str(path) in os.readlink(f"/proc/self/fd/{descriptor}")
+        return count
 
     store = pyqstore.open(path)
     connection = store.connection()

@@ -109,7 +109,7 @@ def test_what_streams_do_not_do_is_refused_in_rabbitmqs_words(store: pyqstore.St
     channel = store.channel()
     channel.basic_qos(5)
     tag = channel.basic_consume("events", arguments=FIRST)
-    message = channel.next_delivery(tag, timeout=5)
+    message = channel.next_delivery(tag, timeout=30)
     assert message is not None
     with pytest.raises(pyqstore.NotImplementedByBroker, match=r"basic\.nack and basic\.reject"):
         message.nack()
@@ -142,7 +142,7 @@ def test_acknowledgements_note_how_far_a_consumer_is(path: Path) -> None:
                 channel.basic_qos(100)
                 tag = channel.basic_consume("events", consumer_tag="billing", arguments=TRACKED)
                 for number in range(begin, begin + count):
-                    message = channel.next_delivery(tag, timeout=5)
+                    message = channel.next_delivery(tag, timeout=30)
                     assert message is not None
                     assert offset_of(message) == number
                     message.ack()
@@ -159,7 +159,7 @@ def test_a_callback_that_fails_leaves_its_message_unacknowledged(store: pyqstore
         channel.basic_qos(1)
         channel.basic_consume("events", lambda message: 1 / 0, arguments=FIRST)
         with pytest.raises(ZeroDivisionError):
-            channel.process_events(5)
+            channel.process_events(30)
         assert store.queue_status("events").messages_unacked == 1
     assert store.queue_status("events").messages_unacked == 0
 
@@ -234,7 +234,7 @@ def test_asyncio_gives_back_what_a_cancelled_task_took(path: Path) -> None:
             async with await store.channel() as channel:
                 await channel.basic_qos(5)
                 tag = await channel.basic_consume("events", arguments=FIRST)
-                first = await channel.next_delivery(tag, timeout=5)
+                first = await channel.next_delivery(tag, timeout=30)
                 assert first is not None
                 await channel.basic_cancel(tag)
                 assert await _heard(channel, 20, FIRST) == [b"%d" % n for n in range(20)]

@@ -186,20 +186,20 @@ def test_a_consumer_goes_on_behind_what_it_committed(path: Path) -> None:
         store.stream("events").publish_batch(rows(100))
         with store.stream_consumer(["events"], group="billing") as consumer:
             assert consumer.assignment == [] or consumer.assignment == ["events"]
-            batch = consumer.poll(max_rows=40, timeout=5)
+            batch = consumer.poll(max_rows=40, timeout=30)
             assert batch["offset"].to_pylist() == list(range(40))
             assert consumer.lag() == {"events": 60}
             consumer.commit()
             assert consumer.committed("events") == 40
-            consumer.poll(max_rows=10, timeout=5)  # and never committed
+            consumer.poll(max_rows=10, timeout=30)  # and never committed
     with pyqstore.open(path) as store:
         with store.stream_consumer("events", group="billing") as consumer:
-            assert consumer.poll(timeout=5)["offset"].to_pylist()[0] == 40
+            assert consumer.poll(timeout=30)["offset"].to_pylist()[0] == 40
             assert len(consumer.poll()) == 0
             consumer.seek("events", 90)
-            assert len(consumer.poll(timeout=5)) == 10
+            assert len(consumer.poll(timeout=30)) == 10
         with store.stream_consumer("events", group="other") as consumer:
-            assert consumer.poll(timeout=5)["offset"].to_pylist()[0] == 0
+            assert consumer.poll(timeout=30)["offset"].to_pylist()[0] == 0
 
 
 def test_a_consumer_without_any_routing_key_is_refused_and_not_given_everything(path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_consumer_without_any_routing_key_is_refused_and_not_given_everything(
             store.stream_consumer("events", group="billing", routing_keys="events")
         assert list(store.stream("events").read(routing_keys=[])) == []
         with store.stream_consumer("events", group="billing", routing_keys=["#"]) as consumer:
-            assert len(consumer.poll(timeout=5)) == 10
+            assert len(consumer.poll(timeout=30)) == 10
 
 
 def test_read_process_write_happens_once(path: Path) -> None:
@@ -221,7 +221,7 @@ def test_read_process_write_happens_once(path: Path) -> None:
         store.stream("in").publish_batch(rows(100))
         out = store.stream("out")
         consumer = store.stream_consumer("in", group="copy")
-        batch = consumer.poll(timeout=5)
+        batch = consumer.poll(timeout=30)
         broken = channel.transaction()
 
         def fail() -> None:
@@ -257,7 +257,7 @@ def test_a_group_divides_its_streams(store: pyqstore.Store) -> None:
     )
     seen = 0
     while seen < 40:
-        batch = first.poll(timeout=5)
+        batch = first.poll(timeout=30)
         assert set(batch["stream"].to_pylist()) <= set(names)
         seen += len(batch)
     first.commit()
@@ -269,7 +269,7 @@ def test_a_group_divides_its_streams(store: pyqstore.Store) -> None:
     assert second.assignment == ["s2", "s3"]
     assert told == [("assigned", names), ("revoked", ["s2", "s3"])]
     store.stream("s3").publish(b"new")
-    assert second.poll(timeout=5)["body"].to_pylist() == [b"new"]
+    assert second.poll(timeout=30)["body"].to_pylist() == [b"new"]
     second.close()
     first.poll()
     assert first.assignment == names
@@ -288,7 +288,7 @@ def test_an_exchange_stands_for_the_streams_behind_it(store: pyqstore.Store) -> 
         where: dict[str, set[str]] = {}
         seen = 0
         while seen < 1000:
-            batch = consumer.poll(timeout=5)
+            batch = consumer.poll(timeout=30)
             assert len(batch) > 0
             seen += len(batch)
             for key, stream in zip(
@@ -307,10 +307,10 @@ def test_a_paused_stream_is_passed_over(store: pyqstore.Store) -> None:
         consumer.seek("a", 0)
         consumer.seek("b", 0)
         consumer.pause("a")
-        assert consumer.poll(timeout=5)["body"].to_pylist() == [b"b"]
+        assert consumer.poll(timeout=30)["body"].to_pylist() == [b"b"]
         assert len(consumer.poll()) == 0
         consumer.resume()
-        assert consumer.poll(timeout=5)["body"].to_pylist() == [b"a"]
+        assert consumer.poll(timeout=30)["body"].to_pylist() == [b"a"]
 
 
 def test_the_same_for_asyncio(path: Path) -> None:
@@ -323,7 +323,7 @@ def test_the_same_for_asyncio(path: Path) -> None:
             got = [body async for b in stream.read() for body in b["body"].to_pylist()]
             assert got == [b"%d" % i for i in range(10)]
             async with await store.stream_consumer("events", group="g") as consumer:
-                batch = await consumer.poll(max_rows=4, timeout=5)
+                batch = await consumer.poll(max_rows=4, timeout=30)
                 assert batch["offset"].to_pylist() == [0, 1, 2, 3]
                 async with await store.channel() as channel:
                     await channel.queue_declare("out", durable=True)
@@ -333,7 +333,7 @@ def test_the_same_for_asyncio(path: Path) -> None:
                 assert await consumer.committed("events") == 4
                 await consumer.seek("events", 8)
                 assert await consumer.lag() == {"events": 2}
-                assert len(await consumer.poll(timeout=5)) == 2
+                assert len(await consumer.poll(timeout=30)) == 2
                 await consumer.commit()
             assert (await stream.status()).cursors == 1
 

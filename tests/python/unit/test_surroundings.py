@@ -56,6 +56,7 @@ def test_messages_outlive_a_clock_that_jumped_until_it_is_accepted(path: Path) -
         pyqstore.open(path).close()
 
 
+@pytest.mark.clock
 def test_faketime_ten_years_ahead_drops_nothing(
     path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -99,8 +99,8 @@ def test_an_unknown_tag_is_told_to_both_threads(channel: pyqstore.Channel, queue
         answers.extend(settler.basic_ack(tag) for tag in (1, 77, 1))
 
     thread = threading.Timer(0.05, ask)
-    thread.start()
     channel.process_events()
+    thread.start()
     with pytest.raises(pyqstore.PreconditionFailed):
         channel.process_events(60)
     thread.join()

@@ -358,5 +358,5 @@ def test_move_that_is_killed_loses_and_doubles_nothing(path: Path) -> None:
             moved = store.queue_status("b").messages_ready
         assert sorted(map(int, bodies)) == list(range(count))
         assert moved % 500 == 0
-        assert moved > before
+        assert moved > before or before == count  # the machine may be slow to kill it
         before = moved

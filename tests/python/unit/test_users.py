@@ -171,6 +171,7 @@ def test_users_of_definitions_come_to_those_that_are_there(tmp_path: Path) -> No
         assert known.check(name, password)
 
 
+@pytest.mark.slow
 def test_definitions_with_a_fault_change_no_user(tmp_path: Path) -> None:
     home = tmp_path / "jobs.qs"
     none = tmp_path / "none.qs"

@@ -52,6 +52,7 @@ def test_receipts_and_channels_check_their_timeouts_alike(path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.clock
 def test_a_wait_for_confirms_ends_in_time_although_the_commit_does_not(path: Path) -> None:
     """Whoever waited led the commit, and waited for as long as that took."""
     with pyqstore.open(path, commit_delay_us=1_000_000) as store, store.channel() as channel:

@@ -161,8 +161,8 @@ def test_consumers_share_a_stream_with_prefetch(store: pyqstore.Store) -> None:
         declare(one)
         one.basic_qos(prefetch_count=2)
         two.basic_qos(prefetch_count=2)
-        mine = one.consume("work", inactivity_timeout=1)
-        other = two.consume("work", inactivity_timeout=1)
+        mine = one.consume("work", inactivity_timeout=60)
+        other = two.consume("work", inactivity_timeout=60)
         got = [next(mine), next(mine), next(other), next(other)]
         assert sorted(int(message.body) for message in got if message) == [0, 1, 2, 3]
 

@@ -13,7 +13,7 @@
 
 #define ANSWERS (QS_EVENT_RETURN | QS_EVENT_ACK | QS_EVENT_NACK)
 #define EVENT_FDS_MAX 256
-#define SOON 2000 /* ms; nothing here takes a tenth of it */
+#define AWAITED -1 /* for poll: however long a thread of the store takes */
 
 /* The descriptors that a test asked for, which it closes at its end. */
 static struct {
@@ -94,6 +94,14 @@ static inline qs_channel *consumer_of(struct engine *engine, const char *queue, 
     QS_CHECK_OK(qs_channel_qos(channel, prefetch, 0, 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_consume(channel, text(queue), text("c"), 0, NONE, tag, QS_ERROR));
     return channel;
+}
+
+/* Threads, and a clock that stands still: what is to last a moment lasts. */
+static inline void start_in_memory_with_threads(struct engine *engine)
+{
+    engine_init(engine, IN_MEMORY);
+    engine->options.background = true;
+    engine_open(engine);
 }
 
 /* Each on a disk of its own. */

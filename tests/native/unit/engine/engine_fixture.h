@@ -222,6 +222,20 @@ static inline void check_counts(struct engine *engine, const char *queue, uint64
     }
 }
 
+/* As check_counts, of what a thread of the store may still be at. */
+static inline void await_counts(struct engine *engine, const char *queue, uint64_t ready,
+                                uint64_t unacked)
+{
+    qs_queue_status status;
+
+    do {
+        QS_CHECK_OK(qs_store_queue_status(engine->store, text(queue), &status, QS_ERROR));
+    } while (engine->options.background &&
+             (status.messages_ready != ready || status.messages_unacked != unacked) &&
+             usleep(1000) == 0);
+    check_counts(engine, queue, ready, unacked);
+}
+
 static inline bool has_queue(struct engine *engine, const char *queue)
 {
     qs_queue_status status;
@@ -237,12 +251,12 @@ static inline qs_stats stats_of(struct engine *engine)
     return stats;
 }
 
-/* The next event is of this kind; the caller releases its message. */
+/* The next event is of this kind, however long it takes; the caller releases its message. */
 static inline qs_event expect_event(struct engine *engine, uint32_t kinds, uint32_t kind)
 {
     qs_event event;
 
-    QS_CHECK_OK(qs_channel_next_event(engine->channel, kinds, 10 * SECOND, &event, QS_ERROR));
+    QS_CHECK_OK(qs_channel_next_event(engine->channel, kinds, QS_FOREVER, &event, QS_ERROR));
     if (event.kind != kind) {
         fprintf(stderr, "event of kind %u, not %u\n", event.kind, kind);
         QS_CHECK(event.kind == kind);

@@ -20,7 +20,7 @@ static void test_confirms_signal_once(struct engine *engine)
         qs_status status = qs_channel_next_event(channel, ANSWERS | QS_EVENT_ARM | QS_NO_WAIT, 0,
                                                  &event, QS_ERROR);
         if (status == QS_EEMPTY) {
-            QS_CHECK(is_signalled(event_fd, SOON));
+            QS_CHECK(is_signalled(event_fd, AWAITED));
             QS_CHECK(listen_to(event_fd) == 1);
             continue;
         }
@@ -180,7 +180,7 @@ static void test_confirms_signal_who_was_armed_before_it_published(struct engine
     arm(channel, ANSWERS);
     arm(other, ANSWERS);
     publish(engine, "q", "1"); /* is durable with the next commit */
-    QS_CHECK(is_signalled(channel_event_fd, SOON) && listen_to(channel_event_fd) == 1);
+    QS_CHECK(is_signalled(channel_event_fd, AWAITED) && listen_to(channel_event_fd) == 1);
     take(channel, QS_EVENT_ACK);
     arm(channel, ANSWERS);
     publish_to(engine, "", "q", TRANSIENT, text("2")); /* needs none */

@@ -53,7 +53,7 @@ static uint64_t expect(qs_channel *channel, int event_fd, int consumer, const ch
     qs_event event;
     uint64_t tag;
 
-    QS_CHECK(is_signalled(event_fd, SOON));
+    QS_CHECK(is_signalled(event_fd, AWAITED));
     listen_to(event_fd);
     event = next(channel, QS_EVENT_DELIVERY);
     QS_CHECK(holds(event.message.consumer_tag, name_of("c", consumer)));
@@ -161,7 +161,7 @@ static void test_consumers_that_rest_are_cancelled_and_told(struct engine *engin
 
         QS_CHECK_OK(
             qs_channel_queue_delete(engine->channel, text(name_of("q", i)), 0, &count, QS_ERROR));
-        QS_CHECK(is_signalled(event_fd, SOON));
+        QS_CHECK(is_signalled(event_fd, AWAITED));
         listen_to(event_fd);
         event = next(channel, QS_EVENT_CANCEL);
         QS_CHECK(holds(event.message.consumer_tag, name_of("c", i)));

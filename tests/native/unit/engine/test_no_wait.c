@@ -20,7 +20,7 @@ static qs_event next_durable(struct engine *engine)
     qs_event event;
 
     QS_CHECK_OK(
-        qs_channel_next_event(engine->channel, DURABLE_EVENT, 10 * SECOND, &event, QS_ERROR));
+        qs_channel_next_event(engine->channel, DURABLE_EVENT, QS_FOREVER, &event, QS_ERROR));
     QS_CHECK(event.kind == QS_EVENT_DURABLE);
     return event;
 }
@@ -51,7 +51,8 @@ static void test_declares_share_a_commit(struct engine *engine)
         QS_CHECK(told != 0 && told <= qs_store_durable_lsn(engine->store));
     }
     check_nothing_is_awaited(engine);
-    QS_CHECK(stats_of(engine).commits < commits + 100);
+    /* On the disk a thread commits, and may do so between any two of them. */
+    QS_CHECK(engine->options.background || stats_of(engine).commits == commits + 1);
     QS_CHECK(declare_later(engine, "q0") == 0); /* it was there, and is durable */
 }
 
@@ -131,7 +132,7 @@ static void test_an_armed_channel_is_called_when_it_is_durable(struct engine *en
             qs_status status = qs_channel_next_event(
                 engine->channel, DURABLE_EVENT | QS_EVENT_ARM | QS_NO_WAIT, 0, &event, QS_ERROR);
             if (status == QS_EEMPTY) {
-                QS_CHECK(is_signalled(event_fd, SOON));
+                QS_CHECK(is_signalled(event_fd, AWAITED));
                 (void)listen_to(event_fd);
                 continue;
             }

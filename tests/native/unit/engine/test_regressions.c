@@ -314,6 +314,8 @@ static void test_the_key_of_a_transaction_that_failed_was_known(void)
     engine_fini(&engine);
 }
 
+#define BURST 1500 /* messages of 2000 bytes; a file has one MiB */
+
 static bool wants_fill(struct engine *engine)
 {
     bool wants;
@@ -324,28 +326,37 @@ static bool wants_fill(struct engine *engine)
     return wants;
 }
 
+/* More than any file has room for: a file is made for it, in a hurry.  Returns how many it has. */
+static uint64_t publish_a_burst(struct engine *engine, const char *body)
+{
+    bool repeated;
+
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    for (uint64_t i = 0; i < BURST; i++) {
+        publish(engine, "q", body);
+    }
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
+    engine_new_channel(engine);
+    return BURST;
+}
+
 /* Its commits took longer until the files that were made during the burst were used up. */
 static void test_a_lone_publisher_paid_for_the_burst_before(void)
 {
     struct engine engine;
-    qs_env *env = qs_env_posix();
-    uint64_t end = env->monotonic_ns(env) + 60 * SECOND;
     char *body = make_body(2000, 1);
     uint64_t count = 0;
 
     engine_start(&engine, ON_DISK);
     declare(&engine, "q", QS_DURABLE);
-    while (!wants_fill(&engine)) { /* until a file was made in a hurry */
-        publish(&engine, "q", body);
-        count += 1;
-        QS_CHECK(env->monotonic_ns(env) < end);
+    while (!wants_fill(&engine)) { /* which a thread may have seen to already */
+        count += publish_a_burst(&engine, body);
     }
-    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
     while (wants_fill(&engine)) {
         QS_CHECK_OK(qs_store_wait_durable(engine.store, publish(&engine, "q", body).lsn, QS_FOREVER,
                                           QS_ERROR));
         count += 1;
-        QS_CHECK(env->monotonic_ns(env) < end);
+        usleep(1000); /* the store is quiet, however fast its disk is */
     }
     engine_reopen(&engine);
     check_counts(&engine, "q", count, 0);

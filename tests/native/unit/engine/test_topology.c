@@ -399,8 +399,8 @@ static void test_queues_declared_without_a_sync_share_a_commit(struct engine *en
         QS_CHECK_OK(try_declare(engine, name, QS_DURABLE | QS_NO_SYNC, NONE, &ok));
     }
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
-    /* One, unless the committer came between two of them. */
-    QS_CHECK(stats_of(engine).commits < before + 100);
+    /* On the disk the committer may come between any two of them. */
+    QS_CHECK(engine->options.background || stats_of(engine).commits == before + 1);
     engine_reopen(engine);
     for (int i = 0; i < 100; i++) {
         snprintf(name, sizeof name, "q%d", i);
@@ -424,9 +424,12 @@ test_a_queue_declared_again_is_durable_although_nobody_waited_before(struct engi
     QS_CHECK(stats_of(engine).commits == commits);
 }
 
-static bool is_all_durable(struct engine *engine)
+/* Without threads nothing is durable before somebody has waited for it; with them it may be. */
+static void check_durable(struct engine *engine, bool has_waited)
 {
-    return stats_of(engine).durable_lsn == stats_of(engine).appended_lsn;
+    bool is_durable = stats_of(engine).durable_lsn == stats_of(engine).appended_lsn;
+
+    QS_CHECK(is_durable == has_waited || (is_durable && engine->options.background));
 }
 
 /* Another thread made the change, and its record was not durable yet. */
@@ -441,23 +444,23 @@ static void test_a_change_that_is_there_is_durable_although_nobody_waited(struct
         QS_CHECK_OK(qs_channel_exchange_declare(channel, text("x"), text("fanout"),
                                                 QS_DURABLE | (wait == 0 ? QS_NO_SYNC : 0), NONE,
                                                 QS_ERROR));
-        QS_CHECK(is_all_durable(engine) == (wait == 1));
+        check_durable(engine, wait == 1);
     }
     for (int wait = 0; wait < 4; wait++) {
         QS_CHECK_OK(qs_channel_change_binding(
             channel, text("q"), text("x"), NONE, NONE,
             (wait % 2 == 0 ? QS_NO_SYNC : 0) | (wait >= 2 ? QS_UNBIND : 0), QS_ERROR));
-        QS_CHECK(is_all_durable(engine) == (wait % 2 == 1));
+        check_durable(engine, wait % 2 == 1);
     }
     for (int wait = 0; wait < 2; wait++) {
         QS_CHECK_OK(
             qs_channel_exchange_delete(channel, text("x"), wait == 0 ? QS_NO_SYNC : 0, QS_ERROR));
-        QS_CHECK(is_all_durable(engine) == (wait == 1));
+        check_durable(engine, wait == 1);
     }
     for (int wait = 0; wait < 2; wait++) {
         QS_CHECK_OK(qs_channel_queue_delete(channel, text("q"), wait == 0 ? QS_NO_SYNC : 0, &count,
                                             QS_ERROR));
-        QS_CHECK(is_all_durable(engine) == (wait == 1));
+        check_durable(engine, wait == 1);
     }
 }
 

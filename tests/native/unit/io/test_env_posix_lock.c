@@ -207,13 +207,9 @@ static qs_file *lock_soon(void)
     qs_file *lock;
     uint64_t pid;
 
-    for (int tries = 0; tries < 20000; tries++) {
-        if (env->lock(env, root, "LOCK", &lock, &pid, NULL) == QS_OK) {
-            return lock;
-        }
+    while (env->lock(env, root, "LOCK", &lock, &pid, NULL) != QS_OK) {
         usleep(1000);
     }
-    QS_CHECK_OK(env->lock(env, root, "LOCK", &lock, &pid, QS_ERROR));
     return lock;
 }
 
