@@ -7,7 +7,7 @@ built-in ``TimeoutError``; everything else is below :class:`Error`.
 from __future__ import annotations
 
 import queue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._core import ReturnedMessage
@@ -201,7 +201,7 @@ class MessageReturned(Error):
     What ``wait_for_confirms`` raises, and ``await`` of an asynchronous ``basic_publish``.
     ``count``: how many came back since the last such error; ``message``: the first of them, None if
     an eighth of ``memory_budget`` was taken by other returned messages, and from a server of Arrow
-    Flight or another process that owns the store.  A pickle or a copy has a copy of ``message``.
+    Flight or another process that owns the store.  A pickle has a copy of ``message``.
     """
 
     message: ReturnedMessage | None
@@ -211,16 +211,6 @@ class MessageReturned(Error):
         super().__init__(message, count)
         self.message = message
         self.count = count
-
-    def __reduce__(self) -> str | tuple[Any, ...]:
-        """The message belongs to its channel: a copy of it travels."""
-        if self.message is None:
-            return super().__reduce__()
-        from .message import ReturnedCopy
-
-        copied = ReturnedCopy.of(self.message)
-        words = tuple(copied if word is self.message else word for word in self.args)
-        return type(self), words, {**self.__dict__, "message": copied}
 
     def __str__(self) -> str:
         what = "a mandatory message" if self.count == 1 else f"{self.count} mandatory messages"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copyreg
 import weakref
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from . import _core
 from ._core import Message, ReturnedMessage
@@ -16,8 +17,8 @@ __all__ = ["DeclareOk", "Message", "Receipt", "ReturnedCopy", "ReturnedMessage",
 
 
 class ReturnedCopy(ReturnedMessage):
-    """A returned message apart from its channel: what a pickle or a copy of
-    :class:`~pyqstore.MessageReturned` has."""
+    """A returned message apart from its channel: what comes out of a pickle, for one of
+    :class:`~pyqstore.MessageReturned`."""
 
     __slots__ = (
         "body", "exchange", "properties", "queue", "reply_code", "reply_text", "routing_key",
@@ -49,11 +50,6 @@ class ReturnedCopy(ReturnedMessage):
         self.reply_text = reply_text
         self.routing_key = routing_key
 
-    @classmethod
-    def of(cls, message: ReturnedMessage) -> Self:
-        """A copy of one, or of a copy."""
-        return cls(*(getattr(message, name) for name in cls.__slots__))
-
     def json(self) -> Any:
         """The body as JSON.  ValueError: it is none."""
         return loads(self.body)
@@ -64,8 +60,14 @@ class ReturnedCopy(ReturnedMessage):
             f" {self.routing_key!r}: {len(self.body)} bytes>"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:  # type: ignore[override]
-        return type(self), tuple(getattr(self, name) for name in type(self).__slots__)
+
+def _reduced(message: ReturnedMessage) -> tuple[type[ReturnedCopy], tuple[Any, ...]]:
+    return ReturnedCopy, tuple(getattr(message, name) for name in ReturnedCopy.__slots__)
+
+
+# Other messages refuse: what they can do is their channel's.
+copyreg.pickle(ReturnedMessage, _reduced)
+copyreg.pickle(ReturnedCopy, _reduced)
 
 
 class DeclareOk(NamedTuple):

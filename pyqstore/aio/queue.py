@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from .. import queue as synchronous
 from ..errors import ChannelClosed, Empty
@@ -15,6 +16,7 @@ from ..message import Message as SynchronousMessage
 from ..properties import Properties
 from ..queue import Codec, Seconds, check_codec, envelope
 from ..waiting import check_timeout
+from .awaiting import Awaited
 from .channel import Channel
 from .message import Message
 
@@ -113,9 +115,9 @@ class Queue:
 
         Raises Empty when none came in time, NotFound when the queue was deleted.
         """
-        return Getting(self, timeout)
+        return Getting(self._get(timeout))
 
-    async def _get(self, timeout: float | None) -> Message:
+    async def _get(self, timeout: float | None = None) -> Message:
         loop = asyncio.get_running_loop()
         end = loop.time() + check_timeout(timeout)
         while True:
@@ -146,15 +148,14 @@ class Queue:
         finally:
             await messages.aclose()
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> AsyncIterator[Message]:
         """The messages as they come, for ever; each is acknowledged when the loop's body ends.
 
         What leaves the body, an exception, ``break`` or ``return``, gives the message under way
-        back, unless it was settled: ``await message.ack()`` before a ``break``.
+        back, unless it was settled: ``await message.ack()`` before a ``break``.  After an ``anext``
+        that was cancelled it goes on.
         """
-        while True:
-            async with self.get() as message:
-                yield message
+        return Incoming(self)
 
     def decode(self, message: Message) -> Any:
         """The value that a message was made of, by the queue's codec; without one, its body."""
@@ -212,21 +213,14 @@ class Queue:
             return self._receiving
 
 
-class Getting:
-    """A message to be awaited: from ``Queue.get``."""
+class Getting(Awaited[Message]):
+    """A message on its way: a coroutine that returns it, and an asynchronous context manager that
+    settles it.  From ``Queue.get``."""
 
-    __slots__ = ("_message", "_queue", "_timeout")
-
-    def __init__(self, queue: Queue, timeout: float | None) -> None:
-        """See ``Queue.get``."""
-        self._queue = queue
-        self._timeout = timeout
-
-    def __await__(self) -> Generator[Any, None, Message]:
-        return self._queue._get(self._timeout).__await__()
+    __slots__ = ("_message",)
 
     async def __aenter__(self) -> Message:
-        self._message = await self._queue._get(self._timeout)
+        self._message = await self
         return self._message
 
     async def __aexit__(
@@ -236,6 +230,68 @@ class Getting:
         traceback: TracebackType | None,
     ) -> None:
         await self._message.__aexit__(kind, value, traceback)
+
+
+class Incoming(AsyncIterator[Message]):
+    """The messages of a queue: from ``async for message in queue``."""
+
+    __slots__ = ("_in_hand", "_is_asked", "_is_over", "_queue", "_settling")
+
+    def __init__(self, queue: Queue) -> None:
+        """See ``Queue.__aiter__``."""
+        self._queue = queue
+        self._in_hand: Message | None = None
+        self._settling: asyncio.Task[None] | None = None  # of the one before
+        self._is_asked = False
+        self._is_over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._is_over:
+            raise StopAsyncIteration
+        if self._is_asked:
+            raise RuntimeError("another task waits for the next of this iterator")
+        self._is_asked = True
+        try:
+            await self._settle()
+            self._in_hand = await self._queue._get()
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._is_over = True
+            raise
+        finally:
+            self._is_asked = False
+        return self._in_hand
+
+    async def _settle(self) -> None:
+        """Acknowledge the message before: once, whoever is cancelled meanwhile."""
+        before, self._in_hand = self._in_hand, None
+        if before is not None and not before.settled:
+            self._settling = asyncio.ensure_future(before.ack())
+        if self._settling is not None:
+            await asyncio.wait([self._settling])
+            settling, self._settling = self._settling, None
+            settling.result()
+
+    async def aclose(self) -> None:
+        """Give the message under way back, unless it was settled."""
+        self._is_over = True
+        message, self._in_hand = self._in_hand, None
+        if message is not None:
+            await message.__aexit__(GeneratorExit, None, None)
+
+    def __del__(self) -> None:
+        message: Message | None = getattr(self, "_in_hand", None)
+        if message is None or message.settled:
+            return
+        channel = self._queue._receiving
+        if channel is not None and channel._engine is message._channel:  # or it was requeued
+            tag = message.delivery_tag
+            with suppress(RuntimeError):  # the loop was closed
+                channel._loop.call_soon_threadsafe(channel._consumers.settle_soon, tag, tag, True)
 
 
 class OwnChannel(Channel):

@@ -11,8 +11,6 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Collection,
-    Coroutine,
-    Generator,
     Mapping,
     Sequence,
 )
@@ -35,6 +33,7 @@ from ..snapshots import Copied
 from ..staged import Adoption
 from ..store import Binding, ExchangeInfo, RecoveryReport, StoreOptions
 from ..stream import Start
+from .awaiting import Awaited, Taken
 from .channel import Channel
 from .connection import Connection
 from .engine import Engine
@@ -53,33 +52,14 @@ __all__ = ["Store", "open"]
 _CLOSE_POLL_S = 0.001
 
 
-class Opening(Coroutine[Any, Any, "Store"]):
+class Opening(Awaited["Store"]):
     """A store that is being opened: a coroutine that returns it, and an asynchronous context
     manager that opens and closes it.  From :func:`open`."""
 
-    __slots__ = ("_opening", "_store")
-
-    def __init__(self, opening: Coroutine[Any, Any, Store]) -> None:
-        self._opening = opening
-        self._store: Store | None = None
-
-    def __await__(self) -> Generator[Any, Any, Store]:
-        return self._opening.__await__()
-
-    def send(self, value: Any) -> Any:
-        """As of any coroutine."""
-        return self._opening.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        """As of any coroutine."""
-        return self._opening.throw(*error)
-
-    def close(self) -> None:
-        """As of any coroutine: nothing is opened that was not yet."""
-        self._opening.close()
+    __slots__ = ("_store",)
 
     async def __aenter__(self) -> Store:
-        self._store = await self._opening
+        self._store: Store | None = await self
         return self._store
 
     async def __aexit__(
@@ -379,7 +359,7 @@ class Store:
         """As :meth:`pyqstore.Store.queue_status`."""
         return await self._threads.run(partial(self._store.queue_status, name))
 
-    async def browse(
+    def browse(
         self,
         queue: str,
         start: int = 0,
@@ -387,10 +367,10 @@ class Store:
         *,
         damaged: Callable[[StoreCorrupt], object] | None = None,
     ) -> AsyncIterator[pyarrow.RecordBatch]:
-        """As :meth:`pyqstore.Store.browse`; ``damaged`` is called in a thread."""
+        """As :meth:`pyqstore.Store.browse`; ``damaged`` is called in a thread.  After an ``anext``
+        that was cancelled it goes on with what that would have returned."""
         batches = self._store.browse(queue, start, limit, damaged=damaged)
-        while (batch := await self._threads.run(partial(next, batches, None))) is not None:
-            yield batch
+        return Taken(partial(next, batches, None), self._threads.begin)
 
     async def set_queue_mode(self, name: str, mode: Literal["default", "lazy"]) -> None:
         """As :meth:`pyqstore.Store.set_queue_mode`."""

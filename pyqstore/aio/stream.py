@@ -14,7 +14,8 @@ from ..fields import FieldValue
 from ..figures import StreamStatus
 from ..message import Receipt as SynchronousReceipt
 from ..queue import Codec
-from ..stream import Start
+from ..stream import Reader, Start
+from .awaiting import Taken
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
@@ -86,7 +87,7 @@ class Stream:
         publish = partial(self._stream.publish_batch, data, routing_key=routing_key, body=body)
         return await self._store._threads.run_apart(publish)
 
-    async def read(
+    def read(
         self,
         start: Start = "first",
         stop: str | int | datetime | timedelta | None = None,
@@ -94,14 +95,18 @@ class Stream:
         routing_keys: Sequence[str] | None = None,
         follow: bool = False,
     ) -> AsyncIterator[pyarrow.RecordBatch]:
-        """As :meth:`pyqstore.Stream.read`: ``async for batch in stream.read()``."""
-        reader = await self._store._threads.run(
-            partial(self._stream._reader, start, stop, columns, routing_keys, follow)
-        )
-        while not reader.over:
-            batch = await self._store._threads.run_apart(reader.next)
-            if batch is not None and len(batch) > 0:
-                yield batch
+        """As :meth:`pyqstore.Stream.read`: ``async for batch in stream.read()``.  After an
+        ``anext`` that was cancelled it goes on with what that would have returned."""
+        begun: list[Reader] = []  # in a thread, by the first ``anext``
+
+        def take() -> pyarrow.RecordBatch | None:
+            if not begun:
+                begun.append(self._stream._reader(start, stop, columns, routing_keys, follow))
+            batch = None if begun[0].over else begun[0].next()
+            return batch if batch is not None and len(batch) > 0 else None
+
+        begin = self._store._threads.begin_apart
+        return Taken(take, begin, has_more=lambda: not begun[0].over)
 
     async def forget_group(self, group: str) -> None:
         """As :meth:`pyqstore.Stream.forget_group`."""

@@ -51,11 +51,15 @@ class Threads:
         self.end()
         return done
 
-    async def run_apart(self, call: Callable[[], T]) -> T:
-        """What ``call`` returns in a thread of its own, which it may keep for long: the store's are
-        left to the others.  ForkedStore."""
+    def begin_apart(self, call: Callable[[], T]) -> Future[T]:
+        """Make the call in a thread of its own, which it may keep for long: the store's are left to
+        the others.  ForkedStore."""
         self._check_process()
-        return await asyncio.wrap_future(_begin_apart(call, "pyqstore-aio-apart"))
+        return _begin_apart(call, "pyqstore-aio-apart")
+
+    async def run_apart(self, call: Callable[[], T]) -> T:
+        """What ``call`` returns in a thread of its own.  ForkedStore."""
+        return await asyncio.wrap_future(self.begin_apart(call))
 
     async def run(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
         """What ``call`` returns in a thread.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from ... import session as synchronous
 from ...session.options import Options
 from ...session.redelivery import RedeliveryPolicy
 from ...store import Store as SynchronousStore
+from ..awaiting import Awaited
 from ..store import Store
 from ..threads import Threads
 from .session import Session
@@ -19,21 +19,14 @@ from .session import Session
 __all__ = ["Connecting", "Connection", "connect"]
 
 
-class Connecting:
-    """A connection that is being made: ``await`` it, or ``async with`` it, which closes it."""
+class Connecting(Awaited["Connection"]):
+    """A connection that is being made: a coroutine that returns it, and an asynchronous context
+    manager that makes and closes it.  From :func:`connect`."""
 
-    __slots__ = ("_connect", "_connection")
-
-    def __init__(self, connect: Callable[[], Any]) -> None:
-        self._connect = connect
-        self._connection: Connection | None = None
-
-    def __await__(self) -> Generator[Any, Any, Connection]:
-        connection: Connection = yield from self._connect().__await__()
-        return connection
+    __slots__ = ("_connection",)
 
     async def __aenter__(self) -> Connection:
-        self._connection = await self
+        self._connection: Connection | None = await self
         return self._connection
 
     async def __aexit__(
@@ -66,7 +59,7 @@ def connect(
         face = uri_or_store if isinstance(uri_or_store, Store) else Store(made.store)
         return Connection(made, face, threads)
 
-    return Connecting(make)
+    return Connecting(make())
 
 
 class Connection:

@@ -15,6 +15,7 @@ from ...session.errors import IllegalState, TransactionRolledBack
 from ...session.listening import NO_CLOSE
 from ...session.modes import Mode
 from ...session.redelivery import RedeliveryPolicy
+from ..awaiting import Taken
 from ..threads import Threads
 from .consumer import Consumer
 from .message import Message
@@ -144,11 +145,11 @@ class Session:
         """As :meth:`pyqstore.session.Session.unsubscribe`."""
         await self._threads.run(partial(self._session.unsubscribe, name))
 
-    async def browse(self, queue: Queue) -> AsyncIterator[synchronous.Message]:
-        """As :meth:`pyqstore.session.Session.browse`: ``async for message in s.browse(queue)``."""
+    def browse(self, queue: Queue) -> AsyncIterator[synchronous.Message]:
+        """As :meth:`pyqstore.session.Session.browse`: ``async for message in s.browse(queue)``.
+        After an ``anext`` that was cancelled it goes on with what that would have returned."""
         found = self._session.browse(queue)
-        while (message := await self._threads.run(partial(next, found, None))) is not None:
-            yield message
+        return Taken(partial(next, found, None), self._threads.begin)
 
     async def producer(self, destination: Destination | None = None) -> Producer:
         """As :meth:`pyqstore.session.Session.producer`."""

@@ -109,9 +109,9 @@ def test_a_message_that_was_returned_can_be_pickled_and_copied_with_its_exceptio
         assert isinstance(message, pyqstore.ReturnedMessage)
         assert (message.body, message.json()) == (b'{"b": 2}', {"b": 2})
         assert message.properties.headers == {"a": [1]}
-        assert "nowhere" in repr(message)
-        with pytest.raises(TypeError, match="messages come from a channel"):
-            message.ack()
+        if way is not copy.copy:  # which shares the message
+            with pytest.raises(TypeError, match="messages come from a channel"):
+                message.ack()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""What asynchronous faces hand out beside coroutines: things to await, and to iterate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from concurrent.futures import Future
+from typing import Any, Self, TypeVar
+
+__all__ = ["Awaited", "Taken"]
+
+T = TypeVar("T")
+
+
+class Awaited(Coroutine[Any, Any, T]):
+    """A coroutine that can have more verbs, as those of ``async with``: whatever takes a coroutine
+    takes it."""
+
+    __slots__ = ("_coroutine",)
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        """As of any coroutine."""
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """As of any coroutine."""
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        """As of any coroutine: nothing is begun that was not yet."""
+        self._coroutine.close()
+
+
+class Taken(AsyncIterator[T]):
+    """What a thread takes, one after another.  One task at a time asks for the next.
+
+    When ``anext`` is cancelled nothing is lost: what the thread takes meanwhile comes with the next
+    one.  After an exception, and after ``aclose``, nothing comes any more.
+    """
+
+    __slots__ = ("_begin", "_has_more", "_is_asked", "_is_over", "_job", "_take")
+
+    def __init__(
+        self,
+        take: Callable[[], T | None],
+        begin: Callable[[Callable[[], T | None]], Future[T | None]],
+        *,
+        has_more: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``take`` returns None when there is nothing, and is called again if ``has_more`` says
+        that there may be something later; ``begin`` makes a call in a thread."""
+        self._take = take
+        self._has_more = has_more
+        self._begin = begin
+        self._job: Future[T | None] | None = None
+        self._is_asked = False
+        self._is_over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._is_asked:
+            raise RuntimeError("another task waits for the next of this iterator")
+        self._is_asked = True
+        try:
+            while not self._is_over:
+                found = await self._answer()
+                if found is not None:
+                    return found
+                if not self._has_more():
+                    self._is_over = True
+            raise StopAsyncIteration
+        finally:
+            self._is_asked = False
+
+    async def _answer(self) -> T | None:
+        job = self._job
+        if job is None or job.cancelled():  # no thread had begun it
+            job = self._job = self._begin(self._take)
+        try:
+            found = await asyncio.wrap_future(job)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._is_over = True
+            raise
+        self._job = None
+        return found
+
+    async def aclose(self) -> None:
+        """Take no more."""
+        self._is_over = True
+        self._job = None
