@@ -136,21 +136,34 @@ class Empty(Error, queue.Empty):
 
 
 class OffsetOutOfRange(Error):
-    """Reading was to go on at an offset that the stream does not keep any more.
+    """Reading was to go on at an offset that the stream does not keep any more, or a consumer was
+    to go on behind the stream's end.
 
-    It keeps those from ``first`` on, and ``next`` is the one that is published next.
+    ``stream`` is its name, "" where that is not known.  It keeps the offsets from ``first`` on, and
+    ``next`` is the one that is published next.
     """
 
     first: int
     next: int
+    stream: str
 
-    def __init__(self, first: int, next: int) -> None:  # noqa: A002 - as Stream.next
-        super().__init__(first, next)
+    def __init__(
+        self,
+        first: int,
+        next: int,  # noqa: A002 - as Stream.next
+        stream: str = "",
+    ) -> None:
+        super().__init__(first, next, stream)
         self.first = first
         self.next = next
+        self.stream = stream
 
     def __str__(self) -> str:
-        return f"the offset was dropped by retention: there are {self.first} to {self.next - 1}"
+        place = f"stream {self.stream!r}: " if self.stream else ""
+        kept = f"there are {self.first} to {self.next - 1}"
+        if self.first == self.next:
+            kept = f"there are none, and the next is {self.next}"
+        return f"{place}the offset was dropped by retention, or is behind the end: {kept}"
 
 
 class PublishRefused(Error):

@@ -58,6 +58,8 @@ _EXPIRES_MS_MAX = 2**32 - 2
 _VERDICTS = _core.EVENT_ACK | _core.EVENT_NACK
 _VERDICTS_PER_CALL = 4096
 _NUMBERS_SHOWN = 8
+_TAG = "get"  # of the consumer that waits for a message
+_TAGS_MAX = 2**64 - 1
 
 
 class Queue:
@@ -179,29 +181,40 @@ class Queue:
         ``with queue.get() as message:`` acknowledges it at the end, and gives it back when the body
         raises.  Otherwise settle it: ``message.ack()``, ``message.nack()``, ``message.retry()``.
 
-        Raises Empty when none came in time, NotFound when the queue was deleted.
+        Raises Empty when none came in time, NotFound when the queue was deleted.  When a signal
+        handler raises meanwhile, the message goes back to the queue.
         """
         end = time.monotonic() + check_timeout(timeout)
         channel = self._channels.receiving()
+        last_tag = channel.last_tag
+        try:
+            message = self._next(channel, end)
+            if message is not None:
+                channel.last_tag = message.delivery_tag
+                return message
+        except BaseException:
+            channel.last_tag = last_tag
+            channel.put_back()
+            raise
+        raise Empty(f"no message in queue {self._name!r} within {timeout} s")
+
+    def _next(self, channel: _Channel, end: float) -> Message | None:
         while True:
             message = channel.basic_get(self._name)
-            if message is not None:
-                return message
             left = end - time.monotonic()
-            if left <= 0:
-                raise Empty(f"no message in queue {self._name!r} within {timeout} s")
+            if message is not None or left <= 0:
+                return message
             message = self._wait(channel, left)
             if message is not None:
                 return message
 
-    def _wait(self, channel: Channel, seconds: float) -> Message | None:
+    def _wait(self, channel: _Channel, seconds: float) -> Message | None:
         """As a consumer for as long as it takes, with a prefetch of one: what comes is ours."""
-        tag = channel.basic_consume(self._name)
-        try:
-            return channel.next_delivery(tag, seconds)
-        finally:
-            if not channel.closed:
-                channel.basic_cancel(tag)
+        channel.basic_consume(self._name, consumer_tag=_TAG)
+        message = channel.next_delivery(_TAG, seconds)
+        if not channel.closed:
+            channel.basic_cancel(_TAG)
+        return message
 
     def __iter__(self) -> Iterator[Message]:
         """The messages as they come, for ever; each is acknowledged when the loop's body ends.
@@ -273,6 +286,15 @@ class Queue:
 class _Channel(Channel):
     """A channel that nobody else knows: it ends with its queue or its thread, without a warning."""
 
+    last_tag: int = 0
+    """The delivery tag of the message that was handed out last."""
+
+    def put_back(self) -> None:
+        """Requeue what was taken and not handed out, and cancel the consumer that took it."""
+        if not self.closed:
+            self.basic_cancel(_TAG)
+            self._settle_range(self.last_tag + 1, _TAGS_MAX, True)
+
     def __del__(self) -> None:
         self.close()
 
@@ -296,12 +318,12 @@ class _Channels:
             channel.close()  # answers that are still to come are not those of the next call
             raise
 
-    def receiving(self) -> Channel:
+    def receiving(self) -> _Channel:
         """One with a prefetch of one message for each consumer."""
         return self._opened("receiving")
 
-    def _opened(self, name: str) -> Channel:
-        channel = cast("Channel | None", getattr(self._own, name, None))
+    def _opened(self, name: str) -> _Channel:
+        channel = cast("_Channel | None", getattr(self._own, name, None))
         if channel is None or (channel.closed and not self._store.closed):
             channel = _Channel(self._store)
             channel.basic_qos(1)

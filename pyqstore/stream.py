@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import operator
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from . import _core
-from .errors import NotFound, OffsetOutOfRange, PreconditionFailed
+from .errors import NotFound, OffsetOutOfRange, PreconditionFailed, StoreCorrupt
 from .fields import FieldValue
 from .figures import StreamStatus
 from .keyed import keyed_exchange
@@ -226,7 +226,7 @@ class Stream:
         import pyarrow
 
         reader = self._reader(start, stop, columns, routing_keys, follow)
-        return pyarrow.RecordBatchReader.from_batches(reader.schema, reader.batches())
+        return pyarrow.RecordBatchReader.from_batches(reader.schema, reader)
 
     def _reader(
         self,
@@ -258,7 +258,11 @@ def check_lists(columns: Sequence[str] | None, routing_keys: Sequence[str] | Non
 
 class Reader:
     """Reads one stream from a start, as ``start_of`` has it, to the offset ``end``; None: it goes
-    on for ever."""
+    on for ever.
+
+    Its position moves when the caller has the rows.  What an exception, as of a signal handler,
+    keeps from the caller comes with the next call.
+    """
 
     def __init__(
         self,
@@ -276,9 +280,13 @@ class Reader:
         at, value = start
         self._columns = None if columns is None else list(columns)
         self._is_nothing = keys == ()
-        self.core: _core.StreamReader = _core.StreamReader(
-            store, name, at, value, _columns_of(self._columns), keys or ()
-        )
+        self._name = name
+        try:
+            self.core: _core.StreamReader = _core.StreamReader(
+                store, name, at, value, _columns_of(self._columns), keys or ()
+            )
+        except OffsetOutOfRange as error:
+            raise OffsetOutOfRange(error.first, error.next, name) from None
         whole = pyarrow.schema(self.core.schema())
         unknown = [name for name in self._columns or () if name not in whole.names]
         if unknown:
@@ -293,11 +301,24 @@ class Reader:
         self._whole = whole
         self._import = pyarrow.RecordBatch._import_from_c
         self._picks = self._columns is not None and self._columns != whole.names
+        # One assignment changes both, so that no exception comes between them.
+        self._state: _State = _State(int(self.core.position), None)
 
     @property
     def position(self) -> int:
-        """The offset behind what was read."""
-        return int(self.core.position)
+        """The offset behind what the caller has."""
+        return self._state.position
+
+    def seek(self, offset: int) -> None:
+        """Go on there.  Raises NotFound, OffsetOutOfRange."""
+        self._seek(offset)
+        self._state = _State(offset, None)
+
+    def _seek(self, offset: int) -> None:
+        try:
+            self.core.seek(_core.START_OFFSET, offset)
+        except OffsetOutOfRange as error:
+            raise OffsetOutOfRange(error.first, error.next, self._name) from None
 
     def is_there(self) -> bool:
         """Whether the stream is: not another one, that was declared with its name since."""
@@ -314,28 +335,92 @@ class Reader:
         """Whether nothing comes any more."""
         return self._is_nothing or (self._end is not None and self.position >= self._end)
 
-    def next(
+    def look(
         self, rows_max: int = _READ_ROWS, timeout_ns: int = SLICE_NS
-    ) -> pyarrow.RecordBatch | None:
-        """The next batch, or None when none came in time."""
+    ) -> pyarrow.RecordBatch | StoreCorrupt | None:
+        """What comes next, or None when nothing came in time.  It stays what comes next until
+        ``take``, and so does an error about rows that cannot be read."""
+        position, ahead = self._state
+        if ahead is not None:
+            if isinstance(ahead.what, StoreCorrupt) or len(ahead.what) <= rows_max:
+                return ahead.what
+            self._state = _State(position, None)  # fewer are read again
+        if self.core.position != position:  # of a call that was interrupted, or given up just now
+            self._seek(position)
         if self._end is not None:
-            rows_max = min(rows_max, max(1, self._end - self.position))
-        taken = self.core.next(rows_max, _READ_BYTES, timeout_ns)
-        if taken is None:
+            rows_max = min(rows_max, max(1, self._end - position))
+        try:
+            taken = self.core.next(rows_max, _READ_BYTES, timeout_ns)
+        except StoreCorrupt as error:
+            self._state = _State(position, _Ahead(error, int(self.core.position)))
+            return error
+        except OffsetOutOfRange as error:
+            raise OffsetOutOfRange(error.first, error.next, self._name) from None
+        if taken is None:  # a filter may have passed over some
+            self._state = _State(int(self.core.position), None)
             return None
+        batch = self._batch(taken)
+        self._state = _State(position, _Ahead(batch, int(self.core.position)))
+        return batch
+
+    def _batch(self, taken: _core.ArrowBatch) -> pyarrow.RecordBatch:
         # With the schema that is known: taking it from each batch anew costs as much as the rows.
         batch = self._import(taken.address, self._whole)
-        if self._end is not None and self.position > self._end:  # of a filter
+        if self._end is not None and self.core.position > self._end:  # of a filter
             behind = sum(offset >= self._end for offset in batch["offset"].to_pylist())
             batch = batch.slice(0, len(batch) - behind)
         return batch.select(self._columns) if self._picks else batch
 
-    def batches(self) -> Iterator[pyarrow.RecordBatch]:
-        """All of them."""
+    def take(self, what: _Result) -> _Result:
+        """What ``look`` returned is the caller's, when this returns: it is returned, or raised if
+        it is an exception."""
+        before = self._state
+        ahead = before.ahead
+        if ahead is None:
+            raise RuntimeError("another thread is using this reader; open one for each")
+        if isinstance(what, Exception):
+            self._state = _State(ahead.behind, None)
+            raise what
+        try:
+            self._state = _State(ahead.behind, None)
+            return what
+        except BaseException:
+            self._state = before
+            raise
+
+    def next(
+        self, rows_max: int = _READ_ROWS, timeout_ns: int = SLICE_NS
+    ) -> pyarrow.RecordBatch | None:
+        """The next batch, or None when none came in time."""
+        found = self.look(rows_max, timeout_ns)
+        return None if found is None else self.take(found)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pyarrow.RecordBatch:
+        """Of all batches.  It goes on after an exception, which would end a generator."""
         while not self.over:
-            batch = self.next()
-            if batch is not None and len(batch) > 0:
-                yield batch
+            found = self.look()
+            if found is not None:
+                if isinstance(found, StoreCorrupt) or len(found) > 0:
+                    return self.take(found)
+                self.take(found)
+        raise StopIteration
+
+
+class _Ahead(NamedTuple):
+    """What was read and the caller does not have yet, and the offset behind it."""
+
+    what: pyarrow.RecordBatch | StoreCorrupt
+    behind: int
+
+
+class _State(NamedTuple):
+    """Of a reader: the offset behind what the caller has, and what comes next, if that was read."""
+
+    position: int
+    ahead: _Ahead | None
 
 
 def end_of(store: Store, name: str, stop: Start | None, follow: bool) -> int | None:

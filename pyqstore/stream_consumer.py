@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import operator
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _core
 from .closing import Closing
-from .errors import Error, NotFound, OffsetOutOfRange, StoreClosed
+from .errors import Error, NotFound, OffsetOutOfRange, StoreClosed, StoreCorrupt
 from .stream import Reader, Start, check_lists, check_stream, start_of
 from .stream_group import Group, Member
 from .waiting import Deadline
@@ -67,10 +66,14 @@ class StreamConsumer(Closing):
             )
         self._on_assign = on_assign
         self._on_revoke = on_revoke
-        self._turns: deque[str] = deque()  # assigned streams
+        # Each of these changes by one assignment, or is changed again when it is found half done: a
+        # signal handler may raise anywhere.
+        self._turns: list[str] = []  # assigned streams
         self._readers: dict[str, Reader] = {}  # of those that could be opened
         self._failed: dict[str, Exception] = {}  # why others could not, until it is told
-        self._positions: dict[str, int] = {}  # behind what poll returned
+        self._terms: dict[str, int] = {}  # of assigned streams, in the group
+        self._untold: list[str] = []  # assigned, for the listener to hear
+        self._is_telling = False  # a listener is called
         self._committed: dict[str, int] = {}
         self._paused: set[str] = set()
         self._channel: Any = None
@@ -120,54 +123,67 @@ class StreamConsumer(Closing):
         are taken in turn.  What came or went with the group's members is so from here on.
 
         Raises OffsetOutOfRange when messages went that were not read yet, unless ``reset`` was
-        given: ``seek`` elsewhere, or the next turn of that stream raises again.  NotFound when a
+        given; its ``stream`` is the one.  ``seek`` elsewhere, or each turn of that stream raises
+        again, also of another consumer that has it then.  NotFound when a
         stream was deleted: told once, and left out from then on.  StoreCorrupt, StoreClosed.  The
         other streams have their turns all the same.
+
+        When a signal handler raises meanwhile, the rows come with the next poll.
         """
-        rows = _rows_of(max_rows)
-        deadline = Deadline(timeout)
+        return self._taken(self._look(rows_of(max_rows), Deadline(timeout)))
+
+    def _look(self, max_rows: int, deadline: Deadline) -> _Found | None:
+        """What comes next.  It stays what comes next until it is taken, whoever is interrupted or
+        cancelled meanwhile."""
         while True:
             self._check_open()
             self._follow_group()
-            wait_ns = deadline.slice_ns()
-            batch = self._first_of(rows, wait_ns)
-            if batch is not None:
-                return batch
-            if deadline.over:
-                return self._empty()
+            found = self._first_of(max_rows, deadline.slice_ns())
+            if found is not None or deadline.over:
+                return found
 
-    def _first_of(self, max_rows: int, wait_ns: int) -> pyarrow.RecordBatch | None:
+    def _taken(self, found: _Found | None) -> pyarrow.RecordBatch:
+        """It is the caller's when this returns, or raises what was found."""
+        if found is None:
+            return self._empty()
+        what = found.what
+        if isinstance(what, NotFound):
+            self._group.leave_out(self._member, found.name)
+            self._drop(found.name)
+            raise what
+        assert found.reader is not None
+        if isinstance(what, StoreCorrupt):
+            return found.reader.take(what)
+        return found.reader.take(_named(what, found.name))
+
+    def _first_of(self, max_rows: int, wait_ns: int) -> _Found | None:
         """From the streams in turn; the engine waits for one, or for any of several."""
         names = [name for name in self._turns if name not in self._paused]
         for name in names:
-            self._turns.remove(name)
-            self._turns.append(name)
-            batch = self._take(name, max_rows, wait_ns if len(names) == 1 else 0)
-            if batch is not None:
-                return batch
+            self._turns = [*(other for other in self._turns if other != name), name]
+            found = self._find(name, max_rows, wait_ns if len(names) == 1 else 0)
+            if found is not None:
+                return found
         if not names:  # until the group, or another thread, has one for it
             time.sleep(min(wait_ns / 1e9, _LOOK_AGAIN_S))
         elif len(names) > 1 and wait_ns > 0:
             _core.wait_for_streams([self._readers[name].core for name in names], wait_ns)
         return None
 
-    def _take(self, name: str, max_rows: int, wait_ns: int) -> pyarrow.RecordBatch | None:
+    def _find(self, name: str, max_rows: int, wait_ns: int) -> _Found | None:
         try:
             reader = self._opened(name)
             while True:
                 try:
-                    batch = reader.next(max_rows, wait_ns)
+                    what = reader.look(max_rows, wait_ns)
                     break
                 except OffsetOutOfRange:
                     if self._reset is None:
                         raise
                     reader = self._use(name, self._reader(name, self._start_of(name, self._reset)))
-            self._positions[name] = reader.position
-        except NotFound:
-            self._drop(name)
-            self._group.leave_out(self._member, name)
-            raise
-        return None if batch is None else _named(batch, name)
+        except NotFound as error:
+            return _Found(name, None, error)
+        return None if what is None else _Found(name, reader, what)
 
     def _empty(self) -> pyarrow.RecordBatch:
         import pyarrow
@@ -179,24 +195,49 @@ class StreamConsumer(Closing):
 
     def _follow_group(self) -> None:
         """Give up what others are to have, and begin what is new."""
-        if not self._group.has_news(self._member):
+        if self._is_telling:  # a listener asks; it is in here already
             return
+        if self._group.has_news(self._member):
+            self._give_up()
+            self._begin()
+        if self._untold:
+            try:
+                if self._on_assign is not None:
+                    self._tell(self._on_assign, self._untold)
+            except Exception:  # the listener's own is raised once; an interrupted one hears again
+                self._untold = []
+                raise
+            self._untold = []
+
+    def _give_up(self) -> None:
         revoked = self._group.revoked_of(self._member)
         if revoked:
             if self._on_revoke is not None:
-                self._on_revoke(revoked)  # may commit
+                self._tell(self._on_revoke, revoked)  # may commit
             for name in revoked:
                 self._drop(name)
             self._group.released(self._member, revoked)
+
+    def _begin(self) -> None:
         assigned = self._group.assigned_to(self._member)
+        if not assigned:
+            return
+        self._terms.update(self._group.terms_of(assigned))
+        self._turns = [*(name for name in self._turns if name not in assigned), *assigned]
         for name in assigned:
-            self._turns.append(name)
             try:
                 self._open(name)
             except Exception as error:  # for whoever asks for this stream; others have theirs
                 self._failed[name] = error
-        if assigned and self._on_assign is not None:
-            self._on_assign(assigned)
+        self._untold = sorted({*self._untold, *assigned})
+        self._group.taken(self._member, assigned)
+
+    def _tell(self, listener: Listener, names: list[str]) -> None:
+        self._is_telling = True
+        try:
+            listener(names)
+        finally:
+            self._is_telling = False
 
     def _opened(self, name: str) -> Reader:
         """The reader of an assigned stream.  What there was against one is raised once, and then it
@@ -218,6 +259,8 @@ class StreamConsumer(Closing):
             self._committed[name] = committed
             start = (_core.START_OFFSET, committed)
         try:
+            if committed is not None:
+                self._check_end(name, committed)
             reader = self._reader(name, start)
         except OffsetOutOfRange:
             if self._reset is None:
@@ -226,9 +269,8 @@ class StreamConsumer(Closing):
         return self._use(name, reader)
 
     def _use(self, name: str, reader: Reader) -> Reader:
-        self._failed.pop(name, None)
         self._readers[name] = reader
-        self._positions[name] = reader.position
+        self._failed.pop(name, None)
         return reader
 
     def _start_of(self, name: str, start: Start) -> tuple[int, int]:
@@ -237,11 +279,19 @@ class StreamConsumer(Closing):
     def _reader(self, name: str, start: tuple[int, int]) -> Reader:
         return Reader(self._store, name, start, None, self._columns, self._routing_keys)
 
+    def _check_end(self, name: str, offset: int) -> None:
+        """OffsetOutOfRange: it is behind the end, where nothing comes for long, and nobody is
+        told."""
+        status = _core.stream_status(self._store, name)
+        if offset > status["next"]:
+            raise OffsetOutOfRange(status["first"], status["next"], name)
+
     def _drop(self, name: str) -> None:
-        self._turns.remove(name)
+        self._turns = [other for other in self._turns if other != name]
+        self._untold = [other for other in self._untold if other != name]
         self._readers.pop(name, None)
+        self._terms.pop(name, None)
         self._failed.pop(name, None)
-        self._positions.pop(name, None)
         self._committed.pop(name, None)
         self._paused.discard(name)
 
@@ -251,6 +301,10 @@ class StreamConsumer(Closing):
         """The group goes on behind what ``poll`` has returned; durable when this returns.
 
         Call it when that is done with: a crash before it means that those messages come again.
+
+        When it raises, the group has not moved.  NotFound: a stream was deleted, and another one
+        with its name was declared; the next poll leaves it out.  OffsetOutOfRange: a position is
+        behind the end of its stream.
         """
         self._check_open()
         offsets = self._uncommitted()
@@ -258,17 +312,60 @@ class StreamConsumer(Closing):
             return
         if self._channel is None or self._channel.closed:
             self._channel = self._store.channel()
-        with self._channel.transaction() as tx:
-            tx.commit_offsets(self)
+        try:
+            with self._channel.transaction() as tx:
+                tx.commit_offsets(self)
+        except BaseException:
+            with suppress(Error):
+                self._channel.close()  # an interrupt may have left a transaction open
+            raise
 
     def _uncommitted(self) -> dict[str, int]:
-        """Without what was deleted, which poll tells."""
+        """Without what was deleted, which poll tells.  Raises as ``commit``."""
         self._check_open()
-        return {
-            name: position
-            for name, position in self._positions.items()
-            if self._committed.get(name) != position and self._readers[name].is_there()
-        }
+        offsets: dict[str, int] = {}
+        for name, reader in list(self._readers.items()):
+            position = reader.position
+            if self._committed.get(name) != position and self._is_there(name):
+                self._check_end(name, position)
+                offsets[name] = position
+        return offsets
+
+    def _is_there(self, name: str) -> bool:
+        """Whether the stream that is read is.  NotFound: another one has its name."""
+        reader = self._readers.get(name)
+        if reader is None:  # another thread polled meanwhile
+            raise ValueError(f"stream {name!r} is not assigned to this consumer any more")
+        if reader.is_there():
+            return True
+        try:
+            _core.stream_status(self._store, name)
+        except (NotFound, ValueError):  # or a queue has it
+            return False
+        raise NotFound(
+            404,
+            f"NOT_FOUND - stream '{name}' was deleted and declared again: the position in the one"
+            " that was read means nothing in the other, and is not committed",
+        )
+
+    def _check_noted(self, offsets: Mapping[str, int]) -> None:
+        """NotFound: they were noted in a transaction by the names of streams, and one of these
+        streams is not the one that was read.  A stream that is there now was there all the time."""
+        for name in offsets:
+            self._is_there(name)
+
+    def _terms_of(self, offsets: Mapping[str, int]) -> dict[str, int]:
+        """Of streams that are assigned: for ``_check_terms`` at the end of a transaction."""
+        return {name: self._terms[name] for name in offsets}
+
+    def _check_terms(self, terms: Mapping[str, int]) -> None:
+        """ValueError: another consumer of the group was given one of these streams meanwhile."""
+        for name, term in self._group.terms_of(terms).items():
+            if term != terms[name]:
+                raise ValueError(
+                    f"stream {name!r} went to another consumer of group {self._group_name!r}"
+                    " before the transaction ended: the offset is not committed"
+                )
 
     def _note_committed(self, offsets: Mapping[str, int]) -> None:
         self._committed.update(offsets)
@@ -282,15 +379,21 @@ class StreamConsumer(Closing):
         ``poll``."""
         self._check_open()
         self._follow_group()
-        self._opened(self._assigned(stream))
-        return self._positions[stream]
+        return self._opened(self._assigned(stream)).position
 
     def seek(self, stream: str, offset: Start) -> None:
-        """``poll`` goes on there, in an assigned stream."""
+        """``poll`` goes on there, in an assigned stream.
+
+        OffsetOutOfRange: an offset that the stream does not keep any more, or that is behind the
+        one which is published next.
+        """
         self._check_open()
         self._follow_group()
         name = self._assigned(stream)
-        self._use(name, self._reader(name, self._start_of(name, offset)))
+        at, value = self._start_of(name, offset)
+        if at == _core.START_OFFSET:
+            self._check_end(name, value)
+        self._use(name, self._reader(name, (at, value)))
 
     def pause(self, *streams: str) -> None:
         """``poll`` passes over these assigned streams until ``resume``; without any, over all."""
@@ -318,7 +421,8 @@ class StreamConsumer(Closing):
         for name in self.assignment:
             with suppress(NotFound):
                 status = _core.stream_status(self._store, name)
-                position = self._positions.get(name, self._committed.get(name, 0))
+                reader = self._readers.get(name)
+                position = self._committed.get(name, 0) if reader is None else reader.position
                 lags[name] = max(0, status["next"] - max(position, status["first"]))
         return lags
 
@@ -338,17 +442,27 @@ class StreamConsumer(Closing):
         Closing twice is fine."""
         if self._is_closed:
             return
-        self._is_closed = True
-        self._readers.clear()
-        self._failed.clear()
-        self._turns.clear()
         self._group.leave(self._member)
         if self._channel is not None:
             with suppress(Error):  # the store went first
                 self._channel.close()
+        self._is_closed = True  # where this was interrupted, it is done again
+        self._turns = []
+        self._readers.clear()
+        self._failed.clear()
 
 
-def _rows_of(max_rows: int) -> int:
+class _Found(NamedTuple):
+    """In a stream: rows, or what is against them.  Without a reader the stream could not be
+    opened."""
+
+    name: str
+    reader: Reader | None
+    what: pyarrow.RecordBatch | StoreCorrupt | NotFound
+
+
+def rows_of(max_rows: int) -> int:
+    """``max_rows`` of ``poll``.  TypeError, ValueError."""
     try:
         rows = operator.index(max_rows)
     except TypeError:

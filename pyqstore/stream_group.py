@@ -28,6 +28,9 @@ class Group:
 
     A stream moves in two steps: its consumer gives it up in its next ``poll``, and then another one
     has it.  What can stay where it is stays.
+
+    A signal handler may raise anywhere in here.  What was begun then is finished by the next call
+    that asks for news: what is no member has nothing, and streams are divided again.
     """
 
     def __init__(self, name: str) -> None:
@@ -35,22 +38,31 @@ class Group:
         self._mutex = threading.Lock()
         self._members: list[Member] = []
         self._owners: dict[str, Member] = {}
+        self._terms: dict[str, int] = {}  # how often each stream was given to somebody
         self._heirs: dict[str, Member] = {}  # who has what its owner is to give up
         self._numbers = itertools.count(1)
+        self._is_divided = True  # False while that is under way, or was interrupted
 
     def join(self, streams: Sequence[str], instance: str | None) -> Member:
         """A new member.  ValueError: its instance is in the group already."""
-        with self._mutex:
-            self._drop_gone()
-            names = {member.instance for member in self._members}
-            if instance is None:
-                instance = next(n for i in self._numbers if (n := f"{self.name}-{i}") not in names)
-            elif instance in names:
-                raise ValueError(f"instance {instance!r} is in group {self.name!r} already")
-            member = Member(instance, streams)
-            self._members.append(member)
-            self._divide()
+        member = None
+        try:
+            with self._mutex:
+                self._drop_gone()
+                names = {member.instance for member in self._members}
+                if instance is None:
+                    numbered = (f"{self.name}-{number}" for number in self._numbers)
+                    instance = next(name for name in numbered if name not in names)
+                elif instance in names:
+                    raise ValueError(f"instance {instance!r} is in group {self.name!r} already")
+                member = Member(instance, streams)
+                self._members.append(member)
+                self._divide()
             return member
+        except BaseException:
+            if member is not None:  # nobody has it
+                member.is_gone = True
+            raise
 
     def leave(self, member: Member) -> None:
         """Its streams are free."""
@@ -64,15 +76,17 @@ class Group:
         with self._mutex:
             if stream in member.streams:
                 member.streams.remove(stream)
-                if self._heirs.get(stream) is member:
-                    del self._heirs[stream]
-                self._release(member, [stream])
-                self._divide()
+            if self._heirs.get(stream) is member:
+                del self._heirs[stream]
+            self._release(member, [stream])
+            self._divide()
 
     def has_news(self, member: Member) -> bool:
         """Whether something was given to it, or is to be given up."""
         with self._mutex:
             self._drop_gone()
+            if not self._is_divided:
+                self._divide()
             return self._news(member)
 
     def revoked_of(self, member: Member) -> list[str]:
@@ -87,21 +101,32 @@ class Group:
             self._divide()
 
     def assigned_to(self, member: Member) -> list[str]:
-        """What is its own since it last asked, sorted."""
+        """What is its own and it has not taken, sorted."""
         with self._mutex:
-            new = self._own(member) - member._told
-            member._told |= new
-            return sorted(new)
+            return sorted(self._own(member) - member._told)
+
+    def taken(self, member: Member, streams: Iterable[str]) -> None:
+        """It reads them from now on."""
+        with self._mutex:
+            member._told |= self._own(member).intersection(streams)
+
+    def terms_of(self, streams: Iterable[str]) -> dict[str, int]:
+        """How often each of them was given to somebody: a consumer that had one then, and finds
+        another number later, has lost it meanwhile."""
+        with self._mutex:
+            return {name: self._terms.get(name, 0) for name in streams}
+
+    def _give(self, name: str, member: Member) -> None:
+        self._terms[name] = self._terms.get(name, 0) + 1
+        self._owners[name] = member
 
     def _drop_gone(self) -> None:
         for member in [m for m in self._members if m.is_gone]:
             self._remove(member)
 
     def _remove(self, member: Member) -> None:
+        self._is_divided = False
         self._members.remove(member)
-        for name in [n for n, heir in self._heirs.items() if heir is member]:
-            del self._heirs[name]  # its owner keeps it, unless somebody else is to have it
-        self._release(member, [n for n, owner in self._owners.items() if owner is member])
         self._divide()
 
     def _own(self, member: Member) -> set[str]:
@@ -114,18 +139,22 @@ class Group:
         )
 
     def _release(self, member: Member, streams: Iterable[str]) -> None:
+        self._is_divided = False
         for name in streams:
             member._told.discard(name)
             if self._owners.get(name) is member:
-                heir = self._heirs.pop(name, None)
+                heir = self._heirs.get(name)
                 if heir is None:
                     del self._owners[name]
                 else:
-                    self._owners[name] = heir
+                    self._give(name, heir)
+                    del self._heirs[name]
 
     def _divide(self) -> None:
         """Each stream to somebody who wants it, as evenly as that goes, moving as few as that
         takes."""
+        self._is_divided = False
+        self._take_from_others()
         wanted = sorted({name for member in self._members for name in member.streams})
         shares = dict.fromkeys(self._members, 0)
         for name, owner in self._owners.items():
@@ -133,7 +162,7 @@ class Group:
         for name in wanted:
             if name not in self._owners:
                 taker = self._least(name, shares)
-                self._owners[name] = taker
+                self._give(name, taker)
                 shares[taker] += 1
         for name in reversed(wanted):
             owner, taker = self._owners[name], self._least(name, shares)
@@ -144,7 +173,21 @@ class Group:
             if name in owner._told:
                 self._heirs[name] = taker
             else:  # it has not begun
-                self._owners[name] = taker
+                self._give(name, taker)
+        self._is_divided = True
+
+    def _take_from_others(self) -> None:
+        """Members alone have streams, and nobody is to have one from itself."""
+        for name, heir in list(self._heirs.items()):
+            if heir not in self._members or self._owners.get(name) is heir:
+                del self._heirs[name]  # its owner keeps it, unless somebody else is to have it
+        for name, owner in list(self._owners.items()):
+            if owner not in self._members:
+                self._release(owner, [name])
+        for member in self._members:
+            for name in list(member._told):
+                if self._owners.get(name) is not member:
+                    member._told.discard(name)
 
     def _least(self, name: str, shares: Mapping[Member, int]) -> Member:
         """Of those who want a stream, the one with the fewest."""

@@ -28,7 +28,7 @@ class Times:
         """In microseconds since 1970; None: the message is dropped, or its block damaged."""
         if offset not in self._known:
             try:
-                self._reader.core.seek(_core.START_OFFSET, offset)
+                self._reader.seek(offset)
                 batch = self._reader.next(_ROWS, 0)
             except (OffsetOutOfRange, StoreCorrupt):
                 batch = None

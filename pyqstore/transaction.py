@@ -61,6 +61,9 @@ class _Consumer(Protocol):
     @property
     def group(self) -> str: ...
     def _uncommitted(self) -> dict[str, int]: ...
+    def _check_noted(self, offsets: Mapping[str, int], /) -> None: ...
+    def _terms_of(self, offsets: Mapping[str, int], /) -> dict[str, int]: ...
+    def _check_terms(self, terms: Mapping[str, int], /) -> None: ...
     def _note_committed(self, offsets: Mapping[str, int], /) -> None: ...
 
 
@@ -72,7 +75,8 @@ class Transaction:
         """See ``Channel.transaction``."""
         self._channel = channel
         self._key = key
-        self._offsets: list[tuple[_Consumer, dict[str, int]]] = []
+        self._offsets: list[tuple[_Consumer, dict[str, int], dict[str, int]]] = []
+        self._refused: BaseException | None = None
         self._is_open = False
         self._is_own = False
         self._was_committed = False
@@ -86,6 +90,8 @@ class Transaction:
     def __enter__(self) -> Self:
         if self._is_open:
             raise RuntimeError("the transaction is open already")
+        self._offsets = []
+        self._refused = None
         self._is_own = self._channel._begin_transaction()
         self._is_open = True
         return self
@@ -109,9 +115,17 @@ class Transaction:
                 self._channel._leave_transaction()
 
     def _commit(self) -> None:
+        try:
+            if self._refused is not None:
+                raise self._refused
+            for consumer, _, terms in self._offsets:
+                consumer._check_terms(terms)
+        except BaseException:
+            self._channel.tx_rollback()
+            raise
         self._was_committed = self._channel.tx_commit(key=self._key)
         if self._was_committed:
-            for consumer, offsets in self._offsets:
+            for consumer, offsets, _ in self._offsets:
                 consumer._note_committed(offsets)
 
     def publish(
@@ -152,13 +166,24 @@ class Transaction:
 
     def commit_offsets(self, consumer: _Consumer) -> None:
         """The consumer's group goes on behind what its ``poll`` has returned, from the commit of
-        the transaction on.  ValueError: a consumer of another store, or a closed one."""
+        the transaction on.
+
+        ValueError: a consumer of another store, or a closed one; at the end of the block: a stream
+        has gone to another consumer of the group.  NotFound, OffsetOutOfRange as
+        ``StreamConsumer.commit``.  The transaction is rolled back then.
+        """
         self._check()
         check_store(consumer._store, self._channel._store)
         offsets = consumer._uncommitted()
-        for stream, offset in offsets.items():
-            self._channel._commit_offset(stream, consumer.group, offset)
-        self._offsets.append((consumer, offsets))
+        terms = consumer._terms_of(offsets)
+        try:
+            for stream, offset in offsets.items():
+                self._channel._commit_offset(stream, consumer.group, offset)
+            consumer._check_noted(offsets)
+        except BaseException as error:  # what was noted must not be committed, whoever catches it
+            self._refused = error
+            raise
+        self._offsets.append((consumer, offsets, terms))
 
     def _check(self) -> None:
         if not self._is_open:

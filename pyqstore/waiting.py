@@ -53,6 +53,10 @@ class Deadline:
             return math.inf
         return max(0.0, (self._end_ns - time.monotonic_ns()) / 1e9)
 
+    def end(self) -> None:
+        """The time is over.  Any thread may call it."""
+        self._end_ns = 0
+
     @property
     def over(self) -> bool:
         """Whether the time is over."""

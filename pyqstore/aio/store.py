@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 from .. import _core
 from .. import queue as synchronous_queue
 from .. import store as synchronous
+from .. import stream_consumer as synchronous_consumer
 from ..errors import StoreCorrupt
 from ..fields import FieldValue
 from ..figures import DetailedStats, QueueStatus, Stats
@@ -243,7 +244,8 @@ class Store:
             on_assign=on_assign,
             on_revoke=on_revoke,
         )
-        return StreamConsumer(self, await self._threads.run(join))
+        made = await self._threads.run(join, undo=synchronous_consumer.StreamConsumer.close)
+        return StreamConsumer(self, made)
 
     async def close(self) -> None:
         """Requeue what channels hold, make everything durable, close the files.  Closing twice is

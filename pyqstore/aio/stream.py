@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from .. import stream as synchronous
 from .. import stream_consumer as synchronous_consumer
@@ -15,7 +16,9 @@ from ..figures import StreamStatus
 from ..message import Receipt as SynchronousReceipt
 from ..queue import Codec
 from ..stream import Reader, Start
-from .awaiting import Taken
+from ..stream_consumer import rows_of
+from ..waiting import Deadline
+from .calls import Calls
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from .store import Store
 
 __all__ = ["Stream", "StreamConsumer"]
+
+_Result = TypeVar("_Result")
 
 
 class Stream:
@@ -95,18 +100,12 @@ class Stream:
         routing_keys: Sequence[str] | None = None,
         follow: bool = False,
     ) -> AsyncIterator[pyarrow.RecordBatch]:
-        """As :meth:`pyqstore.Stream.read`: ``async for batch in stream.read()``.  After an
-        ``anext`` that was cancelled it goes on with what that would have returned."""
-        begun: list[Reader] = []  # in a thread, by the first ``anext``
+        """As :meth:`pyqstore.Stream.read`: ``async for batch in stream.read()``.
 
-        def take() -> pyarrow.RecordBatch | None:
-            if not begun:
-                begun.append(self._stream._reader(start, stop, columns, routing_keys, follow))
-            batch = None if begun[0].over else begun[0].next()
-            return batch if batch is not None and len(batch) > 0 else None
-
-        begin = self._store._threads.begin_apart
-        return Taken(take, begin, has_more=lambda: not begun[0].over)
+        After a step that was cancelled the next one goes on behind the last batch that was given.
+        """
+        make = partial(self._stream._reader, start, stop, columns, routing_keys, follow)
+        return _Batches(self._store, make)
 
     async def forget_group(self, group: str) -> None:
         """As :meth:`pyqstore.Stream.forget_group`."""
@@ -115,6 +114,51 @@ class Stream:
     async def delete(self) -> int:
         """As :meth:`pyqstore.Stream.delete`."""
         return await self._store._threads.run(self._stream.delete)
+
+
+class _Batches(AsyncIterator["pyarrow.RecordBatch"]):
+    """What ``Stream.read`` gives.  No generator: an exception that comes into one ends it."""
+
+    def __init__(self, store: Store, make: Callable[[], Reader]) -> None:
+        self._calls = Calls(store._threads)
+        self._make = make
+        self._reader: Reader | None = None
+        self._is_closed = False
+        self._is_in_use = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> pyarrow.RecordBatch:
+        if self._is_in_use:
+            raise RuntimeError("another task is using this reader; open one for each")
+        self._is_in_use = True
+        try:
+            return await self._next()
+        finally:
+            self._is_in_use = False
+
+    async def _next(self) -> pyarrow.RecordBatch:
+        while not self._is_closed:
+            if self._reader is None:
+                await self._calls.run(self._open)
+            elif self._reader.over:
+                break
+            # Nothing is awaited between taking the rows and returning them, so none are lost.
+            elif (found := await self._calls.run_apart(self._reader.look)) is not None:
+                batch: pyarrow.RecordBatch = self._reader.take(found)
+                if len(batch) > 0:
+                    return batch
+        raise StopAsyncIteration
+
+    def _open(self) -> None:
+        """Who is cancelled meanwhile goes on with this reader: another would begin elsewhere."""
+        if self._reader is None:
+            self._reader = self._make()
+
+    async def aclose(self) -> None:
+        """Nothing comes any more."""
+        self._is_closed = True
 
 
 class StreamConsumer:
@@ -128,6 +172,8 @@ class StreamConsumer:
         """See ``Store.stream_consumer``."""
         self._store = store
         self._consumer = consumer
+        self._calls = Calls(store._threads)
+        self._is_polling = False
 
     def __repr__(self) -> str:
         return f"<aio.{self._consumer!r}"[:-1] + ">"
@@ -173,47 +219,64 @@ class StreamConsumer:
     ) -> pyarrow.RecordBatch:
         """As :meth:`pyqstore.StreamConsumer.poll`.
 
-        When this is cancelled, what came meanwhile comes with the next poll.
+        When this is cancelled, what came meanwhile comes with the next poll.  That waits until this
+        one has ended in its thread: 0.1 s at most, and as long as a listener takes that it called.
         """
-        poll = partial(self._consumer.poll, max_rows, timeout)
-        return await self._store._threads.run_apart(poll)
+        if self._is_polling:
+            raise RuntimeError("another task is polling this consumer")
+        deadline = Deadline(timeout)
+        look = partial(self._consumer._look, rows_of(max_rows), deadline)
+        self._is_polling = True
+        try:
+            # Nothing is awaited between taking the rows and returning them, so none are lost.
+            return self._consumer._taken(await self._calls.run_apart(look, deadline.end))
+        finally:
+            self._is_polling = False
+
+    async def _run(self, call: Callable[[], _Result]) -> _Result:
+        """In a thread; but for a listener's own calls, behind a poll that was abandoned."""
+        if self._consumer._is_telling:
+            return await self._store._threads.run(call)
+        return await self._calls.run(call)
 
     async def commit(self) -> None:
         """As :meth:`pyqstore.StreamConsumer.commit`."""
-        await self._store._threads.run(self._consumer.commit)
+        await self._run(self._consumer.commit)
 
     async def committed(self, stream: str) -> int | None:
         """As :meth:`pyqstore.StreamConsumer.committed`."""
-        return await self._store._threads.run(partial(self._consumer.committed, stream))
+        return await self._run(partial(self._consumer.committed, stream))
 
     async def position(self, stream: str) -> int:
         """As :meth:`pyqstore.StreamConsumer.position`."""
-        return await self._store._threads.run(partial(self._consumer.position, stream))
+        return await self._run(partial(self._consumer.position, stream))
 
     async def seek(self, stream: str, offset: Start) -> None:
         """As :meth:`pyqstore.StreamConsumer.seek`."""
-        await self._store._threads.run(partial(self._consumer.seek, stream, offset))
+        await self._run(partial(self._consumer.seek, stream, offset))
 
     async def pause(self, *streams: str) -> None:
         """As :meth:`pyqstore.StreamConsumer.pause`."""
-        await self._store._threads.run(partial(self._consumer.pause, *streams))
+        await self._run(partial(self._consumer.pause, *streams))
 
     async def resume(self, *streams: str) -> None:
         """As :meth:`pyqstore.StreamConsumer.resume`."""
-        await self._store._threads.run(partial(self._consumer.resume, *streams))
+        await self._run(partial(self._consumer.resume, *streams))
 
     async def lag(self) -> dict[str, int]:
         """As :meth:`pyqstore.StreamConsumer.lag`."""
-        return await self._store._threads.run(self._consumer.lag)
+        return await self._run(self._consumer.lag)
 
     # For transactions.
 
-    def _uncommitted(self) -> dict[str, int]:
-        return self._consumer._uncommitted()
+    async def _rest(self) -> None:
+        """Until no call is under way that was abandoned."""
+        if not self._consumer._is_telling:
+            await self._calls.rest()
 
     def _note_committed(self, offsets: Mapping[str, int]) -> None:
         self._consumer._note_committed(offsets)
 
     async def close(self) -> None:
-        """As :meth:`pyqstore.StreamConsumer.close`."""
-        await self._store._threads.run(self._consumer.close)
+        """As :meth:`pyqstore.StreamConsumer.close`.  A close that is cancelled goes on."""
+        await asyncio.shield(self._run(self._consumer.close))

@@ -67,7 +67,8 @@ class Transaction:
         """See ``Channel.transaction``."""
         self._channel = channel
         self._key = key
-        self._offsets: list[tuple[StreamConsumer, dict[str, int]]] = []
+        self._offsets: list[tuple[StreamConsumer, dict[str, int], dict[str, int]]] = []
+        self._refused: BaseException | None = None
         self._is_open = False
         self._is_own = False
         self._was_committed = False
@@ -81,6 +82,8 @@ class Transaction:
     async def __aenter__(self) -> Self:
         if self._is_open:
             raise RuntimeError("the transaction is open already")
+        self._offsets = []
+        self._refused = None
         self._is_own = await self._channel._begin_transaction()
         self._is_open = True
         return self
@@ -104,9 +107,17 @@ class Transaction:
                 await self._channel._leave_transaction()
 
     async def _commit(self) -> None:
+        try:
+            if self._refused is not None:
+                raise self._refused
+            for consumer, _, terms in self._offsets:
+                consumer._consumer._check_terms(terms)
+        except BaseException:
+            await self._channel.tx_rollback()
+            raise
         self._was_committed = await self._channel.tx_commit(key=self._key)
         if self._was_committed:
-            for consumer, offsets in self._offsets:
+            for consumer, offsets, _ in self._offsets:
                 consumer._note_committed(offsets)
 
     async def publish(
@@ -150,10 +161,17 @@ class Transaction:
         """As :meth:`pyqstore.Transaction.commit_offsets`."""
         self._check()
         check_store(consumer._consumer._store, self._channel._store)
-        offsets = consumer._uncommitted()
-        for stream, offset in offsets.items():
-            await self._channel._commit_offset(stream, consumer.group, offset)
-        self._offsets.append((consumer, offsets))
+        await consumer._rest()
+        offsets = consumer._consumer._uncommitted()
+        terms = consumer._consumer._terms_of(offsets)
+        try:
+            for stream, offset in offsets.items():
+                await self._channel._commit_offset(stream, consumer.group, offset)
+            consumer._consumer._check_noted(offsets)
+        except BaseException as error:  # what was noted must not be committed, whoever catches it
+            self._refused = error
+            raise
+        self._offsets.append((consumer, offsets, terms))
 
     def _check(self) -> None:
         if not self._is_open:

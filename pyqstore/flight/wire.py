@@ -164,7 +164,7 @@ def pack_error(
         told["reply_code"] = error.reply_code
         told["count"] = getattr(error, "count", 0)
     elif isinstance(error, OffsetOutOfRange):
-        told["first"], told["next"] = error.first, error.next
+        told["first"], told["next"], told["stream"] = error.first, error.next, error.stream
     elif isinstance(error, PublishRefused):
         told["count"], told["rows"] = error.count, error.rows
     elif isinstance(error, MessageReturned):
@@ -199,7 +199,7 @@ def _made(name: str, text: str, told: dict[str, Any]) -> Exception:
         error: Exception = kind(int(told["reply_code"]), text)
         return error
     if kind is OffsetOutOfRange:
-        return OffsetOutOfRange(int(told["first"]), int(told["next"]))
+        return OffsetOutOfRange(int(told["first"]), int(told["next"]), told.get("stream", ""))
     if kind is PublishRefused:
         return PublishRefused(0, int(told["count"]), (), tuple(map(int, told["rows"])))
     if kind is MessageReturned:

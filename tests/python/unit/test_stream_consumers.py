@@ -269,14 +269,14 @@ def test_several_streams_are_waited_for_without_looking_again_and_again(
 ) -> None:
     streams = [store.stream(f"s{number}") for number in range(3)]
     looks = 0
-    take = StreamConsumer._take
+    find = StreamConsumer._find
 
     def counted(consumer: StreamConsumer, *arguments: Any) -> Any:
         nonlocal looks
         looks += 1
-        return take(consumer, *arguments)
+        return find(consumer, *arguments)
 
-    monkeypatch.setattr(StreamConsumer, "_take", counted)
+    monkeypatch.setattr(StreamConsumer, "_find", counted)
     with store.stream_consumer([stream.name for stream in streams], group="g") as consumer:
         assert len(consumer.poll(timeout=1.0)) == 0
         assert looks <= 3 * 15  # a slice of waiting is 0.1 s
