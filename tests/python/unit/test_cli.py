@@ -356,6 +356,7 @@ def test_inspect_tells_of_a_stream(streamed: tuple[Path, datetime.datetime]) -> 
     assert "segments" in text
 
 
+@pytest.mark.slow
 def test_dump_of_a_stream_between_offsets_and_times(
     streamed: tuple[Path, datetime.datetime],
 ) -> None:

@@ -113,6 +113,7 @@ def test_tasks_return_fail_are_retried_and_wait(app: Any) -> None:
     assert len(app.control.ping(timeout=SECONDS, limit=1)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_tasks_follow_each_other_in_chains_groups_and_chords(app: Any) -> None:
     add, total = task(app, "add"), task(app, "total")

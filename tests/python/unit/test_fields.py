@@ -189,6 +189,7 @@ values = st.recursive(
 tables = st.dictionaries(names, values)
 
 
+@pytest.mark.slow
 @AT_ANY_PACE
 @given(tables)
 def test_any_table_comes_back(table: dict[str, Any]) -> None:
@@ -202,6 +203,7 @@ def test_any_bytes_are_a_table_or_a_value_error(data: bytes) -> None:
         decode_table(data)
 
 
+@pytest.mark.slow
 @AT_ANY_PACE
 @given(tables, st.data())
 def test_cut_or_changed_table_is_a_table_or_a_value_error(

@@ -104,6 +104,7 @@ os.rename(name, name[:-4] + ".own")
     return process
 
 
+@pytest.mark.slow
 def test_an_owner_that_began_and_never_answers_is_not_waited_for_for_ever(
     path: Path, owner: Owner, stage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

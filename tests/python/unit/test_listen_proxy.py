@@ -200,6 +200,7 @@ def test_guest_comes_in_from_this_machine_alone_also_behind_a_proxy(store: pyqst
             assert is_refused(wire, "guest", "guest")
 
 
+@pytest.mark.slow
 def test_failures_count_for_the_address_of_the_header(
     listener: pyqstore.Listener, asked: Asked
 ) -> None:
