@@ -14,18 +14,19 @@ import stages
 from stages import Stage
 
 # Two lanes beside each other: while one waits for downloads, disks or timers the other computes.
+# "demo" comes last in its lane: it uses the wheel of "package", which is long installed by then.
 LANES = (
     (
         Stage("package", ("package",)),  # the other stages of this lane use its wheel
         Stage("lint", ("lint",)),
         Stage("python", ("python",), again=("python",)),
-        Stage("demo", ("demo",)),
     ),
     (
         Stage("native", ("native",), "debug", again=("native", "-R")),
         Stage("instructions", ("instructions",)),
         Stage("asan", ("asan", "-L", "unit", "-LE", "slow"), "asan"),
         Stage("tsan", ("tsan", "-L", "^thread", "-LE", "nightly"), "tsan"),
+        Stage("demo", ("demo",)),
     ),
 )
 
