@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Container, Iterator, Mapping
 from types import TracebackType
 from typing import Protocol, Self
@@ -11,6 +12,9 @@ from .fields import FieldValue
 from .message import Message
 
 __all__ = ["Messages"]
+
+
+_NUMBERS = itertools.count(1)
 
 
 class _Channel(Protocol):
@@ -83,12 +87,7 @@ class Messages(Iterator[Message]):
         self._in_hand = None
         try:
             if self._tag is None:
-                self._tag = self._channel.basic_consume(
-                    self._queue,
-                    auto_ack=self._auto_ack,
-                    consumer_tag=self._name,
-                    arguments=self._arguments,
-                )
+                self._tag = self._consume()
             message = self._channel._next_delivery(self._tag, self._timeout)
         finally:
             if message is None:
@@ -99,13 +98,29 @@ class Messages(Iterator[Message]):
             self._in_hand = message.delivery_tag
         return message
 
+    def _consume(self) -> str:
+        """With a tag that is known before there is a consumer: who is interrupted has it cancelled,
+        unless the channel had one of that tag."""
+        channel = self._channel
+        tag = self._name or f"amq.ctag-of-iteration-{next(_NUMBERS)}"
+        is_another = tag in channel._consumers
+        try:
+            return channel.basic_consume(
+                self._queue, auto_ack=self._auto_ack, consumer_tag=tag, arguments=self._arguments
+            )
+        except BaseException:
+            if not is_another and not channel.closed:
+                channel.basic_cancel(tag)
+            raise
+
     def close(self) -> None:
         """Cancel the consumer; what came for it and was not handed out is requeued.  Messages that
         were handed out and not acknowledged stay so until the channel closes."""
         self._is_over = True
-        tag, self._tag = self._tag, None
+        tag = self._tag
         if tag is not None and tag in self._channel._consumers and not self._channel.closed:
             self._channel.basic_cancel(tag)
+        self._tag = None  # where this was interrupted, it is done again
 
     def __enter__(self) -> Self:
         return self

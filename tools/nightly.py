@@ -26,6 +26,7 @@ SEEDS = (
     "QS_WIRE_SEED",
     "QS_SPARK_SEED",
     "QS_FLIGHT_SEED",
+    "QS_TAKING_SEED",
     "QS_DIFFERENTIAL_SEED",
 )
 

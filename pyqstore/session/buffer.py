@@ -67,6 +67,10 @@ class PushBuffer:
         self._bytes -= len(message.body)
         return message
 
+    def recount(self) -> None:
+        """One of the calls above may have been interrupted."""
+        self._bytes = sum(len(message.body) for message in self._messages)
+
     def clear(self) -> list[int]:
         """The delivery tags of all, which are not here any more."""
         tags = [message.delivery_tag for message in self._messages]

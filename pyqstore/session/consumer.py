@@ -6,11 +6,12 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from .. import _core
 from ..closing import Closing
+from ..deliveries import handed_out
 from ..errors import ChannelClosed, Error, NotFound
 from ..waiting import check_timeout
 from .buffer import PushBuffer
@@ -33,6 +34,7 @@ _NO_LISTENER_OF_PULL = (
     " please set a value of at least 1"
 )
 _REFUSED_S = 1.0
+_TAGS_MAX = 2**64 - 1
 _NO_RECEIVE = "Cannot synchronously receive a message when a MessageListener is set"
 
 
@@ -114,6 +116,11 @@ class Peers:
             consumer._forget()
         self.forget_closed()
 
+    def hand_back_rest(self) -> None:
+        """What came from the engine and none of them has is ready again."""
+        held = sorted(tag for consumer in self.consumers for tag in consumer._held())
+        self.link.hand_back_ranges(handed_out(((tag, tag) for tag in held), _TAGS_MAX))
+
     def forget_closed(self) -> None:
         """Those that have nothing any more that is not acknowledged."""
         self.consumers[:] = [each for each in self.consumers if not each.closed or each._delivered]
@@ -160,6 +167,7 @@ class Consumer(Closing):
         self._pushed = self.buffer.messages  # whether there are some, without a call
         # To be delivered again; those that are settled were acknowledged for nobody.
         self._again: deque[Message] = deque()
+        self._in_hand: Message | None = None  # on its way from there to whoever asked
         self._unfit: list[tuple[Message, str]] = []  # for the dead letters, and why
         self._delivered: dict[int, Message] = {}  # by tag: handed out, neither settled nor below
         self._consumed: list[int] = []  # tags to be acknowledged with the next batch
@@ -217,29 +225,46 @@ class Consumer(Closing):
         """The next message; None when none came within ``timeout`` seconds (None: for ever), or
         the consumer was closed meanwhile.
 
-        IllegalState: it is closed, its queue was deleted, or its session has a listener.
+        IllegalState: it is closed, its queue was deleted, or its session has a listener.  When a
+        signal handler raises meanwhile, the next call returns the message.
         """
         seconds = check_timeout(timeout)
-        with self._link.lock:
-            # What is closed has nothing; a pull, and what comes again, take the longer way.
-            if self._pushed and not self._peers.has_listener and self._rules.prefetch:
-                message = self._receive(arm=False)
-                if message is not None:
-                    return message
-            self._begin_receive()
-        return self._wait_for_message(time.monotonic() + seconds)
+        message = None
+        try:
+            with self._link.lock:
+                # What is closed has nothing; a pull, and what comes again, take the longer way.
+                if self._pushed and not self._peers.has_listener and self._rules.prefetch:
+                    message = self._receive(arm=False)
+                    if message is not None:
+                        return message
+                self._begin_receive()
+            return self._wait_for_message(time.monotonic() + seconds)
+        except BaseException:
+            self._undo_receive(message)
+            raise
 
     def _wait_for_message(self, end: float) -> Message | None:
+        message = None
         try:
             while True:
                 now = time.monotonic()
                 with self._link.lock:
                     message = self._receive(arm=now < end)
                 if message is not None or now >= end or self.closed:
-                    return message
+                    break
                 self._link.wait(min(end, self._due if self._due > now else end) - now)
-        finally:
             self._end_receive()
+            return message
+        except BaseException:
+            self._undo_receive(message)
+            self._end_receive()
+            raise
+
+    def _undo_receive(self, message: Message | None) -> None:
+        """It was received, and whoever asked did not get it."""
+        if message is not None:
+            with self._link.lock:
+                self._keep(message)
 
     def _begin_receive(self) -> None:
         self._check_receive()
@@ -254,12 +279,47 @@ class Consumer(Closing):
         """The next message, which is consumed now; None: there is none yet, or it was closed."""
         if self._is_closed or self._link.is_closed:
             return None
-        message = self._take(arm=arm)
-        if message is None:
-            self._check_receive()
-        else:
-            self._after(message)
-        return message
+        self._in_hand = None
+        try:
+            message = self._take(arm=arm)
+            if message is None:
+                self._check_receive()
+            else:
+                self._after(message)
+            return message
+        except BaseException:
+            self._regain()
+            raise
+
+    def _regain(self) -> None:
+        """Something raised, as a signal handler does at any step: the next ``receive`` gets what
+        was on its way, and what nobody has is ready again."""
+        if self._is_closed or self._link.is_closed or self._link.channel.closed:
+            return
+        message = self._in_hand
+        if message is not None and self._has_left(message):
+            is_current = message._raw._channel is self._link.channel
+            if is_current and message.is_settled and message._tag not in self._consumed:
+                self._link.ack([message._tag], wait=self._peers.wait_for_acks)
+            if is_current or message.is_settled:
+                self._delivered.pop(message._tag, None)
+                self._again.appendleft(message)
+        self.buffer.recount()
+        self._peers.hand_back_rest()
+
+    def _has_left(self, message: Message) -> bool:
+        """Whether it is on its way, and not where it was, nor bound for the dead letters."""
+        is_unfit = any(message is unfit for unfit, _ in self._unfit)
+        return not is_unfit and message._raw is not self.buffer.first and message not in self._again
+
+    def _held(self) -> Iterator[int]:
+        """The tags of what it has that is not settled."""
+        yield from (raw.delivery_tag for raw in self.buffer)
+        yield from (message._tag for message in self._again if not message.is_settled)
+        yield from (message._tag for message, _ in self._unfit)
+        yield from self._delivered
+        yield from self._consumed
+        yield from self._passed_over
 
     def _end_receive(self) -> None:
         """What came too late for a pull is in its queue again."""
@@ -408,19 +468,29 @@ class Consumer(Closing):
                 return None
             self._due = 0.0
         while self._again or self._pushed:
-            if self._again:
-                message = self._again.popleft()
-                if message.is_settled:
-                    return message
-            else:
-                message = self._peers.message_type(self.buffer.popleft(), self, self.destination)
+            message = self._first()
+            if message.is_settled:
+                return message
             unfit = self._unfit_because(message)
             if unfit is None:
                 self._delivered[message._tag] = message
                 return message
             self._unfit.append((message, unfit))
+            self._in_hand = None
             self._bury_unfit()
         return None
+
+    def _first(self) -> Message:
+        """The next message, taken: it is in hand before it leaves its place."""
+        if self._again:
+            message = self._in_hand = self._again[0]
+            self._again.popleft()
+            return message
+        raw = self.buffer.first
+        assert raw is not None
+        message = self._in_hand = self._peers.message_type(raw, self, self.destination)
+        self.buffer.popleft()
+        return message
 
     def _unfit_because(self, message: Message) -> str | None:
         """Why it is not handed out, if it is not."""
@@ -477,11 +547,10 @@ class Consumer(Closing):
 
     def _flush(self) -> None:
         """Acknowledge what was consumed and waits for its batch."""
-        tags = self._consumed + self._passed_over
+        self._link.ack(self._consumed + self._passed_over, wait=self._peers.wait_for_acks)
         self._consumed = []
         self._passed_over = []
         self._acked_at = time.monotonic()
-        self._link.ack(tags, wait=self._peers.wait_for_acks)
 
     def _returned(self, message: Message, error: BaseException | None) -> None:
         """Its listener has returned, or raised; and may have closed the consumer."""

@@ -262,13 +262,10 @@ class Link:
     # Settling.
 
     def ack(self, tags: list[int], *, wait: bool = False) -> None:
-        """Acknowledge these; in a transacted session with its transaction.  ``wait``: until it is
-        durable."""
-        if len(tags) == 1 and not self._transacted:
-            self.channel.basic_ack(tags[0])
-        else:
-            for first, last in ranges(tags):
-                self.channel._settle_range(first, last, False, False, self._transacted)
+        """Acknowledge what of these is outstanding; in a transacted session with its transaction.
+        ``wait``: until it is durable."""
+        for first, last in ranges(tags):
+            self.channel._settle_range(first, last, False, False, self._transacted)
         if wait and tags:
             self._store.sync()
 
@@ -308,9 +305,13 @@ class Link:
     def hand_back(self, tags: list[int]) -> None:
         """These were pushed and never handed out: they are ready again as if they had not been.  A
         channel that is closed has done so."""
+        self.hand_back_ranges(ranges(tags))
+
+    def hand_back_ranges(self, tags: list[Tags]) -> None:
+        """As ``hand_back``, what of these is outstanding."""
         if self.channel.closed:
             return
-        for first, last in ranges(tags):
+        for first, last in tags:
             self.channel._withhold(first, last)
         if tags:
             self.channel._recover_withheld()

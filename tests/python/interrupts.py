@@ -25,6 +25,13 @@ def _raise(number: int, frame: FrameType | None) -> None:
     raise Interrupt
 
 
+def _is_swallowed(frame: FrameType | None) -> bool:
+    """Whether what is raised here is printed and forgotten: in the end of an object."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
+
+
 @contextmanager
 def handler_that_raises() -> Iterator[None]:
     """SIGUSR1 raises Interrupt in the main thread."""
@@ -41,11 +48,13 @@ def interrupted(step: int, call: Callable[[], _T]) -> tuple[_T | None, bool]:
     is no Python, and a jump backward.
     """
     left = step
+    is_raised = False
 
-    def count() -> None:
-        nonlocal left
+    def count(frame: FrameType) -> None:
+        nonlocal left, is_raised
         left -= 1
-        if left == 0:
+        if left <= 0 and not is_raised and not _is_swallowed(frame):
+            is_raised = True
             signal.raise_signal(signal.SIGUSR1)
 
     def trace(frame: FrameType, event: str, detail: Any) -> Any:
@@ -56,18 +65,18 @@ def interrupted(step: int, call: Callable[[], _T]) -> tuple[_T | None, bool]:
         # The end of a generator is a call of it as well, and swallows what is raised.
         is_begin = event == "call" and not frame.f_code.co_flags & inspect.CO_GENERATOR
         if is_begin or (event == "opcode" and frame.f_code.co_code[frame.f_lasti] in _JUMPS):
-            count()
+            count(frame)
         return trace
 
     def profile(frame: FrameType, event: str, detail: Any) -> None:
         if event == "c_return" and frame.f_code.co_filename.startswith(_PACKAGE):
-            count()
+            count(frame)
 
     with handler_that_raises():
         sys.setprofile(profile)
         sys.settrace(trace)
         try:
-            return call(), left <= 0
+            return call(), is_raised
         except Interrupt:
             return None, True
         finally:

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -69,3 +70,17 @@ def test_an_interrupted_wait_for_an_empty_queue_leaves_no_consumer(store: pyqsto
         queue.get(0).ack()
         if not is_interrupted:
             break
+
+
+def test_an_iteration_that_was_interrupted_at_its_first_step_leaves_no_consumer(
+    store: pyqstore.Store,
+) -> None:
+    store.queue("q")
+    with store.channel() as channel:
+        for step in itertools.count(1):
+            messages = channel.consume("q", inactivity_timeout=0)
+            _, is_interrupted = interrupted(step, partial(next, messages, None))
+            messages.close()
+            assert store.queue_status("q").consumers == 0
+            if not is_interrupted:
+                break
