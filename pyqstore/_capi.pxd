@@ -348,6 +348,7 @@ cdef extern from "qstore/qstore.h" nogil:
         qs_slice routing_key
         qs_slice properties
         uint32_t flags
+        int64_t (*utc_of)(int64_t) noexcept nogil
     qs_status qs_channel_publish_batch(qs_channel *channel, const qs_batch *batch,
                                        qs_receipt *receipt_out, qs_error *error)
     qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, c_bool *nacked_out,
@@ -505,6 +506,7 @@ cdef extern from "qstore/stream.h" nogil:
         qs_slice routing_key
         qs_slice properties
         uint64_t body_bytes_max
+        int64_t (*utc_of)(int64_t) noexcept nogil
     ctypedef struct qs_staged_info:
         uint64_t rows
         uint64_t bytes

@@ -236,11 +236,14 @@ def _end_release(store: Store, channel: Channel, name: str) -> None:
 
 
 def _publishable(rows: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
-    """As new messages, which are persistent."""
+    """As new messages, which are persistent.  Times of an earlier version have no zone, and are of
+    UTC."""
     import pyarrow as pa
     import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 
     rows = rows.select([name for name in rows.schema.names if name not in _NOT_GIVEN_BACK])
+    at = rows.schema.get_field_index("timestamp")
+    rows = rows.set_column(at, "timestamp", rows["timestamp"].cast(pa.timestamp("s", "UTC")))
     headers = rows["headers"]
     if pc.any(pc.is_in(headers.keys, pa.array(_COPIES))).as_py():
         at = rows.schema.get_field_index("headers")

@@ -10,7 +10,7 @@ bool                   ``t``
 int                    ``I`` if it fits 32 bits, else ``l``, 64 bits
 float                  ``d``
 Decimal                ``D``: 0 to 255 places, at most 32 bits of digits
-datetime               ``T``: whole seconds; naive is taken as UTC, aware UTC comes back
+datetime               ``T``: whole seconds; naive is local time, aware UTC comes back
 None                   ``V``
 list, any Sequence     ``A``
 dict, any Mapping      ``F``
@@ -26,6 +26,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias, Union
 
+from .times import EPOCH, since_1970
+
 __all__ = ["FieldTable", "FieldValue", "decode_table", "encode_table"]
 
 # Union: what refers to itself is a string, which has no "|".
@@ -38,9 +40,8 @@ FieldTable: TypeAlias = Mapping[str, FieldValue]
 _DEPTH_MAX = 128  # tables and arrays inside each other, the outermost table being the first
 _NAME_BYTES_MAX = 255
 _U32_MAX = 0xFFFF_FFFF
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
-_LAST_SECOND = int((datetime.max.replace(tzinfo=UTC) - _EPOCH) // _SECOND)
+_LAST_SECOND = int((datetime.max.replace(tzinfo=UTC) - EPOCH) // _SECOND)
 
 _put_u32 = struct.Struct(">I").pack
 _put_u32_into = struct.Struct(">I").pack_into
@@ -225,10 +226,8 @@ def _seconds_checked(value: datetime) -> int:
 
 
 def seconds(value: datetime) -> int:
-    """Whole seconds from 1970 to ``value``, which is UTC if it is naive; ValueError before 1970."""
-    if value.tzinfo is None:
-        value = value.replace(tzinfo=UTC)
-    result = int((value - _EPOCH) // _SECOND)
+    """Whole seconds from 1970 to ``value``; ValueError before 1970."""
+    result = int(since_1970(value) // _SECOND)
     if result < 0:
         raise ValueError(f"{value} is before 1970, which AMQP cannot express")
     return result
@@ -326,7 +325,7 @@ def _read_time(data: bytes, at: int, end: int, depth: int) -> tuple[datetime | i
     value = int.from_bytes(data[at : at + 8], "big")
     if value > _LAST_SECOND:
         return value, at + 8
-    return _EPOCH + timedelta(seconds=value), at + 8
+    return EPOCH + timedelta(seconds=value), at + 8
 
 
 def _read_decimal(data: bytes, at: int, end: int, depth: int) -> tuple[Decimal, int]:

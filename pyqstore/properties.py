@@ -55,13 +55,14 @@ class Properties(_core.EncodedProperties):
     - ``content_type``, ``content_encoding``, ``correlation_id``, ``reply_to``, ``message_id``,
       ``type``, ``user_id``, ``app_id``, ``cluster_id``: str, at most 255 bytes of UTF-8.
     - ``headers``: mapping of str to str, bytes, bool, int (64 bits), float, Decimal (255 places, 32
-      bits of digits), datetime (whole seconds; naive is UTC, aware UTC comes back), None, list,
-      dict, nested up to 128 deep.
+      bits of digits), datetime (whole seconds; naive is local time, aware UTC comes back), None,
+      list, dict, nested up to 128 deep.
     - ``delivery_mode``: 1 transient, 2 persistent.
     - ``priority``: 0 to 255.
     - ``expiration``: milliseconds, as int, as AMQP's decimal str, or as timedelta, which is rounded
       up; 4294967294 at most.  A str comes back.
-    - ``timestamp``: seconds since 1970, as int or datetime; an int comes back.
+    - ``timestamp``: seconds since 1970, as int or datetime (naive is local time); an int comes
+      back.
 
     Raises TypeError or ValueError that names the property, or the header in it.
     """

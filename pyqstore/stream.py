@@ -6,7 +6,7 @@ import math
 import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from . import _core
@@ -25,6 +25,7 @@ from .queue import (
     wait,
     wait_counting,
 )
+from .times import since_1970
 from .waiting import SLICE_NS
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ _WORDS = {
     "last": _core.START_LAST,
     "next": _core.START_NEXT,
 }
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _Result = TypeVar("_Result")
 
@@ -117,7 +117,7 @@ class Stream:
         """The offset of the first message that was published at ``when`` (a timedelta: that long
         ago) or later; ``next`` if there is none.
 
-        A datetime without a zone is local time, as everywhere in Python.
+        A datetime without a zone is local time.
         """
         return int(_core.stream_offset_at(self._store, self._name, microseconds_of(when)))
 
@@ -492,10 +492,7 @@ def microseconds_of(when: datetime | timedelta) -> int:
     if isinstance(when, timedelta):
         time_us = time.time_ns() // 1000 - when // _MICROSECOND
     elif isinstance(when, datetime):
-        try:
-            time_us = (when.astimezone(UTC) - _EPOCH) // _MICROSECOND
-        except (OverflowError, ValueError):  # within a day of the first year, or of the last
-            time_us = (when.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+        time_us = since_1970(when) // _MICROSECOND
     else:
         raise TypeError(f"a datetime or a timedelta, not {type(when).__name__}")
     return min(max(0, time_us), _TIME_US_MAX)

@@ -60,7 +60,7 @@ static const struct {
     [NODE_NUMBERS + 0] = {"priority", "C", ARROW_FLAG_NULLABLE, 2},
     [NODE_NUMBERS + 1] = {"delivery_mode", "C", ARROW_FLAG_NULLABLE, 2},
     [NODE_NUMBERS + 2] = {"expiration_ms", "l", ARROW_FLAG_NULLABLE, 2},
-    [NODE_NUMBERS + 3] = {"timestamp", "tss:", ARROW_FLAG_NULLABLE, 2},
+    [NODE_NUMBERS + 3] = {"timestamp", "tss:UTC", ARROW_FLAG_NULLABLE, 2},
     [NODE_DELIVERY_COUNT] = {"delivery_count", "I", ARROW_FLAG_NULLABLE, 2},
     [NODE_UNACKED] = {"unacked", "b", ARROW_FLAG_NULLABLE, 2},
     [NODE_DELAYED] = {"delayed", "b", ARROW_FLAG_NULLABLE, 2},

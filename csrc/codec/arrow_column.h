@@ -22,6 +22,7 @@ struct qsi_arrow_column {
     uint64_t first;                 /* position of row 0, the array's own offset included */
     uint64_t rows;
     uint64_t rows_before; /* in the record batches before this one: errors count from the first */
+    qsi_arrow_utc_of *utc_of;
     qs_error *error;
 };
 

@@ -132,6 +132,30 @@ int64_t qsi_arrow_timestamp_divisor(const char *format)
     }
 }
 
+/* Times that clocks show somewhere become those of UTC.  REQUIRES values of 64 bits, copied. */
+static void make_utc(struct qsi_arrow_integers *values, uint64_t rows, int64_t divisor,
+                     qsi_arrow_utc_of *utc_of)
+{
+    qsi_arrow_i64 *ticks = (qsi_arrow_i64 *)(uintptr_t)values->values;
+
+    QS_DCHECK(values->type == QSI_ARROW_INT64 && divisor > 0);
+    for (uint64_t row = 0; row < rows; row++) {
+        int64_t shown_s = ticks[row] / divisor - (ticks[row] % divisor < 0 ? 1 : 0);
+        int64_t moved;
+
+        if (!__builtin_mul_overflow(utc_of(shown_s) - shown_s, divisor, &moved) &&
+            !__builtin_add_overflow(moved, ticks[row], &moved)) {
+            ticks[row] = moved;
+        }
+    }
+}
+
+/* "tss:" and the like, with nothing behind. */
+static bool has_no_zone(const char *format)
+{
+    return format[0] == 't' && format[4] == '\0';
+}
+
 qs_status qsi_arrow_open_int(const struct qsi_arrow_column *column,
                              struct qsi_arrow_int_column *int_out, int64_t low, uint64_t count,
                              bool is_time)
@@ -150,6 +174,9 @@ qs_status qsi_arrow_open_int(const struct qsi_arrow_column *column,
     int_out->present = true;
     int_out->divisor = divisor;
     QS_TRY(qsi_arrow_open_integers(column, &int_out->values, type));
+    if (column->utc_of != NULL && has_no_zone(column->schema->format)) {
+        make_utc(&int_out->values, column->rows, divisor, column->utc_of);
+    }
     QS_DCHECK(divisor > 0);
     row = qsi_arrow_first_outside(&int_out->values, column->rows, low, count);
     return row == column->rows ? QS_OK : fail_outside(column, &int_out->values, row, low, count);

@@ -214,7 +214,7 @@ static qs_status open_children(struct qsi_arrow_batch *batch, const struct qsi_a
 
 qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct ArrowSchema *schema,
                                const struct ArrowArray *array, const char *body_name,
-                               uint64_t rows_before, qs_error *error)
+                               uint64_t rows_before, qsi_arrow_utc_of *utc_of, qs_error *error)
 {
     struct qsi_arrow_column root = {.name = NULL,
                                     .part = "",
@@ -225,6 +225,7 @@ qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct A
                                     .first = (uint64_t)array->offset,
                                     .rows = (uint64_t)array->length,
                                     .rows_before = rows_before,
+                                    .utc_of = utc_of,
                                     .error = error};
     qs_status status;
 

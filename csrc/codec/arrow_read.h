@@ -116,13 +116,18 @@ struct qsi_arrow_batch {
 
 struct qsi_arrow_copy;
 
+/* Of seconds since 1970 that clocks show somewhere, those of UTC. */
+typedef int64_t qsi_arrow_utc_of(int64_t shown_s);
+
 /* Opens one struct array as a batch of messages.  The schema and the array stay the caller's.
  * rows_before: rows of the arrays that came before it, from which errors count on.
+ * utc_of: for times without a zone; NULL: they are of UTC.
  * QS_EINVAL: not such a batch; the text names the column, and the row if one is to blame.
  * QS_ENOMEM. */
 qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct ArrowSchema *schema,
                                const struct ArrowArray *array, const char *body_name,
-                               uint64_t rows_before, qs_error *error) QS_MUST_CHECK;
+                               uint64_t rows_before, qsi_arrow_utc_of *utc_of,
+                               qs_error *error) QS_MUST_CHECK;
 void qsi_arrow_batch_close(struct qsi_arrow_batch *batch); /* a zeroed or closed one is fine */
 
 static inline bool qsi_arrow_bit(const uint8_t *bits, uint64_t index)

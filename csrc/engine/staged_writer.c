@@ -71,6 +71,7 @@ static qs_status keep_options(struct qs_staged_writer *writer, const qs_staged_o
     writer->defaults.exchange = keep_text(&at, options->exchange);
     writer->defaults.routing_key = keep_text(&at, options->routing_key);
     writer->defaults.properties = keep_text(&at, options->properties);
+    writer->defaults.utc_of = options->utc_of;
     writer->body_bytes_max =
         options->body_bytes_max != 0 ? options->body_bytes_max : BODY_BYTES_MAX;
     return QS_OK;

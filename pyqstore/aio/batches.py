@@ -37,7 +37,7 @@ def no_messages() -> pyarrow.RecordBatch:
             ("priority", pa.uint8()),
             ("delivery_mode", pa.uint8()),
             ("expiration_ms", pa.int64()),
-            ("timestamp", pa.timestamp("s")),
+            ("timestamp", pa.timestamp("s", "UTC")),
             ("delivery_count", pa.uint32()),
         ]
     )

@@ -5,20 +5,27 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Mapping
+from datetime import datetime
 
 from .. import _core
 from ..errors import UnknownArgument
 from ..fields import FieldValue, encode_table
+from ..times import time_text
 
-__all__ = ["Arguments", "encoded", "warn_of_unknown"]
+__all__ = ["START", "Arguments", "encoded", "warn_of_unknown"]
 
 Arguments = Mapping[str, FieldValue]
 
+START = "x-stream-offset"
 _OF_STREAMS = ["x-max-age", "x-max-messages", "x-stream-max-segment-size-bytes"]
 
 
 def encoded(arguments: Arguments | None) -> bytes:
-    """As the engine takes them: a table, or nothing."""
+    """As the engine takes them: a table, or nothing.  AMQP's times are whole seconds; where a
+    stream's reader begins is told with its fraction, as text."""
+    start = arguments.get(START) if isinstance(arguments, Mapping) else None
+    if isinstance(start, datetime) and start.microsecond and start.year >= 1970:
+        arguments = {**(arguments or {}), START: time_text(start)}
     return encode_table(arguments, ordered=True) if arguments else b""
 
 

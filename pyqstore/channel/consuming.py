@@ -40,13 +40,14 @@ class Consuming(Settling):
         that was registered first.  What the old one has unacknowledged stays with it.
 
         A stream is read by a cursor: ``x-stream-offset`` says where it begins ("first", "last",
-        "next", which is the default, an offset, a datetime, or "1h", so long ago), ``basic_qos``
-        how many messages may be unacknowledged (it must be set), and an acknowledgement makes
-        room and takes nothing away.  Each message has its offset in the header
-        ``x-stream-offset``.  ``x-stream-filter``, a str or several, asks for messages whose header
-        ``x-stream-filter-value`` is one of these, with ``x-stream-match-unfiltered`` also for those
-        without one.  With ``x-stream-automatic-offset-tracking`` acknowledgements note how far the
-        consumer is, under ``consumer_tag``, where the next of that tag goes on.
+        "next", which is the default, an offset, a datetime (naive is local time), or "1h", so long
+        ago), ``basic_qos`` how many messages may be unacknowledged (it must be set), and an
+        acknowledgement makes room and takes nothing away.  Each message has its offset in the
+        header ``x-stream-offset``.  ``x-stream-filter``, a str or several, asks for messages
+        whose header ``x-stream-filter-value`` is one of these, with
+        ``x-stream-match-unfiltered`` also for those without one.  With
+        ``x-stream-automatic-offset-tracking`` acknowledgements note how far the consumer is, under
+        ``consumer_tag``, where the next of that tag goes on.
 
         NotAllowed: the channel has a consumer of that tag; NotFound: no such queue; ResourceLocked:
         another connection's exclusive queue; PreconditionFailed: ``x-priority`` is not a whole

@@ -44,6 +44,8 @@ class Publishing(Events):
         - ``due``: timestamp; the row is in its queues at once and delivered from then on, as with
           ``delay`` of ``basic_publish``.  Null, or over by now: at once.
 
+        A timestamp without a zone is local time.
+
         What ``get_batch`` and ``Store.browse`` return can be published as it is: columns that tell
         of a delivery (``delivery_tag``, ``redelivered``, ``delivery_count``, ``sequence``,
         ``unacked``, ``delayed``) are ignored, and ``exchange`` and ``routing_key`` are where the

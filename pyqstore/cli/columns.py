@@ -52,7 +52,7 @@ def parquet_schema(is_stream: bool) -> pyarrow.Schema:
     import pyarrow as pa
 
     text = pa.string()
-    seconds = pa.timestamp("s")
+    seconds = pa.timestamp("s", "UTC")
     routes = [("exchange", text), ("routing_key", text), ("body", pa.binary())]
     properties = [
         ("headers", pa.map_(text, text)),

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from ..codec import check_properties
 from ..control.messages import PACK_MESSAGES, Seen
 from ..properties import Properties
+from ..times import utc_of
 from . import columns
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class ParquetSource:
     def __iter__(self) -> Iterator[Seen]:
         with self._file:
             for batch in self._batches():
-                values = {name: _cells(batch.column(name)) for name in self._names}
+                values = {name: self._cells(batch.column(name)) for name in self._names}
                 for index in range(len(batch)):
                     self.done += 1
                     if self.done <= self._skip:
@@ -176,21 +177,23 @@ class ParquetSource:
                     f"{self._path}, row {self.done + 1} or one behind it: {error}"
                 ) from None
 
+    def _cells(self, column: pyarrow.Array) -> list[Any]:
+        """The values; times are seconds.  One without a zone is local, but for what earlier
+        versions exported."""
+        import pyarrow as pa
+
+        if not pa.types.is_timestamp(column.type):
+            cells: list[Any] = column.to_pylist()
+            return cells
+        unit = _UNITS[column.type.unit]
+        ticks = column.cast(pa.int64()).to_pylist()
+        is_local = column.type.tz is None and columns.AMQP not in self._names
+        seconds_of = utc_of if is_local else int
+        return [None if tick is None else seconds_of(tick // unit) for tick in ticks]
+
 
 def _listed(names: frozenset[str] | set[str]) -> str:
     return ", ".join(sorted(names))
-
-
-def _cells(column: pyarrow.Array) -> list[Any]:
-    """The values; times are seconds."""
-    import pyarrow as pa
-
-    if not pa.types.is_timestamp(column.type):
-        cells: list[Any] = column.to_pylist()
-        return cells
-    unit = _UNITS[column.type.unit]
-    ticks = column.cast(pa.int64()).to_pylist()
-    return [None if tick is None else tick // unit for tick in ticks]
 
 
 def _parquet_message(row: dict[str, Any]) -> Seen:

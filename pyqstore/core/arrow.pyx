@@ -3,7 +3,16 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.errno cimport EINVAL, ENOMEM
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport int64_t, uintptr_t
+from libc.time cimport localtime_r, time_t, tm
+
+cdef extern from "<time.h>" nogil:
+    time_t timegm(tm *parts)
+
+cdef enum:
+    DAY_S = 24 * 3600
+
+cdef int64_t CALENDAR_S_MAX = <int64_t>1 << 55  # beyond any year that a struct tm holds
 
 
 cdef void schema_capsule_free(object capsule) noexcept:
@@ -70,6 +79,39 @@ cdef class ArrowBatch:
 
     def __reduce__(self):
         raise TypeError("cannot be pickled")
+
+
+# Times without a zone.
+
+cdef int64_t shown_at(int64_t utc_s) noexcept nogil:
+    """What the clocks of this machine show, as seconds since 1970; beyond any calendar UTC."""
+    cdef time_t moment = utc_s
+    cdef tm parts
+    if localtime_r(&moment, &parts) == NULL:
+        return utc_s
+    return timegm(&parts)
+
+
+cdef int64_t utc_of_local(int64_t shown_s) noexcept nogil:
+    """When they show it, as datetime.timestamp() has it: of two times the first; of none, because
+    the clocks go forward there, as if they had not yet."""
+    cdef int64_t before, after, first, second
+    if shown_s > CALENDAR_S_MAX or shown_s < -CALENDAR_S_MAX:
+        return shown_s
+    after = shown_at(shown_s) - shown_s
+    first = shown_s - after
+    if shown_at(first) == shown_s:
+        before = shown_at(first - DAY_S) - (first - DAY_S)
+        if before == after:
+            return first
+    else:
+        before = shown_at(first) - first
+    second = shown_s - before
+    if shown_at(second) == shown_s:
+        return second
+    if shown_at(first) == shown_s:
+        return first
+    return max(first, second)
 
 
 cdef int stream_failed(ArrowArrayStream *stream, int code) except -1:

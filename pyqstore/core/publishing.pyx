@@ -138,6 +138,7 @@ cdef class PublishingChannel(DeclaringChannel):
         batch.array_count = array_count
         batch.body_column = <const char *>column.data
         batch.flags = QS_MANDATORY if mandatory else 0
+        batch.utc_of = utc_of_local
         self.begin(&error)
         with nogil:
             status = qs_channel_publish_batch(self.handle, &batch, &receipt, &error)

@@ -37,6 +37,7 @@ cdef class StagedWriter:
         properties_slice(properties, &options.properties)
         options.body_column = <const char *>column.data
         options.body_bytes_max = 0
+        options.utc_of = utc_of_local
         clear(&error)
         with nogil:
             status = qs_staged_writer_open(&self.handle, c_folder, c_name, &options, NULL, &error)

@@ -14,6 +14,7 @@ from pyarrow import flight  # type: ignore[import-untyped, unused-ignore]
 
 from ..errors import ConnectionLost
 from ..message import Receipt
+from ..times import utc_of
 from .dialing import Dial
 from .wire import END
 
@@ -26,24 +27,63 @@ WINDOW = 8
 _PIECE_BYTES = 8 << 20
 _DICTIONARY_BYTES = 1 << 20
 _ROWS_TOLD = 8
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def stream_of(data: object) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
-    """Schema and batches of what speaks Arrow.  TypeError: it does not."""
+    """Schema and batches of what speaks Arrow, times with their zone: the server may be in another.
+    TypeError: it does not."""
     import pyarrow as pa
 
     if isinstance(data, pa.RecordBatchReader):  # what it raises comes out as it is
-        return data.schema, iter(data)
+        return _zoned(data.schema, iter(data))
     if hasattr(data, "__arrow_c_array__"):
         batch = pa.record_batch(data)
-        return batch.schema, iter([batch])
+        return _zoned(batch.schema, iter([batch]))
     if hasattr(data, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(data)
-        return reader.schema, iter(reader)
+        return _zoned(reader.schema, iter(reader))
     raise TypeError(
         "data must speak the Arrow PyCapsule protocol (__arrow_c_stream__ or __arrow_c_array__), as"
         f" pyarrow, polars and pandas 2.2 do; {type(data).__name__} does not"
     )
+
+
+def _zoned(
+    schema: pyarrow.Schema, batches: Iterator[pyarrow.RecordBatch]
+) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
+    import pyarrow as pa
+
+    local = [
+        index
+        for index, type_ in enumerate(schema.types)
+        if pa.types.is_timestamp(type_) and type_.tz is None
+    ]
+    if not local:
+        return schema, batches
+    for index in local:
+        field = schema.field(index)
+        schema = schema.set(index, field.with_type(pa.timestamp(field.type.unit, "UTC")))
+
+    def zoned(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        columns = batch.columns
+        for index in local:
+            columns[index] = _as_utc(columns[index], schema.types[index])
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return schema, map(zoned, batches)
+
+
+def _as_utc(times: pyarrow.Array, type_: pyarrow.DataType) -> pyarrow.Array:
+    """Local times as those of ``type_``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
+
+    unit = _UNITS[type_.unit]
+    ticks = times.cast(pa.int64())
+    shown = [None if tick is None else tick // unit for tick in ticks.to_pylist()]
+    moved = [None if each is None else (utc_of(each) - each) * unit for each in shown]
+    return pc.add(ticks, pa.array(moved, pa.int64())).cast(type_)
 
 
 def pieces(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:

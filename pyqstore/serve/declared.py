@@ -9,8 +9,10 @@ from decimal import Decimal
 from typing import Any
 
 from .. import store as _store
+from ..channel.arguments import START
 from ..fields import decode_table
 from ..listings import Binding, queues_of
+from ..times import time_text
 
 __all__ = ["binding_entry", "declared", "plain"]
 
@@ -38,8 +40,18 @@ def _queues(store: _store.Store) -> Iterator[dict[str, Any]]:
                 "name": row.name,
                 "durable": row.durable,
                 "auto_delete": row.auto_delete,
-                "arguments": plain(decode_table(row.arguments)),
+                "arguments": _arguments(row.arguments),
             }
+
+
+def _arguments(encoded: bytes) -> dict[str, Any]:
+    """Where a work queue begins is told as text: a number would be an offset."""
+    arguments = decode_table(encoded)
+    start = arguments.get(START)
+    if isinstance(start, datetime):
+        arguments[START] = time_text(start)
+    told: dict[str, Any] = plain(arguments)
+    return told
 
 
 def _exchanges(store: _store.Store) -> Iterator[dict[str, Any]]:

@@ -54,8 +54,9 @@ static qs_status open_arrays(struct batch *batch, qs_error *error)
     for (size_t i = 0; i < input->array_count; i++) {
         uint64_t longest_row = 0;
         uint32_t longest;
-        qs_status status = qsi_arrow_batch_open(&batch->arrays[i], input->schema, input->arrays[i],
-                                                input->body_column, batch->row_count, error);
+        qs_status status =
+            qsi_arrow_batch_open(&batch->arrays[i], input->schema, input->arrays[i],
+                                 input->body_column, batch->row_count, input->utc_of, error);
         if (status == QS_OK) {
             longest = qsi_arrow_body_max(&batch->arrays[i], &longest_row);
             status = qsi_check_body_bytes(batch->rules.body_bytes_max, longest, error);

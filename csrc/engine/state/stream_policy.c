@@ -7,6 +7,7 @@
 #include "error.h"
 #include "policy.h"
 #include "properties.h"
+#include "time_text.h"
 
 #include <string.h>
 
@@ -263,10 +264,14 @@ qs_status qsi_stream_start_parse(struct qsi_stream_start_spec *start_out,
     if (is_word && parse_word(field.value, now_us, start_out)) {
         return QS_OK;
     }
+    if (is_word && qsi_time_parse(field.value, &start_out->time_us)) {
+        start_out->at = QSI_START_TIME;
+        return QS_OK;
+    }
     if (is_word || !qsi_field_integer(&field, &number)) {
         return invalid(OFFSET, queue,
-                       "'first', 'last', 'next', an offset, a timestamp, or a time before now such "
-                       "as '1h' is needed",
+                       "'first', 'last', 'next', an offset, a timestamp, a time such as "
+                       "'2026-01-31T12:00:00.5Z', or a time before now such as '1h' is needed",
                        error);
     }
     if (field.type == 'T') {

@@ -48,7 +48,8 @@ struct qsi_stream_start_spec {
     uint64_t time_us; /* QSI_START_TIME: since 1970 */
 };
 /* x-stream-offset of a consumer's arguments: first, last, next, an offset (negative: the first), a
- * timestamp, or how long before now_us ("1h").  Absent: next.  REQUIRES a checked table.
+ * timestamp, the text of a time (time_text.h), or how long before now_us ("1h").  Absent: next.
+ * REQUIRES a checked table.
  * QS_PRECONDITION_FAILED */
 qs_status qsi_stream_start_parse(struct qsi_stream_start_spec *start_out,
                                  struct qsi_slice arguments, uint64_t now_us,

@@ -23,6 +23,7 @@ typedef struct qs_staged_options {
     qs_slice routing_key;
     qs_slice properties;
     uint64_t body_bytes_max; /* of a message; 0: 128 MiB */
+    int64_t (*utc_of)(int64_t shown_s);
 } qs_staged_options;
 
 typedef struct qs_staged_info {

@@ -20,6 +20,9 @@ typedef struct qs_batch {
     qs_slice properties;
     /* QS_MANDATORY. */
     uint32_t flags;
+    /* Of seconds since 1970 that clocks show where the caller is, those of UTC: what times without
+     * a zone are.  NULL: they are of UTC. */
+    int64_t (*utc_of)(int64_t shown_s);
 } qs_batch;
 
 /* qs_channel_publish_batch - publish every row of every array, in order, or nothing at all when

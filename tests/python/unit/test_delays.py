@@ -124,7 +124,7 @@ def test_publish_and_nack_with_delay_take_effect_with_their_transaction(
 def test_the_column_due_tells_when_each_row_may_be_delivered(
     store: pyqstore.Store, channel: pyqstore.Channel
 ) -> None:
-    later = datetime.now(UTC) + timedelta(hours=1)
+    later = datetime.now(UTC) + timedelta(days=2)  # in any zone
     dues = [None, later, datetime(1960, 1, 1, tzinfo=UTC), datetime(2000, 1, 1, tzinfo=UTC)]
     for count, unit in enumerate(("s", "ms", "us", "ns"), 1):
         for zone in (None, "UTC", "Europe/Vienna"):

@@ -70,7 +70,7 @@ def test_types_of_other_clients_are_read(wire: bytes, value: Any) -> None:
         (memoryview(b"x"), b"x"),
         ((1, 2), [1, 2]),
         (MappingProxyType({"a": 1}), {"a": 1}),
-        (datetime(2024, 5, 1, 12), datetime(2024, 5, 1, 12, tzinfo=UTC)),
+        (datetime(2024, 5, 1, 12), datetime(2024, 5, 1, 12).astimezone(UTC)),
         (
             datetime(2024, 5, 1, 12, 0, 0, 999999, timezone(timedelta(hours=2))),
             datetime(2024, 5, 1, 10, tzinfo=UTC),

@@ -60,7 +60,7 @@ def test_a_batch_has_the_columns_and_types_of_a_channel(
             "headers": pa.array([[("k", "v")], None], pa.map_(pa.string(), pa.string())),
             "message_id": ["m1", None],
             "priority": pa.array([3, None], pa.uint8()),
-            "timestamp": pa.array([1_700_000_000, None], pa.timestamp("s")),
+            "timestamp": pa.array([1_700_000_000, None], pa.timestamp("s", "UTC")),
         }
     )
     receipt = client.publish_batch(table, "", queue)

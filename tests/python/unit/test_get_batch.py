@@ -30,7 +30,7 @@ TYPES: dict[str, Any] = {
     "priority": pa.uint8(),
     "delivery_mode": pa.uint8(),
     "expiration_ms": pa.int64(),
-    "timestamp": pa.timestamp("s"),
+    "timestamp": pa.timestamp("s", "UTC"),
     "delivery_count": pa.uint32(),
 }
 
@@ -77,7 +77,7 @@ def test_rows_hold_what_was_published(channel: pyqstore.Channel) -> None:
     assert dict(first["headers"]) == {"a": "x", "n": "7"}
     assert (first["message_id"], first["priority"], first["delivery_mode"]) == ("m", 3, 2)
     assert first["expiration_ms"] == 60_000
-    assert first["timestamp"].replace(tzinfo=UTC) == datetime(2024, 1, 1, tzinfo=UTC)
+    assert first["timestamp"] == datetime(2024, 1, 1, tzinfo=UTC)
     assert (first["redelivered"], first["delivery_count"]) == (False, 0)
     assert (second["exchange"], second["routing_key"], second["body"]) == ("", "q", b"")
     assert second["message_id"] is None

@@ -44,7 +44,7 @@ def test_each_property_comes_back(stage: Path) -> None:
             "headers": pa.array([[("h", "v")], None], pa.map_(pa.string(), pa.string())),
             "priority": pa.array([3, None], pa.uint8()),
             "expiration_ms": pa.array([None, 5000], pa.int64()),
-            "timestamp": pa.array([1_700_000_000, None], pa.timestamp("s")),
+            "timestamp": pa.array([1_700_000_000, None], pa.timestamp("s", "UTC")),
             "user_id": ["guest", None],
             "content_encoding": [None, "gzip"],
         }

@@ -21,9 +21,9 @@ static const char *const column_names[COLUMN_COUNT] = {
     "content_type",  "content_encoding", "reply_to",       "user_id",       "priority",
     "delivery_mode", "expiration_ms",    "timestamp",      "delivery_count"};
 
-static const char *const column_formats[COLUMN_COUNT] = {"L", "b", "i", "i",    "z", "+m", "u",
-                                                         "u", "u", "u", "u",    "u", "u",  "u",
-                                                         "C", "C", "l", "tss:", "I"};
+static const char *const column_formats[COLUMN_COUNT] = {"L", "b", "i", "i",       "z", "+m", "u",
+                                                         "u", "u", "u", "u",       "u", "u",  "u",
+                                                         "C", "C", "l", "tss:UTC", "I"};
 
 struct batch {
     struct ArrowSchema schema;

@@ -95,7 +95,7 @@ static inline qs_status open_batch(struct qsi_arrow_batch *batch, const struct n
 
     qsi_arrow_batch_close(&last);
     if (batch != NULL) {
-        status = qsi_arrow_batch_open(batch, &root->schema, &root->array, "body", 0, error);
+        status = qsi_arrow_batch_open(batch, &root->schema, &root->array, "body", 0, NULL, error);
         QS_CHECK(status == QS_OK || batch->copies == NULL);
         last = *batch;
     }

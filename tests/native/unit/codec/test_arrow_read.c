@@ -284,6 +284,41 @@ static void test_a_timestamp_has_any_unit(void)
     }
 }
 
+static int64_t utc_of_an_hour_east(int64_t shown_s)
+{
+    return shown_s - 3600;
+}
+
+static void test_a_time_without_a_zone_is_the_callers(void)
+{
+    static const struct {
+        const char *format;
+        int64_t value;
+        int64_t seconds; /* that come out */
+    } times[] = {{"tss:", 86400, 82800},
+                 {"tsm:", 86400999, 82800},
+                 {"tsn:", 86400999999999, 82800},
+                 {"tsu:UTC", 86400999999, 86400},
+                 {"tsu:Europe/Berlin", 86400999999, 86400},
+                 {"l", 86400, 86400}};
+    struct full_batch full;
+    struct qsi_arrow_batch batch;
+    int64_t seconds;
+
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        const int64_t values[2] = {times[i].value, 3600000000000};
+
+        make_full(&full);
+        full.timestamp.schema.format = times[i].format;
+        full.timestamp.buffers[1] = values;
+        QS_CHECK_OK(qsi_arrow_batch_open(&batch, &full.root.schema, &full.root.array, "body", 0,
+                                         utc_of_an_hour_east, QS_ERROR));
+        QS_CHECK(qsi_arrow_int(&batch.timestamp, 0, &seconds) && seconds == times[i].seconds);
+        qsi_arrow_batch_close(&batch);
+        QS_CHECK(values[0] == times[i].value); /* the caller's own */
+    }
+}
+
 /* ---- buffers that others write to once the batch is open ---- */
 
 struct spoiled {
@@ -431,7 +466,8 @@ static void test_an_open_batch_that_finds_no_memory_keeps_none(void)
     qs_test_alloc_install(&state);
     while (status == QS_ENOMEM) {
         qs_test_alloc_arm(&state, ++call, false);
-        status = qsi_arrow_batch_open(&batch, &full.root.schema, &full.root.array, "body", 0, NULL);
+        status = qsi_arrow_batch_open(&batch, &full.root.schema, &full.root.array, "body", 0, NULL,
+                                      NULL);
         QS_CHECK(status == QS_OK || state.alive == 0);
     }
     QS_CHECK(status == QS_OK && call > 10 && state.alive > 0);
@@ -451,6 +487,7 @@ int main(void)
     test_defaults_stand_where_a_row_is_null();
     test_headers_of_a_slice_are_its_own();
     test_a_timestamp_has_any_unit();
+    test_a_time_without_a_zone_is_the_callers();
     test_a_batch_is_what_it_was_when_it_was_opened_whoever_writes_to_its_buffers();
     test_properties_are_those_of_the_open_batch_whoever_writes_to_its_buffers();
     test_an_open_batch_that_finds_no_memory_keeps_none();

@@ -181,6 +181,8 @@ static void test_a_reader_may_begin_at_a_word_an_offset_or_a_time(void)
     QS_CHECK(start.at == QSI_START_TIME && start.time_us == 6400 * SECOND);
     start = start_at_word("1Y");
     QS_CHECK(start.at == QSI_START_TIME && start.time_us == 0);
+    start = start_at_word("1970-01-01T00:00:01.25Z");
+    QS_CHECK(start.at == QSI_START_TIME && start.time_us == 1250000);
     qs_test_put_long(&offset, "x-stream-offset", 12345);
     start = start_of(&offset);
     QS_CHECK(start.at == QSI_START_OFFSET && start.offset == 12345);

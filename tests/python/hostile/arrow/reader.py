@@ -8,6 +8,8 @@ import re
 import struct
 from dataclasses import dataclass
 
+from pyqstore.times import utc_of
+
 from .node import INT_FORMATS, SMALL_MAX, TEXTS, Node
 
 ROOM = 8192
@@ -248,7 +250,10 @@ def _numbers(node: Node, name: str, first: int, rows: int) -> list[object]:
     low, high = {"priority": (0, 255), "delivery_mode": (1, 2)}.get(name, (0, 2**63 - 1))
     if any(value is not None and not low <= value <= high for value in values):
         raise WrongError("out of range")
-    return [None if value is None else value // divisor for value in values]
+    seconds = [None if value is None else value // divisor for value in values]
+    if kind[:2] == b"ts" and kind.endswith(b":"):
+        return [None if value is None else utc_of(value) for value in seconds]
+    return list(seconds)
 
 
 def _strings(node: Node, first: int, rows: int, *, binary: bool) -> list[bytes | None]:
