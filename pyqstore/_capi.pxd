@@ -28,6 +28,7 @@ cdef extern from "qstore/status.h" nogil:
         QS_EWOULDBLOCK
         QS_ETIMEDOUT
         QS_EOFFSET
+        QS_EQUEUE_FULL
         QS_ESTORE_CLOSED
         QS_ESTORE_FULL
         QS_ECHANNEL_CLOSED
@@ -87,6 +88,7 @@ cdef extern from "qstore/qstore.h" nogil:
     qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn, uint64_t timeout_ns,
                                     qs_error *error)
     uint64_t qs_store_durable_lsn(qs_store *store)
+    qs_status qs_store_failure(qs_store *store, qs_error *error)
 
     ctypedef struct qs_file_system:
         char name[16]
@@ -335,6 +337,7 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t unrouted_count
         uint64_t refused_count
         uint64_t refused_rows[8]
+        char refused_queue[256]
     qs_status qs_channel_publish_delayed(qs_channel *channel, qs_slice exchange,
                                          qs_slice routing_key, qs_slice properties, qs_slice body,
                                          uint32_t flags, uint64_t delay_us,
@@ -419,6 +422,7 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t publish_number
         c_bool multiple
         uint64_t count
+        qs_status reason
         uint32_t reply_code
         const char *reply_text
         qs_message message

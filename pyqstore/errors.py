@@ -167,19 +167,20 @@ class OffsetOutOfRange(Error):
 
 
 class PublishRefused(Error):
-    """The store refused publishes (nack): their queue is full and refuses more, or the store
-    failed.
+    """A queue that is full refused publishes (nack).
 
     What ``Receipt.wait`` raises, and ``await`` of an asynchronous ``basic_publish``.  ``count``:
     how many were refused; ``publish_number``: the first of them; ``publish_numbers``: the first
     eight, and none outside confirm mode, where the number is 0; ``rows``: the same, counted from 0
-    in their batch, and none for a single publish.
+    in their batch, and none for a single publish; ``queue``: the name of the queue that refused the
+    first, "" when that was deleted since.
     """
 
     publish_number: int
     count: int
     publish_numbers: tuple[int, ...]
     rows: tuple[int, ...]
+    queue: str
 
     def __init__(
         self,
@@ -187,21 +188,24 @@ class PublishRefused(Error):
         count: int = 1,
         publish_numbers: tuple[int, ...] = (),
         rows: tuple[int, ...] = (),
+        queue: str = "",
     ) -> None:
-        super().__init__(publish_number, count, publish_numbers, rows)
+        super().__init__(publish_number, count, publish_numbers, rows, queue)
         self.publish_number = publish_number
         self.count = count
         self.publish_numbers = publish_numbers or ((publish_number,) if publish_number else ())
         self.rows = rows
+        self.queue = queue
 
     def __str__(self) -> str:
+        by = f"queue {self.queue!r}, which" if self.queue else "a queue that"
         if self.count == 1 and not self.rows:
-            return f"publish {self.publish_number} was refused"
+            return f"publish {self.publish_number} was refused by {by} is full"
         named = self.publish_numbers or self.rows
         more = ", ..." if self.count > len(named) else ""
         what = "of the batch's messages" if self.rows else "messages"
         return (
-            f"{self.count} {what} were refused by a queue that is full:"
+            f"{self.count} {what} were refused by {by} is full:"
             f" {'publish numbers' if self.publish_numbers else 'rows'}"
             f" {', '.join(map(str, named))}{more}"
         )

@@ -121,6 +121,7 @@ class Receipt:
     __slots__ = (
         "_is_durable",
         "_lsn",
+        "_refused_by",
         "_refused_rows",
         "_store",
         "_transaction",
@@ -149,6 +150,7 @@ class Receipt:
         returned: int = 0,
         unroutable: int = 0,
         refused_rows: tuple[int, ...] = (),
+        refused_by: str = "",
         store: _core.Store | None = None,
         lsn: int = 0,
         transaction: Transaction | None = None,
@@ -162,6 +164,7 @@ class Receipt:
         self.returned = returned
         self.unroutable = unroutable
         self._refused_rows = refused_rows
+        self._refused_by = refused_by
         self._store = store
         self._lsn = lsn
         self._is_durable = store is None or lsn == 0
@@ -214,7 +217,9 @@ class Receipt:
             first = self.first_publish_number
             numbers = tuple(first + row for row in self._refused_rows) if first > 0 else ()
             number = numbers[0] if numbers else 0
-            raise PublishRefused(number, self.refused, numbers, self._refused_rows)
+            raise PublishRefused(
+                number, self.refused, numbers, self._refused_rows, self._refused_by
+            )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Receipt):

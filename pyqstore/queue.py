@@ -10,22 +10,19 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from . import _core
 from .channel import Channel, warn_of_unknown
 from .errors import (
     Empty,
-    MessageReturned,
     NotFound,
     PreconditionFailed,
-    PublishRefused,
     StoreCorrupt,
 )
 from .fields import FieldValue
 from .keyed import keyed_exchange
-from .message import Message
+from .message import Message, Receipt
 from .peeking import peeks
 from .properties import Properties, whole_milliseconds
-from .waiting import SLICE_NS, check_timeout
+from .waiting import check_timeout
 
 if TYPE_CHECKING:
     from .store import Store
@@ -55,9 +52,6 @@ class Codec(Protocol):
 
 _CODEC = ("dumps", "loads")
 _EXPIRES_MS_MAX = 2**32 - 2
-_VERDICTS = _core.EVENT_ACK | _core.EVENT_NACK
-_VERDICTS_PER_CALL = 4096
-_NUMBERS_SHOWN = 8
 _TAG = "get"  # of the consumer that waits for a message
 _TAGS_MAX = 2**64 - 1
 
@@ -155,18 +149,18 @@ class Queue:
         does; ``PublishRefused.count`` says how many were refused.
         """
         count = 0
+        receipt: Receipt | None = None
         with self._channels.publishing() as channel:
             if is_arrow(data):
                 rows = only_messages(data)
                 receipt = channel.publish_batch(rows, "", self._name, mandatory=True)
-                receipt.wait()
                 count = receipt.count
             else:
                 for body in bodies(data):
                     encoded, properties = envelope(body, check_codec(codec) or self._codec)
                     channel.basic_publish("", self._name, encoded, properties, mandatory=True)
                     count += 1
-            wait_counting(channel)
+            wait(channel, receipt)
         return count
 
     def _exchange(self) -> str:
@@ -331,28 +325,14 @@ class _Channels:
         return channel
 
 
-def wait(channel: Channel) -> None:
-    """Until all is durable.  Raises PublishRefused when some of it was not taken."""
-    if not channel.wait_for_confirms():
-        raise PublishRefused(channel.next_publish_number - 1)
-
-
-def wait_counting(channel: Channel) -> None:
-    """As ``wait``, of many messages: the error says how many of them were refused."""
-    refused = 0
-    first: list[int] = []
-    while channel._wait_confirms(SLICE_NS, 0) is None:
-        pass
-    while verdicts := channel._take_events(_VERDICTS, _VERDICTS_PER_CALL)[0]:
-        for kind, number, detail in verdicts:
-            if kind == _core.EVENT_NACK:
-                refused += detail[1]
-                first += [number] if len(first) < _NUMBERS_SHOWN else []
-    returned = channel._take_ignored_returns()
-    if returned is not None:
-        raise MessageReturned(*returned)
-    if refused > 0:
-        raise PublishRefused(first[0], refused, tuple(first))
+def wait(channel: Channel, receipt: Receipt | None = None) -> None:
+    """Until all is durable; ``receipt``: of the batch, if it was one.  Raises PublishRefused or
+    StoreFailed when some of it was not taken."""
+    if channel.wait_for_confirms():
+        return
+    if receipt is not None:
+        receipt.wait()  # which names the rows
+    raise channel._refusals.told()
 
 
 # Shared with the queues of asyncio.

@@ -23,7 +23,6 @@ from .queue import (
     check_name,
     envelope,
     wait,
-    wait_counting,
 )
 from .times import since_1970
 from .waiting import SLICE_NS
@@ -169,8 +168,7 @@ class Stream:
                 receipt = channel.publish_batch(
                     rows, exchange, routing_key or self._name, body=body, mandatory=True
                 )
-                receipt.wait()
-                wait_counting(channel)
+                wait(channel, receipt)
             return receipt
 
         return self._publish(publish, has_keys or bool(routing_key))

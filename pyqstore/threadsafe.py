@@ -99,8 +99,7 @@ class Settler:
         events = self._channel._take_events(kinds | _core.EVENT_ARM, 1)[0]
         if events:
             kind, what, detail = events[0]
-            is_verdict = kind in (_core.EVENT_ACK, _core.EVENT_NACK)
-            return kind, what, detail[0] if is_verdict else detail
+            return kind, what, detail[0] if kind == _core.EVENT_ACK else detail
         self._wait(timeout_ns)
         self.settle()
         return receive(kinds, 0)

@@ -131,7 +131,10 @@ def publish(
             while pending:
                 confirmed += _settle(pending.popleft(), timeout)
             if not channel.wait_for_confirms(timeout):
-                raise NackedError("some messages were refused by a queue")
+                refusal = channel.refusal
+                if isinstance(refusal, pyqstore.StoreFailed):
+                    raise refusal
+                raise NackedError(f"some messages were refused: {refusal}") from refusal
             store_seconds += time.monotonic() - began
             show(confirmed)
         except BaseException as error:

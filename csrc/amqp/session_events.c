@@ -70,7 +70,8 @@ static void send_delivery(struct qsi_amqp_session *session, uint16_t number, qs_
                          &event->message, session->frame_max);
 }
 
-static void send_confirm(struct qsi_amqp_session *session, uint16_t number, const qs_event *event)
+/* Why it was refused, AMQP has no room for. */
+static void send_confirm(struct qsi_amqp_session *session, uint16_t number, qs_event *event)
 {
     struct qsi_amqp_arguments arguments;
     bool acked = event->kind == QS_EVENT_ACK;
@@ -79,6 +80,9 @@ static void send_confirm(struct qsi_amqp_session *session, uint16_t number, cons
     arguments.bits = event->multiple | (acked ? 0 : NACK_DEFAULT);
     session->counts.confirmed += event->count;
     qsi_amqp_send(session, number, acked ? QSI_AMQP_BASIC_ACK : QSI_AMQP_BASIC_NACK, &arguments);
+    if (!acked) {
+        qs_message_release(&event->message);
+    }
 }
 
 /* A consumer whose queue went. */

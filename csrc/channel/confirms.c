@@ -71,7 +71,25 @@ static void push(struct qsi_number_ranges *ranges, uint64_t first, uint64_t last
         return;
     }
     QS_ASSERT(ranges->first + ranges->count < ranges->capacity);
-    ranges->items[ranges->first + ranges->count++] = (struct qsi_number_range){first, last, lsn};
+    ranges->items[ranges->first + ranges->count++] =
+        (struct qsi_number_range){first, last, {.lsn = lsn}};
+}
+
+/* Likewise, of what a queue refused. */
+static void push_refused(struct qsi_number_ranges *ranges, uint64_t first, uint64_t last,
+                         uint64_t queue_id)
+{
+    struct qsi_number_range *tail =
+        ranges->count > 0 ? &ranges->items[ranges->first + ranges->count - 1] : NULL;
+
+    QS_DCHECK(first <= last && queue_id != 0 && (tail == NULL || tail->last < first));
+    if (tail != NULL && tail->last + 1 == first && tail->queue_id == queue_id) {
+        tail->last = last;
+        return;
+    }
+    QS_ASSERT(ranges->first + ranges->count < ranges->capacity);
+    ranges->items[ranges->first + ranges->count++] =
+        (struct qsi_number_range){first, last, {.queue_id = queue_id}};
 }
 
 void qsi_confirms_fini(struct qsi_confirms *confirms)
@@ -137,7 +155,7 @@ qs_status qsi_confirms_reserve_batch(struct qsi_confirms *confirms, uint64_t cou
     }
     QS_TRY(reserve(&confirms->pending, ranges));
     QS_TRY(reserve(&confirms->immediate, ranges));
-    return reserve(&confirms->refused, ranges);
+    return reserve(&confirms->refused, count); /* each by another queue at worst */
 }
 
 uint64_t qsi_confirms_add(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn)
@@ -155,26 +173,21 @@ uint64_t qsi_confirms_add(struct qsi_confirms *confirms, uint64_t count, uint64_
     return first;
 }
 
-static bool is_refused(const uint64_t *refused, uint64_t row)
-{
-    return (refused[row / 64] >> (row % 64) & 1) != 0;
-}
-
 uint64_t qsi_confirms_add_batch(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn,
-                                const uint64_t *refused)
+                                const uint64_t *refusing)
 {
     uint64_t first = confirms->last_number + 1;
 
-    if (refused == NULL) {
+    if (refusing == NULL) {
         return qsi_confirms_add(confirms, count, lsn);
     }
     for (uint64_t row = 0; row < count;) {
         uint64_t end = row + 1;
-        while (end < count && is_refused(refused, end) == is_refused(refused, row)) {
+        while (end < count && refusing[end] == refusing[row]) {
             end += 1;
         }
-        if (is_refused(refused, row)) {
-            push(&confirms->refused, first + row, first + end - 1, 0);
+        if (refusing[row] != 0) {
+            push_refused(&confirms->refused, first + row, first + end - 1, refusing[row]);
             confirms->last_number = first + end - 1;
             confirms->nacked = true;
         } else {
@@ -210,7 +223,7 @@ void qsi_confirms_note_queue(struct qsi_confirms *confirms, uint64_t queue_id, u
     }
     QS_ASSERT(queues->first + queues->count < queues->capacity);
     queues->items[queues->first + queues->count++] =
-        (struct qsi_number_range){queue_id, queue_id, lsn};
+        (struct qsi_number_range){queue_id, queue_id, {.lsn = lsn}};
 }
 
 uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms)
@@ -273,12 +286,15 @@ bool qsi_confirms_has_verdict(const struct qsi_confirms *confirms, uint64_t dura
 }
 
 enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durable_lsn, bool failed,
-                                   uint64_t *number_out, bool *multiple_out, uint64_t *count_out)
+                                   uint64_t *number_out, bool *multiple_out, uint64_t *count_out,
+                                   uint64_t *refusing_out)
 {
     uint64_t count;
     bool ack;
 
+    *refusing_out = 0;
     if (confirms->refused.count > 0) { /* a multiple ack behind them says nothing of them then */
+        *refusing_out = front(&confirms->refused)->queue_id;
         take_one(&confirms->refused, number_out, multiple_out, count_out);
         return QSI_VERDICT_NACK;
     }
@@ -306,7 +322,8 @@ enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durab
 /* ---- debug builds ---- */
 
 #ifndef NDEBUG
-static void check_ranges(const struct qsi_number_ranges *ranges, uint64_t last_number)
+static void check_ranges(const struct qsi_number_ranges *ranges, uint64_t last_number,
+                         bool have_lsn)
 {
     uint64_t last = 0, lsn = 0;
 
@@ -314,7 +331,7 @@ static void check_ranges(const struct qsi_number_ranges *ranges, uint64_t last_n
     for (uint32_t i = 0; i < ranges->count; i++) {
         const struct qsi_number_range *range = &ranges->items[ranges->first + i];
         QS_DCHECK(range->first > last && range->first <= range->last);
-        QS_DCHECK(range->lsn >= lsn);
+        QS_DCHECK(!have_lsn || range->lsn >= lsn);
         last = range->last;
         lsn = range->lsn;
     }
@@ -323,9 +340,9 @@ static void check_ranges(const struct qsi_number_ranges *ranges, uint64_t last_n
 
 void qsi_confirms_check(const struct qsi_confirms *confirms)
 {
-    check_ranges(&confirms->pending, confirms->last_number);
-    check_ranges(&confirms->immediate, confirms->last_number);
-    check_ranges(&confirms->refused, confirms->last_number);
+    check_ranges(&confirms->pending, confirms->last_number, true);
+    check_ranges(&confirms->immediate, confirms->last_number, true);
+    check_ranges(&confirms->refused, confirms->last_number, false);
     QS_DCHECK(confirms->reported <= confirms->last_number);
     QS_DCHECK(confirms->pending.count == 0 ||
               front(&confirms->pending)->first > confirms->reported);

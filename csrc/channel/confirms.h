@@ -14,7 +14,10 @@
 struct qsi_number_range {
     uint64_t first;
     uint64_t last;
-    uint64_t lsn;
+    union {
+        uint64_t lsn;
+        uint64_t queue_id; /* of refused ones: who refused them */
+    };
 };
 
 struct qsi_number_ranges {
@@ -47,9 +50,10 @@ uint64_t qsi_confirms_add(struct qsi_confirms *confirms, uint64_t count, uint64_
 /* Room for one more publish of count messages, any of which may be refused. */
 qs_status qsi_confirms_reserve_batch(struct qsi_confirms *confirms, uint64_t count,
                                      uint64_t durable_lsn) QS_MUST_CHECK;
-/* As add; those of the bitmap refused (NULL: none) are nacked instead.  REQUIRES that room. */
+/* As add; each of those that a queue refused is nacked instead.  refusing: the queue's id for each
+ * message, 0: none did; NULL: none did any.  REQUIRES that room. */
 uint64_t qsi_confirms_add_batch(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn,
-                                const uint64_t *refused);
+                                const uint64_t *refusing);
 /* Room for so many queues that a publish waits for.  What is durable by now leaves. */
 qs_status qsi_confirms_reserve_queues(struct qsi_confirms *confirms, uint64_t count,
                                       uint64_t durable_lsn) QS_MUST_CHECK;
@@ -71,9 +75,11 @@ bool qsi_confirms_has_verdict(const struct qsi_confirms *confirms, uint64_t dura
                               bool failed);
 enum qsi_verdict { QSI_VERDICT_NONE, QSI_VERDICT_ACK, QSI_VERDICT_NACK };
 /* The next verdict to report.  failed: what is not durable by now never will be.  *count_out:
- * messages it covers. */
+ * messages it covers; *refusing_out: of a nack the id of the queue that is full, 0: the store
+ * failed. */
 enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durable_lsn, bool failed,
-                                   uint64_t *number_out, bool *multiple_out, uint64_t *count_out);
+                                   uint64_t *number_out, bool *multiple_out, uint64_t *count_out,
+                                   uint64_t *refusing_out);
 
 /* Debug builds: asserts the order of all ranges.  In release builds it is nothing. */
 #ifdef NDEBUG

@@ -192,6 +192,16 @@ qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn, uint64_t timeout_
     return status;
 }
 
+qs_status qs_store_failure(qs_store *store, qs_error *error)
+{
+    qs_status status;
+
+    QS_TRY(qsi_store_enter(store, error));
+    status = qsi_store_check_failed(store, error);
+    qsi_store_leave(store);
+    return status;
+}
+
 uint64_t qs_store_durable_lsn(qs_store *store)
 {
     uint64_t lsn = 0;

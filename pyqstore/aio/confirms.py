@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from .._core import Confirm, Outstanding, confirm_all
-from ..errors import MessageReturned, PublishRefused
+from ..errors import MessageReturned
 from ..message import ReturnedMessage
+from ..refusals import Reason, refusal_of
 from .engine import Engine
 
 __all__ = ["Confirms"]
@@ -15,11 +16,11 @@ __all__ = ["Confirms"]
 class Confirms(Outstanding):
     """Publish numbers of a channel in confirm mode, and what those await who wait for them."""
 
-    __slots__ = ("_decided", "_loop", "_nacked", "_returned", "_waits")
+    __slots__ = ("_decided", "_loop", "_nacked", "_refusals", "_returned", "_waits")
 
     def __init__(self, engine: Engine) -> None:
         """Of this channel."""
-        del engine
+        self._refusals = engine._refusals
         self._loop = asyncio.get_running_loop()
         self._waits: list[tuple[int, asyncio.Future[None]]] = []
         self._decided = 0  # every number up to it is confirmed or refused
@@ -45,17 +46,18 @@ class Confirms(Outstanding):
         else:
             self._returned = MessageReturned(self._returned.message, self._returned.count + count)
 
-    def decide(self, number: int, multiple: bool, count: int, confirmed: bool) -> None:
-        """A verdict about ``count`` numbers: this one and, with ``multiple``, all before it."""
-        self._nacked = self._nacked or not confirmed
+    def decide(self, number: int, multiple: bool, count: int, reason: Reason | None) -> None:
+        """A verdict about ``count`` numbers: this one and, with ``multiple``, all before it; None:
+        they are confirmed."""
+        self._nacked = self._nacked or reason is not None
         if multiple or number == self._decided + 1:
             self._decided = number
         singles = self.take(number, multiple, count)
-        if confirmed:
+        if reason is None:
             confirm_all(singles)
         else:
             for single in singles:
-                single.set_exception(PublishRefused(single.publish_number))
+                single.set_exception(refusal_of(single.publish_number, reason))
         if self._waits:
             self._wake()
 
@@ -90,6 +92,7 @@ class Confirms(Outstanding):
         if returned is not None:
             raise returned
         nacked, self._nacked = self._nacked, False
+        self._refusals.tell(not nacked)
         return not nacked
 
     def reject(self, error: BaseException) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import _core
 from ..channel import ConfirmCallback, ReturnCallback
+from ..refusals import Reason
 from .confirms import Confirms
 from .consumers import Consumers
 from .engine import Engine
@@ -165,9 +166,11 @@ class Events:
         self.count += 1
         if kind == _core.EVENT_DELIVERY:
             self._consumers.deliver(what)
-        elif kind in (_core.EVENT_ACK, _core.EVENT_NACK):
+        elif kind == _core.EVENT_ACK:
             multiple, count = detail
-            self._decided(what, multiple, count, kind == _core.EVENT_ACK)
+            self._decided(what, multiple, count, None)
+        elif kind == _core.EVENT_NACK:
+            self._decided(what, *detail)
         elif kind == _core.EVENT_RETURN:
             for on_return in self.return_listeners:
                 self._call(on_return, what)
@@ -179,13 +182,13 @@ class Events:
             self._failed(what)
             self._blame(what)
 
-    def _decided(self, number: int, multiple: bool, count: int, confirmed: bool) -> None:
+    def _decided(self, number: int, multiple: bool, count: int, reason: Reason | None) -> None:
         for on_ack, on_nack in self.confirm_listeners:
-            listener = on_ack if confirmed else on_nack
+            listener = on_ack if reason is None else on_nack
             if listener is not None:
                 self._call(listener, number, multiple)
         if self.confirms is not None:
-            self.confirms.decide(number, multiple, count, confirmed)
+            self.confirms.decide(number, multiple, count, reason)
 
     def _call(self, listener: Callable[..., object], *arguments: object) -> None:
         try:

@@ -91,6 +91,7 @@ class Receipt(synchronous.Receipt):
             returned=receipt.returned,
             unroutable=receipt.unroutable,
             refused_rows=receipt._refused_rows,
+            refused_by=receipt._refused_by,
             store=receipt._store,
             lsn=receipt._lsn,
             transaction=receipt._transaction,

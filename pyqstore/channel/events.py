@@ -39,7 +39,7 @@ class Events(Consuming):
         self, on_ack: ConfirmCallback | None, on_nack: ConfirmCallback | None
     ) -> None:
         """Call ``on_ack(publish_number, multiple)`` for confirms, ``on_nack`` likewise for
-        refusals.
+        refusals; :attr:`refusal` says why, while that runs.
 
         With ``multiple`` the call stands for that number and all before it that had no call yet.
         Listeners run in the thread that waits for confirms or processes events, and may use the
@@ -106,7 +106,7 @@ class Events(Consuming):
         elif kind == _core.EVENT_NACK:
             for _, on_nack in self._confirm_listeners:
                 if on_nack is not None:
-                    on_nack(what, detail)
+                    on_nack(what, detail[0])
         elif kind == _core.EVENT_RETURN:
             for on_return in self._return_listeners:
                 on_return(what)

@@ -10,6 +10,7 @@ from .. import _core
 from ..closing import Closing
 from ..deliveries import Backlog
 from ..message import Message, ReturnedMessage, Transaction
+from ..refusals import Refusals
 from ..threadsafe import Settler
 
 __all__ = ["ConfirmCallback", "Consumer", "Handle", "MessageCallback", "ReturnCallback"]
@@ -47,6 +48,7 @@ class Handle(_core.Channel, Closing):
         self._consumers: dict[str, Consumer] = {}
         self._callbacks = 0
         self._nacked = False
+        self._refusals = Refusals()
         self._transaction: Transaction | None = None
         self._consuming = False
         self._stop = False

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..errors import MessageReturned
+from ..errors import MessageReturned, PublishRefused, StoreFailed
 from ..listings import Unconfirmed, unconfirmed_of
 from ..message import Receipt, Transaction
 from ..properties import Properties
+from ..refusals import Reason
 from ..transaction import Transaction as TransactionBlock
 from ..waiting import Deadline
 from .events import ANSWERS, Events
@@ -74,7 +75,7 @@ class Publishing(Events):
                 " __arrow_c_array__), as pyarrow, polars and pandas 2.2 do;"
                 f" {type(data).__name__} does not"
             )
-        first, last, count, lsn, unrouted, refused, refused_rows = answer
+        first, last, count, lsn, unrouted, refused, refused_rows, refused_by = answer
         return Receipt(
             first,
             last,
@@ -83,6 +84,7 @@ class Publishing(Events):
             returned=unrouted if mandatory else 0,
             unroutable=0 if mandatory else unrouted,
             refused_rows=refused_rows,
+            refused_by=refused_by,
             store=self._store,
             lsn=lsn,
             transaction=self._transaction,
@@ -102,11 +104,11 @@ class Publishing(Events):
         """Return when every publish of this channel was confirmed or refused; then run the
         listeners.
 
-        False if any was refused (nacked) since the last call.  Raises MessageReturned when no queue
-        took a message that was published with ``mandatory`` since the last call, and there is no
-        return listener: the next call tells of refusals then.  Raises TimeoutError, having run the
-        listeners for what came in time, PreconditionFailed outside confirm mode, and what a
-        listener raises: the events behind it stay queued.
+        False if any was refused (nacked) since the last call; :attr:`refusal` says why.  Raises
+        MessageReturned when no queue took a message that was published with ``mandatory`` since the
+        last call, and there is no return listener: the next call tells of refusals then.  Raises
+        TimeoutError, having run the listeners for what came in time, PreconditionFailed outside
+        confirm mode, and what a listener raises: the events behind it stay queued.
         """
         deadline = Deadline(timeout)
         heard = self._confirm_listeners or self._return_listeners
@@ -124,7 +126,21 @@ class Publishing(Events):
             raise MessageReturned(*returned)
         confirmed = not self._nacked
         self._nacked = False
+        self._refusals.tell(confirmed)
         return confirmed
+
+    @property
+    def refusal(self) -> PublishRefused | StoreFailed | None:
+        """Why publishes were refused (nacked): PublishRefused, whose ``queue`` is full, or the
+        StoreFailed that the store failed with.
+
+        Of those that the last ``wait_for_confirms`` told of, or of those that came since, as a
+        listener may ask while it runs; None: none was refused.
+        """
+        return self._refusals.error
+
+    def _note_refusal(self, number: int, count: int, reason: Reason) -> None:
+        self._refusals.note(number, count, reason)
 
     def tx_select(self) -> None:
         """Buffer publishes and acknowledgements from here on, until ``tx_commit`` or

@@ -189,8 +189,9 @@ cdef class Channel(SettlingChannel):
     def _next_event(self, uint32_t kinds, uint64_t timeout_ns):
         """The next event of these kinds, or None when there was none within timeout_ns.
 
-        (EVENT_ACK or EVENT_NACK, publish number, multiple), (EVENT_DELIVERY, Message, None),
-        (EVENT_RETURN, ReturnedMessage, None) or (EVENT_CANCEL, consumer tag, queue).
+        (EVENT_ACK, publish number, multiple), (EVENT_NACK, publish number, ``nack_of``),
+        (EVENT_DELIVERY, Message, None), (EVENT_RETURN, ReturnedMessage, None) or (EVENT_CANCEL,
+        consumer tag, queue).
         """
         cdef qs_event event
         cdef qs_error error
@@ -209,7 +210,7 @@ cdef class Channel(SettlingChannel):
         """Up to ``most`` events of these kinds as _next_event has them, and whether it would take
         waiting to have the next one.
 
-        With EVENT_ARM the descriptor is armed if these are all.  A confirm has, instead of
+        With EVENT_ARM the descriptor is armed if these are all.  EVENT_ACK has, instead of
         ``multiple``, (multiple, how many numbers it is about).  What fails behind the first event
         ends the list as (EVENT_ERROR, the exception, None).
         """
@@ -226,8 +227,8 @@ cdef class Channel(SettlingChannel):
                 self.leave()
                 if status != QS_OK:
                     break
-                if event.kind == QS_EVENT_ACK or event.kind == QS_EVENT_NACK:
-                    events.append((<int>event.kind, event.publish_number,
+                if event.kind == QS_EVENT_ACK:
+                    events.append((EVENT_ACK, event.publish_number,
                                    (<bint>event.multiple, event.count)))
                 else:
                     self.keep(events, &event)
@@ -267,7 +268,9 @@ cdef class Channel(SettlingChannel):
             message = Message.__new__(Message)
             self.fill(message, &event.message)
             return EVENT_CANCEL, message.consumer_tag, message.queue
-        return <int>event.kind, event.publish_number, <bint>event.multiple
+        if event.kind == QS_EVENT_NACK:
+            return EVENT_NACK, event.publish_number, self.nack_of(event)
+        return EVENT_ACK, event.publish_number, <bint>event.multiple
 
     cdef int keep(self, list events, qs_event *event) except -1:
         cdef tuple made = self.event_of(event)

@@ -148,12 +148,14 @@ cdef class PublishingChannel(DeclaringChannel):
         refused_rows = tuple([receipt.refused_rows[i] for i in
                               range(min(receipt.refused_count, QS_RECEIPT_ROWS))])
         return (receipt.first_number, receipt.last_number, receipt.count, receipt.lsn,
-                receipt.unrouted_count, receipt.refused_count, refused_rows)
+                receipt.unrouted_count, receipt.refused_count, refused_rows,
+                receipt.refused_queue.decode("utf-8", "replace"))
 
     def _publish_array(self, schema, array, exchange, routing_key, str body not None, properties,
                        bint mandatory):
         """(first number, last number, count, lsn, rows that led nowhere, rows that were refused,
-        the first of these) of one record batch, given as its two capsules."""
+        the first of these, the queue that refused the first) of one record batch, given as its two
+        capsules."""
         cdef ArrowSchema *c_schema = <ArrowSchema *>PyCapsule_GetPointer(schema, "arrow_schema")
         cdef const ArrowArray *c_array
         c_array = <const ArrowArray *>PyCapsule_GetPointer(array, "arrow_array")
@@ -177,8 +179,9 @@ cdef class PublishingChannel(DeclaringChannel):
     def _wait_confirms(self, uint64_t timeout_ns, uint32_t drop):
         """Whether any publish was nacked since the last call; None when the wait timed out.
 
-        Events of the kinds ``drop`` are taken and forgotten, in the same call: a
-        publisher that waits has no listeners most of the time, and each call takes the GIL anew.
+        Events of the kinds ``drop`` are taken and forgotten, but for why publishes were refused, in
+        the same call: a publisher that waits has no listeners most of the time, and each call takes
+        the GIL anew.
         """
         cdef c_bool nacked = False
         cdef qs_event event
@@ -196,7 +199,10 @@ cdef class PublishingChannel(DeclaringChannel):
                 dropped = QS_OK
                 while dropped == QS_OK:
                     dropped = qs_channel_next_event(self.handle, drop, 0, &event, &error)
-                    if dropped == QS_OK:
+                    if dropped == QS_OK and event.kind == QS_EVENT_NACK:
+                        with gil:
+                            self.nack_of(&event)
+                    elif dropped == QS_OK:
                         qs_message_release(&event.message)
         self.leave()
         if status != QS_OK and status != QS_ETIMEDOUT:
@@ -204,6 +210,22 @@ cdef class PublishingChannel(DeclaringChannel):
         if dropped != QS_EEMPTY:
             self.failed(dropped, &error)
         return None if status == QS_ETIMEDOUT else <bint>nacked
+
+    cdef tuple nack_of(self, qs_event *event):
+        """Of a nack: (multiple, how many numbers it is about, the name of the queue that is full or
+        the exception of the store that failed), noted, too."""
+        if event.reason == QS_EQUEUE_FULL:
+            try:
+                reason = text_of(&event.message.queue)
+            finally:
+                qs_message_release(&event.message)
+        else:
+            reason = self.store._failure()
+        self._note_refusal(event.publish_number, event.count, reason)
+        return <bint>event.multiple, event.count, reason
+
+    def _note_refusal(self, number, count, reason):
+        """So many publishes were refused, the last one as ``number``."""
 
     def _tx_select(self):
         cdef qs_error error

@@ -5,7 +5,7 @@ from posix.unistd cimport usleep
 import errno
 from weakref import WeakSet
 
-from .errors import ForkedStore, StoreClosed
+from .errors import ForkedStore, StoreClosed, StoreFailed
 
 cdef enum:
     CLOSE_POLL_US = 200
@@ -239,6 +239,19 @@ cdef class Store:
             lsn = qs_store_durable_lsn(self.handle)
         self.leave()
         return lsn
+
+    def _failure(self):
+        """The exception for what it failed with.  REQUIRES that it has failed."""
+        cdef qs_error error
+        cdef qs_status status
+        try:
+            self.begin(&error)
+        except StoreClosed:
+            return StoreFailed("the store failed, and was closed meanwhile")
+        with nogil:
+            status = qs_store_failure(self.handle, &error)
+        self.leave()
+        return error_of(status, &error)
 
     def _stats(self):
         """The members of qs_stats by name, as stats.def has them."""

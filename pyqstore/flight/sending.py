@@ -225,11 +225,13 @@ class Counted:
     def __init__(self) -> None:
         self._sums = dict.fromkeys(("rows", "refused", "returned", "unroutable"), 0)
         self._refused_rows: list[int] = []
+        self._refused_by = ""
 
     def __call__(self, answer: dict[str, Any]) -> None:
         """One more."""
         first = self._sums["rows"]
         self._refused_rows += [first + row for row in answer["refused_rows"]]
+        self._refused_by = self._refused_by or answer.get("refused_by", "")
         for name in self._sums:
             self._sums[name] += answer[name]
 
@@ -248,4 +250,5 @@ class Counted:
             returned=self._sums["returned"],
             unroutable=self._sums["unroutable"],
             refused_rows=tuple(self._refused_rows[:_ROWS_TOLD]),
+            refused_by=self._refused_by,
         )

@@ -317,6 +317,7 @@ def _confirmed(receipt: Receipt) -> Answer:
         "rows": receipt.count,
         "refused": receipt.refused,
         "refused_rows": rows,
+        "refused_by": receipt._refused_by,
         "returned": receipt.returned,
         "unroutable": receipt.unroutable,
     }

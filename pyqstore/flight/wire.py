@@ -166,7 +166,7 @@ def pack_error(
     elif isinstance(error, OffsetOutOfRange):
         told["first"], told["next"], told["stream"] = error.first, error.next, error.stream
     elif isinstance(error, PublishRefused):
-        told["count"], told["rows"] = error.count, error.rows
+        told.update(count=error.count, rows=error.rows, queue=error.queue)
     elif isinstance(error, MessageReturned):
         told["count"] = error.count
     elif isinstance(error, StoreError):
@@ -201,7 +201,8 @@ def _made(name: str, text: str, told: dict[str, Any]) -> Exception:
     if kind is OffsetOutOfRange:
         return OffsetOutOfRange(int(told["first"]), int(told["next"]), told.get("stream", ""))
     if kind is PublishRefused:
-        return PublishRefused(0, int(told["count"]), (), tuple(map(int, told["rows"])))
+        rows = tuple(map(int, told["rows"]))
+        return PublishRefused(0, int(told["count"]), (), rows, str(told.get("queue", "")))
     if kind is MessageReturned:
         return MessageReturned(None, int(told["count"]))
     error = kind(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..connection import Connection
-from ..errors import NotFound, PreconditionFailed, PublishRefused
+from ..errors import NotFound, PreconditionFailed
 from ..properties import Properties
 from ..store import Store
 from .link import Link
@@ -67,7 +67,7 @@ class DeadLetters:
             channel.confirm_select()
             channel.basic_publish("", self.queue, body, properties)
             if not channel.wait_for_confirms():
-                raise PublishRefused(1)
+                raise channel._refusals.told()
 
 
 def _properties(message: Message, cause: str) -> Properties:

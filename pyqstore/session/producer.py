@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping
 
 from ..closing import Closing
-from ..errors import NotFound, PublishRefused
+from ..errors import NotFound
 from ..fields import FieldValue
 from ..properties import Properties
 from ..queue import Seconds, milliseconds_of
@@ -82,10 +82,11 @@ class Producer(Closing):
         None: never; ``delivery_delay``: nobody gets it before; both are seconds or a timedelta.
         ``properties``: what selectors look at.
 
-        PublishRefused: its queue is full and refuses; MessageReturned: its queue was deleted this
-        moment; IllegalState; TypeError and ValueError.  A ChannelError, such as PreconditionFailed
-        for a body above the limit, takes back all that the session has delivered and not
-        acknowledged, and ends its transaction: the next ``commit`` raises TransactionRolledBack.
+        PublishRefused: its queue is full and refuses; StoreFailed; MessageReturned: its queue was
+        deleted this moment; IllegalState; TypeError and ValueError.  A ChannelError, such as
+        PreconditionFailed for a body above the limit, takes back all that the session has delivered
+        and not acknowledged, and ends its transaction: the next ``commit`` raises
+        TransactionRolledBack.
         """
         address, message_properties = self._prepare(
             destination, persistent, priority, time_to_live, properties, correlation_id, reply_to,
@@ -101,7 +102,7 @@ class Producer(Closing):
             had_sent = self._link.has_sent
             try:
                 self._link.has_sent = self._transacted
-                number = channel.basic_publish(
+                channel.basic_publish(
                     exchange,
                     key,
                     body,
@@ -112,7 +113,7 @@ class Producer(Closing):
                 # Of what is not persistent, too: its confirm waits for no disk, and a refusal that
                 # nobody asked for would be told to the next send.
                 if self._wait and not channel.wait_for_confirms():
-                    raise PublishRefused(number)
+                    raise channel._refusals.told()
             except Exception as error:
                 if isinstance(error, NotFound):
                     self._ready.pop(address, None)

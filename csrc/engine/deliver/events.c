@@ -76,22 +76,41 @@ qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, boo
 
 /* ---- events ---- */
 
+/* refusing: the id of the queue that is full; 0: the store failed. */
+static void tell_why(struct qs_store *store, uint64_t refusing, qs_event *event)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct store_queue *queue = refusing != 0 ? qsi_find_by_id(store, refusing) : NULL;
+    struct qsi_chunk *name = queue != NULL ? qsi_chunk_create(queue->name.bytes) : NULL;
+
+    event->reason = refusing != 0 ? QS_EQUEUE_FULL : QS_ESTORE_FAILED;
+    if (name != NULL) {
+        memcpy(name->data, queue->name.data, queue->name.bytes);
+        name->used = queue->name.bytes;
+        event->message.queue = (qs_slice){name->data, name->used};
+        event->message.hold_names = name;
+    }
+}
+
 static bool next_confirm(struct qs_channel *channel, qs_event *event) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
-    uint64_t count = 0;
-    enum qsi_verdict verdict =
-        qsi_confirms_next(&channel->confirms, qsi_journal_durable_lsn(store->journal),
-                          store->failed, &event->publish_number, &event->multiple, &count);
+    uint64_t refusing;
+    enum qsi_verdict verdict = qsi_confirms_next(
+        &channel->confirms, qsi_journal_durable_lsn(store->journal), store->failed,
+        &event->publish_number, &event->multiple, &event->count, &refusing);
 
     if (verdict == QSI_VERDICT_NONE) {
         return false;
     }
-    event->kind = verdict == QSI_VERDICT_ACK ? QS_EVENT_ACK : QS_EVENT_NACK;
-    event->count = count;
-    count = verdict == QSI_VERDICT_ACK ? count : 0;
-    store->stats.confirmed += count;
-    channel->counts.confirm += count;
+    if (QS_LIKELY(verdict == QSI_VERDICT_ACK)) {
+        event->kind = QS_EVENT_ACK;
+        store->stats.confirmed += event->count;
+        channel->counts.confirm += event->count;
+    } else {
+        event->kind = QS_EVENT_NACK;
+        tell_why(store, refusing, event);
+    }
     return true;
 }
 

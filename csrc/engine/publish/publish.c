@@ -91,11 +91,11 @@ static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_
         QS_DCHECK(receipt->lsn == 0 || publishing->route->count > 0);
         receipt->count = 1;
         receipt->unrouted_count = publishing->route->count == 0 ? 1 : 0;
-        qsi_refusals_tell(&refusals, receipt);
+        qsi_refusals_tell(&refusals, channel->store, receipt);
     }
     if (status == QS_OK && channel->confirms.selected && !channel->tx_selected) {
         receipt->first_number =
-            qsi_confirms_add_batch(&channel->confirms, 1, receipt->lsn, refusals.rows);
+            qsi_confirms_add_batch(&channel->confirms, 1, receipt->lsn, refusals.queues);
         receipt->last_number = receipt->first_number;
         if (receipt->lsn == 0 || refusals.count > 0) {
             qsi_events_announce(channel->store);
@@ -220,7 +220,7 @@ static inline qs_status publish_message(qs_channel *channel, qs_slice exchange,
     struct publishing publishing;
     qs_status status;
 
-    memset(receipt_out, 0, sizeof *receipt_out);
+    qsi_receipt_clear(receipt_out);
     QS_TRY(qsi_check_names(exchange.bytes, routing_key.bytes, error));
     if (properties.bytes > channel->store->options.body_bytes_max) {
         return qsi_fail(error, QS_EINVAL, "properties of %zu bytes", properties.bytes);
@@ -269,7 +269,7 @@ qs_status qs_channel_publish_delayed(qs_channel *channel, qs_slice exchange, qs_
         return publish_message(channel, exchange, routing_key, properties, body, flags, 0,
                                receipt_out, error);
     }
-    memset(receipt_out, 0, sizeof *receipt_out);
+    qsi_receipt_clear(receipt_out);
     QS_TRY(qsi_check_delay(delay_us, error));
     return publish_message(channel, exchange, routing_key, properties, body, flags, delay_us,
                            receipt_out, error);

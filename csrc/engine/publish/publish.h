@@ -6,6 +6,9 @@
 #include "store.h"
 #include "thread_safety.h"
 
+#include <stddef.h>
+#include <string.h>
+
 /* Left free for acks and deletions when publishers fill the disk. */
 #define QSI_RESERVE_BYTES_MAX (256u << 10)
 
@@ -89,14 +92,23 @@ uint64_t qsi_pending_records_accept(struct qs_store *store, struct pending_recor
                                     struct refusals *refusals, uint64_t last_lsn)
     QSI_REQUIRES(qsi_store_mutex);
 
+/* Nothing is in it: the name only says so. */
+static inline void qsi_receipt_clear(qs_receipt *receipt)
+{
+    memset(receipt, 0, offsetof(qs_receipt, refused_queue));
+    receipt->refused_queue[0] = '\0';
+}
+
 /* ---- messages that a queue refuses because it is full (refuse.c) ---- */
 
 /* They were pushed, and are settled again in the same group of the journal. */
 struct refusals {
-    uint64_t *rows; /* bitmap over the messages of the call; NULL: no queue refuses any */
+    /* Of each message of the call the id of the queue that refused it first, 0: none did; NULL: no
+     * queue refuses any. */
+    uint64_t *queues;
     uint64_t row_count;
     struct qsi_chunk *settles; /* room for their records */
-    uint64_t count;            /* rows that are in the bitmap */
+    uint64_t count;            /* rows that were refused */
 };
 /* What refusing may add to the journal. */
 uint64_t qsi_refusals_bytes(struct qs_store *store, const struct pending_records *pending_records)
@@ -122,12 +134,14 @@ uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
  * letters.  REQUIRES room for a stretch to be removed. */
 void qsi_dead_letter_pass_on(struct qs_store *store, struct store_queue *queue,
                              uint64_t dead_letter_seq) QSI_REQUIRES(qsi_store_mutex);
-/* How many there are, and the first rows, for who published them. */
-void qsi_refusals_tell_rows(const struct refusals *refusals, qs_receipt *receipt);
-static inline void qsi_refusals_tell(const struct refusals *refusals, qs_receipt *receipt)
+/* How many there are, the first rows, and who refused the first, for who published them. */
+void qsi_refusals_tell_rows(const struct refusals *refusals, struct qs_store *store,
+                            qs_receipt *receipt) QSI_REQUIRES(qsi_store_mutex);
+static inline void qsi_refusals_tell(const struct refusals *refusals, struct qs_store *store,
+                                     qs_receipt *receipt) QSI_REQUIRES(qsi_store_mutex)
 {
     if (QS_UNLIKELY(refusals->count > 0)) {
-        qsi_refusals_tell_rows(refusals, receipt);
+        qsi_refusals_tell_rows(refusals, store, receipt);
     }
 }
 void qsi_refusals_fini(struct refusals *refusals);

@@ -42,7 +42,7 @@ static qs_status reserve_refusals(struct batch *batch, struct refusals *refusals
     qs_status status = qsi_refusals_reserve(refusals, batch->store, &batch->pending_records,
                                             batch->row_count, error);
 
-    if (status == QS_OK && refusals->rows != NULL &&
+    if (status == QS_OK && refusals->queues != NULL &&
         qsi_confirms_reserve_batch(&batch->channel->confirms, batch->row_count,
                                    qsi_journal_durable_lsn(batch->store->journal)) != QS_OK) {
         status = qsi_batch_no_memory(error);
@@ -174,13 +174,13 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
     QS_ASSERT(batch->unrouted_count <= batch->row_count);
     receipt->count = batch->row_count;
     receipt->unrouted_count = batch->unrouted_count;
-    qsi_refusals_tell(&refusals, receipt);
+    qsi_refusals_tell(&refusals, store, receipt);
     store->stats.published += batch->row_count;
     qsi_note_returns(channel, batch->mandatory ? batch->unrouted_count : 0);
     qsi_keep_returns(channel, &batch->returns);
     if (channel->confirms.selected && !channel->tx_selected && batch->row_count > 0) {
         receipt->first_number = qsi_confirms_add_batch(&channel->confirms, batch->row_count,
-                                                       receipt->lsn, refusals.rows);
+                                                       receipt->lsn, refusals.queues);
         receipt->last_number = receipt->first_number + batch->row_count - 1;
         if (receipt->lsn == 0 || refusals.count > 0) {
             qsi_events_announce(store);
@@ -231,7 +231,7 @@ static qs_status publish_batch(qs_channel *channel, const qs_batch *input, qs_re
     };
     qs_status status;
 
-    memset(receipt_out, 0, sizeof *receipt_out);
+    qsi_receipt_clear(receipt_out);
     qsi_list_init(&batch.returns);
     QS_TRY(qsi_check_names(input->exchange.bytes, input->routing_key.bytes, error));
     QS_TRY(qsi_channel_enter(channel,

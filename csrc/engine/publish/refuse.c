@@ -58,13 +58,13 @@ qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store
     if (destinations == 0) {
         return QS_OK;
     }
-    if (refusals->rows == NULL) {
-        refusals->rows = qsi_zalloc((row_count + 63) / 64 * sizeof *refusals->rows);
+    if (refusals->queues == NULL) {
+        refusals->queues = qsi_zalloc(row_count * sizeof *refusals->queues);
         refusals->row_count = row_count;
     }
     qsi_chunk_unref(refusals->settles);
     refusals->settles = qsi_chunk_create((uint64_t)destinations * QSI_SETTLE_BYTES);
-    if (refusals->rows == NULL || refusals->settles == NULL ||
+    if (refusals->queues == NULL || refusals->settles == NULL ||
         qsi_reserve_removals(store, stretches) != QS_OK ||
         qsi_journal_reserve(store->journal, 2 * pending_records->count) !=
             QS_OK) { /* each and its end */
@@ -73,13 +73,13 @@ qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store
     return QS_OK;
 }
 
-static void note_row(struct refusals *refusals, uint64_t row)
+static void note_row(struct refusals *refusals, uint64_t row, uint64_t queue_id)
 {
-    uint64_t bit = UINT64_C(1) << (row % 64);
-
-    QS_ASSERT(row < refusals->row_count);
-    refusals->count += (refusals->rows[row / 64] & bit) == 0 ? 1 : 0;
-    refusals->rows[row / 64] |= bit;
+    QS_ASSERT(row < refusals->row_count && queue_id != 0);
+    if (refusals->queues[row] == 0) {
+        refusals->queues[row] = queue_id;
+        refusals->count += 1;
+    }
 }
 
 /* One record, over messages that end with the process as well: whoever replays it finds them
@@ -139,8 +139,8 @@ uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
         return 0;
     }
     for (uint32_t i = pushed->count - refused; i < pushed->count; i++) {
-        note_row(refusals,
-                 pending_record->first_row + (pushed->rows != NULL ? pushed->rows[i] : i));
+        note_row(refusals, pending_record->first_row + (pushed->rows != NULL ? pushed->rows[i] : i),
+                 qsi_owner_of(queue)->container.id);
     }
     store->stats.refused += refused;
     qsi_counts_of(store, queue)->refused += refused;
@@ -157,22 +157,41 @@ uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
     return records; /* the run, and its rows, may be gone */
 }
 
-void qsi_refusals_tell_rows(const struct refusals *refusals, qs_receipt *receipt)
+static void tell_queue(struct qs_store *store, uint64_t queue_id, qs_receipt *receipt)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct store_queue *queue = qsi_find_by_id(store, queue_id);
+    uint32_t bytes = queue != NULL ? queue->name.bytes : 0;
+
+    QS_ASSERT(bytes < sizeof receipt->refused_queue);
+    if (bytes > 0) {
+        memcpy(receipt->refused_queue, queue->name.data, bytes);
+    }
+    receipt->refused_queue[bytes] = '\0';
+}
+
+void qsi_refusals_tell_rows(const struct refusals *refusals, struct qs_store *store,
+                            qs_receipt *receipt)
 {
     uint32_t told = 0;
 
+    QS_ASSERT_HELD(&store->mutex);
     QS_DCHECK(refusals->count <= refusals->row_count);
     receipt->refused_count = refusals->count;
     for (uint64_t row = 0; row < refusals->row_count && told < QS_RECEIPT_ROWS; row++) {
-        if ((refusals->rows[row / 64] >> (row % 64) & 1) != 0) {
-            receipt->refused_rows[told++] = row;
+        if (refusals->queues[row] == 0) {
+            continue;
         }
+        if (told == 0) {
+            tell_queue(store, refusals->queues[row], receipt);
+        }
+        receipt->refused_rows[told++] = row;
     }
 }
 
 void qsi_refusals_fini(struct refusals *refusals)
 {
-    qsi_free(refusals->rows);
+    qsi_free(refusals->queues);
     qsi_chunk_unref(refusals->settles);
     memset(refusals, 0, sizeof *refusals);
 }

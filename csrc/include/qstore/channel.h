@@ -270,6 +270,7 @@ typedef struct qs_receipt {
     uint64_t unrouted_count; /* that no queue took; confirmed, and returned with QS_MANDATORY */
     uint64_t refused_count;  /* that a full queue refused: nacked */
     uint64_t refused_rows[QS_RECEIPT_ROWS]; /* the first of them, counted from 0 in the call */
+    char refused_queue[256]; /* the queue that refused the first of them, NUL-terminated; or "" */
 } qs_receipt;
 
 /* qs_channel_publish - hand one message to the queues that exchange, routing_key and headers lead
@@ -314,7 +315,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_publish_delayed(qs_channel *channel, q
 /* qs_channel_wait_confirms - return when every publish of this channel so far was confirmed or
  * nacked.
  *
- * Out:     nacked_out  was any nacked since the last call
+ * Out:     nacked_out  was any nacked since the last call; QS_EVENT_NACK tells which, and why
  * Returns: QS_ETIMEDOUT
  * Blocks:  for a commit, which the caller leads itself when no other thread does
  * Durable: what was confirmed and is persistent, when it returns QS_OK */

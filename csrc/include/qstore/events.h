@@ -20,10 +20,14 @@ typedef struct qs_event {
     uint64_t publish_number; /* ACK, NACK */
     bool multiple;           /* ACK, NACK: this number and all before it */
     uint64_t count;          /* ACK, NACK: of numbers of which nothing was said before */
-    uint64_t lsn;            /* DURABLE: up to there; 0: the store failed, and the rest is lost */
-    uint32_t reply_code;     /* RETURN: 312 */
-    const char *reply_text;  /* RETURN: "NO_ROUTE" */
-    qs_message message;      /* RETURN, DELIVERY; CANCEL: consumer_tag and queue only */
+    /* NACK: QS_EQUEUE_FULL, or QS_ESTORE_FAILED: qs_store_failure tells why. */
+    qs_status reason;
+    uint64_t lsn;           /* DURABLE: up to there; 0: the store failed, and the rest is lost */
+    uint32_t reply_code;    /* RETURN: 312 */
+    const char *reply_text; /* RETURN: "NO_ROUTE" */
+    /* RETURN, DELIVERY; CANCEL: consumer_tag and queue only; NACK by a full queue: queue only, ""
+     * when it was deleted since, or there is no memory for its name. */
+    qs_message message;
 } qs_event;
 
 /* qs_channel_next_event - the next event whose kind is in kinds, returns before acks.

@@ -128,6 +128,11 @@ QS_API qs_status qs_store_close(qs_store *store, qs_error *error);
  * Durable: when it returns QS_OK */
 QS_API QS_MUST_CHECK qs_status qs_store_sync(qs_store *store, qs_error *error);
 
+/* qs_store_failure - why the store failed, if it has.
+ *
+ * Returns: QS_OK (it has not), QS_ESTORE_FAILED with its cause, or the common statuses */
+QS_API QS_MUST_CHECK qs_status qs_store_failure(qs_store *store, qs_error *error);
+
 /* qs_store_checkpoint - write the state of the store to files of its own, so that the journal
  * before it is not needed any more and its files are used again.  Publishers and consumers go on
  * meanwhile.

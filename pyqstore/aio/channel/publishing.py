@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._core import Confirm
 from ...channel import ConfirmCallback, ReturnCallback
-from ...errors import MessageReturned, PreconditionFailed
+from ...errors import MessageReturned, PreconditionFailed, PublishRefused, StoreFailed
 from ...listings import Unconfirmed
 from ...message import Receipt as SynchronousReceipt
 from ...properties import Properties
@@ -70,11 +70,11 @@ class Publishing(Handle):
         message is confirmed.
 
         Many can be under way at once, and those that are confirmed together cost one callback of
-        the loop; ``asyncio.gather`` needs no task for them.  PublishRefused: the store refused it
-        (nack).  A message that no queue took goes to the return listeners first, with
-        ``mandatory``, and is confirmed then; in confirm mode and without a listener this raises
-        MessageReturned.  When this is cancelled the message may have been published, and may be
-        durable.
+        the loop; ``asyncio.gather`` needs no task for them.  PublishRefused: a queue that is full
+        refused it (nack); StoreFailed: it is not durable and never will be.  A message that no
+        queue took goes to the return listeners first, with ``mandatory``, and is confirmed then; in
+        confirm mode and without a listener this raises MessageReturned.  When this is cancelled the
+        message may have been published, and may be durable.
         """
         arguments = exchange, routing_key, body, properties, mandatory, immediate, delay
         return Confirm(self._next_turn, self._publish, arguments)
@@ -179,10 +179,10 @@ class Publishing(Handle):
     async def wait_for_confirms(self, timeout: float | None = None) -> bool:
         """Return when every publish so far was confirmed or refused, listeners having run.
 
-        False if any was refused (nacked) since the last call.  Raises MessageReturned as
-        :meth:`pyqstore.Channel.wait_for_confirms` does, for batches, and for messages whose
-        ``basic_publish`` was cancelled: any other tells itself.  Raises TimeoutError,
-        PreconditionFailed outside confirm mode, ChannelClosed.
+        False if any was refused (nacked) since the last call; :attr:`refusal` says why.  Raises
+        MessageReturned as :meth:`pyqstore.Channel.wait_for_confirms` does, for batches, and for
+        messages whose ``basic_publish`` was cancelled: any other tells itself.  Raises
+        TimeoutError, PreconditionFailed outside confirm mode, ChannelClosed.
         """
         end = self._loop.time() + check_timeout(timeout)
         self._check()
@@ -196,6 +196,11 @@ class Publishing(Handle):
         self._events.look_soon()
         async with asyncio.timeout_at(None if end == math.inf else end):
             return await self._events.confirms.wait()
+
+    @property
+    def refusal(self) -> PublishRefused | StoreFailed | None:
+        """As :attr:`pyqstore.Channel.refusal`."""
+        return self._engine.refusal
 
     def add_confirm_listener(
         self, on_ack: ConfirmCallback | None, on_nack: ConfirmCallback | None

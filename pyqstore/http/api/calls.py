@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from ... import store as _store
 from ...channel import Channel
+from ...errors import StoreFailed
 from ..auth import Login
 from ..context import Context
 from ..errors import BadRequest, Forbidden, Missing
@@ -157,11 +158,15 @@ def done() -> Response:
 
 
 def is_confirmed(channel: Channel) -> bool:
-    """Whether what was published is taken, and durable if its queue is; False: refused.
+    """Whether what was published is taken, and durable if its queue is; False: refused, as a queue
+    is full.
 
-    HTTPException: that is not known yet."""
+    HTTPException: that is not known yet; StoreFailed."""
     try:
-        return channel.wait_for_confirms(_CONFIRM_S)
+        confirmed = channel.wait_for_confirms(_CONFIRM_S)
     except TimeoutError:
         told = f"the disk has not answered for {_CONFIRM_S:.0f} s:"
         raise HTTPException(503, f"{told} it is not known whether the message is durable") from None
+    if isinstance(refusal := channel.refusal, StoreFailed):
+        raise refusal
+    return confirmed

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ... import store as _store
+from ...errors import StoreFailed
 from ...fields import decode_table
 from ...moving import Moved, move, requeue_dead_letters
 from ...properties import Properties
@@ -92,8 +93,11 @@ def publish(act: Act) -> str:
         channel.add_return_listener(returned.append)
         channel.basic_publish(exchange, key, act.text("body"), properties, mandatory=True)
         is_taken = channel.wait_for_confirms()
+        refusal = channel.refusal
     if returned:
         raise Trouble("No queue took it: nothing is bound to the exchange with that key.", 409)
+    if isinstance(refusal, StoreFailed):
+        raise refusal
     if not is_taken:
         raise Trouble("A queue is full and refused it.", 409)
     return "Published."

@@ -7,12 +7,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from ....channel import Channel
+from ....errors import StoreFailed
 from ....message import ReturnedMessage as StoreReturned
 from .. import exceptions, spec
 from ..frame import Method
 from ..returned import ReturnedMessage
 from .consuming import REPLY_TO, Consuming
 from .link import Link
+from .translating import translated
 
 __all__ = ["BlockingChannel"]
 
@@ -134,8 +136,11 @@ class BlockingChannel(Consuming):
             return
         confirmed = self._do(self._impl.wait_for_confirms)
         returned, self._returned = self._returned, []
+        refusal = self._impl.refusal
+        if isinstance(refusal, StoreFailed):
+            self._fail(translated(refusal), refusal)
         if not confirmed:
-            raise exceptions.NackError(returned)
+            raise exceptions.NackError(returned) from refusal
         if returned:
             raise exceptions.UnroutableError(returned)
 

@@ -83,8 +83,7 @@ class Consuming(Declaring):
             self._connection._turns.watch(self._event_fd)
         events, _ = self._do(self._impl._take_events, ALL | _core.EVENT_ARM, 1)
         for kind, what, detail in events:
-            is_verdict = kind in (_core.EVENT_ACK, _core.EVENT_NACK)
-            self._pending.append((kind, what, detail[0] if is_verdict else detail))
+            self._pending.append((kind, what, detail[0] if kind == _core.EVENT_ACK else detail))
         return not events
 
     def _end(self) -> None:

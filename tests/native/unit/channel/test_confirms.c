@@ -20,10 +20,12 @@ static uint64_t add(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn)
 static void expect(struct qsi_confirms *confirms, uint64_t durable, bool failed,
                    enum qsi_verdict verdict, uint64_t number, bool multiple, uint64_t count)
 {
-    uint64_t got_number = 0, got_count = 0;
+    uint64_t got_number = 0, got_count = 0, refusing;
     bool got_multiple = false;
-    enum qsi_verdict got =
-        qsi_confirms_next(confirms, durable, failed, &got_number, &got_multiple, &got_count);
+    enum qsi_verdict got = qsi_confirms_next(confirms, durable, failed, &got_number, &got_multiple,
+                                             &got_count, &refusing);
+
+    QS_CHECK(refusing == 0); /* nothing is refused by a queue here */
 
     if (got != verdict ||
         (got != QSI_VERDICT_NONE &&
@@ -183,8 +185,8 @@ static uint32_t random_below(uint32_t limit)
 
 struct numbers {
     uint64_t lsns[NUMBERS_MAX];
-    char verdicts[NUMBERS_MAX]; /* 0, 'a' or 'n' */
-    bool refused[NUMBERS_MAX];
+    char verdicts[NUMBERS_MAX];     /* 0, 'a' or 'n' */
+    uint64_t refusing[NUMBERS_MAX]; /* a queue's id; 0: no queue refused it */
     uint64_t count;
 };
 
@@ -194,11 +196,11 @@ static void take_verdicts(struct qsi_confirms *confirms, struct numbers *numbers
                           bool failed)
 {
     enum qsi_verdict verdict;
-    uint64_t number, count;
+    uint64_t number, count, refusing;
     bool multiple;
 
-    while ((verdict = qsi_confirms_next(confirms, durable, failed, &number, &multiple, &count)) !=
-           QSI_VERDICT_NONE) {
+    while ((verdict = qsi_confirms_next(confirms, durable, failed, &number, &multiple, &count,
+                                        &refusing)) != QSI_VERDICT_NONE) {
         uint64_t first = multiple ? 1 : number;
         uint64_t covered = 0;
 
@@ -210,8 +212,9 @@ static void take_verdicts(struct qsi_confirms *confirms, struct numbers *numbers
             covered += 1;
             numbers->verdicts[i] = verdict == QSI_VERDICT_ACK ? 'a' : 'n';
             QS_CHECK(verdict == QSI_VERDICT_ACK
-                         ? numbers->lsns[i] <= durable && !numbers->refused[i]
-                         : numbers->refused[i] || (failed && numbers->lsns[i] > durable));
+                         ? numbers->lsns[i] <= durable && numbers->refusing[i] == 0
+                         : numbers->refusing[i] != 0 || (failed && numbers->lsns[i] > durable));
+            QS_CHECK(refusing == numbers->refusing[i]);
         }
         QS_CHECK(covered == count);
     }
@@ -220,21 +223,20 @@ static void take_verdicts(struct qsi_confirms *confirms, struct numbers *numbers
     }
 }
 
-/* A batch of which a full queue refuses some rows: single ones, many together, all or none. */
+/* A batch of which full queues refuse some rows: single ones, many together, all or none. */
 static void add_refused(struct qsi_confirms *confirms, struct numbers *numbers, uint64_t count,
                         uint64_t lsn)
 {
-    uint64_t refused[3] = {0};
+    uint64_t *refusing = &numbers->refusing[numbers->count + 1];
     uint32_t turn = random_below(4);
 
     for (uint64_t row = 0; row < count; row++) {
         bool is_refused = turn < 2 ? random_below(2) == 0 : turn == 2 ? row > count / 2 : true;
-        refused[row / 64] |= is_refused ? UINT64_C(1) << row % 64 : 0;
-        numbers->refused[numbers->count + 1 + row] = is_refused;
+        refusing[row] = is_refused ? 1 + random_below(2) : 0;
         numbers->lsns[numbers->count + 1 + row] = lsn;
     }
     QS_CHECK_OK(qsi_confirms_reserve_batch(confirms, count, durable_now));
-    QS_CHECK(qsi_confirms_add_batch(confirms, count, lsn, refused) == numbers->count + 1);
+    QS_CHECK(qsi_confirms_add_batch(confirms, count, lsn, refusing) == numbers->count + 1);
     numbers->count += count;
 }
 

@@ -2,6 +2,7 @@
 #include "arrow_table.h"
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
+#include "qs_test_fields.h"
 
 static struct qs_test_alloc memory;
 
@@ -274,8 +275,43 @@ static void test_every_allocation_may_fail(void)
     free(large_body);
 }
 
+/* Without memory for the name of the queue a nack is one all the same. */
+static void test_a_nack_needs_no_memory(void)
+{
+    struct qs_test_fields fields = {0};
+    struct engine engine;
+    qs_declare_ok ok;
+
+    qs_test_alloc_install(&memory);
+    engine_init(&engine, IN_MEMORY);
+    engine_open(&engine);
+    QS_CHECK_OK(qs_store_failure(engine.store, QS_ERROR));
+    qs_test_put_long(&fields, "x-max-length", 0);
+    qs_test_put_text(&fields, "x-overflow", "reject-publish");
+    QS_CHECK_OK(qs_channel_queue_declare(engine.channel, text("full"), QS_DURABLE,
+                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    for (uint64_t fail_at = 0; fail_at < 2; fail_at++) {
+        qs_event event;
+
+        publish(&engine, "full", "x");
+        qs_test_alloc_arm(&memory, fail_at, false);
+        event = expect_event(&engine, QS_EVENT_ACK | QS_EVENT_NACK, QS_EVENT_NACK);
+        QS_CHECK(memory.has_failed == (fail_at > 0));
+        qs_test_alloc_arm(&memory, 0, false);
+        QS_CHECK(event.publish_number == 1 + fail_at && event.reason == QS_EQUEUE_FULL);
+        QS_CHECK(holds(event.message.queue, fail_at > 0 ? "" : "full"));
+        qs_message_release(&event.message);
+    }
+    engine_close(&engine);
+    engine_fini(&engine);
+    QS_CHECK(memory.alive == 0);
+    qs_allocator_set(NULL);
+}
+
 int main(void)
 {
+    test_a_nack_needs_no_memory();
     for (int place = IN_MEMORY; place <= ON_DISK; place++) {
     }
     test_every_allocation_may_fail();

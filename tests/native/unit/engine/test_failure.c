@@ -106,6 +106,7 @@ static void check_failed_store(struct engine *engine, const char *large)
     qs_message message;
     qs_receipt receipt;
     qs_event event;
+    qs_error error;
     bool nacked = false;
     qs_channel *other;
 
@@ -125,6 +126,9 @@ static void check_failed_store(struct engine *engine, const char *large)
     QS_CHECK(event.publish_number == 2 && event.multiple);
     event = expect_event(engine, QS_EVENT_ACK | QS_EVENT_NACK, QS_EVENT_NACK);
     QS_CHECK(event.publish_number == 4 && event.multiple);
+    QS_CHECK(event.reason == QS_ESTORE_FAILED && event.message.queue.bytes == 0);
+    QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_failure(engine->store, &error));
+    QS_CHECK(error.os_errno != 0 && strstr(error.text, "the store failed and must be") != NULL);
     expect_no_event(engine, QS_EVENT_ACK | QS_EVENT_NACK);
     QS_CHECK_OK(qs_channel_wait_confirms(engine->channel, QS_FOREVER, &nacked, QS_ERROR));
     QS_CHECK(!nacked);

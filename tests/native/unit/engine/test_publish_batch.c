@@ -357,6 +357,7 @@ static void test_receipts_name_the_rows_that_were_refused(struct engine *engine)
     table_add_strings(&table, "body", "z", bodies);
     receipt = publish_table(engine, &table, "", "full", 0);
     QS_CHECK(receipt.refused_count == 50 && receipt.count == 200);
+    QS_CHECK(strcmp(receipt.refused_queue, "full") == 0);
     for (uint64_t i = 0; i < QS_RECEIPT_ROWS; i++) {
         QS_CHECK(receipt.refused_rows[i] == 150 + i);
     }
