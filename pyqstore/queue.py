@@ -205,7 +205,7 @@ class Queue:
     def _wait(self, channel: _Channel, seconds: float) -> Message | None:
         """As a consumer for as long as it takes, with a prefetch of one: what comes is ours."""
         channel.basic_consume(self._name, consumer_tag=_TAG)
-        message = channel.next_delivery(_TAG, seconds)
+        message = channel._next_delivery(_TAG, seconds)
         if not channel.closed:
             channel.basic_cancel(_TAG)
         return message

@@ -76,6 +76,7 @@ class StreamConsumer(Closing):
         self._is_telling = False  # a listener is called
         self._committed: dict[str, int] = {}
         self._paused: set[str] = set()
+        self._deleted: list[str] = []  # and told so
         self._channel: Any = None
         self._is_closed = False
         names = streams_of(store, streams)
@@ -125,8 +126,8 @@ class StreamConsumer(Closing):
         Raises OffsetOutOfRange when messages went that were not read yet, unless ``reset`` was
         given; its ``stream`` is the one.  ``seek`` elsewhere, or each turn of that stream raises
         again, also of another consumer that has it then.  NotFound when a
-        stream was deleted: told once, and left out from then on.  StoreCorrupt, StoreClosed.  The
-        other streams have their turns all the same.
+        stream was deleted: told once, and left out from then on; when none is left, told each time.
+        StoreCorrupt, StoreClosed.  The other streams have their turns all the same.
 
         When a signal handler raises meanwhile, the rows come with the next poll.
         """
@@ -138,9 +139,18 @@ class StreamConsumer(Closing):
         while True:
             self._check_open()
             self._follow_group()
+            self._check_left()
             found = self._first_of(max_rows, deadline.slice_ns())
             if found is not None or deadline.over:
                 return found
+
+    def _check_left(self) -> None:
+        """NotFound: each stream that it was to read was deleted, so nothing ever comes."""
+        if self._deleted and not self._member.streams:
+            names = ", ".join(f"'{name}'" for name in self._deleted)
+            raise NotFound(
+                404, f"NOT_FOUND - no stream is left to this consumer: {names} was deleted"
+            )
 
     def _taken(self, found: _Found | None) -> pyarrow.RecordBatch:
         """It is the caller's when this returns, or raises what was found."""
@@ -148,6 +158,7 @@ class StreamConsumer(Closing):
             return self._empty()
         what = found.what
         if isinstance(what, NotFound):
+            self._deleted = sorted({*self._deleted, found.name})
             self._group.leave_out(self._member, found.name)
             self._drop(found.name)
             raise what

@@ -115,9 +115,9 @@ class Consumers:
         if consumer.buffered.is_paused:
             self._pause(consumer, False)
 
-    def cancelled(self, tag: str) -> None:
+    def cancelled(self, tag: str, queue: str) -> None:
         """The store cancelled it; what came before is handed out still."""
-        self._engine._forget(tag)
+        self._engine._cancelled(tag, queue)
         consumer = self._by_tag.get(tag)
         if consumer is not None:
             consumer.cancelled = True

@@ -50,6 +50,7 @@ class Engine(SynchronousChannel):
         ``auto_ack`` by itself: streams refuse that."""
         flags = (_core.AUTO_ACK if auto_ack else 0) | (_core.EXCLUSIVE if exclusive else 0)
         tag = self._consume(queue, consumer_tag, flags, encoded(arguments))
+        self._gone.pop(tag, None)
         self._consumers[tag] = Consumer(None, False)
         return tag
 

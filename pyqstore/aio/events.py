@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import _core
 from ..channel import ConfirmCallback, ReturnCallback
+from ..channel.consuming import warn_of_end
 from ..refusals import Reason
 from .confirms import Confirms
 from .consumers import Consumers
@@ -175,7 +176,10 @@ class Events:
             for on_return in self.return_listeners:
                 self._call(on_return, what)
         elif kind == _core.EVENT_CANCEL:
-            self._consumers.cancelled(what)
+            consumer = self._consumers.get(what)
+            if consumer is not None and consumer.task is not None and not self.cancel_listeners:
+                warn_of_end(what, detail)
+            self._consumers.cancelled(what, detail)
             for on_cancel in self.cancel_listeners:
                 self._call(on_cancel, what)
         else:

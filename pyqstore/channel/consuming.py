@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+
 from .. import _core
+from ..errors import NotFound
 from ..message import Message
 from .arguments import Arguments, encoded
 from .handle import Consumer, MessageCallback
 from .settling import Settling
 
-__all__ = ["Consuming"]
+__all__ = ["Consuming", "warn_of_end"]
+
+_log = logging.getLogger(__name__)
+_GONE_MAX = 256
 
 
 class Consuming(Settling):
@@ -58,6 +64,7 @@ class Consuming(Settling):
             raise TypeError(f"callback must be callable, not {type(callback).__name__}")
         flags = (_core.NO_ACK if auto_ack else 0) | (_core.EXCLUSIVE if exclusive else 0)
         tag = self._consume(queue, consumer_tag, flags, encoded(arguments))
+        self._gone.pop(tag, None)
         self._consumers[tag] = Consumer(callback, auto_ack)
         if callback is not None:
             self._callbacks += 1
@@ -70,6 +77,7 @@ class Consuming(Settling):
         requeued; with ``auto_ack`` they have left the queue and are returned.
         """
         self._cancel(consumer_tag)
+        self._gone.pop(consumer_tag, None)
         consumer = self._forget(consumer_tag)
         if consumer is None:
             return []
@@ -79,12 +87,24 @@ class Consuming(Settling):
             self._put_back(message)
         return []
 
-    def _cancelled(self, consumer_tag: str) -> None:
+    def _cancelled(self, consumer_tag: str, queue: str) -> None:
+        """The store did it: the queue was deleted."""
+        self._gone[consumer_tag] = queue
+        if len(self._gone) > _GONE_MAX:
+            del self._gone[next(iter(self._gone))]
         consumer = self._consumers.get(consumer_tag)
         if consumer is not None and consumer.buffered:
             consumer.cancelled = True
         else:
             self._forget(consumer_tag)
+
+    def _check_there(self, consumer_tag: str) -> None:
+        """NotFound: the consumer is not, as its queue was deleted."""
+        queue = self._gone.get(consumer_tag)
+        if queue is not None and consumer_tag not in self._consumers:
+            raise NotFound(
+                404, f"NOT_FOUND - queue '{queue}' of consumer '{consumer_tag}' was deleted"
+            )
 
     def _forget(self, consumer_tag: str) -> Consumer | None:
         consumer = self._consumers.pop(consumer_tag, None)
@@ -102,3 +122,8 @@ class Consuming(Settling):
         """Consumers of iterators that another thread forgot while this channel was in a call."""
         while self._left:
             self.basic_cancel(self._left.pop())
+
+
+def warn_of_end(consumer_tag: str, queue: str) -> None:
+    """Of a consumer with a callback, where nobody listens to cancellations."""
+    _log.warning("queue %r was deleted: consumer %r gets nothing any more", queue, consumer_tag)

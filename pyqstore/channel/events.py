@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _core
 from ..waiting import Deadline
-from .consuming import Consuming
+from .consuming import Consuming, warn_of_end
 from .handle import ConfirmCallback, ReturnCallback
 
 __all__ = ["ALL", "ANSWERS", "Events"]
@@ -62,7 +62,7 @@ class Events(Consuming):
 
     def add_cancel_listener(self, callback: Callable[[str], object]) -> None:
         """Call ``callback(consumer_tag)`` when the store cancels a consumer, because its queue was
-        deleted."""
+        deleted.  Without a listener that of a consumer with a callback is logged."""
         self._cancel_listeners.append(callback)
 
     def _kinds(self) -> int:
@@ -111,6 +111,13 @@ class Events(Consuming):
             for on_return in self._return_listeners:
                 on_return(what)
         else:
-            self._cancelled(what)
+            consumer = self._consumers.get(what)
+            if (
+                consumer is not None
+                and consumer.callback is not None
+                and not self._cancel_listeners
+            ):
+                warn_of_end(what, detail)
+            self._cancelled(what, detail)
             for on_cancel in self._cancel_listeners:
                 on_cancel(what)

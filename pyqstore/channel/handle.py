@@ -46,6 +46,7 @@ class Handle(_core.Channel, Closing):
         self._return_listeners: list[ReturnCallback] = []
         self._cancel_listeners: list[Callable[[str], object]] = []
         self._consumers: dict[str, Consumer] = {}
+        self._gone: dict[str, str] = {}  # the queues of the latest that the store cancelled
         self._callbacks = 0
         self._nacked = False
         self._refusals = Refusals()

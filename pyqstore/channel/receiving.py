@@ -62,8 +62,9 @@ class Receiving(Events):
         """The next message for a consumer without a callback.
 
         RuntimeError for a consumer with a callback, which its messages go to.  None when nothing
-        came within ``timeout`` seconds, or the consumer was cancelled, by ``basic_cancel`` or
-        because its queue was deleted: then after the last message that came before.
+        came within ``timeout`` seconds, or the consumer was cancelled by ``basic_cancel``.
+        NotFound when its queue was deleted, after the last message that came before, and each time
+        until the tag is cancelled or another consumer's; the channel stays open.
 
         Listeners and other consumers' callbacks run meanwhile.  What comes for other consumers
         without a callback waits for their turn; each of them that has 256 messages or 256 KiB
@@ -73,7 +74,10 @@ class Receiving(Events):
         consumer = self._consumers.get(consumer_tag)
         if consumer is not None and consumer.callback is not None:
             raise RuntimeError("the messages of this consumer go to its callback")
-        return self._next_delivery(consumer_tag, timeout)
+        message = self._next_delivery(consumer_tag, timeout)
+        if message is None:
+            self._check_there(consumer_tag)
+        return message
 
     def _next_delivery(self, consumer_tag: str, timeout: float | None) -> Message | None:
         deadline: Deadline | None = None  # for what is there already nobody looks at the clock

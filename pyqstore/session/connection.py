@@ -9,6 +9,7 @@ from dataclasses import replace
 from ..closing import Closing
 from ..store import Store
 from .errors import IllegalState
+from .failures import ExceptionListener, checked
 from .modes import Mode, check_mode
 from .options import Options, parse_uri
 from .redelivery import RedeliveryPolicy
@@ -113,6 +114,19 @@ class Connection(Closing):
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._is_closed
+
+    @property
+    def exception_listener(self) -> ExceptionListener | None:
+        """What is called with an :class:`~pyqstore.Error` when listeners of its sessions are not
+        called any more: IllegalState names a queue that was deleted, once for each consumer; what
+        the store raises ends all listeners of a session.  Called in the session's own thread.
+        Without one (None) the error is logged.
+        """
+        return self._home.failures.listener
+
+    @exception_listener.setter
+    def exception_listener(self, listener: ExceptionListener | None) -> None:
+        self._home.failures.listener = checked(listener)
 
     def session(self, mode: str = "auto") -> Session:
         """A session that acknowledges

@@ -18,6 +18,7 @@ from .buffer import PushBuffer
 from .dead_letters import DeadLetters
 from .destinations import Destination
 from .errors import IllegalState
+from .failures import Failures
 from .link import Link, Registration
 from .message import Message
 from .modes import Mode, Rules
@@ -48,6 +49,7 @@ class Peers:
         dead_letters: DeadLetters,
         wait_for_acks: bool,
         subscribing: AbstractContextManager[object],
+        failures: Failures,
     ) -> None:
         self.link = link
         link.on_reopen = self.forget
@@ -60,6 +62,7 @@ class Peers:
         self.subscribing = subscribing
         """Held while a subscription comes or goes; taken before the link's lock."""
         self.message_type: type[Message] = Message
+        self.failures: Failures = failures
         self.has_listener: bool = False
         """Whether one of them has one."""
         self.consumers: list[Consumer] = []
@@ -103,6 +106,7 @@ class Peers:
         for consumer in self.consumers:
             consumer._delivered.clear()
         self.forget_closed()
+        self.link.made_room()
 
     def forget(self, because: BaseException | None) -> None:
         """The channel ended: everything that they had is in its queue again, and what was sent in
@@ -178,6 +182,7 @@ class Consumer(Closing):
         self._is_pulling = False
         self._is_cancelled = False
         self._cancelled_because: BaseException | None = None
+        self._is_told = False  # whoever has its listener
         self._is_closing = False
         self._is_closed = False
         self._is_warned = False
@@ -202,9 +207,10 @@ class Consumer(Closing):
 
     @property
     def listener(self) -> Listener | None:
-        """What is called with each message, in the session's own thread; None: nothing is.
+        """What is called with each message, in the session's own thread; None: nothing is.  When
+        its queue was deleted, ``Connection.exception_listener`` is called.
 
-        Setting one: ValueError when the prefetch is 0.
+        Setting one: ValueError when the prefetch is 0, IllegalState as of ``receive``.
         """
         return self._listener
 
@@ -387,12 +393,26 @@ class Consumer(Closing):
         if self._is_closed:
             raise IllegalState("The Consumer is closed")
         if self._is_cancelled and not self._has_more:
-            because = self._cancelled_because
-            if because is None or isinstance(because, NotFound):
-                raise IllegalState(f"the queue of {self.destination} was deleted") from because
-            raise IllegalState(
-                f"{self.destination} is not consumed any more: {because}"
-            ) from because
+            raise self._end_of_queue()
+
+    def _end_of_queue(self) -> IllegalState:
+        """Nothing comes any more, and why."""
+        because, destination = self._cancelled_because, self.destination
+        queue = self._registration.queue
+        if because is None or isinstance(because, NotFound):
+            name = "" if queue == destination.name else f" {queue!r}"  # of a subscription
+            end = IllegalState(f"the queue{name} of {destination} was deleted")
+        else:
+            end = IllegalState(f"{destination} is not consumed any more: {because}")
+        end.__cause__ = because
+        return end
+
+    def _untold(self) -> IllegalState | None:
+        """Why its listener is not called ever again: once, for ``Failures``."""
+        if self._is_told or self._is_closing or not self._is_cancelled or self._has_more:
+            return None
+        self._is_told = True
+        return self._end_of_queue()
 
     # For the link: all with its lock held.
 
@@ -447,9 +467,8 @@ class Consumer(Closing):
 
     @property
     def _wait_s(self) -> float:
-        """Seconds until it may deliver again, infinite if it may now."""
-        wait = self._due - time.monotonic()
-        return wait if wait > 0 else math.inf
+        """Seconds until it may deliver again, infinite if ``_take`` has found that it may."""
+        return max(0.0, self._due - time.monotonic()) if self._due > 0 else math.inf
 
     def _take(self, *, arm: bool) -> Message | None:
         """The next message, which is delivered now; None: there is none yet."""
@@ -607,6 +626,7 @@ class Consumer(Closing):
                 self._link.ack([message._tag], wait=self._peers.wait_for_acks)
                 del self._delivered[message._tag]
                 message.is_settled = True
+                self._link.made_room()
 
     def _recover(self, cause: str) -> None:
         """Everything delivered and not acknowledged is delivered again."""

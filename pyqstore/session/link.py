@@ -84,6 +84,7 @@ class Link:
         """Called when tags from before mean nothing any more, with what ended their channel if that
         is known, while ``has_sent`` still tells of that channel."""
         self._sinks: dict[str, Sink] = {}
+        self._is_full = False  # no consumer had room when somebody looked
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._open()
 
@@ -200,7 +201,11 @@ class Link:
         """Whether something came."""
         came = False
         at_once = _EVENTS_FIRST  # their bodies may be large: then no sink has room after these
-        while (most := min(self._most(), at_once)) > 0:
+        while True:
+            most = min(self._most(), at_once)
+            self._is_full = most == 0
+            if self._is_full:  # who waits hears all the same that a queue is gone
+                kinds, most = kinds & ~_DELIVERY, at_once
             events, _ = self.channel._take_events(kinds, most)
             for event in events:
                 kind, what, _ = event
@@ -252,6 +257,12 @@ class Link:
     def interrupt(self) -> None:
         """End a wait."""
         os.eventfd_write(self._wake, 1)
+
+    def made_room(self) -> None:
+        """Consumers may have some again: who waits without it looks once more."""
+        if self._is_full:
+            self._is_full = False
+            self.interrupt()
 
     @property
     def descriptors(self) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import time
 
@@ -16,7 +15,6 @@ __all__ = ["NO_CLOSE", "Listening"]
 
 NO_CLOSE = "a listener cannot close its own session or connection"
 
-_log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 _WAIT_S = 0.1
 
@@ -76,7 +74,7 @@ class Listening:
                     self._link.wait(self._until_due())
         except Error as error:
             if not self._is_ending:
-                _log.error("listeners are not called any more: %s", error, exc_info=error)
+                self._peers.failures.tell(error)
 
     def _serve(self) -> bool:
         """One message of each consumer with a listener.  Whether there was one, or is now: what
@@ -89,6 +87,8 @@ class Listening:
             if message is not None:
                 served = True
                 self._deliver(consumer, message)
+            else:
+                self._tell_end(consumer)
             if self._is_ending:
                 break
         with self._link.lock:
@@ -109,6 +109,12 @@ class Listening:
             if message is not None:
                 self._current = consumer
             return message
+
+    def _tell_end(self, consumer: Consumer) -> None:
+        with self._link.lock:
+            end = consumer._untold()
+        if end is not None:
+            self._peers.failures.tell(end)
 
     def _deliver(self, consumer: Consumer, message: Message) -> None:
         listener = consumer.listener

@@ -16,6 +16,7 @@ from .consumer import Consumer, Peers, Plan
 from .dead_letters import DeadLetters
 from .destinations import Destination, Groups, Queue, Topic, queue_of, topic_of
 from .errors import IllegalState, TransactionRolledBack
+from .failures import Failures
 from .link import Link, Registration
 from .listening import Listening
 from .message import Message
@@ -41,6 +42,7 @@ class Home:
         self.options = options
         self.subscriptions: Subscriptions = Subscriptions(store, connection)
         self.dead_letters: DeadLetters = DeadLetters(connection, options.dead_letter_queue)
+        self.failures: Failures = Failures()
 
 
 class Session(Closing):
@@ -59,7 +61,9 @@ class Session(Closing):
         self._mode: Mode = mode
         self._link = Link(home.connection, home.store, mode == "transacted")
         wait_for_acks = not home.options.send_acks_async
-        self._peers = Peers(self._link, mode, home.dead_letters, wait_for_acks, home.registry.lock)
+        self._peers = Peers(
+            self._link, mode, home.dead_letters, wait_for_acks, home.registry.lock, home.failures
+        )
         self._listening = Listening(self._peers)
         self._peers.listen = self._listening.begin
         self._peers.await_listener = self._listening.await_listener
@@ -380,6 +384,7 @@ class Session(Closing):
         for consumer in self._peers.consumers:
             consumer._recover(cause)
         self._peers.forget_closed()
+        self._link.interrupt()  # who waits for them
         self._peers.loss = None  # of what is taken back nothing is expected any more
 
     def _check_transacted(self) -> None:

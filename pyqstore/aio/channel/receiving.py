@@ -244,10 +244,10 @@ class Receiving(Handle):
     ) -> Message | None:
         """The next message for a consumer without a callback.
 
-        None when nothing came within ``timeout`` seconds, or the consumer was cancelled, by
-        ``basic_cancel`` or because its queue was deleted: then after the last message that came
-        before.  One task at a time for each consumer, and none for one with a callback
-        (RuntimeError).
+        None when nothing came within ``timeout`` seconds, or the consumer was cancelled by
+        ``basic_cancel``.  NotFound when its queue was deleted, as of
+        :meth:`pyqstore.Channel.next_delivery`.  One task at a time for each consumer, and none for
+        one with a callback (RuntimeError).
         """
         seconds = check_timeout(timeout)
         await self._turn()
@@ -255,10 +255,14 @@ class Receiving(Handle):
         if consumer is None:
             if self._lane.end is not None:
                 raise self._lane.end
+            self._engine._check_there(consumer_tag)
             return None
         if consumer.task is not None:
             raise RuntimeError("the messages of this consumer go to its callback")
-        return await self._receiver.next_message(consumer, seconds)
+        message = await self._receiver.next_message(consumer, seconds)
+        if message is None:
+            self._engine._check_there(consumer_tag)
+        return message
 
     def consume(
         self,

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from ... import session as synchronous
+from ...session.failures import ExceptionListener
 from ...session.options import Options
 from ...session.redelivery import RedeliveryPolicy
 from ...store import Store as SynchronousStore
@@ -105,6 +106,16 @@ class Connection:
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._connection.closed
+
+    @property
+    def exception_listener(self) -> ExceptionListener | None:
+        """As :attr:`pyqstore.session.Connection.exception_listener`: a function or a coroutine
+        function, called in the loop of the session."""
+        return self._connection.exception_listener
+
+    @exception_listener.setter
+    def exception_listener(self, listener: ExceptionListener | None) -> None:
+        self._connection.exception_listener = listener
 
     async def session(self, mode: str = "auto") -> Session:
         """As :meth:`pyqstore.session.Connection.session`, for the running loop."""

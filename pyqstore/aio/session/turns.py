@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import math
 import os
 from collections.abc import Callable, Coroutine
@@ -21,8 +20,6 @@ from ..threads import Threads
 __all__ = ["Turns"]
 
 T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
 
 
 class Turns:
@@ -140,10 +137,14 @@ class Turns:
                     await self.wait(self._until_due(), wakes)
         except Error as error:
             if not self.is_ending:
-                _log.error("listeners are not called any more: %s", error, exc_info=error)
+                await self._tell(error)
 
     def _until_due(self) -> float:
-        waits = [each._wait_s for each in self._peers.consumers if each.listener is not None]
+        waits = [
+            each._wait_s
+            for each in self._peers.consumers
+            if each.listener is not None and not each._is_closing
+        ]
         return min(waits, default=math.inf)
 
     async def _serve(self) -> bool:
@@ -160,6 +161,8 @@ class Turns:
                 if message is not None:
                     served = True
                     await self._call(consumer, message)
+                elif (end := consumer._untold()) is not None:
+                    await self._tell(end)
             finally:
                 self._current = None
                 self._idle.set()
@@ -189,6 +192,16 @@ class Turns:
             partial(consumer._returned, message, raised),
             may_wait=self._peers.wait_for_acks or raised is not None,
         )
+
+    async def _tell(self, error: Error) -> None:
+        """The exception listener may be a coroutine function."""
+        failures = self._peers.failures
+        result = failures.tell(error)
+        if inspect.isawaitable(result):
+            try:
+                await result
+            except Exception as raised:
+                failures.failed(error, raised)
 
     async def take(self, consumer: Consumer, arm: bool) -> synchronous.Message | None:
         """The next message, for a listener."""

@@ -2,6 +2,7 @@
 coroutines as listeners."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -297,5 +298,46 @@ def test_a_close_is_noticed_while_the_task_of_listeners_asks_for_messages(path: 
             for _ in range(turn % 10):
                 await asyncio.sleep(0)
             await session.close()
+
+    run(path, work)
+
+
+def test_a_redelivery_that_is_due_before_the_wait_begins_does_not_wait_for_ever(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(connection: jms.Connection) -> None:
+        await send(connection, "q", "a")
+        session = await connection.session("client")
+        consumer = await session.consumer(session.queue("q"))
+        assert await consumer.receive() is not None
+        taken = session._turns.receive
+
+        async def take_slowly(*given: Any) -> Any:
+            message = await taken(*given)
+            while message is None and time.monotonic() < consumer._consumer._due:
+                await asyncio.sleep(0.001)
+            return message
+
+        monkeypatch.setattr(session._turns, "receive", take_slowly)
+        await session.recover()
+        message = await consumer.receive()
+        assert message is not None
+        assert message.delivery_count == 2
+
+    run(path, work)
+
+
+def test_a_listener_with_a_full_window_goes_on_when_another_task_acknowledges(path: Path) -> None:
+    async def work(connection: jms.Connection) -> None:
+        await send(connection, "q", *"abcdefgh")
+        session = await connection.session("client")
+        consumer = await session.consumer(session.queue("q"), prefetch=2)
+        got: list[jms.Message] = []
+        consumer.listener = got.append
+        for full in (3, 6):
+            await until(lambda full=full: len(got) == full)  # type: ignore[misc]
+            await until(lambda: session._turns._waiters)
+            await got[-1].acknowledge()
+        await until(lambda: len(got) == 8)
 
     run(path, work)

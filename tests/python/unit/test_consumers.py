@@ -87,8 +87,14 @@ def test_held_messages_are_handed_out_after_their_queue_went(
     with store.channel() as other:
         other.queue_delete("b")
     assert channel.next_delivery("read", 0) is None
-    held = [channel.next_delivery("held") for _ in range(3)]
-    assert [m.body if m is not None else None for m in held] == [b"0", b"1", None]
+    held = [channel.next_delivery("held") for _ in range(2)]
+    assert [m.body if m is not None else None for m in held] == [b"0", b"1"]
+    for _ in range(2):
+        with pytest.raises(pyqstore.NotFound, match="queue 'b' of consumer 'held' was deleted"):
+            channel.next_delivery("held")
+    assert not channel.closed
+    channel.basic_cancel("held")
+    assert channel.next_delivery("held") is None
 
 
 # Priorities.

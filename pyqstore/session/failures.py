@@ -1,0 +1,45 @@
+"""What keeps listeners of messages from being called, and who hears of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ..errors import Error
+
+__all__ = ["ExceptionListener", "Failures", "checked"]
+
+ExceptionListener = Callable[[Error], object]
+
+_log = logging.getLogger(__name__)
+
+
+class Failures:
+    """Of all sessions of a connection."""
+
+    def __init__(self) -> None:
+        self.listener: ExceptionListener | None = None
+        """See ``Connection.exception_listener``."""
+
+    def tell(self, error: Error) -> object:
+        """What the exception listener returns; without one the log has the error."""
+        if self.listener is None:
+            cause = error if error.__traceback__ is not None else error.__cause__
+            _log.error("listeners are not called any more: %s", error, exc_info=cause)
+            return None
+        try:
+            return self.listener(error)
+        except Exception as raised:
+            self.failed(error, raised)
+            return None
+
+    def failed(self, error: Error, raised: Exception) -> None:
+        """The exception listener raised."""
+        _log.error("the exception listener raised at: %s", error, exc_info=raised)
+
+
+def checked(listener: ExceptionListener | None) -> ExceptionListener | None:
+    """TypeError for what cannot be called."""
+    if listener is not None and not callable(listener):
+        raise TypeError(f"exception_listener must be callable, not {type(listener).__name__}")
+    return listener
