@@ -89,6 +89,7 @@ cdef extern from "qstore/qstore.h" nogil:
                                     qs_error *error)
     uint64_t qs_store_durable_lsn(qs_store *store)
     qs_status qs_store_failure(qs_store *store, qs_error *error)
+    uint64_t qs_store_topology(qs_store *store)
 
     ctypedef struct qs_file_system:
         char name[16]

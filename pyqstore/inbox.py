@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from . import _core
 from .errors import StoreError, StoreLocked
+from .sequences import listed
 from .staged import Adoption, staged_paths
 from .store import Store, open  # noqa: A004 - the one shadowing that is meant
 
@@ -43,8 +44,8 @@ def adopt_into(
     *,
     mandatory: bool = True,
     timeout: float = 60.0,
-    unless: Iterable[str] = (),
-    forget: Iterable[str] = (),
+    unless: Collection[str] = (),
+    forget: Collection[str] = (),
 ) -> Adoption:
     """As ``Store.adopt`` of the store in the directory ``path``, which another process of the same
     user may have open.
@@ -73,7 +74,9 @@ def adopt_into(
     """
     if not math.isfinite(timeout) or timeout < 0:
         raise ValueError(f"timeout is {timeout}: a finite number of seconds, 0 or more")
-    ask = _Ask(_absolute(files), key, mandatory, tuple(unless), tuple(forget))
+    excluding = tuple(listed("unless", unless, str, ordered=False))
+    forgotten = tuple(listed("forget", forget, str, ordered=False))
+    ask = _Ask(_absolute(files), key, mandatory, excluding, forgotten)
     return _Adopting(os.path.join(os.getcwd(), path), ask, timeout).result()
 
 

@@ -22,6 +22,7 @@ from .keyed import keyed_exchange
 from .message import Message, Receipt
 from .peeking import peeks
 from .properties import Properties, whole_milliseconds
+from .sequences import is_ours
 from .waiting import check_timeout
 
 if TYPE_CHECKING:
@@ -475,7 +476,7 @@ _ONE_BODY = (bytes, bytearray, memoryview, str, Mapping)
 
 def bodies(data: object) -> Iterable[object]:
     """What can be iterated, unless it is one body."""
-    if isinstance(data, _ONE_BODY) or not isinstance(data, Iterable):
+    if isinstance(data, _ONE_BODY) or not isinstance(data, Iterable) or is_ours(data):
         raise TypeError(
             f"put_many takes an iterable of bodies or Arrow data, not {type(data).__name__}"
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from . import _core
 from .properties import Properties
+from .sequences import listed
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
@@ -204,4 +205,5 @@ def staged_paths(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
         folder = os.fspath(files)
         names = sorted(name for name in os.listdir(folder) if name.endswith(_SUFFIX))
         return [os.fsencode(os.path.join(folder, name)) for name in names]
-    return [_encoded(path) for path in files if path != ""]
+    paths = listed("files", files, str, os.PathLike)
+    return [_encoded(path) for path in paths if path != ""]

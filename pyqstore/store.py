@@ -255,18 +255,19 @@ class Store(_core.Store, Closing):
     ) -> StreamConsumer:
         """A consumer of ``streams``, one of ``group``, whose consumers divide the streams.
 
-        The name of an exchange stands for the streams that are bound to it now.  ``instance``: its
-        name in the group.  Where the group has committed nothing it begins at ``start``, as of
-        ``Stream.read``.  Where its offset was dropped meanwhile it goes on at ``reset``; None:
-        OffsetOutOfRange.  ``columns``, ``routing_keys``: as of ``Stream.read``, but no empty list
-        of keys.  ``on_assign(streams)`` and ``on_revoke(streams)`` are called in ``poll`` and the
-        like, when streams come and before they go.
+        The name of an exchange stands for the streams that are bound to it, also through exchanges,
+        and those that are bound later.  ``instance``: its name in the group.  Where the group has
+        committed nothing it begins at ``start``, as of ``Stream.read``.  Where its offset was
+        dropped meanwhile it goes on at ``reset``; None: OffsetOutOfRange.  ``columns``,
+        ``routing_keys``: as of ``Stream.read``, but no empty list of keys.  ``on_assign(streams)``
+        and ``on_revoke(streams)`` are called in ``poll`` and the like, when streams come and before
+        they go.
 
         NotFound, PreconditionFailed (a queue), ValueError.
         """
         return StreamConsumer(
             self,
-            [streams] if isinstance(streams, str) else list(streams),
+            [streams] if isinstance(streams, str) else streams,
             group,
             instance=instance,
             start=start,

@@ -24,6 +24,7 @@ from .queue import (
     envelope,
     wait,
 )
+from .sequences import listed
 from .times import since_1970
 from .waiting import SLICE_NS
 
@@ -234,6 +235,8 @@ class Stream:
         routing_keys: Sequence[str] | None,
         follow: bool,
     ) -> Reader:
+        columns = names_of("columns", columns)
+        routing_keys = names_of("routing_keys", routing_keys)
         where = start_of(self._store, self._name, start)
         end = end_of(self._store, self._name, stop, follow)
         return Reader(self._store, self._name, where, end, columns, routing_keys)
@@ -248,10 +251,9 @@ class Stream:
         return count
 
 
-def check_lists(columns: Sequence[str] | None, routing_keys: Sequence[str] | None) -> None:
-    """TypeError: one of them is a str, which would be taken character by character."""
-    if isinstance(columns, str) or isinstance(routing_keys, str):
-        raise TypeError("columns and routing_keys are lists of str")
+def names_of(what: str, value: Sequence[str] | None) -> list[str] | None:
+    """``columns``, ``routing_keys``: None, or a list of str."""
+    return None if value is None else listed(what, value, str)
 
 
 class Reader:
@@ -273,28 +275,19 @@ class Reader:
     ) -> None:
         import pyarrow
 
-        check_lists(columns, routing_keys)
-        keys = None if routing_keys is None else tuple(routing_keys)
+        keys = names_of("routing_keys", routing_keys)
         at, value = start
-        self._columns = None if columns is None else list(columns)
-        self._is_nothing = keys == ()
+        self._columns = names_of("columns", columns)
+        self._is_nothing = keys == []
         self._name = name
         try:
             self.core: _core.StreamReader = _core.StreamReader(
-                store, name, at, value, _columns_of(self._columns), keys or ()
+                store, name, at, value, _columns_of(self._columns), tuple(keys or ())
             )
         except OffsetOutOfRange as error:
             raise OffsetOutOfRange(error.first, error.next, name) from None
         whole = pyarrow.schema(self.core.schema())
-        unknown = [name for name in self._columns or () if name not in whole.names]
-        if unknown:
-            names = [*_COLUMNS, *(name for name in whole.names if name not in _COLUMNS)]
-            raise ValueError(f"no column {unknown[0]!r}: there are {', '.join(names)}")
-        self.schema: pyarrow.Schema = (
-            whole
-            if self._columns is None
-            else pyarrow.schema([whole.field(name) for name in self._columns])
-        )
+        self.schema: pyarrow.Schema = picked(whole, self._columns)
         self._end = end
         self._whole = whole
         self._import = pyarrow.RecordBatch._import_from_c
@@ -441,6 +434,10 @@ def offset_of(store: Store, name: str, start: Start) -> int:
     return value
 
 
+_TEXTS = (
+    "message_id", "correlation_id", "type", "app_id", "content_type", "content_encoding",
+    "reply_to", "user_id",
+)  # fmt: skip
 _COLUMNS: dict[str, int] = {
     "offset": 0,
     "timestamp": _core.COLUMN_TIMESTAMP,
@@ -448,6 +445,41 @@ _COLUMNS: dict[str, int] = {
     "routing_key": _core.COLUMN_ROUTING_KEY,
     "body": _core.COLUMN_BODY,
 }
+
+
+def whole_schema() -> pyarrow.Schema:
+    """All columns that a stream's messages have."""
+    import pyarrow as pa
+
+    text, name = pa.string(), pa.dictionary(pa.int32(), pa.string())
+    return pa.schema(
+        [
+            ("offset", pa.uint64()),
+            ("timestamp", pa.timestamp("us", "UTC")),
+            ("exchange", name),
+            ("routing_key", name),
+            ("body", pa.binary()),
+            ("headers", pa.map_(text, text)),
+            *((each, text) for each in _TEXTS),
+            ("priority", pa.uint8()),
+            ("delivery_mode", pa.uint8()),
+            ("expiration_ms", pa.int64()),
+            ("message_timestamp", pa.timestamp("s", "UTC")),
+        ]
+    )
+
+
+def picked(whole: pyarrow.Schema, columns: Sequence[str] | None) -> pyarrow.Schema:
+    """The columns that are wanted; None: all.  ValueError: one of them is none."""
+    import pyarrow
+
+    if columns is None:
+        return whole
+    unknown = [name for name in columns if name not in whole.names]
+    if unknown:
+        names = [*_COLUMNS, *(name for name in whole.names if name not in _COLUMNS)]
+        raise ValueError(f"no column {unknown[0]!r}: there are {', '.join(names)}")
+    return pyarrow.schema([whole.field(name) for name in columns])
 
 
 def _columns_of(columns: Sequence[str] | None) -> int:

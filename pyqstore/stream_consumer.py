@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _core
 from .closing import Closing
-from .errors import Error, NotFound, OffsetOutOfRange, StoreClosed, StoreCorrupt
-from .stream import Reader, Start, check_lists, check_stream, start_of
+from .errors import (
+    Error,
+    NotFound,
+    OffsetOutOfRange,
+    PreconditionFailed,
+    StoreClosed,
+    StoreCorrupt,
+)
+from .sequences import listed
+from .stream import (
+    Committed,
+    Reader,
+    Start,
+    check_stream,
+    names_of,
+    picked,
+    start_of,
+    whole_schema,
+)
 from .stream_group import Group, Member
 from .waiting import Deadline
 
@@ -51,15 +68,15 @@ class StreamConsumer(Closing):
         on_revoke: Listener | None = None,
     ) -> None:
         """See ``Store.stream_consumer``."""
-        check_lists(columns, routing_keys)
+        asked = listed("streams", streams, str)
+        self._columns = names_of("columns", columns)
+        self._routing_keys = names_of("routing_keys", routing_keys)
         if reset not in (None, "first", "next"):
             raise ValueError(f'reset must be "first", "next" or None, not {reset!r}')
         self._store = store
         self._group_name = group
         self._start = start
         self._reset = reset
-        self._columns = None if columns is None else list(columns)
-        self._routing_keys = None if routing_keys is None else list(routing_keys)
         if self._routing_keys == []:
             raise ValueError(
                 "routing_keys: nothing would ever come; name the keys, or leave it out for all"
@@ -79,11 +96,11 @@ class StreamConsumer(Closing):
         self._deleted: list[str] = []  # and told so
         self._channel: Any = None
         self._is_closed = False
-        names = streams_of(store, streams)
-        for name in names:
-            start_of(store, name, start)  # ValueError here, not in a poll
-        # Of what poll returns when nothing came.
-        self._schema = self._reader(names[0], (_core.START_NEXT, 0)).schema
+        self._topology = store._topology()
+        names, self._exchanges = streams_of(store, asked)
+        for name in names or [""]:
+            _check_start(store, name, start)  # ValueError here, not in a poll
+        self._schema = picked(whole_schema(), self._columns)  # of what poll returns without rows
         self._group: Group = store._groups.of(group)
         self._member: Member = self._group.join(names, instance)
 
@@ -145,8 +162,9 @@ class StreamConsumer(Closing):
                 return found
 
     def _check_left(self) -> None:
-        """NotFound: each stream that it was to read was deleted, so nothing ever comes."""
-        if self._deleted and not self._member.streams:
+        """NotFound: each stream that it was to read was deleted, so nothing ever comes, as no
+        exchange may have another one bound."""
+        if self._deleted and not self._exchanges and not self._member.streams:
             names = ", ".join(f"'{name}'" for name in self._deleted)
             raise NotFound(
                 404, f"NOT_FOUND - no stream is left to this consumer: {names} was deleted"
@@ -208,6 +226,7 @@ class StreamConsumer(Closing):
         """Give up what others are to have, and begin what is new."""
         if self._is_telling:  # a listener asks; it is in here already
             return
+        self._follow_exchanges()
         if self._group.has_news(self._member):
             self._give_up()
             self._begin()
@@ -219,6 +238,14 @@ class StreamConsumer(Closing):
                 self._untold = []
                 raise
             self._untold = []
+
+    def _follow_exchanges(self) -> None:
+        """Have what was bound meanwhile, too."""
+        topology = self._store._topology() if self._exchanges else self._topology
+        if topology != self._topology:
+            bound = [n for e in self._exchanges for n in bound_to(self._store, e)]
+            self._group.add(self._member, (n for n in bound if _is_stream(self._store, n)))
+            self._topology = topology
 
     def _give_up(self) -> None:
         revoked = self._group.revoked_of(self._member)
@@ -492,28 +519,50 @@ def _named(batch: pyarrow.RecordBatch, name: str) -> pyarrow.RecordBatch:
     return batch.append_column("stream", column)
 
 
-def streams_of(store: Store, streams: str | Iterable[str]) -> list[str]:
-    """The names of streams; that of an exchange stands for the streams that are bound to it now.
+def streams_of(store: Store, asked: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The streams that these names stand for now, and those of the names that are exchanges'.
 
-    NotFound, PreconditionFailed (a queue), ValueError: none, or an exchange without bindings.
+    NotFound, PreconditionFailed (a queue), ValueError: there is no name.
     """
-    asked = [streams] if isinstance(streams, str) else list(streams)
     if not asked:
         raise ValueError("a consumer needs a stream")
     queues = set(store.queues())
-    exchanges = store.exchanges()
     found: dict[str, None] = {}
+    exchanges = []
     for name in asked:
-        if name not in queues and name in exchanges:
-            bound = [b.destination for b in store.bindings() if b.source == name]
-            if not bound:
-                raise ValueError(
-                    f"no stream is bound to exchange {name!r}; bind them before the consumer is"
-                    " made, which reads those that are bound then"
-                )
-            found.update(dict.fromkeys(bound))
+        if name and name not in queues and name in store.exchanges():
+            exchanges.append(name)
+            found.update(dict.fromkeys(bound_to(store, name)))
         else:
             found[name] = None
     for name in found:
         check_stream(store, name)
-    return list(found)
+    return list(found), exchanges
+
+
+def bound_to(store: Store, exchange: str) -> list[str]:
+    """The queues that an exchange leads to, also through others."""
+    bindings = store.bindings()
+    exchanges, queues = [exchange], dict[str, None]()
+    for source in exchanges:
+        for binding in bindings:
+            if binding.source == source and not binding.to_exchange:
+                queues[binding.destination] = None
+            elif binding.source == source and binding.destination not in exchanges:
+                exchanges.append(binding.destination)
+    return list(queues)
+
+
+def _is_stream(store: Store, name: str) -> bool:
+    try:
+        check_stream(store, name)
+    except (NotFound, PreconditionFailed):
+        return False
+    return True
+
+
+def _check_start(store: Store, name: str, start: Start) -> None:
+    """ValueError, TypeError: it is none.  Without a name, what can be told without a stream."""
+    while not name and isinstance(start, Committed):
+        start = start.default
+    start_of(store, name, start)

@@ -64,6 +64,14 @@ class Group:
                 member.is_gone = True
             raise
 
+    def add(self, member: Member, streams: Iterable[str]) -> None:
+        """The member wants these, too."""
+        with self._mutex:
+            new = [name for name in streams if name not in member.streams]
+            if new and member in self._members:
+                member.streams = [*member.streams, *new]
+                self._divide()
+
     def leave(self, member: Member) -> None:
         """Its streams are free."""
         with self._mutex:

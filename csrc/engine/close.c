@@ -212,3 +212,14 @@ uint64_t qs_store_durable_lsn(qs_store *store)
     }
     return lsn;
 }
+
+uint64_t qs_store_topology(qs_store *store)
+{
+    uint64_t version = 0;
+
+    if (qsi_store_enter(store, NULL) == QS_OK) {
+        version = store->router.version + 1;
+        qsi_store_leave(store);
+    }
+    return version;
+}

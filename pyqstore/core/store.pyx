@@ -253,6 +253,14 @@ cdef class Store:
         self.leave()
         return error_of(status, &error)
 
+    def _topology(self):
+        cdef uint64_t version
+        self.enter()
+        with nogil:
+            version = qs_store_topology(self.handle)
+        self.leave()
+        return version
+
     def _stats(self):
         """The members of qs_stats by name, as stats.def has them."""
         cdef qs_stats stats

@@ -18,6 +18,7 @@ from ..figures import QueueStatus
 from ..message import DeclareOk, Receipt
 from ..properties import Properties
 from ..queue import Seconds
+from ..sequences import listed
 from ..stream import stream_arguments
 from ..waiting import Deadline
 from .dialing import Dial
@@ -284,18 +285,16 @@ class Client(Closing):
         staged here, or is damaged; ValueError: the exchange, the routing key or the properties are
         not those that a ``stage`` was told.  Nothing is published then.
         """
-        if isinstance(forgets, str):
-            raise TypeError("forgets must be a sequence of keys, not one str")
         answer = self._link.call(
             "commit_staged",
             transaction=transaction,
-            staged=[list(one) for one in staged],
+            staged=[list(one) for one in listed("staged", staged, tuple)],
             exchange=exchange,
             routing_key=routing_key,
             mandatory=mandatory,
             properties=pack_properties(properties),
             key=key,
-            forgets=list(forgets),
+            forgets=listed("forgets", forgets, str),
             dry_run=dry_run,
         )
         return StagedCommit(**answer)
@@ -344,7 +343,7 @@ class Client(Closing):
         told = self._link.call(
             "prepare_staged",
             transaction=transaction,
-            staged=[list(one) for one in staged],
+            staged=[list(one) for one in listed("staged", staged, tuple)],
             run=run,
             shards=operator.index(shards),
             exchange=exchange,
@@ -362,9 +361,8 @@ class Client(Closing):
         ``forgets``: as of ``commit_staged``.  Raises as it, and it stays prepared;
         PreconditionFailed: the run is not prepared here.
         """
-        if isinstance(forgets, str):
-            raise TypeError("forgets must be a sequence of keys, not one str")
-        answer = self._link.call("commit_prepared", key=key, run=run, forgets=list(forgets))
+        keys = listed("forgets", forgets, str)
+        answer = self._link.call("commit_prepared", key=key, run=run, forgets=keys)
         return StagedCommit(**answer)
 
     def refuse_run(self, key: str, run: str) -> bool:

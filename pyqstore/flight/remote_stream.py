@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..figures import StreamStatus
 from ..message import Receipt
-from ..stream import Start, check_lists
+from ..stream import Start, names_of
 from .link import Link
 from .sending import WINDOW
 from .wire import pack, pack_start
@@ -85,14 +85,13 @@ class RemoteStream:
         """As ``Stream.read``; what is not read yet waits at the server."""
         import pyarrow
 
-        check_lists(columns, routing_keys)
         ticket = pack(
             "read",
             stream=self._name,
             start=pack_start(start),
             stop=pack_start(stop),
-            columns=None if columns is None else list(columns),
-            routing_keys=None if routing_keys is None else list(routing_keys),
+            columns=names_of("columns", columns),
+            routing_keys=names_of("routing_keys", routing_keys),
             follow=follow,
         )
         schema, batches = self._link.get(ticket)

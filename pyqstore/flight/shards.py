@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import Error, PreconditionFailed
+from ..sequences import listed
 from .results import Staged, StagedCommit, TransactionState
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def settle_shards(clients: Sequence[Client], key: str) -> list[StagedCommit] | N
     it, and others neither have it nor prepared it; others are at work on it all the time.
     ConnectionLost, and nothing is lost.
     """
+    clients = listed("clients", clients, object)
     for _ in range(_TRIES):
         states = [client.transaction_state(key) for client in clients]
         if any(state.committed for state in states):
@@ -121,7 +123,9 @@ def commit_shards(
 
     Raises as ``Client.commit_staged`` and ``settle_shards``.
     """
-    if len(staged) != len(clients):
+    staged = listed("staged", staged, list, tuple)
+    forgets = listed("forgets", forgets, str)
+    if len(staged) != len(listed("clients", clients, object)):
         raise ValueError(f"{len(staged)} sequences of attempts for {len(clients)} servers")
     name = transaction if key is None else key
 

@@ -17,6 +17,7 @@ import uvicorn
 from .. import _core
 from .. import store as _store
 from ..closing import Closing
+from ..sequences import listed
 from ..serve.door import Authenticate, Door
 from ..serve.listeners import Entrance
 from ..serve.stored_users import StoredUsers, users_of
@@ -57,6 +58,7 @@ class HttpServer(Closing):
             raise TypeError(f"address must be str, not {type(address).__name__}")
         if not isinstance(tls, ssl.SSLContext | None):
             raise TypeError(f"tls must be ssl.SSLContext or None, not {type(tls).__name__}")
+        hosts = listed("hosts", hosts, str, ordered=False)
         known = _users(store, users)
         door = Door(users if callable(users) else known)
         if door.is_for_this_machine and not _is_of_this_machine(address):

@@ -182,6 +182,10 @@ QS_API QS_MUST_CHECK qs_status qs_store_wait_durable(qs_store *store, uint64_t l
  * is closed or was opened for reading only. */
 QS_API uint64_t qs_store_durable_lsn(qs_store *store);
 
+/* qs_store_topology - a number that is another one after each change of queues, exchanges and
+ * bindings; 0 for a store that is closed. */
+QS_API uint64_t qs_store_topology(qs_store *store);
+
 /* qs_store_set_place - what stands behind the names of queues and exchanges in texts of errors,
  * where RabbitMQ names the virtual host: " in vhost '/'".  Until it is set: " in this store".
  *

@@ -91,7 +91,7 @@ def test_arguments_are_checked_first(path: Path, owner: Owner, stage: Path) -> N
         pyqstore.adopt_into(path, [file], "")
     with pytest.raises(ValueError, match="key of 2000 bytes"):
         pyqstore.adopt_into(path, [file], "key", forget=["k" * 2000])
-    with pytest.raises(TypeError, match="unless must be str"):
+    with pytest.raises(TypeError, match=r"unless\[0\] must be str"):
         pyqstore.adopt_into(path, [file], "key", unless=[7])  # type: ignore[list-item]
     with pytest.raises(pyqstore.StoreNotFound):
         pyqstore.adopt_into(path.parent / "no store", [file], "key")

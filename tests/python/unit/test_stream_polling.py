@@ -478,13 +478,6 @@ def test_a_constructor_that_raises_leaves_no_exception_that_is_ignored(
     assert ignored == []
 
 
-def test_an_exchange_without_bindings_is_refused_at_once(store: pyqstore.Store) -> None:
-    with store.channel() as channel:
-        channel.exchange_declare("empty", "fanout", durable=True)
-    with pytest.raises(ValueError, match="no stream is bound to exchange 'empty'"):
-        store.stream_consumer("empty", group="g")
-
-
 def test_bad_options_of_a_consumer_are_refused_by_its_constructor(store: pyqstore.Store) -> None:
     store.stream("a")
     for name, value in (("reset", "bogus"), ("columns", ["nope"]), ("start", "bogus")):

@@ -209,7 +209,7 @@ def test_a_consumer_without_any_routing_key_is_refused_and_not_given_everything(
             ValueError, match="routing_keys: nothing would ever come; name the keys"
         ):
             store.stream_consumer("events", group="billing", routing_keys=[])
-        with pytest.raises(TypeError, match="columns and routing_keys are lists of str"):
+        with pytest.raises(TypeError, match="routing_keys must be a sequence of str"):
             store.stream_consumer("events", group="billing", routing_keys="events")
         assert list(store.stream("events").read(routing_keys=[])) == []
         with store.stream_consumer("events", group="billing", routing_keys=["#"]) as consumer:
