@@ -200,7 +200,7 @@ class Receipt:
         StoreFailed when the batch never will be durable; StoreClosed; RuntimeError for a batch of a
         transaction that was not committed.
         """
-        deadline = Deadline(timeout)
+        deadline = Deadline(timeout, for_commit=True)
         if self._transaction is not None:
             self._transaction.check()
         while not self._is_durable:

@@ -26,7 +26,7 @@ from .queue import (
 )
 from .sequences import listed
 from .times import since_1970
-from .waiting import SLICE_NS
+from .waiting import SLICE_NS, check_main
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
@@ -239,7 +239,9 @@ class Stream:
         routing_keys = names_of("routing_keys", routing_keys)
         where = start_of(self._store, self._name, start)
         end = end_of(self._store, self._name, stop, follow)
-        return Reader(self._store, self._name, where, end, columns, routing_keys)
+        reader = Reader(self._store, self._name, where, end, columns, routing_keys)
+        reader.follows = follow
+        return reader
 
     def delete(self) -> int:
         """Delete the stream, and return how many messages it had; 0 if it was deleted already."""
@@ -289,6 +291,8 @@ class Reader:
         whole = pyarrow.schema(self.core.schema())
         self.schema: pyarrow.Schema = picked(whole, self._columns)
         self._end = end
+        self.follows: bool = False
+        """Whether it waits for rows that are not published yet."""
         self._whole = whole
         self._import = pyarrow.RecordBatch._import_from_c
         self._picks = self._columns is not None and self._columns != whole.names
@@ -397,6 +401,8 @@ class Reader:
                 if isinstance(found, StoreCorrupt) or len(found) > 0:
                     return self.take(found)
                 self.take(found)
+            elif self.follows:
+                check_main()
         raise StopIteration
 
 

@@ -1,10 +1,29 @@
 """Waiting in slices: a call into C cannot be interrupted, so each is short and Python looks around
-between two."""
+between two.
 
+A thread of the program that waits for ever would keep the process alive after the traceback of the
+main thread: the interpreter waits for it.  So a wait without an end ends when the main thread has
+ended with an exception.  Where that returned, or called ``sys.exit``, threads go on, as Python has
+it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures.thread  # noqa: F401 - it waits for its threads after us: see _end
 import math
+import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
-__all__ = ["SLICE_NS", "Deadline", "check_timeout"]
+from .errors import StoreClosed
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["SLICE_NS", "Deadline", "check_main", "check_timeout", "woken"]
 
 SLICE_NS = 100_000_000
 _FOR_EVER = 2**62 / 1e9  # seconds whose nanoseconds a clock can count: 146 years
@@ -32,24 +51,31 @@ def check_timeout(timeout: float | None) -> float:
 class Deadline:
     """When a wait is over: ``timeout`` seconds from now, or never when that is None."""
 
-    __slots__ = ("_end_ns",)
+    __slots__ = ("_end_ns", "_for_commit")
 
-    def __init__(self, timeout: float | None) -> None:
-        """ValueError for a timeout that is negative or not a number."""
+    def __init__(self, timeout: float | None, *, for_commit: bool = False) -> None:
+        """ValueError for a timeout that is negative or not a number.  ``for_commit``: what this
+        waits for comes by itself, so it goes on although the main thread has ended."""
         seconds = check_timeout(timeout)
+        self._for_commit = for_commit
         self._end_ns: int | None = None
         if seconds != math.inf:
             self._end_ns = time.monotonic_ns() + int(seconds * 1e9)
 
     def slice_ns(self) -> int:
-        """How long the next call may wait, in nanoseconds; 0 when the time is over."""
+        """How long the next call may wait, in nanoseconds; 0 when the time is over.  Raises as
+        ``check_main`` when it never is."""
         if self._end_ns is None:
+            if not self._for_commit:
+                check_main()
             return SLICE_NS
         return max(0, min(SLICE_NS, self._end_ns - time.monotonic_ns()))
 
     def left_s(self) -> float:
-        """How many seconds are left, infinite or 0 or more."""
+        """How many seconds are left, infinite or 0 or more.  Raises as ``slice_ns``."""
         if self._end_ns is None:
+            if not self._for_commit:
+                check_main()
             return math.inf
         return max(0.0, (self._end_ns - time.monotonic_ns()) / 1e9)
 
@@ -61,3 +87,51 @@ class Deadline:
     def over(self) -> bool:
         """Whether the time is over."""
         return self._end_ns is not None and time.monotonic_ns() >= self._end_ns
+
+
+class _Main:
+    has_raised = False
+
+
+_waiters: set[asyncio.Future[None]] = set()
+
+
+def check_main() -> None:
+    """StoreClosed: the main thread has ended with an exception, and so do waits without an end."""
+    if _Main.has_raised:
+        raise StoreClosed(
+            "the main thread has ended with an exception, so this does not wait for ever: the store"
+            " is closed with the process"
+        )
+
+
+@contextmanager
+def woken(waiter: asyncio.Future[None]) -> Iterator[None]:
+    """Meanwhile the waiter of a loop, without an end, gets its result when ``check_main`` would
+    raise, which the caller asks next."""
+    _waiters.add(waiter)
+    try:
+        if _Main.has_raised:
+            _wake(waiter)
+        yield
+    finally:
+        _waiters.discard(waiter)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _end() -> None:
+    """The interpreter is about to wait for the threads that are no daemons."""
+    if getattr(sys, "last_value", None) is None:  # what the main thread ended with
+        return
+    _Main.has_raised = True
+    for waiter in list(_waiters):
+        with suppress(RuntimeError):  # its loop was closed
+            waiter.get_loop().call_soon_threadsafe(_wake, waiter)
+
+
+with suppress(AttributeError, RuntimeError):  # another interpreter; it ends already
+    threading._register_atexit(_end)  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from .fields import decode_table
 from .message import Message
 from .properties import Properties
 from .queue import Queue, Seconds, check_name
+from .waiting import check_main
 
 if TYPE_CHECKING:
     from .store import Store
@@ -159,6 +160,7 @@ class Work:
                 try:
                     message = self._queue.get(timeout=_LOOK_S)
                 except Empty:
+                    check_main()
                     continue
                 self._handle(message)
         except BaseException as error:  # raised again by run(), in the thread that waits

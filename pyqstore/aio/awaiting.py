@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
-__all__ = ["Awaited", "Taken"]
+from ..waiting import woken
+
+__all__ = ["Awaited", "Taken", "wait_until"]
 
 T = TypeVar("T")
 
@@ -98,3 +102,15 @@ class Taken(AsyncIterator[T]):
         """Take no more."""
         self._is_over = True
         self._job = None
+
+
+async def wait_until(waiter: asyncio.Future[None], end: float) -> None:
+    """Until the waiter has its result, or ``end`` in the loop's time; if that is infinite, also
+    until the main thread has ended with an exception: see ``check_main``."""
+    if end == math.inf:
+        with woken(waiter):
+            await waiter
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout_at(end):
+            await waiter

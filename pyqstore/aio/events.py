@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 from .. import _core
 from ..channel import ConfirmCallback, ReturnCallback
 from ..channel.consuming import warn_of_end
 from ..refusals import Reason
+from ..waiting import check_main
+from .awaiting import wait_until
 from .confirms import Confirms
 from .consumers import Consumers
 from .engine import Engine
@@ -85,9 +86,9 @@ class Events:
             self.look()
             if self._lane.end is not None:
                 return False  # there are no more changes
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(None if end == math.inf else end):
-                    await change
+            if end == math.inf:
+                check_main()
+            await wait_until(change, end)
         finally:
             self._changes.remove(change)
         return False

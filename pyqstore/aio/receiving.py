@@ -11,7 +11,9 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from ..channel import Arguments
-from ..errors import ChannelClosed
+from ..errors import ChannelClosed, StoreClosed
+from ..waiting import check_main
+from .awaiting import wait_until
 from .consumers import Consumer, Consumers
 from .events import Events
 from .lane import Lane
@@ -67,6 +69,8 @@ class Receiver:
                 end = self._loop.time() + seconds
             if self._loop.time() >= end:
                 return None
+            if end == math.inf:
+                check_main()
             await self._wait_for_delivery(consumer, end)
 
     async def _wait_for_delivery(self, consumer: Consumer, end: float) -> None:
@@ -74,9 +78,7 @@ class Receiver:
         try:
             self._events.look()
             if not consumer.waiter.done():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(None if end == math.inf else end):
-                        await consumer.waiter
+                await wait_until(consumer.waiter, end)
         finally:
             consumer.waiter = None
 
@@ -85,7 +87,7 @@ class Receiver:
         while True:
             try:
                 message = await self.next_message(consumer, math.inf)
-            except ChannelClosed:
+            except (ChannelClosed, StoreClosed):
                 return
             except Exception as error:
                 self._report(error)

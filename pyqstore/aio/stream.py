@@ -17,7 +17,7 @@ from ..message import Receipt as SynchronousReceipt
 from ..queue import Codec
 from ..stream import Reader, Start
 from ..stream_consumer import rows_of
-from ..waiting import Deadline
+from ..waiting import Deadline, check_main
 from .calls import Calls
 
 if TYPE_CHECKING:
@@ -149,6 +149,8 @@ class _Batches(AsyncIterator["pyarrow.RecordBatch"]):
                 batch: pyarrow.RecordBatch = self._reader.take(found)
                 if len(batch) > 0:
                     return batch
+            elif self._reader.follows:
+                check_main()
         raise StopAsyncIteration
 
     def _open(self) -> None:

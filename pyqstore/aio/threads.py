@@ -79,7 +79,8 @@ class Threads:
 def _begin_apart(call: Callable[[], T], name: str) -> Future[T]:
     done: Future[T] = Future()
     done.set_running_or_notify_cancel()  # whoever waits for it may be cancelled, not the call
-    threading.Thread(target=_fulfil, args=(done, call), name=name).start()
+    # The process does not wait for the thread: the call may be without an end.
+    threading.Thread(target=_fulfil, args=(done, call), name=name, daemon=True).start()
     return done
 
 

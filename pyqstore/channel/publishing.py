@@ -110,7 +110,7 @@ class Publishing(Events):
         TimeoutError, having run the listeners for what came in time, PreconditionFailed outside
         confirm mode, and what a listener raises: the events behind it stay queued.
         """
-        deadline = Deadline(timeout)
+        deadline = Deadline(timeout, for_commit=True)
         heard = self._confirm_listeners or self._return_listeners
         while True:
             nacked = self._wait_confirms(deadline.slice_ns(), 0 if heard else ANSWERS)

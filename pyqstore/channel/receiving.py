@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .. import _core
 from ..iteration import Messages
 from ..message import Message
-from ..waiting import SLICE_NS, Deadline, check_timeout
+from ..waiting import SLICE_NS, Deadline, check_main, check_timeout
 from .arguments import Arguments
 from .events import ALL, Events
 
@@ -38,7 +38,9 @@ class Receiving(Events):
         try:
             while self._callbacks and not self._stop:
                 event = self._next_event(ALL, SLICE_NS)
-                if event is not None:
+                if event is None:
+                    check_main()
+                else:
                     dispatch(event)
                     if self.closed:
                         break

@@ -111,6 +111,8 @@ class Link:
         """See ``sending.send``."""
         return send(self.open(), self.dial, command, data, window, hear)
 
-    def get(self, ticket: bytes) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
+    def get(
+        self, ticket: bytes, *, is_endless: bool = False
+    ) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
         """See ``receiving.batches_of``."""
-        return batches_of(self.open(), self.dial, ticket)
+        return batches_of(self.open(), self.dial, ticket, is_endless=is_endless)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import flight  # type: ignore[import-untyped, unused-ignore]
 
+from ..waiting import check_main
 from .checking import check_batch
 from .dialing import Dial
 from .forked import Grip
@@ -18,9 +19,10 @@ __all__ = ["batches_of", "one_batch"]
 
 
 def batches_of(
-    client: Any, dial: Dial, ticket: bytes
+    client: Any, dial: Dial, ticket: bytes, *, is_endless: bool = False
 ) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
-    """Schema and batches, none of them empty; the call ends when the iterator is forgotten."""
+    """Schema and batches, none of them empty; the call ends when the iterator is forgotten.
+    ``is_endless``: it waits, and ends with the main thread (``check_main``)."""
     with dial.answers():
         reader = Grip(client.do_get(flight.Ticket(ticket), dial.options()))
         schema = reader.get().schema
@@ -36,6 +38,8 @@ def batches_of(
                 check_batch(batch)
                 if batch.num_rows:
                     yield batch
+                elif is_endless:
+                    check_main()
         finally:
             reader.end("cancel")
 

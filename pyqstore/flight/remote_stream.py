@@ -94,5 +94,5 @@ class RemoteStream:
             routing_keys=names_of("routing_keys", routing_keys),
             follow=follow,
         )
-        schema, batches = self._link.get(ticket)
+        schema, batches = self._link.get(ticket, is_endless=follow)
         return pyarrow.RecordBatchReader.from_batches(schema, batches)

@@ -13,7 +13,7 @@ from .. import _core
 from ..closing import Closing
 from ..deliveries import handed_out
 from ..errors import ChannelClosed, Error, NotFound
-from ..waiting import check_timeout
+from ..waiting import check_main, check_timeout
 from .buffer import PushBuffer
 from .dead_letters import DeadLetters
 from .destinations import Destination
@@ -258,6 +258,8 @@ class Consumer(Closing):
                     message = self._receive(arm=now < end)
                 if message is not None or now >= end or self.closed:
                     break
+                if end == math.inf:
+                    check_main()
                 self._link.wait(min(end, self._due if self._due > now else end) - now)
             self._end_receive()
             return message

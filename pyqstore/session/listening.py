@@ -7,6 +7,7 @@ import threading
 import time
 
 from ..errors import Error
+from ..waiting import check_main
 from .consumer import Consumer, Peers
 from .errors import IllegalState
 from .message import Message
@@ -71,6 +72,7 @@ class Listening:
         try:
             while not self._is_ending:
                 if not self._serve():
+                    check_main()
                     self._link.wait(self._until_due())
         except Error as error:
             if not self._is_ending:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ... import _core
 from ...channel import Arguments
-from ...waiting import check_timeout
+from ...waiting import check_main, check_timeout
 from ..batches import no_messages, tags_of
 from ..consumers import Consumer
 from ..message import Message
@@ -230,6 +230,7 @@ class Receiving(Handle):
             await asyncio.wait(tasks)
             if self._lane.end is not None:
                 return
+            check_main()  # which ended them
 
     async def stop_consuming(self) -> None:
         """Cancel the consumers that have a callback."""

@@ -15,6 +15,7 @@ from ... import session as synchronous
 from ...errors import Error
 from ...session.consumer import Consumer
 from ...session.errors import IllegalState
+from ...waiting import check_main, woken
 from ..threads import Threads
 
 __all__ = ["Turns"]
@@ -85,16 +86,23 @@ class Turns:
         return self._wakes
 
     async def wait(self, seconds: float, wakes: int) -> None:
-        """Until something may have come, or tasks were told to look again since ``wakes``."""
+        """Until something may have come, or tasks were told to look again since ``wakes``.  Raises
+        as ``check_main`` where that is without an end."""
         if self._wakes != wakes:
             return
+        if seconds == math.inf:
+            check_main()
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.add(waiter)
         self._watch()
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if seconds == math.inf else seconds):
+            if seconds == math.inf:
+                with woken(waiter):
                     await waiter
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await waiter
         finally:
             self._waiters.discard(waiter)
             if not self._waiters:
