@@ -196,6 +196,7 @@ class Stats(Figures):
     torn_bytes: int
     lost_ranges: int
     lost_bytes: int
+    ignored_arguments: int
     lost_segments: int
     lost_messages: int
     recovered_queues: int

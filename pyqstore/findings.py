@@ -37,6 +37,9 @@ class RecoveryReport(Figures):
     recovered_queues: int
     """Queues that are there as "recovered.<id>", because their declaration is lost; 0 unless
     ``recovery="salvage"``."""
+    ignored_arguments: int
+    """Arguments of queues that make no sense to this version, as one that the version which wrote
+    them did not know: kept, and ignored; the log names the first."""
     clock_ahead_s: float
     """How far the machine's clock was ahead of the store's, by which messages expire, in seconds;
     near 0 unless it jumped while the store was closed.  See ``Store.accept_clock()``."""

@@ -31,6 +31,7 @@ def report_of(store: _core.Store) -> RecoveryReport:
         torn_bytes=numbers["torn_bytes"],
         lost_ranges=numbers["lost_ranges"],
         lost_bytes=numbers["lost_bytes"],
+        ignored_arguments=numbers["ignored_arguments"],
         lost_segments=numbers["lost_segments"],
         lost_messages=numbers["lost_messages"],
         recovered_queues=numbers["recovered_queues"],

@@ -40,6 +40,7 @@ static void tell_recovery(const struct qsi_recovery *found, qs_stats *stats)
     stats->lost_segments = found->lost_segments;
     stats->lost_messages = found->lost_messages;
     stats->recovered_queues = found->queues;
+    stats->ignored_arguments = found->ignored_arguments;
 }
 
 static void tell_inbox(const struct qs_store *store, qs_stats *stats) QSI_REQUIRES(qsi_store_mutex)

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 import pyqstore
+from pyqstore.fields import decode_table
+from pyqstore.listings import queues_of
 
 from .contents import drain, files_of, look, plain, streams_of, unpack
 from .records import (
@@ -248,6 +250,19 @@ def test_an_unknown_feature_is_refused_and_the_store_not_touched(tmp_path: Path)
 
 
 # ---- aligned columns ----
+
+
+def test_arguments_that_make_no_sense_are_ignored_and_kept(tmp_path: Path) -> None:
+    store = unpack(V1 / "unknown.tar.xz", tmp_path / "store")
+    for _ in range(2):
+        with pyqstore.open(store, create=False) as opened:
+            assert opened.recovery_report.ignored_arguments == 9
+            stored = {row.name: decode_table(row.arguments) for row in queues_of(opened)}
+            opened.checkpoint()
+    assert stored["an age"] == {"x-message-ttl": "soon", "x-nobody-knows": 7}
+    assert stored["log, an age"]["x-max-age"] == "7 parsecs"
+    assert stored["work, a boolean"]["x-stream-pin"] == "yes"
+    assert stored["knows nothing"]["x-nested"] == {"a": {"b": 1}}
 
 
 def bodies_of(store: Path) -> list[tuple[Record, pa.BinaryArray]]:

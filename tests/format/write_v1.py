@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import pyarrow as pa
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from contents import copy, drain, key_of, look, pack, plain
+from forging import forge, stand_in
 from plans_of_files import adopted, asked, carried, crashed, former, paged, streams, tear
 from records import kinds
 from writer import PERSISTENT, YEARS, Writer, body, write_truth
@@ -333,6 +335,55 @@ def selectors(writer: Writer) -> None:
     writer.durable()
 
 
+UNREADABLE = {
+    "an age": ("x-message-ttl", "soon"),
+    "a number": ("x-max-length", -1),
+    "a word": ("x-overflow", "burst"),
+    "a key alone": ("x-dead-letter-routing-key", "dead"),
+    "another kind's": ("x-max-age", "1D"),
+    "log, an age": ("x-max-age", "7 parsecs"),
+    "log, another kind's": ("x-max-priority", 5),
+    "work, a boolean": ("x-stream-pin", "yes"),
+    "work, another kind's": ("x-queue-mode", "lazy"),
+}
+"""Queues whose argument makes no sense in the store that is kept."""
+
+
+def unknown(writer: Writer) -> None:
+    """Arguments that nobody knows, of each type, and values that nobody can read: those have names
+    that mean nothing until ``forge``."""
+    warnings.simplefilter("ignore", pyqstore.UnknownArgument)
+    writer.declare_stream("source")
+    some: dict[str, Any] = {"of-tomorrow": "text", "numbers": [1, 2.5], "nested": {"a": {"b": 1}}}
+    some |= {"no": False, "long": 2**40, "bytes": b"\xff", "nothing": None}
+    half = len(UNREADABLE) // 2
+    for number, (queue, (name, value)) in enumerate(UNREADABLE.items()):
+        if number == half:
+            writer.durable()
+            writer.store.checkpoint()
+        arguments = {stand_in(name): value, "x-nobody-knows": 7}
+        if queue.startswith("log"):
+            writer.channel.queue_declare(
+                queue, durable=True, arguments={**arguments, "x-queue-type": "stream"}
+            )
+            writer.streams[queue], writer.groups[queue] = [], {}
+            writer.append(queue, "kept")
+            continue
+        if queue.startswith("work"):
+            arguments["x-stream-source"] = "source"
+        writer.channel.queue_declare(queue, durable=True, arguments=arguments)
+        writer.truth[queue] = []
+        if not queue.startswith("work"):
+            writer.publish(f"in {queue}", key=queue)
+    for queue in ("knows nothing", "knows nothing, too"):
+        writer.declare(queue, **some)
+        writer.publish("kept", key=queue)
+    writer.append("source", "for the work queues")
+    for queue in filter(lambda name: name.startswith("work"), UNREADABLE):
+        writer.truth[queue] += ["for the work queues"]
+    writer.durable()
+
+
 def written(writer: Writer) -> None:
     """Large batches that a stream's files have and the journal only names: in several files, with
     a checkpoint and with messages of the journal between them."""
@@ -362,6 +413,7 @@ PLANS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "streams": (streams, {}),
     "work": (work, {}),
     "selectors": (selectors, {}),
+    "unknown": (unknown, {}),
     "written": (written, {"journal_file_bytes": "1MiB", "memory_budget": "16MiB"}),
     "adopted": (adopted, {}),
     "asked": (asked, {}),
@@ -383,6 +435,8 @@ def build(name: str, path: Path) -> dict[str, Any]:
     assert os.WIFSIGNALED(status) if name == "crashed" else status == 0, status
     if name == "crashed":
         tear(path)
+    if name == "unknown":
+        forge(path, [argument for argument, _ in UNREADABLE.values()])
     truth: dict[str, Any] = json.loads(path.with_suffix(".truth").read_text(encoding="utf-8"))
     return truth
 

@@ -9,6 +9,7 @@
 #include "consume.h"
 
 #include "alloc.h"
+#include "argument_values.h"
 #include "check.h"
 #include "cursor_record.h"
 #include "enter.h"

@@ -2,11 +2,11 @@
 #include "stream_consume.h"
 
 #include "alloc.h"
+#include "argument_values.h"
 #include "clock.h"
 #include "error.h"
 #include "properties.h"
 #include "queue_life.h"
-#include "stream_policy.h"
 #include "stream_start.h"
 #include "title.h"
 

@@ -1,9 +1,6 @@
-/* What the arguments of a queue's declaration ask for, checked and as numbers.  queue is how texts
- * of errors call it (title.h). */
+/* What the arguments of a queue's declaration ask for, as numbers (arguments.h). */
 #ifndef QSI_POLICY_H
 #define QSI_POLICY_H
-
-#include "qstore/status.h"
 
 #include "slice.h"
 
@@ -46,29 +43,17 @@ static inline bool qsi_policy_has_ttl(const struct qsi_queue_policy *policy)
     return policy->message_ttl_ms != QSI_UNLIMITED;
 }
 
-/* Slices of policy_out point into arguments.
- * QS_EINVAL               not a field table
- * QS_PRECONDITION_FAILED  an argument of a type or with a value that it cannot have; the text
- * names it and queue */
-qs_status qsi_queue_policy_parse(struct qsi_queue_policy *policy_out, struct qsi_slice arguments,
-                                 struct qsi_slice queue, qs_error *error) QS_MUST_CHECK;
+/* What a stream keeps. */
+struct qsi_stream_policy {
+    uint64_t age_us_max;    /* x-max-age; QSI_UNLIMITED: no such limit */
+    uint64_t bytes_max;     /* x-max-length-bytes; QSI_UNLIMITED */
+    uint64_t messages_max;  /* x-max-messages; QSI_UNLIMITED */
+    uint64_t segment_bytes; /* x-stream-max-segment-size-bytes */
+};
 
-/* Whether x-queue-type asks for what there is.  Asked of a new queue only: earlier builds took
- * any type, and their stores open.  REQUIRES arguments to be a checked table.
- * QS_PRECONDITION_FAILED  another type than "classic" and "stream" */
-qs_status qsi_queue_type_check(struct qsi_slice arguments, struct qsi_slice queue,
-                               qs_error *error) QS_MUST_CHECK;
-
-/* Whether a queue is declared again with the arguments it has; those that mean nothing may differ,
- * as with RabbitMQ.  QS_PRECONDITION_FAILED names the first that differs.  REQUIRES current to be a
- * checked table. */
-qs_status qsi_queue_arguments_check(struct qsi_slice current, struct qsi_slice received,
-                                    struct qsi_slice queue, qs_error *error) QS_MUST_CHECK;
-
-/* x-priority of a consumer's arguments; 0: there is none.  Whatever else they hold is ignored.
- * QS_EINVAL               not a field table
- * QS_PRECONDITION_FAILED  not a whole number */
-qs_status qsi_consumer_priority_parse(int64_t *priority_out, struct qsi_slice arguments,
-                                      struct qsi_slice queue, qs_error *error) QS_MUST_CHECK;
+struct qsi_work_policy {
+    struct qsi_slice source; /* x-stream-source; in the arguments that were read */
+    bool pins;               /* x-stream-pin: retention waits for it */
+};
 
 #endif

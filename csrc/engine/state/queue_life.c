@@ -2,14 +2,15 @@
 #include "queue_life.h"
 
 #include "alloc.h"
+#include "arguments.h"
 #include "armed.h"
 #include "check.h"
 #include "error.h"
 #include "priorities.h"
+#include "properties.h"
 #include "store_stream.h"
 #include "store_work.h"
 #include "thread_safety.h"
-#include "title.h"
 #include "wake.h"
 #include "work.h"
 
@@ -144,13 +145,12 @@ static qs_status begin_priorities(struct store_queue *queue) QSI_REQUIRES(qsi_st
     return QS_OK;
 }
 
-/* Of its arguments none is a queue's. */
-static qs_status make_stream(struct qs_store *store, struct store_queue *queue, qs_error *error)
+static qs_status make_stream(struct qs_store *store, struct store_queue *queue,
+                             const struct qsi_stream_policy *policy, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(queue->stream == NULL);
-    QS_TRY(qsi_queue_policy_parse(&queue->policy, QSI_SLICE_NULL, QSI_SLICE_NULL, error));
-    queue->stream = qsi_store_stream_create(&store->streams, queue->container.id, queue->arguments);
+    queue->stream = qsi_store_stream_create(&store->streams, queue->container.id, policy);
     if (queue->stream == NULL) {
         return qsi_fail(error, QS_ENOMEM, "stream '%.*s'", QSI_NAME(queue->name));
     }
@@ -159,14 +159,37 @@ static qs_status make_stream(struct qs_store *store, struct store_queue *queue, 
     return QS_OK;
 }
 
+enum qsi_queue_kind qsi_made_kind(uint32_t flags)
+{
+    return (flags & QSI_IS_STREAM) != 0       ? QSI_STREAM_QUEUE
+           : (flags & QSI_IS_WORK_QUEUE) != 0 ? QSI_WORK_QUEUE
+                                              : QSI_CLASSIC_QUEUE;
+}
+
+static void begin_lists(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+{
+    qsi_list_init(&queue->in_owner);
+    qsi_list_init(&queue->in_ahead);
+    qsi_list_init(&queue->in_trimming);
+    qsi_list_init(&queue->in_timed);
+    qsi_list_init(&queue->in_source);
+    qsi_list_init(&queue->consumers);
+    qsi_list_init(&queue->awaiting);
+    qsi_list_init(&queue->in_deleted);
+}
+
 qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, struct qsi_slice name,
                         struct qsi_slice arguments, struct store_queue **queue_out, qs_error *error)
 {
-    struct store_queue *queue = qsi_zalloc(sizeof *queue + name.bytes + arguments.bytes);
-    struct qsi_title title;
-    qs_status status;
+    struct store_queue *queue;
+    struct qsi_arguments asked;
+    qs_status status = QS_OK;
 
     QS_ASSERT_HELD(&store->mutex);
+    if (!qsi_table_check(arguments)) {
+        return qsi_fail(error, QS_EINVAL, "the arguments are not an AMQP field table");
+    }
+    queue = qsi_zalloc(sizeof *queue + name.bytes + arguments.bytes);
     if (queue == NULL) {
         return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", QSI_NAME(name));
     }
@@ -176,16 +199,9 @@ qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, str
         qsi_queue_init(&queue->core, &store->shared, id, (flags & QS_DURABLE) != 0);
     }
     queue->messages = &queue->container;
-    qsi_list_init(&queue->in_owner);
-    qsi_list_init(&queue->in_ahead);
-    qsi_list_init(&queue->in_trimming);
-    qsi_list_init(&queue->in_timed);
-    qsi_list_init(&queue->in_source);
+    begin_lists(queue);
     queue->target_ram_count = INFINITY;
     qsi_begin_rates(store, queue);
-    qsi_list_init(&queue->consumers);
-    qsi_list_init(&queue->awaiting);
-    qsi_list_init(&queue->in_deleted);
     queue->flags = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
     if (name.bytes > 0) {
         memcpy(queue->bytes, name.data, name.bytes);
@@ -196,10 +212,12 @@ qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, str
     queue->name = qsi_slice_make(queue->bytes, name.bytes);
     queue->arguments = qsi_slice_make(queue->bytes + name.bytes, arguments.bytes);
     queue->destination.name = queue->name;
-    status = (flags & QSI_IS_STREAM) != 0
-                 ? make_stream(store, queue, error)
-                 : qsi_queue_policy_parse(&queue->policy, queue->arguments,
-                                          qsi_title_of(&title, store, queue->name), error);
+    (void)qsi_arguments_read(&asked, qsi_made_kind(flags), queue->arguments, queue->name, NULL);
+    queue->policy = asked.queue;
+    queue->pins = asked.work.pins;
+    if ((flags & QSI_IS_STREAM) != 0) {
+        status = make_stream(store, queue, &asked.stream, error);
+    }
     if (status != QS_OK) {
         qsi_free_queue(queue);
         return status;

@@ -16,10 +16,9 @@ static uint64_t or_none(uint64_t limit)
 }
 
 struct store_stream *qsi_store_stream_create(struct qsi_stream_shared *shared, uint64_t id,
-                                             struct qsi_slice arguments)
+                                             const struct qsi_stream_policy *policy)
 {
     struct store_stream *stream = qsi_zalloc(sizeof *stream);
-    struct qsi_stream_policy policy;
     struct qsi_stream_limits limits;
 
     if (stream == NULL) {
@@ -27,12 +26,11 @@ struct store_stream *qsi_store_stream_create(struct qsi_stream_shared *shared, u
     }
     qsi_list_init(&stream->work_queues);
     qsi_list_init(&stream->in_sources);
-    qsi_stream_policy_parse(&policy, arguments);
     limits = (struct qsi_stream_limits){
-        .segment_bytes = policy.segment_bytes,
-        .max_bytes = or_none(policy.bytes_max),
-        .max_age_us = or_none(policy.age_us_max),
-        .max_messages = or_none(policy.messages_max),
+        .segment_bytes = policy->segment_bytes,
+        .max_bytes = or_none(policy->bytes_max),
+        .max_age_us = or_none(policy->age_us_max),
+        .max_messages = or_none(policy->messages_max),
     };
     if (qsi_stream_init(&stream->log, shared, id, &limits) != QS_OK) {
         qsi_free(stream);

@@ -7,9 +7,9 @@
 
 #include "cursor_record.h"
 #include "map.h"
+#include "policy.h"
 #include "store_queue.h"
 #include "stream.h"
-#include "stream_policy.h"
 #include "thread_safety.h"
 
 #define QSI_CURSOR_GONE UINT64_MAX /* the offset of a group that has no cursor any more */
@@ -60,9 +60,9 @@ static inline uint64_t qsi_stream_message_count(const struct store_queue *queue)
     return queue->messages->next_seq - queue->stream->log.first;
 }
 
-/* QS_ENOMEM: NULL.  REQUIRES arguments that were checked. */
+/* QS_ENOMEM: NULL. */
 struct store_stream *qsi_store_stream_create(struct qsi_stream_shared *shared, uint64_t id,
-                                             struct qsi_slice arguments);
+                                             const struct qsi_stream_policy *policy);
 void qsi_store_stream_destroy(struct store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex); /* NULL is fine */
 

@@ -1,137 +1,35 @@
-/* Work queues of the store: their arguments, their streams, and what they have of them. */
+/* Work queues of the store: their streams, and what they have of them. */
 #include "store_work.h"
 
 #include "qstore/qstore.h"
 
+#include "argument_values.h"
+#include "arguments.h"
 #include "armed.h"
 #include "check.h"
-#include "error.h"
-#include "properties.h"
 #include "queue_life.h"
-#include "stream_policy.h"
 #include "turns.h"
 #include "work.h"
 
 #include <string.h>
 
 #define SOURCE "x-stream-source"
-#define PIN "x-stream-pin"
-#define COUNT(table) ((uint32_t)(sizeof(table) / sizeof(table)[0]))
-
-static bool is_text(struct qsi_slice slice, const char *text)
-{
-    return qsi_slice_equals(slice, qsi_slice_make(text, (uint32_t)strlen(text)));
-}
-
-/* ---- arguments ---- */
-
-/* What the arguments of a work queue ask for. */
-struct work_policy {
-    struct qsi_slice source; /* x-stream-source; in the arguments */
-    bool pins;               /* x-stream-pin: retention waits for it */
-};
-
-bool qsi_is_work_type(struct qsi_slice arguments)
-{
-    struct qsi_field field;
-
-    return qsi_table_find(arguments, QSI_SLICE_LITERAL(SOURCE), &field);
-}
-
-static qs_status refuse(const char *what, struct qsi_slice queue, const char *why, qs_error *error)
-{
-    return qsi_fail(error, QS_PRECONDITION_FAILED, "invalid arg '%s' for queue %.*s: %s", what,
-                    QSI_NAME(queue), why);
-}
-
-static qs_status check_flags(uint32_t flags, bool is_server_named, struct qsi_slice queue,
-                             qs_error *error)
-{
-    const char *property = (flags & QS_AUTO_DELETE) != 0 ? "auto-delete"
-                           : (flags & QS_EXCLUSIVE) != 0 ? "exclusive-owner"
-                           : (flags & QS_DURABLE) == 0   ? "non-durable"
-                                                         : NULL;
-
-    if (is_server_named) {
-        return qsi_fail(error, QS_PRECONDITION_FAILED,
-                        "Cannot declare a server-named queue that reads a stream");
-    }
-    return property == NULL ? QS_OK
-                            : qsi_fail(error, QS_PRECONDITION_FAILED,
-                                       "invalid property '%s' for queue %.*s: it reads a stream",
-                                       property, QSI_NAME(queue));
-}
-
-/* The messages are the stream's: when they go, how many there are and in which order is for it to
- * say. */
-static qs_status check_field(const struct qsi_field *field, struct qsi_slice queue, qs_error *error)
-{
-    static const char *const refused[] = {
-        "x-message-ttl", "x-max-length",   "x-max-length-bytes",
-        "x-overflow",    "x-max-priority", "x-queue-mode",
-        "x-max-age",     "x-max-messages", "x-stream-max-segment-size-bytes",
-    };
-
-    if (is_text(field->name, SOURCE) && (field->type != 'S' || field->value.bytes == 0)) {
-        return refuse(SOURCE, queue, "the name of a stream is needed", error);
-    }
-    if (is_text(field->name, PIN) && field->type != 't') {
-        return refuse(PIN, queue, "a boolean is needed", error);
-    }
-    for (uint32_t i = 0; i < COUNT(refused); i++) {
-        if (is_text(field->name, refused[i])) {
-            return refuse(refused[i], queue, "a queue with '" SOURCE "' has its stream's messages",
-                          error);
-        }
-    }
-    return QS_OK;
-}
-
-qs_status qsi_work_policy_check(struct qsi_slice arguments, uint32_t flags, bool is_server_named,
-                                struct qsi_slice queue, qs_error *error)
-{
-    struct qsi_field_walk walk = qsi_table_walk(arguments);
-    struct qsi_stream_start_spec start;
-    struct qsi_field field;
-
-    if (qsi_is_stream_type(arguments)) {
-        return refuse(SOURCE, queue, "a stream reads no other", error);
-    }
-    QS_TRY(check_flags(flags, is_server_named, queue, error));
-    while (qsi_field_next(&walk, &field)) {
-        QS_TRY(check_field(&field, queue, error));
-    }
-    return qsi_stream_start_parse(&start, arguments, 0, queue, error);
-}
-
-/* REQUIRES arguments that were checked once; what makes no sense is not there. */
-static void parse_policy(struct work_policy *policy_out, struct qsi_slice arguments)
-{
-    struct qsi_field field;
-
-    *policy_out = (struct work_policy){.source = QSI_SLICE_NULL};
-    if (qsi_table_find(arguments, QSI_SLICE_LITERAL(SOURCE), &field) && field.type == 'S') {
-        policy_out->source = field.value;
-    }
-    policy_out->pins = qsi_table_find(arguments, QSI_SLICE_LITERAL(PIN), &field) &&
-                       field.type == 't' && field.value.data[0] != 0;
-}
 
 qs_status qsi_work_find_source(struct qs_store *store, struct qsi_slice arguments,
                                struct qsi_slice queue, struct store_queue **source_out,
                                qs_error *error)
 {
-    struct work_policy policy;
+    struct qsi_arguments asked;
 
     QS_ASSERT_HELD(&store->mutex);
-    parse_policy(&policy, arguments);
-    *source_out = qsi_find_queue(store, policy.source);
+    (void)qsi_arguments_read(&asked, QSI_WORK_QUEUE, arguments, queue, NULL);
+    *source_out = qsi_find_queue(store, asked.work.source);
     if (*source_out == NULL) {
-        return refuse(SOURCE, queue, "there is no such stream in this store", error);
+        return qsi_argument_invalid(SOURCE, queue, "there is no such stream in this store", error);
     }
     return (*source_out)->stream != NULL
                ? QS_OK
-               : refuse(SOURCE, queue, "the queue of that name is no stream", error);
+               : qsi_argument_invalid(SOURCE, queue, "the queue of that name is no stream", error);
 }
 
 /* ---- which stream ---- */
@@ -144,12 +42,8 @@ static struct store_queue *in_source(struct qsi_list *node)
 void qsi_work_attach(struct qs_store *store, struct store_queue *queue, struct store_queue *source,
                      uint64_t first)
 {
-    struct work_policy policy;
-
     QS_ASSERT_HELD(&store->mutex);
     QS_ASSERT(qsi_queue_is_work(&queue->core) && queue->source == NULL);
-    parse_policy(&policy, queue->arguments);
-    queue->pins = policy.pins;
     queue->work_first = first;
     qsi_container_start_at(&queue->container, first);
     if (source == NULL) {

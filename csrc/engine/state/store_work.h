@@ -13,12 +13,6 @@
 /* A flag of a queue that is made, beside those that its declaration may have. */
 #define QSI_IS_WORK_QUEUE (UINT32_C(1) << 30)
 
-/* Do the arguments have x-stream-source?  REQUIRES a checked table. */
-bool qsi_is_work_type(struct qsi_slice arguments);
-/* Whether there may be such a queue; flags and is_server_named as of qsi_stream_policy_check.
- * QS_PRECONDITION_FAILED */
-qs_status qsi_work_policy_check(struct qsi_slice arguments, uint32_t flags, bool is_server_named,
-                                struct qsi_slice queue, qs_error *error) QS_MUST_CHECK;
 /* Its stream.  QS_PRECONDITION_FAILED: there is none of that name. */
 qs_status qsi_work_find_source(struct qs_store *store, struct qsi_slice arguments,
                                struct qsi_slice queue, struct store_queue **source_out,

@@ -138,6 +138,20 @@ static void tell_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     }
 }
 
+/* ---- what the open found ---- */
+
+static void tell_ignored(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+{
+    if (store->recovery.ignored_arguments > 0 && !store->watch.are_ignored_told) {
+        qs_error first = store->recovery.first_ignored;
+        store->watch.are_ignored_told = true;
+        tell(store, QS_NOTE_WARNING,
+             "arguments of queues that make no sense to this build are ignored, %llu in all; the "
+             "first: %s",
+             (unsigned long long)store->recovery.ignored_arguments, first.text);
+    }
+}
+
 /* ---- checkpoints and failure ---- */
 
 void qsi_watch_checkpoint_end(struct qs_store *store, uint64_t began_ns)
@@ -195,6 +209,7 @@ static void tell_failure(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 void qsi_watch_tell(struct qs_store *store)
 {
     QS_ASSERT_HELD(&store->mutex);
+    tell_ignored(store);
     tell_failure(store);
     tell_stall(store);
     tell_jump(store);

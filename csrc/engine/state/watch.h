@@ -17,6 +17,7 @@ struct qsi_watch {
     bool is_full, is_full_told;
     bool is_held_told; /* that no checkpoint can be made */
     bool is_failure_told;
+    bool are_ignored_told; /* arguments that the open found */
     struct {
         uint64_t number, lsn, bytes, took_ns;
         bool is_told;

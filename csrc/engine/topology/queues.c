@@ -1,5 +1,6 @@
 /* Queues: declared, deleted, and switched between modes. */
 #include "alloc.h"
+#include "arguments.h"
 #include "check.h"
 #include "commit.h"
 #include "enter.h"
@@ -104,22 +105,21 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
     struct store_queue *queue, *source = NULL;
     uint8_t source_bytes[QSI_WORK_SOURCE_BYTES];
     uint32_t made_flags = flags;
+    enum qsi_queue_kind kind;
     struct qsi_title title;
     qs_status status;
 
-    QS_TRY(qsi_check_table(arguments, error));
-    if (qsi_is_work_type(arguments)) {
+    QS_TRY(qsi_arguments_check(arguments, flags, is_server_named, qsi_title_of(&title, store, name),
+                               error));
+    kind = qsi_arguments_kind(arguments);
+    if (kind == QSI_WORK_QUEUE) {
         QS_TRY(find_source(store, name, arguments, &source, &work_first, error));
         qsi_work_source_encode(source_bytes,
                                &(struct qsi_work_source){source->container.id, work_first});
         topology.strings[2] = qsi_slice_make(source_bytes, sizeof source_bytes);
         made_flags |= QSI_IS_WORK_QUEUE;
     }
-    if (qsi_is_stream_type(arguments)) {
-        QS_TRY(qsi_stream_policy_check(arguments, flags, is_server_named,
-                                       qsi_title_of(&title, store, name), error));
-        made_flags |= QSI_IS_STREAM;
-    }
+    made_flags |= kind == QSI_STREAM_QUEUE ? QSI_IS_STREAM : 0;
     QS_TRY(qsi_check_new_argument(arguments, "x-dead-letter-exchange", error));
     QS_TRY(qsi_reserve_topology(store, &topology, &chunk, error));
     QS_TRY(qsi_new_queue(store, topology.number, made_flags, name, arguments, &queue, error));
@@ -127,11 +127,7 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
         qsi_work_attach(store, queue, source, work_first);
     }
     topology.type = qsi_declaration_type(queue);
-    status =
-        qsi_queue_type_check(queue->arguments, qsi_title_of(&title, store, queue->name), error);
-    if (status == QS_OK) {
-        status = qsi_add_queue(store, queue, error);
-    }
+    status = qsi_add_queue(store, queue, error);
     if (status != QS_OK) {
         qsi_work_detach(queue);
         qsi_free_queue(queue);
@@ -193,7 +189,7 @@ static qs_status find_work_start(struct qs_channel *channel, struct qsi_slice na
     bool is_there = name.bytes > 0 && qsi_find_queue(channel->store, name) != NULL;
 
     if ((flags & QS_PASSIVE) != 0 || is_there || !qsi_table_check(arguments) ||
-        !qsi_is_work_type(arguments)) {
+        qsi_arguments_kind(arguments) != QSI_WORK_QUEUE) {
         return QS_OK;
     }
     QS_TRY(qsi_check_may_wait(qsi_wait_of(flags)));

@@ -2,8 +2,8 @@
 #ifndef QSI_STREAM_START_H
 #define QSI_STREAM_START_H
 
+#include "argument_values.h"
 #include "store_stream.h"
-#include "stream_policy.h"
 #include "thread_safety.h"
 
 /* Releases the lock meanwhile, to read an index and one block at most; the stream may be gone

@@ -1,6 +1,7 @@
 /* What is declared, in the journal: written there, and made again from it. */
 #include "topology.h"
 
+#include "arguments.h"
 #include "check.h"
 #include "commit.h"
 #include "enter.h"
@@ -9,6 +10,7 @@
 #include "queue_life.h"
 #include "store_work.h"
 #include "table_canonical.h"
+#include "title.h"
 #include "wake.h"
 #include "work.h"
 #include "work_queues.h"
@@ -131,6 +133,23 @@ static uint32_t made_flags(uint8_t type)
                                                    : 0;
 }
 
+/* A build that gives an argument a meaning, or takes one away, meets stores of others. */
+static void tell_ignored(struct qs_store *store, const struct qsi_topology *topology)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_recovery *recovery = &store->recovery;
+    struct qsi_slice arguments = topology->strings[1];
+    struct qsi_arguments asked;
+    struct qsi_title title;
+
+    if (arguments.bytes > 0 && qsi_table_check(arguments)) {
+        recovery->ignored_arguments +=
+            qsi_arguments_read(&asked, qsi_made_kind(made_flags(topology->type)), arguments,
+                               qsi_title_of(&title, store, topology->strings[0]),
+                               recovery->ignored_arguments == 0 ? &recovery->first_ignored : NULL);
+    }
+}
+
 static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_topology *topology,
                                       qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -150,6 +169,7 @@ static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_t
     if (queue != NULL) {
         qsi_drop_queue(store, queue, QSI_AUTO_DELETE_STAYS);
     }
+    tell_ignored(store, topology);
     /* Earlier builds took x-queue-type for granted: the record tells, not the argument. */
     QS_DCHECK(qsi_find_queue(store, topology->strings[0]) == NULL);
     QS_TRY(qsi_new_queue(store, topology->number, topology->flags | made_flags(topology->type),

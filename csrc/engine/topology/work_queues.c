@@ -4,11 +4,12 @@
  * was found, so a replay needs no look-up, and a queue that is declared again is the same. */
 #include "work_queues.h"
 
+#include "argument_values.h"
+#include "arguments.h"
 #include "clock.h"
 #include "error.h"
 #include "queue_life.h"
 #include "store_work.h"
-#include "stream_policy.h"
 #include "stream_start.h"
 #include "title.h"
 #include "work_record.h"
@@ -42,7 +43,7 @@ qs_status qsi_work_queue_start(struct qs_store *store, struct qsi_slice name, ui
     struct qsi_slice called = qsi_title_of(&title, store, name);
 
     QS_ASSERT_HELD(&store->mutex);
-    QS_TRY(qsi_work_policy_check(arguments, flags, name.bytes == 0, called, error));
+    QS_TRY(qsi_arguments_check(arguments, flags, name.bytes == 0, called, error));
     QS_TRY(qsi_work_find_source(store, arguments, called, &source, error));
     QS_TRY(qsi_stream_start_parse(&start, arguments, qsi_clock_us(store), called, error));
     return find_start(store, source, &start, first_out, error);

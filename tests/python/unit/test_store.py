@@ -248,6 +248,7 @@ def test_recovery_report_tells_what_was_found(path: Path) -> None:
             "torn_bytes",
             "lost_ranges",
             "lost_bytes",
+            "ignored_arguments",
             "lost_segments",
             "lost_messages",
             "recovered_queues",

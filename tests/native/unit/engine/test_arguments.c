@@ -1,6 +1,10 @@
 /* Queue arguments: what each may be, and what it says when it is not. */
+#include "qstore/qstore.h"
+
+#include "argument_values.h"
+#include "arguments.h"
+#include "check.h"
 #include "error.h"
-#include "policy.h"
 #include "qs_test.h"
 #include "qs_test_fields.h"
 
@@ -10,8 +14,20 @@
 static qs_status parse(const struct qs_test_fields *table, struct qsi_queue_policy *policy_out,
                        qs_error *error)
 {
-    return qsi_queue_policy_parse(policy_out, qsi_slice_make(table->bytes, table->used),
-                                  QSI_SLICE_LITERAL("'orders'"), error);
+    struct qsi_slice slice = qsi_slice_make(table->bytes, table->used);
+    struct qsi_arguments arguments;
+
+    QS_TRY(qsi_arguments_check(slice, 0, false, QSI_SLICE_LITERAL("'orders'"), error));
+    QS_CHECK(qsi_arguments_read(&arguments, QSI_CLASSIC_QUEUE, slice, QSI_SLICE_NULL, NULL) == 0);
+    *policy_out = arguments.queue;
+    return QS_OK;
+}
+
+static uint32_t read_as(const struct qs_test_fields *table, enum qsi_queue_kind kind,
+                        struct qsi_arguments *out, qs_error *error)
+{
+    return qsi_arguments_read(out, kind, qsi_slice_make(table->bytes, table->used),
+                              QSI_SLICE_LITERAL("'orders'"), error);
 }
 
 static void test_no_arguments_ask_for_nothing(void)
@@ -117,17 +133,23 @@ static void test_what_an_argument_cannot_be_is_refused_by_name(void)
     check_refused(&exchange, "a string of at most 255 bytes is needed");
 }
 
+static qs_status check_declared(const struct qs_test_fields *table, qs_error *error)
+{
+    return qsi_arguments_check(qsi_slice_make(table->bytes, table->used), QS_DURABLE, false,
+                               QSI_SLICE_LITERAL("'orders'"), error);
+}
+
 static qs_status check_type(const struct qs_test_fields *table, qs_error *error)
 {
-    return qsi_queue_type_check(qsi_slice_make(table->bytes, table->used),
-                                QSI_SLICE_LITERAL("'orders'"), error);
+    return qsi_arguments_check(qsi_slice_make(table->bytes, table->used), 0, false,
+                               QSI_SLICE_LITERAL("'orders'"), error);
 }
 
 static void test_only_classic_queues_and_streams_can_be_had(void)
 {
     static const char *const others[] = {"quorum", "Stream", "Classic", "classical", ""};
     struct qs_test_fields none = {.used = 0}, classic = {.used = 0}, number = {.used = 0};
-    struct qsi_queue_policy policy;
+    struct qsi_arguments arguments;
     qs_error error;
 
     QS_CHECK_OK(check_type(&none, QS_ERROR));
@@ -144,7 +166,8 @@ static void test_only_classic_queues_and_streams_can_be_had(void)
                  " say 'classic' or 'stream'",
                  others[i]);
         QS_CHECK(strcmp(error.text, words) == 0);
-        QS_CHECK_OK(parse(&table, &policy, QS_ERROR)); /* a store that has one opens */
+        /* A store that has one opens. */
+        QS_CHECK(read_as(&table, QSI_CLASSIC_QUEUE, &arguments, &error) == 1);
     }
     qs_test_put_long(&number, "x-queue-type", 1);
     QS_CHECK(check_type(&number, &error) == QS_PRECONDITION_FAILED);
@@ -205,6 +228,88 @@ static void test_bytes_that_are_no_table_are_refused(void)
     QS_CHECK(parse(&table, &policy, QS_ERROR) == QS_EINVAL);
 }
 
+/* Values that some argument may have, and others may not. */
+static void put_value(struct qs_test_fields *table, const char *name, int which)
+{
+    switch (which) {
+    case 0:
+        qs_test_put_long(table, name, -1);
+        break;
+    case 1:
+        qs_test_put_long(table, name, INT64_MAX);
+        break;
+    case 2:
+        qs_test_put_text(table, name, "");
+        break;
+    case 3:
+        qs_test_put_text(table, name, "2h");
+        break;
+    case 4:
+        qs_test_put_text(table, name, "reject-publish");
+        break;
+    case 5:
+        qs_test_put_name(table, name, 't');
+        table->bytes[table->used++] = 1;
+        break;
+    default:
+        qs_test_put_name(table, name, 'V');
+    }
+}
+
+static void check_same(const struct qsi_arguments *a, const struct qsi_arguments *b)
+{
+    QS_CHECK(a->queue.message_ttl_ms == b->queue.message_ttl_ms);
+    QS_CHECK(a->queue.expires_ms == b->queue.expires_ms);
+    QS_CHECK(a->queue.messages_max == b->queue.messages_max);
+    QS_CHECK(a->queue.body_bytes_max == b->queue.body_bytes_max);
+    QS_CHECK(a->queue.deliveries_max == b->queue.deliveries_max);
+    QS_CHECK(a->queue.overflow == b->queue.overflow && a->queue.lazy == b->queue.lazy);
+    QS_CHECK(a->queue.at_least_once == b->queue.at_least_once);
+    QS_CHECK(a->queue.has_dead_letter_exchange == b->queue.has_dead_letter_exchange);
+    QS_CHECK(a->queue.has_dead_letter_key == b->queue.has_dead_letter_key);
+    QS_CHECK(a->queue.has_priorities == b->queue.has_priorities);
+    QS_CHECK(a->queue.single_active_consumer == b->queue.single_active_consumer);
+    QS_CHECK(memcmp(&a->stream, &b->stream, sizeof a->stream) == 0); /* without gaps */
+    QS_CHECK(a->work.pins == b->work.pins);
+}
+
+/* With each argument, each value, and each kind of queue: what a declaration refuses is ignored
+ * where it is stored, and told. */
+static void test_what_is_refused_is_ignored_where_it_is_stored(void)
+{
+    static const enum qsi_queue_kind kinds[] = {QSI_CLASSIC_QUEUE, QSI_STREAM_QUEUE,
+                                                QSI_WORK_QUEUE};
+    const char *name;
+
+    for (uint32_t i = 0; (name = qs_queue_argument_name(i)) != NULL; i++) {
+        for (int at = 0; at < 3 * 7; at++) {
+            enum qsi_queue_kind kind = kinds[at / 7];
+            struct qs_test_fields table = {.used = 0};
+            struct qsi_arguments read, alone;
+            qs_error told = {0}, error = {0};
+            bool is_source = strcmp(name, "x-stream-source") == 0;
+
+            if (kind == QSI_STREAM_QUEUE) {
+                qs_test_put_text(&table, "x-queue-type", "stream");
+            } else if (kind == QSI_WORK_QUEUE && !is_source) {
+                qs_test_put_text(&table, "x-stream-source", "log");
+            }
+            QS_CHECK(read_as(&table, kind, &alone, NULL) == 0);
+            put_value(&table, name, at % 7);
+            if (strcmp(name, "x-queue-type") == 0 || (is_source && kind != QSI_WORK_QUEUE)) {
+                continue; /* it makes another kind of it */
+            }
+            if (check_declared(&table, &error) == QS_OK) {
+                QS_CHECK(read_as(&table, kind, &read, &told) == 0);
+                continue;
+            }
+            QS_CHECK(read_as(&table, kind, &read, &told) == 1);
+            QS_CHECK(strcmp(told.text, error.text) == 0);
+            check_same(&read, &alone);
+        }
+    }
+}
+
 int main(void)
 {
     test_no_arguments_ask_for_nothing();
@@ -215,5 +320,6 @@ int main(void)
     test_a_classic_queue_is_one_whether_it_says_so_or_not();
     test_a_number_is_the_same_in_any_width();
     test_bytes_that_are_no_table_are_refused();
+    test_what_is_refused_is_ignored_where_it_is_stored();
     return 0;
 }

@@ -1,10 +1,10 @@
 /* Arguments of streams: what each may be, and RabbitMQ's words for what it may not. */
 #include "qstore/qstore.h"
 
-#include "policy.h"
+#include "argument_values.h"
+#include "arguments.h"
 #include "qs_test.h"
 #include "qs_test_fields.h"
-#include "stream_policy.h"
 
 #include <string.h>
 
@@ -20,13 +20,32 @@ static struct qsi_slice name(void)
     return QSI_SLICE_LITERAL("'q' in this store");
 }
 
+static const struct qs_test_fields *as_stream(const struct qs_test_fields *table)
+{
+    static struct qs_test_fields typed;
+
+    typed = *table;
+    if (qsi_arguments_kind(slice_of(&typed)) != QSI_STREAM_QUEUE) {
+        qs_test_put_text(&typed, "x-queue-type", "stream");
+    }
+    return &typed;
+}
+
+static struct qsi_stream_policy read_policy(const struct qs_test_fields *table)
+{
+    struct qsi_arguments arguments;
+
+    QS_CHECK(qsi_arguments_read(&arguments, QSI_STREAM_QUEUE, slice_of(table), name(), NULL) == 0);
+    return arguments.stream;
+}
+
 static void check_refused(const struct qs_test_fields *table, uint32_t flags, bool is_server_named,
                           const char *words)
 {
     qs_error error = {0};
 
-    QS_CHECK(qsi_stream_policy_check(slice_of(table), flags, is_server_named, name(), &error) ==
-             QS_PRECONDITION_FAILED);
+    QS_CHECK(qsi_arguments_check(slice_of(as_stream(table)), flags, is_server_named, name(),
+                                 &error) == QS_PRECONDITION_FAILED);
     if (strcmp(error.text, words) != 0) {
         fprintf(stderr, "%s\n", error.text);
     }
@@ -44,7 +63,8 @@ static void test_flags_that_no_stream_has_are_refused(void)
                   "invalid property 'auto-delete' for queue 'q' in this store");
     check_refused(&none, QS_DURABLE, true,
                   "Cannot declare a server-named queue for type rabbit_stream_queue");
-    QS_CHECK_OK(qsi_stream_policy_check(slice_of(&none), QS_DURABLE, false, name(), QS_ERROR));
+    QS_CHECK_OK(
+        qsi_arguments_check(slice_of(as_stream(&none)), QS_DURABLE, false, name(), QS_ERROR));
 }
 
 static void test_arguments_that_no_stream_has_are_refused(void)
@@ -111,21 +131,20 @@ static void test_values_that_cannot_be_are_refused(void)
 static void test_each_argument_is_read(void)
 {
     struct qs_test_fields table = {.used = 0};
-    struct qsi_stream_policy policy;
+    struct qsi_stream_policy policy = read_policy(&table);
 
-    qsi_stream_policy_parse(&policy, slice_of(&table));
     QS_CHECK(policy.age_us_max == QSI_UNLIMITED && policy.bytes_max == QSI_UNLIMITED);
     QS_CHECK(policy.messages_max == QSI_UNLIMITED && policy.segment_bytes == 500000000);
-    QS_CHECK(!qsi_is_stream_type(slice_of(&table)));
+    QS_CHECK(qsi_arguments_kind(slice_of(&table)) == QSI_CLASSIC_QUEUE);
     qs_test_put_text(&table, "x-queue-type", "stream");
     qs_test_put_text(&table, "x-max-age", "2h");
     qs_test_put_long(&table, "x-max-length-bytes", 20000000000);
     qs_test_put_long(&table, "x-max-messages", 7);
     qs_test_put_long(&table, "x-stream-max-segment-size-bytes", 100000);
     qs_test_put_long(&table, "x-initial-cluster-size", 1);
-    QS_CHECK(qsi_is_stream_type(slice_of(&table)));
-    QS_CHECK_OK(qsi_stream_policy_check(slice_of(&table), QS_DURABLE, false, name(), QS_ERROR));
-    qsi_stream_policy_parse(&policy, slice_of(&table));
+    QS_CHECK(qsi_arguments_kind(slice_of(&table)) == QSI_STREAM_QUEUE);
+    QS_CHECK_OK(qsi_arguments_check(slice_of(&table), QS_DURABLE, false, name(), QS_ERROR));
+    policy = read_policy(&table);
     QS_CHECK(policy.age_us_max == 7200 * SECOND && policy.bytes_max == 20000000000);
     QS_CHECK(policy.messages_max == 7 && policy.segment_bytes == 100000);
 }
