@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from . import _core
 from ._core import Message, ReturnedMessage
 from .errors import PublishRefused
+from .forking import check_process
 from .json import loads
 from .properties import Properties
 from .waiting import Deadline
@@ -171,13 +172,18 @@ class Receipt:
         self._transaction = transaction
 
     def _is_decided(self) -> bool:
-        """Whether nothing is left to wait for."""
+        """Whether nothing is left to wait for.  Raises ForkedStore."""
+        self._check_process()
         if self._transaction is not None:
             return self._transaction.is_committed
         if not self._is_durable:
             assert self._store is not None
             self._is_durable = self._store._durable_lsn() >= self._lsn
         return self._is_durable
+
+    def _check_process(self) -> None:
+        if self._store is not None:
+            check_process(self._store)
 
     @property
     def confirmed(self) -> int:
@@ -201,6 +207,7 @@ class Receipt:
         transaction that was not committed.
         """
         deadline = Deadline(timeout, for_commit=True)
+        self._check_process()
         if self._transaction is not None:
             self._transaction.check()
         while not self._is_durable:

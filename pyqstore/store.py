@@ -490,6 +490,7 @@ class Store(_core.Store, Closing):
         """
         if self._path == ":memory:":
             raise ValueError("a store in memory has no files that could be copied")
+        self._check()
         return snapshot(self, self._directory, path)
 
     def set_queue_mode(self, name: str, mode: Literal["default", "lazy"]) -> None:

@@ -13,6 +13,7 @@ from . import _core
 from .errors import NotFound, OffsetOutOfRange, PreconditionFailed, StoreCorrupt
 from .fields import FieldValue
 from .figures import StreamStatus
+from .forking import check_process
 from .keyed import keyed_exchange
 from .message import Receipt
 from .queue import (
@@ -281,6 +282,7 @@ class Reader:
         at, value = start
         self._columns = names_of("columns", columns)
         self._is_nothing = keys == []
+        self._store = store
         self._name = name
         try:
             self.core: _core.StreamReader = _core.StreamReader(
@@ -337,6 +339,7 @@ class Reader:
         ``take``, and so does an error about rows that cannot be read."""
         position, ahead = self._state
         if ahead is not None:
+            check_process(self._store)
             if isinstance(ahead.what, StoreCorrupt) or len(ahead.what) <= rows_max:
                 return ahead.what
             self._state = _State(position, None)  # fewer are read again

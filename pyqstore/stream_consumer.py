@@ -18,6 +18,7 @@ from .errors import (
     StoreClosed,
     StoreCorrupt,
 )
+from .forking import check_process
 from .sequences import listed
 from .stream import (
     Committed,
@@ -125,8 +126,8 @@ class StreamConsumer(Closing):
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called."""
-        return self._is_closed
+        """Whether ``close`` was called.  In a child of fork() it is not open."""
+        return self._is_closed or self._store._forked
 
     @property
     def assignment(self) -> list[str]:
@@ -223,7 +224,8 @@ class StreamConsumer(Closing):
     # The group.
 
     def _follow_group(self) -> None:
-        """Give up what others are to have, and begin what is new."""
+        """Give up what others are to have, and begin what is new.  Raises ForkedStore."""
+        check_process(self._store)
         if self._is_telling:  # a listener asks; it is in here already
             return
         self._follow_exchanges()
@@ -472,13 +474,12 @@ class StreamConsumer(Closing):
     def _check_open(self) -> None:
         if self._is_closed:
             raise ValueError("the consumer is closed")
-        if self._store.closed:
-            raise StoreClosed("the store is closed")
+        self._store._check()
 
     def close(self) -> None:
         """Leave the group: others have its streams from now on.  Nothing is committed by it.
         Closing twice is fine."""
-        if self._is_closed:
+        if self.closed:
             return
         self._group.leave(self._member)
         if self._channel is not None:

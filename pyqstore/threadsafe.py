@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from . import _core
 from .errors import ChannelClosed
+from .forking import check_process
 
 __all__ = ["Settler"]
 
@@ -33,9 +34,10 @@ class Settler:
     channel and is raised in the receiving thread as well; ``ChannelClosed`` when it was not made.
     """
 
-    def __init__(self, channel: _core.Channel) -> None:
+    def __init__(self, channel: _core.Channel, store: _core.Store) -> None:
         """See ``Channel.threadsafe``."""
         self._channel = channel
+        self._store = store
         self._asked: deque[tuple[Future[None], Callable[[], None]]] = deque()
         self._mutex = threading.Lock()  # of _is_closed, _is_waiting and the descriptors
         self._is_closed = False
@@ -68,6 +70,7 @@ class Settler:
         return self._ask(partial(self._channel.basic_reject, delivery_tag, requeue))
 
     def _ask(self, call: Callable[[], None]) -> Future[None]:
+        check_process(self._store)
         future: Future[None] = Future()
         with self._mutex:
             if self._is_closed or self._channel.closed:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from ..waiting import woken
+from .threads import Threads
 
 __all__ = ["Awaited", "Taken", "wait_until"]
 
@@ -48,20 +49,20 @@ class Taken(AsyncIterator[T]):
     one.  After an exception, and after ``aclose``, nothing comes any more.
     """
 
-    __slots__ = ("_begin", "_has_more", "_is_asked", "_is_over", "_job", "_take")
+    __slots__ = ("_has_more", "_is_asked", "_is_over", "_job", "_take", "_threads")
 
     def __init__(
         self,
         take: Callable[[], T | None],
-        begin: Callable[[Callable[[], T | None]], Future[T | None]],
+        threads: Threads,
         *,
         has_more: Callable[[], bool] = lambda: False,
     ) -> None:
         """``take`` returns None when there is nothing, and is called again if ``has_more`` says
-        that there may be something later; ``begin`` makes a call in a thread."""
+        that there may be something later; ``threads`` make the calls."""
         self._take = take
         self._has_more = has_more
-        self._begin = begin
+        self._threads = threads
         self._job: Future[T | None] | None = None
         self._is_asked = False
         self._is_over = False
@@ -85,9 +86,10 @@ class Taken(AsyncIterator[T]):
             self._is_asked = False
 
     async def _answer(self) -> T | None:
+        self._threads.check_process()
         job = self._job
         if job is None or job.cancelled():  # no thread had begun it
-            job = self._job = self._begin(self._take)
+            job = self._job = self._threads.begin(self._take)
         try:
             found = await asyncio.wrap_future(job)
         except asyncio.CancelledError:

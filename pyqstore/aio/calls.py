@@ -27,6 +27,7 @@ class Calls:
 
     async def run(self, call: Callable[[], T]) -> T:
         """What the call returns in one of the store's threads.  StoreClosed, ForkedStore."""
+        self._threads.check_process()
         await self.rest()
         return await self._result(self._threads.begin(call), None)
 
@@ -35,6 +36,7 @@ class Calls:
     ) -> T:
         """As ``run``, in a thread of its own.  ``abandon`` is called when this is cancelled: the
         call is to end soon.  ForkedStore."""
+        self._threads.check_process()
         await self.rest()
         return await self._result(self._threads.begin_apart(call), abandon)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .. import queue as synchronous
 from ..errors import ChannelClosed, Empty
 from ..fields import FieldValue
+from ..forking import check_process
 from ..message import Message as SynchronousMessage
 from ..properties import Properties
 from ..queue import Codec, Seconds, check_codec, envelope
@@ -68,6 +69,7 @@ class Queue:
 
         When this is cancelled the message may have been put.
         """
+        check_process(self._store._store)
         encoded, properties = envelope(
             body,
             check_codec(codec) or self._queue._codec,
@@ -120,6 +122,7 @@ class Queue:
     async def _get(self, timeout: float | None = None) -> Message:
         loop = asyncio.get_running_loop()
         end = loop.time() + check_timeout(timeout)
+        check_process(self._store._store)
         while True:
             channel = self._receiving
             if channel is None or channel.closed:

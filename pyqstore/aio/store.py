@@ -372,7 +372,7 @@ class Store:
         """As :meth:`pyqstore.Store.browse`; ``damaged`` is called in a thread.  After an ``anext``
         that was cancelled it goes on with what that would have returned."""
         batches = self._store.browse(queue, start, limit, damaged=damaged)
-        return Taken(partial(next, batches, None), self._threads.begin)
+        return Taken(partial(next, batches, None), self._threads)
 
     async def set_queue_mode(self, name: str, mode: Literal["default", "lazy"]) -> None:
         """As :meth:`pyqstore.Store.set_queue_mode`."""

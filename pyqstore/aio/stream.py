@@ -281,4 +281,6 @@ class StreamConsumer:
 
     async def close(self) -> None:
         """As :meth:`pyqstore.StreamConsumer.close`.  A close that is cancelled goes on."""
+        if self.closed:
+            return
         await asyncio.shield(self._run(self._consumer.close))

@@ -31,13 +31,14 @@ class Threads:
 
     def begin(self, call: Callable[[], T]) -> Future[T]:
         """Make the call in a thread.  StoreClosed when they are gone; ForkedStore."""
-        self._check_process()
+        self.check_process()
         try:
             return self._executor.submit(partial(no_stop_iteration, call))
         except RuntimeError:
             raise StoreClosed("the store is closed") from None
 
-    def _check_process(self) -> None:
+    def check_process(self) -> None:
+        """ForkedStore: what threads there are is the parent's."""
         if self._process != os.getpid():
             raise ForkedStore("the store was opened before fork(); open it in this process")
 
@@ -54,7 +55,7 @@ class Threads:
     def begin_apart(self, call: Callable[[], T]) -> Future[T]:
         """Make the call in a thread of its own, which it may keep for long: the store's are left to
         the others.  ForkedStore."""
-        self._check_process()
+        self.check_process()
         return _begin_apart(call, "pyqstore-aio-apart")
 
     async def run_apart(self, call: Callable[[], T]) -> T:

@@ -45,6 +45,7 @@ class Events(Consuming):
         Listeners run in the thread that waits for confirms or processes events, and may use the
         channel.
         """
+        self._check_process()
         self._confirm_listeners.append((on_ack, on_nack))
 
     def add_return_listener(self, callback: ReturnCallback) -> None:
@@ -57,12 +58,13 @@ class Events(Consuming):
         ``memory_budget`` for all channels together, beyond which a ``mandatory`` publish that no
         queue takes raises StoreFull, having published nothing.
         """
-        self._return_listeners.append(callback)
         self._ignore_returns(False)
+        self._return_listeners.append(callback)
 
     def add_cancel_listener(self, callback: Callable[[str], object]) -> None:
         """Call ``callback(consumer_tag)`` when the store cancels a consumer, because its queue was
         deleted.  Without a listener that of a consumer with a callback is logged."""
+        self._check_process()
         self._cancel_listeners.append(callback)
 
     def _kinds(self) -> int:

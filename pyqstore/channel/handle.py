@@ -9,6 +9,7 @@ from contextlib import suppress
 from .. import _core
 from ..closing import Closing
 from ..deliveries import Backlog
+from ..forking import check_process, tell_in_child
 from ..message import Message, ReturnedMessage, Transaction
 from ..refusals import Refusals
 from ..threadsafe import Settler
@@ -56,6 +57,7 @@ class Handle(_core.Channel, Closing):
         self._settler: Settler | None = None
         self._left: list[str] = []  # consumers to be cancelled: see _cancel_left
         self._ignore_returns(True)
+        tell_in_child(self)
         self._is_made = True
 
     def __del__(self) -> None:
@@ -63,6 +65,15 @@ class Handle(_core.Channel, Closing):
         if self._is_made and not self.closed and not self._store._forked:
             warnings.warn(f"unclosed channel {self!r}", ResourceWarning, stacklevel=2, source=self)
         self.close()
+
+    def _forget_parent(self) -> None:
+        """What came for the consumers is the parent's."""
+        self._consumers = {}
+        self._callbacks = 0
+
+    def _check_process(self) -> None:
+        """ForkedStore, from verbs that do not ask the engine."""
+        check_process(self._store)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}{' (closed)' if self.closed else ''}>"
@@ -103,7 +114,8 @@ class Handle(_core.Channel, Closing):
             channel.basic_consume("jobs", lambda message: pool.submit(handle, message))
             channel.start_consuming()
         """
+        self._check_process()
         if self._settler is None:
-            self._settler = Settler(self)
+            self._settler = Settler(self, self._store)
             self._next_event = self._settler.next_event  # type: ignore[method-assign]
         return self._settler

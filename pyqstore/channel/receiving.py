@@ -28,6 +28,7 @@ class Receiving(Events):
 
         What a callback raises comes out here, and consuming can be started again.
         """
+        self._check_process()
         if self._consuming:
             raise RuntimeError("this channel is consuming already")
         if self._left:
@@ -55,6 +56,7 @@ class Receiving(Events):
 
         From a callback, or from any other thread: then it takes effect within 0.1 s.
         """
+        self._check_process()
         if self._consuming:
             self._stop = True
         else:
@@ -88,6 +90,7 @@ class Receiving(Events):
         while True:
             consumer = self._consumers.get(consumer_tag)
             if consumer is None:
+                self._check_process()
                 return None
             if consumer.buffered:
                 if len(consumer.buffered) == 1:
@@ -135,6 +138,7 @@ class Receiving(Events):
         when an exception leaves the ``with`` block, the one in hand is requeued.
         """
         check_timeout(inactivity_timeout)
+        self._check_process()
         return Messages(self, queue, auto_ack, inactivity_timeout, consumer_tag, arguments)
 
     def get_batch(

@@ -113,8 +113,8 @@ cdef class Server:
 
     @property
     def closed(self):
-        """Whether it accepts nothing any more."""
-        return self.stopping
+        """Whether it accepts nothing any more.  In a child of fork() it does not."""
+        return self.stopping or self.generation != fork_generation
 
     def _add_vhost(self, bytes name not None, Store store not None):
         """Serve another store under that name, until one of them is closed."""
@@ -246,6 +246,8 @@ cdef class Server:
 
     def _counts(self):
         cdef qs_server_counts counts
+        if self.generation != fork_generation:
+            raise ForkedStore("the store was opened before fork(); open it in this process")
         with nogil:
             qs_server_get_counts(self.handle, &counts)
         return {

@@ -112,12 +112,18 @@ cdef class Store:
 
     @property
     def closed(self):
-        """Whether the store was closed."""
-        return self.closing or self.handle == NULL
+        """Whether the store was closed.  In a child of fork() it is not open."""
+        return self.closing or self.handle == NULL or self.generation != fork_generation
 
     @property
     def _forked(self):
         return self.generation != fork_generation
+
+    def _check(self):
+        """ForkedStore, StoreClosed: what is no call into the engine, and to be refused all the
+        same."""
+        self.enter()
+        self.leave()
 
     cdef int stop_servers(self) except -1:
         for server in self.servers:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from ..closing import Closing
+from ..forking import check_process
 from ..store import Store
 from .errors import IllegalState
 from .failures import ExceptionListener, checked
@@ -67,8 +68,9 @@ class Connection(Closing):
         self._is_closed = False
         self._sessions: set[Session] = set()
         self._store = uri_or_store if isinstance(uri_or_store, Store) else self._opened()
-        registry = Registry.of(self._store)
         try:
+            self._store._check()
+            registry = Registry.of(self._store)
             if options.client_id is not None:
                 registry.enter(options.client_id)
             try:
@@ -112,8 +114,8 @@ class Connection(Closing):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._is_closed
+        """Whether it was closed.  In a child of fork() it is not open."""
+        return self._is_closed or self._store._forked
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
@@ -139,6 +141,7 @@ class Connection(Closing):
 
         IllegalState: the connection is closed; ValueError: another mode.
         """
+        check_process(self._store)
         checked: Mode = check_mode(mode)
         with self._lock:
             if self._is_closed:
@@ -153,6 +156,8 @@ class Connection(Closing):
 
         Returns when listeners that are running have returned.  IllegalState: one of them calls.
         """
+        if self._store._forked:  # all of it is the parent's
+            return
         for session in list(self._sessions):
             session._check_not_listening()
         with ExitStack() as rest:  # all of it, whatever raises

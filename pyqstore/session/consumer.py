@@ -348,6 +348,8 @@ class Consumer(Closing):
 
         Waits for a listener that is running, unless called from there.
         """
+        if self._link.is_closed:
+            return
         with self._link.lock:
             self._is_closing = True  # its listener is not called again
         try:

@@ -16,6 +16,7 @@ from ..connection import Connection
 from ..deliveries import Tags
 from ..errors import ChannelError
 from ..fields import FieldValue
+from ..forking import Refusing, check_process, tell_in_child
 from ..properties import Properties
 from .errors import IllegalState
 
@@ -76,7 +77,7 @@ class Link:
         self._connection = connection
         self._store = store
         self._transacted = transacted
-        self.lock: threading.RLock = threading.RLock()
+        self.lock: Any = threading.RLock()
         self.is_closed: bool = False
         self.has_sent: bool = False
         """Whether something was sent in the open transaction."""
@@ -86,7 +87,13 @@ class Link:
         self._sinks: dict[str, Sink] = {}
         self._is_full = False  # no consumer had room when somebody looked
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        tell_in_child(self)
         self._open()
+
+    def _forget_parent(self) -> None:
+        """What was pushed is the parent's."""
+        self.is_closed = True
+        self.lock = Refusing()
 
     def _open(self) -> None:
         self.channel: Channel = self._connection.channel()
@@ -152,8 +159,9 @@ class Link:
         return True
 
     def check(self) -> None:
-        """IllegalState when the session is closed."""
+        """IllegalState when the session is closed; ForkedStore."""
         if self.is_closed:
+            check_process(self._store)
             raise IllegalState("The Session is closed")
 
     # Consumers.

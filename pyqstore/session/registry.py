@@ -75,3 +75,12 @@ class Opened:
 
 _registries: weakref.WeakKeyDictionary[Store, Registry] = weakref.WeakKeyDictionary()
 _stores: dict[str, tuple[Store, int]] = {}
+
+
+def _after_fork_in_child() -> None:
+    """Another thread of the parent may have held one.  The stores are closed here."""
+    global _registries_lock, _stores_lock
+    _registries_lock, _stores_lock = threading.Lock(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

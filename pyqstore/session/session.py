@@ -10,6 +10,7 @@ from functools import partial
 from ..closing import Closing
 from ..connection import Connection
 from ..errors import Error, StoreCorrupt
+from ..forking import check_process
 from ..peeking import peeks
 from ..store import Store
 from .consumer import Consumer, Peers, Plan
@@ -320,7 +321,9 @@ class Session(Closing):
             if state != "delayed"
         )
         while page := list(itertools.islice(found, max(1, ahead))):
-            yield from page
+            for message in page:
+                check_process(self._home.store)
+                yield message
 
     # Producers.
 

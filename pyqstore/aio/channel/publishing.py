@@ -209,15 +209,18 @@ class Publishing(Handle):
 
         What a listener raises goes to the loop's exception handler.
         """
+        self._engine._check_process()
         self._events.confirm_listeners.append((on_ack, on_nack))
 
     def add_return_listener(self, callback: ReturnCallback) -> None:
         """As :meth:`pyqstore.Channel.add_return_listener`; called in the loop."""
+        self._engine._check_process()
         self._events.return_listeners.append(callback)
         self._lane.post(partial(self._engine._ignore_returns, False))
 
     def add_cancel_listener(self, callback: Callable[[str], object]) -> None:
         """As :meth:`pyqstore.Channel.add_cancel_listener`; called in the loop."""
+        self._engine._check_process()
         self._events.cancel_listeners.append(callback)
 
     async def tx_select(self) -> None:

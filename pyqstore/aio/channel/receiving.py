@@ -234,6 +234,7 @@ class Receiving(Handle):
 
     async def stop_consuming(self) -> None:
         """Cancel the consumers that have a callback."""
+        self._engine._check_process()
         for consumer in self._consumers:
             if consumer.task is not None:
                 await self.basic_cancel(consumer.tag)

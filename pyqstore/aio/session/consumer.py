@@ -91,6 +91,8 @@ class Consumer:
     async def close(self) -> None:
         """As :meth:`pyqstore.session.Consumer.close`.  When this is cancelled while a listener runs
         the consumer stays open."""
+        if self.closed:
+            return
         await self._turns.await_listener(self._consumer)
         await asyncio.shield(self._end())
 

@@ -149,7 +149,7 @@ class Session:
         """As :meth:`pyqstore.session.Session.browse`: ``async for message in s.browse(queue)``.
         After an ``anext`` that was cancelled it goes on with what that would have returned."""
         found = self._session.browse(queue)
-        return Taken(partial(next, found, None), self._threads.begin)
+        return Taken(partial(next, found, None), self._threads)
 
     async def producer(self, destination: Destination | None = None) -> Producer:
         """As :meth:`pyqstore.session.Session.producer`."""
@@ -160,6 +160,7 @@ class Session:
         """As :meth:`pyqstore.session.Session.commit`.  When this is cancelled it goes on; if it
         fails then, the next commit raises TransactionRolledBack, unless ``rollback()`` comes before
         it."""
+        self._threads.check_process()
         if self._committing is not None:
             await asyncio.wait([self._committing])
         committing = asyncio.ensure_future(self._threads.run(self._session.commit))
@@ -179,6 +180,7 @@ class Session:
 
     async def rollback(self) -> None:
         """As :meth:`pyqstore.session.Session.rollback`."""
+        self._threads.check_process()
         if self._committing is not None:
             await asyncio.wait([self._committing])
         await asyncio.shield(self._threads.run(self._session.rollback))

@@ -239,6 +239,7 @@ class Turns:
 
         Who is cancelled does not get it: ``undo`` does, before the next call is made.
         """
+        self._threads.check_process()
         while self._job is not None:
             await asyncio.wait([self._job])
         if not may_wait and self._link.lock.acquire(blocking=False):

@@ -17,7 +17,7 @@ from ..connection import ConnectionParameters, Parameters
 from ..returned import ReturnedMessage
 from .blocking_channel import BlockingChannel
 from .link import Link
-from .translating import translated
+from .translating import check_process, translated
 from .turns import Turns
 
 __all__ = ["BlockingChannel", "BlockingConnection", "ReturnedMessage"]
@@ -207,12 +207,15 @@ class BlockingConnection(Link):
 
     def _check_store(self) -> None:
         store = self._attachment.store
+        if store is not None:
+            check_process(store)
         if store is not None and store.closed:  # by another thread, which had shared it
             self._end()
             raise exceptions.StreamLostError("the store was closed")
 
     def _check_open(self) -> None:
         if self.is_closed:
+            check_process(self._impl._store)
             raise exceptions.ConnectionWrongStateError("the connection is closed")
 
     @property

@@ -20,6 +20,7 @@ from .. import exceptions, spec
 from ..frame import Method
 from .declaring import Declaring
 from .link import Link
+from .translating import check_process
 
 __all__ = ["REPLY_TO", "Consuming"]
 
@@ -99,6 +100,7 @@ class Consuming(Declaring):
 
     def _check_open(self) -> None:
         if self._impl.closed:
+            check_process(self._impl._store)
             raise exceptions.ChannelWrongStateError("Channel is closed.")
 
     def _told(self, message: Message) -> _Told:
@@ -289,7 +291,8 @@ class Consuming(Declaring):
         return iterated
 
     def _next(self, iterated: _Iterated, deadline: Deadline) -> Message | None:
-        """The next message; None: there is none in time, or it is over."""
+        """The next message; None: there is none in time, or it is over.  Raises Forked."""
+        check_process(self._impl._store)
         if not iterated.messages and not iterated.is_over:
             self._do(self._impl._pause, iterated.tag, False)
         while not iterated.messages and not iterated.is_over:
