@@ -84,6 +84,16 @@ from .transaction import Transaction
 
 _logging.getLogger("pyqstore").addHandler(_logging.NullHandler())
 
+
+def __getattr__(name: str) -> str:
+    """``__version__``, which is read when somebody asks."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import version
+
+    return version("pyqstore")
+
+
 __all__ = [
     "AccessRefused",
     "Adoption",

@@ -39,6 +39,8 @@ FieldTable: TypeAlias = Mapping[str, FieldValue]
 
 _DEPTH_MAX = 128  # tables and arrays inside each other, the outermost table being the first
 _NAME_BYTES_MAX = 255
+_BRIEF = 40  # characters
+_STEPS = 3  # of a way through nested tables that a text shows
 _U32_MAX = 0xFFFF_FFFF
 _SECOND = timedelta(seconds=1)
 _LAST_SECOND = int((datetime.max.replace(tzinfo=UTC) - EPOCH) // _SECOND)
@@ -86,9 +88,16 @@ def encode_table(
     try:
         _put_table(out, table, 1, ordered)
     except _Refused as refused:
-        place = "".join(reversed(refused.place))
-        raise refused.kind(f"{what}{place}: {refused.problem}") from None
+        raise refused.kind(f"{what}{_shown(refused.place)}: {refused.problem}") from None
     return bytes(out)
+
+
+def _shown(place: list[str]) -> str:
+    """The way from the table to an entry; of a long one both ends."""
+    steps = place[::-1]
+    if len(steps) > 2 * _STEPS:
+        steps = [*steps[:_STEPS], "...", steps[-1]]
+    return "".join(steps)
 
 
 def _put_table(out: bytearray, table: Mapping[str, FieldValue], depth: int, ordered: bool) -> None:
@@ -103,20 +112,21 @@ def _put_table(out: bytearray, table: Mapping[str, FieldValue], depth: int, orde
         try:
             _put_value(out, value, depth, ordered)
         except _Refused as refused:
-            refused.place.append(f"[{name!r}]")
+            refused.place.append(f"[{_brief(name)}]")
             raise
 
 
 def _name_bytes(name: object) -> bytes:
     if not isinstance(name, str):
-        raise _Refused(TypeError, f"names must be str, not {type(name).__name__}: {name!r}")
+        raise _Refused(TypeError, f"names must be str, not {type(name).__name__}: {_brief(name)}")
     try:
         encoded = name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise _Refused(ValueError, f"name {name!r} is not valid Unicode") from None
+        raise _Refused(ValueError, f"name {_brief(name)} is not valid Unicode") from None
     if len(encoded) > _NAME_BYTES_MAX:
         raise _Refused(
-            ValueError, f"name {name!r} is {len(encoded)} bytes long, {_NAME_BYTES_MAX} is the most"
+            ValueError,
+            f"name {_brief(name)} is {len(encoded)} bytes long, {_NAME_BYTES_MAX} is the most",
         )
     return encoded
 
@@ -126,7 +136,7 @@ def _put_value(out: bytearray, value: object, depth: int, ordered: bool) -> None
         try:
             _put_bytes(out, b"S", value.encode())
         except UnicodeEncodeError:
-            raise _Refused(ValueError, f"{value!r} is not valid Unicode") from None
+            raise _Refused(ValueError, f"{_brief(value)} is not valid Unicode") from None
     elif isinstance(value, bool):
         out += b"t\1" if value else b"t\0"
     elif isinstance(value, int):
@@ -151,14 +161,28 @@ def _put_value(out: bytearray, value: object, depth: int, ordered: bool) -> None
         out += _put_time(b"T", _seconds_checked(value))
     elif isinstance(value, Decimal):
         _put_decimal_value(out, value)
-    elif hasattr(value, "__index__"):  # NumPy's integers
-        _put_int(out, operator.index(value))
+    elif (number := _index_of(value)) is not None:
+        _put_int(out, number)
     else:
         raise _Refused(
             TypeError,
             f"{type(value).__name__} is not a field value: use str, bytes, bool, int, float,"
             " Decimal, datetime, None, list or dict",
         )
+
+
+def _index_of(value: object) -> int | None:
+    """Of NumPy's integers; None of others, its arrays among them."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _brief(value: object) -> str:
+    """For a text of one short line."""
+    shown = repr(value)
+    return shown if len(shown) <= _BRIEF else f"{shown[:_BRIEF]}..."
 
 
 def _put_array(out: bytearray, values: Sequence[object], depth: int, ordered: bool) -> None:

@@ -18,6 +18,7 @@ from .errors import StoreError, StoreLocked
 from .sequences import listed
 from .staged import Adoption, staged_paths
 from .store import Store, open  # noqa: A004 - the one shadowing that is meant
+from .waiting import Seconds, check_timeout
 
 __all__ = ["adopt_into"]
 
@@ -43,7 +44,7 @@ def adopt_into(
     key: str,
     *,
     mandatory: bool = True,
-    timeout: float = 60.0,
+    timeout: Seconds = 60.0,
     unless: Collection[str] = (),
     forget: Collection[str] = (),
 ) -> Adoption:
@@ -72,12 +73,13 @@ def adopt_into(
     with the same key, which lets them in once.  When the call is
     interrupted, the manifest is taken back if no owner began with it; the key tells otherwise.
     """
-    if not math.isfinite(timeout) or timeout < 0:
+    seconds = check_timeout(timeout)
+    if seconds == math.inf:
         raise ValueError(f"timeout is {timeout}: a finite number of seconds, 0 or more")
     excluding = tuple(listed("unless", unless, str, ordered=False))
     forgotten = tuple(listed("forget", forget, str, ordered=False))
     ask = _Ask(_absolute(files), key, mandatory, excluding, forgotten)
-    return _Adopting(os.path.join(os.getcwd(), path), ask, timeout).result()
+    return _Adopting(os.path.join(os.getcwd(), path), ask, seconds).result()
 
 
 def _absolute(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[bytes]:

@@ -10,6 +10,7 @@ from typing import Protocol, Self
 from .errors import Error
 from .fields import FieldValue
 from .message import Message
+from .waiting import Seconds
 
 __all__ = ["Messages"]
 
@@ -36,7 +37,7 @@ class _Channel(Protocol):
         arguments: Mapping[str, FieldValue] | None,
     ) -> str: ...
     def basic_cancel(self, consumer_tag: str, /) -> object: ...
-    def _next_delivery(self, tag: str, timeout: float | None, /) -> Message | None: ...
+    def _next_delivery(self, tag: str, timeout: Seconds | None, /) -> Message | None: ...
     def _settle_range(self, first_tag: int, last_tag: int, requeue: bool, /) -> None: ...
 
 
@@ -65,7 +66,7 @@ class Messages(Iterator[Message]):
         channel: _Channel,
         queue: str,
         auto_ack: bool,
-        timeout: float | None,
+        timeout: Seconds | None,
         consumer_tag: str = "",
         arguments: Mapping[str, FieldValue] | None = None,
     ) -> None:

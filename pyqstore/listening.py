@@ -19,6 +19,7 @@ from .serve.door import Authenticate, Certified, Door
 from .serve.stored_users import StoredUsers, users_of
 from .serve.tls import Bridge
 from .serve.user_list import RIGHTS
+from .waiting import Seconds, check_timeout
 
 __all__ = ["Authenticate", "Certified", "Listener"]
 
@@ -162,14 +163,15 @@ class Listener(Closing):
         """Of a client: it hears of it.  One that has ended, or is another listener's, is fine."""
         self._server._end_connection(number)
 
-    def close(self, timeout: float = _STOP_S) -> None:
+    def close(self, timeout: Seconds = _STOP_S) -> None:
         """Listen no more, and end the connections.  Closing twice is fine.
 
         A client that does not say within ``timeout`` seconds that it has heard is cut off.
         """
-        if not 0 <= timeout < math.inf:
+        seconds = check_timeout(timeout)
+        if seconds == math.inf:
             raise ValueError(f"timeout must be 0 seconds or more, not {timeout}")
-        self._server._stop(int(min(timeout, 2**31) * 1e9))
+        self._server._stop(int(min(seconds, 2**31) * 1e9))
 
 
 def _named(vhosts: Mapping[Any, Any] | None, store: _core.Store) -> dict[bytes, _core.Store]:

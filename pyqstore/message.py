@@ -12,7 +12,7 @@ from .errors import PublishRefused
 from .forking import check_process
 from .json import loads
 from .properties import Properties
-from .waiting import Deadline
+from .waiting import Deadline, Seconds, told
 
 __all__ = ["DeclareOk", "Message", "Receipt", "ReturnedCopy", "ReturnedMessage", "Transaction"]
 
@@ -199,7 +199,7 @@ class Receipt:
         """
         return self.refused == 0 and self._is_decided()
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: Seconds | None = None) -> bool:
         """Return True once :attr:`done`; ``timeout`` in seconds.
 
         Raises PublishRefused, once the others are durable, when rows were refused; TimeoutError;
@@ -215,7 +215,7 @@ class Receipt:
             if self._store._wait_durable(self._lsn, deadline.slice_ns()):
                 self._is_durable = True
             elif deadline.over:
-                raise TimeoutError(f"the batch was not durable within {timeout} s")
+                raise TimeoutError(f"the batch was not durable within {told(timeout)}")
         self._check_refused()
         return True
 

@@ -104,11 +104,11 @@ class Properties(_core.EncodedProperties):
             parts.append(table)
         if delivery_mode is not None:
             flags |= 0x1000
-            delivery_mode = _integer("delivery_mode", delivery_mode, 1, 2)
+            delivery_mode = integer("delivery_mode", delivery_mode, 1, 2)
             parts.append(b"\1" if delivery_mode == 1 else b"\2")
         if priority is not None:
             flags |= 0x0800
-            priority = _integer("priority", priority, 0, 255)
+            priority = integer("priority", priority, 0, 255)
             parts.append(priority.to_bytes(1, "big"))
         if correlation_id is not None:
             flags |= 0x0400
@@ -284,13 +284,14 @@ def _shortstr(name: str, value: str) -> bytes:
     try:
         encoded = value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise ValueError(f"{name} is not valid Unicode: {value!r}") from None
+        raise ValueError(f"{name} is not valid Unicode: {value!r:.60}") from None
     if len(encoded) > _SHORTSTR_BYTES_MAX:
         raise ValueError(f"{name} is {len(encoded)} bytes long, {_SHORTSTR_BYTES_MAX} is the most")
     return len(encoded).to_bytes(1, "big") + encoded
 
 
-def _integer(name: str, value: int, least: int, most: int) -> int:
+def integer(name: str, value: int, least: int, most: int) -> int:
+    """Checked; TypeError and ValueError name it."""
     try:
         number = int(operator.index(value))
     except TypeError:
@@ -306,12 +307,12 @@ def _milliseconds(value: str | int | timedelta) -> str:
         if not 0 <= number <= _EXPIRATION_MS_MAX:
             raise ValueError(
                 "expiration must be milliseconds as a decimal number,"
-                f" {_EXPIRATION_MS_MAX} at most, not {value!r}"
+                f" {_EXPIRATION_MS_MAX} at most, not {value!r:.60}"
             )
         return value
     if isinstance(value, timedelta):
         value = whole_milliseconds(value)
-    return str(_integer("expiration", value, 0, _EXPIRATION_MS_MAX))
+    return str(integer("expiration", value, 0, _EXPIRATION_MS_MAX))
 
 
 def whole_milliseconds(span: timedelta) -> int:
@@ -326,7 +327,7 @@ def _seconds(value: int | datetime) -> int:
             return seconds(value)
         except ValueError as error:
             raise ValueError(f"timestamp: {error}") from None
-    return _integer("timestamp", value, 0, 2**64 - 1)
+    return integer("timestamp", value, 0, 2**64 - 1)
 
 
 def _decode(encoded: bytes) -> tuple[object, ...]:

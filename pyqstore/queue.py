@@ -23,15 +23,12 @@ from .message import Message, Receipt
 from .peeking import peeks
 from .properties import Properties, whole_milliseconds
 from .sequences import is_ours
-from .waiting import check_timeout
+from .waiting import Seconds, check_timeout, told
 
 if TYPE_CHECKING:
     from .store import Store
 
 __all__ = ["Codec", "Queue", "Seconds"]
-
-Seconds = float | timedelta
-"""A time span: a number of seconds, or a timedelta."""
 
 
 class Codec(Protocol):
@@ -170,7 +167,7 @@ class Queue:
 
     # Getting.
 
-    def get(self, timeout: float | None = None) -> Message:
+    def get(self, timeout: Seconds | None = None) -> Message:
         """The first ready message; waits ``timeout`` seconds for one (None: for ever).
 
         ``with queue.get() as message:`` acknowledges it at the end, and gives it back when the body
@@ -191,7 +188,7 @@ class Queue:
             channel.last_tag = last_tag
             channel.put_back()
             raise
-        raise Empty(f"no message in queue {self._name!r} within {timeout} s")
+        raise Empty(f"no message in queue {self._name!r} within {told(timeout)}")
 
     def _next(self, channel: _Channel, end: float) -> Message | None:
         while True:

@@ -15,7 +15,6 @@ from .errors import (
     NotFound,
     OffsetOutOfRange,
     PreconditionFailed,
-    StoreClosed,
     StoreCorrupt,
 )
 from .forking import check_process
@@ -31,7 +30,7 @@ from .stream import (
     whole_schema,
 )
 from .stream_group import Group, Member
-from .waiting import Deadline
+from .waiting import Deadline, Seconds
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
@@ -134,7 +133,7 @@ class StreamConsumer(Closing):
         """The streams that this consumer reads now, sorted."""
         return sorted(self._turns)
 
-    def poll(self, max_rows: int = 65_536, timeout: float | None = 0.0) -> pyarrow.RecordBatch:
+    def poll(self, max_rows: int = 65_536, timeout: Seconds | None = 0.0) -> pyarrow.RecordBatch:
         """The next messages of one of the streams; waits ``timeout`` seconds for some (None: for
         ever), and returns no rows when none came.
 

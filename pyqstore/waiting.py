@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from .errors import StoreClosed
@@ -23,29 +24,39 @@ from .errors import StoreClosed
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["SLICE_NS", "Deadline", "check_main", "check_timeout", "woken"]
+__all__ = ["SLICE_NS", "Deadline", "Seconds", "check_main", "check_timeout", "told", "woken"]
+
+Seconds = float | timedelta
+"""A time span: a number of seconds, or a timedelta."""
 
 SLICE_NS = 100_000_000
 _FOR_EVER = 2**62 / 1e9  # seconds whose nanoseconds a clock can count: 146 years
 
 
-def check_timeout(timeout: float | None) -> float:
+def check_timeout(timeout: Seconds | None, what: str = "timeout") -> float:
     """The seconds to wait, infinite for None and for what no clock can count.
 
     ValueError for a timeout that is negative or not a number; TypeError for one of another type.
     """
     if timeout is None:
         return math.inf
+    if isinstance(timeout, timedelta):
+        timeout = timeout.total_seconds()
     try:
         waits = timeout >= 0
     except ArithmeticError:  # decimal's NaN compares with nothing
         waits = False
     except TypeError:
         kind = type(timeout).__name__
-        raise TypeError(f"timeout must be None or seconds, not {kind}") from None
+        raise TypeError(f"{what} must be None, seconds or a timedelta, not {kind}") from None
     if not waits:
-        raise ValueError(f"timeout must be None or 0 seconds or more, not {timeout}")
+        raise ValueError(f"{what} must be None or 0 seconds or more, not {timeout}")
     return float(timeout) if timeout < _FOR_EVER else math.inf
+
+
+def told(timeout: Seconds | None) -> str:
+    """In texts of errors."""
+    return f"{timeout.total_seconds() if isinstance(timeout, timedelta) else timeout} s"
 
 
 class Deadline:
@@ -53,7 +64,7 @@ class Deadline:
 
     __slots__ = ("_end_ns", "_for_commit")
 
-    def __init__(self, timeout: float | None, *, for_commit: bool = False) -> None:
+    def __init__(self, timeout: Seconds | None, *, for_commit: bool = False) -> None:
         """ValueError for a timeout that is negative or not a number.  ``for_commit``: what this
         waits for comes by itself, so it goes on although the main thread has ended."""
         seconds = check_timeout(timeout)

@@ -79,6 +79,11 @@ qs_status qsi_arrow_open_body(const struct qsi_arrow_column *column,
 qs_status qsi_arrow_open_text(const struct qsi_arrow_column *column,
                               struct qsi_arrow_bytes_column *text_out) QS_MUST_CHECK;
 
+/* ---- arrow_struct_headers.c ---- */
+
+qs_status qsi_arrow_open_struct_headers(const struct qsi_arrow_column *column,
+                                        struct qsi_arrow_headers_column *headers_out) QS_MUST_CHECK;
+
 /* ---- arrow_headers.c ---- */
 
 qs_status qsi_arrow_open_headers(const struct qsi_arrow_column *map,

@@ -1,4 +1,5 @@
-/* A column of maps from strings to strings: the headers of messages. */
+/* A column of maps from strings to strings: the headers of messages.  Lists of key and value have
+ * the same layout. */
 #include "arrow_column.h"
 #include "check.h"
 
@@ -112,13 +113,36 @@ static qs_status open_map_entries(const struct qsi_arrow_column *map,
     return check_header_names(map, headers_out, count);
 }
 
+static bool is_called(const struct ArrowSchema *schema, const char *name)
+{
+    return schema != NULL && schema->name != NULL && strcmp(schema->name, name) == 0;
+}
+
+static bool is_list_of_pairs(const struct ArrowSchema *schema)
+{
+    const struct ArrowSchema *pair;
+
+    if (strcmp(schema->format, "+l") != 0 || schema->n_children != 1 || schema->children == NULL) {
+        return false;
+    }
+    pair = schema->children[0];
+    return pair != NULL && pair->format != NULL && strcmp(pair->format, "+s") == 0 &&
+           pair->n_children == 2 && pair->children != NULL && is_called(pair->children[0], "key") &&
+           is_called(pair->children[1], "value");
+}
+
 qs_status qsi_arrow_open_headers(const struct qsi_arrow_column *map,
                                  struct qsi_arrow_headers_column *headers_out)
 {
     uint64_t entries = 0;
 
-    if (strcmp(map->schema->format, "+m") != 0 || map->schema->dictionary != NULL) {
-        return qsi_arrow_fail_type(map, "a map of strings to strings");
+    if (strcmp(map->schema->format, "+s") == 0 && map->schema->dictionary == NULL) {
+        return qsi_arrow_open_struct_headers(map, headers_out);
+    }
+    if ((strcmp(map->schema->format, "+m") != 0 && !is_list_of_pairs(map->schema)) ||
+        map->schema->dictionary != NULL) {
+        return qsi_arrow_fail_type(map, "a map of strings to strings, in pyarrow map_(string(), "
+                                        "string()); or a struct, or lists of key and value");
     }
     QS_TRY(qsi_arrow_check_structure(map, 2, 2, 1));
     if (map->schema->children == NULL || map->array->children == NULL ||

@@ -156,14 +156,53 @@ static bool has_no_zone(const char *format)
     return format[0] == 't' && format[4] == '\0';
 }
 
+/* The integer that a floating-point format has the bytes of. */
+static enum qsi_arrow_integer float_type(const char *format)
+{
+    return strcmp(format, "g") == 0   ? QSI_ARROW_INT64
+           : strcmp(format, "f") == 0 ? QSI_ARROW_INT32
+                                      : QSI_ARROW_NONE;
+}
+
+/* Whole numbers, as pandas has them where one is missing, become integers.  REQUIRES a copy. */
+static qs_status make_whole(const struct qsi_arrow_column *column,
+                            struct qsi_arrow_integers *values)
+{
+    uint8_t *at = (uint8_t *)(uintptr_t)values->values;
+    bool is_wide = values->type == QSI_ARROW_INT64;
+    double most = is_wide ? 0x1p63 : 0x1p31;
+
+    for (uint64_t row = 0; row < column->rows; row++, at += is_wide ? 8 : 4) {
+        bool is_null = qsi_arrow_is_null(values->validity, values->validity_offset, row);
+        double number = is_null   ? 0
+                        : is_wide ? *(const qsi_arrow_f64 *)at
+                                  : (double)*(const qsi_arrow_f32 *)at;
+
+        if (!(number >= -most && number < most) || (double)(int64_t)number != number) {
+            return qsi_arrow_fail_row(column, row, "is %g, must be a whole number", number);
+        }
+        if (is_wide) {
+            *(qsi_arrow_i64 *)at = (int64_t)number;
+        } else {
+            *(qsi_arrow_i32 *)at = (int32_t)number;
+        }
+    }
+    return QS_OK;
+}
+
 qs_status qsi_arrow_open_int(const struct qsi_arrow_column *column,
                              struct qsi_arrow_int_column *int_out, int64_t low, uint64_t count,
                              bool is_time)
 {
     enum qsi_arrow_integer type = qsi_arrow_integer_type(column->schema->format);
     int64_t divisor = 1;
+    bool is_float = false;
     uint64_t row;
 
+    if (type == QSI_ARROW_NONE) {
+        type = float_type(column->schema->format);
+        is_float = type != QSI_ARROW_NONE;
+    }
     if (type == QSI_ARROW_NONE && is_time) {
         type = QSI_ARROW_INT64;
         divisor = qsi_arrow_timestamp_divisor(column->schema->format);
@@ -174,6 +213,9 @@ qs_status qsi_arrow_open_int(const struct qsi_arrow_column *column,
     int_out->present = true;
     int_out->divisor = divisor;
     QS_TRY(qsi_arrow_open_integers(column, &int_out->values, type));
+    if (is_float) {
+        QS_TRY(make_whole(column, &int_out->values));
+    }
     if (column->utc_of != NULL && has_no_zone(column->schema->format)) {
         make_utc(&int_out->values, column->rows, divisor, column->utc_of);
     }

@@ -22,6 +22,8 @@ struct known_column {
     uint64_t count;
 };
 
+#define TIME "timestamp"
+#define MESSAGE_TIME "message_timestamp" /* the same property of what a stream had */
 #define PLACE(member) offsetof(struct qsi_arrow_batch, member)
 #define NOT_NEGATIVE 0, (uint64_t)INT64_MAX + 1
 
@@ -40,7 +42,7 @@ static const struct known_column known_columns[] = {
     {"priority", KIND_INTEGER, PLACE(priority), 0, 256},
     {"delivery_mode", KIND_INTEGER, PLACE(delivery_mode), 1, 2},
     {"expiration_ms", KIND_INTEGER, PLACE(expiration_ms), NOT_NEGATIVE},
-    {"timestamp", KIND_TIMESTAMP, PLACE(timestamp), NOT_NEGATIVE},
+    {TIME, KIND_TIMESTAMP, PLACE(timestamp), NOT_NEGATIVE},
     {"due", KIND_INSTANT, PLACE(due), INT64_MIN, UINT64_MAX},
 };
 
@@ -54,21 +56,37 @@ static size_t known_index(const char *name, const char *body_name)
     if (strcmp(name, body_name) == 0) {
         return BODY_INDEX;
     }
+    if (strcmp(name, MESSAGE_TIME) == 0) {
+        name = TIME;
+    }
     while (index < KNOWN_COUNT && strcmp(name, known_columns[index].name) != 0) {
         index++;
     }
     return index < KNOWN_COUNT ? index : SIZE_MAX;
 }
 
-/* What tells of a delivery, or of a place in a queue: so that what was received can be
+/* What tells of a delivery, or of a place in a queue or a stream: so that what was received can be
  * published. */
 static bool is_of_delivery(const char *name)
 {
-    static const char *const names[] = {"delivery_tag", "redelivered", "delivery_count",
-                                        "sequence",     "unacked",     "delayed"};
+    static const char *const names[] = {"delivery_tag", "redelivered", "delivery_count", "sequence",
+                                        "unacked",      "delayed",     "offset",         "stream"};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of what a stream had, the timestamp is when it was published. */
+static bool is_of_stream(const struct ArrowSchema *schema)
+{
+    for (int64_t child = 0; child < schema->n_children; child++) {
+        const char *name = schema->children[child] == NULL ? NULL : schema->children[child]->name;
+
+        if (name != NULL && (strcmp(name, "offset") == 0 || strcmp(name, MESSAGE_TIME) == 0)) {
             return true;
         }
     }
@@ -135,6 +153,9 @@ static qs_status open_column(const struct qsi_arrow_column *root, struct qsi_arr
     size_t index = known_index(column->name, body_name);
 
     if (index == SIZE_MAX && is_of_delivery(column->name)) {
+        return QS_OK;
+    }
+    if (strcmp(column->name, TIME) == 0 && index != BODY_INDEX && is_of_stream(root->schema)) {
         return QS_OK;
     }
     if (index == SIZE_MAX) {

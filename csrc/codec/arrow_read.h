@@ -27,6 +27,8 @@ typedef int8_t qsi_arrow_i8 __attribute__((may_alias));
 typedef int16_t qsi_arrow_i16 __attribute__((may_alias, aligned(1)));
 typedef int32_t qsi_arrow_i32 __attribute__((may_alias, aligned(1)));
 typedef int64_t qsi_arrow_i64 __attribute__((may_alias, aligned(1)));
+typedef float qsi_arrow_f32 __attribute__((may_alias, aligned(1)));
+typedef double qsi_arrow_f64 __attribute__((may_alias, aligned(1)));
 typedef uint8_t qsi_arrow_u8 __attribute__((may_alias));
 typedef uint16_t qsi_arrow_u16 __attribute__((may_alias, aligned(1)));
 typedef uint32_t qsi_arrow_u32 __attribute__((may_alias, aligned(1)));

@@ -9,7 +9,7 @@ from typing import Protocol
 from .. import _core
 from ..channel import Arguments
 from ..channel import Channel as SynchronousChannel
-from ..channel.arguments import encoded
+from ..channel.arguments import encoded, flag
 from ..channel.handle import Consumer
 from ..errors import ChannelClosed
 
@@ -48,7 +48,8 @@ class Engine(SynchronousChannel):
     ) -> str:
         """Register a consumer whose messages the asynchronous channel acknowledges, with
         ``auto_ack`` by itself: streams refuse that."""
-        flags = (_core.AUTO_ACK if auto_ack else 0) | (_core.EXCLUSIVE if exclusive else 0)
+        flags = _core.AUTO_ACK if flag("auto_ack", auto_ack) else 0
+        flags |= _core.EXCLUSIVE if flag("exclusive", exclusive) else 0
         tag = self._consume(queue, consumer_tag, flags, encoded(arguments))
         self._gone.pop(tag, None)
         self._consumers[tag] = Consumer(None, False)

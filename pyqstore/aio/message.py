@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from .. import message as synchronous
-from ..waiting import SLICE_NS, check_timeout
+from ..waiting import SLICE_NS, Seconds, check_timeout
 from .engine import Engine
 from .threads import Threads
 
@@ -99,7 +99,7 @@ class Receipt(synchronous.Receipt):
         self._threads = threads
         return self
 
-    async def wait(self, timeout: float | None = None) -> bool:  # type: ignore[override]
+    async def wait(self, timeout: Seconds | None = None) -> bool:  # type: ignore[override]
         """Return True once ``done``; ``timeout`` in seconds.
 
         Raises PublishRefused, once the others are durable, when rows were refused; TimeoutError;

@@ -15,8 +15,8 @@ from ..fields import FieldValue
 from ..forking import check_process
 from ..message import Message as SynchronousMessage
 from ..properties import Properties
-from ..queue import Codec, Seconds, check_codec, envelope
-from ..waiting import check_timeout
+from ..queue import Codec, check_codec, envelope
+from ..waiting import Seconds, check_timeout, told
 from .awaiting import Awaited
 from .channel import Channel
 from .message import Message
@@ -109,7 +109,7 @@ class Queue:
             partial(self._queue.put_many, data, codec=codec)
         )
 
-    def get(self, timeout: float | None = None) -> Getting:
+    def get(self, timeout: Seconds | None = None) -> Getting:
         """The first ready message; waits ``timeout`` seconds for one (None: for ever).
 
         ``async with queue.get() as message:`` acknowledges it at the end, and gives it back when
@@ -119,7 +119,7 @@ class Queue:
         """
         return Getting(self._get(timeout))
 
-    async def _get(self, timeout: float | None = None) -> Message:
+    async def _get(self, timeout: Seconds | None = None) -> Message:
         loop = asyncio.get_running_loop()
         end = loop.time() + check_timeout(timeout)
         check_process(self._store._store)
@@ -133,7 +133,7 @@ class Queue:
                     return message
                 left = end - loop.time()
                 if left <= 0:
-                    raise Empty(f"no message in queue {self.name!r} within {timeout} s")
+                    raise Empty(f"no message in queue {self.name!r} within {told(timeout)}")
                 message = await self._wait(channel, left)
                 if message is not None:
                     return message

@@ -17,7 +17,7 @@ from ..message import Receipt as SynchronousReceipt
 from ..queue import Codec
 from ..stream import Reader, Start
 from ..stream_consumer import rows_of
-from ..waiting import Deadline, check_main
+from ..waiting import Deadline, Seconds, check_main
 from .calls import Calls
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class StreamConsumer:
         return self._consumer.paused
 
     async def poll(
-        self, max_rows: int = 65_536, timeout: float | None = 0.0
+        self, max_rows: int = 65_536, timeout: Seconds | None = 0.0
     ) -> pyarrow.RecordBatch:
         """As :meth:`pyqstore.StreamConsumer.poll`.
 

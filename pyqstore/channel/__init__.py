@@ -30,6 +30,6 @@ class Channel(Declaring, Publishing, Receiving):
     ValueError for wrong arguments.
 
     Names of queues, exchanges and consumers are str of at most 255 bytes of UTF-8, without NUL, and
-    routing keys are, but for that; counts are numbers of messages; timeouts are seconds, and None
-    waits for ever.
+    routing keys are, but for that; counts are numbers of messages; timeouts are seconds or
+    timedeltas, and None waits for ever.
     """

@@ -12,7 +12,7 @@ from ..errors import UnknownArgument
 from ..fields import FieldValue, encode_table
 from ..times import time_text
 
-__all__ = ["START", "Arguments", "encoded", "warn_of_unknown"]
+__all__ = ["START", "Arguments", "encoded", "flag", "warn_of_unknown"]
 
 Arguments = Mapping[str, FieldValue]
 
@@ -27,6 +27,14 @@ def encoded(arguments: Arguments | None) -> bytes:
     if isinstance(start, datetime) and start.microsecond and start.year >= 1970:
         arguments = {**(arguments or {}), START: time_text(start)}
     return encode_table(arguments, ordered=True) if arguments else b""
+
+
+def flag(name: str, value: object) -> bool:
+    """True or False, or 1 or 0.  TypeError: "no" would be true."""
+    if isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    told = value if isinstance(value, int) else type(value).__name__
+    raise TypeError(f"{name} must be bool, not {told}")
 
 
 def warn_of_unknown(queue: str, arguments: Arguments | None, stacklevel: int) -> None:

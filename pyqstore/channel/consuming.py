@@ -7,7 +7,7 @@ import logging
 from .. import _core
 from ..errors import NotFound
 from ..message import Message
-from .arguments import Arguments, encoded
+from .arguments import Arguments, encoded, flag
 from .handle import Consumer, MessageCallback
 from .settling import Settling
 
@@ -62,7 +62,9 @@ class Consuming(Settling):
         """
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be callable, not {type(callback).__name__}")
-        flags = (_core.NO_ACK if auto_ack else 0) | (_core.EXCLUSIVE if exclusive else 0)
+        flags = (_core.NO_ACK if flag("auto_ack", auto_ack) else 0) | (
+            _core.EXCLUSIVE if flag("exclusive", exclusive) else 0
+        )
         tag = self._consume(queue, consumer_tag, flags, encoded(arguments))
         self._gone.pop(tag, None)
         self._consumers[tag] = Consumer(callback, auto_ack)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import _core
 from ..message import DeclareOk
-from .arguments import Arguments, encoded, warn_of_unknown
+from .arguments import Arguments, encoded, flag, warn_of_unknown
 from .handle import Handle
 
 __all__ = ["Declaring"]
@@ -38,11 +38,11 @@ class Declaring(Handle):
         AccessRefused for "" and names from "amq."; ChannelError (503) for another type.
         """
         flags = (
-            (_core.PASSIVE if passive else 0)
-            | (_core.DURABLE if durable else 0)
-            | (_core.AUTO_DELETE if auto_delete else 0)
-            | (_core.INTERNAL if internal else 0)
-            | (_core.NO_SYNC if nowait else 0)
+            (_core.PASSIVE if flag("passive", passive) else 0)
+            | (_core.DURABLE if flag("durable", durable) else 0)
+            | (_core.AUTO_DELETE if flag("auto_delete", auto_delete) else 0)
+            | (_core.INTERNAL if flag("internal", internal) else 0)
+            | (_core.NO_SYNC if flag("nowait", nowait) else 0)
         )
         self._exchange_declare(exchange, exchange_type, flags, encoded(arguments))
 
@@ -93,11 +93,11 @@ class Declaring(Handle):
         nowait: bool = False,
     ) -> DeclareOk:
         flags = (
-            (_core.PASSIVE if passive else 0)
-            | (_core.DURABLE if durable else 0)
-            | (_core.EXCLUSIVE if exclusive else 0)
-            | (_core.AUTO_DELETE if auto_delete else 0)
-            | (_core.NO_SYNC if nowait else 0)
+            (_core.PASSIVE if flag("passive", passive) else 0)
+            | (_core.DURABLE if flag("durable", durable) else 0)
+            | (_core.EXCLUSIVE if flag("exclusive", exclusive) else 0)
+            | (_core.AUTO_DELETE if flag("auto_delete", auto_delete) else 0)
+            | (_core.NO_SYNC if flag("nowait", nowait) else 0)
         )
         return DeclareOk(*self._queue_declare(queue, flags, encoded(arguments)))
 
@@ -122,7 +122,7 @@ class Declaring(Handle):
         NotFound: no such queue or exchange; AccessRefused: the default exchange;
         PreconditionFailed: another "x-match", a text that is no selector.
         """
-        flags = _core.NO_SYNC if nowait else 0
+        flags = _core.NO_SYNC if flag("nowait", nowait) else 0
         self._change_binding(queue, exchange, routing_key, flags, encoded(arguments))
 
     def queue_unbind(
@@ -136,7 +136,7 @@ class Declaring(Handle):
     ) -> None:
         """Take back ``queue_bind`` with the same arguments; nothing happens if there was none.
         ``nowait``: as of ``queue_declare``."""
-        flags = _core.UNBIND | (_core.NO_SYNC if nowait else 0)
+        flags = _core.UNBIND | (_core.NO_SYNC if flag("nowait", nowait) else 0)
         self._change_binding(queue, exchange, routing_key, flags, encoded(arguments))
 
     def exchange_bind(
@@ -154,7 +154,7 @@ class Declaring(Handle):
         A queue gets a message once, whatever the ways to it; circles end.  Arguments and errors
         are those of ``queue_bind``.
         """
-        flags = _core.TO_EXCHANGE | (_core.NO_SYNC if nowait else 0)
+        flags = _core.TO_EXCHANGE | (_core.NO_SYNC if flag("nowait", nowait) else 0)
         self._change_binding(destination, source, routing_key, flags, encoded(arguments))
 
     def exchange_unbind(
@@ -168,5 +168,5 @@ class Declaring(Handle):
     ) -> None:
         """Take back ``exchange_bind`` with the same arguments; nothing happens if there was none.
         ``nowait``: as of ``queue_declare``."""
-        flags = _core.TO_EXCHANGE | _core.UNBIND | (_core.NO_SYNC if nowait else 0)
+        flags = _core.TO_EXCHANGE | _core.UNBIND | (_core.NO_SYNC if flag("nowait", nowait) else 0)
         self._change_binding(destination, source, routing_key, flags, encoded(arguments))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _core
-from ..waiting import Deadline
+from ..waiting import Deadline, Seconds
 from .consuming import Consuming, warn_of_end
 from .handle import ConfirmCallback, ReturnCallback
 
@@ -21,7 +21,7 @@ _EVENTS_PER_CALL = 65536
 class Events(Consuming):
     """Runs listeners and consumers' callbacks."""
 
-    def process_events(self, timeout: float | None = 0.0) -> int:
+    def process_events(self, timeout: Seconds | None = 0.0) -> int:
         """Run listeners and consumers' callbacks for what is there; returns for how many events.
 
         Waits ``timeout`` seconds for the first one.  Handles at most 65,536 events, so that a

@@ -8,7 +8,7 @@ from ..message import Receipt, Transaction
 from ..properties import Properties
 from ..refusals import Reason
 from ..transaction import Transaction as TransactionBlock
-from ..waiting import Deadline
+from ..waiting import Deadline, Seconds, told
 from .events import ANSWERS, Events
 
 __all__ = ["Publishing"]
@@ -37,20 +37,24 @@ class Publishing(Events):
         - the one named by ``body``: binary or string of any layout; no nulls.
         - ``exchange``, ``routing_key``: string or dictionary; where absent or null, the arguments
           here (None: "").
-        - ``headers``: map<string, string>, without CC and BCC, which would be lists;
+        - ``headers``: map<string, string>, or a struct of strings or lists of key and value, as
+          frames make of dicts; without CC and BCC, which would be lists;
           ``message_id``, ``correlation_id``, ``type``, ``app_id``, ``content_type``,
           ``content_encoding``, ``reply_to``, ``user_id``: string or dictionary; ``priority``,
-          ``delivery_mode``, ``expiration_ms``: integer; ``timestamp``: timestamp, or integer
-          seconds.  A column beats ``properties``.
+          ``delivery_mode``, ``expiration_ms``: integer, or whole floating-point numbers, as
+          pandas has beside a missing one; ``timestamp``: timestamp, or seconds alike.  A column
+          beats ``properties``.
         - ``due``: timestamp; the row is in its queues at once and delivered from then on, as with
           ``delay`` of ``basic_publish``.  Null, or over by now: at once.
 
         A timestamp without a zone is local time.
 
-        What ``get_batch`` and ``Store.browse`` return can be published as it is: columns that tell
-        of a delivery (``delivery_tag``, ``redelivered``, ``delivery_count``, ``sequence``,
-        ``unacked``, ``delayed``) are ignored, and ``exchange`` and ``routing_key`` are where the
-        messages were published the first time: drop or replace these two to send them elsewhere.
+        What ``get_batch``, ``Store.browse``, ``Stream.read`` and ``poll`` return can be published
+        as it is: columns that tell of a delivery (``delivery_tag``, ``redelivered``,
+        ``delivery_count``, ``sequence``, ``unacked``, ``delayed``, ``offset``, ``stream``) are
+        ignored, ``message_timestamp`` is the property ``timestamp``, and ``exchange`` and
+        ``routing_key`` are where the messages were published the first time: drop or replace these
+        two to send them elsewhere.
         Any other column is refused, so that a misspelt name is not lost.
         A message with no delivery mode anywhere is persistent. Raises TypeError for other data;
         ValueError naming the column or row; as ``basic_publish`` otherwise.
@@ -100,7 +104,7 @@ class Publishing(Events):
         """
         return unconfirmed_of(self._unconfirmed())
 
-    def wait_for_confirms(self, timeout: float | None = None) -> bool:
+    def wait_for_confirms(self, timeout: Seconds | None = None) -> bool:
         """Return when every publish of this channel was confirmed or refused; then run the
         listeners.
 
@@ -120,7 +124,7 @@ class Publishing(Events):
             if nacked is not None:
                 break
             if deadline.over:
-                raise TimeoutError(f"not all publishes were confirmed within {timeout} s")
+                raise TimeoutError(f"not all publishes were confirmed within {told(timeout)}")
         returned = self._take_ignored_returns()
         if returned is not None:
             raise MessageReturned(*returned)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .. import _core
 from ..iteration import Messages
 from ..message import Message
-from ..waiting import SLICE_NS, Deadline, check_main, check_timeout
+from ..waiting import SLICE_NS, Deadline, Seconds, check_main, check_timeout
 from .arguments import Arguments
 from .events import ALL, Events
 
@@ -62,7 +62,7 @@ class Receiving(Events):
         else:
             self._cancel_callbacks()
 
-    def next_delivery(self, consumer_tag: str, timeout: float | None = None) -> Message | None:
+    def next_delivery(self, consumer_tag: str, timeout: Seconds | None = None) -> Message | None:
         """The next message for a consumer without a callback.
 
         RuntimeError for a consumer with a callback, which its messages go to.  None when nothing
@@ -83,7 +83,7 @@ class Receiving(Events):
             self._check_there(consumer_tag)
         return message
 
-    def _next_delivery(self, consumer_tag: str, timeout: float | None) -> Message | None:
+    def _next_delivery(self, consumer_tag: str, timeout: Seconds | None) -> Message | None:
         deadline: Deadline | None = None  # for what is there already nobody looks at the clock
         if self._left:
             self._cancel_left()
@@ -116,7 +116,7 @@ class Receiving(Events):
         queue: str,
         *,
         auto_ack: bool = False,
-        inactivity_timeout: float | None = None,
+        inactivity_timeout: Seconds | None = None,
         consumer_tag: str = "",
         arguments: Arguments | None = None,
     ) -> Messages:
@@ -148,7 +148,7 @@ class Receiving(Events):
         *,
         max_bytes: int | None = None,
         auto_ack: bool = False,
-        timeout: float | None = 0.0,
+        timeout: Seconds | None = 0.0,
     ) -> pyarrow.RecordBatch:
         """Up to ``max_messages`` ready messages as one record batch; no rows when none came within
         ``timeout``.

@@ -1,6 +1,8 @@
 # Publishing, one by one and in batches; confirms; transactions.
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.unicode cimport PyUnicode_Check
@@ -113,6 +115,8 @@ cdef class PublishingChannel(DeclaringChannel):
             text_slice(body, "body", &data)
             return self.publish(exchange, routing_key, properties, data, flags | QS_BODY_CONSTANT,
                                 delay_us)
+        if not PyObject_CheckBuffer(body):
+            raise TypeError(f"body must be bytes, str or another buffer, not {type(body).__name__}")
         PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
         try:
             data.data = view.buf

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..waiting import Seconds
 from .results import Staged, StagedCommit, TransactionState
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def connect(
     tls_ca: _File | None = None,
     tls_cert: _File | None = None,
     tls_key: _File | None = None,
-    timeout: float = 10.0,
+    timeout: Seconds = 10.0,
 ) -> Client:
     """A client of the store that a server at ``url`` owns: ``pyqstore serve DIR --flight ...``.
 

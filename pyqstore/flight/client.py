@@ -17,10 +17,9 @@ from ..fields import FieldValue
 from ..figures import QueueStatus
 from ..message import DeclareOk, Receipt
 from ..properties import Properties
-from ..queue import Seconds
 from ..sequences import listed
 from ..stream import stream_arguments
-from ..waiting import Deadline
+from ..waiting import Deadline, Seconds
 from .dialing import Dial
 from .link import Link
 from .receiving import one_batch
@@ -53,7 +52,7 @@ class Client(Closing):
     nothing.
     """
 
-    def __init__(self, dial: Dial, timeout: float = 10.0) -> None:
+    def __init__(self, dial: Dial, timeout: Seconds = 10.0) -> None:
         """See ``pyqstore.connect``."""
         self._link = Link(dial, timeout)
         self._key: str | None = None
@@ -384,7 +383,7 @@ class Client(Closing):
         *,
         max_bytes: int | None = None,
         auto_ack: bool = False,
-        timeout: float | None = 0.0,
+        timeout: Seconds | None = 0.0,
     ) -> pyarrow.RecordBatch:
         """As ``Channel.get_batch``, with 64 MiB of bodies at most.
 

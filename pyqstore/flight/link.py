@@ -13,7 +13,7 @@ from pyarrow import flight  # type: ignore[import-untyped, unused-ignore]
 
 from ..errors import ChannelClosed, ConnectionLost
 from ..message import Receipt
-from ..waiting import Deadline
+from ..waiting import Deadline, Seconds, told
 from .dialing import Dial
 from .forked import Grip
 from .receiving import batches_of
@@ -33,7 +33,7 @@ _TLS = re.compile(r"handshake failed|certificate|Hostname Verification", re.I)
 class Link:
     """One to a server that answers."""
 
-    def __init__(self, dial: Dial, timeout: float) -> None:
+    def __init__(self, dial: Dial, timeout: Seconds) -> None:
         """See ``pyqstore.connect``."""
         self.dial = dial
         self._flight: Grip | None = Grip(dial.open())
@@ -44,7 +44,7 @@ class Link:
             self.close()
             raise
 
-    def _greet(self, deadline: Deadline, timeout: float) -> None:
+    def _greet(self, deadline: Deadline, timeout: Seconds) -> None:
         """Until somebody answers.  gRPC's own waiting takes 20 seconds at least."""
         while True:
             left = deadline.left_s()
@@ -57,7 +57,7 @@ class Link:
                     raise
             if deadline.over:
                 raise ConnectionLost(
-                    f"no server at {self.dial.url} answered within {timeout} s: {why}"
+                    f"no server at {self.dial.url} answered within {told(timeout)}: {why}"
                 ) from None
             time.sleep(min(_AGAIN_S, deadline.left_s()))
 

@@ -13,6 +13,7 @@ from pyarrow import flight  # type: ignore[import-untyped, unused-ignore]
 from ..closing import Closing
 from ..serve.listeners import Entrance
 from ..store import Store
+from ..waiting import Seconds, check_timeout
 from .guard import Guard, NoHandshake
 from .places import Place
 from .service import Service
@@ -59,7 +60,7 @@ class FlightListener(Closing):
         )
         self.address: str = place.told(self._service.port)
 
-    def close(self, timeout: float = 10.0) -> bool:
+    def close(self, timeout: Seconds = 10.0) -> bool:
         """Accept nothing more and end calls that are under way; whether all ended in time.  A
         second time does nothing."""
         if self._service.closing.is_set():
@@ -68,7 +69,7 @@ class FlightListener(Closing):
         # It waits for calls without end, and only for the time of a client that sends nothing.
         ending = threading.Thread(target=self._end, name="flight end", daemon=True)
         ending.start()
-        ending.join(timeout)
+        ending.join(min(check_timeout(timeout), threading.TIMEOUT_MAX))
         if self._path is not None:
             self._path.unlink(missing_ok=True)
         return not ending.is_alive()

@@ -13,7 +13,7 @@ from .. import _core
 from ..closing import Closing
 from ..deliveries import handed_out
 from ..errors import ChannelClosed, Error, NotFound
-from ..waiting import check_main, check_timeout
+from ..waiting import Seconds, check_main, check_timeout
 from .buffer import PushBuffer
 from .dead_letters import DeadLetters
 from .destinations import Destination
@@ -227,7 +227,7 @@ class Consumer(Closing):
         if listener is not None:
             self._peers.listen()
 
-    def receive(self, timeout: float | None = None) -> Message | None:
+    def receive(self, timeout: Seconds | None = None) -> Message | None:
         """The next message; None when none came within ``timeout`` seconds (None: for ever), or
         the consumer was closed meanwhile.
 

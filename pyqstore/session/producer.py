@@ -7,10 +7,11 @@ import time
 import uuid
 from collections.abc import Mapping
 
+from ..channel.arguments import flag
 from ..closing import Closing
 from ..errors import NotFound
 from ..fields import FieldValue
-from ..properties import Properties
+from ..properties import Properties, integer
 from ..queue import Seconds, milliseconds_of
 from .destinations import Destination, Groups, Queue, Topic
 from .errors import IllegalState
@@ -145,8 +146,8 @@ class Producer(Closing):
             )
         address = destination or self.destination
         assert address is not None
-        if not 0 <= priority <= _PRIORITY_MAX:
-            raise ValueError(f"priority must be 0 to {_PRIORITY_MAX}, not {priority}")
+        if not isinstance(properties, Mapping | None):
+            raise TypeError(f"properties must be a mapping, not {type(properties).__name__}")
         headers = dict(properties or {})
         expiration = None if not time_to_live else milliseconds_of(time_to_live)
         now = time.time()
@@ -154,8 +155,8 @@ class Producer(Closing):
             headers[EXPIRATION] = math.ceil(now * 1000) + expiration
         return address, Properties(
             headers=headers or None,
-            delivery_mode=_PERSISTENT if persistent else _TRANSIENT,
-            priority=priority,
+            delivery_mode=_PERSISTENT if flag("persistent", persistent) else _TRANSIENT,
+            priority=integer("priority", priority, 0, _PRIORITY_MAX),
             expiration=expiration,
             correlation_id=correlation_id,
             reply_to=reply_to.name if isinstance(reply_to, Destination) else reply_to,

@@ -13,6 +13,7 @@ from ..errors import Error, StoreCorrupt
 from ..forking import check_process
 from ..peeking import peeks
 from ..store import Store
+from ..waiting import Seconds, check_timeout
 from .consumer import Consumer, Peers, Plan
 from .dead_letters import DeadLetters
 from .destinations import Destination, Groups, Queue, Topic, queue_of, topic_of
@@ -132,7 +133,7 @@ class Session(Closing):
         *,
         prefetch: int | None = None,
         optimize_acknowledge: bool | None = None,
-        optimize_timeout: float | None = None,
+        optimize_timeout: Seconds | None = None,
         selector: str | None = None,
         redelivery: RedeliveryPolicy | None = None,
     ) -> Consumer:
@@ -192,7 +193,7 @@ class Session(Closing):
         selector: str | None = None,
         prefetch: int | None = None,
         optimize_acknowledge: bool | None = None,
-        optimize_timeout: float | None = None,
+        optimize_timeout: Seconds | None = None,
         redelivery: RedeliveryPolicy | None = None,
     ) -> Consumer:
         """A subscription to a topic, and a consumer of it.
@@ -257,7 +258,7 @@ class Session(Closing):
         is_durable: bool,
         prefetch: int | None,
         optimize: bool | None,
-        timeout: float | None,
+        timeout: Seconds | None,
         redelivery: RedeliveryPolicy | None,
     ) -> Plan:
         options = self._home.options
@@ -271,7 +272,9 @@ class Session(Closing):
             raise ValueError(f"prefetch must be 0 or more, not {prefetch}")
         if prefetch == 0 and optimizes(self._mode, is_topic, optimized):
             raise ValueError("optimize_acknowledge needs a prefetch of 1 or more")
-        seconds = options.optimize_timeout if timeout is None else timeout
+        seconds = options.optimize_timeout
+        if timeout is not None:
+            seconds = check_timeout(timeout, "optimize_timeout")
         rules = rules_of(self._mode, is_topic, prefetch, optimized, seconds or None)
         most = prefetch + rules.growth if prefetch else 0
         registration = Registration(queue, most, exclusive, destination.options.priority)

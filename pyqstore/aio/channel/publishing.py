@@ -16,7 +16,7 @@ from ...errors import MessageReturned, PreconditionFailed, PublishRefused, Store
 from ...listings import Unconfirmed
 from ...message import Receipt as SynchronousReceipt
 from ...properties import Properties
-from ...waiting import check_timeout
+from ...waiting import Seconds, check_timeout
 from ..message import Receipt
 from .handle import CALLS_PER_TURN, Handle, nothing
 
@@ -176,7 +176,7 @@ class Publishing(Handle):
         self._events.look_soon()
         return Receipt.of(receipt, self._threads)
 
-    async def wait_for_confirms(self, timeout: float | None = None) -> bool:
+    async def wait_for_confirms(self, timeout: Seconds | None = None) -> bool:
         """Return when every publish so far was confirmed or refused, listeners having run.
 
         False if any was refused (nacked) since the last call; :attr:`refusal` says why.  Raises

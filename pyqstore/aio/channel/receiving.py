@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ... import _core
 from ...channel import Arguments
-from ...waiting import check_main, check_timeout
+from ...waiting import Seconds, check_main, check_timeout
 from ..batches import no_messages, tags_of
 from ..consumers import Consumer
 from ..message import Message
@@ -65,17 +65,18 @@ class Receiving(Handle):
         *,
         max_bytes: int | None = None,
         auto_ack: bool = False,
-        timeout: float | None = 0.0,
+        timeout: Seconds | None = 0.0,
     ) -> pyarrow.RecordBatch:
         """As :meth:`pyqstore.Channel.get_batch`, in a thread; nobody waits there for messages.
 
         With a ``timeout`` of 0 it looks once, when its turn comes.  With another the time that
         calls before it take counts; what was begun in time is finished.
         """
-        end = self._loop.time() + check_timeout(timeout)
+        seconds = check_timeout(timeout)
+        end = self._loop.time() + seconds
         self._check()
         get = partial(self._engine.get_batch, queue, max_messages, max_bytes=max_bytes)
-        until = math.inf if timeout == 0 else end
+        until = math.inf if seconds == 0 else end
 
         async def is_message_there() -> bool:
             declare = partial(self._engine._queue_declare, queue, _core.PASSIVE, b"")
@@ -199,7 +200,7 @@ class Receiving(Handle):
         if task is not None and task is not asyncio.current_task():
             await asyncio.wait([task])
 
-    async def process_events(self, timeout: float | None = 0.0) -> int:
+    async def process_events(self, timeout: Seconds | None = 0.0) -> int:
         """Return how many events came while this waited, ``timeout`` seconds for the first one.
 
         The loop hands them to listeners and callbacks by itself: nobody has to call this.
@@ -242,7 +243,7 @@ class Receiving(Handle):
     async def next_delivery(
         self,
         consumer_tag: str,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> Message | None:
         """The next message for a consumer without a callback.
 
@@ -271,7 +272,7 @@ class Receiving(Handle):
         queue: str,
         *,
         auto_ack: bool = False,
-        inactivity_timeout: float | None = None,
+        inactivity_timeout: Seconds | None = None,
         consumer_tag: str = "",
         arguments: Arguments | None = None,
     ) -> Messages:

@@ -10,7 +10,7 @@ from typing import Self, cast
 from ... import session as synchronous
 from ...session.buffer import PushBuffer
 from ...session.destinations import Destination
-from ...waiting import check_timeout
+from ...waiting import Seconds, check_timeout
 from ..threads import Threads
 from .message import Message
 from .turns import Turns
@@ -67,7 +67,7 @@ class Consumer:
     def listener(self, listener: Listener | None) -> None:
         self._consumer.listener = cast("synchronous.Listener | None", listener)
 
-    async def receive(self, timeout: float | None = None) -> Message | None:
+    async def receive(self, timeout: Seconds | None = None) -> Message | None:
         """As :meth:`pyqstore.session.Consumer.receive`.
 
         When this is cancelled no message is lost: what came meanwhile comes with the next call.

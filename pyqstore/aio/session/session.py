@@ -15,6 +15,7 @@ from ...session.errors import IllegalState, TransactionRolledBack
 from ...session.listening import NO_CLOSE
 from ...session.modes import Mode
 from ...session.redelivery import RedeliveryPolicy
+from ...waiting import Seconds
 from ..awaiting import Taken
 from ..threads import Threads
 from .consumer import Consumer
@@ -95,7 +96,7 @@ class Session:
         *,
         prefetch: int | None = None,
         optimize_acknowledge: bool | None = None,
-        optimize_timeout: float | None = None,
+        optimize_timeout: Seconds | None = None,
         selector: str | None = None,
         redelivery: RedeliveryPolicy | None = None,
     ) -> Consumer:
@@ -122,7 +123,7 @@ class Session:
         selector: str | None = None,
         prefetch: int | None = None,
         optimize_acknowledge: bool | None = None,
-        optimize_timeout: float | None = None,
+        optimize_timeout: Seconds | None = None,
         redelivery: RedeliveryPolicy | None = None,
     ) -> Consumer:
         """As :meth:`pyqstore.session.Session.subscribe`."""

@@ -37,6 +37,22 @@ def test_check_columns_accepts_every_known_column() -> None:
     assert {name for name, _ in GOOD} == {"body", *PROPERTIES}
 
 
+def test_numbers_of_any_width_and_columns_of_nulls_are_taken() -> None:
+    """As those of Arrow: ``lit(None)`` is of type void, and a literal of a sum bigint."""
+    check_columns([("body", "string"), ("priority", "bigint"), ("delivery_mode", "bigint")])
+    check_columns([("body", "string"), *((name, "void") for name in PROPERTIES)])
+    nulls = {name: pa.nulls(2) for name in PROPERTIES if name != "priority"}
+    priority = pa.array([None, 9], pa.int64())
+    batch = pa.RecordBatch.from_pydict({"body": ["a", "b"], "priority": priority, **nulls})
+    shaped = shape_batch(batch)
+    assert shaped.schema.names == ["body", "priority"]
+    assert shaped["priority"].to_pylist() == [None, 9]
+    assert shape_batch(batch.drop_columns(["priority"])).schema.names == ["body"]
+    too_much = pa.RecordBatch.from_pydict({"body": ["a"], "priority": pa.array([256])})
+    with pytest.raises(ColumnError, match="'priority' is 256 in row 0"):
+        shape_batch(too_much)
+
+
 def test_columns_of_a_delivery_are_left_out() -> None:
     names = ["delivery_tag", "redelivered", "delivery_count", "sequence", "unacked", "delayed"]
     check_columns([("body", "binary"), *((name, "bigint") for name in names)])
@@ -53,8 +69,9 @@ def test_columns_of_a_delivery_are_left_out() -> None:
         ([("Body", "string")], ["'body'", "missing", "did you mean 'Body'"]),
         ([("body", "bigint")], ["'body'", "bigint", "binary or string"]),
         ([("body", "string"), ("prority", "int")], ["'prority'", "did you mean 'priority'"]),
-        ([("body", "string"), ("priority", "string")], ["'priority'", "tinyint, smallint or int"]),
-        ([("body", "string"), ("priority", "bigint")], ["'priority'", "bigint"]),
+        ([("body", "string"), ("priority", "string")], ["'priority'", "smallint, int or bigint"]),
+        ([("body", "string"), ("priority", "double")], ["'priority'", "double"]),
+        ([("body", "void")], ["'body'", "void", "binary or string"]),
         (
             [("body", "string"), ("headers", "map<string,int>")],
             ["'headers'", "map<string, string>"],

@@ -259,6 +259,104 @@ static void test_headers_of_a_slice_are_its_own(void)
                     8) == 0);
 }
 
+static void test_lists_of_key_and_value_are_headers(void)
+{
+    struct full_batch full;
+    struct qsi_arrow_batch batch;
+    struct qsi_arrow_entries entries;
+
+    make_full(&full);
+    full.headers.schema.format = "+l";
+    QS_CHECK(open_batch(&batch, &full.root, NULL) == QS_OK);
+    QS_CHECK(qsi_arrow_row_headers(&batch, 0, &entries) && entries.to - entries.from == 2);
+    QS_CHECK(!qsi_arrow_row_headers(&batch, 1, &entries));
+}
+
+/* Of three rows the second is null, and the third has only the second field. */
+static void test_a_struct_of_strings_is_headers(void)
+{
+    static const int32_t three_strings[] = {0, 1, 2, 3};
+    static const uint8_t first_and_third[1] = {5};
+    struct node root, body, headers, a, b, none;
+    struct qsi_arrow_batch batch;
+    struct qsi_properties decoded;
+    uint8_t blob[256];
+
+    make_strings(&body, "body", "z", 3, three_strings, "xyz");
+    make_batch(&root, 3, &body);
+    node_init(&headers, "headers", "+s", 3, 1);
+    set_nulls(&headers, first_and_third);
+    make_strings(&a, "a", "u", 3, three_strings, "123");
+    set_nulls(&a, first_only);
+    make_strings(&b, "b", "u", 3, three_strings, "456");
+    node_init(&none, "none", "n", 3, 0);
+    node_add(&headers, &a);
+    node_add(&headers, &b);
+    node_add(&headers, &none);
+    node_add(&root, &headers);
+    QS_CHECK(open_batch(&batch, &root, NULL) == QS_OK);
+    encode_row(&decoded, blob, sizeof blob, &batch, 0, NULL);
+    QS_CHECK(decoded.text[QSI_PROPERTY_HEADERS].bytes == 16 &&
+             memcmp(decoded.text[QSI_PROPERTY_HEADERS].data,
+                    "\x01"
+                    "aS\0\0\0\x01"
+                    "1\x01"
+                    "bS\0\0\0\x01"
+                    "4",
+                    16) == 0);
+    encode_row(&decoded, blob, sizeof blob, &batch, 1, NULL);
+    QS_CHECK(!qsi_properties_has(&decoded, QSI_PROPERTY_HEADERS));
+    encode_row(&decoded, blob, sizeof blob, &batch, 2, NULL);
+    QS_CHECK(decoded.text[QSI_PROPERTY_HEADERS].bytes == 8 &&
+             memcmp(decoded.text[QSI_PROPERTY_HEADERS].data,
+                    "\x01"
+                    "bS\0\0\0\x01"
+                    "6",
+                    8) == 0);
+    b.schema.format = "i";
+    check_refused(&root, "column \"b\" of the headers: Arrow's int32 cannot be used, expected a "
+                         "string or a dictionary of strings");
+}
+
+static void test_whole_numbers_may_be_floats(void)
+{
+    static const double wide[2] = {9, 0.5};
+    static const float narrow[2] = {9, 0.5f};
+    struct full_batch full;
+    struct qsi_arrow_batch batch;
+    int64_t value;
+
+    for (int is_wide = 0; is_wide < 2; is_wide++) {
+        make_full(&full);
+        full.priority.schema.format = is_wide ? "g" : "f";
+        full.priority.buffers[1] = is_wide ? (const void *)wide : narrow;
+        QS_CHECK(open_batch(&batch, &full.root, NULL) == QS_OK); /* row 1 is null */
+        QS_CHECK(qsi_arrow_int(&batch.priority, 0, &value) && value == 9);
+        full.priority.array.null_count = 0;
+        check_refused(&full.root, "row 1: priority is 0.5, must be a whole number");
+    }
+}
+
+static void test_a_stream_has_a_time_of_its_own(void)
+{
+    static const int64_t seconds[2] = {5, 6};
+    struct full_batch full;
+    struct node offset, stream, time;
+    struct qsi_arrow_batch batch;
+    int64_t value;
+
+    make_full(&full);
+    make_column(&offset, "offset", "L", 2, seconds);
+    make_strings(&stream, "stream", "u", 2, two_strings, "ss");
+    make_column(&time, "message_timestamp", "tss:UTC", 2, seconds);
+    node_add(&full.root, &offset);
+    node_add(&full.root, &stream);
+    QS_CHECK(open_batch(&batch, &full.root, NULL) == QS_OK && !batch.timestamp.present);
+    node_add(&full.root, &time);
+    QS_CHECK(open_batch(&batch, &full.root, NULL) == QS_OK);
+    QS_CHECK(qsi_arrow_int(&batch.timestamp, 1, &value) && value == 6);
+}
+
 static void test_a_timestamp_has_any_unit(void)
 {
     static const struct {
@@ -486,6 +584,10 @@ int main(void)
     test_a_full_row_becomes_properties();
     test_defaults_stand_where_a_row_is_null();
     test_headers_of_a_slice_are_its_own();
+    test_lists_of_key_and_value_are_headers();
+    test_a_struct_of_strings_is_headers();
+    test_whole_numbers_may_be_floats();
+    test_a_stream_has_a_time_of_its_own();
     test_a_timestamp_has_any_unit();
     test_a_time_without_a_zone_is_the_callers();
     test_a_batch_is_what_it_was_when_it_was_opened_whoever_writes_to_its_buffers();

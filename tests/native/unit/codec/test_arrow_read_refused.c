@@ -27,17 +27,24 @@ static void test_wrong_types_are_refused_by_name(void)
                   "column \"exchange\" dictionary: Arrow's int64 cannot be used, expected a string "
                   "or a dictionary of strings");
     make_full(&full);
-    full.priority.schema.format = "g";
+    full.priority.schema.format = "e";
     check_refused(&full.root,
-                  "column \"priority\": Arrow's float64 cannot be used, expected an integer");
+                  "column \"priority\": Arrow's float16 cannot be used, expected an integer");
     make_full(&full);
     full.timestamp.schema.format = "tsx:";
     check_refused(&full.root, "column \"timestamp\": Arrow's timestamp cannot be used, expected "
                               "a timestamp or an integer");
     make_full(&full);
+    full.headers.schema.format = "+L";
+    check_refused(&full.root, "column \"headers\": Arrow's large_list cannot be used, expected a "
+                              "map of strings to strings, in pyarrow map_(string(), string()); or "
+                              "a struct, or lists of key and value");
+    make_full(&full);
     full.headers.schema.format = "+l";
+    full.keys.schema.name = "name";
     check_refused(&full.root, "column \"headers\": Arrow's list cannot be used, expected a "
-                              "map of strings to strings");
+                              "map of strings to strings, in pyarrow map_(string(), string()); or "
+                              "a struct, or lists of key and value");
     make_full(&full);
     full.values.schema.format = "i";
     check_refused(&full.root,

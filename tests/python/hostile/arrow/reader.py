@@ -7,6 +7,7 @@ makes each buffer as long as they claim, and no longer.
 import re
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 from pyqstore.times import utc_of
 
@@ -16,6 +17,8 @@ ROOM = 8192
 POINTERS = 64
 _KNOWN = {"body", "exchange", "routing_key", "headers", "content_encoding", "expiration_ms"}
 _KNOWN |= {*TEXTS, "priority", "delivery_mode", "timestamp"}
+_FLOATS = {b"f": "f", b"g": "d"}
+_NUMBERS = {**INT_FORMATS, **_FLOATS}
 _DIVISORS = {b"s": 1, b"m": 10**3, b"u": 10**6, b"n": 10**9}
 
 
@@ -67,8 +70,8 @@ def _fit(node: Node, first: int, rows: int) -> None:
     if max(first, rows) > SMALL_MAX:
         raise UnfitError
     _fit_bits(node, first, rows)
-    if node.format in INT_FORMATS or node.format.startswith(b"ts"):
-        _pad(node, 1, struct.calcsize(INT_FORMATS.get(node.format, "q")) * (first + rows))
+    if node.format in _NUMBERS or node.format.startswith(b"ts"):
+        _pad(node, 1, struct.calcsize(_NUMBERS.get(node.format, "q")) * (first + rows))
     elif node.format.startswith(b"w:") and (width := _width(node.format)) is not None:
         _pad(node, 1, width * (first + rows))
     elif node.format in (b"u", b"z", b"U", b"Z", b"+m"):
@@ -242,11 +245,13 @@ def _numbers(node: Node, name: str, first: int, rows: int) -> list[object]:
     divisor = 1
     if name == "timestamp" and kind[:2] == b"ts" and kind[2:3] in _DIVISORS and kind[3:4] == b":":
         divisor = _DIVISORS[kind[2:3]]
-    elif kind not in INT_FORMATS:
+    elif kind not in _NUMBERS:
         raise WrongError("not a number")
     if node.dictionary is not None:
         raise WrongError("dictionary")
-    values = _integers(node, first, rows, INT_FORMATS.get(kind, "q"))
+    values = _integers(node, first, rows, _NUMBERS.get(kind, "q"))
+    if kind in _FLOATS:
+        values = _whole(values, 2.0**63 if kind == b"g" else 2.0**31)
     low, high = {"priority": (0, 255), "delivery_mode": (1, 2)}.get(name, (0, 2**63 - 1))
     if any(value is not None and not low <= value <= high for value in values):
         raise WrongError("out of range")
@@ -254,6 +259,13 @@ def _numbers(node: Node, name: str, first: int, rows: int) -> list[object]:
     if kind[:2] == b"ts" and kind.endswith(b":"):
         return [None if value is None else utc_of(value) for value in seconds]
     return list(seconds)
+
+
+def _whole(values: list[Any], most: float) -> list[int | None]:
+    """Numbers that are whole, as integers."""
+    if any(v is not None and not (-most <= v < most and v == int(v)) for v in values):
+        raise WrongError("not whole")
+    return [None if value is None else int(value) for value in values]
 
 
 def _strings(node: Node, first: int, rows: int, *, binary: bool) -> list[bytes | None]:
@@ -339,8 +351,37 @@ def _views(node: Node, first: int, rows: int, valid: list[bool | None]) -> list[
     return values
 
 
+def _is_of_pairs(node: Node) -> bool:
+    pair = node.children[0] if len(node.children) == 1 else None
+    if pair is None or pair.format != b"+s" or len(pair.children) != 2:
+        return False
+    return [child and child.name for child in pair.children] == [b"key", b"value"]
+
+
+def _struct_headers(node: Node, first: int, rows: int) -> list[object]:
+    _structure(node, 1, len(node.children))
+    first = _range(node, first, rows)
+    valid = _bits(node, first, rows)
+    fields: dict[str, list[bytes | None]] = {}
+    for child in node.children:
+        if child is None or child.name is None or child.format is None or len(child.name) > 255:
+            raise WrongError("field")
+        if child.format != b"n":
+            name = child.name.decode("utf-8", "surrogateescape")
+            fields[name] = _strings(child, first, rows, binary=False)
+    tables: list[object] = [
+        {name: _text(values[row]) for name, values in fields.items() if values[row] is not None}
+        for row in range(rows)
+    ]
+    return [table if there else None for table, there in zip(tables, valid, strict=True)]
+
+
 def _headers(node: Node, first: int, rows: int) -> list[object]:
-    if node.format != b"+m" or node.dictionary is not None:
+    if node.dictionary is not None:
+        raise WrongError("dictionary")
+    if node.format == b"+s":
+        return _struct_headers(node, first, rows)
+    if node.format != b"+m" and not (node.format == b"+l" and _is_of_pairs(node)):
         raise WrongError("no map")
     _structure(node, 2, 1)
     entries = node.children[0]
