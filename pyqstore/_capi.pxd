@@ -437,6 +437,7 @@ cdef extern from "qstore/stream.h" nogil:
     ctypedef struct qs_stream_status:
         uint64_t first
         uint64_t next
+        uint64_t durable
         uint64_t last_time_us
         uint64_t segments
         uint64_t disk_bytes

@@ -134,12 +134,14 @@ class QueueStatus(Figures):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StreamStatus(Figures):
-    """What ``Stream.status`` tells: offsets ``first`` to ``next``, without the latter; when the
-    last message was published, in us since 1970; files and bytes; ``flushed``, below which
+    """What ``Stream.status`` tells: offsets ``first`` to ``next``, without the latter, of which
+    readers get those below ``durable``, as others are on their way to the disk; when the last
+    message was published, in us since 1970; files and bytes; ``flushed``, below which
     messages are in files; how many groups have committed an offset."""
 
     first: int
     next: int
+    durable: int
     last_time_us: int
     segments: int
     disk_bytes: int

@@ -231,8 +231,8 @@ class Store(_core.Store, Closing):
         """The stream ``name``, declared: a log of messages that stay, for any number of readers.
 
         Without any limit a stream that is there is taken as it is.  What lies behind a limit goes
-        by whole segments of ``segment_bytes`` (500,000,000), and the last one stays: ``max_age``,
-        seconds, a timedelta or RabbitMQ's form ("7D"), after it was published;
+        by whole segments of ``segment_bytes`` (an eighth of each limit), and the last one stays:
+        ``max_age``, seconds, a timedelta or RabbitMQ's form ("7D"), after it was published;
         ``max_length_bytes`` of its files; ``max_messages``.  ``codec``: as of ``Store.queue``.
 
         PreconditionFailed: it is there with other limits, or a queue.

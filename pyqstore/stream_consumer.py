@@ -452,8 +452,9 @@ class StreamConsumer(Closing):
         return sorted(self._paused)
 
     def lag(self) -> dict[str, int]:
-        """How many messages of each assigned stream are behind its position: all, where that was
-        dropped.  Without streams that were deleted."""
+        """How many messages of each assigned stream are behind its position, and are what ``poll``
+        gives without waiting: all that are durable, where the position was dropped.  Without
+        streams that were deleted."""
         self._check_open()
         self._follow_group()
         lags: dict[str, int] = {}
@@ -462,7 +463,7 @@ class StreamConsumer(Closing):
                 status = _core.stream_status(self._store, name)
                 reader = self._readers.get(name)
                 position = self._committed.get(name, 0) if reader is None else reader.position
-                lags[name] = max(0, status["next"] - max(position, status["first"]))
+                lags[name] = max(0, status["durable"] - max(position, status["first"]))
         return lags
 
     def _assigned(self, stream: str) -> str:

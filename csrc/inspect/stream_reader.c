@@ -40,6 +40,7 @@ qs_status qs_store_stream_status(qs_store *store, qs_slice name, qs_stream_statu
         *status_out = (qs_stream_status){
             .first = log->first,
             .next = log->container.next_seq,
+            .durable = qsi_stream_durable_next(store, queue->stream),
             .last_time_us = log->last_time_us,
             .segments = qsi_stream_segment_count(log),
             .disk_bytes = qsi_stream_bytes(log),

@@ -31,6 +31,9 @@
 /* Of messages that are in no file: with more a checkpoint flushes them first. */
 #define QSI_STREAM_CARRIED_MAX (UINT64_C(64) << 10)
 #define QSI_STREAM_SEGMENT_BYTES UINT64_C(500000000) /* unless the stream's arguments say more */
+/* Where that follows from limits: at least so many, and an eighth of what is kept. */
+#define QSI_STREAM_SEGMENT_LEAST (UINT64_C(1) << 20)
+#define QSI_STREAM_SEGMENTS_KEPT 8u
 
 /* What the streams of a store have in common. */
 struct qsi_stream_shared {
@@ -48,6 +51,9 @@ struct qsi_stream_shared {
 struct qsi_stream_limits {
     uint64_t segment_bytes;
     uint64_t max_bytes, max_age_us, max_messages;
+    /* segment_bytes is an eighth of max_bytes, as nobody said more: a segment ends by max_messages
+     * and max_age_us as well, and a batch that is longer is not written directly. */
+    bool segments_follow;
 };
 
 /* A segment as memory and checkpoints know it: 64 bytes. */

@@ -219,7 +219,7 @@ qs_status qsi_stream_flush_job_make(struct qsi_stream *stream, const struct qsi_
     self->job.kind = kind;
     self->job.container = &stream->container;
     self->from_seq = stream->container.flushed_seq;
-    self->segment_bytes = stream->limits.segment_bytes;
+    self->limits = stream->limits;
     status = take_pieces(self, bytes_max);
     if (status != QS_OK) {
         free_job(self);

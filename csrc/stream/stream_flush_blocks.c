@@ -191,6 +191,29 @@ static void note_block(struct qsi_stream_flush_job *job, const struct qsi_block_
     job->job.message_count += block->rows;
 }
 
+/* The active file has its share of what the stream keeps: what was published at that time goes to
+ * the next one. */
+static bool is_full(const struct qsi_stream_flush_job *job, uint64_t bytes, uint64_t time_us)
+{
+    const struct qsi_stream_segment *active = &job->active;
+    const struct qsi_stream_limits *limits = &job->limits;
+
+    if (active->block_count == 0) {
+        return false;
+    }
+    if (active->end + bytes > limits->segment_bytes) {
+        return true;
+    }
+    if (!limits->segments_follow) {
+        return false;
+    }
+    QS_DCHECK(active->first < active->next);
+    return (limits->max_messages > 0 && active->end >= QSI_STREAM_SEGMENT_LEAST &&
+            active->next - active->first >= limits->max_messages / QSI_STREAM_SEGMENTS_KEPT) ||
+           (limits->max_age_us > 0 && time_us > active->first_time_us &&
+            time_us - active->first_time_us >= limits->max_age_us / QSI_STREAM_SEGMENTS_KEPT);
+}
+
 static qs_status put_block(struct flushing *flushing, qs_error *error)
 {
     struct qsi_stream_flush_job *job = flushing->job;
@@ -200,9 +223,7 @@ static qs_status put_block(struct flushing *flushing, qs_error *error)
 
     QS_TRY(qsi_block_builder_finish(flushing->builder, job->job.container->id,
                                     flushing->first_offset, &block, error));
-    status = job->active.block_count > 0 && job->active.end + block.bytes > job->segment_bytes
-                 ? seal(flushing, error)
-                 : QS_OK;
+    status = is_full(job, block.bytes, block.first_time_us) ? seal(flushing, error) : QS_OK;
     if (status == QS_OK) {
         status = open_writer(flushing, block.first_offset, error);
     }
@@ -332,7 +353,7 @@ static qs_status write_records(struct flushing *flushing, qs_error *error)
     for (uint32_t i = 0; i < direct->record_count; i++) {
         bytes += qsi_record_length(direct->records[i].record);
     }
-    if (job->active.block_count > 0 && job->active.end + bytes > job->segment_bytes) {
+    if (is_full(job, bytes, direct->time_us)) {
         QS_TRY(seal(flushing, error));
     }
     qsi_block_writer_close(flushing->writer);

@@ -26,7 +26,7 @@ struct qsi_stream_direct {
 struct qsi_stream_flush_job {
     struct qsi_job job;
     uint64_t from_seq, end_seq;
-    uint64_t segment_bytes;
+    struct qsi_stream_limits limits;
     struct qsi_buf pieces; /* struct qsi_stream_tail */
     struct qsi_carried *carried;
     struct qsi_stream_direct *direct; /* NULL: the tail alone */

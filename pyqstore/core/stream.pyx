@@ -221,6 +221,7 @@ def stream_status(Store store not None, stream):
     return {
         "first": told.first,
         "next": told.next,
+        "durable": told.durable,
         "last_time_us": told.last_time_us,
         "segments": told.segments,
         "disk_bytes": told.disk_bytes,

@@ -87,6 +87,14 @@ static bool wait_for_syncs(struct qs_store *store, uint64_t bytes, bool *release
            waiting + store->paging.writing_bytes + bytes <= qsi_commit_unsynced_max(store);
 }
 
+/* All of it would be in one file, which retention drops or keeps as a whole. */
+static bool is_more_than_a_segment(const struct qsi_stream *stream, uint64_t bytes)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return stream->limits.segments_follow && stream->limits.max_bytes > 0 &&
+           bytes > stream->limits.segment_bytes;
+}
+
 /* No flush of the stream is under way, and no checkpoint waits for its moment; NULL: it is not
  * worth waiting for, it is no stream, or not there any more. */
 static struct store_queue *wait_for_stream(struct qs_store *store, uint64_t queue_id,
@@ -96,7 +104,8 @@ static struct store_queue *wait_for_stream(struct qs_store *store, uint64_t queu
     while (wait_for_syncs(store, bytes, released_out)) {
         struct store_queue *queue = qsi_find_by_id(store, queue_id);
         if (queue == NULL || queue->stream == NULL || store->failed ||
-            store->life != QSI_LIFE_OPEN || !qsi_space_may_page(store, queue) ||
+            is_more_than_a_segment(&queue->stream->log, bytes) || store->life != QSI_LIFE_OPEN ||
+            !qsi_space_may_page(store, queue) ||
             qsi_commit_block_files(store) + store->paging.writing >= QSI_DIRECT_FILES_MAX) {
             return NULL;
         }

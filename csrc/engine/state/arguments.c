@@ -8,12 +8,12 @@
 #include "check.h"
 #include "error.h"
 #include "properties.h"
+#include "stream.h"
 
 #include <stddef.h>
 #include <string.h>
 
-#define TIMER_MS_MAX UINT64_C(315360000000) /* ten years, as RabbitMQ */
-#define SEGMENT_BYTES_DEFAULT UINT64_C(500000000)
+#define TIMER_MS_MAX UINT64_C(315360000000)    /* ten years, as RabbitMQ */
 #define SEGMENT_BYTES_MAX UINT64_C(3000000000) /* as RabbitMQ's */
 #define CHOICES_MAX 3
 #define QUEUE_TYPE "x-queue-type"
@@ -317,7 +317,7 @@ static void begin(struct parsed *parsed)
         .deliveries_max = QSI_UNLIMITED,
         .priority_max = QSI_UNLIMITED,
         .age_us_max = QSI_UNLIMITED,
-        .segment_bytes = SEGMENT_BYTES_DEFAULT,
+        .segment_bytes = QSI_UNLIMITED,
     };
 }
 
@@ -403,6 +403,19 @@ qs_status qsi_arguments_check(struct qsi_slice arguments, uint32_t flags, bool i
 
 /* ---- read ---- */
 
+/* Only whole segments are dropped: those of a stream with a limit are a part of it. */
+static uint64_t segment_bytes_of(const struct parsed *parsed)
+{
+    uint64_t bytes = parsed->body_bytes_max / QSI_STREAM_SEGMENTS_KEPT;
+
+    if (parsed->segment_bytes != QSI_UNLIMITED) {
+        return parsed->segment_bytes;
+    }
+    return bytes < QSI_STREAM_SEGMENT_LEAST   ? QSI_STREAM_SEGMENT_LEAST
+           : bytes > QSI_STREAM_SEGMENT_BYTES ? QSI_STREAM_SEGMENT_BYTES
+                                              : bytes;
+}
+
 /* A stream's limits are none of its queue. */
 static void tell(struct qsi_arguments *out, const struct parsed *parsed, enum qsi_queue_kind kind)
 {
@@ -433,7 +446,8 @@ static void tell(struct qsi_arguments *out, const struct parsed *parsed, enum qs
                 .age_us_max = parsed->age_us_max,
                 .bytes_max = parsed->body_bytes_max,
                 .messages_max = parsed->messages_max,
-                .segment_bytes = parsed->segment_bytes,
+                .segment_bytes = segment_bytes_of(parsed),
+                .segments_follow = parsed->segment_bytes == QSI_UNLIMITED,
             },
         .work = {.source = parsed->source, .pins = parsed->pins},
     };

@@ -48,7 +48,8 @@ struct qsi_stream_policy {
     uint64_t age_us_max;    /* x-max-age; QSI_UNLIMITED: no such limit */
     uint64_t bytes_max;     /* x-max-length-bytes; QSI_UNLIMITED */
     uint64_t messages_max;  /* x-max-messages; QSI_UNLIMITED */
-    uint64_t segment_bytes; /* x-stream-max-segment-size-bytes */
+    uint64_t segment_bytes; /* x-stream-max-segment-size-bytes, or what follows from the limits */
+    bool segments_follow;   /* the latter: they end by messages_max and age_us_max as well */
 };
 
 struct qsi_work_policy {

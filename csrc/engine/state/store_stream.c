@@ -28,6 +28,7 @@ struct store_stream *qsi_store_stream_create(struct qsi_stream_shared *shared, u
     qsi_list_init(&stream->in_sources);
     limits = (struct qsi_stream_limits){
         .segment_bytes = policy->segment_bytes,
+        .segments_follow = policy->segments_follow,
         .max_bytes = or_none(policy->bytes_max),
         .max_age_us = or_none(policy->age_us_max),
         .max_messages = or_none(policy->messages_max),

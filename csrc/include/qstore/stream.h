@@ -17,6 +17,7 @@
 
 typedef struct qs_stream_status {
     uint64_t first, next;  /* the offsets that there are: [first, next) */
+    uint64_t durable;      /* below are messages that readers get: those on their way are not */
     uint64_t last_time_us; /* when the last message was published; 0: there never was one */
     uint64_t segments;     /* files, and the one that grows */
     uint64_t disk_bytes;   /* of them */

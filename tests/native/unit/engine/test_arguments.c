@@ -269,7 +269,10 @@ static void check_same(const struct qsi_arguments *a, const struct qsi_arguments
     QS_CHECK(a->queue.has_dead_letter_key == b->queue.has_dead_letter_key);
     QS_CHECK(a->queue.has_priorities == b->queue.has_priorities);
     QS_CHECK(a->queue.single_active_consumer == b->queue.single_active_consumer);
-    QS_CHECK(memcmp(&a->stream, &b->stream, sizeof a->stream) == 0); /* without gaps */
+    QS_CHECK(a->stream.age_us_max == b->stream.age_us_max);
+    QS_CHECK(a->stream.bytes_max == b->stream.bytes_max);
+    QS_CHECK(a->stream.messages_max == b->stream.messages_max);
+    QS_CHECK(a->stream.segment_bytes == b->stream.segment_bytes);
     QS_CHECK(a->work.pins == b->work.pins);
 }
 

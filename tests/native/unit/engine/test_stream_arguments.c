@@ -149,6 +149,31 @@ static void test_each_argument_is_read(void)
     QS_CHECK(policy.messages_max == 7 && policy.segment_bytes == 100000);
 }
 
+/* Left out, a segment is an eighth of the limit, but neither tiny nor huge. */
+static void test_a_segment_follows_the_limit_of_bytes(void)
+{
+    static const struct {
+        int64_t limit;
+        uint64_t segment;
+    } cases[] = {{1, 1 << 20},
+                 {8 << 20, 1 << 20},
+                 {80 << 20, 10 << 20},
+                 {INT64_C(4000000000), 500000000},
+                 {INT64_MAX, 500000000}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct qs_test_fields table = {.used = 0};
+        struct qsi_stream_policy policy;
+
+        qs_test_put_long(&table, "x-max-length-bytes", cases[i].limit);
+        policy = read_policy(&table);
+        QS_CHECK(policy.segment_bytes == cases[i].segment && policy.segments_follow);
+        qs_test_put_long(&table, "x-stream-max-segment-size-bytes", 7);
+        policy = read_policy(&table);
+        QS_CHECK(policy.segment_bytes == 7 && !policy.segments_follow);
+    }
+}
+
 static void test_ages_have_rabbits_units(void)
 {
     static const struct {
@@ -223,6 +248,7 @@ int main(void)
     test_arguments_that_no_stream_has_are_refused();
     test_values_that_cannot_be_are_refused();
     test_each_argument_is_read();
+    test_a_segment_follows_the_limit_of_bytes();
     test_ages_have_rabbits_units();
     test_a_reader_may_begin_at_a_word_an_offset_or_a_time();
     return 0;
