@@ -109,7 +109,7 @@ def columns_of(count: int) -> Iterator[tuple[str, dict[str, Any]]]:
         "priority": pa.array([1] * count, pa.uint8()),
         "delivery_mode": pa.array([2] * count, pa.uint8()),
         "expiration_ms": pa.array([60_000] * count, pa.int64()),
-        "timestamp": pa.array(range(count), pa.timestamp("s")),
+        "timestamp": pa.array(range(count), pa.timestamp("s", "UTC")),
     }
     yield "+ all properties", given
 

@@ -314,7 +314,7 @@ def test_parquet_with_other_columns_is_refused_before_anything_is_published(
         ("body", pa.array(["x"], pa.large_string())),
         ("body", pa.array([b"x"], pa.binary(1))),
         ("body", pa.array(["x"]).dictionary_encode()),
-        ("timestamp", pa.array([7_500_000_000], pa.timestamp("ns"))),
+        ("timestamp", pa.array([7_500_000_000], pa.timestamp("ns", "UTC"))),
         ("timestamp", pa.array([7_000], pa.timestamp("ms", "Europe/Berlin"))),
         ("timestamp", pa.array([7])),
         ("headers", pa.array([[("h", "v")]], pa.map_(pa.string(), pa.string()))),
