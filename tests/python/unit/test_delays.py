@@ -288,7 +288,10 @@ def test_a_million_delayed_messages_come_when_they_are_due_and_none_early(
     now = time.time_ns() // 1000
     dues = [now + 3_000_000 + number * 7919 % 2_000_000 for number in range(count)]
     table = pa.table(
-        {"body": pa.array(map(str, range(count))), "due": pa.array(dues).cast(pa.timestamp("us", "UTC"))}
+        {
+            "body": pa.array(map(str, range(count))),
+            "due": pa.array(dues).cast(pa.timestamp("us", "UTC")),
+        }
     )
     channel.publish_batch(table, routing_key="q", properties=PERSISTENT).wait(timeout=300)
     seen = bytearray(count)
