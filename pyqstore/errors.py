@@ -204,8 +204,9 @@ class PublishRefused(Error):
         named = self.publish_numbers or self.rows
         more = ", ..." if self.count > len(named) else ""
         what = "of the batch's messages" if self.rows else "messages"
+        first = ", the first" if self.queue and self.count > 1 else ""
         return (
-            f"{self.count} {what} were refused by {by} is full:"
+            f"{self.count} {what} were refused{first} by {by} is full:"
             f" {'publish numbers' if self.publish_numbers else 'rows'}"
             f" {', '.join(map(str, named))}{more}"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+from . import _core
 from .errors import PublishRefused, StoreFailed
 
 __all__ = ["Reason", "Refusal", "Refusals", "refusal_of"]
@@ -25,36 +26,23 @@ def refusal_of(number: int, reason: Reason) -> Refusal:
 class Refusals:
     """The nacks of a channel between two ``wait_for_confirms``, as one exception."""
 
-    __slots__ = ("_count", "_failure", "_is_told", "_numbers", "_queue")
+    __slots__ = ("_refused", "_store")
 
-    def __init__(self) -> None:
-        """There were none."""
-        self._clear()
+    def __init__(self, refused: _core.Refused, store: _core.Store) -> None:
+        """``refused``: the channel's, where the engine's calls note them."""
+        self._refused = refused
+        self._store = store
 
-    def _clear(self) -> None:
-        self._is_told = False
-        self._count = 0
-        self._numbers: list[int] = []
-        self._queue = ""
-        self._failure: StoreFailed | None = None
-
-    def note(self, number: int, count: int, reason: Reason) -> None:
-        """``count`` publishes were refused; ``number``: the last of them."""
-        if self._is_told:
-            self._clear()
-        if isinstance(reason, StoreFailed):
-            self._failure = self._failure or reason
-        elif self._count == 0:
-            self._queue = reason
-        self._count += count
-        if len(self._numbers) < _NUMBERS_SHOWN:
-            self._numbers.append(number)
+    @property
+    def are_untold(self) -> bool:
+        """Whether there are some that no wait has told of."""
+        return bool(self._refused.notes) and not self._refused.is_told
 
     def tell(self, confirmed: bool) -> None:
         """A wait said whether all was confirmed: what comes from here on is news."""
         if confirmed:
-            self._clear()
-        self._is_told = True
+            self._refused.notes.clear()
+        self._refused.is_told = True
 
     def told(self) -> Refusal:
         """``error``.  REQUIRES that a wait has told of some."""
@@ -65,10 +53,11 @@ class Refusals:
     @property
     def error(self) -> Refusal | None:
         """What they were refused for: of a store that failed that, whatever else there was."""
-        if self._count == 0:
+        notes = list(self._refused.notes)
+        if not notes:
             return None
-        if self._failure is not None:
-            return copy.copy(self._failure)
-        return PublishRefused(
-            self._numbers[0], self._count, tuple(self._numbers), queue=self._queue
-        )
+        if any(queue is None for _, _, queue in notes):
+            return self._store._failure()
+        numbers = tuple(number for number, _, _ in notes[:_NUMBERS_SHOWN])
+        count = sum(count for _, count, _ in notes)
+        return PublishRefused(numbers[0], count, numbers, queue=notes[0][2] or "")

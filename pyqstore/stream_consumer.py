@@ -6,6 +6,7 @@ import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _core
@@ -96,8 +97,10 @@ class StreamConsumer(Closing):
         self._deleted: list[str] = []  # and told so
         self._channel: Any = None
         self._is_closed = False
+        self._made_at = datetime.now(UTC)
         self._topology = store._topology()
         names, self._exchanges = streams_of(store, asked)
+        self._first_names = frozenset(names)
         for name in names or [""]:
             _check_start(store, name, start)  # ValueError here, not in a poll
         self._schema = picked(whole_schema(), self._columns)  # of what poll returns without rows
@@ -178,6 +181,7 @@ class StreamConsumer(Closing):
         if isinstance(what, NotFound):
             self._deleted = sorted({*self._deleted, found.name})
             self._group.leave_out(self._member, found.name)
+            self._topology = -1  # another one of its name may be bound by now
             self._drop(found.name)
             raise what
         assert found.reader is not None
@@ -244,6 +248,10 @@ class StreamConsumer(Closing):
         """Have what was bound meanwhile, too."""
         topology = self._store._topology() if self._exchanges else self._topology
         if topology != self._topology:
+            there = set(self._store.exchanges())
+            gone = [exchange for exchange in self._exchanges if exchange not in there]
+            self._deleted = sorted({*self._deleted, *gone})
+            self._exchanges = [exchange for exchange in self._exchanges if exchange in there]
             bound = [n for e in self._exchanges for n in bound_to(self._store, e)]
             self._group.add(self._member, (n for n in bound if _is_stream(self._store, n)))
             self._topology = topology
@@ -313,6 +321,8 @@ class StreamConsumer(Closing):
         return reader
 
     def _start_of(self, name: str, start: Start) -> tuple[int, int]:
+        if start == "next" and name not in self._first_names:
+            start = self._made_at  # it was bound later: what came before this looked is news, too
         return start_of(self._store, name, start)
 
     def _reader(self, name: str, start: tuple[int, int]) -> Reader:

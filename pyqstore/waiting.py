@@ -134,9 +134,16 @@ def _wake(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
+def _main_raised() -> bool:
+    """Whether the main thread ended with an exception: the traceback that was printed last begins
+    where the thread does.  Prompts and tools that handle exceptions leave tracebacks, too."""
+    traceback = getattr(sys, "last_traceback", None)
+    return traceback is not None and traceback.tb_frame.f_back is None and not hasattr(sys, "ps1")
+
+
 def _end() -> None:
     """The interpreter is about to wait for the threads that are no daemons."""
-    if getattr(sys, "last_value", None) is None:  # what the main thread ended with
+    if not _main_raised():
         return
     _Main.has_raised = True
     for waiter in list(_waiters):

@@ -172,7 +172,9 @@ class Events:
             multiple, count = detail
             self._decided(what, multiple, count, None)
         elif kind == _core.EVENT_NACK:
-            self._decided(what, *detail)
+            multiple, count, queue = detail
+            reason = self._engine._store._failure() if queue is None else queue
+            self._decided(what, multiple, count, reason)
         elif kind == _core.EVENT_RETURN:
             for on_return in self.return_listeners:
                 self._call(on_return, what)

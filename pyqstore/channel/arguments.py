@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from .. import _core
 from ..errors import UnknownArgument
 from ..fields import FieldValue, encode_table
-from ..times import time_text
+from ..times import since_1970, time_text
 
-__all__ = ["START", "Arguments", "encoded", "flag", "warn_of_unknown"]
+__all__ = ["START", "Arguments", "encoded", "flag", "warn_of_unknown", "with_fraction"]
 
 Arguments = Mapping[str, FieldValue]
 
@@ -21,12 +21,17 @@ _OF_STREAMS = ["x-max-age", "x-max-messages", "x-stream-max-segment-size-bytes"]
 
 
 def encoded(arguments: Arguments | None) -> bytes:
-    """As the engine takes them: a table, or nothing.  AMQP's times are whole seconds; where a
-    stream's reader begins is told with its fraction, as text."""
-    start = arguments.get(START) if isinstance(arguments, Mapping) else None
-    if isinstance(start, datetime) and start.microsecond and start.year >= 1970:
-        arguments = {**(arguments or {}), START: time_text(start)}
-    return encode_table(arguments, ordered=True) if arguments else b""
+    """As the engine takes them: a table, or nothing."""
+    return encode_table(with_fraction(arguments), ordered=True) if arguments else b""
+
+
+def with_fraction(arguments: Arguments) -> Arguments:
+    """AMQP's times are whole seconds: where a stream's reader begins is told with its fraction, as
+    text."""
+    start = getattr(arguments, "get", str)(START)  # what is no mapping is refused behind this
+    if isinstance(start, datetime) and start.microsecond and since_1970(start) >= timedelta(0):
+        return {**arguments, START: time_text(start)}
+    return arguments
 
 
 def flag(name: str, value: object) -> bool:

@@ -50,7 +50,7 @@ class Handle(_core.Channel, Closing):
         self._gone: dict[str, str] = {}  # the queues of the latest that the store cancelled
         self._callbacks = 0
         self._nacked = False
-        self._refusals = Refusals()
+        self._refusals = Refusals(self._refused, store)
         self._transaction: Transaction | None = None
         self._consuming = False
         self._stop = False

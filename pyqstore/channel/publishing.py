@@ -6,7 +6,6 @@ from ..errors import MessageReturned, PublishRefused, StoreFailed
 from ..listings import Unconfirmed, unconfirmed_of
 from ..message import Receipt, Transaction
 from ..properties import Properties
-from ..refusals import Reason
 from ..transaction import Transaction as TransactionBlock
 from ..waiting import Deadline, Seconds, told
 from .events import ANSWERS, Events
@@ -128,7 +127,8 @@ class Publishing(Events):
         returned = self._take_ignored_returns()
         if returned is not None:
             raise MessageReturned(*returned)
-        confirmed = not self._nacked
+        # A wait that was interrupted behind the engine's call has told nobody.
+        confirmed = not self._nacked and not self._refusals.are_untold
         self._nacked = False
         self._refusals.tell(confirmed)
         return confirmed
@@ -142,9 +142,6 @@ class Publishing(Events):
         listener may ask while it runs; None: none was refused.
         """
         return self._refusals.error
-
-    def _note_refusal(self, number: int, count: int, reason: Reason) -> None:
-        self._refusals.note(number, count, reason)
 
     def tx_select(self) -> None:
         """Buffer publishes and acknowledgements from here on, until ``tx_commit`` or

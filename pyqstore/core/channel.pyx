@@ -234,7 +234,7 @@ cdef class Channel(SettlingChannel):
                     self.keep(events, &event)
             if status != QS_OK and status != QS_EEMPTY and status != QS_EWOULDBLOCK:
                 self.failed(status, &error)
-        except Exception as exception:
+        except BaseException as exception:  # a signal handler's, too: what came first is not lost
             if len(events) == 0:
                 raise
             try:

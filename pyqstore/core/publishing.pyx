@@ -11,12 +11,47 @@ from libc.stdint cimport uint32_t, uint64_t
 from .errors import PreconditionFailed
 
 
+cdef Py_ssize_t REFUSALS_NOTED = 64
+
+
+cdef class Refused:
+    """The nacks of a channel since somebody was told of some: a list of (publish number, how many,
+    the name of the queue that is full or None when the store failed).
+
+    Noted where no Python runs: a signal handler cannot raise between the event and the note.
+    """
+    cdef readonly list notes
+    cdef public bint is_told
+
+    def __cinit__(self):
+        self.notes = []
+
+    cdef int note(self, uint64_t number, uint64_t count, queue) except -1:
+        """``count`` publishes were refused; ``number``: the last of them.  What is too much for the
+        list counts with its last entry."""
+        cdef Py_ssize_t last
+        if self.is_told:
+            self.notes.clear()
+            self.is_told = False
+        last = len(self.notes) - 1
+        if last + 1 < REFUSALS_NOTED:
+            self.notes.append((number, count, queue))
+            return 0
+        before = <tuple>self.notes[last]
+        self.notes[last] = (before[0], before[1] + count, None if queue is None else before[2])
+        return 0
+
+
 @cython.no_gc_clear
 cdef class PublishingChannel(DeclaringChannel):
     """Publishing, confirms and transactions."""
+    cdef readonly Refused _refused
     cdef bint confirms
     # A mandatory message led nowhere: perhaps there is an ignored return to be told of.
     cdef bint led_nowhere
+
+    def __cinit__(self, *_, **__):
+        self._refused = Refused.__new__(Refused)
 
     def confirm_select(self):
         """Number the publishes of this channel from 1 and confirm each once it is durable.
@@ -197,18 +232,20 @@ cdef class PublishingChannel(DeclaringChannel):
             self.leave()
             raise PreconditionFailed(
                 406, "PRECONDITION_FAILED - the channel is not in confirm mode")
-        with nogil:
-            status = qs_channel_wait_confirms(self.handle, timeout_ns, &nacked, &error)
-            if drop != 0 and (status == QS_OK or status == QS_ETIMEDOUT):
-                dropped = QS_OK
-                while dropped == QS_OK:
-                    dropped = qs_channel_next_event(self.handle, drop, 0, &event, &error)
-                    if dropped == QS_OK and event.kind == QS_EVENT_NACK:
-                        with gil:
-                            self.nack_of(&event)
-                    elif dropped == QS_OK:
-                        qs_message_release(&event.message)
-        self.leave()
+        try:
+            with nogil:
+                status = qs_channel_wait_confirms(self.handle, timeout_ns, &nacked, &error)
+                if drop != 0 and (status == QS_OK or status == QS_ETIMEDOUT):
+                    dropped = QS_OK
+                    while dropped == QS_OK:
+                        dropped = qs_channel_next_event(self.handle, drop, 0, &event, &error)
+                        if dropped == QS_OK and event.kind == QS_EVENT_NACK:
+                            with gil:
+                                self.nack_of(&event)
+                        elif dropped == QS_OK:
+                            qs_message_release(&event.message)
+        finally:
+            self.leave()
         if status != QS_OK and status != QS_ETIMEDOUT:
             self.failed(status, &error)
         if dropped != QS_EEMPTY:
@@ -217,19 +254,15 @@ cdef class PublishingChannel(DeclaringChannel):
 
     cdef tuple nack_of(self, qs_event *event):
         """Of a nack: (multiple, how many numbers it is about, the name of the queue that is full or
-        the exception of the store that failed), noted, too."""
+        None when the store failed), noted, too."""
+        cdef object queue = None
         if event.reason == QS_EQUEUE_FULL:
             try:
-                reason = text_of(&event.message.queue)
+                queue = text_of(&event.message.queue)
             finally:
                 qs_message_release(&event.message)
-        else:
-            reason = self.store._failure()
-        self._note_refusal(event.publish_number, event.count, reason)
-        return <bint>event.multiple, event.count, reason
-
-    def _note_refusal(self, number, count, reason):
-        """So many publishes were refused, the last one as ``number``."""
+        self._refused.note(event.publish_number, event.count, queue)
+        return <bint>event.multiple, event.count, queue
 
     def _tx_select(self):
         cdef qs_error error

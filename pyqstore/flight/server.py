@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ class FlightListener(Closing):
             },
         )
         self.address: str = place.told(self._service.port)
+        # At exit pyarrow waits for the calls under way, and some last until they are told.
+        weakref.finalize(self._service, self._service.closing.set)
 
     def close(self, timeout: Seconds = 10.0) -> bool:
         """Accept nothing more and end calls that are under way; whether all ended in time.  A

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from .. import errors
+from ..channel.arguments import with_fraction
 from ..errors import (
     ChannelError,
     Error,
@@ -97,7 +98,7 @@ def unpack(data: bytes) -> tuple[str, dict[str, Any]]:
 
 def pack_table(table: Mapping[str, FieldValue] | None) -> str | None:
     """A field table, whatever is in it, as text."""
-    return pack_properties(Properties(headers=dict(table))) if table else None
+    return pack_properties(Properties(headers=dict(with_fraction(table)))) if table else None
 
 
 def unpack_table(text: str | None) -> dict[str, FieldValue] | None:

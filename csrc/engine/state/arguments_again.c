@@ -53,11 +53,25 @@ static qs_status fail_inequivalent(const struct qsi_field *current,
     return status;
 }
 
+/* The same time, whatever it is written as; a timestamp has no fraction to compare. */
+static bool is_same_start(const struct qsi_field *a, const struct qsi_field *b)
+{
+    struct qsi_stream_start_spec start, other;
+    uint64_t unit = a->type == 'T' || b->type == 'T' ? 1000000 : 1;
+
+    return qsi_stream_start_read(a, UINT64_MAX, &start) &&
+           qsi_stream_start_read(b, UINT64_MAX, &other) && start.at == QSI_START_TIME &&
+           other.at == QSI_START_TIME && start.time_us / unit == other.time_us / unit;
+}
+
 /* Whole numbers are equal whatever they are wide. */
 static bool is_same(const struct qsi_field *a, const struct qsi_field *b)
 {
     int64_t number, other;
 
+    if (qsi_is_text(a->name, QSI_OFFSET_ARGUMENT) && is_same_start(a, b)) {
+        return true;
+    }
     if (qsi_argument_number(a, &number) && qsi_argument_number(b, &other)) {
         return number == other;
     }

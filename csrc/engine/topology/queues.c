@@ -109,6 +109,7 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
     struct qsi_title title;
     qs_status status;
 
+    QS_TRY(qsi_check_new_argument(arguments, "x-dead-letter-exchange", error));
     QS_TRY(qsi_arguments_check(arguments, flags, is_server_named, qsi_title_of(&title, store, name),
                                error));
     kind = qsi_arguments_kind(arguments);
@@ -120,7 +121,6 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
         made_flags |= QSI_IS_WORK_QUEUE;
     }
     made_flags |= kind == QSI_STREAM_QUEUE ? QSI_IS_STREAM : 0;
-    QS_TRY(qsi_check_new_argument(arguments, "x-dead-letter-exchange", error));
     QS_TRY(qsi_reserve_topology(store, &topology, &chunk, error));
     QS_TRY(qsi_new_queue(store, topology.number, made_flags, name, arguments, &queue, error));
     if (source != NULL) {

@@ -39,8 +39,8 @@ TOLD = {
     "exception_listener", "exchange", "first_publish_number", "group", "instance", "is_settled",
     "last_publish_number", "listener", "message_id", "mode", "name", "number", "path", "paused",
     "persistent", "prefetch", "priority", "properties", "queue", "recovery_report", "redelivered",
-    "refused", "reply_to", "returned", "routing_key", "settled", "store", "text", "timestamp",
-    "transacted", "type", "unroutable",
+    "refusal", "refused", "reply_to", "returned", "routing_key", "settled", "store", "text",
+    "timestamp", "transacted", "type", "unroutable",
 }  # fmt: skip
 """Properties of what an object was made with, was told, or holds."""
 

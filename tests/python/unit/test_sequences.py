@@ -223,3 +223,47 @@ def test_the_schema_without_a_stream_is_that_of_streams(store: pyqstore.Store) -
     stream = store.stream("log")
     stream.publish_batch(pa.table({"body": [b"x"]}))
     assert whole_schema() == stream.read().schema
+
+
+@pytest.fixture
+def fanout(channel: pyqstore.Channel) -> str:
+    channel.exchange_declare("all", "fanout", durable=True)
+    return "all"
+
+
+def test_a_stream_that_is_declared_and_bound_again_before_a_poll_is_read(
+    store: pyqstore.Store, channel: pyqstore.Channel, fanout: str
+) -> None:
+    stream = store.stream("a")
+    channel.queue_bind("a", fanout, "")
+    with store.stream_consumer(fanout, "g") as consumer:
+        stream.publish(b"before")
+        assert len(consumer.poll()) == 1
+        stream.delete()
+        store.stream("a").publish(b"again")
+        channel.queue_bind("a", fanout, "")
+        with pytest.raises(pyqstore.NotFound, match="'a'"):
+            consumer.poll()
+        assert consumer.poll()["body"].to_pylist() == [b"again"]
+
+
+def test_a_stream_that_is_bound_later_begins_with_the_consumer(
+    store: pyqstore.Store, channel: pyqstore.Channel, fanout: str
+) -> None:
+    """A start at the next message means the next one after the consumer was made."""
+    with store.stream_consumer(fanout, "g", start="next") as consumer:
+        store.stream("a")
+        channel.queue_bind("a", fanout, "")
+        store.stream("a").publish(b"news")
+        assert consumer.poll()["body"].to_pylist() == [b"news"]
+
+
+def test_a_consumer_of_an_exchange_that_is_deleted_is_told(
+    store: pyqstore.Store, channel: pyqstore.Channel, fanout: str
+) -> None:
+    with store.stream_consumer(fanout, "g") as consumer:
+        assert len(consumer.poll()) == 0
+        channel.exchange_delete(fanout)
+        for _ in range(2):
+            with pytest.raises(pyqstore.NotFound, match="'all' was deleted"):
+                consumer.poll(timeout=None)

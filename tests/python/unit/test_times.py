@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pyqstore
+import pyqstore.flight
 from pyqstore.cli.reading import ParquetSource
 from pyqstore.fields import decode_table, encode_table
 from pyqstore.places import place_of
@@ -285,3 +286,39 @@ def test_a_year_that_no_clock_shows_is_refused_or_taken_as_it_is() -> None:
 def test_the_zone_of_these_tests_is_not_utc() -> None:
     assert os.environ["TZ"] == ZONE
     assert SHOWN.timestamp() != SHOWN.replace(tzinfo=UTC).timestamp()
+
+
+def test_a_work_queue_is_declared_again_with_its_time_however_that_was_written(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    """Earlier versions stored whole seconds for the same program."""
+    store.stream("s")
+    half = datetime(2026, 1, 1, 12, 0, 0, 500_000, tzinfo=UTC)
+    whole = half.replace(microsecond=0)
+
+    def declare(queue: str, start: Any) -> None:
+        arguments = {"x-stream-source": "s", "x-stream-offset": start}
+        channel.queue_declare(queue, durable=True, arguments=arguments)
+
+    for start in (whole, half, "2026-01-01T12:00:00.500000Z"):
+        declare("w", start)
+    for start in (half, "2026-01-01T12:00:00.5Z", whole):
+        declare("exact", start)
+    with pytest.raises(pyqstore.PreconditionFailed, match="inequivalent arg 'x-stream-offset'"):
+        declare("exact", half.replace(microsecond=500_001))
+
+
+def test_the_fraction_of_a_start_travels_to_a_client_of_flight(store: pyqstore.Store) -> None:
+    store.stream("s")
+    half = datetime(2026, 1, 1, 12, 0, 0, 500_000, tzinfo=UTC)
+    arguments: dict[str, Any] = {"x-stream-source": "s", "x-stream-offset": half}
+    with (
+        pyqstore.flight.serve(store) as server,
+        pyqstore.connect(f"grpc://{server.address}") as client,
+    ):
+        client.queue_declare("w", durable=True, arguments=arguments)
+    with store.channel() as channel:
+        channel.queue_declare("w", durable=True, arguments=arguments)
+        arguments["x-stream-offset"] = half.replace(microsecond=500_001)
+        with pytest.raises(pyqstore.PreconditionFailed):
+            channel.queue_declare("w", durable=True, arguments=arguments)

@@ -87,3 +87,60 @@ raise RuntimeError("of main")
     assert "StoreClosed: the main thread has ended" in ended.stderr
     with pyqstore.open(path) as store:
         assert len(store.queue("q")) == 0
+
+
+def test_an_exception_that_was_handled_ends_no_wait(path: Path) -> None:
+    """A tool that shows tracebacks keeps the last one in ``sys``."""
+    program = f"""
+import sys, threading, pyqstore
+store = pyqstore.open({str(path)!r})
+queue = store.queue("q")
+def work():
+    print(queue.get().body)
+def put():
+    threading.main_thread().join()
+    queue.put(b"after main")
+def show():
+    try:
+        1 / 0
+    except ZeroDivisionError as error:
+        sys.last_type, sys.last_value, sys.last_traceback = sys.exc_info()
+for each in (work, put):
+    threading.Thread(target=each).start()
+show()
+"""
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=2 * HANGS_S)
+    assert ended.stdout == "b'after main'\n"
+
+
+HOLDER = """
+import pyqstore, sys
+client = pyqstore.connect(sys.argv[1])
+client.get_batch("q")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_server_of_flight_ends_with_its_process_though_a_client_holds_deliveries(
+    path: Path,
+) -> None:
+    program = f"""
+import pyqstore, pyqstore.flight, subprocess, sys
+store = pyqstore.open({str(path)!r})
+store.queue("q").put(b"x")
+server = pyqstore.flight.serve(store)
+client = subprocess.Popen(
+    [sys.executable, "-c", {HOLDER!r}, "grpc://" + server.address],
+    stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+client.stdout.readline()
+raise RuntimeError("of main")
+"""
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=2 * HANGS_S
+    )
+    assert "RuntimeError: of main" in ended.stderr
+    with pyqstore.open(path) as store:
+        assert store.queue("q").get(timeout=0).body == b"x"
