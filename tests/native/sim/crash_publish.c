@@ -278,6 +278,7 @@ void crash_work_events(struct crash_work *work)
     crash_note_durable(work);
     while (qs_channel_next_event(channel, QS_EVENT_ACK | QS_EVENT_NACK, 0, &event, NULL) == QS_OK) {
         if (event.kind == QS_EVENT_NACK) {
+            qs_message_release(&event.message);
             crash_check_nack(work);
         } else {
             crash_check_confirm(work, event.publish_number);

@@ -51,6 +51,7 @@ void removal_hear_nacks(struct removal_work *work)
         if (event.kind != QS_EVENT_NACK) {
             continue;
         }
+        qs_message_release(&event.message);
         if (message->source != REMOVAL_REFUSE && message->source != REMOVAL_OVERFLOW) {
             crash_violation(work->base.report, "%s refuses a message",
                             removal_kinds[message->source].name);

@@ -40,7 +40,8 @@ static inline qs_slice text(const char *string)
 
 static inline bool holds(qs_slice slice, const char *string)
 {
-    return slice.bytes == strlen(string) && memcmp(slice.data, string, slice.bytes) == 0;
+    return slice.bytes == strlen(string) &&
+           (slice.bytes == 0 || memcmp(slice.data, string, slice.bytes) == 0);
 }
 
 static inline void engine_open(struct engine *engine)
