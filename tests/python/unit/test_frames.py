@@ -105,12 +105,14 @@ def test_whole_numbers_may_be_floats(
 
 
 def test_a_pandas_frame_with_a_missing_integer_is_taken(store: pyqstore.Store) -> None:
-    frame = pd.DataFrame({"body": [b"a", b"b"], "priority": [5, None], "expiration_ms": [None, 9]})
+    frame = pd.DataFrame(
+        {"body": [b"a", b"b"], "priority": [5, None], "expiration_ms": [None, 90_000]}
+    )
     assert frame["priority"].dtype == float
     store.queue("q").put_many(frame)
     first, second = store.queue("q").peek(2)
     assert (first.properties.priority, second.properties.priority) == (5, None)
-    assert (first.properties.expiration, second.properties.expiration) == (None, "9")
+    assert (first.properties.expiration, second.properties.expiration) == (None, "90000")
 
 
 def headers_in(store: pyqstore.Store, rows: Any) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ def is_refused(scratch: pyqstore.Store, arguments: dict[str, Any]) -> bool:
         channel = connection.channel()
         try:
             channel.queue_declare("tried", durable=True, arguments=arguments)
-        except pyqstore.PreconditionFailed:
+        except (pyqstore.PreconditionFailed, ValueError):  # ValueError: no name is like that
             return True
         channel.queue_delete("tried")
         return False
