@@ -131,10 +131,7 @@ def publish(
             while pending:
                 confirmed += _settle(pending.popleft(), timeout)
             if not channel.wait_for_confirms(timeout):
-                refusal = channel.refusal
-                if isinstance(refusal, pyqstore.StoreFailed):
-                    raise refusal
-                raise NackedError(f"some messages were refused: {refusal}") from refusal
+                raise _refused(channel)
             store_seconds += time.monotonic() - began
             show(confirmed)
         except BaseException as error:
@@ -161,6 +158,18 @@ def _unroutable(
         f"'{exchange}', the routing key {key}. Its other rows are published. Bind a queue for "
         f"them, or drop them with mandatory=False"
     )
+
+
+def _refused(channel: pyqstore.Channel) -> Exception:
+    """Why a wait for confirms said False."""
+    from pyqstore import StoreFailed
+
+    refusal = channel.refusal
+    if isinstance(refusal, StoreFailed):
+        return refusal
+    error = NackedError(f"some messages were refused: {refusal}")
+    error.__cause__ = refusal
+    return error
 
 
 def _settle(receipt: pyqstore.Receipt, timeout: float | None) -> int:

@@ -76,6 +76,7 @@ def test_run_exits_by_what_it_found(
     outcome = agreeing()
     outcome.left = left
     monkeypatch.setattr(demo, "_run", lambda *_: outcome)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # what ends this process stays
     assert main(["demo", "--path", str(tmp_path / "flights.qs")]) == status
 
 

@@ -36,6 +36,7 @@ class SlowChannel:
 
     def __init__(self) -> None:
         self.unconfirmed = self.most = self.rows = self.refused = 0
+        self.refusal = pyqstore.PublishRefused(1, queue="q")
 
     def confirm_select(self) -> None:
         pass
@@ -260,6 +261,6 @@ def test_messages_received_become_a_frame_that_can_be_written_again(
     disk.write(frame)
     rows = disk.take()
     assert sorted(int(row["body"]) for row in rows) == list(range(10))
-    assert {row["timestamp"] for row in rows} == {dt.datetime(2026, 1, 1)}
+    assert {row["timestamp"] for row in rows} == {dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}
     with pytest.raises(TypeError, match="int has neither"):
         to_frame(spark, 1)
