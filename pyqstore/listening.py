@@ -159,6 +159,10 @@ class Listener(Closing):
         failed = 0 if bridge is None else bridge.handshakes_failed
         return {**self._server._counts(), "handshakes_failed": failed}
 
+    def _add_vhost(self, name: str, store: _core.Store) -> None:
+        """Serve one more store, until it is closed."""
+        self._server._add_vhost(name.encode(), store)
+
     def _end_connection(self, number: int) -> None:
         """Of a client: it hears of it.  One that has ended, or is another listener's, is fine."""
         self._server._end_connection(number)

@@ -128,7 +128,7 @@ cdef class Server:
                 status = qs_server_add_vhost(self.handle, text, store.handle, &error)
             self.active -= 1
             if status == QS_OK:
-                self.stores.append(store)
+                self.stores = [each for each in self.stores if not each.closed] + [store]
                 store.servers.append(Vhost(self, name))
         finally:
             store.leave()

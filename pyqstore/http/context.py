@@ -13,6 +13,7 @@ from ..errors import StoreClosed
 from ..listening import Listener
 from ..serve.stored_users import StoredUsers
 from ..serve.users import Users
+from ..serve.vhosts import Stores
 from .sampler import Sampler
 
 __all__ = ["Context"]
@@ -30,6 +31,8 @@ class Context:
     sampler: Sampler
     address: str
     """Where it accepts: "127.0.0.1:15672"."""
+    keeper: Stores | None = None
+    """Makes and deletes virtual hosts; None: the program that has the stores does."""
     ending: Event = field(default_factory=Event)
     """Set when the server ends: what goes on sending stops."""
     started: float = field(default_factory=time.monotonic)

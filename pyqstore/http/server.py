@@ -52,8 +52,9 @@ class HttpServer(Closing):
         users: Mapping[str, str] | Authenticate | Users | StoredUsers | None = None,
         tls: ssl.SSLContext | None = None,
         hosts: Collection[str] = (),
+        keeper: Stores | None = None,
     ) -> None:
-        """See ``Store.serve_page``."""
+        """See ``Store.serve_page``; ``keeper``: of ``vhosts``, if they may come and go."""
         if not isinstance(address, str):
             raise TypeError(f"address must be str, not {type(address).__name__}")
         if not isinstance(tls, ssl.SSLContext | None):
@@ -71,7 +72,7 @@ class HttpServer(Closing):
         self._vhosts = {} if vhosts is None else vhosts
         self._sampler = Sampler(lambda: {"/": store, **self._vhosts})
         fd, self._address = _core._bind(address)
-        self._context = Context(store, self._vhosts, known, self._sampler, self._address)
+        self._context = Context(store, self._vhosts, known, self._sampler, self._address, keeper)
         self._connections = Connections()
         self._socket = ListeningSocket(self._connections, fd)
         self._ended = Event()
@@ -185,6 +186,7 @@ class HttpListener:
             users=entrance.users,
             tls=None if entrance.tls is None else entrance.tls.context,
             hosts=hosts,
+            keeper=own,
         )
 
     @property

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from .. import store as _store
 from .addresses import Endpoint
 from .certificates import verifies_clients
 from .listeners import Entrance
 from .users import Users
+from .vhosts import Stores
 
 __all__ = ["AmqpListener"]
 
@@ -18,10 +16,9 @@ class AmqpListener:
 
     def __init__(
         self,
-        store: _store.Store,
+        own: Stores,
         endpoint: Endpoint,
         entrance: Entrance,
-        vhosts: Mapping[str, _store.Store] | None = None,
         *,
         protocol: str = "amqp",
     ) -> None:
@@ -40,14 +37,15 @@ class AmqpListener:
         # Those of the store's own file it finds by itself, and what they may do.
         is_given = isinstance(users, Users) and not users.is_empty
         asks_for_certificates = context is not None and verifies_clients(context)
-        self._listener = store.listen(
+        self._listener = own.store.listen(
             endpoint.address,
-            vhosts=vhosts,
+            vhosts=own.vhosts,
             users=may_enter if is_given else None,
             tls=context,
             certified=is_user if is_given and asks_for_certificates else None,
             **entrance.amqp,
         )
+        own.follow(self._listener._add_vhost)
 
     @property
     def address(self) -> str:

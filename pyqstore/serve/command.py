@@ -30,6 +30,7 @@ from .stored_users import users_of
 from .systemd import Manager, passed_sockets
 from .tokens import Tokens
 from .users import Users
+from .vhost_folder import VhostFolder
 from .vhosts import Stores, opened, vhost_directories
 
 __all__ = ["serve"]
@@ -73,6 +74,14 @@ _file = click.Path(path_type=Path, exists=True, dir_okay=False)
     metavar="NAME=DIRECTORY",
     multiple=True,
     help="Another store, for AMQP clients that ask for that virtual host; may be repeated.",
+)
+@click.option(
+    "--vhosts",
+    "vhost_folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="A store in there for each further virtual host; the management API makes and deletes"
+    " them.",
 )
 @click.option(
     "--user",
@@ -143,6 +152,7 @@ def serve(
     http: str | None,
     http_hosts: tuple[str, ...],
     vhosts: tuple[str, ...],
+    vhost_folder: Path | None,
     users: tuple[str, ...],
     heartbeat: int | None,
     connections_max: int | None,
@@ -184,7 +194,7 @@ def serve(
         proxy_protocol=proxy_protocol,
     )
     if not addresses:
-        _check_without_amqp(vhosts, amqp)
+        _check_without_amqp(vhosts, vhost_folder, amqp)
     with errors_told():
         _log.addHandler(_Stderr(logging.WARNING))
         known = Users.of(users) if users else users_of(directory, None)
@@ -192,14 +202,16 @@ def serve(
         places_of_amqp = _endpoints(addresses, tls, has_others=bool(flight or http))
         entrance = Entrance(known, tls, Tokens.of(token_file), amqp)
         # What is refused makes no store.
-        places = vhost_directories(vhosts, directory)
+        folder = None if vhost_folder is None else VhostFolder(vhost_folder)
+        found = {} if folder is None else folder.places()
+        places = vhost_directories(vhosts, directory, found)
         if flight is not None:
             _check_flight(flight, entrance)
         if ready_file is not None:
             check_ready_file(ready_file)
         _raise_descriptors()
         options: StoreOptions = {} if memory_budget is None else {"memory_budget": memory_budget}
-        stores = opened(directory, places, options)
+        stores = opened(directory, places, options, folder)
         makers = _makers(places_of_amqp, flight, http, http_hosts)
         all_ended = _run(stores, entrance, makers, ready_file, manager)
     sys.stdout.flush()
@@ -231,9 +243,12 @@ def _makers(
     return makers
 
 
-def _check_without_amqp(vhosts: tuple[str, ...], amqp: Mapping[str, object]) -> None:
-    if vhosts:
-        raise click.UsageError("--vhost needs --listen: AMQP alone has virtual hosts")
+def _check_without_amqp(
+    vhosts: tuple[str, ...], folder: Path | None, amqp: Mapping[str, object]
+) -> None:
+    if vhosts or folder is not None:
+        option = "--vhost" if vhosts else "--vhosts"
+        raise click.UsageError(f"{option} needs --listen: AMQP alone has virtual hosts")
     if amqp:
         option = next(iter(amqp)).replace("_", "-")
         raise click.UsageError(f"--{option} needs --listen: it is about AMQP clients")
@@ -262,9 +277,7 @@ class _Stderr(logging.Handler):
 def _amqp(place: Endpoint, number: int) -> _Maker:
     """The first has the protocol's name."""
     protocol = "amqp" if number == 1 else f"amqp-{number}"
-    return lambda own, entrance: AmqpListener(
-        own.store, place, entrance, own.vhosts, protocol=protocol
-    )
+    return lambda own, entrance: AmqpListener(own, place, entrance, protocol=protocol)
 
 
 def _flight(store: _store.Store, address: str, entrance: Entrance) -> Listener:
@@ -327,6 +340,7 @@ def _observe(own: Stores) -> None:
 
         for store in (own.store, *own.vhosts.values()):
             observe(store)
+        own.follow(lambda _, store: observe(store))
 
 
 def _accepting(listeners: Sequence[Listener]) -> str:

@@ -15,10 +15,10 @@ from ..disk import sync
 from ..errors import StoreNotFound
 from .user_list import User, parse_users, users_as_json
 
-__all__ = ["NAME", "changed_users", "read_json", "read_users"]
+__all__ = ["NAME", "changed_users", "read_json", "read_users", "write_json"]
 
 NAME = "users.json"
-_TEMPORARY = "users.json.tmp"
+_TEMPORARY = f"{NAME}.tmp"
 _LOCK = "users.json.lock"
 _OURS = {NAME, _TEMPORARY, _LOCK}
 _BYTES_MAX = 64 << 20
@@ -79,7 +79,7 @@ def changed_users(directory: Path, *, create: bool = False) -> Iterator[dict[str
         before = dict(users)
         yield users
         if users != before or not path.exists():
-            _write(directory, {**document, **users_as_json(users)})
+            write_json(directory, NAME, {**document, **users_as_json(users)})
 
 
 def _open_lock(directory: Path) -> int:
@@ -122,9 +122,10 @@ def _make_directory(directory: Path) -> None:
             ) from None
 
 
-def _write(directory: Path, document: Mapping[str, Any]) -> None:
-    """What the power leaves of the temporary file the next change overwrites."""
-    temporary = directory / _TEMPORARY
+def write_json(directory: Path, name: str, document: Mapping[str, Any]) -> None:
+    """In one step, and durable when it returns.  What the power leaves of the temporary file the
+    next change overwrites."""
+    temporary = directory / f"{name}.tmp"
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -133,7 +134,7 @@ def _write(directory: Path, document: Mapping[str, Any]) -> None:
         file.write(text.encode())
         file.flush()
         os.fsync(fd)
-    os.replace(temporary, directory / NAME)
+    os.replace(temporary, directory / name)
     sync(directory)
 
 

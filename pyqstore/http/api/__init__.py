@@ -7,11 +7,25 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute
 
 from ..context import Context
-from . import bindings, clients, definitions, exchanges, health, messages, overview, queues, users
+from . import (
+    bindings,
+    clients,
+    definitions,
+    exchanges,
+    health,
+    messages,
+    overview,
+    queues,
+    users,
+    vhosts,
+)
 
 __all__ = ["routes"]
 
-_PARTS = (overview, users, definitions, health, bindings, messages, clients, exchanges, queues)
+_PARTS = (
+    *(overview, vhosts, users, definitions, health),
+    *(bindings, messages, clients, exchanges, queues),
+)
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:

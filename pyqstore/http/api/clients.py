@@ -152,7 +152,8 @@ def _seen_channels(call: Call) -> list[tuple[str, ConnectionRow, ChannelRow]]:
 def _channel_item(call: Call, vhost: str, connection: ConnectionRow, row: ChannelRow) -> Item:
     view = call.context.sampler.look(vhost)
     peer_host, peer_port = _parts(connection.peer)
-    stats = message_stats(view.stats.channels.get(row.number, {}), view.channel(row.number))
+    counts, rates = view.stats.channels.get(row.number, {}), view.channel(row.number)
+    stats = message_stats(counts, rates, of_publisher=True)
     item = {
         "name": _channel_name(call.context, connection, row),
         "number": row.client_number or row.number,

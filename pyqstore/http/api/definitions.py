@@ -10,13 +10,14 @@ from starlette.routing import BaseRoute
 
 from ... import store as _store
 from ...serve.declared import declared
-from ...serve.definitions import declare, parse_definitions
+from ...serve.definitions import Definitions, declare, parse_definitions
 from ...serve.user_list import entries, merge_users, users_as_json
 from ..context import Context
 from ..errors import BadRequest
 from .calls import Call, done, resource
 from .users import changing_users, known_users
 from .versions import RABBITMQ
+from .vhosts import add_vhost, as_definitions
 
 __all__ = ["routes"]
 
@@ -48,7 +49,7 @@ def _export(call: Call) -> Any:
         "product_name": "RabbitMQ",
         "product_version": RABBITMQ,
         "users": [each | {"limits": {}} for each in users["users"]],
-        "vhosts": [{"name": name} for name in call.context.stores()],
+        "vhosts": as_definitions(call.context),
         "permissions": users["permissions"],
         "topic_permissions": [],
         "parameters": [],
@@ -87,25 +88,33 @@ def _document(call: Call) -> dict[str, Any]:
 def _import(call: Call) -> Any:
     call.login.require("administrator")
     document = _document(call)
-    stores = call.context.stores()
     named = {
         vhost
         for kind in ("queues", "exchanges", "bindings")
         for vhost in _vhosts(document, kind, "vhost")
     }
-    for vhost in named | set(_vhosts(document, "vhosts", "name")):
-        if vhost not in stores:
-            raise BadRequest(f"no_such_vhost: {vhost!r}; serve a store for it (--vhost)")
-    for vhost, store in stores.items():
-        if vhost in named:
-            _take(store, document, vhost)
+    made = {
+        name: entry
+        for name, (_, entry) in zip(
+            _vhosts(document, "vhosts", "name"), _entries(document, "vhosts"), strict=True
+        )
+    }
+    for vhost in named - made.keys() - call.context.stores().keys():
+        raise BadRequest(f"no_such_vhost: {vhost!r}; it is not among vhosts, either")
+    parsed = {vhost: _parsed(document, vhost) for vhost in named}
+    for vhost, entry in made.items():
+        if vhost not in call.context.stores():
+            add_vhost(call, vhost, entry)
+    stores = call.context.stores()
+    for vhost, found in parsed.items():
+        _take(stores[vhost], found)
     _take_users(call, document)
     return done()
 
 
 def _import_vhost(call: Call) -> Any:
     call.login.require("administrator")
-    _take(call.store, _document(call), call.vhost)
+    _take(call.store, _parsed(_document(call), call.vhost))
     return done()
 
 
@@ -124,9 +133,16 @@ def _vhosts(document: dict[str, Any], kind: str, key: str) -> Iterator[str]:
         yield vhost
 
 
-def _take(store: _store.Store, document: dict[str, Any], vhost: str) -> None:
+def _parsed(document: dict[str, Any], vhost: str) -> Definitions:
     try:
-        declare(store, parse_definitions(document, vhost))
+        return parse_definitions(document, vhost)
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
+
+
+def _take(store: _store.Store, definitions: Definitions) -> None:
+    try:
+        declare(store, definitions)
     except ValueError as error:
         raise BadRequest(str(error)) from None
 

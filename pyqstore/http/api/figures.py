@@ -10,13 +10,16 @@ __all__ = ["message_stats", "with_rate"]
 _OWN = ("expired", "dead_lettered", "refused", "reject", "requeue")  # RabbitMQ has none of them
 
 
-def message_stats(counts: Mapping[str, int], rates: Mapping[str, float]) -> dict[str, Any]:
-    """Each counter, and as NAME_details its rate; {} when nothing was counted."""
+def message_stats(
+    counts: Mapping[str, int], rates: Mapping[str, float], *, of_publisher: bool = False
+) -> dict[str, Any]:
+    """Each counter, and as NAME_details its rate; {} when nothing was counted.  Confirms are those
+    of publishers and of their sums: RabbitMQ counts none for a queue or an exchange."""
     if not any(counts.values()):
         return {}
     found: dict[str, Any] = {}
     for name, count in counts.items():
-        if name not in _OWN or count:
+        if (name not in _OWN or count) and (of_publisher or name != "confirm"):
             found |= with_rate(name, count, rates.get(name, 0.0))
     return found
 

@@ -1,4 +1,4 @@
-"""/api/overview, /api/nodes, /api/vhosts and their like: the server as a whole."""
+"""/api/overview, /api/nodes and their like: the server as a whole."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from ... import store as _store
 from ..clients import channels_of, connections_of, consumers_of
 from ..context import Context
 from ..errors import Missing
-from ..sampler import Sample, View, added
+from ..sampler import View, added
 from .calls import NODE, Call, resource
-from .figures import message_stats, with_rate
+from .figures import with_rate
 from .lists import listed
+from .totals import of_messages, of_queues
 from .versions import EXCHANGE_TYPES, RABBITMQ
 
 __all__ = ["routes"]
@@ -29,14 +30,6 @@ _EMPTY = (
     *("policies/{vhost}", "operator-policies", "operator-policies/{vhost}", "vhost-limits"),
     *("global-parameters", "federation-links", "feature-flags"),
 )
-# Of the whole store, in place of sums over what is still there.
-_TOTALS = {
-    "publish": "messages_published",
-    "confirm": "messages_confirmed",
-    "return_unroutable": "messages_returned",
-    "disk_reads": "messages_paged_in",
-    "disk_writes": "messages_paged_out",
-}
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
@@ -49,8 +42,6 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         resource("extensions", context, GET=_nothing),
         resource("nodes", context, GET=_nodes),
         resource("nodes/{node}", context, GET=_node),
-        resource("vhosts", context, GET=_vhosts),
-        resource("vhosts/{vhost}", context, GET=_vhost),
         *(resource(each, context, GET=_nothing) for each in _EMPTY),
     ]
 
@@ -95,8 +86,8 @@ def _overview(call: Call) -> Any:
         ],
         "listeners": listeners,
         "contexts": _contexts(listeners),
-        "message_stats": _message_stats(list(views.values())),
-        "queue_totals": _queue_totals(list(views.values())),
+        "message_stats": of_messages(list(views.values())),
+        "queue_totals": of_queues(list(views.values())),
         "object_totals": added(_object_totals(store) for store in stores.values()),
         "churn_rates": _churn(call.context),
         "pyqstore": {vhost: _storage(view) for vhost, view in views.items()},
@@ -129,38 +120,6 @@ def _contexts(listeners: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _message_stats(views: list[View]) -> dict[str, Any]:
-    """Of deliveries the sums over queues, of publishes those of stores."""
-    counts: dict[str, int] = {}
-    rates: dict[str, float] = {}
-    for view in views:
-        now, before = _counted(view.now), _counted(view.before)
-        for name, count in now.items():
-            counts[name] = counts.get(name, 0) + count
-            rates[name] = rates.get(name, 0.0) + view.growth(count, before.get(name, 0))
-    return message_stats(counts, rates)
-
-
-def _counted(sample: Sample) -> dict[str, int]:
-    return {
-        **sample.of_queues,
-        "drop_unroutable": sample.of_exchanges.get("drop_unroutable", 0),
-        **{name: sample.stats[total] for name, total in _TOTALS.items()},
-    }
-
-
-def _queue_totals(views: list[View]) -> dict[str, Any]:
-    ready = sum(view.now.ready for view in views)
-    unacked = sum(view.now.unacked for view in views)
-    ready_rate = sum(view.rate(view.now.ready, view.before.ready) for view in views)
-    unacked_rate = sum(view.rate(view.now.unacked, view.before.unacked) for view in views)
-    return {
-        **with_rate("messages", ready + unacked, ready_rate + unacked_rate),
-        **with_rate("messages_ready", ready, ready_rate),
-        **with_rate("messages_unacknowledged", unacked, unacked_rate),
-    }
-
-
 def _object_totals(store: _store.Store) -> dict[str, int]:
     return {
         "channels": len(channels_of(store)),
@@ -187,7 +146,7 @@ def _storage(view: View) -> dict[str, Any]:
     own = {
         name: value
         for name, value in view.stats.to_dict().items()
-        if name not in ("channels", "queues", "exchanges", "routes")
+        if name not in ("channels", "connections", "queues", "exchanges", "routes")
     }
     rates = ("commits", "fdatasyncs", "bytes_journalled", "bytes_stored", "messages_published")
     own["rates"] = {name: view.total(name) for name in rates}
@@ -242,29 +201,3 @@ def _node_item(context: Context) -> dict[str, Any]:
         ],
         "cluster_links": [],
     }
-
-
-# ---- virtual hosts ----
-
-
-def _vhost_item(call: Call, name: str) -> dict[str, Any]:
-    view = call.context.sampler.look(name)
-    return {
-        "name": name,
-        "description": "",
-        "tags": [],
-        "metadata": {"description": "", "tags": []},
-        "default_queue_type": "undefined",
-        "tracing": False,
-        "cluster_state": {NODE: "running"},
-        **_queue_totals([view]),
-        "message_stats": _message_stats([view]),
-    }
-
-
-def _vhosts(call: Call) -> Any:
-    return listed(call, [_vhost_item(call, name) for name in call.seen()])
-
-
-def _vhost(call: Call) -> Any:
-    return _vhost_item(call, call.vhost)

@@ -20,7 +20,7 @@ from ..errors import BadRequest, Missing
 from .calls import Call, created, done, resource
 from .lists import listed
 
-__all__ = ["changing_users", "known_users", "routes"]
+__all__ = ["changing_users", "has_stored_users", "known_users", "routes"]
 
 _SHA256 = "rabbit_password_hashing_sha256"
 
@@ -54,6 +54,12 @@ def known_users(context: Context) -> dict[str, User]:
     names = users.names() if not isinstance(users, StoredUsers) else (GUEST,)
     everywhere = {vhost: Permission() for vhost in context.stores()}
     return {name: User(None, ("administrator",), everywhere) for name in names}
+
+
+def has_stored_users(call: Call) -> bool:
+    """Whether there are users in a file, with permissions."""
+    users = call.context.users
+    return isinstance(users, StoredUsers) and call.login.users is not None and not users.is_empty
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pika
@@ -11,8 +12,12 @@ import pika.exceptions
 import pytest
 
 import pyqstore
+from pyqstore.serve.passwords import hashed
+from pyqstore.serve.user_file import changed_users
+from pyqstore.serve.user_list import Permission, User
 
 from ..serving import Served, served
+from .http_asking import GUEST, Asking, asked
 
 LISTEN = ("--listen", "127.0.0.1:0")
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
@@ -99,3 +104,158 @@ def test_vhosts_that_cannot_be_make_no_store(
     assert done.returncode != 0
     assert words in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+# ---- the folder of --vhosts ----
+
+
+def ask_of(server: Served, login: tuple[str, str] = GUEST) -> Asking:
+    return Asking(server.addresses()["http"], login)
+
+
+def serving(tmp_path: Path, *options: str) -> AbstractContextManager[Served]:
+    place = f"--vhosts={tmp_path / 'vhosts'}"
+    return served(tmp_path / "a", *LISTEN, "--http", "127.0.0.1:0", place, *options)
+
+
+def names(ask: Asking) -> list[str]:
+    return [each["name"] for each in ask.get("vhosts")]
+
+
+def test_vhosts_made_over_http_serve_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    said = {"description": "of tests", "tags": "a,b"}
+    with serving(tmp_path) as server:
+        ask = ask_of(server)
+        assert ask("PUT", "/api/vhosts/b%2Fc", said).status == 201
+        assert ask("PUT", "/api/vhosts/b%2Fc", said).status == 204
+        assert ask("PUT", "/api/vhosts/%2E%2E").status == 201
+        assert names(ask) == ["/", "b/c", ".."]
+        publish(connection_to(server, "b/c"), b"kept")
+        assert server.end()[0] == 0
+    assert bodies(tmp_path / "vhosts" / "b%2Fc") == [b"kept"]
+    with serving(tmp_path) as server:
+        found = ask_of(server).get("vhosts/b%2Fc")
+        assert (found["description"], found["tags"], found["messages"]) == (
+            "of tests",
+            ["a", "b"],
+            1,
+        )
+        assert connection_to(server, "b/c").channel().basic_get("q", auto_ack=True)[2] == b"kept"
+
+
+def test_a_deleted_vhost_ends_its_clients_and_is_gone_for_good(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        ask = ask_of(server)
+        for name in ("b", "c"):
+            ask("PUT", f"/api/vhosts/{name}", {"description": name})
+        leaving, staying = connection_to(server, "b"), connection_to(server, "c")
+        publish(leaving, b"1")
+        assert ask("DELETE", "/api/vhosts/b").status == 204
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as ended:
+            leaving.process_data_events(time_limit=30)
+        assert ended.value.reply_code == 320
+        with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="vhost b not found"):
+            connection_to(server, "b")
+        publish(staying, b"2")
+        assert ask("DELETE", "/api/vhosts/b").status == 404
+        assert ask("PUT", "/api/vhosts/b").status == 201
+        again = ask.get("vhosts/b")
+        assert (again["description"], again["messages"]) == ("", 0)
+        assert server.end()[0] == 0
+    assert sorted(each.name for each in (tmp_path / "vhosts").iterdir()) == [
+        ".vhosts.json",
+        "b",
+        "c",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "words"),
+    [
+        ("DELETE", "%2F", "vhost '/' was given when the server was started"),
+        ("DELETE", "given", "vhost 'given' was given when the server was started"),
+        ("PUT", "%00", "no name of a further vhost"),
+        ("PUT", "x" * 256, "no name of a further vhost"),
+        ("PUT", "%2F" * 100, "is too long"),
+    ],
+)
+def test_vhosts_that_cannot_change_say_why(
+    tmp_path: Path, method: str, name: str, words: str
+) -> None:
+    with serving(tmp_path, "--vhost", f"given={tmp_path / 'given'}") as server:
+        answer = ask_of(server)(method, f"/api/vhosts/{name}")
+        assert answer.status == 400
+        assert words in answer.json["reason"]
+        assert names(ask_of(server)) == ["/", "given"]
+
+
+def test_without_the_folder_no_vhost_is_made_over_http(tmp_path: Path) -> None:
+    with served(tmp_path / "a", *LISTEN, "--http", "127.0.0.1:0") as server:
+        answer = ask_of(server)("PUT", "/api/vhosts/b")
+        assert (answer.status, "in the folder of --vhosts" in answer.json["reason"]) == (400, True)
+    with pyqstore.open(tmp_path / "a") as store, asked(store) as ask:
+        answer = ask("PUT", "/api/vhosts/b")
+        assert (answer.status, "the program that serves this" in answer.json["reason"]) == (
+            400,
+            True,
+        )
+
+
+def test_who_makes_a_vhost_may_do_everything_in_it_and_the_next_one_nothing(tmp_path: Path) -> None:
+    with changed_users(tmp_path / "a", create=True) as users:
+        for name in ("root", "other"):
+            users[name] = User(hashed("p"), ("administrator",), {"/": Permission()})
+    with serving(tmp_path) as server:
+        ask = ask_of(server, ("root", "p"))
+
+        def permitted() -> list[str]:
+            return [each["user"] for each in ask.get("vhosts/b/permissions")]
+
+        ask("PUT", "/api/vhosts/b")
+        assert permitted() == ["root"]
+        every = {"configure": ".*", "write": ".*", "read": ".*"}
+        ask("PUT", "/api/permissions/b/other", every)
+        ask("DELETE", "/api/vhosts/b")
+        ask("PUT", "/api/vhosts/b", login=("other", "p"))
+        assert permitted() == ["other"]
+
+
+def test_imported_definitions_make_the_vhosts_that_they_name(tmp_path: Path) -> None:
+    queue = {"name": "q", "vhost": "b", "durable": True, "auto_delete": False, "arguments": {}}
+    with serving(tmp_path) as server:
+        ask = ask_of(server)
+        answer = ask("POST", "/api/definitions", {"queues": [queue]})
+        assert (answer.status, "no_such_vhost" in answer.json["reason"]) == (400, True)
+        document = {"vhosts": [{"name": "b", "description": "d"}], "queues": [queue]}
+        assert ask("POST", "/api/definitions", document).status == 204
+        told = {"name": "b", "description": "d", "tags": []}
+        assert told in ask.get("definitions")["vhosts"]
+        assert [each["name"] for each in ask.get("queues/b")] == ["q"]
+
+
+def test_what_the_power_left_of_a_deleted_vhost_goes_at_the_next_start(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        ask_of(server)("PUT", "/api/vhosts/b")
+    folder = tmp_path / "vhosts"
+    (folder / "b").rename(folder / ".removed-0123")
+    with serving(tmp_path) as server:
+        assert names(ask_of(server)) == ["/"]
+    assert not (folder / ".removed-0123").exists()
+
+
+@pytest.mark.parametrize("name", ["a b", "notes.txt"])
+def test_a_folder_of_vhosts_with_other_things_is_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "vhosts"
+    folder.mkdir()
+    (folder / name).write_text("mine")
+    done = subprocess.run(
+        [sys.executable, "-m", "pyqstore", "serve", "a", *LISTEN, "--vhosts", "vhosts"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode != 0
+    assert "no store of a virtual host" in done.stderr
+    assert not (tmp_path / "a").exists()

@@ -1,0 +1,108 @@
+"""/api/vhosts: virtual hosts, a store each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from starlette.routing import BaseRoute
+
+from ...serve.user_list import Permission
+from ...serve.vhost_folder import VhostNote
+from ...serve.vhosts import Stores
+from ..context import Context
+from ..errors import BadRequest, Missing
+from .calls import NODE, Call, created, done, resource
+from .lists import listed
+from .totals import of_messages, of_queues
+from .users import changing_users, has_stored_users
+
+__all__ = ["add_vhost", "as_definitions", "routes"]
+
+
+def routes(context: Context) -> Sequence[BaseRoute]:
+    """Those of this part."""
+    return [
+        resource("vhosts", context, GET=_list),
+        resource("vhosts/{vhost}", context, GET=_show, PUT=_put, DELETE=_delete),
+    ]
+
+
+def as_definitions(context: Context) -> list[dict[str, Any]]:
+    """All of them, as a file of definitions has them."""
+    return [{"name": name, **_note(context, name).to_dict()} for name in context.stores()]
+
+
+def _note(context: Context, name: str) -> VhostNote:
+    return VhostNote() if context.keeper is None else context.keeper.note(name)
+
+
+def _item(call: Call, name: str) -> dict[str, Any]:
+    view, note = call.context.sampler.look(name), _note(call.context, name).to_dict()
+    return {
+        "name": name,
+        **note,
+        "metadata": note,
+        "default_queue_type": "undefined",
+        "tracing": False,
+        "cluster_state": {NODE: "running"},
+        **of_queues([view]),
+        "message_stats": of_messages([view]),
+    }
+
+
+def _list(call: Call) -> Any:
+    return listed(call, [_item(call, name) for name in call.seen()])
+
+
+def _show(call: Call) -> Any:
+    return _item(call, call.vhost)
+
+
+def _put(call: Call) -> Any:
+    call.login.require("administrator")
+    body = call.body()
+    if body.get("tracing") or body.get("default_queue_type") not in (None, "undefined", "classic"):
+        raise BadRequest("a vhost has neither tracing nor a default_queue_type but classic")
+    is_new = add_vhost(call, call.name("vhost"), body)
+    return created() if is_new else done()
+
+
+def add_vhost(call: Call, name: str, said: Any) -> bool:
+    """Whether it was made; the user may do everything in it.  ``said``: its description and tags.
+    BadRequest: it cannot be made, and why."""
+    try:
+        is_new = _keeper(call, name).add(name, VhostNote.of(said))
+    except (ValueError, OSError) as error:
+        raise BadRequest(str(error)) from None
+    if is_new and has_stored_users(call):
+        with changing_users(call) as users:
+            if (user := users.get(call.login.name)) is not None:
+                given = {**user.permissions, name: Permission()}
+                users[call.login.name] = replace(user, permissions=given)
+    return is_new
+
+
+def _delete(call: Call) -> Any:
+    """With what users may do in it, so that the next one of its name begins without."""
+    call.login.require("administrator")
+    name = call.name("vhost")
+    try:
+        _keeper(call, name).remove(name)
+    except KeyError:
+        raise Missing from None
+    except (ValueError, OSError) as error:
+        raise BadRequest(str(error)) from None
+    if has_stored_users(call):
+        with changing_users(call) as users:
+            for each, user in users.items():
+                left = {key: given for key, given in user.permissions.items() if key != name}
+                users[each] = replace(user, permissions=left)
+    return done()
+
+
+def _keeper(call: Call, name: str) -> Stores:
+    if call.context.keeper is None:
+        raise BadRequest(f"vhost {name!r}: the program that serves this page gives it its vhosts")
+    return call.context.keeper

@@ -1,0 +1,130 @@
+"""The folder of ``pyqstore serve --vhosts``: a store for each virtual host, and what is said of it.
+
+``FOLDER/NAME`` is the store, with the name quoted as in a URL; ``FOLDER/.vhosts.json`` has the
+descriptions and tags.  A store that goes is renamed first: what the power leaves of it is removed
+at the next start.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from ..disk import sync
+from .user_file import read_json, write_json
+
+__all__ = ["VHOST_BYTES_MAX", "VhostFolder", "VhostNote"]
+
+VHOST_BYTES_MAX = 255
+_NOTES = ".vhosts.json"
+_REMOVED = ".removed-"
+_NAME_BYTES_MAX = 255  # of a file
+
+
+@dataclass(frozen=True)
+class VhostNote:
+    """What is said of a virtual host."""
+
+    description: str = ""
+    tags: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As RabbitMQ has it."""
+        return {"description": self.description, "tags": list(self.tags)}
+
+    @classmethod
+    def of(cls, found: Any) -> VhostNote:
+        """ValueError: it is none."""
+        if not isinstance(found, dict):
+            raise ValueError(f"expected an object, not {found!r:.80}")
+        description, tags = found.get("description", ""), found.get("tags", [])
+        words = tags.split(",") if isinstance(tags, str) else tags
+        if not isinstance(description, str):
+            raise ValueError("description must be text")
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise ValueError("tags must be text, or a list of text")
+        return cls(description, tuple(word.strip() for word in words if word.strip()))
+
+
+class VhostFolder:
+    """It is one process's, as the stores in it are: one thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Made if it is not there.  ValueError: something in it is no store's; OSError."""
+        self._path = path
+        try:
+            path.mkdir(mode=0o700)
+            sync(path.absolute().parent)
+        except FileExistsError:
+            pass
+        for entry in path.iterdir():
+            if entry.name.startswith(_REMOVED):
+                shutil.rmtree(entry, ignore_errors=True)
+        self._notes = self._read_notes()
+
+    def places(self) -> dict[str, Path]:
+        """The stores by virtual host.  ValueError: one has a name that no virtual host has."""
+        found = {}
+        for entry in sorted(self._path.iterdir()):
+            if entry.name.startswith(".") or entry.name == "lost+found":
+                continue
+            name = unquote(entry.name)
+            if _quoted(name) != entry.name or not entry.is_dir():
+                raise ValueError(
+                    f"{entry}: no store of a virtual host; --vhosts has nothing else in its folder"
+                )
+            found[name] = entry
+        return found
+
+    def place(self, name: str) -> Path:
+        """Where the store of a new one is.  ValueError: no virtual host can have that name."""
+        encoded = name.encode()
+        if not 0 < len(encoded) <= VHOST_BYTES_MAX or 0 in encoded or name == "/":
+            raise ValueError(f"no name of a further vhost: {name!r:.300}; 1 to 255 bytes, no NUL")
+        if len(quoted := _quoted(name)) > _NAME_BYTES_MAX:
+            raise ValueError(f"the name of vhost {name!r} is too long: {quoted} names its store")
+        return self._path / quoted
+
+    def note(self, name: str) -> VhostNote:
+        """What is said of it."""
+        return self._notes.get(name, VhostNote())
+
+    def keep_note(self, name: str, note: VhostNote) -> None:
+        """Durable when it returns."""
+        self._change_notes({**self._notes, name: note})
+
+    def remove(self, name: str) -> None:
+        """Its store, which is closed, and what was said of it."""
+        place = self._path / _quoted(name)
+        leaving = self._path / f"{_REMOVED}{secrets.token_hex(8)}"
+        place.rename(leaving)
+        sync(self._path)
+        self._change_notes({key: note for key, note in self._notes.items() if key != name})
+        shutil.rmtree(leaving, ignore_errors=True)
+
+    def _read_notes(self) -> dict[str, VhostNote]:
+        path = self._path / _NOTES
+        try:
+            found = read_json(path)
+            if not isinstance(found, dict):
+                raise ValueError("expected an object")
+            return {name: VhostNote.of(note) for name, note in found.items()}
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    def _change_notes(self, notes: dict[str, VhostNote]) -> None:
+        told = {name: note for name, note in notes.items() if note != VhostNote()}
+        if told != self._notes:
+            write_json(self._path, _NOTES, {name: note.to_dict() for name, note in told.items()})
+            self._notes = told
+
+
+def _quoted(name: str) -> str:
+    quoted = quote(name, safe="")
+    return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
