@@ -9,9 +9,10 @@ nothing costs, where it is not called.
 from __future__ import annotations
 
 import contextlib
-import weakref
-from collections.abc import Iterator
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 try:
     from opentelemetry import propagate, trace
@@ -22,16 +23,22 @@ except ModuleNotFoundError as _missing:
 
 from opentelemetry.context import Context
 
-from .channel import Channel, MessageCallback
+from .channel import MessageCallback
 from .message import Message
 from .properties import Properties
 
-__all__ = ["extract", "inject", "instrument", "processing", "uninstrument"]
+if TYPE_CHECKING:
+    from . import session
+
+__all__ = ["extract", "inject", "instrument", "processing", "traced", "uninstrument"]
+
+_Traceable: TypeAlias = "Message | session.Message"
+_Face = TypeVar("_Face")
 
 _TRACER = "pyqstore"
 _CARRIED = "traceparent"
+_MARK = "_is_traced"
 _SYSTEM = "pyqstore"
-_INSTRUMENTED = ("basic_publish", "basic_consume")
 
 
 def inject(properties: Properties | None = None) -> Properties | None:
@@ -49,82 +56,171 @@ def inject(properties: Properties | None = None) -> Properties | None:
     return properties.replace(headers=added) if properties else Properties(headers=added)
 
 
-def extract(message: Message) -> Context:
+def extract(message: _Traceable) -> Context:
     """The context that a message carries, for ``start_span(context=...)``; the current one, if it
     carries none."""
-    headers = message.properties.headers or {}
+    headers = _properties_of(message).headers or {}
     texts = {name: value for name, value in headers.items() if isinstance(value, str)}
     return propagate.extract(texts)
 
 
 @contextlib.contextmanager
-def processing(message: Message) -> Iterator[trace.Span]:
+def processing(message: _Traceable) -> Iterator[trace.Span]:
     """A span, the current one meanwhile, for the work on a message: a child of the span in which
     it was published.  An exception is recorded in it, and goes on."""
+    source = message.routing_key if hasattr(message, "amqp") else message.queue
     with _tracer().start_as_current_span(
-        f"process {message.queue}",
+        f"process {source}",
         context=extract(message),
         kind=trace.SpanKind.CONSUMER,
         attributes={
             "messaging.system": _SYSTEM,
             "messaging.operation.type": "process",
-            "messaging.destination.name": message.queue,
+            "messaging.destination.name": source,
             "messaging.message.body.size": len(message.body),
         },
     ) as span:
-        _tell_message_id(span, message.properties)
+        _tell_message_id(span, _properties_of(message))
         yield span
 
 
-def instrument(channel: Channel) -> Channel:
-    """Have ``basic_publish`` of this channel open a span, which the message carries, and callbacks
-    that are given to ``basic_consume`` from now on run in :func:`processing`.  Returns the channel.
+def traced(callback: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The callback, a coroutine function or not, run in :func:`processing`: for ``basic_consume``,
+    the ``listener`` of a session's consumer, and workers."""
+    if inspect.iscoroutinefunction(callback):
 
-    ``publish_batch``, ``get_batch`` and iterators are as they were.
-    """
-    weak = weakref.ref(channel)
+        async def awaited(message: Any) -> Any:
+            with processing(message):
+                return await callback(message)
 
-    def basic_publish(
-        exchange: str, routing_key: str, body: Any, properties: Any = None, *rest: Any, **named: Any
-    ) -> int:
-        with _publishing(exchange, routing_key) as span:
-            if properties is not None:
-                _tell_message_id(span, properties)
-            return Channel.basic_publish(
-                _alive(weak), exchange, routing_key, body, inject(properties), *rest, **named
-            )
+        return awaited
 
-    def basic_consume(queue: str, callback: MessageCallback | None = None, **named: Any) -> str:
-        traced = None if callback is None else _traced(callback)
-        return Channel.basic_consume(_alive(weak), queue, traced, **named)
-
-    vars(channel).update(basic_publish=basic_publish, basic_consume=basic_consume)
-    return channel
-
-
-def uninstrument(channel: Channel) -> None:
-    """Undo :func:`instrument`; callbacks that were registered meanwhile stay as they are."""
-    for name in _INSTRUMENTED:
-        vars(channel).pop(name, None)
-
-
-def _alive(weak: weakref.ref[Channel]) -> Channel:
-    channel = weak()
-    if channel is None:
-        raise ReferenceError("the channel is gone")
-    return channel
-
-
-def _traced(callback: MessageCallback) -> MessageCallback:
-    def traced(message: Message) -> object:
+    def called(message: Any) -> Any:
         with processing(message):
             return callback(message)
 
-    return traced
+    return called
 
 
-def _publishing(exchange: str, routing_key: str) -> contextlib.AbstractContextManager[trace.Span]:
-    destination = exchange or routing_key
+def instrument(face: _Face) -> _Face:
+    """Have what publishes open a span, which the message carries.  Returns the same object.
+
+    ``face``: a channel (``basic_publish``; callbacks that are given to ``basic_consume`` from now
+    on are :func:`traced`), a session's producer (``send``) or a queue (``put``), each of either
+    face.  Batches, ``put_many``, ``publish_batch``, ``receive`` and iterators are as they were.
+    """
+    kind: type = type(face)
+    face.__class__ = _traced_class(kind)
+    return face
+
+
+def uninstrument(face: object) -> None:
+    """Undo :func:`instrument`; callbacks that were registered meanwhile stay as they are."""
+    kind, *bases = type(face).__mro__
+    if _is_traced(kind):
+        face.__class__ = bases[0]
+
+
+@cache
+def _traced_class(kind: type) -> type:
+    """The class with other verbs, and nothing else that differs."""
+    if _is_traced(kind):
+        return kind
+    verbs = {verb: _VERBS[verb](getattr(kind, verb)) for verb in _VERBS if hasattr(kind, verb)}
+    if not verbs:
+        raise TypeError(f"a channel, a producer or a queue, not {kind.__name__}")
+    own = {"__slots__": (), "__module__": kind.__module__, _MARK: True}
+    return type(kind.__name__, (kind,), own | verbs)
+
+
+def _is_traced(kind: type) -> bool:
+    return _MARK in vars(kind)
+
+
+def _basic_publish(verb: Callable[..., Any]) -> Callable[..., Any]:
+    def basic_publish(
+        self: Any,
+        exchange: str,
+        routing_key: str,
+        body: Any,
+        properties: Any = None,
+        *rest: Any,
+        **named: Any,
+    ) -> Any:
+        with _publishing(exchange or routing_key, routing_key) as span:
+            if properties is not None:
+                _tell_message_id(span, properties)
+            return verb(self, exchange, routing_key, body, inject(properties), *rest, **named)
+
+    return basic_publish
+
+
+def _basic_consume(verb: Callable[..., Any]) -> Callable[..., Any]:
+    def basic_consume(
+        self: Any, queue: str, callback: MessageCallback | None = None, **named: Any
+    ) -> Any:
+        return verb(self, queue, callback and traced(callback), **named)
+
+    return basic_consume
+
+
+def _send(verb: Callable[..., Any]) -> Callable[..., Any]:
+    return _carrying(
+        verb, "properties", lambda self, named: named.get("destination") or self.destination
+    )
+
+
+def _put(verb: Callable[..., Any]) -> Callable[..., Any]:
+    return _carrying(verb, "headers", lambda self, _: self.name)
+
+
+def _carrying(
+    verb: Callable[..., Any], argument: str, destination: Callable[[Any, dict[str, Any]], object]
+) -> Callable[..., Any]:
+    """A verb with a mapping of headers among its named arguments, which returns or is awaited."""
+
+    def publishing(
+        self: Any, named: dict[str, Any]
+    ) -> contextlib.AbstractContextManager[trace.Span]:
+        where = str(destination(self, named))
+        return _publishing(where, where)
+
+    def carried(named: dict[str, Any]) -> dict[str, Any]:
+        given = named.get(argument) or {}
+        properties = inject(Properties(headers=given) if given else None)
+        return named if properties is None else {**named, argument: properties.headers}
+
+    if inspect.iscoroutinefunction(verb):
+
+        async def awaited(self: Any, body: Any, **named: Any) -> Any:
+            with publishing(self, named):
+                return await verb(self, body, **carried(named))
+
+        return awaited
+
+    def called(self: Any, body: Any, **named: Any) -> Any:
+        with publishing(self, named):
+            return verb(self, body, **carried(named))
+
+    return called
+
+
+_VERBS = {
+    "basic_publish": _basic_publish,
+    "basic_consume": _basic_consume,
+    "send": _send,
+    "put": _put,
+}
+
+
+def _properties_of(message: _Traceable) -> Properties:
+    """A session's message has AMQP's properties under another name."""
+    return message.amqp if hasattr(message, "amqp") else message.properties
+
+
+def _publishing(
+    destination: str, routing_key: str
+) -> contextlib.AbstractContextManager[trace.Span]:
     return _tracer().start_as_current_span(
         f"publish {destination}",
         kind=trace.SpanKind.PRODUCER,

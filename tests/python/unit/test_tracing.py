@@ -1,7 +1,9 @@
 """Traces that messages carry: spans of the SDK, kept in memory, of who publishes and who works."""
 
+import asyncio
 import gc
 import os
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -154,3 +156,128 @@ def test_an_instrumented_channel_ends_with_its_last_reference(
         assert channel() is None
     finally:
         gc.enable()
+
+
+# ---- the other faces: each publishes b"one" to the queue and works on it ----
+
+
+def by_queue(store: pyqstore.Store, name: str, work: Any) -> None:
+    from pyqstore import tracing
+
+    queue = tracing.instrument(store.queue(name))
+    queue.put(b"one", headers={"kind": 7})
+    with queue.get(5) as message:
+        tracing.traced(work)(message)
+
+
+def by_session(store: pyqstore.Store, name: str, work: Any) -> None:
+    from pyqstore import session, tracing
+
+    heard = threading.Event()
+    with session.connect(store) as connection, connection.session() as own:
+        queue = own.queue(name)
+        sent = tracing.instrument(own.producer(queue)).send(b"one", properties={"kind": 7})
+        assert sent
+        tracing.instrument(own.producer()).send(b"two", destination=queue)
+
+        def worked(message: Any) -> None:
+            work(message)
+            if message.body == b"two":
+                heard.set()
+
+        own.consumer(queue).listener = tracing.traced(worked)
+        assert heard.wait(60)
+
+
+def by_aio_channel(store: pyqstore.Store, name: str, work: Any) -> None:
+    from pyqstore import aio, tracing
+
+    async def run() -> None:
+        heard = asyncio.Event()
+        async with aio.open(store.directory) as own, await own.channel() as channel:
+            await channel.confirm_select()
+            tracing.instrument(channel)
+
+            async def worked(message: Any) -> None:
+                work(message)
+                await message.ack()
+                heard.set()
+
+            await channel.basic_consume(name, worked)
+            properties = pyqstore.Properties(headers={"kind": 7})
+            assert await channel.basic_publish("", name, b"one", properties) == 1
+            async with asyncio.timeout(60):
+                await heard.wait()
+
+    store.channel().queue_declare(name, durable=True)
+    store.close()
+    asyncio.run(run())
+
+
+def by_aio_queue(store: pyqstore.Store, name: str, work: Any) -> None:
+    from pyqstore import aio, tracing
+
+    async def run() -> None:
+        async def worked(message: Any) -> None:
+            work(message)
+
+        async with aio.open(store.directory) as own:
+            queue = tracing.instrument(await own.queue(name))
+            await queue.put(b"one", headers={"kind": 7})
+            async with queue.get(5) as message:
+                await tracing.traced(worked)(message)
+
+    store.close()
+    asyncio.run(run())
+
+
+def by_aio_session(store: pyqstore.Store, name: str, work: Any) -> None:
+    from pyqstore import aio, tracing
+
+    async def run() -> None:
+        async def worked(message: Any) -> None:
+            work(message)
+
+        async with aio.open(store.directory) as own, aio.session.connect(own) as connection:
+            session = await connection.session()
+            queue = session.queue(name)
+            producer = tracing.instrument(await session.producer(queue))
+            assert await producer.send(b"one", properties={"kind": 7})
+            consumer = await session.consumer(queue)
+            await tracing.traced(worked)(await consumer.receive(5))
+
+    store.close()
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "face", [by_queue, by_session, by_aio_channel, by_aio_queue, by_aio_session]
+)
+def test_each_face_carries_a_trace_from_publish_to_work(
+    spans: Any, store: pyqstore.Store, face: Any
+) -> None:
+    inside = []
+
+    def work(message: Any) -> None:
+        from opentelemetry import trace
+
+        inside.append((message.body, trace.get_current_span().get_span_context().trace_id))
+        headers = dict((message.amqp if hasattr(message, "amqp") else message.properties).headers)
+        assert headers.pop("traceparent")
+        assert headers == ({"kind": 7} if message.body == b"one" else {})
+
+    face(store, "traced", work)
+    published = {span.context.span_id: span for span in spans() if span.kind.name == "PRODUCER"}
+    processed = [span for span in spans() if span.kind.name == "CONSUMER"]
+    assert {span.name for span in published.values()} == {"publish traced"}
+    assert {span.name for span in processed} == {"process traced"}
+    assert [body for body, _ in inside] == [b"one", b"two"][: len(inside)]
+    assert [trace for _, trace in inside] == [span.context.trace_id for span in processed]
+    assert {span.parent.span_id for span in processed} == set(published)
+
+
+def test_what_publishes_nothing_is_not_instrumented(store: pyqstore.Store) -> None:
+    from pyqstore import tracing
+
+    with pytest.raises(TypeError, match="a channel, a producer or a queue, not Store"):
+        tracing.instrument(store)
