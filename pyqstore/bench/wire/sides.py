@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,6 +15,7 @@ from ..rivals.server import LOOPBACK, Server, free_port
 from ..runs import Progress
 
 SERVE = "pyqstore serve"
+SERVE_TLS = "pyqstore serve, TLS"
 RABBITMQ = "RabbitMQ"
 CLASSIC_V1 = "RabbitMQ classic v1"
 CLASSIC_V2 = "RabbitMQ classic v2"
@@ -33,11 +36,12 @@ class Side:
     server: Server
     argument: str = ""
     """Of its queues: NAME=VALUE, or none."""
+    scheme: str = "amqp"
 
     @property
     def uri(self) -> str:
         """For clients that take one."""
-        return f"amqp://guest:guest@{LOOPBACK}:{self.port}"
+        return f"{self.scheme}://guest:guest@{LOOPBACK}:{self.port}"
 
     def resident_bytes(self) -> int:
         """Of all of its processes."""
@@ -60,6 +64,8 @@ class Sides:
     ours: Side
     others: tuple[Side, ...] = ()
     left_out: str | None = None
+    over_tls: Side | None = None
+    """Ours, by its other address; None: there is no openssl to make a certificate with."""
 
     @property
     def queues(self) -> tuple[Side, ...]:
@@ -80,14 +86,14 @@ def started(directory: Path, progress: Progress) -> Iterator[Sides]:
     why = node.server_missing()
     with ExitStack() as running:
         progress(f"starting {SERVE}", 0, 2)
-        ours = _served(_folder(directory, "pyqstore"), running)
+        ours, over_tls = _served(_folder(directory, "pyqstore"), running)
         if why is not None:
-            yield Sides(ours, left_out=why)
+            yield Sides(ours, left_out=why, over_tls=over_tls)
             return
         progress(f"starting {RABBITMQ}", 1, 2)
         running.callback(node.stop)
         server = node.start_server(_folder(directory, "rabbitmq"))
-        yield Sides(ours, tuple(_kinds(node, server)))
+        yield Sides(ours, tuple(_kinds(node, server)), over_tls=over_tls)
 
 
 def version() -> str:
@@ -101,13 +107,32 @@ def _folder(directory: Path, name: str) -> Path:
     return own
 
 
-def _served(directory: Path, running: ExitStack) -> Side:
+def _served(directory: Path, running: ExitStack) -> tuple[Side, Side | None]:
     port, server = free_port(), Server(directory)
     running.callback(server.stop)
     # -P: the installed package, whatever lies in the current directory.
     command = [sys.executable, "-P", "-m", "pyqstore", "serve", str(directory / "store")]
-    server.run([*command, "--listen", f"{LOOPBACK}:{port}"], port)
-    return Side(SERVE, port, server)
+    command += ["--listen", f"amqp://{LOOPBACK}:{port}"]
+    over_tls = None
+    if _has_certificate(directory):
+        other = free_port()
+        command += ["--listen", f"amqps://{LOOPBACK}:{other}"]
+        command += ["--tls-cert", str(directory / "cert.pem"), "--tls-key"]
+        command += [str(directory / "key.pem")]
+        over_tls = Side(SERVE_TLS, other, server, scheme="amqps")
+    server.run(command, port)
+    return Side(SERVE, port, server), over_tls
+
+
+def _has_certificate(directory: Path) -> bool:
+    """Made now, for this machine alone, of the kind that servers have."""
+    if shutil.which("openssl") is None:
+        return False
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext"]
+    command += [f"subjectAltName=IP:{LOOPBACK}", "-keyout", str(directory / "key.pem")]
+    command += ["-out", str(directory / "cert.pem")]
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 def _kinds(node: RabbitMq, server: Server) -> Iterator[Side]:

@@ -31,7 +31,7 @@ from .loads import (
     Messages,
     PerfTest,
 )
-from .sides import CLASSIC_V1, CLASSIC_V2, QUORUM, SERVE, Sides
+from .sides import CLASSIC_V1, CLASSIC_V2, QUORUM, SERVE, SERVE_TLS, Sides
 
 TITLE = "AMQP 0-9-1: pyqstore serve beside RabbitMQ"
 OPTIONS = [
@@ -78,6 +78,7 @@ GOALS = (
     Goal(PERFTEST, SERVE, ALONE, 3, QUORUM),
     Goal(PERFTEST, SERVE, WITH_CONSUMER, 4, CLASSIC_V1),
     Goal(PERFTEST, SERVE, WITH_CONSUMER, 2.5, QUORUM),
+    Goal(PERFTEST, SERVE_TLS, ALONE, 0.6, SERVE),
     Goal(MANY, SERVE, OPENED, 2000),
     Goal(MANY, SERVE, DECLARED, 5000),
     Goal(IDLE, SERVE, KIB_EACH, 12, less=True),
@@ -110,6 +111,8 @@ class Work:
                 for side in self.sides.queues
                 if side.name != CLASSIC_V2
             ]
+            if (secret := self.sides.over_tls) is not None:
+                found.append(Case(secret.name, PerfTest(secret, warm, seconds).run, group=PERFTEST))
         found += [
             Case(side.name, Many(self.programs, side, _seconds(options)).run, group=MANY)
             for side in self.sides.servers
@@ -160,7 +163,8 @@ class Work:
             " without a window and waits for all confirms at the end.",
             "PerfTest is RabbitMQ's own load generator, in Java, and takes more of the machine than"
             " a server does that is fast: one producer with 1,000 unconfirmed, and the same with a"
-            " consumer (prefetch 200, an ack for each message).",
+            " consumer (prefetch 200, an ack for each message). TLS ends in a Python thread of the"
+            " server, on the same two processors.",
             "Connections that do nothing have a channel each and heartbeats of 60 s; they were"
             " measured once, not in each round. Memory is what all processes of a server have more"
             " than before.",
