@@ -323,6 +323,8 @@ cdef extern from "qstore/qstore.h" nogil:
     ctypedef struct qs_unconfirmed:
         uint64_t first_number
         uint64_t last_number
+        c_bool has_queue
+        qs_slice exchange
         qs_slice queue
     qs_status qs_channel_visit_unconfirmed(
         qs_channel *channel,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .listings import text_of
 
@@ -16,20 +16,41 @@ _DELIVER_GET = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 
 
 class Counters(NamedTuple):
-    """By number, by name, by name, by the names of exchange and queue; and of all channels."""
+    """By number, by name, by name, by the names of exchange and queue; of all channels, and by the
+    number of connections."""
 
     channels: dict[int, Counts]
     exchanges: dict[str, Counts]
     queues: dict[str, Counts]
     routes: dict[str, dict[str, Counts]]
     all_channels: Counts
+    connections: dict[int, Counts]
+
+    def flat(self) -> dict[str, dict[Any, Counts]]:
+        """As ``Store.counters()`` has them."""
+        return {
+            "exchanges": {name: _exchange(counts) for name, counts in self.exchanges.items()},
+            "queues": self.queues,
+            "queue_exchange": {
+                (queue, exchange): counts
+                for exchange, queues in self.routes.items()
+                for queue, counts in queues.items()
+            },
+            "channels": self.channels,
+            "connections": self.connections,
+        }
+
+
+def _exchange(counts: Counts) -> Counts:
+    unroutable = counts["return_unroutable"] + counts["drop_unroutable"]
+    return {"publish": counts["publish_in"], "unroutable": unroutable, **counts}
 
 
 def counters_of(
     names: Sequence[Sequence[str]], rows: Iterable[tuple[bytes, bytes, bytes, bytes, bytes]]
 ) -> Counters:
     """What ``_core.Store._counts`` has listed."""
-    counters = Counters({}, {}, {}, {}, {})
+    counters = Counters({}, {}, {}, {}, {}, {})
     for of, channel, exchange, queue, values in rows:
         kind = _number(of)
         counts = dict(zip(names[kind], memoryview(values).cast("Q"), strict=True))
@@ -44,6 +65,8 @@ def counters_of(
                 counters.queues[text_of(queue)] = counts
             case 4:
                 counters.all_channels.update(counts)
+            case 5:
+                counters.connections[_number(channel)] = counts
             case _:
                 counters.routes.setdefault(text_of(exchange), {})[text_of(queue)] = counts
     return counters

@@ -226,3 +226,4 @@ class DetailedStats(Stats):
     queues: dict[str, dict[str, int]]
     routes: dict[str, dict[str, dict[str, int]]]
     all_channels: dict[str, int]
+    connections: dict[int, dict[str, int]]

@@ -12,6 +12,7 @@ from .fields import decode_table
 __all__ = [
     "Binding",
     "ExchangeInfo",
+    "Publishes",
     "QueueRow",
     "Unconfirmed",
     "bindings_of",
@@ -23,26 +24,38 @@ __all__ = [
 ]
 
 
-class Unconfirmed(NamedTuple):
-    """What the confirms of a channel wait for: publish numbers and the names of queues, sorted."""
+class Publishes(NamedTuple):
+    """Publishes that follow each other and went the same way; of a batch all of its numbers, and
+    the queues of all rows that this exchange took."""
 
-    numbers: list[range]
+    numbers: range
+    exchange: str
     queues: list[str]
 
 
-def unconfirmed_of(rows: Iterable[tuple[bytes, bytes, bytes]]) -> Unconfirmed:
+class Unconfirmed(NamedTuple):
+    """What the confirms of a channel wait for: publish numbers, the names of queues, sorted, and
+    which numbers wait for which queues."""
+
+    numbers: list[range]
+    queues: list[str]
+    publishes: list[Publishes]
+
+
+def unconfirmed_of(rows: Iterable[tuple[bytes, bytes, bytes, bytes, bytes]]) -> Unconfirmed:
     """Ranges of numbers, neighbours joined, and each queue once."""
     numbers: list[range] = []
-    queues: set[str] = set()
-    for first_bytes, last_bytes, queue in rows:
+    ways: dict[tuple[range, str], list[str]] = {}
+    for first_bytes, last_bytes, has_queue, exchange, queue in rows:
         first, last = (int.from_bytes(each, sys.byteorder) for each in (first_bytes, last_bytes))
-        if first == 0:
-            queues.add(text_of(queue))
+        if has_queue:
+            ways.setdefault((range(first, last + 1), text_of(exchange)), []).append(text_of(queue))
         elif numbers and numbers[-1].stop == first:
             numbers[-1] = range(numbers[-1].start, last + 1)
         else:
             numbers.append(range(first, last + 1))
-    return Unconfirmed(numbers, sorted(queues))
+    publishes = [Publishes(*way, sorted(set(queues))) for way, queues in ways.items()]
+    return Unconfirmed(numbers, sorted({each for way in ways.values() for each in way}), publishes)
 
 
 class ExchangeInfo(NamedTuple):

@@ -20,7 +20,7 @@ from .channel import Channel
 from .closing import Closing
 from .connection import Connection
 from .control.hub import Door, open_door
-from .counts import counters_of
+from .counts import Counters, Counts, counters_of
 from .errors import Error, StoreCorrupt
 from .fields import FieldValue
 from .figures import DetailedStats, Latency, QueueStatus, Stats
@@ -604,11 +604,14 @@ class Store(_core.Store, Closing):
           ``return_unroutable``, ``drop_unroutable``, ``deliver``, ``deliver_no_ack``, ``get``,
           ``get_no_ack``, ``deliver_get`` (their sum), ``get_empty``, ``redeliver``, ``ack``,
           ``reject``, ``requeue``; ``all_channels``: their sums, with those of closed ones.
-        - ``queues``, by name: ``publish`` and from ``deliver`` on the same, ``expired``,
-          ``dead_lettered``, ``refused`` (full).  Dead letters are not counted as published.
+          ``connections``, by number, of those that are open: the sums of their channels.
+        - ``queues``, by name: ``publish``, ``confirm`` and from ``deliver`` on the same,
+          ``expired``, ``dead_lettered``, ``refused`` (full).  Dead letters are not counted as
+          published.
         - ``exchanges``, by name: ``publish_in``, ``publish_out`` (copies that queues took),
-          ``return_unroutable``, ``drop_unroutable``.
-        - ``routes``, by exchange and then queue, if messages came that way: ``publish``.
+          ``confirm``, ``return_unroutable``, ``drop_unroutable``.
+        - ``routes``, by exchange and then queue, if messages came that way: ``publish``,
+          ``confirm``.
 
         They begin at 0 when the store is opened.  A transaction is counted when it commits.
         """
@@ -624,9 +627,25 @@ class Store(_core.Store, Closing):
         )
         numbers["sync"] = word_of(SYNC, numbers["sync"])
         if detail:
-            counters = counters_of(self._count_names(), self._counts())
-            return DetailedStats(**numbers, **counters._asdict())
+            return DetailedStats(**numbers, **self._counters()._asdict())
         return Stats(**numbers)
+
+    def counters(self) -> dict[str, dict[Any, Counts]]:
+        """What was counted since the store was opened, by what was counted:
+
+        - ``exchanges``, by name: ``publish``, ``unroutable``, ``confirm``;
+        - ``queues``, by name, and ``queue_exchange``, by the names of both, if messages came that
+          way: ``publish``, ``confirm``; of queues also ``deliver``, ``get``, ``redeliver``,
+          ``ack`` and so on;
+        - ``channels`` and ``connections`` that are open, by number.
+
+        Each has all the names that ``stats(detail=True)`` tells.  ``confirm`` counts messages whose
+        publisher has been told, or could have been.  Counting is never off.
+        """
+        return self._counters().flat()
+
+    def _counters(self) -> Counters:
+        return counters_of(self._count_names(), self._counts())
 
     @property
     def recovery_report(self) -> RecoveryReport:

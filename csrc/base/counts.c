@@ -31,6 +31,7 @@ bool qs_count_at(uint32_t of, uint32_t index, qs_count *count_out)
         [QS_COUNTS_QUEUE] = TABLE(queue_counts),
         [QS_COUNTS_ROUTE] = TABLE(route_counts),
         [QS_COUNTS_ALL_CHANNELS] = TABLE(channel_counts),
+        [QS_COUNTS_CONNECTION] = TABLE(channel_counts),
     };
 
     if (of >= sizeof tables / sizeof tables[0] || index >= tables[of].length) {

@@ -97,7 +97,6 @@ void qsi_confirms_fini(struct qsi_confirms *confirms)
     qsi_free(confirms->pending.items);
     qsi_free(confirms->immediate.items);
     qsi_free(confirms->refused.items);
-    qsi_free(confirms->queues.items);
     memset(confirms, 0, sizeof *confirms);
 }
 
@@ -196,34 +195,6 @@ uint64_t qsi_confirms_add_batch(struct qsi_confirms *confirms, uint64_t count, u
         row = end;
     }
     return first;
-}
-
-qs_status qsi_confirms_reserve_queues(struct qsi_confirms *confirms, uint64_t count,
-                                      uint64_t durable_lsn)
-{
-    struct qsi_number_ranges *queues = &confirms->queues;
-
-    if (QS_UNLIKELY(!has_room(queues, count))) {
-        while (queues->count > 0 && front(queues)->lsn <= durable_lsn) {
-            pop_front(queues);
-        }
-    }
-    return reserve(queues, count);
-}
-
-void qsi_confirms_note_queue(struct qsi_confirms *confirms, uint64_t queue_id, uint64_t lsn)
-{
-    struct qsi_number_ranges *queues = &confirms->queues;
-    struct qsi_number_range *tail = qsi_confirms_last_queue(confirms);
-
-    QS_DCHECK(tail == NULL || tail->lsn <= lsn);
-    if (QS_LIKELY(tail != NULL && tail->first == queue_id)) {
-        tail->lsn = lsn;
-        return;
-    }
-    QS_ASSERT(queues->first + queues->count < queues->capacity);
-    queues->items[queues->first + queues->count++] =
-        (struct qsi_number_range){queue_id, queue_id, {.lsn = lsn}};
 }
 
 uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms)

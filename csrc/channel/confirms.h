@@ -36,7 +36,6 @@ struct qsi_confirms {
     struct qsi_number_ranges pending;   /* wait for their LSN */
     struct qsi_number_ranges immediate; /* may be reported now, each on its own */
     struct qsi_number_ranges refused;   /* nacks, before anything else */
-    struct qsi_number_ranges queues;    /* ids, and the LSN that what they got waits for */
 };
 
 void qsi_confirms_fini(struct qsi_confirms *confirms);
@@ -54,19 +53,6 @@ qs_status qsi_confirms_reserve_batch(struct qsi_confirms *confirms, uint64_t cou
  * message, 0: none did; NULL: none did any.  REQUIRES that room. */
 uint64_t qsi_confirms_add_batch(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn,
                                 const uint64_t *refusing);
-/* Room for so many queues that a publish waits for.  What is durable by now leaves. */
-qs_status qsi_confirms_reserve_queues(struct qsi_confirms *confirms, uint64_t count,
-                                      uint64_t durable_lsn) QS_MUST_CHECK;
-/* What the queue got is durable at the LSN, which is not before that of the last one.  REQUIRES
- * room, unless that one was the same queue. */
-void qsi_confirms_note_queue(struct qsi_confirms *confirms, uint64_t queue_id, uint64_t lsn);
-/* The last one that was noted; NULL: none is left. */
-static inline struct qsi_number_range *qsi_confirms_last_queue(const struct qsi_confirms *confirms)
-{
-    const struct qsi_number_ranges *queues = &confirms->queues;
-
-    return queues->count > 0 ? &queues->items[queues->first + queues->count - 1] : NULL;
-}
 /* The LSN after which nothing of this channel is pending; 0: nothing is. */
 uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms);
 

@@ -268,6 +268,7 @@ void qs_channel_close(qs_channel *channel)
     QS_ASSERT(channel->closed && channel->tx_records == NULL);
     qsi_unacked_fini(&channel->unacked);
     qsi_confirms_fini(&channel->confirms);
+    qsi_buf_fini(&channel->ways.ways);
     qsi_returns_fini(channel);
     qsi_buf_fini(&channel->tx_settles);
     qsi_buf_fini(&channel->tx_cursors);

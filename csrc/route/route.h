@@ -79,7 +79,8 @@ struct qsi_destination {
     /* of a queue, tally.h: */
     struct qsi_tally *recent_tally; /* of the exchange by which messages came last; or NULL */
     struct qsi_list tallies;        /* qsi_tally.in_destination */
-    uint64_t published;             /* messages that no tally counts: their exchange is gone */
+    /* messages that no tally counts: their exchange is gone */
+    uint64_t published, confirmed;
 };
 
 struct qsi_exchange_type;
@@ -107,7 +108,7 @@ struct qsi_exchange {
     struct qsi_route_cache walked; /* routes through other exchanges */
     uint64_t walked_version;       /* of the router, when they were true */
     /* counters, the owner's */
-    uint64_t published_in, returned, dropped;
+    uint64_t published_in, returned, dropped, confirmed;
     uint64_t published_out;  /* copies that no tally counts: their queue is gone */
     struct qsi_list tallies; /* qsi_tally.in_exchange */
     uint8_t bytes[];         /* of name and arguments */

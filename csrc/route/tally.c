@@ -72,10 +72,27 @@ void qsi_tally_other(struct qsi_exchange *exchange, struct qsi_destination *dest
     destination->recent_tally = tally;
 }
 
+void qsi_tally_confirmed(struct qsi_exchange *exchange, struct qsi_destination *destination,
+                         uint64_t count)
+{
+    struct qsi_tally *tally = destination->recent_tally;
+
+    if (tally == NULL || tally->exchange != exchange) {
+        tally = find(exchange, destination);
+    }
+    if (tally == NULL) { /* there was no memory for it */
+        destination->confirmed += count;
+        return;
+    }
+    QS_DCHECK(tally->exchange == exchange && tally->destination == destination);
+    tally->confirmed += count;
+}
+
 static void drop(struct qsi_tally *tally)
 {
     tally->exchange->published_out += tally->published;
     tally->destination->published += tally->published;
+    tally->destination->confirmed += tally->confirmed;
     if (tally->destination->recent_tally == tally) {
         tally->destination->recent_tally = NULL;
     }
@@ -106,6 +123,17 @@ uint64_t qsi_destination_published(const struct qsi_destination *destination)
     for (const struct qsi_list *node = destination->tallies.next; node != &destination->tallies;
          node = node->next) {
         sum += at_destination(node)->published;
+    }
+    return sum;
+}
+
+uint64_t qsi_destination_confirmed(const struct qsi_destination *destination)
+{
+    uint64_t sum = destination->confirmed;
+
+    for (const struct qsi_list *node = destination->tallies.next; node != &destination->tallies;
+         node = node->next) {
+        sum += at_destination(node)->confirmed;
     }
     return sum;
 }

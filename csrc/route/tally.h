@@ -1,4 +1,5 @@
-/* How many messages came to each queue by each exchange: a counter for each pair that was used.
+/* How many messages came to each queue by each exchange, and how many of them were confirmed:
+ * counters for each pair that was used.
  *
  * A pair is made when the first message takes it, and goes with either of its ends; what it counted
  * stays with the other one. */
@@ -11,7 +12,7 @@
 struct qsi_tally {
     struct qsi_exchange *exchange;
     struct qsi_destination *destination;
-    uint64_t published;
+    uint64_t published, confirmed;
     struct qsi_list in_exchange;
     struct qsi_list in_destination;
 };
@@ -32,9 +33,13 @@ static inline void qsi_tally(struct qsi_exchange *exchange, struct qsi_destinati
         qsi_tally_other(exchange, destination, count);
     }
 }
+/* So many of them were confirmed. */
+void qsi_tally_confirmed(struct qsi_exchange *exchange, struct qsi_destination *destination,
+                         uint64_t count);
 
 /* Of all exchanges, or of all queues. */
 uint64_t qsi_destination_published(const struct qsi_destination *destination);
+uint64_t qsi_destination_confirmed(const struct qsi_destination *destination);
 uint64_t qsi_exchange_published_out(const struct qsi_exchange *exchange);
 void qsi_router_visit_tallies(const struct qsi_router *router,
                               void (*visit)(void *context, const struct qsi_tally *tally),

@@ -24,6 +24,7 @@ from .. import _core
 from .. import queue as synchronous_queue
 from .. import store as synchronous
 from .. import stream_consumer as synchronous_consumer
+from ..counts import Counts
 from ..errors import StoreCorrupt
 from ..fields import FieldValue
 from ..figures import DetailedStats, QueueStatus, Stats
@@ -416,6 +417,11 @@ class Store:
         if detail:  # as much as there is: not for the loop
             return await self._threads.run(partial(self._store.stats, detail=True))
         return self._store.stats()
+
+    async def counters(self) -> dict[str, dict[Any, Counts]]:
+        """As :meth:`pyqstore.Store.counters`."""
+        self._channels.check()
+        return await self._threads.run(self._store.counters)
 
 
 def _close_all(ended: list[Engine | _core.Connection]) -> None:

@@ -75,7 +75,7 @@ def overview(store: Store, _arguments: Report, _talk: Talk) -> Report:
     """What ``top`` shows: one moment.  Waits for nothing, whatever the queues do."""
     counters = store.stats(detail=True).to_dict()
     counted = counters.pop("queues")
-    for name in ("channels", "exchanges", "routes", "all_channels"):
+    for name in ("channels", "connections", "exchanges", "routes", "all_channels"):
         del counters[name]
     report: Report = plain(
         {

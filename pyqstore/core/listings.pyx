@@ -61,6 +61,8 @@ cdef void visit_unconfirmed(void *context, const qs_unconfirmed *info) noexcept 
     cdef Listing *listing = <Listing *>context
     listing_put(listing, &info.first_number, sizeof(info.first_number))
     listing_put(listing, &info.last_number, sizeof(info.last_number))
+    listing_flag(listing, info.has_queue)
+    listing_put(listing, info.exchange.data, info.exchange.bytes)
     listing_put(listing, info.queue.data, info.queue.bytes)
 
 

@@ -77,15 +77,15 @@ cdef class PublishingChannel(DeclaringChannel):
         return number
 
     def _unconfirmed(self):
-        """(first number, last number, b"") of ranges, then (0, 0, name) of queues; numbers are 8
-        bytes in the machine's order."""
+        """(first number, last number, b"", b"", b"") of ranges, then (first number, last number,
+        b"1", exchange, queue); numbers are 8 bytes in the machine's order."""
         cdef Listing listing = Listing(NULL, 0, 0, False)
         cdef qs_error error
         cdef qs_status status
         self.begin(&error)
         with nogil:
             status = qs_channel_visit_unconfirmed(self.handle, visit_unconfirmed, &listing, &error)
-        rows = listing_rows(&listing, 3)
+        rows = listing_rows(&listing, 5)
         self.end(status, &error)
         return rows
 

@@ -10,7 +10,6 @@ from .errors import ForkedStore, StoreClosed, StoreFailed
 cdef enum:
     CLOSE_POLL_US = 200
     SERVER_STOP_MS = 5000  # for clients to say that they have heard
-    COUNTS_KINDS = 5
 
 
 cdef class Store:
@@ -286,12 +285,14 @@ cdef class Store:
         return numbers
 
     def _count_names(self):
-        """The names of counters: of channels, exchanges, queues, exchange and queue, and all
-        channels together."""
+        """The names of counters: of channels, exchanges, queues, exchange and queue, all channels
+        together, and connections."""
         cdef qs_count count
         cdef list names = []
         cdef list each
-        for of in range(COUNTS_KINDS):
+        cdef uint32_t of
+        while qs_count_at(<uint32_t>len(names), 0, &count):
+            of = <uint32_t>len(names)
             each = []
             while qs_count_at(of, <uint32_t>len(each), &count):
                 each.append(count.name.decode())

@@ -17,6 +17,7 @@
 #include "stream_deliver.h"
 #include "turns.h"
 #include "wake.h"
+#include "ways.h"
 
 #include <string.h>
 
@@ -107,6 +108,7 @@ static bool next_confirm(struct qs_channel *channel, qs_event *event) QSI_REQUIR
         event->kind = QS_EVENT_ACK;
         store->stats.confirmed += event->count;
         channel->counts.confirm += event->count;
+        qsi_ways_told(channel, event->publish_number);
     } else {
         event->kind = QS_EVENT_NACK;
         tell_why(store, refusing, event);

@@ -1,42 +1,77 @@
-/* What a channel's confirms wait for: numbers, and the queues that got the messages. */
+/* What a channel's confirms wait for: numbers, and where their messages went. */
 #include "check.h"
 #include "enter.h"
 #include "priorities.h"
 #include "store.h"
+#include "ways.h"
 
 #include <string.h>
 
-static bool is_durable(const struct qs_store *store, const struct qsi_number_range *range)
+struct unconfirmed_visit {
+    void (*visit)(void *context, const qs_unconfirmed *info);
+    void *context;
+    uint64_t first_number; /* that waits; 0: none does */
+};
+
+static void tell_numbers(struct qs_channel *channel, struct unconfirmed_visit *each)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    return range->lsn <= qsi_journal_durable_lsn(store->journal);
+    const struct qsi_number_ranges *numbers = &channel->confirms.pending;
+    uint64_t durable = qsi_journal_durable_lsn(channel->store->journal);
+
+    for (uint32_t i = 0; i < numbers->count; i++) {
+        const struct qsi_number_range *range = &numbers->items[numbers->first + i];
+        if (range->lsn <= durable) {
+            continue;
+        }
+        if (each->first_number == 0) {
+            each->first_number = range->first;
+        }
+        each->visit(each->context,
+                    &(qs_unconfirmed){.first_number = range->first, .last_number = range->last});
+    }
+}
+
+/* Queues that were deleted meanwhile, and those that keep nothing, are not waited for. */
+static void tell_way(struct qs_channel *channel, const struct unconfirmed_visit *each,
+                     const struct confirm_way *way) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_slice exchange = qsi_way_exchange(way);
+    qs_unconfirmed info = {.first_number = way->first_number,
+                           .last_number = way->last_number,
+                           .has_queue = true,
+                           .exchange = qs_slice_of(exchange)};
+
+    if (info.first_number < each->first_number) {
+        info.first_number = each->first_number;
+    }
+    for (uint32_t i = 0; i < way->queue_count; i++) {
+        const struct store_queue *queue =
+            qsi_map_get_number(&channel->store->queues_by_id, qsi_queue_in(qsi_way_ids(way)[i]));
+        if (queue != NULL &&
+            (queue->stream != NULL || (way->persistent && (queue->flags & QS_DURABLE) != 0))) {
+            info.queue = qs_slice_of(queue->name);
+            each->visit(each->context, &info);
+        }
+    }
 }
 
 qs_status qs_channel_visit_unconfirmed(qs_channel *channel,
                                        void (*visit)(void *context, const qs_unconfirmed *info),
                                        void *context, qs_error *error)
 {
-    const struct qsi_number_ranges *numbers = &channel->confirms.pending;
-    const struct qsi_number_ranges *queues = &channel->confirms.queues;
-    struct qs_store *store = channel->store;
+    struct unconfirmed_visit each = {visit, context, 0};
+    uint64_t durable;
 
     QS_TRY(qsi_channel_enter(channel, error));
-    for (uint32_t i = 0; i < numbers->count; i++) {
-        const struct qsi_number_range *range = &numbers->items[numbers->first + i];
-        if (!is_durable(store, range)) {
-            visit(context, &(qs_unconfirmed){range->first, range->last, {NULL, 0}});
+    durable = qsi_journal_durable_lsn(channel->store->journal);
+    tell_numbers(channel, &each);
+    for (const struct confirm_way *way = qsi_ways_first(channel); way != NULL;
+         way = qsi_ways_after(channel, way)) {
+        if (way->lsn > durable) {
+            tell_way(channel, &each, way);
         }
     }
-    for (uint32_t i = 0; i < queues->count; i++) {
-        const struct qsi_number_range *range = &queues->items[queues->first + i];
-        const struct store_queue *queue =
-            is_durable(store, range)
-                ? NULL
-                : qsi_map_get_number(&store->queues_by_id, qsi_queue_in(range->first));
-        if (queue != NULL) { /* else it was deleted meanwhile */
-            visit(context, &(qs_unconfirmed){0, 0, qs_slice_of(queue->name)});
-        }
-    }
-    qsi_store_leave(store);
+    qsi_store_leave(channel->store);
     return QS_OK;
 }

@@ -9,6 +9,7 @@
 #include "publishing.h"
 #include "returns.h"
 #include "wake.h"
+#include "ways.h"
 
 #include <string.h>
 
@@ -31,7 +32,8 @@ static qs_status take_unroutable(const struct publishing *publishing, qs_error *
 
     QS_DCHECK(publishing->route->count == 0);
     if (qsi_confirms_reserve(&channel->confirms,
-                             qsi_journal_durable_lsn(channel->store->journal)) != QS_OK) {
+                             qsi_journal_durable_lsn(channel->store->journal)) != QS_OK ||
+        qsi_ways_reserve(channel, qsi_way_bytes(0)) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "confirms");
     }
     if (!publishing->mandatory) {
@@ -75,6 +77,37 @@ static qs_status take(struct publishing *publishing, struct refusals *refusals, 
     return QS_OK;
 }
 
+/* Where the message went; it is confirmed already, if it waits for nothing. */
+static void note_way(const struct publishing *publishing, const qs_receipt *receipt)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qsi_route *route = publishing->route;
+    struct qs_channel *channel = publishing->channel;
+    uint64_t number = receipt->first_number, *ids;
+    struct confirm_way *way;
+
+    if (QS_LIKELY(receipt->lsn != 0 &&
+                  qsi_ways_again(channel, route, publishing->persistent, number, receipt->lsn))) {
+        return;
+    }
+    way = qsi_ways_next(channel, &ids);
+    *way = (struct confirm_way){.first_number = number,
+                                .last_number = number,
+                                .count = 1,
+                                .lsn = receipt->lsn,
+                                .queue_count = route->count,
+                                .persistent = publishing->persistent};
+    for (uint32_t i = 0; i < route->count; i++) {
+        ids[i] = qsi_queue_of(route->destinations[i])->container.id;
+    }
+    if (receipt->lsn != 0) {
+        qsi_ways_note(channel, way, publishing->exchange);
+        qsi_ways_expect(channel, route, publishing->persistent, number);
+    } else {
+        qsi_ways_count(channel->store, publishing->exchange, ids, route->count, 1);
+    }
+}
+
 static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -97,6 +130,9 @@ static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_
         receipt->first_number =
             qsi_confirms_add_batch(&channel->confirms, 1, receipt->lsn, refusals.queues);
         receipt->last_number = receipt->first_number;
+        if (QS_LIKELY(refusals.count == 0)) {
+            note_way(publishing, receipt);
+        }
         if (receipt->lsn == 0 || refusals.count > 0) {
             qsi_events_announce(channel->store);
         }

@@ -20,6 +20,7 @@
 #include "store.h"
 #include "tx.h"
 #include "wake.h"
+#include "ways.h"
 
 #include <string.h>
 
@@ -53,36 +54,70 @@ static qs_status reserve_refusals(struct batch *batch, struct refusals *refusals
     return status;
 }
 
-/* Room for the queues that the confirms of the rows wait for. */
-static qs_status reserve_queues(struct batch *batch, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+/* Room to note where the rows go whose confirms wait. */
+static qs_status reserve_ways(struct batch *batch, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct pending_records *records = &batch->pending_records;
-    struct qsi_confirms *confirms = &batch->channel->confirms;
-    uint64_t count = 0;
+    const struct published_note *note = qsi_published_note_next(&batch->published, NULL);
+    size_t bytes = 0;
 
-    for (uint32_t i = 0; confirms->selected && i < records->count; i++) {
-        count += records->items[i].destination_count;
+    for (; note != NULL; note = qsi_published_note_next(&batch->published, note)) {
+        bytes += qsi_way_bytes(note->queue_count);
     }
-    if (qsi_confirms_reserve_queues(confirms, count,
-                                    qsi_journal_durable_lsn(batch->store->journal)) != QS_OK) {
-        return qsi_batch_no_memory(error);
-    }
-    return QS_OK;
+    return qsi_ways_reserve(batch->channel, bytes) == QS_OK ? QS_OK : qsi_batch_no_memory(error);
 }
 
-/* The rows were accepted, and are durable at the LSN. */
-static void note_queues(struct batch *batch, uint64_t lsn) QSI_REQUIRES(qsi_store_mutex)
+static bool has_id(const struct published_note *note, uint64_t id)
 {
-    struct qsi_confirms *confirms = &batch->channel->confirms;
+    const uint64_t *ids = qsi_published_note_ids(note);
 
-    for (uint32_t i = 0; confirms->selected && i < batch->pending_records.count; i++) {
-        const struct pending_record *record = &batch->pending_records.items[i];
-        for (uint32_t k = 0; record->journalled && k < record->destination_count; k++) {
-            const struct store_queue *queue = record->destinations[k].queue;
-            if (queue != NULL && (queue->stream != NULL || (queue->flags & QS_DURABLE) != 0)) {
-                qsi_confirms_note_queue(confirms, record->destinations[k].queue_id, lsn);
-            }
+    for (uint32_t i = 0; i < note->queue_count; i++) {
+        if (qsi_queue_in(ids[i]) == id) {
+            return true;
         }
+    }
+    return false;
+}
+
+/* Of the rows that went this way: those that were taken.  A refused row, told by the queue that
+ * refused it, is found in the first way that leads there. */
+static uint64_t taken_of(const struct published_note *note, struct refusals *refusals)
+{
+    uint64_t taken = note->count;
+
+    for (uint64_t row = 0; refusals->count > 0 && row < refusals->row_count && taken > 0; row++) {
+        if (refusals->queues[row] != 0 && has_id(note, refusals->queues[row])) {
+            refusals->queues[row] = 0;
+            taken -= 1;
+        }
+    }
+    return taken;
+}
+
+/* The rows were accepted and have numbers; their confirms wait for the LSN, if it is not 0. */
+static void note_ways(struct batch *batch, const qs_receipt *receipt, struct refusals *refusals)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_channel *channel = batch->channel;
+    const struct published_note *note = qsi_published_note_next(&batch->published, NULL);
+
+    for (; note != NULL; note = qsi_published_note_next(&batch->published, note)) {
+        struct qsi_slice exchange = qsi_published_note_exchange(note);
+        const uint64_t *from = qsi_published_note_ids(note);
+        uint64_t count = taken_of(note, refusals), *ids;
+        struct confirm_way *way;
+        if (receipt->lsn == 0 || count == 0) {
+            qsi_ways_count(channel->store, exchange, from, note->queue_count, count);
+            continue;
+        }
+        way = qsi_ways_next(channel, &ids);
+        *way = (struct confirm_way){.first_number = receipt->first_number,
+                                    .last_number = receipt->last_number,
+                                    .count = count,
+                                    .lsn = receipt->lsn,
+                                    .queue_count = note->queue_count,
+                                    .persistent = true};
+        memcpy(ids, from, note->queue_count * sizeof *ids);
+        qsi_ways_note(channel, way, exchange);
     }
 }
 
@@ -143,7 +178,7 @@ static qs_status accept_now(struct batch *batch, struct refusals *refusals,
         QS_OK) {
         return qsi_batch_no_memory(error);
     }
-    QS_TRY(reserve_queues(batch, error));
+    QS_TRY(reserve_ways(batch, error));
     QS_TRY(reserve_records(batch, error));
     QS_TRY(qsi_direct_reserve(store, direct, error));
     QS_TRY(reserve_refusals(batch, refusals, error));
@@ -151,7 +186,6 @@ static qs_status accept_now(struct batch *batch, struct refusals *refusals,
         written = qsi_direct_accept(store, &batch->pending_records, direct);
     }
     receipt->lsn = qsi_pending_records_accept(store, &batch->pending_records, refusals, written);
-    note_queues(batch, receipt->lsn);
     qsi_count_notes(channel, &batch->published);
     return QS_OK;
 }
@@ -182,6 +216,7 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
         receipt->first_number = qsi_confirms_add_batch(&channel->confirms, batch->row_count,
                                                        receipt->lsn, refusals.queues);
         receipt->last_number = receipt->first_number + batch->row_count - 1;
+        note_ways(batch, receipt, &refusals);
         if (receipt->lsn == 0 || refusals.count > 0) {
             qsi_events_announce(store);
         }

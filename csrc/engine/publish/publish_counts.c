@@ -28,9 +28,14 @@ static uint64_t *ids_of(struct published_note *note)
     return (uint64_t *)(void *)(note + 1);
 }
 
-static struct qsi_slice exchange_of(struct published_note *note)
+const uint64_t *qsi_published_note_ids(const struct published_note *note)
 {
-    return qsi_slice_make(ids_of(note) + note->queue_count, note->exchange_bytes);
+    return (const uint64_t *)(const void *)(note + 1);
+}
+
+struct qsi_slice qsi_published_note_exchange(const struct published_note *note)
+{
+    return qsi_slice_make(qsi_published_note_ids(note) + note->queue_count, note->exchange_bytes);
 }
 
 void qsi_count_unroutable(struct qs_channel *channel, struct qsi_exchange *exchange, uint64_t count,
@@ -102,7 +107,7 @@ bool qsi_published_as_before(const struct published_notes *notes,
     }
     last = note_at(notes, notes->last_at);
     is_same = last->queue_count == route->count && last->mandatory == publishing->mandatory &&
-              qsi_slice_equals(exchange_of(last), publishing->exchange);
+              qsi_slice_equals(qsi_published_note_exchange(last), publishing->exchange);
     for (uint32_t i = 0; is_same && i < route->count; i++) {
         is_same = qsi_queue_of(route->destinations[i])->container.id == ids_of(last)[i];
     }
@@ -124,7 +129,7 @@ qs_status qsi_published_note_prepare(struct published_notes *notes, const struct
 static struct qsi_slice way_of(struct published_note *note)
 {
     uint8_t *begin = (uint8_t *)note + offsetof(struct published_note, queue_count);
-    struct qsi_slice exchange = exchange_of(note);
+    struct qsi_slice exchange = qsi_published_note_exchange(note);
 
     QS_DCHECK(exchange.data >= begin);
     return qsi_slice_make(begin, (uint32_t)(exchange.data - begin) + exchange.bytes);
@@ -172,6 +177,16 @@ qs_status qsi_published_notes_add(struct published_notes *notes,
     return QS_OK;
 }
 
+const struct published_note *qsi_published_note_next(const struct published_notes *notes,
+                                                     const struct published_note *note)
+{
+    size_t at = note == NULL ? 0
+                             : (size_t)((const uint8_t *)note - notes->notes.data) +
+                                   note_bytes(note->queue_count, note->exchange_bytes);
+
+    return at < notes->notes.bytes ? note_at(notes, at) : NULL;
+}
+
 uint64_t qsi_published_notes_memory(const struct published_notes *notes)
 {
     return notes->notes.bytes + notes->known.count * KNOWN_BYTES +
@@ -182,7 +197,8 @@ static void count_note(struct qs_channel *channel, struct published_note *note)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
-    struct qsi_exchange *exchange = qsi_router_find(&store->router, exchange_of(note));
+    struct qsi_exchange *exchange =
+        qsi_router_find(&store->router, qsi_published_note_exchange(note));
 
     channel->counts.publish += note->count;
     if (exchange == NULL) {

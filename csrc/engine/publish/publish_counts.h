@@ -59,6 +59,11 @@ qs_status qsi_published_notes_add(struct published_notes *notes,
                                   const struct published_notes *others) QS_MUST_CHECK;
 /* What they take. */
 uint64_t qsi_published_notes_memory(const struct published_notes *notes);
+/* The first, or the one behind; NULL: there is none.  Its queues' ids, and its exchange. */
+const struct published_note *qsi_published_note_next(const struct published_notes *notes,
+                                                     const struct published_note *note);
+const uint64_t *qsi_published_note_ids(const struct published_note *note);
+struct qsi_slice qsi_published_note_exchange(const struct published_note *note);
 /* They were accepted.  Queues and exchanges that were deleted meanwhile count nothing. */
 void qsi_count_notes(struct qs_channel *channel, const struct published_notes *notes)
     QSI_REQUIRES(qsi_store_mutex);

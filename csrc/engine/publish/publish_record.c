@@ -9,6 +9,7 @@
 #include "pushed.h"
 #include "queue_publish.h"
 #include "tx.h"
+#include "ways.h"
 
 #include <string.h>
 
@@ -190,65 +191,22 @@ static qs_status offer(struct publishing *publishing, struct refusals *refusals,
     return status;
 }
 
-/* The note of the queue, if the publish before it went there as well, as most do. */
-static inline struct qsi_number_range *noted_queue(const struct publishing *publishing)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    struct qsi_number_range *last = qsi_confirms_last_queue(&publishing->channel->confirms);
-    const struct qsi_route *route = publishing->route;
-
-    return last != NULL && route->count == 1 &&
-                   qsi_queue_of(route->destinations[0])->container.id == last->first
-               ? last
-               : NULL;
-}
-
-/* Room for the queues that the confirm of the message waits for. */
-static qs_status reserve_queues(const struct publishing *publishing) QSI_REQUIRES(qsi_store_mutex)
-{
-    struct qsi_confirms *confirms = &publishing->channel->confirms;
-
-    return confirms->selected ? qsi_confirms_reserve_queues(
-                                    confirms, publishing->route->count,
-                                    qsi_journal_durable_lsn(publishing->channel->store->journal))
-                              : QS_OK;
-}
-
-static void note_queues(const struct publishing *publishing, uint64_t lsn)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    const struct qsi_route *route = publishing->route;
-    struct qsi_confirms *confirms = &publishing->channel->confirms;
-
-    for (uint32_t i = 0; confirms->selected && i < route->count; i++) {
-        const struct store_queue *queue = qsi_queue_of(route->destinations[i]);
-        if (qsi_publishing_is_journalled_in(publishing, queue)) {
-            qsi_confirms_note_queue(confirms, queue->container.id, lsn);
-        }
-    }
-}
-
 qs_status qsi_publishing_accept(struct publishing *publishing, struct refusals *refusals,
                                 uint64_t *lsn_out, qs_error *error)
 {
     struct qs_store *store = publishing->channel->store;
     bool journalled = qsi_publishing_is_journalled(publishing);
-    struct qsi_number_range *noted = noted_queue(publishing);
     struct qsi_chunk *chunk = NULL;
     uint64_t from;
 
     *lsn_out = 0;
-    if ((QS_UNLIKELY(noted == NULL) && reserve_queues(publishing) != QS_OK) ||
-        qsi_confirms_reserve(&publishing->channel->confirms,
-                             qsi_journal_durable_lsn(store->journal)) != QS_OK) {
+    if (qsi_confirms_reserve(&publishing->channel->confirms,
+                             qsi_journal_durable_lsn(store->journal)) != QS_OK ||
+        qsi_ways_reserve(publishing->channel, qsi_way_bytes(publishing->route->count)) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "confirms");
     }
     if (QS_UNLIKELY(publishing->is_refused)) {
-        QS_TRY(offer(publishing, refusals, lsn_out, error));
-        if (*lsn_out != 0) {
-            note_queues(publishing, *lsn_out);
-        }
-        return QS_OK;
+        return offer(publishing, refusals, lsn_out, error);
     }
     QS_TRY(reserve(publishing, journalled, &chunk, error));
     QS_DCHECK(chunk->capacity - chunk->used >= publishing->layout.record_bytes);
@@ -261,11 +219,6 @@ qs_status qsi_publishing_accept(struct publishing *publishing, struct refusals *
             qsi_message_store_mark(store->messages, &publishing->place);
         }
         *lsn_out = qsi_store_append(store, chunk, from, publishing->layout.record_bytes, 1, false);
-        if (QS_LIKELY(noted != NULL)) {
-            noted->lsn = *lsn_out;
-        } else {
-            note_queues(publishing, *lsn_out);
-        }
     }
     qsi_announce_accepted(store, journalled);
     return QS_OK;

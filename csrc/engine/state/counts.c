@@ -65,6 +65,7 @@ void qsi_counts_keep(struct qs_channel *channel)
     QS_ASSERT_HELD(&channel->store->mutex);
     QS_DCHECK(channel->closed);
     add_counts(&channel->store->closed_channels, &channel->counts);
+    add_counts(&channel->connection->closed_channels, &channel->counts);
 }
 
 static void tell_channels(const struct qs_store *store, const struct counts_visit *visit)
@@ -86,12 +87,32 @@ static void tell_channels(const struct qs_store *store, const struct counts_visi
     visit->visit(visit->context, &told_all);
 }
 
+/* Those that are open, and not a lone channel's own. */
+static void tell_connections(const struct qs_store *store, const struct counts_visit *visit)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    for (const struct qsi_list *node = store->connections.next; node != &store->connections;
+         node = node->next) {
+        const struct qs_connection *connection =
+            QSI_LIST_OWNER(node, struct qs_connection, in_store);
+        struct channel_counts sums = connection->closed_channels;
+        const qs_counts told = {
+            .of = QS_COUNTS_CONNECTION, .channel = connection->number, VALUES(sums)};
+        for (const struct qsi_list *each = connection->channels.next; each != &connection->channels;
+             each = each->next) {
+            add_counts(&sums, &QSI_LIST_OWNER(each, struct qs_channel, in_connection)->counts);
+        }
+        visit->visit(visit->context, &told);
+    }
+}
+
 static void tell_exchange(void *context, const struct qsi_exchange *exchange)
 {
     const struct counts_visit *visit = context;
     const struct exchange_counts counts = {
         .publish_in = exchange->published_in,
         .publish_out = qsi_exchange_published_out(exchange),
+        .confirm = exchange->confirmed,
         .return_unroutable = exchange->returned,
         .drop_unroutable = exchange->dropped,
     };
@@ -118,6 +139,7 @@ static void tell_queues(struct qs_store *store, const struct counts_visit *visit
             counts = *queue->counts;
         }
         counts.publish = qsi_destination_published(&queue->destination);
+        counts.confirm = qsi_destination_confirmed(&queue->destination);
         visit->visit(visit->context, &told);
     }
 }
@@ -125,7 +147,7 @@ static void tell_queues(struct qs_store *store, const struct counts_visit *visit
 static void tell_route(void *context, const struct qsi_tally *tally)
 {
     const struct counts_visit *visit = context;
-    const struct route_counts counts = {.publish = tally->published};
+    const struct route_counts counts = {.publish = tally->published, .confirm = tally->confirmed};
     const qs_counts told = {.of = QS_COUNTS_ROUTE,
                             .exchange = qs_slice_of(tally->exchange->name),
                             .queue = qs_slice_of(tally->destination->name),
@@ -141,6 +163,7 @@ qs_status qs_store_visit_counts(qs_store *store, void (*visit)(void *context, co
 
     QS_TRY(qsi_store_enter(store, NULL));
     tell_channels(store, &each);
+    tell_connections(store, &each);
     qsi_router_visit_exchanges(&store->router, tell_exchange, &each);
     tell_queues(store, &each);
     qsi_router_visit_tallies(&store->router, tell_route, &each);

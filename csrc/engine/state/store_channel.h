@@ -45,6 +45,18 @@ struct published_notes {
     struct qsi_map known; /* where notes are that came with others, to be one with the same again */
 };
 
+/* Where unconfirmed messages went: ways.h. */
+struct confirm_ways {
+    struct qsi_buf ways;
+    size_t begin, last_at;
+    /* The next message belongs to the last way if it has this number, is as persistent, and came by
+     * one exchange to one queue that have this tally, at this version of the router; NULL: it does
+     * not. */
+    const struct qsi_tally *tally;
+    uint64_t version, next_number;
+    bool persistent;
+};
+
 struct returned_message { /* lies in a chunk of its own, which a qs_message can hold */
     struct qsi_chunk *chunk;
     struct qsi_list in_channel;
@@ -79,6 +91,7 @@ struct qs_connection {
     bool closed GUARDED;
     uint64_t number; /* of the store's connections, from 1 */
     uint64_t opened_us;
+    struct channel_counts closed_channels GUARDED; /* the sums of their counters */
     struct qs_client *client GUARDED; /* with the bytes behind it; NULL: nobody said who it is */
 };
 
@@ -101,6 +114,7 @@ struct qs_channel {
     struct channel_counts counts GUARDED;
     struct qsi_unacked unacked GUARDED;
     struct qsi_confirms confirms GUARDED;
+    struct confirm_ways ways GUARDED; /* of what the confirms wait for */
     /* nobody reads them: none but the first is kept, in confirm mode */
     bool ignores_returns GUARDED;
     struct qsi_list returns GUARDED;         /* returned_message, oldest first */

@@ -48,7 +48,8 @@ QS_API QS_MUST_CHECK qs_status qs_store_visit_latencies(
 /* ---- counters ----
  *
  * Of a channel until it is closed, of an exchange and a queue until they are deleted, and the sums
- * of all channels, closed ones among them, which have a channel's counters.  They begin at 0 when
+ * of all channels, and of those of each open connection, closed ones among them, which have a
+ * channel's counters.  They begin at 0 when
  * the store is opened: nothing of them is durable. */
 
 enum {
@@ -56,7 +57,8 @@ enum {
     QS_COUNTS_EXCHANGE,
     QS_COUNTS_QUEUE,
     QS_COUNTS_ROUTE,
-    QS_COUNTS_ALL_CHANNELS
+    QS_COUNTS_ALL_CHANNELS,
+    QS_COUNTS_CONNECTION
 };
 
 typedef struct qs_count {
@@ -72,15 +74,15 @@ QS_API bool qs_count_at(uint32_t of, uint32_t index, qs_count *count_out);
 typedef struct qs_counts {
     uint32_t of;       /* QS_COUNTS_* */
     uint32_t length;   /* of values */
-    uint64_t channel;  /* its number, of a channel */
+    uint64_t channel;  /* its number, of a channel, or a connection's */
     qs_slice exchange; /* name, of an exchange and a route */
     qs_slice queue;    /* name, of a queue and a route */
     const uint64_t *values;
 } qs_counts;
 
-/* qs_store_visit_counts - call visit for each channel, exchange and queue, for each pair of
- * exchange and queue by which messages have come, and for all channels together: what all of them
- * are at one moment.
+/* qs_store_visit_counts - call visit for each channel, connection, exchange and queue, for each
+ * pair of exchange and queue by which messages have come, and for all channels together: what all
+ * of them are at one moment.
  *
  * The visitor runs under the store's lock, as those of listings do.
  * Returns: QS_OK, or the common statuses */

@@ -247,14 +247,16 @@ QS_API QS_MUST_CHECK qs_status qs_channel_confirm_select(qs_channel *channel, qs
  * mode. */
 QS_API uint64_t qs_channel_next_publish_number(qs_channel *channel);
 
-/* Numbers whose confirms wait for the disk, or (first_number 0) a queue that they wait for. */
+/* Numbers whose confirms wait for the disk; with has_queue also by which exchange they came to
+ * which queue.  A batch's are told with each of its queues. */
 typedef struct qs_unconfirmed {
     uint64_t first_number, last_number;
-    qs_slice queue;
+    bool has_queue;
+    qs_slice exchange, queue;
 } qs_unconfirmed;
 
 /* qs_channel_visit_unconfirmed - the publishes of this channel that are accepted and not durable:
- * their numbers, in order, then the queues that got them, some of them more than once.
+ * all of their numbers, in order, then, in order again, where they went: a visit for each queue.
  *
  * The visitor runs under the store's lock: copy what is needed and call nothing of this library.
  * Returns: QS_OK, without a visit outside confirm mode */

@@ -111,6 +111,15 @@ async def confirm(scene: Scene) -> None:
     await scene.call("wait_for_confirms", 5)
 
 
+async def confirm_all(scene: Scene) -> None:
+    await scene.call("confirm_select")
+    await scene.put(1, exchange="amq.fanout")
+    await scene.call("publish_batch", BATCH, "amq.fanout")
+    await scene.call("publish_batch", KEYED)
+    await scene.call("basic_publish", "", "q", b"transient")
+    await scene.call("wait_for_confirms", 5)
+
+
 async def commit(scene: Scene) -> None:
     await scene.call("tx_select")
     await scene.put(2)
@@ -226,6 +235,15 @@ def published(exchange: str, out: dict[str, int], count: int, **more: int) -> Mo
     return moves
 
 
+def confirmed(exchange: str, out: dict[str, int], count: int) -> Moves:
+    return {
+        "channels": {1: {"confirm": count}},
+        "exchanges": {exchange: {"confirm": count}},
+        "queues": {queue: {"confirm": copies} for queue, copies in out.items()},
+        "routes": {(exchange, queue): {"confirm": copies} for queue, copies in out.items()},
+    }
+
+
 def joined(*moves: Moves) -> Moves:
     sums: Moves = {}
     for each in moves:
@@ -264,7 +282,17 @@ CASES: dict[str, Case] = {
     "confirm": (
         nothing,
         confirm,
-        joined(published("", {"q": 3}, 3), {"channels": {1: {"confirm": 3}}}),
+        joined(published("", {"q": 3}, 3), confirmed("", {"q": 3}, 3)),
+    ),
+    "confirm of a fanout, a batch and what needs no disk": (
+        nothing,
+        confirm_all,
+        joined(
+            published("amq.fanout", {"q": 4, "other": 4}, 4),
+            published("", {"q": 3}, 4, drop_unroutable=1),
+            confirmed("amq.fanout", {"q": 4, "other": 4}, 4),
+            confirmed("", {"q": 3}, 4),
+        ),
     ),
     "commit": (
         puts(1),
@@ -423,7 +451,7 @@ def test_what_an_exchange_that_was_deleted_published_stays_with_its_queue(path: 
         channel.exchange_delete("e")
         stats = store.stats(detail=True)
         assert stats.queues["q"]["publish"] == 2
-        assert stats.routes == {"amq.fanout": {"q": {"publish": 1}}}
+        assert stats.routes == {"amq.fanout": {"q": {"publish": 1, "confirm": 0}}}
         channel.queue_delete("q")
         stats = store.stats(detail=True)
         assert stats.exchanges["amq.fanout"]["publish_out"] == 1
@@ -479,7 +507,7 @@ def test_priorities_of_a_queue_are_counted_together(path: Path) -> None:
         stats = store.stats(detail=True)
         counts = {name: count for name, count in stats.queues["q"].items() if count}
         assert counts == {"publish": 6, "get": 6, "deliver_get": 6, "ack": 6, "get_empty": 1}
-        assert stats.routes == {"": {"q": {"publish": 6}}}
+        assert stats.routes == {"": {"q": {"publish": 6, "confirm": 0}}}
         channel.basic_publish("", "q", b"x", pyqstore.Properties(priority=2))
         message = channel.basic_get("q")
         assert message is not None
@@ -505,3 +533,51 @@ def test_a_stream_counts_what_its_consumers_get(path: Path) -> None:
 
 def acked(store: pyqstore.Store) -> int:
     return store.stats(detail=True).queues["s"]["ack"]
+
+
+def test_counters_have_the_same_by_other_names(path: Path) -> None:
+    with pyqstore.open(path) as store, store.connection() as connection:
+        with connection.channel() as channel:
+            channel.queue_declare("q", durable=True)
+            channel.confirm_select()
+            channel.basic_publish("", "q", b"x", PERSISTENT)
+            channel.basic_publish("", "nowhere", b"x", PERSISTENT)
+            assert channel.wait_for_confirms(5)
+            assert channel.basic_get("q", auto_ack=False)
+        counters = store.counters()
+        stats = store.stats(detail=True)
+        assert counters["queues"] == stats.queues
+        q = counters["queues"]["q"]
+        names = ("publish", "confirm", "deliver", "get", "redeliver", "ack")
+        assert [q[name] for name in names] == [1, 1, 0, 1, 0, 0]
+        assert counters["queue_exchange"] == {("q", ""): {"publish": 1, "confirm": 1}}
+        default = counters["exchanges"][""]
+        assert (default["publish"], default["unroutable"], default["confirm"]) == (2, 1, 2)
+        # The channel has closed, its connection has not.
+        (of_connection,) = counters["connections"].values()
+        assert (of_connection["publish"], of_connection["get"], counters["channels"]) == (2, 1, {})
+
+
+def test_counters_of_asyncio_are_the_same(path: Path) -> None:
+    async def run() -> None:
+        async with aio.open(path) as store, await store.channel() as channel:
+            await channel.queue_declare("q", durable=True)
+            await channel.basic_publish("", "q", b"x", PERSISTENT)
+            assert (await store.counters())["queues"]["q"]["publish"] == 1
+
+    asyncio.run(run())
+
+
+def test_a_refused_row_of_a_batch_is_no_confirm(path: Path) -> None:
+    limits = {"x-max-length": 2, "x-overflow": "reject-publish"}
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.queue_declare("small", durable=True, arguments=limits)
+        channel.queue_declare("wide", durable=True)
+        channel.confirm_select()
+        rows = pyarrow.table({"body": [b"x"] * 8, "routing_key": ["small", "wide"] * 4})
+        assert channel.publish_batch(rows).refused == 2
+        assert not channel.wait_for_confirms(5)
+        counters = store.counters()
+        confirms = {name: counts["confirm"] for name, counts in counters["queues"].items()}
+        assert confirms == {"small": 2, "wide": 4}
+        assert counters["exchanges"][""]["confirm"] == 6

@@ -179,14 +179,16 @@ def test_unconfirmed_tells_numbers_and_queues_until_they_are_durable(
     for queue, durable in (("b", True), ("a", True), ("c", False)):
         channel.queue_declare(queue, durable=durable)
         channel.queue_bind(queue, "amq.fanout")
-    assert channel.unconfirmed == ([], [])
+    assert channel.unconfirmed == ([], [], [])
     channel.basic_publish("", "a", b"without a number", PERSISTENT)
-    assert channel.unconfirmed == ([], [])
+    assert channel.unconfirmed == ([], [], [])
     channel.confirm_select()
     wait_until(publish_and_look)  # unless a commit is as quick as the two calls
     assert seen[-1].queues == ["a", "b"]
+    numbers = seen[-1].numbers[-1]
+    assert seen[-1].publishes == [(numbers, "amq.fanout", ["a", "b"])]
     assert channel.wait_for_confirms(20)
-    assert channel.unconfirmed == ([], [])
+    assert channel.unconfirmed == ([], [], [])
 
 
 def test_waiting_outside_confirm_mode_is_refused(channel: pyqstore.Channel) -> None:

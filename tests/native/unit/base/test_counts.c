@@ -40,13 +40,14 @@ static void test_each_kind_lists_its_counters_in_order(void)
     check_names(QS_COUNTS_QUEUE, queue, sizeof queue / sizeof queue[0]);
     check_names(QS_COUNTS_ROUTE, route, sizeof route / sizeof route[0]);
     check_names(QS_COUNTS_ALL_CHANNELS, channel, sizeof channel / sizeof channel[0]);
+    check_names(QS_COUNTS_CONNECTION, channel, sizeof channel / sizeof channel[0]);
 }
 
 static void test_there_is_no_other_kind(void)
 {
     qs_count found;
 
-    QS_CHECK(!qs_count_at(QS_COUNTS_ALL_CHANNELS + 1, 0, &found));
+    QS_CHECK(!qs_count_at(QS_COUNTS_CONNECTION + 1, 0, &found));
     QS_CHECK(!qs_count_at(UINT32_MAX, 0, &found));
 }
 

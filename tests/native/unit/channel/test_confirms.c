@@ -107,30 +107,6 @@ static void test_an_ack_covers_immediate_ones_before_it(void)
     qsi_confirms_fini(&confirms);
 }
 
-static void note_queue(struct qsi_confirms *confirms, uint64_t queue_id, uint64_t lsn)
-{
-    QS_CHECK_OK(qsi_confirms_reserve_queues(confirms, 1, durable_now));
-    qsi_confirms_note_queue(confirms, queue_id, lsn);
-}
-
-static void test_queues_are_noted_once_for_each_turn_and_leave_when_durable(void)
-{
-    struct qsi_confirms confirms = {0};
-
-    for (uint64_t lsn = 1; lsn <= 100; lsn++) {
-        note_queue(&confirms, 7, lsn);
-    }
-    QS_CHECK(confirms.queues.count == 1);
-    for (uint64_t lsn = 101; lsn <= 10000; lsn++) {
-        durable_now = lsn - 3;
-        note_queue(&confirms, lsn % 2, lsn);
-    }
-    QS_CHECK(confirms.queues.capacity <= 64);
-    QS_CHECK(confirms.queues.items[confirms.queues.first + confirms.queues.count - 1].lsn == 10000);
-    durable_now = 0;
-    qsi_confirms_fini(&confirms);
-}
-
 static void test_nothing_pending_makes_an_immediate_ack(void)
 {
     struct qsi_confirms confirms = {0};
@@ -327,7 +303,6 @@ int main(int argc, char **argv)
     test_a_batch_is_a_range_of_numbers();
     test_what_needs_no_disk_is_acked_ahead_of_the_others();
     test_an_ack_covers_immediate_ones_before_it();
-    test_queues_are_noted_once_for_each_turn_and_leave_when_durable();
     test_nothing_pending_makes_an_immediate_ack();
     test_a_failure_nacks_what_is_not_durable();
     test_nacks_that_a_wait_has_told_are_not_told_again();

@@ -4,24 +4,19 @@
 #include "qs_test_batch.h"
 
 struct seen {
-    char text[512]; /* "1-3 5-5 a b" */
+    char text[512]; /* "1-3 5-5 1-3>a 1-3amq.fanout>b" */
 };
 
 static void note(void *context, const qs_unconfirmed *info)
 {
     struct seen *seen = context;
     size_t used = strlen(seen->text);
-    char *at = seen->text + used;
-    const char *gap = used > 0 ? " " : "";
 
-    if (info->first_number > 0) {
-        QS_CHECK(info->queue.bytes == 0 && info->first_number <= info->last_number);
-        snprintf(at, sizeof seen->text - used, "%s%" PRIu64 "-%" PRIu64, gap, info->first_number,
-                 info->last_number);
-    } else {
-        snprintf(at, sizeof seen->text - used, "%s%.*s", gap, (int)info->queue.bytes,
-                 (const char *)info->queue.data);
-    }
+    QS_CHECK(0 < info->first_number && info->first_number <= info->last_number);
+    snprintf(seen->text + used, sizeof seen->text - used, "%s%" PRIu64 "-%" PRIu64 "%.*s%s%.*s",
+             used > 0 ? " " : "", info->first_number, info->last_number, (int)info->exchange.bytes,
+             (const char *)info->exchange.data, info->has_queue ? ">" : "", (int)info->queue.bytes,
+             (const char *)info->queue.data);
 }
 
 static void check_waits(struct engine *engine, const char *expected)
@@ -76,13 +71,13 @@ static void test_numbers_and_queues_wait_until_the_commit(void)
     check_waits(&engine, "");
     send(&engine, "", "a", PERSISTENT);
     send(&engine, "", "a", PERSISTENT);
-    check_waits(&engine, "1-1 2-2 a");
+    check_waits(&engine, "1-1 2-2 1-2>a");
     send(&engine, "amq.fanout", "", PERSISTENT); /* c is not durable */
-    check_waits(&engine, "1-1 2-2 3-3 a b");
+    check_waits(&engine, "1-1 2-2 3-3 1-2>a 3-3amq.fanout>a 3-3amq.fanout>b");
     wait_for_all(&engine);
     check_waits(&engine, "");
     send(&engine, "", "b", PERSISTENT);
-    check_waits(&engine, "4-4 b");
+    check_waits(&engine, "4-4 4-4>b");
     engine_stop(&engine);
 }
 
@@ -97,7 +92,7 @@ static void test_what_needs_no_disk_is_not_waited_for(void)
     send(&engine, "", "nowhere", PERSISTENT);
     check_waits(&engine, "");
     send(&engine, "", "b", PERSISTENT);
-    check_waits(&engine, "4-4 b");
+    check_waits(&engine, "4-4 4-4>b");
     engine_stop(&engine);
 }
 
@@ -116,7 +111,7 @@ static void test_a_batch_waits_for_each_of_its_queues(void)
     memcpy(qs_test_batch_add(&rows, "c", 1), "z", 1);
     batch = qs_test_batch_finish(&rows);
     QS_CHECK_OK(qs_channel_publish_batch(engine.channel, &batch, &receipt, QS_ERROR));
-    check_waits(&engine, "1-3 b a");
+    check_waits(&engine, "1-3 1-3>b 1-3>a");
     wait_for_all(&engine);
     check_waits(&engine, "");
     qs_test_batch_fini(&rows);
@@ -132,7 +127,98 @@ static void test_a_deleted_queue_is_not_waited_for(void)
     QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
     send(&engine, "amq.fanout", "", PERSISTENT);
     QS_CHECK_OK(qs_channel_queue_delete(engine.channel, text("a"), QS_NO_SYNC, &count, QS_ERROR));
-    check_waits(&engine, "1-1 b");
+    check_waits(&engine, "1-1 1-1amq.fanout>b");
+    engine_stop(&engine);
+}
+
+/* ---- counters ---- */
+
+struct counted {
+    const char *exchange, *queue; /* NULL: any of another kind */
+    uint64_t publish, confirm;
+};
+
+static void note_counts(void *context, const qs_counts *counts)
+{
+    enum route_count {
+#define QS_ROUTE_COUNT(name, text) ROUTE_##name,
+#include "qstore/counts.def"
+        ROUTE_COUNTS
+    };
+    struct counted *counted = context;
+
+    if (counts->of == QS_COUNTS_ROUTE && counts->exchange.bytes == strlen(counted->exchange) &&
+        memcmp(counts->exchange.data, counted->exchange, counts->exchange.bytes) == 0 &&
+        memcmp(counts->queue.data, counted->queue, 1) == 0) {
+        QS_CHECK(counts->length == ROUTE_COUNTS);
+        counted->publish = counts->values[ROUTE_publish];
+        counted->confirm = counts->values[ROUTE_confirm];
+    }
+}
+
+static void check_route(struct engine *engine, const char *exchange, const char *queue,
+                        uint64_t publish, uint64_t confirm)
+{
+    struct counted counted = {exchange, queue, 0, 0};
+
+    QS_CHECK_OK(qs_store_visit_counts(engine->store, note_counts, &counted));
+    if (counted.publish != publish || counted.confirm != confirm) {
+        fprintf(stderr, "'%s' to '%s': got %" PRIu64 " and %" PRIu64 "\n", exchange, queue,
+                counted.publish, counted.confirm);
+        exit(1);
+    }
+}
+
+static void take_verdicts(struct engine *engine)
+{
+    qs_event event;
+
+    while (qs_channel_next_event(engine->channel, QS_EVENT_ACK | QS_EVENT_NACK, 0, &event,
+                                 QS_ERROR) == QS_OK) {
+        qs_message_release(&event.message);
+    }
+}
+
+static void test_confirms_are_counted_by_exchange_and_queue_as_they_are_told(void)
+{
+    struct engine engine;
+
+    start(&engine);
+    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    send(&engine, "", "a", PERSISTENT);
+    send(&engine, "", "a", PERSISTENT);
+    send(&engine, "amq.fanout", "", PERSISTENT);
+    check_route(&engine, "", "a", 2, 0);
+    wait_for_all(&engine);
+    check_route(&engine, "", "a", 2, 0);
+    send(&engine, "", "a", PERSISTENT); /* it goes on as before, and waits */
+    take_verdicts(&engine);
+    check_route(&engine, "", "a", 3, 2);
+    check_route(&engine, "amq.fanout", "b", 1, 1);
+    check_route(&engine, "amq.fanout", "c", 1, 1);
+    wait_for_all(&engine);
+    take_verdicts(&engine);
+    check_route(&engine, "", "a", 3, 3);
+    send(&engine, "", "c", PERSISTENT); /* waits for nothing */
+    check_route(&engine, "", "c", 1, 1);
+    engine_stop(&engine);
+}
+
+static void test_a_way_that_grows_while_it_is_told_of_is_counted_in_parts(void)
+{
+    struct engine engine;
+
+    start(&engine);
+    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    for (uint64_t i = 1; i <= 20; i++) {
+        send(&engine, "", "a", PERSISTENT);
+        wait_for_all(&engine);
+        send(&engine, "", "a", PERSISTENT);
+        take_verdicts(&engine);
+        check_route(&engine, "", "a", 2 * i, 2 * i - 1);
+        wait_for_all(&engine);
+        take_verdicts(&engine);
+    }
     engine_stop(&engine);
 }
 
@@ -150,7 +236,7 @@ static void test_turns_of_queues_take_no_memory_for_what_is_durable(void)
         }
     }
     send(&engine, "", "a", PERSISTENT);
-    check_waits(&engine, "501-501 a");
+    check_waits(&engine, "501-501 501-501>a");
     engine_stop(&engine);
 }
 
@@ -160,6 +246,8 @@ int main(void)
     test_what_needs_no_disk_is_not_waited_for();
     test_a_batch_waits_for_each_of_its_queues();
     test_a_deleted_queue_is_not_waited_for();
+    test_confirms_are_counted_by_exchange_and_queue_as_they_are_told();
+    test_a_way_that_grows_while_it_is_told_of_is_counted_in_parts();
     test_turns_of_queues_take_no_memory_for_what_is_durable();
     return 0;
 }
