@@ -30,8 +30,12 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
 
 def as_definitions(context: Context) -> list[dict[str, Any]]:
-    """All of them, as a file of definitions has them."""
-    return [{"name": name, **_note(context, name).to_dict()} for name in context.stores()]
+    """All of them, as a file of definitions has them: what is not said is left out."""
+    notes = {name: _note(context, name) for name in context.stores()}
+    return [
+        {"name": name, **({} if note == VhostNote() else note.to_dict())}
+        for name, note in notes.items()
+    ]
 
 
 def _note(context: Context, name: str) -> VhostNote:
