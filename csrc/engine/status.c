@@ -168,8 +168,8 @@ static void add_measure(struct qsi_queue_measure *sum, const struct qsi_queue_me
  * its messages happen to be as well. */
 static void measure_lazily(struct qsi_queue_measure *measure)
 {
-    measure->q3 += measure->q4;
-    *(measure->delta_len > 0 ? &measure->delta_len : &measure->q3) += measure->q2 + measure->q1;
+    measure->delta_len += measure->q1 + measure->q2 + measure->q3 + measure->q4 - measure->ahead;
+    measure->q3 = measure->ahead;
     measure->q1 = measure->q2 = measure->q4 = 0;
 }
 
