@@ -415,10 +415,14 @@ class Store(_core.Store, Closing):
         - ``alpha`` (body and entry in memory), ``beta`` (entry in memory), ``gamma`` (entry in
           memory and on disk), ``delta`` (on disk): messages in each state.
         - ``q1``, ``q2``, ``delta_len``, ``q3``, ``q4``: ready messages in each part of the queue,
-          newest first.
+          newest first: ``q4`` has those in state alpha in front of all others, ``q1`` those behind;
+          ``q3`` those in beta and gamma in front of the first in delta, ``q2`` those behind.  Of a
+          lazy queue ``q3`` has all in front of the first in delta, and ``delta_len`` all others.
         - ``ram_bytes``, ``disk_bytes``: bytes.
-        - ``target_ram_count``: how many messages may stay in memory; infinity: no limit.
-        - ``ingress_rate``, ``egress_rate``: messages a second.
+        - ``target_ram_count``: how many messages may stay in memory; infinity: no limit, while at
+          most half of ``memory_budget`` is used.
+        - ``ingress_rate``, ``egress_rate``: messages a second, now; what was five seconds ago
+          counts half.
         - ``durable``, ``exclusive``, ``auto_delete``: as declared; ``lazy``: its mode now.
         - ``stream``: whether it is one.  Of a stream ``first`` and ``next`` are the offsets that
           there are, without the latter, ``segments`` are its files, ``messages_ready`` is how many

@@ -168,8 +168,8 @@ static void add_measure(struct qsi_queue_measure *sum, const struct qsi_queue_me
  * its messages happen to be as well. */
 static void measure_lazily(struct qsi_queue_measure *measure)
 {
-    measure->q3 += measure->q4;
-    *(measure->delta_len > 0 ? &measure->delta_len : &measure->q3) += measure->q2 + measure->q1;
+    measure->delta_len += measure->q1 + measure->q2 + measure->q3 + measure->q4 - measure->ahead;
+    measure->q3 = measure->ahead;
     measure->q1 = measure->q2 = measure->q4 = 0;
 }
 
@@ -186,7 +186,16 @@ static void measure_subqueue(struct qs_store *store, struct store_queue *subqueu
         measure_lazily(&measure);
     }
     add_measure(sum, &measure);
+}
+
+/* By the clock of this moment. */
+static void add_rates(struct qs_store *store, struct store_queue *subqueue, qs_queue_status *status)
+    QSI_REQUIRES(qsi_store_mutex)
+{
     qsi_update_rates(store, subqueue);
+    status->target_ram_count += qsi_target_ram_count(store, subqueue);
+    status->ingress_rate += qsi_rate(subqueue, subqueue->ingress_sum);
+    status->egress_rate += qsi_rate(subqueue, subqueue->egress_sum);
 }
 
 static void add_counts(const struct store_queue *subqueue, qs_queue_status *status)
@@ -198,9 +207,6 @@ static void add_counts(const struct store_queue *subqueue, qs_queue_status *stat
     status->messages_unacked +=
         qsi_queue_out_count(&subqueue->core) + qsi_queue_aside_count(&subqueue->core);
     status->ram_bytes += subqueue->container.ram_bytes;
-    status->target_ram_count += subqueue->target_ram_count;
-    status->ingress_rate += qsi_rate(subqueue, subqueue->ingress_sum);
-    status->egress_rate += qsi_rate(subqueue, subqueue->egress_sum);
 }
 
 /* Of a stream nothing is in a queue's states: what its files alone have is delta. */
@@ -254,10 +260,12 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
         .auto_delete = (queue->flags & QS_AUTO_DELETE) != 0,
         .lazy = queue->lazy,
     };
+    qsi_update_targets(store, false);
     for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
         struct store_queue *subqueue = qsi_subqueue_at(queue, i);
         measure_subqueue(store, subqueue, &measure);
         add_counts(subqueue, status_out);
+        add_rates(store, subqueue, status_out);
     }
     status_out->alpha = measure.alpha;
     status_out->beta = measure.beta;

@@ -170,6 +170,7 @@ void qsi_state_write_end(struct qsi_state_write *write, bool done) QSI_REQUIRES(
 struct qsi_queue_measure {
     uint64_t alpha, beta, gamma, delta; /* messages, ready or out */
     uint64_t q1, q2, delta_len, q3, q4; /* ready messages in sub-queues */
+    uint64_t ahead;                     /* of these, in front of the first that is a delta */
     uint64_t disk_bytes;
 };
 void qsi_queue_measure(const struct qsi_queue *queue, const struct qsi_index *index,

@@ -1,98 +1,85 @@
 /* What RabbitMQ would show of a queue: how many messages are alpha, beta, gamma and delta, and
  * how they are divided among q1 to q4 and delta.  Invariants: each live message counts in one of
- * the four, each ready one in one of q1 to q4 and delta; nothing is changed or read from the
- * disk. */
+ * the four, each ready one in one of the five, as if the queue were walked message by message;
+ * nothing is changed or read from the disk. */
 #include "paging.h"
 #include "queue_internal.h"
 
 #include <string.h>
 
-/* q1 to q4 and delta, filled in order of sequence: q4 up to the first message that is no alpha,
- * q3 up to delta, then delta, q2, q1. */
-struct sub_queues {
-    struct qsi_queue_measure *measure;
-    uint64_t tail; /* alphas behind others: q1, unless more of the others come */
-    bool past_q4;
-};
-
-static void add_alphas(struct sub_queues *sub, uint64_t count)
+/* Ready messages of one word, behind those that were counted before.  As RabbitMQ has it when they
+ * come one after another: an alpha goes to q4 while all before it did, else to q1; a beta or a
+ * gamma to q3 while delta is empty, else to q2. */
+static void add_ready(struct qsi_queue_measure *measure, uint64_t alphas, uint64_t betas)
 {
-    if (sub->past_q4) {
-        sub->tail += count;
-    } else {
-        sub->measure->q4 += count;
-    }
+    bool past_q4 = measure->q3 + measure->q2 + measure->delta_len > 0;
+    uint64_t first = betas & (~betas + 1);
+    uint64_t head = past_q4 ? 0 : alphas & (first - 1); /* without betas: all */
+
+    measure->q4 += qsi_popcount(head);
+    measure->q1 += qsi_popcount(alphas & ~head);
+    *(measure->delta_len > 0 ? &measure->q2 : &measure->q3) += qsi_popcount(betas);
+    measure->ahead += measure->delta_len > 0 ? 0 : qsi_popcount(alphas | betas);
 }
 
-static void add_betas(struct sub_queues *sub, uint64_t count)
+/* Those messages of a word whose bodies are in the message store; first: of the lowest bit, the
+ * row in the run. */
+static uint64_t stored_rows(const struct qsi_run *run, uint32_t first_row, uint64_t mask)
 {
-    struct qsi_queue_measure *measure = sub->measure;
-
-    if (count == 0) {
-        return;
-    }
-    sub->past_q4 = true;
-    *(measure->delta_len > 0 ? &measure->q2 : &measure->q3) += sub->tail + count;
-    sub->tail = 0;
-}
-
-static void add_deltas(struct sub_queues *sub, uint64_t count)
-{
-    struct qsi_queue_measure *measure = sub->measure;
-
-    if (count == 0) {
-        return;
-    }
-    sub->past_q4 = true;
-    measure->delta_len += measure->q2 + count; /* what lies between two deltas counts as one */
-    measure->q2 = 0;
-    *(measure->delta_len > count ? &measure->delta_len : &measure->q3) += sub->tail;
-    sub->tail = 0;
-}
-
-static uint32_t stored_rows(const struct qsi_run *run, uint32_t first_row, uint64_t mask)
-{
-    uint32_t count = 0;
+    uint64_t stored = 0;
 
     for (; run->has_stored && mask != 0; mask &= mask - 1) {
+        uint32_t bit = (uint32_t)__builtin_ctzll(mask), row;
         struct qsi_messages view;
-        uint32_t row;
-        qsi_messages_view(&view,
-                          qsi_run_record(run, first_row + (uint32_t)__builtin_ctzll(mask), &row));
-        count += qsi_messages_is_stored(&view, row) ? 1 : 0;
+        qsi_messages_view(&view, qsi_run_record(run, first_row + bit, &row));
+        stored |= (uint64_t)qsi_messages_is_stored(&view, row) << bit;
     }
-    return count;
+    return stored;
+}
+
+/* Which slots of a word have theirs in the segment's files. */
+static uint64_t flushed_rows(const struct qsi_queue *queue, uint64_t first_seq, uint32_t word)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t flushed = queue->container.flushed_seq;
+    uint64_t end = flushed > first_seq ? flushed - first_seq : 0;
+
+    return qsi_word_range(word, 0,
+                          end < queue->shared->entries ? (uint32_t)end : queue->shared->entries);
 }
 
 /* Messages in one word of a segment, all in run, or, without one, not in memory. */
 static void measure_word(const struct qsi_queue *queue, const struct qsi_segment *segment,
                          const struct qsi_run *run, uint32_t word, uint64_t mask,
-                         struct sub_queues *sub) QSI_REQUIRES(qsi_store_mutex)
+                         struct qsi_queue_measure *measure) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t live = qsi_segment_live(queue, segment, word) & mask;
     uint64_t ready = qsi_segment_ready(queue, segment, word) & mask;
-    uint64_t seq = qsi_segment_first_seq(queue->shared, segment) + (uint64_t)word * QSI_WORD_BITS;
-    uint32_t shift, stored, stored_ready;
+    uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
+    uint64_t seq = first_seq + (uint64_t)word * QSI_WORD_BITS;
+    uint64_t flushed = flushed_rows(queue, first_seq, word);
+    uint64_t stored;
+    uint32_t shift;
 
     if (live == 0) {
         return;
     }
     if (run == NULL) {
-        sub->measure->gamma += qsi_popcount(live);
-        add_betas(sub, qsi_popcount(ready));
+        measure->gamma += qsi_popcount(live);
+        add_ready(measure, 0, ready);
         return;
     }
     shift = run->first_seq > seq ? (uint32_t)(run->first_seq - seq) : 0;
-    stored = stored_rows(run, (uint32_t)(seq + shift - run->first_seq), live >> shift);
-    stored_ready = stored_rows(run, (uint32_t)(seq + shift - run->first_seq), ready >> shift);
-    *(seq < queue->container.flushed_seq ? &sub->measure->gamma : &sub->measure->beta) += stored;
-    sub->measure->alpha += qsi_popcount(live) - stored;
-    add_betas(sub, stored_ready);
-    add_alphas(sub, qsi_popcount(ready) - stored_ready);
+    QS_DCHECK(shift < QSI_WORD_BITS);
+    stored = stored_rows(run, (uint32_t)(seq + shift - run->first_seq), live >> shift) << shift;
+    measure->alpha += qsi_popcount(live & ~stored);
+    measure->beta += qsi_popcount(stored & ~flushed);
+    measure->gamma += qsi_popcount(stored & flushed);
+    add_ready(measure, ready & ~stored, ready & stored);
 }
 
 static void measure_segment(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                            struct sub_queues *sub) QSI_REQUIRES(qsi_store_mutex)
+                            struct qsi_queue_measure *measure) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
     uint32_t slot = segment->word_base * QSI_WORD_BITS;
@@ -114,7 +101,7 @@ static void measure_segment(const struct qsi_queue *queue, const struct qsi_segm
             uint32_t word = slot / QSI_WORD_BITS;
             uint32_t to =
                 (word + 1) * QSI_WORD_BITS < end ? (word + 1) * QSI_WORD_BITS : (uint32_t)end;
-            measure_word(queue, segment, run, word, qsi_word_range(word, slot, to), sub);
+            measure_word(queue, segment, run, word, qsi_word_range(word, slot, to), measure);
             slot = to;
         }
     }
@@ -123,16 +110,14 @@ static void measure_segment(const struct qsi_queue *queue, const struct qsi_segm
 void qsi_queue_measure(const struct qsi_queue *queue, const struct qsi_index *index,
                        struct qsi_queue_measure *measure_out)
 {
-    struct sub_queues sub = {.measure = measure_out};
-
     memset(measure_out, 0, sizeof *measure_out);
     for (uint32_t i = 0; i < queue->segment_count; i++) {
         const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         if (segment->settled == NULL) {
             measure_out->delta += qsi_segment_live_count(segment);
-            add_deltas(&sub, segment->ready_count);
+            measure_out->delta_len += segment->aside_for == NULL ? segment->ready_count : 0;
         } else {
-            measure_segment(queue, segment, &sub);
+            measure_segment(queue, segment, measure_out);
         }
         if (segment->file.heap_end > 0) {
             measure_out->disk_bytes += qsi_segment_disk_bytes(index, &segment->file);
@@ -144,5 +129,4 @@ void qsi_queue_measure(const struct qsi_queue *queue, const struct qsi_index *in
             measure_out->disk_bytes += qsi_segment_disk_bytes(index, &segment->transient_file);
         }
     }
-    *(sub.past_q4 ? &measure_out->q1 : &measure_out->q4) += sub.tail;
 }

@@ -28,11 +28,11 @@
 #include <math.h>
 
 #define FLUSH_BYTES (4u << 20) /* of content that one flush writes */
-#define TARGETS_NS 100000000u
 #define DROP_BYTES (8u << 20)  /* in one step: others want the lock as well */
 #define UNPAGED_NS 1000000000u /* a queue that could not be paged is left alone */
-#define IDLE_NS 1000000000u    /* between looks without anything to do */
-#define COMPACT_NS 50000000u   /* between looks for garbage while there is other work */
+#define RESTS_NS 1000000000u /* what was read ahead in a lazy queue waits so long for a consumer */
+#define IDLE_NS 1000000000u  /* between looks without anything to do */
+#define COMPACT_NS 50000000u /* between looks for garbage while there is other work */
 
 /* Where paging hurries; qsi_pager_low_mark is where it begins. */
 static uint64_t high_mark(const struct qs_store *store)
@@ -231,7 +231,7 @@ static struct store_queue *choose_queue(struct qs_store *store, bool by_size)
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
         double excess =
-            (double)queue->container.ram_count - (by_size ? 0 : queue->target_ram_count);
+            (double)queue->container.ram_count - (by_size ? 0 : qsi_target_ram_count(store, queue));
         excess *= qsi_pager_average_bytes(queue);
         if (excess > most && !is_left_alone(store, queue)) {
             most = excess;
@@ -286,12 +286,10 @@ static bool page_out(struct qs_store *store, struct store_queue *queue, uint64_t
 static uint64_t keep_count(struct qs_store *store, const struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    double target = queue->target_ram_count;
+    double target = qsi_target_ram_count(store, queue);
     uint64_t ahead = qsi_pager_is_read(store, queue) ? qsi_pager_ahead_count(store, queue) : 0;
 
-    if (isinf(target)) {
-        return queue->container.ram_count / 2;
-    }
+    QS_DCHECK(!isinf(target)); /* else it has no excess */
     return target > (double)ahead ? (uint64_t)target : ahead;
 }
 
@@ -308,7 +306,6 @@ static uint64_t bytes_to_drop(const struct qs_store *store, uint64_t excess)
 bool qsi_pager_step(struct qs_store *store)
 {
     uint64_t used = qsi_pager_memory_used(store);
-    uint64_t now = store->env->monotonic_ns(store->env);
     struct store_queue *queue;
     uint64_t bytes;
 
@@ -316,10 +313,7 @@ bool qsi_pager_step(struct qs_store *store)
     if (store->failed || used <= qsi_pager_low_mark(store)) {
         return false;
     }
-    if (now - store->paging.targets_at_ns >= TARGETS_NS || store->paging.targets_at_ns == 0) {
-        store->paging.targets_at_ns = now;
-        qsi_update_targets(store);
-    }
+    qsi_update_targets(store, true);
     bytes = bytes_to_drop(store, used - qsi_pager_low_mark(store));
     queue = choose_stream(store);
     if (queue != NULL && page_out(store, queue, 0, bytes)) {
@@ -345,24 +339,38 @@ bool qsi_pager_step(struct qs_store *store)
                     bytes);
 }
 
-/* Messages of a lazy queue are in memory only on their way to the disk, and on their way back. */
-static bool is_settled(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+/* Messages of a lazy queue are in memory only on their way to the disk, and on their way back: has
+ * nobody come for them for a while? */
+static bool rests(struct qs_store *store, struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct qsi_queue *core = &queue->core;
+    uint64_t now = store->env->monotonic_ns(store->env);
 
-    return qsi_container_is_flushed(&core->container) &&
-           (qsi_queue_run_count(core) == 0 ||
-            qsi_queue_run_at(core, qsi_queue_run_count(core) - 1)->was_loaded);
+    if (queue->rests_from_ns == 0 || queue->rest_taken != queue->container.taken_count) {
+        queue->rest_taken = queue->container.taken_count;
+        queue->rests_from_ns = now;
+    }
+    return now - queue->rests_from_ns >= RESTS_NS && !qsi_pager_is_read(store, queue);
 }
 
-/* Content of a lazy queue that did not come from the disk. */
-static qs_status drop_published(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static bool is_settled(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qsi_queue *core = &queue->core;
+    uint32_t count = qsi_queue_run_count(core);
+
+    return qsi_container_is_flushed(&core->container) &&
+           (count == 0 || (qsi_queue_run_at(core, count - 1)->was_loaded && !rests(store, queue)));
+}
+
+/* Content of a lazy queue that did not come from the disk, or, of one that rests, all. */
+static qs_status drop_runs(struct qsi_queue *queue, bool rests) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status = QS_OK;
 
     for (uint32_t i = qsi_queue_run_count(queue); i-- > 0;) {
         const struct qsi_run *run = qsi_queue_run_at(queue, i);
-        if (run->was_loaded || run->first_seq + run->count > queue->container.flushed_seq) {
+        if ((run->was_loaded && !rests) ||
+            run->first_seq + run->count > queue->container.flushed_seq) {
             continue;
         }
         if (qsi_run_may_leave(queue, run)) {
@@ -386,7 +394,7 @@ qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *que
         status = qsi_pager_flush(store, queue, NULL);
     }
     if (!queue->deleted) {
-        qs_status dropped = drop_published(&queue->core);
+        qs_status dropped = drop_runs(&queue->core, rests(store, queue));
         status = dropped == QS_OK ? status : dropped;
     }
     QS_DCHECK(queue->jobs > 0);
@@ -405,7 +413,7 @@ bool qsi_pager_page_lazy(struct qs_store *store)
     }
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
-        if (queue->lazy && !is_settled(queue) && !is_left_alone(store, queue)) {
+        if (queue->lazy && !is_settled(store, queue) && !is_left_alone(store, queue)) {
             qs_status status = qsi_pager_settle_queue(store, queue);
             return status == QS_OK || status == QS_EEMPTY || status == QS_ECORRUPT;
         }

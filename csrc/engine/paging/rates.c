@@ -1,17 +1,19 @@
 /* How fast queues move, and what part of the memory that earns them. */
 #include "rates.h"
 
+#include "pager.h"
 #include "queue_life.h"
 #include "thread_safety.h"
 
 #include <math.h>
 
 #define RATE_HALF_LIFE_S 5.0
-#define RATE_INTERVAL_NS 100000000u
 #define SAMPLE_NS 1000000000u
 #define FORGET_S (6 * RATE_HALF_LIFE_S) /* what moves again after that begins anew */
 #define IDLE_RATE 0.01                  /* messages a second: below, a queue does not move */
-#define PAGING_RATIO 0.5                /* of the budget: from there on targets are finite */
+#define TARGETS_NS 100000000u           /* so old may targets be */
+#define FEW_QUEUES 64u                  /* all of them are looked at for each answer */
+#define LOOK_NS 1000u                   /* of more, one in so much time */
 #define RATIO_GENTLE 0.95               /* RabbitMQ's: below this use, targets are rounded up */
 
 /* ---- samples ---- */
@@ -78,7 +80,7 @@ void qsi_update_rates(struct qs_store *store, struct store_queue *queue)
     uint64_t now = store->env->monotonic_ns(store->env);
 
     QS_ASSERT_HELD(&store->mutex);
-    if (now - queue->rate_at_ns >= RATE_INTERVAL_NS) {
+    if (now > queue->rate_at_ns) { /* a sample counts as its time, however short */
         sample(store, queue, now);
     }
 }
@@ -126,21 +128,19 @@ static double duration_of(const struct store_queue *queue) QSI_REQUIRES(qsi_stor
     return rates < IDLE_RATE ? INFINITY : (double)queue->container.ram_count / (4 * rates);
 }
 
+/* What streams have in memory goes first, however fast they move. */
 static double target_duration(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
-    double ratio = (double)qsi_budget_bytes(store->budget) / (double)store->options.memory_budget;
+    double ratio = (double)qsi_pager_memory_used(store) / (double)store->options.memory_budget;
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
     double sum = 0;
     uint64_t count = 0;
 
-    if (ratio < PAGING_RATIO) {
-        return INFINITY;
-    }
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
         double duration;
         qsi_update_rates(store, queue);
-        duration = duration_of(queue);
+        duration = queue->stream != NULL ? INFINITY : duration_of(queue);
         if (!isinf(duration)) {
             sum += duration;
             count += 1;
@@ -152,16 +152,40 @@ static double target_duration(struct qs_store *store) QSI_REQUIRES(qsi_store_mut
     return (ratio < RATIO_GENTLE ? (sum + 1) / (double)count : sum / (double)count) / ratio;
 }
 
-void qsi_update_targets(struct qs_store *store)
+/* With many queues a look at all of them takes long: then it serves for a while. */
+static uint64_t look_ns(const struct qs_store *store, bool for_pager) QSI_REQUIRES(qsi_store_mutex)
 {
-    double target = target_duration(store);
-    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+    uint64_t count = store->queues_by_id.count;
+
+    if (for_pager || count > TARGETS_NS / LOOK_NS) {
+        return TARGETS_NS;
+    }
+    return count < FEW_QUEUES ? 0 : count * LOOK_NS;
+}
+
+void qsi_update_targets(struct qs_store *store, bool for_pager)
+{
+    struct qsi_paging *paging = &store->paging;
+    uint64_t now = store->env->monotonic_ns(store->env);
 
     QS_ASSERT_HELD(&store->mutex);
-    while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
-        queue->target_ram_count = queue->lazy     ? 0
-                                  : isinf(target) ? INFINITY
-                                                  : trunc(target * sum_of_rates(queue));
+    if (qsi_pager_memory_used(store) <= qsi_pager_low_mark(store)) {
+        paging->has_targets = false;
+    } else if (!paging->has_targets || now - paging->targets_at_ns >= look_ns(store, for_pager)) {
+        paging->has_targets = true;
+        paging->targets_at_ns = now;
+        paging->target_duration = target_duration(store);
     }
+}
+
+double qsi_target_ram_count(const struct qs_store *store, const struct store_queue *queue)
+{
+    QS_ASSERT_HELD(&store->mutex);
+    if (queue->lazy) {
+        return 0;
+    }
+    if (!store->paging.has_targets) {
+        return INFINITY;
+    }
+    return queue->stream != NULL ? 0 : trunc(store->paging.target_duration * sum_of_rates(queue));
 }

@@ -15,7 +15,11 @@ static inline double qsi_rate(const struct store_queue *queue, double sum)
 {
     return queue->rate_weight > 0 ? sum / queue->rate_weight : 0;
 }
-/* RabbitMQ's rule: how many messages each queue may keep in memory, by how fast it moves. */
-void qsi_update_targets(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+/* RabbitMQ's rule: how many messages each queue may keep in memory, by how fast it moves.  Brings
+ * up to date what target_ram_count answers with; for_pager: as far as paging needs it. */
+void qsi_update_targets(struct qs_store *store, bool for_pager) QSI_REQUIRES(qsi_store_mutex);
+/* As of the last update, with the queue's rates as they are; infinity: memory is not short. */
+double qsi_target_ram_count(const struct qs_store *store, const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -42,7 +42,11 @@ struct qsi_paging {
     uint64_t compacted_at_ns GUARDED; /* when the pager last looked for garbage */
     uint32_t memory_waiters GUARDED;
     uint32_t lazy_count GUARDED; /* queues with x-queue-mode=lazy */
+    /* memory was short at the last look at all queues, when that was, and for how many seconds
+     * what queues have in memory may last */
+    bool has_targets GUARDED;
     uint64_t targets_at_ns GUARDED;
+    double target_duration GUARDED;
     uint64_t rates_at_ns GUARDED;  /* the last look for queues that moved */
     uint64_t rates_moved GUARDED;  /* what had moved by then */
     struct qsi_list ahead GUARDED; /* store_queue.in_ahead */

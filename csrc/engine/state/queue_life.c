@@ -14,7 +14,6 @@
 #include "wake.h"
 #include "work.h"
 
-#include <math.h>
 #include <string.h>
 
 struct store_queue *qsi_queue_of(struct qsi_destination *destination)
@@ -200,7 +199,6 @@ qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, str
     }
     queue->messages = &queue->container;
     begin_lists(queue);
-    queue->target_ram_count = INFINITY;
     qsi_begin_rates(store, queue);
     queue->flags = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
     if (name.bytes > 0) {

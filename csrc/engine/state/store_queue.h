@@ -63,13 +63,14 @@ struct store_queue {
     /* when it could not be paged for want of its directory; 0: it can */
     uint64_t unpaged_ns GUARDED;
     uint64_t read_at_ns GUARDED; /* when one last came for what was paged; 0: never */
+    /* a lazy queue: how many messages had been taken at a look, and when that was first so */
+    uint64_t rest_taken GUARDED, rests_from_ns GUARDED;
     /* rates */
     /* the last sample */
     uint64_t rate_at_ns GUARDED, rate_in GUARDED, rate_out GUARDED, rate_settled GUARDED;
     double rate_weight GUARDED; /* of the samples so far: 1 in the end */
     /* weighted samples: rates times the weight */
     double ingress_sum GUARDED, egress_sum GUARDED, ack_sum GUARDED;
-    double target_ram_count GUARDED; /* infinity: memory is not short */
     struct qsi_slice name;
     struct qsi_slice arguments;
     uint8_t bytes[]; /* of name and arguments */

@@ -93,10 +93,12 @@ typedef struct qs_queue_status {
     uint64_t messages_ready, messages_unacked, messages_delayed /* not due yet */, consumers;
     uint64_t messages_passed; /* of a work queue: dropped by its stream before they were settled */
     uint64_t alpha, beta, gamma, delta; /* messages in each state */
-    uint64_t q1, q2, delta_len, q3, q4; /* ready messages in each sub-queue */
+    /* ready messages in each sub-queue: q4 and q1 have alphas, before and behind the first other
+     * one; q3 and q2 betas and gammas, before and behind the first delta */
+    uint64_t q1, q2, delta_len, q3, q4;
     uint64_t ram_bytes, disk_bytes;
-    double target_ram_count;          /* infinity: no limit */
-    double ingress_rate, egress_rate; /* messages a second */
+    double target_ram_count;          /* infinity: no limit, memory is not short */
+    double ingress_rate, egress_rate; /* messages a second, now */
     bool durable, exclusive, auto_delete, lazy, stream;
     uint64_t first, next; /* of a stream: the offsets that there are, [first, next) */
     uint64_t segments;    /* of a stream: files, and the one that grows */

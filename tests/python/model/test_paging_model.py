@@ -378,7 +378,7 @@ class PagingMachine(RuleBasedStateMachine):
 
 
 def check(status: dict[str, Any]) -> None:
-    """RabbitMQ's invariants of a variable queue."""
+    """RabbitMQ's invariants of a variable queue, and which states its parts may have."""
     q1, q2, delta, q3, q4 = (status[name] for name in ("q1", "q2", "delta_len", "q3", "q4"))
     ready, unacked = status["messages_ready"], status["messages_unacked"]
     states = [status[name] for name in ("alpha", "beta", "gamma", "delta")]
@@ -391,6 +391,12 @@ def check(status: dict[str, Any]) -> None:
     assert sum(states[:3]) <= ready + unacked, status
     if status["lazy"]:
         assert (q1, q2, q4) == (0, 0, 0), status
+        assert delta >= status["delta"], status
+        return
+    out = (status["alpha"] - q1 - q4, status["beta"] + status["gamma"] - q2 - q3)
+    assert min(out) >= 0, status
+    assert sum(out) == unacked, status
+    assert delta == status["delta"], status
 
 
 TestPaging = PagingMachine.TestCase

@@ -2,6 +2,7 @@
 lost or out of order."""
 
 import contextlib
+import math
 import shutil
 import subprocess
 import sys
@@ -138,6 +139,36 @@ def test_lazy_queue_keeps_nothing_in_memory(path: Path) -> None:
         store.sync()  # what waits for its commit is in memory as well
         wait_until(lambda: store.stats()["ram_bytes"] <= 500_000)
         assert drain(store, "q") == [*range(5000)]
+
+
+def test_alphas_of_a_lazy_queue_stayed_when_its_consumer_had_gone(path: Path) -> None:
+    with pyqstore.open(path, **TINY) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True, arguments={"x-queue-mode": "lazy"})
+        for number in range(2000):
+            channel.basic_publish("", "q", body(number, 500), PERSISTENT)
+        assert channel.get_batch("q", 10).num_rows == 10
+        wait_until(lambda: store.queue_status("q")["alpha"] == 0)
+        channel.basic_recover()
+        assert drain(store, "q") == [*range(2000)]
+
+
+def test_target_of_a_drained_queue_stayed_finite(path: Path) -> None:
+    """A queue with a target has no more than that in memory once it rests, and one without has
+    what there is."""
+    with pyqstore.open(path, memory_budget=BUDGET, **TINY) as store:
+        publish(store, "q", range(20_000), 100)
+        wait_until(lambda: (status := store.queue_status("q")).alpha <= status.target_ram_count)
+        assert drain(store, "q") == [*range(20_000)]
+        assert math.isinf(store.queue_status("q").target_ram_count)
+
+
+def test_rates_are_there_from_the_first_message_on(path: Path) -> None:
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.queue_declare("q")
+        channel.basic_publish("", "q", b"x")
+        assert store.queue_status("q").ingress_rate > 0
+        channel.basic_get("q", auto_ack=True)
+        assert store.queue_status("q").egress_rate > 0
 
 
 def test_mode_is_switched_while_others_publish_and_consume(path: Path) -> None:

@@ -72,6 +72,7 @@ static qs_status requeue_and_page(struct engine *engine)
     qs_receipt receipt;
     qs_status status;
 
+    qsi_env_mem_advance(engine->memory, 60 * SECOND); /* queues that are slow keep less in memory */
     status = qs_channel_recover(engine->channel, QS_REQUEUE, QS_ERROR);
     for (uint32_t i = 0; i < 200 && status == QS_OK; i++) {
         status = qs_channel_publish(engine->channel, text(""), text("other"), PERSISTENT,

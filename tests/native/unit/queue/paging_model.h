@@ -140,12 +140,63 @@ static inline void check_runs(struct run *run, bool with_content)
     QS_CHECK(queue->container.ram_count == live_count && queue->container.ram_bytes == bytes);
 }
 
+/* Where a live message is: the count of its state in what the walk has counted so far. */
+static inline uint64_t *state_of(const struct run *run, uint64_t seq,
+                                 struct qsi_queue_measure *walked)
+{
+    const struct qsi_queue *queue = &run->fixture.queue;
+    uint32_t index = qsi_queue_find_run(queue, seq);
+
+    if (qsi_queue_find_segment(queue, seq / run->fixture.shared.entries)->settled == NULL) {
+        return &walked->delta;
+    }
+    if (index == queue->run_count || qsi_queue_run_at(queue, index)->first_seq > seq) {
+        return &walked->gamma;
+    }
+    if (!run->model.entries[seq].message.stored) {
+        return &walked->alpha;
+    }
+    return seq < queue->container.flushed_seq ? &walked->gamma : &walked->beta;
+}
+
+/* The queue, message by message from its head on, as RabbitMQ would sort them. */
+static inline void walk(const struct run *run, struct qsi_queue_measure *walked)
+{
+    memset(walked, 0, sizeof *walked);
+    for (uint64_t seq = 0; seq < run->model.count; seq++) {
+        const struct entry *entry = &run->model.entries[seq];
+        uint64_t *state = is_live(entry) ? state_of(run, seq, walked) : NULL;
+        uint64_t *sub_queue;
+        if (state == NULL) {
+            continue;
+        }
+        *state += 1;
+        if (entry->state != READY) {
+            continue;
+        }
+        if (state == &walked->delta) {
+            sub_queue = &walked->delta_len;
+        } else if (state == &walked->alpha) {
+            sub_queue = walked->q3 + walked->delta_len == 0 ? &walked->q4 : &walked->q1;
+        } else {
+            sub_queue = walked->delta_len == 0 ? &walked->q3 : &walked->q2;
+        }
+        *sub_queue += 1;
+        walked->ahead += walked->delta_len == 0 ? 1 : 0;
+    }
+}
+
 static inline void check_measure(struct run *run, bool driven)
 {
     const struct qsi_queue *queue = &run->fixture.queue;
-    struct qsi_queue_measure m;
+    struct qsi_queue_measure m, walked;
 
     qsi_queue_measure(queue, own_index(&run->fixture), &m);
+    walk(run, &walked);
+    QS_CHECK(m.alpha == walked.alpha && m.beta == walked.beta && m.gamma == walked.gamma &&
+             m.delta == walked.delta);
+    QS_CHECK(m.q1 == walked.q1 && m.q2 == walked.q2 && m.delta_len == walked.delta_len &&
+             m.q3 == walked.q3 && m.q4 == walked.q4 && m.ahead == walked.ahead);
     QS_CHECK(m.alpha + m.beta + m.gamma + m.delta == queue->ready_count + queue->out_count);
     QS_CHECK(m.q1 + m.q2 + m.delta_len + m.q3 + m.q4 == queue->ready_count);
     QS_CHECK(m.q2 == 0 || m.delta_len > 0);
