@@ -160,6 +160,7 @@ class Consumer(Closing):
         self._peers = peers
         self._link = peers.link
         self._rules = plan.rules
+        self._counts_deliveries = plan.rules.mode == "transacted"
         self._policy = plan.policy
         self._on_close = plan.on_close
         self.destination: Destination = plan.destination
@@ -478,7 +479,8 @@ class Consumer(Closing):
         """The next message, which is delivered now; None: there is none yet."""
         if self._is_closed:
             return None
-        self._link.mend()
+        if self._link.channel.closed:
+            self._link.mend()
         if self._unfit:
             self._bury_unfit()
         if not self._again and not self._pushed and not self._is_cancelled:
@@ -491,10 +493,19 @@ class Consumer(Closing):
                 return None
             self._due = 0.0
         while self._again or self._pushed:
-            message = self._first()
-            if message.is_settled:
-                return message
-            unfit = self._unfit_because(message)
+            # It is in hand before it leaves its place.
+            if self._again:
+                message = self._in_hand = self._again[0]
+                self._again.popleft()
+                if message.is_settled:
+                    return message
+            else:
+                raw = self._pushed[0]
+                message = self._in_hand = self._peers.message_type(raw, self, self.destination)
+                self.buffer.popleft()
+            unfit = None
+            if message._raw._has_expiration or self._counts_deliveries:
+                unfit = self._unfit_because(message)
             if unfit is None:
                 self._delivered[message._tag] = message
                 return message
@@ -503,23 +514,11 @@ class Consumer(Closing):
             self._bury_unfit()
         return None
 
-    def _first(self) -> Message:
-        """The next message, taken: it is in hand before it leaves its place."""
-        if self._again:
-            message = self._in_hand = self._again[0]
-            self._again.popleft()
-            return message
-        raw = self.buffer.first
-        assert raw is not None
-        message = self._in_hand = self._peers.message_type(raw, self, self.destination)
-        self.buffer.popleft()
-        return message
-
     def _unfit_because(self, message: Message) -> str | None:
         """Why it is not handed out, if it is not."""
-        if message._raw._has_expiration and message._is_expired:
+        if message._is_expired:
             return "it expired before it was consumed"
-        if self._rules.mode == "transacted" and not self._policy.allows(message._deliveries_before):
+        if self._counts_deliveries and not self._policy.allows(message._deliveries_before):
             return f"it was delivered {message._deliveries_before} times and not committed"
         return None
 
@@ -620,8 +619,9 @@ class Consumer(Closing):
 
     def _acknowledge(self, message: Message) -> None:
         with self._link.lock:
-            self._link.check()
-            self._link.mend()
+            if self._link.channel.closed:
+                self._link.check()
+                self._link.mend()
             if self._rules.mode == "client":
                 self._peers.acknowledge(message)
             elif self._rules.mode == "individual" and not message.is_settled:

@@ -283,8 +283,11 @@ class Link:
     def ack(self, tags: list[int], *, wait: bool = False) -> None:
         """Acknowledge what of these is outstanding; in a transacted session with its transaction.
         ``wait``: until it is durable."""
-        for first, last in ranges(tags):
-            self.channel._settle_range(first, last, False, False, self._transacted)
+        if len(tags) == 1:  # each message, in most modes
+            self.channel._settle_range(tags[0], tags[0], False, False, self._transacted)
+        else:
+            for first, last in ranges(tags):
+                self.channel._settle_range(first, last, False, False, self._transacted)
         if wait and tags:
             self._store.sync()
 
