@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _core
+from ..callbacks import check_callable
 from ..waiting import Deadline, Seconds
 from .consuming import Consuming, warn_of_end
 from .handle import ConfirmCallback, ReturnCallback
@@ -46,6 +47,7 @@ class Events(Consuming):
         channel.
         """
         self._check_process()
+        check_callable(on_ack=on_ack, on_nack=on_nack)
         self._confirm_listeners.append((on_ack, on_nack))
 
     def add_return_listener(self, callback: ReturnCallback) -> None:
@@ -58,6 +60,7 @@ class Events(Consuming):
         ``memory_budget`` for all channels together, beyond which a ``mandatory`` publish that no
         queue takes raises StoreFull, having published nothing.
         """
+        check_callable(callback=callback)
         self._ignore_returns(False)
         self._return_listeners.append(callback)
 
@@ -65,6 +68,7 @@ class Events(Consuming):
         """Call ``callback(consumer_tag)`` when the store cancels a consumer, because its queue was
         deleted.  Without a listener that of a consumer with a callback is logged."""
         self._check_process()
+        check_callable(callback=callback)
         self._cancel_listeners.append(callback)
 
     def _kinds(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from .. import _core
+from ..callbacks import check_callable
 from ..closing import Closing
 from ..deliveries import handed_out
 from ..errors import ChannelClosed, Error, NotFound
@@ -217,8 +218,7 @@ class Consumer(Closing):
 
     @listener.setter
     def listener(self, listener: Listener | None) -> None:
-        if listener is not None and not callable(listener):
-            raise TypeError(f"listener must be callable, not {type(listener).__name__}")
+        check_callable(listener=listener)
         with self._link.lock:
             self._check()
             if listener is not None and self.prefetch == 0:
