@@ -247,9 +247,11 @@ class Link:
         if kind == _DELIVERY:  # of a consumer that an interrupt came before
             self.hand_back([what.delivery_tag])
         elif kind == _core.EVENT_CANCEL:
-            sink = self._sinks.pop(what, None)
+            sink = self._sinks.get(what)
             if sink is not None:
                 sink._cancelled(None)
+                self._sinks.pop(what, None)
+            self.channel._tell(event, [], ())
         elif isinstance(what, BaseException):
             raise what
 
