@@ -525,14 +525,15 @@ class Consumer(Closing):
     def _bury_unfit(self) -> None:
         """To the dead letters, or, when they do not take it, to its queue for a while.  An open
         transaction has no part in it: it waits for its end."""
-        while self._unfit and not self._link.has_sent:
-            message, because = self._unfit[0]
-            channel = self._link.channel
-            if not self._is_buried(message, because):
-                if self._link.channel is not channel:  # it ended: all is in its queue again
-                    return
-                self._link.put_back([message._tag], _REFUSED_S)
-            del self._unfit[:1]
+        with self._link.whole():
+            while self._unfit and not self._link.has_sent:
+                message, because = self._unfit[0]
+                channel = self._link.channel
+                if not self._is_buried(message, because):
+                    if self._link.channel is not channel:  # it ended: all is in its queue again
+                        return
+                    self._link.put_back([message._tag], _REFUSED_S)
+                del self._unfit[:1]
 
     def _keep(self, message: Message) -> None:
         """It was consumed for a ``receive`` that was cancelled meanwhile: the next one gets it."""
@@ -638,6 +639,10 @@ class Consumer(Closing):
 
     def _take_back(self, messages: list[Message], cause: str) -> None:
         """Deliver these again, or not any more."""
+        with self._link.whole():
+            self._take_each_back(messages, cause)
+
+    def _take_each_back(self, messages: list[Message], cause: str) -> None:
         again: list[Message] = []
         channel = self._link.channel
         for message in messages:

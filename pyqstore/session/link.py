@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from .. import _core
@@ -14,7 +14,7 @@ from ..channel import Channel
 from ..channel.arguments import encoded
 from ..connection import Connection
 from ..deliveries import Tags
-from ..errors import ChannelError
+from ..errors import ChannelError, Error
 from ..fields import FieldValue
 from ..forking import Refusing, check_process, tell_in_child
 from ..properties import Properties
@@ -180,6 +180,20 @@ class Link:
         while the store is open.  Every verb of a session begins with this, but its commit."""
         if self.channel.closed and not self.is_closed and not self._store.closed:
             self.reopen(because)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """What is done as a whole.  When a signal handler raises there, nobody knows how far it
+        came: the session goes on with another channel, to which what was not done is delivered
+        again, and what was done is not."""
+        try:
+            yield
+        except Error:
+            raise
+        except BaseException as error:
+            self.channel.close()
+            self.mend(error)
+            raise
 
     def _consume(self, sink: Sink) -> None:
         wanted = sink._registration
