@@ -40,7 +40,8 @@ class DeadLetters:
 
         In one step, unless the queue was declared with arguments of its own: a queue that refuses
         would end the session's channel.  Then the copy comes first, and a crash, or a signal
-        handler that raises, between the two leaves both.  PublishRefused: it refuses; nothing happened.
+        handler that raises, between the two leaves both.  PublishRefused: it refuses; nothing
+        happened.
         """
         if not message.persistent:
             link.drop(message._tag)
