@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from . import _core
+from .callbacks import check_callable
 from .figures import Figures
 from .options import checked_path
 
@@ -101,6 +102,7 @@ def verify(
     Raises StoreNotFound, StoreLocked, StoreFailed (an input/output error), but not StoreCorrupt:
     damage is what is returned.
     """
+    check_callable(progress=progress)
     damage: list[Damage] = []
 
     def add(name: str, offset: int, text: str) -> None:

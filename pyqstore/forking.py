@@ -13,7 +13,7 @@ from typing import NoReturn, Protocol
 from . import _core
 from .errors import ForkedStore
 
-__all__ = ["Refusing", "check_process", "tell_in_child"]
+__all__ = ["Refusing", "check_process", "refuse", "tell_in_child"]
 
 _FORKED = "the store was opened before fork(); open it in this process"
 
@@ -21,7 +21,12 @@ _FORKED = "the store was opened before fork(); open it in this process"
 def check_process(store: _core.Store) -> None:
     """ForkedStore: this is a child of the process that opened the store."""
     if store._forked:
-        raise ForkedStore(_FORKED)
+        refuse()
+
+
+def refuse() -> NoReturn:
+    """ForkedStore: it is."""
+    raise ForkedStore(_FORKED)
 
 
 class Refusing:
@@ -30,14 +35,14 @@ class Refusing:
     __slots__ = ()
 
     def __enter__(self) -> NoReturn:
-        raise ForkedStore(_FORKED)
+        refuse()
 
     def __exit__(self, *error: object) -> None:
         """As of a lock."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> NoReturn:
         """As of a lock."""
-        raise ForkedStore(_FORKED)
+        refuse()
 
     def release(self) -> None:
         """As of a lock."""

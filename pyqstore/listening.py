@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _core
+from .callbacks import check_callable
 from .closing import Closing
 from .errors import Error, StoreClosed
 from .serve.addresses import is_of_this_machine, place_of
@@ -73,6 +74,7 @@ class Listener(Closing):
                 raise TypeError(f"{name} must be int, not {type(number).__name__}")
             if not least <= number <= most:
                 raise ValueError(f"{name} must be {least} to {most}, not {number}")
+        check_callable(certified=certified)
         named = _named(vhosts, store)
         asks_for_certificates = tls is not None and verifies_clients(tls)
         place = place_of(address)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypedDict
 
+from .callbacks import check_callable
+
 __all__ = [
     "SYNC",
     "StoreOptions",
@@ -118,8 +120,7 @@ def encoded(options: Mapping[str, Any]) -> dict[str, Any]:
     }
     flags = {name: _flag(name, options.get(name, default)) for name, default in _FLAGS.items()}
     progress = options.get("progress")
-    if progress is not None and not callable(progress):
-        raise TypeError(f"progress must be callable, not {type(progress).__name__}")
+    check_callable(progress=progress)
     interval_ms = _interval_ms(options.get("checkpoint_interval", _INTERVAL))
     return {
         **numbers,

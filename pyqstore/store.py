@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from . import _core
+from .callbacks import check_callable
 from .channel import Channel
 from .closing import Closing
 from .connection import Connection
@@ -457,13 +458,23 @@ class Store(_core.Store, Closing):
         A message, or a part of the queue, that cannot be read raises StoreCorrupt where it comes;
         with ``damaged`` that is called with the error, and what is behind follows.
         """
-        import pyarrow
-
+        check_callable(damaged=damaged)
         position, left = operator.index(start), None if limit is None else operator.index(limit)
         if position < 0 or (left is not None and left < 0):
             raise ValueError("start and limit must not be negative")
         if position > _U64_MAX:
             raise ValueError(f"start must be at most {_U64_MAX}, not {position}")
+        return self._pages(queue, position, left, damaged)
+
+    def _pages(
+        self,
+        queue: str,
+        position: int,
+        left: int | None,
+        damaged: Callable[[StoreCorrupt], object] | None,
+    ) -> Iterator[pyarrow.RecordBatch]:
+        import pyarrow
+
         while left is None or left > 0:
             most = _BROWSE_ROWS if left is None else min(left, _BROWSE_ROWS)
             position, batch, error = self._browse(queue, position, most, _BROWSE_BYTES)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _core
+from .callbacks import check_callable
 from .closing import Closing
 from .errors import (
     Error,
@@ -82,6 +83,7 @@ class StreamConsumer(Closing):
             raise ValueError(
                 "routing_keys: nothing would ever come; name the keys, or leave it out for all"
             )
+        check_callable(on_assign=on_assign, on_revoke=on_revoke)
         self._on_assign = on_assign
         self._on_revoke = on_revoke
         # Each of these changes by one assignment, or is changed again when it is found half done: a

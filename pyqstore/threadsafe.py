@@ -101,8 +101,7 @@ class Settler:
             return event
         events = self._channel._take_events(kinds | _core.EVENT_ARM, 1)[0]
         if events:
-            kind, what, detail = events[0]
-            return kind, what, detail[0] if kind == _core.EVENT_ACK else detail
+            return events[0]
         self._wait(timeout_ns)
         self.settle()
         return receive(kinds, 0)

@@ -40,18 +40,18 @@ def check_timeout(timeout: Seconds | None, what: str = "timeout") -> float:
     """
     if timeout is None:
         return math.inf
-    if isinstance(timeout, timedelta):
-        timeout = timeout.total_seconds()
     try:
-        waits = timeout >= 0
+        waits = timeout >= 0  # type: ignore[operator]
     except ArithmeticError:  # decimal's NaN compares with nothing
         waits = False
     except TypeError:
+        if isinstance(timeout, timedelta):
+            return check_timeout(timeout.total_seconds(), what)
         kind = type(timeout).__name__
         raise TypeError(f"{what} must be None, seconds or a timedelta, not {kind}") from None
     if not waits:
         raise ValueError(f"{what} must be None or 0 seconds or more, not {timeout}")
-    return float(timeout) if timeout < _FOR_EVER else math.inf
+    return float(timeout) if timeout < _FOR_EVER else math.inf  # type: ignore[operator,arg-type]
 
 
 def told(timeout: Seconds | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex
 
 from .errors import Empty
 from .fields import decode_table
@@ -47,10 +47,14 @@ class Plan:
         dead: str | None,
     ) -> None:
         """TypeError and ValueError for arguments that mean nothing."""
-        if not callable(function):
+        if not callable(function):  # nor None
             raise TypeError(f"function must be callable, not {type(function).__name__}")
         if retries < 0:
             raise ValueError(f"retries must be 0 or more, not {retries}")
+        if not callable(backoff) and not isinstance(backoff, SupportsFloat | timedelta):
+            raise TypeError(
+                f"backoff must be seconds, a timedelta or callable, not {type(backoff).__name__}"
+            )
         if not callable(backoff) and not _seconds(backoff) >= 0:
             raise ValueError(f"backoff must not be negative: {backoff}")
         if dead == queue:

@@ -46,18 +46,20 @@ class Confirms(Outstanding):
         else:
             self._returned = MessageReturned(self._returned.message, self._returned.count + count)
 
-    def decide(self, number: int, multiple: bool, count: int, reason: Reason | None) -> None:
+    def decide(
+        self, verdict: object, number: int, multiple: bool, count: int, reason: Reason | None
+    ) -> None:
         """A verdict about ``count`` numbers: this one and, with ``multiple``, all before it; None:
-        they are confirmed."""
+        they are confirmed.  Called again with a verdict when a signal handler raised here."""
         self._nacked = self._nacked or reason is not None
         if multiple or number == self._decided + 1:
             self._decided = number
-        singles = self.take(number, multiple, count)
+        self.take(verdict, number, multiple, count)
         if reason is None:
-            confirm_all(singles)
-        else:
-            for single in singles:
-                single.set_exception(refusal_of(single.publish_number, reason))
+            confirm_all(self.taken)
+        while self.taken:
+            self.taken[-1].set_exception(refusal_of(self.taken[-1].publish_number, reason or ""))
+            self.taken.pop()
         if self._waits:
             self._wake()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
 
 from .. import _core
 from ..channel import ConfirmCallback, ReturnCallback
@@ -24,6 +24,8 @@ _QUIET = _core.EVENT_RETURN | _core.EVENT_ACK | _core.EVENT_NACK | _core.EVENT_C
 _ALL = _QUIET | _core.EVENT_DELIVERY
 _EVENTS_PER_TURN = 256
 _DELIVERIES_PER_THREAD_CALL = 16
+
+_Event = tuple[int, Any, Any]
 
 
 class Events:
@@ -142,8 +144,7 @@ class Events:
         except Exception as error:
             self._failed(error)
             raise
-        for event in events:
-            self._dispatch(event)
+        self._dispatch_all(events)
         return len(events), would_wait
 
     def _fetch(self) -> None:
@@ -161,44 +162,51 @@ class Events:
 
     def _dispatch_all(self, events: list[tuple[int, Any, Any]]) -> None:
         for event in events:
-            self._dispatch(event)
+            try:
+                self._dispatch(event)
+            except Exception:
+                self._engine._tell(event, [], ())  # or it would come for ever
+                raise
 
-    def _dispatch(self, event: tuple[int, Any, Any]) -> None:
+    def _dispatch(self, event: _Event) -> None:
         kind, what, detail = event
+        if kind & _QUIET and not self._engine._is_unheard(event):
+            return  # a look while it was on its way from a thread, or a listener's
         self.count += 1
         if kind == _core.EVENT_DELIVERY:
             self._consumers.deliver(what)
         elif kind == _core.EVENT_ACK:
             multiple, count = detail
-            self._decided(what, multiple, count, None)
+            self._decided(event, multiple, count, None)
         elif kind == _core.EVENT_NACK:
             multiple, count, queue = detail
             reason = self._engine._store._failure() if queue is None else queue
-            self._decided(what, multiple, count, reason)
+            self._decided(event, multiple, count, reason)
         elif kind == _core.EVENT_RETURN:
-            for on_return in self.return_listeners:
-                self._call(on_return, what)
+            self._tell(event, self.return_listeners, what)
         elif kind == _core.EVENT_CANCEL:
             consumer = self._consumers.get(what)
             if consumer is not None and consumer.task is not None and not self.cancel_listeners:
                 warn_of_end(what, detail)
             self._consumers.cancelled(what, detail)
-            for on_cancel in self.cancel_listeners:
-                self._call(on_cancel, what)
+            self._tell(event, self.cancel_listeners, what)
         else:
             self._failed(what)
             self._blame(what)
 
-    def _decided(self, number: int, multiple: bool, count: int, reason: Reason | None) -> None:
-        for on_ack, on_nack in self.confirm_listeners:
-            listener = on_ack if reason is None else on_nack
-            if listener is not None:
-                self._call(listener, number, multiple)
+    def _decided(self, event: _Event, multiple: bool, count: int, reason: Reason | None) -> None:
+        number = event[1]
         if self.confirms is not None:
-            self.confirms.decide(number, multiple, count, reason)
+            self.confirms.decide(event, number, multiple, count, reason)
+        which = 0 if reason is None else 1
+        listeners = [each[which] for each in self.confirm_listeners if each[which] is not None]
+        self._tell(event, cast("list[ConfirmCallback]", listeners), number, multiple)
 
-    def _call(self, listener: Callable[..., object], *arguments: object) -> None:
-        try:
-            listener(*arguments)
-        except Exception as error:
-            self._report(error)
+    def _tell(
+        self, event: _Event, listeners: Sequence[Callable[..., object]], *arguments: object
+    ) -> None:
+        while self._engine._is_unheard(event):
+            try:
+                self._engine._tell(event, listeners, arguments)
+            except Exception as error:
+                self._report(error)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from ..errors import ForkedStore, StoreClosed
+from ..errors import StoreClosed
+from ..forking import refuse, tell_in_child
 
 __all__ = ["Threads", "no_stop_iteration"]
 
@@ -23,11 +23,15 @@ class Threads:
     """Begun when they are needed, gone when the store is closed, and not there in a child of
     fork()."""
 
-    __slots__ = ("_executor", "_process")
+    __slots__ = ("__weakref__", "_executor", "_is_parents")
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="pyqstore-aio")
-        self._process = os.getpid()
+        self._is_parents = False
+        tell_in_child(self)
+
+    def _forget_parent(self) -> None:
+        self._is_parents = True
 
     def begin(self, call: Callable[[], T]) -> Future[T]:
         """Make the call in a thread.  StoreClosed when they are gone; ForkedStore."""
@@ -39,8 +43,8 @@ class Threads:
 
     def check_process(self) -> None:
         """ForkedStore: what threads there are is the parent's."""
-        if self._process != os.getpid():
-            raise ForkedStore("the store was opened before fork(); open it in this process")
+        if self._is_parents:
+            refuse()
 
     def end(self) -> None:
         """No call is begun any more; those that were are made."""

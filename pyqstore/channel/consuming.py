@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from .. import _core
+from ..callbacks import check_callable
 from ..errors import NotFound
 from ..message import Message
 from .arguments import Arguments, encoded, flag
@@ -60,8 +61,7 @@ class Consuming(Settling):
         number; AccessRefused: the queue has an exclusive consumer, or ``exclusive`` is asked for
         beside another one or with ``x-single-active-consumer``.
         """
-        if callback is not None and not callable(callback):
-            raise TypeError(f"callback must be callable, not {type(callback).__name__}")
+        check_callable(callback=callback)
         flags = (_core.NO_ACK if flag("auto_ack", auto_ack) else 0) | (
             _core.EXCLUSIVE if flag("exclusive", exclusive) else 0
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _core
+from ..callbacks import check_callable
 from ..waiting import Deadline, Seconds
 from .consuming import Consuming, warn_of_end
 from .handle import ConfirmCallback, ReturnCallback
@@ -43,9 +44,11 @@ class Events(Consuming):
 
         With ``multiple`` the call stands for that number and all before it that had no call yet.
         Listeners run in the thread that waits for confirms or processes events, and may use the
-        channel.
+        channel.  Each is called once with each event: when one raises, or a signal handler between
+        two, the next call that runs listeners goes on behind it.
         """
         self._check_process()
+        check_callable(on_ack=on_ack, on_nack=on_nack)
         self._confirm_listeners.append((on_ack, on_nack))
 
     def add_return_listener(self, callback: ReturnCallback) -> None:
@@ -58,6 +61,7 @@ class Events(Consuming):
         ``memory_budget`` for all channels together, beyond which a ``mandatory`` publish that no
         queue takes raises StoreFull, having published nothing.
         """
+        check_callable(callback=callback)
         self._ignore_returns(False)
         self._return_listeners.append(callback)
 
@@ -65,6 +69,7 @@ class Events(Consuming):
         """Call ``callback(consumer_tag)`` when the store cancels a consumer, because its queue was
         deleted.  Without a listener that of a consumer with a callback is logged."""
         self._check_process()
+        check_callable(callback=callback)
         self._cancel_listeners.append(callback)
 
     def _kinds(self) -> int:
@@ -102,16 +107,13 @@ class Events(Consuming):
             else:
                 consumer.callback(what)
         elif kind == _core.EVENT_ACK:
-            for on_ack, _ in self._confirm_listeners:
-                if on_ack is not None:
-                    on_ack(what, detail)
+            listeners = [on_ack for on_ack, _ in self._confirm_listeners if on_ack is not None]
+            self._tell(event, listeners, (what, detail[0]))
         elif kind == _core.EVENT_NACK:
-            for _, on_nack in self._confirm_listeners:
-                if on_nack is not None:
-                    on_nack(what, detail[0])
+            listeners = [on_nack for _, on_nack in self._confirm_listeners if on_nack is not None]
+            self._tell(event, listeners, (what, detail[0]))
         elif kind == _core.EVENT_RETURN:
-            for on_return in self._return_listeners:
-                on_return(what)
+            self._tell(event, self._return_listeners, (what,))
         else:
             consumer = self._consumers.get(what)
             if (
@@ -121,5 +123,4 @@ class Events(Consuming):
             ):
                 warn_of_end(what, detail)
             self._cancelled(what, detail)
-            for on_cancel in self._cancel_listeners:
-                on_cancel(what)
+            self._tell(event, self._cancel_listeners, (what,))

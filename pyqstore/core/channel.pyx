@@ -12,6 +12,13 @@ cdef class Channel(SettlingChannel):
     cdef str last_routing_key
     cdef str last_queue
     cdef str last_consumer_tag
+    # Events but deliveries that left the engine, until who listens was called: a signal handler may
+    # raise at any step of Python between the two.
+    cdef list unheard
+    cdef Py_ssize_t told  # how many listeners were called with the first
+
+    def __cinit__(self):
+        self.unheard = []
 
     def basic_get(self, queue, bint auto_ack=False):
         """The first ready message of ``queue``, or None.  NotFound: no such queue."""
@@ -189,14 +196,18 @@ cdef class Channel(SettlingChannel):
     def _next_event(self, uint32_t kinds, uint64_t timeout_ns):
         """The next event of these kinds, or None when there was none within timeout_ns.
 
-        (EVENT_ACK, publish number, multiple), (EVENT_NACK, publish number, ``nack_of``),
-        (EVENT_DELIVERY, Message, None), (EVENT_RETURN, ReturnedMessage, None) or (EVENT_CANCEL,
-        consumer tag, queue).
+        (EVENT_ACK, publish number, (multiple, how many numbers it is about)), (EVENT_NACK, publish
+        number, ``nack_of``), (EVENT_DELIVERY, Message, None), (EVENT_RETURN, ReturnedMessage, None)
+        or (EVENT_CANCEL, consumer tag, queue).  All but deliveries come again until ``_tell`` has
+        told of them.
         """
         cdef qs_event event
         cdef qs_error error
         cdef qs_status status
         self.begin(&error)
+        if self.unheard:
+            self.leave()
+            return self.unheard[0]
         with nogil:
             status = qs_channel_next_event(self.handle, kinds, timeout_ns, &event, &error)
         self.leave()
@@ -204,20 +215,23 @@ cdef class Channel(SettlingChannel):
             return None
         if status != QS_OK:
             self.failed(status, &error)
-        return self.event_of(&event)
+        return self.kept(&event)
 
     def _take_events(self, uint32_t kinds, size_t most):
         """Up to ``most`` events of these kinds as _next_event has them, and whether it would take
         waiting to have the next one.
 
-        With EVENT_ARM the descriptor is armed if these are all.  EVENT_ACK has, instead of
-        ``multiple``, (multiple, how many numbers it is about).  What fails behind the first event
+        With EVENT_ARM the descriptor is armed if these are all.  What fails behind the first event
         ends the list as (EVENT_ERROR, the exception, None).
         """
         cdef qs_event event
         cdef qs_error error
         cdef qs_status status = QS_OK
         cdef list events = []
+        if self.unheard:
+            self.begin(&error)
+            self.leave()
+            return list(self.unheard), False
         try:
             while <size_t>len(events) < most:
                 self.begin(&error)
@@ -227,11 +241,7 @@ cdef class Channel(SettlingChannel):
                 self.leave()
                 if status != QS_OK:
                     break
-                if event.kind == QS_EVENT_ACK:
-                    events.append((EVENT_ACK, event.publish_number,
-                                   (<bint>event.multiple, event.count)))
-                else:
-                    self.keep(events, &event)
+                self.keep(events, &event)
             if status != QS_OK and status != QS_EEMPTY and status != QS_EWOULDBLOCK:
                 self.failed(status, &error)
         except BaseException as exception:  # a signal handler's, too: what came first is not lost
@@ -247,6 +257,30 @@ cdef class Channel(SettlingChannel):
         except BaseException:
             self.withhold_all(events)
             raise
+
+    cdef tuple kept(self, qs_event *event):
+        cdef tuple made = self.event_of(event)
+        if event.kind != QS_EVENT_DELIVERY:
+            self.unheard.append(made)
+        return made
+
+    def _is_unheard(self, event):
+        """Whether a listener is to be called with it."""
+        return len(self.unheard) > 0 and self.unheard[0] is event
+
+    def _tell(self, event, list listeners not None, tuple arguments not None):
+        """Call these.  What one raises comes out, and the next call goes on behind it; after the
+        last the event does not come again.  No signal handler runs between a listener and the note
+        of its call."""
+        cdef Py_ssize_t turn
+        while self._is_unheard(event):  # a listener may process events, this one too
+            turn = self.told
+            self.told += 1
+            if self.told >= len(listeners):
+                self.told = 0
+                del self.unheard[0]
+            if turn < len(listeners):
+                listeners[turn](*arguments)
 
     cdef tuple event_of(self, qs_event *event):
         cdef Message message
@@ -270,10 +304,10 @@ cdef class Channel(SettlingChannel):
             return EVENT_CANCEL, message.consumer_tag, message.queue
         if event.kind == QS_EVENT_NACK:
             return EVENT_NACK, event.publish_number, self.nack_of(event)
-        return EVENT_ACK, event.publish_number, <bint>event.multiple
+        return EVENT_ACK, event.publish_number, (<bint>event.multiple, event.count)
 
     cdef int keep(self, list events, qs_event *event) except -1:
-        cdef tuple made = self.event_of(event)
+        cdef tuple made = self.kept(event)
         try:
             events.append(made)
         except BaseException:

@@ -329,15 +329,17 @@ cdef int call_rest(object call, list confirms, Py_ssize_t index) except -1:
 
 def confirm_all(list confirms not None):
     """These were confirmed: each gets its number, and one callback of the loop wakes all that
-    wait."""
+    wait.  The list is empty then."""
     cdef list waited = []
     cdef Confirm confirm
     for confirm in confirms:
-        confirm.check_pending()
+        if confirm.state != CONFIRM_PENDING:  # cancelled since a signal handler raised here
+            continue
         confirm.state = CONFIRM_GIVEN
         confirm.answer = confirm.publish_number
         if confirm.callback is not None:
             waited.append(confirm)
+    confirms.clear()
     if waited:
         confirm = waited[0]
         confirm.loop.call_soon(wake_all, waited)
@@ -352,10 +354,13 @@ cdef class Outstanding:
     cdef list confirms
     cdef Py_ssize_t first  # what stands before it is decided, and None
     cdef Py_ssize_t gone   # how many from there on are decided, out of turn
+    cdef object verdict
+    cdef readonly list taken  # what the verdict is about and was not told of it yet
 
     def __cinit__(self, Channel engine not None):
         self.engine = engine
         self.confirms = []
+        self.taken = []
 
     def __len__(self):
         return len(self.confirms) - self.first - self.gone
@@ -390,26 +395,28 @@ cdef class Outstanding:
         self.published = max(self.published, last)
         self.undecided += count
 
-    def take(self, uint64_t number, bint multiple, uint64_t count):
+    def take(self, verdict, uint64_t number, bint multiple, uint64_t count):
         """There is a verdict about ``count`` numbers, this one and, with ``multiple``, all before
-        it: the confirms that may be awaited still."""
-        cdef list taken = []
+        it: the confirms that may be awaited still are ``taken``.  Once for each verdict, however
+        often a signal handler raises behind it."""
         cdef Confirm confirm
         cdef Py_ssize_t place = self.place_of(number)
         cdef Py_ssize_t end = place
+        if verdict is self.verdict:
+            return
+        self.verdict = verdict
         self.undecided -= count
         if place < len(self.confirms):
             confirm = self.confirms[place]
             end += confirm.publish_number == number
         if multiple or place == self.first:
-            self.take_upto(end, taken)
+            self.take_upto(end, self.taken)
         elif end > place and not confirm.decided:
             confirm.decided = True
             self.gone += 1
             if confirm.state == CONFIRM_PENDING:
-                taken.append(confirm)
+                self.taken.append(confirm)
         self.forget()
-        return taken
 
     def take_all(self):
         """All of them."""

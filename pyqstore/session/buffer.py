@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 
 from .. import _core
 
@@ -31,7 +31,7 @@ class PushBuffer:
         return len(self._messages)
 
     @property
-    def messages(self) -> Collection[_core.Message]:
+    def messages(self) -> Sequence[_core.Message]:
         """All of them, in a container that stays the same."""
         return self._messages
 

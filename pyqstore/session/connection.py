@@ -6,11 +6,12 @@ import threading
 from contextlib import ExitStack
 from dataclasses import replace
 
+from ..callbacks import check_callable
 from ..closing import Closing
 from ..forking import check_process
 from ..store import Store
 from .errors import IllegalState
-from .failures import ExceptionListener, checked
+from .failures import ExceptionListener
 from .modes import Mode, check_mode
 from .options import Options, parse_uri
 from .redelivery import RedeliveryPolicy
@@ -128,7 +129,8 @@ class Connection(Closing):
 
     @exception_listener.setter
     def exception_listener(self, listener: ExceptionListener | None) -> None:
-        self._home.failures.listener = checked(listener)
+        check_callable(exception_listener=listener)
+        self._home.failures.listener = listener
 
     def session(self, mode: str = "auto") -> Session:
         """A session that acknowledges

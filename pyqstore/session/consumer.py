@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from .. import _core
+from ..callbacks import check_callable
 from ..closing import Closing
 from ..deliveries import handed_out
 from ..errors import ChannelClosed, Error, NotFound
@@ -160,6 +161,7 @@ class Consumer(Closing):
         self._peers = peers
         self._link = peers.link
         self._rules = plan.rules
+        self._counts_deliveries = plan.rules.mode == "transacted"
         self._policy = plan.policy
         self._on_close = plan.on_close
         self.destination: Destination = plan.destination
@@ -216,8 +218,7 @@ class Consumer(Closing):
 
     @listener.setter
     def listener(self, listener: Listener | None) -> None:
-        if listener is not None and not callable(listener):
-            raise TypeError(f"listener must be callable, not {type(listener).__name__}")
+        check_callable(listener=listener)
         with self._link.lock:
             self._check()
             if listener is not None and self.prefetch == 0:
@@ -478,7 +479,8 @@ class Consumer(Closing):
         """The next message, which is delivered now; None: there is none yet."""
         if self._is_closed:
             return None
-        self._link.mend()
+        if self._link.channel.closed:
+            self._link.mend()
         if self._unfit:
             self._bury_unfit()
         if not self._again and not self._pushed and not self._is_cancelled:
@@ -491,10 +493,19 @@ class Consumer(Closing):
                 return None
             self._due = 0.0
         while self._again or self._pushed:
-            message = self._first()
-            if message.is_settled:
-                return message
-            unfit = self._unfit_because(message)
+            # It is in hand before it leaves its place.
+            if self._again:
+                message = self._in_hand = self._again[0]
+                self._again.popleft()
+                if message.is_settled:
+                    return message
+            else:
+                raw = self._pushed[0]
+                message = self._in_hand = self._peers.message_type(raw, self, self.destination)
+                self.buffer.popleft()
+            unfit = None
+            if message._raw._has_expiration or self._counts_deliveries:
+                unfit = self._unfit_because(message)
             if unfit is None:
                 self._delivered[message._tag] = message
                 return message
@@ -503,37 +514,26 @@ class Consumer(Closing):
             self._bury_unfit()
         return None
 
-    def _first(self) -> Message:
-        """The next message, taken: it is in hand before it leaves its place."""
-        if self._again:
-            message = self._in_hand = self._again[0]
-            self._again.popleft()
-            return message
-        raw = self.buffer.first
-        assert raw is not None
-        message = self._in_hand = self._peers.message_type(raw, self, self.destination)
-        self.buffer.popleft()
-        return message
-
     def _unfit_because(self, message: Message) -> str | None:
         """Why it is not handed out, if it is not."""
-        if message._raw._has_expiration and message._is_expired:
+        if message._is_expired:
             return "it expired before it was consumed"
-        if self._rules.mode == "transacted" and not self._policy.allows(message._deliveries_before):
+        if self._counts_deliveries and not self._policy.allows(message._deliveries_before):
             return f"it was delivered {message._deliveries_before} times and not committed"
         return None
 
     def _bury_unfit(self) -> None:
         """To the dead letters, or, when they do not take it, to its queue for a while.  An open
         transaction has no part in it: it waits for its end."""
-        while self._unfit and not self._link.has_sent:
-            message, because = self._unfit[0]
-            channel = self._link.channel
-            if not self._is_buried(message, because):
-                if self._link.channel is not channel:  # it ended: all is in its queue again
-                    return
-                self._link.put_back([message._tag], _REFUSED_S)
-            del self._unfit[:1]
+        with self._link.whole():
+            while self._unfit and not self._link.has_sent:
+                message, because = self._unfit[0]
+                channel = self._link.channel
+                if not self._is_buried(message, because):
+                    if self._link.channel is not channel:  # it ended: all is in its queue again
+                        return
+                    self._link.put_back([message._tag], _REFUSED_S)
+                del self._unfit[:1]
 
     def _keep(self, message: Message) -> None:
         """It was consumed for a ``receive`` that was cancelled meanwhile: the next one gets it."""
@@ -620,8 +620,9 @@ class Consumer(Closing):
 
     def _acknowledge(self, message: Message) -> None:
         with self._link.lock:
-            self._link.check()
-            self._link.mend()
+            if self._link.channel.closed:
+                self._link.check()
+                self._link.mend()
             if self._rules.mode == "client":
                 self._peers.acknowledge(message)
             elif self._rules.mode == "individual" and not message.is_settled:
@@ -638,6 +639,10 @@ class Consumer(Closing):
 
     def _take_back(self, messages: list[Message], cause: str) -> None:
         """Deliver these again, or not any more."""
+        with self._link.whole():
+            self._take_each_back(messages, cause)
+
+    def _take_each_back(self, messages: list[Message], cause: str) -> None:
         again: list[Message] = []
         channel = self._link.channel
         for message in messages:

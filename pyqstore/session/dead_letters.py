@@ -39,8 +39,9 @@ class DeadLetters:
         dropped.
 
         In one step, unless the queue was declared with arguments of its own: a queue that refuses
-        would end the session's channel.  Then the copy comes first, and a crash between the two
-        leaves both.  PublishRefused: it refuses; nothing happened.
+        would end the session's channel.  Then the copy comes first, and a crash, or a signal
+        handler that raises, between the two leaves both.  PublishRefused: it refuses; nothing
+        happened.
         """
         if not message.persistent:
             link.drop(message._tag)

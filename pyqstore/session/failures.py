@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..errors import Error
 
-__all__ = ["ExceptionListener", "Failures", "checked"]
+__all__ = ["ExceptionListener", "Failures"]
 
 ExceptionListener = Callable[[Error], object]
 
@@ -36,10 +36,3 @@ class Failures:
     def failed(self, error: Error, raised: Exception) -> None:
         """The exception listener raised."""
         _log.error("the exception listener raised at: %s", error, exc_info=raised)
-
-
-def checked(listener: ExceptionListener | None) -> ExceptionListener | None:
-    """TypeError for what cannot be called."""
-    if listener is not None and not callable(listener):
-        raise TypeError(f"exception_listener must be callable, not {type(listener).__name__}")
-    return listener

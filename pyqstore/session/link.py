@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from .. import _core
@@ -14,7 +14,7 @@ from ..channel import Channel
 from ..channel.arguments import encoded
 from ..connection import Connection
 from ..deliveries import Tags
-from ..errors import ChannelError
+from ..errors import ChannelError, Error
 from ..fields import FieldValue
 from ..forking import Refusing, check_process, tell_in_child
 from ..properties import Properties
@@ -181,6 +181,20 @@ class Link:
         if self.channel.closed and not self.is_closed and not self._store.closed:
             self.reopen(because)
 
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """What is done as a whole.  When a signal handler raises there, nobody knows how far it
+        came: the session goes on with another channel, to which what was not done is delivered
+        again, and what was done is not."""
+        try:
+            yield
+        except Error:
+            raise
+        except BaseException as error:
+            self.channel.close()
+            self.mend(error)
+            raise
+
     def _consume(self, sink: Sink) -> None:
         wanted = sink._registration
         self.channel.basic_qos(wanted.prefetch)
@@ -247,9 +261,11 @@ class Link:
         if kind == _DELIVERY:  # of a consumer that an interrupt came before
             self.hand_back([what.delivery_tag])
         elif kind == _core.EVENT_CANCEL:
-            sink = self._sinks.pop(what, None)
+            sink = self._sinks.get(what)
             if sink is not None:
                 sink._cancelled(None)
+                self._sinks.pop(what, None)
+            self.channel._tell(event, [], ())
         elif isinstance(what, BaseException):
             raise what
 
@@ -283,8 +299,11 @@ class Link:
     def ack(self, tags: list[int], *, wait: bool = False) -> None:
         """Acknowledge what of these is outstanding; in a transacted session with its transaction.
         ``wait``: until it is durable."""
-        for first, last in ranges(tags):
-            self.channel._settle_range(first, last, False, False, self._transacted)
+        if len(tags) == 1:  # each message, in most modes
+            self.channel._settle_range(tags[0], tags[0], False, False, self._transacted)
+        else:
+            for first, last in ranges(tags):
+                self.channel._settle_range(first, last, False, False, self._transacted)
         if wait and tags:
             self._store.sync()
 

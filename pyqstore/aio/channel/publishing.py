@@ -11,6 +11,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from ..._core import Confirm
+from ...callbacks import check_callable
 from ...channel import ConfirmCallback, ReturnCallback
 from ...errors import MessageReturned, PreconditionFailed, PublishRefused, StoreFailed
 from ...listings import Unconfirmed
@@ -210,17 +211,20 @@ class Publishing(Handle):
         What a listener raises goes to the loop's exception handler.
         """
         self._engine._check_process()
+        check_callable(on_ack=on_ack, on_nack=on_nack)
         self._events.confirm_listeners.append((on_ack, on_nack))
 
     def add_return_listener(self, callback: ReturnCallback) -> None:
         """As :meth:`pyqstore.Channel.add_return_listener`; called in the loop."""
         self._engine._check_process()
+        check_callable(callback=callback)
         self._events.return_listeners.append(callback)
         self._lane.post(partial(self._engine._ignore_returns, False))
 
     def add_cancel_listener(self, callback: Callable[[str], object]) -> None:
         """As :meth:`pyqstore.Channel.add_cancel_listener`; called in the loop."""
         self._engine._check_process()
+        check_callable(callback=callback)
         self._events.cancel_listeners.append(callback)
 
     async def tx_select(self) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ... import _core
+from ...callbacks import check_callable
 from ...channel import Arguments
 from ...waiting import Seconds, check_main, check_timeout
 from ..batches import no_messages, tags_of
@@ -139,8 +140,7 @@ class Receiving(Handle):
         another, those of different consumers beside each other.  What one raises goes to the loop's
         exception handler, and the consumer goes on; its message stays unacknowledged.
         """
-        if callback is not None and not callable(callback):
-            raise TypeError(f"callback must be callable, not {type(callback).__name__}")
+        check_callable(callback=callback)
         consumer = await self._consume(
             queue,
             callback,

@@ -86,7 +86,8 @@ class Consumer:
                 await turns.wait(max(0.0, wait), wakes)
             return None
         finally:
-            await turns.call(consumer._end_receive)
+            if consumer._is_pulling:
+                await turns.call(consumer._end_receive)
 
     async def close(self) -> None:
         """As :meth:`pyqstore.session.Consumer.close`.  When this is cancelled while a listener runs

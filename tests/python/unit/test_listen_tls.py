@@ -324,7 +324,7 @@ def test_a_function_of_certificates_that_nobody_asks_for_is_an_error(
     for tls in (None, context_of(certificates)):
         with pytest.raises(ValueError, match="no tls that asks clients for certificates"):
             store.listen("127.0.0.1:0", tls=tls, certified=lambda *_: True)
-    with pytest.raises(TypeError, match="certified must be a function, not str"):
+    with pytest.raises(TypeError, match="certified must be callable, not str"):
         store.listen(
             "127.0.0.1:0",
             tls=context_of(certificates, ca=True),

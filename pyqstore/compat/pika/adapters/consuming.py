@@ -83,8 +83,7 @@ class Consuming(Declaring):
             self._event_fd = os.dup(self._impl._event_fd())
             self._connection._turns.watch(self._event_fd)
         events, _ = self._do(self._impl._take_events, ALL | _core.EVENT_ARM, 1)
-        for kind, what, detail in events:
-            self._pending.append((kind, what, detail[0] if kind == _core.EVENT_ACK else detail))
+        self._pending.extend(events)
         return not events
 
     def _end(self) -> None:
