@@ -8,7 +8,7 @@ import socket
 import ssl
 from _thread import start_new_thread
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .callbacks import check_callable
@@ -18,9 +18,11 @@ from .serve.addresses import is_of_this_machine, place_of
 from .serve.certificates import verifies_clients
 from .serve.door import Authenticate, Certified, Door
 from .serve.stored_users import StoredUsers, users_of
-from .serve.tls import Bridge
 from .serve.user_list import RIGHTS
 from .waiting import Seconds, check_timeout
+
+if TYPE_CHECKING:
+    from .serve.tls import Bridge
 
 __all__ = ["Authenticate", "Certified", "Listener"]
 
@@ -121,6 +123,9 @@ class Listener(Closing):
             return self._server._listen(address)
         fd, bound = _core._bind(address)
         listening = socket.socket(fileno=fd)
+        # It needs asyncio, which takes as long to import as all of the package.
+        from .serve.tls import Bridge
+
         bridge = Bridge(
             self._server._adopt,
             listening,

@@ -9,14 +9,12 @@ from collections.abc import Iterator
 from typing import Never
 
 import click
-from rich.console import Console
 
 from .errors import Error, NotFound, StoreCorrupt
 
 __all__ = [
     "EXIT_DAMAGE",
     "EXIT_FAILED",
-    "Paper",
     "complain",
     "errors_told",
     "fail",
@@ -30,16 +28,6 @@ EXIT_FAILED = 3
 # Control characters (C0, DEL, C1), format characters (directions, zero width, tags), halves of
 # surrogate pairs (bytes that were no UTF-8), line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-
-
-class Paper(Console):
-    """What tables are printed on."""
-
-    def on_broken_pipe(self) -> None:
-        """As for all other output: rich's own exit status is 1, which means damage here."""
-        with contextlib.suppress(SystemExit):
-            super().on_broken_pipe()
-        sys.exit(EXIT_FAILED)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,17 @@ EXACT = (
 )
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files whose tests all are nightly where none of those is wanted: much is imported
+    for them."""
+    if config.option.markexpr != "not nightly" or collection_path.suffix != ".py":
+        return None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    if not path.startswith(NIGHTLY) or "mark.gate" in collection_path.read_text("utf-8"):
+        return None
+    return True
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is nightly, and note what may be tried again."""

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from ..errors import Error
-from ..terminal import Paper
+from ..paper import Paper
 from . import machine
 from .report import Report
 from .runs import Options, Progress, run_rounds

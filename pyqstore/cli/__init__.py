@@ -7,6 +7,7 @@ stderr, where progress is shown, too, if that is a terminal.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import logging
 import sys
@@ -15,25 +16,29 @@ from typing import Any
 
 import click
 
-from ..serve.command import serve
-from ..serve.user_command import user
 from ..terminal import EXIT_FAILED, errors_told, fail, visible
-from .backups import backup, backups, restore
-from .copies import snapshot
-from .defining import definitions
-from .looking import inspect, queues, stats
-from .messages import consume, dump, move, peek, publish, purge
-from .salvaging import salvage
-from .top import top
-from .topology import bind, checkpoint, declare, delete, unbind
-from .transfer import export, import_
-from .verifying import verify
 
 __all__ = ["main"]
 
 _log = logging.getLogger("pyqstore")
 _EXIT_INTERRUPTED = 130  # as a shell has it: 128 and the number of SIGINT
 _BENCH_NEEDS = ("jinja2", "matplotlib", "psutil")
+# Where each command is: the module of the one that is asked for is imported, and no other.
+_MODULES = {
+    "..serve.command": ("serve",),
+    "..serve.user_command": ("user",),
+    ".backups": ("backup", "backups", "restore"),
+    ".copies": ("snapshot",),
+    ".defining": ("definitions",),
+    ".looking": ("inspect", "queues", "stats"),
+    ".messages": ("consume", "dump", "move", "peek", "publish", "purge"),
+    ".salvaging": ("salvage",),
+    ".top": ("top",),
+    ".topology": ("bind", "checkpoint", "declare", "delete", "unbind"),
+    ".transfer": ("export", "import"),
+    ".verifying": ("verify",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 _EPILOG = """Exit status: 0 done; 1 the store is damaged, or something of it is lost; 2 wrong
 arguments; 3 anything else (no store, no such queue, an input/output error).
 
@@ -52,7 +57,18 @@ def _usage() -> Iterator[None]:
 
 
 class Commands(click.Group):
-    """Commands whose errors a terminal can be shown."""
+    """Commands that are imported when they are asked for, and whose errors a terminal can be
+    shown."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *_MODULE_OF})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _MODULE_OF:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(_MODULE_OF[cmd_name], __name__)
+        command: click.Command = getattr(module, "import_" if cmd_name == "import" else cmd_name)
+        return command
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         with _usage():
@@ -77,14 +93,6 @@ class Commands(click.Group):
 @click.version_option(package_name="pyqstore")
 def main() -> None:
     """Look into pyqstore stores and work with them, serve them, and measure pyqstore."""
-
-
-for _command in (
-    inspect, stats, top, queues, verify, salvage, dump, peek, publish, consume, purge, move,
-    declare, delete, export, import_, bind, unbind, checkpoint, snapshot, backup, backups, restore,
-    serve, definitions, user,
-):  # fmt: skip
-    main.add_command(_command)
 
 
 # What `pyqstore bench` takes is known to the extra alone: all of it is passed on.

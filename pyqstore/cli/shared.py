@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from ..control.plain import plain
 from ..control.reaching import reach
 from ..control.talk import Asked, Told
 from ..control.wire import Report
 from ..places import Start, place_of
-from ..terminal import Paper, errors_told, visible, visible_json
+from ..terminal import errors_told, visible, visible_json
+
+if TYPE_CHECKING:  # it is imported where something is drawn
+    from rich.table import Table
 
 __all__ = [
     "PLACE",
@@ -114,15 +115,19 @@ def _opening() -> Iterator[Callable[[int, int], None]]:
 @contextlib.contextmanager
 def progress_shown(what: str, *, in_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
     """A callback that draws a bar on stderr, if that is a terminal."""
-    console = Console(stderr=True)
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
     unit = DownloadColumn() if in_bytes else TextColumn("{task.completed}/{task.total}")
     with Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         unit,
         TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
+        console=Console(stderr=True),
         transient=True,
         redirect_stdout=False,  # else what is printed meanwhile goes to stderr
     ) as bar:
@@ -145,6 +150,8 @@ def print_report(report: Report, as_json: bool, text: str) -> None:
 
 def table(*columns: str) -> Table:
     """An empty one."""
+    from rich.table import Table
+
     made = Table(box=None, pad_edge=False)
     for index, column in enumerate(columns):
         made.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
@@ -153,6 +160,8 @@ def table(*columns: str) -> Table:
 
 def print_tables(*tables: Table) -> None:
     """Tables, with a line between them."""
+    from ..paper import Paper
+
     console = Paper(soft_wrap=False, highlight=False, markup=False, emoji=False)
     for index, each in enumerate(tables):
         if index:

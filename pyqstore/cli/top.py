@@ -18,7 +18,8 @@ from rich.live import Live
 
 from ..control.reaching import reach
 from ..control.wire import Report
-from ..terminal import Paper, complain, errors_told
+from ..paper import Paper
+from ..terminal import complain, errors_told
 from .picture import SORTS, picture, rates_of
 from .shared import directory, json_option, print_json, reached
 

@@ -1,9 +1,9 @@
-# The confirm of one message, awaited in an event loop.
+# The confirm of one message, awaited in an event loop.  asyncio takes as long to import as all of
+# the package: it is imported where a name of it is needed, and by then a loop has done that.
 from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport uint64_t
 
-from asyncio import CancelledError, InvalidStateError, get_running_loop
 from collections import deque
 from warnings import warn
 
@@ -52,6 +52,8 @@ cdef class NextTurn:
         return 0
 
     cdef int check_loop(self) except -1:
+        from asyncio import get_running_loop
+
         if get_running_loop() is not self.loop:
             raise RuntimeError("this channel belongs to another event loop; open one in each")
         self.thread = PyThread_get_thread_ident()
@@ -134,9 +136,13 @@ cdef class Confirm:
     cdef object state_error(self):
         if self.state == CONFIRM_CANCELLED:
             return self._make_cancelled_error()
+        from asyncio import InvalidStateError
+
         return InvalidStateError("the message was not confirmed yet")
 
     def _make_cancelled_error(self):
+        from asyncio import CancelledError
+
         return CancelledError() if self.answer is None else CancelledError(self.answer)
 
     def cancel(self, msg=None):
@@ -182,6 +188,8 @@ cdef class Confirm:
 
     cdef int check_pending(self) except -1:
         if self.state != CONFIRM_PENDING:
+            from asyncio import InvalidStateError
+
             raise InvalidStateError("the confirm is done")
         return 0
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
-from ..terminal import Paper, errors_told, visible, visible_json
+from ..terminal import errors_told, visible, visible_json
 from .passwords import Secret, hashed
 from .user_file import NAME, changed_users, read_json, read_users
 from .user_list import RIGHTS, Permission, User, check_name, located, merge_users
@@ -200,6 +199,10 @@ def _told(name: str, known: User) -> dict[str, Any]:
 
 
 def _print(users: dict[str, User]) -> None:
+    from rich.table import Table
+
+    from ..paper import Paper
+
     table = Table(box=None, pad_edge=False)
     for column in ("user", "tags", "vhost", *RIGHTS):
         table.add_column(column, overflow="fold")

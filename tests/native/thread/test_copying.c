@@ -4,6 +4,7 @@
 #include "qstore/admin.h"
 
 #include "concurrent_fixture.h"
+#include "crash_run.h"
 
 #define TURNS 20
 #define MESSAGES 12
@@ -14,6 +15,14 @@
 #define CUTS 10 /* at each step */
 
 static const uint8_t zeros[ROW_BYTES];
+
+/* An eighth in short sweeps, but one at least. */
+static uint64_t some_of(uint64_t count)
+{
+    uint64_t some = crash_state_count(0, NULL, count);
+
+    return some > 0 ? some : 1;
+}
 
 static void publish_one(struct engine *engine, const char *queue, size_t bytes)
 {
@@ -189,10 +198,11 @@ static void test_copy_on_a_disk_that_fails_is_whole_or_not_there(void)
     static const enum qsi_fault_how errors[] = {QSI_FAULT_EIO, QSI_FAULT_ENOSPC, QSI_FAULT_EINTR};
 
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        for (size_t j = 0; j < sizeof errors / sizeof errors[0]; j++) {
+        for (size_t j = 0; j < some_of(sizeof errors / sizeof errors[0]); j++) {
+            enum qsi_fault_how how = errors[(i + j) % (sizeof errors / sizeof errors[0])];
             uint64_t at = 1;
 
-            while (copy_with_a_fault(kinds[i], errors[j], at)) {
+            while (copy_with_a_fault(kinds[i], how, at)) {
                 at += 1;
             }
             QS_CHECK(at > 1);
@@ -239,8 +249,9 @@ struct cuts {
 static void cut(void *context, uint64_t step)
 {
     struct cuts *cuts = context;
+    uint64_t count = QSI_CUT_RANDOM + some_of(CUTS - QSI_CUT_RANDOM);
 
-    for (uint64_t i = 0; i < CUTS; i++) {
+    for (uint64_t i = 0; i < count; i++) {
         enum qsi_cut_how how = i < QSI_CUT_RANDOM ? (enum qsi_cut_how)i : QSI_CUT_RANDOM;
         qs_env *disk = qsi_env_sim_cut(cuts->engine->env, how, step * CUTS + i);
 
@@ -325,7 +336,7 @@ static void test_copy_has_its_turn_among_checkpoints_without_a_pause(void)
     threads[1] = start(run_publisher, &shared);
     threads[2] = start(run_checkpoints, &shared);
     threads[3] = start(run_checkpoints, &shared);
-    for (uint32_t i = 1; i <= TURNS; i++) {
+    for (uint32_t i = 1; i <= some_of(TURNS); i++) {
         char path[160];
         qs_copied copied;
         qs_verified verified;

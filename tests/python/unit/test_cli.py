@@ -11,9 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import pyqstore
+from pyqstore.cli import main
 
 from ..support import PERSISTENT
 
@@ -388,3 +390,20 @@ def test_dump_of_a_queue_has_no_offsets(filled: Path) -> None:
     done = run("dump", filled, "q", "--from", 3)
     assert (done.returncode, done.stdout) == (3, "")
     assert "is no stream" in done.stderr
+
+
+def test_what_takes_long_to_import_is_imported_where_it_is_needed() -> None:
+    seen = "print(*(name for name in ('asyncio', 'rich', 'pyarrow') if name in sys.modules))"
+    script = f"import sys, pyqstore.cli.looking; {seen}"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
+
+
+def test_each_command_is_found_under_its_name() -> None:
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
+        assert command.name == name

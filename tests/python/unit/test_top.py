@@ -25,7 +25,7 @@ import pyqstore
 from pyqstore.cli import main
 from pyqstore.cli.picture import picture, rates_of
 from pyqstore.control.reaching import reach
-from pyqstore.terminal import Paper
+from pyqstore.paper import Paper
 
 NAMES = ["\x1b[2Jq", "[red]x[/red]", ":smile:", "a" * 200, "b"]
 
