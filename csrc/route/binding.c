@@ -125,9 +125,15 @@ static qs_status refuse_default_ends(const struct qsi_exchange *exchange,
                                          : QS_OK;
 }
 
-qs_status qsi_router_bind(struct qsi_router *router, struct qsi_exchange *exchange,
-                          struct qsi_destination *destination, struct qsi_slice key,
-                          struct qsi_slice arguments, bool *bound_out, qs_error *error)
+qs_status qsi_router_check_binding(const struct qsi_exchange *exchange, struct qsi_slice key,
+                                   struct qsi_slice arguments, qs_error *error)
+{
+    return exchange->type->check != NULL ? exchange->type->check(key, arguments, error) : QS_OK;
+}
+
+qs_status qsi_router_bind_again(struct qsi_router *router, struct qsi_exchange *exchange,
+                                struct qsi_destination *destination, struct qsi_slice key,
+                                struct qsi_slice arguments, bool *bound_out, qs_error *error)
 {
     struct qsi_binding *binding = NULL;
 
@@ -136,8 +142,8 @@ qs_status qsi_router_bind(struct qsi_router *router, struct qsi_exchange *exchan
         return qsi_router_fail_takes_none(router, destination->name, error);
     }
     QS_TRY(qsi_route_check_name_bytes(key, "routing key", error));
-    if (exchange->type->check != NULL) {
-        QS_TRY(exchange->type->check(key, arguments, error));
+    if (exchange->type->needs_check) {
+        QS_TRY(qsi_router_check_binding(exchange, key, arguments, error));
     }
     QS_TRY(find_binding(router, exchange, destination, key, arguments, &binding, error));
     *bound_out = binding == NULL;
@@ -151,6 +157,16 @@ qs_status qsi_router_bind(struct qsi_router *router, struct qsi_exchange *exchan
         return qsi_router_out_of_memory(error);
     }
     return QS_OK;
+}
+
+qs_status qsi_router_bind(struct qsi_router *router, struct qsi_exchange *exchange,
+                          struct qsi_destination *destination, struct qsi_slice key,
+                          struct qsi_slice arguments, bool *bound_out, qs_error *error)
+{
+    QS_TRY(refuse_default_ends(exchange, destination, error));
+    QS_TRY(qsi_route_check_name_bytes(key, "routing key", error));
+    QS_TRY(qsi_router_check_binding(exchange, key, arguments, error));
+    return qsi_router_bind_again(router, exchange, destination, key, arguments, bound_out, error);
 }
 
 qs_status qsi_router_unbind(struct qsi_router *router, struct qsi_exchange *exchange,

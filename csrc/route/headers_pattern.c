@@ -62,14 +62,13 @@ qs_status qsi_headers_pattern_check(struct qsi_slice arguments, qs_error *error)
                     qsi_field_type_name(field.type), text);
 }
 
-/* REQUIRES arguments that were checked. */
+/* What is no mode, of another build's binding, is all. */
 static struct mode mode_of(struct qsi_slice arguments)
 {
     struct mode mode = {0};
     struct qsi_field field;
 
-    if (qsi_table_find(arguments, X_MATCH, &field)) {
-        QS_DCHECK(field.type == 'S');
+    if (qsi_table_find(arguments, X_MATCH, &field) && field.type == 'S') {
         parse_mode(field.value, &mode);
     }
     return mode;

@@ -68,6 +68,7 @@ struct qsi_exchange_type {
     /* Whether a binding may have this key and these arguments: QS_PRECONDITION_FAILED.  NULL:
      * any. */
     qs_status (*check)(struct qsi_slice key, struct qsi_slice arguments, qs_error *error);
+    bool needs_check; /* also of a binding that was accepted before: add relies on it */
     /* Whether an exchange may be declared with these arguments: QS_PRECONDITION_FAILED.  NULL: with
      * any. */
     qs_status (*check_arguments)(struct qsi_slice arguments, qs_error *error);

@@ -295,6 +295,7 @@ const struct qsi_exchange_type qsi_match_consistent_hash = {
     .lookup = lookup,
     .collect = collect,
     .check = check_weight,
+    .needs_check = true,
     .check_arguments = check_arguments,
     .looks_at_headers = looks_at_headers,
 };

@@ -92,32 +92,41 @@ static qs_status create_shared(struct jms_topic *jms, struct qsi_slice text,
                                struct qsi_shared_selector **shared_out)
 {
     struct qsi_shared_selector *shared = qsi_zalloc(sizeof *shared);
+    qs_status status;
 
     if (shared == NULL) {
         return QS_ENOMEM;
     }
-    if (qsi_selector_compile(text, &shared->selector, NULL) != QS_OK || /* it was checked */
-        qsi_map_put(&jms->selectors, text.data, text.bytes, shared) != QS_OK) {
+    status = qsi_selector_compile(text, &shared->selector, NULL);
+    if (status == QS_OK) {
+        status = qsi_map_put(&jms->selectors, text.data, text.bytes, shared);
+    }
+    if (status != QS_OK) {
         qsi_selector_destroy(shared->selector);
         qsi_free(shared);
-        return QS_ENOMEM;
+        return status;
     }
     *shared_out = shared;
     return QS_OK;
 }
 
+/* A text that is no selector, of another build's binding, selects all: nothing is lost. */
 static qs_status use_selector(struct qsi_binding *binding)
 {
     struct jms_topic *jms = binding->exchange->matcher;
     struct qsi_slice text = text_of(binding->arguments);
     struct qsi_shared_selector *shared;
+    qs_status status;
 
     if (text.bytes == 0) {
         return QS_OK;
     }
     shared = qsi_map_get(&jms->selectors, text.data, text.bytes);
     if (shared == NULL) {
-        QS_TRY(create_shared(jms, text, &shared));
+        status = create_shared(jms, text, &shared);
+        if (status != QS_OK) {
+            return status == QS_ENOMEM ? status : QS_OK;
+        }
         note_selectors(binding->exchange);
     }
     shared->user_count++;

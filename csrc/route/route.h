@@ -239,6 +239,16 @@ qs_status qsi_router_bind(struct qsi_router *router, struct qsi_exchange *exchan
                           struct qsi_destination *destination, struct qsi_slice key,
                           struct qsi_slice arguments, bool *bound_out,
                           qs_error *error) QS_MUST_CHECK;
+/* Whether a binding from the exchange may have this key and these arguments:
+ * QS_PRECONDITION_FAILED. */
+qs_status qsi_router_check_binding(const struct qsi_exchange *exchange, struct qsi_slice key,
+                                   struct qsi_slice arguments, qs_error *error) QS_MUST_CHECK;
+/* The same as bind, of one that was accepted when it was made: arguments that make no sense to
+ * this build, as another one may have stored them, have no effect. */
+qs_status qsi_router_bind_again(struct qsi_router *router, struct qsi_exchange *exchange,
+                                struct qsi_destination *destination, struct qsi_slice key,
+                                struct qsi_slice arguments, bool *bound_out,
+                                qs_error *error) QS_MUST_CHECK;
 /* *unbound_out false: there was no such binding.  May delete exchange, if it is auto-delete.
  * QS_ACCESS_REFUSED default exchange; QS_ENOMEM. */
 qs_status qsi_router_unbind(struct qsi_router *router, struct qsi_exchange *exchange,

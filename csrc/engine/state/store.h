@@ -120,7 +120,7 @@ struct qsi_recovery {
     uint64_t torn_bytes;
     uint64_t lost_ranges, lost_bytes, lost_segments, lost_messages;
     uint64_t queues;            /* that salvage made for messages whose declaration was lost */
-    uint64_t ignored_arguments; /* of queues, that make no sense here */
+    uint64_t ignored_arguments; /* of queues and bindings, that make no sense here */
     qs_error first_ignored;
     bool has_lost_records; /* perhaps declarations of queues among them: salvage only */
 };

@@ -226,8 +226,22 @@ static struct qsi_destination *replayed_destination(struct qs_store *store,
     return queue != NULL ? &queue->destination : NULL;
 }
 
+/* A binding's that its exchange would refuse. */
+static void tell_ignored_of(struct qs_store *store, const struct qsi_exchange *exchange,
+                            const struct qsi_topology *topology) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_recovery *recovery = &store->recovery;
+    qs_error *first = recovery->ignored_arguments == 0 ? &recovery->first_ignored : NULL;
+
+    QS_ASSERT_HELD(&store->mutex);
+    if (qsi_router_check_binding(exchange, topology->strings[1], topology->strings[2], first) !=
+        QS_OK) {
+        recovery->ignored_arguments += 1;
+    }
+}
+
 static qs_status replay_binding(struct qs_store *store, const struct qsi_topology *topology,
-                                qs_error *error)
+                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_destination *destination = replayed_destination(store, topology);
     struct qsi_exchange *source = qsi_router_find(&store->router, topology->strings[0]);
@@ -237,8 +251,9 @@ static qs_status replay_binding(struct qs_store *store, const struct qsi_topolog
         return QS_OK; /* an auto-delete exchange may be gone, and with it the binding */
     }
     if (topology->type == QSI_RECORD_BIND || topology->type == QSI_RECORD_EXCHANGE_BIND) {
-        return qsi_router_bind(&store->router, source, destination, topology->strings[1],
-                               topology->strings[2], &changed, error);
+        tell_ignored_of(store, source, topology);
+        return qsi_router_bind_again(&store->router, source, destination, topology->strings[1],
+                                     topology->strings[2], &changed, error);
     }
     return qsi_router_unbind(&store->router, source, destination, topology->strings[1],
                              topology->strings[2], QSI_AUTO_DELETE_STAYS, &changed, error);

@@ -76,7 +76,7 @@ def test_a_stored_argument_that_makes_no_sense_kept_the_store_from_opening(
     with caplog.at_level(logging.WARNING, "pyqstore"), pyqstore.open(path, create=False) as store:
         assert store.recovery_report.ignored_arguments == len(queues)
         assert store.stats()["ignored_arguments"] == len(queues)
-        wait_until(lambda: "arguments of queues that make no sense" in caplog.text)
+        wait_until(lambda: "arguments of queues and bindings that make no sense" in caplog.text)
         assert f"{len(queues)} in all; the first: invalid arg 'x-" in caplog.text
         channel = store.channel()
         channel.confirm_select()
@@ -94,3 +94,39 @@ def test_a_stored_argument_that_makes_no_sense_kept_the_store_from_opening(
         stored = {row.name: row.arguments for row in queues_of(store)}
         for queue, (_, name, _) in queues.items():
             assert name.encode() in stored[queue]
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_stored_binding_that_makes_no_sense_kept_the_store_from_opening(
+    path: Path, checkpoint: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = {"x-match": ("amq.headers", ["wrong", 7])}
+    selectors = {"x-jms-selector": ("jms", ["= = =", 7])}
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.exchange_declare("jms", "x-jms-topic", durable=True)
+        for name, (exchange, values) in (headers | selectors).items():
+            for number, value in enumerate(values):
+                queue = f"q {exchange} {number}"
+                channel.queue_declare(queue, durable=True)
+                arguments = {stand_in(name): value, "kind": "a"}
+                if exchange == "jms":
+                    del arguments["kind"]
+                channel.queue_bind(queue, exchange, "key", arguments)
+        store.sync()
+        if checkpoint:
+            store.checkpoint()
+    forge(path, ["x-match", "x-jms-selector"])
+    assert pyqstore.verify(path).damages == 0
+    for _ in range(2):  # what was written since says the same
+        with caplog.at_level(logging.WARNING, "pyqstore"), pyqstore.open(path) as store:
+            assert store.recovery_report.ignored_arguments == 4
+            wait_until(lambda: "bindings that make no sense" in caplog.text)
+            with store.channel() as channel:
+                # As without the argument: all headers of it must match, and all is selected.
+                properties = pyqstore.Properties(headers={"kind": "a"}, delivery_mode=2)
+                channel.basic_publish("amq.headers", "key", b"1", properties)
+                channel.basic_publish("jms", "key", b"2", PERSISTENT)
+                for exchange, body in (("amq.headers", b"1"), ("jms", b"2")):
+                    bodies = [get(channel, f"q {exchange} {n}", True).body for n in range(2)]
+                    assert bodies == [body] * 2
+            store.checkpoint()
