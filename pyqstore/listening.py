@@ -123,7 +123,7 @@ class Listener(Closing):
             return self._server._listen(address)
         fd, bound = _core._bind(address)
         listening = socket.socket(fileno=fd)
-        # It needs asyncio, which takes as long to import as all of the package.
+        # It needs asyncio, a good part of what the package takes to import.
         from .serve.tls import Bridge
 
         bridge = Bridge(

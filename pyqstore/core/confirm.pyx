@@ -1,5 +1,5 @@
-# The confirm of one message, awaited in an event loop.  asyncio takes as long to import as all of
-# the package: it is imported where a name of it is needed, and by then a loop has done that.
+# The confirm of one message, awaited in an event loop.  asyncio is a good part of what the package
+# takes to import: it is imported where a name of it is needed, and by then a loop has done that.
 from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport uint64_t
