@@ -146,8 +146,8 @@ static void tell_ignored(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
         qs_error first = store->recovery.first_ignored;
         store->watch.are_ignored_told = true;
         tell(store, QS_NOTE_WARNING,
-             "arguments of queues and bindings that make no sense to this build are ignored, %llu in all; the "
-             "first: %s",
+             "arguments of queues and bindings that make no sense to this build are ignored, "
+             "%llu in all; the first: %s",
              (unsigned long long)store->recovery.ignored_arguments, first.text);
     }
 }
