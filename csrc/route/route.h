@@ -194,6 +194,8 @@ qs_status qsi_router_declare(struct qsi_router *router, struct qsi_slice name,
                              qs_error *error) QS_MUST_CHECK;
 /* NULL when there is none.  Stays in place until it is deleted. */
 struct qsi_exchange *qsi_router_find(struct qsi_router *router, struct qsi_slice name);
+/* The same in the middle of a publish: qsi_router_looked_up stays as it is. */
+struct qsi_exchange *qsi_router_peek(const struct qsi_router *router, struct qsi_slice name);
 /* The same, with QS_NOT_FOUND and its text. */
 qs_status qsi_router_require(struct qsi_router *router, struct qsi_slice name,
                              struct qsi_exchange **exchange_out, qs_error *error) QS_MUST_CHECK;

@@ -17,6 +17,15 @@ struct qsi_exchange *qsi_router_find(struct qsi_router *router, struct qsi_slice
     return exchange;
 }
 
+struct qsi_exchange *qsi_router_peek(const struct qsi_router *router, struct qsi_slice name)
+{
+    struct qsi_exchange *recent = router->recent;
+
+    return recent != NULL && qsi_same_bytes(recent->name, name)
+               ? recent
+               : qsi_map_get(&router->exchange_names, name.data, name.bytes);
+}
+
 qs_status qsi_router_require(struct qsi_router *router, struct qsi_slice name,
                              struct qsi_exchange **exchange_out, qs_error *error)
 {

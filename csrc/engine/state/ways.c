@@ -38,7 +38,7 @@ struct qsi_slice qsi_way_exchange(const struct confirm_way *way)
 void qsi_ways_count(struct qs_store *store, struct qsi_slice exchange, const uint64_t *ids,
                     uint32_t queue_count, uint64_t count)
 {
-    struct qsi_exchange *found = qsi_router_find(&store->router, exchange);
+    struct qsi_exchange *found = qsi_router_peek(&store->router, exchange);
 
     QS_ASSERT_HELD(&store->mutex);
     if (found == NULL) {

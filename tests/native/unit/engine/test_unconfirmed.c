@@ -222,6 +222,25 @@ static void test_a_way_that_grows_while_it_is_told_of_is_counted_in_parts(void)
     engine_stop(&engine);
 }
 
+/* Ways leave to make room in the middle of a publish, and those of other exchanges among them. */
+static void test_exchanges_in_turn_count_their_own_while_nobody_reads_confirms(void)
+{
+    struct engine engine;
+
+    start(&engine);
+    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    for (int i = 0; i < 200; i++) {
+        bool is_even = i % 2 == 0;
+        send(&engine, is_even ? "" : "amq.fanout", is_even ? "a" : "", PERSISTENT);
+        wait_for_all(&engine);
+    }
+    take_verdicts(&engine);
+    check_route(&engine, "", "a", 100, 100);
+    check_route(&engine, "amq.fanout", "a", 100, 100);
+    check_route(&engine, "amq.fanout", "b", 100, 100);
+    engine_stop(&engine);
+}
+
 static void test_turns_of_queues_take_no_memory_for_what_is_durable(void)
 {
     struct engine engine;
@@ -248,6 +267,7 @@ int main(void)
     test_a_deleted_queue_is_not_waited_for();
     test_confirms_are_counted_by_exchange_and_queue_as_they_are_told();
     test_a_way_that_grows_while_it_is_told_of_is_counted_in_parts();
+    test_exchanges_in_turn_count_their_own_while_nobody_reads_confirms();
     test_turns_of_queues_take_no_memory_for_what_is_durable();
     return 0;
 }
