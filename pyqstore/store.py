@@ -599,8 +599,8 @@ class Store(_core.Store, Closing):
         - ``recovery_ms``, ``recovered_messages``, ``recovered_records``, ``recovered_bytes``,
           ``recovered_lsn`` (where the replay began), ``torn_bytes``, ``lost_ranges``,
           ``lost_bytes``, ``lost_segments``, ``lost_messages``, ``recovered_queues``,
-          ``ignored_arguments`` (of queues and bindings, that make no sense to this version): of the recovery at
-          open.
+          ``ignored_arguments`` (of queues and bindings, that make no sense to this version): of the
+          recovery at open.
         - ``commit_running_ms``: how long the commit under way has waited for the disk, 0 if none
           is; ``commit_stalls``: commits that took 30 s or more.  One that does is also logged, by
           the logger ``pyqstore``, while it does.

@@ -115,7 +115,7 @@ def test_unconfirmed_tells_what_is_awaited(run_aio: Run) -> None:
     async def work(store: aio.Store, channel: aio.Channel) -> None:
         await channel.confirm_select()
         seen = channel.unconfirmed
-        assert seen == ([], [])
+        assert seen == ([], [], [])
         async with asyncio.timeout(20):
             while not seen.numbers:  # unless a commit is as quick as a turn of the loop
                 task = asyncio.create_task(channel.basic_publish("", "q", b"x", PERSISTENT))
@@ -123,7 +123,7 @@ def test_unconfirmed_tells_what_is_awaited(run_aio: Run) -> None:
                 seen = channel.unconfirmed
                 await task
         assert seen.queues == ["q"]
-        assert channel.unconfirmed == ([], [])
+        assert channel.unconfirmed == ([], [], [])
 
     run_aio(work)
 

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 import pyqstore
-from pyqstore import listening
 from pyqstore.serve import tls, tls_ends
 from pyqstore.serve.tls import Bridge
 
@@ -380,7 +379,7 @@ def test_a_store_that_closes_while_a_listener_over_tls_begins_leaves_no_address_
         late.append(Bridge(*arguments, **options))
         return late[0]
 
-    monkeypatch.setattr(listening, "Bridge", make)
+    monkeypatch.setattr("pyqstore.serve.tls.Bridge", make)
     with pytest.raises(pyqstore.StoreClosed):
         store.listen("127.0.0.1:0", tls=context_of(certificates))
     assert not late[0]._thread.is_alive()
