@@ -23,6 +23,7 @@ except ModuleNotFoundError as _missing:
 
 from opentelemetry.context import Context
 
+from .callbacks import check_callable
 from .channel import MessageCallback
 from .message import Message
 from .properties import Properties
@@ -87,7 +88,8 @@ def processing(message: _Traceable) -> Iterator[trace.Span]:
 def traced(callback: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The callback, a coroutine function or not, run in :func:`processing`: for ``basic_consume``,
     the ``listener`` of a session's consumer, and workers."""
-    if inspect.iscoroutinefunction(callback):
+    check_callable(callback=callback)
+    if any(map(inspect.iscoroutinefunction, (callback, type(callback).__call__))):
 
         async def awaited(message: Any) -> Any:
             with processing(message):
@@ -159,7 +161,7 @@ def _basic_consume(verb: Callable[..., Any]) -> Callable[..., Any]:
     def basic_consume(
         self: Any, queue: str, callback: MessageCallback | None = None, **named: Any
     ) -> Any:
-        return verb(self, queue, callback and traced(callback), **named)
+        return verb(self, queue, None if callback is None else traced(callback), **named)
 
     return basic_consume
 

@@ -46,6 +46,13 @@ class Confirms(Outstanding):
         else:
             self._returned = MessageReturned(self._returned.message, self._returned.count + count)
 
+    def give_up(self, error: Exception) -> None:
+        """A verdict could not be told, for that: who awaits one of its publishes gets it."""
+        while self.taken:
+            single = self.taken.pop()
+            if not single.done():
+                single.set_exception(error)
+
     def decide(
         self, verdict: object, number: int, multiple: bool, count: int, reason: Reason | None
     ) -> None:
@@ -58,7 +65,9 @@ class Confirms(Outstanding):
         if reason is None:
             confirm_all(self.taken)
         while self.taken:
-            self.taken[-1].set_exception(refusal_of(self.taken[-1].publish_number, reason or ""))
+            single = self.taken[-1]
+            if not single.done():  # else a signal handler raised right behind it
+                single.set_exception(refusal_of(single.publish_number, reason or ""))
             self.taken.pop()
         if self._waits:
             self._wake()

@@ -164,7 +164,9 @@ class Events:
         for event in events:
             try:
                 self._dispatch(event)
-            except Exception:
+            except Exception as error:
+                if self.confirms is not None:
+                    self.confirms.give_up(error)
                 self._engine._tell(event, [], ())  # or it would come for ever
                 raise
 

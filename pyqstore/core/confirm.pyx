@@ -341,16 +341,17 @@ def confirm_all(list confirms not None):
     cdef list waited = []
     cdef Confirm confirm
     for confirm in confirms:
-        if confirm.state != CONFIRM_PENDING:  # cancelled since a signal handler raised here
+        if confirm.state == CONFIRM_PENDING:
+            confirm.state = CONFIRM_GIVEN
+            confirm.answer = confirm.publish_number
+        elif confirm.state != CONFIRM_GIVEN:  # cancelled since a signal handler raised here
             continue
-        confirm.state = CONFIRM_GIVEN
-        confirm.answer = confirm.publish_number
         if confirm.callback is not None:
             waited.append(confirm)
-    confirms.clear()
     if waited:
         confirm = waited[0]
         confirm.loop.call_soon(wake_all, waited)
+    confirms.clear()
 
 
 cdef class Outstanding:

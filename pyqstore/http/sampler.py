@@ -11,7 +11,7 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 from .. import store as _store
-from ..errors import Error
+from ..errors import Error, StoreClosed
 from ..figures import DetailedStats
 from .clients import QueueRow, queues_of
 
@@ -133,8 +133,10 @@ class Sampler:
     def look(self, vhost: str) -> View:
         """The counters of a store as they are now, and how fast they grow.
 
-        Any thread may call it.  KeyError: there is no such virtual host; StoreClosed."""
-        store = self._stores()[vhost]
+        Any thread may call it.  StoreClosed, also when the virtual host is gone."""
+        store = self._stores().get(vhost)
+        if store is None:
+            raise StoreClosed(f"vhost {vhost!r} is gone")
         with self._lock:
             self._looked = time.monotonic()
             newest = self._newest.get(vhost)

@@ -7,6 +7,9 @@ at the next start.
 
 from __future__ import annotations
 
+import fcntl
+import logging
+import os
 import secrets
 import shutil
 from dataclasses import dataclass
@@ -20,6 +23,7 @@ from .user_file import read_json, write_json
 __all__ = ["VHOST_BYTES_MAX", "VhostFolder", "VhostNote"]
 
 VHOST_BYTES_MAX = 255
+_log = logging.getLogger("pyqstore")
 _NOTES = ".vhosts.json"
 _REMOVED = ".removed-"
 _NAME_BYTES_MAX = 255  # of a file
@@ -37,12 +41,14 @@ class VhostNote:
         return {"description": self.description, "tags": list(self.tags)}
 
     @classmethod
-    def of(cls, found: Any) -> VhostNote:
-        """ValueError: it is none."""
+    def of(cls, found: Any, before: VhostNote | None = None) -> VhostNote:
+        """What is not in it is as ``before``.  ValueError: it is none."""
         if not isinstance(found, dict):
             raise ValueError(f"expected an object, not {found!r:.80}")
-        description, tags = found.get("description", ""), found.get("tags", [])
+        kept = cls() if before is None else before
+        description, tags = found.get("description", kept.description), found.get("tags")
         words = tags.split(",") if isinstance(tags, str) else tags
+        words = list(kept.tags) if words is None else words
         if not isinstance(description, str):
             raise ValueError("description must be text")
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -54,13 +60,19 @@ class VhostFolder:
     """It is one process's, as the stores in it are: one thread at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Made if it is not there.  ValueError: something in it is no store's; OSError."""
+        """Made if it is not there.  ValueError: another server has it, or something in it is no
+        store's; OSError."""
         self._path = path
         try:
             path.mkdir(mode=0o700)
             sync(path.absolute().parent)
         except FileExistsError:
             pass
+        self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{path}: another server has its virtual hosts there") from None
         for entry in path.iterdir():
             if entry.name.startswith(_REMOVED):
                 shutil.rmtree(entry, ignore_errors=True)
@@ -97,14 +109,17 @@ class VhostFolder:
         """Durable when it returns."""
         self._change_notes({**self._notes, name: note})
 
-    def remove(self, name: str) -> None:
-        """Its store, which is closed, and what was said of it."""
-        place = self._path / _quoted(name)
+    def take_away(self, name: str) -> Path:
+        """A store, which is closed, is gone for good, and what was said of it; what is left of it
+        is returned, to be removed.  OSError: it is there as before."""
         leaving = self._path / f"{_REMOVED}{secrets.token_hex(8)}"
-        place.rename(leaving)
-        sync(self._path)
-        self._change_notes({key: note for key, note in self._notes.items() if key != name})
-        shutil.rmtree(leaving, ignore_errors=True)
+        self.place(name).rename(leaving)
+        try:
+            sync(self._path)
+            self._change_notes({key: note for key, note in self._notes.items() if key != name})
+        except OSError as error:
+            _log.warning("vhost %r is deleted, and may be there after a power cut: %s", name, error)
+        return leaving
 
     def _read_notes(self) -> dict[str, VhostNote]:
         path = self._path / _NOTES

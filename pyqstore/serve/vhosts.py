@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from .. import store as _store
 from ..errors import Error
@@ -34,14 +36,20 @@ class Stores:
         vhosts: dict[str, _store.Store],
         folder: VhostFolder | None = None,
         options: StoreOptions | None = None,
+        *,
+        given: Collection[str] = (),
     ) -> None:
-        """``folder``: where new ones are made, with these options; without it there are none."""
+        """``folder``: where new ones are made, with these options; without it there are none.
+        ``given``: the names that the server was started with, those in the folder among them."""
         self.store = store
         self.vhosts = vhosts
         self._folder = folder
         self._options: StoreOptions = {} if options is None else options
+        found = {} if folder is None else folder.places()
+        self._given = {"/", *given} - found.keys()  # also when they have failed since
         self._followers: list[Follower] = []
         self._lock = Lock()
+        self._is_closed = False
 
     def follow(self, follower: Follower) -> None:
         """Have it called with each virtual host that is made from now on, before that is there."""
@@ -51,41 +59,61 @@ class Stores:
         """What is said of a virtual host."""
         return VhostNote() if self._folder is None else self._folder.note(name)
 
-    def add(self, name: str, note: VhostNote) -> bool:
-        """Whether it was made, durable; False: it is there, and the note is said of it from now on.
+    def add(self, name: str, said: Any) -> bool:
+        """Whether it was made, durable; False: it is there.  ``said``: its description and tags.
         ValueError: it cannot be made, and why; Error, OSError."""
         with self._lock:
-            is_new = name not in (*self.vhosts, "/")
-            folder = self._changeable(name) if is_new or note != self.note(name) else None
-            if is_new and folder is not None:
-                self.vhosts[name] = self._made(name, folder.place(name))
-            if folder is not None:
-                folder.keep_note(name, note)
-            return is_new
+            note = VhostNote.of(said, self.note(name))
+            if name in (*self.vhosts, "/"):
+                if note != self.note(name):
+                    self._changeable(name).keep_note(name, note)
+                return False
+            self._make(self._changeable(name), name, note)
+            return True
 
-    def remove(self, name: str) -> None:
-        """End its clients' connections and delete its store.  KeyError: there is none; ValueError:
-        it is not to be deleted, and why; OSError."""
+    def remove(self, name: str, begins: Callable[[], object]) -> None:
+        """End its clients' connections and delete its store; ``begins`` is called before.
+        KeyError: there is none; ValueError: it is not to be deleted, and why; OSError."""
         with self._lock:
             failed = () if self._folder is None else self._folder.places()
             if name not in (*self.vhosts, *failed, "/"):
                 raise KeyError(name)
             folder = self._changeable(name)
+            begins()
             try:
                 if (store := self.vhosts.pop(name, None)) is not None:
                     store.close()
             except Error as error:
                 _log.error("vhost %r is deleted; its store ended with: %s", name, error)
-            folder.remove(name)
+            left = folder.take_away(name)
+        shutil.rmtree(left, ignore_errors=True)
 
     def _changeable(self, name: str) -> VhostFolder:
         if self._folder is None:
             raise ValueError("virtual hosts are made and deleted in the folder of --vhosts alone")
-        if name == "/" or (name in self.vhosts and name not in self._folder.places()):
+        if name in self._given:
             raise ValueError(f"vhost {name!r} was given when the server was started")
+        if self._is_closed:
+            raise ValueError("the server ends")
         return self._folder
 
-    def _made(self, name: str, place: Path) -> _store.Store:
+    def _make(self, folder: VhostFolder, name: str, note: VhostNote) -> None:
+        """All of it, or nothing."""
+        place = folder.place(name)
+        if place.exists():
+            raise ValueError(
+                f"vhost {name!r} has failed, and its store is in {place}: delete the vhost, or"
+                " start the server again"
+            )
+        try:
+            folder.keep_note(name, note)
+            self.vhosts[name] = self._opened(name, place)
+        except BaseException:
+            if place.exists():
+                shutil.rmtree(folder.take_away(name), ignore_errors=True)
+            raise
+
+    def _opened(self, name: str, place: Path) -> _store.Store:
         store = _store.open(place, **self._options)
         try:
             for follower in self._followers:
@@ -96,14 +124,26 @@ class Stores:
         return store
 
     def end_failed_vhosts(self) -> None:
-        """Close the stores that have failed: their clients hear so, and no others."""
-        with self._lock:
+        """Close the stores that have failed: their clients hear so, and no others.  While one is
+        made or deleted it is for another time."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
             for name in [name for name, each in self.vhosts.items() if each.stats().failed]:
                 failed = self.vhosts.pop(name)
                 try:
                     failed.close()
                 except Error as error:
                     _log.error("vhost %r has ended, and others are served: %s", name, error)
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """All but that of "/", whatever comes of each; none is made any more."""
+        with self._lock, contextlib.ExitStack() as stack:
+            self._is_closed = True
+            for store in self.vhosts.values():
+                stack.push(store)
 
 
 def vhost_directories(
@@ -142,13 +182,8 @@ def opened(
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(_store.open(directory, **options))
         vhosts: dict[str, _store.Store] = {}
-        stack.callback(_close_all, vhosts)
+        own = Stores(store, vhosts, folder, options, given=places.keys())
+        stack.callback(own.close)
         for name, place in places.items():
             vhosts[name] = _store.open(place, **options)
-        yield Stores(store, vhosts, folder, options)
-
-
-def _close_all(vhosts: Mapping[str, _store.Store]) -> None:
-    with contextlib.ExitStack() as stack:
-        for store in vhosts.values():
-            stack.push(store)
+        yield own

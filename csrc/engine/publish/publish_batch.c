@@ -79,15 +79,18 @@ static bool has_id(const struct published_note *note, uint64_t id)
 }
 
 /* Of the rows that went this way: those that were taken.  A refused row, told by the queue that
- * refused it, is found in the first way that leads there. */
-static uint64_t taken_of(const struct published_note *note, struct refusals *refusals)
+ * refused it, is looked for in the first way that leads there: what is counted of that queue is
+ * exact.  left: of refused rows that were found in no way yet. */
+static uint64_t taken_of(const struct published_note *note, struct refusals *refusals,
+                         uint64_t *left)
 {
     uint64_t taken = note->count;
 
-    for (uint64_t row = 0; refusals->count > 0 && row < refusals->row_count && taken > 0; row++) {
+    for (uint64_t row = 0; *left > 0 && row < refusals->row_count && taken > 0; row++) {
         if (refusals->queues[row] != 0 && has_id(note, refusals->queues[row])) {
             refusals->queues[row] = 0;
             taken -= 1;
+            *left -= 1;
         }
     }
     return taken;
@@ -99,11 +102,12 @@ static void note_ways(struct batch *batch, const qs_receipt *receipt, struct ref
 {
     struct qs_channel *channel = batch->channel;
     const struct published_note *note = qsi_published_note_next(&batch->published, NULL);
+    uint64_t left = refusals->count;
 
     for (; note != NULL; note = qsi_published_note_next(&batch->published, note)) {
         struct qsi_slice exchange = qsi_published_note_exchange(note);
         const uint64_t *from = qsi_published_note_ids(note);
-        uint64_t count = taken_of(note, refusals), *ids;
+        uint64_t count = taken_of(note, refusals, &left), *ids;
         struct confirm_way *way;
         if (receipt->lsn == 0 || count == 0) {
             qsi_ways_count(channel->store, exchange, from, note->queue_count, count);

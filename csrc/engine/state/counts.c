@@ -6,6 +6,7 @@
 #include "enter.h"
 #include "settle_record.h"
 #include "tally.h"
+#include "ways.h"
 
 struct queue_counts *qsi_counts_make(struct qs_store *store, struct store_queue *queue)
 {
@@ -64,6 +65,7 @@ void qsi_counts_keep(struct qs_channel *channel)
 {
     QS_ASSERT_HELD(&channel->store->mutex);
     QS_DCHECK(channel->closed);
+    qsi_ways_leave(channel);
     add_counts(&channel->store->closed_channels, &channel->counts);
     add_counts(&channel->connection->closed_channels, &channel->counts);
 }
@@ -156,12 +158,22 @@ static void tell_route(void *context, const struct qsi_tally *tally)
     visit->visit(visit->context, &told);
 }
 
+/* Confirms that could be told by now. */
+static void count_durable(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+{
+    for (struct qsi_list *node = store->channels.next; node != &store->channels;
+         node = node->next) {
+        qsi_ways_leave(QSI_LIST_OWNER(node, struct qs_channel, in_store));
+    }
+}
+
 qs_status qs_store_visit_counts(qs_store *store, void (*visit)(void *context, const qs_counts *),
                                 void *context)
 {
     struct counts_visit each = {visit, context};
 
     QS_TRY(qsi_store_enter(store, NULL));
+    count_durable(store);
     tell_channels(store, &each);
     tell_connections(store, &each);
     qsi_router_visit_exchanges(&store->router, tell_exchange, &each);

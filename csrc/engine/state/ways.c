@@ -61,12 +61,12 @@ static void count_way(struct qs_channel *channel, const struct confirm_way *way,
                    count);
 }
 
-/* What is durable is counted, and leaves. */
-static void leave(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+void qsi_ways_leave(struct qs_channel *channel)
 {
     struct confirm_ways *ways = &channel->ways;
     uint64_t durable = qsi_journal_durable_lsn(channel->store->journal);
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     while (ways->begin < ways->ways.bytes && way_at(ways, ways->begin)->lsn <= durable) {
         const struct confirm_way *way = way_at(ways, ways->begin);
         count_way(channel, way, way->count);
@@ -87,7 +87,7 @@ void qsi_ways_told(struct qs_channel *channel, uint64_t number)
     uint64_t count;
 
     QS_ASSERT_HELD(&channel->store->mutex);
-    leave(channel);
+    qsi_ways_leave(channel);
     if (ways->begin == ways->ways.bytes) {
         return;
     }
@@ -110,7 +110,7 @@ qs_status qsi_ways_make_room(struct qs_channel *channel, size_t bytes)
     uint8_t *room;
 
     QS_ASSERT_HELD(&channel->store->mutex);
-    leave(channel);
+    qsi_ways_leave(channel);
     if (ways->begin > ways->ways.capacity / 2) {
         memmove(ways->ways.data, ways->ways.data + ways->begin, ways->ways.bytes - ways->begin);
         ways->ways.bytes -= ways->begin;

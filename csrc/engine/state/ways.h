@@ -89,6 +89,8 @@ static inline void qsi_ways_expect(struct qs_channel *channel, const struct qsi_
 /* Messages that went this way are confirmed. */
 void qsi_ways_count(struct qs_store *store, struct qsi_slice exchange, const uint64_t *ids,
                     uint32_t queue_count, uint64_t count) QSI_REQUIRES(qsi_store_mutex);
+/* What is durable by now is counted, and leaves. */
+void qsi_ways_leave(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* The publisher is told of numbers up to this one, and of all that are durable. */
 void qsi_ways_told(struct qs_channel *channel, uint64_t number) QSI_REQUIRES(qsi_store_mutex);
 

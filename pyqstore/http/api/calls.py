@@ -93,7 +93,10 @@ class Call:
     @cached_property
     def store(self) -> _store.Store:
         """Its store, for those who may only look as well."""
-        return self.context.stores()[self.vhost]
+        store = self.context.stores().get(self.vhost)
+        if store is None:  # deleted since
+            raise Missing
+        return store
 
     def acting(self, *rights: tuple[str, str]) -> _store.Store:
         """The store, for one who may do something in it; ``rights``: to which names, as

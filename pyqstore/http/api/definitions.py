@@ -107,6 +107,8 @@ def _import(call: Call) -> Any:
             add_vhost(call, vhost, entry)
     stores = call.context.stores()
     for vhost, found in parsed.items():
+        if vhost not in stores:
+            raise BadRequest(f"no_such_vhost: {vhost!r}; it was deleted meanwhile")
         _take(stores[vhost], found)
     _take_users(call, document)
     return done()

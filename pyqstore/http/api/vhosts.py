@@ -76,34 +76,42 @@ def _put(call: Call) -> Any:
 def add_vhost(call: Call, name: str, said: Any) -> bool:
     """Whether it was made; the user may do everything in it.  ``said``: its description and tags.
     BadRequest: it cannot be made, and why."""
+    keeper = _keeper(call, name)
     try:
-        is_new = _keeper(call, name).add(name, VhostNote.of(said))
+        is_new = keeper.add(name, said)
     except (ValueError, OSError) as error:
         raise BadRequest(str(error)) from None
     if is_new and has_stored_users(call):
-        with changing_users(call) as users:
-            if (user := users.get(call.login.name)) is not None:
-                given = {**user.permissions, name: Permission()}
-                users[call.login.name] = replace(user, permissions=given)
+        try:
+            with changing_users(call) as users:
+                if (user := users.get(call.login.name)) is not None:
+                    given = {**user.permissions, name: Permission()}
+                    users[call.login.name] = replace(user, permissions=given)
+        except BaseException:
+            keeper.remove(name, lambda: None)
+            raise
     return is_new
 
 
 def _delete(call: Call) -> Any:
-    """With what users may do in it, so that the next one of its name begins without."""
+    """What users may do in it goes first: the next one of its name begins without."""
     call.login.require("administrator")
     name = call.name("vhost")
     try:
-        _keeper(call, name).remove(name)
+        _keeper(call, name).remove(name, lambda: _revoke(call, name))
     except KeyError:
         raise Missing from None
     except (ValueError, OSError) as error:
         raise BadRequest(str(error)) from None
+    return done()
+
+
+def _revoke(call: Call, name: str) -> None:
     if has_stored_users(call):
         with changing_users(call) as users:
             for each, user in users.items():
                 left = {key: given for key, given in user.permissions.items() if key != name}
                 users[each] = replace(user, permissions=left)
-    return done()
 
 
 def _keeper(call: Call, name: str) -> Stores:

@@ -17,6 +17,7 @@ from pyqstore.serve.user_file import changed_users
 from pyqstore.serve.user_list import Permission, User
 
 from ..serving import Served, served
+from ..support import wait_until
 from .http_asking import GUEST, Asking, asked
 
 LISTEN = ("--listen", "127.0.0.1:0")
@@ -141,6 +142,9 @@ def test_vhosts_made_over_http_serve_at_once_and_after_a_restart(tmp_path: Path)
             1,
         )
         assert connection_to(server, "b/c").channel().basic_get("q", auto_ack=True)[2] == b"kept"
+        assert ask_of(server)("PUT", "/api/vhosts/b%2Fc", {"tags": ""}).status == 204
+        found = ask_of(server).get("vhosts/b%2Fc")
+        assert (found["description"], found["tags"]) == ("of tests", [])
 
 
 def test_a_deleted_vhost_ends_its_clients_and_is_gone_for_good(tmp_path: Path) -> None:
@@ -241,6 +245,35 @@ def test_what_the_power_left_of_a_deleted_vhost_goes_at_the_next_start(tmp_path:
     with serving(tmp_path) as server:
         assert names(ask_of(server)) == ["/"]
     assert not (folder / ".removed-0123").exists()
+
+
+def test_a_folder_of_vhosts_is_one_servers(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        ask_of(server)("PUT", "/api/vhosts/b")
+        options = ["other", *LISTEN, "--vhosts", "vhosts"]
+        done = subprocess.run(
+            [sys.executable, "-m", "pyqstore", "serve", *options],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert done.returncode != 0
+        assert "another server has its virtual hosts there" in done.stderr
+        assert names(ask_of(server)) == ["/", "b"]
+
+
+def test_a_vhost_that_was_given_is_not_made_anew_when_it_has_failed(tmp_path: Path) -> None:
+    with serving(tmp_path, "--vhost", f"given={tmp_path / 'given'}") as server:
+        connection = connection_to(server, "given")
+        (tmp_path / "given").rename(tmp_path / "moved")
+        with pytest.raises(pika.exceptions.AMQPError):
+            publish(connection, b"lost")
+        wait_until(lambda: names(ask_of(server)) == ["/"])
+        answer = ask_of(server)("PUT", "/api/vhosts/given")
+        assert (answer.status, "was given" in answer.json["reason"]) == (400, True)
+        assert names(ask_of(server)) == ["/"]
 
 
 @pytest.mark.parametrize("name", ["a b", "notes.txt"])

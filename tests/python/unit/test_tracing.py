@@ -276,6 +276,15 @@ def test_each_face_carries_a_trace_from_publish_to_work(
     assert {span.parent.span_id for span in processed} == set(published)
 
 
+def test_what_is_no_function_is_refused_by_an_instrumented_channel_too(
+    channel: pyqstore.Channel, queue: str
+) -> None:
+    from pyqstore import tracing
+
+    with pytest.raises(TypeError, match="callback must be callable"):
+        tracing.instrument(channel).basic_consume(queue, 5)  # type: ignore[arg-type]
+
+
 def test_what_publishes_nothing_is_not_instrumented(store: pyqstore.Store) -> None:
     from pyqstore import tracing
 
