@@ -1,5 +1,6 @@
 """Raising at a chosen step of what pyqstore does, as a signal handler may at any."""
 
+import dis
 import inspect
 import opcode
 import signal
@@ -7,13 +8,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import pyqstore
 
 _PACKAGE = str(Path(pyqstore.__file__).parent)
 _JUMPS = {number for name, number in opcode.opmap.items() if name.startswith("JUMP_BACKWARD")}
+_CALLS = {
+    opcode.opmap[name] for name in ("CALL", "CALL_KW", "CALL_FUNCTION_EX") if name in opcode.opmap
+}
 _T = TypeVar("_T")
 
 
@@ -42,13 +46,23 @@ def handler_that_raises() -> Iterator[None]:
         signal.signal(signal.SIGUSR1, before)
 
 
+def _handler_of(code: CodeType, offset: int) -> int | None:
+    """Where an exception at this offset goes on; None: out of the function."""
+    for entry in dis._parse_exception_table(code):  # type: ignore[attr-defined]
+        if entry.start <= offset < entry.end:
+            return int(entry.target)
+    return None
+
+
 def interrupted(step: int, call: Callable[[], _T]) -> tuple[_T | None, bool]:
     """What ``call`` returns, and whether a signal came: at the ``step``-th moment in pyqstore's
     Python at which CPython runs handlers.  That is the begin of a function, the return of one that
-    is no Python, and a jump backward.
+    is no Python, and a jump backward.  The last but one is left out where what is raised behind
+    the call and what is raised in the call go on in different places.
     """
     left = step
     is_raised = False
+    calling: dict[FrameType | None, int] = {}  # the offset of the call that each frame is in
 
     def count(frame: FrameType) -> None:
         nonlocal left, is_raised
@@ -58,22 +72,29 @@ def interrupted(step: int, call: Callable[[], _T]) -> tuple[_T | None, bool]:
             signal.raise_signal(signal.SIGUSR1)
 
     def trace(frame: FrameType, event: str, detail: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(_PACKAGE):
+        code = frame.f_code
+        is_generator = bool(code.co_flags & inspect.CO_GENERATOR)
+        if event == "call" and not is_generator and code.co_name != "__init__":
+            calling.pop(frame.f_back, None)  # Python that returns to Python runs no handler
+        if not code.co_filename.startswith(_PACKAGE):
             return None
         frame.f_trace_lines = False
         frame.f_trace_opcodes = True
-        # The end of a generator is a call of it as well, and swallows what is raised.
-        is_begin = event == "call" and not frame.f_code.co_flags & inspect.CO_GENERATOR
-        if is_begin or (event == "opcode" and frame.f_code.co_code[frame.f_lasti] in _JUMPS):
+        if event == "call" and not is_generator:
+            # The end of a generator is a call of it as well, and swallows what is raised.
             count(frame)
+        elif event == "opcode":
+            at = calling.pop(frame, None)
+            if at is not None and _handler_of(code, at) == _handler_of(code, frame.f_lasti):
+                count(frame)
+            operation = code.co_code[frame.f_lasti]
+            if operation in _CALLS:
+                calling[frame] = frame.f_lasti
+            elif operation in _JUMPS:
+                count(frame)
         return trace
 
-    def profile(frame: FrameType, event: str, detail: Any) -> None:
-        if event == "c_return" and frame.f_code.co_filename.startswith(_PACKAGE):
-            count(frame)
-
     with handler_that_raises():
-        sys.setprofile(profile)
         sys.settrace(trace)
         try:
             return call(), is_raised
@@ -81,4 +102,3 @@ def interrupted(step: int, call: Callable[[], _T]) -> tuple[_T | None, bool]:
             return None, True
         finally:
             sys.settrace(None)
-            sys.setprofile(None)
