@@ -7,6 +7,7 @@ at the next start.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -109,11 +110,26 @@ class VhostFolder:
         """Durable when it returns."""
         self._change_notes({**self._notes, name: note})
 
+    def check_closed(self, name: str) -> None:
+        """ValueError: another process has its store open."""
+        place = self.place(name)
+        try:
+            descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{place} is open in another process: close it there first") from None
+        finally:
+            os.close(descriptor)
+
     def take_away(self, name: str) -> Path:
-        """A store, which is closed, is gone for good, and what was said of it; what is left of it
-        is returned, to be removed.  OSError: it is there as before."""
+        """A store, which is closed or was never there, is gone for good, and what was said of it;
+        what is left of it is returned, to be removed.  OSError: it is there as before."""
         leaving = self._path / f"{_REMOVED}{secrets.token_hex(8)}"
-        self.place(name).rename(leaving)
+        with contextlib.suppress(FileNotFoundError):
+            self.place(name).rename(leaving)
         try:
             sync(self._path)
             self._change_notes({key: note for key, note in self._notes.items() if key != name})

@@ -45,8 +45,9 @@ class Stores:
         self.vhosts = vhosts
         self._folder = folder
         self._options: StoreOptions = {} if options is None else options
-        found = {} if folder is None else folder.places()
-        self._given = {"/", *given} - found.keys()  # also when they have failed since
+        self._own = set() if folder is None else set(folder.places())
+        """Those in the folder that were served since the start, also when they have failed."""
+        self._given = {"/", *given} - self._own  # also when they have failed since
         self._followers: list[Follower] = []
         self._lock = Lock()
         self._is_closed = False
@@ -75,10 +76,11 @@ class Stores:
         """End its clients' connections and delete its store; ``begins`` is called before.
         KeyError: there is none; ValueError: it is not to be deleted, and why; OSError."""
         with self._lock:
-            failed = () if self._folder is None else self._folder.places()
-            if name not in (*self.vhosts, *failed, "/"):
+            if name not in (*self.vhosts, *self._own, "/"):
                 raise KeyError(name)
             folder = self._changeable(name)
+            if name not in self.vhosts:
+                folder.check_closed(name)
             begins()
             try:
                 if (store := self.vhosts.pop(name, None)) is not None:
@@ -86,6 +88,7 @@ class Stores:
             except Error as error:
                 _log.error("vhost %r is deleted; its store ended with: %s", name, error)
             left = folder.take_away(name)
+            self._own.discard(name)
         shutil.rmtree(left, ignore_errors=True)
 
     def _changeable(self, name: str) -> VhostFolder:
@@ -100,17 +103,19 @@ class Stores:
     def _make(self, folder: VhostFolder, name: str, note: VhostNote) -> None:
         """All of it, or nothing."""
         place = folder.place(name)
-        if place.exists():
+        if name in self._own:
             raise ValueError(
                 f"vhost {name!r} has failed, and its store is in {place}: delete the vhost, or"
                 " start the server again"
             )
+        if place.exists():
+            raise ValueError(f"{place} is there already: start the server again to serve it")
         try:
             folder.keep_note(name, note)
             self.vhosts[name] = self._opened(name, place)
+            self._own.add(name)
         except BaseException:
-            if place.exists():
-                shutil.rmtree(folder.take_away(name), ignore_errors=True)
+            shutil.rmtree(folder.take_away(name), ignore_errors=True)
             raise
 
     def _opened(self, name: str, place: Path) -> _store.Store:

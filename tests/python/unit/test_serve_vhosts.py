@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import pyqstore
 from pyqstore.serve.passwords import hashed
 from pyqstore.serve.user_file import changed_users
 from pyqstore.serve.user_list import Permission, User
+from pyqstore.serve.vhost_folder import VhostFolder, VhostNote
+from pyqstore.serve.vhosts import Stores, opened
 
 from ..serving import Served, served
 from ..support import wait_until
@@ -292,3 +295,69 @@ def test_a_folder_of_vhosts_with_other_things_is_refused(tmp_path: Path, name: s
     assert done.returncode != 0
     assert "no store of a virtual host" in done.stderr
     assert not (tmp_path / "a").exists()
+
+
+# ---- stores that are no virtual host's, or not now ----
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[Stores]:
+    folder = VhostFolder(tmp_path / "vhosts")
+    with opened(tmp_path / "a", folder.places(), {}, folder) as stores:
+        yield stores
+
+
+def fail(stores: Stores, name: str) -> None:
+    """As its disk would."""
+    stores.vhosts.pop(name).close()
+
+
+def test_a_directory_that_was_put_there_since_the_start_is_never_deleted(
+    tmp_path: Path, stores: Stores
+) -> None:
+    mine = tmp_path / "vhosts" / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years")
+    with pytest.raises(KeyError):
+        stores.remove("mine", lambda: pytest.fail("nothing begins"))
+    with pytest.raises(ValueError, match="is there already: start the server again"):
+        stores.add("mine", {})
+    assert (mine / "thesis.txt").read_text() == "years"
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_failed_vhost_whose_store_somebody_has_open_is_not_deleted(
+    tmp_path: Path, stores: Stores, read_only: bool
+) -> None:
+    stores.add("b", {})
+    fail(stores, "b")
+    place = tmp_path / "vhosts" / "b"
+    with pytest.raises(ValueError, match="delete the vhost, or start the server again"):
+        stores.add("b", {})
+    refused = pytest.raises(ValueError, match="is open in another process: close it there first")
+    with pyqstore.open(place, read_only=read_only), refused:
+        stores.remove("b", lambda: pytest.fail("nothing begins"))
+    stores.remove("b", lambda: None)
+    assert not place.exists()
+    assert stores.add("b", {})
+
+
+def test_a_vhost_whose_store_was_moved_away_is_deleted(tmp_path: Path, stores: Stores) -> None:
+    stores.add("b", {"description": "gone"})
+    fail(stores, "b")
+    (tmp_path / "vhosts" / "b").rename(tmp_path / "moved")
+    stores.remove("b", lambda: None)
+    assert stores.add("b", {})
+    assert stores.note("b") == VhostNote()
+
+
+def test_a_vhost_that_cannot_be_made_leaves_nothing_behind(tmp_path: Path, stores: Stores) -> None:
+    def refuse(name: str, store: pyqstore.Store) -> None:
+        raise OSError(f"no room for {name} beside {store.path}")
+
+    stores.follow(refuse)
+    with pytest.raises(OSError, match="no room for b"):
+        stores.add("b", {"description": "of b"})
+    assert (stores.note("b"), stores.vhosts) == (VhostNote(), {})
+    assert [each.name for each in (tmp_path / "vhosts").iterdir()] in ([".vhosts.json"], [])
+    assert "of b" not in (tmp_path / "vhosts" / ".vhosts.json").read_text()
