@@ -9,6 +9,8 @@
 #include "route_internal.h"
 #include "tally.h"
 
+#include <string.h>
+
 qs_status qsi_router_add_destination(struct qsi_router *router, struct qsi_destination *destination,
                                      qs_error *error)
 {
@@ -103,9 +105,9 @@ void qsi_router_visit_bindings(const struct qsi_router *router,
 }
 
 static qs_status predeclare(struct qsi_router *router, struct qsi_slice name,
-                            const struct qsi_exchange_type *type, qs_error *error)
+                            const struct qsi_exchange_type *type, bool internal, qs_error *error)
 {
-    const struct qsi_exchange_options options = {.durable = true};
+    const struct qsi_exchange_options options = {.durable = true, .internal = internal};
     struct qsi_exchange *exchange;
 
     QS_TRY(qsi_router_add_exchange(router, name, type, &options, &exchange, error));
@@ -114,14 +116,28 @@ static qs_status predeclare(struct qsi_router *router, struct qsi_slice name,
     return QS_OK;
 }
 
+/* To the last a broker copies messages while it traces, and nobody else publishes there. */
 static qs_status predeclare_all(struct qsi_router *router, qs_error *error)
 {
-    QS_TRY(predeclare(router, QSI_SLICE_LITERAL(""), &qsi_match_default, error));
-    QS_TRY(predeclare(router, QSI_SLICE_LITERAL("amq.direct"), &qsi_match_direct, error));
-    QS_TRY(predeclare(router, QSI_SLICE_LITERAL("amq.fanout"), &qsi_match_fanout, error));
-    QS_TRY(predeclare(router, QSI_SLICE_LITERAL("amq.headers"), &qsi_match_headers, error));
-    QS_TRY(predeclare(router, QSI_SLICE_LITERAL("amq.match"), &qsi_match_headers, error));
-    return predeclare(router, QSI_SLICE_LITERAL("amq.topic"), &qsi_match_topic, error);
+    static const struct {
+        const char *name;
+        const struct qsi_exchange_type *type;
+        bool internal;
+    } all[] = {
+        {"", &qsi_match_default, false},
+        {"amq.direct", &qsi_match_direct, false},
+        {"amq.fanout", &qsi_match_fanout, false},
+        {"amq.headers", &qsi_match_headers, false},
+        {"amq.match", &qsi_match_headers, false},
+        {"amq.topic", &qsi_match_topic, false},
+        {"amq.rabbitmq.trace", &qsi_match_topic, true},
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct qsi_slice name = qsi_slice_make(all[i].name, (uint32_t)strlen(all[i].name));
+        QS_TRY(predeclare(router, name, all[i].type, all[i].internal, error));
+    }
+    return QS_OK;
 }
 
 qs_status qsi_router_init(struct qsi_router *router, qsi_exchange_deleted *deleted, void *context,

@@ -340,6 +340,23 @@ def test_alternate_takes_what_matches_nothing(
     assert (queues(), len(returned)) == ("ab", 2)
 
 
+def test_the_exchange_of_traces_is_there_and_takes_nothing(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.exchange_declare("amq.rabbitmq.trace", "topic", passive=True)
+    found = store.exchanges()["amq.rabbitmq.trace"]
+    assert (found.type, found.durable, found.internal) == ("topic", True, True)
+    channel.queue_declare("traced", durable=True)
+    channel.queue_bind("traced", "amq.rabbitmq.trace", "publish.#")
+    for refused in (
+        lambda channel: channel.basic_publish("amq.rabbitmq.trace", "publish.e", b""),
+        lambda channel: channel.exchange_delete("amq.rabbitmq.trace"),
+    ):
+        with pytest.raises(pyqstore.AccessRefused), store.channel() as other:
+            refused(other)
+    assert store.queue_status("traced").messages_ready == 0
+
+
 # Carbon copies.
 
 

@@ -357,7 +357,7 @@ static void test_visitors_list_everything_in_order(void)
     qsi_router_visit_bindings(&router, list_binding, &bindings);
     QS_CHECK(strcmp(exchanges.lines, ":direct amq.direct:direct amq.fanout:fanout "
                                      "amq.headers:headers amq.match:headers amq.topic:topic "
-                                     "x:topic ") == 0);
+                                     "amq.rabbitmq.trace:topic x:topic ") == 0);
     QS_CHECK(strcmp(bindings.lines, "amq.direct-k-q1- x-b-q1- x-a-q0-args ") == 0);
     qsi_router_fini(&router);
 }
