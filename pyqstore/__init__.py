@@ -63,6 +63,7 @@ from .iteration import Messages
 from .listening import Listener
 from .listings import Unconfirmed
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
+from .message_trace import Trace, TraceEvent
 from .properties import Properties
 from .queue import Codec, Queue
 from .staged import Adoption, StagedFile, StagedWriter, check_staged, read_staged
@@ -150,6 +151,8 @@ __all__ = [
     "Stream",
     "StreamConsumer",
     "StreamStatus",
+    "Trace",
+    "TraceEvent",
     "Transaction",
     "Unconfirmed",
     "UnknownArgument",

@@ -479,6 +479,24 @@ cdef extern from "qstore/stream.h" nogil:
                                     uint64_t bytes_max, uint64_t timeout_ns,
                                     ArrowSchema *schema_out, ArrowArray *array_out,
                                     qs_error *error)
+    ctypedef struct qs_trace:
+        pass
+    ctypedef struct qs_trace_event:
+        uint32_t step
+        uint64_t time_us
+        uint64_t lsn
+        uint64_t number
+        uint64_t count
+        uint64_t channel
+        qs_slice exchange
+        qs_slice routing_key
+        qs_slice queues
+    qs_status qs_trace_open(qs_trace **trace_out, qs_store *store, const qs_slice *exchange,
+                            const qs_slice *queue, qs_error *error)
+    qs_status qs_trace_next(qs_trace *trace, uint64_t timeout_ns, qs_trace_event *event_out,
+                            qs_error *error)
+    uint64_t qs_trace_dropped(qs_trace *trace)
+    void qs_trace_close(qs_trace *trace)
     qs_status qs_stream_readers_wait(qs_stream_reader **readers, size_t count,
                                      uint64_t timeout_ns, qs_error *error)
     qs_status qs_stream_reader_schema(const qs_stream_reader *reader, ArrowSchema *schema_out,

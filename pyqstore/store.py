@@ -28,6 +28,7 @@ from .figures import DetailedStats, Latency, QueueStatus, Stats
 from .findings import Damage, RecoveryReport, Verification, verify
 from .listening import Authenticate, Certified, Listener
 from .listings import Binding, ExchangeInfo, bindings_of, exchanges_of, text_of
+from .message_trace import Trace
 from .opening import filesystem_of, log_opened, report_of, warn_of_surroundings
 from .options import (
     SYNC,
@@ -658,6 +659,23 @@ class Store(_core.Store, Closing):
         publisher has been told, or could have been.  Counting is never off.
         """
         return self._counters().flat()
+
+    def trace(self, exchange: str | None = None, queue: str | None = None) -> Trace:
+        """Tell each step of messages from now on::
+
+            with store.trace(queue="orders") as trace:
+                for event in trace:
+                    print(event.time, event.step, event.lsn, event.queues)
+
+        ``publish``, ``route``, ``enqueue``, ``record`` (in the journal, in memory), ``sync`` (on
+        the disk), ``confirm``, ``return``, ``deliver``, ``ack``, ``nack``: of a consumer, or to a
+        publisher.  With ``exchange``: only messages published there, and no step that does not know
+        of it: none of ``ack`` and ``nack`` by a consumer.  With ``queue``: only what leads there.
+        Of a transaction ``enqueue`` and ``record`` come with its commit.  Dead letters on their way
+        to their exchange, and rows that Spark's executors staged, are not told of.  While nobody
+        traces nothing is spent on it.  StoreClosed.
+        """
+        return Trace(self, exchange, queue)
 
     def _counters(self) -> Counters:
         return counters_of(self._count_names(), self._counts())

@@ -68,6 +68,7 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_list_init(&store->events.armed_for_confirms);
     qsi_list_init(&store->events.grown_streams);
     qsi_list_init(&store->events.listeners);
+    qsi_list_init(&store->events.traces);
     qsi_list_init(&store->deleted_queues);
     qsi_list_init(&store->sources);
     qsi_store_is_private(store);

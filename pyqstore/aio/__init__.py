@@ -18,6 +18,7 @@ from . import session
 from .channel import Channel, Messages
 from .connection import Connection
 from .message import Message, Receipt
+from .message_trace import Trace
 from .queue import Queue
 from .store import Opening, Store, open  # noqa: A004 - the one shadowing that is meant
 from .stream import Stream, StreamConsumer
@@ -35,6 +36,7 @@ __all__ = [
     "Store",
     "Stream",
     "StreamConsumer",
+    "Trace",
     "Transaction",
     "open",
     "session",

@@ -49,7 +49,7 @@ class Taken(AsyncIterator[T]):
     one.  After an exception, and after ``aclose``, nothing comes any more.
     """
 
-    __slots__ = ("_has_more", "_is_asked", "_is_over", "_job", "_take", "_threads")
+    __slots__ = ("_begin", "_has_more", "_is_asked", "_is_over", "_job", "_take", "_threads")
 
     def __init__(
         self,
@@ -57,9 +57,12 @@ class Taken(AsyncIterator[T]):
         threads: Threads,
         *,
         has_more: Callable[[], bool] = lambda: False,
+        waits: bool = False,
     ) -> None:
         """``take`` returns None when there is nothing, and is called again if ``has_more`` says
-        that there may be something later; ``threads`` make the calls."""
+        that there may be something later; ``threads`` make the calls.  ``waits``: for as long as
+        it takes, in a thread of its own."""
+        self._begin = threads.begin_apart if waits else threads.begin
         self._take = take
         self._has_more = has_more
         self._threads = threads
@@ -89,7 +92,7 @@ class Taken(AsyncIterator[T]):
         self._threads.check_process()
         job = self._job
         if job is None or job.cancelled():  # no thread had begun it
-            job = self._job = self._threads.begin(self._take)
+            job = self._job = self._begin(self._take)
         try:
             found = await asyncio.wrap_future(job)
         except asyncio.CancelledError:

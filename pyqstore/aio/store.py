@@ -39,6 +39,7 @@ from .awaiting import Awaited, Taken
 from .channel import Channel
 from .connection import Connection
 from .engine import Engine
+from .message_trace import Trace
 from .queue import Queue
 from .registry import Registry
 from .stream import Stream, StreamConsumer
@@ -422,6 +423,11 @@ class Store:
         """As :meth:`pyqstore.Store.counters`."""
         self._channels.check()
         return await self._threads.run(self._store.counters)
+
+    def trace(self, exchange: str | None = None, queue: str | None = None) -> Trace:
+        """As :meth:`pyqstore.Store.trace`, for ``async with`` and ``async for``."""
+        self._channels.check()
+        return Trace(self._store.trace(exchange, queue), self._threads)
 
 
 def _close_all(ended: list[Engine | _core.Connection]) -> None:

@@ -22,6 +22,7 @@
 #include "store.h"
 #include "store_work.h"
 #include "stream_cursor.h"
+#include "trace.h"
 #include "wake.h"
 
 #include <sched.h>
@@ -153,6 +154,9 @@ static void tell_durable(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
         qsi_cond_broadcast(&store->commit.durable);
     }
     qsi_work_advance(store);
+    if (qsi_is_traced(store)) {
+        qsi_trace_synced(store);
+    }
     qsi_events_announce(store);
     qsi_signal_confirmed(store);
     qsi_streams_signal(store);

@@ -15,6 +15,7 @@
 #include "settle.h"
 #include "store.h"
 #include "stream_deliver.h"
+#include "trace.h"
 #include "turns.h"
 #include "wake.h"
 #include "ways.h"
@@ -93,6 +94,16 @@ static void tell_why(struct qs_store *store, uint64_t refusing, qs_event *event)
     }
 }
 
+static void trace_verdict(const struct qs_channel *channel, const qs_event *event)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    if (event->kind == QS_EVENT_ACK) {
+        qsi_trace_confirmed(channel, event->publish_number);
+    } else {
+        qsi_trace_refused(channel, event->publish_number);
+    }
+}
+
 static bool next_confirm(struct qs_channel *channel, qs_event *event) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
@@ -112,6 +123,9 @@ static bool next_confirm(struct qs_channel *channel, qs_event *event) QSI_REQUIR
     } else {
         event->kind = QS_EVENT_NACK;
         tell_why(store, refusing, event);
+    }
+    if (qsi_is_traced(store)) {
+        trace_verdict(channel, event);
     }
     return true;
 }
@@ -259,6 +273,10 @@ static qs_status deliver_next(struct qs_channel *channel, struct store_consumer 
     }
     qsi_count_delivered(channel, consumer->queue, 1, message_out->redelivered, false,
                         consumer->no_ack);
+    if (qsi_is_traced(channel->store)) {
+        qsi_trace_taken(channel, QS_TRACE_DELIVER, consumer->queue, message_out->delivery_tag, 1,
+                        message_out);
+    }
     *consumer_out = consumer;
     return QS_OK;
 }

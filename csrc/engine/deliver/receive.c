@@ -19,6 +19,7 @@
 #include "record.h"
 #include "settle.h"
 #include "store.h"
+#include "trace.h"
 #include "turns.h"
 #include "wake.h"
 
@@ -237,6 +238,10 @@ static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, boo
         if (status == QS_OK && !released) {
             qsi_count_delivered(channel, queue, 1, message->redelivered, true, no_ack);
             message->ready_left = qsi_left_for_get(queue);
+            if (qsi_is_traced(channel->store)) {
+                qsi_trace_taken(channel, QS_TRACE_DELIVER, queue, message->delivery_tag, 1,
+                                message);
+            }
             return QS_OK;
         }
         if (status == QS_EEMPTY) {

@@ -14,6 +14,7 @@
 #include "settle.h"
 #include "store.h"
 #include "taken.h"
+#include "trace.h"
 #include "wake.h"
 
 #include <string.h>
@@ -162,6 +163,9 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
     qsi_unacked_add(&channel->unacked, &queue->container, &stretch, NULL);
     get->batch.message_count += count;
     qsi_count_delivered(channel, queue, count, redelivered, true, get->no_ack);
+    if (qsi_is_traced(channel->store)) {
+        qsi_trace_taken(channel, QS_TRACE_DELIVER, queue, get->last_tag - count + 1, count, NULL);
+    }
     return true;
 }
 

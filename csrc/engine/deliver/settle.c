@@ -13,6 +13,7 @@
 #include "queue_take.h"
 #include "record.h"
 #include "stream_deliver.h"
+#include "trace.h"
 #include "turns.h"
 #include "wake.h"
 
@@ -146,6 +147,16 @@ static uint64_t see_what_is_removed(struct settling *settling, const struct qsi_
     return 0;
 }
 
+static void trace_settled(const struct settling *settling, struct store_queue *queue,
+                          uint64_t first_tag, uint32_t count) QSI_REQUIRES(qsi_store_mutex)
+{
+    if (settling->kind != QSI_SETTLE_NO_ACK) { /* which says nothing that the delivery did not */
+        qsi_trace_taken(settling->channel,
+                        settling->kind == QSI_SETTLE_ACK ? QS_TRACE_ACK : QS_TRACE_NACK, queue,
+                        first_tag, count, NULL);
+    }
+}
+
 static void settle_extent(void *context, const struct qsi_extent *extent, uint64_t tags)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -161,6 +172,9 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
         qsi_count_acked(settling->channel, queue, count);
     } else {
         qsi_count_settled(settling->channel, queue, settling->kind, count);
+    }
+    if (qsi_is_traced(store) && by_consumer) {
+        trace_settled(settling, queue, extent->first_tag + qsi_ones_from(~tags, 0), count);
     }
     if (QS_UNLIKELY(extent->segment == NULL)) {
         qsi_stream_settled(extent, tags,

@@ -6,8 +6,10 @@
 #include "clock.h"
 #include "properties.h"
 #include "publish_counts.h"
+#include "publish_trace.h"
 #include "publishing.h"
 #include "returns.h"
+#include "trace.h"
 #include "wake.h"
 #include "ways.h"
 
@@ -113,6 +115,7 @@ static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_
 {
     struct qs_channel *channel = publishing->channel;
     struct refusals refusals = {NULL};
+    uint64_t began_us = qsi_is_traced(channel->store) ? qsi_clock_us(channel->store) : 0;
     qs_status status = qsi_publishing_prepare(publishing, error);
 
     if (status == QS_OK) {
@@ -136,6 +139,9 @@ static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_
         if (receipt->lsn == 0 || refusals.count > 0) {
             qsi_events_announce(channel->store);
         }
+    }
+    if (status == QS_OK && qsi_is_traced(channel->store)) {
+        qsi_trace_published(publishing, receipt, &refusals, began_us);
     }
     qsi_refusals_fini(&refusals);
     return status;

@@ -14,10 +14,12 @@
 #include "enter.h"
 #include "pager.h"
 #include "publish_counts.h"
+#include "publish_trace.h"
 #include "publish_direct.h"
 #include "returns.h"
 #include "space.h"
 #include "store.h"
+#include "trace.h"
 #include "tx.h"
 #include "wake.h"
 #include "ways.h"
@@ -224,6 +226,9 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
         if (receipt->lsn == 0 || refusals.count > 0) {
             qsi_events_announce(store);
         }
+    }
+    if (qsi_is_traced(store)) {
+        qsi_trace_batch(channel, &batch->published, receipt);
     }
     qsi_refusals_fini(&refusals);
     return QS_OK;

@@ -14,10 +14,12 @@
 #include "error.h"
 #include "limits.h"
 #include "publish_counts.h"
+#include "publish_trace.h"
 #include "returns.h"
 #include "settle.h"
 #include "store.h"
 #include "thread_safety.h"
+#include "trace.h"
 #include "transactions.h"
 
 #include <string.h>
@@ -348,6 +350,9 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
     qsi_move_returns(&channel->tx_returns, &channel->returns);
     store->stats.dead_lettered += channel->tx_dead_letters;
     qsi_count_notes(channel, &channel->tx_published);
+    if (qsi_is_traced(store)) {
+        qsi_trace_committed(channel, &channel->tx_published, *lsn_out);
+    }
     qsi_tx_drop(channel);
     return QS_OK;
 }

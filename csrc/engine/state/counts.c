@@ -6,6 +6,7 @@
 #include "enter.h"
 #include "settle_record.h"
 #include "tally.h"
+#include "trace.h"
 #include "ways.h"
 
 struct queue_counts *qsi_counts_make(struct qs_store *store, struct store_queue *queue)
@@ -66,6 +67,9 @@ void qsi_counts_keep(struct qs_channel *channel)
     QS_ASSERT_HELD(&channel->store->mutex);
     QS_DCHECK(channel->closed);
     qsi_ways_leave(channel);
+    if (qsi_is_traced(channel->store)) {
+        qsi_trace_channel_ended(channel);
+    }
     add_counts(&channel->store->closed_channels, &channel->counts);
     add_counts(&channel->connection->closed_channels, &channel->counts);
 }

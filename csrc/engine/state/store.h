@@ -108,6 +108,7 @@ struct qsi_events {
     struct qsi_list armed_for_confirms; /* of those: that published what is not durable yet */
     struct qsi_list grown_streams; /* with consumers to be told of more: store_stream.in_grown */
     struct qsi_list listeners;     /* qs_listener.in_store */
+    struct qsi_list traces;        /* qs_trace.in_store */
     uint32_t alarms;               /* QS_ALARM_* */
 };
 

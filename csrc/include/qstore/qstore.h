@@ -12,6 +12,7 @@
 #include "qstore/server.h"
 #include "qstore/store.h"
 #include "qstore/stream.h"
+#include "qstore/trace.h"
 #include "qstore/transaction.h"
 
 #endif

@@ -1,0 +1,18 @@
+/* Telling traces what was published. */
+#ifndef QSI_PUBLISH_TRACE_H
+#define QSI_PUBLISH_TRACE_H
+
+#include "publishing.h"
+
+/* One message; began_us: when the call had the lock.  In a transaction it is routed so far. */
+void qsi_trace_published(const struct publishing *publishing, const qs_receipt *receipt,
+                         const struct refusals *refusals, uint64_t began_us)
+    QSI_REQUIRES(qsi_store_mutex);
+/* A batch. */
+void qsi_trace_batch(const struct qs_channel *channel, const struct published_notes *notes,
+                     const qs_receipt *receipt) QSI_REQUIRES(qsi_store_mutex);
+/* A transaction, whose messages were traced as they were published. */
+void qsi_trace_committed(const struct qs_channel *channel, const struct published_notes *notes,
+                         uint64_t lsn) QSI_REQUIRES(qsi_store_mutex);
+
+#endif

@@ -1,0 +1,71 @@
+/* Traces (qstore/trace.h): what happens to messages is told to who looks on.
+ *
+ * While nobody does, a step costs one comparison.  Messages whose sync or confirm is still to come
+ * are remembered by each trace, which has their names for these steps. */
+#ifndef QSI_TRACE_H
+#define QSI_TRACE_H
+
+#include "qstore/trace.h"
+
+#include "store.h"
+#include "thread_safety.h"
+
+struct trace_step {
+    qs_trace_step step;
+    uint64_t time_us; /* 0: now */
+    uint64_t lsn, number, count, channel;
+    uint64_t last_number;             /* of the batch; 0: number is the only one */
+    const struct qsi_slice *exchange; /* NULL: not known */
+    struct qsi_slice key;
+    struct qsi_destination *const *queues;
+    uint32_t queue_count;
+};
+
+struct traced; /* a step that a trace keeps */
+
+#define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
+struct qs_trace {
+    struct qs_store *store;
+    struct qsi_list in_store GUARDED;
+    struct qsi_list unread GUARDED, pending GUARDED; /* of struct traced, the oldest first */
+    uint64_t bytes GUARDED;                          /* of both */
+    uint64_t dropped GUARDED;
+    struct traced *told; /* what the last call has told: of the thread that reads */
+    bool of_exchange, of_queue;
+    struct qsi_slice exchange, queue; /* in names */
+    uint8_t names[2 * UINT8_MAX];
+};
+#undef GUARDED
+
+static inline bool qsi_is_traced(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+{
+    return QS_UNLIKELY(!qsi_list_is_empty(&store->events.traces));
+}
+
+/* Each of these tells all traces that want to hear of it.  Without memory for a step it counts as
+ * dropped. */
+void qsi_trace(struct qs_store *store, const struct trace_step *step) QSI_REQUIRES(qsi_store_mutex);
+/* Its sync, unless lsn is 0, and its confirm, if awaits_confirm, are to be told when they come. */
+void qsi_trace_await(struct qs_store *store, const struct trace_step *step, bool awaits_confirm)
+    QSI_REQUIRES(qsi_store_mutex);
+/* A commit has ended. */
+void qsi_trace_synced(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+/* The publisher hears of all numbers up to this one that were not told of. */
+void qsi_trace_confirmed(const struct qs_channel *channel, uint64_t number)
+    QSI_REQUIRES(qsi_store_mutex);
+/* And of the refusal of one. */
+void qsi_trace_refused(const struct qs_channel *channel, uint64_t number)
+    QSI_REQUIRES(qsi_store_mutex);
+/* And of nothing more. */
+void qsi_trace_channel_ended(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+/* Messages of the queue were delivered, or settled: DELIVER, ACK, NACK.  message may be NULL. */
+void qsi_trace_taken(const struct qs_channel *channel, qs_trace_step step,
+                     struct store_queue *queue, uint64_t first_tag, uint64_t count,
+                     const qs_message *message) QSI_REQUIRES(qsi_store_mutex);
+/* The oldest step that was not read, which is the caller's; NULL: there is none. */
+struct traced *qsi_trace_take(struct qs_trace *trace) QSI_REQUIRES(qsi_store_mutex);
+void qsi_traced_tell(const struct traced *traced, qs_trace_event *event_out);
+void qsi_traced_free(struct traced *traced);
+void qsi_trace_forget(struct qs_trace *trace) QSI_REQUIRES(qsi_store_mutex);
+
+#endif

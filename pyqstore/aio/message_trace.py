@@ -1,0 +1,55 @@
+"""Traces for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from .. import message_trace as synchronous
+from ..message_trace import TraceEvent
+from .awaiting import Taken
+from .threads import Threads
+
+__all__ = ["Trace"]
+
+
+class Trace(Taken[TraceEvent]):
+    """As :class:`pyqstore.Trace`: ``async for`` each step, which a thread waits for."""
+
+    __slots__ = ("_trace",)
+
+    def __init__(self, trace: synchronous.Trace, threads: Threads) -> None:
+        super().__init__(trace.next, threads, has_more=lambda: not trace.is_over, waits=True)
+        self._trace = trace
+
+    async def _answer(self) -> TraceEvent | None:
+        found = self._trace.next(0) if self._job is None else None
+        return await super()._answer() if found is None else found
+
+    @property
+    def dropped(self) -> int:
+        """As :attr:`pyqstore.Trace.dropped`."""
+        return self._trace.dropped
+
+    async def close(self) -> None:
+        """As :meth:`pyqstore.Trace.close`."""
+        job = self._job
+        await self.aclose()
+        self._trace.is_over = True
+        if job is not None:  # the thread that waits for the next step looks around
+            with suppress(Exception, asyncio.CancelledError):
+                await asyncio.wrap_future(job)
+        self._trace.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

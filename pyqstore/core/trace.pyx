@@ -1,0 +1,110 @@
+# A trace's handle.
+from libc.stdint cimport uint64_t
+
+TRACE_STEPS = ("", "publish", "route", "enqueue", "record", "sync", "confirm", "return", "deliver",
+               "ack", "nack")
+
+
+cdef class Trace:
+    """Tells each step of messages; one thread at a time uses it.  The handle under
+    ``pyqstore.Trace``."""
+    cdef qs_trace *handle
+    cdef Store store
+    cdef bint busy
+    cdef object __weakref__
+
+    def __cinit__(self, Store store not None, exchange, queue):
+        cdef qs_slice exchange_name
+        cdef qs_slice queue_name
+        cdef const qs_slice *of_exchange = NULL
+        cdef const qs_slice *of_queue = NULL
+        cdef qs_error error
+        cdef qs_status status
+        self.store = store
+        if exchange is not None:
+            name_slice(exchange, "exchange", &exchange_name)
+            of_exchange = &exchange_name
+        if queue is not None:
+            name_slice(queue, "queue", &queue_name)
+            of_queue = &queue_name
+        store.begin(&error)
+        with nogil:
+            status = qs_trace_open(&self.handle, store.handle, of_exchange, of_queue, &error)
+        store.end(status, &error)
+        store.handles.add(self)
+
+    def __dealloc__(self):
+        self._free()
+
+    cpdef _free(self):
+        """Give the trace up, with the store or alone."""
+        cdef qs_trace *handle = self.handle
+        self.handle = NULL
+        if handle != NULL:
+            with nogil:
+                qs_trace_close(handle)
+
+    cdef int begin(self, qs_error *error) except -1:
+        if self.busy:
+            raise RuntimeError("another thread is using this trace; open one for each")
+        self.store.begin(error)
+        if self.handle == NULL:
+            self.store.leave()
+            raise ValueError("the trace is closed")
+        self.busy = True
+        return 0
+
+    def _close(self):
+        """RuntimeError: a thread is using it."""
+        if self.busy:
+            raise RuntimeError("another thread is using this trace")
+        self._free()
+
+    @property
+    def dropped(self):
+        """How many steps there was no room for."""
+        cdef uint64_t dropped
+        cdef qs_error error
+        self.begin(&error)
+        dropped = qs_trace_dropped(self.handle)
+        self.busy = False
+        self.store.leave()
+        return dropped
+
+    def _next(self, uint64_t timeout_ns):
+        """(microseconds since 1970, step, LSN, exchange, routing key, queues, number, count,
+        channel), or None when nothing came in time."""
+        cdef qs_trace_event event
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_trace_next(self.handle, timeout_ns, &event, &error)
+        try:
+            if status == QS_OK:
+                return (event.time_us, TRACE_STEPS[event.step], event.lsn,
+                        text_of(&event.exchange), text_of(&event.routing_key),
+                        names_of(&event.queues), event.number, event.count, event.channel)
+        finally:
+            self.busy = False
+            self.store.leave()
+        if status != QS_EEMPTY:
+            check(status, &error)
+        return None
+
+    def __reduce__(self):
+        raise TypeError("cannot be pickled")
+
+
+cdef list names_of(const qs_slice *names):
+    """Each has a byte with its length before it."""
+    cdef const unsigned char *at = <const unsigned char *>names.data
+    cdef const unsigned char *end = at + names.bytes
+    cdef qs_slice name
+    cdef list found = []
+    while at < end:
+        name.bytes = at[0]
+        name.data = at + 1
+        found.append(text_of(&name))
+        at += 1 + name.bytes
+    return found
