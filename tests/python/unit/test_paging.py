@@ -141,6 +141,16 @@ def test_lazy_queue_keeps_nothing_in_memory(path: Path) -> None:
         assert drain(store, "q") == [*range(5000)]
 
 
+def test_transient_messages_of_a_lazy_queue_are_gone_after_a_restart(path: Path) -> None:
+    with pyqstore.open(path, **TINY) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True, arguments={"x-queue-mode": "lazy"})
+        for number in range(100):
+            channel.basic_publish("", "q", body(number, 500), PERSISTENT if number % 2 else None)
+        assert store.queue_status("q")["alpha"] == 0
+    with pyqstore.open(path, **TINY) as store:
+        assert drain(store, "q") == [*range(1, 100, 2)]
+
+
 def test_alphas_of_a_lazy_queue_stayed_when_its_consumer_had_gone(path: Path) -> None:
     with pyqstore.open(path, **TINY) as store, store.channel() as channel:
         channel.queue_declare("q", durable=True, arguments={"x-queue-mode": "lazy"})
@@ -250,6 +260,21 @@ def test_space_comes_back(path: Path, size: int) -> None:
             store.checkpoint()
         assert disk_bytes(path, "journal") < 8_000_000
     assert disk_bytes(path, "index", "messages", "journal", "checkpoint") < 2_000_000
+
+
+@pytest.mark.parametrize("headers", [0, 1000, 5000])
+def test_body_and_properties_with_headers_count_together_for_embed_below(
+    store: pyqstore.Store, headers: int
+) -> None:
+    """A body that goes to the message store is no alpha."""
+    properties = pyqstore.Properties(delivery_mode=2, headers={"h": "x" * headers})
+    least = max(0, 4096 - headers - 100)  # beside them the other properties take a little
+    with store.channel() as channel:
+        for name, size in (("below", least), ("not", least + 100)):
+            channel.queue_declare(name, durable=True)
+            channel.basic_publish("", name, bytes(size), properties)
+    assert store.queue_status("below")["alpha"] == (headers < 4096)
+    assert store.queue_status("not")["alpha"] == 0
 
 
 @pytest.mark.parametrize("first", [0, 1, 100, 4096, "1GiB"])

@@ -45,6 +45,21 @@ def test_limits_change_in_mid_flight_and_take_nothing_back(
     assert len(take(channel)) == 2
 
 
+def test_prefetch_of_one_leaves_the_rest_to_whoever_acknowledges(
+    channel: pyqstore.Channel, queue: str
+) -> None:
+    publish_numbers(channel, queue, 6)
+    channel.basic_qos(1)
+    consume(channel, queue, "busy")
+    consume(channel, queue, "quick")
+    assert take(channel) == [("busy", b"0"), ("quick", b"1")]
+    for tag, number in ((2, b"2"), (3, b"3"), (4, b"4")):
+        channel.basic_ack(tag)
+        assert take(channel) == [("quick", number)]
+    channel.basic_ack(1)
+    assert take(channel) == [("busy", b"5")]
+
+
 def test_prefetch_is_that_of_the_time_of_registering(channel: pyqstore.Channel, queue: str) -> None:
     publish_numbers(channel, queue, 10)
     channel.basic_qos(1)

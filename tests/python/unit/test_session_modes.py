@@ -253,6 +253,35 @@ def test_the_window_has_only_prefetch_messages_before_half_are_delivered(
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_messages_are_in_the_buffer_once_receive_is_called_and_not_before(
+    store: pyqstore.Store, connection: jms.Connection, mode: str
+) -> None:
+    session = connection.session(mode)
+    source = session.queue("q")
+    consumer = session.consumer(source, prefetch=3)
+    send(connection, source, *numbers(5))
+    assert (len(consumer.buffer), store.queue_status("q").messages_ready) == (0, 5)
+    assert consumer.receive(timeout=20) is not None
+    assert (len(consumer.buffer), store.queue_status("q").messages_ready) == (2, 2)
+
+
+@pytest.mark.parametrize("mode", ["client", "individual", "transacted"])
+def test_a_consumer_that_does_not_acknowledge_leaves_messages_to_others(
+    connection: jms.Connection, mode: str
+) -> None:
+    stalled, other = connection.session(mode), connection.session()
+    source = stalled.queue("q")
+    slow = stalled.consumer(source, prefetch=2)
+    send(connection, source, *numbers(6))
+    for _ in range(3):
+        assert slow.receive(timeout=20) is not None
+    assert slow.receive(timeout=0) is None
+    quick = other.consumer(source)
+    taken = [quick.receive(timeout=20) for _ in range(3)]
+    assert [message.text for message in taken if message is not None] == ["3", "4", "5"]
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_prefetch_of_zero_fetches_one_at_a_time(
     store: pyqstore.Store, connection: jms.Connection, mode: str
 ) -> None:

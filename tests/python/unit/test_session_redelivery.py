@@ -159,6 +159,22 @@ def test_a_rollback_drops_what_was_sent(connect: Callable[..., jms.Connection]) 
     assert take(consumer, 1) == [("b", False, 1)]
 
 
+def test_consumers_of_a_session_share_its_transaction(
+    connect: Callable[..., jms.Connection],
+) -> None:
+    session = connect().session("transacted")
+    one, two = session.queue("one"), session.queue("two")
+    send(session, one, "a")
+    send(session, two, "b")
+    first, second = session.consumer(one), session.consumer(two)
+    assert take(first, 1) + take(second, 1) == [("a", False, 1), ("b", False, 1)]
+    session.rollback()
+    assert take(first, 1) + take(second, 1) == [("a", True, 2), ("b", True, 2)]
+    session.commit()
+    session.rollback()
+    assert first.receive(timeout=0) is second.receive(timeout=0) is None
+
+
 def test_a_failed_commit_rolls_back_and_raises(
     store: pyqstore.Store, connect: Callable[..., jms.Connection]
 ) -> None:
