@@ -40,6 +40,8 @@ def parts(seed: int) -> tuple[Stage, ...]:
     everything = ("-m", "")
     files = ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
     full = (("QS_SWEEPS", "all"),)
+    # Folders of the gate, of which some tests are nightly.
+    gated = ("tests/python/unit", "tests/python/crash", "tests/tidy")
     return (
         Stage("macos", ("macos",)),
         python("page", "tests/python/page", *everything),
@@ -48,7 +50,7 @@ def parts(seed: int) -> tuple[Stage, ...]:
         Stage("fuzz", ("fuzz", "180", f"-seed={seed % 2**31}")),
         python("models", "tests/python/model", *files, *everything),
         python("differential", "tests/python/differential", *files, *everything),
-        python("rivals", "tests/python/unit", "tests/python/crash", *files, "-m", "rivals or slow"),
+        python("rivals", *gated, *files, "-m", "rivals or slow"),
         python("foreign", "tests/python/foreign", *everything),
         Stage("tsan", ("tsan",), "tsan", limit_s=14400),
         Stage("native", ("native",), "debug", environment=full, limit_s=7200),
