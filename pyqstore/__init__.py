@@ -64,6 +64,7 @@ from .listening import Listener
 from .listings import Unconfirmed
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
 from .message_trace import Trace, TraceEvent
+from .outcomes import Outcome
 from .properties import Properties
 from .queue import Codec, Queue
 from .staged import Adoption, StagedFile, StagedWriter, check_staged, read_staged
@@ -125,6 +126,7 @@ __all__ = [
     "NotFound",
     "NotImplementedByBroker",
     "OffsetOutOfRange",
+    "Outcome",
     "PreconditionFailed",
     "Properties",
     "PublishRefused",

@@ -4,10 +4,12 @@ from contextvars import Context
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Never, Self
+from weakref import WeakValueDictionary
 
 from typing_extensions import Buffer
 
 from .errors import StoreFailed
+from .outcomes import OutcomeListener
 from .properties import Properties
 
 PASSIVE: int
@@ -128,6 +130,8 @@ class Store:
         read_only: bool = False,
         progress: Callable[[int, int], object] | None = None,
     ) -> Self: ...
+    @property
+    def _listened(self) -> WeakValueDictionary[int, Any]: ...
     @property
     def closed(self) -> bool: ...
     @property
@@ -341,11 +345,16 @@ class Refused:
     def notes(self) -> list[tuple[int, int, str | None]]: ...
     is_told: bool
 
+class Outcomes: ...
+
 class PublishingChannel(DeclaringChannel):
     def confirm_select(self) -> None: ...
     @property
     def next_publish_number(self) -> int: ...
     def _unconfirmed(self) -> list[tuple[bytes, bytes, bytes, bytes, bytes]]: ...
+    @property
+    def _outcomes(self) -> Outcomes | None: ...
+    def _listen_to_outcomes(self, callback: OutcomeListener) -> None: ...
     def basic_publish(
         self,
         exchange: str,
@@ -356,6 +365,7 @@ class PublishingChannel(DeclaringChannel):
         immediate: bool = False,
         *,
         delay: float | timedelta | None = None,
+        correlation: object = None,
     ) -> int: ...
     def _publish_array(
         self,
@@ -430,6 +440,7 @@ class Channel(SettlingChannel):
     def _next_event(self, kinds: int, timeout_ns: int) -> tuple[int, Any, Any] | None: ...
     def _take_events(self, kinds: int, most: int) -> tuple[list[tuple[int, Any, Any]], bool]: ...
     def _is_unheard(self, event: tuple[int, Any, Any]) -> bool: ...
+    def _tell_closed(self) -> bool: ...
     def _tell(
         self,
         event: tuple[int, Any, Any],

@@ -7,6 +7,7 @@ from typing import Self
 
 from . import _core
 from .channel import Channel
+from .channel.handle import raise_first, tell_rest
 from .closing import Closing
 
 __all__ = ["Connection"]
@@ -49,6 +50,16 @@ class Connection(_core.Connection, Closing):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}{' (closed)' if self.closed else ''}>"
+
+    def close(self) -> None:
+        """Close the channels, which requeues what they hold, and delete the exclusive queues.
+        Closing twice is fine.
+
+        A channel that waits in another thread raises ChannelClosed there.
+        """
+        super().close()
+        if self._is_made:
+            raise_first(tell_rest(self._store, self))
 
     @property
     def name(self) -> str:

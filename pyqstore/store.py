@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 from . import _core
 from .callbacks import check_callable
 from .channel import Channel
+from .channel.handle import raise_first, tell_rest
 from .closing import Closing
 from .connection import Connection
 from .control.hub import Door, open_door
@@ -172,6 +173,7 @@ class Store(_core.Store, Closing):
         """
         if self._forked or self.closed:
             self._close()
+            raise_first(tell_rest(self))
             return
         for face in list(getattr(self, "_faces", ())):
             face.close()
@@ -186,8 +188,10 @@ class Store(_core.Store, Closing):
         finally:
             if door is not None:
                 door.join()
+            raised = tell_rest(self)
         if hasattr(self, "_recovery_report"):
             _log.info("%s: closed", self._path)
+        raise_first(raised)
 
     def channel(self) -> Channel:
         """Open a channel that is a connection of its own.  Raises StoreClosed, ForkedStore."""

@@ -37,6 +37,14 @@ class Engine(SynchronousChannel):
     def __del__(self) -> None:
         self.close()  # whether that was forgotten is the asynchronous channel's to say
 
+    def _tell_rest(self) -> list[Exception]:
+        """Nobody, whatever the thread: see ``tell_rest``."""
+        return []
+
+    def tell_rest(self) -> list[Exception]:
+        """As of a synchronous channel, in the loop."""
+        return super()._tell_rest()
+
     def consume_for_loop(
         self,
         queue: str,

@@ -66,10 +66,13 @@ class Events:
             self.confirms = Confirms(self._engine)
 
     def end(self, error: BaseException) -> None:
-        """The channel is closed: nothing is said any more."""
+        """The channel is closed: who waits learns it, and who listens to outcomes; nothing else is
+        said any more."""
         if self.confirms is not None:
             self.confirms.reject(error)
         self._changed()
+        for raised in self._engine.tell_rest():
+            self._report(raised)
 
     def _changed(self) -> None:
         for change in self._changes:
@@ -167,7 +170,7 @@ class Events:
             except Exception as error:
                 if self.confirms is not None:
                     self.confirms.give_up(error)
-                self._engine._tell(event, [], ())  # or it would come for ever
+                self._tell(event, [])  # or it would come for ever
                 raise
 
     def _dispatch(self, event: _Event) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import _core
 from ..callbacks import check_callable
+from ..outcomes import OutcomeListener
 from ..waiting import Deadline, Seconds
 from .consuming import Consuming, warn_of_end
 from .handle import ConfirmCallback, ReturnCallback
@@ -50,6 +51,21 @@ class Events(Consuming):
         self._check_process()
         check_callable(on_ack=on_ack, on_nack=on_nack)
         self._confirm_listeners.append((on_ack, on_nack))
+
+    def add_outcome_listener(self, callback: OutcomeListener) -> None:
+        """Call ``callback(outcome)`` once for each later ``basic_publish`` in confirm mode, with an
+        :class:`Outcome`: its number and ``correlation``, whether it is confirmed, and if not why.
+
+        Called behind the confirm listeners, in the order of the verdicts and, within one, of the
+        numbers.  Those that were not told when the channel is closed are told by ``close``, of the
+        channel, its connection or its store: all of them, and then the first exception that a
+        listener raised comes out.  A ``mandatory`` message that no queue took is not confirmed
+        here, although brokers do.  What became of a batch its receipt tells.
+        """
+        self._check_process()
+        check_callable(callback=callback)
+        self._store._listened[id(self)] = self
+        self._listen_to_outcomes(callback)
 
     def add_return_listener(self, callback: ReturnCallback) -> None:
         """Call ``callback(message)`` with each :class:`ReturnedMessage`, before the confirm of the

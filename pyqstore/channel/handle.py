@@ -14,7 +14,15 @@ from ..message import Message, ReturnedMessage, Transaction
 from ..refusals import Refusals
 from ..threadsafe import Settler
 
-__all__ = ["ConfirmCallback", "Consumer", "Handle", "MessageCallback", "ReturnCallback"]
+__all__ = [
+    "ConfirmCallback",
+    "Consumer",
+    "Handle",
+    "MessageCallback",
+    "ReturnCallback",
+    "raise_first",
+    "tell_rest",
+]
 
 MessageCallback = Callable[[Message], object]
 ConfirmCallback = Callable[[int, bool], object]
@@ -43,6 +51,7 @@ class Handle(_core.Channel, Closing):
         """Open a channel; raises StoreClosed, ForkedStore, ChannelClosed (no connection any
         more)."""
         self._store = store
+        self._connection = connection
         self._confirm_listeners: list[tuple[ConfirmCallback | None, ConfirmCallback | None]] = []
         self._return_listeners: list[ReturnCallback] = []
         self._cancel_listeners: list[Callable[[str], object]] = []
@@ -91,6 +100,19 @@ class Handle(_core.Channel, Closing):
         if settler is not None:
             settler.close()
             self._forget_event_fd()
+        if self._is_made:  # else there is no more of it than its base
+            raise_first(self._tell_rest())
+
+    def _tell_rest(self) -> list[Exception]:
+        """The channel is closed: who listens to outcomes hears those that were not told.  Returns
+        what listeners raised."""
+        raised: list[Exception] = []
+        while True:
+            try:
+                if not self._tell_closed():
+                    return raised
+            except Exception as error:
+                raised.append(error)
 
     def _free(self) -> None:
         """For the store, which is closed."""
@@ -119,3 +141,19 @@ class Handle(_core.Channel, Closing):
             self._settler = Settler(self, self._store)
             self._next_event = self._settler.next_event  # type: ignore[method-assign]
         return self._settler
+
+
+def tell_rest(store: _core.Store, connection: _core.Connection | None = None) -> list[Exception]:
+    """These are closed, and so are their channels: see ``Handle._tell_rest``."""
+    raised: list[Exception] = []
+    for reference in store._listened.valuerefs():
+        channel = reference()
+        if channel is not None and connection in (None, channel._connection):
+            raised += channel._tell_rest()
+    return raised
+
+
+def raise_first(raised: list[Exception]) -> None:
+    """What listeners raised, if they did."""
+    for error in raised:
+        raise error

@@ -115,7 +115,7 @@ class Publishing(Events):
         confirm mode, and what a listener raises: the events behind it stay queued.
         """
         deadline = Deadline(timeout, for_commit=True)
-        heard = self._confirm_listeners or self._return_listeners
+        heard = self._confirm_listeners or self._return_listeners or self._outcomes is not None
         while True:
             nacked = self._wait_confirms(deadline.slice_ns(), 0 if heard else ANSWERS)
             self._nacked = self._nacked or bool(nacked)

@@ -269,18 +269,43 @@ cdef class Channel(SettlingChannel):
         return len(self.unheard) > 0 and self.unheard[0] is event
 
     def _tell(self, event, list listeners not None, tuple arguments not None):
-        """Call these.  What one raises comes out, and the next call goes on behind it; after the
-        last the event does not come again.  No signal handler runs between a listener and the note
-        of its call."""
+        """Call these, and who listens to the outcomes that the event means.  What one raises comes
+        out, and the next call goes on behind it; after the last the event does not come again.  No
+        signal handler runs between a listener and the note of its call."""
+        cdef Outcomes outcomes = self._outcomes
         cdef Py_ssize_t turn
+        cdef bint is_last
         while self._is_unheard(event):  # a listener may process events, this one too
             turn = self.told
-            self.told += 1
-            if self.told >= len(listeners):
+            is_last = turn + 1 >= len(listeners)
+            call = None
+            given = arguments
+            if is_last and outcomes is not None:
+                outcomes.decide(event)
+            if turn < len(listeners):
+                self.told += 1
+                call = listeners[turn]
+            elif outcomes is not None:
+                call, given = outcomes.next_call()
+            if is_last and (outcomes is None or not outcomes.known):
                 self.told = 0
                 del self.unheard[0]
-            if turn < len(listeners):
-                listeners[turn](*arguments)
+            if call is not None:
+                call(*given)
+
+    def _tell_closed(self):
+        """The channel is closed: call the next one who listens to an outcome that was not told.
+        False: all were called."""
+        if self._outcomes is None or self.store.generation != fork_generation:
+            return False
+        for event in self.unheard:
+            self._outcomes.decide(event)
+        self._outcomes.decide_rest()
+        call, given = self._outcomes.next_call()
+        if call is None:
+            return False
+        call(*given)
+        return True
 
     cdef tuple event_of(self, qs_event *event):
         cdef Message message

@@ -375,15 +375,16 @@ cdef class Outstanding:
         return len(self.confirms) - self.first - self.gone
 
     def publish(self, Confirm confirm not None, tuple arguments not None):
-        """Make ``basic_publish`` with these arguments, the delay last, and have the confirm
-        wait."""
-        exchange, routing_key, body, properties, mandatory, immediate, delay = arguments
-        if delay is None:
+        """Make ``basic_publish`` with these arguments, delay and correlation last, and have the
+        confirm wait."""
+        (exchange, routing_key, body, properties, mandatory, immediate, delay,
+         correlation) = arguments
+        if delay is None and correlation is None:
             number = self.engine.basic_publish(exchange, routing_key, body, properties, mandatory,
                                                immediate)
         else:
             number = self.engine.basic_publish(exchange, routing_key, body, properties, mandatory,
-                                               immediate, delay=delay)
+                                               immediate, delay=delay, correlation=correlation)
         self.add(number, confirm)
 
     def add(self, uint64_t number, Confirm confirm not None):

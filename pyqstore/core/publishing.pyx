@@ -49,6 +49,7 @@ cdef class PublishingChannel(DeclaringChannel):
     cdef bint confirms
     # A mandatory message led nowhere: perhaps there is an ignored return to be told of.
     cdef bint led_nowhere
+    cdef readonly Outcomes _outcomes  # None: nobody has asked for them
 
     def __cinit__(self, *_, **__):
         self._refused = Refused.__new__(Refused)
@@ -76,6 +77,12 @@ cdef class PublishingChannel(DeclaringChannel):
         self.leave()
         return number
 
+    def _listen_to_outcomes(self, callback):
+        """Call it with the outcome of each later publish."""
+        if self._outcomes is None:
+            self._outcomes = Outcomes.__new__(Outcomes)
+        self._outcomes.listen(callback)
+
     def _unconfirmed(self):
         """(first number, last number, b"", b"", b"") of ranges, then (first number, last number,
         b"1", exchange, queue); numbers are 8 bytes in the machine's order."""
@@ -90,13 +97,14 @@ cdef class PublishingChannel(DeclaringChannel):
         return rows
 
     cdef object publish(self, object exchange, object routing_key, object properties, qs_slice body,
-                        uint32_t flags, uint64_t delay_us):
+                        uint32_t flags, uint64_t delay_us, object correlation):
         cdef qs_slice name
         cdef qs_slice key
         cdef qs_slice blob
         cdef qs_receipt receipt
         cdef qs_error error
         cdef qs_status status
+        cdef bint returned
         flags |= self.no_wait
         name_slice(exchange, "exchange", &name)
         text_slice(routing_key, "routing_key", &key)
@@ -106,12 +114,15 @@ cdef class PublishingChannel(DeclaringChannel):
             status = qs_channel_publish_delayed(self.handle, name, key, blob, body, flags, delay_us,
                                                 &receipt, &error)
         self.end(status, &error)
-        if receipt.unrouted_count > 0 and (flags & QS_MANDATORY) != 0:
+        returned = receipt.unrouted_count > 0 and (flags & QS_MANDATORY) != 0
+        if returned:
             self.led_nowhere = True
+        if self._outcomes is not None and receipt.first_number > 0:
+            self._outcomes.note(receipt.first_number, correlation, returned)
         return receipt.first_number
 
     def basic_publish(self, exchange, routing_key, body, properties=None, bint mandatory=False,
-                      bint immediate=False, *, delay=None):
+                      bint immediate=False, *, delay=None, correlation=None):
         """Hand one message to the queues that ``exchange``, ``routing_key`` and headers lead to.
 
         The str in the headers CC and BCC (lists) are routing keys as well; BCC does not go with
@@ -129,6 +140,9 @@ cdef class PublishingChannel(DeclaringChannel):
         any other, and delivered when that time is over, also after a crash; others go by
         meanwhile. Then it takes the place that it was published at, and its time to live begins.
 
+        ``correlation``: any object, which outcome listeners are given back with what became of this
+        publish.
+
         Returns the publish number in confirm mode, else 0.  The message is not durable yet: wait
         for its confirm. Blocks while too much waits to be synced.  Raises NotFound (no such
         exchange), AccessRefused (an internal one), PreconditionFailed (too large, or CC or BCC is
@@ -145,18 +159,19 @@ cdef class PublishingChannel(DeclaringChannel):
             data.data = PyBytes_AS_STRING(body)
             data.bytes = <size_t>PyBytes_GET_SIZE(body)
             return self.publish(exchange, routing_key, properties, data, flags | QS_BODY_CONSTANT,
-                                delay_us)
+                                delay_us, correlation)
         if PyUnicode_Check(body):
             text_slice(body, "body", &data)
             return self.publish(exchange, routing_key, properties, data, flags | QS_BODY_CONSTANT,
-                                delay_us)
+                                delay_us, correlation)
         if not PyObject_CheckBuffer(body):
             raise TypeError(f"body must be bytes, str or another buffer, not {type(body).__name__}")
         PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
         try:
             data.data = view.buf
             data.bytes = <size_t>view.len
-            return self.publish(exchange, routing_key, properties, data, flags, delay_us)
+            return self.publish(exchange, routing_key, properties, data, flags, delay_us,
+                                correlation)
         finally:
             PyBuffer_Release(&view)
 

@@ -3,7 +3,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from posix.unistd cimport usleep
 
 import errno
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from .errors import ForkedStore, StoreClosed, StoreFailed
 
@@ -22,6 +22,7 @@ cdef class Store:
     cdef Notes notes  # None: there are none to tell, or the collector was here
     cdef void *note_context  # the same: its thread keeps it until the engine tells no more
     cdef object handles  # channels and connections, weakly
+    cdef readonly object _listened  # by id, weakly: channels whose outcomes are told
     cdef list servers  # of threads that use the store, until they are stopped
 
     def __cinit__(self, bytes path not None, *, uint64_t memory_budget, uint64_t embed_below,
@@ -35,6 +36,7 @@ cdef class Store:
         cdef qs_error error
         cdef qs_status status
         self.handles = WeakSet()
+        self._listened = WeakValueDictionary()
         self.servers = []
         qs_options_default(&options)
         options.memory_budget = memory_budget

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from ... import _core
 from ..._core import NextTurn
+from ...channel.handle import raise_first
 from ...deliveries import Deliveries
 from ...errors import ChannelClosed, Error, ForkedStore, StoreClosed
 from ..consumers import Consumers
@@ -199,6 +200,7 @@ def _forget_watched_fd(loop: asyncio.AbstractEventLoop, event_fd: int, engine: E
     loop.remove_reader(event_fd)
     engine._forget_event_fd()
     engine.close()
+    raise_first(engine.tell_rest())
 
 
 def nothing() -> None:

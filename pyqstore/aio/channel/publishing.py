@@ -16,6 +16,7 @@ from ...channel import ConfirmCallback, ReturnCallback
 from ...errors import MessageReturned, PreconditionFailed, PublishRefused, StoreFailed
 from ...listings import Unconfirmed
 from ...message import Receipt as SynchronousReceipt
+from ...outcomes import OutcomeListener
 from ...properties import Properties
 from ...waiting import Seconds, check_timeout
 from ..message import Receipt
@@ -66,6 +67,7 @@ class Publishing(Handle):
         immediate: bool = False,
         *,
         delay: float | timedelta | None = None,
+        correlation: object = None,
     ) -> Confirm:
         """As :meth:`pyqstore.Channel.basic_publish`; in confirm mode ``await`` returns when the
         message is confirmed.
@@ -77,8 +79,8 @@ class Publishing(Handle):
         confirm mode and without a listener this raises MessageReturned.  When this is cancelled the
         message may have been published, and may be durable.
         """
-        arguments = exchange, routing_key, body, properties, mandatory, immediate, delay
-        return Confirm(self._next_turn, self._publish, arguments)
+        given = exchange, routing_key, body, properties, mandatory, immediate, delay, correlation
+        return Confirm(self._next_turn, self._publish, given)
 
     def _publish(self, confirm: Confirm, arguments: tuple[Any, ...]) -> None:
         """Whatever goes wrong comes out of the confirm."""
@@ -107,7 +109,12 @@ class Publishing(Handle):
     def _publish_in_turn(self, confirm: Confirm, arguments: tuple[Any, ...]) -> None:
         mandatory = arguments[4]
         self._lane.publish(
-            partial(self._engine.basic_publish, *arguments[:-1], delay=arguments[-1]),
+            partial(
+                self._engine.basic_publish,
+                *arguments[:-2],
+                delay=arguments[-2],
+                correlation=arguments[-1],
+            ),
             partial(self._published, confirm, mandatory),
             confirm,
         )
@@ -124,7 +131,7 @@ class Publishing(Handle):
         if mandatory:
             self._check_returned(confirm)
         if self._lane.end is not None:
-            confirms.reject(self._lane.end)
+            self._events.end(self._lane.end)
 
     def _check_returned(self, confirm: Confirm) -> None:
         """What was just published may have come back, with no listener to hear of it."""
@@ -213,6 +220,13 @@ class Publishing(Handle):
         self._engine._check_process()
         check_callable(on_ack=on_ack, on_nack=on_nack)
         self._events.confirm_listeners.append((on_ack, on_nack))
+
+    def add_outcome_listener(self, callback: OutcomeListener) -> None:
+        """As :meth:`pyqstore.Channel.add_outcome_listener`; called in the loop.
+
+        What a listener raises goes to the loop's exception handler.
+        """
+        self._engine.add_outcome_listener(callback)
 
     def add_return_listener(self, callback: ReturnCallback) -> None:
         """As :meth:`pyqstore.Channel.add_return_listener`; called in the loop."""

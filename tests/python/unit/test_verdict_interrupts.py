@@ -15,7 +15,7 @@ from pyqstore import aio
 from ..interrupts import Interrupt, interrupted
 
 FULL = {"x-max-length": 0, "x-overflow": "reject-publish"}
-KINDS = {"ack", "nack", "return", "cancel"}
+KINDS = {"ack", "nack", "return", "cancel", "outcome"}
 
 
 class Heard:
@@ -29,6 +29,7 @@ class Heard:
             channel.add_confirm_listener(hear("ack"), hear("nack"))
             channel.add_return_listener(hear("return"))
             channel.add_cancel_listener(hear("cancel"))
+            channel.add_outcome_listener(hear("outcome"))
 
     def hear(self, name: str, kind: str, *what: object) -> None:
         self.by[name].append((kind, *what))
