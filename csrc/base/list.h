@@ -23,6 +23,11 @@ static inline bool qsi_list_is_empty(const struct qsi_list *list)
     return list->next == list;
 }
 
+static inline bool qsi_list_is_single(const struct qsi_list *list)
+{
+    return list->next != list && list->next == list->previous;
+}
+
 static inline void qsi_list_insert_before(struct qsi_list *place, struct qsi_list *node)
 {
     node->previous = place->previous;

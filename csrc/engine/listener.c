@@ -4,6 +4,7 @@
 #include "alloc.h"
 #include "armed.h"
 #include "check.h"
+#include "commit.h"
 #include "engine.h"
 #include "enter.h"
 #include "error.h"
@@ -125,4 +126,46 @@ size_t qs_listener_next(qs_listener *listener, void **tags_out, size_t max, uint
     }
     qsi_store_unlock(store);
     return count;
+}
+
+void qs_listener_hold(qs_listener *listener)
+{
+    struct qs_store *store = listener->store;
+
+    if (qsi_store_is_forked(store)) {
+        return;
+    }
+    qsi_store_lock(store);
+    QS_DCHECK(!listener->holds && !listener->is_awaited);
+    listener->holds = true;
+    qsi_store_unlock(store);
+}
+
+bool qs_listener_is_awaited(const qs_listener *listener)
+{
+    return __atomic_load_n(&listener->is_awaited, __ATOMIC_RELAXED);
+}
+
+bool qs_listener_go(qs_listener *listener, bool may_wait)
+{
+    struct qs_store *store = listener->store;
+    bool leads = false;
+
+    if (qsi_store_is_forked(store)) {
+        return false;
+    }
+    qsi_store_lock(store);
+    QS_DCHECK(listener->holds || !listener->is_awaited);
+    listener->holds = false;
+    if (__atomic_exchange_n(&listener->is_awaited, false, __ATOMIC_RELAXED)) {
+        leads = may_wait && qsi_commit_will_be_short(store);
+        if (leads) {
+            listener->is_idle = false; /* the loop looks by itself: nothing is to be written */
+            qsi_commit_lead(store);
+        } else {
+            qsi_commit_hurry(store);
+        }
+    }
+    qsi_store_unlock(store);
+    return leads;
 }

@@ -125,6 +125,32 @@ void qsi_net_take_rung(struct qsi_net_vhost *vhost)
     note_alarms(vhost, alarms);
 }
 
+void qsi_net_hold(struct qsi_net_vhost *vhost)
+{
+    qsi_mutex_lock(&vhost->server->channels_mutex);
+    if (vhost->channels != NULL) {
+        qs_listener_hold(vhost->channels);
+    }
+    qsi_mutex_unlock(&vhost->server->channels_mutex);
+}
+
+void qsi_net_go(struct qsi_net_vhost *vhost, bool (*may_wait)(const struct qs_server *server))
+{
+    struct qs_server *server = vhost->server;
+    qs_listener *channels;
+    bool rang = false;
+
+    qsi_mutex_lock(&server->channels_mutex);
+    channels = vhost->channels;
+    if (channels != NULL) {
+        rang = qs_listener_go(channels, qs_listener_is_awaited(channels) && may_wait(server));
+    }
+    qsi_mutex_unlock(&server->channels_mutex);
+    if (rang) {
+        qsi_net_take_rung(vhost);
+    }
+}
+
 void qsi_net_free_watches(struct qsi_list *dropped)
 {
     while (!qsi_list_is_empty(dropped)) {

@@ -4,6 +4,7 @@
 #include "net_fork.h"
 #include "net_server.h"
 
+#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -233,16 +234,42 @@ static void fire_timers(struct qs_server *server, uint64_t now_ns)
     }
 }
 
-/* Those that are ready now; who becomes so meanwhile waits for its next turn. */
+/* Nobody is ready, and epoll would tell of nothing. */
+static bool is_idle(const struct qs_server *server)
+{
+    struct pollfd asked = {.fd = server->epoll_fd, .events = POLLIN};
+
+    return qsi_list_is_empty(&server->ready) && poll(&asked, 1, 0) == 0;
+}
+
+/* NULL: there are several, or it has none yet. */
+static struct qsi_net_vhost *vhost_of_single(const struct qsi_list *ready)
+{
+    return qsi_list_is_single(ready)
+               ? QSI_LIST_OWNER(ready->next, struct qsi_net_connection, in_queue)->vhost
+               : NULL;
+}
+
+/* Those that are ready now; who becomes so meanwhile waits for its next turn.  When it is one
+ * alone, and then there is nothing else to do, this thread commits what that one waits for: two
+ * threads less have to wake before it is told. */
 static void serve_ready(struct qs_server *server)
 {
     struct qsi_list now;
+    struct qsi_net_vhost *held;
 
     move_all(&server->ready, &now);
+    held = vhost_of_single(&now);
+    if (held != NULL) {
+        qsi_net_hold(held);
+    }
     while (!qsi_list_is_empty(&now)) {
         struct qsi_net_connection *connection = first_of(&now);
         connection->is_ready = false;
         qsi_net_serve(connection, qsi_net_now(server));
+    }
+    if (held != NULL) {
+        qsi_net_go(held, is_idle);
     }
 }
 

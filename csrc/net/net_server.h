@@ -145,7 +145,7 @@ struct qs_server {
     char product[64], version[32], mechanisms[64];
     int epoll_fd, wake_fd;
     struct qsi_net_source wake;
-    struct qsi_mutex channels_mutex; /* vhosts' channels serve one thread at a time; taken alone */
+    struct qsi_mutex channels_mutex; /* vhosts' channels serve one thread; held for a commit */
     pthread_t io_thread, workers[QSI_NET_WORKERS];
     uint32_t worker_count;
     bool has_io_thread;
@@ -253,6 +253,9 @@ void qsi_net_hand_over(struct qsi_net_connection *connection, enum qsi_net_place
 struct qsi_amqp_host qsi_net_host(bool asks_permissions);
 /* Channels rang, or alarms changed. */
 void qsi_net_take_rung(struct qsi_net_vhost *vhost);
+/* Around a turn of a connection of the vhost: qs_listener_hold and qs_listener_go. */
+void qsi_net_hold(struct qsi_net_vhost *vhost);
+void qsi_net_go(struct qsi_net_vhost *vhost, bool (*may_wait)(const struct qs_server *server));
 /* Watches that were dropped may be freed: their channels ring no more. */
 void qsi_net_free_watches(struct qsi_list *dropped);
 

@@ -326,6 +326,16 @@ uint64_t qsi_message_store_bytes_written(struct qsi_message_store *store)
 
 /* -- syncing ---------------------------------------------------------------------------------- */
 
+bool qsi_message_store_is_dirty(struct qsi_message_store *store)
+{
+    bool is_dirty;
+
+    qsi_message_store_lock(store);
+    is_dirty = store->dirty != NULL;
+    qsi_message_store_unlock(store);
+    return is_dirty;
+}
+
 void qsi_message_store_dirty_take(struct qsi_message_store *store, struct qsi_dirty_set *set_out)
 {
     struct qsi_message_file *file;

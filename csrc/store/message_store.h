@@ -230,6 +230,8 @@ bool qsi_message_store_written_name(struct qsi_message_store *store,
 qs_status qsi_message_store_sync_packs(struct qsi_message_store *store,
                                        qs_error *error) QS_MUST_CHECK;
 
+/* Is there a body that the next set has to sync? */
+bool qsi_message_store_is_dirty(struct qsi_message_store *store);
 /* REQUIRES that no other set is out.  set_out must end in sync or release. */
 void qsi_message_store_dirty_take(struct qsi_message_store *store, struct qsi_dirty_set *set_out)
     QSI_REQUIRES(qsi_store_mutex);

@@ -29,6 +29,10 @@
 
 /* A commit may take so long: a wait with a shorter timeout never leads one. */
 #define LEAD_NS 50000000u
+/* A loop that has others to serve leads a commit that is likely to end soon: the last one took so
+ * long at most, and so much is to be written. */
+#define SHORT_NS 1000000u
+#define SHORT_BYTES (16u << 10)
 #define FILE_NAP_NS 10000000u /* between looks for a file to go on in */
 #define FILE_TRIES 100
 #define FILL_BYTES (512u << 10) /* zeros ahead of the journal in one step, */
@@ -99,6 +103,7 @@ static void record_commit(struct qs_store *store, uint64_t began_ns, uint64_t se
 
     QS_DCHECK(now >= sealed_ns);
     store->stats.commits += 1;
+    store->commit.took_ns = now - sealed_ns;
     qsi_histogram_add(&store->commit.latency, now - sealed_ns);
     qsi_histogram_add(&store->commit.confirm_latency, now - began_ns);
 }
@@ -293,6 +298,19 @@ static uint64_t time_left(struct qs_store *store, uint64_t deadline_ns)
     }
     now = store->env->monotonic_ns(store->env);
     return now < deadline_ns ? deadline_ns - now : 0;
+}
+
+bool qsi_commit_will_be_short(const struct qs_store *store)
+{
+    const struct qsi_commit *commit = &store->commit;
+    uint64_t bytes = qsi_journal_unsealed_bytes(store->journal);
+
+    QS_ASSERT_HELD(&store->mutex);
+    return store->life == QSI_LIFE_OPEN && !store->failed && commit->lead == QSI_LEAD_NONE &&
+           0 < bytes && bytes <= SHORT_BYTES && store->stats.commits > 0 &&
+           commit->took_ns <= SHORT_NS && store->options.commit_delay_us == 0 &&
+           !qsi_journal_wants_spare(store->journal) && commit->dirty_blocks.bytes == 0 &&
+           !qsi_message_store_is_dirty(store->messages);
 }
 
 /* A leader cannot stop for a deadline: one that is near leaves it to the committer. */

@@ -63,4 +63,9 @@ uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint6
                           uint64_t bytes, uint32_t record_count, bool more)
     QSI_REQUIRES(qsi_store_mutex);
 
+/* Is something to be committed, which nobody does and which is likely to end soon? */
+bool qsi_commit_will_be_short(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+/* REQUIRES that no thread leads; releases it meanwhile. */
+void qsi_commit_lead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+
 #endif

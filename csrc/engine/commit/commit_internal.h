@@ -14,8 +14,6 @@ qs_status qsi_commit_sync(struct qs_store *store, struct qsi_dirty_set *set,
 void qsi_commit_close_blocks(struct dirty_blocks *blocks);
 /* Was something written and not synced yet? */
 bool qsi_commit_has_unsynced(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* REQUIRES that no thread leads; releases it meanwhile. */
-void qsi_commit_lead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Releases the lock meanwhile. */
 qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                          uint64_t bytes_max, bool hurried, qs_error *error)

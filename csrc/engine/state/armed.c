@@ -115,6 +115,27 @@ void qsi_channel_signal(struct qs_channel *channel)
     tell(channel);
 }
 
+/* True: a loop looks after it when it has looked at all that came. */
+static bool is_held(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_listener *listener = channel->listener;
+
+    QS_ASSERT_HELD(&channel->store->mutex);
+    if (listener == NULL || !listener->holds) {
+        return false;
+    }
+    __atomic_store_n(&listener->is_awaited, true, __ATOMIC_RELAXED);
+    return true;
+}
+
+/* It waits for a commit. */
+static void hurry(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+{
+    if (!is_held(channel)) {
+        qsi_commit_hurry(channel->store);
+    }
+}
+
 qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *error)
 {
     struct qs_store *store = channel->store;
@@ -137,11 +158,11 @@ qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *
     }
     if ((kinds & QS_EVENT_ACK) != 0 &&
         qsi_confirms_last_lsn(&channel->confirms) > qsi_journal_durable_lsn(store->journal)) {
-        qsi_commit_hurry(store);
+        hurry(channel);
     }
     if (((kinds & QS_EVENT_DELIVERY) != 0 && qsi_streams_awaited_lsn(channel) != 0) ||
         ((kinds & QS_EVENT_DURABLE) != 0 && channel->awaited_first_lsn != 0)) {
-        qsi_commit_hurry(store);
+        hurry(channel);
     }
     return QS_OK;
 }
@@ -191,6 +212,7 @@ void qsi_signal_if_due(struct qs_channel *channel)
         qsi_channel_signal(channel);
     } else if (awaits_commit(channel) && qsi_list_is_empty(&channel->in_confirms)) {
         qsi_list_push_back(&store->events.armed_for_confirms, &channel->in_confirms);
+        (void)is_held(channel); /* else it was armed before it published: no hurry */
     }
 }
 

@@ -67,6 +67,7 @@ struct qsi_commit {
     uint32_t group_size GUARDED;     /* waiters that the last commit served */
     uint64_t count_bytes GUARDED;    /* of what waits to be written: counts of deliveries */
     uint64_t batch_began_ns GUARDED; /* first append of the open batch */
+    uint64_t took_ns GUARDED;        /* the last commit, on the disk */
     /* The commit under way, or the last one, went to the disk; 0: not yet. */
     uint64_t began_ns GUARDED;
     struct qsi_cond durable;                   /* a commit ended */

@@ -17,7 +17,10 @@ struct qs_listener {
     int event_fd;
     /* It was written and not read since; atomic. */
     bool is_written;
+    /* A channel waits for a commit since qs_listener_hold; atomic, written under the lock. */
+    bool is_awaited;
     bool is_idle GUARDED;         /* its list was seen empty, and nothing rang since */
+    bool holds GUARDED;           /* between qs_listener_hold and qs_listener_go */
     struct qsi_list rang GUARDED; /* qs_channel.in_rang */
     struct qsi_list in_store GUARDED;
 };

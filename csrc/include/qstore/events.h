@@ -143,4 +143,25 @@ QS_API QS_MUST_CHECK qs_status qs_listener_add(qs_listener *listener, qs_channel
 QS_API size_t qs_listener_next(qs_listener *listener, void **tags_out, size_t max,
                                uint32_t *alarms_out);
 
+/* qs_listener_hold - until qs_listener_go no thread is called for commits that its channels wait
+ * for: the loop looks after them once it has looked at all that came.
+ *
+ * Threads: that of qs_listener_next */
+QS_API void qs_listener_hold(qs_listener *listener);
+
+/* qs_listener_is_awaited - whether a channel waits for a commit since qs_listener_hold. */
+QS_API bool qs_listener_is_awaited(const qs_listener *listener);
+
+/* qs_listener_go - what channels wait for since qs_listener_hold is committed.
+ *
+ * If it is likely to take less than a millisecond, as the last commit did, it is made here, so that
+ * two threads less have to wake before a publisher is told.  Otherwise the store's own thread is
+ * called.
+ * In:      may_wait  the loop has nothing else to do
+ * Returns: true: it was made here, and the descriptor was not written for who rang meanwhile: the
+ *          loop calls qs_listener_next now
+ * Blocks:  with may_wait, for the commit
+ * Threads: that of qs_listener_next */
+QS_API bool qs_listener_go(qs_listener *listener, bool may_wait);
+
 #endif
