@@ -309,7 +309,7 @@ static void test_a_long_chain_of_auto_delete_exchanges_goes_at_once(void)
     bind(&router, qsi_router_find(&router, text("x0")), &queues[0], text("k"));
     CHECK_REACHED(last, "k", "0");
     unbind(&router, qsi_router_find(&router, text("x0")), &queues[0], text("k"));
-    QS_CHECK(router.exchange_names.count == 6 && router.bindings.count == 0);
+    QS_CHECK(router.exchange_names.count == 7 && router.bindings.count == 0);
     qsi_router_fini(&router);
 }
 
