@@ -57,7 +57,7 @@ class Connection(_core.Connection, Closing):
 
         A channel that waits in another thread raises ChannelClosed there.
         """
-        super().close()
+        self._close()
         if self._is_made:
             raise_first(tell_rest(self._store, self))
 

@@ -21,12 +21,12 @@ class TraceEvent:
     """A step of a message on its way."""
 
     time: datetime
-    """By the store's clock, in UTC."""
+    """By the store's clock, in UTC; of ``publish`` when the call began."""
     step: str
     """``publish``, ``route``, ``enqueue``, ``record``, ``sync``, ``confirm``, ``return``,
     ``deliver``, ``ack`` or ``nack``."""
     lsn: int
-    """Of its record in the journal; 0: it has none, or none is known."""
+    """Of its record in the journal, or of that of its batch or commit; 0: none is known."""
     exchange: str
     """Empty for ``ack`` and ``nack`` by a consumer, and for ``deliver`` of ``get_batch``."""
     routing_key: str
@@ -45,9 +45,10 @@ class TraceEvent:
 class Trace(Iterator[TraceEvent]):
     """Each step of messages, in order, from when it was opened: iterate it.
 
-    The iteration waits for the next step, and ends when the trace or its store is closed.  Steps
-    that were not read wait in memory, 8 MiB of them; ``dropped`` counts those for which there was
-    no room.  One thread at a time reads it.
+    The iteration waits for the next step, and ends when the trace or its store is closed: what was
+    not read then is gone.  Steps that were not read wait in memory, 8 MiB of them; ``dropped``
+    counts those for which there was no room, and confirms for which no publisher asked, beyond 1
+    MiB.  One thread at a time reads it.
     """
 
     __slots__ = ("_handle", "is_over")

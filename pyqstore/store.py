@@ -675,9 +675,11 @@ class Store(_core.Store, Closing):
         the disk), ``confirm``, ``return``, ``deliver``, ``ack``, ``nack``: of a consumer, or to a
         publisher.  With ``exchange``: only messages published there, and no step that does not know
         of it: none of ``ack`` and ``nack`` by a consumer.  With ``queue``: only what leads there.
-        Of a transaction ``enqueue`` and ``record`` come with its commit.  Dead letters on their way
-        to their exchange, and rows that Spark's executors staged, are not told of.  While nobody
-        traces nothing is spent on it.  StoreClosed.
+        Of a transaction ``enqueue`` and ``record`` come with its commit.  Messages of a batch or a
+        commit that go the same way are one event; a row that a queue refuses is enqueued as well,
+        and then a ``nack``.  Dead letters on their way to their exchange, and rows that Spark's
+        executors staged, are not told of.  While nobody traces nothing is spent on it.
+        StoreClosed.
         """
         return Trace(self, exchange, queue)
 

@@ -49,8 +49,9 @@ qs_status qs_trace_open(qs_trace **trace_out, qs_store *store, const qs_slice *e
         return status;
     }
     trace->store = store;
-    qsi_list_init(&trace->unread);
-    qsi_list_init(&trace->pending);
+    qsi_list_init(&trace->unread.steps);
+    qsi_list_init(&trace->unsynced.steps);
+    qsi_list_init(&trace->unconfirmed.steps);
     qsi_list_push_back(&store->events.traces, &trace->in_store);
     store->references += 1;
     qsi_store_leave(store);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -38,10 +37,11 @@ class Trace(Taken[TraceEvent]):
         job = self._job
         await self.aclose()
         self._trace.is_over = True
-        if job is not None:  # the thread that waits for the next step looks around
-            with suppress(Exception, asyncio.CancelledError):
-                await asyncio.wrap_future(job)
-        self._trace.close()
+        if job is None or job.done():
+            self._trace.close()
+        else:  # the thread that waits for the next step looks around, and closes
+            job.add_done_callback(lambda _: self._trace.close())
+            await asyncio.wait([asyncio.wrap_future(job)])
 
     async def __aenter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ import weakref
 from contextlib import suppress
 from typing import Protocol
 
-from .. import _core
+from ..connection import Connection
 from ..errors import ChannelClosed, StoreClosed
 from .engine import Engine
 
@@ -32,7 +32,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._channels: weakref.WeakSet[_Channel] = weakref.WeakSet()
-        self._connections: weakref.WeakSet[_core.Connection] = weakref.WeakSet()
+        self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._is_closed = False
         self._mutex = threading.Lock()
 
@@ -41,7 +41,7 @@ class Registry:
         """Whether the store is closed, or being closed."""
         return self._is_closed
 
-    def add_connection(self, connection: _core.Connection) -> None:
+    def add_connection(self, connection: Connection) -> None:
         """One was opened."""
         with self._mutex:
             self._connections.add(connection)
@@ -61,7 +61,7 @@ class Registry:
         channel._ended(_reason())
         raise StoreClosed("the store is closed")
 
-    def close(self) -> list[Engine | _core.Connection]:
+    def close(self) -> list[Engine | Connection]:
         """End every channel: here those of the running loop, before this returns, each other one in
         its own loop, when that comes to it.  Returns what is under them, and the connections."""
         with self._mutex:

@@ -20,7 +20,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
-from .. import _core
+from .. import connection as synchronous_connection
 from .. import queue as synchronous_queue
 from .. import store as synchronous
 from .. import stream_consumer as synchronous_consumer
@@ -430,7 +430,7 @@ class Store:
         return Trace(self._store.trace(exchange, queue), self._threads)
 
 
-def _close_all(ended: list[Engine | _core.Connection]) -> None:
+def _close_all(ended: list[Engine | synchronous_connection.Connection]) -> None:
     """In a thread: what nobody uses any more, but for a call that was under way."""
     for handle in ended:
         while True:

@@ -74,12 +74,8 @@ cdef class Connection:
         connection, or with its store."""
         return self.refused or self.handle == NULL or self.store.closed
 
-    def close(self):
-        """Close the channels, which requeues what they hold, and delete the exclusive queues.
-        Closing twice is fine.
-
-        A channel that waits in another thread raises ChannelClosed there.
-        """
+    def _close(self):
+        """Close the channels, and delete the exclusive queues; closing twice is fine."""
         self.free()
 
     def __reduce__(self):

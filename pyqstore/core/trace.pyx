@@ -11,6 +11,7 @@ cdef class Trace:
     cdef qs_trace *handle
     cdef Store store
     cdef bint busy
+    cdef int counting  # calls of dropped
     cdef object __weakref__
 
     def __cinit__(self, Store store not None, exchange, queue):
@@ -45,29 +46,37 @@ cdef class Trace:
                 qs_trace_close(handle)
 
     cdef int begin(self, qs_error *error) except -1:
+        self.check_open(error)
         if self.busy:
+            self.store.leave()
             raise RuntimeError("another thread is using this trace; open one for each")
+        self.busy = True
+        return 0
+
+    cdef int check_open(self, qs_error *error) except -1:
+        """Then the store is entered."""
         self.store.begin(error)
         if self.handle == NULL:
             self.store.leave()
             raise ValueError("the trace is closed")
-        self.busy = True
         return 0
 
     def _close(self):
         """RuntimeError: a thread is using it."""
-        if self.busy:
+        if self.store.generation == fork_generation and (self.busy or self.counting > 0):
             raise RuntimeError("another thread is using this trace")
         self._free()
 
     @property
     def dropped(self):
-        """How many steps there was no room for."""
+        """How many steps there was no room for; any thread may ask."""
         cdef uint64_t dropped
         cdef qs_error error
-        self.begin(&error)
-        dropped = qs_trace_dropped(self.handle)
-        self.busy = False
+        self.check_open(&error)
+        self.counting += 1
+        with nogil:
+            dropped = qs_trace_dropped(self.handle)
+        self.counting -= 1
         self.store.leave()
         return dropped
 

@@ -13,6 +13,7 @@ import logging
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,19 +111,22 @@ class VhostFolder:
         """Durable when it returns."""
         self._change_notes({**self._notes, name: note})
 
-    def check_closed(self, name: str) -> None:
-        """ValueError: another process has its store open."""
+    @contextlib.contextmanager
+    def held(self, name: str) -> Iterator[None]:
+        """Keeps others from opening its store, as far as its file system has locks.  ValueError:
+        somebody has it open."""
         place = self.place(name)
-        try:
-            descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{place} is open in another process: close it there first") from None
-        finally:
-            os.close(descriptor)
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(FileNotFoundError):
+                directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                stack.callback(os.close, directory)
+                try:
+                    fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise ValueError(f"{place} is open: close it there first") from None
+                except OSError as error:  # none of directories
+                    _log.debug("%s: %s", place, error)
+            yield
 
     def take_away(self, name: str) -> Path:
         """A store, which is closed or was never there, is gone for good, and what was said of it;

@@ -79,17 +79,22 @@ class Stores:
             if name not in (*self.vhosts, *self._own, "/"):
                 raise KeyError(name)
             folder = self._changeable(name)
-            if name not in self.vhosts:
-                folder.check_closed(name)
-            begins()
-            try:
-                if (store := self.vhosts.pop(name, None)) is not None:
-                    store.close()
-            except Error as error:
-                _log.error("vhost %r is deleted; its store ended with: %s", name, error)
-            left = folder.take_away(name)
+            store = self.vhosts.get(name)
+            with contextlib.nullcontext() if store is not None else folder.held(name):
+                begins()
+                if store is not None:
+                    self._end(name, store)
+                left = folder.take_away(name)
             self._own.discard(name)
         shutil.rmtree(left, ignore_errors=True)
+
+    def _end(self, name: str, store: _store.Store) -> None:
+        """It is to be deleted, whatever comes of its end."""
+        del self.vhosts[name]
+        try:
+            store.close()
+        except Error as error:
+            _log.error("vhost %r is deleted; its store ended with: %s", name, error)
 
     def _changeable(self, name: str) -> VhostFolder:
         if self._folder is None:

@@ -309,8 +309,8 @@ bool qsi_commit_will_be_short(const struct qs_store *store)
     return store->life == QSI_LIFE_OPEN && !store->failed && commit->lead == QSI_LEAD_NONE &&
            0 < bytes && bytes <= SHORT_BYTES && store->stats.commits > 0 &&
            commit->took_ns <= SHORT_NS && store->options.commit_delay_us == 0 &&
-           !qsi_journal_wants_spare(store->journal) && commit->dirty_blocks.bytes == 0 &&
-           !qsi_message_store_is_dirty(store->messages);
+           !commit->fill_is_due && !qsi_journal_wants_spare(store->journal) &&
+           commit->dirty_blocks.bytes == 0 && !qsi_message_store_is_dirty(store->messages);
 }
 
 /* A leader cannot stop for a deadline: one that is near leaves it to the committer. */

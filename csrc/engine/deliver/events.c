@@ -94,16 +94,6 @@ static void tell_why(struct qs_store *store, uint64_t refusing, qs_event *event)
     }
 }
 
-static void trace_verdict(const struct qs_channel *channel, const qs_event *event)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    if (event->kind == QS_EVENT_ACK) {
-        qsi_trace_confirmed(channel, event->publish_number);
-    } else {
-        qsi_trace_refused(channel, event->publish_number);
-    }
-}
-
 static bool next_confirm(struct qs_channel *channel, qs_event *event) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
@@ -125,7 +115,10 @@ static bool next_confirm(struct qs_channel *channel, qs_event *event) QSI_REQUIR
         tell_why(store, refusing, event);
     }
     if (qsi_is_traced(store)) {
-        trace_verdict(channel, event);
+        qsi_trace_verdict(&(struct verdict){.channel = channel,
+                                            .number = event->publish_number,
+                                            .multiple = event->multiple,
+                                            .is_ack = verdict == QSI_VERDICT_ACK});
     }
     return true;
 }

@@ -55,7 +55,7 @@ static void leave_out(struct trace_step *what, struct qsi_destination **others, 
 }
 
 static void tell_refused(struct qs_store *store, const struct trace_step *what, uint64_t refusing,
-                         uint64_t lsn) QSI_REQUIRES(qsi_store_mutex)
+                         uint64_t lsn, bool confirms) QSI_REQUIRES(qsi_store_mutex)
 {
     struct trace_step all = *what, others = *what;
     struct qsi_destination **kept = qsi_alloc((size_t)what->queue_count * sizeof *kept);
@@ -65,7 +65,11 @@ static void tell_refused(struct qs_store *store, const struct trace_step *what, 
         tell_accepted(store, &others, false, lsn, false);
         qsi_free(kept);
     }
-    qsi_trace_await(store, &all, true); /* which hears of the refusal */
+    if (confirms) {
+        qsi_trace_await(store, &all, true); /* the publisher hears of the refusal */
+    } else {
+        tell(store, &all, QS_TRACE_NACK);
+    }
 }
 
 void qsi_trace_published(const struct publishing *publishing, const qs_receipt *receipt,
@@ -91,7 +95,7 @@ void qsi_trace_published(const struct publishing *publishing, const qs_receipt *
         return;
     }
     if (QS_UNLIKELY(refusals->count > 0)) {
-        tell_refused(store, &what, refusals->queues[0], receipt->lsn);
+        tell_refused(store, &what, refusals->queues[0], receipt->lsn, confirms);
     } else {
         tell_accepted(store, &what, publishing->mandatory, receipt->lsn, confirms);
     }

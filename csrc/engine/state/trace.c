@@ -11,14 +11,13 @@
 
 #include <string.h>
 
-#define BYTES_MAX (8u << 20)
+#define BYTES_MAX (8u << 20)         /* of each list of a trace */
+#define AWAITED_BYTES_MAX (1u << 20) /* all of them are looked at for each verdict */
 
 struct traced {
-    struct qsi_list in_trace;
+    struct qsi_list in_list;
     qs_trace_step step;
     uint64_t time_us, lsn, number, last_number, count, channel;
-    bool awaits_sync, awaits_confirm; /* in a list of what is pending */
-    bool knows_exchange;
     uint8_t exchange_bytes, key_bytes;
     uint32_t queues_bytes;
     uint8_t bytes[]; /* exchange, key, queues */
@@ -26,7 +25,7 @@ struct traced {
 
 static struct traced *traced_at(struct qsi_list *node)
 {
-    return QSI_LIST_OWNER(node, struct traced, in_trace);
+    return QSI_LIST_OWNER(node, struct traced, in_list);
 }
 
 static size_t bytes_of(const struct traced *traced)
@@ -95,7 +94,6 @@ static struct traced *make(const struct qs_store *store, const struct trace_step
                         .last_number = step->last_number != 0 ? step->last_number : step->number,
                         .count = step->count,
                         .channel = step->channel,
-                        .knows_exchange = step->exchange != NULL,
                         .exchange_bytes = (uint8_t)exchange.bytes,
                         .key_bytes = (uint8_t)step->key.bytes,
                         .queues_bytes = queues};
@@ -107,27 +105,43 @@ static struct traced *make(const struct qs_store *store, const struct trace_step
     return made;
 }
 
-/* made: NULL, or the trace's from now on; it is dropped where there is no room. */
-static void keep(struct qs_trace *trace, struct qsi_list *list, struct traced *made)
+/* made: NULL, or the list's from now on; it is dropped where there is no room. */
+static void keep(struct qs_trace *trace, struct traced_list *list, struct traced *made)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    if (made == NULL || trace->bytes + bytes_of(made) > BYTES_MAX) {
+    if (made == NULL || list->bytes + bytes_of(made) > BYTES_MAX) {
         trace->dropped += 1;
         qsi_traced_free(made);
         return;
     }
-    trace->bytes += bytes_of(made);
-    qsi_list_push_back(list, &made->in_trace);
-    if (list == &trace->unread) {
-        qsi_events_announce(trace->store);
+    if (list == &trace->unread && qsi_list_is_empty(&list->steps)) {
+        qsi_events_announce(trace->store); /* who reads goes on until it is empty */
     }
+    list->bytes += bytes_of(made);
+    qsi_list_push_back(&list->steps, &made->in_list);
 }
 
-static void leave(struct qs_trace *trace, struct traced *traced) QSI_REQUIRES(qsi_store_mutex)
+static void leave(struct traced_list *list, struct traced *traced) QSI_REQUIRES(qsi_store_mutex)
 {
-    QS_DCHECK(trace->bytes >= bytes_of(traced));
-    qsi_list_remove(&traced->in_trace);
-    trace->bytes -= bytes_of(traced);
+    QS_DCHECK(list->bytes >= bytes_of(traced));
+    qsi_list_remove(&traced->in_list);
+    list->bytes -= bytes_of(traced);
+}
+
+static void drop(struct traced_list *list, struct traced *traced) QSI_REQUIRES(qsi_store_mutex)
+{
+    leave(list, traced);
+    qsi_traced_free(traced);
+}
+
+/* Publishers that never ask for their confirms leave room for those that do. */
+static void make_room(struct qs_trace *trace, struct traced_list *list)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    while (list->bytes > AWAITED_BYTES_MAX) {
+        drop(list, traced_at(list->steps.next));
+        trace->dropped += 1;
+    }
 }
 
 static struct qs_trace *trace_at(struct qsi_list *node)
@@ -149,61 +163,54 @@ void qsi_trace(struct qs_store *store, const struct trace_step *step)
 void qsi_trace_await(struct qs_store *store, const struct trace_step *step, bool awaits_confirm)
 {
     QS_ASSERT_HELD(&store->mutex);
+    QS_DCHECK(!awaits_confirm || step->number > 0);
     for (struct qsi_list *node = store->events.traces.next; node != &store->events.traces;
          node = node->next) {
-        struct traced *made;
-        if (!is_wanted(trace_at(node), step) || (step->lsn == 0 && !awaits_confirm)) {
+        struct qs_trace *trace = trace_at(node);
+        if (!is_wanted(trace, step)) {
             continue;
         }
-        made = make(store, step);
-        if (made != NULL) {
-            made->awaits_sync = step->lsn != 0;
-            made->awaits_confirm = awaits_confirm;
+        if (step->lsn != 0) {
+            keep(trace, &trace->unsynced, make(store, step));
         }
-        keep(trace_at(node), &trace_at(node)->pending, made);
+        if (awaits_confirm) {
+            make_room(trace, &trace->unconfirmed);
+            keep(trace, &trace->unconfirmed, make(store, step));
+        }
     }
 }
 
 /* ---- what was awaited ---- */
 
-/* The same message, a step further. */
-static void go_on(struct qs_trace *trace, const struct traced *pending, qs_trace_step step,
+/* The same messages, a step further: so many of them. */
+static void go_on(struct qs_trace *trace, const struct traced *awaited, qs_trace_step step,
                   uint64_t number, uint64_t count) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct traced *made = qsi_alloc(bytes_of(pending));
+    struct traced *made = qsi_alloc(bytes_of(awaited));
 
+    QS_DCHECK(count > 0);
     if (made != NULL) {
-        memcpy(made, pending, bytes_of(pending));
+        memcpy(made, awaited, bytes_of(awaited));
         made->step = step;
         made->time_us = qsi_clock_us(trace->store);
         made->number = number;
         made->count = count;
-        qsi_list_init(&made->in_trace);
+        qsi_list_init(&made->in_list);
     }
     keep(trace, &trace->unread, made);
 }
 
-static void end_if_done(struct qs_trace *trace, struct traced *pending)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    if (!pending->awaits_sync && !pending->awaits_confirm) {
-        leave(trace, pending);
-        qsi_traced_free(pending);
-    }
-}
-
 static void tell_synced(struct qs_trace *trace, uint64_t durable) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qsi_list *next;
+    struct traced_list *list = &trace->unsynced;
 
-    for (struct qsi_list *node = trace->pending.next; node != &trace->pending; node = next) {
-        struct traced *pending = traced_at(node);
-        next = node->next;
-        if (pending->awaits_sync && pending->lsn <= durable) {
-            go_on(trace, pending, QS_TRACE_SYNC, pending->number, pending->count);
-            pending->awaits_sync = false;
-            end_if_done(trace, pending);
+    while (!qsi_list_is_empty(&list->steps)) { /* their LSNs ascend */
+        struct traced *awaited = traced_at(list->steps.next);
+        if (awaited->lsn > durable) {
+            return;
         }
+        go_on(trace, awaited, QS_TRACE_SYNC, awaited->number, awaited->count);
+        drop(list, awaited);
     }
 }
 
@@ -218,65 +225,87 @@ void qsi_trace_synced(struct qs_store *store)
     }
 }
 
-static bool is_of(const struct traced *pending, const struct qs_channel *channel)
+/* What has a record is confirmed as one, when that is durable; what has none, by its number. */
+static bool is_confirmed(const struct traced *awaited, const struct verdict *verdict)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    return pending->awaits_confirm && pending->channel == channel->number;
+    uint64_t durable = qsi_journal_durable_lsn(verdict->channel->store->journal);
+
+    if (awaited->lsn != 0) {
+        return awaited->number <= verdict->number && awaited->lsn <= durable;
+    }
+    return verdict->multiple ? awaited->last_number <= verdict->number
+                             : awaited->last_number == verdict->number;
 }
 
-void qsi_trace_confirmed(const struct qs_channel *channel, uint64_t number)
+static void tell_refused(struct qs_trace *trace, struct traced *awaited,
+                         const struct verdict *verdict) QSI_REQUIRES(qsi_store_mutex)
 {
-    QS_ASSERT_HELD(&channel->store->mutex);
-    for (struct qsi_list *node = channel->store->events.traces.next;
-         node != &channel->store->events.traces; node = node->next) {
-        struct qs_trace *trace = trace_at(node);
-        struct qsi_list *next;
-        for (struct qsi_list *at = trace->pending.next; at != &trace->pending; at = next) {
-            struct traced *pending = traced_at(at);
-            next = at->next;
-            if (is_of(pending, channel) && pending->last_number <= number) {
-                go_on(trace, pending, QS_TRACE_CONFIRM, pending->number, pending->count);
-                pending->awaits_confirm = false;
-                end_if_done(trace, pending);
+    bool is_whole = verdict->multiple || awaited->count == 1;
+
+    go_on(trace, awaited, QS_TRACE_NACK, verdict->multiple ? awaited->number : verdict->number,
+          is_whole ? awaited->count : 1);
+    awaited->count -= 1;
+    if (is_whole) {
+        drop(&trace->unconfirmed, awaited);
+    }
+}
+
+static bool is_refused(const struct traced *awaited, const struct verdict *verdict)
+{
+    return awaited->number <= verdict->number &&
+           (verdict->multiple || verdict->number <= awaited->last_number);
+}
+
+static void tell_verdict(struct qs_trace *trace, const struct verdict *verdict)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct traced_list *list = &trace->unconfirmed;
+    struct qsi_list *next;
+
+    for (struct qsi_list *at = list->steps.next; at != &list->steps; at = next) {
+        struct traced *awaited = traced_at(at);
+        next = at->next;
+        if (awaited->channel != verdict->channel->number) {
+            continue;
+        }
+        if (!verdict->is_ack && is_refused(awaited, verdict)) {
+            tell_refused(trace, awaited, verdict);
+            if (!verdict->multiple) {
+                return; /* of a batch nobody knows which way the row went */
             }
+        } else if (verdict->is_ack && is_confirmed(awaited, verdict)) {
+            go_on(trace, awaited, QS_TRACE_CONFIRM, awaited->number, awaited->count);
+            drop(list, awaited);
         }
     }
 }
 
-void qsi_trace_refused(const struct qs_channel *channel, uint64_t number)
+void qsi_trace_verdict(const struct verdict *verdict)
 {
-    QS_ASSERT_HELD(&channel->store->mutex);
-    for (struct qsi_list *node = channel->store->events.traces.next;
-         node != &channel->store->events.traces; node = node->next) {
-        struct qs_trace *trace = trace_at(node);
-        struct qsi_list *next;
-        for (struct qsi_list *at = trace->pending.next; at != &trace->pending; at = next) {
-            struct traced *pending = traced_at(at);
-            next = at->next;
-            if (is_of(pending, channel) && pending->number <= number &&
-                number <= pending->last_number) {
-                go_on(trace, pending, QS_TRACE_NACK, number, 1);
-                pending->awaits_confirm = number < pending->last_number; /* the others' */
-                end_if_done(trace, pending);
-                break; /* which way of a batch it was nobody knows */
-            }
-        }
+    struct qs_store *store = verdict->channel->store;
+
+    QS_ASSERT_HELD(&store->mutex);
+    QS_DCHECK(verdict->number > 0);
+    for (struct qsi_list *node = store->events.traces.next; node != &store->events.traces;
+         node = node->next) {
+        tell_verdict(trace_at(node), verdict);
     }
 }
 
 void qsi_trace_channel_ended(const struct qs_channel *channel)
 {
-    QS_ASSERT_HELD(&channel->store->mutex);
-    for (struct qsi_list *node = channel->store->events.traces.next;
-         node != &channel->store->events.traces; node = node->next) {
-        struct qs_trace *trace = trace_at(node);
+    struct qs_store *store = channel->store;
+
+    QS_ASSERT_HELD(&store->mutex);
+    for (struct qsi_list *node = store->events.traces.next; node != &store->events.traces;
+         node = node->next) {
+        struct traced_list *list = &trace_at(node)->unconfirmed;
         struct qsi_list *next;
-        for (struct qsi_list *at = trace->pending.next; at != &trace->pending; at = next) {
-            struct traced *pending = traced_at(at);
+        for (struct qsi_list *at = list->steps.next; at != &list->steps; at = next) {
             next = at->next;
-            if (is_of(pending, channel)) {
-                pending->awaits_confirm = false;
-                end_if_done(trace, pending);
+            if (traced_at(at)->channel == channel->number) {
+                drop(list, traced_at(at));
             }
         }
     }
@@ -312,11 +341,11 @@ struct traced *qsi_trace_take(struct qs_trace *trace)
     struct traced *first;
 
     QS_ASSERT_HELD(&trace->store->mutex);
-    if (qsi_list_is_empty(&trace->unread)) {
+    if (qsi_list_is_empty(&trace->unread.steps)) {
         return NULL;
     }
-    first = traced_at(trace->unread.next);
-    leave(trace, first);
+    first = traced_at(trace->unread.steps.next);
+    leave(&trace->unread, first);
     return first;
 }
 
@@ -337,19 +366,15 @@ void qsi_traced_tell(const struct traced *traced, qs_trace_event *event_out)
     };
 }
 
-static void forget_all(struct qs_trace *trace, struct qsi_list *list) QSI_REQUIRES(qsi_store_mutex)
-{
-    while (!qsi_list_is_empty(list)) {
-        struct traced *traced = traced_at(list->next);
-        leave(trace, traced);
-        qsi_traced_free(traced);
-    }
-}
-
 void qsi_trace_forget(struct qs_trace *trace)
 {
+    struct traced_list *const lists[] = {&trace->unread, &trace->unsynced, &trace->unconfirmed};
+
     QS_ASSERT_HELD(&trace->store->mutex);
-    forget_all(trace, &trace->unread);
-    forget_all(trace, &trace->pending);
-    QS_DCHECK(trace->bytes == 0);
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        while (!qsi_list_is_empty(&lists[i]->steps)) {
+            drop(lists[i], traced_at(lists[i]->steps.next));
+        }
+        QS_DCHECK(lists[i]->bytes == 0);
+    }
 }

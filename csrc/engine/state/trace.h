@@ -23,12 +23,25 @@ struct trace_step {
 
 struct traced; /* a step that a trace keeps */
 
+struct traced_list {
+    struct qsi_list steps; /* the oldest first */
+    uint64_t bytes;
+};
+
+/* What a publisher hears: of this number, with multiple also of all before it that were not told
+ * of. */
+struct verdict {
+    const struct qs_channel *channel;
+    uint64_t number;
+    bool multiple, is_ack;
+};
+
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct qs_trace {
     struct qs_store *store;
     struct qsi_list in_store GUARDED;
-    struct qsi_list unread GUARDED, pending GUARDED; /* of struct traced, the oldest first */
-    uint64_t bytes GUARDED;                          /* of both */
+    struct traced_list unread GUARDED;
+    struct traced_list unsynced GUARDED, unconfirmed GUARDED; /* whose next steps are awaited */
     uint64_t dropped GUARDED;
     struct traced *told; /* what the last call has told: of the thread that reads */
     bool of_exchange, of_queue;
@@ -50,12 +63,8 @@ void qsi_trace_await(struct qs_store *store, const struct trace_step *step, bool
     QSI_REQUIRES(qsi_store_mutex);
 /* A commit has ended. */
 void qsi_trace_synced(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* The publisher hears of all numbers up to this one that were not told of. */
-void qsi_trace_confirmed(const struct qs_channel *channel, uint64_t number)
-    QSI_REQUIRES(qsi_store_mutex);
-/* And of the refusal of one. */
-void qsi_trace_refused(const struct qs_channel *channel, uint64_t number)
-    QSI_REQUIRES(qsi_store_mutex);
+/* A publisher hears of what it published. */
+void qsi_trace_verdict(const struct verdict *verdict) QSI_REQUIRES(qsi_store_mutex);
 /* And of nothing more. */
 void qsi_trace_channel_ended(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* Messages of the queue were delivered, or settled: DELIVER, ACK, NACK.  message may be NULL. */

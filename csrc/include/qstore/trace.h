@@ -14,7 +14,8 @@ typedef enum qs_trace_step {
     QS_TRACE_RETURN,      /* no queue has it, and it is mandatory */
     QS_TRACE_DELIVER,     /* a consumer has it, or who got it */
     QS_TRACE_ACK,         /* and has acknowledged it */
-    QS_TRACE_NACK,        /* and has rejected or requeued it; or its publisher hears of a refusal */
+    QS_TRACE_NACK,        /* and has rejected or requeued it; or its publisher hears of a refusal,
+                             or could outside confirm mode */
 } qs_trace_step;
 
 typedef struct qs_trace_event {
@@ -38,12 +39,16 @@ typedef struct qs_trace qs_trace;
 /* qs_trace_open - be told of each step from now on.
  *
  * Steps that were not read wait in memory, 8 MiB of them; beyond that new ones are dropped, and
- * counted.  A transaction's messages are enqueued with its commit, and one event stands for those
- * that go the same way.  Dead letters on their way to their exchange are not told of.
+ * counted.  So are the oldest confirms of publishers that have not asked for them, beyond 1 MiB.
+ * A PUBLISH has the time at which its call began.  Messages of a batch or a transaction that go the
+ * same way are one event, with the LSN of the whole; those of a transaction are enqueued with its
+ * commit.  A row of a batch that a queue refuses is told as enqueued, then by a NACK; of several
+ * queues that refuse a message the first is known.  Dead letters on their way to their exchange
+ * are not told of.
  * In:      exchange  NULL: of any; else steps that know of no exchange are left out
  *          queue     NULL: of any; else what leads to no queue is left out
  * Returns: QS_EINVAL (a name of more than 255 bytes), QS_ENOMEM
- * Threads: one at a time
+ * Threads: one at a time, but for qs_trace_dropped
  * Owns:    *trace_out: qs_trace_close */
 QS_API QS_MUST_CHECK qs_status qs_trace_open(qs_trace **trace_out, qs_store *store,
                                              const qs_slice *exchange, const qs_slice *queue,
@@ -57,7 +62,9 @@ QS_API QS_MUST_CHECK qs_status qs_trace_open(qs_trace **trace_out, qs_store *sto
 QS_API QS_MUST_CHECK qs_status qs_trace_next(qs_trace *trace, uint64_t timeout_ns,
                                              qs_trace_event *event_out, qs_error *error);
 
-/* qs_trace_dropped - how many steps were dropped so far, for want of room. */
+/* qs_trace_dropped - how many steps were dropped so far, for want of room.
+ *
+ * Threads: any */
 QS_API uint64_t qs_trace_dropped(qs_trace *trace);
 
 /* qs_trace_close - nothing is told any more.  NULL is fine; so is a store that was closed. */

@@ -72,6 +72,7 @@ ANOTHER_WAIT = {
     "aio.Receipt.wait": "for a commit",
     "Listener.close": "for clients",
     "flight.FlightListener.close": "for clients",
+    "Trace.next": "for a step of any message",
 }
 """Verbs with a timeout that wait for no queue and no stream."""
 

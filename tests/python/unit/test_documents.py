@@ -140,7 +140,7 @@ def test_sessions_run(
 
 
 def test_guide_runs(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    verbs, loop, counters = blocks("docs/GUIDE.md")
+    verbs, loop, counters, traces = blocks("docs/GUIDE.md")
     run(verbs, names)
     assert capsys.readouterr().out == "eu.paris b'one'\n[b'two']\n"
     # The last lines receive for ever.
@@ -148,7 +148,9 @@ def test_guide_runs(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -
     with pyqstore.open("orders.qs") as store:
         assert store.queue_status("europe")["messages_ready"] == 9_999
     run(counters, names)
-    assert capsys.readouterr().out == "2 1\n1\n2\n"
+    run(traces, names)
+    steps = "publish route enqueue record sync confirm deliver ack\n"
+    assert capsys.readouterr().out == f"2 1\n1\n2\n{steps}"
 
 
 @pytest.mark.parametrize(

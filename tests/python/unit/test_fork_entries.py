@@ -27,16 +27,17 @@ HANGS_S = 30.0
 
 OF_NO_STORE = {
     "Codec", "Properties", "ReturnedMessage", "StagedFile", "StagedWriter", "Verification",
-    "Adoption", "aio.Confirm", "aio.Opening", "aio.session.Connecting", "session.Destination",
-    "session.Groups", "session.Options", "session.PushBuffer", "session.Queue",
-    "session.RedeliveryPolicy", "session.Topic",
+    "Adoption", "TraceEvent", "aio.Confirm", "aio.Opening", "aio.session.Connecting",
+    "session.Destination", "session.Groups", "session.Options", "session.PushBuffer",
+    "session.Queue", "session.RedeliveryPolicy", "session.Topic",
 }  # fmt: skip
 """Classes of values, and those that use no open store.  Flight: ``test_flight_failures``."""
 
 TOLD = {
     "address", "amqp", "assignment", "body", "buffer", "client_id", "committed", "consumer_tag",
     "correlation_id", "count", "delivery_count", "delivery_tag", "destination", "directory",
-    "exception_listener", "exchange", "first_publish_number", "group", "instance", "is_settled",
+    "exception_listener", "exchange", "first_publish_number", "group", "instance", "is_over",
+    "is_settled",
     "last_publish_number", "listener", "message_id", "mode", "name", "number", "path", "paused",
     "persistent", "prefetch", "priority", "properties", "queue", "recovery_report", "redelivered",
     "refusal", "refused", "reply_to", "returned", "routing_key", "settled", "store", "text",
@@ -111,6 +112,7 @@ def made(store: pyqstore.Store) -> dict[str, Any]:
         "Stream": store.stream("s"),
         "StreamConsumer": consumer,
         "Listener": store.listen("127.0.0.1:0"),
+        "Trace": store.trace(),
         "session.Connection": connection,
         "session.Session": its,
         "session.Message": receiver.receive(),
@@ -172,6 +174,7 @@ async def made_of_asyncio(given: pyqstore.Store) -> dict[str, Any]:
         "aio.Queue": await store.queue("q"),
         "aio.Stream": await store.stream("s"),
         "aio.StreamConsumer": consumer,
+        "aio.Trace": store.trace(),
         "aio.session.Connection": connection,
         "aio.session.Session": its,
         "aio.session.Message": await receiver.receive(),

@@ -334,7 +334,7 @@ def test_a_failed_vhost_whose_store_somebody_has_open_is_not_deleted(
     place = tmp_path / "vhosts" / "b"
     with pytest.raises(ValueError, match="delete the vhost, or start the server again"):
         stores.add("b", {})
-    refused = pytest.raises(ValueError, match="is open in another process: close it there first")
+    refused = pytest.raises(ValueError, match="is open: close it there first")
     with pyqstore.open(place, read_only=read_only), refused:
         stores.remove("b", lambda: pytest.fail("nothing begins"))
     stores.remove("b", lambda: None)

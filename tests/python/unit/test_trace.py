@@ -159,7 +159,8 @@ def test_iterating_waits_for_steps_and_ends_with_the_store(path: Path) -> None:
     def follow() -> None:
         for event in trace:
             came.append(event.step)
-            begun.set()
+            if event.step == "record":
+                begun.set()
 
     thread = threading.Thread(target=follow)
     thread.start()

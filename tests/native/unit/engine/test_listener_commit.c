@@ -3,7 +3,7 @@
 #include "armed_fixture.h"
 #include "sim_disk.h"
 
-enum { TURNS = 40 };
+enum { TURNS = 40, TRIES = 100000 };
 
 /* What a turn of a loop came to. */
 struct turn {
@@ -82,8 +82,10 @@ static void test_who_publishes_while_armed_is_looked_after(struct engine *engine
 static void lead_a_turn(struct engine *engine, qs_listener *listener, const char *body)
 {
     struct turn turn;
+    int tries = 0;
 
     do {
+        QS_CHECK(tries++ < TRIES);
         turn = take_turn(engine, listener, body, true);
         QS_CHECK(turn.event.kind == QS_EVENT_ACK && turn.event.count == 1);
     } while (!turn.led);
@@ -201,7 +203,8 @@ static void test_no_power_cut_takes_what_a_loop_has_confirmed(void)
     qs_listener *listener = listener_of(&engine);
     uint64_t confirmed = 0, led = 0;
 
-    while (led < TURNS) {
+    for (int tries = 0; led < TURNS; tries++) {
+        QS_CHECK(tries < TRIES);
         struct turn turn = take_turn(&engine, listener, "body", true);
         QS_CHECK(turn.event.kind == QS_EVENT_ACK);
         confirmed += turn.event.count;
@@ -255,7 +258,9 @@ static void test_a_disk_that_fails_a_loop_fails_the_store(void)
     };
 
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        int tries = 0;
         while (!fails_as_ever(true, faults[i].kind, faults[i].how)) {
+            QS_CHECK(tries++ < TRIES);
         }
         QS_CHECK(fails_as_ever(false, faults[i].kind, faults[i].how));
     }

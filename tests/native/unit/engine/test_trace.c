@@ -220,6 +220,138 @@ static void test_a_refusal_names_its_number_and_the_others_keep_the_message(void
     engine_stop(&engine);
 }
 
+/* A queue that takes one message. */
+static void declare_narrow(struct engine *engine, const char *queue)
+{
+    struct qs_test_fields arguments = {0};
+    qs_declare_ok ok;
+
+    qs_test_put_long(&arguments, "x-max-length", 1);
+    qs_test_put_text(&arguments, "x-overflow", "reject-publish");
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), QS_DURABLE,
+                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+}
+
+static void test_a_confirm_that_overtakes_says_nothing_of_those_before(void)
+{
+    struct engine engine;
+    qs_trace *trace;
+
+    start(&engine);
+    trace = trace_of(&engine, NULL, NULL);
+    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    publish(&engine, "a", "1");
+    publish_to(&engine, "", "b", TRANSIENT, text("2"));
+    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
+    check_told(trace, "publish:/a#1 route:/a>a#1 enqueue:/a>a#1 record:/a>a#1 publish:/b#2 "
+                      "route:/b>b#2 enqueue:/b>b#2 confirm:/b>b#2");
+    sync_all(&engine);
+    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
+    check_told(trace, "sync:/a>a#1 confirm:/a>a#1");
+    qs_trace_close(trace);
+    engine_stop(&engine);
+}
+
+static void test_a_refusal_is_told_at_once_where_nobody_hears_of_it(void)
+{
+    struct engine engine;
+    qs_trace *trace;
+
+    start(&engine);
+    declare_narrow(&engine, "narrow");
+    publish(&engine, "narrow", "0");
+    trace = trace_of(&engine, NULL, NULL);
+    publish(&engine, "narrow", "1");
+    check_told(trace, "publish:/narrow route:/narrow>narrow nack:/narrow>narrow");
+    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    publish(&engine, "a", "2");
+    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
+    check_told(trace, "publish:/a#1 route:/a>a#1 enqueue:/a>a#1 record:/a>a#1 sync:/a>a#1 "
+                      "confirm:/a>a#1");
+    qs_trace_close(trace);
+    engine_stop(&engine);
+}
+
+static void test_rows_that_are_refused_are_not_confirmed_with_the_others(void)
+{
+    struct qs_test_batch rows;
+    struct engine engine;
+    qs_receipt receipt;
+    qs_trace *trace;
+    qs_batch batch;
+
+    start(&engine);
+    declare_narrow(&engine, "narrow");
+    trace = trace_of(&engine, NULL, NULL);
+    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    qs_test_batch_init(&rows);
+    for (int i = 0; i < 3; i++) {
+        memcpy(qs_test_batch_add(&rows, "narrow", 1), "x", 1);
+    }
+    batch = qs_test_batch_finish(&rows);
+    QS_CHECK_OK(qs_channel_publish_batch(engine.channel, &batch, &receipt, QS_ERROR));
+    sync_all(&engine);
+    for (int i = 0; i < 3; i++) {
+        qs_event event = expect_event(&engine, QS_EVENT_ACK, i < 2 ? QS_EVENT_NACK : QS_EVENT_ACK);
+        qs_message_release(&event.message);
+    }
+    check_told(trace, "publish:/#1*3 route:/>narrow#1*3 enqueue:/>narrow#1*3 record:/>narrow#1*3 "
+                      "sync:/>narrow#1*3 nack:/>narrow#2 nack:/>narrow#3 confirm:/>narrow#1");
+    qs_test_batch_fini(&rows);
+    qs_trace_close(trace);
+    engine_stop(&engine);
+}
+
+/* Its publisher never asks: the steps that are read go on to come, all of them. */
+static void test_confirms_that_nobody_asks_for_leave_room_for_the_rest(void)
+{
+    struct engine engine;
+    qs_trace *trace;
+    qs_trace_event event;
+    uint64_t read = 0, published = 0;
+
+    start(&engine);
+    trace = trace_of(&engine, NULL, NULL);
+    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    while (qs_trace_dropped(trace) < 1000) {
+        publish_to(&engine, "", "a", TRANSIENT, text("x"));
+        published += 1;
+        while (qs_trace_next(trace, 0, &event, QS_ERROR) == QS_OK) {
+            read += 1;
+        }
+    }
+    QS_CHECK(read == 3 * published);
+    qs_trace_close(trace);
+    engine_stop(&engine);
+}
+
+static void test_all_that_a_failed_store_refuses_is_told(void)
+{
+    struct engine engine;
+    qs_trace *trace;
+    qs_env *faulty;
+
+    engine_init(&engine, IN_MEMORY);
+    faulty = qsi_env_fault_create(engine.memory);
+    engine.env = faulty;
+    engine_open(&engine);
+    declare(&engine, "a", QS_DURABLE);
+    trace = trace_of(&engine, NULL, NULL);
+    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    publish(&engine, "a", "1");
+    publish(&engine, "a", "2");
+    qsi_env_fault_arm(faulty, QSI_FAULT_SYNC, QSI_FAULT_EIO, 1, true);
+    QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_sync(engine.store, NULL));
+    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_NACK);
+    check_told(trace, "publish:/a#1 route:/a>a#1 enqueue:/a>a#1 record:/a>a#1 publish:/a#2 "
+                      "route:/a>a#2 enqueue:/a>a#2 record:/a>a#2 nack:/a>a#1 nack:/a>a#2");
+    qs_trace_close(trace);
+    qs_channel_close(engine.channel);
+    (void)qs_store_close(engine.store, NULL);
+    qsi_env_fault_destroy(faulty);
+    engine_fini(&engine);
+}
+
 static void test_a_trace_of_an_exchange_or_a_queue_tells_of_nothing_else(void)
 {
     struct engine engine;
@@ -347,6 +479,11 @@ int main(void)
     test_a_transaction_is_recorded_with_its_commit();
     test_rows_of_a_batch_that_go_the_same_way_are_one_event();
     test_a_refusal_names_its_number_and_the_others_keep_the_message();
+    test_a_confirm_that_overtakes_says_nothing_of_those_before();
+    test_a_refusal_is_told_at_once_where_nobody_hears_of_it();
+    test_rows_that_are_refused_are_not_confirmed_with_the_others();
+    test_confirms_that_nobody_asks_for_leave_room_for_the_rest();
+    test_all_that_a_failed_store_refuses_is_told();
     test_a_trace_of_an_exchange_or_a_queue_tells_of_nothing_else();
     test_what_is_not_read_is_bounded_and_what_was_dropped_is_counted();
     test_a_closed_channel_leaves_no_confirm_to_wait_for();
