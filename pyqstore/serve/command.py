@@ -173,6 +173,8 @@ def serve(
     any that is free.  Stores that are not there are made.  At the end everything that was accepted
     is durable, and the exit status 0.
     """
+    # Before there are threads, which would take signals otherwise: pyarrow makes some.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     with errors_told():
         passed = passed_sockets(os.environ)
         manager = Manager.of(os.environ)
@@ -309,8 +311,6 @@ def _run(
 ) -> bool:
     """Serve until a signal, or until the store of DIRECTORY has failed; whether all that was under
     way then ended."""
-    # Before there are threads, which would take signals otherwise.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     manager.begin("opening the store")
     with stores as own, _ready(ready_file) as announce:
         _observe(own)

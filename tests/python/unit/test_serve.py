@@ -1,5 +1,6 @@
 """``pyqstore serve`` as a process: how it begins, what it says, how it ends."""
 
+import re
 import signal
 import socket
 import ssl
@@ -149,6 +150,21 @@ def test_a_server_that_fails_leaves_the_ready_file_of_the_one_that_goes_on(path:
         assert server.addresses() != addresses
         server.end()
         assert not server.ready.exists()
+
+
+def test_no_thread_but_the_main_one_takes_the_signal_that_ends_the_server(path: Path) -> None:
+    """Else the process ends at once, when that one is busy."""
+    with served(path, *LOOPBACK, "--http", "127.0.0.1:0") as server:
+        server.addresses()
+        process = server.process.pid
+        taking = []
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            blocked = re.search(r"SigBlk:\s*(\w+)", (thread / "status").read_text())
+            assert blocked is not None
+            if not int(blocked[1], 16) >> (signal.SIGTERM - 1) & 1:
+                taking.append(int(thread.name))
+        assert set(taking) <= {process}
+        assert server.end()[0] == 0
 
 
 def test_what_serve_refuses_makes_no_store_and_is_one_line(
