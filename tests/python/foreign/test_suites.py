@@ -19,10 +19,13 @@ from . import suites
 from .fetching import program
 from .playing import SECONDS, Fetched, passed_by_pytest, played
 
-# Those that are left out ask the management's HTTP, or need a broker with certificates.
-GO_LEFT_OUT = "Recovery|TLS"
-GO_TESTS = 222
+# Those that are left out need a broker with certificates, or are played apart: they end connections
+# over the management's HTTP.
+GO_RECOVERY = "Recovery"
+GO_LEFT_OUT = f"{GO_RECOVERY}|TLS"
+GO_TESTS, GO_RECOVERY_TESTS = 222, 17
 GO_ATTEMPTS = 2
+MANAGEMENT = 15672  # these have no other port for it
 PROGRAMS = Path(__file__).parent / "programs"
 EVERYTHING = ""  # in place of a test's name: the program failed, and none of its tests
 KOMBU_TESTS = 51
@@ -43,10 +46,12 @@ AMQPSTORM_AGAIN = ("--reruns", "2", "--only-rerun", "took too long|[Tt]imed out"
 LAPIN_TESTS = 35
 
 
-def played_by_go(module: Path, port: int, *more: str) -> tuple[set[str], set[str], str]:
+def played_by_go(
+    module: Path, port: int, *more: str, left_out: str = GO_LEFT_OUT
+) -> tuple[set[str], set[str], str]:
     """Names of tests that passed and that failed, and the output."""
     status, said = played(
-        *("go", "test", "-count=1", "-v", "-tags", "integration", "-skip", GO_LEFT_OUT, *more, "."),
+        *("go", "test", "-count=1", "-v", "-tags", "integration", "-skip", left_out, *more, "."),
         cwd=module,
         AMQP_URL=f"amqp://guest:guest@127.0.0.1:{port}/",
         **suites.GO_ENVIRONMENT,
@@ -73,6 +78,22 @@ def test_the_go_client_passes_its_own_tests(port: int, fetched: Fetched) -> None
             passed |= more
     assert not failed, f"{sorted(failed)}\n{said[-8000:]}"
     assert len(passed) >= GO_TESTS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 300)
+def test_the_go_client_recovers_in_its_own_tests(
+    store: pyqstore.Store, port: int, fetched: Fetched
+) -> None:
+    module = fetched(suites.go_client)
+    try:
+        page = store.serve_page(MANAGEMENT)
+    except OSError as error:
+        pytest.skip(f"port {MANAGEMENT}: {error}")
+    with page:
+        passed, failed, said = played_by_go(module, port, "-run", GO_RECOVERY, left_out="TLS")
+    assert not failed, f"{sorted(failed)}\n{said[-8000:]}"
+    assert len(passed) >= GO_RECOVERY_TESTS
 
 
 @pytest.mark.slow
