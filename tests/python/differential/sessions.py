@@ -317,6 +317,39 @@ class Cases:
             seen.append(refused(other.recover))
         return seen
 
+    def uri(self) -> Seen:
+        """Options of a URI, and of a destination's name, which come before them: how many are
+        acknowledged when each of seventy is handed out; how often one comes that is rolled back."""
+        seen: Seen = []
+        options = (
+            "jms.optimizeAcknowledge=true&jms.optimizeAcknowledgeTimeOut=30000"
+            "&jms.prefetchPolicy.queuePrefetch=12&jms.prefetchPolicy.topicPrefetch=20"
+            "&jms.redeliveryPolicy.maximumRedeliveries=2"
+            "&jms.redeliveryPolicy.initialRedeliveryDelay=20"
+            "&jms.redeliveryPolicy.redeliveryDelay=20"
+        )
+        with self.connection(options) as connection:
+            for topic, own in itertools.product((False, True), ("", "?consumer.prefetchSize=100")):
+                session = connection.session()
+                plain = self.destination(session, topic).name
+                source = (session.topic if topic else session.queue)(f"{plain}{own}")
+                consumer = session.consumer(source)
+                self.begin()
+                self.send(connection, source, [str(i) for i in range(70)], False)
+                for _ in range(70):
+                    assert consumer.receive(PATIENCE_S) is not None
+                    seen.append(self.acked())
+                session.close()
+            session = connection.session("transacted")
+            source = self.destination(session, False)
+            self.send(connection, source, ["x"], True)
+            consumer = session.consumer(source)
+            for _ in range(3):
+                self.receive(consumer, 1, seen)
+                session.rollback()
+            self.dead(connection, seen)
+        return seen
+
 
 def told(message: jms.Message) -> str:
     return f"{message.text}{' again' if message.redelivered else ''} {message.delivery_count}"
@@ -384,4 +417,5 @@ def all_cases(cases: Cases) -> dict[str, Callable[[], Seen]]:
     for mode in ("transacted", *MODES):
         found[f"left {mode}"] = lambda mode=mode: cases.left(mode)
     found["refusals"] = cases.refusals
+    found["uri"] = cases.uri
     return found

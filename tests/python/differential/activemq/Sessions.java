@@ -107,6 +107,7 @@ public final class Sessions {
             left(mode);
         }
         refusals();
+        uri();
         System.out.flush();
         System.exit(0);
     }
@@ -495,5 +496,42 @@ public final class Sessions {
             refused(seen, other::recover);
         }
         tell("refusals", seen);
+    }
+
+    /* Options of a broker's URI, and of a destination's, which come before them: how many are
+     * acknowledged when each of seventy is handed out; how often one comes that is rolled back. */
+    private static void uri() throws Exception {
+        List<Object> seen = new ArrayList<>();
+        String options = "&jms.optimizeAcknowledge=true&jms.optimizeAcknowledgeTimeOut=30000"
+            + "&jms.prefetchPolicy.queuePrefetch=12&jms.prefetchPolicy.topicPrefetch=20"
+            + "&jms.redeliveryPolicy.maximumRedeliveries=2"
+            + "&jms.redeliveryPolicy.initialRedeliveryDelay=20"
+            + "&jms.redeliveryPolicy.redeliveryDelay=20";
+        try (Connection connection = connection(options, null, true)) {
+            for (boolean topic : new boolean[] {false, true}) {
+                for (String own : new String[] {"", "?consumer.prefetchSize=100"}) {
+                    Session session = connection.createSession(false, 1);
+                    String name = "d" + names++ + own;
+                    Destination from = topic ? session.createTopic(name) : session.createQueue(name);
+                    MessageConsumer consumer = session.createConsumer(from);
+                    acked.set(0);
+                    send(connection, from, false, numbers(70));
+                    for (int i = 0; i < 70 && consumer.receive(PATIENCE_MS) != null; i++) {
+                        seen.add(acked.get());
+                    }
+                    session.close();
+                }
+            }
+            Session session = connection.createSession(true, 0);
+            Destination from = session.createQueue("d" + names++);
+            send(connection, from, true, "x");
+            MessageConsumer consumer = session.createConsumer(from);
+            for (int i = 0; i < 3; i++) {
+                receive(consumer, 1, seen);
+                session.rollback();
+            }
+            dead(connection, seen, 1);
+        }
+        tell("uri", seen);
     }
 }

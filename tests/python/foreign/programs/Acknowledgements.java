@@ -1,11 +1,8 @@
-import com.rabbitmq.client.AMQP;
 import com.rabbitmq.client.AlreadyClosedException;
 import com.rabbitmq.client.Channel;
 import com.rabbitmq.client.Connection;
 import com.rabbitmq.client.ConnectionFactory;
 import com.rabbitmq.client.ConfirmListener;
-import com.rabbitmq.client.DefaultConsumer;
-import com.rabbitmq.client.Envelope;
 import com.rabbitmq.client.GetResponse;
 import com.rabbitmq.client.MessageProperties;
 import com.rabbitmq.client.ShutdownSignalException;
@@ -20,8 +17,8 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Acknowledgements of consumers and of publishers, each way of them, with RabbitMQ's Java client.
- * What the server at a port did is told in lines.
+ * Acknowledgements of publishers, those that a server refuses, and dead letters, with RabbitMQ's
+ * Java client. What the server at a port did is told in lines; "==" begins a part.
  */
 public final class Acknowledgements {
     private static final String QUEUE = "documents";
@@ -30,22 +27,11 @@ public final class Acknowledgements {
 
     private static Connection connection;
 
-    /** What a consumer does with a delivery. */
-    interface Answer {
-        void to(Channel channel, Envelope envelope) throws IOException;
-    }
-
     public static void main(String[] arguments) throws Exception {
         ConnectionFactory factory = new ConnectionFactory();
         factory.setPort(Integer.parseInt(arguments[0]));
         connection = factory.newConnection();
         try {
-            acknowledgeEach();
-            acknowledgeMultiple();
-            discard();
-            requeue();
-            requeueMultiple();
-            acknowledgeNothing();
             deadLetters();
             confirms();
             returns();
@@ -57,50 +43,8 @@ public final class Acknowledgements {
         }
     }
 
-    private static void acknowledgeEach() throws Exception {
-        consume("ack", 3, 3, 0, (channel, envelope) ->
-                channel.basicAck(envelope.getDeliveryTag(), false));
-    }
-
-    private static void acknowledgeMultiple() throws Exception {
-        consume("ack multiple", 4, 4, 1, (channel, envelope) -> {
-            if (envelope.getDeliveryTag() == 3) {
-                channel.basicAck(envelope.getDeliveryTag(), true);
-            }
-        });
-    }
-
-    private static void discard() throws Exception {
-        consume("reject", 2, 2, 0, (channel, envelope) ->
-                channel.basicReject(envelope.getDeliveryTag(), false));
-    }
-
-    private static void requeue() throws Exception {
-        consume("reject and requeue", 2, 4, 0, (channel, envelope) -> {
-            if (envelope.isRedeliver()) {
-                channel.basicAck(envelope.getDeliveryTag(), false);
-            } else {
-                channel.basicReject(envelope.getDeliveryTag(), true);
-            }
-        }, 1);
-    }
-
-    private static void requeueMultiple() throws Exception {
-        consume("nack multiple and requeue", 3, 6, 0, (channel, envelope) -> {
-            if (envelope.getDeliveryTag() == 3) {
-                channel.basicNack(envelope.getDeliveryTag(), true, true);
-            } else if (envelope.isRedeliver()) {
-                channel.basicAck(envelope.getDeliveryTag(), false);
-            }
-        });
-    }
-
-    /** A channel that ends gives back what it had, and at most prefetch messages come to it. */
-    private static void acknowledgeNothing() throws Exception {
-        consume("prefetch 2, no ack", 5, 2, 5, (channel, envelope) -> { }, 2);
-    }
-
     private static void deadLetters() throws Exception {
+        say("== dead letters");
         Channel channel = connection.createChannel();
         channel.queueDeclare("rejected", true, false, false, null);
         channel.queueDeclare("refusing", true, false, false,
@@ -119,6 +63,7 @@ public final class Acknowledgements {
     }
 
     private static void confirms() throws Exception {
+        say("== 000 java, publish many and wait");
         Channel channel = begin();
         TreeSet<Long> acked = new TreeSet<>();
         List<Long> nacked = new ArrayList<>();
@@ -150,6 +95,7 @@ public final class Acknowledgements {
 
     /** The return of a message that no queue takes comes before its confirm. */
     private static void returns() throws Exception {
+        say("== returns");
         Channel channel = begin();
         List<String> heard = Collections.synchronizedList(new ArrayList<>());
         channel.confirmSelect();
@@ -171,6 +117,7 @@ public final class Acknowledgements {
     }
 
     private static void transactions() throws Exception {
+        say("== transactions");
         Channel channel = begin();
         channel.txSelect();
         channel.basicPublish("", QUEUE, null, bytes("rolled back"));
@@ -188,6 +135,7 @@ public final class Acknowledgements {
     }
 
     private static void unknownTag() throws Exception {
+        say("== unknown tag");
         Channel channel = begin();
         CountDownLatch closed = new CountDownLatch(1);
         channel.addShutdownListener(cause -> {
@@ -205,6 +153,7 @@ public final class Acknowledgements {
     }
 
     private static void pull() throws Exception {
+        say("== pull");
         Channel channel = begin();
         publish(channel, 2);
         GetResponse first = channel.basicGet(QUEUE, false);
@@ -216,36 +165,6 @@ public final class Acknowledgements {
         say("get", text(channel.basicGet(QUEUE, true).getBody()));
         say("get", channel.basicGet(QUEUE, true));
         end(channel);
-    }
-
-    private static void consume(String title, int count, int deliveries, int left, Answer answer)
-            throws Exception {
-        consume(title, count, deliveries, left, answer, 0);
-    }
-
-    /** Publish so many, and consume until so many deliveries came; what is left is told. */
-    private static void consume(String title, int count, int deliveries, int left, Answer answer,
-            int prefetch) throws Exception {
-        Channel channel = begin();
-        publish(channel, count);
-        channel.basicQos(prefetch);
-        CountDownLatch all = new CountDownLatch(deliveries);
-        boolean autoAck = false;
-        channel.basicConsume(QUEUE, autoAck, "a-consumer-tag", new DefaultConsumer(channel) {
-            @Override
-            public void handleDelivery(String consumerTag, Envelope envelope,
-                    AMQP.BasicProperties properties, byte[] body) throws IOException {
-                say(title, consumerTag, envelope.getDeliveryTag(), text(body),
-                        envelope.isRedeliver(), properties.getDeliveryMode());
-                answer.to(channel, envelope);
-                all.countDown();
-            }
-        });
-        await(all);
-        channel.close();
-        Channel after = connection.createChannel();
-        say(title, "left", count(after, left));
-        end(after);
     }
 
     private static Channel begin() throws IOException {

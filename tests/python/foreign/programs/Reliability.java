@@ -1,10 +1,12 @@
 import com.rabbitmq.client.Channel;
+import com.rabbitmq.client.ShutdownSignalException;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
-import java.util.concurrent.ConcurrentSkipListSet;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicInteger;
-import org.springframework.amqp.core.AcknowledgeMode;
+import org.springframework.amqp.AmqpException;
 import org.springframework.amqp.core.AmqpAdmin;
 import org.springframework.amqp.core.Binding;
 import org.springframework.amqp.core.BindingBuilder;
@@ -14,104 +16,70 @@ import org.springframework.amqp.core.MessageDeliveryMode;
 import org.springframework.amqp.core.Queue;
 import org.springframework.amqp.core.QueueBuilder;
 import org.springframework.amqp.core.ReturnedMessage;
-import org.springframework.amqp.rabbit.annotation.EnableRabbit;
 import org.springframework.amqp.rabbit.annotation.RabbitListener;
 import org.springframework.amqp.rabbit.config.DirectRabbitListenerContainerFactory;
 import org.springframework.amqp.rabbit.config.SimpleRabbitListenerContainerFactory;
-import org.springframework.amqp.rabbit.connection.CachingConnectionFactory;
+import org.springframework.amqp.rabbit.connection.ConnectionFactory;
 import org.springframework.amqp.rabbit.connection.CorrelationData;
-import org.springframework.amqp.rabbit.core.RabbitAdmin;
 import org.springframework.amqp.rabbit.core.RabbitTemplate;
 import org.springframework.amqp.rabbit.transaction.RabbitTransactionManager;
-import org.springframework.context.annotation.AnnotationConfigApplicationContext;
+import org.springframework.boot.Banner;
+import org.springframework.boot.SpringBootConfiguration;
+import org.springframework.boot.WebApplicationType;
+import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
+import org.springframework.boot.builder.SpringApplicationBuilder;
+import org.springframework.context.ConfigurableApplicationContext;
 import org.springframework.context.annotation.Bean;
-import org.springframework.context.annotation.Configuration;
-import org.springframework.transaction.annotation.EnableTransactionManagement;
 import org.springframework.transaction.annotation.Transactional;
 
 /**
- * Messages that must not get lost, with Spring: persistence, acknowledgements by hand, a limit for
- * each consumer, transactions, confirms and returns, requests and replies.  What the server at a
- * port did is told in lines.
+ * Messages that must not get lost, with Spring Boot: persistence, lazy queues, acknowledgements by
+ * hand, a limit for each consumer, transactions, confirms and returns; dead letters, requests and
+ * replies.  What the server at a port did is told in lines; "==" begins a part.
  */
 public final class Reliability {
     private static final int PATIENCE_S = 60;
     private static final int TASKS = 20;
+    private static final int SHARED = 6;
     private static final String EXCHANGE = "direct.exchange";
+    private static final String LAZY = "direct.queue_03";
+    /** As a file of properties has them. */
+    private static final String[] CONSUMING = {
+        "spring.rabbitmq.listener.simple.acknowledge-mode=manual",
+        "spring.rabbitmq.listener.simple.prefetch=1",
+    };
+    private static final String[] TELLING = {
+        "spring.rabbitmq.publisher-confirm-type=correlated",
+        "spring.rabbitmq.template.mandatory=true",
+        "spring.rabbitmq.publisher-returns=true",
+    };
 
     private Reliability() { }
 
-    @Configuration
-    @EnableRabbit
-    @EnableTransactionManagement
-    static class Application {
+    /** Consumers that acknowledge by hand, and a producer with transactions. */
+    @SpringBootConfiguration
+    @EnableAutoConfiguration
+    static class Consuming {
         @Bean
-        CachingConnectionFactory confirming() {
-            CachingConnectionFactory factory = factory();
-            factory.setPublisherConfirmType(CachingConnectionFactory.ConfirmType.CORRELATED);
-            factory.setPublisherReturns(true);
-            return factory;
+        RabbitTransactionManager rabbitTransactionManager(ConnectionFactory factory) {
+            return new RabbitTransactionManager(factory);
         }
 
         @Bean
-        CachingConnectionFactory transacting() {
-            return factory();
-        }
-
-        private CachingConnectionFactory factory() {
-            return new CachingConnectionFactory("127.0.0.1", Integer.getInteger("port"));
-        }
-
-        @Bean
-        RabbitAdmin admin(CachingConnectionFactory transacting) {
-            return new RabbitAdmin(transacting);
-        }
-
-        @Bean
-        RabbitTemplate template(CachingConnectionFactory confirming) {
-            RabbitTemplate template = new RabbitTemplate(confirming);
-            template.setMandatory(true);
-            template.setReplyTimeout(PATIENCE_S * 1000L);
-            return template;
-        }
-
-        @Bean
-        RabbitTemplate transactional(CachingConnectionFactory transacting) {
-            RabbitTemplate template = new RabbitTemplate(transacting);
-            template.setChannelTransacted(true);
-            return template;
-        }
-
-        @Bean
-        RabbitTransactionManager rabbitTransactionManager(CachingConnectionFactory transacting) {
-            return new RabbitTransactionManager(transacting);
-        }
-
-        @Bean
-        SimpleRabbitListenerContainerFactory manual(CachingConnectionFactory transacting) {
+        SimpleRabbitListenerContainerFactory several(ConnectionFactory connections) {
             SimpleRabbitListenerContainerFactory factory =
                     new SimpleRabbitListenerContainerFactory();
-            factory.setConnectionFactory(transacting);
-            factory.setAcknowledgeMode(AcknowledgeMode.MANUAL);
-            factory.setPrefetchCount(1);
-            return factory;
-        }
-
-        @Bean
-        SimpleRabbitListenerContainerFactory several(CachingConnectionFactory transacting) {
-            SimpleRabbitListenerContainerFactory factory =
-                    new SimpleRabbitListenerContainerFactory();
-            factory.setConnectionFactory(transacting);
+            factory.setConnectionFactory(connections);
             factory.setConcurrentConsumers(3);
             factory.setDefaultRequeueRejected(false);
             return factory;
         }
 
         @Bean
-        DirectRabbitListenerContainerFactory direct(CachingConnectionFactory transacting) {
+        DirectRabbitListenerContainerFactory direct(ConnectionFactory connections) {
             DirectRabbitListenerContainerFactory factory =
                     new DirectRabbitListenerContainerFactory();
-            factory.setConnectionFactory(transacting);
+            factory.setConnectionFactory(connections);
             return factory;
         }
 
@@ -128,6 +96,23 @@ public final class Reliability {
         @Bean
         Binding create(Queue created, DirectExchange exchange) {
             return BindingBuilder.bind(created).to(exchange).with("create");
+        }
+
+        @Bean
+        Queue modes() {
+            return new Queue("modes");
+        }
+
+        @Bean
+        Queue lazy() {
+            QueueBuilder builder = QueueBuilder.durable(LAZY);
+            builder.lazy();
+            return builder.build();
+        }
+
+        @Bean
+        Queue shared() {
+            return new Queue("shared");
         }
 
         @Bean
@@ -157,30 +142,40 @@ public final class Reliability {
         }
 
         @Bean
-        Producer producer(RabbitTemplate transactional) {
-            return new Producer(transactional);
+        Producer producer(RabbitTemplate template) {
+            return new Producer(template);
         }
     }
 
     static class Listeners {
         final CountDownLatch created = new CountDownLatch(3);
+        final CountDownLatch taken = new CountDownLatch(SHARED);
         final CountDownLatch worked = new CountDownLatch(TASKS);
-        private final AtomicInteger fails = new AtomicInteger();
+        final List<String> order = Collections.synchronizedList(new ArrayList<>());
+        final CountDownLatch held = new CountDownLatch(1);
+        private final CountDownLatch others = new CountDownLatch(SHARED - 1);
 
-        /** The first delivery goes back, the second is acknowledged. */
-        @RabbitListener(queues = "direct.queue_01", containerFactory = "manual")
-        public void onCreate(String body, Channel channel, Message message) throws Exception {
+        @RabbitListener(queues = "direct.queue_01")
+        public void onCreate(String body, Channel channel, Message message) throws IOException {
             long tag = message.getMessageProperties().getDeliveryTag();
-            boolean again = message.getMessageProperties().isRedelivered();
-            say("listener", body, tag, again, message.getMessageProperties().getConsumerQueue(),
-                    message.getMessageProperties().getReceivedRoutingKey(),
-                    message.getMessageProperties().getReceivedDeliveryMode());
-            if (again || body.startsWith("not")) {
-                channel.basicAck(tag, false);
-            } else {
-                channel.basicNack(tag, false, true);
-            }
+            say("listener", body, tag, message.getMessageProperties().isRedelivered(),
+                    message.getMessageProperties().getConsumerQueue(),
+                    message.getMessageProperties().getReceivedRoutingKey());
+            channel.basicAck(tag, false);
             created.countDown();
+        }
+
+        /** Of two consumers one holds what it got first until the other has had all the rest. */
+        @RabbitListener(queues = "shared", concurrency = "2")
+        public void onShared(String body, Channel channel, Message message) throws Exception {
+            if (held.getCount() > 0) {
+                held.countDown();
+                await(others);
+            }
+            order.add(body);
+            channel.basicAck(message.getMessageProperties().getDeliveryTag(), false);
+            others.countDown();
+            taken.countDown();
         }
 
         /** A task that fails is rejected, and becomes a dead letter. */
@@ -208,45 +203,156 @@ public final class Reliability {
         @Transactional(rollbackFor = Exception.class, transactionManager =
                 "rabbitTransactionManager")
         public void sendMessage(String text, int divisor) {
-            template.convertAndSend("quiet", text);
+            template.setChannelTransacted(true);
+            template.convertAndSend("quiet", text.getBytes());
             say("sent in a transaction", text, 1 / divisor);
         }
     }
 
-    public static void main(String[] arguments) throws Exception {
-        System.setProperty("port", arguments[0]);
-        AnnotationConfigApplicationContext context =
-                new AnnotationConfigApplicationContext(Application.class);
-        try {
-            AmqpAdmin admin = context.getBean(AmqpAdmin.class);
-            RabbitTemplate template = context.getBean("template", RabbitTemplate.class);
-            Listeners listeners = context.getBean(Listeners.class);
-            listen(template, listeners);
-            work(template, listeners);
-            transact(context.getBean(Producer.class), template, admin);
-            confirm(template);
-            for (String request : List.of("one", "two", "three")) {
-                say("reply", template.convertSendAndReceive("requests", request));
-            }
-            for (String queue : List.of("direct.queue_01", "tasks", "failed", "quiet")) {
-                say(queue, admin.getQueueInfo(queue).getMessageCount());
-            }
-            say("no such queue", admin.getQueueInfo("nowhere"));
-        } finally {
-            context.close();
+    /** A publisher that is told what became of its messages. */
+    @SpringBootConfiguration
+    @EnableAutoConfiguration
+    static class Telling {
+        @Bean
+        Sender sender(RabbitTemplate template) {
+            return new Sender(template);
         }
     }
 
-    private static void listen(RabbitTemplate template, Listeners listeners) throws Exception {
-        template.convertAndSend(EXCHANGE, "create", "persistent");
-        template.convertAndSend(EXCHANGE, "create", "not persistent", message -> {
+    static class Sender implements RabbitTemplate.ConfirmCallback, RabbitTemplate.ReturnsCallback {
+        private final RabbitTemplate template;
+        private CountDownLatch confirmed;
+
+        Sender(RabbitTemplate template) {
+            this.template = template;
+        }
+
+        /** Return once its callback is told. */
+        void sendMsg(String text, String exchange, String key) throws InterruptedException {
+            confirmed = new CountDownLatch(1);
+            template.setConfirmCallback(this);
+            template.setReturnsCallback(this);
+            CorrelationData correlationData = new CorrelationData(text);
+            template.convertAndSend(exchange, key, text, message -> {
+                message.getMessageProperties().setDeliveryMode(MessageDeliveryMode.PERSISTENT);
+                return message;
+            }, correlationData);
+            await(confirmed);
+        }
+
+        /** The cause is the server's word, or that of a client which was quicker. */
+        @Override
+        public void confirm(CorrelationData correlationData, boolean ack, String cause) {
+            say("confirm", correlationData.getId(), ack, cause != null,
+                    correlationData.getReturned() != null);
+            confirmed.countDown();
+        }
+
+        @Override
+        public void returnedMessage(ReturnedMessage returned) {
+            say("returned", new String(returned.getMessage().getBody()), returned.getReplyCode(),
+                    returned.getReplyText(), returned.getExchange(), returned.getRoutingKey(),
+                    returned.getMessage().getMessageProperties().getReceivedDeliveryMode());
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        try (ConfigurableApplicationContext context =
+                run(Consuming.class, arguments[0], CONSUMING)) {
+            AmqpAdmin admin = context.getBean(AmqpAdmin.class);
+            RabbitTemplate template = context.getBean(RabbitTemplate.class);
+            Listeners listeners = context.getBean(Listeners.class);
+            persist(template);
+            declareLazy(template);
+            acknowledge(template, listeners);
+            share(template, listeners);
+            work(template, listeners);
+            request(template);
+            transact(context.getBean(Producer.class), template, admin);
+        }
+        try (ConfigurableApplicationContext context = run(Telling.class, arguments[0], TELLING)) {
+            Sender sender = context.getBean(Sender.class);
+            say("== 003 spring, confirm callback");
+            sender.sendMsg("routed", EXCHANGE, "create");
+            sender.sendMsg("no exchange", "no.exchange", "create");
+            say("== 003 spring, return callback");
+            sender.sendMsg("unroutable", EXCHANGE, "create_not");
+            say("== what is left");
+            AmqpAdmin admin = context.getBean(AmqpAdmin.class);
+            for (String queue : List.of("direct.queue_01", "shared", "tasks", "failed", "quiet")) {
+                say(queue, admin.getQueueInfo(queue).getMessageCount());
+            }
+            say("no such queue", admin.getQueueInfo("nowhere"));
+        }
+    }
+
+    private static ConfigurableApplicationContext run(Class<?> application, String port,
+            String[] properties) {
+        return new SpringApplicationBuilder(application)
+                .web(WebApplicationType.NONE)
+                .bannerMode(Banner.Mode.OFF)
+                .properties("spring.rabbitmq.host=127.0.0.1", "spring.rabbitmq.port=" + port)
+                .properties(properties)
+                .run();
+    }
+
+    private static void persist(RabbitTemplate template) {
+        say("== 003 spring, not persistent");
+        template.convertAndSend("modes", "as it is");
+        template.convertAndSend("modes", (Object) "changed", message -> {
             message.getMessageProperties().setDeliveryMode(MessageDeliveryMode.NON_PERSISTENT);
             return message;
         });
+        tell(template, "modes");
+        tell(template, "modes");
+    }
+
+    /** A lazy queue gives what it got, and is not what one of the same name without that is. */
+    private static void declareLazy(RabbitTemplate template) {
+        say("== 003 spring, lazy queue");
+        template.convertAndSend(LAZY, "one");
+        template.convertAndSend(LAZY, "two");
+        tell(template, LAZY);
+        tell(template, LAZY);
+        try {
+            template.execute(channel -> channel.queueDeclare(LAZY, true, false, false, null));
+        } catch (AmqpException error) {
+            Throwable cause = error;
+            while (!(cause instanceof ShutdownSignalException)) {
+                cause = cause.getCause();
+            }
+            say("declared otherwise", ((ShutdownSignalException) cause).getReason());
+        }
+    }
+
+    private static void tell(RabbitTemplate template, String queue) {
+        Message message = template.receive(queue, PATIENCE_S * 1000L);
+        say("received", new String(message.getBody()),
+                message.getMessageProperties().getReceivedDeliveryMode());
+    }
+
+    private static void acknowledge(RabbitTemplate template, Listeners listeners)
+            throws Exception {
+        say("== 003 spring, acknowledge by hand");
+        for (String text : List.of("one", "two", "three")) {
+            template.convertAndSend(EXCHANGE, "create", text);
+        }
         await(listeners.created);
     }
 
+    private static void share(RabbitTemplate template, Listeners listeners) throws Exception {
+        say("== 003 spring, prefetch 1");
+        template.convertAndSend("shared", "share 0");
+        await(listeners.held);
+        for (int i = 1; i < SHARED; i++) {
+            template.convertAndSend("shared", "share " + i);
+        }
+        await(listeners.taken);
+        say("taken", listeners.order);
+    }
+
     private static void work(RabbitTemplate template, Listeners listeners) throws Exception {
+        say("== dead letters");
         for (int i = 0; i < TASKS; i++) {
             template.convertAndSend("tasks", "task " + i);
         }
@@ -256,59 +362,24 @@ public final class Reliability {
                 failed.getMessageProperties().getXDeathHeader().get(0).get("reason"));
     }
 
+    private static void request(RabbitTemplate template) {
+        say("== requests");
+        template.setReplyTimeout(PATIENCE_S * 1000L);
+        for (String request : List.of("one", "two", "three")) {
+            say("reply", template.convertSendAndReceive("requests", request));
+        }
+    }
+
     private static void transact(Producer producer, RabbitTemplate template, AmqpAdmin admin) {
+        say("== 003 spring, transaction");
+        producer.sendMessage("committed", 1);
+        say("waiting", admin.getQueueInfo("quiet").getMessageCount());
         try {
             producer.sendMessage("rolled back", 0);
         } catch (ArithmeticException error) {
             say("rolled back", error.getMessage(), admin.getQueueInfo("quiet").getMessageCount());
         }
-        producer.sendMessage("committed", 1);
-        say("committed", template.receiveAndConvert("quiet"), template.receiveAndConvert("quiet"));
-    }
-
-    private static void confirm(RabbitTemplate template) throws Exception {
-        ConcurrentSkipListSet<String> heard = new ConcurrentSkipListSet<>();
-        CountDownLatch callbacks = new CountDownLatch(4);
-        template.setConfirmCallback((correlation, ack, cause) -> {
-            if (correlation != null) {
-                heard.add("confirmed " + correlation.getId() + " " + ack);
-                callbacks.countDown();
-            }
-        });
-        template.setReturnsCallback(returned -> {
-            heard.add(described(returned));
-            callbacks.countDown();
-        });
-        send(template, EXCHANGE, "create_not", "unroutable");
-        send(template, "", "quiet", "routed");
-        Message quiet = template.receive("quiet", PATIENCE_S * 1000L);
-        say("received", new String(quiet.getBody()),
-                quiet.getMessageProperties().getReceivedDeliveryMode());
-        CorrelationData failing = new CorrelationData("nowhere");
-        template.convertAndSend("no.exchange", "create", "x", failing);
-        CorrelationData.Confirm confirm = failing.getFuture().get(PATIENCE_S, TimeUnit.SECONDS);
-        say("no exchange", confirm.isAck());
-        await(callbacks);
-        for (String each : heard) {
-            say("heard", each);
-        }
-    }
-
-    private static void send(RabbitTemplate template, String exchange, String key, String text)
-            throws Exception {
-        CorrelationData correlation = new CorrelationData(text);
-        template.convertAndSend(exchange, key, text, message -> {
-            message.getMessageProperties().setDeliveryMode(MessageDeliveryMode.PERSISTENT);
-            return message;
-        }, correlation);
-        CorrelationData.Confirm confirm = correlation.getFuture().get(PATIENCE_S, TimeUnit.SECONDS);
-        say("confirmed", text, confirm.isAck(), correlation.getReturned() != null);
-    }
-
-    private static String described(ReturnedMessage returned) {
-        return "returned " + new String(returned.getMessage().getBody()) + " "
-                + returned.getReplyCode() + " " + returned.getReplyText() + " "
-                + returned.getExchange() + " " + returned.getRoutingKey();
+        say("received", new String((byte[]) template.receiveAndConvert("quiet")));
     }
 
     private static void await(CountDownLatch latch) throws InterruptedException {

@@ -1,5 +1,6 @@
 /* Publishing with confirms through rabbitmq-c: confirm.select, a publish, and the loop that reads
  * what the server answers to it: an ack, a nack, or a return and the message that comes back.
+ * "==" begins a part.
  *
  *     confirm PORT
  */
@@ -138,6 +139,7 @@ int main(int argc, char **argv)
     int port = atoi(argv[1]);
     amqp_connection_state_t conn = connect_to(port);
     declare_queues(conn);
+    printf("== 000 c, read acks, nacks and returns\n");
     publish_and_read(conn, "kept", 1);
     publish_and_read(conn, "nowhere", 0);
     publish_and_read(conn, "nowhere", 1);
@@ -146,7 +148,7 @@ int main(int argc, char **argv)
     printf("kept: %d\n",
            (int)amqp_queue_delete(conn, 1, amqp_cstring_bytes("kept"), 0, 0)->message_count);
     amqp_queue_delete(conn, 1, amqp_cstring_bytes("small"), 0, 0);
-    printf("-- immediate\n");
+    printf("== 000 c, publish with immediate\n");
     publish(conn, "kept", 0, 1);
     read_answer(conn);
     amqp_destroy_connection(conn);
