@@ -15,8 +15,8 @@ _BYTES_MAX = 16 * 1024 * 1024
 class PushBuffer:
     """Messages between the engine and a consumer, oldest first.
 
-    The consumer's window bounds how many there are.  When their bodies have 16 MiB together no more
-    are asked for.
+    They are here before anybody asks for one: as many as the consumer's window allows, and more as
+    they are acknowledged.  When their bodies have 16 MiB together no more are fetched.
     """
 
     __slots__ = ("_bytes", "_messages", "most")
@@ -36,7 +36,7 @@ class PushBuffer:
         return self._messages
 
     def __iter__(self) -> Iterator[_core.Message]:
-        return iter(self._messages)
+        return iter(self._messages.copy())  # more may be pushed meanwhile
 
     @property
     def first(self) -> _core.Message | None:
@@ -52,6 +52,16 @@ class PushBuffer:
     def is_full(self) -> bool:
         """Whether the bodies are as large as they may be."""
         return self._bytes >= _BYTES_MAX
+
+    def room(self, most: int) -> int:
+        """How many of ``most`` more it takes, if their bodies are like those that are here."""
+        held = self._bytes
+        if held >= _BYTES_MAX:
+            return 0
+        if held == 0:
+            return most
+        fit = (_BYTES_MAX - held) * len(self._messages) // held + 1
+        return most if most < fit else fit
 
     def append(self, message: _core.Message) -> None:
         """A message was pushed."""

@@ -54,6 +54,7 @@ class Peers:
     ) -> None:
         self.link = link
         link.on_reopen = self.forget
+        link.on_interrupt = self.regain
         self._acknowledges_all = mode in ("client", "transacted")
         self.loss: Error | None = None
         """What ended a channel together with a transaction, or with deliveries that one
@@ -107,7 +108,8 @@ class Peers:
         for consumer in self.consumers:
             consumer._delivered.clear()
         self.forget_closed()
-        self.link.made_room()
+        for consumer in self.consumers:
+            consumer._made_room()
 
     def forget(self, because: BaseException | None) -> None:
         """The channel ended: everything that they had is in its queue again, and what was sent in
@@ -121,10 +123,14 @@ class Peers:
             consumer._forget()
         self.forget_closed()
 
-    def hand_back_rest(self) -> None:
-        """What came from the engine and none of them has is ready again."""
+    def regain(self) -> None:
+        """A signal handler raised: what came from the engine and none of them has is ready
+        again."""
+        for consumer in self.consumers:
+            consumer.buffer.recount()
         held = sorted(tag for consumer in self.consumers for tag in consumer._held())
         self.link.hand_back_ranges(handed_out(((tag, tag) for tag in held), _TAGS_MAX))
+        self.link.watch.tell()
 
     def forget_closed(self) -> None:
         """Those that have nothing any more that is not acknowledged."""
@@ -152,14 +158,16 @@ class Plan:
 class Consumer(Closing):
     """Receives from a destination: from ``Session.consumer()`` and ``Session.subscribe()``.
 
-    Messages are pushed into its buffer when its session looks for some: as many as its prefetch
-    allows.  With a prefetch of 0 each ``receive`` fetches one.
+    Messages are pushed into its buffer before anybody asks for one: as many as its prefetch allows,
+    at once those that are there, and more as they come and as others are acknowledged.  No other
+    consumer gets them meanwhile.  With a prefetch of 0 each ``receive`` fetches one.
     """
 
     def __init__(self, peers: Peers, plan: Plan) -> None:
         """See ``Session.consumer``."""
         self._peers = peers
         self._link = peers.link
+        self._watch = peers.link.watch
         self._rules = plan.rules
         self._counts_deliveries = plan.rules.mode == "transacted"
         self._policy = plan.policy
@@ -181,6 +189,7 @@ class Consumer(Closing):
         self._acked_at = time.monotonic()
         self._due = 0.0  # nothing is handed out before, by the monotonic clock
         self._listener: Listener | None = None
+        self._growth = plan.rules.growth
         self._is_pulling = False
         self._is_cancelled = False
         self._cancelled_because: BaseException | None = None
@@ -190,8 +199,13 @@ class Consumer(Closing):
         self._is_warned = False
         with self._link.lock:
             self._link.check()
-            self._link.add(self)
             peers.consumers.append(self)
+            try:
+                self._link.add(self)
+            except BaseException:
+                peers.consumers.remove(self)
+                peers.regain()
+                raise
 
     def __repr__(self) -> str:
         closed = " (closed)" if self._is_closed else ""
@@ -252,20 +266,31 @@ class Consumer(Closing):
 
     def _wait_for_message(self, end: float) -> Message | None:
         message = None
+        watch = self._watch
+        has_waited = False
         try:
             while True:
                 now = time.monotonic()
                 with self._link.lock:
+                    watch.waiting.discard(self)
                     message = self._receive(arm=now < end)
-                if message is not None or now >= end or self.closed:
+                    is_over = message is not None or now >= end or self.closed
+                    if not is_over:
+                        watch.waiting.add(self)
+                if is_over:
                     break
                 if end == math.inf:
                     check_main()
-                self._link.wait(min(end, self._due if self._due > now else end) - now)
+                if not has_waited:
+                    has_waited = True
+                    watch.enter(self)
+                watch.wait(min(end, self._due if self._due > now else end) - now)
+            watch.leave(self, in_haste=message is not None)
             self._end_receive()
             return message
         except BaseException:
             self._undo_receive(message)
+            watch.leave(self)
             self._end_receive()
             raise
 
@@ -313,8 +338,7 @@ class Consumer(Closing):
             if is_current or message.is_settled:
                 self._delivered.pop(message._tag, None)
                 self._again.appendleft(message)
-        self.buffer.recount()
-        self._peers.hand_back_rest()
+        self._peers.regain()
 
     def _has_left(self, message: Message) -> bool:
         """Whether it is on its way, and not where it was, nor bound for the dead letters."""
@@ -339,8 +363,9 @@ class Consumer(Closing):
             if self.closed or self._is_cancelled or self._link.channel.closed:
                 return
             if not self._registration.is_paused:
-                self._registration.is_paused = True
+                self._registration.is_paused = None
                 self._link.channel._pause(self._registration.tag, True)
+                self._registration.is_paused = True
                 self._link.hand_back(self.buffer.clear())
 
     def close(self) -> None:
@@ -424,21 +449,40 @@ class Consumer(Closing):
     @property
     def _room(self) -> int:
         """How many more messages it takes now."""
-        if self.buffer.is_full:
-            return 0
-        if self.prefetch == 0:
+        rules, unacknowledged = self._rules, len(self._delivered)
+        if rules.prefetch == 0:
             return 1 if self._is_pulling and not self.buffer else 0
-        unacknowledged = len(self._delivered)
-        window = self.prefetch
-        if 0 < self._rules.growth <= unacknowledged:
-            window += self._rules.growth
-        held = len(self.buffer) + len(self._again) + len(self._unfit)
-        return window - held - len(self._consumed) - len(self._passed_over) - unacknowledged
+        room = rules.prefetch - len(self._pushed) - unacknowledged
+        if 0 < rules.growth <= unacknowledged:
+            room += rules.growth
+        if self._again or self._unfit or self._consumed or self._passed_over:
+            room -= len(self._again) + self._behind
+        return self.buffer.room(room)
+
+    @property
+    def _behind(self) -> int:
+        """How many were handed out, or are not to be, and wait to be settled."""
+        return len(self._unfit) + len(self._consumed) + len(self._passed_over)
+
+    @property
+    def _is_used_up(self) -> bool:
+        """Whether it has as many as the engine lets it have."""
+        has = len(self._pushed) + len(self._delivered) + self._behind
+        return 0 < self._registration.prefetch <= has
+
+    def _made_room(self) -> None:
+        """Some may have come: whoever waits pushes what there is, or the thread soon."""
+        if self._registration.is_full:
+            if self._watch.waiting:
+                self._link.interrupt()
+            else:
+                self._watch.tell()
 
     def _cancelled(self, why: BaseException | None) -> None:
         """Its queue was deleted, or it cannot be consumed from."""
         self._is_cancelled = True
         self._cancelled_because = why
+        self._registration.is_full = False
 
     def _forget(self) -> None:
         """Everything it had is in its queue again, but what was acknowledged for nobody."""
@@ -459,8 +503,12 @@ class Consumer(Closing):
 
     @property
     def _is_ready(self) -> bool:
-        """Whether it is, and may be delivered now."""
-        return self._has_more and not self._is_closing and time.monotonic() >= self._due
+        """Whether it is, and may be delivered now; or it is to be told that there is none."""
+        if self._is_closing:
+            return False
+        if self._has_more:
+            return time.monotonic() >= self._due
+        return self._is_cancelled and not self._is_told
 
     @property
     def _is_at_hand(self) -> bool:
@@ -508,6 +556,8 @@ class Consumer(Closing):
                 unfit = self._unfit_because(message)
             if unfit is None:
                 self._delivered[message._tag] = message
+                if len(self._delivered) == self._growth:
+                    self._made_room()
                 return message
             self._unfit.append((message, unfit))
             self._in_hand = None
@@ -534,6 +584,7 @@ class Consumer(Closing):
                         return
                     self._link.put_back([message._tag], _REFUSED_S)
                 del self._unfit[:1]
+        self._made_room()
 
     def _keep(self, message: Message) -> None:
         """It was consumed for a ``receive`` that was cancelled meanwhile: the next one gets it."""
@@ -560,6 +611,8 @@ class Consumer(Closing):
         message.is_settled = True
         if self._rules.batch == 1:
             self._link.ack([message._tag], wait=self._peers.wait_for_acks)
+            if not self._watch.is_coming:
+                self._made_room()
             return
         self._consumed.append(message._tag)
         timeout = self._rules.timeout
@@ -574,6 +627,7 @@ class Consumer(Closing):
         self._consumed = []
         self._passed_over = []
         self._acked_at = time.monotonic()
+        self._made_room()
 
     def _returned(self, message: Message, error: BaseException | None) -> None:
         """Its listener has returned, or raised; and may have closed the consumer."""
@@ -631,7 +685,7 @@ class Consumer(Closing):
                 self._link.ack([message._tag], wait=self._peers.wait_for_acks)
                 del self._delivered[message._tag]
                 message.is_settled = True
-                self._link.made_room()
+                self._made_room()
 
     def _recover(self, cause: str) -> None:
         """Everything delivered and not acknowledged is delivered again."""
@@ -641,6 +695,7 @@ class Consumer(Closing):
         """Deliver these again, or not any more."""
         with self._link.whole():
             self._take_each_back(messages, cause)
+        self._made_room()
 
     def _take_each_back(self, messages: list[Message], cause: str) -> None:
         again: list[Message] = []

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import select
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from .. import _core
@@ -19,20 +17,21 @@ from ..fields import FieldValue
 from ..forking import Refusing, check_process, tell_in_child
 from ..properties import Properties
 from .errors import IllegalState
+from .pushing import Watch, begin_pushing
 
 __all__ = ["Link", "Registration", "Sink"]
 
 _DELIVERY = _core.EVENT_DELIVERY
 _KINDS = _DELIVERY | _core.EVENT_CANCEL
+_ARMING = _KINDS | _core.EVENT_ARM
 _EVENTS_FIRST = 8
 _EVENTS_PER_CALL = 256
-_SLICE_S = 0.1
 
 
 class Registration:
     """How a consumer stands in the engine: what it reads, and how many it may have."""
 
-    __slots__ = ("arguments", "exclusive", "is_paused", "prefetch", "queue", "tag")
+    __slots__ = ("arguments", "exclusive", "is_full", "is_paused", "prefetch", "queue", "tag")
 
     def __init__(self, queue: str, prefetch: int, exclusive: bool, priority: int | None) -> None:
         self.queue: str = queue
@@ -40,7 +39,10 @@ class Registration:
         self.exclusive: bool = exclusive
         self.arguments: dict[str, FieldValue] = {} if priority is None else {"x-priority": priority}
         self.tag: str = ""
-        self.is_paused: bool = False
+        self.is_full: bool = False
+        """Whether it had no room when somebody looked, so nothing more was asked for."""
+        self.is_paused: bool | None = False
+        """Whether the engine was told that it takes nothing; None: nobody knows."""
 
 
 class Sink(Protocol):
@@ -54,6 +56,10 @@ class Sink(Protocol):
         """How many more messages it takes now."""
 
     @property
+    def _is_used_up(self) -> bool:
+        """Whether it has as many as the engine lets it have."""
+
+    @property
     def _push(self) -> Callable[[_core.Message], None]:
         """Called with what came."""
 
@@ -65,12 +71,9 @@ class Link:
     """A channel with consumers.  ``lock`` is held in each call but ``wait`` and ``interrupt``.
 
     Waiting is done beside the lock, at the channel's descriptor, so that other threads acknowledge,
-    send and close meanwhile.
+    send and close meanwhile.  Messages are pushed to consumers that have room: by ``fill``, which
+    somebody asks for, and by ``push``, which nobody does.
     """
-
-    # Closed with this object alone: another thread, or a loop, may be waiting at them.
-    _wake: int = -1
-    _watched: int = -1
 
     def __init__(self, connection: Connection, store: _core.Store, transacted: bool) -> None:
         """Open the channel."""
@@ -84,9 +87,12 @@ class Link:
         self.on_reopen: Callable[[BaseException | None], object] = lambda because: None
         """Called when tags from before mean nothing any more, with what ended their channel if that
         is known, while ``has_sent`` still tells of that channel."""
+        self.on_interrupt: Callable[[], object] = lambda: None
+        """Called when a signal handler raised in ``push``: what came has not got everywhere."""
+        self.watch: Watch = Watch()
         self._sinks: dict[str, Sink] = {}
-        self._is_full = False  # no consumer had room when somebody looked
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._thread: threading.Thread | None = None
+        self._raised: Exception | None = None  # by a push, to be told to whoever asks
         tell_in_child(self)
         self._open()
 
@@ -102,18 +108,15 @@ class Link:
             self.channel.tx_select()
         else:
             self.channel.confirm_select()
-        # Of our own: the store closes the channel's with the channel, and its number is another's.
-        descriptor = self.channel._event_fd()
-        if self._watched < 0:
-            self._watched = os.dup(descriptor)
-        else:
-            os.dup2(descriptor, self._watched, inheritable=False)
+        self._raised = None
+        self.watch.follow(self.channel._event_fd())
 
     def close(self) -> None:
         """Everything outstanding is requeued."""
         if self.is_closed:
             return
         self.is_closed = True
+        self.watch.end()
         self._end_channel()
         self._sinks.clear()
         self.interrupt()
@@ -121,11 +124,6 @@ class Link:
     def _end_channel(self) -> None:
         self.channel.close()
         self.channel._forget_event_fd()
-
-    def __del__(self) -> None:
-        for descriptor in (self._wake, self._watched):
-            if descriptor >= 0:
-                os.close(descriptor)
 
     def reopen(self, because: BaseException | None = None) -> None:
         """An error closed the channel, which requeued all that it had and dropped what was sent in
@@ -138,10 +136,12 @@ class Link:
                 pass
         except BaseException:
             self.is_closed = True
+            self.watch.end()
             self._end_channel()
             raise
         finally:
             self.interrupt()  # who waits does so for the old channel
+            self.watch.call()
 
     def _is_reopened(self, sinks: list[Sink]) -> bool:
         """With these consumers; else the one that cannot be registered is gone from them, and the
@@ -167,11 +167,17 @@ class Link:
     # Consumers.
 
     def add(self, sink: Sink) -> None:
-        """Register a consumer.  A ChannelError leaves the session as after ``recover``."""
+        """Register a consumer, and push to it what is there.  A ChannelError leaves the session as
+        after ``recover``."""
         self.mend()
         try:
             self._consume(sink)
+            if sink._registration.prefetch:
+                if self._thread is None:
+                    self._thread = begin_pushing(self, self.watch)
+                self.push()
         except BaseException as error:
+            self.remove(sink)
             self.mend(error)
             raise
 
@@ -200,11 +206,12 @@ class Link:
         self.channel.basic_qos(wanted.prefetch)
         flags = _core.EXCLUSIVE if wanted.exclusive else 0
         wanted.tag = self.channel._consume(wanted.queue, "", flags, encoded(wanted.arguments))
-        wanted.is_paused = False
+        wanted.is_full = wanted.is_paused = False
         self._sinks[wanted.tag] = sink
 
     def remove(self, sink: Sink) -> None:
         """Nothing is pushed to it any more; what it has stays its."""
+        sink._registration.is_full = False
         if self._sinks.pop(sink._registration.tag, None) is not None and not self.channel.closed:
             self.channel._cancel(sink._registration.tag)
 
@@ -213,11 +220,58 @@ class Link:
     def fill(self, *, arm: bool) -> bool:
         """Push what is ready to consumers that have room; whether something came.  ``arm``: have
         ``wait`` end when there is more, if there is nothing; without it, the consumers do not wait
-        for messages any more."""
+        for messages any more, unless the thread that pushes does.  Raises what ``push`` could not,
+        too."""
+        if self._raised is not None:
+            raised, self._raised = self._raised, None
+            self.watch.tell()
+            raise raised
+        if self._is_watched:
+            return self._push(_ARMING)
         came = self._push(_KINDS)
         if not came and arm:
-            came = self._push(_KINDS | _core.EVENT_ARM)
+            came = self._push(_ARMING)
         return came
+
+    def push(self) -> None:
+        """Push what is ready, although nobody asks: what goes wrong is told to whoever does."""
+        if self.channel.closed or self._raised is not None:
+            return
+        try:
+            came = self._push(_ARMING if self._is_watched else _KINDS)
+        except Exception as error:
+            self._raised = error
+            came = True
+        except BaseException:
+            self.on_interrupt()
+            raise
+        if came:
+            self.watch.pushes += 1
+            if self.watch.waiting:
+                self.interrupt()
+
+    @property
+    def _is_watched(self) -> bool:
+        """Whether somebody counts on the descriptors: then they tell of what comes."""
+        return not self.watch.is_coming or bool(self.watch.waiting)
+
+    def push_in_turn(self) -> bool:
+        """For the thread that pushes, without the lock.  Whether it is to look again when something
+        comes; else when it is called."""
+        watch = self.watch
+        with self.lock:
+            watch.is_coming, watch.is_away = False, True
+            if watch.waiting:
+                sinks = self._sinks.values()
+                if any(sink._registration.is_full and sink._room > 0 for sink in sinks):
+                    self.interrupt()
+                return False
+            watch.is_away = False
+            if self.is_closed or self.channel.closed:
+                return False
+            watch.drain()
+            self.push()
+            return self._raised is None and not self.channel.closed
 
     def _push(self, kinds: int) -> bool:
         """Whether something came."""
@@ -225,8 +279,9 @@ class Link:
         at_once = _EVENTS_FIRST  # their bodies may be large: then no sink has room after these
         while True:
             most = min(self._most(), at_once)
-            self._is_full = most == 0
-            if self._is_full:  # who waits hears all the same that a queue is gone
+            if most == 0 and came and kinds == _KINDS:
+                break
+            if most == 0:  # who waits hears all the same that a queue is gone
                 kinds, most = kinds & ~_DELIVERY, at_once
             events, _ = self.channel._take_events(kinds, most)
             for event in events:
@@ -246,19 +301,22 @@ class Link:
         most = _EVENTS_PER_CALL
         has_room = False
         for sink in self._sinks.values():
-            room = sink._room
-            has_room = has_room or room > 0
+            registration, room = sink._registration, sink._room
+            registration.is_full = room <= 0
             if room > 0:
-                most = min(most, room)
-            if (room <= 0) != sink._registration.is_paused:
-                sink._registration.is_paused = room <= 0
-                self.channel._pause(sink._registration.tag, room <= 0)
+                has_room, most = True, min(most, room)
+            is_paused = room <= 0 and not sink._is_used_up
+            if is_paused != registration.is_paused:
+                registration.is_paused = None
+                self.channel._pause(registration.tag, is_paused)
+                registration.is_paused = is_paused
         return most if has_room else 0
 
     def _dispatch(self, event: tuple[int, Any, Any]) -> None:
         """What is no delivery to one of the consumers."""
         kind, what, _ = event
         if kind == _DELIVERY:  # of a consumer that an interrupt came before
+            self.channel._cancel(what.consumer_tag)
             self.hand_back([what.delivery_tag])
         elif kind == _core.EVENT_CANCEL:
             sink = self._sinks.get(what)
@@ -271,28 +329,17 @@ class Link:
 
     def wait(self, seconds: float) -> None:
         """Until something may have come, or somebody interrupts; 0.1 s at most."""
-        poll = select.poll()
-        for descriptor in self.descriptors:
-            poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(max(0.0, min(seconds, _SLICE_S)) * 1000):
-            with suppress(BlockingIOError):  # another thread read it
-                os.eventfd_read(descriptor)
+        self.watch.wait(seconds)
 
     def interrupt(self) -> None:
         """End a wait."""
-        os.eventfd_write(self._wake, 1)
-
-    def made_room(self) -> None:
-        """Consumers may have some again: who waits without it looks once more."""
-        if self._is_full:
-            self._is_full = False
-            self.interrupt()
+        self.watch.wake()
 
     @property
     def descriptors(self) -> tuple[int, int]:
         """What an event loop watches: they are readable when ``wait`` would end.  After a wake they
         are to be watched anew: the first may stand for another channel."""
-        return self._watched, self._wake
+        return self.watch.descriptors
 
     # Settling.
 

@@ -77,11 +77,15 @@ class Listening:
         except Error as error:
             if not self._is_ending:
                 self._peers.failures.tell(error)
+        finally:
+            self._link.watch.leave(self)
 
     def _serve(self) -> bool:
         """One message of each consumer with a listener.  Whether there was one, or is now: what
         one consumer asked for may have come for those before it."""
+        watch = self._link.watch
         with self._link.lock:
+            watch.waiting.discard(self)
             listening = [each for each in self._peers.consumers if each.listener is not None]
         served = False
         for consumer in listening:
@@ -94,7 +98,10 @@ class Listening:
             if self._is_ending:
                 break
         with self._link.lock:
-            return served or any(each._is_ready for each in listening)
+            if served or self._is_ending or any(each._is_ready for each in listening):
+                return True
+            watch.enter(self)
+            return False
 
     def _until_due(self) -> float:
         """Seconds until a redelivery is due."""
@@ -119,6 +126,7 @@ class Listening:
             self._peers.failures.tell(end)
 
     def _deliver(self, consumer: Consumer, message: Message) -> None:
+        self._link.watch.leave(self, in_haste=True)  # what comes meanwhile is pushed
         listener = consumer.listener
         error: BaseException | None = None
         try:

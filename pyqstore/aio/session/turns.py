@@ -34,6 +34,7 @@ class Turns:
         self._peers = session._peers
         self._link = session._link
         self._peers.listen = self._listen
+        self._link.watch.looks_itself = False
         self._waiters: set[asyncio.Future[None]] = set()
         self._watched: tuple[int, ...] = ()
         self._task: asyncio.Task[None] | None = None
@@ -82,20 +83,24 @@ class Turns:
 
     @property
     def wakes(self) -> int:
-        """How often tasks that wait were told to look again; for ``wait``."""
-        return self._wakes
+        """How often tasks that wait were told to look again, or something was pushed that none had
+        asked for; for ``wait``."""
+        return self._wakes + self._link.watch.pushes
 
     async def wait(self, seconds: float, wakes: int) -> None:
         """Until something may have come, or tasks were told to look again since ``wakes``.  Raises
         as ``check_main`` where that is without an end."""
-        if self._wakes != wakes:
+        if self.wakes != wakes:
             return
         if seconds == math.inf:
             check_main()
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.add(waiter)
         self._watch()
+        self._link.watch.enter(self)
         try:
+            if self.wakes != wakes:  # before the thread that pushes heard of it
+                return
             if seconds == math.inf:
                 with woken(waiter):
                     await waiter
@@ -107,6 +112,7 @@ class Turns:
             self._waiters.discard(waiter)
             if not self._waiters:
                 self._unwatch()
+                self._link.watch.leave(self)
 
     def _watch(self) -> None:
         self._unwatch()
@@ -140,7 +146,7 @@ class Turns:
     async def _run(self) -> None:
         try:
             while not self.is_ending and not self._session.closed:
-                wakes = self._wakes
+                wakes = self.wakes
                 if not await self._serve():
                     await self.wait(self._until_due(), wakes)
         except Error as error:

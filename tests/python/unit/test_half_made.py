@@ -114,6 +114,7 @@ def test_what_was_interrupted_in_its_constructor_goes_without_a_word(
         interrupt_everywhere("iteration.py", lambda: channel.consume("q"))
         interrupt_everywhere("stream_consumer.py", lambda: store.stream_consumer("s", "g"))
         interrupt_everywhere("session/link.py", lambda: connection.session("transacted"))
+        interrupt_everywhere("session/pushing.py", connection.session)
 
 
 def test_what_was_interrupted_in_a_constructor_of_asyncio_goes_without_a_word(

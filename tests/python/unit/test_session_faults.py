@@ -35,7 +35,7 @@ def text_of(consumer: jms.Consumer, timeout: float = 20) -> str | None:
 
 def close_channel(session: jms.Session) -> None:
     """By an error, as an application's would."""
-    with pytest.raises(pyqstore.PreconditionFailed):
+    with session._link.lock, pytest.raises(pyqstore.PreconditionFailed):
         session._link.channel.basic_ack(_UNKNOWN_TAG)
 
 
@@ -139,9 +139,10 @@ def test_what_comes_for_nobody_is_not_told_as_redelivered(
     store.queue("q").put(b"a")
     session = connection.session()
     session.consumer(session.queue("other"))
-    tag = session._link.channel._consume("q", "", 0, b"")  # as when an interrupt comes then
-    session._link.fill(arm=False)
-    session._link.channel._cancel(tag)
+    with session._link.lock:
+        tag = session._link.channel._consume("q", "", 0, b"")  # as when an interrupt comes then
+        session._link.fill(arm=False)
+        session._link.channel._cancel(tag)
     message = session.consumer(session.queue("q")).receive(20)
     assert message is not None
     assert not message.redelivered

@@ -57,7 +57,7 @@ def consume_refused(
 
 
 def anything_else(store: pyqstore.Store, connection: jms.Connection, session: jms.Session) -> None:
-    with pytest.raises(pyqstore.PreconditionFailed):
+    with session._link.lock, pytest.raises(pyqstore.PreconditionFailed):
         session._link.channel.basic_ack(_UNKNOWN_TAG)
 
 
@@ -306,7 +306,8 @@ def test_a_rollback_whose_dead_letters_end_the_channel_takes_all_back(
             refused = Properties(headers={"CC": "x"}, delivery_mode=2)
             patch.setattr("pyqstore.session.dead_letters._properties", lambda *given: refused)
             session.rollback()
-        assert store.queue_status("in").messages_ready == 2
+        status = store.queue_status("in")
+        assert status.messages_ready + status.messages_unacked == 2
         session.producer(session.queue("out")).send(b"1")
         session.commit()
     assert texts(store, "out") == ["1"]

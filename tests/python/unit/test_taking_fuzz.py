@@ -148,11 +148,13 @@ def channel_callback(store: pyqstore.Store) -> Iterator[Taking]:
         yield Taking(first, taken, channel.basic_recover)
 
 
-def session_receive(mode: str) -> Callable[[pyqstore.Store], AbstractContextManager[Taking]]:
+def session_receive(
+    mode: str, prefetch: int | None = None
+) -> Callable[[pyqstore.Store], AbstractContextManager[Taking]]:
     @contextmanager
     def make(store: pyqstore.Store) -> Iterator[Taking]:
         with connect(store) as connection, connection.session(mode) as session:
-            consumer = session.consumer(session.queue(QUEUE))
+            consumer = session.consumer(session.queue(QUEUE), prefetch=prefetch)
 
             def settle(message: Any) -> list[bytes]:
                 if message is None:
@@ -206,7 +208,11 @@ SYNCHRONOUS: dict[str, Callable[[pyqstore.Store], AbstractContextManager[Taking]
     "Channel.start_consuming": channel_callback,
     "StreamConsumer.poll": consumer_poll,
     "Stream.read": stream_read,
-} | {f"Session.receive, {mode}": session_receive(mode) for mode in MODES}
+} | {
+    f"Session.receive, {mode}{told}": session_receive(mode, prefetch)
+    for mode in MODES
+    for told, prefetch in (("", None), (", topped up", 2))
+}
 
 
 def fill(store: pyqstore.Store, is_stream: bool, bodies: list[bytes]) -> None:
@@ -374,13 +380,13 @@ async def aio_channel_consume(store: aio.Store) -> AsyncIterator[Awaiting]:
 
 
 def aio_session_receive(
-    mode: str,
+    mode: str, prefetch: int | None = None
 ) -> Callable[[aio.Store], AbstractAsyncContextManager[Awaiting]]:
     @asynccontextmanager
     async def make(store: aio.Store) -> AsyncIterator[Awaiting]:
         async with aio_session.connect(store) as connection:
             session = await connection.session(mode)
-            consumer = await session.consumer(session.queue(QUEUE))
+            consumer = await session.consumer(session.queue(QUEUE), prefetch=prefetch)
 
             async def settle(message: Any) -> list[bytes]:
                 if message is None:
@@ -438,7 +444,11 @@ ASYNCHRONOUS: dict[str, Callable[[aio.Store], AbstractAsyncContextManager[Awaiti
     "Channel.consume, auto_ack": aio_channel_consume_auto_ack,
     "StreamConsumer.poll": aio_consumer_poll,
     "Stream.read": aio_stream_read,
-} | {f"Session.receive, {mode}": aio_session_receive(mode) for mode in MODES}
+} | {
+    f"Session.receive, {mode}{told}": aio_session_receive(mode, prefetch)
+    for mode in MODES
+    for told, prefetch in (("", None), (", topped up", 2))
+}
 
 
 async def pause(chance: random.Random) -> None:

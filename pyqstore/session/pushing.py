@@ -1,0 +1,165 @@
+"""Messages come to a session's consumers before anybody asks: the thread that fetches them, and the
+descriptors at which it waits for more, or whoever receives."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import select
+import threading
+import weakref
+from contextlib import suppress
+from typing import Protocol
+
+__all__ = ["Watch", "begin_pushing"]
+
+_SLICE_S = 0.1
+_SOON_S = 0.01
+
+_numbers = itertools.count(1)
+
+
+class Watch:
+    """The descriptors of a session, and who waits at them: the thread that pushes while nobody
+    receives, and else whoever does, alone, so that one thread is woken.
+
+    The thread lets ``_SOON_S`` pass before it looks: what comes meanwhile comes at once, and who
+    tells it before that pays nothing.  Any thread may call any of this; no lock is needed, as each
+    party first says what it does and then looks at what the other says.
+    """
+
+    # Closed with this object alone: a thread, or a loop, may be waiting at them.
+    _wake: int = -1
+    _turn: int = -1
+    _channel: int = -1
+
+    def __init__(self) -> None:
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._turn = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.waiting: set[object] = set()
+        """Who waits, and fetches what comes."""
+        self.pushes: int = 0
+        """How often something was pushed that nobody had asked for."""
+        self.is_coming: bool = True
+        """Whether the thread looks soon, or there is none: nobody needs to tell it."""
+        self.is_away: bool = False
+        """Whether it leaves the descriptors to those who wait."""
+        self.is_ended: bool = False
+        """Whether it is to end."""
+        self.looks_itself: bool = True
+        """Whether it looks each 0.1 s if those wait still, who may be in haste when they leave."""
+
+    def __del__(self) -> None:
+        for descriptor in (self._wake, self._turn, self._channel):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def follow(self, descriptor: int) -> None:
+        """Watch another channel, from the next wait on."""
+        # Of our own: the store closes the channel's with the channel, and its number is another's.
+        if self._channel < 0:
+            self._channel = os.dup(descriptor)
+        else:
+            os.dup2(descriptor, self._channel, inheritable=False)
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """The channel's, and that of ``wake``."""
+        return self._channel, self._wake
+
+    # For those who receive.
+
+    def enter(self, who: object) -> None:
+        """``who`` waits from now on, and looks before it does."""
+        self.waiting.add(who)
+        if not self.is_away:
+            self.tell()
+
+    def leave(self, who: object, *, in_haste: bool = False) -> None:
+        """It does not any more.  ``in_haste``: it has a message, and waking the thread would cost
+        as much as the wait: that finds out itself."""
+        self.waiting.discard(who)
+        if self.is_away and not in_haste:
+            self.tell()
+
+    def wait(self, seconds: float) -> None:
+        """Until something may have come, or somebody wakes; 0.1 s at most."""
+        for descriptor in _readable(self.descriptors, max(0.0, min(seconds, _SLICE_S))):
+            _read(descriptor)
+
+    def wake(self) -> None:
+        """End a wait."""
+        os.eventfd_write(self._wake, 1)
+
+    # For the thread, and those who tell it.
+
+    def tell(self) -> None:
+        """There may be something to push."""
+        if not self.is_coming:
+            self.call()
+
+    def call(self) -> None:
+        """The thread is to look, also if it waits at the descriptors of another channel."""
+        self.is_coming = True
+        os.eventfd_write(self._turn, 1)
+
+    def end(self) -> None:
+        """The thread is to end."""
+        self.is_ended = True
+        self.call()
+
+    def drain(self) -> None:
+        """What was told until now is looked after."""
+        for descriptor in self.descriptors:
+            _read(descriptor)
+
+    def sleep(self, is_watching: bool) -> None:
+        """Until it is called, or ``is_watching`` and something may have come, and then some time
+        for more; 0.1 s if others wait."""
+        seconds = _SLICE_S if self.is_away and self.looks_itself else None
+        found = _readable(
+            (self._turn, *self.descriptors) if is_watching else (self._turn,), seconds
+        )
+        self.is_coming = True
+        _read(self._turn)
+        if found and not self.is_ended:
+            _readable((self._turn,), _SOON_S)
+            _read(self._turn)
+
+
+def _readable(descriptors: tuple[int, ...], seconds: float | None = None) -> list[int]:
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [found for found, _ in poll.poll(None if seconds is None else seconds * 1000)]
+
+
+def _read(descriptor: int) -> None:
+    with suppress(BlockingIOError):  # nothing there, or another thread read it
+        os.eventfd_read(descriptor)
+
+
+class Pushed(Protocol):
+    """What the thread serves."""
+
+    def push_in_turn(self) -> bool:
+        """Push what is ready.  Whether to look again when something comes; else when called."""
+
+
+def begin_pushing(what: Pushed, watch: Watch) -> threading.Thread:
+    """A thread that does not keep ``what`` alive, and ends with it or with the watch."""
+    found = weakref.ref(what, lambda _: watch.end())
+    name = f"pyqstore-push-{next(_numbers)}"
+    thread = threading.Thread(target=_run, args=(found, watch), name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _run(found: weakref.ref[Pushed], watch: Watch) -> None:
+    while not watch.is_ended:
+        what = found()
+        if what is None:
+            break
+        is_watching = what.push_in_turn()
+        del what
+        watch.sleep(is_watching)
