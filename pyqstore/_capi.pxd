@@ -135,6 +135,7 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t messages_delayed
         uint64_t consumers
         uint64_t messages_passed
+        uint64_t slow_consumers
         uint64_t alpha
         uint64_t beta
         uint64_t gamma
@@ -232,6 +233,7 @@ cdef extern from "qstore/qstore.h" nogil:
         c_bool no_ack
         c_bool exclusive
         c_bool is_active
+        c_bool is_slow
     qs_status qs_store_visit_connections(
         qs_store *store,
         void (*visit)(void *context, const qs_connection_info *info) noexcept nogil, void *context)

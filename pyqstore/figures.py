@@ -108,6 +108,7 @@ class QueueStatus(Figures):
     messages_delayed: int
     messages_passed: int
     consumers: int
+    slow_consumers: int
     alpha: int
     beta: int
     gamma: int
@@ -204,6 +205,7 @@ class Stats(Figures):
     recovered_queues: int
     commit_running_ms: int
     commit_stalls: int
+    slow_consumers: int
     inbox_adopted: int
     inbox_refused: int
     inbox_failing: int

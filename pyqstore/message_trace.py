@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Self
 
 from . import _core
+from .closing import Closing
 from .errors import StoreClosed
 from .times import EPOCH
 from .waiting import Deadline, Seconds
@@ -42,7 +41,7 @@ class TraceEvent:
     """``Channel.number``."""
 
 
-class Trace(Iterator[TraceEvent]):
+class Trace(Iterator[TraceEvent], Closing):
     """Each step of messages, in order, from when it was opened: iterate it.
 
     The iteration waits for the next step, and ends when the trace or its store is closed: what was
@@ -95,14 +94,3 @@ class Trace(Iterator[TraceEvent]):
         """Trace nothing any more.  Closing twice is fine.  RuntimeError: another thread reads."""
         self._handle._close()
         self.is_over = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -37,6 +37,11 @@ _Numbers: TypeAlias = Iterable[tuple[_Attributes, float]]
 # By name: unit, what it says, and how it is read.
 _GAUGES: dict[str, tuple[str, str, Callable[[Stats], float]]] = {
     "pyqstore.memory": ("By", "Memory of messages", lambda stats: stats.ram_bytes),
+    "pyqstore.consumers.slow": (
+        "{consumer}",
+        "Consumers that acknowledge nothing while their queues grow",
+        lambda stats: stats.slow_consumers,
+    ),
     "pyqstore.journal.pending": (
         "By",
         "Appended to the journal, and not durable yet",

@@ -417,7 +417,8 @@ class Store(_core.Store, Closing):
 
         - ``messages_ready``, ``messages_unacked``, ``messages_delayed`` (not due yet),
           ``messages_passed`` (of a work queue: dropped by its stream before they were settled),
-          ``consumers``: counts.
+          ``consumers``, ``slow_consumers`` (that acknowledged nothing while the queue grew by as
+          many messages as their prefetch, which is used up): counts.
         - ``alpha`` (body and entry in memory), ``beta`` (entry in memory), ``gamma`` (entry in
           memory and on disk), ``delta`` (on disk): messages in each state.
         - ``q1``, ``q2``, ``delta_len``, ``q3``, ``q4``: ready messages in each part of the queue,
@@ -609,6 +610,8 @@ class Store(_core.Store, Closing):
         - ``commit_running_ms``: how long the commit under way has waited for the disk, 0 if none
           is; ``commit_stalls``: commits that took 30 s or more.  One that does is also logged, by
           the logger ``pyqstore``, while it does.
+        - ``slow_consumers``: of all queues, as ``queue_status`` counts them.  Each is also logged
+          once, by the logger ``pyqstore``.
         - ``inbox_adopted``, ``inbox_refused``: answers to processes that asked for an adoption
           (``adopt_into``); ``inbox_adopting``: whether one is under way; ``inbox_failing``: what
           cannot be read or answered, and is tried again; ``inbox_error``: the text of the last

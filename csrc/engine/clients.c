@@ -7,6 +7,7 @@
 #include "error.h"
 #include "publish.h"
 #include "store.h"
+#include "turns.h"
 
 #include <string.h>
 
@@ -129,7 +130,7 @@ static qs_channel_info channel_info(const struct qs_channel *channel) QSI_REQUIR
         .prefetch = channel->prefetch_new,
         .prefetch_channel = channel->prefetch_channel,
         .consumers = count(&channel->consumers) + count(&channel->resting),
-        .unacked = channel->unacked.outstanding_count,
+        .unacked = channel->unacked.outstanding_count + channel->deals.count,
         .unconfirmed = unconfirmed_count(channel),
         .messages_uncommitted = channel->tx_records == NULL ? 0 : channel->tx_records->count,
         .acks_uncommitted = uncommitted_settles(channel),
@@ -168,11 +169,12 @@ static void visit_consumers_in(const struct qsi_list *list, const struct qs_chan
             .tag = qs_slice_of(consumer->tag),
             .priority = consumer->priority,
             .prefetch = consumer->prefetch,
-            .unacked = consumer->unacked_count,
+            .unacked = consumer->unacked_count + consumer->dealt_count,
             .no_ack = consumer->no_ack,
         };
         info.exclusive = consumer->queue->exclusive_consumer;
         info.is_active = consumer->queue->active == NULL || consumer->queue->active == consumer;
+        info.is_slow = qsi_consumer_is_slow(consumer);
         visit(context, &info);
     }
 }

@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "consume.h"
 #include "counts.h"
+#include "deals.h"
 #include "engine.h"
 #include "enter.h"
 #include "error.h"
@@ -38,6 +39,7 @@ void qsi_channel_shut(struct qs_channel *channel)
     qsi_hand_back_withheld(channel);
     qsi_bring_back_aside(channel);
     qsi_drop_consumers(channel);
+    qsi_deals_fini(channel);
     QS_DCHECK(channel->unacked.outstanding_count == 0);
     qsi_counts_keep(channel);
     if (!channel->connection->is_shared) {

@@ -12,6 +12,7 @@
 #include "store.h"
 #include "store_stream.h"
 #include "thread_safety.h"
+#include "turns.h"
 #include "work.h"
 
 #include <string.h>
@@ -51,6 +52,17 @@ static void tell_inbox(const struct qs_store *store, qs_stats *stats) QSI_REQUIR
     stats->inbox_failing = store->inbox.failing;
     stats->inbox_adopting = store->inbox.adopting;
     memcpy(stats->inbox_error, store->inbox.error, sizeof store->inbox.error);
+}
+
+/* Of other processes, and of consumers. */
+static void tell_others(struct qs_store *store, qs_stats *stats_out) QSI_REQUIRES(qsi_store_mutex)
+{
+    tell_inbox(store, stats_out);
+    for (struct qsi_list *node = store->channels.next; node != &store->channels;
+         node = node->next) {
+        stats_out->slow_consumers +=
+            qsi_slow_count(QSI_LIST_OWNER(node, const struct qs_channel, in_store));
+    }
 }
 
 void qs_store_stats(qs_store *store, qs_stats *stats_out)
@@ -110,7 +122,7 @@ void qs_store_stats(qs_store *store, qs_stats *stats_out)
         .file_system = file_system_of(store),
     };
     tell_recovery(&store->recovery, stats_out);
-    tell_inbox(store, stats_out);
+    tell_others(store, stats_out);
     qsi_store_leave(store);
 }
 
@@ -209,6 +221,16 @@ static void add_counts(const struct store_queue *subqueue, qs_queue_status *stat
     status->ram_bytes += subqueue->container.ram_bytes;
 }
 
+static uint64_t slow_consumers_of(const struct qsi_list *consumers) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t found = 0;
+
+    for (struct qsi_list *node = consumers->next; node != consumers; node = node->next) {
+        found += qsi_consumer_is_slow(qsi_consumer_in_queue(node));
+    }
+    return found;
+}
+
 /* Of a stream nothing is in a queue's states: what its files alone have is delta. */
 static void tell_stream(const struct store_queue *queue, qs_queue_status *status)
     QSI_REQUIRES(qsi_store_mutex)
@@ -255,6 +277,7 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
     }
     *status_out = (qs_queue_status){
         .consumers = queue->consumer_count,
+        .slow_consumers = slow_consumers_of(&queue->consumers) + slow_consumers_of(&queue->full),
         .durable = (queue->flags & QS_DURABLE) != 0,
         .exclusive = (queue->flags & QS_EXCLUSIVE) != 0,
         .auto_delete = (queue->flags & QS_AUTO_DELETE) != 0,

@@ -186,6 +186,24 @@ enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
     return QSI_TAKE_TAKEN;
 }
 
+enum qsi_take qsi_queue_find_out(struct qsi_queue *queue, struct qsi_segment *segment,
+                                 uint32_t slot, struct qsi_stretch *stretch_out)
+{
+    uint64_t seq = qsi_segment_first_seq(queue->shared, segment) + slot;
+    uint32_t index = qsi_queue_look_up_run(queue, seq);
+    const struct qsi_run *run;
+
+    QS_DCHECK(segment->queue == queue && segment->settled != NULL);
+    QS_DCHECK((segment->out[slot / QSI_WORD_BITS - segment->word_base] >> (slot % QSI_WORD_BITS) &
+               1) != 0);
+    if (index == queue->run_count) {
+        return QSI_TAKE_PAGED;
+    }
+    run = qsi_queue_run_at(queue, index);
+    *stretch_out = (struct qsi_stretch){segment, run, slot, (uint32_t)(seq - run->first_seq), 1};
+    return QSI_TAKE_TAKEN;
+}
+
 enum qsi_take qsi_queue_reserve_in(struct qsi_queue *queue, struct qsi_segment *segment,
                                    uint32_t max_count, struct qsi_stretch *stretch_out)
 {

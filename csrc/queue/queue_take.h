@@ -18,6 +18,10 @@ static inline uint64_t qsi_stretch_mask(const struct qsi_stretch *stretch)
 enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
                              struct qsi_stretch *stretch_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* The message in a slot, which was taken and is out.  TAKE_PAGED: its content is not in memory. */
+enum qsi_take qsi_queue_find_out(struct qsi_queue *queue, struct qsi_segment *segment,
+                                 uint32_t slot, struct qsi_stretch *stretch_out)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Gives the last messages of a stretch that was just taken back, as if they had not been. */
 void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint32_t keep_count)
     QSI_REQUIRES(qsi_store_mutex);

@@ -39,8 +39,8 @@ class Consuming(Settling):
         ``arguments``: ``x-priority``, a whole number, 0 without one; others have no effect.
         Messages go to the consumers with the highest priority while one of them has room: while it
         has fewer messages unacknowledged than ``basic_qos`` allows, whether its channel asks for
-        messages or not.  Consumers of one priority have them in turn, across channels: each takes
-        when its channel asks, but not what others that wait already come first for.
+        messages or not.  Consumers of one priority have them in turn, across channels: of n that
+        have room the m-th message is for the one at m modulo n, whichever channel asks first.
 
         Of a queue declared with ``x-single-active-consumer`` only one consumer has messages: the
         first, then, when that is cancelled or its channel closes, the one with the highest priority

@@ -122,7 +122,7 @@ cdef void visit_channel(void *context, const qs_channel_info *info) noexcept nog
 
 cdef void visit_consumer(void *context, const qs_consumer_info *info) noexcept nogil:
     cdef Listing *listing = <Listing *>context
-    cdef int64_t[7] numbers
+    cdef int64_t[8] numbers
     numbers[0] = <int64_t>info.channel
     numbers[1] = info.priority
     numbers[2] = <int64_t>info.prefetch
@@ -130,6 +130,7 @@ cdef void visit_consumer(void *context, const qs_consumer_info *info) noexcept n
     numbers[4] = info.no_ack
     numbers[5] = info.exclusive
     numbers[6] = info.is_active
+    numbers[7] = info.is_slow
     listing_put(listing, numbers, sizeof(numbers))
     listing_put(listing, info.queue.data, info.queue.bytes)
     listing_put(listing, info.tag.data, info.tag.bytes)

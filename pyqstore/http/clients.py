@@ -63,6 +63,7 @@ class ConsumerRow(NamedTuple):
     no_ack: bool
     exclusive: bool
     is_active: bool
+    is_slow: bool
     queue: str
     tag: str
 
@@ -90,7 +91,7 @@ def consumers_of(store: _core.Store) -> list[ConsumerRow]:
     """All of them, by channel."""
     found = []
     for packed, queue, tag in store._consumers():
-        *numbers, no_ack, exclusive, active = memoryview(packed).cast("q")
-        flags = (bool(no_ack), bool(exclusive), bool(active))
+        *numbers, no_ack, exclusive, active, slow = memoryview(packed).cast("q")
+        flags = (bool(no_ack), bool(exclusive), bool(active), bool(slow))
         found.append(ConsumerRow._make((*numbers, *flags, text_of(queue), text_of(tag))))
     return sorted(found, key=lambda row: row.channel)

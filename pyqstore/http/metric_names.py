@@ -146,6 +146,10 @@ OWN_GAUGES: dict[str, tuple[str, Callable[[Stats], float]]] = {
         "Memory of messages, and of what is kept of them",
         lambda stats: stats.ram_bytes,
     ),
+    "pyqstore_slow_consumers": (
+        "Consumers that acknowledge nothing while their queues grow",
+        lambda stats: stats.slow_consumers,
+    ),
     "pyqstore_journal_durable_bytes": (
         "Position of the journal up to which everything is durable",
         lambda stats: stats.durable_lsn,

@@ -1,17 +1,15 @@
-/* Consumers, and events: what a broker would send unasked.
+/* Consumers.
  *
  * A channel's thread asks for the next event; consumers take their turn then.  Prefetch counts
- * what a consumer (or all of the channel's) has out.  Who takes a message is decided when
- * somebody asks for it:
- *   - nobody while a consumer of higher priority has room, whether its channel asks or not;
- *   - within a priority, whoever asks, but for messages that others wait for who come before it
- *     in turn. */
+ * what a consumer (or all of the channel's) has out.  Messages are for the consumers of a queue
+ * that have room: those of the highest priority, in turn (deals.c). */
 #include "consume.h"
 
 #include "alloc.h"
 #include "argument_values.h"
 #include "check.h"
 #include "cursor_record.h"
+#include "deals.h"
 #include "enter.h"
 #include "error.h"
 #include "limits.h"
@@ -115,17 +113,6 @@ static void note_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_mut
         qsi_queue_set_grace(&qsi_subqueue_at(queue, i)->core,
                             queue->consumer_count > 0 ? GRACE_US : 0);
     }
-}
-
-void qsi_consumer_line_up(struct store_queue *queue, struct store_consumer *consumer)
-{
-    struct qsi_list *place = &queue->consumers;
-
-    while (place->previous != &queue->consumers &&
-           qsi_consumer_in_queue(place->previous)->priority < consumer->priority) {
-        place = place->previous;
-    }
-    qsi_list_insert_before(place, &consumer->in_queue);
 }
 
 static void join_queue(struct store_queue *queue, struct store_consumer *consumer, bool exclusive)
@@ -281,6 +268,28 @@ qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consu
     return qsi_channel_leave_after(channel, qsi_wait_of(flags), status);
 }
 
+/* What the consumer was dealt and did not ask for is ready again. */
+static void return_deals(struct qs_store *store, struct store_consumer *consumer)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_DCHECK(consumer->dealt_count == 0 || consumer->queue != NULL);
+    if (!qsi_deals_return(consumer)) {
+        return;
+    }
+    for (uint32_t i = 0; i < qsi_subqueue_count(consumer->queue); i++) {
+        qsi_note_growth(store, qsi_subqueue_at(consumer->queue, i));
+    }
+}
+
+static void return_all_deals(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct store_consumer *consumer;
+
+    while ((consumer = qsi_deals_any(channel)) != NULL) {
+        return_deals(channel->store, consumer);
+    }
+}
+
 /* An auto-delete queue goes with its last consumer; what is ready is somebody else's turn now. */
 static void leave_queue(struct store_queue *queue, struct store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex)
@@ -288,16 +297,17 @@ static void leave_queue(struct store_queue *queue, struct store_consumer *consum
     struct qs_store *store = consumer->channel->store;
 
     QS_DCHECK(consumer->queue == queue && queue->consumer_count > 0);
+    return_deals(store, consumer);
     consumer->queue = NULL;
     qsi_list_remove(&consumer->in_queue);
     qsi_list_remove(&consumer->in_awaiting);
     queue->consumer_count -= 1;
     queue->exclusive_consumer = false;
     if (queue->active == consumer) {
-        queue->active =
-            queue->consumer_count > 0 ? qsi_consumer_in_queue(queue->consumers.next) : NULL;
+        queue->active = queue->consumer_count > 0 ? qsi_any_consumer(queue) : NULL;
     }
-    QS_DCHECK(qsi_list_is_empty(&queue->consumers) == (queue->consumer_count == 0));
+    QS_DCHECK((qsi_list_is_empty(&queue->consumers) && qsi_list_is_empty(&queue->full)) ==
+              (queue->consumer_count == 0));
     note_consumers(queue);
     qsi_stream_note_consumers(store, queue);
     qsi_note_use(store, queue);
@@ -373,11 +383,12 @@ qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error
     return qsi_channel_leave_after(channel, QSI_MUST_NOT_WAIT, QS_OK);
 }
 
-/* Its room is another one: so may be what it leaves to the others. */
-static void signal_beside(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+void qsi_signal_beside(struct qs_channel *channel)
 {
     const struct store_queue *last = NULL; /* of which many may come behind each other */
 
+    QS_ASSERT_HELD(&channel->store->mutex);
+    qsi_events_announce(channel->store);
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = node->next) {
         struct store_queue *queue = QSI_LIST_OWNER(node, struct store_consumer, in_channel)->queue;
@@ -399,13 +410,13 @@ qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t 
     }
     if ((flags & QS_GLOBAL) != 0) {
         channel->prefetch_channel = prefetch_count;
+        return_all_deals(channel); /* a smaller limit holds for them, too */
     } else {
         channel->prefetch_new = prefetch_count;
         channel->prefetch_channel =
             0; /* as RabbitMQ: a later call without global lifts the channel's limit */
     }
-    qsi_events_announce(channel->store);
-    signal_beside(channel);
+    qsi_signal_beside(channel);
     return qsi_channel_leave_after(channel, QSI_MUST_NOT_WAIT, QS_OK);
 }
 
@@ -417,8 +428,10 @@ qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag, bool paus
     consumer = find_consumer(channel, qsi_slice_of(consumer_tag));
     if (consumer != NULL && consumer->paused != paused) {
         consumer->paused = paused;
-        qsi_events_announce(channel->store); /* as when its prefetch changes */
-        signal_beside(channel);
+        if (!paused) {
+            qsi_consumer_goes_on(consumer);
+        }
+        qsi_signal_beside(channel); /* as when its prefetch changes */
     }
     return qsi_channel_leave(channel, QS_OK);
 }

@@ -15,8 +15,8 @@ void qsi_consumer_free_if_done(struct store_consumer *consumer) QSI_REQUIRES(qsi
 
 /* A message for the consumer, or about it, tells its names for as long as it is held. */
 void qsi_consumer_share_names(const struct store_consumer *consumer, qs_message *message);
-/* Behind the others of its priority, before those of lower ones. */
-void qsi_consumer_line_up(struct store_queue *queue, struct store_consumer *consumer);
+/* Its room is another one: consumers of the queues that it consumes from look again. */
+void qsi_signal_beside(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* What it has unacked stays so, and counts in the channel's limit. */
 void qsi_drop_consumer(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 

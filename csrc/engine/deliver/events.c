@@ -1,15 +1,17 @@
-/* Events: what a broker would send unasked, for who asks or is called.  Whose turn it is, is
- * told in consume.c. */
+/* Events: what a broker would send unasked, for who asks or is called. */
 #include "armed.h"
 #include "check.h"
 #include "commit.h"
 #include "consume.h"
 #include "counts.h"
+#include "deals.h"
 #include "deliveries.h"
 #include "enter.h"
 #include "error.h"
+#include "limits.h"
 #include "pager.h"
 #include "priorities.h"
+#include "queue_life.h"
 #include "receive.h"
 #include "returns.h"
 #include "settle.h"
@@ -160,64 +162,100 @@ static bool next_cancel(struct qs_channel *channel, qs_event *event) QSI_REQUIRE
 static struct store_consumer *choose_consumer(struct qs_channel *channel)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    const struct store_deal *first = qsi_deals_first(channel);
     uint32_t in_vain = 0;
     struct qsi_list *next;
 
-    channel->deferred = false;
+    if (QS_UNLIKELY(first != NULL)) {
+        return first->consumer;
+    }
     if (!qsi_channel_has_room(channel)) {
         return NULL;
     }
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = next) {
         struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+        enum qsi_turn turn;
         next = node->next;
         if (!qsi_consumer_can_take(consumer)) {
             qsi_consumer_looked_at(consumer, &in_vain);
             continue;
         }
-        if (qsi_is_turn_of(consumer)) {
+        turn = qsi_deal_to(consumer);
+        first = qsi_deals_first(channel);
+        if (first != NULL) { /* to another of the channel's, which came before it */
+            return first->consumer;
+        }
+        if (turn != QSI_TURN_OF_OTHERS) {
             qsi_list_remove(&consumer->in_channel);
             qsi_list_push_back(&channel->consumers, &consumer->in_channel);
             return consumer;
         }
-        channel->deferred = true;
     }
     QS_DCHECK(qsi_rest_is_right(channel));
     return NULL;
 }
 
-/* The channel waits no longer, or has no room: who left messages to it looks again, if it has
- * left some, too. */
-static void hand_on(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
-{
-    const struct store_queue *last = NULL; /* of which many may come behind each other */
-
-    for (struct qsi_list *node = channel->consumers.next;
-         channel->store->events.deferred_waiters > 0 && node != &channel->consumers;
-         node = node->next) {
-        struct store_queue *queue = QSI_LIST_OWNER(node, struct store_consumer, in_channel)->queue;
-        if (queue != last && queue->consumer_count > 1 && qsi_has_ready(queue)) {
-            qsi_events_announce(channel->store);
-            qsi_signal_consumers(channel->store, queue);
-        }
-        last = queue;
-    }
-}
-
-/* The consumer has a message: the others' turn comes first now. */
-static void note_delivery(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
+/* The consumer has a message: the others' turn comes first now, if it does not already. */
+static void note_delivery(struct store_consumer *consumer, bool was_dealt)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_queue *queue = consumer->queue;
 
     consumer->unacked_count += 1;
     consumer->channel->consumed_count += consumer->no_ack ? 0 : 1;
-    if (queue->consumer_count > 1 && queue->active == NULL) {
+    if (!was_dealt) {
+        qsi_consumer_note_full(consumer);
+    }
+    if (queue->consumer_count > 1 && queue->active == NULL && !was_dealt && !consumer->is_full) {
         qsi_list_remove(&consumer->in_queue);
         qsi_consumer_line_up(queue, consumer);
     }
-    if (!qsi_consumer_has_room(consumer)) {
-        hand_on(consumer->channel);
+    if (QS_UNLIKELY(queue->left_for_sated) && !qsi_consumer_has_room(consumer)) {
+        queue->left_for_sated = false; /* those of lower priorities may have some */
+        qsi_events_announce(consumer->channel->store);
+        qsi_signal_consumers(consumer->channel->store, queue);
     }
+}
+
+static qs_status deliver_dealt(struct qs_channel *channel, struct store_deal deal,
+                               qs_message *message_out, struct qsi_body *body_out,
+                               bool *released_out, enum qsi_wait wait, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    qs_status status =
+        qsi_deliver_dealt(channel, deal, message_out, body_out, released_out, wait, error);
+
+    if (status == QS_OK || status == QS_EWOULDBLOCK) {
+        return status;
+    }
+    if (*released_out && qsi_deals_give_up(channel, &deal)) {
+        qsi_note_growth(channel->store, qsi_queue_of_container(deal.container));
+    }
+    qsi_signal_beside(channel); /* it is ready, perhaps for another */
+    return status;
+}
+
+/* A message for this consumer, which may be gone when the lock was released. */
+static qs_status deliver_to(struct store_consumer *consumer, qs_message *message_out,
+                            struct delivery *delivery_out, bool *released_out, enum qsi_wait wait,
+                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_channel *channel = consumer->channel;
+    const struct store_deal *first = qsi_deals_first(channel);
+
+    delivery_out->was_dealt = first != NULL;
+    if (QS_UNLIKELY(first != NULL)) {
+        QS_DCHECK(first->consumer == consumer);
+        return deliver_dealt(channel, *first, message_out, &delivery_out->body, released_out, wait,
+                             error);
+    }
+    if (QS_UNLIKELY(consumer->cursor != NULL)) {
+        return qsi_stream_deliver_one(consumer, message_out, delivery_out, released_out, wait,
+                                      error);
+    }
+    return qsi_deliver_one(channel, consumer->queue, consumer, message_out, &delivery_out->body,
+                           released_out, wait, error);
 }
 
 /* A message for the first of the channel's consumers that may have one; its body may be left to be
@@ -229,6 +267,7 @@ static qs_status deliver_next(struct qs_channel *channel, struct store_consumer 
     struct store_consumer *consumer = NULL;
 
     delivery_out->is_of_stream = false;
+    delivery_out->was_dealt = false;
 
     /* Others may take the message, or delete the queue, while room is made or the message is
      * brought from the disk. */
@@ -250,13 +289,7 @@ static qs_status deliver_next(struct qs_channel *channel, struct store_consumer 
         if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "delivery");
         }
-        if (QS_UNLIKELY(consumer->cursor != NULL)) {
-            status =
-                qsi_stream_deliver_one(consumer, message_out, delivery_out, &released, wait, error);
-        } else {
-            status = qsi_deliver_one(channel, consumer->queue, consumer, message_out,
-                                     &delivery_out->body, &released, wait, error);
-        }
+        status = deliver_to(consumer, message_out, delivery_out, &released, wait, error);
         if (status == QS_EEMPTY) {
             /* All of them had expired: perhaps another consumer has some. */
             released = true;
@@ -286,7 +319,7 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, enum
 
     QS_TRY(deliver_next(channel, &consumer, &event->message, &delivery, wait, error));
     no_ack = consumer->no_ack;
-    note_delivery(consumer);
+    note_delivery(consumer, delivery.was_dealt);
     event->kind = QS_EVENT_DELIVERY;
     qsi_consumer_share_names(consumer, &event->message);
     status = qsi_deliveries_write(channel, error);
@@ -380,9 +413,7 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
     }
     channel->waits = (kinds & QS_EVENT_DELIVERY) != 0;
     store->events.waiters += 1;
-    store->events.deferred_waiters += channel->deferred ? 1 : 0;
     qsi_cond_wait(&store->events.came, &store->mutex, timeout_ns);
-    store->events.deferred_waiters -= channel->deferred ? 1 : 0;
     QS_DCHECK(store->events.waiters > 0);
     store->events.waiters -= 1;
     channel->waits = false;
@@ -431,12 +462,11 @@ qs_status qs_channel_next_events(qs_channel *channel, uint32_t kinds, uint32_t m
                                  qs_error *error)
 {
     uint64_t bytes = 0;
-    bool has_waited;
     qs_status status = QS_OK;
 
     *count_out = 0;
     QS_TRY(qsi_channel_enter(channel, error));
-    has_waited = qsi_channel_disarm(channel);
+    qsi_channel_disarm(channel);
     while (status == QS_OK && *count_out < max && bytes < bytes_max) {
         qs_event *event = &events_out[*count_out];
         status = poll_or_arm(channel, kinds, event, error);
@@ -444,9 +474,6 @@ qs_status qs_channel_next_events(qs_channel *channel, uint32_t kinds, uint32_t m
             bytes += event->message.properties.bytes + event->message.body.bytes;
             *count_out += 1;
         }
-    }
-    if (has_waited && !channel->waits) {
-        hand_on(channel);
     }
     return qsi_channel_leave_after(channel, qsi_wait_of(kinds), status);
 }
@@ -457,12 +484,11 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
     struct qs_store *store = channel->store;
     enum qsi_wait wait = qsi_wait_of(kinds);
     uint64_t deadline = 0; /* 0: nothing was waited for yet, so nobody looked at the clock */
-    bool has_waited = false;
     qs_status status;
 
     memset(event_out, 0, sizeof *event_out);
     QS_TRY(qsi_channel_enter(channel, error));
-    has_waited = qsi_channel_disarm(channel);
+    qsi_channel_disarm(channel);
     for (;;) {
         uint64_t now;
         uint64_t seen = store->events.count;
@@ -489,14 +515,10 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
             break;
         }
         wait_for_event(channel, kinds, deadline - now);
-        has_waited = true;
         if (channel->closed) {
             status = closed_meanwhile(channel, error);
             break;
         }
-    }
-    if (has_waited && !channel->waits) {
-        hand_on(channel);
     }
     return qsi_channel_leave_after(channel, wait, status);
 }

@@ -6,7 +6,9 @@
 
 #include "check.h"
 #include "commit.h"
+#include "consume.h"
 #include "counts.h"
+#include "deals.h"
 #include "deliveries.h"
 #include "enter.h"
 #include "envelope.h"
@@ -22,6 +24,7 @@
 #include "trace.h"
 #include "turns.h"
 #include "wake.h"
+#include "work.h"
 
 #include <string.h>
 
@@ -98,6 +101,23 @@ static bool must_wait(const struct store_queue *queue, const struct qsi_stretch 
            (qsi_policy_counts_deliveries(&queue->policy) && (queue->flags & QS_DURABLE) != 0);
 }
 
+static void hand_out(struct qs_channel *channel, struct store_queue *queue,
+                     struct store_consumer *consumer, const struct qsi_stretch *stretch,
+                     qs_message *message_out, struct qsi_body *body_out)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    message_out->redelivered = qsi_segment_was_seen(stretch->segment, stretch->slot);
+    message_out->delivery_count = qsi_segment_deliveries(stretch->segment, stretch->slot);
+    qsi_stretch_mark_seen(stretch);
+    if (QS_UNLIKELY(qsi_policy_counts_deliveries(&queue->policy))) {
+        qsi_deliveries_count(channel, queue, stretch);
+    }
+    message_out->delivery_tag =
+        qsi_unacked_add(&channel->unacked, &queue->container, stretch, consumer);
+    qsi_pager_look_ahead(channel->store, queue);
+    qsi_view_message(stretch->run, stretch->run_row, message_out, body_out);
+}
+
 qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
                           struct store_consumer *consumer, qs_message *message_out,
                           struct qsi_body *body_out, bool *released_out, enum qsi_wait wait,
@@ -129,16 +149,46 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
             QS_TRY(qsi_deliveries_screen(channel->store, queue, &stretch, error));
         }
     }
-    message_out->redelivered = qsi_segment_was_seen(stretch.segment, stretch.slot);
-    message_out->delivery_count = qsi_segment_deliveries(stretch.segment, stretch.slot);
-    qsi_stretch_mark_seen(&stretch);
-    if (QS_UNLIKELY(qsi_policy_counts_deliveries(&queue->policy))) {
-        qsi_deliveries_count(channel, queue, &stretch);
+    hand_out(channel, queue, consumer, &stretch, message_out, body_out);
+    return QS_OK;
+}
+
+qs_status qsi_deliver_dealt(struct qs_channel *channel, struct store_deal deal,
+                            qs_message *message_out, struct qsi_body *body_out, bool *released_out,
+                            enum qsi_wait wait, qs_error *error)
+{
+    struct store_queue *queue = qsi_queue_of_container(deal.container);
+    struct qsi_stretch stretch;
+    qs_status status;
+
+    QS_ASSERT_HELD(&channel->store->mutex);
+    memset(message_out, 0, sizeof *message_out);
+    *released_out = false;
+    if (qsi_queue_find_out(&queue->core, deal.segment, deal.slot, &stretch) != QSI_TAKE_TAKEN) {
+        *released_out = true;
+        if (qsi_queue_is_work(&queue->core)) { /* its stream may have dropped it: as any other */
+            (void)qsi_deals_give_up(channel, &deal);
+            qsi_note_growth(channel->store, queue);
+            qsi_signal_beside(channel);
+            return QS_OK;
+        }
+        return wait == QSI_MUST_NOT_WAIT
+                   ? QS_EWOULDBLOCK
+                   : qsi_page_in_one(channel->store, queue, deal.segment, deal.slot, error);
     }
-    message_out->delivery_tag =
-        qsi_unacked_add(&channel->unacked, &queue->container, &stretch, consumer);
-    qsi_pager_look_ahead(channel->store, queue);
-    qsi_view_message(stretch.run, stretch.run_row, message_out, body_out);
+    if (wait == QSI_MUST_NOT_WAIT && must_wait(queue, &stretch)) {
+        return QS_EWOULDBLOCK;
+    }
+    qsi_deals_take(channel);
+    if (QS_UNLIKELY(qsi_policy_counts_deliveries(&queue->policy))) {
+        status = qsi_deliveries_screen(channel->store, queue, &stretch, error);
+        if (status != QS_OK || stretch.count == 0) { /* ready again; or removed, and others come */
+            qsi_consumer_back_in_line(deal.consumer);
+            *released_out = status == QS_OK;
+            return status;
+        }
+    }
+    hand_out(channel, queue, deal.consumer, &stretch, message_out, body_out);
     return QS_OK;
 }
 

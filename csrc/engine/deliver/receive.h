@@ -12,6 +12,12 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
                           struct store_consumer *consumer, qs_message *message_out,
                           struct qsi_body *body_out, bool *released_out, enum qsi_wait wait,
                           qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* The same of the message that was dealt first, which stays so unless it is delivered: to a
+ * consumer of this channel.  A failure that released the lock leaves it dealt, another ready. */
+qs_status qsi_deliver_dealt(struct qs_channel *channel, struct store_deal deal,
+                            qs_message *message_out, struct qsi_body *body_out, bool *released_out,
+                            enum qsi_wait wait, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Without the lock: reads what qsi_deliver_one left out, if anything.  Ends in
  * qs_message_release. */
 qs_status qsi_deliver_body(struct qs_store *store, qs_message *message, const struct qsi_body *body,

@@ -11,6 +11,7 @@
 struct delivery {
     struct qsi_body body;
     bool is_of_stream;
+    bool was_dealt; /* deals.h */
     uint64_t offset;
 };
 

@@ -150,7 +150,6 @@ qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *
     channel->is_armed = true;
     channel->waits = (kinds & QS_EVENT_DELIVERY) != 0;
     store->events.waiters += 1;
-    store->events.deferred_waiters += channel->deferred ? 1 : 0;
     channel->armed_kinds = kinds;
     store->events.armed_count += 1;
     if ((kinds & QS_EVENT_CHANGE) != 0) {
@@ -180,18 +179,7 @@ bool qsi_channel_disarm(struct qs_channel *channel)
     channel->waits = false;
     QS_DCHECK(store->events.waiters > 0);
     store->events.waiters -= 1;
-    QS_DCHECK(store->events.deferred_waiters > 0 || !channel->deferred);
-    store->events.deferred_waiters -= channel->deferred ? 1 : 0;
     return true;
-}
-
-void qsi_channel_note_deferred(struct qs_channel *channel)
-{
-    QS_ASSERT_HELD(&channel->store->mutex);
-    if (!channel->deferred) {
-        channel->deferred = true;
-        channel->store->events.deferred_waiters += channel->is_armed ? 1 : 0;
-    }
 }
 
 static bool awaits_commit(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
@@ -227,13 +215,21 @@ void qsi_signal_changes(struct qs_store *store)
 
 void qsi_signal_confirmed(struct qs_store *store)
 {
-    struct qsi_list *next;
+    struct qsi_list asked;
 
     QS_ASSERT_HELD(&store->mutex);
-    for (struct qsi_list *node = store->events.armed_for_confirms.next;
-         node != &store->events.armed_for_confirms; node = next) {
-        next = node->next;
-        qsi_signal_if_due(QSI_LIST_OWNER(node, struct qs_channel, in_confirms));
+    qsi_list_init(&asked);
+    while (!qsi_list_is_empty(&store->events.armed_for_confirms)) {
+        struct qsi_list *node = store->events.armed_for_confirms.next;
+        qsi_list_remove(node);
+        qsi_list_push_back(&asked, node);
+    }
+    /* Each is back in the list, unless it is signalled, as any other may be on the way. */
+    while (!qsi_list_is_empty(&asked)) {
+        struct qs_channel *channel = QSI_LIST_OWNER(asked.next, struct qs_channel, in_confirms);
+        qsi_list_remove(&channel->in_confirms);
+        qsi_list_push_back(&store->events.armed_for_confirms, &channel->in_confirms);
+        qsi_signal_if_due(channel);
     }
 }
 

@@ -12,7 +12,6 @@ qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Was it armed? */
 bool qsi_channel_disarm(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-void qsi_channel_note_deferred(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* REQUIRES an armed channel. */
 void qsi_channel_signal(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* The same, if there is something for it; else it is seen to that commits ask it. */

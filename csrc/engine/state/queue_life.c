@@ -5,12 +5,14 @@
 #include "arguments.h"
 #include "armed.h"
 #include "check.h"
+#include "deals.h"
 #include "error.h"
 #include "priorities.h"
 #include "properties.h"
 #include "store_stream.h"
 #include "store_work.h"
 #include "thread_safety.h"
+#include "turns.h"
 #include "wake.h"
 #include "work.h"
 
@@ -173,6 +175,7 @@ static void begin_lists(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
     qsi_list_init(&queue->in_timed);
     qsi_list_init(&queue->in_source);
     qsi_list_init(&queue->consumers);
+    qsi_list_init(&queue->full);
     qsi_list_init(&queue->awaiting);
     qsi_list_init(&queue->in_deleted);
 }
@@ -287,10 +290,11 @@ qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_er
 /* The consumers learn of it through an event; they hold the queue no longer. */
 static void cancel_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
-    while (!qsi_list_is_empty(&queue->consumers)) {
-        struct store_consumer *consumer =
-            QSI_LIST_OWNER(queue->consumers.next, struct store_consumer, in_queue);
+    while (queue->consumer_count > 0) {
+        struct store_consumer *consumer = qsi_any_consumer(queue);
+        (void)qsi_deals_return(consumer);
         qsi_list_remove(&consumer->in_queue);
+        queue->consumer_count -= 1;
         qsi_list_remove(&consumer->in_awaiting);
         consumer->queue = NULL;
         qsi_list_remove(&consumer->in_channel);
@@ -299,7 +303,6 @@ static void cancel_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_m
             qsi_channel_signal(consumer->channel);
         }
     }
-    queue->consumer_count = 0;
     queue->active = NULL;
     if (queue->stream != NULL) {
         qsi_list_remove(&queue->stream->in_grown);

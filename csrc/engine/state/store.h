@@ -102,7 +102,6 @@ struct qsi_events {
     struct qsi_cond came; /* a message or a confirm for a thread that waits */
     uint64_t count;       /* announced: a thread that looked before looks again before it waits */
     uint32_t waiters;
-    uint32_t deferred_waiters;          /* of those: that left a message to another consumer */
     uint32_t armed_count;               /* channels whose eventfd is to be signalled: armed.c */
     struct qsi_list armed_for_changes;  /* of those: whatever happens, to any channel */
     struct qsi_list armed_for_confirms; /* of those: that published what is not durable yet */

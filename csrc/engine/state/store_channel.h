@@ -17,9 +17,22 @@ struct qs_listener;
 struct store_queue;
 struct stream_cursor;
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
+/* A message that waits for its consumer, out of its queue: deals.h. */
+struct store_deal {
+    struct store_consumer *consumer;
+    struct qsi_container *container;
+    struct qsi_segment *segment;
+    uint32_t slot;
+};
+struct store_deals { /* a ring, oldest first */
+    struct store_deal *deals;
+    uint32_t first, count;
+    uint32_t capacity; /* 0 or a power of two */
+};
+
 struct store_consumer {
-    struct qsi_list in_channel GUARDED; /* its consumers, resting or cancelled */
-    struct qsi_list in_queue GUARDED;
+    struct qsi_list in_channel GUARDED;  /* its consumers, resting or cancelled */
+    struct qsi_list in_queue GUARDED;    /* its consumers in line, or those that are full */
     struct qsi_list in_awaiting GUARDED; /* of its queue, while it rests until that has a message */
     struct qs_channel *channel;
     struct store_queue *queue;
@@ -27,9 +40,13 @@ struct store_consumer {
     bool no_ack;
     bool paused GUARDED;       /* it takes no messages, as if its prefetch were used up */
     bool rests GUARDED;        /* turns.h */
+    bool is_full GUARDED;      /* out of its queue's line: deals.h */
     bool is_gone GUARDED;      /* in no list any more; freed with its last unacked message */
     uint32_t prefetch GUARDED; /* 0: unlimited */
     uint64_t unacked_count GUARDED;
+    uint32_t dealt_count GUARDED; /* beside those: of the channel's deals */
+    uint64_t full_ready GUARDED;  /* messages in its queue, when its prefetch was used up */
+    bool is_slow_told GUARDED;    /* watch.c */
     struct stream_cursor *cursor; /* of a stream's consumer (stream_cursor.h); NULL: of a queue's */
     /* what the two point into; deliveries share it, and the queue may go first */
     struct qsi_chunk *names;
@@ -128,9 +145,9 @@ struct qs_channel {
     uint32_t prefetch_new GUARDED;     /* for consumers to come */
     uint32_t prefetch_channel GUARDED; /* 0: unlimited */
     uint64_t consumed_count GUARDED;   /* of the unacked: what came by consumers, not by a get */
+    struct store_deals deals GUARDED;  /* what waits for its consumers, beside the unacked */
     bool waits GUARDED;                /* for deliveries, in a call */
-    bool deferred GUARDED; /* it could have had a message, but another consumer comes first */
-    bool is_armed GUARDED; /* it waits outside of a call */
+    bool is_armed GUARDED;             /* it waits outside of a call */
     /* of events for which its eventfd is to be signalled; 0: it is not */
     uint32_t armed_kinds GUARDED;
     struct qsi_list in_changes GUARDED, in_confirms GUARDED; /* of the store's armed channels */

@@ -11,10 +11,18 @@
 /* What belongs together and stands in different places. */
 struct tally {
     uint64_t out;         /* messages that queues say somebody has */
-    uint64_t outstanding; /* and those that channels have, withheld ones among them */
+    uint64_t outstanding; /* and those that channels have, withheld and dealt ones among them */
     uint32_t streams;
     uint32_t channels, armed, waiters;
 };
+
+static void check_consumer(const struct store_queue *queue, const struct store_consumer *consumer)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_DCHECK(consumer->queue == queue && !consumer->is_gone);
+    QS_DCHECK(!consumer->rests || !qsi_consumer_can_take(consumer));
+    QS_DCHECK(consumer->dealt_count <= consumer->channel->deals.count);
+}
 
 static void check_consumers(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -25,10 +33,16 @@ static void check_consumers(const struct store_queue *queue) QSI_REQUIRES(qsi_st
          node = node->next) {
         const struct store_consumer *consumer =
             QSI_LIST_OWNER(node, const struct store_consumer, in_queue);
-        QS_DCHECK(consumer->queue == queue && !consumer->is_gone);
-        QS_DCHECK(consumer->priority <= priority);
-        QS_DCHECK(!consumer->rests || !qsi_consumer_can_take(consumer));
+        check_consumer(queue, consumer);
+        QS_DCHECK(!consumer->is_full && consumer->priority <= priority);
         priority = consumer->priority;
+        count += 1;
+    }
+    for (const struct qsi_list *node = queue->full.next; node != &queue->full; node = node->next) {
+        const struct store_consumer *consumer =
+            QSI_LIST_OWNER(node, const struct store_consumer, in_queue);
+        check_consumer(queue, consumer);
+        QS_DCHECK(consumer->is_full && qsi_consumer_is_used_up(consumer));
         count += 1;
     }
     QS_DCHECK(queue->consumer_count == count);
@@ -105,7 +119,8 @@ static void check_channel(const struct qs_channel *channel, struct tally *tally)
     qsi_confirms_check(&channel->confirms);
     QS_DCHECK(channel->armed_kinds == 0 || channel->is_armed);
     QS_DCHECK(!channel->closed || channel->unacked.outstanding_count == 0);
-    tally->outstanding += channel->unacked.outstanding_count + channel->unacked.withheld_count;
+    tally->outstanding +=
+        channel->unacked.outstanding_count + channel->unacked.withheld_count + channel->deals.count;
     tally->armed += channel->armed_kinds != 0 ? 1 : 0;
     tally->waiters += channel->is_armed ? 1 : 0;
     tally->channels += 1;

@@ -50,9 +50,12 @@ struct store_queue {
     struct qs_connection *owner; /* of an exclusive queue */
     struct qsi_list in_owner GUARDED;
     struct qsi_list consumers GUARDED; /* highest priority first, and within one in turn */
-    struct qsi_list awaiting GUARDED;  /* those that rest until it has a message */
+    struct qsi_list full GUARDED; /* those whose prefetch is used up, as far as anybody looked */
+    struct qsi_list awaiting GUARDED; /* those that rest until it has a message */
     uint32_t consumer_count GUARDED;
     bool exclusive_consumer GUARDED;
+    /* messages stay ready for a consumer of higher priority that was dealt as many as it may be */
+    bool left_for_sated GUARDED;
     /* of x-single-active-consumer; NULL: there is no consumer */
     struct store_consumer *active GUARDED;
     struct qsi_list in_deleted GUARDED;

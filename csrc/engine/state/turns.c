@@ -1,9 +1,9 @@
-/* Whose turn it is: which consumers may have a message, and which channels an event.  The rule is
- * told in consume.c. */
+/* Which consumers may have a message, and which channels an event.  Whose turn it is: deals.c. */
 #include "turns.h"
 
 #include "armed.h"
 #include "check.h"
+#include "deals.h"
 #include "priorities.h"
 #include "stream_cursor.h"
 #include "thread_safety.h"
@@ -11,12 +11,38 @@
 bool qsi_channel_has_room(const struct qs_channel *channel)
 {
     QS_ASSERT_HELD(&channel->store->mutex);
-    return channel->prefetch_channel == 0 || channel->consumed_count < channel->prefetch_channel;
+    return channel->prefetch_channel == 0 ||
+           channel->consumed_count + channel->deals.count < channel->prefetch_channel;
 }
 
-static bool is_used_up(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
+bool qsi_consumer_is_used_up(const struct store_consumer *consumer)
 {
-    return consumer->prefetch != 0 && consumer->unacked_count >= consumer->prefetch;
+    QS_ASSERT_HELD(&consumer->channel->store->mutex);
+    return consumer->prefetch != 0 &&
+           consumer->unacked_count + consumer->dealt_count >= consumer->prefetch;
+}
+
+bool qsi_consumer_is_slow(const struct store_consumer *consumer)
+{
+    QS_ASSERT_HELD(&consumer->channel->store->mutex);
+    return consumer->queue != NULL && qsi_consumer_is_used_up(consumer) &&
+           qsi_ready_count(consumer->queue) >= consumer->full_ready + consumer->prefetch;
+}
+
+static uint64_t slow_in(const struct qsi_list *list) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t found = 0;
+
+    for (const struct qsi_list *node = list->next; node != list; node = node->next) {
+        found += qsi_consumer_is_slow(QSI_LIST_OWNER(node, struct store_consumer, in_channel));
+    }
+    return found;
+}
+
+uint64_t qsi_slow_count(const struct qs_channel *channel)
+{
+    QS_ASSERT_HELD(&channel->store->mutex);
+    return slow_in(&channel->consumers) + slow_in(&channel->resting);
 }
 
 /* A full channel holds up its no-ack consumers as well, though what they get does not count: as
@@ -24,7 +50,8 @@ static bool is_used_up(const struct store_consumer *consumer) QSI_REQUIRES(qsi_s
 bool qsi_consumer_has_room(const struct store_consumer *consumer)
 {
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
-    return !consumer->paused && !is_used_up(consumer) && qsi_channel_has_room(consumer->channel);
+    return !consumer->paused && !qsi_consumer_is_used_up(consumer) &&
+           qsi_channel_has_room(consumer->channel);
 }
 
 bool qsi_consumer_can_take(const struct store_consumer *consumer)
@@ -32,6 +59,9 @@ bool qsi_consumer_can_take(const struct store_consumer *consumer)
     const struct store_queue *queue = consumer->queue;
 
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
+    if (QS_UNLIKELY(consumer->dealt_count > 0)) {
+        return !consumer->paused;
+    }
     return queue != NULL &&
            (QS_LIKELY(consumer->cursor == NULL) ? qsi_has_ready(queue)
                                                 : qsi_stream_cursor_has_next(consumer)) &&
@@ -52,7 +82,7 @@ static void rest(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
     if (consumer->cursor != NULL) {
         return; /* a stream tells of itself otherwise */
     }
-    if (!is_used_up(consumer)) {
+    if (!qsi_consumer_is_used_up(consumer)) {
         if (qsi_has_ready(queue)) {
             return;
         }
@@ -84,7 +114,19 @@ static void wake(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
 void qsi_consumer_has_settled(struct store_consumer *consumer)
 {
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
-    if (consumer->rests && consumer->queue != NULL && qsi_list_is_empty(&consumer->in_awaiting)) {
+    if (consumer->queue == NULL) {
+        return;
+    }
+    qsi_consumer_back_in_line(consumer);
+    if (consumer->rests && qsi_list_is_empty(&consumer->in_awaiting)) {
+        wake(consumer);
+    }
+}
+
+void qsi_consumer_goes_on(struct store_consumer *consumer)
+{
+    QS_ASSERT_HELD(&consumer->channel->store->mutex);
+    if (consumer->rests) {
         wake(consumer);
     }
 }
@@ -110,37 +152,6 @@ bool qsi_rest_is_right(const struct qs_channel *channel)
 
 /* ---- turns ---- */
 
-bool qsi_is_turn_of(const struct store_consumer *consumer)
-{
-    struct store_queue *queue = consumer->queue;
-    uint64_t left = qsi_ready_count(queue);
-    bool is_scarce = left <= consumer->channel->store->events.waiters;
-
-    QS_DCHECK(queue != NULL && !queue->deleted);
-    QS_ASSERT_HELD(&consumer->channel->store->mutex);
-    if (queue->active == consumer || consumer->cursor != NULL) {
-        return true; /* nobody else has a message of a cursor */
-    }
-    for (struct qsi_list *node = queue->consumers.next; node != &consumer->in_queue;
-         node = node->next) {
-        const struct store_consumer *other = qsi_consumer_in_queue(node);
-        if (other->priority > consumer->priority) {
-            if (qsi_consumer_has_room(other)) {
-                return false;
-            }
-            continue;
-        }
-        if (!is_scarce) {
-            return true;
-        }
-        left -= other->channel->waits && qsi_consumer_has_room(other) ? 1 : 0;
-        if (left == 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* How many messages it may have more. */
 static uint64_t room_of(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -151,10 +162,10 @@ static uint64_t room_of(const struct store_consumer *consumer) QSI_REQUIRES(qsi_
         return 0;
     }
     if (consumer->prefetch != 0) {
-        own = consumer->prefetch - consumer->unacked_count;
+        own = consumer->prefetch - consumer->unacked_count - consumer->dealt_count;
     }
     if (channel->prefetch_channel != 0) {
-        shared = channel->prefetch_channel - channel->consumed_count;
+        shared = channel->prefetch_channel - channel->consumed_count - channel->deals.count;
     }
     return own < shared ? own : shared;
 }
@@ -181,6 +192,9 @@ static bool has_delivery(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mute
     uint32_t in_vain = 0;
     struct qsi_list *next;
 
+    if (QS_UNLIKELY(qsi_deals_first(channel) != NULL)) {
+        return true;
+    }
     if (!qsi_channel_has_room(channel)) {
         return false;
     }
@@ -192,30 +206,44 @@ static bool has_delivery(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mute
             qsi_consumer_looked_at(consumer, &in_vain);
             continue;
         }
-        if (qsi_is_turn_of(consumer)) {
+        if (qsi_deal_to(consumer) != QSI_TURN_OF_OTHERS || qsi_deals_first(channel) != NULL) {
             return true;
         }
-        qsi_channel_note_deferred(channel);
     }
     return false;
 }
 
-void qsi_signal_armed_consumers(struct store_queue *queue)
+static struct store_consumer *find_armed(const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (struct qsi_list *node = queue->consumers.next; node != &queue->consumers;
          node = node->next) {
-        const struct store_consumer *consumer = qsi_consumer_in_queue(node);
-        if ((consumer->channel->armed_kinds & QS_EVENT_DELIVERY) == 0 ||
-            !qsi_consumer_can_take(consumer)) {
-            continue;
+        struct store_consumer *consumer = qsi_consumer_in_queue(node);
+        if ((consumer->channel->armed_kinds & QS_EVENT_DELIVERY) != 0 &&
+            qsi_consumer_can_take(consumer)) {
+            return consumer;
         }
-        if (qsi_is_turn_of(consumer)) {
+    }
+    return NULL;
+}
+
+void qsi_signal_armed_consumers(struct store_queue *queue)
+{
+    struct store_consumer *consumer;
+    uint64_t unknown = 0; /* of whom it is not known: as many are signalled as there are messages */
+
+    /* Dealing moves them in their line, and signals some: each search begins anew. */
+    while ((consumer = find_armed(queue)) != NULL) {
+        enum qsi_turn turn = qsi_deal_to(consumer);
+        if (turn == QSI_TURN_OF_OTHERS) {
+            return;
+        }
+        if ((consumer->channel->armed_kinds & QS_EVENT_DELIVERY) != 0) {
             qsi_channel_signal(consumer->channel);
-            if (consumer->channel->store->events.armed_count == 0) {
-                return;
-            }
-        } else {
-            qsi_channel_note_deferred(consumer->channel);
+        }
+        unknown += turn == QSI_TURN_UNKNOWN ? 1 : 0;
+        if (unknown > 0 && unknown >= qsi_ready_count(queue)) {
+            return;
         }
     }
 }

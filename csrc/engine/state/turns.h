@@ -2,6 +2,7 @@
 #ifndef QSI_TURNS_H
 #define QSI_TURNS_H
 
+#include "priorities.h"
 #include "store.h"
 #include "thread_safety.h"
 
@@ -9,15 +10,34 @@ static inline struct store_consumer *qsi_consumer_in_queue(struct qsi_list *node
 {
     return QSI_LIST_OWNER(node, struct store_consumer, in_queue);
 }
+/* REQUIRES consumer_count > 0. */
+static inline struct store_consumer *qsi_any_consumer(const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return qsi_consumer_in_queue(qsi_list_is_empty(&queue->consumers) ? queue->full.next
+                                                                      : queue->consumers.next);
+}
 /* Does its limit allow another message? */
 bool qsi_channel_has_room(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+/* Has it as many as its prefetch allows? */
+bool qsi_consumer_is_used_up(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+/* It has a message more: its queue's growth counts from here on, if its prefetch is used up. */
+static inline void qsi_consumer_note_full(struct store_consumer *consumer)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    if (consumer->prefetch != 0 && qsi_consumer_is_used_up(consumer)) {
+        consumer->full_ready = qsi_ready_count(consumer->queue);
+    }
+}
+/* Has its queue grown by as many messages as its prefetch since that was used up, while it
+ * acknowledged none? */
+bool qsi_consumer_is_slow(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+/* Consumers of the channel that are slow. */
+uint64_t qsi_slow_count(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* Do its prefetch and its channel's allow another message? */
 bool qsi_consumer_has_room(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
-/* Does its queue have a message that it may have? */
+/* Was it dealt a message, or does its queue have one that it may have? */
 bool qsi_consumer_can_take(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
-/* REQUIRES qsi_consumer_can_take.  Are there messages beside those that are for consumers before
- * this one? */
-bool qsi_is_turn_of(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 
 /* Of many consumers of a channel those alone are looked at that may have a message.  Others rest:
  * until their queue has one, or something that they have is settled. */
@@ -27,6 +47,8 @@ void qsi_consumer_looked_at(struct store_consumer *consumer, uint32_t *in_vain)
     QSI_REQUIRES(qsi_store_mutex);
 /* It may have room again. */
 void qsi_consumer_has_settled(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+/* It is paused no longer. */
+void qsi_consumer_goes_on(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 /* The queue has messages again: those that rest for want of one are looked at. */
 void qsi_wake_awaiting(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* For checks: does none rest that could take a message? */
@@ -36,7 +58,8 @@ bool qsi_rest_is_right(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_
  * a queue with priorities: the one that was declared. */
 uint64_t qsi_left_for_get(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
-/* Would asking for these kinds of events bring one?  Perhaps not, if what is ready has expired. */
+/* Would asking for these kinds of events bring one?  Perhaps not, if what is ready has expired.
+ * Messages are dealt (deals.h) to find out. */
 bool qsi_has_event(struct qs_channel *channel, uint32_t kinds) QSI_REQUIRES(qsi_store_mutex);
 
 /* There may be messages for consumers of the queue who could not have them before: those of

@@ -1,6 +1,7 @@
 #include "watch.h"
 
 #include "clock.h"
+#include "turns.h"
 #include "wake.h"
 
 #include <stdarg.h>
@@ -138,6 +139,53 @@ static void tell_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     }
 }
 
+/* ---- slow consumers ---- */
+
+/* The first that is slow and was not told of; NULL: there is none.  It is told of once. */
+static struct store_consumer *find_slow(const struct qsi_list *consumers)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    for (struct qsi_list *node = consumers->next; node != consumers; node = node->next) {
+        struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+        if (!consumer->is_slow_told && qsi_consumer_is_slow(consumer)) {
+            consumer->is_slow_told = true;
+            return consumer;
+        }
+    }
+    return NULL;
+}
+
+static bool tell_one_slow(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct store_consumer *consumer = NULL;
+    struct qsi_chunk *names;
+
+    QS_ASSERT_HELD(&store->mutex);
+    for (struct qsi_list *node = store->channels.next; consumer == NULL && node != &store->channels;
+         node = node->next) {
+        const struct qs_channel *channel = QSI_LIST_OWNER(node, struct qs_channel, in_store);
+        consumer = find_slow(&channel->consumers);
+        consumer = consumer != NULL ? consumer : find_slow(&channel->resting);
+    }
+    if (consumer == NULL) {
+        return false;
+    }
+    names = qsi_chunk_ref(consumer->names); /* it may go while it is told of */
+    tell(store, QS_NOTE_WARNING,
+         "consumer '%.*s' of queue '%.*s' is slow: it holds the %u messages that its prefetch "
+         "allows, and acknowledged none while the queue grew by %u",
+         QSI_NAME(consumer->tag), QSI_NAME(consumer->queue_name), consumer->prefetch,
+         consumer->prefetch);
+    qsi_chunk_unref(names);
+    return true;
+}
+
+static void tell_slow(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+{
+    while (store->options.note != NULL && tell_one_slow(store)) {
+    }
+}
+
 /* ---- what the open found ---- */
 
 static void tell_ignored(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
@@ -215,6 +263,7 @@ void qsi_watch_tell(struct qs_store *store)
     tell_jump(store);
     tell_space(store);
     tell_held(store);
+    tell_slow(store);
     tell_checkpoint(store);
 }
 

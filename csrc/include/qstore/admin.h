@@ -92,6 +92,7 @@ QS_API QS_MUST_CHECK qs_status qs_store_visit_counts(
 typedef struct qs_queue_status {
     uint64_t messages_ready, messages_unacked, messages_delayed /* not due yet */, consumers;
     uint64_t messages_passed; /* of a work queue: dropped by its stream before they were settled */
+    uint64_t slow_consumers;  /* qs_consumer_info.is_slow */
     uint64_t alpha, beta, gamma, delta; /* messages in each state */
     /* ready messages in each sub-queue: q4 and q1 have alphas, before and behind the first other
      * one; q3 and q2 betas and gammas, before and behind the first delta */

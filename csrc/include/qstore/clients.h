@@ -48,6 +48,7 @@ typedef struct qs_consumer_info {
     uint64_t prefetch, unacked;
     bool no_ack, exclusive;
     bool is_active; /* false: another one is the single active consumer of its queue */
+    bool is_slow;   /* it acknowledged nothing while its queue grew by its prefetch, all used up */
 } qs_consumer_info;
 
 /* qs_store_visit_connections - call visit for each connection that is open.

@@ -87,7 +87,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_take_ignored(qs_channel *channel, qs_e
  * It is written once when an event of the kinds that it is armed for may be there, and when the
  * channel is closed.  qs_channel_next_event arms it with QS_EVENT_ARM, under the same hold of the
  * lock that found no event, so none is missed.  A channel that is armed waits as a thread in that
- * call would: confirms are hurried, and consumers that come behind its own leave messages to them.
+ * call would: confirms are hurried, and a get leaves the messages to its consumers.
  * To wait: read the descriptor, take events until QS_EEMPTY, go back to the loop.  Unarmed it costs
  * nothing.
  * Out:     fd_out    the same at each call

@@ -353,9 +353,8 @@ CLAIMS = [
         Plot(FAIR, "case", "messages_per_s", group=FAIR),
         partial(_fair, of=""),
         partial(_fair, of=f"{RABBIT}: "),
-        "a broker hands all of a backlog out before the first is done, half to each. Consumers"
-        " here pull: which of them gets a message is decided when it asks, so without a buffer"
-        " between them dispatch is fair with any prefetch.",
+        "a backlog is dealt out before the first message is done, half to each. With prefetch 1 a"
+        " consumer is dealt the next when it has acknowledged.",
     ),
     Claim(
         "death",

@@ -114,7 +114,9 @@ def test_sessions_run(
     def here(block: str) -> str:
         return block.replace("qstore:///tmp/orders.qs", f"qstore://{path}/orders.qs")
 
-    first, transacted, listening, redelivery, topics, groups, loop = blocks("docs/SESSIONS.md")
+    first, transacted, listening, ahead, redelivery, topics, groups, loop = blocks(
+        "docs/SESSIONS.md"
+    )
     run(here(first), names)
     assert capsys.readouterr().out == "b'one' {'side': 'buy'} False 1\n"
     names["done"] = names["sent"]
@@ -125,6 +127,8 @@ def test_sessions_run(
         with names["session"].connect(store) as names["connection"]:
             run(listening, names)
             wait_until(lambda: names["sent"] == ["three"])
+        run(ahead, names)
+        assert capsys.readouterr().out == "2\n"
         store.queue("orders").put(b"four")
         run(redelivery, names)
         assert names["message"].text == "four"

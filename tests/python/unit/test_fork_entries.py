@@ -21,6 +21,7 @@ from pyqstore import aio, session
 from pyqstore.compat import pika
 from pyqstore.waiting import Deadline
 
+from ..support import wait_until
 from .faces import classes, verbs
 
 HANGS_S = 30.0
@@ -145,6 +146,7 @@ async def begun_of_asyncio(objects: dict[str, Any]) -> list[Any]:
 
 async def made_of_asyncio(given: pyqstore.Store) -> dict[str, Any]:
     """The same."""
+    given.queue("q").put_many([b"x"] * 200)  # of which all consumers have their share
     store = aio.Store(given)
     channel = await store.channel()
     await channel.confirm_select()
@@ -314,6 +316,7 @@ def test_a_buffered_message_is_received_by_the_parent_alone(
     with session.connect(store) as connection, connection.session(mode) as its:
         consumer = its.consumer(its.queue("q"))
         store.queue("q").put_many([b"1", b"2"])
+        wait_until(lambda: len(consumer.buffer) == 2)
         first = consumer.receive()
         assert first is not None
         assert len(consumer.buffer) == 1

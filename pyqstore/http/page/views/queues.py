@@ -109,6 +109,7 @@ def row_of(look: Look, name: str) -> dict[str, Any] | None:
         "unacked": status.messages_unacked,
         "delayed": status.messages_delayed,
         "consumers": status.consumers,
+        "slow_consumers": status.slow_consumers,
         **{key: status[key] for key in (*_STATES, *_PARTS, *_FLAGS, *_BYTES)},
         "target_ram_count": (
             int(status.target_ram_count) if math.isfinite(status.target_ram_count) else None

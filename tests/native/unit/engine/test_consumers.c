@@ -53,7 +53,13 @@ static void expect(qs_channel *channel, const char *tag, const char *body)
     }
     QS_CHECK_OK(status);
     QS_CHECK(event.kind == QS_EVENT_DELIVERY);
-    QS_CHECK(holds(event.message.consumer_tag, tag) && holds(event.message.body, body));
+    if (!holds(event.message.consumer_tag, tag) || !holds(event.message.body, body)) {
+        fprintf(stderr, "not %s to %s, but %.*s to %.*s\n", body, tag,
+                (int)event.message.body.bytes, (const char *)event.message.body.data,
+                (int)event.message.consumer_tag.bytes,
+                (const char *)event.message.consumer_tag.data);
+        QS_CHECK(!"delivery");
+    }
     qs_message_release(&event.message);
 }
 
@@ -63,28 +69,145 @@ static void test_the_highest_priority_with_room_comes_first(struct engine *engin
 
     declare(engine, "q", QS_DURABLE);
     fill(engine, "q", 7);
+    QS_CHECK_OK(qs_channel_qos(low, 2, 0, 0, QS_ERROR));
     consume(low, "q", "low", -1);
     consume(low, "q", "middle", 0);
     QS_CHECK_OK(qs_channel_qos(high, 2, 0, 0, QS_ERROR));
     consume(high, "q", "high", 100);
-    expect(low, "", ""); /* high has room, and whether it asks does not matter */
+    expect(low, "middle", "3"); /* whether the highest asks does not matter */
+    expect(low, "middle", "4");
     expect(high, "high", "1");
-    expect(low, "", "");
     expect(high, "high", "2");
     expect(high, "", "");
-    expect(low, "middle", "3");
-    expect(low, "middle", "4");
-    QS_CHECK_OK(qs_channel_ack(high, 1, 0, QS_ERROR));
-    expect(low, "", "");
-    expect(high, "high", "5");
-    QS_CHECK_OK(qs_channel_cancel(low, text("middle"), QS_ERROR));
-    expect(low, "low", "6");
-    qs_channel_close(high); /* 1 was acked; 2 and 5 come back to their places */
-    expect(low, "low", "2");
     expect(low, "low", "5");
-    expect(low, "low", "7");
+    expect(low, "low", "6");
+    QS_CHECK_OK(qs_channel_ack(high, 1, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_ack(low, 1, 0, QS_ERROR)); /* 3 */
     expect(low, "", "");
+    expect(high, "high", "7");
+    qs_channel_close(high); /* 1 was acked; 2 and 7 come back to their places */
+    expect(low, "middle", "2");
+    expect(low, "", "");
+    QS_CHECK_OK(qs_channel_ack(low, 3, 0, QS_ERROR)); /* 5 */
+    expect(low, "low", "7");
     qs_channel_close(low);
+}
+
+#define PLAYERS 3
+
+static void join(struct engine *engine, qs_channel *players[PLAYERS], uint32_t prefetch)
+{
+    for (int i = 0; i < PLAYERS; i++) {
+        players[i] = another_channel(engine);
+        QS_CHECK_OK(qs_channel_qos(players[i], prefetch, 0, 0, QS_ERROR));
+        consume(players[i], "q", "c", 0);
+    }
+}
+
+static void leave(qs_channel *players[PLAYERS])
+{
+    for (int i = 0; i < PLAYERS; i++) {
+        qs_channel_close(players[i]);
+    }
+}
+
+static uint64_t unacked_in(struct engine *engine)
+{
+    qs_queue_status status;
+
+    QS_CHECK_OK(qs_store_queue_status(engine->store, text("q"), &status, QS_ERROR));
+    return status.messages_unacked;
+}
+
+static void test_messages_are_dealt_in_turn_whoever_asks_first(struct engine *engine)
+{
+    qs_channel *players[PLAYERS];
+
+    declare(engine, "q", QS_DURABLE);
+    join(engine, players, 0);
+    fill(engine, "q", 9);
+    for (int i = PLAYERS; i-- > 0;) {
+        for (int k = 0; k < 3; k++) {
+            char body[] = {(char)('1' + i + PLAYERS * k), '\0'};
+            expect(players[i], "c", body);
+        }
+        expect(players[i], "", "");
+    }
+    QS_CHECK(unacked_in(engine) == 9);
+    leave(players);
+    get(engine, "q", "1");
+}
+
+static void test_what_was_dealt_and_not_asked_for_is_ready_again(struct engine *engine)
+{
+    qs_channel *players[PLAYERS];
+
+    declare(engine, "q", QS_DURABLE);
+    fill(engine, "q", 7);
+    join(engine, players, 2);
+    expect(players[2], "c", "3");
+    expect(players[2], "c", "6");
+    QS_CHECK(unacked_in(engine) == 6);
+    QS_CHECK_OK(qs_channel_pause(players[0], text("c"), true, QS_ERROR));
+    QS_CHECK(unacked_in(engine) == 6);
+    expect(players[0], "", ""); /* what it was dealt waits */
+    QS_CHECK_OK(qs_channel_pause(players[0], text("c"), false, QS_ERROR));
+    expect(players[0], "c", "1");
+    QS_CHECK_OK(qs_channel_cancel(players[0], text("c"), QS_ERROR));
+    QS_CHECK(unacked_in(engine) == 5);
+    expect(players[2], "", "");
+    QS_CHECK_OK(qs_channel_ack(players[2], 2, QS_MULTIPLE, QS_ERROR));
+    expect(players[2], "c", "4"); /* which comes before those that nobody was dealt */
+    expect(players[2], "c", "7");
+    expect(players[1], "c", "2");
+    leave(players);
+    get(engine, "q", "1");
+    QS_CHECK(unacked_in(engine) == 1);
+}
+
+static void test_a_message_does_not_expire_where_it_was_dealt(struct engine *engine)
+{
+    static const uint8_t expires[] = {0x11, 0, 2, 2, '1', '0'}; /* delivery mode, expiration */
+    qs_channel *players[PLAYERS];
+
+    if (engine->memory == NULL) {
+        return; /* the test's own clock */
+    }
+    declare(engine, "q", QS_DURABLE);
+    join(engine, players, 0);
+    publish_to(engine, "", "q", (qs_slice){expires, sizeof expires}, text("short"));
+    fill(engine, "q", 2);
+    expect(players[1], "c", "1"); /* of those that are kept */
+    QS_CHECK(unacked_in(engine) == 2);
+    qsi_env_mem_advance(engine->memory, SECOND);
+    expect(players[0], "c", "short");
+    expect(players[0], "", "");
+    expect(players[2], "c", "2");
+    QS_CHECK_OK(qs_channel_nack(players[0], 1, QS_REQUEUE, QS_ERROR));
+    QS_CHECK(unacked_in(engine) == 2); /* in its queue it does */
+    expect(players[0], "", "");
+    leave(players);
+}
+
+static void test_a_queue_is_deleted_with_what_was_dealt(struct engine *engine)
+{
+    qs_channel *players[PLAYERS];
+    uint64_t count;
+
+    declare(engine, "q", QS_DURABLE);
+    join(engine, players, 0);
+    fill(engine, "q", 7);
+    expect(players[2], "c", "3");
+    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
+    for (int i = 0; i < PLAYERS; i++) {
+        qs_event event;
+        QS_CHECK_OK(qs_channel_next_event(players[i], QS_EVENT_DELIVERY | QS_EVENT_CANCEL, 0,
+                                          &event, QS_ERROR));
+        QS_CHECK(event.kind == QS_EVENT_CANCEL);
+        qs_message_release(&event.message);
+    }
+    leave(players);
+    QS_CHECK(!has_queue(engine, "q"));
 }
 
 static void test_a_channels_limit_leaves_the_rest_to_lower_priorities(struct engine *engine)
@@ -292,6 +415,10 @@ int main(void)
 {
     RUN_TESTS(
         test_the_highest_priority_with_room_comes_first,
+        test_messages_are_dealt_in_turn_whoever_asks_first,
+        test_what_was_dealt_and_not_asked_for_is_ready_again,
+        test_a_message_does_not_expire_where_it_was_dealt,
+        test_a_queue_is_deleted_with_what_was_dealt,
         test_a_channels_limit_leaves_the_rest_to_lower_priorities,
         test_a_priority_that_is_no_number_is_refused, test_one_active_consumer_and_its_successors,
         test_a_full_active_consumer_has_no_stand_in,

@@ -139,6 +139,31 @@ static qs_status do_consume(struct engine *engine)
     return status;
 }
 
+/* The second consumer asks: the first is dealt its messages. */
+static qs_status do_deal(struct engine *engine)
+{
+    char tag[256];
+    qs_event event;
+    qs_channel *other;
+    qs_status status = qs_channel_open(&other, engine->store, QS_ERROR);
+
+    if (status != QS_OK) {
+        return status;
+    }
+    status = qs_channel_consume(other, text("q"), NONE, 0, NONE, tag, QS_ERROR);
+    if (status == QS_OK) {
+        status = qs_channel_consume(engine->channel, text("q"), NONE, 0, NONE, tag, QS_ERROR);
+    }
+    if (status == QS_OK) {
+        status = qs_channel_next_event(engine->channel, QS_EVENT_DELIVERY, 0, &event, QS_ERROR);
+    }
+    if (status == QS_OK) {
+        qs_message_release(&event.message);
+    }
+    qs_channel_close(other);
+    return status;
+}
+
 static qs_status do_transaction(struct engine *engine)
 {
     qs_receipt receipt;
@@ -189,6 +214,7 @@ static const struct {
     {"get large", do_get_large, 3, 0},
     {"get batch", do_get_batch, 3, 1},
     {"consume", do_consume, 3, 1},
+    {"deal", do_deal, 3, 1},
     {"transaction", do_transaction, 4, 2},
     {"settle", do_settle, 3, 1},
 };

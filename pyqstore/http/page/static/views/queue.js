@@ -6,7 +6,7 @@ import { age, brief, bytes, count, rate } from "../format.js";
 import { figures, table } from "../table.js";
 import * as actions from "./actions.js";
 import { messages } from "./messages.js";
-import { features, PLACES, PLACE_WORDS } from "./queues.js";
+import { consumers, features, PLACES, PLACE_WORDS } from "./queues.js";
 
 const SUBQUEUES = ["q1", "q2", "delta_len", "q3", "q4"];
 const SUBQUEUE_WORDS = [
@@ -79,7 +79,7 @@ export function queue({ asked, vhost, place, act }) {
       ["Ready", count(row.ready)],
       ["Unacked", count(row.unacked)],
       ["Delayed", count(row.delayed)],
-      ["Consumers", count(row.consumers)],
+      ["Consumers", consumers(row)],
       ["Age of its head", age(row.head_age_s)],
       ["In memory", bytes(row.ram_bytes)],
       ["On the disk", bytes(row.disk_bytes)],

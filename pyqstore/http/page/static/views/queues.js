@@ -16,6 +16,12 @@ export const PLACE_WORDS = [
 const SHOWN = 60; // points of a sparkline
 const TYPING_MS = 300;
 
+/** How many consumers a queue has, and how many of them are slow. */
+export function consumers(row) {
+  const slow = row.slow_consumers > 0 ? `, ${brief(row.slow_consumers)} slow` : "";
+  return brief(row.consumers) + slow;
+}
+
 /** A cell with a rate and the line of the last minute. */
 export function rateCell(label, of) {
   const chart = sparkline(label, "small");
@@ -94,7 +100,7 @@ export function queues({ asked, place, go, act }) {
         number: true,
         make: (row) => rateCell(`Delivered from ${row.name}`, (each) => each.deliver_rate),
       },
-      { title: "Consumers", sort: "consumers", number: true, value: (row) => brief(row.consumers) },
+      { title: "Consumers", sort: "consumers", number: true, value: consumers },
       { title: "Head", number: true, value: (row) => age(row.head_age_s) },
       { title: "Memory", sort: "memory", number: true, value: (row) => bytes(row.ram_bytes) },
       { title: "Dead", number: true, value: (row) => brief(row.dead_lettered) },

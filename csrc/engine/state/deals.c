@@ -1,0 +1,245 @@
+/* Dealing: of n consumers that have room the m-th message is for the one at m modulo n, whether its
+ * channel asks or not.
+ *
+ * A queue's consumers stand in a line.  Who asks for a message deals first to those before it in
+ * the line: each has one more message waiting, which is out of the queue, and goes to its end.  A
+ * message that nobody asked for stays dealt until its consumer asks or goes.  Consumers
+ * whose prefetch is used up are out of the line, so that nobody looks at them in vain.
+ *
+ * A queue with one consumer, or an active one, deals nothing: all is for that one. */
+#include "deals.h"
+
+#include "alloc.h"
+#include "armed.h"
+#include "check.h"
+#include "priorities.h"
+#include "turns.h"
+
+/* To a consumer without a prefetch, or with a larger one: the others go on when it has as many. */
+#define DEALS_MAX 16384u
+#define DEALS_FIRST 16u
+
+/* ---- the line ---- */
+
+void qsi_consumer_line_up(struct store_queue *queue, struct store_consumer *consumer)
+{
+    struct qsi_list *place = &queue->consumers;
+
+    QS_DCHECK(consumer->queue == queue && !consumer->is_full);
+    while (place->previous != &queue->consumers &&
+           qsi_consumer_in_queue(place->previous)->priority < consumer->priority) {
+        place = place->previous;
+    }
+    qsi_list_insert_before(place, &consumer->in_queue);
+}
+
+void qsi_consumer_back_in_line(struct store_consumer *consumer)
+{
+    if (consumer->is_full && !qsi_consumer_is_used_up(consumer)) {
+        consumer->is_full = false;
+        qsi_list_remove(&consumer->in_queue);
+        qsi_consumer_line_up(consumer->queue, consumer);
+    }
+}
+
+/* The first that may be dealt a message; nobody of a lower priority than one that has room, though
+ * it was dealt as many as it may have. */
+static struct store_consumer *find_first(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct store_consumer *sated = NULL;
+    struct qsi_list *next;
+
+    QS_DCHECK(queue->active == NULL && queue->parent == NULL);
+    for (struct qsi_list *node = queue->consumers.next; node != &queue->consumers; node = next) {
+        struct store_consumer *consumer = qsi_consumer_in_queue(node);
+        next = node->next;
+        if (sated != NULL && sated->priority > consumer->priority) {
+            break;
+        }
+        if (qsi_consumer_is_used_up(consumer)) {
+            consumer->is_full = true;
+            qsi_list_remove(&consumer->in_queue);
+            qsi_list_push_back(&queue->full, &consumer->in_queue);
+        } else if (consumer->dealt_count >= DEALS_MAX) {
+            sated = consumer;
+        } else if (qsi_consumer_has_room(consumer) && !consumer->channel->closed) {
+            return consumer;
+        }
+    }
+    return NULL;
+}
+
+/* ---- deals ---- */
+
+static struct store_deal *deal_at(const struct store_deals *deals, uint32_t index)
+{
+    QS_DCHECK(index < deals->capacity);
+    return &deals->deals[(deals->first + index) & (deals->capacity - 1)];
+}
+
+static bool make_place(struct store_deals *deals)
+{
+    uint32_t capacity = deals->capacity == 0 ? DEALS_FIRST : 2 * deals->capacity;
+    struct store_deal *grown;
+
+    if (deals->count < deals->capacity) {
+        return true;
+    }
+    grown = qsi_zalloc(capacity * sizeof *grown);
+    if (grown == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < deals->count; i++) {
+        grown[i] = *deal_at(deals, i);
+    }
+    qsi_free(deals->deals);
+    *deals = (struct store_deals){.deals = grown, .count = deals->count, .capacity = capacity};
+    return true;
+}
+
+/* One ready message.  False: it is not in memory, or there is no memory. */
+static bool deal_one(struct store_queue *queue, struct store_consumer *consumer)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_container *container = &qsi_head_subqueue(queue)->container;
+    struct store_deals *deals = &consumer->channel->deals;
+    struct qsi_stretch stretch;
+
+    QS_DCHECK(qsi_consumer_has_room(consumer) && !consumer->is_full);
+    if (!make_place(deals) || qsi_container_take(container, 1, &stretch) != QSI_TAKE_TAKEN) {
+        return false;
+    }
+    container->taken_count -= 1; /* that is when the consumer has it */
+    deals->count += 1;
+    *deal_at(deals, deals->count - 1) =
+        (struct store_deal){consumer, container, stretch.segment, stretch.slot};
+    consumer->dealt_count += 1;
+    qsi_consumer_note_full(consumer);
+    qsi_list_remove(&consumer->in_queue);
+    qsi_consumer_line_up(queue, consumer);
+    if ((consumer->channel->armed_kinds & QS_EVENT_DELIVERY) != 0) {
+        qsi_channel_signal(consumer->channel);
+    }
+    return true;
+}
+
+enum qsi_turn qsi_deal_to(struct store_consumer *consumer)
+{
+    struct store_queue *queue = consumer->queue;
+
+    QS_DCHECK(queue != NULL && !queue->deleted);
+    if (consumer->dealt_count > 0 || queue->consumer_count == 1 || queue->active == consumer ||
+        consumer->cursor != NULL) {
+        return QSI_TURN_IS_ITS;
+    }
+    while (qsi_has_ready(queue)) {
+        struct store_consumer *first = find_first(queue);
+        if (first == NULL) {
+            queue->left_for_sated = true;
+            return QSI_TURN_OF_OTHERS;
+        }
+        if (first == consumer) {
+            return QSI_TURN_IS_ITS;
+        }
+        if (!deal_one(queue, first)) {
+            return QSI_TURN_UNKNOWN;
+        }
+    }
+    return QSI_TURN_OF_OTHERS;
+}
+
+/* It is ready again. */
+static void take_back(const struct store_deal *deal) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_stretch stretch = {.segment = deal->segment, .slot = deal->slot, .count = 1};
+
+    QS_DCHECK(deal->consumer->dealt_count > 0);
+    deal->container->taken_count += 1; /* as it is given back */
+    qsi_container_untake(deal->container, &stretch, 0);
+    deal->consumer->dealt_count -= 1;
+    qsi_consumer_back_in_line(deal->consumer);
+}
+
+const struct store_deal *qsi_deals_first(const struct qs_channel *channel)
+{
+    for (uint32_t i = 0; i < channel->deals.count; i++) {
+        const struct store_deal *deal = deal_at(&channel->deals, i);
+        if (!deal->consumer->paused) {
+            return deal;
+        }
+    }
+    return NULL;
+}
+
+/* Those before it, which wait for consumers that are paused, stay. */
+static void remove_first(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct store_deals *deals = &channel->deals;
+    const struct store_deal *removed = qsi_deals_first(channel);
+    uint32_t at = 0;
+
+    QS_DCHECK(removed != NULL);
+    while (deal_at(deals, at) != removed) {
+        at += 1;
+    }
+    for (; at > 0; at--) {
+        *deal_at(deals, at) = *deal_at(deals, at - 1);
+    }
+    deals->first = (deals->first + 1) & (deals->capacity - 1);
+    deals->count -= 1;
+}
+
+void qsi_deals_take(struct qs_channel *channel)
+{
+    const struct store_deal *deal = qsi_deals_first(channel);
+
+    QS_DCHECK(deal != NULL && deal->consumer->dealt_count > 0);
+    deal->consumer->dealt_count -= 1;
+    deal->container->taken_count += 1;
+    remove_first(channel);
+}
+
+bool qsi_deals_give_up(struct qs_channel *channel, const struct store_deal *deal)
+{
+    const struct store_deal *first = qsi_deals_first(channel);
+
+    if (first == NULL || first->segment != deal->segment || first->slot != deal->slot) {
+        return false;
+    }
+    take_back(first);
+    remove_first(channel);
+    return true;
+}
+
+bool qsi_deals_return(struct store_consumer *consumer)
+{
+    struct store_deals *deals = &consumer->channel->deals;
+    uint32_t kept = 0;
+
+    QS_DCHECK(consumer->dealt_count <= deals->count);
+    if (consumer->dealt_count == 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < deals->count; i++) {
+        struct store_deal deal = *deal_at(deals, i);
+        if (deal.consumer == consumer) {
+            take_back(&deal);
+        } else {
+            *deal_at(deals, kept++) = deal;
+        }
+    }
+    deals->count = kept;
+    return true;
+}
+
+struct store_consumer *qsi_deals_any(const struct qs_channel *channel)
+{
+    return channel->deals.count == 0 ? NULL : deal_at(&channel->deals, 0)->consumer;
+}
+
+void qsi_deals_fini(struct qs_channel *channel)
+{
+    QS_ASSERT(channel->deals.count == 0);
+    qsi_free(channel->deals.deals);
+    channel->deals = (struct store_deals){.deals = NULL};
+}

@@ -1,0 +1,40 @@
+/* Messages that are dealt: consumers of a queue get them in turn, whoever asks first. */
+#ifndef QSI_DEALS_H
+#define QSI_DEALS_H
+
+#include "store.h"
+#include "thread_safety.h"
+
+/* Behind the others of its priority, before those of lower ones. */
+void qsi_consumer_line_up(struct store_queue *queue, struct store_consumer *consumer)
+    QSI_REQUIRES(qsi_store_mutex);
+enum qsi_turn {
+    QSI_TURN_IS_ITS,    /* it was dealt a message, or the first ready one is its */
+    QSI_TURN_OF_OTHERS, /* there is none for it */
+    QSI_TURN_UNKNOWN,   /* the messages are not in memory: who asks brings them there */
+};
+/* REQUIRES qsi_consumer_can_take.  Is there a message for this consumer?  Those before it in line
+ * are dealt theirs meanwhile. */
+enum qsi_turn qsi_deal_to(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+/* The first message that was dealt to a consumer of the channel that is not paused; NULL: there is
+ * none.  Valid until something is dealt, taken or given up. */
+const struct store_deal *qsi_deals_first(const struct qs_channel *channel)
+    QSI_REQUIRES(qsi_store_mutex);
+/* REQUIRES that there is one.  The caller has it, and it is out still. */
+void qsi_deals_take(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+/* If this is the first still, it is ready again, and the caller tells the other consumers.  False:
+ * it is not. */
+bool qsi_deals_give_up(struct qs_channel *channel, const struct store_deal *deal)
+    QSI_REQUIRES(qsi_store_mutex);
+/* A consumer of the channel to which something was dealt; NULL: there is none. */
+struct store_consumer *qsi_deals_any(const struct qs_channel *channel)
+    QSI_REQUIRES(qsi_store_mutex);
+/* All that it was dealt is ready again, as if never touched.  True: there was some, and the
+ * caller tells the other consumers. */
+bool qsi_deals_return(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+/* REQUIRES that nothing is dealt to its consumers. */
+void qsi_deals_fini(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+/* It may have room again: it is in line, if it was not. */
+void qsi_consumer_back_in_line(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+
+#endif
