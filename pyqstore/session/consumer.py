@@ -584,7 +584,7 @@ class Consumer(Closing):
                         return
                     self._link.put_back([message._tag], _REFUSED_S)
                 del self._unfit[:1]
-        self._made_room()
+                self._made_room()
 
     def _keep(self, message: Message) -> None:
         """It was consumed for a ``receive`` that was cancelled meanwhile: the next one gets it."""

@@ -279,14 +279,15 @@ static void return_deals(struct qs_store *store, struct store_consumer *consumer
     for (uint32_t i = 0; i < qsi_subqueue_count(consumer->queue); i++) {
         qsi_note_growth(store, qsi_subqueue_at(consumer->queue, i));
     }
+    qsi_events_announce(store);
 }
 
 static void return_all_deals(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_consumer *consumer;
+    const struct store_deal *deal;
 
-    while ((consumer = qsi_deals_any(channel)) != NULL) {
-        return_deals(channel->store, consumer);
+    while ((deal = qsi_deals_first(channel)) != NULL) {
+        return_deals(channel->store, deal->consumer);
     }
 }
 
@@ -428,8 +429,8 @@ qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag, bool paus
     consumer = find_consumer(channel, qsi_slice_of(consumer_tag));
     if (consumer != NULL && consumer->paused != paused) {
         consumer->paused = paused;
-        if (!paused) {
-            qsi_consumer_goes_on(consumer);
+        if (paused) {
+            return_deals(channel->store, consumer);
         }
         qsi_signal_beside(channel); /* as when its prefetch changes */
     }

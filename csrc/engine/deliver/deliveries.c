@@ -2,6 +2,7 @@
 
 #include "check.h"
 #include "commit.h"
+#include "deals.h"
 #include "error.h"
 #include "limits.h"
 #include "queue_take.h"
@@ -32,7 +33,8 @@ qs_status qsi_deliveries_find_room(struct qs_channel *channel, const struct stor
 
     QS_ASSERT_HELD(&channel->store->mutex);
     *released_out = false;
-    if (!is_journalled(store, queue) || !qsi_has_ready(queue)) {
+    if (!is_journalled(store, queue) ||
+        (!qsi_has_ready(queue) && qsi_deals_first(channel) == NULL)) {
         return QS_OK;
     }
     QS_TRY(qsi_commit_make_room(store, COUNT_BYTES_MAX, COUNT_BYTES_MAX, QSI_ROOM_SETTLE,

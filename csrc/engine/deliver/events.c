@@ -158,33 +158,44 @@ static bool next_cancel(struct qs_channel *channel, qs_event *event) QSI_REQUIRE
     return true;
 }
 
-/* The next consumer in turn that may have a message; it goes to the end of the line. */
-static struct store_consumer *choose_consumer(struct qs_channel *channel)
+/* May it have a message, when all that has expired is gone? */
+static bool can_take(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct store_queue *queue = consumer->queue;
+
+    if (!qsi_consumer_can_take(consumer)) {
+        return false;
+    }
+    return queue->consumer_count == 1 || consumer->dealt_count > 0 ||
+           (qsi_expire(consumer->channel->store, queue, NULL) == QS_OK &&
+            qsi_consumer_can_take(consumer));
+}
+
+/* The next consumer in turn that may have a message that is ready; it goes to the end of the line.
+ * beside: not one of this queue; NULL: of any. */
+static struct store_consumer *choose_in_turn(struct qs_channel *channel,
+                                             const struct store_queue *beside)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_deal *first = qsi_deals_first(channel);
     uint32_t in_vain = 0;
     struct qsi_list *next;
 
-    if (QS_UNLIKELY(first != NULL)) {
-        return first->consumer;
-    }
-    if (!qsi_channel_has_room(channel)) {
-        return NULL;
-    }
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = next) {
         struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+        uint32_t dealt = channel->deals.count;
         enum qsi_turn turn;
         next = node->next;
-        if (!qsi_consumer_can_take(consumer)) {
+        if (consumer->dealt_count > 0 || (beside != NULL && consumer->queue == beside)) {
+            continue;
+        }
+        if (!can_take(consumer)) {
             qsi_consumer_looked_at(consumer, &in_vain);
             continue;
         }
         turn = qsi_deal_to(consumer);
-        first = qsi_deals_first(channel);
-        if (first != NULL) { /* to another of the channel's, which came before it */
-            return first->consumer;
+        if (channel->deals.count > dealt) {
+            return NULL; /* others of the channel came before it */
         }
         if (turn != QSI_TURN_OF_OTHERS) {
             qsi_list_remove(&consumer->in_channel);
@@ -192,8 +203,29 @@ static struct store_consumer *choose_consumer(struct qs_channel *channel)
             return consumer;
         }
     }
-    QS_DCHECK(qsi_rest_is_right(channel));
     return NULL;
+}
+
+/* The next of the channel's consumers that may have a message: one that was dealt some and one that
+ * was not take turns. */
+static struct store_consumer *choose_consumer(struct qs_channel *channel)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct store_deal *deal = qsi_deals_first(channel);
+    struct store_consumer *consumer = NULL;
+
+    if (QS_UNLIKELY(deal != NULL && !channel->had_deal)) {
+        return deal->consumer;
+    }
+    if (qsi_channel_has_room(channel)) {
+        consumer = choose_in_turn(channel, deal != NULL ? deal->consumer->queue : NULL);
+    }
+    deal = qsi_deals_first(channel);
+    if (consumer == NULL && deal != NULL) {
+        return deal->consumer;
+    }
+    QS_DCHECK(consumer != NULL || qsi_rest_is_right(channel) || !qsi_channel_has_room(channel));
+    return consumer;
 }
 
 /* The consumer has a message: the others' turn comes first now, if it does not already. */
@@ -202,6 +234,7 @@ static void note_delivery(struct store_consumer *consumer, bool was_dealt)
 {
     struct store_queue *queue = consumer->queue;
 
+    consumer->channel->had_deal = was_dealt;
     consumer->unacked_count += 1;
     consumer->channel->consumed_count += consumer->no_ack ? 0 : 1;
     if (!was_dealt) {
@@ -242,13 +275,12 @@ static qs_status deliver_to(struct store_consumer *consumer, qs_message *message
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = consumer->channel;
-    const struct store_deal *first = qsi_deals_first(channel);
 
-    delivery_out->was_dealt = first != NULL;
-    if (QS_UNLIKELY(first != NULL)) {
-        QS_DCHECK(first->consumer == consumer);
-        return deliver_dealt(channel, *first, message_out, &delivery_out->body, released_out, wait,
-                             error);
+    delivery_out->was_dealt = consumer->dealt_count > 0;
+    if (QS_UNLIKELY(delivery_out->was_dealt)) {
+        QS_DCHECK(qsi_deals_first(channel)->consumer == consumer);
+        return deliver_dealt(channel, *qsi_deals_first(channel), message_out, &delivery_out->body,
+                             released_out, wait, error);
     }
     if (QS_UNLIKELY(consumer->cursor != NULL)) {
         return qsi_stream_deliver_one(consumer, message_out, delivery_out, released_out, wait,

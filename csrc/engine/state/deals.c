@@ -3,7 +3,7 @@
  *
  * A queue's consumers stand in a line.  Who asks for a message deals first to those before it in
  * the line: each has one more message waiting, which is out of the queue, and goes to its end.  A
- * message that nobody asked for stays dealt until its consumer asks or goes.  Consumers
+ * message that nobody asked for stays dealt until its consumer asks, pauses or goes.  Consumers
  * whose prefetch is used up are out of the line, so that nobody looks at them in vain.
  *
  * A queue with one consumer, or an active one, deals nothing: all is for that one. */
@@ -60,10 +60,12 @@ static struct store_consumer *find_first(struct store_queue *queue) QSI_REQUIRES
             consumer->is_full = true;
             qsi_list_remove(&consumer->in_queue);
             qsi_list_push_back(&queue->full, &consumer->in_queue);
-        } else if (consumer->dealt_count >= DEALS_MAX) {
-            sated = consumer;
-        } else if (qsi_consumer_has_room(consumer) && !consumer->channel->closed) {
+        } else if (!qsi_consumer_has_room(consumer) || consumer->channel->closed) {
+            continue;
+        } else if (consumer->dealt_count < DEALS_MAX) {
             return consumer;
+        } else {
+            sated = consumer;
         }
     }
     return NULL;
@@ -162,29 +164,11 @@ static void take_back(const struct store_deal *deal) QSI_REQUIRES(qsi_store_mute
 
 const struct store_deal *qsi_deals_first(const struct qs_channel *channel)
 {
-    for (uint32_t i = 0; i < channel->deals.count; i++) {
-        const struct store_deal *deal = deal_at(&channel->deals, i);
-        if (!deal->consumer->paused) {
-            return deal;
-        }
-    }
-    return NULL;
+    return QS_LIKELY(channel->deals.count == 0) ? NULL : deal_at(&channel->deals, 0);
 }
 
-/* Those before it, which wait for consumers that are paused, stay. */
-static void remove_first(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+static void remove_first(struct store_deals *deals)
 {
-    struct store_deals *deals = &channel->deals;
-    const struct store_deal *removed = qsi_deals_first(channel);
-    uint32_t at = 0;
-
-    QS_DCHECK(removed != NULL);
-    while (deal_at(deals, at) != removed) {
-        at += 1;
-    }
-    for (; at > 0; at--) {
-        *deal_at(deals, at) = *deal_at(deals, at - 1);
-    }
     deals->first = (deals->first + 1) & (deals->capacity - 1);
     deals->count -= 1;
 }
@@ -196,7 +180,7 @@ void qsi_deals_take(struct qs_channel *channel)
     QS_DCHECK(deal != NULL && deal->consumer->dealt_count > 0);
     deal->consumer->dealt_count -= 1;
     deal->container->taken_count += 1;
-    remove_first(channel);
+    remove_first(&channel->deals);
 }
 
 bool qsi_deals_give_up(struct qs_channel *channel, const struct store_deal *deal)
@@ -207,7 +191,7 @@ bool qsi_deals_give_up(struct qs_channel *channel, const struct store_deal *deal
         return false;
     }
     take_back(first);
-    remove_first(channel);
+    remove_first(&channel->deals);
     return true;
 }
 
@@ -230,11 +214,6 @@ bool qsi_deals_return(struct store_consumer *consumer)
     }
     deals->count = kept;
     return true;
-}
-
-struct store_consumer *qsi_deals_any(const struct qs_channel *channel)
-{
-    return channel->deals.count == 0 ? NULL : deal_at(&channel->deals, 0)->consumer;
 }
 
 void qsi_deals_fini(struct qs_channel *channel)

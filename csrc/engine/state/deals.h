@@ -16,8 +16,8 @@ enum qsi_turn {
 /* REQUIRES qsi_consumer_can_take.  Is there a message for this consumer?  Those before it in line
  * are dealt theirs meanwhile. */
 enum qsi_turn qsi_deal_to(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
-/* The first message that was dealt to a consumer of the channel that is not paused; NULL: there is
- * none.  Valid until something is dealt, taken or given up. */
+/* The first message that was dealt to a consumer of the channel; NULL: there is none.  Valid until
+ * something is dealt, taken or given up. */
 const struct store_deal *qsi_deals_first(const struct qs_channel *channel)
     QSI_REQUIRES(qsi_store_mutex);
 /* REQUIRES that there is one.  The caller has it, and it is out still. */
@@ -25,9 +25,6 @@ void qsi_deals_take(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* If this is the first still, it is ready again, and the caller tells the other consumers.  False:
  * it is not. */
 bool qsi_deals_give_up(struct qs_channel *channel, const struct store_deal *deal)
-    QSI_REQUIRES(qsi_store_mutex);
-/* A consumer of the channel to which something was dealt; NULL: there is none. */
-struct store_consumer *qsi_deals_any(const struct qs_channel *channel)
     QSI_REQUIRES(qsi_store_mutex);
 /* All that it was dealt is ready again, as if never touched.  True: there was some, and the
  * caller tells the other consumers. */

@@ -145,9 +145,10 @@ struct qs_channel {
     uint32_t prefetch_new GUARDED;     /* for consumers to come */
     uint32_t prefetch_channel GUARDED; /* 0: unlimited */
     uint64_t consumed_count GUARDED;   /* of the unacked: what came by consumers, not by a get */
-    struct store_deals deals GUARDED;  /* what waits for its consumers, beside the unacked */
-    bool waits GUARDED;                /* for deliveries, in a call */
-    bool is_armed GUARDED;             /* it waits outside of a call */
+    bool had_deal GUARDED; /* the last that its consumers had: others come before the next */
+    struct store_deals deals GUARDED; /* what waits for its consumers, beside the unacked */
+    bool waits GUARDED;               /* for deliveries, in a call */
+    bool is_armed GUARDED;            /* it waits outside of a call */
     /* of events for which its eventfd is to be signalled; 0: it is not */
     uint32_t armed_kinds GUARDED;
     struct qsi_list in_changes GUARDED, in_confirms GUARDED; /* of the store's armed channels */

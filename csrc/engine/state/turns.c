@@ -60,7 +60,7 @@ bool qsi_consumer_can_take(const struct store_consumer *consumer)
 
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
     if (QS_UNLIKELY(consumer->dealt_count > 0)) {
-        return !consumer->paused;
+        return true;
     }
     return queue != NULL &&
            (QS_LIKELY(consumer->cursor == NULL) ? qsi_has_ready(queue)
@@ -119,14 +119,6 @@ void qsi_consumer_has_settled(struct store_consumer *consumer)
     }
     qsi_consumer_back_in_line(consumer);
     if (consumer->rests && qsi_list_is_empty(&consumer->in_awaiting)) {
-        wake(consumer);
-    }
-}
-
-void qsi_consumer_goes_on(struct store_consumer *consumer)
-{
-    QS_ASSERT_HELD(&consumer->channel->store->mutex);
-    if (consumer->rests) {
         wake(consumer);
     }
 }
@@ -192,7 +184,7 @@ static bool has_delivery(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mute
     uint32_t in_vain = 0;
     struct qsi_list *next;
 
-    if (QS_UNLIKELY(qsi_deals_first(channel) != NULL)) {
+    if (QS_UNLIKELY(channel->deals.count > 0)) {
         return true;
     }
     if (!qsi_channel_has_room(channel)) {
@@ -206,7 +198,7 @@ static bool has_delivery(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mute
             qsi_consumer_looked_at(consumer, &in_vain);
             continue;
         }
-        if (qsi_deal_to(consumer) != QSI_TURN_OF_OTHERS || qsi_deals_first(channel) != NULL) {
+        if (qsi_deal_to(consumer) != QSI_TURN_OF_OTHERS || channel->deals.count > 0) {
             return true;
         }
     }

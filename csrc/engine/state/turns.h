@@ -47,8 +47,6 @@ void qsi_consumer_looked_at(struct store_consumer *consumer, uint32_t *in_vain)
     QSI_REQUIRES(qsi_store_mutex);
 /* It may have room again. */
 void qsi_consumer_has_settled(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
-/* It is paused no longer. */
-void qsi_consumer_goes_on(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 /* The queue has messages again: those that rest for want of one are looked at. */
 void qsi_wake_awaiting(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* For checks: does none rest that could take a message? */

@@ -392,9 +392,9 @@ QS_API QS_MUST_CHECK qs_status qs_channel_cancel(qs_channel *channel, qs_slice c
 /* qs_channel_pause - have a consumer take no more messages, as when its prefetch is used up, or go
  * on.
  *
- * What it has stays with it, and what it was dealt waits for it.  For a caller that reads the
- * consumers of a channel one by one: what comes for the others meanwhile is bounded.  An unknown
- * tag is no error.
+ * What it has stays with it; what it was dealt and did not ask for is ready again.  For a caller
+ * that reads the consumers of a channel one by one: what comes for the others meanwhile is bounded.
+ * An unknown tag is no error.
  * Returns: QS_OK, or the common statuses */
 QS_API QS_MUST_CHECK qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag,
                                                 bool paused, qs_error *error);

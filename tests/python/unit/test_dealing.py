@@ -3,6 +3,7 @@ first."""
 
 import asyncio
 import itertools
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, declare, publish, publish_numbers, rest
+from ..support import PERSISTENT, declare, publish, publish_numbers, rest, wait_until
 from ..taking import consume, take
 
 NUMBERS = [str(number).encode() for number in range(12)]
@@ -262,6 +263,71 @@ def test_a_lower_consumer_that_waits_has_what_a_higher_one_has_no_room_for(tmp_p
             return (await store.queue_status("q"))["messages_unacked"]
 
     assert asyncio.run(main()) in (room + 1, count)
+
+
+def test_what_was_dealt_leaves_a_turn_to_other_queues_of_the_channel(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    declare(channel, "beside")
+    with store.channel() as both, store.channel() as other:
+        consume(both, queue, "dealt")
+        consume(both, "beside", "beside")
+        consume(other, queue, "c")
+        publish_numbers(channel, queue, 20)
+        publish_numbers(channel, "beside", 3)
+        assert len(bodies(other)) == 10
+        found = take(both)
+        assert [body for tag, body in found if tag == "dealt"] == [
+            str(number).encode() for number in range(0, 20, 2)
+        ]
+        assert [tag for tag, _ in found[:6]] == ["dealt", "beside"] * 3
+
+
+def test_who_waits_for_a_batch_has_what_the_last_consumer_was_dealt(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    with store.channel() as idle, store.channel() as busy, store.channel() as getter:
+        for each in (idle, busy):
+            consume(each, queue, "c")
+        publish_numbers(channel, queue, 4)
+        assert bodies(busy) == [b"1", b"3"]
+        busy.basic_cancel("c")
+        found: list[list[bytes]] = []
+
+        def wait() -> None:
+            found.append(getter.get_batch(queue, 10, timeout=20).column("body").to_pylist())
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        idle.basic_cancel("c")
+        waiter.join()
+        assert found == [[b"0", b"2"]]
+
+
+def test_a_session_that_pulled_keeps_nothing_from_others(store: pyqstore.Store) -> None:
+    with (
+        pyqstore.session.connect(store) as connection,
+        connection.session() as pulling,
+        connection.session() as other,
+        connection.session() as sending,
+    ):
+        puller = pulling.consumer(pulling.queue("q"), prefetch=0)
+        pushed = other.consumer(other.queue("q"), prefetch=100)
+        pulled: list[pyqstore.session.Message | None] = []
+        waiter = threading.Thread(target=lambda: pulled.append(puller.receive(timeout=20)))
+        waiter.start()
+        wait_until(lambda: puller._registration.is_paused is False)
+        producer = sending.producer(sending.queue("q"))
+        for number in range(20):
+            producer.send(str(number))
+        waiter.join()
+        texts = [message.text for message in pulled if message is not None]
+        while len(texts) < 20:
+            message = pushed.receive(timeout=20)
+            assert message is not None
+            texts.append(message.text)
+        assert len(pulled) == 1
+        assert sorted(texts, key=int) == [str(each) for each in range(20)]
 
 
 def test_a_store_closes_and_opens_with_what_was_dealt(tmp_path: Path) -> None:
