@@ -98,6 +98,8 @@ class _Instruments:
     """Those of one provider, and the stores that they tell of: a name may be there once only."""
 
     def __init__(self, provider: MeterProvider) -> None:
+        # A leaf: callbacks take it under a lock of the SDK, which instruments are made under, too.
+        self._mutex = threading.Lock()
         self._stores: weakref.WeakKeyDictionary[Store, bool] = weakref.WeakKeyDictionary()
         meter = provider.get_meter(_METER)
         for key, says in COUNTERS.items():
@@ -113,18 +115,18 @@ class _Instruments:
             meter.create_observable_up_down_counter(name, callbacks, unit, says)
 
     def add(self, store: Store, of_queues: bool) -> None:
-        with _mutex:
+        with self._mutex:
             self._stores[store] = of_queues
 
     def remove(self, store: Store) -> None:
-        with _mutex:
+        with self._mutex:
             self._stores.pop(store, None)
 
     def _each(
         self, read: Callable[[Store], _Numbers], *, of_queues: bool = False
     ) -> Callable[[CallbackOptions], Iterator[Observation]]:
         def callback(_: CallbackOptions) -> Iterator[Observation]:
-            with _mutex:
+            with self._mutex:
                 stores = [store for store, wants in self._stores.items() if wants or not of_queues]
             for store in stores:
                 try:
@@ -137,7 +139,7 @@ class _Instruments:
         return callback
 
 
-_mutex = threading.Lock()  # of what is below, and of which stores are observed
+_mutex = threading.Lock()  # of what is below; no callback takes it
 _instruments: weakref.WeakKeyDictionary[MeterProvider, _Instruments] = weakref.WeakKeyDictionary()
 
 
@@ -200,6 +202,8 @@ def _after_fork() -> None:
     """A thread that had the mutex is not in the child."""
     global _mutex
     _mutex = threading.Lock()
+    for each in _instruments.values():
+        each._mutex = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

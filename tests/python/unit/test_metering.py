@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,21 @@ def test_several_stores_are_told_apart_and_leave_when_they_are_closed(tmp_path: 
         assert list(numbers(reading.points()["pyqstore.commits"], "pyqstore.store")) == [first.path]
         metering.unobserve(first)
         assert reading.points() == {}
+
+
+def test_a_reader_collects_while_instruments_of_another_provider_are_made(tmp_path: Path) -> None:
+    """They wait for each other's locks if a callback takes the one under which they are made."""
+    reading = Reading()
+    found: list[bool] = []
+    with pyqstore.open(tmp_path / "a") as store:
+        metering.observe(store, meter_provider=reading.provider)
+        collecting = threading.Thread(
+            target=lambda: found.append("pyqstore.commits" in reading.points()), daemon=True
+        )
+        with metering._mutex:
+            collecting.start()
+            collecting.join(20)
+        assert found == [True]
 
 
 def test_serve_is_observed_where_its_process_has_opentelemetry(tmp_path: Path) -> None:
