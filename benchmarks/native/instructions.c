@@ -23,6 +23,9 @@
 #define KEYS 100u       /* distinct ones in a batch for the topic exchange */
 #define TOPIC_QUEUES 8u /* each takes an eighth of the keys, and one more takes all */
 #define FANOUT_QUEUES 10u
+#define CONSUMERS 8u
+#define CONSUMED 20000u
+#define PREFETCH 100u
 #define CHECKPOINT_QUEUES KEYS
 #define CHECKPOINT_BATCHES 100u
 #define KEY_BYTES_MAX 16u
@@ -271,6 +274,50 @@ static void run_get(struct bench *bench)
     }
 }
 
+/* Consumers of one queue, a channel each, and all that is in the queue. */
+static void consume_all(struct bench *bench, uint32_t consumer_count)
+{
+    static qs_event events[PREFETCH];
+    char tag[256];
+    qs_error error = {0};
+    qs_channel *channels[CONSUMERS];
+    uint32_t count;
+
+    for (uint32_t i = 0; i < consumer_count; i++) {
+        check(qs_channel_open(&channels[i], bench->store, &error), &error, "channel");
+        check(qs_channel_qos(channels[i], PREFETCH, 0, 0, &error), &error, "qos");
+        check(qs_channel_consume(channels[i], queue_name, nothing, 0, nothing, tag, &error), &error,
+              "consume");
+    }
+    for (uint32_t got = 0, next = 0; got < CONSUMED; next = (next + 1) % consumer_count) {
+        qs_status status = qs_channel_next_events(channels[next], QS_EVENT_DELIVERY, PREFETCH,
+                                                  UINT64_MAX, events, &count, &error);
+        if (count == 0) {
+            check(status, &error, "next_events");
+        }
+        check(qs_channel_ack(channels[next], events[count - 1].message.delivery_tag, QS_MULTIPLE,
+                             &error),
+              &error, "ack");
+        for (uint32_t i = 0; i < count; i++) {
+            qs_message_release(&events[i].message);
+        }
+        got += count;
+    }
+    for (uint32_t i = 0; i < consumer_count; i++) {
+        qs_channel_close(channels[i]);
+    }
+}
+
+static void run_consume(struct bench *bench)
+{
+    consume_all(bench, 1);
+}
+
+static void run_consume_shared(struct bench *bench)
+{
+    consume_all(bench, CONSUMERS);
+}
+
 static void declare_exchange(struct bench *bench, const char *name, const char *type)
 {
     qs_error error = {0};
@@ -427,6 +474,8 @@ static const struct path {
     {"publish", SINGLES, prepare_empty, run_publish},
     {"get_batch", MESSAGES, prepare_full, run_get_batch},
     {"get", SINGLES, prepare_full, run_get},
+    {"consume", CONSUMED, prepare_full, run_consume},
+    {"consume_shared", CONSUMED, prepare_full, run_consume_shared},
     {"topic_batch", MESSAGES, prepare_topic, run_topic_batch},
     {"fanout_batch", MESSAGES, prepare_fanout, run_fanout_batch},
     {"replay", 2 * MESSAGES, prepare_replay, run_replay},

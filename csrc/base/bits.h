@@ -30,4 +30,18 @@ static inline uint32_t qsi_ones_from(uint64_t word, uint32_t bit)
     return rest == 0 ? QSI_WORD_BITS : (uint32_t)__builtin_ctzll(rest);
 }
 
+/* The n-th of the ones, from 0, by itself.  REQUIRES that there is one. */
+static inline uint64_t qsi_nth_one(uint64_t word, uint32_t n)
+{
+    uint64_t first = word & -word;
+
+    if ((word & (word + first)) == 0) { /* a single stretch, as almost always */
+        return first << n;
+    }
+    for (; n > 0; n--) {
+        word &= word - 1;
+    }
+    return word & -word;
+}
+
 #endif

@@ -4,6 +4,7 @@
 
 #include "alloc.h"
 #include "check.h"
+#include "queue_take.h"
 
 #include <string.h>
 
@@ -55,14 +56,15 @@ static bool extends_last(const struct qsi_extent *last, const struct qsi_contain
 {
     return last->container == container && last->segment == stretch->segment &&
            last->consumer == consumer && last->first_tag + last->count == first_tag &&
-           last->first_slot + last->count == stretch->slot &&
-           last->first_slot / QSI_WORD_BITS == stretch->slot / QSI_WORD_BITS;
+           last->word == stretch->slot / QSI_WORD_BITS &&
+           last->messages < UINT64_C(1) << (stretch->slot % QSI_WORD_BITS);
 }
 
 uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_container *container,
                          const struct qsi_stretch *stretch, void *consumer)
 {
     uint64_t first_tag = qsi_unacked_skip(unacked, stretch->count);
+    uint64_t mask = qsi_stretch_mask(stretch);
     struct qsi_extent *last = unacked->count > 0 ? extent_at(unacked, unacked->count - 1) : NULL;
 
     QS_DCHECK(stretch->count > 0 &&
@@ -71,7 +73,8 @@ uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_container *cont
     unacked->outstanding_count += stretch->count;
     if (last != NULL && last->outstanding != 0 &&
         extends_last(last, container, stretch, first_tag, consumer)) {
-        last->outstanding |= qsi_low_bits(stretch->count) << last->count;
+        last->messages |= mask;
+        last->outstanding |= mask;
         last->count += stretch->count;
         QS_DCHECK(last->count <= QSI_WORD_BITS);
         return first_tag;
@@ -79,11 +82,12 @@ uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_container *cont
     QS_ASSERT(unacked->first + unacked->count < unacked->capacity);
     *extent_at(unacked, unacked->count++) = (struct qsi_extent){
         .first_tag = first_tag,
-        .outstanding = qsi_low_bits(stretch->count),
+        .messages = mask,
+        .outstanding = mask,
         .container = container,
         .segment = stretch->segment,
         .consumer = consumer,
-        .first_slot = stretch->slot,
+        .word = stretch->slot / QSI_WORD_BITS,
         .count = stretch->count,
     };
     return first_tag;
@@ -100,6 +104,7 @@ uint64_t qsi_unacked_add_offset(struct qsi_unacked *unacked, struct qsi_containe
     if (last != NULL && last->outstanding != 0 && last->segment == NULL &&
         last->consumer == consumer && last->container == container && last->count < QSI_WORD_BITS &&
         last->first_tag + last->count == tag && last->first_offset + last->count == offset) {
+        last->messages |= UINT64_C(1) << last->count;
         last->outstanding |= UINT64_C(1) << last->count;
         last->count += 1;
         return tag;
@@ -107,6 +112,7 @@ uint64_t qsi_unacked_add_offset(struct qsi_unacked *unacked, struct qsi_containe
     QS_ASSERT(unacked->first + unacked->count < unacked->capacity);
     *extent_at(unacked, unacked->count++) = (struct qsi_extent){
         .first_tag = tag,
+        .messages = 1,
         .outstanding = 1,
         .container = container,
         .first_offset = offset,
@@ -143,7 +149,7 @@ const struct qsi_extent *qsi_unacked_find(const struct qsi_unacked *unacked, uin
         return NULL;
     }
     extent = extent_at(unacked, index);
-    return tag >= extent->first_tag && (extent->outstanding >> (tag - extent->first_tag) & 1) != 0
+    return tag >= extent->first_tag && (extent->outstanding & qsi_extent_message(extent, tag)) != 0
                ? extent
                : NULL;
 }
@@ -152,10 +158,10 @@ bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag)
 {
     const struct qsi_extent *extent = qsi_unacked_find(unacked, tag);
 
-    return extent != NULL && (extent->pending_in_tx >> (tag - extent->first_tag) & 1) == 0;
+    return extent != NULL && (extent->pending_in_tx & qsi_extent_message(extent, tag)) == 0;
 }
 
-/* The bits of an extent's tags within [first_tag, last_tag]. */
+/* The outstanding ones of an extent within [first_tag, last_tag].  REQUIRES that they meet. */
 static uint64_t bits_within(const struct qsi_extent *extent, uint64_t first_tag, uint64_t last_tag)
 {
     uint64_t bits = extent->outstanding;
@@ -163,11 +169,12 @@ static uint64_t bits_within(const struct qsi_extent *extent, uint64_t first_tag,
     QS_DCHECK((extent->outstanding & extent->withheld) == 0);
     QS_DCHECK((extent->pending_in_tx & ~extent->outstanding) == 0);
 
+    QS_DCHECK(first_tag < extent->first_tag + extent->count && last_tag >= extent->first_tag);
     if (first_tag > extent->first_tag) {
-        bits &= ~qsi_low_bits(first_tag - extent->first_tag);
+        bits &= ~(qsi_extent_message(extent, first_tag) - 1);
     }
     if (last_tag < extent->first_tag + extent->count - 1) {
-        bits &= qsi_low_bits(last_tag - extent->first_tag + 1);
+        bits &= qsi_extent_message(extent, last_tag + 1) - 1;
     }
     return bits;
 }
@@ -176,9 +183,9 @@ bool qsi_unacked_next(const struct qsi_unacked *unacked, uint64_t from, uint64_t
 {
     for (uint32_t i = find(unacked, from); i < unacked->count; i++) {
         const struct qsi_extent *extent = extent_at(unacked, i);
-        uint64_t tags = bits_within(extent, from, UINT64_MAX);
-        if (tags != 0) {
-            *tag_out = extent->first_tag + (uint32_t)__builtin_ctzll(tags);
+        uint64_t bits = bits_within(extent, from, UINT64_MAX);
+        if (bits != 0) {
+            *tag_out = qsi_extent_tag(extent, bits);
             return true;
         }
     }
@@ -257,13 +264,15 @@ bool qsi_unacked_next_free(const struct qsi_unacked *unacked, uint64_t from, uin
     *last_out = unacked->last_tag;
     while (i < unacked->count) {
         const struct qsi_extent *extent = extent_at(unacked, i);
-        uint64_t pending = extent->pending_in_tx & bits_within(extent, *first_out, UINT64_MAX);
-        uint64_t next;
+        uint64_t pending = 0, next;
+        if (*first_out < extent->first_tag + extent->count) {
+            pending = extent->pending_in_tx & bits_within(extent, *first_out, UINT64_MAX);
+        }
         if (pending == 0) {
             i += 1;
             continue;
         }
-        next = extent->first_tag + (uint32_t)__builtin_ctzll(pending);
+        next = qsi_extent_tag(extent, pending);
         if (next > *first_out) {
             *last_out = next - 1;
             break;
@@ -406,9 +415,7 @@ uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first
         }
         bits = extent->segment != NULL ? bits_within(extent, first_tag, last_tag) : 0;
         if (bits != 0) { /* transient messages between the others divide them */
-            bits = qsi_segment_journalled(extent->segment, qsi_extent_word(extent),
-                                          qsi_extent_mask(extent, bits)) >>
-                   (extent->first_slot % QSI_WORD_BITS);
+            bits = qsi_segment_journalled(extent->segment, extent->word, bits);
         }
         of_extent = qsi_popcount(bits & ~(bits << 1)); /* bits that begin a stretch */
         if (requeued && bits != 0 && counts_deliveries(extent)) {
@@ -433,8 +440,8 @@ void qsi_unacked_check(const struct qsi_unacked *unacked)
     for (uint32_t i = 0; i < unacked->count; i++) {
         const struct qsi_extent *extent = extent_at(unacked, i);
         QS_DCHECK(extent->first_tag >= next_tag && extent->count > 0);
-        QS_DCHECK(extent->first_slot % QSI_WORD_BITS + extent->count <= QSI_WORD_BITS);
-        QS_DCHECK(((extent->outstanding | extent->withheld) & ~qsi_low_bits(extent->count)) == 0);
+        QS_DCHECK(qsi_popcount(extent->messages) == extent->count);
+        QS_DCHECK(((extent->outstanding | extent->withheld) & ~extent->messages) == 0);
         QS_DCHECK((extent->outstanding & extent->withheld) == 0);
         QS_DCHECK((extent->pending_in_tx & ~extent->outstanding) == 0);
         next_tag = extent->first_tag + extent->count;

@@ -1,9 +1,9 @@
 /* A channel's delivered and not yet settled messages, by delivery tag.
  *
- * Tags count up from 1 and are kept in extents: up to 64 consecutive tags whose messages are
- * consecutive in one word of one segment, with a bit for each that is still outstanding.  A batch
- * of 10,000 deliveries is some 160 extents; finding a tag is a binary search; acks in any order
- * clear bits.
+ * Tags count up from 1 and are kept in extents: up to 64 consecutive tags whose messages ascend in
+ * one word of one segment, with a bit for each that is still outstanding.  A batch of 10,000
+ * deliveries is some 160 extents, and so are those of a consumer that gets every eighth message;
+ * finding a tag is a binary search; acks in any order clear bits.
  *
  * A tag is withheld when its message was taken and never reached the caller: the body is damaged,
  * or memory ran out on the way.  Nobody knows such a tag, so nothing that settles "all up to"
@@ -15,15 +15,16 @@
 
 struct qsi_extent {
     uint64_t first_tag;
-    uint64_t outstanding;   /* bit i: tag first_tag + i */
-    uint64_t pending_in_tx; /* of those: settled in a transaction that is open */
-    uint64_t withheld;      /* beside those: never reached the caller */
+    uint64_t messages;      /* the i-th one: of tag first_tag + i; bits of the word, as below */
+    uint64_t outstanding;   /* of those */
+    uint64_t pending_in_tx; /* of the outstanding: settled in a transaction that is open */
+    uint64_t withheld;      /* beside the outstanding: never reached the caller */
     struct qsi_container *container;
     struct qsi_segment *segment; /* NULL: messages of a stream, of which nothing is out */
-    uint64_t first_offset;       /* of those: of the first tag's, and the others follow */
+    uint64_t first_offset;       /* of those: bit i is the message at first_offset + i */
     void *consumer;              /* to which the messages were delivered; NULL: they were got */
-    uint32_t first_slot;
-    uint32_t count;
+    uint32_t word;               /* of the segment */
+    uint32_t count;              /* of messages */
 };
 
 struct qsi_unacked {
@@ -38,14 +39,20 @@ struct qsi_unacked {
     uint64_t free_from; /* tags before it are settled or pending in a transaction */
 };
 
-/* The bits of an extent as bits of its segment's word. */
-static inline uint64_t qsi_extent_mask(const struct qsi_extent *extent, uint64_t tags)
+/* The message of a tag that the extent has, a bit of the word. */
+static inline uint64_t qsi_extent_message(const struct qsi_extent *extent, uint64_t tag)
 {
-    return tags << (extent->first_slot % QSI_WORD_BITS);
+    return qsi_nth_one(extent->messages, (uint32_t)(tag - extent->first_tag));
 }
-static inline uint32_t qsi_extent_word(const struct qsi_extent *extent)
+/* The slot of such a message. */
+static inline uint32_t qsi_extent_slot(const struct qsi_extent *extent, uint64_t message)
 {
-    return extent->first_slot / QSI_WORD_BITS;
+    return extent->word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(message);
+}
+/* The tag of the first of these messages.  REQUIRES that there is one. */
+static inline uint64_t qsi_extent_tag(const struct qsi_extent *extent, uint64_t mask)
+{
+    return extent->first_tag + qsi_popcount(extent->messages & ((mask & -mask) - 1));
 }
 
 void qsi_unacked_fini(struct qsi_unacked *unacked);
@@ -89,18 +96,18 @@ bool qsi_unacked_next_free(const struct qsi_unacked *unacked, uint64_t from, uin
                            uint64_t *last_out);
 
 /* Takes tags out, oldest first: exactly [first_tag, last_tag], those that are outstanding.
- * visit gets each extent with the bits taken, already cleared. */
-typedef void qsi_extent_visitor(void *context, const struct qsi_extent *extent, uint64_t tags);
+ * visit gets each extent with the messages taken, bits of its word that are cleared already. */
+typedef void qsi_extent_visitor(void *context, const struct qsi_extent *extent, uint64_t mask);
 void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag,
                       qsi_extent_visitor *visit, void *context);
-/* Withholds the outstanding ones of these tags.  visit gets each extent with the bits that were
- * outstanding until now. */
+/* Withholds the outstanding ones of these tags.  visit gets each extent with the messages
+ * that were outstanding until now. */
 void qsi_unacked_withhold(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag,
                           qsi_extent_visitor *visit, void *context);
 /* Takes out all that is withheld, oldest first, as qsi_unacked_take does. */
 void qsi_unacked_take_withheld(struct qsi_unacked *unacked, qsi_extent_visitor *visit,
                                void *context);
-/* How many stretches of consecutive tags, each within an extent, a take of that range would
+/* How many stretches of consecutive messages, each within an extent, a take of that range would
  * find. */
 uint64_t qsi_unacked_runs(const struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag);
 /* The most stretches of journalled messages that settling that range can find: messages of

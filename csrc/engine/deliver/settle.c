@@ -75,30 +75,29 @@ static void record_range(struct settling *settling, const struct store_queue *qu
 }
 
 static void record_extent(struct settling *settling, const struct store_queue *queue,
-                          const struct qsi_extent *extent, uint64_t tags)
+                          const struct qsi_extent *extent, uint64_t mask)
 {
-    uint64_t first_seq = qsi_queue_first_seq(&queue->core, extent->segment) + extent->first_slot;
+    uint64_t first_seq =
+        qsi_queue_first_seq(&queue->core, extent->segment) + (uint64_t)extent->word * QSI_WORD_BITS;
 
-    QS_DCHECK((tags & ~qsi_low_bits(extent->count)) == 0);
-    while (tags != 0) {
-        uint32_t bit = (uint32_t)__builtin_ctzll(tags);
-        uint32_t count = qsi_ones_from(tags, bit);
+    QS_DCHECK((mask & ~extent->messages) == 0);
+    while (mask != 0) {
+        uint32_t bit = (uint32_t)__builtin_ctzll(mask);
+        uint32_t count = qsi_ones_from(mask, bit);
         record_range(settling, queue, first_seq + bit, count);
-        tags = bit + count >= QSI_WORD_BITS ? 0 : tags >> (bit + count) << (bit + count);
+        mask &= ~(qsi_low_bits(count) << bit);
     }
 }
 
-/* Of these messages, those that were delivered as often as the queue lets them: bits of the
- * extent. */
+/* Of these messages, those that were delivered as often as the queue lets them. */
 static uint64_t worn_out(const struct store_queue *queue, const struct qsi_extent *extent,
-                         uint64_t tags) QSI_REQUIRES(qsi_store_mutex)
+                         uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t worn = 0;
 
-    QS_DCHECK((tags & ~qsi_low_bits(extent->count)) == 0);
-    for (uint64_t rest = tags; rest != 0; rest &= rest - 1) {
-        uint32_t slot = extent->first_slot + (uint32_t)__builtin_ctzll(rest);
-        if (qsi_is_worn_out(queue, extent->segment, slot)) {
+    QS_DCHECK((mask & ~extent->messages) == 0);
+    for (uint64_t rest = mask; rest != 0; rest &= rest - 1) {
+        if (qsi_is_worn_out(queue, extent->segment, qsi_extent_slot(extent, rest))) {
             worn |= rest & -rest;
         }
     }
@@ -108,40 +107,38 @@ static uint64_t worn_out(const struct store_queue *queue, const struct qsi_exten
 /* Messages that do not end here, but go to the dead letters or for having been delivered too
  * often.  Returns those for which there was memory: all, if room was reserved. */
 static uint64_t take_for_removal(struct settling *settling, const struct qsi_extent *extent,
-                                 uint64_t tags, enum qsi_reason reason)
+                                 uint64_t mask, enum qsi_reason reason)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = settling->channel->store;
     uint64_t removed = 0;
 
-    while (tags != 0 && qsi_reserve_removals(store, 1) == QS_OK) {
-        uint32_t bit = (uint32_t)__builtin_ctzll(tags);
+    while (mask != 0 && qsi_reserve_removals(store, 1) == QS_OK) {
         struct qsi_stretch stretch = {
             .segment = extent->segment,
-            .slot = extent->first_slot + bit,
-            .count = qsi_ones_from(tags, bit),
+            .slot = qsi_extent_slot(extent, mask),
+            .count = qsi_ones_from(mask, (uint32_t)__builtin_ctzll(mask)),
         };
-        uint64_t taken = qsi_stretch_mask(&stretch) >> (extent->first_slot % QSI_WORD_BITS);
         qsi_add_removal(store, qsi_queue_of_container(extent->container), &stretch, reason);
-        removed |= taken;
-        tags &= ~taken;
+        removed |= qsi_stretch_mask(&stretch);
+        mask &= ~removed;
     }
     return removed;
 }
 
 /* Which of the messages leave another way. */
 static uint64_t see_what_is_removed(struct settling *settling, const struct qsi_extent *extent,
-                                    uint64_t tags) QSI_REQUIRES(qsi_store_mutex)
+                                    uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct store_queue *queue = qsi_queue_of_container(extent->container);
 
     if (settling->kind == QSI_SETTLE_REJECT && qsi_has_dead_letters(queue)) {
-        return take_for_removal(settling, extent, tags, QSI_REJECTED);
+        return take_for_removal(settling, extent, mask, QSI_REJECTED);
     }
     if (qsi_settle_requeues(settling->kind) && !queue->deleted &&
         qsi_policy_counts_deliveries(&queue->policy) &&
         !qsi_channel_is_internal(settling->channel)) {
-        return take_for_removal(settling, extent, worn_out(queue, extent, tags),
+        return take_for_removal(settling, extent, worn_out(queue, extent, mask),
                                 QSI_DELIVERY_LIMIT);
     }
     return 0;
@@ -157,27 +154,27 @@ static void trace_settled(const struct settling *settling, struct store_queue *q
     }
 }
 
-static void settle_extent(void *context, const struct qsi_extent *extent, uint64_t tags)
+static void settle_extent(void *context, const struct qsi_extent *extent, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct settling *settling = context;
     struct qs_store *store = settling->channel->store;
     struct store_queue *queue = qsi_queue_of_container(extent->container);
     bool by_consumer = !qsi_channel_is_internal(settling->channel);
-    uint32_t count = qsi_popcount(tags);
-    uint64_t mask, removed;
+    uint32_t count = qsi_popcount(mask);
+    uint64_t removed;
 
-    QS_DCHECK(tags != 0 && (tags & extent->outstanding) == 0);
+    QS_DCHECK(mask != 0 && (mask & extent->outstanding) == 0);
     if (QS_LIKELY(by_consumer && settling->kind == QSI_SETTLE_ACK)) {
         qsi_count_acked(settling->channel, queue, count);
     } else {
         qsi_count_settled(settling->channel, queue, settling->kind, count);
     }
     if (qsi_is_traced(store) && by_consumer) {
-        trace_settled(settling, queue, extent->first_tag + qsi_ones_from(~tags, 0), count);
+        trace_settled(settling, queue, qsi_extent_tag(extent, mask), count);
     }
     if (QS_UNLIKELY(extent->segment == NULL)) {
-        qsi_stream_settled(extent, tags,
+        qsi_stream_settled(extent, mask,
                            settling->kind == QSI_SETTLE_ACK || settling->kind == QSI_SETTLE_NO_ACK
                                ? QSI_STREAM_ACKED
                                : QSI_STREAM_COMES_AGAIN);
@@ -186,34 +183,30 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     if (extent->consumer != NULL) {
         qsi_consumer_settled(extent->consumer, count);
     }
-    removed = see_what_is_removed(settling, extent, tags);
+    removed = see_what_is_removed(settling, extent, mask);
     if (QS_UNLIKELY(removed != 0)) {
-        tags &= ~removed;
-        if (tags == 0) {
+        mask &= ~removed;
+        if (mask == 0) {
             return;
         }
-        count = qsi_popcount(tags);
+        count = qsi_popcount(mask);
     }
-    mask = qsi_extent_mask(extent, tags);
-    QS_DCHECK(qsi_popcount(mask) == count);
     if (settling->chunk != NULL && (queue->flags & QS_DURABLE) != 0 && !queue->deleted &&
         !(settling->kind == QSI_SETTLE_REQUEUE && qsi_policy_counts_deliveries(&queue->policy))) {
-        uint64_t journalled =
-            qsi_segment_journalled(extent->segment, qsi_extent_word(extent), mask);
-        record_extent(settling, queue, extent, journalled >> (extent->first_slot % QSI_WORD_BITS));
+        record_extent(settling, queue, extent,
+                      qsi_segment_journalled(extent->segment, extent->word, mask));
     }
     if (qsi_settle_requeues(settling->kind) && !queue->deleted) {
-        qsi_container_requeue(extent->container, extent->segment, qsi_extent_word(extent), mask);
+        qsi_container_requeue(extent->container, extent->segment, extent->word, mask);
         if (settling->kind == QSI_SETTLE_REQUEUE_DUE) {
-            qsi_queue_delay(&queue->core, extent->segment, qsi_extent_word(extent), mask,
-                            settling->due_us);
+            qsi_queue_delay(&queue->core, extent->segment, extent->word, mask, settling->due_us);
         }
         store->stats.requeued += by_consumer ? count : 0;
         qsi_note_growth(store, queue);
         qsi_signal_consumers(store, qsi_owner_of(queue));
         return;
     }
-    qsi_container_settle(extent->container, extent->segment, qsi_extent_word(extent), mask);
+    qsi_container_settle(extent->container, extent->segment, extent->word, mask);
     store->stats.acked += by_consumer ? count : 0;
     qsi_free_queue_if_done(queue);
 }
@@ -353,16 +346,16 @@ qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, u
 /* ---- what never reached the caller ---- */
 
 /* The caller does not have them, so they take no room of its prefetch. */
-static void make_room_of_withheld(void *context, const struct qsi_extent *extent, uint64_t tags)
+static void make_room_of_withheld(void *context, const struct qsi_extent *extent, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    QS_DCHECK(tags != 0 && (tags & extent->outstanding) == 0);
+    QS_DCHECK(mask != 0 && (mask & extent->outstanding) == 0);
     (void)context;
     if (extent->segment == NULL) {
-        qsi_stream_withheld(extent, tags);
+        qsi_stream_withheld(extent, mask);
     }
     if (extent->consumer != NULL) {
-        qsi_consumer_settled(extent->consumer, qsi_popcount(tags));
+        qsi_consumer_settled(extent->consumer, qsi_popcount(mask));
     }
 }
 
@@ -373,27 +366,26 @@ void qsi_withhold_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t 
 }
 
 /* Ready again, as if nobody had taken them: nothing is journalled, and no delivery is counted. */
-static void hand_back_extent(void *context, const struct qsi_extent *extent, uint64_t tags)
+static void hand_back_extent(void *context, const struct qsi_extent *extent, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = ((struct qs_channel *)context)->store;
     struct store_queue *queue = qsi_queue_of_container(extent->container);
-    uint64_t mask = qsi_extent_mask(extent, tags);
 
-    QS_DCHECK(tags != 0 && (tags & (extent->outstanding | extent->withheld)) == 0);
+    QS_DCHECK(mask != 0 && (mask & (extent->outstanding | extent->withheld)) == 0);
     if (extent->segment == NULL) {
-        qsi_stream_hand_back(extent, tags);
+        qsi_stream_hand_back(extent, mask);
         return;
     }
     if (queue->deleted) {
-        qsi_container_settle(extent->container, extent->segment, qsi_extent_word(extent), mask);
+        qsi_container_settle(extent->container, extent->segment, extent->word, mask);
         qsi_free_queue_if_done(queue);
         return;
     }
     if (qsi_policy_counts_deliveries(&queue->policy)) {
-        qsi_deliveries_take_back(store, queue, extent->segment, qsi_extent_word(extent), mask);
+        qsi_deliveries_take_back(store, queue, extent->segment, extent->word, mask);
     }
-    qsi_container_give_back(extent->container, extent->segment, qsi_extent_word(extent), mask);
+    qsi_container_give_back(extent->container, extent->segment, extent->word, mask);
     qsi_note_growth(store, queue);
     qsi_signal_consumers(store, qsi_owner_of(queue));
 }
@@ -405,11 +397,11 @@ void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t
     qsi_events_announce(channel->store);
 }
 
-static void hand_back_one(void *context, const struct qsi_extent *extent, uint64_t tags)
+static void hand_back_one(void *context, const struct qsi_extent *extent, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    make_room_of_withheld(context, extent, tags);
-    hand_back_extent(context, extent, tags);
+    make_room_of_withheld(context, extent, mask);
+    hand_back_extent(context, extent, mask);
 }
 
 void qsi_hand_back_delivery(struct qs_channel *channel, uint64_t tag)

@@ -113,13 +113,13 @@ static void rewind_to(struct store_consumer *consumer, uint64_t offset)
     }
 }
 
-void qsi_stream_settled(const struct qsi_extent *extent, uint64_t tags, enum qsi_stream_end end)
+void qsi_stream_settled(const struct qsi_extent *extent, uint64_t mask, enum qsi_stream_end end)
 {
     struct store_consumer *consumer = extent->consumer;
     struct stream_cursor *cursor = consumer->cursor;
     struct qs_channel *channel = consumer->channel;
     struct store_queue *queue = qsi_queue_of_container(extent->container);
-    uint32_t count = qsi_popcount(tags);
+    uint32_t count = qsi_popcount(mask);
 
     QS_ASSERT_HELD(&channel->store->mutex);
     QS_DCHECK(extent->segment == NULL && queue->stream->out_count >= count);
@@ -131,26 +131,26 @@ void qsi_stream_settled(const struct qsi_extent *extent, uint64_t tags, enum qsi
             qsi_list_push_back(&channel->acked_cursors, &cursor->in_acked);
         }
     } else if (end == QSI_STREAM_COMES_AGAIN) {
-        rewind_to(consumer, extent->first_offset + (uint32_t)__builtin_ctzll(tags));
+        rewind_to(consumer, extent->first_offset + (uint32_t)__builtin_ctzll(mask));
     }
     qsi_consumer_settled(consumer, count);
     qsi_free_queue_if_done(queue);
 }
 
-void qsi_stream_withheld(const struct qsi_extent *extent, uint64_t tags)
+void qsi_stream_withheld(const struct qsi_extent *extent, uint64_t mask)
 {
     struct store_consumer *consumer = extent->consumer;
 
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
-    rewind_to(consumer, extent->first_offset + (uint32_t)__builtin_ctzll(tags));
+    rewind_to(consumer, extent->first_offset + (uint32_t)__builtin_ctzll(mask));
 }
 
-void qsi_stream_hand_back(const struct qsi_extent *extent, uint64_t tags)
+void qsi_stream_hand_back(const struct qsi_extent *extent, uint64_t mask)
 {
     struct store_queue *queue = qsi_queue_of_container(extent->container);
 
-    QS_DCHECK(queue->stream->out_count >= qsi_popcount(tags));
-    queue->stream->out_count -= qsi_popcount(tags);
+    QS_DCHECK(queue->stream->out_count >= qsi_popcount(mask));
+    queue->stream->out_count -= qsi_popcount(mask);
     qsi_free_queue_if_done(queue);
 }
 
@@ -158,10 +158,10 @@ struct taking_back {
     enum qsi_stream_end end;
 };
 
-static void take_back(void *context, const struct qsi_extent *extent, uint64_t tags)
+static void take_back(void *context, const struct qsi_extent *extent, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    qsi_stream_settled(extent, tags, ((const struct taking_back *)context)->end);
+    qsi_stream_settled(extent, mask, ((const struct taking_back *)context)->end);
 }
 
 void qsi_stream_take_back(struct qs_channel *channel, uint64_t tag, enum qsi_stream_end end)

@@ -30,13 +30,13 @@ qs_status qsi_stream_tell_offset(qs_message *message, uint64_t offset,
 /* Tags of the extent, which is one of a stream, are outstanding no longer: acknowledged, or never
  * reached the caller, so that the consumer gets them again. */
 enum qsi_stream_end { QSI_STREAM_ACKED, QSI_STREAM_COMES_AGAIN, QSI_STREAM_LOST };
-void qsi_stream_settled(const struct qsi_extent *extent, uint64_t tags, enum qsi_stream_end end)
+void qsi_stream_settled(const struct qsi_extent *extent, uint64_t mask, enum qsi_stream_end end)
     QSI_REQUIRES(qsi_store_mutex);
 /* Tags of the extent are withheld: the consumer gets their messages again. */
-void qsi_stream_withheld(const struct qsi_extent *extent, uint64_t tags)
+void qsi_stream_withheld(const struct qsi_extent *extent, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex);
 /* They are not withheld any more; the consumer may be gone. */
-void qsi_stream_hand_back(const struct qsi_extent *extent, uint64_t tags)
+void qsi_stream_hand_back(const struct qsi_extent *extent, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex);
 /* The message of a tag that was delivered just now did not reach the caller. */
 void qsi_stream_take_back(struct qs_channel *channel, uint64_t tag, enum qsi_stream_end end)

@@ -56,8 +56,7 @@ static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_messa
         if (extent == NULL) {
             return QS_EEMPTY;
         }
-        QS_DCHECK(tag >= extent->first_tag && tag - extent->first_tag < extent->count);
-        slot = extent->first_slot + (uint32_t)(tag - extent->first_tag);
+        slot = qsi_extent_slot(extent, qsi_extent_message(extent, tag));
         queue = qsi_queue_of_container(extent->container);
         seq = qsi_queue_first_seq(&queue->core, extent->segment) + slot;
         run = qsi_queue_run_of(&queue->core, seq);
@@ -145,7 +144,7 @@ static bool is_passed(const struct qs_channel *channel, uint64_t tag) QSI_REQUIR
     }
     queue = qsi_queue_of_container(extent->container);
     return qsi_work_pass_one(queue, qsi_queue_first_seq(&queue->core, extent->segment) +
-                                        extent->first_slot + (tag - extent->first_tag));
+                                        qsi_extent_slot(extent, qsi_extent_message(extent, tag)));
 }
 
 /* May release the lock.  REQUIRES a job on the queue. */

@@ -116,19 +116,17 @@ qs_status qsi_removals_after_recovery(struct qs_store *store, qs_error *error)
     return QS_OK;
 }
 
-static void unreserve_extent(void *context, const struct qsi_extent *extent, uint64_t tags)
+static void unreserve_extent(void *context, const struct qsi_extent *extent, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_queue *queue = qsi_queue_of_container(extent->container);
 
     (void)context;
-    QS_DCHECK(tags != 0);
+    QS_DCHECK(mask != 0);
     if (!queue->deleted) {
-        qsi_queue_unreserve_removal(&queue->core, extent->segment, qsi_extent_word(extent),
-                                    qsi_extent_mask(extent, tags));
+        qsi_queue_unreserve_removal(&queue->core, extent->segment, extent->word, mask);
     } else {
-        qsi_container_settle(extent->container, extent->segment, qsi_extent_word(extent),
-                             qsi_extent_mask(extent, tags));
+        qsi_container_settle(extent->container, extent->segment, extent->word, mask);
         qsi_free_queue_if_done(queue);
     }
 }

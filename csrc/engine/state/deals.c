@@ -125,15 +125,11 @@ static bool deal_one(struct store_queue *queue, struct store_consumer *consumer)
     return true;
 }
 
-enum qsi_turn qsi_deal_to(struct store_consumer *consumer)
+enum qsi_turn qsi_deal_in_line(struct store_consumer *consumer)
 {
     struct store_queue *queue = consumer->queue;
 
-    QS_DCHECK(queue != NULL && !queue->deleted);
-    if (consumer->dealt_count > 0 || queue->consumer_count == 1 || queue->active == consumer ||
-        consumer->cursor != NULL) {
-        return QSI_TURN_IS_ITS;
-    }
+    QS_DCHECK(queue != NULL && !queue->deleted && consumer->dealt_count == 0);
     while (qsi_has_ready(queue)) {
         struct store_consumer *first = find_first(queue);
         if (first == NULL) {
@@ -160,11 +156,6 @@ static void take_back(const struct store_deal *deal) QSI_REQUIRES(qsi_store_mute
     qsi_container_untake(deal->container, &stretch, 0);
     deal->consumer->dealt_count -= 1;
     qsi_consumer_back_in_line(deal->consumer);
-}
-
-const struct store_deal *qsi_deals_first(const struct qs_channel *channel)
-{
-    return QS_LIKELY(channel->deals.count == 0) ? NULL : deal_at(&channel->deals, 0);
 }
 
 static void remove_first(struct store_deals *deals)

@@ -15,11 +15,17 @@ enum qsi_turn {
 };
 /* REQUIRES qsi_consumer_can_take.  Is there a message for this consumer?  Those before it in line
  * are dealt theirs meanwhile. */
-enum qsi_turn qsi_deal_to(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+static inline enum qsi_turn qsi_deal_to(struct store_consumer *consumer)
+    QSI_REQUIRES(qsi_store_mutex);
 /* The first message that was dealt to a consumer of the channel; NULL: there is none.  Valid until
  * something is dealt, taken or given up. */
-const struct store_deal *qsi_deals_first(const struct qs_channel *channel)
-    QSI_REQUIRES(qsi_store_mutex);
+static inline const struct store_deal *qsi_deals_first(const struct qs_channel *channel)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct store_deals *deals = &channel->deals;
+
+    return QS_LIKELY(deals->count == 0) ? NULL : &deals->deals[deals->first];
+}
 /* REQUIRES that there is one.  The caller has it, and it is out still. */
 void qsi_deals_take(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* If this is the first still, it is ready again, and the caller tells the other consumers.  False:
@@ -33,5 +39,20 @@ bool qsi_deals_return(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mu
 void qsi_deals_fini(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* It may have room again: it is in line, if it was not. */
 void qsi_consumer_back_in_line(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+
+/* ---- inline ---- */
+
+/* Of qsi_deal_to: where the consumer is one of several, and was dealt nothing. */
+enum qsi_turn qsi_deal_in_line(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+
+static inline enum qsi_turn qsi_deal_to(struct store_consumer *consumer)
+{
+    const struct store_queue *queue = consumer->queue;
+
+    return consumer->dealt_count > 0 || queue->consumer_count == 1 || queue->active == consumer ||
+                   consumer->cursor != NULL
+               ? QSI_TURN_IS_ITS
+               : qsi_deal_in_line(consumer);
+}
 
 #endif

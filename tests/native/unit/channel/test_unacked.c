@@ -27,19 +27,17 @@ struct taken {
     const void *consumer;
 };
 
-static void note(void *context, const struct qsi_extent *extent, uint64_t tags)
+static void note(void *context, const struct qsi_extent *extent, uint64_t mask)
 {
     struct taken *taken = context;
 
-    QS_CHECK(tags != 0 && (extent->outstanding & tags) == 0);
+    QS_CHECK(mask != 0 && (extent->outstanding & mask) == 0);
     taken->extents += 1;
-    taken->tags += (uint64_t)__builtin_popcountll(tags);
+    taken->tags += (uint64_t)__builtin_popcountll(mask);
     taken->consumer = extent->consumer;
-    if (extent->segment == &segments[0] && qsi_extent_word(extent) < 64) {
-        uint64_t mask = qsi_extent_mask(extent, tags);
-
-        QS_CHECK((taken->masks[qsi_extent_word(extent)] & mask) == 0);
-        taken->masks[qsi_extent_word(extent)] |= mask;
+    if (extent->segment == &segments[0] && extent->word < 64) {
+        QS_CHECK((taken->masks[extent->word] & mask) == 0);
+        taken->masks[extent->word] |= mask;
     }
 }
 
@@ -165,16 +163,40 @@ static void test_neighbours_share_an_extent(void)
     QS_CHECK(unacked.count == 1);
     add(&unacked, &segments[0], 64, 1, &one); /* another word */
     QS_CHECK(unacked.count == 2);
-    add(&unacked, &segments[0], 66, 1, &one); /* not the next slot */
+    add(&unacked, &segments[0], 67, 1, &one); /* not the next slot */
+    QS_CHECK(unacked.count == 2);
+    add(&unacked, &segments[0], 66, 1, &one); /* a slot before the last */
     QS_CHECK(unacked.count == 3);
-    add(&unacked, &segments[0], 67, 1, &two); /* another consumer */
+    add(&unacked, &segments[0], 68, 1, &two); /* another consumer */
     QS_CHECK(unacked.count == 4);
-    add(&unacked, &segments[1], 68, 1, &two); /* another segment */
+    add(&unacked, &segments[1], 69, 1, &two); /* another segment */
     QS_CHECK(unacked.count == 5);
     qsi_unacked_skip(&unacked, 1); /* not the next tag */
-    add(&unacked, &segments[1], 69, 1, &two);
-    QS_CHECK(unacked.count == 6 && unacked.outstanding_count == 69);
-    QS_CHECK(qsi_unacked_stretches(&unacked, 1, UINT64_MAX, false) == 6);
+    add(&unacked, &segments[1], 70, 1, &two);
+    QS_CHECK(unacked.count == 6 && unacked.outstanding_count == 70);
+    QS_CHECK(qsi_unacked_stretches(&unacked, 1, UINT64_MAX, false) == 7);
+    qsi_unacked_fini(&unacked);
+}
+
+/* As one of eight consumers gets them. */
+static void test_every_eighth_message_is_found_by_its_tag(void)
+{
+    struct qsi_unacked unacked = {0};
+    struct taken taken = {0};
+
+    for (uint32_t slot = 3; slot < 128; slot += 8) {
+        add(&unacked, &segments[0], slot, 1, NULL);
+    }
+    QS_CHECK(unacked.count == 2 && unacked.outstanding_count == 16);
+    QS_CHECK(take(&unacked, 2, 2, &taken) == 1 && taken.masks[0] == UINT64_C(1) << 11);
+    QS_CHECK(!qsi_unacked_has(&unacked, 2) && qsi_unacked_has(&unacked, 3));
+    QS_CHECK(take(&unacked, 7, 10, &taken) == 4 && taken.extents == 3);
+    QS_CHECK(taken.masks[0] == (UINT64_C(1) << 11 | UINT64_C(1) << 51 | UINT64_C(1) << 59));
+    QS_CHECK(taken.masks[1] == (UINT64_C(1) << 3 | UINT64_C(1) << 11));
+    QS_CHECK(qsi_unacked_stretches(&unacked, 1, UINT64_MAX, false) == 11);
+    QS_CHECK(take(&unacked, 1, 16, &taken) == 11 && unacked.count == 0);
+    QS_CHECK(taken.masks[0] == UINT64_C(0x0808080808080808));
+    QS_CHECK(taken.masks[1] == UINT64_C(0x0808080808080808));
     qsi_unacked_fini(&unacked);
 }
 
@@ -260,12 +282,29 @@ static uint32_t random_below(uint32_t limit)
 
 #define FLAGS_MAX 60000
 
+static bool flags[FLAGS_MAX];
+static uint32_t slot_of[FLAGS_MAX];
+
+/* Each message is that of its tag, and was expected. */
+static void compare(void *context, const struct qsi_extent *extent, uint64_t mask)
+{
+    uint64_t *count = context;
+
+    QS_CHECK(mask != 0 && (mask & ~extent->messages) == 0);
+    for (; mask != 0; mask &= mask - 1) {
+        uint64_t tag = qsi_extent_tag(extent, mask);
+
+        QS_CHECK(flags[tag] && slot_of[tag] == qsi_extent_slot(extent, mask));
+        QS_CHECK(qsi_extent_message(extent, tag) == (mask & -mask));
+        flags[tag] = false;
+        *count += 1;
+    }
+}
+
 static void test_tags_do_as_flags_do(void)
 {
-    static bool flags[FLAGS_MAX];
     struct qsi_unacked unacked = {0};
-    struct taken taken = {0};
-    uint64_t outstanding = 0, next = 1;
+    uint64_t outstanding = 0, next = 1, taken = 0;
     uint32_t slots[4] = {0};
 
     memset(flags, 0, sizeof flags);
@@ -281,11 +320,12 @@ static void test_tags_do_as_flags_do(void)
                 continue;
             }
             QS_CHECK(add(&unacked, &segments[segment], slots[segment], count, NULL) == next);
-            slots[segment] += count;
             outstanding += count;
             for (; count > 0; count--) {
+                slot_of[next] = slots[segment]++;
                 flags[next++] = true;
             }
+            slots[segment] += random_below(2) * random_below(8); /* another consumer's */
         } else {
             uint64_t first = 1 + random_below((uint32_t)next);
             uint64_t last = first + (random_below(4) == 0 ? random_below(300) : random_below(3));
@@ -294,9 +334,10 @@ static void test_tags_do_as_flags_do(void)
             QS_CHECK(qsi_unacked_has(&unacked, first) == flags[first]);
             for (uint64_t tag = first; tag <= last && tag < next; tag++) {
                 expected += flags[tag];
-                flags[tag] = false;
             }
-            QS_CHECK(take(&unacked, first, last, &taken) == expected);
+            taken = 0;
+            qsi_unacked_take(&unacked, first, last, compare, &taken);
+            QS_CHECK(taken == expected);
             outstanding -= expected;
         }
         QS_CHECK(unacked.outstanding_count == outstanding);
@@ -305,7 +346,9 @@ static void test_tags_do_as_flags_do(void)
     for (uint64_t tag = 0; tag < next; tag++) {
         QS_CHECK(qsi_unacked_has(&unacked, tag) == flags[tag]);
     }
-    QS_CHECK(take(&unacked, 0, UINT64_MAX, &taken) == outstanding);
+    taken = 0;
+    qsi_unacked_take(&unacked, 0, UINT64_MAX, compare, &taken);
+    QS_CHECK(taken == outstanding);
     qsi_unacked_fini(&unacked);
 }
 
@@ -366,6 +409,7 @@ int main(int argc, char **argv)
     test_what_is_free_lies_between_what_is_spoken_for();
     test_all_before_is_known_to_be_spoken_for();
     test_neighbours_share_an_extent();
+    test_every_eighth_message_is_found_by_its_tag();
     test_an_empty_extent_is_not_continued();
     test_stretches_bound_what_is_taken();
     test_deliveries_tell_their_consumer();
