@@ -12,6 +12,9 @@
  *   idle PORT COUNT SECONDS
  *                 so many connections, each with a channel, until standard input ends; heartbeats
  *                 of so many seconds
+ *   heartbeats PORT EACH SECONDS
+ *                 one connection with heartbeats of EACH seconds: how long each of the server's
+ *                 took to come, for so long
  *
  * Each prints one line of JSON; idle when all of them are open. */
 #define _GNU_SOURCE
@@ -30,6 +33,7 @@
 #define OPENERS 4u
 #define DECLARERS 100u
 #define THREADS_MOST DECLARERS
+#define LOOK_MS 20 /* how late a heartbeat of ours may be */
 
 static struct wire *new_wire(void)
 {
@@ -406,6 +410,41 @@ static void run_idle(struct crowd *crowd)
     free(crowd->fds); /* the sockets end with the process */
 }
 
+/* Ours come in time, and nothing else is said: what the server sends is heartbeats. */
+static void run_heartbeats(uint16_t port, uint16_t heartbeat_s, double seconds)
+{
+    static const uint8_t beat[] = {FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, FRAME_END};
+    struct wire *wire = new_wire();
+    const char *comma = "";
+    double begin, last, sent;
+
+    open_wire(wire, port, heartbeat_s);
+    begin = last = sent = now();
+    printf("{\"gaps_s\": [");
+    while (now() < begin + seconds) {
+        struct pollfd input = {.fd = wire->fd, .events = POLLIN};
+        struct wire_frame frame;
+        if (now() >= sent + heartbeat_s / 2.0) {
+            send_all(wire->fd, beat, sizeof beat);
+            sent = now();
+        }
+        if (poll(&input, 1, LOOK_MS) == 1) {
+            receive_more(wire);
+        }
+        while (take_frame(wire, &frame)) {
+            if (frame.type != FRAME_HEARTBEAT) {
+                fail("a frame of type %u came, where heartbeats were to come", frame.type);
+            }
+            printf("%s%.4f", comma, now() - last);
+            last = now();
+            comma = ", ";
+        }
+    }
+    printf("], \"since_the_last_s\": %.4f}\n", now() - last);
+    close_wire(wire);
+    free(wire);
+}
+
 int main(int argc, char **argv)
 {
     const char *load = argc > 2 ? argv[1] : "";
@@ -423,10 +462,13 @@ int main(int argc, char **argv)
         crowd.connections = (uint32_t)atoi(argv[3]);
         crowd.heartbeat_s = (uint16_t)atoi(argv[4]);
         run_idle(&crowd);
+    } else if (strcmp(load, "heartbeats") == 0 && argc == 5) {
+        run_heartbeats(crowd.port, (uint16_t)atoi(argv[3]), atof(argv[4]));
     } else {
         fail("usage: bench_wire messages PORT ARGUMENT BYTES SECONDS WAITS\n"
              "       bench_wire connections|declares PORT SECONDS\n"
-             "       bench_wire idle PORT COUNT SECONDS");
+             "       bench_wire idle PORT COUNT SECONDS\n"
+             "       bench_wire heartbeats PORT EACH SECONDS");
     }
     return 0;
 }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .. import child
 from ..runs import Sample
-from . import perftest
+from . import beats, perftest
 from .native import Programs, Told
 from .sides import Side
 
@@ -21,7 +23,10 @@ DECLARED = "declares_per_s"
 KIB_EACH = "kib_of_memory_each"
 PROCESSOR = "percent_of_a_processor"
 DESCRIPTORS_EACH = "descriptors_each"
+LONGEST = "longest_wait_s"
+MISSED = "missed"
 HEARTBEAT_S = 60
+BEAT_S = 2
 _LEFT_SHARE = 0.05
 _END_SECONDS = 120.0
 _LOOK_SECONDS = 0.2
@@ -153,3 +158,48 @@ class Idle:
             if time.monotonic() > until:
                 raise RuntimeError(f"{self.side.name} keeps connections whose client has gone")
             time.sleep(_LOOK_SECONDS)
+
+
+@dataclass
+class Beats:
+    """Heartbeats of a server that another connection keeps busy: measured once for all rounds."""
+
+    programs: Programs
+    side: Side
+    seconds: float
+    _found: Sample | None = field(default=None, init=False)
+
+    def run(self, _directory: Path) -> Sample:
+        """A round: the first one is all of them."""
+        if self._found is None:
+            with ThreadPoolExecutor(1) as pool:
+                told = pool.submit(self.programs.heartbeats, self.side.port, BEAT_S, self.seconds)
+                while not told.done():
+                    self.programs.wire("messages", self.side.port, self.side.argument, 100, 1, 1)
+            self._found = heartbeats(told.result())
+            os.sync()
+        return self._found
+
+
+@dataclass
+class Held:
+    """Heartbeats of a listener whose process computes in Python, and gives the lock to nobody."""
+
+    programs: Programs
+    seconds: float
+    _found: Sample | None = field(default=None, init=False)
+
+    def run(self, directory: Path) -> Sample:
+        """A round: the first one is all of them."""
+        if self._found is None:
+            given = {"folder": self.programs.folder, "store": directory / "store"}
+            told = child.call(beats.while_held, each_s=BEAT_S, seconds=self.seconds, **given)
+            self._found = heartbeats(told)
+        return self._found
+
+
+def heartbeats(told: Told) -> Sample:
+    """How long a client waited for each: twice as often as agreed is the rule."""
+    waits = [*told["gaps_s"], told["since_the_last_s"]]
+    missed = sum(int(each // BEAT_S) for each in waits)
+    return Sample(sum(waits), figures={LONGEST: max(waits), MISSED: missed})

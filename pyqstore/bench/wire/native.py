@@ -39,6 +39,10 @@ class Programs:
         """The load without a wire."""
         return self._run(EMBEDDED, *arguments)
 
+    def heartbeats(self, port: int, each_s: int, seconds: float) -> Told:
+        """How long each heartbeat of a server took to come."""
+        return self._run(WIRE, "heartbeats", port, each_s, seconds)
+
     @contextmanager
     def idle(self, port: int, connections: int, heartbeat_s: int) -> Iterator[Told]:
         """Connections that are open inside of the block."""

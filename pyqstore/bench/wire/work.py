@@ -21,11 +21,14 @@ from .loads import (
     DECLARED,
     DESCRIPTORS_EACH,
     KIB_EACH,
+    MISSED,
     OPENED,
     PROCESSOR,
     PUBLISH,
     WITH_CONSUMER,
+    Beats,
     Embedded,
+    Held,
     Idle,
     Many,
     Messages,
@@ -47,6 +50,8 @@ EMBEDDED = "no wire, in C"
 PERFTEST = "PerfTest, bodies of 100 B"
 MANY = "connections opened, and queues declared by 100 connections"
 IDLE = "connections that do nothing"
+BEATS = "heartbeats of 2 s"
+HELD = "a listener while Python's lock is held"
 LONE = "p50_us"
 _BODY_BYTES = (100, 1024, 8192)
 _SECONDS = 0.6  # of publishing, and of each load of many connections
@@ -55,6 +60,7 @@ _WARM_SECONDS = 2
 _PERFTEST_SECONDS = 3  # of those that count
 _CONNECTIONS = 10_000
 _IDLE_SECONDS = 32.0  # a heartbeat from each side at least
+_BEAT_SECONDS = 30.0
 _SPARE_DESCRIPTORS = 500
 
 
@@ -84,6 +90,8 @@ GOALS = (
     Goal(IDLE, SERVE, KIB_EACH, 12, less=True),
     Goal(IDLE, SERVE, PROCESSOR, 1, less=True),
     Goal(IDLE, SERVE, DESCRIPTORS_EACH, 1, less=True),
+    Goal(BEATS, SERVE, MISSED, 0, less=True),
+    Goal(BEATS, HELD, MISSED, 0, less=True),
 )
 
 
@@ -119,13 +127,19 @@ class Work:
         ]
         count = min(options.count(_CONNECTIONS, 10), _descriptors() - _SPARE_DESCRIPTORS)
         watched = max(1.0, _IDLE_SECONDS * _share(options))
-        return found + [
+        found += [
             Case(
                 side.name,
                 Idle(self.programs, side, count, watched).run,
                 {"connections": count},
                 group=IDLE,
             )
+            for side in self.sides.servers
+        ]
+        waited = max(2.5, _BEAT_SECONDS * _share(options))
+        found.append(Case(HELD, Held(self.programs, waited).run, group=BEATS))
+        return found + [
+            Case(side.name, Beats(self.programs, side, waited).run, group=BEATS)
             for side in self.sides.servers
         ]
 
@@ -168,6 +182,9 @@ class Work:
             "Connections that do nothing have a channel each and heartbeats of 60 s; they were"
             " measured once, not in each round. Memory is what all processes of a server have more"
             " than before.",
+            "Heartbeats are those that a client waits for 30 s: of a server that another"
+            " connection keeps busy, and of a listener in a process that holds Python's lock all"
+            " the time. One is missed for each 2 s of a wait. Measured once, too.",
         ]
         if self.sides.left_out is None:
             said.append(

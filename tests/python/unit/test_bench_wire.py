@@ -89,6 +89,8 @@ def test_a_client_in_c_says_what_a_server_refused(
         programs.idle(1, 1, 60),
     ):
         pass
+    with pytest.raises(RuntimeError, match="bench_wire: connect: Connection refused"):
+        programs.heartbeats(1, 2, 0.1)
     with pytest.raises(RuntimeError, match="bench_wire: usage: bench_wire messages"):
         programs.wire("nothing", 1)
 
@@ -107,6 +109,13 @@ def test_rates_are_over_the_seconds_that_each_took() -> None:
     given = {**MESSAGES, "consume_seconds": 0.25}
     metrics = loads.messages(given).metrics()
     assert (metrics["p50_us"], metrics[loads.PUBLISH], metrics[loads.CONSUME]) == (100, 100, 208)
+
+
+def test_a_heartbeat_is_missed_for_each_two_seconds_of_a_wait() -> None:
+    sample = loads.heartbeats({"gaps_s": [1.0, 2.1, 1.9, 4.2], "since_the_last_s": 2.5})
+    assert sample.figures == {loads.LONGEST: 4.2, loads.MISSED: 4}
+    assert sample.seconds == pytest.approx(11.7)
+    assert loads.heartbeats({"gaps_s": [], "since_the_last_s": 1.5}).figures[loads.MISSED] == 0
 
 
 def test_perftest_is_the_median_without_its_first_seconds_and_the_last() -> None:
