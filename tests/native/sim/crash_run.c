@@ -327,7 +327,7 @@ uint64_t crash_state_count(int argc, char **argv, uint64_t count)
     const char *sweeps = getenv("QS_SWEEPS");
 
     if (sweeps != NULL && strcmp(sweeps, "short") == 0) {
-        count /= 8;
+        count /= 16;
     }
 #ifdef __SANITIZE_ADDRESS__
     count /= 20;

@@ -64,7 +64,7 @@ void crash_check_disk(struct crash_model *model, struct crash_report *report, qs
 void crash_run(const struct crash_run_options *options, struct crash_report *report, uint64_t seed);
 double crash_seconds(void);
 
-/* The second argument, or so many: an eighth where QS_SWEEPS is "short" in the environment, a
+/* The second argument, or so many: a sixteenth where QS_SWEEPS is "short" in the environment, a
  * twentieth where each state costs twenty times more. */
 uint64_t crash_state_count(int argc, char **argv, uint64_t count);
 

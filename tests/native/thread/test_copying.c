@@ -16,7 +16,7 @@
 
 static const uint8_t zeros[ROW_BYTES];
 
-/* An eighth in short sweeps, but one at least. */
+/* A sixteenth in short sweeps, but one at least. */
 static uint64_t some_of(uint64_t count)
 {
     uint64_t some = crash_state_count(0, NULL, count);
