@@ -119,6 +119,12 @@ def _common(workload: ModuleType) -> list[click.Parameter]:
         ),
         click.Option(["--quick"], is_flag=True, help="Less of everything, in seconds."),
         click.Option(
+            ["--quiet"],
+            is_flag=True,
+            help="Begin each round when the load of the last minute is below"
+            f" {machine.QUIET_LOAD}; fail where that takes {machine.QUIET_S / 60:.0f} minutes.",
+        ),
+        click.Option(
             ["--scale"],
             type=click.FloatRange(min=0, min_open=True),
             default=1.0,
@@ -169,6 +175,7 @@ def measure(
     directory: Path,
     rounds: int | None,
     quick: bool,
+    quiet: bool,
     scale: float,
     json: Path | None,
     plot: Path | None,
@@ -179,7 +186,7 @@ def measure(
     with _ended_cleanly():
         with _failures_told():
             report = _measured(
-                name, workload, options, directory, rounds or _rounds(workload)[quick]
+                name, workload, options, directory, rounds or _rounds(workload)[quick], quiet
             )
         try:
             with _failures_told():
@@ -195,7 +202,7 @@ def measure(
 
 
 def _measured(
-    name: str, workload: ModuleType, options: Options, directory: Path, rounds: int
+    name: str, workload: ModuleType, options: Options, directory: Path, rounds: int, quiet: bool
 ) -> Report:
     started = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
     facts = machine.facts(directory)
@@ -204,12 +211,15 @@ def _measured(
         _bar(name) as progress,
         _begun(workload, options, own, progress) as running,
     ):
-        results = run_rounds(running.cases(options), own, rounds, progress)
+        ready = machine.Quiet(progress) if quiet else None
+        results = run_rounds(running.cases(options), own, rounds, progress, ready)
     notes = list(running.notes(results)) if hasattr(running, "notes") else []
     if hasattr(running, "finished"):
         results = running.finished(results)
     if machine.in_memory(facts):
         notes.insert(0, f"{directory} is memory ({facts['file system']}): no disk was measured.")
+    if ready is not None:
+        facts["load before each round"] = ready.told()
     said = {"rounds": rounds, "quick": options.quick, "scale": options.scale, **options.chosen}
     return Report(name, workload.TITLE, facts, started, said, results, running.PLOTS, notes)
 

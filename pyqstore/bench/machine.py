@@ -6,14 +6,21 @@ import ctypes
 import os
 import platform
 import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 
 from .. import _core
+from .runs import Progress
 
 _MEMORY = ("tmpfs", "ramfs")
+QUIET_LOAD = 0.5
+QUIET_S = 600.0
+_LOOK_S = 2.0
 
 
 def facts(directory: Path) -> dict[str, str]:
@@ -24,6 +31,33 @@ def facts(directory: Path) -> dict[str, str]:
 def in_memory(machine: dict[str, str]) -> bool:
     """Whether that directory is no disk at all."""
     return machine["file system"] in _MEMORY
+
+
+@dataclass
+class Quiet:
+    """Waits before a round until the machine does nothing else, and fails when that takes long."""
+
+    progress: Progress
+    load: Callable[[], float] = lambda: os.getloadavg()[0]
+    sleep: Callable[[float], object] = time.sleep
+    _found: list[float] = field(default_factory=list, init=False)
+
+    def __call__(self, what: str) -> None:
+        """The last round's own load fades first: to a seventh in two minutes."""
+        for look in range(int(QUIET_S / _LOOK_S)):
+            if (load := self.load()) < QUIET_LOAD:
+                self._found.append(load)
+                return
+            self.progress(f"{what}: the load is {load:.2f}, waiting", look, int(QUIET_S / _LOOK_S))
+            self.sleep(_LOOK_S)
+        raise RuntimeError(
+            f"{what}: the load is {self.load():.2f}, and was never below {QUIET_LOAD} for"
+            f" {QUIET_S / 60:.0f} minutes: end what else runs here, or measure without --quiet"
+        )
+
+    def told(self) -> str:
+        """The load before each round that counts."""
+        return " ".join(f"{load:.2f}" for load in self._found)
 
 
 def _computer() -> dict[str, str]:

@@ -201,9 +201,16 @@ def results_of(rounds: Sequence[Mapping[int, Sample]], cases: Sequence[Case]) ->
 
 
 def run_rounds(
-    cases: Sequence[Case], directory: Path, rounds: int, progress: Progress | None = None
+    cases: Sequence[Case],
+    directory: Path,
+    rounds: int,
+    progress: Progress | None = None,
+    ready: Callable[[str], object] | None = None,
 ) -> list[Result]:
-    """Run every case once a round, the order turning round each time, after a round for nothing."""
+    """Run every case once a round, the order turning round each time, after a round for nothing.
+
+    `ready` is called with its name before each round that counts, and may wait or refuse.
+    """
     for case in cases:
         floor_place(case, cases)  # a floor that is not there is told before anything is measured
     measured: list[dict[int, Sample]] = []
@@ -211,6 +218,8 @@ def run_rounds(
     total = (rounds + 1) * len(cases)
     for number in range(rounds + 1):
         samples: dict[int, Sample] = {}
+        if number and ready is not None:
+            ready(f"round {number} of {rounds}")
         for place in places if number % 2 else reversed(places):
             if progress is not None:
                 done = number * len(cases) + len(samples)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pyqstore.bench import floor
+from pyqstore.bench.machine import Quiet
 from pyqstore.bench.runs import (
     Case,
     Options,
@@ -198,3 +199,20 @@ def test_floors_do_what_they_count(
     else:
         assert counted["fdatasync"] == (sample.messages or size // floor.MIB)
         assert len(sample.latencies_us) == sample.messages
+
+
+def test_a_round_begins_when_the_load_has_faded_and_a_busy_machine_is_refused(
+    tmp_path: Path,
+) -> None:
+    loads, slept, told = [0.2, 2.1, 0.7, 0.4], list[float](), list[str]()
+    quiet = Quiet(lambda what, *_: told.append(what), lambda: loads.pop(0), slept.append)
+    cases = [Case("ours", lambda _: Sample(1, figures={"rate": 1}))]
+    run_rounds(cases, tmp_path, 2, ready=quiet)
+    assert (quiet.told(), len(slept), loads) == ("0.20 0.40", 2, [])
+    assert told == [
+        "round 2 of 2: the load is 2.10, waiting",
+        "round 2 of 2: the load is 0.70, waiting",
+    ]
+    busy = Quiet(lambda *_: None, lambda: 1.0, slept.append)
+    with pytest.raises(RuntimeError, match=r"round 1 of 1: the load is 1\.00, .* without --quiet"):
+        run_rounds(cases, tmp_path, 1, ready=busy)
