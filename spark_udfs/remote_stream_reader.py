@@ -91,11 +91,18 @@ class RemoteStreamReader(_StreamReader):
         return read_partition(self.options, self.schema, self.remote, partition)
 
     def _finish(self, end: Offset) -> None:
-        """Move the group's cursors, if there is a group."""
-        if self.options.group is not None:
-            for shard, offset in enumerate(self._begins(end)):
-                stream = remote_stream(self._clients.get(shard), self.options.stream)
-                stream.commit_offset(self.options.group, offset)
+        """Move the group's cursors, if there is a group.  SourceError: a stream was made anew, and
+        has no such offset."""
+        import pyqstore
+
+        if self.options.group is None:
+            return
+        for shard, offset in enumerate(self._begins(end)):
+            client = self._clients.get(shard)
+            try:
+                remote_stream(client, self.options.stream).commit_offset(self.options.group, offset)
+            except pyqstore.OffsetOutOfRange as error:
+                raise gone(client, self.options, Part(offset, offset + 1)) from error
 
     def _hold(self, shard: int, offset: int) -> None:
         """Have the stream keep what is there from an offset on, if the options ask for that."""

@@ -146,14 +146,21 @@ class QStoreStreamReader(_StreamReader):
             return [RowsPartition(each) for each in reading.divide(store, self.options, part)]
 
     def _finish(self, end: Offset) -> None:
-        """Move the group's cursor, if there is one."""
+        """Move the group's cursor, if there is one.  SourceError: the stream was made anew, and has
+        no such offset."""
+        import pyqstore
+
         if self.options.group is None:
             return
+        name, offset = self.options.stream, end["offset"]
         with changing(self.options.path, wait_s=self.options.lock_timeout) as store:
-            name = self.options.stream
-            with store.stream_consumer([name], group=self.options.group) as consumer:
-                consumer.seek(name, end["offset"])
-                consumer.commit()
+            try:
+                with store.stream_consumer([name], group=self.options.group) as consumer:
+                    consumer.seek(name, offset)
+                    consumer.commit()
+            except pyqstore.OffsetOutOfRange as error:
+                part = Part(offset, offset + 1)
+                raise reading.gone(self.options, part, store.stream(name)) from error
 
     def _hold(self, offset: int) -> None:
         """Have the stream keep what is there from an offset on, if the options ask for that."""

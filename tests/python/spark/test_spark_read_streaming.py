@@ -121,8 +121,11 @@ def test_a_checkpoint_of_another_source_is_refused(disk: Any, reader: Readers) -
     with pyqstore.open(disk.path) as store:
         store.stream("log").delete()
         store.stream("log")
+    for options in ({}, {"group": "g"}):  # whose cursor cannot be moved there
+        with pytest.raises(SourceError, match=r"10 to 10 are to be read.*made anew"):
+            reader(stream="log", **options).latestOffset(end, ReadAllAvailable())
     with pytest.raises(SourceError, match=r"10 to 10 are to be read.*made anew"):
-        reader(stream="log").latestOffset(end, ReadAllAvailable())
+        reader(stream="log", group="g").commit(end)
     with pytest.raises(SourceError, match=r"0 to 9 are to be read.*made anew"):
         reader(stream="log").partitions({"stream": "log", "offset": 0}, end)
 

@@ -11,13 +11,24 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StructField, StructType
 
 import pyqstore
 import pyqstore.flight
 from pyqstore.claiming import CHUNK_ROWS
 from pyqstore.flight.server import FlightListener
-from spark_udfs import end_drain, is_committed, release_claims, remote_commit, remote_sink, sink
+from spark_udfs import (
+    QStoreDataSource,
+    end_drain,
+    is_committed,
+    release_claims,
+    remote_commit,
+    remote_sink,
+    sink,
+)
 from spark_udfs.options import OptionError
+from spark_udfs.reading import SourceError
 from spark_udfs.remote import read_options, write_options
 
 from ..serving import served
@@ -222,6 +233,17 @@ def test_queries_read_streams_of_shards_and_write_once(
     # A new checkpoint begins where the group is, and its first batch is known by appid.
     with shard.store.stream_consumer("s", group="g") as consumer:
         assert consumer.committed("s") == ROWS
+
+
+def test_a_checkpoint_of_a_stream_that_was_made_anew_is_refused(shard: Shard) -> None:
+    shard.store.stream("s")
+    schema = StructType([StructField("offset", LongType())])
+    for more in ({}, {"group": "g"}):  # whose cursor cannot be moved there
+        source = QStoreDataSource({"url": shard.url, "stream": "s", **more})
+        with pytest.raises(SourceError, match=r"10 to 10 are to be read.*made anew"):
+            source.streamReader(schema).latestOffset(
+                {"stream": "s", "offsets": [10]}, ReadAllAvailable()
+            )
 
 
 @pytest.mark.parametrize("appid", [None, "app"])
