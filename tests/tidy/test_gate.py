@@ -22,6 +22,8 @@ once) if [ -e once ]; then outcome late passed true; else
 bad) outcome always failed true; status=1 ;;
 exact) if [ -e exact ]; then outcome lost passed true; else
     touch exact; outcome lost failed false; status=1; fi ;;
+cut) if [ -e cut ]; then outcome late passed true; else
+    touch cut; outcome late failed true; status=3; fi ;;
 broken) echo "no compiler" >&2; status=2 ;;
 single) ;;
 endless) sleep 1000 ;;
@@ -74,6 +76,12 @@ def test_a_stage_that_cannot_begin_or_does_not_end_is_a_failure(stages: ModuleTy
     assert played(stages, "endless", limit_s=0.2) == [{"endless": "failed"}]
 
 
+def test_a_stage_that_did_not_go_through_its_tests_is_a_failure_though_those_of_it_pass(
+    stages: ModuleType,
+) -> None:
+    assert played(stages, "cut") == [{"late": "flaky", "cut": "failed"}]
+
+
 def test_the_report_names_each_failure_and_ends_with_the_sums(
     stages: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,7 +90,7 @@ def test_the_report_names_each_failure_and_ends_with_the_sums(
     told = capsys.readouterr().out
     assert "FAILED bad: always\n    E why" in told
     assert "FAILED broken: broken\n    no compiler\n    status 2" in told
-    assert "FLAKY once: late" in told
+    assert "FLAKY once: late\n    E why" in told
     assert told.endswith("\n2 passed, 2 failed\n")
 
 
