@@ -70,7 +70,7 @@ class Found:
         ratios = [one.metrics()[metric] / other.metrics()[metric] for one, other in pairs]
         if len(ratios) == 1:
             return times(ratios[0])
-        return f"{times(median(ratios))} ({min(ratios):.2g} to {max(ratios):.2g})"
+        return f"{times(median(ratios))} ({_shown(min(ratios))} to {_shown(max(ratios))})"
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,11 @@ def theirs_named(name: str) -> str:
 
 def times(number: float) -> str:
     """A factor for people."""
-    return f"{number:,.0f} times" if number >= 100 else f"{number:.2g} times"
+    return f"{_shown(number)} times"
+
+
+def _shown(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
 
 
 def first_and_last(values: Sequence[_T]) -> tuple[_T, _T]:
