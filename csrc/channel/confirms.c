@@ -59,6 +59,38 @@ static void pop_front(struct qsi_number_ranges *ranges)
     }
 }
 
+/* The index of the range that ends with number or behind it. */
+static uint32_t find(const struct qsi_number_ranges *ranges, uint64_t number)
+{
+    const struct qsi_number_range *items = ranges->items + ranges->first;
+    uint32_t low = 0, high = ranges->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (items[middle].last < number) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static void remove_at(struct qsi_number_ranges *ranges, uint32_t index)
+{
+    struct qsi_number_range *at = ranges->items + ranges->first + index;
+
+    QS_DCHECK(index < ranges->count);
+    if (index <= ranges->count / 2) { /* the shorter part moves */
+        memmove(ranges->items + ranges->first + 1, ranges->items + ranges->first,
+                index * sizeof *at);
+        pop_front(ranges);
+        return;
+    }
+    memmove(at, at + 1, (ranges->count - index - 1) * sizeof *at);
+    ranges->count -= 1;
+}
+
 /* Neighbours that share a fate are one range. */
 static void push(struct qsi_number_ranges *ranges, uint64_t first, uint64_t last, uint64_t lsn)
 {
@@ -103,9 +135,12 @@ void qsi_confirms_fini(struct qsi_confirms *confirms)
 /* Immediate numbers that continue the range belong to it. */
 static void absorb_immediate(struct qsi_confirms *confirms, struct qsi_number_range *range)
 {
-    while (confirms->immediate.count > 0 && front(&confirms->immediate)->first == range->last + 1) {
-        range->last = front(&confirms->immediate)->last;
-        pop_front(&confirms->immediate);
+    struct qsi_number_ranges *immediate = &confirms->immediate;
+    uint32_t at = immediate->count > 0 ? find(immediate, range->last + 1) : 0;
+
+    if (at < immediate->count && immediate->items[immediate->first + at].first == range->last + 1) {
+        range->last = immediate->items[immediate->first + at].last;
+        remove_at(immediate, at);
     }
 }
 
@@ -195,6 +230,73 @@ uint64_t qsi_confirms_add_batch(struct qsi_confirms *confirms, uint64_t count, u
         row = end;
     }
     return first;
+}
+
+/* Between the ranges before index and those from there on, as one with its neighbours.  REQUIRES
+ * room. */
+static void insert_at(struct qsi_number_ranges *ranges, uint32_t index, uint64_t number)
+{
+    struct qsi_number_range *at = ranges->items + ranges->first + index;
+    bool follows = index > 0 && at[-1].last + 1 == number;
+
+    QS_ASSERT(has_room(ranges, 1) && index <= ranges->count);
+    if (index < ranges->count && at->first == number + 1) {
+        at->first = follows ? at[-1].first : number;
+        if (follows) {
+            remove_at(ranges, index - 1);
+        }
+        return;
+    }
+    if (follows) {
+        at[-1].last = number;
+        return;
+    }
+    memmove(at + 1, at, (ranges->count - index) * sizeof *at);
+    *at = (struct qsi_number_range){number, number, {.lsn = 0}};
+    ranges->count += 1;
+}
+
+bool qsi_confirms_early(struct qsi_confirms *confirms, uint64_t number)
+{
+    struct qsi_number_ranges *pending = &confirms->pending;
+    uint32_t index = find(pending, number);
+    const struct qsi_number_range *range;
+
+    QS_DCHECK(number > 0 && number <= confirms->last_number);
+    if (index == pending->count) {
+        return false;
+    }
+    range = &pending->items[pending->first + index];
+    if (range->first != number || range->last != number ||
+        reserve(&confirms->immediate, 1) != QS_OK) {
+        return false;
+    }
+    remove_at(pending, index);
+    insert_at(&confirms->immediate, find(&confirms->immediate, number), number);
+    confirms->has_early = true;
+    return true;
+}
+
+bool qsi_confirms_next_pending(const struct qsi_confirms *confirms, uint64_t durable_lsn,
+                               uint64_t from, uint64_t upto, uint64_t *first_out,
+                               uint64_t *last_out)
+{
+    const struct qsi_number_ranges *pending = &confirms->pending;
+    const struct qsi_number_range *range = pending->items + pending->first + find(pending, from);
+    const struct qsi_number_range *end = pending->items + pending->first + pending->count;
+
+    while (range < end && range->lsn <= durable_lsn) {
+        range += 1;
+    }
+    if (range == end || range->first > upto) {
+        return false;
+    }
+    *first_out = range->first < from ? from : range->first;
+    for (*last_out = range->last; ++range < end && range->first == *last_out + 1;) {
+        *last_out = range->last;
+    }
+    *last_out = *last_out < upto ? *last_out : upto;
+    return true;
 }
 
 uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms)

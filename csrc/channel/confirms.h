@@ -1,7 +1,8 @@
 /* A channel's publish numbers and what became of them.
  *
  * Numbers count up from 1.  What was journalled is confirmed when its LSN is durable, in order
- * and coalesced; what needs no disk is confirmed at once, ahead of the others if there are any. */
+ * and coalesced; what needs no disk, or needs it no more, is confirmed at once, ahead of the others
+ * if there are any. */
 #ifndef QSI_CONFIRMS_H
 #define QSI_CONFIRMS_H
 
@@ -31,10 +32,11 @@ struct qsi_confirms {
     bool selected;
     bool nacked;    /* since the last wait */
     bool nack_told; /* a wait has told of nacks that are not reported yet */
+    bool has_early; /* among immediate */
     uint64_t last_number;
     uint64_t reported;                  /* highest number acked or nacked with multiple */
     struct qsi_number_ranges pending;   /* wait for their LSN */
-    struct qsi_number_ranges immediate; /* may be reported now, each on its own */
+    struct qsi_number_ranges immediate; /* may be reported now, each on its own; in order */
     struct qsi_number_ranges refused;   /* nacks, before anything else */
 };
 
@@ -53,6 +55,13 @@ qs_status qsi_confirms_reserve_batch(struct qsi_confirms *confirms, uint64_t cou
  * message, 0: none did; NULL: none did any.  REQUIRES that room. */
 uint64_t qsi_confirms_add_batch(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn,
                                 const uint64_t *refusing);
+/* This number is confirmed ahead of its LSN.  False: it has or had its verdict, or there is no
+ * memory to confirm it ahead.  REQUIRES that it was added alone. */
+bool qsi_confirms_early(struct qsi_confirms *confirms, uint64_t number);
+/* The next stretch of numbers in [from, upto] that wait for the disk; false: none do. */
+bool qsi_confirms_next_pending(const struct qsi_confirms *confirms, uint64_t durable_lsn,
+                               uint64_t from, uint64_t upto, uint64_t *first_out,
+                               uint64_t *last_out);
 /* The LSN after which nothing of this channel is pending; 0: nothing is. */
 uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms);
 

@@ -9,6 +9,7 @@
 #include "consume.h"
 #include "counts.h"
 #include "deals.h"
+#include "early.h"
 #include "engine.h"
 #include "enter.h"
 #include "error.h"
@@ -260,6 +261,7 @@ void qs_channel_close(qs_channel *channel)
         qsi_make_room_to_shut(store, channel);
     }
     qsi_channel_shut(channel);
+    qsi_early_forget(channel);
     if (store->life < QSI_LIFE_SHUT && qsi_has_removals(store)) {
         qsi_drain_removals(store, QSI_MAY_WAIT);
     }

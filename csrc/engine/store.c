@@ -4,6 +4,7 @@
 #include "checkpoint.h"
 #include "clock.h"
 #include "commit.h"
+#include "early.h"
 #include "engine.h"
 #include "enter.h"
 #include "error.h"
@@ -193,6 +194,7 @@ void qsi_free_store(struct qs_store *store)
     qsi_transactions_free(store);
     qsi_journal_close(store->journal);
     qsi_message_store_close(store->messages);
+    qsi_early_fini(store);
     qsi_chunk_unref(store->commit.arena);
     qsi_chunk_unref(store->commit.transient_arena);
     qsi_budget_close(store->budget);

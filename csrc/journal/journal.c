@@ -95,6 +95,7 @@ uint64_t qsi_journal_append(struct qsi_journal *journal, struct qsi_chunk *chunk
     } else {
         QS_ASSERT(open->count < open->capacity);
         entry = &open->items[open->count++];
+        journal->last_entry += 1;
         *entry = (struct qsi_entry){qsi_chunk_ref(chunk), from, bytes, record_count, more};
     }
     if (entry->bytes > journal->entry_bytes_max) {
@@ -239,6 +240,11 @@ bool qsi_journal_seal(struct qsi_journal *journal)
     journal->sealed_done = 0;
     journal->grows_from = journal->last_spare_bytes;
     return true;
+}
+
+uint64_t qsi_journal_last_entry(const struct qsi_journal *journal)
+{
+    return journal->last_entry;
 }
 
 void qsi_journal_finish(struct qsi_journal *journal)

@@ -69,6 +69,10 @@ struct qsi_journal_commits {
 struct qsi_journal_commits qsi_journal_commits(const struct qsi_journal *journal)
     QSI_REQUIRES(qsi_store_mutex);
 
+/* The entry that ends with what was appended last.  What is in one entry is in one block, which is
+ * there after a crash or is not. */
+uint64_t qsi_journal_last_entry(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
+
 /* Is there room on disk, made already, for bytes more in entries of up to entry_bytes? */
 bool qsi_journal_has_room(const struct qsi_journal *journal, uint64_t bytes, uint64_t entry_bytes)
     QSI_REQUIRES(qsi_store_mutex);

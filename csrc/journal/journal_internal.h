@@ -60,6 +60,7 @@ struct qsi_journal {
     uint64_t entry_bytes_max GUARDED; /* of the appends since written_lsn */
     struct qsi_journal_commits commits GUARDED;
     uint64_t open_commit_bytes GUARDED; /* appended for commits.open */
+    uint64_t last_entry GUARDED;        /* how many were begun, ever */
     /* of the file, behind what is written: reserved, and not written yet */
     uint64_t fill_left GUARDED;
     uint64_t last_spare_bytes GUARDED;

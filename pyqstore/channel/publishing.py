@@ -95,12 +95,12 @@ class Publishing(Events):
 
     @property
     def unconfirmed(self) -> Unconfirmed:
-        """The publishes in confirm mode that are accepted and not durable yet.
+        """The publishes in confirm mode that are accepted and not confirmed yet.
 
         ``numbers``: ranges of their publish numbers, in order; ``queues``: the durable queues and
         streams that got them, sorted; ``publishes``: which numbers, by which exchange, wait for
         which of these, in order.  A moment later there may be fewer.  Nothing that a listener or
-        ``wait_for_confirms`` has told of is in it, nor what is durable and not told yet.
+        ``wait_for_confirms`` has told of is in it, nor what may be told of already.
         """
         return unconfirmed_of(self._unconfirmed())
 

@@ -66,7 +66,9 @@ qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, boo
     }
     lsn = qsi_confirms_last_lsn(confirms);
     status = qsi_commit_wait(store, lsn, timeout_ns, error);
-    if (status == QS_ESTORE_FAILED) { /* what is pending is nacked */
+    if (qsi_confirms_last_lsn(confirms) <= qsi_journal_durable_lsn(store->journal)) {
+        status = QS_OK; /* the rest was confirmed meanwhile, ahead of the disk */
+    } else if (status == QS_ESTORE_FAILED) { /* what is pending is nacked */
         confirms->nacked = true;
         confirms->nack_told = true;
         status = QS_OK;
@@ -111,7 +113,14 @@ static bool next_confirm(struct qs_channel *channel, qs_event *event) QSI_REQUIR
         event->kind = QS_EVENT_ACK;
         store->stats.confirmed += event->count;
         channel->counts.confirm += event->count;
-        qsi_ways_told(channel, event->publish_number);
+        if (event->publish_number <= channel->confirms.reported) {
+            qsi_ways_told(channel, event->publish_number);
+        } else if (channel->confirms.has_early) {
+            qsi_ways_told_early(channel, event->publish_number);
+        }
+        if (channel->confirms.immediate.count == 0) {
+            channel->confirms.has_early = false;
+        }
     } else {
         event->kind = QS_EVENT_NACK;
         tell_why(store, refusing, event);

@@ -6,6 +6,7 @@
 #include "consume.h"
 #include "counts.h"
 #include "deliveries.h"
+#include "early.h"
 #include "enter.h"
 #include "error.h"
 #include "limits.h"
@@ -25,6 +26,7 @@ struct settling {
     struct qsi_settle range; /* not written yet; count 0: none */
     uint64_t due_us;         /* of the kinds that have it, else 0 */
     uint8_t kind;
+    bool is_final; /* what is acknowledged comes no more: it is in no transaction */
 };
 
 static void flush_range(struct settling *settling)
@@ -86,6 +88,19 @@ static void record_extent(struct settling *settling, const struct store_queue *q
         uint32_t count = qsi_ones_from(mask, bit);
         record_range(settling, queue, first_seq + bit, count);
         mask &= ~(qsi_low_bits(count) << bit);
+    }
+}
+
+/* These are gone with what is appended next, whatever becomes of its commit. */
+static void note_final(const struct settling *settling, const struct store_queue *queue,
+                       const struct qsi_extent *extent, uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_store *store = settling->channel->store;
+
+    if (settling->is_final && qsi_early_is_used(store) && !qsi_settle_requeues(settling->kind)) {
+        uint64_t word_seq = qsi_queue_first_seq(&queue->core, extent->segment) +
+                            (uint64_t)extent->word * QSI_WORD_BITS;
+        qsi_early_acknowledged(store, queue->container.id, word_seq, mask);
     }
 }
 
@@ -195,6 +210,7 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
         !(settling->kind == QSI_SETTLE_REQUEUE && qsi_policy_counts_deliveries(&queue->policy))) {
         record_extent(settling, queue, extent,
                       qsi_segment_journalled(extent->segment, extent->word, mask));
+        note_final(settling, queue, extent, mask);
     }
     if (qsi_settle_requeues(settling->kind) && !queue->deleted) {
         qsi_container_requeue(extent->container, extent->segment, extent->word, mask);
@@ -221,21 +237,30 @@ uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, 
            channel->tracking_bytes;
 }
 
+/* How many records are in its chunk now. */
+static uint32_t settle_range(struct settling *settling, uint64_t first_tag, uint64_t last_tag)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_channel *channel = settling->channel;
+
+    qsi_unacked_take(&channel->unacked, first_tag, last_tag, settle_extent, settling);
+    flush_range(settling);
+    if (QS_UNLIKELY(!qsi_list_is_empty(&channel->acked_cursors))) {
+        settling->record_count += qsi_stream_note_acked(channel, settling->chunk);
+    }
+    if (qsi_settle_requeues(settling->kind) || channel->prefetch_channel > 0) {
+        qsi_events_announce(channel->store);
+    }
+    return settling->record_count;
+}
+
 uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                          uint8_t kind, uint64_t due_us, struct qsi_chunk *chunk)
 {
     struct settling settling = {.channel = channel, .chunk = chunk, .kind = kind, .due_us = due_us};
 
     QS_ASSERT_HELD(&channel->store->mutex);
-    qsi_unacked_take(&channel->unacked, first_tag, last_tag, settle_extent, &settling);
-    flush_range(&settling);
-    if (QS_UNLIKELY(!qsi_list_is_empty(&channel->acked_cursors))) {
-        settling.record_count += qsi_stream_note_acked(channel, chunk);
-    }
-    if (qsi_settle_requeues(kind) || channel->prefetch_channel > 0) {
-        qsi_events_announce(channel->store);
-    }
-    return settling.record_count;
+    return settle_range(&settling, first_tag, last_tag);
 }
 
 /* A place for so many bytes of records; NULL: there is none. */
@@ -261,13 +286,20 @@ static void settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t
 {
     struct qs_store *store = channel->store;
     uint64_t from = chunk != NULL ? chunk->used : 0;
-    uint32_t record_count;
+    struct settling settling = {.channel = channel,
+                                .chunk = chunk,
+                                .kind = kind,
+                                .due_us = due_us,
+                                .is_final = !qsi_channel_is_internal(channel)};
+    uint32_t record_count = settle_range(&settling, first_tag, last_tag);
 
-    record_count = qsi_settle_into(channel, first_tag, last_tag, kind, due_us, chunk);
     QS_DCHECK(record_count == 0 || (chunk != NULL && chunk->used > from));
     QS_DCHECK(chunk == NULL || chunk->used <= chunk->capacity);
     if (record_count > 0) {
         qsi_store_append(store, chunk, from, chunk->used - from, record_count, false);
+        if (qsi_early_is_used(store)) {
+            qsi_early_confirm(store);
+        }
         qsi_commit_kick(store);
     }
 }

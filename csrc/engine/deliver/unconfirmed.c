@@ -10,10 +10,9 @@
 struct unconfirmed_visit {
     void (*visit)(void *context, const qs_unconfirmed *info);
     void *context;
-    uint64_t first_number; /* that waits; 0: none does */
 };
 
-static void tell_numbers(struct qs_channel *channel, struct unconfirmed_visit *each)
+static void tell_numbers(struct qs_channel *channel, const struct unconfirmed_visit *each)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_number_ranges *numbers = &channel->confirms.pending;
@@ -24,35 +23,39 @@ static void tell_numbers(struct qs_channel *channel, struct unconfirmed_visit *e
         if (range->lsn <= durable) {
             continue;
         }
-        if (each->first_number == 0) {
-            each->first_number = range->first;
-        }
         each->visit(each->context,
                     &(qs_unconfirmed){.first_number = range->first, .last_number = range->last});
     }
 }
 
 /* Queues that were deleted meanwhile, and those that keep nothing, are not waited for. */
-static void tell_way(struct qs_channel *channel, const struct unconfirmed_visit *each,
-                     const struct confirm_way *way) QSI_REQUIRES(qsi_store_mutex)
+static void tell_queues(struct qs_channel *channel, const struct unconfirmed_visit *each,
+                        const struct confirm_way *way, qs_unconfirmed *info)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qsi_slice exchange = qsi_way_exchange(way);
-    qs_unconfirmed info = {.first_number = way->first_number,
-                           .last_number = way->last_number,
-                           .has_queue = true,
-                           .exchange = qs_slice_of(exchange)};
-
-    if (info.first_number < each->first_number) {
-        info.first_number = each->first_number;
-    }
     for (uint32_t i = 0; i < way->queue_count; i++) {
         const struct store_queue *queue =
             qsi_map_get_number(&channel->store->queues_by_id, qsi_queue_in(qsi_way_ids(way)[i]));
         if (queue != NULL &&
             (queue->stream != NULL || (way->persistent && (queue->flags & QS_DURABLE) != 0))) {
-            info.queue = qs_slice_of(queue->name);
-            each->visit(each->context, &info);
+            info->queue = qs_slice_of(queue->name);
+            each->visit(each->context, info);
         }
+    }
+}
+
+/* Numbers that were confirmed ahead are left out. */
+static void tell_way(struct qs_channel *channel, const struct unconfirmed_visit *each,
+                     const struct confirm_way *way) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_slice exchange = qsi_way_exchange(way);
+    qs_unconfirmed info = {.has_queue = true, .exchange = qs_slice_of(exchange)};
+
+    for (uint64_t from = way->first_number; qsi_confirms_next_pending(
+             &channel->confirms, qsi_journal_durable_lsn(channel->store->journal), from,
+             way->last_number, &info.first_number, &info.last_number);
+         from = info.last_number + 1) {
+        tell_queues(channel, each, way, &info);
     }
 }
 
@@ -60,7 +63,7 @@ qs_status qs_channel_visit_unconfirmed(qs_channel *channel,
                                        void (*visit)(void *context, const qs_unconfirmed *info),
                                        void *context, qs_error *error)
 {
-    struct unconfirmed_visit each = {visit, context, 0};
+    const struct unconfirmed_visit each = {visit, context};
     uint64_t durable;
 
     QS_TRY(qsi_channel_enter(channel, error));

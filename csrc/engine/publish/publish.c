@@ -4,6 +4,7 @@
 #include "alloc.h"
 #include "check.h"
 #include "clock.h"
+#include "early.h"
 #include "properties.h"
 #include "publish_counts.h"
 #include "publish_trace.h"
@@ -135,6 +136,10 @@ static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_
         receipt->last_number = receipt->first_number;
         if (QS_LIKELY(refusals.count == 0)) {
             note_way(publishing, receipt);
+            if (receipt->lsn != 0 && qsi_early_is_likely(publishing->route)) {
+                qsi_early_note(channel, publishing->route, publishing->priority,
+                               receipt->first_number);
+            }
         }
         if (receipt->lsn == 0 || refusals.count > 0) {
             qsi_events_announce(channel->store);

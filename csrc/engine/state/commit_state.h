@@ -79,6 +79,7 @@ struct qsi_commit {
     uint64_t syncing_bytes GUARDED;            /* of blocks, by the commit under way */
     struct qsi_chunk *arena GUARDED;           /* open chunk for journalled records */
     struct qsi_chunk *transient_arena GUARDED; /* and for those that are not */
+    struct early *early GUARDED;               /* early.h; NULL: nothing was noted yet */
     struct qsi_histogram latency GUARDED;
     struct qsi_histogram confirm_latency GUARDED;
     pthread_t committer, maintainer;

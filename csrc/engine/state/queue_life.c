@@ -18,16 +18,6 @@
 
 #include <string.h>
 
-struct store_queue *qsi_queue_of(struct qsi_destination *destination)
-{
-    return QSI_LIST_OWNER(destination, struct store_queue, destination);
-}
-
-struct store_queue *qsi_queue_of_container(struct qsi_container *container)
-{
-    return QSI_LIST_OWNER(container, struct store_queue, container);
-}
-
 struct store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name)
 {
     struct qsi_destination *destination = qsi_router_find_destination(&store->router, name);

@@ -12,8 +12,16 @@
 #define QSI_NAME(slice) (int)(slice).bytes, (const char *)(slice).data
 
 struct store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name);
-struct store_queue *qsi_queue_of(struct qsi_destination *destination);
-struct store_queue *qsi_queue_of_container(struct qsi_container *container);
+static inline struct store_queue *qsi_queue_of(struct qsi_destination *destination)
+{
+    return QSI_LIST_OWNER(destination, struct store_queue, destination);
+}
+
+static inline struct store_queue *qsi_queue_of_container(struct qsi_container *container)
+{
+    return QSI_LIST_OWNER(container, struct store_queue, container);
+}
+
 /* QS_NOT_FOUND, QS_RESOURCE_LOCKED */
 qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
                             struct store_queue **queue_out, qs_error *error) QS_MUST_CHECK;

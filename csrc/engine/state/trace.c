@@ -225,14 +225,15 @@ void qsi_trace_synced(struct qs_store *store)
     }
 }
 
-/* What has a record is confirmed as one, when that is durable; what has none, by its number. */
+/* What has a record is confirmed as one, when that is durable, or ahead of that by its number; what
+ * has none, by its number. */
 static bool is_confirmed(const struct traced *awaited, const struct verdict *verdict)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t durable = qsi_journal_durable_lsn(verdict->channel->store->journal);
 
-    if (awaited->lsn != 0) {
-        return awaited->number <= verdict->number && awaited->lsn <= durable;
+    if (awaited->lsn != 0 && awaited->number <= verdict->number && awaited->lsn <= durable) {
+        return true;
     }
     return verdict->multiple ? awaited->last_number <= verdict->number
                              : awaited->last_number == verdict->number;

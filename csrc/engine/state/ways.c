@@ -69,7 +69,8 @@ void qsi_ways_leave(struct qs_channel *channel)
     QS_ASSERT_HELD(&channel->store->mutex);
     while (ways->begin < ways->ways.bytes && way_at(ways, ways->begin)->lsn <= durable) {
         const struct confirm_way *way = way_at(ways, ways->begin);
-        count_way(channel, way, way->count);
+        QS_DCHECK(way->early_count <= way->count);
+        count_way(channel, way, way->count - way->early_count);
         ways->begin += bytes_of(way);
     }
     QS_DCHECK(ways->begin <= ways->ways.bytes);
@@ -93,12 +94,30 @@ void qsi_ways_told(struct qs_channel *channel, uint64_t number)
     }
     /* One that grows while it is told of: of a batch all or nothing is durable. */
     way = way_at(ways, ways->begin);
-    if (way->first_number <= number && number < way->last_number &&
+    if (way->first_number <= number && number < way->last_number && way->early_count == 0 &&
         way->count == way->last_number - way->first_number + 1) {
         count = number - way->first_number + 1;
         count_way(channel, way, count);
         way->count -= count;
         way->first_number = number + 1;
+    }
+}
+
+void qsi_ways_told_early(struct qs_channel *channel, uint64_t number)
+{
+    struct confirm_ways *ways = &channel->ways;
+
+    QS_ASSERT_HELD(&channel->store->mutex);
+    for (size_t at = ways->begin; at < ways->ways.bytes; at += bytes_of(way_at(ways, at))) {
+        struct confirm_way *way = way_at(ways, at);
+        if (way->first_number <= number && number <= way->last_number) {
+            count_way(channel, way, 1);
+            way->early_count += 1;
+            if (at == ways->last_at) { /* it leaves as a whole, so it may grow no more */
+                ways->tally = NULL;
+            }
+            return;
+        }
     }
 }
 

@@ -14,6 +14,7 @@ struct confirm_way { /* behind it the ids of the queues, then the exchange's nam
     uint64_t count; /* of messages: fewer than numbers, where others of the batch went elsewhere */
     uint64_t lsn;   /* the last of them is durable with it */
     uint32_t queue_count;
+    uint32_t early_count; /* of count: confirmed and counted ahead of their LSN */
     bool persistent; /* what durable queues got waits for the disk, not only what streams got */
     uint8_t exchange_bytes;
 };
@@ -93,6 +94,9 @@ void qsi_ways_count(struct qs_store *store, struct qsi_slice exchange, const uin
 void qsi_ways_leave(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* The publisher is told of numbers up to this one, and of all that are durable. */
 void qsi_ways_told(struct qs_channel *channel, uint64_t number) QSI_REQUIRES(qsi_store_mutex);
+
+/* The publisher is told of this one alone, and its LSN may not be durable. */
+void qsi_ways_told_early(struct qs_channel *channel, uint64_t number) QSI_REQUIRES(qsi_store_mutex);
 
 /* In order; NULL: the end. */
 const struct confirm_way *qsi_ways_first(const struct qs_channel *channel)

@@ -230,7 +230,7 @@ static qs_status discard(struct qs_store *store, const struct place *place, uint
 qs_status qs_channel_queue_discard(qs_channel *channel, qs_slice queue, uint64_t position,
                                    qs_error *error)
 {
-    struct place place;
+    struct place place = {.slot = 0};
     uint64_t lsn = 0;
     qs_status status;
 

@@ -255,7 +255,7 @@ typedef struct qs_unconfirmed {
     qs_slice exchange, queue;
 } qs_unconfirmed;
 
-/* qs_channel_visit_unconfirmed - the publishes of this channel that are accepted and not durable:
+/* qs_channel_visit_unconfirmed - the publishes of this channel that are accepted and not confirmed:
  * all of their numbers, in order, then, in order again, where they went: a visit for each queue.
  *
  * The visitor runs under the store's lock: copy what is needed and call nothing of this library.
@@ -320,7 +320,9 @@ QS_API QS_MUST_CHECK qs_status qs_channel_publish_delayed(qs_channel *channel, q
  * Out:     nacked_out  was any nacked since the last call; QS_EVENT_NACK tells which, and why
  * Returns: QS_ETIMEDOUT
  * Blocks:  for a commit, which the caller leads itself when no other thread does
- * Durable: what was confirmed and is persistent, when it returns QS_OK */
+ * Durable: what was confirmed and is persistent, when it returns QS_OK; but for messages that
+ *          consumers have acknowledged in all their queues, which do not come again
+ *          (docs/DURABILITY.md) */
 QS_API QS_MUST_CHECK qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns,
                                                         bool *nacked_out, qs_error *error);
 

@@ -241,6 +241,11 @@ static void test_each_number_gets_one_verdict(void)
                 lsn += 1 + random_below(100);
                 add_refused(&confirms, &numbers, 1 + random_below(150),
                             random_below(3) == 0 ? 0 : lsn);
+            } else if (numbers.count > 0 && random_below(2) == 0) {
+                uint64_t number = 1 + random_below((uint32_t)numbers.count);
+                if (qsi_confirms_early(&confirms, number)) {
+                    numbers.lsns[number] = 0; /* it waits for no disk any more */
+                }
             } else {
                 durable += lsn > durable ? random_below((uint32_t)(lsn - durable) + 1) : 0;
                 durable_now = durable;
@@ -268,6 +273,71 @@ static void test_confirms_that_nobody_reads_take_no_more_memory(void)
     expect(&confirms, 1000000, false, QSI_VERDICT_ACK, 100000, true, 100000);
     expect_none(&confirms, 1000000);
     durable_now = 0;
+    qsi_confirms_fini(&confirms);
+}
+
+/* Numbers that are told of out of order, each once. */
+static void test_a_number_may_be_confirmed_ahead_of_its_lsn(void)
+{
+    struct qsi_confirms confirms = {0};
+    uint64_t first, last;
+
+    for (uint64_t number = 1; number <= 5; number++) {
+        add(&confirms, 1, 10 * number);
+    }
+    add(&confirms, 3, 60); /* 6 to 8: of a batch none is by itself */
+    QS_CHECK(qsi_confirms_early(&confirms, 4) && qsi_confirms_early(&confirms, 2));
+    QS_CHECK(qsi_confirms_early(&confirms, 3) && !qsi_confirms_early(&confirms, 3));
+    QS_CHECK(!qsi_confirms_early(&confirms, 7) && confirms.immediate.count == 1);
+    QS_CHECK(qsi_confirms_next_pending(&confirms, 0, 1, 8, &first, &last));
+    QS_CHECK(first == 1 && last == 1);
+    QS_CHECK(qsi_confirms_next_pending(&confirms, 0, 2, 7, &first, &last));
+    QS_CHECK(first == 5 && last == 7);
+    QS_CHECK(qsi_confirms_next_pending(&confirms, 10, 1, 8, &first, &last) && first == 5);
+    QS_CHECK(!qsi_confirms_next_pending(&confirms, 60, 1, 8, &first, &last));
+    expect(&confirms, 0, false, QSI_VERDICT_ACK, 2, false, 1);
+    expect(&confirms, 50, false, QSI_VERDICT_ACK, 5, true, 4); /* 1, 3, 4 and 5 */
+    QS_CHECK(!qsi_confirms_early(&confirms, 5));
+    expect_none(&confirms, 50);
+    add(&confirms, 1, 70);
+    QS_CHECK(qsi_confirms_early(&confirms, 9) && qsi_confirms_last_lsn(&confirms) == 60);
+    add(&confirms, 1, 0);
+    expect(&confirms, 50, true, QSI_VERDICT_ACK, 9, false, 1);
+    expect(&confirms, 50, true, QSI_VERDICT_ACK, 10, false, 1);
+    expect(&confirms, 50, true, QSI_VERDICT_NACK, 8, true, 3);
+    qsi_confirms_fini(&confirms);
+}
+
+static void test_confirms_ahead_that_nobody_reads_take_no_more_memory(void)
+{
+    for (int every = 1; every <= 3; every++) {
+        struct qsi_confirms confirms = {0};
+        for (uint64_t number = 1; number <= 100000; number++) {
+            durable_now = number > 10 ? 10 * (number - 10) : 0;
+            QS_CHECK(add(&confirms, 1, 10 * number) == number);
+            QS_CHECK(number % (uint64_t)every != 0 || qsi_confirms_early(&confirms, number));
+        }
+        QS_CHECK(confirms.pending.capacity <= 64 && confirms.immediate.capacity <= 64);
+        durable_now = 0;
+        qsi_confirms_fini(&confirms);
+    }
+}
+
+static void test_confirming_ahead_may_lack_memory_and_changes_nothing_then(void)
+{
+    struct qsi_confirms confirms = {0};
+
+    for (uint64_t number = 1; number <= 100; number++) {
+        add(&confirms, 1, 10 * number);
+    }
+    qs_test_alloc_arm(&memory, 1, true);
+    for (uint64_t number = 2; number <= 100; number += 2) {
+        (void)qsi_confirms_early(&confirms, number);
+    }
+    qs_test_alloc_arm(&memory, 0, false);
+    QS_CHECK(confirms.immediate.count == confirms.immediate.capacity);
+    QS_CHECK(confirms.immediate.count + confirms.pending.count == 100);
+    qsi_confirms_check(&confirms);
     qsi_confirms_fini(&confirms);
 }
 
@@ -308,6 +378,9 @@ int main(int argc, char **argv)
     test_nacks_that_a_wait_has_told_are_not_told_again();
     test_each_number_gets_one_verdict();
     test_confirms_that_nobody_reads_take_no_more_memory();
+    test_a_number_may_be_confirmed_ahead_of_its_lsn();
+    test_confirms_ahead_that_nobody_reads_take_no_more_memory();
+    test_confirming_ahead_may_lack_memory_and_changes_nothing_then();
     test_reserving_may_fail_and_adding_cannot();
     QS_CHECK(memory.alive == 0);
     qs_allocator_set(NULL);

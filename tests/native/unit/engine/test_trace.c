@@ -138,6 +138,33 @@ static void test_what_waits_for_no_disk_is_confirmed_without_a_record(void)
     engine_stop(&engine);
 }
 
+/* Of two messages the later one is acknowledged before their sync. */
+static void test_a_confirm_ahead_of_the_disk_is_told_once(void)
+{
+    struct engine engine;
+    qs_trace *trace;
+    qs_event event;
+    char tag[256];
+
+    start(&engine);
+    QS_CHECK_OK(qs_channel_consume(engine.channel, text("a"), text("a"), 0, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    trace = trace_of(&engine, "", NULL);
+    publish(&engine, "b", "1");
+    publish(&engine, "a", "2");
+    event = expect_event(&engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
+    qs_message_release(&event.message);
+    ack(&engine, event.message.delivery_tag, 0);
+    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
+    check_told(trace, "publish:/b#1 route:/b>b#1 enqueue:/b>b#1 record:/b>b#1 publish:/a#2 "
+                      "route:/a>a#2 enqueue:/a>a#2 record:/a>a#2 deliver:/a>a#1 confirm:/a>a#2");
+    sync_all(&engine);
+    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
+    check_told(trace, "sync:/b>b#1 sync:/a>a#2 confirm:/b>b#1");
+    qs_trace_close(trace);
+    engine_stop(&engine);
+}
+
 static void test_a_transaction_is_recorded_with_its_commit(void)
 {
     struct engine engine;
@@ -476,6 +503,7 @@ int main(void)
 {
     test_each_step_of_a_message_is_told_in_order();
     test_what_waits_for_no_disk_is_confirmed_without_a_record();
+    test_a_confirm_ahead_of_the_disk_is_told_once();
     test_a_transaction_is_recorded_with_its_commit();
     test_rows_of_a_batch_that_go_the_same_way_are_one_event();
     test_a_refusal_names_its_number_and_the_others_keep_the_message();
