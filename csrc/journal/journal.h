@@ -167,15 +167,19 @@ void qsi_journal_take_spares(struct qsi_journal *journal) QSI_REQUIRES(qsi_store
 
 /* ---- giving files back: without the lock, one thread at a time ---- */
 
+/* The bytes of the files that are made ahead, and of what is behind lsn in files before the one in
+ * use. */
+uint64_t qsi_journal_excess_bytes(const struct qsi_journal *journal, uint64_t lsn)
+    QSI_REQUIRES(qsi_store_mutex);
 /* How many files are made ahead. */
 uint32_t qsi_journal_spare_count(struct qsi_journal *journal);
 
 /* Every journal file with a number below below_number becomes a spare, the largest ones first
  * and as long as there are fewer than keep, or is removed; so are spares that are more than
- * that.  REQUIRES a durable manifest whose first session begins at below_number.  After a
- * failure the journal goes on as before, and some of the files are still there; the next call or
- * open takes them.  But a failed sync is a failed sync: it may have lost what others had
- * written. */
+ * that.  keep 0: the next spares are as small as those of a new session.  REQUIRES a durable
+ * manifest whose first session begins at below_number.  After a failure the journal goes on as
+ * before, and some of the files are still there; the next call or open takes them.  But a failed
+ * sync is a failed sync: it may have lost what others had written. */
 qs_status qsi_journal_release(struct qsi_journal *journal, uint32_t below_number, uint32_t keep,
                               qs_error *error) QS_MUST_CHECK;
 

@@ -120,6 +120,14 @@ static inline void qsi_journal_unlock(struct qsi_journal *journal)
     }
 }
 
+/* A session begins small. */
+static inline uint64_t qsi_journal_first_bytes(const struct qsi_journal *journal)
+{
+    const uint64_t first = UINT64_C(1) << 20;
+
+    return journal->options.file_bytes < first ? journal->options.file_bytes : first;
+}
+
 /* ---- journal_spares.c ---- */
 
 uint32_t qsi_journal_take_number(struct qsi_journal *journal); /* threads: any */

@@ -60,6 +60,9 @@ static void begin_release(struct qsi_journal *journal, struct release *release, 
     spare_count = journal->spares.count + journal->taken.count;
     release->making = journal->making;
     release->reusing = keep > spare_count ? keep - spare_count : 0;
+    if (keep == 0) {
+        journal->last_spare_bytes = qsi_journal_first_bytes(journal);
+    }
     qsi_journal_unlock(journal);
 }
 

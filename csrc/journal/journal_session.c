@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-#define FIRST_FILE_BYTES (1u << 20) /* a session begins small */
-
 /* An unused file of an earlier session serves again, stale bytes and all: they carry another salt.
  * A small one is left to remove_others. */
 static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error *error)
@@ -115,8 +113,7 @@ static qs_status first_file(struct qsi_journal *journal, struct leftovers *lefto
     }
     if (journal->file == NULL) {
         spare.number = qsi_journal_take_number(journal);
-        spare.bytes = journal->options.file_bytes < FIRST_FILE_BYTES ? journal->options.file_bytes
-                                                                     : FIRST_FILE_BYTES;
+        spare.bytes = qsi_journal_first_bytes(journal);
         QS_TRY(make_first(journal, leftovers, &spare, error));
         journal->file = spare.file;
         journal->file_bytes = spare.bytes;
@@ -125,8 +122,10 @@ static qs_status first_file(struct qsi_journal *journal, struct leftovers *lefto
     journal->filled_upto = journal->file_bytes; /* or nobody knows */
     journal->last_spare_ns = journal->env->monotonic_ns(journal->env);
     journal->last_spare_lsn = journal->appended_lsn;
-    journal->last_spare_bytes =
-        journal->file_bytes < FIRST_FILE_BYTES ? journal->file_bytes : FIRST_FILE_BYTES;
+    journal->last_spare_bytes = qsi_journal_first_bytes(journal);
+    if (journal->last_spare_bytes > journal->file_bytes) {
+        journal->last_spare_bytes = journal->file_bytes;
+    }
     return QS_OK;
 }
 

@@ -50,6 +50,21 @@ bool qsi_journal_has_room(const struct qsi_journal *journal, uint64_t bytes, uin
     return pending + bytes + QSI_JOURNAL_SLACK_BYTES <= room_in_all(journal, entry_bytes);
 }
 
+uint64_t qsi_journal_excess_bytes(const struct qsi_journal *journal, uint64_t lsn)
+{
+    const struct qsi_starts *files = &journal->files;
+    uint64_t in_use = files->count > 0 ? files->items[files->count - 1].base_lsn : 0;
+    uint64_t bytes = in_use > lsn ? in_use - lsn : 0;
+
+    for (uint32_t i = 0; i < journal->spares.count; i++) {
+        bytes += journal->spares.items[i].bytes;
+    }
+    for (uint32_t i = 0; i < journal->taken.count; i++) {
+        bytes += journal->taken.items[i].bytes;
+    }
+    return bytes;
+}
+
 uint32_t qsi_journal_spare_count(struct qsi_journal *journal)
 {
     uint32_t count;

@@ -387,12 +387,13 @@ void *qsi_run_checkpointer(void *argument)
 
     qsi_store_lock(store);
     while (store->life < QSI_LIFE_STOPS) {
-        if (qsi_checkpoint_is_due(store)) {
+        qsi_backlog_look(store);
+        if (qsi_checkpoint_is_due(store) || qsi_checkpoint_would_tidy(store)) {
             /* Without space it is tried again; a failed store says so to everybody. */
             (void)!qsi_checkpoint(store, NULL);
             continue;
         }
-        if (store->failed || (qsi_backlog_bytes(store) == 0 && qsi_dead_bytes(store) == 0)) {
+        if (store->failed || !qsi_checkpoint_comes_by_itself(store)) {
             store->checkpoint.sleeps = true;
             qsi_cond_wait(&store->checkpoint.due, &store->mutex, QSI_WAIT_FOREVER);
             store->checkpoint.sleeps = false;

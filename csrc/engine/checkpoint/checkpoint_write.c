@@ -4,6 +4,7 @@
 #include "qstore/codec.h"
 
 #include "alloc.h"
+#include "backlog.h"
 #include "block_file.h"
 #include "check.h"
 #include "checkpoint_job.h"
@@ -428,14 +429,18 @@ static void remove_stream_files(struct qs_store *store, size_t bytes) QSI_REQUIR
     }
 }
 
-static uint32_t spares_to_keep(const struct qs_store *store, uint64_t lsn)
-    QSI_REQUIRES(qsi_store_mutex)
+/* As many as were in use since the last one; none in a store that is quiet. */
+static uint32_t spares_to_keep(struct qs_store *store, uint64_t lsn) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t used = (lsn - store->checkpoint.lsn) / store->options.journal_file_bytes + 1;
     uint64_t most = store->options.checkpoint_bytes / store->options.journal_file_bytes + 1;
 
     QS_DCHECK(lsn >= store->checkpoint.lsn);
-    return (uint32_t)(used < most ? used : most);
+    if (qsi_backlog_is_quiet(store)) {
+        store->checkpoint.tidied_lsn = store->checkpoint.seen_lsn;
+        return 0;
+    }
+    return qsi_space_is_tight(store) ? 0 : (uint32_t)(used < most ? used : most);
 }
 
 /* Releases the lock meanwhile. */
@@ -444,7 +449,7 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
-    uint32_t keep = qsi_space_is_tight(store) ? 0 : spares_to_keep(store, checkpoint->lsn);
+    uint32_t keep = spares_to_keep(store, checkpoint->lsn);
     qs_status status;
 
     qsi_checkpoint_end_snapshots(checkpoint, true);
@@ -473,5 +478,8 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
         status = remove_checkpoint(store, last_number, error);
     }
     qsi_store_lock(store);
+    if (qsi_journal_wants_spare(store->journal)) {
+        qsi_cond_signal(&store->commit.chores);
+    }
     return status;
 }

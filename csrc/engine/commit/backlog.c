@@ -8,21 +8,22 @@
 #define DEAD_NS 1000000000u     /* and so long they wait at most */
 #define LARGE_BYTES (16u << 20) /* of a checkpoint's file: one a second is no burden on a disk */
 #define IDLE_SHARE 16 /* a file as long as so many times the journal waits as many intervals */
-#define RETRY_NS 1000000000u /* after one that found no space */
+#define QUIET_NS 1000000000u   /* without an append: then */
+#define TIDY_BYTES (32u << 20) /* of journal that one gives back are reason enough for it */
+#define RETRY_NS 1000000000u   /* after one that found no space */
 #define HELD 4   /* times checkpoint_bytes of journal that cannot be shortened: they are refused */
 #define BEHIND 2 /* times checkpoint_bytes of journal: publishers wait */
 
-uint64_t qsi_backlog_bytes(const struct qs_store *store)
+static uint64_t backlog_bytes(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
-    QS_ASSERT_HELD(&store->mutex);
     return qsi_journal_appended_lsn(store->journal) - store->checkpoint.lsn;
 }
 
-uint64_t qsi_dead_bytes(const struct qs_store *store)
+/* Of files that go when the next checkpoint counts. */
+static uint64_t dead_bytes(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_message_space space;
 
-    QS_ASSERT_HELD(&store->mutex);
     qsi_message_store_space(store->messages, &space);
     return store->paging.dead_bytes + space.doomed_bytes;
 }
@@ -38,36 +39,80 @@ static bool is_worth_it(const struct qs_store *store, uint64_t dead, uint64_t ag
            (dead > 0 && age / DEAD_NS >= 1 + named / LARGE_BYTES);
 }
 
-static bool is_old(const struct qs_store *store, uint64_t age) QSI_REQUIRES(qsi_store_mutex)
+static bool is_old(const struct qs_store *store, uint64_t backlog, uint64_t age)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t interval = store->options.checkpoint_interval_ms * UINT64_C(1000000);
-    uint64_t backlog = qsi_backlog_bytes(store);
     bool is_large =
         store->space.named_bytes > LARGE_BYTES && store->space.named_bytes / IDLE_SHARE > backlog;
 
     return interval > 0 && backlog > 0 && age >= (is_large ? IDLE_SHARE * interval : interval);
 }
 
-bool qsi_checkpoint_is_due(const struct qs_store *store)
+void qsi_backlog_look(struct qs_store *store)
 {
-    const qs_options *options = &store->options;
-    uint64_t now = store->env->monotonic_ns(store->env);
-    uint64_t age = now - store->checkpoint.at_ns;
+    uint64_t lsn = qsi_journal_appended_lsn(store->journal);
 
     QS_ASSERT_HELD(&store->mutex);
-    if (store->checkpoint.state != QSI_CHECKPOINT_NONE || store->failed) {
-        return false;
+    if (lsn != store->checkpoint.seen_lsn) {
+        store->checkpoint.seen_lsn = lsn;
+        store->checkpoint.seen_ns = store->env->monotonic_ns(store->env);
     }
+}
+
+bool qsi_backlog_is_quiet(const struct qs_store *store)
+{
+    QS_ASSERT_HELD(&store->mutex);
+    return qsi_journal_appended_lsn(store->journal) == store->checkpoint.seen_lsn &&
+           store->env->monotonic_ns(store->env) - store->checkpoint.seen_ns >= QUIET_NS;
+}
+
+/* Files of the journal, old ones and those made ahead, are larger than what one writes.  Once for
+ * each end of the journal: it may not be able to give all of them back. */
+static bool is_untidy(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t bytes = qsi_journal_excess_bytes(store->journal, store->checkpoint.lsn);
+
+    return bytes >= TIDY_BYTES && bytes >= store->space.named_bytes &&
+           qsi_journal_appended_lsn(store->journal) != store->checkpoint.tidied_lsn;
+}
+
+bool qsi_checkpoint_comes_by_itself(const struct qs_store *store)
+{
+    QS_ASSERT_HELD(&store->mutex);
+    return backlog_bytes(store) > 0 || dead_bytes(store) > 0 ||
+           (qsi_checkpoint_is_automatic(store) && is_untidy(store));
+}
+
+/* Nothing is in the way of one that nobody asked for. */
+static bool may_make_one(const struct qs_store *store, uint64_t now) QSI_REQUIRES(qsi_store_mutex)
+{
+    return store->checkpoint.state == QSI_CHECKPOINT_NONE && !store->failed &&
+           qsi_checkpoint_is_automatic(store) &&
+           (store->checkpoint.failed_ns == 0 || now - store->checkpoint.failed_ns >= RETRY_NS);
+}
+
+bool qsi_checkpoint_is_due(const struct qs_store *store)
+{
+    uint64_t now = store->env->monotonic_ns(store->env);
+    uint64_t age = now - store->checkpoint.at_ns;
+    uint64_t backlog = backlog_bytes(store);
+    uint64_t most = store->options.checkpoint_bytes;
+
+    QS_ASSERT_HELD(&store->mutex);
     if (store->checkpoint.is_wanted) {
-        return true;
+        return store->checkpoint.state == QSI_CHECKPOINT_NONE && !store->failed;
     }
-    if (!qsi_checkpoint_is_automatic(store) ||
-        (store->checkpoint.failed_ns != 0 && now - store->checkpoint.failed_ns < RETRY_NS)) {
-        return false;
-    }
-    return qsi_backlog_bytes(store) >= options->checkpoint_bytes ||
-           store->checkpoint.direct_bytes >= options->checkpoint_bytes || /* retention waits */
-           is_worth_it(store, qsi_dead_bytes(store), age) || is_old(store, age);
+    return may_make_one(store, now) &&
+           (backlog >= most || store->checkpoint.direct_bytes >= most || /* retention waits */
+            is_worth_it(store, dead_bytes(store), age) || is_old(store, backlog, age));
+}
+
+bool qsi_checkpoint_would_tidy(const struct qs_store *store)
+{
+    QS_ASSERT_HELD(&store->mutex);
+    return qsi_backlog_is_quiet(store) && is_untidy(store) &&
+           may_make_one(store, store->env->monotonic_ns(store->env));
 }
 
 bool qsi_checkpoint_wants_begin(const struct qs_store *store)
@@ -75,14 +120,14 @@ bool qsi_checkpoint_wants_begin(const struct qs_store *store)
     QS_ASSERT_HELD(&store->mutex);
     return store->checkpoint.is_running && store->checkpoint.state == QSI_CHECKPOINT_NONE &&
            store->options.checkpoint_bytes > 0 &&
-           (qsi_backlog_bytes(store) >= store->options.checkpoint_bytes ||
+           (backlog_bytes(store) >= store->options.checkpoint_bytes ||
             store->checkpoint.direct_bytes >= store->options.checkpoint_bytes);
 }
 
 bool qsi_checkpoint_would_free(const struct qs_store *store)
 {
     QS_ASSERT_HELD(&store->mutex);
-    return qsi_dead_bytes(store) > 0;
+    return dead_bytes(store) > 0;
 }
 
 bool qsi_checkpoint_is_behind(const struct qs_store *store)
@@ -90,7 +135,7 @@ bool qsi_checkpoint_is_behind(const struct qs_store *store)
     QS_ASSERT_HELD(&store->mutex);
     return store->checkpoint.is_running && qsi_checkpoint_is_automatic(store) && !store->failed &&
            store->life < QSI_LIFE_STOPS && store->checkpoint.failed_ns == 0 &&
-           qsi_backlog_bytes(store) / BEHIND >= store->options.checkpoint_bytes;
+           backlog_bytes(store) / BEHIND >= store->options.checkpoint_bytes;
 }
 
 static qs_status fail_held(const struct qs_store *store, qs_error *error)
@@ -111,5 +156,5 @@ qs_status qsi_checkpoint_check_held(const struct qs_store *store, qs_error *erro
     uint64_t most = store->options.checkpoint_bytes;
 
     QS_ASSERT_HELD(&store->mutex);
-    return most == 0 || qsi_backlog_bytes(store) / HELD < most ? QS_OK : fail_held(store, error);
+    return most == 0 || backlog_bytes(store) / HELD < most ? QS_OK : fail_held(store, error);
 }

@@ -89,6 +89,9 @@ struct qsi_checkpoints {
     uint64_t number; /* of the last one, as MANIFEST says; 0: none */
     uint64_t lsn;
     uint64_t at_ns; /* when it was */
+    /* the end of the journal when the thread looked last, and since when it has been that */
+    uint64_t seen_lsn, seen_ns;
+    uint64_t tidied_lsn; /* that end when one was made for want of other work */
     /* when one could not be made for want of space; 0: the last one went well */
     uint64_t failed_ns;
     uint64_t direct_bytes; /* written into files of streams since the last one began */

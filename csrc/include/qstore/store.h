@@ -59,7 +59,8 @@ typedef struct qs_options {
     uint64_t body_bytes_max;
     /* Power of two, fixed at creation; 0: as it was created, 16384 when new. */
     uint32_t segment_entries;
-    /* Of journal after which a checkpoint is made; 0: only when asked for; 256 MiB. */
+    /* Of journal after which a checkpoint is made, or 32 MiB where nothing came for a second; 0:
+     * only when asked for; 256 MiB. */
     uint64_t checkpoint_bytes;
     /* A checkpoint is made at the latest after this time; 0: by size alone; 60 s.  After sixteen
      * times that, where many small queues make it long and little was journalled since the last. */

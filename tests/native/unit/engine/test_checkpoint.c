@@ -118,9 +118,46 @@ static void test_states_of_a_checkpoint_that_failed_are_synced_by_the_next(void)
     stop(&engine);
 }
 
+/* A journal of five files, with nothing in it that anybody needs. */
+static void fill_and_drain(struct engine *engine)
+{
+    char *body = make_body(100000, 0);
+
+    declare(engine, "q", QS_DURABLE);
+    for (int i = 0; i < 1000; i++) {
+        publish(engine, "q", body);
+        consume_one(engine, "q");
+    }
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    free(body);
+}
+
+/* By a clock that does not go by itself. */
+static void test_a_store_that_is_quiet_gives_its_journal_back(void)
+{
+    struct engine engine;
+
+    engine_init(&engine, IN_MEMORY);
+    engine.options.background = true;
+    engine.options.checkpoint_interval_ms = 0;
+    engine.options.journal_file_bytes = 64u << 20;
+    engine.options.embed_below = 1u << 20;
+    engine_open(&engine);
+    fill_and_drain(&engine);
+    QS_CHECK(qsi_env_ram_used(engine.memory) > 150u << 20);
+    while (qsi_env_ram_used(engine.memory) > 80u << 20) { /* the file in use is left */
+        qsi_env_mem_advance(engine.memory, SECOND / 2);
+        usleep(1000);
+    }
+    publish(&engine, "q", "x");
+    get(&engine, "q", "x");
+    engine_stop(&engine);
+}
+
 int main(void)
 {
     test_states_that_did_not_change_are_not_written_again();
     test_states_of_a_checkpoint_that_failed_are_synced_by_the_next();
+    test_a_store_that_is_quiet_gives_its_journal_back();
     return 0;
 }
