@@ -58,11 +58,7 @@ static void tell_inbox(const struct qs_store *store, qs_stats *stats) QSI_REQUIR
 static void tell_others(struct qs_store *store, qs_stats *stats_out) QSI_REQUIRES(qsi_store_mutex)
 {
     tell_inbox(store, stats_out);
-    for (struct qsi_list *node = store->channels.next; node != &store->channels;
-         node = node->next) {
-        stats_out->slow_consumers +=
-            qsi_slow_count(QSI_LIST_OWNER(node, const struct qs_channel, in_store));
-    }
+    stats_out->slow_consumers = qsi_slow_count(store);
 }
 
 void qs_store_stats(qs_store *store, qs_stats *stats_out)

@@ -65,6 +65,7 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_list_init(&store->paging.dead_files);
     qsi_list_init(&store->connections);
     qsi_list_init(&store->channels);
+    qsi_list_init(&store->watch.full);
     qsi_list_init(&store->events.armed_for_changes);
     qsi_list_init(&store->events.armed_for_confirms);
     qsi_list_init(&store->events.grown_streams);

@@ -249,6 +249,7 @@ static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue
     consumer->no_ack = (call->flags & QS_NO_ACK) != 0;
     consumer->prefetch = consumer->no_ack ? 0 : channel->prefetch_new;
     qsi_list_init(&consumer->in_awaiting);
+    qsi_list_init(&consumer->in_full);
     qsi_list_push_back(&channel->consumers, &consumer->in_channel);
     join_queue(queue, consumer, cursor == NULL && (call->flags & QS_EXCLUSIVE) != 0);
     memcpy(tag_out, consumer->tag.data, consumer->tag.bytes);
@@ -339,6 +340,7 @@ void qsi_drop_consumer(struct store_consumer *consumer)
     QS_DCHECK(!consumer->is_gone);
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
     qsi_list_remove(&consumer->in_channel);
+    qsi_list_remove(&consumer->in_full);
     if (consumer->queue != NULL) {
         leave_queue(consumer->queue, consumer);
     }

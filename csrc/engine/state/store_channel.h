@@ -34,6 +34,7 @@ struct store_consumer {
     struct qsi_list in_channel GUARDED;  /* its consumers, resting or cancelled */
     struct qsi_list in_queue GUARDED;    /* its consumers in line, or those that are full */
     struct qsi_list in_awaiting GUARDED; /* of its queue, while it rests until that has a message */
+    struct qsi_list in_full GUARDED;     /* of the store: watch.h */
     struct qs_channel *channel;
     struct store_queue *queue;
     int64_t priority;

@@ -22,6 +22,7 @@ static void check_consumer(const struct store_queue *queue, const struct store_c
     QS_DCHECK(consumer->queue == queue && !consumer->is_gone);
     QS_DCHECK(!consumer->rests || !qsi_consumer_can_take(consumer));
     QS_DCHECK(consumer->dealt_count <= consumer->channel->deals.count);
+    QS_DCHECK(!qsi_consumer_is_slow(consumer) || !qsi_list_is_empty(&consumer->in_full));
 }
 
 static void check_consumers(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)

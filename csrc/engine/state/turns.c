@@ -29,20 +29,22 @@ bool qsi_consumer_is_slow(const struct store_consumer *consumer)
            qsi_ready_count(consumer->queue) >= consumer->full_ready + consumer->prefetch;
 }
 
-static uint64_t slow_in(const struct qsi_list *list) QSI_REQUIRES(qsi_store_mutex)
+uint64_t qsi_slow_count(struct qs_store *store)
 {
     uint64_t found = 0;
+    struct qsi_list *next;
 
-    for (const struct qsi_list *node = list->next; node != list; node = node->next) {
-        found += qsi_consumer_is_slow(QSI_LIST_OWNER(node, struct store_consumer, in_channel));
+    QS_ASSERT_HELD(&store->mutex);
+    for (struct qsi_list *node = store->watch.full.next; node != &store->watch.full; node = next) {
+        const struct store_consumer *consumer =
+            QSI_LIST_OWNER(node, const struct store_consumer, in_full);
+        next = node->next;
+        if (!qsi_consumer_is_used_up(consumer)) {
+            qsi_list_remove(node);
+        }
+        found += qsi_consumer_is_slow(consumer);
     }
     return found;
-}
-
-uint64_t qsi_slow_count(const struct qs_channel *channel)
-{
-    QS_ASSERT_HELD(&channel->store->mutex);
-    return slow_in(&channel->consumers) + slow_in(&channel->resting);
 }
 
 /* A full channel holds up its no-ack consumers as well, though what they get does not count: as

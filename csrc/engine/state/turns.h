@@ -27,13 +27,16 @@ static inline void qsi_consumer_note_full(struct store_consumer *consumer)
 {
     if (consumer->prefetch != 0 && qsi_consumer_is_used_up(consumer)) {
         consumer->full_ready = qsi_ready_count(consumer->queue);
+        if (qsi_list_is_empty(&consumer->in_full)) {
+            qsi_list_push_back(&consumer->channel->store->watch.full, &consumer->in_full);
+        }
     }
 }
 /* Has its queue grown by as many messages as its prefetch since that was used up, while it
  * acknowledged none? */
 bool qsi_consumer_is_slow(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
-/* Consumers of the channel that are slow. */
-uint64_t qsi_slow_count(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+/* How many of the store's are. */
+uint64_t qsi_slow_count(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Do its prefetch and its channel's allow another message? */
 bool qsi_consumer_has_room(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 /* Was it dealt a message, or does its queue have one that it may have? */

@@ -142,12 +142,16 @@ static void tell_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 /* ---- slow consumers ---- */
 
 /* The first that is slow and was not told of; NULL: there is none.  It is told of once. */
-static struct store_consumer *find_slow(const struct qsi_list *consumers)
-    QSI_REQUIRES(qsi_store_mutex)
+static struct store_consumer *find_slow(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
-    for (struct qsi_list *node = consumers->next; node != consumers; node = node->next) {
-        struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
-        if (!consumer->is_slow_told && qsi_consumer_is_slow(consumer)) {
+    struct qsi_list *next;
+
+    for (struct qsi_list *node = store->watch.full.next; node != &store->watch.full; node = next) {
+        struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_full);
+        next = node->next;
+        if (!qsi_consumer_is_used_up(consumer)) {
+            qsi_list_remove(node);
+        } else if (!consumer->is_slow_told && qsi_consumer_is_slow(consumer)) {
             consumer->is_slow_told = true;
             return consumer;
         }
@@ -157,16 +161,10 @@ static struct store_consumer *find_slow(const struct qsi_list *consumers)
 
 static bool tell_one_slow(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_consumer *consumer = NULL;
+    const struct store_consumer *consumer = find_slow(store);
     struct qsi_chunk *names;
 
     QS_ASSERT_HELD(&store->mutex);
-    for (struct qsi_list *node = store->channels.next; consumer == NULL && node != &store->channels;
-         node = node->next) {
-        const struct qs_channel *channel = QSI_LIST_OWNER(node, struct qs_channel, in_store);
-        consumer = find_slow(&channel->consumers);
-        consumer = consumer != NULL ? consumer : find_slow(&channel->resting);
-    }
     if (consumer == NULL) {
         return false;
     }

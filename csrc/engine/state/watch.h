@@ -7,6 +7,7 @@
 
 #include "qstore/qstore.h"
 
+#include "list.h"
 #include "thread_safety.h"
 
 struct qsi_watch {
@@ -18,6 +19,7 @@ struct qsi_watch {
     bool is_held_told; /* that no checkpoint can be made */
     bool is_failure_told;
     bool are_ignored_told; /* arguments that the open found */
+    struct qsi_list full;  /* consumers whose prefetch was used up, since it was last looked */
     struct {
         uint64_t number, lsn, bytes, took_ns;
         bool is_told;
