@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from ... import store as _store
 from ...channel import Channel
-from ...errors import StoreFailed
+from ...errors import StoreClosed, StoreFailed
 from ..auth import Login
 from ..context import Context
 from ..errors import BadRequest, Forbidden, Missing
@@ -137,7 +137,7 @@ def resource(path: str, context: Context, **handlers: Handler) -> Route:
     """A path of the API; ``handlers`` by method: GET=..., PUT=..., DELETE=..., POST=..."""
 
     def answered(call: Call, method: str) -> Response:
-        found = handlers[method](call)
+        found = _read(call, handlers[method]) if method == "GET" else handlers[method](call)
         if method != "GET":
             context.sampler.forget_newest()
         return found if isinstance(found, Response) else Json(found)
@@ -148,6 +148,18 @@ def resource(path: str, context: Context, **handlers: Handler) -> Route:
         return await run_in_threadpool(answered, call, method)
 
     return Route(f"/api/{path}", answer, methods=list(handlers))
+
+
+def _read(call: Call, handler: Handler) -> Any:
+    """What it returns.  When a virtual host ended while it looked at them, it looks again, at those
+    that are left."""
+    while True:
+        vhosts = call.context.stores().keys()
+        try:
+            return handler(call)
+        except StoreClosed:
+            if vhosts <= call.context.stores().keys():
+                raise
 
 
 def created() -> Response:

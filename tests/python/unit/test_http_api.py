@@ -15,6 +15,7 @@ import pika.exceptions
 import pytest
 
 import pyqstore
+from pyqstore.http.sampler import Sampler, View
 from pyqstore.serve.passwords import hashed
 from pyqstore.serve.user_file import changed_users, read_users
 from pyqstore.serve.user_list import Permission, User
@@ -355,3 +356,23 @@ def test_each_virtual_host_is_a_store(ask: Asking, store: pyqstore.Store) -> Non
         assert [each["name"] for each in both.get("vhosts")] == ["/", "a b"]
         assert [each["vhost"] for each in both.get("queues")] == ["a b"]
         assert both("GET", "/api/queues/none/q").status == 404
+
+
+@pytest.mark.parametrize("path", ["vhosts", "queues", "exchanges", "overview"])
+def test_a_vhost_that_ends_while_it_is_looked_at_is_not_told_of(
+    store: pyqstore.Store, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    vhosts = {"gone": pyqstore.open(":memory:")}
+    with vhosts["gone"].channel() as channel:
+        channel.queue_declare("q")
+    look = Sampler.look
+
+    def end_and_look(sampler: Sampler, vhost: str) -> View:
+        if vhost == "gone":
+            vhosts.pop("gone").close()
+        return look(sampler, vhost)
+
+    monkeypatch.setattr(Sampler, "look", end_and_look)
+    with asked(store, vhosts=vhosts) as ask:
+        assert "gone" not in str(ask.get(path))
+    assert vhosts == {}
