@@ -88,6 +88,8 @@ class StagedWriter:
         body: str = "body",
     ) -> None:
         self._path = os.fspath(path)
+        if not isinstance(body, str):
+            raise TypeError(f"body must be the name of a column, not {type(body).__name__}")
         if "\0" in body:
             raise ValueError("body must not contain a NUL character")
         folder, name = _parts_of(self._path)

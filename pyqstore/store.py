@@ -373,6 +373,8 @@ class Store(_core.Store, Closing):
         from .http.server import HttpServer
 
         self.stats()  # raises when it is closed
+        if not isinstance(host, str):
+            raise TypeError(f"host must be str, not {type(host).__name__}")
         place = f"[{host}]" if ":" in host else host
         return HttpServer(self, f"{place}:{port}", vhosts=vhosts, users=users, tls=tls, hosts=hosts)
 

@@ -103,6 +103,12 @@ def test_what_is_no_tls_context_is_refused_before_anything_listens(store: pyqsto
         store.serve_page(0, tls="certificate.pem")  # type: ignore[arg-type]
 
 
+def test_a_host_is_text_and_is_not_waited_for(store: pyqstore.Store) -> None:
+    """A trace is an iterable that goes on until its store is closed."""
+    with store.trace() as trace, pytest.raises(TypeError, match="host must be str, not"):
+        store.serve_page(0, trace)  # type: ignore[arg-type]
+
+
 def test_a_server_is_not_pickled(store: pyqstore.Store) -> None:
     with store.serve_page(0) as server, pytest.raises(TypeError, match="cannot pickle"):
         pickle.dumps(server)

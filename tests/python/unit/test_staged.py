@@ -256,6 +256,15 @@ def test_no_writer_removes_what_another_one_finished_as_its_own_leftover(stage: 
     assert os.listdir(stage) == ["0.qsb"]
 
 
+def test_the_name_of_the_column_is_text(stage: Path, store: pyqstore.Store) -> None:
+    with (
+        store.trace() as trace,
+        pytest.raises(TypeError, match="body must be the name of a column"),
+    ):
+        pyqstore.StagedWriter(stage / "0.qsb", body=trace)  # type: ignore[arg-type]
+    assert os.listdir(stage) == []
+
+
 def test_a_path_with_a_nul_character_is_not_cut_short(stage: Path, store: pyqstore.Store) -> None:
     path = str(stage / "0\0.qsb")
     for call in (pyqstore.StagedWriter, pyqstore.check_staged):
