@@ -17,9 +17,9 @@ from ..support import PERSISTENT, get
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def provider() -> Any:
-    """One for the process: OpenTelemetry takes no second one."""
+    """One for the process, whose tests may come in any order: OpenTelemetry takes no second one."""
     missing = pytest.fail if os.environ.get("QS_REQUIRE") == "all" else pytest.skip
     try:
         from opentelemetry import trace
