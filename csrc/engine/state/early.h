@@ -1,7 +1,8 @@
 /* Confirms ahead of the disk.
  *
- * A message that consumers have acknowledged in all its queues, while its record and their acks
- * await the same commit, is gone whatever becomes of that commit: its publisher need not wait.
+ * A message that consumers have acknowledged in all its queues, while its record and their acks are
+ * one entry of the journal that is not written yet, is gone whatever becomes of that entry: its
+ * publisher need not wait.
  * Noted are messages that a consumer is likely to have at once; noting may fail, as the commit
  * confirms them all the same. */
 #ifndef QSI_EARLY_H
