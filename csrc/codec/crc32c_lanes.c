@@ -16,6 +16,13 @@
 /* Below this the chain of one lane is over before three would be joined. */
 #define LANE_WORDS_MIN 2
 
+HARDWARE uint32_t qsi_crc32c_join_lanes(uint32_t sum, uint32_t sum1, uint32_t sum2, size_t words)
+{
+    QS_DCHECK(words <= QSI_CRC32C_LANE_WORDS_MAX);
+    return sum2 ^ step_u64(0, multiply(sum, crc32c_shifts[2 * words]) ^
+                                  multiply(sum1, crc32c_shifts[words]));
+}
+
 HARDWARE static uint32_t three_lanes(uint32_t crc, const uint8_t *p, size_t words)
 {
     const uint8_t *p1 = p + 8 * words;
@@ -29,8 +36,7 @@ HARDWARE static uint32_t three_lanes(uint32_t crc, const uint8_t *p, size_t word
         crc1 = step_u64(crc1, qsi_get_u64(p1 + at));
         crc2 = step_u64(crc2, qsi_get_u64(p2 + at));
     }
-    return crc2 ^ step_u64(0, multiply(crc, crc32c_shifts[2 * words]) ^
-                                  multiply(crc1, crc32c_shifts[words]));
+    return qsi_crc32c_join_lanes(crc, crc1, crc2, words);
 }
 
 HARDWARE uint32_t qsi_crc32c_lanes(uint32_t seed, const uint8_t *p, size_t bytes)

@@ -3,6 +3,10 @@
  * What is left in the end has the checksum of all that went in: it is folded up to 128 bits, over
  * which the checksum instruction goes.
  *
+ * The products keep one unit of the processor busy and the checksum instruction another, so a long
+ * stretch has both at once: the registers go over its front, three lanes over its back, and then
+ * the registers are moved over the lanes, whose sum goes into what comes next.
+ *
  * A polynomial of 128 bits, lower half first, is moved by n words of 64 bits with the constants
  * that move a register over n + 1 words (the lower half) and over n (the upper one). */
 #include "crc32c_wide.h"
@@ -15,8 +19,23 @@
 #define QSI_CRC32C_TABLE_SHIFTS
 #include "check.h"
 #include "crc32c_table.h"
+#include "le.h"
 
 #define STRIDE 256u /* of a step: four registers */
+
+/* A stretch: bytes of a step for the registers and words for each lane, so many that both are done
+ * at once.  The shifts reach over the lanes and a step. */
+#define LANE_STEP_WORDS 4u
+#define STEPS 39u
+#define LANE_BYTES (8 * LANE_STEP_WORDS * STEPS)
+#define FRONT_BYTES (STRIDE * STEPS)
+#define BACK_BYTES (3 * LANE_BYTES)
+
+_Static_assert((BACK_BYTES + STRIDE) / 8 + 1 <= 2 * QSI_CRC32C_LANE_WORDS_MAX, "in the table");
+
+struct registers {
+    __m512i a, b, c, d;
+};
 
 WIDE static inline __m512i shift_by(uint32_t words)
 {
@@ -48,28 +67,71 @@ WIDE static inline __m128i join_parts(__m512i a)
         low, _mm_xor_si128(_mm512_extracti32x4_epi32(moved, 2), _mm512_extracti32x4_epi32(a, 3)));
 }
 
+WIDE static inline void fold_step(struct registers *r, __m512i shift, const uint8_t *data)
+{
+    r->a = fold(r->a, shift, load(data));
+    r->b = fold(r->b, shift, load(data + 64));
+    r->c = fold(r->c, shift, load(data + 128));
+    r->d = fold(r->d, shift, load(data + 192));
+}
+
+/* The words that a lane goes over beside a step. */
+WIDE static inline uint64_t sum_lane(uint64_t sum, const uint8_t *lane)
+{
+    sum = _mm_crc32_u64(sum, qsi_get_u64(lane));
+    sum = _mm_crc32_u64(sum, qsi_get_u64(lane + 8));
+    sum = _mm_crc32_u64(sum, qsi_get_u64(lane + 16));
+    return _mm_crc32_u64(sum, qsi_get_u64(lane + 24));
+}
+
+/* Folds the front of a stretch and returns the sum of its back. */
+WIDE static inline uint32_t fold_front(struct registers *r, __m512i by_stride, const uint8_t *data)
+{
+    const uint8_t *lane = data + FRONT_BYTES;
+    uint64_t sum = 0, sum1 = 0, sum2 = 0;
+
+    for (uint32_t step = 0; step < STEPS; step++) {
+        fold_step(r, by_stride, data);
+        sum = sum_lane(sum, lane);
+        sum1 = sum_lane(sum1, lane + LANE_BYTES);
+        sum2 = sum_lane(sum2, lane + 2 * LANE_BYTES);
+        data += STRIDE;
+        lane += 8 * LANE_STEP_WORDS;
+    }
+    return qsi_crc32c_join_lanes((uint32_t)sum, (uint32_t)sum1, (uint32_t)sum2, LANE_BYTES / 8);
+}
+
+/* Adds a sum so far to the bytes that come next. */
+WIDE static inline __m512i add_sum(__m512i next, uint32_t sum)
+{
+    return _mm512_xor_si512(next, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)sum)));
+}
+
 WIDE uint32_t qsi_crc32c_wide(uint32_t seed, const uint8_t *data, size_t bytes)
 {
     const __m512i by_stride = shift_by(STRIDE / 8), by_register = shift_by(8);
-    __m512i a = _mm512_xor_si512(load(data), _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~seed)));
-    __m512i b = load(data + 64), c = load(data + 128), d = load(data + 192);
+    struct registers r = {add_sum(load(data), ~seed), load(data + 64), load(data + 128),
+                          load(data + 192)};
     size_t at = STRIDE;
     __m128i left;
     uint64_t sum;
 
     QS_DCHECK(bytes >= QSI_CRC32C_WIDE_BYTES_MIN);
-    for (; bytes - at >= STRIDE; at += STRIDE) {
-        a = fold(a, by_stride, load(data + at));
-        b = fold(b, by_stride, load(data + at + 64));
-        c = fold(c, by_stride, load(data + at + 128));
-        d = fold(d, by_stride, load(data + at + 192));
+    for (; bytes - at >= FRONT_BYTES + BACK_BYTES + STRIDE; at += STRIDE) {
+        uint32_t back = fold_front(&r, by_stride, data + at);
+        at += FRONT_BYTES + BACK_BYTES;
+        fold_step(&r, shift_by((BACK_BYTES + STRIDE) / 8), data + at);
+        r.a = add_sum(r.a, back);
     }
-    a = fold(fold(fold(a, by_register, b), by_register, c), by_register, d);
+    for (; bytes - at >= STRIDE; at += STRIDE) {
+        fold_step(&r, by_stride, data + at);
+    }
+    r.a = fold(fold(fold(r.a, by_register, r.b), by_register, r.c), by_register, r.d);
     for (; bytes - at >= 64; at += 64) {
-        a = fold(a, by_register, load(data + at));
+        r.a = fold(r.a, by_register, load(data + at));
     }
     QS_DCHECK(bytes - at < 64);
-    left = join_parts(a);
+    left = join_parts(r.a);
     sum = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(left));
     sum = _mm_crc32_u64(sum, (uint64_t)_mm_extract_epi64(left, 1));
     return qsi_crc32c_lanes(~(uint32_t)sum, data + at, bytes - at);

@@ -18,8 +18,9 @@
 
 #define POLYNOMIAL 0x82f63b78u
 #define LENGTH_MAX 4200
+#define STRETCH_BYTES 14240 /* from so many bytes on the widest way takes whole stretches */
 
-static uint8_t noise[3 * 8 * QSI_CRC32C_LANE_WORDS_MAX * 2 + LENGTH_MAX];
+static uint8_t noise[3 * STRETCH_BYTES + LENGTH_MAX];
 
 static uint32_t times_x(uint32_t value)
 {
@@ -136,6 +137,38 @@ static void test_fast_equals_portable(void)
     }
 }
 
+/* By lengths that leave all remainders: up to a place, and from there on. */
+static void test_fast_equals_portable_over_long_stretches(void)
+{
+    struct way ways[3];
+    size_t count = find_ways(ways);
+    uint32_t right = qsi_crc32c_portable(9, noise, LENGTH_MAX);
+
+    for (size_t bytes = LENGTH_MAX; bytes + 61 <= sizeof noise; bytes += 61) {
+        uint32_t rest = qsi_crc32c_portable(9, noise + bytes, sizeof noise - bytes);
+
+        for (size_t i = 0; i < count; i++) {
+            QS_CHECK(ways[i].sum(9, noise, bytes) == right);
+            if (sizeof noise - bytes >= ways[i].bytes_min) {
+                QS_CHECK(ways[i].sum(9, noise + bytes, sizeof noise - bytes) == rest);
+            }
+        }
+        right = qsi_crc32c_portable(right, noise + bytes, 61);
+    }
+}
+
+static void check_ends(const struct way *way, size_t from)
+{
+    for (size_t bytes = from; bytes <= from + 600; bytes++) {
+        uint8_t *copy = malloc(bytes + (bytes == 0));
+
+        QS_CHECK(copy != NULL);
+        memcpy(copy, noise, bytes);
+        QS_CHECK(way->sum(0, copy, bytes) == qsi_crc32c_portable(0, noise, bytes));
+        free(copy);
+    }
+}
+
 /* In memory that ends where they end: a sanitizer sees one byte too many. */
 static void test_reads_no_byte_more(void)
 {
@@ -143,14 +176,8 @@ static void test_reads_no_byte_more(void)
     size_t count = find_ways(ways);
 
     for (size_t i = 0; i < count; i++) {
-        for (size_t bytes = ways[i].bytes_min; bytes <= ways[i].bytes_min + 600; bytes++) {
-            uint8_t *copy = malloc(bytes + (bytes == 0));
-
-            QS_CHECK(copy != NULL);
-            memcpy(copy, noise, bytes);
-            QS_CHECK(ways[i].sum(0, copy, bytes) == qsi_crc32c_portable(0, noise, bytes));
-            free(copy);
-        }
+        check_ends(&ways[i], ways[i].bytes_min);
+        check_ends(&ways[i], STRETCH_BYTES - 300);
     }
 }
 
@@ -189,6 +216,7 @@ int main(void)
     test_published_vectors();
     test_nothing_leaves_the_seed();
     test_fast_equals_portable();
+    test_fast_equals_portable_over_long_stretches();
     test_reads_no_byte_more();
     test_every_bit_counts();
     test_checksums_chain();
