@@ -259,6 +259,11 @@ def names_of(what: str, value: Sequence[str] | None) -> list[str] | None:
     return None if value is None else listed(what, value, str)
 
 
+# Of a reader: the offset behind what the caller has; what comes next, if that was read; the offset
+# behind that.  A plain tuple: three named ones for each batch cost as much as taking its rows.
+_State = tuple[int, "pyarrow.RecordBatch | StoreCorrupt | None", int]
+
+
 class Reader:
     """Reads one stream from a start, as ``start_of`` has it, to the offset ``end``; None: it goes
     on for ever.
@@ -298,18 +303,19 @@ class Reader:
         self._whole = whole
         self._import = pyarrow.RecordBatch._import_from_c
         self._picks = self._columns is not None and self._columns != whole.names
-        # One assignment changes both, so that no exception comes between them.
-        self._state: _State = _State(int(self.core.position), None)
+        # One assignment changes all, so that no exception comes between.
+        position = self.core.position
+        self._state: _State = (position, None, position)
 
     @property
     def position(self) -> int:
         """The offset behind what the caller has."""
-        return self._state.position
+        return self._state[0]
 
     def seek(self, offset: int) -> None:
         """Go on there.  Raises NotFound, OffsetOutOfRange."""
         self._seek(offset)
-        self._state = _State(offset, None)
+        self._state = (offset, None, offset)
 
     def _seek(self, offset: int) -> None:
         try:
@@ -337,34 +343,37 @@ class Reader:
     ) -> pyarrow.RecordBatch | StoreCorrupt | None:
         """What comes next, or None when nothing came in time.  It stays what comes next until
         ``take``, and so does an error about rows that cannot be read."""
-        position, ahead = self._state
+        position, ahead, _ = self._state
+        core = self.core
         if ahead is not None:
             check_process(self._store)
-            if isinstance(ahead.what, StoreCorrupt) or len(ahead.what) <= rows_max:
-                return ahead.what
-            self._state = _State(position, None)  # fewer are read again
-        if self.core.position != position:  # of a call that was interrupted, or given up just now
+            if isinstance(ahead, StoreCorrupt) or len(ahead) <= rows_max:
+                return ahead
+            self._state = (position, None, position)  # fewer are read again
+        if core.position != position:  # of a call that was interrupted, or given up just now
             self._seek(position)
         if self._end is not None:
             rows_max = min(rows_max, max(1, self._end - position))
         try:
-            taken = self.core.next(rows_max, _READ_BYTES, timeout_ns)
+            taken = core.next(rows_max, _READ_BYTES, timeout_ns)
         except StoreCorrupt as error:
-            self._state = _State(position, _Ahead(error, int(self.core.position)))
+            self._state = (position, error, core.position)
             return error
         except OffsetOutOfRange as error:
             raise OffsetOutOfRange(error.first, error.next, self._name) from None
         if taken is None:  # a filter may have passed over some
-            self._state = _State(int(self.core.position), None)
+            behind = core.position
+            self._state = (behind, None, behind)
             return None
-        batch = self._batch(taken)
-        self._state = _State(position, _Ahead(batch, int(self.core.position)))
+        behind = core.position
+        batch = self._batch(taken, behind)
+        self._state = (position, batch, behind)
         return batch
 
-    def _batch(self, taken: _core.ArrowBatch) -> pyarrow.RecordBatch:
+    def _batch(self, taken: _core.ArrowBatch, position: int) -> pyarrow.RecordBatch:
         # With the schema that is known: taking it from each batch anew costs as much as the rows.
         batch = self._import(taken.address, self._whole)
-        if self._end is not None and self.core.position > self._end:  # of a filter
+        if self._end is not None and position > self._end:  # of a filter
             behind = sum(offset >= self._end for offset in batch["offset"].to_pylist())
             batch = batch.slice(0, len(batch) - behind)
         return batch.select(self._columns) if self._picks else batch
@@ -373,14 +382,14 @@ class Reader:
         """What ``look`` returned is the caller's, when this returns: it is returned, or raised if
         it is an exception."""
         before = self._state
-        ahead = before.ahead
+        _, ahead, behind = before
         if ahead is None:
             raise RuntimeError("another thread is using this reader; open one for each")
         if isinstance(what, Exception):
-            self._state = _State(ahead.behind, None)
+            self._state = (behind, None, behind)
             raise what
         try:
-            self._state = _State(ahead.behind, None)
+            self._state = (behind, None, behind)
             return what
         except BaseException:
             self._state = before
@@ -407,20 +416,6 @@ class Reader:
             elif self.follows:
                 check_main()
         raise StopIteration
-
-
-class _Ahead(NamedTuple):
-    """What was read and the caller does not have yet, and the offset behind it."""
-
-    what: pyarrow.RecordBatch | StoreCorrupt
-    behind: int
-
-
-class _State(NamedTuple):
-    """Of a reader: the offset behind what the caller has, and what comes next, if that was read."""
-
-    position: int
-    ahead: _Ahead | None
 
 
 def end_of(store: Store, name: str, stop: Start | None, follow: bool) -> int | None:
