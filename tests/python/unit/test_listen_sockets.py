@@ -4,7 +4,6 @@ good client is served."""
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import socket
 import struct
@@ -302,49 +301,6 @@ def test_logins_of_clients_that_have_gone_hold_up_nobody(store: pyqstore.Store) 
             wire.close()
     is_served(listener)
     assert "gone" not in asked
-
-
-def test_clients_are_turned_away_when_no_descriptor_is_left(listener: pyqstore.Listener) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.ExitStack() as stack:
-        waiting = socket.socket()
-        stack.callback(waiting.close)
-        highest = stack.enter_context(socket.socket()).fileno()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        host, _, port = listener.address.rpartition(":")
-        fillers = []
-        with contextlib.suppress(OSError):
-            while True:
-                fillers.append(stack.enter_context(socket.socket()))
-        waiting.connect((host, int(port)))
-        waiting.settimeout(30)
-        assert waiting.recv(1) == b""
-        assert listener.stats()["connections_turned_away"] >= 1
-    is_served(listener)
-
-
-def test_a_listener_without_a_spare_descriptor_rests_and_accepts_later(
-    store: pyqstore.Store,
-) -> None:
-    """The descriptor that it gave up to turn a client away cannot be had back."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.ExitStack() as stack:
-        waiting = stack.enter_context(socket.socket())
-        limit = max(int(each) for each in os.listdir("/proc/self/fd"))
-        while stack.enter_context(socket.socket()).fileno() < limit:
-            pass
-        listener = store.listen("127.0.0.1:0")  # its descriptors are beyond the limit
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        waiting.connect(("127.0.0.1", int(listener.address.rpartition(":")[2])))
-        used, begun = time.process_time(), time.monotonic()
-        time.sleep(2)
-        assert time.process_time() - used < (time.monotonic() - begun) / 2
-        assert listener.stats()["connections_accepted"] == 0
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        wait_until(lambda: listener.stats()["connections_accepted"] == 1)
-    is_served(listener)
 
 
 def test_many_connections_come_and_go(listener: pyqstore.Listener) -> None:
