@@ -483,6 +483,18 @@ cdef extern from "qstore/stream.h" nogil:
                                     qs_error *error)
     ctypedef struct qs_trace:
         pass
+    enum:
+        QS_TRACE_DELIVER
+        QS_TRACE_CONTENT
+    ctypedef struct qs_traced_content:
+        qs_slice properties
+        qs_slice body
+        qs_slice peer
+        qs_slice user
+        uint64_t connection
+        uint64_t client
+        uint64_t client_channel
+        c_bool redelivered
     ctypedef struct qs_trace_event:
         uint32_t step
         uint64_t time_us
@@ -493,10 +505,12 @@ cdef extern from "qstore/stream.h" nogil:
         qs_slice exchange
         qs_slice routing_key
         qs_slice queues
+        const qs_traced_content *content
     qs_status qs_trace_open(qs_trace **trace_out, qs_store *store, const qs_slice *exchange,
-                            const qs_slice *queue, qs_error *error)
+                            const qs_slice *queue, uint32_t flags, qs_error *error)
     qs_status qs_trace_next(qs_trace *trace, uint64_t timeout_ns, qs_trace_event *event_out,
                             qs_error *error)
+    void qs_trace_end(qs_trace *trace)
     uint64_t qs_trace_dropped(qs_trace *trace)
     void qs_trace_close(qs_trace *trace)
     qs_status qs_stream_readers_wait(qs_stream_reader **readers, size_t count,

@@ -6,6 +6,7 @@
 #include "error.h"
 #include "list.h"
 #include "trace.h"
+#include "wake.h"
 
 static qs_status set_filters(struct qs_trace *trace, const qs_slice *exchange,
                              const qs_slice *queue, qs_error *error)
@@ -29,12 +30,16 @@ static qs_status set_filters(struct qs_trace *trace, const qs_slice *exchange,
 }
 
 qs_status qs_trace_open(qs_trace **trace_out, qs_store *store, const qs_slice *exchange,
-                        const qs_slice *queue, qs_error *error)
+                        const qs_slice *queue, uint32_t flags, qs_error *error)
 {
     struct qs_trace *trace = qsi_zalloc(sizeof *trace);
     qs_status status;
 
     *trace_out = NULL;
+    if (flags > QS_TRACE_CONTENT) {
+        qsi_free(trace);
+        return qsi_fail(error, QS_EINVAL, "trace with flags %u", flags);
+    }
     if (trace == NULL) {
         return qsi_fail(error, QS_ENOMEM, "trace");
     }
@@ -49,6 +54,7 @@ qs_status qs_trace_open(qs_trace **trace_out, qs_store *store, const qs_slice *e
         return status;
     }
     trace->store = store;
+    trace->of_content = (flags & QS_TRACE_CONTENT) != 0;
     qsi_list_init(&trace->unread.steps);
     qsi_list_init(&trace->unsynced.steps);
     qsi_list_init(&trace->unconfirmed.steps);
@@ -59,6 +65,11 @@ qs_status qs_trace_open(qs_trace **trace_out, qs_store *store, const qs_slice *e
     return QS_OK;
 }
 
+static bool is_ended(const struct qs_trace *trace) QSI_REQUIRES(qsi_store_mutex)
+{
+    return qsi_list_is_empty(&trace->in_store);
+}
+
 /* A step, or none in time.  Without threads of its own nothing happens in a store meanwhile. */
 static struct traced *await(struct qs_trace *trace, uint64_t timeout_ns)
     QSI_REQUIRES(qsi_store_mutex)
@@ -67,7 +78,7 @@ static struct traced *await(struct qs_trace *trace, uint64_t timeout_ns)
     uint64_t begin = 0;
     struct traced *next = qsi_trace_take(trace);
 
-    while (next == NULL && timeout_ns > 0 && store->life < QSI_LIFE_SHUT) {
+    while (next == NULL && timeout_ns > 0 && store->life < QSI_LIFE_SHUT && !is_ended(trace)) {
         uint64_t now = store->env->monotonic_ns(store->env);
         begin = begin == 0 ? now : begin;
         if (now - begin >= timeout_ns) {
@@ -103,6 +114,19 @@ qs_status qs_trace_next(qs_trace *trace, uint64_t timeout_ns, qs_trace_event *ev
     trace->told = next;
     qsi_traced_tell(next, event_out);
     return QS_OK;
+}
+
+void qs_trace_end(qs_trace *trace)
+{
+    struct qs_store *store = trace->store;
+
+    if (qsi_store_is_forked(store)) {
+        return;
+    }
+    qsi_store_lock(store);
+    qsi_list_remove(&trace->in_store);
+    qsi_events_announce(store);
+    qsi_store_unlock(store);
 }
 
 uint64_t qs_trace_dropped(qs_trace *trace)

@@ -175,6 +175,24 @@ cdef class PublishingChannel(DeclaringChannel):
         finally:
             PyBuffer_Release(&view)
 
+    def _publish_anywhere(self, str exchange not None, bytes routing_key not None,
+                          bytes properties not None, bytes body not None):
+        """Publish to an exchange that may be internal.  The key is any bytes; the properties are
+        encoded.  Raises as basic_publish does."""
+        cdef qs_slice name
+        cdef qs_slice key = bytes_slice(routing_key)
+        cdef qs_slice blob = bytes_slice(properties)
+        cdef qs_slice data = bytes_slice(body)
+        cdef qs_receipt receipt
+        cdef qs_error error
+        cdef qs_status status
+        name_slice(exchange, "exchange", &name)
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_publish_delayed(self.handle, name, key, blob, data,
+                                                QS_INTERNAL | QS_BODY_CONSTANT, 0, &receipt, &error)
+        self.end(status, &error)
+
     cdef tuple publish_arrays(self, const ArrowSchema *schema, const ArrowArray **arrays,
                               size_t array_count, object exchange, object routing_key, str body,
                               object properties, bint mandatory):

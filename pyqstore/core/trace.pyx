@@ -11,10 +11,12 @@ cdef class Trace:
     cdef qs_trace *handle
     cdef Store store
     cdef bint busy
-    cdef int counting  # calls of dropped
+    cdef readonly bint has_content
+    cdef int counting  # calls of dropped and _end
     cdef object __weakref__
 
-    def __cinit__(self, Store store not None, exchange, queue):
+    def __cinit__(self, Store store not None, exchange, queue, bint content=False):
+        """``content``: for ``_next_content``; else for ``_next``."""
         cdef qs_slice exchange_name
         cdef qs_slice queue_name
         cdef const qs_slice *of_exchange = NULL
@@ -22,6 +24,7 @@ cdef class Trace:
         cdef qs_error error
         cdef qs_status status
         self.store = store
+        self.has_content = content
         if exchange is not None:
             name_slice(exchange, "exchange", &exchange_name)
             of_exchange = &exchange_name
@@ -30,7 +33,8 @@ cdef class Trace:
             of_queue = &queue_name
         store.begin(&error)
         with nogil:
-            status = qs_trace_open(&self.handle, store.handle, of_exchange, of_queue, &error)
+            status = qs_trace_open(&self.handle, store.handle, of_exchange, of_queue,
+                                   QS_TRACE_CONTENT if content else 0, &error)
         store.end(status, &error)
         store.handles.add(self)
 
@@ -80,9 +84,8 @@ cdef class Trace:
         self.store.leave()
         return dropped
 
-    def _next(self, uint64_t timeout_ns):
-        """(microseconds since 1970, step, LSN, exchange, routing key, queues, number, count,
-        channel), or None when nothing came in time."""
+    cdef object read(self, uint64_t timeout_ns, object (*told)(const qs_trace_event *)):
+        """What ``told`` makes of the next step, or None when nothing came in time."""
         cdef qs_trace_event event
         cdef qs_error error
         cdef qs_status status
@@ -91,9 +94,7 @@ cdef class Trace:
             status = qs_trace_next(self.handle, timeout_ns, &event, &error)
         try:
             if status == QS_OK:
-                return (event.time_us, TRACE_STEPS[event.step], event.lsn,
-                        text_of(&event.exchange), text_of(&event.routing_key),
-                        names_of(&event.queues), event.number, event.count, event.channel)
+                return told(&event)
         finally:
             self.busy = False
             self.store.leave()
@@ -101,8 +102,45 @@ cdef class Trace:
             check(status, &error)
         return None
 
+    def _next(self, uint64_t timeout_ns):
+        """(microseconds since 1970, step, LSN, exchange, routing key, queues, number, count,
+        channel), or None when nothing came in time."""
+        return self.read(timeout_ns, step_of)
+
+    def _next_content(self, uint64_t timeout_ns):
+        """(whether it is delivered, exchange, routing key, queues, channel, properties, body,
+        client's address, user, connection, client, client's channel, whether it is redelivered).
+        None: nothing came in time."""
+        if not self.has_content:
+            raise TypeError("the trace was opened without content")
+        return self.read(timeout_ns, content_of)
+
+    def _end(self):
+        """Be told of nothing that happens from now on, and wait no longer; any thread may call it."""
+        cdef qs_error error
+        self.check_open(&error)
+        self.counting += 1
+        with nogil:
+            qs_trace_end(self.handle)
+        self.counting -= 1
+        self.store.leave()
+
     def __reduce__(self):
         raise TypeError("cannot be pickled")
+
+
+cdef object step_of(const qs_trace_event *event):
+    return (event.time_us, TRACE_STEPS[event.step], event.lsn, text_of(&event.exchange),
+            text_of(&event.routing_key), names_of(&event.queues), event.number,
+            event.count, event.channel)
+
+
+cdef object content_of(const qs_trace_event *event):
+    cdef const qs_traced_content *content = event.content
+    return (event.step == QS_TRACE_DELIVER, text_of(&event.exchange), text_of(&event.routing_key),
+            names_of(&event.queues), event.channel, bytes_of(&content.properties),
+            bytes_of(&content.body), text_of(&content.peer), text_of(&content.user),
+            content.connection, content.client, content.client_channel, content.redelivered)
 
 
 cdef list names_of(const qs_slice *names):

@@ -340,10 +340,6 @@ static qs_status deliver_next(struct qs_channel *channel, struct store_consumer 
     }
     qsi_count_delivered(channel, consumer->queue, 1, message_out->redelivered, false,
                         consumer->no_ack);
-    if (qsi_is_traced(channel->store)) {
-        qsi_trace_taken(channel, QS_TRACE_DELIVER, consumer->queue, message_out->delivery_tag, 1,
-                        message_out);
-    }
     *consumer_out = consumer;
     return QS_OK;
 }
@@ -378,6 +374,9 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, enum
     }
     if (QS_UNLIKELY(delivery.is_of_stream) && status == QS_OK) {
         status = qsi_stream_tell_offset(&event->message, delivery.offset, error);
+    }
+    if (status == QS_OK && qsi_is_traced(store) && !channel->closed) {
+        qsi_trace_delivered(channel, qsi_slice_of(event->message.queue), &event->message);
     }
     if (status == QS_OK && no_ack && !channel->closed) {
         qsi_settle_no_ack(channel, event->message.delivery_tag, event->message.delivery_tag, wait);

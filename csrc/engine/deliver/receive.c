@@ -288,10 +288,6 @@ static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, boo
         if (status == QS_OK && !released) {
             qsi_count_delivered(channel, queue, 1, message->redelivered, true, no_ack);
             message->ready_left = qsi_left_for_get(queue);
-            if (qsi_is_traced(channel->store)) {
-                qsi_trace_taken(channel, QS_TRACE_DELIVER, queue, message->delivery_tag, 1,
-                                message);
-            }
             return QS_OK;
         }
         if (status == QS_EEMPTY) {
@@ -338,6 +334,9 @@ qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
         qsi_withhold_tags(channel, message_out->delivery_tag, message_out->delivery_tag);
     } else {
         message_out->queue = queue;
+        if (qsi_is_traced(store) && !channel->closed) {
+            qsi_trace_delivered(channel, qsi_slice_of(queue), message_out);
+        }
         if (no_ack) {
             qsi_settle_no_ack(channel, message_out->delivery_tag, message_out->delivery_tag, wait);
         }

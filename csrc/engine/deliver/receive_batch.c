@@ -164,7 +164,7 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
     get->batch.message_count += count;
     qsi_count_delivered(channel, queue, count, redelivered, true, get->no_ack);
     if (qsi_is_traced(channel->store)) {
-        qsi_trace_taken(channel, QS_TRACE_DELIVER, queue, get->last_tag - count + 1, count, NULL);
+        qsi_trace_taken(channel, QS_TRACE_DELIVER, queue, get->last_tag - count + 1, count);
     }
     return true;
 }

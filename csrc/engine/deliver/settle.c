@@ -165,7 +165,7 @@ static void trace_settled(const struct settling *settling, struct store_queue *q
     if (settling->kind != QSI_SETTLE_NO_ACK) { /* which says nothing that the delivery did not */
         qsi_trace_taken(settling->channel,
                         settling->kind == QSI_SETTLE_ACK ? QS_TRACE_ACK : QS_TRACE_NACK, queue,
-                        first_tag, count, NULL);
+                        first_tag, count);
     }
 }
 

@@ -39,7 +39,7 @@ static qs_status take_unroutable(const struct publishing *publishing, qs_error *
         qsi_ways_reserve(channel, qsi_way_bytes(0)) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "confirms");
     }
-    if (!publishing->mandatory) {
+    if (!qsi_publishing_is_mandatory(publishing)) {
         return QS_OK;
     }
     place = channel->tx_selected && channel->tx_records != NULL ? channel->tx_records->count : 0;
@@ -62,7 +62,8 @@ static qs_status keep(struct publishing *publishing, qs_error *error) QSI_REQUIR
     if (QS_LIKELY(as_before)) {
         qsi_published_note_again(notes);
     } else {
-        qsi_published_note_end(notes, publishing->exchange, route->count, 1, publishing->mandatory);
+        qsi_published_note_end(notes, publishing->exchange, route->count, 1,
+                               qsi_publishing_is_mandatory(publishing));
     }
     return QS_OK;
 }
@@ -185,7 +186,7 @@ qs_status qsi_publish_dead_letter(struct qs_channel *channel, const struct dead_
         .properties = dead_letter->properties,
         .body = dead_letter->body,
         .is_dead_letter = true,
-        .is_body_constant = true,
+        .flags = QS_BODY_CONSTANT | QS_INTERNAL,
         .may_go_round = dead_letter->may_go_round,
         .expiration_ms = QSI_NO_EXPIRATION,
         .persistent = qsi_properties_delivery_mode(dead_letter->properties.data,
@@ -283,8 +284,7 @@ static inline qs_status publish_message(qs_channel *channel, qs_slice exchange,
         publishing.due_us = qsi_due_us(channel->store, delay_us);
     }
     publishing.wait = qsi_wait_of(flags);
-    publishing.mandatory = (flags & QS_MANDATORY) != 0;
-    publishing.is_body_constant = (flags & QS_BODY_CONSTANT) != 0;
+    publishing.flags = flags;
     publishing.persistent =
         qsi_properties_delivery_mode(properties.data, (uint32_t)properties.bytes) == 2;
     status = (flags & QS_IMMEDIATE) != 0 ? qsi_fail(error, QS_NOT_IMPLEMENTED, "immediate=true")

@@ -106,7 +106,8 @@ bool qsi_published_as_before(const struct published_notes *notes,
         return false;
     }
     last = note_at(notes, notes->last_at);
-    is_same = last->queue_count == route->count && last->mandatory == publishing->mandatory &&
+    is_same = last->queue_count == route->count &&
+              last->mandatory == qsi_publishing_is_mandatory(publishing) &&
               qsi_slice_equals(qsi_published_note_exchange(last), publishing->exchange);
     for (uint32_t i = 0; is_same && i < route->count; i++) {
         is_same = qsi_queue_of(route->destinations[i])->container.id == ids_of(last)[i];

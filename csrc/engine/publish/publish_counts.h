@@ -26,7 +26,7 @@ static inline void qsi_count_published(const struct publishing *publishing)
         qsi_tally(exchange, route->destinations[i], 1);
     }
     if (QS_UNLIKELY(route->count == 0)) {
-        qsi_count_unroutable(channel, exchange, 1, publishing->mandatory);
+        qsi_count_unroutable(channel, exchange, 1, qsi_publishing_is_mandatory(publishing));
     }
 }
 

@@ -75,8 +75,8 @@ static qs_status store_body(struct publishing *publishing, qs_error *error)
         qs_part parts[2] = {{envelope.data, envelope.bytes},
                             {publishing->body.data, publishing->body.bytes}};
         qsi_store_unlock(store);
-        status = (publishing->is_body_constant ? qsi_message_store_write_constant
-                                               : qsi_message_store_write)(
+        status = ((publishing->flags & QS_BODY_CONSTANT) != 0 ? qsi_message_store_write_constant
+                                                              : qsi_message_store_write)(
             store->messages, &publishing->place, parts, 2, &publishing->ref, error);
         qsi_store_lock(store);
         QS_DCHECK(status != QS_OK || publishing->ref.body_bytes == publishing->body.bytes);

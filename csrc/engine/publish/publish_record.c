@@ -62,7 +62,7 @@ static qs_status make_pending_record(struct publishing *publishing,
         return qsi_fail(error, QS_ENOMEM, "message");
     }
     pending_record->is_dead_letter = publishing->is_dead_letter;
-    pending_record->is_mandatory = publishing->mandatory;
+    pending_record->is_mandatory = qsi_publishing_is_mandatory(publishing);
     pending_record->journalled = qsi_publishing_is_journalled(publishing);
     encode(publishing, pending_record->chunk->data);
     for (uint32_t i = 0; i < route->count; i++) {

@@ -63,22 +63,27 @@ static qs_status leave_out(struct publishing *publishing, qs_error *error)
     return QS_OK;
 }
 
-/* Dead letters may go to internal exchanges, and nowhere if there is none. */
-static qs_status look_up_once(struct publishing *publishing, qs_error *error)
+/* To an internal exchange, too; dead letters go nowhere if there is none. */
+static qs_status look_up_any(struct publishing *publishing, qs_error *error)
 {
     static const struct qsi_route nowhere = {0};
     struct qsi_router *router = &publishing->channel->store->router;
-    struct qsi_exchange *exchange;
+    struct qsi_exchange *exchange = qsi_router_find(router, publishing->exchange);
 
-    if (QS_LIKELY(!publishing->is_dead_letter)) {
-        return qsi_router_lookup(router, publishing->exchange, &publishing->routing,
-                                 &publishing->route, error);
+    if (exchange == NULL && publishing->is_dead_letter) {
+        publishing->route = &nowhere;
+        return QS_OK;
     }
-    exchange = qsi_router_find(router, publishing->exchange);
-    publishing->route = &nowhere;
-    return exchange != NULL ? qsi_exchange_lookup(router, exchange, &publishing->routing,
-                                                  &publishing->route, error)
-                            : QS_OK;
+    QS_TRY(qsi_router_require(router, publishing->exchange, &exchange, error));
+    return qsi_exchange_lookup(router, exchange, &publishing->routing, &publishing->route, error);
+}
+
+static qs_status look_up_once(struct publishing *publishing, qs_error *error)
+{
+    return QS_LIKELY((publishing->flags & QS_INTERNAL) == 0)
+               ? qsi_router_lookup(&publishing->channel->store->router, publishing->exchange,
+                                   &publishing->routing, &publishing->route, error)
+               : look_up_any(publishing, error);
 }
 
 /* Properties decide as well: they are decoded for this look alone. */

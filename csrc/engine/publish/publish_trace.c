@@ -23,6 +23,17 @@ static void tell_routed(struct qs_store *store, struct trace_step *what)
     tell(store, what, QS_TRACE_ROUTE);
 }
 
+/* The same of one message, whose content goes with its route. */
+static void tell_one_routed(struct qs_store *store, struct trace_step *what,
+                            const struct trace_content *content) QSI_REQUIRES(qsi_store_mutex)
+{
+    tell(store, what, QS_TRACE_PUBLISH);
+    what->time_us = 0;
+    what->content = content;
+    tell(store, what, QS_TRACE_ROUTE);
+    what->content = NULL;
+}
+
 /* It is in its queues, and in the journal if it has an LSN. */
 static void tell_accepted(struct qs_store *store, struct trace_step *what, bool mandatory,
                           uint64_t lsn, bool awaits_confirm) QSI_REQUIRES(qsi_store_mutex)
@@ -78,6 +89,8 @@ void qsi_trace_published(const struct publishing *publishing, const qs_receipt *
     const struct qs_channel *channel = publishing->channel;
     struct qs_store *store = channel->store;
     bool confirms = channel->confirms.selected && !channel->tx_selected;
+    const struct trace_content content = {
+        .channel = channel, .properties = publishing->properties, .body = publishing->body};
     struct trace_step what = {
         .time_us = began_us,
         .number = confirms ? receipt->first_number : 0,
@@ -90,14 +103,15 @@ void qsi_trace_published(const struct publishing *publishing, const qs_receipt *
     };
 
     QS_ASSERT_HELD(&store->mutex);
-    tell_routed(store, &what);
+    tell_one_routed(store, &what, &content);
     if (channel->tx_selected) {
         return;
     }
     if (QS_UNLIKELY(refusals->count > 0)) {
         tell_refused(store, &what, refusals->queues[0], receipt->lsn, confirms);
     } else {
-        tell_accepted(store, &what, publishing->mandatory, receipt->lsn, confirms);
+        tell_accepted(store, &what, qsi_publishing_is_mandatory(publishing), receipt->lsn,
+                      confirms);
     }
 }
 

@@ -14,7 +14,7 @@ struct publishing {
     struct qsi_routing routing;
     const struct qsi_copies *copies; /* NULL: neither CC nor BCC */
     enum qsi_wait wait;
-    bool mandatory;
+    uint32_t flags;      /* the caller's: QS_MANDATORY, QS_BODY_CONSTANT, QS_INTERNAL */
     bool persistent;     /* by its delivery mode */
     bool is_dead_letter; /* from another queue: not to those that are full */
     bool may_go_round;
@@ -24,7 +24,6 @@ struct publishing {
     uint8_t priority;       /* read if a queue has priorities */
     uint32_t expiration_ms; /* its own */
     uint64_t due_us;        /* when it may be delivered; 0: at once */
-    bool is_body_constant;  /* nobody changes it meanwhile */
     bool stored;            /* its body is in the message store, and ref tells where */
     struct qsi_place place;
     /* the same without queues that a dead-lettered message may not go to; the destinations are
@@ -39,6 +38,10 @@ struct publishing {
     struct qsi_body_ref ref; /* if stored */
 };
 
+static inline bool qsi_publishing_is_mandatory(const struct publishing *publishing)
+{
+    return (publishing->flags & QS_MANDATORY) != 0;
+}
 static inline bool qsi_publishing_is_journalled(const struct publishing *publishing)
 {
     return (publishing->persistent && publishing->durable_count > 0) ||

@@ -14,8 +14,15 @@
 #define BYTES_MAX (8u << 20)         /* of each list of a trace */
 #define AWAITED_BYTES_MAX (1u << 20) /* all of them are looked at for each verdict */
 
+struct traced_content {
+    qs_traced_content told; /* whose slices point to bytes */
+    size_t size;            /* of all this */
+    uint8_t bytes[];
+};
+
 struct traced {
     struct qsi_list in_list;
+    struct traced_content *content; /* NULL: none */
     qs_trace_step step;
     uint64_t time_us, lsn, number, last_number, count, channel;
     uint8_t exchange_bytes, key_bytes;
@@ -33,12 +40,28 @@ static size_t bytes_of(const struct traced *traced)
     return sizeof *traced + traced->exchange_bytes + traced->key_bytes + traced->queues_bytes;
 }
 
+/* What it takes in memory. */
+static size_t size_of(const struct traced *traced)
+{
+    return bytes_of(traced) + (traced->content != NULL ? traced->content->size : 0);
+}
+
 void qsi_traced_free(struct traced *traced)
 {
-    qsi_free(traced);
+    if (traced != NULL) {
+        qsi_free(traced->content);
+        qsi_free(traced);
+    }
 }
 
 /* ---- keeping ---- */
+
+/* A copy of a message is none itself. */
+static bool is_content(const struct trace_step *step)
+{
+    return step->content != NULL &&
+           !qsi_slice_equals(*step->exchange, QSI_SLICE_LITERAL("amq.rabbitmq.trace"));
+}
 
 static bool is_wanted(const struct qs_trace *trace, const struct trace_step *step)
 {
@@ -47,7 +70,7 @@ static bool is_wanted(const struct qs_trace *trace, const struct trace_step *ste
     for (uint32_t i = 0; !leads_there && i < step->queue_count; i++) {
         leads_there = qsi_slice_equals(step->queues[i]->name, trace->queue);
     }
-    return leads_there &&
+    return leads_there && (!trace->of_content || is_content(step)) &&
            (!trace->of_exchange ||
             (step->exchange != NULL && qsi_slice_equals(*step->exchange, trace->exchange)));
 }
@@ -72,6 +95,44 @@ static void put_queues(uint8_t *to, const struct trace_step *step)
         qsi_slice_put(to, name);
         to += name.bytes;
     }
+}
+
+static qs_slice put(uint8_t **to, struct qsi_slice from)
+{
+    qs_slice put = {*to, from.bytes};
+
+    qsi_slice_put(*to, from);
+    *to += from.bytes;
+    return put;
+}
+
+/* NULL: no memory. */
+static struct traced_content *make_content(const struct trace_content *content)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qs_connection *connection = content->channel->connection;
+    const qs_client none = {0}, *client = connection->client != NULL ? connection->client : &none;
+    struct qsi_slice peer = qsi_slice_of(client->peer), user = qsi_slice_of(client->user);
+    size_t size = sizeof(struct traced_content) + content->properties.bytes + content->body.bytes +
+                  peer.bytes + user.bytes;
+    struct traced_content *made = qsi_alloc(size);
+    uint8_t *to;
+
+    if (made == NULL) {
+        return NULL;
+    }
+    to = made->bytes;
+    made->size = size;
+    made->told = (qs_traced_content){.properties = put(&to, content->properties),
+                                     .body = put(&to, content->body),
+                                     .peer = put(&to, peer),
+                                     .user = put(&to, user),
+                                     .connection = connection->number,
+                                     .client = client->number,
+                                     .client_channel = content->channel->client_number,
+                                     .redelivered = content->redelivered};
+    QS_DCHECK(to == (uint8_t *)made + size);
+    return made;
 }
 
 /* NULL: no memory. */
@@ -105,11 +166,34 @@ static struct traced *make(const struct qs_store *store, const struct trace_step
     return made;
 }
 
+/* One has room where nothing else is, as a message may be larger than all there is. */
+static bool has_room(const struct traced_list *list, size_t bytes)
+{
+    return list->bytes == 0 || list->bytes + bytes <= BYTES_MAX;
+}
+
+/* NULL: no memory, or no room, which is seen before a body is copied. */
+static struct traced *make_with_content(const struct qs_trace *trace, const struct trace_step *step)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct traced *made =
+        has_room(&trace->unread, step->content->body.bytes) ? make(trace->store, step) : NULL;
+
+    if (made != NULL) {
+        made->content = make_content(step->content);
+        if (made->content == NULL) {
+            qsi_free(made);
+            made = NULL;
+        }
+    }
+    return made;
+}
+
 /* made: NULL, or the list's from now on; it is dropped where there is no room. */
 static void keep(struct qs_trace *trace, struct traced_list *list, struct traced *made)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    if (made == NULL || list->bytes + bytes_of(made) > BYTES_MAX) {
+    if (made == NULL || !has_room(list, size_of(made))) {
         trace->dropped += 1;
         qsi_traced_free(made);
         return;
@@ -117,15 +201,15 @@ static void keep(struct qs_trace *trace, struct traced_list *list, struct traced
     if (list == &trace->unread && qsi_list_is_empty(&list->steps)) {
         qsi_events_announce(trace->store); /* who reads goes on until it is empty */
     }
-    list->bytes += bytes_of(made);
+    list->bytes += size_of(made);
     qsi_list_push_back(&list->steps, &made->in_list);
 }
 
 static void leave(struct traced_list *list, struct traced *traced) QSI_REQUIRES(qsi_store_mutex)
 {
-    QS_DCHECK(list->bytes >= bytes_of(traced));
+    QS_DCHECK(list->bytes >= size_of(traced));
     qsi_list_remove(&traced->in_list);
-    list->bytes -= bytes_of(traced);
+    list->bytes -= size_of(traced);
 }
 
 static void drop(struct traced_list *list, struct traced *traced) QSI_REQUIRES(qsi_store_mutex)
@@ -154,8 +238,10 @@ void qsi_trace(struct qs_store *store, const struct trace_step *step)
     QS_ASSERT_HELD(&store->mutex);
     for (struct qsi_list *node = store->events.traces.next; node != &store->events.traces;
          node = node->next) {
-        if (is_wanted(trace_at(node), step)) {
-            keep(trace_at(node), &trace_at(node)->unread, make(store, step));
+        struct qs_trace *trace = trace_at(node);
+        if (is_wanted(trace, step)) {
+            keep(trace, &trace->unread,
+                 trace->of_content ? make_with_content(trace, step) : make(store, step));
         }
     }
 }
@@ -188,7 +274,7 @@ static void go_on(struct qs_trace *trace, const struct traced *awaited, qs_trace
 {
     struct traced *made = qsi_alloc(bytes_of(awaited));
 
-    QS_DCHECK(count > 0);
+    QS_DCHECK(count > 0 && awaited->content == NULL);
     if (made != NULL) {
         memcpy(made, awaited, bytes_of(awaited));
         made->step = step;
@@ -313,11 +399,9 @@ void qsi_trace_channel_ended(const struct qs_channel *channel)
 }
 
 void qsi_trace_taken(const struct qs_channel *channel, qs_trace_step step,
-                     struct store_queue *queue, uint64_t first_tag, uint64_t count,
-                     const qs_message *message)
+                     struct store_queue *queue, uint64_t first_tag, uint64_t count)
 {
     struct qsi_destination *const destination = &qsi_owner_of(queue)->destination;
-    struct qsi_slice exchange;
     struct trace_step told = {.step = step,
                               .number = first_tag,
                               .count = count,
@@ -327,11 +411,29 @@ void qsi_trace_taken(const struct qs_channel *channel, qs_trace_step step,
                               .queue_count = 1};
 
     QS_ASSERT_HELD(&channel->store->mutex);
-    if (message != NULL) {
-        exchange = qsi_slice_of(message->exchange);
-        told.exchange = &exchange;
-        told.key = qsi_slice_of(message->routing_key);
-    }
+    qsi_trace(channel->store, &told);
+}
+
+void qsi_trace_delivered(const struct qs_channel *channel, struct qsi_slice queue,
+                         const qs_message *message)
+{
+    struct qsi_destination named = {.name = queue}, *const destination = &named;
+    struct qsi_slice exchange = qsi_slice_of(message->exchange);
+    struct trace_content content = {.channel = channel,
+                                    .properties = qsi_slice_of(message->properties),
+                                    .body = qsi_slice_of(message->body),
+                                    .redelivered = message->redelivered};
+    struct trace_step told = {.step = QS_TRACE_DELIVER,
+                              .number = message->delivery_tag,
+                              .count = 1,
+                              .channel = channel->number,
+                              .exchange = &exchange,
+                              .key = qsi_slice_of(message->routing_key),
+                              .queues = &destination,
+                              .queue_count = 1,
+                              .content = &content};
+
+    QS_ASSERT_HELD(&channel->store->mutex);
     qsi_trace(channel->store, &told);
 }
 
@@ -364,6 +466,7 @@ void qsi_traced_tell(const struct traced *traced, qs_trace_event *event_out)
         .exchange = {traced->bytes, traced->exchange_bytes},
         .routing_key = {key, traced->key_bytes},
         .queues = {key + traced->key_bytes, traced->queues_bytes},
+        .content = traced->content != NULL ? &traced->content->told : NULL,
     };
 }
 

@@ -10,6 +10,13 @@
 #include "store.h"
 #include "thread_safety.h"
 
+/* Of one message, for traces of contents. */
+struct trace_content {
+    const struct qs_channel *channel; /* of who published it or gets it */
+    struct qsi_slice properties, body;
+    bool redelivered;
+};
+
 struct trace_step {
     qs_trace_step step;
     uint64_t time_us; /* 0: now */
@@ -19,6 +26,7 @@ struct trace_step {
     struct qsi_slice key;
     struct qsi_destination *const *queues;
     uint32_t queue_count;
+    const struct trace_content *content; /* NULL: none, so traces of contents are not told */
 };
 
 struct traced; /* a step that a trace keeps */
@@ -44,7 +52,7 @@ struct qs_trace {
     struct traced_list unsynced GUARDED, unconfirmed GUARDED; /* whose next steps are awaited */
     uint64_t dropped GUARDED;
     struct traced *told; /* what the last call has told: of the thread that reads */
-    bool of_exchange, of_queue;
+    bool of_exchange, of_queue, of_content;
     struct qsi_slice exchange, queue; /* in names */
     uint8_t names[2 * UINT8_MAX];
 };
@@ -67,10 +75,13 @@ void qsi_trace_synced(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 void qsi_trace_verdict(const struct verdict *verdict) QSI_REQUIRES(qsi_store_mutex);
 /* And of nothing more. */
 void qsi_trace_channel_ended(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* Messages of the queue were delivered, or settled: DELIVER, ACK, NACK.  message may be NULL. */
+/* Messages of the queue were taken, or settled: DELIVER, ACK, NACK. */
 void qsi_trace_taken(const struct qs_channel *channel, qs_trace_step step,
-                     struct store_queue *queue, uint64_t first_tag, uint64_t count,
-                     const qs_message *message) QSI_REQUIRES(qsi_store_mutex);
+                     struct store_queue *queue, uint64_t first_tag, uint64_t count)
+    QSI_REQUIRES(qsi_store_mutex);
+/* A message is delivered, whose queue may be gone. */
+void qsi_trace_delivered(const struct qs_channel *channel, struct qsi_slice queue,
+                         const qs_message *message) QSI_REQUIRES(qsi_store_mutex);
 /* The oldest step that was not read, which is the caller's; NULL: there is none. */
 struct traced *qsi_trace_take(struct qs_trace *trace) QSI_REQUIRES(qsi_store_mutex);
 void qsi_traced_tell(const struct traced *traced, qs_trace_event *event_out);

@@ -61,7 +61,7 @@ enum {
     QS_DURABLE = 2,
     QS_EXCLUSIVE = 4,
     QS_AUTO_DELETE = 8,
-    QS_INTERNAL = 16,
+    QS_INTERNAL = 16, /* of exchange_declare; of publish: to an internal exchange, too */
     QS_IF_UNUSED = 32,
     QS_IF_EMPTY = 64,
     QS_NO_ACK = 128,
@@ -286,7 +286,7 @@ typedef struct qs_receipt {
  *                      twice, that would be a damaged message
  *          flags       QS_MANDATORY: an unroutable message comes back as an event, in a
  *                      transaction when that commits, as does one whose queues are gone by then;
- *                      QS_NO_WAIT; QS_BODY_CONSTANT
+ *                      QS_NO_WAIT; QS_BODY_CONSTANT; QS_INTERNAL: the exchange may be internal
  * Returns: QS_NOT_FOUND (no such exchange), QS_ACCESS_REFUSED (an internal exchange),
  *          QS_NOT_IMPLEMENTED (QS_IMMEDIATE, which no broker has any more), QS_PRECONDITION_FAILED
  *          (the body is too large, or the header CC or BCC is no array), QS_ESTORE_FULL (nothing

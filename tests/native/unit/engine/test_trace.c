@@ -70,7 +70,7 @@ static qs_trace *trace_of(struct engine *engine, const char *exchange, const cha
     qs_trace *trace;
 
     QS_CHECK_OK(qs_trace_open(&trace, engine->store, exchange != NULL ? &exchange_name : NULL,
-                              queue != NULL ? &queue_name : NULL, QS_ERROR));
+                              queue != NULL ? &queue_name : NULL, 0, QS_ERROR));
     return trace;
 }
 
@@ -401,7 +401,7 @@ static void test_a_trace_of_an_exchange_or_a_queue_tells_of_nothing_else(void)
     check_told(of_exchange, "sync:amq.topic/other>a");
     check_told(of_queue, "publish:/b route:/b>b enqueue:/b>b");
     memset(name, 'n', sizeof name);
-    QS_CHECK_STATUS(QS_EINVAL, qs_trace_open(&none, engine.store, &long_name, NULL, QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL, qs_trace_open(&none, engine.store, &long_name, NULL, 0, QS_ERROR));
     QS_CHECK(none == NULL);
     qs_trace_close(of_exchange);
     qs_trace_close(of_queue);
