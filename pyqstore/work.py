@@ -26,7 +26,7 @@ __all__ = ["Plan", "Work"]
 
 _log = logging.getLogger(__name__)
 
-_LOOK_S = 0.2
+LOOK_S = 0.2
 """How often a thread that waits for a message looks whether it is to stop."""
 _BACKOFF_MOST_S = 3600.0
 _ERROR_CHARACTERS = 1000
@@ -162,7 +162,7 @@ class Work:
         try:
             while not self._is_over():
                 try:
-                    message = self._queue.get(timeout=_LOOK_S)
+                    message = self._queue.get(timeout=LOOK_S)
                 except Empty:
                     check_main()
                     continue
@@ -213,7 +213,10 @@ class _Worker:
     def wait(self) -> None:
         """Until it has ended, unless it was not started."""
         if self._thread.ident is not None:
-            self._ended.wait()
+            # A signal that another thread had, or that came just before the wait, wakes nobody: its
+            # handler runs when this thread looks.
+            while not self._ended.wait(LOOK_S):
+                pass
             self._thread.join()
 
 

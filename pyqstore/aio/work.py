@@ -6,9 +6,9 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..work import Backoff, Plan, ending_on_sigterm, worker_count
+from ..work import LOOK_S, Backoff, Plan, ending_on_sigterm, worker_count
 from .message import Message
 
 if TYPE_CHECKING:
@@ -69,8 +69,12 @@ class Work:
         ends = [asyncio.create_task(self._end.wait())]
         if self._stop is not None:
             ends.append(asyncio.create_task(self._stop.wait()))
+        done: set[asyncio.Task[Any]] = set()
         try:
-            await asyncio.wait([*ends, *workers], return_when=asyncio.FIRST_COMPLETED)
+            while not done:  # else a signal that another thread had would not be handled
+                done, _ = await asyncio.wait(
+                    [*ends, *workers], timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED
+                )
         finally:
             for end in ends:
                 end.cancel()

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import signal
 import subprocess
 import sys
 import threading
@@ -254,6 +255,23 @@ def test_worker_takes_plain_functions_and_ends_with_what_the_store_raises(path: 
         await queue.delete()
         with pytest.raises(pyqstore.NotFound):
             await working
+
+    run(path, work)
+
+
+def test_worker_ends_on_a_sigterm_that_another_thread_has(path: Path) -> None:
+    def beside() -> None:
+        time.sleep(0.3)  # for the loop to wait; it ends in any case
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        working = asyncio.create_task(queue.work(lambda message: None))
+        thread = threading.Thread(target=beside)
+        while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            await asyncio.sleep(0.01)
+        thread.start()
+        await working
+        thread.join()
 
     run(path, work)
 

@@ -174,6 +174,17 @@ def test_worker_calls_the_handler_of_sigterm_that_was_there(queue: pyqstore.Queu
         signal.signal(signal.SIGTERM, before)
 
 
+def end_beside_the_main_thread(*_: object) -> None:
+    """Have SIGTERM where it wakes nobody."""
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+
+def test_worker_ends_on_a_sigterm_that_another_thread_has(queue: pyqstore.Queue) -> None:
+    queue.put(b"1")
+    queue.work(end_beside_the_main_thread, threads=1)
+    assert len(queue) == 0
+
+
 def stop_when_done(store: pyqstore.Store) -> threading.Event:
     """Set when queue "jobs" has nothing any more, or after a while."""
     stop = threading.Event()
