@@ -16,9 +16,9 @@ from typing import Any, NoReturn, Self, cast
 from . import _core
 from .fields import FieldValue, decode_table, encode_table, seconds
 
-__all__ = ["Properties"]
+__all__ = ["NAMES", "Properties"]
 
-_NAMES = (
+NAMES = (
     "content_type",
     "content_encoding",
     "headers",
@@ -34,9 +34,9 @@ _NAMES = (
     "app_id",
     "cluster_id",
 )
-_HEADERS = _NAMES.index("headers")
-_OCTETS = (_NAMES.index("delivery_mode"), _NAMES.index("priority"))
-_TIMESTAMP = _NAMES.index("timestamp")
+_HEADERS = NAMES.index("headers")
+_OCTETS = (NAMES.index("delivery_mode"), NAMES.index("priority"))
+_TIMESTAMP = NAMES.index("timestamp")
 _SHORTSTR_BYTES_MAX = 255
 _EXPIRATION_MS_MAX = 2**32 - 2
 _UNUSED_FLAGS = 0b11
@@ -235,7 +235,7 @@ class Properties(_core.EncodedProperties):
         """The properties that are set, by name, in AMQP's order."""
         return {
             name: getattr(self, name)
-            for name, value in zip(_NAMES, self.values, strict=True)
+            for name, value in zip(NAMES, self.values, strict=True)
             if value is not None
         }
 
@@ -271,7 +271,7 @@ class Properties(_core.EncodedProperties):
         return self.__class__.decode, (self.encoded,)
 
 
-_NOTHING: tuple[None, ...] = (None,) * len(_NAMES)
+_NOTHING: tuple[None, ...] = (None,) * len(NAMES)
 
 
 def _wrong_type(name: str, wanted: str, value: object) -> NoReturn:
@@ -338,9 +338,9 @@ def _decode(encoded: bytes) -> tuple[object, ...]:
     flags = int.from_bytes(encoded[:2], "big")
     if flags & _UNUSED_FLAGS:
         raise ValueError(f"malformed properties: unknown flags {flags:#06x}")
-    values: list[object] = [None] * len(_NAMES)
+    values: list[object] = [None] * len(NAMES)
     at = 2
-    for index, name in enumerate(_NAMES):
+    for index, name in enumerate(NAMES):
         if not flags & (0x8000 >> index):
             continue
         if index == _HEADERS:

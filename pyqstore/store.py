@@ -125,6 +125,7 @@ class Store(_core.Store, Closing):
     _groups: Groups
     _listeners: weakref.WeakSet[Listener]
     _faces: weakref.WeakSet[Any]  # what asynchronous stores have open on this one
+    _firehose: Any = None  # who copies its messages, of pyqstore.http
 
     def __new__(cls, path: str | os.PathLike[str], **options: Unpack[StoreOptions]) -> Self:
         """See :func:`open`."""
@@ -175,8 +176,9 @@ class Store(_core.Store, Closing):
             self._close()
             raise_first(tell_rest(self))
             return
-        for face in list(getattr(self, "_faces", ())):
-            face.close()
+        for face in (*getattr(self, "_faces", ()), self._firehose):
+            if face is not None:
+                face.close()
         door = getattr(self, "_door", None)
         if door is not None:
             door.close()

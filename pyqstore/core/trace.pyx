@@ -116,7 +116,7 @@ cdef class Trace:
         return self.read(timeout_ns, content_of)
 
     def _end(self):
-        """Be told of nothing that happens from now on, and wait no longer; any thread may call it."""
+        """Be told of nothing that happens from now on, and wait no longer.  Any thread may."""
         cdef qs_error error
         self.check_open(&error)
         self.counting += 1

@@ -13,6 +13,7 @@ __all__ = [
     "ConnectionRow",
     "ConsumerRow",
     "QueueRow",
+    "address_parts",
     "channels_of",
     "connections_of",
     "consumers_of",
@@ -66,6 +67,12 @@ class ConsumerRow(NamedTuple):
     is_slow: bool
     queue: str
     tag: str
+
+
+def address_parts(address: str) -> tuple[str, int]:
+    """Host and port; the whole and 0, where there is no port."""
+    host, _, port = address.rpartition(":")
+    return (host.strip("[]"), int(port)) if port.isdigit() else (address, 0)
 
 
 def connections_of(store: _core.Store) -> list[ConnectionRow]:

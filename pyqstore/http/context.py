@@ -14,6 +14,7 @@ from ..listening import Listener
 from ..serve.stored_users import StoredUsers
 from ..serve.users import Users
 from ..serve.vhosts import Stores
+from .clients import address_parts
 from .sampler import Sampler
 
 __all__ = ["Context"]
@@ -50,6 +51,15 @@ class Context:
     def amqp_addresses(self) -> list[str]:
         """Where they accept."""
         return [each.address for each in self.listeners()]
+
+    def connection_name(self, number: int, client: int, peer: str) -> str:
+        """As RabbitMQ's; one of this process is known by its number, and so is one whose address
+        has no port, as others have the same."""
+        if not client:
+            return f"in-process {number}"
+        places = self.amqp_addresses()
+        named = peer if address_parts(peer)[1] else f"{peer} {client}"
+        return f"{named} -> {places[0] if places else 'closed'}"
 
     def end_connection(self, number: int) -> None:
         """End a client's connection; it hears of it."""

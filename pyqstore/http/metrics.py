@@ -27,7 +27,6 @@ from .. import store as _store
 from ..errors import Error
 from ..figures import COUNTERS, DetailedStats
 from ..listings import printable
-from .api.calls import NODE
 from .api.versions import RABBITMQ
 from .auth import Login
 from .clients import (
@@ -50,6 +49,7 @@ from .metric_names import (
     OWN_GAUGES,
     QUEUE_GAUGES,
 )
+from .node import NODE
 
 __all__ = ["routes"]
 

@@ -76,7 +76,8 @@ QS_API QS_MUST_CHECK qs_status qs_trace_open(qs_trace **trace_out, qs_store *sto
 /* qs_trace_next - the next step, in the order in which they happened.  A DELIVER comes when its
  * message has been read, which others may be before.
  *
- * Returns: QS_EEMPTY (none within timeout_ns, or after qs_trace_end), QS_ESTORE_CLOSED (and all were told)
+ * Returns: QS_EEMPTY (none within timeout_ns, or after qs_trace_end), QS_ESTORE_CLOSED (and all
+ *          were told)
  * Blocks:  until a step comes, timeout_ns at most
  * Owns:    what *event_out points to is the trace's, until the next call */
 QS_API QS_MUST_CHECK qs_status qs_trace_next(qs_trace *trace, uint64_t timeout_ns,

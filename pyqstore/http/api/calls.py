@@ -23,14 +23,11 @@ from ..context import Context
 from ..errors import BadRequest, Forbidden, Missing
 
 __all__ = [
-    *("NODE", "Call", "Handler", "Json", "created", "done", "is_confirmed", "plain"),
+    *("Call", "Handler", "Json", "created", "done", "is_confirmed", "plain"),
     *("render", "resource"),
 ]
 
 _CONFIRM_S = 30.0
-
-NODE = "pyqstore@localhost"
-"""The one node that there is, by the name that clients of a cluster expect."""
 
 
 class Json(Response):

@@ -14,13 +14,15 @@ from ..clients import (
     ConnectionRow,
     ConsumerRow,
     QueueRow,
+    address_parts,
     channels_of,
     connections_of,
     consumers_of,
 )
 from ..context import Context
 from ..errors import BadRequest, Missing
-from .calls import NODE, Call, done, resource
+from ..node import NODE
+from .calls import Call, done, resource
 from .figures import message_stats
 from .lists import listed
 
@@ -48,18 +50,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
 
 def _name(context: Context, row: ConnectionRow) -> str:
-    """As RabbitMQ's; one of this process is known by its number, and so is one whose address has
-    no port, as others have the same."""
-    if not row.client:
-        return f"in-process {row.number}"
-    places = context.amqp_addresses()
-    peer = row.peer if _parts(row.peer)[1] else f"{row.peer} {row.client}"
-    return f"{peer} -> {places[0] if places else 'closed'}"
-
-
-def _parts(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return (host.strip("[]"), int(port)) if port.isdigit() else (address, 0)
+    return context.connection_name(row.number, row.client, row.peer)
 
 
 def _seen_connections(call: Call) -> list[tuple[str, ConnectionRow]]:
@@ -74,9 +65,9 @@ def _seen_connections(call: Call) -> list[tuple[str, ConnectionRow]]:
 
 
 def _connection_item(context: Context, vhost: str, row: ConnectionRow) -> Item:
-    peer_host, peer_port = _parts(row.peer)
+    peer_host, peer_port = address_parts(row.peer)
     places = context.amqp_addresses()
-    host, port = _parts(places[0]) if places and row.client else ("", 0)
+    host, port = address_parts(places[0]) if places and row.client else ("", 0)
     return {
         "name": _name(context, row),
         "vhost": vhost,
@@ -151,7 +142,7 @@ def _seen_channels(call: Call) -> list[tuple[str, ConnectionRow, ChannelRow]]:
 
 def _channel_item(call: Call, vhost: str, connection: ConnectionRow, row: ChannelRow) -> Item:
     view = call.context.sampler.look(vhost)
-    peer_host, peer_port = _parts(connection.peer)
+    peer_host, peer_port = address_parts(connection.peer)
     counts, rates = view.stats.channels.get(row.number, {}), view.channel(row.number)
     stats = message_stats(counts, rates, of_publisher=True)
     item = {
@@ -210,7 +201,7 @@ def _channel(call: Call) -> Any:
 def _consumer_item(
     context: Context, vhost: str, connection: ConnectionRow, channel: ChannelRow, row: ConsumerRow
 ) -> Item:
-    peer_host, peer_port = _parts(connection.peer)
+    peer_host, peer_port = address_parts(connection.peer)
     return {
         "consumer_tag": row.tag,
         "queue": {"name": row.queue, "vhost": vhost},
@@ -262,6 +253,6 @@ def owners(store: _store.Store, queue: QueueRow) -> Item:
     """Of an exclusive queue: whose it is; {} of others."""
     for row in connections_of(store) if queue.owner else ():
         if row.number == queue.owner:
-            host, port = _parts(row.peer)
+            host, port = address_parts(row.peer)
             return {"owner_pid_details": {"name": row.peer, "peer_host": host, "peer_port": port}}
     return {}

@@ -16,8 +16,9 @@ from ... import store as _store
 from ..clients import channels_of, connections_of, consumers_of
 from ..context import Context
 from ..errors import Missing
+from ..node import NODE
 from ..sampler import View, added
-from .calls import NODE, Call, resource
+from .calls import Call, resource
 from .figures import with_rate
 from .lists import listed
 from .totals import of_messages, of_queues

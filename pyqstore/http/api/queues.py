@@ -14,9 +14,10 @@ from ...serve.declared import plain
 from ..clients import QueueRow
 from ..context import Context
 from ..errors import BadRequest, Missing
+from ..node import NODE
 from ..rights import to_declare_queue
 from ..sampler import View
-from .calls import NODE, Call, created, done, resource
+from .calls import Call, created, done, resource
 from .clients import consumers_by_queue, owners
 from .figures import message_stats, with_rate
 from .lists import listed

@@ -8,12 +8,15 @@ from typing import Any
 
 from starlette.routing import BaseRoute
 
+from ...errors import StoreClosed
 from ...serve.user_list import Permission
 from ...serve.vhost_folder import VhostNote
 from ...serve.vhosts import Stores
 from ..context import Context
 from ..errors import BadRequest, Missing
-from .calls import NODE, Call, created, done, resource
+from ..firehose import is_traced, switch
+from ..node import NODE
+from .calls import Call, created, done, resource
 from .lists import listed
 from .totals import of_messages, of_queues
 from .users import changing_users, has_stored_users
@@ -44,12 +47,13 @@ def _note(context: Context, name: str) -> VhostNote:
 
 def _item(call: Call, name: str) -> dict[str, Any]:
     view, note = call.context.sampler.look(name), _note(call.context, name).to_dict()
+    store = call.context.stores().get(name)
     return {
         "name": name,
         **note,
         "metadata": note,
         "default_queue_type": "undefined",
-        "tracing": False,
+        "tracing": store is not None and is_traced(store),
         "cluster_state": {NODE: "running"},
         **of_queues([view]),
         "message_stats": of_messages([view]),
@@ -66,11 +70,38 @@ def _show(call: Call) -> Any:
 
 def _put(call: Call) -> Any:
     call.login.require("administrator")
-    body = call.body()
-    if body.get("tracing") or body.get("default_queue_type") not in (None, "undefined", "classic"):
-        raise BadRequest("a vhost has neither tracing nor a default_queue_type but classic")
-    is_new = add_vhost(call, call.name("vhost"), body)
+    name, body = call.name("vhost"), call.body()
+    tracing = _tracing(body)
+    if body.get("default_queue_type") not in (None, "undefined", "classic"):
+        raise BadRequest("a vhost has no default_queue_type but classic")
+    # Where virtual hosts are not made, those that are there may be traced.
+    is_there = name in call.context.stores() and not body.keys() & {"description", "tags"}
+    is_new = not is_there and add_vhost(call, name, body)
+    if tracing is not None:
+        _trace(call.context, name, tracing)
     return created() if is_new else done()
+
+
+def _tracing(body: dict[str, Any]) -> bool | None:
+    found = body.get("tracing")
+    if found is None or isinstance(found, bool):
+        return found
+    try:
+        return {"true": True, "false": False}[found]
+    except (KeyError, TypeError):
+        raise BadRequest(f"tracing must be true or false, not {found!r}") from None
+
+
+def _trace(context: Context, name: str, tracing: bool) -> None:
+    store = context.stores().get(name)
+    if store is None:  # deleted since
+        raise Missing
+    try:
+        switch(name, store, context.connection_name, on=tracing)
+    except StoreClosed:
+        if name in context.stores():
+            raise
+        raise Missing from None
 
 
 def add_vhost(call: Call, name: str, said: Any) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -256,6 +257,54 @@ def test_messages_come_as_rabbitmqs_do(rabbitmq: Side, ours: Side) -> None:
         return answers
 
     assert told(ours) == told(rabbitmq)
+
+
+def copies_of(side: Side) -> list[tuple[str, bytes, dict[str, Any]]]:
+    """What is copied while a client publishes, gets and consumes: keys, bodies and headers, by
+    key and body, as two connections have no order."""
+    connection = pika.BlockingConnection(side.amqp)
+    channel, looker = connection.channel(), connection.channel()
+    queue = looker.queue_declare("", exclusive=True).method.queue
+    looker.queue_bind(queue, "amq.rabbitmq.trace", "#")
+    channel.queue_declare("traced")
+    channel.queue_bind("traced", "amq.direct", "k")
+    assert side.code("PUT", "vhosts/%2F", {"tracing": True}) == 204
+    headers = {"i": 1, "big": 2**40, "t": "x", "l": [1, "y"], "d": {"e": True}}
+    every = pika.BasicProperties(
+        "a/b", "gzip", headers, 2, 7, "c", "r", "60000", "m", 1_700_000_000, "t", "guest", "a"
+    )
+    copied = pika.BasicProperties(headers={"CC": ["other"]}, delivery_mode=1)
+    channel.basic_publish("", "traced", b"all", every)
+    channel.basic_publish("amq.direct", "k", b"none")
+    channel.basic_publish("amq.direct", "k", b"copied", copied)
+    channel.basic_publish("amq.direct", "nowhere", b"unrouted")
+    channel.basic_publish("amq.direct", "nowhere", b"returned", mandatory=True)
+    tag = channel.basic_get("traced")[0].delivery_tag
+    channel.basic_nack(tag, requeue=True)
+    channel.basic_get("traced", auto_ack=True)
+    for method, _, _ in channel.consume("traced", auto_ack=True, inactivity_timeout=30):
+        if method.delivery_tag == 4:
+            break
+    channel.cancel()
+    found: list[tuple[str, bytes, dict[str, Any]]] = []
+    until = time.monotonic() + PATIENCE_SECONDS
+    while len(found) < 9 and time.monotonic() < until:
+        method, properties, body = looker.basic_get(queue, auto_ack=True)
+        if method is not None:
+            found.append((method.routing_key, body, properties.headers))
+    assert side.code("PUT", "vhosts/%2F", {"tracing": False}) == 204
+    channel.basic_publish("amq.direct", "nowhere", b"too late")
+    assert looker.basic_get(queue, auto_ack=True)[0] is None
+    channel.queue_delete("traced")
+    connection.close()
+    for _, _, told in found:
+        assert told.pop("node")
+        assert re.fullmatch(r"127.0.0.1:\d+ -> 127.0.0.1:\d+", told.pop("connection"))
+    return sorted(found, key=lambda each: (each[0], each[1], each[2].get("redelivered", 0)))
+
+
+def test_a_traced_virtual_host_copies_the_same(rabbitmq: Side, ours: Side) -> None:
+    assert copies_of(ours) == copies_of(rabbitmq)
 
 
 def test_metrics_have_the_names_types_and_labels_of_rabbitmqs(rabbitmq: Side, ours: Side) -> None:
