@@ -15,6 +15,7 @@ PREFETCH = 200
 BODY_BYTES = 100
 _CLASS = "com.rabbitmq.perf.PerfTest"
 _LEAST_RATES = 2
+_START_SECONDS = 3  # in which nothing is told, where the leader of a queue is chosen first
 _SPARE_SECONDS = 60
 _RATE = r"time ([\d.]+) s, .*{}: ([\d.]+) msg/s"
 _numbers = itertools.count(1)
@@ -32,7 +33,7 @@ def run(uri: str, arguments: str, consumers: int, warm_seconds: int, seconds: in
     arguments (NAME=VALUE, with commas between) or without, that goes when nobody has used it for a
     minute.
     """
-    total = warm_seconds + seconds
+    total = _START_SECONDS + warm_seconds + seconds
     declared = [f"x-expires={(total + _SPARE_SECONDS) * 1000}", *filter(None, [arguments])]
     command = [*java_client.java(jars.PERFTEST_POM), _CLASS, "--uri", uri, "--time", str(total)]
     command += ["--producers", "1", "--consumers", str(consumers), "--confirm", str(OUTSTANDING)]
