@@ -30,6 +30,8 @@
 #define LANE_BYTES (8 * LANE_STEP_WORDS * STEPS)
 #define FRONT_BYTES (STRIDE * STEPS)
 #define BACK_BYTES (3 * LANE_BYTES)
+#define CACHED_BYTES_MAX \
+    (8u << 20) /* what is longer comes from memory: in one piece it is faster */
 
 _Static_assert((BACK_BYTES + STRIDE) / 8 + 1 <= 2 * QSI_CRC32C_LANE_WORDS_MAX, "in the table");
 
@@ -117,11 +119,12 @@ WIDE uint32_t qsi_crc32c_wide(uint32_t seed, const uint8_t *data, size_t bytes)
     uint64_t sum;
 
     QS_DCHECK(bytes >= QSI_CRC32C_WIDE_BYTES_MIN);
-    for (; bytes - at >= FRONT_BYTES + BACK_BYTES + STRIDE; at += STRIDE) {
+    while (bytes <= CACHED_BYTES_MAX && bytes - at >= FRONT_BYTES + BACK_BYTES + STRIDE) {
         uint32_t back = fold_front(&r, by_stride, data + at);
         at += FRONT_BYTES + BACK_BYTES;
         fold_step(&r, shift_by((BACK_BYTES + STRIDE) / 8), data + at);
         r.a = add_sum(r.a, back);
+        at += STRIDE;
     }
     for (; bytes - at >= STRIDE; at += STRIDE) {
         fold_step(&r, by_stride, data + at);

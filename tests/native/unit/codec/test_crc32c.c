@@ -157,6 +157,26 @@ static void test_fast_equals_portable_over_long_stretches(void)
     }
 }
 
+/* What is so long that it comes from memory goes another way. */
+static void test_fast_equals_portable_beyond_the_cache(void)
+{
+    const size_t cached = 8u << 20, bytes = cached + 2 * STRETCH_BYTES;
+    uint8_t *data = malloc(bytes);
+    struct way ways[3];
+    size_t count = find_ways(ways);
+
+    QS_CHECK(data != NULL);
+    for (size_t at = 0; at < bytes; at++) {
+        data[at] = noise[at % (sizeof noise - 1)] ^ (uint8_t)(at >> 16);
+    }
+    for (size_t i = 0; i < count; i++) {
+        QS_CHECK(ways[i].sum(9, data, cached) == qsi_crc32c_portable(9, data, cached));
+        QS_CHECK(ways[i].sum(9, data, cached + 1) == qsi_crc32c_portable(9, data, cached + 1));
+        QS_CHECK(ways[i].sum(9, data, bytes) == qsi_crc32c_portable(9, data, bytes));
+    }
+    free(data);
+}
+
 static void check_ends(const struct way *way, size_t from)
 {
     for (size_t bytes = from; bytes <= from + 600; bytes++) {
@@ -217,6 +237,7 @@ int main(void)
     test_nothing_leaves_the_seed();
     test_fast_equals_portable();
     test_fast_equals_portable_over_long_stretches();
+    test_fast_equals_portable_beyond_the_cache();
     test_reads_no_byte_more();
     test_every_bit_counts();
     test_checksums_chain();
