@@ -233,6 +233,20 @@ def test_long_names_are_cut_off_in_the_key(
     assert copy.properties.headers["exchange_name"] == name
 
 
+def hold_copies(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Set when there is something to copy, and to be set when it may be."""
+    has_one, may_copy = threading.Event(), threading.Event()
+    copy = firehose.Firehose._copy
+
+    def wait(self: firehose.Firehose, told: firehose.Told) -> None:
+        has_one.set()
+        assert may_copy.wait(60)
+        copy(self, told)
+
+    monkeypatch.setattr(firehose.Firehose, "_copy", wait)
+    return has_one, may_copy
+
+
 def told_missed(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
     """Of each warning how many messages were not copied, and why."""
     found = []
@@ -356,15 +370,7 @@ def test_what_happens_behind_the_end_is_not_copied(
     ask: Asking, store: pyqstore.Store, looker: Looker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while the last copy is made, and when the tracing begins anew meanwhile."""
-    has_one, may_copy = threading.Event(), threading.Event()
-    copy = firehose.Firehose._copy
-
-    def wait(self: firehose.Firehose, told: firehose.Told) -> None:
-        has_one.set()
-        assert may_copy.wait(60)
-        copy(self, told)
-
-    monkeypatch.setattr(firehose.Firehose, "_copy", wait)
+    has_one, may_copy = hold_copies(monkeypatch)
     trace(ask)
     with store.channel() as channel:
         channel.basic_publish("", "nowhere", b"first")
@@ -414,14 +420,7 @@ def test_what_there_is_no_room_for_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The trace keeps 8 MiB of messages that are not copied yet, and holds nobody up."""
-    may_copy = threading.Event()
-    copy = firehose.Firehose._copy
-
-    def wait(self: firehose.Firehose, told: firehose.Told) -> None:
-        assert may_copy.wait(60)
-        copy(self, told)
-
-    monkeypatch.setattr(firehose.Firehose, "_copy", wait)
+    _, may_copy = hold_copies(monkeypatch)
     monkeypatch.setattr(firehose, "_LOOK_S", 1e9)
     trace(ask)
     with store.channel() as channel, caplog.at_level(logging.WARNING, "pyqstore"):
@@ -443,15 +442,7 @@ def test_what_is_left_at_the_end_is_told(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    has_one, may_copy = threading.Event(), threading.Event()
-    copy = firehose.Firehose._copy
-
-    def wait(self: firehose.Firehose, told: firehose.Told) -> None:
-        has_one.set()
-        assert may_copy.wait(60)
-        copy(self, told)
-
-    monkeypatch.setattr(firehose.Firehose, "_copy", wait)
+    has_one, may_copy = hold_copies(monkeypatch)
     monkeypatch.setattr(firehose, "_REST_S", -1.0)
     trace(ask)
     with store.channel() as channel, caplog.at_level(logging.WARNING, "pyqstore"):
