@@ -450,3 +450,15 @@ void qsi_message_store_space(struct qsi_message_store *store, struct qsi_message
     }
     qsi_message_store_unlock(store);
 }
+
+bool qsi_message_store_has_settled(struct qsi_message_store *store, struct qsi_message_id id)
+{
+    const struct qsi_message_file *file;
+    bool settled;
+
+    qsi_message_store_lock(store);
+    file = qsi_message_table_find(store, id.number);
+    settled = file != NULL && file->id.generation == id.generation && file->is_final;
+    qsi_message_store_unlock(store);
+    return settled;
+}

@@ -93,12 +93,14 @@ static qs_status write_header(struct qsi_message_store *store, struct qsi_messag
     return qsi_file_write(store->env, file->handle, &part, 1, 0, error);
 }
 
+/* A file that is only read may be a snapshot's, too. */
 static qs_status open_named(struct qsi_message_store *store, struct qsi_message_id id,
                             uint32_t flags, qs_file **handle_out, qs_error *error)
 {
     char name[QSI_MESSAGE_NAME_BYTES];
 
     qsi_message_name(name, id);
+    flags |= flags == QS_OPEN_READ ? QS_OPEN_LINKED : 0u;
     return qsi_env_open(store->env, store->dir, name, flags, handle_out, error);
 }
 

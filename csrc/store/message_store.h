@@ -270,6 +270,9 @@ struct qsi_message_space {
     uint64_t doomed_bytes; /* of dead files and replaced generations: in neither of the others */
 };
 void qsi_message_store_space(struct qsi_message_store *store, struct qsi_message_space *out);
+/* Nobody writes to this file any more, and a checkpoint from now on, where it names the file, says
+ * that recovery need not either.  False, too: there is no such file. */
+bool qsi_message_store_has_settled(struct qsi_message_store *store, struct qsi_message_id id);
 /* Bytes of records written by this session, headers and padding included. */
 uint64_t qsi_message_store_bytes_written(struct qsi_message_store *store);
 

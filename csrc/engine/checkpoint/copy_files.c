@@ -164,28 +164,53 @@ qs_status qsi_copy_begin(struct qsi_copy *copy, qs_error *error)
     return QS_OK;
 }
 
-static bool is_sealed(struct qs_store *store, const struct qsi_block_file *file)
+/* False: it is not of a kind that is ever linked. */
+static bool parse_name(enum qsi_copy_folder folder, const char *name, struct qsi_copy_sealed *out)
 {
+    struct qsi_block_file block;
+    struct qsi_message_id message;
+
+    if (folder == QSI_COPY_STREAMS && qsi_block_name_parse(&block, name, STREAM_SUFFIX)) {
+        *out = (struct qsi_copy_sealed){folder, block.owner, block.number};
+        return true;
+    }
+    if (folder == QSI_COPY_MESSAGES && qsi_message_name_parse(&message, name)) {
+        *out = (struct qsi_copy_sealed){folder, message.number, message.generation};
+        return true;
+    }
+    return false;
+}
+
+static bool is_sealed_block(struct qs_store *store, const struct qsi_copy_sealed *name)
+{
+    const struct qsi_block_file file = {.owner = name->major, .number = name->minor};
     const struct store_queue *queue;
     bool sealed;
 
     qsi_store_lock(store);
-    queue = qsi_find_by_id(store, file->owner);
+    queue = qsi_find_by_id(store, file.owner);
     sealed =
-        queue != NULL && queue->stream != NULL && qsi_stream_has_sealed(&queue->stream->log, file);
+        queue != NULL && queue->stream != NULL && qsi_stream_has_sealed(&queue->stream->log, &file);
     qsi_store_unlock(store);
     return sealed;
+}
+
+static bool is_sealed(struct qs_store *store, const struct qsi_copy_sealed *name)
+{
+    const struct qsi_message_id message = {(uint32_t)name->major, (uint32_t)name->minor};
+
+    return name->folder == QSI_COPY_STREAMS
+               ? is_sealed_block(store, name)
+               : qsi_message_store_has_settled(store->messages, message);
 }
 
 static qs_status note_sealed(struct qsi_copy *copy, enum qsi_copy_folder folder, const char *name,
                              qs_error *error)
 {
-    struct qsi_block_file file;
-    struct qsi_copy_sealed *sealed = copy->sealed;
+    struct qsi_copy_sealed file, *sealed = copy->sealed;
 
-    (void)folder;
     QS_TRY(check_goes_on(copy, error));
-    if (!qsi_block_name_parse(&file, name, STREAM_SUFFIX) || !is_sealed(copy->store, &file)) {
+    if (!parse_name(folder, name, &file) || !is_sealed(copy->store, &file)) {
         return QS_OK;
     }
     if (copy->sealed_count == copy->sealed_capacity) {
@@ -197,41 +222,42 @@ static qs_status note_sealed(struct qsi_copy *copy, enum qsi_copy_folder folder,
         copy->sealed = sealed;
         copy->sealed_capacity = capacity;
     }
-    sealed[copy->sealed_count++] = (struct qsi_copy_sealed){file.owner, file.number};
+    sealed[copy->sealed_count++] = file;
     return QS_OK;
+}
+
+static int compare(uint64_t left, uint64_t right)
+{
+    return (left > right) - (left < right);
 }
 
 static int compare_sealed(const void *a, const void *b)
 {
     const struct qsi_copy_sealed *left = a, *right = b;
+    int order = compare(left->folder, right->folder);
 
-    if (left->owner != right->owner) {
-        return left->owner < right->owner ? -1 : 1;
-    }
-    return left->number < right->number ? -1 : left->number > right->number;
+    order = order != 0 ? order : compare(left->major, right->major);
+    return order != 0 ? order : compare(left->minor, right->minor);
 }
 
 qs_status qsi_copy_sealed(struct qsi_copy *copy, qs_error *error)
 {
-    QS_TRY(walk((struct walk){copy, QSI_COPY_STREAMS, note_sealed, error, QS_OK},
-                copy->from[QSI_COPY_STREAMS]));
+    for (enum qsi_copy_folder i = QSI_COPY_MESSAGES; i <= QSI_COPY_STREAMS; i++) {
+        QS_TRY(walk((struct walk){copy, i, note_sealed, error, QS_OK}, copy->from[i]));
+    }
     if (copy->sealed_count > 0) {
         qsort(copy->sealed, copy->sealed_count, sizeof *copy->sealed, compare_sealed);
     }
     return QS_OK;
 }
 
-static bool was_sealed(const struct qsi_copy *copy, const char *name)
+static bool was_sealed(const struct qsi_copy *copy, enum qsi_copy_folder folder, const char *name)
 {
-    struct qsi_block_file file;
     struct qsi_copy_sealed wanted;
 
-    if (copy->sealed_count == 0 || !qsi_block_name_parse(&file, name, STREAM_SUFFIX)) {
-        return false;
-    }
-    wanted = (struct qsi_copy_sealed){file.owner, file.number};
-    return bsearch(&wanted, copy->sealed, copy->sealed_count, sizeof wanted, compare_sealed) !=
-           NULL;
+    return copy->sealed_count > 0 && parse_name(folder, name, &wanted) &&
+           bsearch(&wanted, copy->sealed, copy->sealed_count, sizeof wanted, compare_sealed) !=
+               NULL;
 }
 
 /* QS_ENOENT: it went.  Where there can be no link it is copied. */
@@ -300,9 +326,8 @@ static qs_status step_rest(struct qsi_copy *copy, enum qsi_copy_folder folder, c
         (qsi_checkpoint_number(name, &number) && number != copy->manifest.checkpoint_number)) {
         return QS_OK;
     }
-    return folder == QSI_COPY_STREAMS && was_sealed(copy, name)
-               ? link_file(copy, folder, name, error)
-               : copy_file(copy, folder, name, error);
+    return was_sealed(copy, folder, name) ? link_file(copy, folder, name, error)
+                                          : copy_file(copy, folder, name, error);
 }
 
 qs_status qsi_copy_rest(struct qsi_copy *copy, qs_error *error)

@@ -19,10 +19,12 @@ enum qsi_copy_folder {
     QSI_COPY_FOLDERS
 };
 
-/* The name of a block file. */
+/* The name of a file: of a block file its owner and number, of a message file its number and
+ * generation. */
 struct qsi_copy_sealed {
-    uint64_t owner;
-    uint64_t number;
+    uint64_t folder;
+    uint64_t major;
+    uint64_t minor;
 };
 
 struct qsi_copy {
@@ -45,8 +47,8 @@ struct qsi_copy {
 
 /* Makes the directories.  QS_EEXIST: there is something in the one at path. */
 qs_status qsi_copy_begin(struct qsi_copy *copy, qs_error *error) QS_MUST_CHECK;
-/* Notes which block files never change any more.  The next checkpoint names as sealed what of them
- * it names at all; so no store writes to a file that two have. */
+/* Notes which block files and message files never change any more.  The next checkpoint names as
+ * sealed, or settled, what of them it names at all; so no store writes to a file that two have. */
 qs_status qsi_copy_sealed(struct qsi_copy *copy, qs_error *error) QS_MUST_CHECK;
 /* MANIFEST, in memory, and the journal from the file that it names to last. */
 qs_status qsi_copy_journal(struct qsi_copy *copy, uint32_t last, qs_error *error) QS_MUST_CHECK;

@@ -31,7 +31,8 @@ static void publish_one(struct engine *engine, const char *queue, size_t bytes)
     QS_CHECK_OK(qs_store_wait_durable(engine->store, receipt.lsn, QS_FOREVER, QS_ERROR));
 }
 
-/* A queue whose bodies are in the journal and in message files, and a stream with sealed files. */
+/* A queue whose bodies are in the journal, or, as the store is opened once more, in a full and in a
+ * growing message file, and a stream with sealed files. */
 static void fill(struct engine *engine)
 {
     struct qs_test_fields fields = {.used = 0};
@@ -43,6 +44,10 @@ static void fill(struct engine *engine)
     QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("s"), QS_DURABLE,
                                          qs_test_fields_slice(&fields), &ok, QS_ERROR));
     for (int i = 0; i < MESSAGES; i++) {
+        if (i == MESSAGES / 2) {
+            engine_close(engine);
+            engine_open(engine);
+        }
         publish_one(engine, "q", BODY_BYTES);
     }
     for (int i = 1; i <= ROWS; i++) {

@@ -102,6 +102,36 @@ def test_sealed_files_of_streams_are_linked_and_survive_the_source(
             assert bodies_of(other, "events")[: len(expected)] == expected
 
 
+def test_full_message_files_are_linked_and_what_becomes_of_them_stays_with_each_store(
+    path: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    bodies = [b"%d " % number + os.urandom(50_000) for number in range(40)]
+    with pyqstore.open(path, **SMALL) as store:
+        queue = store.queue("q")
+        for body in bodies[:-1]:
+            queue.put(body)
+    with pyqstore.open(path, **SMALL) as store:  # whose message files grow no more
+        queue = store.queue("q")
+        queue.put(bodies[-1])
+        assert len(os.listdir(path / "messages")) > store.snapshot(copy).linked >= 8
+        shared = [each for each in (copy / "messages").iterdir() if each.stat().st_nlink == 2]
+        assert len(shared) >= 8
+        assert (path / "messages").joinpath(max(os.listdir(copy / "messages"))) not in shared
+        for _ in range(30):
+            queue.get(timeout=0).ack()
+        store.checkpoint()
+        assert bodies_of(store, "q") == bodies[30:]
+    assert is_whole(path)
+    assert is_whole(copy)
+    with pyqstore.open(copy) as other:
+        assert bodies_of(other, "q") == bodies
+        other.queue("q").purge()
+        other.checkpoint()
+    with pyqstore.open(path) as store:
+        assert bodies_of(store, "q") == bodies[30:]
+
+
 def test_snapshots_of_a_store_at_work_are_whole(path: Path, tmp_path: Path) -> None:
     durable = {"q": -1, "events": -1}
     stop = threading.Event()
