@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote_plus, unquote
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -56,7 +56,7 @@ def binding_item(vhost: str, binding: Binding) -> dict[str, Any]:
 def properties_key(binding: Binding) -> str:
     """What tells a binding from others of the same pair: its routing key, and a hash of its
     arguments if it has any; "~" when both are empty."""
-    key = quote(binding.routing_key, safe="", errors="surrogateescape")
+    key = quote_plus(binding.routing_key, errors="surrogateescape").replace("~", "%7E")
     if not binding.arguments:
         return key or "~"
     packed = json.dumps(plain(binding.arguments), sort_keys=True).encode()
@@ -149,8 +149,8 @@ def _bind(call: Call) -> Any:
             raise BadRequest(f"arguments: {error}") from None
     answer: Response = created()
     made = Binding(source, destination, key, arguments, to_exchange)
-    place = quote(destination, safe="", errors="surrogateescape")
-    answer.headers["Location"] = f"{place}/{quote(properties_key(made), safe='~%')}"
+    place = quote_plus(destination, errors="surrogateescape")  # the key has escapes of its own
+    answer.headers["Location"] = f"{place}/{quote_plus(properties_key(made))}"
     return answer
 
 

@@ -29,7 +29,8 @@ __all__ = ["routes"]
 _EMPTY = (
     *("parameters", "parameters/{component}", "parameters/{component}/{vhost}", "policies"),
     *("policies/{vhost}", "operator-policies", "operator-policies/{vhost}", "vhost-limits"),
-    *("global-parameters", "federation-links", "feature-flags"),
+    *("vhost-limits/{vhost}", "user-limits", "user-limits/{user}", "topic-permissions"),
+    *("users/{user}/topic-permissions", "global-parameters", "federation-links", "feature-flags"),
 )
 
 

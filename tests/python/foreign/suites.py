@@ -18,6 +18,7 @@ else:
     from .fetching import ERRORS, copy, made, program, run
 
 GO_MODULE, GO_VERSION = "github.com/rabbitmq/amqp091-go", "v1.16.0"
+HTTP_MODULE, HTTP_VERSION = "github.com/michaelklishin/rabbit-hole/v2", "v2.12.0"
 AMQP, KOMBU, CELERY, AMQPSTORM = "amqp==5.4.2", "kombu==5.7.0", "celery==5.7.0", "amqpstorm==3.1.4"
 LAPIN, LAPIN_FEATURES = "lapin@=4.12.3", ("--no-default-features", "--features", "tokio,smol")
 AMQPLIB = "amqplib@2.3.1"
@@ -37,15 +38,28 @@ GO_ENVIRONMENT = {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod"}
 
 def go_client() -> Path:
     """The module's sources, with what its tests need in Go's cache."""
+    return _go_module(GO_MODULE, GO_VERSION)
+
+
+def go_client_of_http() -> Path:
+    """The same of the management API's client, which is Terraform's as well."""
+    return _go_module(HTTP_MODULE, HTTP_VERSION)
+
+
+def _go_module(module: str, version: str) -> Path:
     go = program("go", "golang-go")
 
     def make(folder: Path) -> None:
-        module = f"{GO_MODULE}@{GO_VERSION}"
-        told = run(go, "mod", "download", "-json", module, cwd=folder, more=GO_ENVIRONMENT)
+        told = run(
+            *(go, "mod", "download", "-json", f"{module}@{version}"),
+            cwd=folder,
+            more=GO_ENVIRONMENT,
+        )
         copy(json.loads(told)["Dir"], folder)
         run(go, "mod", "download", cwd=folder, more=GO_ENVIRONMENT)
 
-    return made(f"amqp091-go-{GO_VERSION}", make)
+    name = module.removesuffix("/v2").rpartition("/")[2]
+    return made(f"{name}-{version}", make)
 
 
 # ---- Python ----

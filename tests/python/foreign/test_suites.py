@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import re
 import shutil
+import socket
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from pyqstore.serve.passwords import hashed
 from pyqstore.serve.user_file import changed_users
 from pyqstore.serve.user_list import Permission, User
 
+from ..serving import Served
 from . import suites
 from .fetching import program
 from .playing import SECONDS, Fetched, passed_by_pytest, played
@@ -26,6 +30,13 @@ GO_LEFT_OUT = f"{GO_RECOVERY}|TLS"
 GO_TESTS, GO_RECOVERY_TESTS = 222, 17
 GO_ATTEMPTS = 2
 MANAGEMENT = 15672  # these have no other port for it
+AMQP_PORT = 5672
+# Of the client of the management API: what is not here (HTTP.md), and queues that are quorum.
+HTTP_LEFT_OUT = (
+    "(?i)polic|federation|shovel|parameter|cluster-name|certificate-expiration|declares a queue"
+    "|sets the limits|returns (all )?the limits|topic.permissions"
+)
+HTTP_TESTS = 80
 PROGRAMS = Path(__file__).parent / "programs"
 EVERYTHING = ""  # in place of a test's name: the program failed, and none of its tests
 KOMBU_TESTS = 51
@@ -63,6 +74,27 @@ def played_by_go(
     return {name for how, name in found if how == "PASS"}, failed, said
 
 
+def is_taken(port: int) -> bool:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+def put_vhost(name: str) -> None:
+    guest = base64.b64encode(b"guest:guest").decode()
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{MANAGEMENT}/api/vhosts/{name}",
+        method="PUT",
+        headers={"Authorization": f"Basic {guest}"},
+    )
+    with urllib.request.urlopen(asked) as answer:
+        assert answer.status == 201
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(2 * SECONDS + 300)
 def test_the_go_client_passes_its_own_tests(port: int, fetched: Fetched) -> None:
@@ -94,6 +126,40 @@ def test_the_go_client_recovers_in_its_own_tests(
         passed, failed, said = played_by_go(module, port, "-run", GO_RECOVERY, left_out="TLS")
     assert not failed, f"{sorted(failed)}\n{said[-8000:]}"
     assert len(passed) >= GO_RECOVERY_TESTS
+
+
+@pytest.mark.foreign
+@pytest.mark.timeout(3 * SECONDS + 300)
+def test_the_go_client_of_the_management_api_passes_its_own_tests(
+    tmp_path: Path, fetched: Fetched
+) -> None:
+    """Terraform's provider is made of it.  It wants the usual ports, a virtual host of a certain
+    name, and sleeps for most of five minutes."""
+    module = fetched(suites.go_client_of_http)
+    directory = tmp_path / "store"
+    pyqstore.open(directory).close()
+    with changed_users(directory, create=True) as users:
+        everywhere = {"/": Permission(), "rabbit/hole": Permission()}
+        users["guest"] = User(hashed("guest"), ("administrator",), everywhere)
+    for port in (AMQP_PORT, MANAGEMENT):
+        if is_taken(port):
+            pytest.skip(f"port {port} is taken")
+    options = ("--vhosts", str(tmp_path / "vhosts"), "--listen", f"127.0.0.1:{AMQP_PORT}")
+    served = Served(directory, *options, "--http", f"127.0.0.1:{MANAGEMENT}")
+    try:
+        served.addresses()
+        put_vhost("rabbit%2Fhole")
+        status, said = played(
+            *("go", "test", "-count=1", "-ginkgo.noColor", f"-ginkgo.skip={HTTP_LEFT_OUT}", "."),
+            cwd=module,
+            seconds=3 * SECONDS,
+            **suites.GO_ENVIRONMENT,
+        )
+    finally:
+        served.end()
+    assert status == 0, said[-8000:]
+    (passed,) = re.findall(r"(\d+) Passed", said)
+    assert int(passed) >= HTTP_TESTS, said[-2000:]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pika
 import pika.exceptions
@@ -132,10 +132,33 @@ def test_a_binding_is_made_and_removed_by_its_key(ask: Asking, store: pyqstore.S
     ask("POST", pair, {})
     keys = [each["properties_key"] for each in ask.get("bindings/%2F/e/amq.topic/q/q")]
     assert keys[0] == "~"
-    assert made.headers["location"] == f"q/{keys[1]}"
+    assert keys[1].startswith("a.%23%2F%25~")
+    assert made.headers["location"] == f"q/{keys[1].replace('%', '%25')}"
     for key in keys:
         assert ask("DELETE", f"{pair}/{quote(key, safe='')}").status == 204
     assert store.bindings() == []
+
+
+def test_the_place_of_a_binding_is_escaped_as_rabbitmq_does(
+    ask: Asking, store: pyqstore.Store
+) -> None:
+    store.channel().queue_declare("q 1")
+    places = {
+        "#": "q+1/%2523",
+        "a b~c/d%": "q+1/a%2Bb%257Ec%252Fd%2525",
+        "": "q+1/~",
+        "é": "q+1/%25C3%25A9",
+    }
+    for key, place in places.items():
+        made = ask("POST", "/api/bindings/%2F/e/amq.topic/q/q%201", {"routing_key": key})
+        assert made.headers["location"] == place
+    keys = [each["properties_key"] for each in ask.get("bindings/%2F/e/amq.topic/q/q%201")]
+    assert sorted(keys) == sorted(unquote(place.partition("/")[2]) for place in places.values())
+    for key in keys:  # as it is, or as a part of a path
+        escaped = key if key == "%23" else quote(key, safe="")
+        path = f"/api/bindings/%2F/e/amq.topic/q/q%201/{escaped}"
+        assert ask("GET", path).json["properties_key"] == key
+        assert ask("DELETE", path).status == 204
 
 
 def test_queues_are_filtered_sorted_and_shown_by_pages(ask: Asking, store: pyqstore.Store) -> None:
