@@ -257,8 +257,8 @@ static qs_status look_at_size(struct qsi_message_store *store, struct qsi_messag
     qs_status status;
 
     qsi_message_name(name, file->id);
-    status = qsi_env_open(store->env, store->dir, name, QS_OPEN_READ | QS_OPEN_LINKED, &handle,
-                          error);
+    status =
+        qsi_env_open(store->env, store->dir, name, QS_OPEN_READ | QS_OPEN_LINKED, &handle, error);
     if (status != QS_OK) {
         return qsi_message_file_fail(error, status, file->id);
     }

@@ -20,6 +20,7 @@ else:
 GO_MODULE, GO_VERSION = "github.com/rabbitmq/amqp091-go", "v1.16.0"
 HTTP_MODULE, HTTP_VERSION = "github.com/michaelklishin/rabbit-hole/v2", "v2.12.0"
 AMQP, KOMBU, CELERY, AMQPSTORM = "amqp==5.4.2", "kombu==5.7.0", "celery==5.7.0", "amqpstorm==3.1.4"
+FLOWER = "flower==2.2.0"
 LAPIN, LAPIN_FEATURES = "lapin@=4.12.3", ("--no-default-features", "--features", "tokio,smol")
 AMQPLIB = "amqplib@2.3.1"
 AMQP_TOOLS = (
@@ -84,6 +85,11 @@ def python_of_celery() -> Path:
     """An interpreter with Celery and what its tests take."""
     more = ("pytest-subtests", "pydantic", "redis")
     return python_with("python-celery", AMQP, KOMBU, CELERY, *PYTEST, *more)
+
+
+def python_of_flower() -> Path:
+    """An interpreter with Celery and Flower."""
+    return python_with("python-flower", AMQP, KOMBU, CELERY, FLOWER)
 
 
 def python_of_amqpstorm() -> Path:
@@ -169,6 +175,7 @@ EVERY_RUN = (
     lambda: source_of(AMQP),
     lambda: source_of(KOMBU),
     python_of_celery,
+    python_of_flower,
     lambda: source_of(CELERY),
     python_of_amqpstorm,
     lambda: source_of(AMQPSTORM),
@@ -176,7 +183,7 @@ EVERY_RUN = (
     c_client,
     tools,
 )
-FOREIGN = (rust_client,)
+FOREIGN = (rust_client, go_client_of_http)
 
 
 def main() -> int:
