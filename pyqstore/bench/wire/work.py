@@ -178,8 +178,8 @@ class Work:
             "PerfTest is RabbitMQ's own load generator, in Java, and takes more of the machine than"
             " a server does that is fast: one producer with 1,000 unconfirmed, and the same with a"
             f" consumer (prefetch 200, an ack for each message). Its first {_WARM_SECONDS} s do not"
-            " count: Java compiles meanwhile, which is most of its time. TLS ends in a Python thread"
-            " of the server, on the same two processors.",
+            " count: Java compiles meanwhile. TLS ends in a Python thread of the server, on the"
+            " same two processors.",
             "Connections that do nothing have a channel each and heartbeats of 60 s; they were"
             " measured once, not in each round. Memory is what all processes of a server have more"
             " than before.",
