@@ -2,11 +2,16 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import pika
+
+from ..serving import served
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -81,3 +86,26 @@ def test_web(path: Path) -> None:
             time.sleep(0.02)
     with TestClient(web.make_app(path)) as client:
         assert client.get("/status").json() == {"waiting": 0, "sent": []}
+
+
+def test_what_runs_in_kubernetes_is_what_the_commands_take(tmp_path: Path) -> None:
+    """Both containers' commands, on a directory of ours: the second start finds the user."""
+    manifest = (EXAMPLES / "kubernetes/pyqstore.yaml").read_text()
+    (tmp_path / "password").write_text("secret\n")
+    (shell,) = re.findall(r"- -ec\n +- \|\n(.*?)\n +volumeMounts", manifest, re.S)
+    for place, own in (("/var/lib", tmp_path), ("/run/secrets/pyqstore", tmp_path)):
+        assert place in shell
+        shell = shell.replace(place, str(own))
+    shell = shell.replace("pyqstore user", f"{sys.executable} -m pyqstore user")
+    (tmp_path / "pyqstore").mkdir()
+    for _ in range(2):
+        subprocess.run(["sh", "-ec", shell], check=True, timeout=120)
+    (found,) = re.findall(r"args: (\[.*\])", manifest)
+    name, directory, *options = json.loads(found)
+    assert (name, directory) == ("serve", "/var/lib/pyqstore/jobs.qs")
+    options = [re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", each) for each in options]
+    with served(tmp_path / "pyqstore/jobs.qs", *options) as owner:
+        address = owner.addresses()["amqp"]
+        parameters = pika.URLParameters(f"amqp://app:secret@{address}/%2F")
+        pika.BlockingConnection(parameters).close()
+        assert owner.end()[0] == 0
