@@ -148,7 +148,7 @@ static bool look_around(struct qs_server *server)
     struct qsi_list listeners, newcomers, dropped, returned;
     struct qsi_buf unwanted;
     uint64_t now_ns = qsi_net_now(server);
-    bool is_stopping, vhosts_end;
+    bool is_stopping, vhosts_end, vhosts_ended;
 
     qsi_net_lock(server);
     move_all(&server->new_listeners, &listeners);
@@ -157,6 +157,7 @@ static bool look_around(struct qs_server *server)
     move_all(&server->returned, &returned);
     is_stopping = server->is_stopping;
     vhosts_end = server->vhosts_end;
+    vhosts_ended = server->vhosts_ended;
     unwanted = server->unwanted;
     server->unwanted = (struct qsi_buf){0};
     server->cut_by_ns = server->stop_by_ns;
@@ -170,6 +171,9 @@ static bool look_around(struct qs_server *server)
     end_unwanted(server, &unwanted);
     if (vhosts_end) {
         qsi_net_tell_ended_vhosts(server);
+    }
+    if (vhosts_ended) {
+        qsi_net_free_ended_vhosts(server);
     }
     if (is_stopping && !server->is_shutting) {
         server->is_shutting = true;

@@ -69,6 +69,7 @@ struct qsi_net_vhost {
     enum qsi_net_vhost_state state QSI_GUARDED_BY(qsi_net_mutex);
     uint64_t sessions QSI_GUARDED_BY(qsi_net_mutex);
     uint64_t end_by_ns QSI_GUARDED_BY(qsi_net_mutex); /* then its connections are cut off */
+    uint32_t enders QSI_GUARDED_BY(qsi_net_mutex);    /* threads that make it or end it */
     bool must_tell QSI_GUARDED_BY(qsi_net_mutex);     /* its connections that it ends */
     char name[256];
 };
@@ -178,6 +179,7 @@ struct qs_server {
     struct qsi_list vhosts QSI_GUARDED_BY(qsi_net_mutex);
     struct qsi_buf unwanted QSI_GUARDED_BY(qsi_net_mutex); /* numbers of connections to be ended */
     bool vhosts_end QSI_GUARDED_BY(qsi_net_mutex); /* there is one whose connections must be told */
+    bool vhosts_ended QSI_GUARDED_BY(qsi_net_mutex); /* there is one to be freed */
     uint64_t last_question QSI_GUARDED_BY(qsi_net_mutex);
     uint32_t question_count QSI_GUARDED_BY(qsi_net_mutex); /* in questions */
     uint64_t stop_by_ns QSI_GUARDED_BY(qsi_net_mutex);
@@ -270,6 +272,8 @@ void qsi_net_leave_vhost(struct qsi_net_connection *connection);
 /* Returns when it has no session any more; without one of that name at once. */
 void qsi_net_end_vhost(struct qs_server *server, const char *name, uint64_t end_by_ns);
 void qsi_net_tell_ended_vhosts(struct qs_server *server);
+/* The I/O thread's, between two calls of epoll. */
+void qsi_net_free_ended_vhosts(struct qs_server *server);
 /* No session is left. */
 void qsi_net_close_vhosts(struct qs_server *server);
 void qsi_net_free_vhosts(struct qs_server *server);

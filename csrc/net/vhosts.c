@@ -2,8 +2,8 @@
  *
  * Invariant: a vhost has as many sessions as connections point to it.  A session is counted in as
  * it is told the store, while the vhost serves, and out when it is closed: who ends a vhost waits
- * for the last one, and then nothing of the server uses the store.  What has ended stays in the
- * list until the server is freed, as epoll may have told of it. */
+ * for the last one, and then nothing of the server uses the store.  The I/O thread frees what has
+ * ended, between two calls of epoll, which may have told of it. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -115,6 +115,7 @@ static qs_status make(struct qsi_net_vhost **vhost_out, struct qs_server *server
         return qsi_fail(error, QS_ENOMEM, "vhost '%s'", name);
     }
     vhost->source.kind = QSI_NET_CHANNELS;
+    vhost->enders = 1; /* who makes it, until it serves */
     vhost->server = server;
     vhost->store = store;
     qsi_list_init(&vhost->in_server);
@@ -151,12 +152,29 @@ static void close_channels(struct qsi_net_vhost *vhost)
     qsi_mutex_unlock(&server->channels_mutex);
 }
 
-static void set_state(struct qsi_net_vhost *vhost, enum qsi_net_vhost_state state)
+static void note_begun(struct qsi_net_vhost *vhost)
 {
-    qsi_net_lock(vhost->server);
-    vhost->state = state;
-    qsi_cond_broadcast(&vhost->server->has_left);
-    qsi_net_unlock(vhost->server);
+    struct qs_server *server = vhost->server;
+
+    qsi_net_lock(server);
+    vhost->state = QSI_NET_VHOST_SERVES;
+    vhost->enders -= 1;
+    qsi_cond_broadcast(&server->has_left);
+    qsi_net_unlock(server);
+}
+
+/* REQUIRES that the caller is one of its enders: it is not to be used any more. */
+static void note_ended(struct qsi_net_vhost *vhost)
+{
+    struct qs_server *server = vhost->server;
+
+    qsi_net_lock(server);
+    vhost->state = QSI_NET_VHOST_HAS_ENDED;
+    vhost->enders -= 1;
+    server->vhosts_ended = true;
+    qsi_cond_broadcast(&server->has_left);
+    qsi_net_wake(server);
+    qsi_net_unlock(server);
 }
 
 qs_status qsi_net_add_vhost(struct qs_server *server, const char *name, qs_store *store,
@@ -174,10 +192,12 @@ qs_status qsi_net_add_vhost(struct qs_server *server, const char *name, qs_store
     qsi_mutex_lock(&server->channels_mutex);
     status = begin(vhost, error);
     qsi_mutex_unlock(&server->channels_mutex);
-    if (status != QS_OK) {
+    if (status == QS_OK) {
+        note_begun(vhost);
+    } else {
         close_channels(vhost);
+        note_ended(vhost);
     }
-    set_state(vhost, status == QS_OK ? QSI_NET_VHOST_SERVES : QSI_NET_VHOST_HAS_ENDED);
     return status;
 }
 
@@ -256,9 +276,12 @@ void qsi_net_end_vhost(struct qs_server *server, const char *name, uint64_t end_
     struct qsi_net_vhost *vhost;
 
     qsi_net_lock(server);
-    vhost = find(server, (qs_slice){.data = name, .bytes = strlen(name)});
-    while (vhost != NULL && vhost->state == QSI_NET_VHOST_BEGINS) {
+    while ((vhost = find(server, (qs_slice){.data = name, .bytes = strlen(name)})) != NULL &&
+           vhost->state == QSI_NET_VHOST_BEGINS) {
         (void)qsi_cond_wait(&server->has_left, &server->mutex, QSI_WAIT_FOREVER);
+    }
+    if (vhost != NULL) {
+        vhost->enders += 1;
     }
     if (vhost != NULL && vhost->state == QSI_NET_VHOST_SERVES) {
         vhost->state = QSI_NET_VHOST_ENDS;
@@ -272,8 +295,29 @@ void qsi_net_end_vhost(struct qs_server *server, const char *name, uint64_t end_
     qsi_net_unlock(server);
     if (vhost != NULL) {
         close_channels(vhost);
-        set_state(vhost, QSI_NET_VHOST_HAS_ENDED);
+        note_ended(vhost);
     }
+}
+
+static bool is_done_with(const struct qsi_net_vhost *vhost) QSI_REQUIRES(qsi_net_mutex)
+{
+    return vhost->state == QSI_NET_VHOST_HAS_ENDED && vhost->enders == 0;
+}
+
+/* One that has ended and has enders stays: the last of them tells of it again. */
+void qsi_net_free_ended_vhosts(struct qs_server *server)
+{
+    qsi_net_lock(server);
+    server->vhosts_ended = false;
+    for (struct qsi_list *node = server->vhosts.next; node != &server->vhosts;) {
+        struct qsi_net_vhost *vhost = vhost_at(node);
+        node = node->next;
+        if (is_done_with(vhost)) {
+            qsi_list_remove(&vhost->in_server);
+            qsi_free(vhost);
+        }
+    }
+    qsi_net_unlock(server);
 }
 
 /* One that a caller's thread adds has begun, and none is added any more. */
