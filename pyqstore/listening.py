@@ -155,6 +155,11 @@ class Listener(Closing):
         """Whether it was closed, by ``close()`` or with its store."""
         return self._server.closed
 
+    @property
+    def _tls(self) -> ssl.SSLContext | None:
+        bridge: Bridge | None = self._server.bridge
+        return None if bridge is None else bridge.tls
+
     def stats(self) -> dict[str, int]:
         """Counts: ``connections`` now, and since it began ``connections_accepted``,
         ``connections_turned_away`` (there were ``connections_max``, or no descriptor was left),

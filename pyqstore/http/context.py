@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -34,6 +35,8 @@ class Context:
     """Where it accepts: "127.0.0.1:15672"."""
     keeper: Stores | None = None
     """Makes and deletes virtual hosts; None: the program that has the stores does."""
+    tls: ssl.SSLContext | None = None
+    """What it speaks there; None: it does without."""
     ending: Event = field(default_factory=Event)
     """Set when the server ends: what goes on sending stops."""
     started: float = field(default_factory=time.monotonic)

@@ -72,7 +72,9 @@ class HttpServer(Closing):
         self._vhosts = {} if vhosts is None else vhosts
         self._sampler = Sampler(lambda: {"/": store, **self._vhosts})
         fd, self._address = _core._bind(address)
-        self._context = Context(store, self._vhosts, known, self._sampler, self._address, keeper)
+        self._context = Context(
+            store, self._vhosts, known, self._sampler, self._address, keeper, tls
+        )
         self._connections = Connections()
         self._socket = ListeningSocket(self._connections, fd)
         self._ended = Event()

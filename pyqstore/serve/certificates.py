@@ -1,13 +1,16 @@
-"""What TLS knows of clients."""
+"""What TLS knows of clients, and of its own certificate."""
 
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from typing import Any
 
-__all__ = ["common_name", "verifies_clients"]
+__all__ = ["common_name", "expires_at", "verifies_clients"]
 
 _NAME_BYTES_MAX = 255
+_FLIGHTS_MAX = 8  # of a handshake
+_NO_CHECK_TIME = 0x200000  # OpenSSL's X509_V_FLAG_NO_CHECK_TIME
 
 
 def common_name(certificate: Any) -> str:
@@ -29,3 +32,41 @@ def verifies_clients(tls: ssl.SSLContext) -> bool:
             "tls is a context of clients: make it with ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)"
         ) from None
     return tls.verify_mode != ssl.CERT_NONE
+
+
+def expires_at(tls: ssl.SSLContext) -> float:
+    """When the certificate that clients are shown expires, in seconds since 1970.
+
+    ``ssl`` tells what a certificate says only of a peer's that was verified: so there are two
+    handshakes in memory, one for the certificate, one that trusts it.  ssl.SSLError.
+    """
+    shown = _handshake(tls, _client())
+    trusting = _client()
+    trusting.load_verify_locations(cadata=ssl.DER_cert_to_PEM_cert(shown.getpeercert(True) or b""))
+    trusting.verify_mode = ssl.CERT_REQUIRED
+    trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    trusting.verify_flags |= ssl.VerifyFlags(_NO_CHECK_TIME)
+    told: Any = _handshake(tls, trusting).getpeercert()
+    return float(ssl.cert_time_to_seconds(told["notAfter"]))
+
+
+def _client() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _handshake(tls: ssl.SSLContext, trusting: ssl.SSLContext) -> ssl.SSLObject:
+    """The client's end.  What the server thinks of the client does not matter."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = tls.wrap_bio(to_server, to_client, server_side=True)
+    client = trusting.wrap_bio(to_client, to_server)
+    for _ in range(_FLIGHTS_MAX):
+        try:
+            client.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            with suppress(ssl.SSLError):
+                server.do_handshake()
+    return client

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ssl
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from starlette.routing import BaseRoute
 
 from ...properties import Properties
+from ...serve.certificates import expires_at
 from ..context import Context
 from ..errors import BadRequest
+from ..node import NODE
 from .calls import Call, Json, is_confirmed, resource
 
 __all__ = ["routes"]
@@ -18,6 +22,9 @@ _QUEUE = "aliveness-test"
 _STALLED_MS = 30_000  # a commit that waits for the disk for so long
 _PROTOCOLS = {"amqp091": "amqp", "amqp0.9.1": "amqp", "amqp": "amqp", "http": "http"}
 _PORT_DIGITS = 5
+_DAY_S = 86_400.0
+_UNITS = {"days": _DAY_S, "weeks": 7 * _DAY_S, "months": 365 / 12 * _DAY_S, "years": 365 * _DAY_S}
+_WITHIN_DIGITS = 6
 _OK = {"status": "ok"}
 
 
@@ -34,6 +41,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         resource(f"{checks}/virtual-hosts", context, GET=_has_all_vhosts),
         resource(f"{checks}/port-listener/{{port}}", context, GET=_has_port),
         resource(f"{checks}/protocol-listener/{{protocol}}", context, GET=_has_protocol),
+        resource(f"{checks}/certificate-expiration/{{within}}/{{unit}}", context, GET=_are_valid),
         *(resource(f"{checks}/{each}", context, GET=_is_alone) for each in alone),
     ]
 
@@ -96,3 +104,35 @@ def _has_protocol(call: Call) -> Any:
 
 def _is_alone(_call: Call) -> Any:
     return {**_OK, "reason": "single node cluster"}
+
+
+def _are_valid(call: Call) -> Any:
+    """No certificate of a listener expires within so many days, weeks, months or years."""
+    within, unit = call.name("within"), call.name("unit")
+    if not (within.isascii() and within.isdigit() and len(within) <= _WITHIN_DIGITS):
+        raise BadRequest("Invalid expiration value.")
+    if unit not in _UNITS:
+        units = ", ".join(_UNITS)
+        raise BadRequest(f"Time unit not recognised. Supported units: {units}.")
+    until = time.time() + int(within) * _UNITS[unit]
+    expired = []
+    for protocol, address, tls in _with_tls(call):
+        try:
+            at = expires_at(tls)
+        except ssl.SSLError as error:
+            return _failed(f"the certificate of {address} cannot be looked at: {error}")
+        if at <= until:
+            host, _, port = address.rpartition(":")
+            told = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
+            listener = {"protocol": protocol, "interface": host.strip("[]"), "port": int(port)}
+            expired.append({"node": NODE, **listener, "certfile_expires_on": told})
+    return _failed("Certificates expiring", expired=expired) if expired else _OK
+
+
+def _with_tls(call: Call) -> Iterator[tuple[str, str, ssl.SSLContext]]:
+    """Protocol, address and context of each listener that has one."""
+    for each in call.context.listeners():
+        if each._tls is not None:
+            yield "amqp/ssl", each.address, each._tls
+    if call.context.tls is not None:
+        yield "https", call.context.address, call.context.tls

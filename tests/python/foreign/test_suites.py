@@ -33,11 +33,11 @@ MANAGEMENT = 15672  # these have no other port for it
 AMQP_PORT = 5672
 # Of the client of the management API: what is not here (HTTP.md), and queues that are quorum.
 HTTP_LEFT_OUT = (
-    "(?i)polic|federation|shovel|parameter|cluster-name|certificate-expiration|declares a queue"
+    "(?i)polic|federation|shovel|parameter|cluster-name|declares a queue"
     "|sets the limits|returns (all )?the limits|topic.permissions"
     r"|queues(/\{vhost\})? with arguments"
 )
-HTTP_TESTS = 78
+HTTP_TESTS = 79
 PROGRAMS = Path(__file__).parent / "programs"
 EVERYTHING = ""  # in place of a test's name: the program failed, and none of its tests
 KOMBU_TESTS = 51

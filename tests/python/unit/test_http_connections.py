@@ -6,6 +6,7 @@ something was quick: what must end is waited for, and what must stay is asked ag
 from __future__ import annotations
 
 import http.client
+import json
 import resource
 import socket
 import ssl
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -344,10 +346,15 @@ def served_by_tls(
 
 
 def asks_by_tls(server: HttpServer, trusting: ssl.SSLContext) -> int:
+    return answer_by_tls(server, trusting, "whoami")[0]
+
+
+def answer_by_tls(server: HttpServer, trusting: ssl.SSLContext, path: str) -> tuple[int, Any]:
     asking = http.client.HTTPSConnection(server.address, timeout=60, context=trusting)
     with closing(asking):
-        asking.request("GET", "/api/whoami", headers={"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="})
-        return asking.getresponse().status
+        asking.request("GET", f"/api/{path}", headers={"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="})
+        answer = asking.getresponse()
+        return answer.status, json.loads(answer.read())
 
 
 def test_silence_before_the_handshake_of_tls_counts_too(
@@ -381,3 +388,31 @@ def test_silent_clients_do_not_keep_a_server_that_closes(
         assert server.close(LONG_S)
         assert all(map(ends, silent))
         assert opened(server) == 0
+
+
+def test_certificates_that_expire_soon_are_told_of(
+    store: pyqstore.Store, certificates: Path
+) -> None:
+    """The fixture's are valid for two days; an address without TLS has none."""
+    check = "health/checks/certificate-expiration"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    asking.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    asking.load_verify_locations(certificates / "ca.pem")
+    asking.verify_mode = ssl.CERT_REQUIRED
+    store.listen("127.0.0.1:0")
+    with_tls = store.listen("127.0.0.1:0", tls=asking)
+    with served_by_tls(store, certificates) as (server, trusting):
+        assert answer_by_tls(server, trusting, f"{check}/1/days") == (200, {"status": "ok"})
+        status, told = answer_by_tls(server, trusting, f"{check}/1/weeks")
+        assert (status, told["status"]) == (503, "failed")
+        assert told["reason"] == "Certificates expiring"
+        found = {(each["protocol"], each["port"]) for each in told["expired"]}
+        ports = [int(each.address.rpartition(":")[2]) for each in (with_tls, server)]
+        assert found == {("amqp/ssl", ports[0]), ("https", ports[1])}
+        for wrong in ("x/days", "-1/days", "1/foos", "1/day"):
+            assert answer_by_tls(server, trusting, f"{check}/{wrong}")[0] == 400
+        with_tls.close()
+        status, told = answer_by_tls(server, trusting, f"{check}/1/years")
+        assert [each["protocol"] for each in told["expired"]] == ["https"]
