@@ -57,6 +57,12 @@ def parts(seed: int) -> tuple[Stage, ...]:
         Stage("asan", ("asan",), "asan", limit_s=14400),
         python("spark", "tests/python/spark", *files, *everything),
         python("hostile", "tests/python/hostile", *files, *everything),
+        Stage(
+            "page-soak",
+            ("python", "tests/python/page/test_page_many.py", *everything),
+            environment=(("QS_PAGE_SOAK_S", "1200"),),
+            limit_s=7200,
+        ),
         Stage("soak", ("soak", "all", "--minutes", "8", "--seed", str(seed)), limit_s=7200),
     )
 

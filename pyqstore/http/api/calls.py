@@ -21,6 +21,7 @@ from ...errors import StoreClosed, StoreFailed
 from ..auth import Login
 from ..context import Context
 from ..errors import BadRequest, Forbidden, Missing
+from ..given import loads
 
 __all__ = [
     *("Call", "Handler", "Json", "created", "done", "is_confirmed", "plain"),
@@ -115,7 +116,7 @@ class Call:
     def body(self, *required: str) -> dict[str, Any]:
         """The body, an object.  BadRequest: it is none, or lacks a key."""
         try:
-            found = json.loads(self.data or b"{}")
+            found = loads(self.data or b"{}")
         except (ValueError, RecursionError):
             raise BadRequest("not_json") from None
         if not isinstance(found, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from ...serve.definitions import Definitions, declare, parse_definitions
 from ...serve.user_list import entries, merge_users, users_as_json
 from ..context import Context
 from ..errors import BadRequest
+from ..given import loads
 from .calls import Call, done, resource
 from .users import changing_users, known_users
 from .versions import RABBITMQ
@@ -71,7 +71,7 @@ def _export_vhost(call: Call) -> Any:
 def _document(call: Call) -> dict[str, Any]:
     """Also of a form with a file, as RabbitMQ's own page sends it."""
     try:
-        found = json.loads(call.data)
+        found = loads(call.data)
     except (ValueError, RecursionError):
         raise BadRequest("failed_to_parse_json") from None
     if not isinstance(found, dict):

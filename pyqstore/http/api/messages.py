@@ -17,6 +17,7 @@ from ...properties import Properties
 from ...serve.declared import plain
 from ..context import Context
 from ..errors import BadRequest, Missing
+from ..given import PROPERTIES, PROPERTY_NUMBERS
 from ..rights import check_user_id
 from .calls import Call, is_confirmed, render, resource
 from .exchanges import exchange_name
@@ -26,11 +27,6 @@ __all__ = ["routes"]
 _GET_MAX = 10_000
 _TAKEN_BYTES_MAX = 64 << 20  # in memory
 _ANSWER_BYTES_MAX = 8 << 20
-_NUMBERS = ("delivery_mode", "priority", "timestamp")
-_NAMES = (
-    *("content_type", "content_encoding", "headers", *_NUMBERS, "correlation_id", "reply_to"),
-    *("expiration", "message_id", "type", "user_id", "app_id", "cluster_id"),
-)
 # Whether it goes back to the queue.
 _MODES = {
     "ack_requeue_true": True,
@@ -92,8 +88,8 @@ def _properties(given: Any) -> Properties | None:
         raise BadRequest(f"properties must be an object, not {given!r:.80}")
     found: dict[str, Any] = {}
     for name, value in given.items():
-        if name not in _NAMES:
-            raise BadRequest(f"unknown property {name!r:.80}: there are {', '.join(_NAMES)}")
+        if name not in PROPERTIES:
+            raise BadRequest(f"unknown property {name!r:.80}: there are {', '.join(PROPERTIES)}")
         found[name] = _property(name, value)
     try:
         return Properties(**found)
@@ -102,7 +98,7 @@ def _properties(given: Any) -> Properties | None:
 
 
 def _property(name: str, value: Any) -> Any:
-    if name in _NUMBERS and (not isinstance(value, int) or isinstance(value, bool)):
+    if name in PROPERTY_NUMBERS and (not isinstance(value, int) or isinstance(value, bool)):
         raise BadRequest(f"not_int: {name} must be a whole number, not {value!r:.80}")
     if name == "timestamp":
         try:
@@ -201,7 +197,7 @@ def _shown(message: Message, left: int, encoding: str, truncate: int | None) -> 
     payload, told = _text(body if truncate is None else body[:truncate], encoding)
     properties = {
         name: plain(value)
-        for name in _NAMES
+        for name in PROPERTIES
         if (value := getattr(message.properties, name)) is not None
     }
     return {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ from ...fields import decode_table
 from ...moving import Moved, move, requeue_dead_letters
 from ...properties import Properties
 from ..auth import Login
+from ..given import PROPERTIES, loads
 from ..rights import check_user_id, to_declare_exchange, to_declare_queue
 from .asking import Asking, Trouble, answer
 
@@ -65,7 +65,7 @@ class Act:
         if not typed:
             return None
         try:
-            value = json.loads(typed)
+            value = loads(typed)
         except (ValueError, RecursionError) as error:
             raise Trouble(f"{name} is no JSON: {error}") from None
         if not isinstance(value, dict):
@@ -83,6 +83,8 @@ def publish(act: Act) -> str:
     exchange, key = act.text("exchange"), act.text("routing_key")
     act.require(("write", exchange))
     given = act.table("properties") or {}
+    for name in given.keys() - set(PROPERTIES):
+        raise Trouble(f"There is no property {name!r:.80}: there are {', '.join(PROPERTIES)}.")
     if act.flag("persistent"):
         given.setdefault("delivery_mode", 2)
     properties = Properties(**given)
@@ -237,7 +239,7 @@ def routes(asking: Asking) -> list[Route]:
         if action is None:
             raise Trouble("There is no such action.", 404)
         try:
-            given = json.loads(await request.body())
+            given = loads(await request.body())
         except (ValueError, RecursionError):
             given = None
         if not isinstance(given, dict):

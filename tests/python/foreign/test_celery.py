@@ -34,6 +34,7 @@ QUICK = f"{LEFT_OUT} or {LONG} or {NO_BROKER} or {IN_REDIS}"
 PLUGINS = ("pytest_timeout", "pytest_rerunfailures", "pytest_subtests.plugin")
 LISTENER_TESTS = 40
 STORE_TESTS = 10
+STORE_TASKS_TESTS = 40
 CANVAS_TESTS = 233
 CANVAS_SECONDS = 1800.0
 
@@ -122,6 +123,28 @@ def test_celery_passes_its_own_tests_over_a_store(over_a_store: Celery) -> None:
 def test_celery_passes_its_own_tests_of_canvas(on_a_listener: Celery, redis_port: int) -> None:
     """Chords, and what most of these tests see, are kept in Redis."""
     passed = on_a_listener.passed(
+        "test_canvas",
+        left_out=LEFT_OUT,
+        backend=f"redis://127.0.0.1:{redis_port}/0",
+        seconds=CANVAS_SECONDS,
+        REDIS_HOST="127.0.0.1",
+        REDIS_PORT=str(redis_port),
+    )
+    assert passed == CANVAS_TESTS
+
+
+@pytest.mark.foreign
+@pytest.mark.timeout(2 * SECONDS + 300)
+def test_celery_passes_its_own_tests_of_tasks_over_a_store(over_a_store: Celery) -> None:
+    assert over_a_store.passed("test_tasks", left_out=QUICK, backend="rpc") == STORE_TASKS_TESTS
+
+
+@pytest.mark.foreign
+@pytest.mark.timeout(CANVAS_SECONDS + 300)
+def test_celery_passes_its_own_tests_of_canvas_over_a_store(
+    over_a_store: Celery, redis_port: int
+) -> None:
+    passed = over_a_store.passed(
         "test_canvas",
         left_out=LEFT_OUT,
         backend=f"redis://127.0.0.1:{redis_port}/0",

@@ -108,6 +108,23 @@ def test_page_action_tells_what_is_wrong_with_a_malformed_request(
     assert answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("properties", "told"),
+    [
+        ('{"nope": 1}', "no property 'nope'"),
+        ('{"headers": {"a": 1e400}}', "1e400"),
+        ('{"headers": {"a": NaN}}', "NaN"),
+    ],
+)
+def test_page_publish_tells_which_property_is_none(
+    client: httpx2.Client, properties: str, told: str
+) -> None:
+    given = {"exchange": "", "routing_key": "q", "body": "x", "properties": properties}
+    answer = client.post("/page/action/publish", json=given, headers=token(client))
+    assert answer.status_code == 400
+    assert told in answer.json()["error"]
+
+
 def test_page_unknown_views_actions_vhosts_and_queues_are_not_found(client: httpx2.Client) -> None:
     assert client.get("/page/live?view=nothing").status_code == 404
     assert client.get("/page/live?view=overview&vhost=other").status_code == 404

@@ -70,6 +70,8 @@ def test_a_name_that_is_no_utf8_is_that_of_nothing(ask: Asking) -> None:
     [
         ("PUT", "queues/%2F/q", b"{", 400, "not_json"),
         ("PUT", "queues/%2F/q", b"[]", 400, "not_json"),
+        ("PUT", "queues/%2F/q", b'{"arguments": {"x-a": NaN}}', 400, "not_json"),
+        ("PUT", "queues/%2F/q", b'{"arguments": {"x-a": 1e400}}', 400, "not_json"),
         ("PUT", "queues/%2F/q", {"durable": "x"}, 400, "durable"),
         ("PUT", "queues/%2F/q", {"arguments": {"x-max-length": -1}}, 400, "x-max-length"),
         ("PUT", "queues/%2F/q", {"arguments": []}, 201, ""),

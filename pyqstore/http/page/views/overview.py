@@ -43,6 +43,7 @@ def overview(look: Look) -> dict[str, Any]:
             "bytes": stats.ram_bytes,
             "budget": look.store.options["memory_budget"],
             "queues": _largest(rows),
+            "beside_queues": max(0, stats.ram_bytes - sum(row.ram_bytes for row in rows)),
         },
     }
 

@@ -121,7 +121,11 @@ export function overview({ place, act }) {
       ["Recovery took", micros(store.recovery_ms * 1000)],
     ]);
 
-    memory.update(used.bytes, used.budget, `${bytes(used.bytes)} of ${bytes(used.budget)}`);
+    memory.update(
+      used.bytes,
+      used.budget,
+      `${bytes(used.bytes)} of ${bytes(used.budget)}, ${bytes(used.beside_queues)} not in queues`,
+    );
     users.update(used.queues);
 
     disk.update(
