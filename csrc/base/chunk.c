@@ -14,6 +14,7 @@
 #define REUSED_BYTES_MIN (256u << 10)
 #define REUSED_BYTES_MAX (4u << 20)
 #define PAGE_BYTES 4096u /* or more: then the kernel refuses, which is fine */
+#define REST_BYTES_MIN (16u << 10)
 
 struct qsi_chunk *qsi_chunk_create(size_t capacity)
 {
@@ -32,6 +33,7 @@ struct qsi_chunk *qsi_chunk_create(size_t capacity)
     chunk->is_reusable = false;
     chunk->capacity = capacity;
     chunk->used = 0;
+    chunk->charged = 0;
     return chunk;
 }
 
@@ -122,9 +124,39 @@ void qsi_chunk_uncharge(struct qsi_chunk *chunk)
         budget = __atomic_exchange_n(&chunk->budget, NULL, __ATOMIC_ACQ_REL);
     }
     if (budget != NULL) { /* nobody was quicker */
-        qsi_budget_sub(budget, sizeof *chunk + chunk->capacity);
+        qsi_budget_sub(budget, __atomic_exchange_n(&chunk->charged, 0, __ATOMIC_RELAXED));
         qsi_budget_unref(budget);
     }
+}
+
+/* Whole pages between both.  Those of another size than is thought stay. */
+static void give_back(uint8_t *from, uint8_t *to)
+{
+    uintptr_t begin = ((uintptr_t)from + PAGE_BYTES - 1) & ~(uintptr_t)(PAGE_BYTES - 1);
+    uintptr_t end = (uintptr_t)to & ~(uintptr_t)(PAGE_BYTES - 1);
+
+    if (begin < end) {
+        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+    }
+}
+
+void qsi_chunk_end(struct qsi_chunk *chunk, struct qsi_budget *budget)
+{
+    uint64_t rest = chunk->capacity - chunk->used;
+    uint64_t charged = __atomic_load_n(&chunk->charged, __ATOMIC_RELAXED);
+
+    QS_DCHECK(chunk->used <= chunk->capacity);
+    if (rest < REST_BYTES_MIN) {
+        return;
+    }
+    while (charged > rest) { /* else who holds it has it uncharged just now */
+        if (__atomic_compare_exchange_n(&chunk->charged, &charged, charged - rest, false,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+            qsi_budget_sub(budget, rest);
+            break;
+        }
+    }
+    give_back(chunk->data + chunk->used, chunk->data + chunk->capacity);
 }
 
 void qsi_chunk_unref(struct qsi_chunk *chunk)
@@ -148,5 +180,6 @@ void qsi_chunk_charge(struct qsi_chunk *chunk, struct qsi_budget *budget)
     QS_DCHECK(budget != NULL && chunk->refs > 0);
     QS_ASSERT(chunk->budget == NULL);
     chunk->budget = qsi_budget_ref(budget);
-    qsi_budget_add(budget, sizeof *chunk + chunk->capacity);
+    chunk->charged = sizeof *chunk + chunk->capacity;
+    qsi_budget_add(budget, chunk->charged);
 }

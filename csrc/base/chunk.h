@@ -20,6 +20,7 @@ struct qsi_chunk {
     bool is_reusable;          /* its memory may wait for the next chunk of its budget */
     size_t capacity;
     size_t used;
+    uint64_t charged; /* bytes that the budget counts; touched with atomics only */
     uint8_t data[];
 };
 
@@ -37,6 +38,9 @@ struct qsi_chunk *qsi_chunk_ref(struct qsi_chunk *chunk);
 void qsi_chunk_unref(struct qsi_chunk *chunk); /* NULL is fine */
 /* Counts the chunk in budget until it is freed.  Once, and before others can reach it. */
 void qsi_chunk_charge(struct qsi_chunk *chunk, struct qsi_budget *budget);
+/* Its owner appends no more: what is not used is neither counted by the budget, which is the one
+ * that it was charged to, nor in memory.  For chunks with a large rest, else nothing changes. */
+void qsi_chunk_end(struct qsi_chunk *chunk, struct qsi_budget *budget);
 /* Nobody counts it any more: it was given to somebody whose memory it is from now on.  Any number
  * of holders may say so at once. */
 void qsi_chunk_uncharge(struct qsi_chunk *chunk);

@@ -58,6 +58,10 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
 qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t bytes,
                           struct qsi_chunk **chunk_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* No record comes to this one any more: the next place is in a new one.  What it has no record in
+ * is given back. */
+void qsi_arena_leave(struct qs_store *store, struct qsi_chunk **arena)
+    QSI_REQUIRES(qsi_store_mutex);
 /* REQUIRES qsi_journal_reserve.  Appends a record and notes when the batch began. */
 uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint64_t from,
                           uint64_t bytes, uint32_t record_count, bool more)

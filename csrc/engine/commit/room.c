@@ -178,6 +178,16 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
 
 /* ---- records ---- */
 
+void qsi_arena_leave(struct qs_store *store, struct qsi_chunk **arena)
+{
+    QS_ASSERT_HELD(&store->mutex);
+    if (*arena != NULL) {
+        qsi_chunk_end(*arena, store->budget);
+        qsi_chunk_unref(*arena);
+        *arena = NULL;
+    }
+}
+
 qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t bytes,
                           struct qsi_chunk **chunk_out, qs_error *error)
 {
@@ -199,7 +209,7 @@ qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t byte
         return qsi_fail(error, QS_ENOMEM, "record of %llu bytes", (unsigned long long)bytes);
     }
     qsi_chunk_charge(chunk, store->budget);
-    qsi_chunk_unref(*arena);
+    qsi_arena_leave(store, arena);
     *arena = chunk;
     *chunk_out = chunk;
     return QS_OK;

@@ -11,6 +11,7 @@
 
 #include "alloc.h"
 #include "check.h"
+#include "commit.h"
 #include "error.h"
 #include "pager.h"
 #include "record.h"
@@ -306,11 +307,11 @@ static qs_status share_bodies(struct qs_store *store, struct qsi_chunk *chunk, b
 }
 
 /* Nothing is added any more to what was looked at. */
-static void leave_arena(struct qsi_chunk **arena, const struct qsi_chunk *chunk)
+static void leave_arena(struct qs_store *store, struct qsi_chunk **arena,
+                        const struct qsi_chunk *chunk) QSI_REQUIRES(qsi_store_mutex)
 {
     if (*arena == chunk) {
-        qsi_chunk_unref(*arena);
-        *arena = NULL;
+        qsi_arena_leave(store, arena);
     }
 }
 
@@ -331,8 +332,8 @@ static struct qsi_chunk *next_shared(struct qs_store *store, struct qsi_queue *q
             continue;
         }
         *bytes_io -= run->ram_bytes < *bytes_io ? run->ram_bytes : *bytes_io;
-        leave_arena(&store->commit.arena, run->messages.chunk);
-        leave_arena(&store->commit.transient_arena, run->messages.chunk);
+        leave_arena(store, &store->commit.arena, run->messages.chunk);
+        leave_arena(store, &store->commit.transient_arena, run->messages.chunk);
         if (!run->messages.chunk->is_marked && has_other_destinations(run)) {
             run->messages.chunk->is_marked = true; /* one look does for all queues */
             return run->messages.chunk;

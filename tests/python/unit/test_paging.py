@@ -141,6 +141,25 @@ def test_lazy_queue_keeps_nothing_in_memory(path: Path) -> None:
         assert drain(store, "q") == [*range(5000)]
 
 
+def test_what_a_lazy_queue_shares_with_others_is_counted_once(path: Path) -> None:
+    """Each look at what the lazy queue has begins a new place in memory for what comes next; the
+    rest of the one before must not count for as long as another queue has something in it."""
+    rounds, size = 300, 10  # too small to be shared through the message store
+    with pyqstore.open(path, sync="none", checkpoint_interval=None) as store:
+        with store.channel() as channel:
+            channel.queue_declare("lazy", durable=True, arguments={"x-queue-mode": "lazy"})
+            channel.queue_declare("other", durable=True)
+            for queue in ("lazy", "other"):
+                channel.queue_bind(queue, "amq.fanout")
+            for number in range(rounds):
+                channel.basic_publish("amq.fanout", "", body(number, size), PERSISTENT)
+                wait_until(lambda: store.queue_status("lazy").ram_bytes == 0)
+            assert store.stats().ram_bytes < 8 << 20
+        for number in range(rounds):
+            with store.queue("other").get(timeout=20) as message:
+                assert number_of(message.body) == number
+
+
 def test_transient_messages_of_a_lazy_queue_are_gone_after_a_restart(path: Path) -> None:
     with pyqstore.open(path, **TINY) as store, store.channel() as channel:
         channel.queue_declare("q", durable=True, arguments={"x-queue-mode": "lazy"})

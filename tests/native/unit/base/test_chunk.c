@@ -49,6 +49,35 @@ static void test_a_chunk_is_counted_until_it_is_given_away(void)
     qsi_budget_unref(budget);
 }
 
+/* What is behind `used` is neither counted nor kept; who was given the chunk is not counted twice. */
+static void test_the_rest_of_a_chunk_that_has_ended_is_given_back(void)
+{
+    enum { CAPACITY = 256 << 10, USED = 5000 };
+    struct qsi_budget *budget = qsi_budget_create();
+    struct qsi_chunk *chunk = qsi_chunk_create(CAPACITY), *small = qsi_chunk_create(100);
+
+    QS_CHECK(budget != NULL && chunk != NULL && small != NULL);
+    qsi_chunk_charge(chunk, budget);
+    memset(chunk->data, 7, CAPACITY);
+    chunk->used = USED;
+    qsi_chunk_end(chunk, budget);
+    QS_CHECK(qsi_budget_bytes(budget) == sizeof *chunk + USED);
+    for (size_t i = 0; i < USED; i++) {
+        QS_CHECK(chunk->data[i] == 7);
+    }
+    QS_CHECK(chunk->data[CAPACITY / 2] == 0);
+    qsi_chunk_charge(small, budget);
+    qsi_chunk_end(small, budget);
+    QS_CHECK(qsi_budget_bytes(budget) == 2 * sizeof *chunk + USED + 100);
+    qsi_chunk_unref(small);
+    qsi_chunk_uncharge(chunk);
+    QS_CHECK(qsi_budget_bytes(budget) == 0);
+    qsi_chunk_end(chunk, budget);
+    QS_CHECK(qsi_budget_bytes(budget) == 0);
+    qsi_chunk_unref(chunk);
+    qsi_budget_unref(budget);
+}
+
 #ifndef __SANITIZE_ADDRESS__
 static void test_a_reusable_chunk_waits_for_the_next_one_that_fits(void)
 {
@@ -240,6 +269,7 @@ int main(void)
 {
     test_chunk_lives_until_its_last_reference_goes();
     test_a_chunk_is_counted_until_it_is_given_away();
+    test_the_rest_of_a_chunk_that_has_ended_is_given_back();
     test_a_populated_chunk_has_its_pages_and_what_was_in_it();
     test_a_small_chunk_is_left_as_it_is();
     test_references_of_many_threads_add_up();
