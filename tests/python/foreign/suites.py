@@ -21,6 +21,7 @@ GO_MODULE, GO_VERSION = "github.com/rabbitmq/amqp091-go", "v1.16.0"
 HTTP_MODULE, HTTP_VERSION = "github.com/michaelklishin/rabbit-hole/v2", "v2.12.0"
 AMQP, KOMBU, CELERY, AMQPSTORM = "amqp==5.4.2", "kombu==5.7.0", "celery==5.7.0", "amqpstorm==3.1.4"
 FLOWER = "flower==2.2.0"
+MOTO = "moto[s3,server]==5.2.5"
 LAPIN, LAPIN_FEATURES = "lapin@=4.12.3", ("--no-default-features", "--features", "tokio,smol")
 AMQPLIB = "amqplib@2.3.1"
 AMQP_TOOLS = (
@@ -90,6 +91,11 @@ def python_of_celery() -> Path:
 def python_of_flower() -> Path:
     """An interpreter with Celery and Flower."""
     return python_with("python-flower", AMQP, KOMBU, CELERY, FLOWER)
+
+
+def python_of_moto() -> Path:
+    """An interpreter with a server that speaks S3."""
+    return python_with("python-moto", MOTO)
 
 
 def python_of_amqpstorm() -> Path:
@@ -176,6 +182,7 @@ EVERY_RUN = (
     lambda: source_of(KOMBU),
     python_of_celery,
     python_of_flower,
+    python_of_moto,
     lambda: source_of(CELERY),
     python_of_amqpstorm,
     lambda: source_of(AMQPSTORM),
