@@ -115,7 +115,6 @@ static qs_status make(struct qsi_net_vhost **vhost_out, struct qs_server *server
         return qsi_fail(error, QS_ENOMEM, "vhost '%s'", name);
     }
     vhost->source.kind = QSI_NET_CHANNELS;
-    vhost->enders = 1; /* who makes it, until it serves */
     vhost->server = server;
     vhost->store = store;
     qsi_list_init(&vhost->in_server);
@@ -133,6 +132,7 @@ static qs_status put(struct qs_server *server, struct qsi_net_vhost *vhost, qs_e
     qsi_net_lock(server);
     status = check_free(server, vhost, error);
     if (status == QS_OK) {
+        vhost->enders = 1; /* who makes it, until it serves */
         qsi_list_push_back(&server->vhosts, &vhost->in_server);
     }
     qsi_net_unlock(server);

@@ -49,7 +49,7 @@ static void test_a_chunk_is_counted_until_it_is_given_away(void)
     qsi_budget_unref(budget);
 }
 
-/* What is behind `used` is neither counted nor kept; who was given the chunk is not counted twice. */
+/* What is behind `used` is neither counted nor kept, and nothing is given back twice. */
 static void test_the_rest_of_a_chunk_that_has_ended_is_given_back(void)
 {
     enum { CAPACITY = 256 << 10, USED = 5000 };
