@@ -135,15 +135,21 @@ def test_example_of_a_selector_runs() -> None:
 
 def test_reference_has_every_public_name() -> None:
     import pyqstore.aio
+    import pyqstore.backups
+    import pyqstore.compat.kombu
     import pyqstore.flight
+    import pyqstore.metering
     import pyqstore.session
+    import pyqstore.tracing
     import spark_udfs
 
+    rooms = [pyqstore.aio, pyqstore.flight, pyqstore.session, pyqstore.backups, pyqstore.tracing]
+    rooms += [pyqstore.metering, pyqstore.compat, pyqstore.compat.kombu]
     pages = "".join(path.read_text() for path in (ROOT / "docs/reference").glob("*.md"))
     listed = set(re.findall(r"^::: (\S+)$", pages, re.M))
     public = {
         f"{module.__name__}.{name}"
-        for module in (pyqstore, pyqstore.aio, pyqstore.flight, pyqstore.session, spark_udfs)
+        for module in (pyqstore, *rooms, spark_udfs)
         for name in module.__all__
     }
     errors = {f"pyqstore.{name}" for name in pyqstore.errors.__all__}  # on one page, as a module
