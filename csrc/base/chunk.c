@@ -13,7 +13,8 @@
 #define POPULATE_BYTES_MIN (256u << 10) /* below that memory has been used before, mostly */
 #define REUSED_BYTES_MIN (256u << 10)
 #define REUSED_BYTES_MAX (4u << 20)
-#define PAGE_BYTES 4096u /* or more: then the kernel refuses, which is fine */
+#define PAGE_BYTES 4096u           /* or more: then the kernel refuses, which is fine */
+#define PAGE_BYTES_MAX (64u << 10) /* of all kernels */
 #define REST_BYTES_MIN (16u << 10)
 
 struct qsi_chunk *qsi_chunk_create(size_t capacity)
@@ -129,11 +130,11 @@ void qsi_chunk_uncharge(struct qsi_chunk *chunk)
     }
 }
 
-/* Whole pages between both.  Those of another size than is thought stay. */
+/* Whole pages, of whatever size: the kernel rounds up, and what is behind is another's. */
 static void give_back(uint8_t *from, uint8_t *to)
 {
-    uintptr_t begin = ((uintptr_t)from + PAGE_BYTES - 1) & ~(uintptr_t)(PAGE_BYTES - 1);
-    uintptr_t end = (uintptr_t)to & ~(uintptr_t)(PAGE_BYTES - 1);
+    uintptr_t begin = ((uintptr_t)from + PAGE_BYTES_MAX - 1) & ~(uintptr_t)(PAGE_BYTES_MAX - 1);
+    uintptr_t end = (uintptr_t)to & ~(uintptr_t)(PAGE_BYTES_MAX - 1);
 
     if (begin < end) {
         (void)madvise((void *)begin, end - begin, MADV_DONTNEED);

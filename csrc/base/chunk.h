@@ -39,7 +39,7 @@ void qsi_chunk_unref(struct qsi_chunk *chunk); /* NULL is fine */
 /* Counts the chunk in budget until it is freed.  Once, and before others can reach it. */
 void qsi_chunk_charge(struct qsi_chunk *chunk, struct qsi_budget *budget);
 /* Its owner appends no more: what is not used is neither counted by the budget, which is the one
- * that it was charged to, nor in memory.  For chunks with a large rest, else nothing changes. */
+ * that it was charged to, nor, as far as pages go, in memory.  Of a small rest nothing changes. */
 void qsi_chunk_end(struct qsi_chunk *chunk, struct qsi_budget *budget);
 /* Nobody counts it any more: it was given to somebody whose memory it is from now on.  Any number
  * of holders may say so at once. */
