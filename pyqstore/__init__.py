@@ -43,6 +43,7 @@ from .errors import (
     PreconditionFailed,
     PublishRefused,
     ResourceLocked,
+    ShovelError,
     StoreClosed,
     StoreCorrupt,
     StoreError,
@@ -67,6 +68,7 @@ from .message_trace import Trace, TraceEvent
 from .outcomes import Outcome
 from .properties import Properties
 from .queue import Codec, Queue
+from .shovels import Shovelled, shovel
 from .staged import Adoption, StagedFile, StagedWriter, check_staged, read_staged
 from .store import (
     Binding,
@@ -137,6 +139,8 @@ __all__ = [
     "ResourceLocked",
     "ReturnedMessage",
     "Settler",
+    "ShovelError",
+    "Shovelled",
     "StagedFile",
     "StagedWriter",
     "Stats",
@@ -167,5 +171,6 @@ __all__ = [
     "json",
     "open",
     "read_staged",
+    "shovel",
     "verify",
 ]

@@ -29,6 +29,7 @@ __all__ = [
     "PreconditionFailed",
     "PublishRefused",
     "ResourceLocked",
+    "ShovelError",
     "StoreClosed",
     "StoreCorrupt",
     "StoreError",
@@ -129,6 +130,11 @@ class ConnectionLost(Error, ConnectionError):
 
     Whether a call that was under way was done is not known.
     """
+
+
+class ShovelError(Error):
+    """A shovel cannot go on: an address or an end is not as it must be, or a message is refused and
+    there is no queue for such ones.  What was not moved is where it was."""
 
 
 class Empty(Error, queue.Empty):

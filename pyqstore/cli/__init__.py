@@ -33,6 +33,7 @@ _MODULES = {
     ".looking": ("inspect", "queues", "stats"),
     ".messages": ("consume", "dump", "move", "peek", "publish", "purge"),
     ".salvaging": ("salvage",),
+    ".shovels": ("shovel",),
     ".top": ("top",),
     ".topology": ("bind", "checkpoint", "declare", "delete", "unbind"),
     ".transfer": ("export", "import"),

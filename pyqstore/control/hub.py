@@ -23,7 +23,7 @@ from typing import Any
 
 from .wire import FIRST_BYTES_MAX, HEAD, Gone, Report, first_report, is_same_user, names_of
 
-__all__ = ["Door", "open_door"]
+__all__ = ["Door", "open_door", "open_here"]
 
 _log = logging.getLogger("pyqstore")
 _BACKLOG = 128
@@ -40,12 +40,18 @@ class Door:
 
     def __init__(self, store: Any, directory: str) -> None:
         self._store = weakref.ref(store)
+        self._name = names_of(directory)[0]
         self._socket = _listen(directory)
         self._calls: dict[threading.Thread, socket.socket] = {}
 
     def store(self) -> Any:
         """The store; None: it is gone."""
         return self._store()
+
+    @property
+    def name(self) -> bytes:
+        """What the store's directory is, whatever its path."""
+        return self._name
 
     def drain(self, seconds: float) -> None:
         """No tool comes in any more, and calls under way have so long to end."""
@@ -73,6 +79,15 @@ def open_door(store: Any, directory: str) -> Door | None:
             door._socket.close()
         return None
     return door
+
+
+def open_here(directory: str) -> Any:
+    """The store in a directory, if this process has it open and lets tools into it; else None."""
+    try:
+        name = names_of(directory)[0]
+    except OSError:
+        return None
+    return _hub.find(name)
 
 
 def _listen(directory: str) -> socket.socket:
@@ -148,6 +163,11 @@ class _Hub:
             assert self._selector is not None
             self._selector.register(door._socket, selectors.EVENT_READ, door)
             self._doors.add(door)
+
+    def find(self, name: bytes) -> Any:
+        with self._lock:
+            doors = [door for door in self._doors if door.name == name]
+        return doors[0].store() if doors else None
 
     def shut(self, door: Door) -> None:
         """Nobody new comes in, and who has not said what it wants looks for another owner."""

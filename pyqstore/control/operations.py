@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..store import Store
 from . import changing, defining, looking
+from .shovelling import shovel
 from .talk import Talk
 from .verifying import verify_closed, verify_open
 from .wire import Report
@@ -46,5 +47,6 @@ OPERATIONS = {
     "move": Operation(changing.move, changes=True),
     "define": Operation(defining.define, changes=True, creates=True),
     "checkpoint": Operation(changing.checkpoint, changes=True),
+    "shovel": Operation(shovel, changes=True),
     "snapshot": Operation(changing.snapshot, changes=True),
 }

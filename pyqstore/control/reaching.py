@@ -16,7 +16,7 @@ from .operations import OPERATIONS, Operation
 from .talk import Asked, LocalTalk, Told
 from .wire import Gone, Report, Wire, is_same_user, names_of
 
-__all__ = ["reach"]
+__all__ = ["is_owned", "reach"]
 
 _FREE_S = 3.0  # for which a store that is being opened or closed is waited for
 _DRAIN_S = 2.0  # less than that
@@ -56,6 +56,11 @@ def reach(
             if time.monotonic() >= until:
                 raise _explained(error) from None
         time.sleep(_LOOK_S)
+
+
+def is_owned(directory: str | os.PathLike[str]) -> bool:
+    """Whether a process that tools can reach has the store in ``directory`` open."""
+    return any(True for _ in _connected(directory))
 
 
 class _NotBegunError(Exception):

@@ -68,6 +68,11 @@ cdef class Message:
         return self.channel
 
     @property
+    def _encoded(self):
+        """The properties as AMQP encodes them."""
+        return self.encoded
+
+    @property
     def _has_expiration(self):
         """Whether its properties have one, told by their flags alone."""
         return len(self.encoded) > 0 and (self.encoded[0] & 1) != 0

@@ -71,6 +71,8 @@ class Broker:
         self.managed = managed
         self.port = self.management_port = self.metrics_port = 0
         self._process: subprocess.Popen[bytes] | None = None
+        self._home = directory
+        self._environment: dict[str, str] = {}
 
     def start(self) -> None:
         """Return when it accepts connections.  Another process may take a free port first: then
@@ -99,12 +101,22 @@ class Broker:
             return bytes(answer.read())
 
     def stop(self) -> None:
-        """Return when the node's processes are gone."""
+        """Kill the node's processes, and return when they are gone."""
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
             self._process.wait()
             self._process = None
+
+    def restart(self) -> None:
+        """Kill the node, and start it again with the same ports and what its disk has."""
+        for _ in range(ATTEMPTS):
+            self.stop()
+            self._run()
+            if self._answers():
+                return
+        told = (self._home / "output").read_text(errors="replace")
+        raise RuntimeError(f"RabbitMQ did not start again:\n{told}")
 
     def _launch(self, home: Path) -> None:
         home.mkdir(parents=True)
@@ -118,7 +130,8 @@ class Broker:
         (home / "rabbitmq.conf").write_text(configuration)
         plugins = "rabbitmq_management, rabbitmq_prometheus" if self.managed else ""
         (home / "plugins").write_text(f"[{plugins}].\n")
-        environment = {
+        self._home = home
+        self._environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),  # of the node's cookie
             "LANG": "C.UTF-8",
@@ -134,11 +147,14 @@ class Broker:
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "plugins"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
         }
-        with open(home / "output", "wb") as output:
+        self._run()
+
+    def _run(self) -> None:
+        with open(self._home / "output", "ab") as output:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", GUARD, SERVER],
-                cwd=home,
-                env=environment,
+                cwd=self._home,
+                env=self._environment,
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -91,6 +91,12 @@ def test_streams_run(names: dict[str, Any]) -> None:
         assert store.stream("events").next == 4
 
 
+def test_shovels_run(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    (moving,) = blocks("docs/SHOVEL.md")
+    run(moving, names)
+    assert capsys.readouterr().out == "2 0\n"
+
+
 def test_flight_runs(names: dict[str, Any]) -> None:
     first, second, third = blocks("docs/FLIGHT.md")
     with pyqstore.open("orders.qs") as store, pyqstore.flight.serve(store) as server:

@@ -30,7 +30,7 @@ OF_NO_STORE = {
     "Codec", "Properties", "ReturnedMessage", "StagedFile", "StagedWriter", "Verification",
     "Adoption", "TraceEvent", "aio.Confirm", "aio.Opening", "aio.session.Connecting",
     "session.Destination", "session.Groups", "session.Options", "session.PushBuffer",
-    "session.Queue", "session.RedeliveryPolicy", "session.Topic",
+    "session.Queue", "session.RedeliveryPolicy", "session.Topic", "Shovelled",
 }  # fmt: skip
 """Classes of values, and those that use no open store.  Flight: ``test_flight_failures``."""
 

@@ -27,6 +27,7 @@ RUN_BY = {
     "docs/RECIPES.md": "unit/test_tutorial.py",
     "docs/SEMANTICS.md": "unit/test_tutorial.py",
     "docs/SESSIONS.md": "unit/test_documents.py",
+    "docs/SHOVEL.md": "unit/test_documents.py",
     "docs/SPARK.md": "spark/test_spark_documents.py",
     "docs/STREAMS.md": "unit/test_documents.py",
     "docs/TUTORIAL.md": "unit/test_tutorial.py",

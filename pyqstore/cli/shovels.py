@@ -1,0 +1,114 @@
+"""The command ``pyqstore shovel``."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from ..places import Start
+from ..shovels import Shovelled
+from ..shovels import shovel as shovelled
+from ..terminal import errors_told, visible
+from .shared import PLACE, json_option, place, print_report
+
+__all__ = ["shovel"]
+
+
+@click.command()
+@click.option("--from", "source", required=True, metavar="SOURCE", help="Where messages are.")
+@click.option("--to", "target", required=True, metavar="TARGET", help="Where they go.")
+@click.option("--name", help="Under which it is remembered how far it is.")
+@click.option(
+    "--start", type=place, default="first", metavar=PLACE, help="Of a stream: where to begin."
+)
+@click.option(
+    "--idle", type=click.FloatRange(min=0), help="End when nothing came for so many seconds."
+)
+@click.option("--tries", type=click.IntRange(1, 1000), default=5, show_default=True,
+              help="How often a message is tried that TARGET refuses.")  # fmt: skip
+@click.option("--dead", metavar="QUEUE", help="Where it goes then; else the command ends.")
+@json_option
+def shovel(
+    source: str,
+    target: str,
+    name: str | None,
+    start: Start,
+    idle: float | None,
+    tries: int,
+    dead: str | None,
+    as_json: bool,
+) -> None:
+    """Move messages from SOURCE to TARGET until SIGTERM or Ctrl-C, or until --idle.
+
+    SOURCE and TARGET are a queue or a stream of a store, as DIRECTORY#QUEUE, or of a broker, as
+    amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME; TARGET also as ...?exchange=NAME&key=KEY,
+    without key with the messages' own.  One of the two is of a store.
+
+    Into a store each message comes once.  Into a broker it comes at least once: it leaves its store
+    when the broker has confirmed it.  Lost connections are made again.
+    """
+    with errors_told(), _stopping() as stop, _shown() as progress:
+        report = shovelled(
+            source,
+            target,
+            name=name,
+            start=start,
+            idle=idle,
+            tries=tries,
+            dead=dead,
+            stop=stop,
+            progress=progress,
+        )
+    text = f"{report.moved} messages moved in {report.seconds:.1f} s, {report.rate:.0f}/s"
+    for count, what in ((report.repeated, "came again"), (report.dead, "are dead letters")):
+        text += f"; {count} {what}" if count else ""
+    print_report(report.to_dict(), as_json, text)
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; the second one interrupts."""
+    stop = threading.Event()
+
+    def handle(_number: int, _frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {each: signal.signal(each, handle) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+@contextlib.contextmanager
+def _shown() -> Iterator[Callable[[Shovelled], None] | None]:
+    """A line on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text("connecting")) as status:
+
+        def show(report: Shovelled) -> None:
+            lag = "?" if report.lag is None else report.lag
+            text = f"{report.moved} moved, {report.rate:.0f}/s, {lag} waiting"
+            if report.repeated:
+                text += f", {report.repeated} came again"
+            if report.dead:
+                text += f", {report.dead} dead"
+            if report.error is not None:
+                text += f"; last trouble: {report.error}"
+            status.update(Text(visible(text)))
+
+        yield show

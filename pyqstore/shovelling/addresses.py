@@ -1,0 +1,121 @@
+"""Addresses of ends: ``DIRECTORY#QUEUE`` of a store, ``amqp://...?queue=`` of a broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+__all__ = ["AmqpPlace", "Place", "StorePlace", "place_of"]
+
+_OURS = ("queue", "exchange", "key")
+# What pika reads of a URL, but for those that would change how a shovel connects again.
+_PIKAS = (
+    "channel_max", "frame_max", "heartbeat", "locale", "socket_timeout", "ssl_options",
+    "stack_timeout", "tcp_options",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StorePlace:
+    """A queue or a stream of a store."""
+
+    directory: str
+    name: str
+
+    @property
+    def shown(self) -> str:
+        """For people."""
+        return f"{self.directory}#{self.name}"
+
+
+@dataclass(frozen=True)
+class AmqpPlace:
+    """A queue of a broker; as a target, or an exchange."""
+
+    url: str
+    """For pika: without what says queue, exchange and key."""
+    host: str
+    """Host, port and virtual host, without user and password."""
+    queue: str | None
+    exchange: str | None = None
+    key: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """For people: without user and password."""
+        named = {"queue": self.queue, "exchange": self.exchange, "key": self.key}
+        return f"{self.host}?{urlencode({name: v for name, v in named.items() if v is not None})}"
+
+
+Place = StorePlace | AmqpPlace
+
+
+def place_of(text: str, *, is_target: bool) -> Place:
+    """The end that an address names.  ValueError: which part is wrong, and what to say."""
+    scheme, separator, _ = text.partition("://")
+    try:
+        if not separator:
+            return _store_place(text)
+        if scheme.lower() in ("amqp", "amqps"):
+            return _amqp_place(text, is_target)
+        raise ValueError(
+            f"the scheme {scheme!r} is none of these: DIRECTORY#QUEUE is a queue or a stream of a"
+            " store, amqp:// or amqps:// a broker's"
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"{'target' if is_target else 'source'} {_hidden(text)!r}: {error}"
+        ) from None
+
+
+def _hidden(text: str) -> str:
+    """Without a password."""
+    scheme, separator, rest = text.partition("://")
+    user, at, host = rest.rpartition("@")
+    return f"{scheme}://{user.partition(':')[0]}@{host}" if separator and at else text
+
+
+def _store_place(text: str) -> StorePlace:
+    directory, separator, name = text.partition("#")
+    if not separator or not directory or not name:
+        raise ValueError("say DIRECTORY#QUEUE, as in orders.qs#orders")
+    return StorePlace(directory, name)
+
+
+def _amqp_place(text: str, is_target: bool) -> AmqpPlace:
+    parts = urlsplit(text)
+    if not parts.hostname:
+        raise ValueError("there is no host")
+    try:
+        port = parts.port or (5671 if parts.scheme.lower() == "amqps" else 5672)
+    except ValueError:
+        raise ValueError("the port is no number of 1 to 65535") from None
+    if parts.fragment:
+        raise ValueError(f"a broker's queue is named by ?queue={parts.fragment}, not by #")
+    named: dict[str, str] = {}
+    rest = []
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name in _OURS:
+            if name in named:
+                raise ValueError(f"{name}= is there twice")
+            named[name] = value
+        elif name in _PIKAS:
+            rest.append((name, value))
+        else:
+            raise ValueError(f"{name}= is unknown: there are {', '.join((*_OURS, *_PIKAS))}")
+    _check_named(named, is_target)
+    path = "" if parts.path == "/" else parts.path
+    url = urlunsplit((parts.scheme, parts.netloc, path, urlencode(rest), ""))
+    host = f"{parts.scheme.lower()}://{parts.hostname}:{port}{path}"
+    return AmqpPlace(url, host, named.get("queue"), named.get("exchange"), named.get("key"))
+
+
+def _check_named(named: dict[str, str], is_target: bool) -> None:
+    has_queue, has_exchange = bool(named.get("queue")), bool(named.get("exchange"))
+    if not is_target:
+        if not has_queue or len(named) > 1:
+            raise ValueError("say ?queue=NAME, and nothing else of queue, exchange and key")
+    elif has_queue == has_exchange:
+        raise ValueError("say ?queue=NAME, or ?exchange=NAME with or without &key=KEY")
+    elif has_queue and "key" in named:
+        raise ValueError("key= goes with exchange=: a queue has its own name as the key")

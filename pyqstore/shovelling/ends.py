@@ -1,0 +1,178 @@
+"""What a source and a target owe the loop, and what they raise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import blake2b
+from typing import NamedTuple, Protocol
+
+from .. import _core
+from ..properties import Properties
+from .blobs import delivery_mode_kept, message_id_of
+
+__all__ = [
+    "Batch", "Doubt", "Encoded", "Item", "Later", "Refused", "Source", "Target", "buried", "id_of",
+]  # fmt: skip
+
+Encoded = _core.EncodedProperties
+_ID_BYTES = 16
+
+
+class Later(Exception):
+    """An end cannot be reached, or takes nothing now: the same is tried again after a while."""
+
+
+class Refused(Exception):
+    """A target does not take one message of a batch; ``index`` is the message's."""
+
+    def __init__(self, batch: Batch, index: int, reason: str) -> None:
+        super().__init__(reason)
+        self.batch = batch
+        self.index = index
+        self.reason = reason
+
+
+class Doubt(Enum):
+    """What may come again from a source."""
+
+    NOTHING = "nothing"
+    LATEST = "latest"
+    """All of the batch that the target noted last, and nothing else."""
+    MARKED = "marked"
+    """Anything, but marked as redelivered, as by a broker that was killed."""
+
+
+class Item(NamedTuple):
+    """A message on its way."""
+
+    body: bytes
+    properties: bytes
+    """As AMQP encodes them."""
+    exchange: str
+    routing_key: str
+    redelivered: bool
+    tag: int
+    """The source's, to settle it by."""
+
+
+@dataclass
+class Batch:
+    """Messages in the source's order, which are settled together."""
+
+    items: list[Item]
+    epoch: int
+    """Counts the source's connections: tags mean nothing in another one."""
+    position: int | None = None
+    """Of a stream: the offset behind the last message."""
+    tries: dict[int, int] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+    """Indices of messages that the target has, though not of all."""
+    dead: dict[int, str] = field(default_factory=dict)
+    """By index, messages for the queue of dead letters, and why."""
+    token: str = ""
+    """Under which a target that is a store notes it."""
+    repeated: int = 0
+    """Messages that the target had already, and did not take again."""
+    dead_written: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of its bodies."""
+        return sum(len(item.body) for item in self.items)
+
+
+class Source(Protocol):
+    """Where messages are from.  All of a thread's."""
+
+    shown: str
+
+    def open(self, position: int | None) -> None:
+        """Begin, or begin again behind what was settled; a stream at ``position``, None: where it
+        is said to begin.  Later, ShovelError."""
+
+    def doubts(self, token: str) -> Doubt:
+        """What may come again of what a target has, which noted the latest batch under ``token``.
+        Asked for when the source was opened."""
+
+    def read(self, most: int, bytes_most: int, timeout: float) -> Batch | None:
+        """At most ``most`` messages, of more than ``bytes_most`` bytes at the most by the last;
+        None: none came in ``timeout`` seconds.  Later: the source must be opened again."""
+
+    def settle(self, batch: Batch) -> None:
+        """The target has them for good."""
+
+    def bury(self, batch: Batch) -> None:
+        """Put its dead letters into the queue for them: the target does not."""
+
+    def tend(self, seconds: float) -> None:
+        """Do for so long what a connection needs while it is not read: heartbeats."""
+
+    def lag(self) -> int | None:
+        """About how many messages wait; None: it is not known."""
+
+    def close(self) -> None:
+        """What was not settled stays in the source."""
+
+
+class Target(Protocol):
+    """Where messages go.  All of a thread's."""
+
+    shown: str
+
+    @property
+    def token(self) -> str:
+        """Under which it has noted the latest batch; "": it has noted none."""
+
+    doubt: Doubt
+    """Set by the loop when the source was opened."""
+    keeps_position: bool
+    """Whether it remembers the position of the source with the messages."""
+    buries: bool
+    """Whether it takes dead letters: a queue in its store."""
+
+    def open(self) -> int | None:
+        """Begin, or begin again.  The position of the source that it remembers.  Later,
+        ShovelError."""
+
+    def begin(self, batch: Batch) -> None:
+        """Send a batch, but for what is done of it.  Later, Refused, ShovelError.
+
+        After Later and Refused, also of ``ended``, the target is opened again, and all that was
+        begun and has not ended is begun again, in order."""
+
+    def ended(self, timeout: float) -> Batch | None:
+        """The first batch that was begun, if the target has it for good, else None; waits
+        ``timeout`` seconds.  Later, Refused, ShovelError."""
+
+    def tend(self, seconds: float) -> None:
+        """As of a source."""
+
+    def close(self) -> None:
+        """What was begun and is not ended may be there or not."""
+
+
+def id_of(item: Item) -> bytes:
+    """A hash of a message: the same when it comes again, and of messages that are equal."""
+    message_id = message_id_of(item.properties)
+    told = item.properties if message_id is None else message_id
+    place = f"{item.exchange}\0{item.routing_key}".encode("utf-8", "replace")
+    digest = blake2b(b"%d %d " % (len(told), len(place)), digest_size=_ID_BYTES)
+    digest.update(told)
+    digest.update(place)
+    digest.update(item.body)
+    return digest.digest()
+
+
+def buried(item: Item, reason: str) -> Properties | Encoded:
+    """Properties of a dead letter: the message's, persistent, with the header x-shovel-error."""
+    blob = delivery_mode_kept(item.properties or b"\0\0")
+    try:
+        properties = Properties.decode(blob)
+        place = {"x-shovel-exchange": item.exchange, "x-shovel-routing-key": item.routing_key}
+        headers = {**properties.headers, **place, "x-shovel-error": reason[:1000]}
+        for name in ("CC", "BCC"):
+            headers.pop(name, None)  # a dead letter goes to one place
+        return properties.replace(headers=headers, expiration=None)
+    except (ValueError, TypeError):  # what made it a dead letter may be its properties
+        return Properties(delivery_mode=2, headers={"x-shovel-error": reason[:1000]})

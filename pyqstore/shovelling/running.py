@@ -1,0 +1,95 @@
+"""A shovel of two places, in a process that has the stores open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from ..store import Store
+from ..stream import Start
+from .addresses import AmqpPlace, Place, StorePlace
+from .amqp_source import AmqpSource
+from .amqp_target import AmqpTarget
+from .ends import Source, Target
+from .loop import AHEAD, Choices, Loop
+from .report import Shovelled
+from .store_source import StoreSource
+from .store_target import StoreTarget
+
+__all__ = ["Job", "run"]
+
+_READABLE_MAX = 60  # characters of a name that people read
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a shovel is to do."""
+
+    source: Place
+    target: Place
+    name: str | None
+    """Under which the target store, or a stream that is the source, remembers it; None: one that
+    follows from the two places."""
+    start: Start
+    choices: Choices
+
+    @property
+    def called(self) -> str:
+        """Its name."""
+        if self.name is not None:
+            return self.name
+        both = f"{_identity(self.source)}\n{_identity(self.target)}".encode("utf-8", "replace")
+        digest = blake2b(both, digest_size=6).hexdigest()
+        readable = self.source.name if isinstance(self.source, StorePlace) else self.source.queue
+        return f"{(readable or '')[:_READABLE_MAX]}-{digest}"
+
+
+def _identity(place: Place) -> str:
+    if isinstance(place, StorePlace):
+        return f"{os.path.realpath(place.directory)}#{place.name}"
+    return place.shown
+
+
+def run(job: Job, stores: Mapping[str, Store], look: Callable[[Shovelled], bool]) -> Shovelled:
+    """``stores`` by directory; one place at least is of a store.  Return what was done when
+    ``look``, which is given reports, says so, or as the choices have it.  ShovelError, NotFound,
+    and what the stores raise."""
+    target = _target(job, stores)
+    source = _source(job, stores, target)
+    dead = job.choices.dead
+    if dead is not None:
+        place = job.target if isinstance(job.target, StorePlace) else job.source
+        assert isinstance(place, StorePlace)
+        stores[place.directory].queue(dead)
+    return Loop(source, target, job.choices, look).run()
+
+
+def _source(job: Job, stores: Mapping[str, Store], target: Target) -> Source:
+    place = job.source
+    if isinstance(place, AmqpPlace):
+        return AmqpSource(place, AHEAD)
+    return StoreSource(
+        stores[place.directory],
+        place.name,
+        shovel=job.called,
+        start=job.start,
+        dead=job.choices.dead,
+        shown=place.shown,
+        ahead=AHEAD,
+        notes_position=not target.keeps_position,
+    )
+
+
+def _target(job: Job, stores: Mapping[str, Store]) -> Target:
+    place = job.target
+    if isinstance(place, AmqpPlace):
+        return AmqpTarget(place)
+    return StoreTarget(
+        stores[place.directory],
+        place.name,
+        shovel=job.called,
+        dead=job.choices.dead,
+        shown=place.shown,
+    )

@@ -1,0 +1,165 @@
+"""A queue or a stream of a store as a source."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from .. import _core
+from ..channel import Channel
+from ..errors import Error, OffsetOutOfRange
+from ..message import Message
+from ..store import Store
+from ..stream import Start, offset_of
+from .blobs import without_offset
+from .ends import Batch, Doubt, Item, Source, buried
+from .notes import Notes
+
+__all__ = ["StoreSource"]
+
+_AHEAD_MAX = 65_535  # what a prefetch can be
+
+
+class StoreSource(Source):
+    """Messages are acknowledged, durably, when the target has them.  A stream keeps them: the
+    target remembers the position in it, or else the stream does, for a group."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        shovel: str,
+        start: Start,
+        dead: str | None,
+        shown: str,
+        ahead: int,
+        notes_position: bool,
+    ) -> None:
+        """``dead``: the queue of dead letters, where the target takes none.  ``ahead``: how many
+        messages may be read and not settled.  ``notes_position``: the target does not remember the
+        position in a stream.  NotFound: no such queue."""
+        self._dead = dead
+        self.shown = shown
+        self._store = store
+        self._name = name
+        self._group = f"shovel.{shovel}"
+        self._start = start
+        self._ahead = min(ahead, _AHEAD_MAX)
+        self.is_stream: bool = store.queue_status(name).stream
+        self._notes_position = notes_position and self.is_stream
+        is_noted = not self.is_stream and not notes_position
+        self._notes = Notes(store, f"{shovel}.source") if is_noted else None
+        self._channel: Channel | None = None
+        self._tag = ""
+        self._epoch = 0
+        self._next = 0
+
+    def open(self, position: int | None) -> None:
+        """As of Source.  NotFound; OffsetOutOfRange: the stream has dropped what was not moved."""
+        self.close()
+        self._epoch += 1
+        channel = self._store.channel()
+        self._channel = channel
+        channel.basic_qos(self._ahead)
+        if self.is_stream:
+            self._next = self._begin(position)
+            self._tag = channel.basic_consume(self._name, arguments={"x-stream-offset": self._next})
+        else:
+            self._tag = channel.basic_consume(self._name)
+
+    def doubts(self, token: str) -> Doubt:
+        """As of Source."""
+        if self._notes is None or not token:
+            return Doubt.NOTHING
+        self._notes.read()
+        return Doubt.NOTHING if self._notes.token == token else Doubt.LATEST
+
+    def _begin(self, position: int | None) -> int:
+        if position is None:
+            position = _core.stream_cursor(self._store, self._name, self._group)
+        if position is None:
+            return offset_of(self._store, self._name, self._start)
+        status = _core.stream_status(self._store, self._name)
+        if not status["first"] <= position <= status["next"]:
+            raise OffsetOutOfRange(status["first"], status["next"], self._name)
+        return position
+
+    def read(self, most: int, bytes_most: int, timeout: float) -> Batch | None:
+        """As of Source."""
+        assert self._channel is not None
+        next_delivery: Callable[[str, float], Message | None] = self._channel.next_delivery
+        tag, size = self._tag, 0
+        items: list[Item] = []
+        while len(items) < most and size < bytes_most:
+            message = next_delivery(tag, 0 if items else timeout)
+            if message is None:
+                break
+            blob = message._encoded
+            if self.is_stream:
+                blob, offset = without_offset(blob)
+                self._check_next(offset)
+            items.append(
+                Item(
+                    message.body,
+                    blob,
+                    message.exchange,
+                    message.routing_key,
+                    message.redelivered,
+                    message.delivery_tag,
+                )
+            )
+            size += len(message.body)
+        if not items:
+            return None
+        return Batch(items, self._epoch, self._next if self.is_stream else None)
+
+    def _check_next(self, offset: int) -> None:
+        """OffsetOutOfRange: retention has overtaken the shovel, and messages are gone."""
+        if offset != self._next:
+            status = _core.stream_status(self._store, self._name)
+            raise OffsetOutOfRange(status["first"], status["next"], self._name)
+        self._next = offset + 1
+
+    def settle(self, batch: Batch) -> None:
+        """As of Source."""
+        channel = self._channel
+        if channel is None or batch.epoch != self._epoch:
+            return  # they come again, and the target knows them
+        tag = batch.items[-1].tag
+        if self._notes is not None and batch.token:
+            with channel.transaction():
+                channel.basic_ack(tag, multiple=True)
+                self._notes.publish_settled(channel, batch.token)
+            return
+        if self._notes_position:
+            assert batch.position is not None
+            with self._store.channel() as other, other.transaction():
+                other._commit_offset(self._name, self._group, batch.position)
+        channel.basic_ack(tag, multiple=True)
+
+    def bury(self, batch: Batch) -> None:
+        """As of Source.  NotFound: the queue of dead letters is not there."""
+        assert self._dead is not None
+        self._store.queue_status(self._dead)
+        with self._store.channel() as channel, channel.transaction():
+            for index, reason in batch.dead.items():
+                item = batch.items[index]
+                channel.basic_publish("", self._dead, item.body, buried(item, reason), True)
+
+    def tend(self, _seconds: float) -> None:
+        """Nothing has to be done."""
+
+    def lag(self) -> int | None:
+        """As of Source."""
+        status = self._store.queue_status(self._name)
+        if self.is_stream:
+            return max(0, int(status.next) - self._next)
+        return int(status.messages_ready) + int(status.messages_unacked)
+
+    def close(self) -> None:
+        """As of Source."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            with contextlib.suppress(Error):
+                channel.close()

@@ -1,0 +1,218 @@
+"""A queue or a stream of a store as a target: each batch once.
+
+A batch, its dead letters and its note are one transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, deque
+from secrets import token_hex
+
+from ..channel import Channel
+from ..errors import (
+    ChannelClosed,
+    Error,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+    ShovelError,
+    StoreFull,
+)
+from ..keyed import keyed_exchange
+from ..message import ReturnedMessage
+from ..properties import Properties
+from ..store import Store
+from .blobs import delivery_mode_kept, led_by_headers
+from .ends import Batch, Doubt, Encoded, Later, Refused, Target, buried, id_of
+from .notes import Notes
+
+__all__ = ["StoreTarget"]
+
+_NONE = Properties()
+
+
+class StoreTarget(Target):
+    """Messages without an exchange come from the default one here, too; others keep their routing
+    keys, by way of an exchange that leads to this queue alone."""
+
+    keeps_position = True
+    buries = True
+
+    def __init__(
+        self, store: Store, name: str, *, shovel: str, dead: str | None, shown: str
+    ) -> None:
+        """``dead``: the queue of dead letters.  NotFound: no such queue."""
+        self.shown = shown
+        self._store = store
+        self._name = name
+        self._dead = dead
+        self._is_stream: bool = store.queue_status(name).stream
+        self._shovel = shovel
+        self._notes = Notes(store, shovel)
+        self._channel: Channel | None = None
+        self._exchange = ""
+        self._keeper: Channel | None = None
+        self._returned: list[ReturnedMessage] = []
+        self._ended: deque[Batch] = deque()
+        self._epoch = 0
+        self._doubtful: Counter[bytes] = Counter()
+        self.doubt = Doubt.NOTHING
+
+    def open(self) -> int | None:
+        """As of Target.  ShovelError: another shovel of this name is at work."""
+        if self._keeper is None:
+            keeper = self._store.channel()
+            try:
+                keeper.queue_declare(f"{self._notes.stream}.lock", exclusive=True)
+            except ResourceLocked:
+                raise ShovelError(
+                    f"another shovel named {self._shovel!r} works for this store just now"
+                ) from None
+            self._keeper = keeper
+            self._notes.read()
+        self._opened()
+        return self._notes.position
+
+    @property
+    def token(self) -> str:
+        """As of Target."""
+        return self._notes.token
+
+    def _opened(self) -> Channel:
+        if self._channel is None or self._channel.closed:
+            self._channel = self._store.channel()
+            self._returned = []
+            self._channel.add_return_listener(self._returned.append)
+        return self._channel
+
+    def begin(self, batch: Batch) -> None:
+        """As of Target: it is done when this returns."""
+        if any(each is batch for each in self._ended):
+            return
+        channel = self._opened()
+        ids = [] if batch.position is not None else [id_of(item) for item in batch.items]
+        fresh, again = self._fresh(batch, ids)
+        noted = [ids[index] for index in fresh] if ids else []
+        if noted:
+            batch.token = token_hex(8)
+            if self.doubt is Doubt.LATEST:  # what has not come again yet may come after this
+                noted += (self._doubtful - again).elements()
+        elif self._doubtful == again:  # all of the latest came again, and will be settled
+            batch.token = self._notes.token
+        index: int | None = None
+        try:
+            with channel.transaction():
+                for index in fresh:
+                    self._publish(channel, batch, index)
+                index = None
+                if batch.position is not None:
+                    self._notes.publish_position(channel, batch.position)
+                elif noted:
+                    self._notes.publish_ids(channel, noted, batch.token)
+                self._check_there(batch)
+            channel.process_events()
+        except StoreFull as error:
+            raise Later(str(error)) from error
+        except (PreconditionFailed, ValueError, TypeError) as error:
+            self._close_channel()
+            if index is None:  # a queue is full and refuses more
+                raise Later(str(error)) from error
+            raise Refused(batch, index, str(error)) from error
+        except ChannelClosed as error:
+            raise Later(str(error)) from error
+        if self._returned:
+            self._take_back()
+        if noted:
+            self._notes.took(noted, batch.token)
+        self._doubtful.subtract(again)
+        for digest in again:
+            if self._doubtful[digest] <= 0:
+                del self._doubtful[digest]
+        batch.repeated = len(batch.items) - len(fresh)
+        batch.dead_written = len(batch.dead.keys() & set(fresh))
+        self._ended.append(batch)
+
+    def _publish(self, channel: Channel, batch: Batch, index: int) -> None:
+        item = batch.items[index]
+        if index in batch.dead:
+            assert self._dead is not None
+            properties = buried(item, batch.dead[index])
+            channel.basic_publish("", self._dead, item.body, properties, True)
+            return
+        blob = (
+            item.properties if self._is_stream else delivery_mode_kept(item.properties or b"\0\0")
+        )
+        exchange, key = "", self._name
+        if item.exchange or led_by_headers(blob):
+            exchange = self._exchange or self._keyed()
+            key = item.routing_key
+        channel.basic_publish(exchange, key, item.body, Encoded(blob, ()) if blob else _NONE, True)
+
+    def _keyed(self) -> str:
+        """Made once, where a message needs it; by another channel, for this one's transaction would
+        end with what it raises."""
+        with self._store.channel() as channel:
+            self._exchange = keyed_exchange(
+                lambda: channel, "stream" if self._is_stream else "queue", self._name
+            )
+        return self._exchange
+
+    def _fresh(self, batch: Batch, ids: list[bytes]) -> tuple[list[int], Counter[bytes]]:
+        """Which messages of a batch are not here yet, and the ids of the others, which have come
+        again.  Only what was read before the source's connection began can."""
+        if batch.epoch != self._epoch:
+            self._epoch, self._doubtful = batch.epoch, self._in_doubt()
+        doubtful, needs_mark = self._doubtful, self.doubt is Doubt.MARKED
+        again: Counter[bytes] = Counter()
+        if not ids or not doubtful:
+            return list(range(len(batch.items))), again
+        fresh: list[int] = []
+        for index, (item, digest) in enumerate(zip(batch.items, ids, strict=True)):
+            if doubtful[digest] > again[digest] and (item.redelivered or not needs_mark):
+                again[digest] += 1
+            else:
+                fresh.append(index)
+        return fresh, again
+
+    def _in_doubt(self) -> Counter[bytes]:
+        if self.doubt is Doubt.NOTHING:
+            return Counter()
+        return Counter(self._notes.latest if self.doubt is Doubt.LATEST else self._notes.ids)
+
+    def _check_there(self, batch: Batch) -> None:
+        """NotFound: what was published before this went nowhere, and is rolled back."""
+        self._store.queue_status(self._name)
+        if batch.dead:
+            assert self._dead is not None
+            self._store.queue_status(self._dead)
+
+    def _take_back(self) -> None:
+        """A queue was deleted and declared again in the moment of a commit: the note is wrong."""
+        channel = self._opened()
+        with channel.transaction():
+            self._notes.publish_undo(channel)
+        self._returned.clear()
+        self._notes.read()
+        raise NotFound(404, f"the queue {self._name!r} was deleted meanwhile")
+
+    def ended(self, _timeout: float) -> Batch | None:
+        """As of Target."""
+        return self._ended.popleft() if self._ended else None
+
+    def tend(self, _seconds: float) -> None:
+        """Nothing has to be done."""
+
+    def _close_channel(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            with contextlib.suppress(Error):
+                channel.close()
+
+    def close(self) -> None:
+        """As of Target."""
+        self._close_channel()
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            with contextlib.suppress(Error):
+                keeper.close()
