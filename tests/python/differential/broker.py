@@ -118,6 +118,22 @@ class Broker:
         told = (self._home / "output").read_text(errors="replace")
         raise RuntimeError(f"RabbitMQ did not start again:\n{told}")
 
+    def sync(self) -> None:
+        """What was declared is on the disk, so that a kill leaves it."""
+        self.control("eval", "mnesia:dump_log().")
+
+    def control(self, *words: str) -> None:
+        """Run rabbitmqctl for the node."""
+        program = Path(SERVER).with_name("rabbitmqctl")
+        subprocess.run(
+            [program, "-n", self._environment["RABBITMQ_NODENAME"], *words],
+            env=self._environment,
+            cwd=self._home,
+            check=True,
+            capture_output=True,
+            timeout=START_SECONDS,
+        )
+
     def _launch(self, home: Path) -> None:
         home.mkdir(parents=True)
         self.port, self.management_port, self.metrics_port, *others = free_ports(5)

@@ -45,6 +45,7 @@ def channel(broker: Broker) -> Iterator[BlockingChannel]:
         for name in ("a", "b"):
             channel.queue_delete(name)
             channel.queue_declare(name, durable=True)
+    broker.sync()
     yield channel
     with opened(broker) as channel:
         for name in ("a", "b"):
@@ -93,8 +94,7 @@ def taken(broker: Broker, queue: str) -> Counter[int]:
             if method is None:
                 break
             found[int(body)] += 1
-            if len(found) % 500 == 0:
-                channel.basic_ack(method.delivery_tag, multiple=True)
+            channel.basic_ack(method.delivery_tag)
     return found
 
 
