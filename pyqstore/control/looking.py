@@ -15,6 +15,7 @@ from ..figures import QueueStatus
 from ..listings import QueueRow, queues_of
 from ..peeking import peeks
 from ..places import Start, start_of
+from ..shovelling.known import shovels_of
 from ..store import Store
 from ..stream import offset_of
 from ..stream_times import Times
@@ -48,7 +49,7 @@ def inspect(store: Store, _arguments: Report, _talk: Talk) -> Report:
 
 
 def stats(store: Store, _arguments: Report, _talk: Talk) -> Report:
-    """The store's numbers."""
+    """The store's numbers, and those of shovels that work for it."""
     report: Report = plain(
         {
             **store.stats().to_dict(),
@@ -56,7 +57,8 @@ def stats(store: Store, _arguments: Report, _talk: Talk) -> Report:
             "recovery_report": store.recovery_report.to_dict(),
         }
     )
-    return report
+    shovels = {name: each.to_dict() for name, each in shovels_of(store).items()}
+    return {**report, "shovels": shovels} if shovels else report
 
 
 def queues(store: Store, _arguments: Report, _talk: Talk) -> Report:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..figures import COUNTERS, Stats
+from ..shovelling.report import Shovelled
 from .clients import ChannelRow, QueueRow
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "OWN_COUNTERS",
     "OWN_GAUGES",
     "QUEUE_GAUGES",
+    "SHOVEL_COUNTERS",
 ]
 
 OBJECTS = {
@@ -182,5 +184,22 @@ OWN_GAUGES: dict[str, tuple[str, Callable[[Stats], float]]] = {
     "pyqstore_recovery_seconds": (
         "How long the recovery at open took",
         lambda stats: stats.recovery_ms / 1000,
+    ),
+}
+
+SHOVEL_COUNTERS: dict[str, tuple[str, Callable[[Shovelled], float]]] = {
+    "pyqstore_shovel_messages": ("Messages moved", lambda report: report.moved),
+    "pyqstore_shovel_bytes": ("Bytes of their bodies", lambda report: report.bytes),
+    "pyqstore_shovel_repeated_messages": (
+        "Messages that came again and were dropped",
+        lambda report: report.repeated,
+    ),
+    "pyqstore_shovel_dead_letters": (
+        "Messages that the target refused",
+        lambda report: report.dead,
+    ),
+    "pyqstore_shovel_reconnections": (
+        "Times that an end was opened again",
+        lambda report: report.connected,
     ),
 }

@@ -27,6 +27,8 @@ from .. import store as _store
 from ..errors import Error
 from ..figures import COUNTERS, DetailedStats
 from ..listings import printable
+from ..shovelling.known import shovels_of
+from ..shovelling.report import Shovelled
 from .api.versions import RABBITMQ
 from .auth import Login
 from .clients import (
@@ -48,6 +50,7 @@ from .metric_names import (
     OWN_COUNTERS,
     OWN_GAUGES,
     QUEUE_GAUGES,
+    SHOVEL_COUNTERS,
 )
 from .node import NODE
 
@@ -88,6 +91,7 @@ class _Seen:
     channels: list[ChannelRow]
     connections: list[ConnectionRow]
     objects: Mapping[str, int]
+    shovels: Mapping[str, Shovelled]
 
     @classmethod
     def of(cls, vhost: str, store: _store.Store) -> _Seen:
@@ -100,7 +104,7 @@ class _Seen:
             "queues": len(queues),
         }
         stats = store.stats(detail=True)
-        return cls(vhost, stats, queues, channels, connections, objects)
+        return cls(vhost, stats, queues, channels, connections, objects, shovels_of(store))
 
 
 class _Stores(Collector):
@@ -307,6 +311,25 @@ def _of_stores(context: Context, seen: list[_Seen]) -> Iterator[Metric]:
             budget.add_metric((printable(each.vhost),), limit)
     yield budget
     yield from _latencies(seen)
+    yield from _of_shovels(seen)
+
+
+def _of_shovels(seen: list[_Seen]) -> Iterator[Metric]:
+    """Of those that work now, since each began."""
+    labels = ("vhost", "shovel")
+    for name, (text, value) in SHOVEL_COUNTERS.items():
+        family = CounterMetricFamily(name, text, labels=labels)
+        for each in seen:
+            for shovel, report in each.shovels.items():
+                family.add_metric((printable(each.vhost), printable(shovel)), value(report))
+        yield family
+    text = "Messages that wait in the source of a shovel, about"
+    waiting = GaugeMetricFamily("pyqstore_shovel_waiting_messages", text, labels=labels)
+    for each in seen:
+        for shovel, report in each.shovels.items():
+            if report.lag is not None:
+                waiting.add_metric((printable(each.vhost), printable(shovel)), report.lag)
+    yield waiting
 
 
 def _latencies(seen: list[_Seen]) -> Iterator[Metric]:

@@ -24,6 +24,8 @@ _NO_RIGHTS = 403
 _NOT_FOUND = 404
 _PRECONDITION = 406
 _NOT_ALLOWED = 530
+# A 404 of a queue that is there, on a node of the broker that is not, for now.
+_INACCESSIBLE = "is down or inaccessible"
 
 
 class Link:
@@ -31,8 +33,8 @@ class Link:
 
     def __init__(self, place: AmqpPlace) -> None:
         """ShovelError: the URL is none that pika takes."""
-        self.pika = Pika()
-        self.shown = place.shown
+        self.pika: Pika = Pika()
+        self.shown: str = place.shown
         try:
             self._parameters = self.pika.parameters_of(place.url)
         except Exception as error:  # pika raises many kinds
@@ -81,7 +83,7 @@ class Link:
         ):
             return ShovelError(f"{told}: look at user, password and virtual host")
         code = getattr(reason, "reply_code", 0)
-        if code in (_NO_RIGHTS, _NOT_FOUND, _NOT_ALLOWED):
+        if code in (_NO_RIGHTS, _NOT_FOUND, _NOT_ALLOWED) and _INACCESSIBLE not in told:
             return ShovelError(told)
         if code == _PRECONDITION:
             return Precondition(told)

@@ -24,12 +24,12 @@ _COUNTED, _OFFSET = b"x-delivery-count", b"x-stream-offset"
 class AmqpSource(Source):
     """Messages are acknowledged when the target has them; others go back when the channel does."""
 
-    is_stream = False
+    is_stream: bool = False
 
     def __init__(self, place: AmqpPlace, ahead: int) -> None:
         """``ahead``: how many messages may be read and not settled."""
         assert place.queue is not None
-        self.shown = place.shown
+        self.shown: str = place.shown
         self._queue = place.queue
         self._link = Link(place)
         self._ahead = min(ahead, _PREFETCH_MAX)
@@ -89,11 +89,14 @@ class AmqpSource(Source):
 
     def read(self, most: int, bytes_most: int, timeout: float) -> Batch | None:
         """As of Source."""
+        until = time.monotonic() + timeout
         self._look(0)
-        if not self._items and timeout > 0:
-            until = time.monotonic() + timeout
-            while not self._items and (left := until - time.monotonic()) > 0:
-                self._look(left)
+        while not self._items and (left := until - time.monotonic()) > 0:
+            self._look(left)
+        came = -1
+        while came < len(self._items) < most:  # a look takes a few KiB of what has come
+            came = len(self._items)
+            self._look(0)
         taken: list[Item] = []
         size = 0
         while self._items and len(taken) < most and size < bytes_most:

@@ -37,13 +37,13 @@ class _Sent:
 class AmqpTarget(Target):
     """Properties go as they are, byte by byte."""
 
-    doubt = Doubt.NOTHING
-    keeps_position = False
-    buries = False
+    doubt: Doubt = Doubt.NOTHING
+    keeps_position: bool = False
+    buries: bool = False
 
     def __init__(self, place: AmqpPlace) -> None:
         """See Link."""
-        self.shown = place.shown
+        self.shown: str = place.shown
         self._place = place
         self._exchange = place.exchange or ""
         self._key = place.key if place.queue is None else place.queue

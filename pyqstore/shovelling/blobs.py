@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["delivery_mode_kept", "led_by_headers", "message_id_of", "without_offset"]
+__all__ = ["delivery_mode_kept", "led_by_headers", "without_offset"]
 
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x8000, 0x4000, 0x2000, 0x1000
-_PRIORITY, _CORRELATION_ID, _REPLY_TO, _EXPIRATION, _MESSAGE_ID = 0x800, 0x400, 0x200, 0x100, 0x80
 _PERSISTENT = b"\x02"
 _OFFSET_ENTRY = b"\x0fx-stream-offsetl"
 _OFFSET_BYTES = len(_OFFSET_ENTRY) + 8
@@ -29,19 +28,6 @@ def _behind_headers(blob: bytes, flags: int) -> int:
     if flags & _HEADERS:
         at += 4 + int.from_bytes(blob[at : at + 4], "big")
     return at
-
-
-def message_id_of(blob: bytes) -> bytes | None:
-    """The property message_id."""
-    flags = _flags(blob)
-    if not flags & _MESSAGE_ID:
-        return None
-    at = _behind_headers(blob, flags)
-    at += bool(flags & _DELIVERY_MODE) + bool(flags & _PRIORITY)
-    for bit in (_CORRELATION_ID, _REPLY_TO, _EXPIRATION):
-        if flags & bit:
-            at += 1 + blob[at]
-    return blob[at + 1 : at + 1 + blob[at]]
 
 
 def delivery_mode_kept(blob: bytes) -> bytes:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from .. import _core
 from ..properties import Properties
-from .blobs import delivery_mode_kept, message_id_of
+from .blobs import delivery_mode_kept
 
 __all__ = [
     "Batch", "Doubt", "Encoded", "Item", "Later", "Refused", "Source", "Target", "buried", "id_of",
@@ -28,9 +28,9 @@ class Refused(Exception):
 
     def __init__(self, batch: Batch, index: int, reason: str) -> None:
         super().__init__(reason)
-        self.batch = batch
-        self.index = index
-        self.reason = reason
+        self.batch: Batch = batch
+        self.index: int = index
+        self.reason: str = reason
 
 
 class Doubt(Enum):
@@ -154,12 +154,8 @@ class Target(Protocol):
 
 def id_of(item: Item) -> bytes:
     """A hash of a message: the same when it comes again, and of messages that are equal."""
-    message_id = message_id_of(item.properties)
-    told = item.properties if message_id is None else message_id
-    place = f"{item.exchange}\0{item.routing_key}".encode("utf-8", "replace")
-    digest = blake2b(b"%d %d " % (len(told), len(place)), digest_size=_ID_BYTES)
-    digest.update(told)
-    digest.update(place)
+    place = f"{item.exchange}\0{item.routing_key}\0".encode("utf-8", "surrogateescape")
+    digest = blake2b(b"%d " % len(item.properties) + item.properties + place, digest_size=_ID_BYTES)
     digest.update(item.body)
     return digest.digest()
 

@@ -38,7 +38,7 @@ class Notes:
 
     def __init__(self, store: Store, name: str) -> None:
         """Declares the stream where it is not there."""
-        self.stream = f"{_PREFIX}{name}"
+        self.stream: str = f"{_PREFIX}{name}"
         if len(self.stream.encode("utf-8", "surrogateescape")) > _NAME_BYTES_MAX:
             most = _NAME_BYTES_MAX - len(_PREFIX)
             raise ShovelError(f"the name of a shovel has {most} bytes at most, not {name!r}")

@@ -7,6 +7,7 @@ and widths of integers change.  Nobody here looks at the values, so nothing deco
 from __future__ import annotations
 
 import struct
+from importlib import import_module
 from typing import Any
 
 from ..errors import ShovelError
@@ -15,7 +16,7 @@ __all__ = ["Pika"]
 
 _HEAD = struct.Struct(">BHL")
 _CONTENT = struct.Struct(">HHQ")
-_END = 0xCE
+_HEADER, _END = 2, 0xCE
 
 
 class Pika:
@@ -23,18 +24,18 @@ class Pika:
 
     def __init__(self) -> None:
         try:
-            import pika.exceptions
-            import pika.frame
+            pika = import_module("pika")
+            exceptions, frame = import_module("pika.exceptions"), import_module("pika.frame")
         except ImportError:
             raise ShovelError(
                 "amqp:// needs pika, which is not installed: pip install 'pyqstore[amqp]'"
             ) from None
         if not callable(getattr(pika.SelectConnection, "_read_frame", None)):
             raise ShovelError("amqp:// does not know this version of pika: pip install 'pika<2'")
-        self.exceptions: Any = pika.exceptions
+        self.exceptions: Any = exceptions
         self.parameters_of: Any = pika.URLParameters
         self.properties: Any = _properties(pika.BasicProperties)
-        self.connection: Any = _connection(pika.SelectConnection, pika.frame, self.properties)
+        self.connection: Any = _connection(pika.SelectConnection, frame, self.properties)
 
 
 def _properties(base: Any) -> Any:
@@ -42,7 +43,7 @@ def _properties(base: Any) -> Any:
         """Properties that are encoded already."""
 
         def __init__(self, encoded: bytes) -> None:
-            self.encoded = encoded or b"\0\0"
+            self.encoded: bytes = encoded or b"\0\0"
 
         def encode(self) -> list[bytes]:
             """As pika asks for it."""
@@ -56,8 +57,8 @@ def _connection(base: Any, frame: Any, properties: Any) -> Any:
         """Reads frames of properties itself, and leaves all others to pika."""
 
         def _read_frame(self) -> tuple[int, Any]:
-            data = self._frame_buffer
-            if data[:1] != b"\2" or len(data) < _HEAD.size:
+            data = self._frame_buffer  # never empty here
+            if data[0] != _HEADER or len(data) < _HEAD.size:
                 return super()._read_frame()  # type: ignore[no-any-return]
             _, channel, size = _HEAD.unpack_from(data)
             end = _HEAD.size + size

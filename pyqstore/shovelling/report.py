@@ -47,7 +47,11 @@ class Counting:
     """Counts what a shovel does."""
 
     def __init__(self) -> None:
-        self.moved = self.bytes = self.repeated = self.dead = self.connected = 0
+        self.moved: int = 0
+        self.bytes: int = 0
+        self.repeated: int = 0
+        self.dead: int = 0
+        self.connected: int = 0
         self.error: str | None = None
         self._began = time.monotonic()
         self._marks: deque[tuple[float, int]] = deque([(self._began, 0)])

@@ -13,6 +13,7 @@ from .addresses import AmqpPlace, Place, StorePlace
 from .amqp_source import AmqpSource
 from .amqp_target import AmqpTarget
 from .ends import Source, Target
+from .known import known_to
 from .loop import AHEAD, Choices, Loop
 from .report import Shovelled
 from .store_source import StoreSource
@@ -63,7 +64,13 @@ def run(job: Job, stores: Mapping[str, Store], look: Callable[[Shovelled], bool]
         place = job.target if isinstance(job.target, StorePlace) else job.source
         assert isinstance(place, StorePlace)
         stores[place.directory].queue(dead)
-    return Loop(source, target, job.choices, look).run()
+    with known_to(stores.values(), job.called) as note:
+
+        def noted(report: Shovelled) -> bool:
+            note(report)
+            return look(report)
+
+        return Loop(source, target, job.choices, noted).run()
 
 
 def _source(job: Job, stores: Mapping[str, Store], target: Target) -> Source:

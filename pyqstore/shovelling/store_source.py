@@ -40,7 +40,7 @@ class StoreSource(Source):
         messages may be read and not settled.  ``notes_position``: the target does not remember the
         position in a stream.  NotFound: no such queue."""
         self._dead = dead
-        self.shown = shown
+        self.shown: str = shown
         self._store = store
         self._name = name
         self._group = f"shovel.{shovel}"

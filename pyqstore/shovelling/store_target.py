@@ -36,14 +36,14 @@ class StoreTarget(Target):
     """Messages without an exchange come from the default one here, too; others keep their routing
     keys, by way of an exchange that leads to this queue alone."""
 
-    keeps_position = True
-    buries = True
+    keeps_position: bool = True
+    buries: bool = True
 
     def __init__(
         self, store: Store, name: str, *, shovel: str, dead: str | None, shown: str
     ) -> None:
         """``dead``: the queue of dead letters.  NotFound: no such queue."""
-        self.shown = shown
+        self.shown: str = shown
         self._store = store
         self._name = name
         self._dead = dead
@@ -57,7 +57,7 @@ class StoreTarget(Target):
         self._ended: deque[Batch] = deque()
         self._epoch = 0
         self._doubtful: Counter[bytes] = Counter()
-        self.doubt = Doubt.NOTHING
+        self.doubt: Doubt = Doubt.NOTHING
 
     def open(self) -> int | None:
         """As of Target.  ShovelError: another shovel of this name is at work."""
@@ -110,7 +110,7 @@ class StoreTarget(Target):
                     self._notes.publish_position(channel, batch.position)
                 elif noted:
                     self._notes.publish_ids(channel, noted, batch.token)
-                self._check_there(batch)
+                self._check_there(channel, batch)
             channel.process_events()
         except StoreFull as error:
             raise Later(str(error)) from error
@@ -180,12 +180,12 @@ class StoreTarget(Target):
             return Counter()
         return Counter(self._notes.latest if self.doubt is Doubt.LATEST else self._notes.ids)
 
-    def _check_there(self, batch: Batch) -> None:
+    def _check_there(self, channel: Channel, batch: Batch) -> None:
         """NotFound: what was published before this went nowhere, and is rolled back."""
-        self._store.queue_status(self._name)
+        channel.queue_declare(self._name, passive=True)
         if batch.dead:
             assert self._dead is not None
-            self._store.queue_status(self._dead)
+            channel.queue_declare(self._dead, passive=True)
 
     def _take_back(self) -> None:
         """A queue was deleted and declared again in the moment of a commit: the note is wrong."""

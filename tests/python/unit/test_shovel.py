@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -380,10 +382,10 @@ def test_a_target_that_is_deleted_meanwhile_takes_no_messages_along(
     other.queue("b")
     look = StoreTarget._check_there
 
-    def deletes(self: StoreTarget, batch: Batch) -> None:
-        look(self, batch)
-        with other.channel() as channel:
-            channel.queue_delete("b")
+    def deletes(self: StoreTarget, channel: pyqstore.Channel, batch: Batch) -> None:
+        look(self, channel, batch)
+        with other.channel() as another:
+            another.queue_delete("b")
         other.queue("b")
 
     with monkeypatch.context() as patch:
@@ -649,6 +651,35 @@ def test_a_shovel_goes_on_when_the_owner_of_its_store_goes(tmp_path: Path) -> No
     assert report.moved >= 1
     assert report.connected >= 2
     assert "closed it" in str(report.error)
+
+
+def test_who_looks_at_a_store_sees_its_shovels(tmp_path: Path) -> None:
+    """In the process that does the work: figures, metrics, and what was last the trouble."""
+    with pyqstore.open(tmp_path / "one") as store:
+        put(store, "a", NUMBERS[:10])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with served(tmp_path / "one", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0") as owner:
+        address = owner.addresses()["http"]
+        to = f"amqp://127.0.0.1:{port}?queue=b"
+
+        def shovels() -> dict[str, Any]:
+            told = json.loads(command_of("stats", str(tmp_path / "one"), "--json").stdout)
+            return dict(told.get("shovels", {}))
+
+        assert shovels() == {}
+        with working(f"{tmp_path}/one#a", to, name="mine"):
+            wait_until(lambda: "refused" in str(shovels().get("mine", {}).get("error")), 60)
+            assert shovels()["mine"]["lag"] == 10
+            request = urllib.request.Request(
+                f"http://{address}/metrics",
+                headers={"Authorization": "Basic " + b64encode(b"guest:guest").decode()},
+            )
+            metrics = urllib.request.urlopen(request, timeout=60).read().decode()
+        labels = '{shovel="mine",vhost="/"}'
+        assert f"pyqstore_shovel_waiting_messages{labels} 10.0" in metrics
+        assert f"pyqstore_shovel_messages_total{labels} 0.0" in metrics
+        wait_until(lambda: shovels() == {}, 60)
 
 
 def test_the_command_ends_in_order_on_sigterm(tmp_path: Path) -> None:
