@@ -16,7 +16,7 @@ from .operations import OPERATIONS, Operation
 from .talk import Asked, LocalTalk, Told
 from .wire import Gone, Report, Wire, is_same_user, names_of
 
-__all__ = ["is_owned", "reach"]
+__all__ = ["is_owned", "reach", "reach_owner"]
 
 _FREE_S = 3.0  # for which a store that is being opened or closed is waited for
 _DRAIN_S = 2.0  # less than that
@@ -47,15 +47,31 @@ def reach(
     given = dict(arguments or {})
     until = time.monotonic() + _FREE_S
     while True:
-        for wire in _connected(directory):
-            with suppress(_NotBegunError):
-                return _called(wire, name, given, told, asked or _nothing)
+        done = reach_owner(directory, name, given, told=told, asked=asked)
+        if done is not None:
+            return done
         try:
             return _opened(directory, operation, given, told, asked or _nothing, progress)
         except StoreLocked as error:
             if time.monotonic() >= until:
                 raise _explained(error) from None
         time.sleep(_LOOK_S)
+
+
+def reach_owner(
+    directory: str | os.PathLike[str],
+    name: str,
+    arguments: Mapping[str, Any],
+    *,
+    told: Told = lambda _report, _payload: None,
+    asked: Asked | None = None,
+) -> Report | None:
+    """As ``reach``, if a process that listens has the store open; None: none has, or it is just
+    being closed."""
+    for wire in _connected(directory):
+        with suppress(_NotBegunError):
+            return _called(wire, name, dict(arguments), told, asked or _nothing)
+    return None
 
 
 def is_owned(directory: str | os.PathLike[str]) -> bool:

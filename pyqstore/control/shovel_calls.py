@@ -13,7 +13,7 @@ from ..errors import ShovelError, StoreClosed, StoreLocked
 from ..shovelling.addresses import StorePlace, place_of
 from ..shovelling.report import Shovelled
 from .hub import open_here
-from .reaching import is_owned, reach
+from .reaching import reach, reach_owner
 from .talk import Asked
 from .wire import Report
 
@@ -36,17 +36,36 @@ def called(
         if isinstance(place, StorePlace):
             stores[at] = place
             arguments[key] = f"{os.path.abspath(place.directory)}#{place.name}"
-    directories = [place.directory for place in stores.values()]
-    is_ours = any(open_here(directory) is not None for directory in directories)
+    is_ours = any(open_here(place.directory) is not None for place in stores.values())
+    waits_until = 0.0
     while True:
         try:
-            return told.whole(_reached(stores, arguments, told.asked))
+            if time.monotonic() < waits_until:
+                report = _reached_owner(stores, arguments, told.asked)
+            else:
+                report = _reached(stores, arguments, told.asked)
         except StoreClosed as error:
             if is_ours:
                 raise
-            done = told.wait(lambda: any(map(is_owned, directories)), error)
-            if done is not None:
-                return done
+            told.lost(error)
+            waits_until = time.monotonic() + _OWNER_S
+            report = None
+        if report is not None:
+            return told.whole(report)
+        if told.stop.wait(_LOOK_S):
+            return told.before
+
+
+def _reached_owner(
+    stores: dict[str, StorePlace], arguments: Report, asked: Asked
+) -> Report | None:
+    """The next owner of one of the stores does it; None: there is none yet.  One that has just
+    ended may look like an owner for a moment, so that nothing but time tells that none comes."""
+    for at, place in stores.items():
+        report = reach_owner(place.directory, "shovel", {**arguments, "at": at}, asked=asked)
+        if report is not None and "locked" not in report:
+            return report
+    return None
 
 
 def _reached(stores: dict[str, StorePlace], arguments: Report, asked: Asked) -> Report:
@@ -74,9 +93,10 @@ class _Told:
     def __init__(
         self, stop: threading.Event | None, progress: Callable[[Shovelled], object] | None
     ) -> None:
-        self._stop = stop or threading.Event()
+        self.stop = stop or threading.Event()
+        self.before = Shovelled(0, 0, 0, 0, 0, 0.0, None, 0.0, None)
+        """What was done with owners that have gone."""
         self._progress = progress
-        self._before: Shovelled | None = None
         self._now: Shovelled | None = None
 
     def asked(self, report: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -84,27 +104,17 @@ class _Told:
         self._now = self.whole(report["shovel"])
         if self._progress is not None:
             self._progress(self._now)
-        return {"stop": self._stop.is_set()}, b""
+        return {"stop": self.stop.is_set()}, b""
 
     def whole(self, report: dict[str, Any]) -> Shovelled:
         """With what was done before."""
-        now, before = Shovelled(**report), self._before
-        if before is None:
-            return now
+        now, before = Shovelled(**report), self.before
         counts = ("moved", "bytes", "repeated", "dead", "connected")
         summed = {name: getattr(before, name) + getattr(now, name) for name in counts}
         seconds = before.seconds + now.seconds
         return replace(now, **summed, seconds=seconds, error=now.error or before.error)
 
-    def wait(self, owned: Callable[[], bool], error: StoreClosed) -> Shovelled | None:
-        """An owner has closed its store: return when another one is there, or none came for a
-        while.  What was done, if it is to stop."""
-        if self._now is not None:
-            self._before = replace(
-                self._now, connected=self._now.connected + 1, error=str(error), rate=0.0
-            )
-        until = time.monotonic() + _OWNER_S
-        while time.monotonic() < until and not owned():
-            if self._stop.wait(_LOOK_S):
-                return self._before
-        return None
+    def lost(self, error: StoreClosed) -> None:
+        """An owner has closed its store, or has ended."""
+        last = self._now or self.before
+        self.before = replace(last, connected=last.connected + 1, error=str(error), rate=0.0)
