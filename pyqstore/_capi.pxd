@@ -375,6 +375,8 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t delivery_tag
         uint32_t delivery_count
         c_bool redelivered
+        uint64_t container
+        uint64_t sequence
         qs_slice exchange
         qs_slice routing_key
         qs_slice properties

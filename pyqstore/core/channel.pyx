@@ -154,6 +154,8 @@ cdef class Channel(SettlingChannel):
             message.delivery_tag = source.delivery_tag
             message.delivery_count = source.delivery_count
             message.redelivered = source.redelivered
+            message.container = source.container
+            message.sequence = source.sequence
             message.exchange = text_again(&source.exchange, self.last_exchange)
             self.last_exchange = message.exchange
             message.routing_key = text_again(&source.routing_key, self.last_routing_key)

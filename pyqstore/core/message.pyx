@@ -51,6 +51,8 @@ cdef class Message:
     cdef readonly str queue
     cdef readonly str consumer_tag
     cdef readonly uint32_t delivery_count
+    cdef uint64_t container
+    cdef uint64_t sequence
     cdef public bint settled
 
     def __init__(self):
@@ -71,6 +73,12 @@ cdef class Message:
     def _encoded(self):
         """The properties as AMQP encodes them."""
         return self.encoded
+
+    @property
+    def _place(self):
+        """Two numbers that no other message of the store has, ever; they stay when it comes again.
+        (0, 0): it is of a stream."""
+        return self.container, self.sequence
 
     @property
     def _has_expiration(self):

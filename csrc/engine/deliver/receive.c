@@ -108,6 +108,8 @@ static void hand_out(struct qs_channel *channel, struct store_queue *queue,
 {
     message_out->redelivered = qsi_segment_was_seen(stretch->segment, stretch->slot);
     message_out->delivery_count = qsi_segment_deliveries(stretch->segment, stretch->slot);
+    message_out->container = queue->container.id;
+    message_out->sequence = qsi_queue_first_seq(&queue->core, stretch->segment) + stretch->slot;
     qsi_stretch_mark_seen(stretch);
     if (QS_UNLIKELY(qsi_policy_counts_deliveries(&queue->policy))) {
         qsi_deliveries_count(channel, queue, stretch);

@@ -333,6 +333,9 @@ typedef struct qs_message {
     uint32_t delivery_count; /* earlier deliveries */
     bool redelivered;
     uint64_t ready_left; /* of qs_channel_get: what is ready in the queue behind it; else 0 */
+    /* What no other message of the store has, ever: a number of its queue, or of its priority in
+     * there, and its place.  They stay when it comes again.  0: it is of a stream. */
+    uint64_t container, sequence;
     /* Until qs_message_release. */
     qs_slice exchange, routing_key, properties, body, queue, consumer_tag;
     /* Private: what qs_message_release frees. */

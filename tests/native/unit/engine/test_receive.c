@@ -116,6 +116,7 @@ static void test_acks_out_of_order(struct engine *engine)
 static void test_requeued_messages_return_to_their_place(struct engine *engine)
 {
     qs_message message;
+    uint64_t sequences[5] = {0};
 
     fill(engine, "q", 5);
     for (int i = 1; i <= 4; i++) {
@@ -123,11 +124,15 @@ static void test_requeued_messages_return_to_their_place(struct engine *engine)
 
         message = get(engine, "q", body);
         QS_CHECK(!message.redelivered && message.delivery_count == 0);
+        QS_CHECK(message.container != 0);
+        sequences[i] = message.sequence;
+        QS_CHECK(i == 1 || sequences[i] > sequences[i - 1]);
     }
     nack(engine, 3, QS_REQUEUE);
     nack(engine, 1, QS_REQUEUE);
     message = get(engine, "q", "1");
     QS_CHECK(message.redelivered && message.delivery_count == 1 && message.delivery_tag == 5);
+    QS_CHECK(message.sequence == sequences[1]);
     nack(engine, 5, QS_REQUEUE);
     message = get(engine, "q", "1");
     QS_CHECK(message.redelivered && message.delivery_count == 2);
