@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import sys
 import threading
@@ -21,8 +22,10 @@ __all__ = ["shovel"]
 
 
 @click.command()
-@click.option("--from", "source", required=True, metavar="SOURCE", help="Where messages are.")
-@click.option("--to", "target", required=True, metavar="TARGET", help="Where they go.")
+@click.option("--from", "source", required=True, metavar="SOURCE", envvar="PYQSTORE_SHOVEL_FROM",
+              help="Where messages are; or the variable PYQSTORE_SHOVEL_FROM says it.")  # fmt: skip
+@click.option("--to", "target", required=True, metavar="TARGET", envvar="PYQSTORE_SHOVEL_TO",
+              help="Where they go; or PYQSTORE_SHOVEL_TO.")  # fmt: skip
 @click.option("--name", help="Under which it is remembered how far it is.")
 @click.option(
     "--start", type=place, default="first", metavar=PLACE, help="Of a stream: where to begin."
@@ -53,6 +56,7 @@ def shovel(
     Into a store each message comes once.  Into a broker it comes at least once: it leaves its store
     when the broker has confirmed it.  Lost connections are made again.
     """
+    logging.getLogger("pika").setLevel(logging.CRITICAL)  # what it logs is told in the report
     with errors_told(), _stopping() as stop, _shown() as progress:
         report = shovelled(
             source,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -13,6 +14,13 @@ _PIKAS = (
     "channel_max", "frame_max", "heartbeat", "locale", "socket_timeout", "ssl_options",
     "stack_timeout", "tcp_options",
 )  # fmt: skip
+
+
+_NAME_BYTES_MAX = 255
+_ENCODE = (
+    "encode what is special in user and password: % as %25, @ as %40, : as %3A, / as %2F, ? as %3F,"
+    " # as %23"
+)
 
 
 @dataclass(frozen=True)
@@ -52,8 +60,10 @@ Place = StorePlace | AmqpPlace
 
 def place_of(text: str, *, is_target: bool) -> Place:
     """The end that an address names.  ValueError: which part is wrong, and what to say."""
-    scheme, separator, _ = text.partition("://")
+    scheme, separator, rest = text.partition("://")
     try:
+        if re.match("amqps?:(?!//)", text, re.IGNORECASE):
+            raise ValueError("say amqp:// or amqps://, with two slashes")
         if not separator:
             return _store_place(text)
         if scheme.lower() in ("amqp", "amqps"):
@@ -63,16 +73,22 @@ def place_of(text: str, *, is_target: bool) -> Place:
             " store, amqp:// or amqps:// a broker's"
         )
     except ValueError as error:
+        # What is told may quote a part of a password that has such a character.
+        told = _ENCODE if re.search("[/?#].*@", rest) else error
         raise ValueError(
-            f"{'target' if is_target else 'source'} {_hidden(text)!r}: {error}"
+            f"{'target' if is_target else 'source'} {_hidden(text)!r}: {told}"
         ) from None
 
 
 def _hidden(text: str) -> str:
-    """Without a password."""
-    scheme, separator, rest = text.partition("://")
-    user, at, host = rest.rpartition("@")
-    return f"{scheme}://{user.partition(':')[0]}@{host}" if separator and at else text
+    """Without a password, and without all that may be a part of one."""
+    scheme, _, rest = text.partition(":")
+    login, at, host = rest.lstrip("/").rpartition("@")
+    if not at or ("://" not in text and scheme.lower() not in ("amqp", "amqps")):
+        return text
+    user = re.split("[:/?#@]", login)[0]
+    shown = "..." if re.search("[/?#]", login) else host
+    return f"{scheme}:{'//' if '://' in text else ''}{user}@{shown}"
 
 
 def _store_place(text: str) -> StorePlace:
@@ -83,7 +99,12 @@ def _store_place(text: str) -> StorePlace:
 
 
 def _amqp_place(text: str, is_target: bool) -> AmqpPlace:
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # which quotes the password
+        raise ValueError(f"it is no URL: {_ENCODE}") from None
+    if "@" in parts.path:
+        raise ValueError(_ENCODE)
     if not parts.hostname:
         raise ValueError("there is no host")
     try:
@@ -98,6 +119,8 @@ def _amqp_place(text: str, is_target: bool) -> AmqpPlace:
         if name in _OURS:
             if name in named:
                 raise ValueError(f"{name}= is there twice")
+            if len(value.encode("utf-8", "surrogateescape")) > _NAME_BYTES_MAX:
+                raise ValueError(f"{name}= has more than {_NAME_BYTES_MAX} bytes")
             named[name] = value
         elif name in _PIKAS:
             rest.append((name, value))
