@@ -7,25 +7,32 @@ for each confirm, and nothing is shared between threads.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import ShovelError
 from .addresses import AmqpPlace
-from .ends import Later
+from .ends import Blamed, Later
 from .pika_raw import Pika
 
 __all__ = ["Link"]
 
 _OPEN_S = 20.0
 _CLOSE_S = 3.0
+_WATCH_S = 0.2  # between two looks at whether to stop
 _NO_RIGHTS = 403
 _NOT_FOUND = 404
-_PRECONDITION = 406
 _NOT_ALLOWED = 530
-# A 404 of a queue that is there, on a node of the broker that is not, for now.
-_INACCESSIBLE = "is down or inaccessible"
+# Codes with which a broker closes a channel or a connection over what it was sent: 406, errors of
+# frames and syntax, what it does not implement, and content that is too large.
+_BLAMED = frozenset((311, 406, 501, 502, 503, 504, 505, 540))
+# pika tells of what ended a handshake in words only.
+_CLOSED_BY_BROKER = re.compile(r"ConnectionClosedByBroker: \((\d+)\)")
+# Of refusals that end by themselves: a queue on a node that is down, a virtual host that starts,
+# too many connections.
+_FOR_NOW = ("is down", "connection limit")
 
 
 class Link:
@@ -43,14 +50,33 @@ class Link:
         self._parameters.client_properties = {"connection_name": "pyqstore shovel"}
         self._connection: Any = None
         self.channel: Any = None
+        self.watch: Callable[[], None] = _nothing
+        """As of Source."""
         self._ended: Exception | None = None
-        self._heard = False
+        self._is_set_up = False
 
-    def open(self, prepare: Callable[[Any], None]) -> None:
-        """Connect, open a channel, and let ``prepare`` begin to set it up.  Later; ShovelError: the
-        broker refuses for good."""
+    @property
+    def frame_bytes_max(self) -> int:
+        """Of a frame that the broker takes; 0: it says no limit."""
+        return int(self._connection.params.frame_max)
+
+    def open(
+        self, prepare: Callable[[Any], None], is_set_up: Callable[[], bool], seconds: float
+    ) -> None:
+        """Connect, open a channel, and let ``prepare`` begin to set it up, which has so many
+        seconds to end.  Later; ShovelError: the broker refuses for good."""
         self.close()
         self._ended = None
+        self._is_set_up = False
+        try:
+            self._connect()
+            prepare(self.channel)
+            self.wait(is_set_up, seconds, "to set up a channel")
+        except Blamed as error:
+            raise ShovelError(str(error)) from None
+        self._is_set_up = True
+
+    def _connect(self) -> None:
         self._connection = self.pika.connection(
             self._parameters,
             on_open_callback=lambda connection: connection.channel(
@@ -61,7 +87,6 @@ class Link:
         )
         self._connection.ioloop.activate_poller()
         self.wait(lambda: self.channel is not None, _OPEN_S, "to open a channel")
-        prepare(self.channel)
 
     def _channel_opened(self, channel: Any) -> None:
         channel.add_on_close_callback(self._failed)
@@ -73,21 +98,24 @@ class Link:
             self._ended = self._error_of(reason)
 
     def _error_of(self, reason: Any) -> Exception:
+        """What to raise: each caller tries Later again."""
         exceptions = self.pika.exceptions
         told = f"{self.shown}: {_told(reason)}"
-        if isinstance(
-            reason,
-            exceptions.ProbableAuthenticationError
-            | exceptions.AuthenticationError
-            | exceptions.ProbableAccessDeniedError,
-        ):
-            return ShovelError(f"{told}: look at user, password and virtual host")
         code = getattr(reason, "reply_code", 0)
-        if code in (_NO_RIGHTS, _NOT_FOUND, _NOT_ALLOWED) and _INACCESSIBLE not in told:
-            return ShovelError(told)
-        if code == _PRECONDITION:
-            return Precondition(told)
-        return Later(told)
+        is_of_login = isinstance(
+            reason, exceptions.ProbableAuthenticationError | exceptions.ProbableAccessDeniedError
+        )
+        if is_of_login:  # or the connection was lost just then
+            by_broker = _CLOSED_BY_BROKER.search(repr(reason))
+            code = int(by_broker[1]) if by_broker else 0
+        is_final = code in (_NO_RIGHTS, _NOT_FOUND, _NOT_ALLOWED)
+        if any(each in told for each in _FOR_NOW):
+            return Later(told)
+        if isinstance(reason, exceptions.AuthenticationError) or (is_of_login and is_final):
+            return ShovelError(f"{told}: look at user, password and virtual host")
+        if code in _BLAMED or (code == _NO_RIGHTS and self._is_set_up):
+            return Blamed(told)
+        return ShovelError(told) if is_final else Later(told)
 
     def check(self) -> None:
         """Raise what has ended the channel or the connection, if they have ended."""
@@ -104,6 +132,8 @@ class Link:
         try:
             ioloop.poll()
             ioloop.process_timeouts()
+        except self.pika.exceptions.AMQPError as error:  # over what pika does not expect
+            raise Later(f"{self.shown}: {_told(error)}") from None
         finally:
             ioloop.remove_timeout(timer)
         self.check()
@@ -115,13 +145,14 @@ class Link:
             left = until - time.monotonic()
             if left <= 0:
                 raise Later(f"{self.shown}: the broker took longer than {seconds:.0f} s {what}")
-            self.look(left)
+            self.look(min(left, _WATCH_S))
+            self.watch()
 
     def tend(self, seconds: float) -> None:
         """Heartbeats, while nothing else is done.  What has ended is told by the next call."""
         if self._connection is None or self._ended is not None:
             return
-        with contextlib.suppress(Later, ShovelError, Precondition):
+        with contextlib.suppress(Later, ShovelError):
             self.look(seconds)
 
     def close(self) -> None:
@@ -131,7 +162,7 @@ class Link:
             return
         ioloop = connection.ioloop
         try:
-            if connection.is_open:
+            if not connection.is_closed and not connection.is_closing:
                 connection.close()
             until = time.monotonic() + _CLOSE_S
             while not connection.is_closed and time.monotonic() < until:
@@ -139,15 +170,11 @@ class Link:
                 ioloop.poll()
                 ioloop.process_timeouts()
                 ioloop.remove_timeout(timer)
-        except self.pika.exceptions.AMQPError:
-            pass
+        except (self.pika.exceptions.AMQPError, AssertionError):
+            pass  # an assertion of pika's fails where a connection was only beginning
         finally:
             ioloop.deactivate_poller()
             ioloop.close()
-
-
-class Precondition(Exception):
-    """406: the broker closed the channel over something that was published."""
 
 
 def _nothing() -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import ShovelError
 from ..properties import Properties
 from .addresses import AmqpPlace
-from .amqp_link import Link, Precondition
-from .ends import Batch, Doubt, Item, Later, Source
+from .amqp_link import Link
+from .blobs import without_headers
+from .ends import Batch, Item, Source
 
 __all__ = ["AmqpSource"]
 
 _SET_UP_S = 20.0
 _COUNT_S = 1.0  # between two looks at how many messages wait
 _PREFETCH_MAX = 65_535
-# Headers by the broker: the first changes when a message comes again.
-_COUNTED, _OFFSET = b"x-delivery-count", b"x-stream-offset"
+_HELD_MAX = 16 << 20  # bytes of messages that are read and not asked for: then no more are read
+_ITEM_BYTES = 300  # about what a message needs beside its body and its properties
+# Headers by the broker.  Those of a quorum queue change when a message comes again.
+_COUNTS, _OFFSET = (b"x-delivery-count", b"x-acquired-count"), b"x-stream-offset"
+_EMPTY = b"\0\0\0\0"  # in properties with headers that are none, among others
 
 
 class AmqpSource(Source):
@@ -34,6 +39,7 @@ class AmqpSource(Source):
         self._link = Link(place)
         self._ahead = min(ahead, _PREFETCH_MAX)
         self._items: deque[Item] = deque()
+        self._held = 0
         self._epoch = 0
         self._is_consuming = False
         self._waiting: int | None = None
@@ -42,19 +48,29 @@ class AmqpSource(Source):
 
     def open(self, _position: int | None) -> None:
         """As of Source."""
-        self._items.clear()
+        self._forget()
         self._epoch += 1
         self._is_consuming = False
         self._wrong = None
-        try:
-            self._link.open(self._prepare)
-            self._link.wait(lambda: self._is_consuming, _SET_UP_S, "to begin with a consumer")
-        except Precondition as error:
-            raise ShovelError(str(error)) from None
+        self._link.open(self._prepare, lambda: self._is_consuming, _SET_UP_S)
 
-    def doubts(self, _token: str) -> Doubt:
-        """As of Source: brokers mark what they deliver again, and all after they were killed."""
-        return Doubt.MARKED
+    @property
+    def watch(self) -> Callable[[], None]:
+        """As of Source."""
+        return self._link.watch
+
+    @watch.setter
+    def watch(self, watch: Callable[[], None]) -> None:
+        self._link.watch = watch
+
+    @property
+    def held(self) -> int:
+        """About the bytes of messages that were read and not asked for."""
+        return self._held
+
+    def _forget(self) -> None:
+        self._items.clear()
+        self._held = 0
 
     def _prepare(self, channel: Any) -> None:
         channel.add_on_cancel_callback(self._cancelled)
@@ -69,23 +85,25 @@ class AmqpSource(Source):
             f"{self.shown}: the broker took the consumer: the queue was deleted"
         )
 
-    def _came(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
+    def _came(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        if channel is not self._link.channel:  # it is being closed: its tags are of no use
+            return
         encoded = properties.encoded
-        if _OFFSET in encoded and _OFFSET.decode() in Properties.decode(encoded).headers:
+        if _OFFSET in encoded and _is_of_stream(encoded):
             self._wrong = ShovelError(f"{self.shown} is a stream: a shovel reads a broker's queues")
             return
-        if _COUNTED in encoded:
-            encoded = _uncounted(encoded)
-        self._items.append(
-            Item(
-                body,
-                encoded,
-                method.exchange,
-                method.routing_key,
-                method.redelivered,
-                method.delivery_tag,
-            )
+        if _EMPTY in encoded or any(each in encoded for each in _COUNTS):
+            encoded = without_headers(encoded, _COUNTS)
+        item = Item(
+            body,
+            encoded,
+            method.exchange,
+            method.routing_key,
+            method.redelivered,
+            method.delivery_tag,
         )
+        self._items.append(item)
+        self._held += _bytes_of(item)
 
     def read(self, most: int, bytes_most: int, timeout: float) -> Batch | None:
         """As of Source."""
@@ -94,22 +112,21 @@ class AmqpSource(Source):
         while not self._items and (left := until - time.monotonic()) > 0:
             self._look(left)
         came = -1
-        while came < len(self._items) < most:  # a look takes a few KiB of what has come
+        # A look takes 100 KiB at the most of what has come.
+        while came < len(self._items) < most and self._held < bytes_most:
             came = len(self._items)
             self._look(0)
         taken: list[Item] = []
         size = 0
         while self._items and len(taken) < most and size < bytes_most:
             item = self._items.popleft()
+            self._held -= _bytes_of(item)
             size += len(item.body)
             taken.append(item)
         return Batch(taken, self._epoch) if taken else None
 
     def _look(self, seconds: float) -> None:
-        try:
-            self._link.look(seconds)
-        except Precondition as error:  # such as an acknowledgement that came too late
-            raise Later(str(error)) from None
+        self._link.look(seconds)
         if self._wrong is not None:
             raise self._wrong
 
@@ -125,8 +142,10 @@ class AmqpSource(Source):
         raise NotImplementedError(f"{self.shown} has no queue of dead letters")
 
     def tend(self, seconds: float) -> None:
-        """As of Source."""
-        self._link.tend(seconds)
+        """As of Source.  With much that is read already it does nothing: the rest waits at the
+        broker.  After two heartbeats that takes the connection for lost, and all comes again."""
+        if self._held < _HELD_MAX:
+            self._link.tend(seconds)
 
     def lag(self) -> int | None:
         """As of Source: it is asked for now and then."""
@@ -144,11 +163,15 @@ class AmqpSource(Source):
     def close(self) -> None:
         """As of Source."""
         self._link.close()
-        self._items.clear()
+        self._forget()
 
 
-def _uncounted(encoded: bytes) -> bytes:
-    properties = Properties.decode(encoded)
-    headers = properties.headers
-    headers.pop(_COUNTED.decode(), None)
-    return properties.replace(headers=headers or None).encoded
+def _bytes_of(item: Item) -> int:
+    return len(item.body) + len(item.properties) + _ITEM_BYTES
+
+
+def _is_of_stream(encoded: bytes) -> bool:
+    try:
+        return _OFFSET.decode() in Properties.decode(encoded).headers
+    except ValueError:  # the target says what is wrong
+        return False

@@ -1,24 +1,31 @@
 """A queue or an exchange of a broker as a target: each message at least once.
 
 Messages are published as mandatory, and a batch has ended when the broker has confirmed all of it.
+
+A broker returns a message that no queue takes before it confirms it, and does not say which publish
+it was; and it closes a channel or a connection without saying over what.  So of what is on its way
+then nothing counts as done that may be the one, and each message is sent alone once more: of a
+single one on its way it is certain.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import ShovelError
 from .addresses import AmqpPlace
-from .amqp_link import Link, Precondition
-from .ends import Batch, Doubt, Later, Refused, Target
+from .amqp_link import Link
+from .ends import Batch, Blamed, Item, Later, Refused, Target
 
 __all__ = ["AmqpTarget"]
 
 _SET_UP_S = 20.0
 _CONFIRM_S = 60.0  # after which a broker that confirms nothing is tried anew
+_HEADER_BYTES = 20  # of a frame of properties, beside them
 
 
 @dataclass
@@ -32,12 +39,13 @@ class _Sent:
     """How many are not answered."""
     refused: dict[int, str] = field(default_factory=dict)
     nacked: int = 0
+    unclear: set[int] = field(default_factory=set)
+    """Which messages may have been returned."""
 
 
 class AmqpTarget(Target):
     """Properties go as they are, byte by byte."""
 
-    doubt: Doubt = Doubt.NOTHING
     keeps_position: bool = False
     buries: bool = False
 
@@ -54,14 +62,18 @@ class AmqpTarget(Target):
         self._unconfirmed: deque[int] = deque()
         self._sent: deque[_Sent] = deque()
         self._since = 0.0
+        self._why = ""
         self._alone = 0
-        """The broker closed a channel over one of many messages: which, shows when each message of
-        so many batches is sent alone."""
+        """Of how many batches each message is sent alone."""
 
     @property
-    def token(self) -> str:
+    def watch(self) -> Callable[[], None]:
         """As of Target."""
-        return ""
+        return self._link.watch
+
+    @watch.setter
+    def watch(self, watch: Callable[[], None]) -> None:
+        self._link.watch = watch
 
     def open(self) -> int | None:
         """As of Target."""
@@ -69,11 +81,7 @@ class AmqpTarget(Target):
         self._unconfirmed.clear()
         self._number = 0
         self._is_ready = False
-        try:
-            self._link.open(self._prepare)
-            self._link.wait(lambda: self._is_ready, _SET_UP_S, "to take publishes")
-        except Precondition as error:
-            raise ShovelError(str(error)) from None
+        self._link.open(self._prepare, lambda: self._is_ready, _SET_UP_S)
         return None
 
     def _prepare(self, channel: Any) -> None:
@@ -89,12 +97,14 @@ class AmqpTarget(Target):
 
     def begin(self, batch: Batch) -> None:
         """As of Target."""
-        self._link.check()
+        with self._blaming():
+            self._link.check()
         indices = [
             index
             for index in range(len(batch.items))
             if index not in batch.done and index not in batch.dead
         ]
+        self._check_sendable(batch, indices)
         sent = _Sent(batch, self._number + 1, indices, len(indices))
         self._sent.append(sent)
         self._since = time.monotonic()
@@ -108,17 +118,46 @@ class AmqpTarget(Target):
             publish(exchange, key, item.body, properties(item.properties), True)
             if self._alone > 0:
                 self._confirm_alone(sent, index)
-        self._alone = max(0, self._alone - 1)
+        if sent.refused:
+            raise Refused(batch, sent.refused)
+        if indices:
+            self._alone = max(0, self._alone - 1)
         self._look(0)
 
+    def _check_sendable(self, batch: Batch, indices: list[int]) -> None:
+        """Refused: AMQP cannot say a message in one frame, or its key at all."""
+        frame_bytes = self._link.frame_bytes_max
+        most = frame_bytes - _HEADER_BYTES if frame_bytes else 1 << 32
+        for index in indices:
+            item = batch.items[index]
+            reason = ""
+            if len(item.properties) > most:
+                reason = f"properties of {len(item.properties)} bytes: the broker takes {most}"
+            elif self._key is None and not item.routing_key.isascii() and not _is_utf8(item):
+                reason = "the routing key is not UTF-8"
+            if reason:
+                self._drain()
+                raise Refused(batch, {index: f"{self.shown}: {reason}"})
+
     def _confirm_alone(self, sent: _Sent, index: int) -> None:
+        """Refused: it is known to be this message over which the broker closes the channel, after
+        others, perhaps, that no queue takes."""
         try:
-            self._link.wait(lambda: not self._unconfirmed, _CONFIRM_S, "to confirm a message")
-        except Precondition as error:
-            raise Refused(sent.batch, index, str(error)) from None
+            self._drain()
+        except Blamed as error:
+            raise Refused(sent.batch, {**sent.refused, index: str(error)}) from None
+        if sent.nacked:
+            raise Later(_full(self.shown))
+
+    def _drain(self) -> None:
+        """Return when all that is on its way is confirmed."""
+        with self._blaming():
+            self._link.wait(lambda: not self._unconfirmed, _CONFIRM_S, "to confirm messages")
 
     def _answered(self, frame: Any) -> None:
         """Confirms, and refusals: those of a queue that is full."""
+        if self._link.channel is None:  # it is being closed
+            return
         self._since = time.monotonic()
         method = frame.method
         tag, is_refusal = method.delivery_tag, method.NAME == "Basic.Nack"
@@ -136,26 +175,45 @@ class AmqpTarget(Target):
         for sent in self._sent:
             at = number - sent.first
             if at < len(sent.indices):
+                index = sent.indices[at]
                 sent.open -= 1
                 if is_refusal:
                     sent.nacked += 1
-                elif sent.indices[at] not in sent.refused:
-                    sent.batch.done.add(sent.indices[at])
+                elif index not in sent.refused and index not in sent.unclear:
+                    sent.batch.done.add(index)
                 return
 
-    def _returned(self, _channel: Any, method: Any, _properties: Any, body: bytes) -> None:
-        """A message that no queue takes comes back before its confirm: the first of those that are
-        not confirmed, and look like it."""
-        told, key = method.reply_text, method.routing_key
-        for sent in self._sent:
-            batch = sent.batch
-            for index in sent.indices:
-                item = batch.items[index]
-                its_key = item.routing_key if self._key is None else self._key
-                is_open = index not in batch.done and index not in sent.refused
-                if is_open and its_key == key and item.body == body:
-                    sent.refused[index] = f"{self.shown}: {told}: no queue for key {key!r}"
-                    return
+    def _returned(self, channel: Any, method: Any, _properties: Any, body: bytes) -> None:
+        """A message that no queue takes comes back before its confirm."""
+        if channel is not self._link.channel:  # it is being closed
+            return
+        key = method.routing_key
+        self._why = f"{self.shown}: {method.reply_text}: no queue for key {key!r}"
+        on_way = list(self._on_way())
+        if len(on_way) == 1:
+            sent, index = on_way[0]
+            sent.refused[index] = self._why
+            return
+        alike = [
+            (sent, index)
+            for sent, index in on_way
+            if sent.batch.items[index].body == body and self._key_of(sent, index) == key
+        ]
+        for sent, index in alike or on_way:
+            sent.unclear.add(index)
+
+    def _key_of(self, sent: _Sent, index: int) -> str:
+        return sent.batch.items[index].routing_key if self._key is None else self._key
+
+    def _on_way(self) -> Iterator[tuple[_Sent, int]]:
+        """What is not confirmed, in order."""
+        batches = iter(self._sent)
+        sent = next(batches, None)
+        for number in self._unconfirmed:
+            while sent is not None and number - sent.first >= len(sent.indices):
+                sent = next(batches, None)
+            assert sent is not None
+            yield sent, sent.indices[number - sent.first]
 
     def ended(self, timeout: float) -> Batch | None:
         """As of Target."""
@@ -170,7 +228,7 @@ class AmqpTarget(Target):
             if time.monotonic() - self._since > _CONFIRM_S:
                 raise Later(f"{self.shown}: no confirm for {_CONFIRM_S:.0f} s")
             return None
-        if sent.refused or sent.nacked:
+        if sent.refused or sent.nacked or sent.unclear:
             self._give_up(sent)
         self._sent.popleft()
         return sent.batch
@@ -178,20 +236,25 @@ class AmqpTarget(Target):
     def _give_up(self, sent: _Sent) -> None:
         """Not all of it was taken.  What else is on its way is waited for, so that it is not sent
         twice."""
+        if sent.unclear:
+            self._alone = len(self._sent)
+        self._drain()
+        if sent.refused:
+            raise Refused(sent.batch, sent.refused)
+        raise Later(self._why if sent.unclear else _full(self.shown))
+
+    @contextlib.contextmanager
+    def _blaming(self) -> Iterator[None]:
+        """Which message the broker means shows when each is sent alone."""
         try:
-            self._link.wait(lambda: not self._unconfirmed, _CONFIRM_S, "to confirm messages")
-        except Precondition as error:
-            raise Later(str(error)) from None
-        for index, reason in sorted(sent.refused.items()):
-            raise Refused(sent.batch, index, reason)
-        raise Later(f"{self.shown}: the broker refuses messages (nack), as where a queue is full")
+            yield
+        except Blamed:
+            self._alone = max(1, self._alone, len(self._sent))
+            raise
 
     def _look(self, seconds: float) -> None:
-        try:
+        with self._blaming():
             self._link.look(seconds)
-        except Precondition as error:
-            self._alone = max(1, len(self._sent))
-            raise Later(str(error)) from None
 
     def tend(self, seconds: float) -> None:
         """As of Target."""
@@ -201,3 +264,15 @@ class AmqpTarget(Target):
         """As of Target."""
         self._link.close()
         self._sent.clear()
+
+
+def _is_utf8(item: Item) -> bool:
+    try:
+        item.routing_key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _full(shown: str) -> str:
+    return f"{shown}: the broker refuses messages (nack), as where a queue is full"

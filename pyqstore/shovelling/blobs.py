@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-__all__ = ["delivery_mode_kept", "led_by_headers", "without_offset"]
+from collections.abc import Iterator, Sequence
+
+__all__ = ["delivery_mode_kept", "led_by_headers", "without_headers", "without_offset"]
 
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x8000, 0x4000, 0x2000, 0x1000
 _PERSISTENT = b"\x02"
 _OFFSET_ENTRY = b"\x0fx-stream-offsetl"
 _OFFSET_BYTES = len(_OFFSET_ENTRY) + 8
+# Bytes of a value by its type; others have their length in four bytes in front.
+_FIXED = {
+    **dict.fromkeys(b"tbB", 1),
+    **dict.fromkeys(b"sUu", 2),
+    **dict.fromkeys(b"Iif", 4),
+    **dict.fromkeys(b"lLdT", 8),
+    **dict.fromkeys(b"D", 5),
+    **dict.fromkeys(b"V", 0),
+}
+_SIZED = frozenset(b"SxAF")
 
 
 def _flags(blob: bytes) -> int:
@@ -48,6 +60,50 @@ def led_by_headers(blob: bytes) -> bool:
     return b"\x02CC" in blob or b"\x03BCC" in blob
 
 
+def without_headers(blob: bytes, names: Sequence[bytes]) -> bytes:
+    """The properties without these headers, and without a table of headers that is empty; what
+    cannot be read stays."""
+    flags = _flags(blob)
+    if not flags & _HEADERS:
+        return blob
+    try:
+        at, end = _headers_at(blob, flags), _behind_headers(blob, flags)
+        kept = [entry for name, entry in _entries(blob[at + 4 : end]) if name not in names]
+    except (IndexError, ValueError):
+        return blob
+    return _with_table(blob, at, end, b"".join(kept))
+
+
+def _entries(table: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Each name, and the whole entry.  ValueError, IndexError: it is no table."""
+    at = 0
+    while at < len(table):
+        begin = at
+        name = table[at + 1 : at + 1 + table[at]]
+        at += 1 + len(name)
+        kind = table[at]
+        at += 1
+        if kind in _SIZED:
+            at += 4 + int.from_bytes(table[at : at + 4], "big")
+        elif kind in _FIXED:
+            at += _FIXED[kind]
+        else:
+            raise ValueError(f"a header has the type {kind}")
+        if at > len(table):
+            raise ValueError("a header ends behind the table")
+        yield name, table[begin:at]
+
+
+def _with_table(blob: bytes, at: int, end: int, table: bytes) -> bytes:
+    """With other headers between ``at`` and ``end``, or none."""
+    if table:
+        return blob[:at] + len(table).to_bytes(4, "big") + table + blob[end:]
+    flags = _flags(blob) & ~_HEADERS
+    if flags == 0:
+        return b""
+    return flags.to_bytes(2, "big") + blob[2:at] + blob[end:]
+
+
 def without_offset(blob: bytes) -> tuple[bytes, int]:
     """The properties without the header x-stream-offset, which the engine puts behind all others,
     and the offset."""
@@ -58,10 +114,4 @@ def without_offset(blob: bytes) -> tuple[bytes, int]:
     if blob[begin : begin + len(_OFFSET_ENTRY)] != _OFFSET_ENTRY:
         raise ValueError("the message has no x-stream-offset: it is of no stream")
     offset = int.from_bytes(blob[end - 8 : end], "big")
-    table = blob[at + 4 : begin]
-    if table:
-        return blob[:at] + len(table).to_bytes(4, "big") + table + blob[end:], offset
-    flags &= ~_HEADERS
-    if flags == 0:
-        return b"", offset
-    return flags.to_bytes(2, "big") + blob[2:at] + blob[end:], offset
+    return _with_table(blob, at, end, blob[at + 4 : begin]), offset

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
@@ -12,7 +12,8 @@ from ..properties import Properties
 from .blobs import delivery_mode_kept
 
 __all__ = [
-    "Batch", "Doubt", "Encoded", "Item", "Later", "Refused", "Source", "Target", "buried", "id_of",
+    "Batch", "Blamed", "Encoded", "Full", "Item", "Later", "Refused", "Source", "Target", "buried",
+    "id_of",
 ]  # fmt: skip
 
 Encoded = _core.EncodedProperties
@@ -23,24 +24,21 @@ class Later(Exception):
     """An end cannot be reached, or takes nothing now: the same is tried again after a while."""
 
 
+class Full(Later):
+    """A store has no space; it need not be opened again."""
+
+
+class Blamed(Later):
+    """A broker closed a channel or a connection over something that it was sent."""
+
+
 class Refused(Exception):
-    """A target does not take one message of a batch; ``index`` is the message's."""
+    """A target does not take some messages of a batch; ``reasons`` says why, by index."""
 
-    def __init__(self, batch: Batch, index: int, reason: str) -> None:
-        super().__init__(reason)
+    def __init__(self, batch: Batch, reasons: dict[int, str]) -> None:
+        super().__init__(next(iter(reasons.values())))
         self.batch: Batch = batch
-        self.index: int = index
-        self.reason: str = reason
-
-
-class Doubt(Enum):
-    """What may come again from a source."""
-
-    NOTHING = "nothing"
-    LATEST = "latest"
-    """All of the batch that the target noted last, and nothing else."""
-    MARKED = "marked"
-    """Anything, but marked as redelivered, as by a broker that was killed."""
+        self.reasons: dict[int, str] = reasons
 
 
 class Item(NamedTuple):
@@ -54,6 +52,9 @@ class Item(NamedTuple):
     redelivered: bool
     tag: int
     """The source's, to settle it by."""
+    place: bytes = b""
+    """What no other message of the source has, and stays when it comes again; b"": a broker tells
+    of no such thing."""
 
 
 @dataclass
@@ -70,8 +71,6 @@ class Batch:
     """Indices of messages that the target has, though not of all."""
     dead: dict[int, str] = field(default_factory=dict)
     """By index, messages for the queue of dead letters, and why."""
-    token: str = ""
-    """Under which a target that is a store notes it."""
     repeated: int = 0
     """Messages that the target had already, and did not take again."""
     dead_written: int = 0
@@ -86,24 +85,23 @@ class Source(Protocol):
     """Where messages are from.  All of a thread's."""
 
     shown: str
+    watch: Callable[[], None]
+    """Called now and then while it waits for long; what it raises ends the wait."""
 
     def open(self, position: int | None) -> None:
         """Begin, or begin again behind what was settled; a stream at ``position``, None: where it
         is said to begin.  Later, ShovelError."""
-
-    def doubts(self, token: str) -> Doubt:
-        """What may come again of what a target has, which noted the latest batch under ``token``.
-        Asked for when the source was opened."""
 
     def read(self, most: int, bytes_most: int, timeout: float) -> Batch | None:
         """At most ``most`` messages, of more than ``bytes_most`` bytes at the most by the last;
         None: none came in ``timeout`` seconds.  Later: the source must be opened again."""
 
     def settle(self, batch: Batch) -> None:
-        """The target has them for good."""
+        """The target has them for good.  Later: they may come again.  Full: the same is to be tried
+        again."""
 
     def bury(self, batch: Batch) -> None:
-        """Put its dead letters into the queue for them: the target does not."""
+        """Put its dead letters into the queue for them: the target does not.  Full."""
 
     def tend(self, seconds: float) -> None:
         """Do for so long what a connection needs while it is not read: heartbeats."""
@@ -119,13 +117,8 @@ class Target(Protocol):
     """Where messages go.  All of a thread's."""
 
     shown: str
-
-    @property
-    def token(self) -> str:
-        """Under which it has noted the latest batch; "": it has noted none."""
-
-    doubt: Doubt
-    """Set by the loop when the source was opened."""
+    watch: Callable[[], None]
+    """As of a source."""
     keeps_position: bool
     """Whether it remembers the position of the source with the messages."""
     buries: bool
@@ -153,9 +146,11 @@ class Target(Protocol):
 
 
 def id_of(item: Item) -> bytes:
-    """A hash of a message: the same when it comes again, and of messages that are equal."""
-    place = f"{item.exchange}\0{item.routing_key}\0".encode("utf-8", "surrogateescape")
-    digest = blake2b(b"%d " % len(item.properties) + item.properties + place, digest_size=_ID_BYTES)
+    """A hash of a message: the same when it comes again.  Messages of a broker that are equal have
+    the same as well, those of a store have not."""
+    route = f"{item.exchange}\0{item.routing_key}\0".encode("utf-8", "surrogateescape")
+    head = b"%d %d " % (len(item.place), len(item.properties))
+    digest = blake2b(head + item.place + item.properties + route, digest_size=_ID_BYTES)
     digest.update(item.body)
     return digest.digest()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..errors import Error, ShovelError
-from .ends import Batch, Later, Refused, Source, Target
+from .ends import Batch, Full, Later, Refused, Source, Target
 from .report import Counting, Shovelled
 
 __all__ = ["AHEAD", "Choices", "Loop"]
@@ -23,7 +23,7 @@ AHEAD = _MESSAGES * (_UNDER_WAY + 1)
 _IDLE_S = 0.1  # that the loop waits for messages at once
 _LOOK_S = 0.2  # between two looks at whether to stop
 _WAIT_FIRST_S, _WAIT_MOST_S = 0.1, 30.0
-_END_S = 10.0  # for what is under way when it stops
+_END_S = 7.0  # for what is under way when it stops; the ends need some time to close
 _TEND_S = 0.02
 
 
@@ -52,10 +52,13 @@ class Loop:
         """Nothing is opened yet."""
         self._source = source
         self._target = target
+        source.watch = target.watch = self._look
         self._choices = choices
         self._look_at = look
         self._looked = 0.0
         self._under_way: deque[Batch] = deque()
+        self._is_broken = False
+        """The target has failed, and does not have all that is under way."""
         self._count = Counting()
         self._failures = 0
         self._position: int | None = None
@@ -64,15 +67,14 @@ class Loop:
     def run(self) -> Shovelled:
         """Until it is stopped, or idle for long enough.  ShovelError, and what a store raises."""
         try:
-            try:
+            with contextlib.suppress(_Stopped):
                 self._again(self._open_target)
                 self._again(self._open_source)
                 self._idle_since = time.monotonic()
                 while not self._is_over():
                     self._step()
-            except _Stopped:
-                pass
-            self._finish()
+            with contextlib.suppress(_Stopped):
+                self._finish()
             return self._count.total(self._lag())
         finally:
             for end in (self._source, self._target):
@@ -108,7 +110,10 @@ class Loop:
             is_full = batch is None
         else:
             is_full = True
-        self._take_ended(_TEND_S if is_full and self._under_way else 0.0)
+        if self._under_way:
+            self._take_ended(_TEND_S if is_full else 0.0)
+        else:
+            self._target.tend(0.0)
 
     def _patience(self) -> float:
         """How long to wait for messages at once."""
@@ -127,11 +132,11 @@ class Loop:
 
     def _settle(self, batch: Batch) -> None:
         if batch.dead and not self._target.buries:
-            self._source.bury(batch)
+            self._until_room(partial(self._source.bury, batch))
             batch.dead_written = len(batch.dead)
         self._position = batch.position
         try:
-            self._source.settle(batch)
+            self._until_room(partial(self._source.settle, batch))
         except Later as error:  # the next read opens it again
             self._note(error)
         count = self._count
@@ -141,11 +146,24 @@ class Loop:
         count.dead += batch.dead_written
         self._failures = 0
 
+    def _until_room(self, call: Callable[[], None]) -> None:
+        """The source's store may have no space for some time."""
+        while True:
+            try:
+                call()
+                return
+            except Full as error:
+                self._note(error)
+            self._pause()
+
     def _send(self, call: Callable[[], Batch | None]) -> Batch | None:
         """Call the target.  When it fails, it is opened again, and has all that is under way once
         more; None is returned then."""
+        self._is_broken = True
         try:
-            return call()
+            ended = call()
+            self._is_broken = False
+            return ended
         except Later as error:
             self._note(error)
         except Refused as refused:
@@ -157,6 +175,7 @@ class Loop:
         self._open_target()
         for batch in self._under_way:
             self._target.begin(batch)
+        self._is_broken = False
 
     def _open_target(self) -> None:
         position = self._target.open()
@@ -165,25 +184,25 @@ class Loop:
 
     def _open_source(self) -> None:
         self._source.open(self._position)
-        self._target.doubt = self._source.doubts(self._target.token)
 
     def _refused(self, refused: Refused) -> None:
-        """Count the tries of a message; after the last it is a dead letter.  ShovelError: there is
+        """Count the tries of messages; after its last, one is a dead letter.  ShovelError: there is
         no queue for it."""
-        batch, index = refused.batch, refused.index
-        self._count.error = refused.reason
-        if index in batch.dead:
-            raise ShovelError(f"the queue of dead letters refuses a message: {refused.reason}")
-        batch.tries[index] = batch.tries.get(index, 0) + 1
-        if batch.tries[index] < self._choices.tries:
-            return
-        if self._choices.dead is None:
-            raise ShovelError(
-                f"{self._target.shown} refuses a message, {batch.tries[index]} times, and there is"
-                f" no queue for dead letters: {refused.reason}.  It is the first in"
-                f" {self._source.shown} now"
-            )
-        batch.dead[index] = refused.reason
+        batch = refused.batch
+        self._count.error = str(refused)
+        for index, reason in refused.reasons.items():
+            if index in batch.dead:
+                raise ShovelError(f"the queue of dead letters refuses a message: {reason}")
+            tries = batch.tries[index] = batch.tries.get(index, 0) + 1
+            if tries < self._choices.tries:
+                continue
+            if self._choices.dead is None:
+                raise ShovelError(
+                    f"{self._target.shown} refuses a message, {tries} times, and there is no queue"
+                    f" for dead letters: {reason}.  It is the first in {self._source.shown} now"
+                )
+            batch.dead[index] = reason
+            self._failures = 0  # that is progress
 
     def _again(self, call: Callable[[], None], *, first_waits: bool = False) -> None:
         """Until it is done.  Between two tries both ends are tended, longer each time."""
@@ -227,8 +246,11 @@ class Loop:
         """What is under way ends, if that can be had soon; else it comes again."""
         until = time.monotonic() + _END_S
         try:
-            while self._under_way and (left := until - time.monotonic()) > 0:
-                batch = self._target.ended(min(left, _IDLE_S))
+            while self._under_way and not self._is_broken:
+                left = until - time.monotonic()
+                if left <= 0:
+                    return
+                batch = self._target.ended(min(left, _LOOK_S))
                 if batch is not None:
                     self._settle(self._under_way.popleft())
         except (Later, Refused) as error:

@@ -1,12 +1,8 @@
 """What a store remembers of a shovel: a stream, to which each transaction that takes a batch
 publishes a note.  So a note is there if, and only if, its batch is.
 
-A note of a stream has the offset at which to go on.  One of a queue has a token, and the ids of the
-batch's messages: what was not acknowledged before a crash comes again, and its id tells.
-
-A store that is the source has such a stream as well: each transaction that acknowledges a batch
-publishes its token, so it is known whether the latest batch is acknowledged, and whether all of it
-comes again.
+A note of a stream has the offset at which to go on.  One of a queue has the ids of the batch's
+messages: what was not acknowledged before a crash comes again, and its id tells.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ _IDS_MAX = 100_000
 _BYTES_MAX = 64 << 20  # in which _IDS_MAX notes of one id each find room
 _SEGMENT_BYTES = 8 << 20
 _NAME_BYTES_MAX = 255
-_IDS, _SETTLED = "ids", "settled"
+_IDS = Properties(delivery_mode=2, type="ids")
 _POSITION = Properties(delivery_mode=2, type="position")
 _UNDO = Properties(delivery_mode=2, type="undo")
 
@@ -46,9 +42,7 @@ class Notes:
         self.ids: deque[bytes] = deque(maxlen=_IDS_MAX)
         """Of the latest messages."""
         self.latest: tuple[bytes, ...] = ()
-        """Of those of the latest batch,"""
-        self.token: str = ""
-        """which was noted under this."""
+        """Of those of the latest batch."""
         self.position: int | None = None
         store.stream(self.stream, max_length_bytes=_BYTES_MAX, segment_bytes=_SEGMENT_BYTES)
 
@@ -58,9 +52,7 @@ class Notes:
         self.latest = ()
         self.position = None
         undone: int | None = None
-        for batch in self._store.stream(self.stream).read(
-            "first", columns=["body", "type", "message_id"]
-        ):
+        for batch in self._store.stream(self.stream).read("first", columns=["body", "type"]):
             for row in batch.to_pylist():
                 undone = self._take(row, undone)
 
@@ -69,11 +61,8 @@ class Notes:
         body: bytes = row["body"]
         if row["type"] == "position":
             before, self.position = self.position, int(json.loads(body)["offset"])
-        elif row["type"] == _IDS:
-            ids = [body[at : at + _ID_BYTES] for at in range(0, len(body), _ID_BYTES)]
-            self.took(ids, row["message_id"] or "")
-        elif row["type"] == _SETTLED:
-            self.token = row["message_id"]
+        elif row["type"] == "ids":
+            self.took([body[at : at + _ID_BYTES] for at in range(0, len(body), _ID_BYTES)])
         elif row["type"] == "undo":
             self.position = before
             for _ in range(min(len(self.latest), len(self.ids))):
@@ -83,15 +72,9 @@ class Notes:
             raise ShovelError(f"stream {self.stream!r} has a note that this version cannot read")
         return before
 
-    def publish_ids(self, channel: Channel, ids: list[bytes], token: str) -> None:
+    def publish_ids(self, channel: Channel, ids: list[bytes]) -> None:
         """In the channel's transaction."""
-        properties = Properties(delivery_mode=2, message_id=token, type=_IDS)
-        channel.basic_publish("", self.stream, b"".join(ids), properties, True)
-
-    def publish_settled(self, channel: Channel, token: str) -> None:
-        """In the channel's transaction, which acknowledges a batch: that of the source."""
-        properties = Properties(delivery_mode=2, message_id=token, type=_SETTLED)
-        channel.basic_publish("", self.stream, b"", properties, True)
+        channel.basic_publish("", self.stream, b"".join(ids), _IDS, True)
 
     def publish_position(self, channel: Channel, position: int) -> None:
         """In the channel's transaction."""
@@ -101,8 +84,7 @@ class Notes:
         """The note before this one is void: what it tells of went nowhere."""
         channel.basic_publish("", self.stream, b"", _UNDO, True)
 
-    def took(self, ids: list[bytes], token: str) -> None:
+    def took(self, ids: list[bytes]) -> None:
         """The transaction with these was committed."""
         self.ids.extend(ids)
         self.latest = tuple(ids)
-        self.token = token

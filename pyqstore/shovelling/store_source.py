@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Callable
+from pathlib import Path
 
 from .. import _core
 from ..channel import Channel
-from ..errors import Error, OffsetOutOfRange
-from ..message import Message
+from ..errors import Error, NotFound, OffsetOutOfRange, PreconditionFailed, ShovelError, StoreFull
+from ..message import Message, ReturnedMessage
+from ..salvaging.manifest import Manifest
 from ..store import Store
 from ..stream import Start, offset_of
 from .blobs import without_offset
-from .ends import Batch, Doubt, Item, Source, buried
-from .notes import Notes
+from .ends import Batch, Full, Item, Later, Source, buried
 
 __all__ = ["StoreSource"]
 
 _AHEAD_MAX = 65_535  # what a prefetch can be
+_PLACE = struct.Struct(">16sQQ")
 
 
 class StoreSource(Source):
@@ -41,15 +44,15 @@ class StoreSource(Source):
         position in a stream.  NotFound: no such queue."""
         self._dead = dead
         self.shown: str = shown
+        self.watch: Callable[[], None] = lambda: None
         self._store = store
+        self._uuid = Manifest.read(Path(store.directory)).uuid
         self._name = name
         self._group = f"shovel.{shovel}"
         self._start = start
         self._ahead = min(ahead, _AHEAD_MAX)
         self.is_stream: bool = store.queue_status(name).stream
-        self._notes_position = notes_position and self.is_stream
-        is_noted = not self.is_stream and not notes_position
-        self._notes = Notes(store, f"{shovel}.source") if is_noted else None
+        self._notes_position = notes_position
         self._channel: Channel | None = None
         self._tag = ""
         self._epoch = 0
@@ -68,13 +71,6 @@ class StoreSource(Source):
         else:
             self._tag = channel.basic_consume(self._name)
 
-    def doubts(self, token: str) -> Doubt:
-        """As of Source."""
-        if self._notes is None or not token:
-            return Doubt.NOTHING
-        self._notes.read()
-        return Doubt.NOTHING if self._notes.token == token else Doubt.LATEST
-
     def _begin(self, position: int | None) -> int:
         if position is None:
             position = _core.stream_cursor(self._store, self._name, self._group)
@@ -91,28 +87,36 @@ class StoreSource(Source):
         next_delivery: Callable[[str, float], Message | None] = self._channel.next_delivery
         tag, size = self._tag, 0
         items: list[Item] = []
-        while len(items) < most and size < bytes_most:
-            message = next_delivery(tag, 0 if items else timeout)
-            if message is None:
-                break
-            blob = message._encoded
-            if self.is_stream:
-                blob, offset = without_offset(blob)
-                self._check_next(offset)
-            items.append(
-                Item(
-                    message.body,
-                    blob,
-                    message.exchange,
-                    message.routing_key,
-                    message.redelivered,
-                    message.delivery_tag,
-                )
-            )
-            size += len(message.body)
+        try:
+            while len(items) < most and size < bytes_most:
+                message = next_delivery(tag, 0 if items else timeout)
+                if message is None:
+                    break
+                items.append(self._item(message))
+                size += len(message.body)
+        except StoreFull as error:  # deliveries that are counted are written to the disk
+            if not items:
+                raise Later(str(error)) from error
         if not items:
             return None
         return Batch(items, self._epoch, self._next if self.is_stream else None)
+
+    def _item(self, message: Message) -> Item:
+        blob, place = message._encoded, b""
+        if self.is_stream:
+            blob, offset = without_offset(blob)
+            self._check_next(offset)
+        else:
+            place = _PLACE.pack(self._uuid, *message._place)
+        return Item(
+            message.body,
+            blob,
+            message.exchange,
+            message.routing_key,
+            message.redelivered,
+            message.delivery_tag,
+            place,
+        )
 
     def _check_next(self, offset: int) -> None:
         """OffsetOutOfRange: retention has overtaken the shovel, and messages are gone."""
@@ -127,25 +131,49 @@ class StoreSource(Source):
         if channel is None or batch.epoch != self._epoch:
             return  # they come again, and the target knows them
         tag = batch.items[-1].tag
-        if self._notes is not None and batch.token:
-            with channel.transaction():
-                channel.basic_ack(tag, multiple=True)
-                self._notes.publish_settled(channel, batch.token)
-            return
-        if self._notes_position:
+        if self.is_stream and self._notes_position:
             assert batch.position is not None
-            with self._store.channel() as other, other.transaction():
-                other._commit_offset(self._name, self._group, batch.position)
+            try:
+                with self._store.channel() as other, other.transaction():
+                    other._commit_offset(self._name, self._group, batch.position)
+            except StoreFull as error:
+                raise Full(str(error)) from error
+        elif not self.is_stream and not self._notes_position:
+            # Durable: so what comes again is not more than the target remembers.
+            try:
+                with channel.transaction():
+                    channel.basic_ack(tag, multiple=True)
+                return
+            except StoreFull:
+                pass  # it is durable with the next checkpoint, which a full store can make
         channel.basic_ack(tag, multiple=True)
 
     def bury(self, batch: Batch) -> None:
-        """As of Source.  NotFound: the queue of dead letters is not there."""
+        """As of Source.  NotFound: the queue of dead letters is not there.  ShovelError: it refuses
+        them."""
         assert self._dead is not None
-        self._store.queue_status(self._dead)
-        with self._store.channel() as channel, channel.transaction():
-            for index, reason in batch.dead.items():
-                item = batch.items[index]
-                channel.basic_publish("", self._dead, item.body, buried(item, reason), True)
+        returned: list[ReturnedMessage] = []
+        is_published = False
+        try:
+            with self._store.channel() as channel:
+                channel.add_return_listener(returned.append)
+                with channel.transaction():
+                    for index, reason in batch.dead.items():
+                        item = batch.items[index]
+                        properties = buried(item, reason)
+                        channel.basic_publish("", self._dead, item.body, properties, True)
+                    is_published = True
+                    # NotFound: what was published before this went nowhere, and is rolled back.
+                    channel.queue_declare(self._dead, passive=True)
+                channel.process_events()
+        except StoreFull as error:
+            raise Full(str(error)) from error
+        except PreconditionFailed as error:
+            if is_published:  # the queue is full and refuses more
+                raise Full(str(error)) from error
+            raise ShovelError(f"the queue of dead letters refuses a message: {error}") from error
+        if returned:
+            raise NotFound(404, f"the queue {self._dead!r} was deleted meanwhile")
 
     def tend(self, _seconds: float) -> None:
         """Nothing has to be done."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, deque
-from secrets import token_hex
+from collections.abc import Callable
 
 from ..channel import Channel
 from ..errors import (
@@ -24,7 +24,7 @@ from ..message import ReturnedMessage
 from ..properties import Properties
 from ..store import Store
 from .blobs import delivery_mode_kept, led_by_headers
-from .ends import Batch, Doubt, Encoded, Later, Refused, Target, buried, id_of
+from .ends import Batch, Encoded, Later, Refused, Target, buried, id_of
 from .notes import Notes
 
 __all__ = ["StoreTarget"]
@@ -44,6 +44,7 @@ class StoreTarget(Target):
     ) -> None:
         """``dead``: the queue of dead letters.  NotFound: no such queue."""
         self.shown: str = shown
+        self.watch: Callable[[], None] = lambda: None
         self._store = store
         self._name = name
         self._dead = dead
@@ -57,7 +58,6 @@ class StoreTarget(Target):
         self._ended: deque[Batch] = deque()
         self._epoch = 0
         self._doubtful: Counter[bytes] = Counter()
-        self.doubt: Doubt = Doubt.NOTHING
 
     def open(self) -> int | None:
         """As of Target.  ShovelError: another shovel of this name is at work."""
@@ -74,11 +74,6 @@ class StoreTarget(Target):
         self._opened()
         return self._notes.position
 
-    @property
-    def token(self) -> str:
-        """As of Target."""
-        return self._notes.token
-
     def _opened(self) -> Channel:
         if self._channel is None or self._channel.closed:
             self._channel = self._store.channel()
@@ -94,12 +89,6 @@ class StoreTarget(Target):
         ids = [] if batch.position is not None else [id_of(item) for item in batch.items]
         fresh, again = self._fresh(batch, ids)
         noted = [ids[index] for index in fresh] if ids else []
-        if noted:
-            batch.token = token_hex(8)
-            if self.doubt is Doubt.LATEST:  # what has not come again yet may come after this
-                noted += (self._doubtful - again).elements()
-        elif self._doubtful == again:  # all of the latest came again, and will be settled
-            batch.token = self._notes.token
         index: int | None = None
         try:
             with channel.transaction():
@@ -109,7 +98,7 @@ class StoreTarget(Target):
                 if batch.position is not None:
                     self._notes.publish_position(channel, batch.position)
                 elif noted:
-                    self._notes.publish_ids(channel, noted, batch.token)
+                    self._notes.publish_ids(channel, noted)
                 self._check_there(channel, batch)
             channel.process_events()
         except StoreFull as error:
@@ -118,13 +107,13 @@ class StoreTarget(Target):
             self._close_channel()
             if index is None:  # a queue is full and refuses more
                 raise Later(str(error)) from error
-            raise Refused(batch, index, str(error)) from error
+            raise Refused(batch, {index: str(error)}) from error
         except ChannelClosed as error:
             raise Later(str(error)) from error
         if self._returned:
             self._take_back()
         if noted:
-            self._notes.took(noted, batch.token)
+            self._notes.took(noted)
         self._doubtful.subtract(again)
         for digest in again:
             if self._doubtful[digest] <= 0:
@@ -160,25 +149,21 @@ class StoreTarget(Target):
 
     def _fresh(self, batch: Batch, ids: list[bytes]) -> tuple[list[int], Counter[bytes]]:
         """Which messages of a batch are not here yet, and the ids of the others, which have come
-        again.  Only what was read before the source's connection began can."""
+        again: marked as such, as stores and brokers do.  Only what was read before the source's
+        connection began can."""
         if batch.epoch != self._epoch:
-            self._epoch, self._doubtful = batch.epoch, self._in_doubt()
-        doubtful, needs_mark = self._doubtful, self.doubt is Doubt.MARKED
+            self._epoch, self._doubtful = batch.epoch, Counter(self._notes.ids)
+        doubtful = self._doubtful
         again: Counter[bytes] = Counter()
         if not ids or not doubtful:
             return list(range(len(batch.items))), again
         fresh: list[int] = []
         for index, (item, digest) in enumerate(zip(batch.items, ids, strict=True)):
-            if doubtful[digest] > again[digest] and (item.redelivered or not needs_mark):
+            if item.redelivered and doubtful[digest] > again[digest]:
                 again[digest] += 1
             else:
                 fresh.append(index)
         return fresh, again
-
-    def _in_doubt(self) -> Counter[bytes]:
-        if self.doubt is Doubt.NOTHING:
-            return Counter()
-        return Counter(self._notes.latest if self.doubt is Doubt.LATEST else self._notes.ids)
 
     def _check_there(self, channel: Channel, batch: Batch) -> None:
         """NotFound: what was published before this went nowhere, and is rolled back."""
