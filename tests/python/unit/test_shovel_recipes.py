@@ -17,7 +17,7 @@ import pyqstore
 
 from ..recipes import commands
 from ..serving import Served, served
-from ..support import wait_until
+from ..support import own_host, wait_until
 
 RUN = [sys.executable, "-m", "pyqstore"]
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
@@ -56,8 +56,9 @@ def test_a_device_buffers_and_forwards(tmp_path: Path) -> None:
     """There is no network, then there is one; both stores are killed."""
     with pyqstore.open(tmp_path / "remote") as store:
         store.queue("readings")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        remote = f"127.0.0.1:{taken.getsockname()[1]}"
+    host = own_host()
+    with socket.create_server((host, 0)) as taken:
+        remote = f"{host}:{taken.getsockname()[1]}"
     declare, serve, forward = commands(
         "docs/SHOVEL.md",
         "A device that buffers for days and forwards",
