@@ -19,9 +19,11 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 import pyqstore
-from pyqstore import Properties
+from pyqstore import Properties, shovel
 from pyqstore.control.messages import Seen, packed, packs_of
-from pyqstore.control.reaching import reach
+from pyqstore.control.reaching import reach, reach_owner
+from pyqstore.shovelling.amqp_source import AmqpSource
+from pyqstore.shovelling.ends import Batch
 
 from .broker import Broker
 
@@ -31,10 +33,11 @@ ROUND = 5000
 MESSAGES = ROUND * KILLS
 
 _SHOVEL = """
-import sys
+import json, sys
 import pyqstore
 
-pyqstore.shovel(sys.argv[1], sys.argv[2], idle=float(sys.argv[3]) or None)
+report = pyqstore.shovel(sys.argv[1], sys.argv[2], idle=float(sys.argv[3]) or None)
+print(json.dumps(report.to_dict()))
 """
 
 
@@ -98,31 +101,59 @@ def taken(broker: Broker, queue: str) -> Counter[int]:
     return found
 
 
+def count_of(broker: Broker, queue: str) -> int:
+    """Messages that are ready."""
+    with opened(broker) as channel:
+        return int(channel.queue_declare(queue, passive=True).method.message_count)
+
+
+def held(directory: Path, queue: str) -> int:
+    """The same of the store; 0: the shovel does not have it open yet."""
+    report = reach_owner(directory, "queues", {})
+    return 0 if report is None else int(report["queues"][queue]["messages_ready"])
+
+
 def started(source: str, target: str, idle: float = 0) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", _SHOVEL, source, target, str(idle)])
+    return subprocess.Popen(
+        [sys.executable, "-c", _SHOVEL, source, target, str(idle)], stdout=subprocess.PIPE
+    )
 
 
 def kill_again_and_again(
-    broker: Broker, victim: str, source: str, target: str, feed: Callable[[int], object]
-) -> None:
-    """KILLS times, just after messages came; then all are moved."""
+    broker: Broker,
+    victim: str,
+    source: str,
+    target: str,
+    feed: Callable[[int], object],
+    moved: Callable[[], int],
+) -> int:
+    """KILLS times, just after messages came; then all are moved.  How many kills hit work under
+    way: ``moved`` says how many messages are at the target just before."""
     seed = int(os.environ.get("QS_KILL_SEED", time.time_ns() % 10**9))
     print(f"QS_KILL_SEED={seed}")
     chosen = random.Random(seed)
-    shovel = started(source, target)
+    process = started(source, target)
+    hits = before = 0
     for number in range(KILLS):
         feed(number * ROUND)
         time.sleep(chosen.uniform(0, 0.3))
+        now = moved()
+        hits += before < now < (number + 1) * ROUND
+        before = max(before, now)
         if victim == "rabbitmq":
             broker.restart()
-        assert shovel.poll() is None
+        assert process.poll() is None
         if victim == "shovel":
-            shovel.kill()
-            shovel.wait()
-            shovel = started(source, target)
-    shovel.kill()
-    shovel.wait()
-    assert started(source, target, idle=10).wait(600) == 0
+            process.kill()
+            process.wait()
+            process = started(source, target)
+    process.kill()
+    process.wait()
+    process = started(source, target, idle=10)
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0
+    print(f"{hits} of {KILLS} kills hit work under way; the last shovel: {out.decode().strip()}")
+    return hits
 
 
 @pytest.mark.parametrize("victim", ["shovel", "rabbitmq"])
@@ -133,12 +164,15 @@ def test_into_a_store_each_message_comes_once(
     with pyqstore.open(directory) as store:
         store.queue("b")
     source, target = place(broker, "a"), f"{directory}#b"
-    kill_again_and_again(broker, victim, source, target, partial(publish, broker))
+    hits = kill_again_and_again(
+        broker, victim, source, target, partial(publish, broker), partial(held, directory, "b")
+    )
     with pyqstore.open(directory) as store, store.channel() as end:
         found: Counter[int] = Counter()
         while (message := end.basic_get("b", auto_ack=True)) is not None:
             found[int(message.body)] += 1
     assert found == Counter(range(MESSAGES))
+    assert hits > 0
 
 
 @pytest.mark.parametrize("kind", ["queue", "stream"])
@@ -150,7 +184,57 @@ def test_out_of_a_store_each_message_comes(
     with pyqstore.open(directory) as store:
         (store.queue if kind == "queue" else store.stream)("a")
     source, target = f"{directory}#a", place(broker, "b")
-    kill_again_and_again(broker, victim, source, target, partial(put, directory))
+    hits = kill_again_and_again(
+        broker, victim, source, target, partial(put, directory), partial(count_of, broker, "b")
+    )
     found = taken(broker, "b")
     assert sorted(found) == list(range(MESSAGES))
-    print(f"came twice or more: {sum(found.values()) - MESSAGES} of {MESSAGES}")
+    again = sum(found.values()) - MESSAGES
+    print(f"came twice or more: {again} of {MESSAGES}")
+    assert hits + again > 0
+
+
+HEADERS: dict[str, object] = {
+    "text": "ä", "number": 7, "large": 1 << 40, "yes": True, "list": [1, "a"], "table": {"a": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("headers", [None, {}, HEADERS])
+def test_messages_of_a_quorum_queue_that_come_again_are_known(
+    broker: Broker,
+    channel: BlockingChannel,
+    tmp_path: Path,
+    headers: dict[str, object] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their headers change when they do."""
+    channel.queue_declare("quorum", durable=True, arguments={"x-queue-type": "quorum"})
+    channel.confirm_delivery()
+    for number in range(100):
+        properties = pika.BasicProperties(delivery_mode=2, headers=headers, type="t")
+        channel.basic_publish("", "quorum", b"%d" % number, properties)
+    settle = AmqpSource.settle
+
+    def dies(_self: AmqpSource, _batch: Batch) -> None:
+        raise pyqstore.StoreFailed("it dies between the commit and the acknowledgement")
+
+    source = place(broker, "quorum")
+    try:
+        with pyqstore.open(tmp_path / "store") as store:
+            target = store.queue("b")
+            for _ in range(2):
+                monkeypatch.setattr(AmqpSource, "settle", dies)
+                with pytest.raises(pyqstore.StoreFailed):
+                    shovel(source, target)
+            monkeypatch.setattr(AmqpSource, "settle", settle)
+            report = shovel(source, target, idle=3)
+            assert report.moved + report.repeated == 100
+            assert report.repeated > 0
+            assert len(target) == 100
+            with store.channel() as end:
+                message = end.basic_get("b")
+            assert message is not None
+            assert message.properties.type == "t"
+            assert message.properties.headers == (headers or {})
+    finally:
+        channel.queue_delete("quorum")
