@@ -56,9 +56,7 @@ def called(
             return told.before
 
 
-def _reached_owner(
-    stores: dict[str, StorePlace], arguments: Report, asked: Asked
-) -> Report | None:
+def _reached_owner(stores: dict[str, StorePlace], arguments: Report, asked: Asked) -> Report | None:
     """The next owner of one of the stores does it; None: there is none yet.  One that has just
     ended may look like an owner for a moment, so that nothing but time tells that none comes."""
     for at, place in stores.items():
