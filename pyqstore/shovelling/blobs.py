@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-__all__ = ["delivery_mode_kept", "led_by_headers", "without_headers", "without_offset"]
+__all__ = ["delivery_mode_kept", "in_order", "led_by_headers", "without_headers", "without_offset"]
 
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x8000, 0x4000, 0x2000, 0x1000
 _PERSISTENT = b"\x02"
@@ -72,6 +72,19 @@ def without_headers(blob: bytes, names: Sequence[bytes]) -> bytes:
     except (IndexError, ValueError):
         return blob
     return _with_table(blob, at, end, b"".join(kept))
+
+
+def in_order(blob: bytes) -> bytes:
+    """The properties with headers in the order of their names; what cannot be read stays."""
+    flags = _flags(blob)
+    if not flags & _HEADERS:
+        return blob
+    try:
+        at, end = _headers_at(blob, flags), _behind_headers(blob, flags)
+        entries = sorted(entry for _, entry in _entries(blob[at + 4 : end]))
+    except (IndexError, ValueError):
+        return blob
+    return blob[: at + 4] + b"".join(entries) + blob[end:]
 
 
 def _entries(table: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from .. import _core
 from ..properties import Properties
-from .blobs import delivery_mode_kept
+from .blobs import delivery_mode_kept, in_order
 
 __all__ = [
     "Batch", "Blamed", "Encoded", "Full", "Item", "Later", "Refused", "Source", "Target", "buried",
@@ -149,8 +149,10 @@ def id_of(item: Item) -> bytes:
     """A hash of a message: the same when it comes again.  Messages of a broker that are equal have
     the same as well, those of a store have not."""
     route = f"{item.exchange}\0{item.routing_key}\0".encode("utf-8", "surrogateescape")
-    head = b"%d %d " % (len(item.place), len(item.properties))
-    digest = blake2b(head + item.place + item.properties + route, digest_size=_ID_BYTES)
+    # RabbitMQ sorts the headers of what comes again from a quorum queue.
+    properties = item.properties if item.place else in_order(item.properties)
+    head = b"%d %d " % (len(item.place), len(properties))
+    digest = blake2b(head + item.place + properties + route, digest_size=_ID_BYTES)
     digest.update(item.body)
     return digest.digest()
 

@@ -22,7 +22,7 @@ from pyqstore.shovelling.addresses import AmqpPlace, place_of
 from pyqstore.shovelling.amqp_source import AmqpSource
 from pyqstore.shovelling.amqp_target import AmqpTarget
 from pyqstore.shovelling.blobs import without_headers
-from pyqstore.shovelling.ends import Item, Later
+from pyqstore.shovelling.ends import Item, Later, id_of
 from pyqstore.shovelling.store_source import StoreSource
 
 from ..shovelling import IDLE, at, bodies, put, working
@@ -388,6 +388,19 @@ def test_counts_of_a_quorum_queue_are_taken_out_of_properties() -> None:
     assert without_headers(Properties(headers={"x-acquired-count": 1}).encoded, names) == b""
     for length in range(2, len(counted.encoded)):  # what is cut off stays
         without_headers(counted.encoded[:length], names)
+
+
+def test_the_order_of_headers_makes_no_other_message() -> None:
+    """RabbitMQ sorts them when a message of a quorum queue comes again."""
+
+    def digest(headers: dict[str, Any], place: bytes = b"") -> bytes:
+        blob = Properties(headers=headers, type="t").encoded
+        return id_of(Item(b"body", blob, "x", "key", False, 1, place))
+
+    one, another = {"a": 1, "b": "x", "c": [1]}, {"c": [1], "b": "x", "a": 1}
+    assert digest(one) == digest(another)
+    assert len({digest(each) for each in (one, {"a": 1}, {"a": 2}, {"b": 1}, {})}) == 5
+    assert digest(one) != digest(one, b"place")
 
 
 def test_properties_that_cannot_be_read_do_not_end_a_source(
