@@ -61,6 +61,7 @@ class Loop:
         """The target has failed, and does not have all that is under way."""
         self._count = Counting()
         self._failures = 0
+        self._failed = 0.0
         self._position: int | None = None
         self._idle_since = time.monotonic()
 
@@ -224,6 +225,8 @@ class Loop:
         self._count.error = str(error)
 
     def _pause(self) -> None:
+        if time.monotonic() - self._failed > _WAIT_MOST_S:  # that trouble is over
+            self._failures = 0
         wait = min(_WAIT_MOST_S, _WAIT_FIRST_S * 2 ** min(self._failures, 20))
         self._failures += 1
         until = time.monotonic() + wait * random.uniform(0.5, 1.0)
@@ -234,6 +237,7 @@ class Loop:
                 end.tend(min(left, _TEND_S))
             spent = time.monotonic() - before
             time.sleep(max(0.0, min(left, _TEND_S) - spent))
+        self._failed = time.monotonic()
 
     def _look(self) -> None:
         now = time.monotonic()
