@@ -25,11 +25,12 @@ from pyqstore.control.reaching import reach, reach_owner
 from pyqstore.shovelling.amqp_source import AmqpSource
 from pyqstore.shovelling.ends import Batch
 
+from ..support import wait_until
 from .broker import Broker
 
 KILLS = int(os.environ.get("QS_SHOVEL_KILLS", "20"))
 ROUND = 5000
-"""Messages that are there just before a kill: most of them are under way then."""
+"""Messages that are there before a kill: some are moved, and most are under way then."""
 MESSAGES = ROUND * KILLS
 
 _SHOVEL = """
@@ -127,8 +128,8 @@ def kill_again_and_again(
     feed: Callable[[int], object],
     moved: Callable[[], int],
 ) -> int:
-    """KILLS times, just after messages came; then all are moved.  How many kills hit work under
-    way: ``moved`` says how many messages are at the target just before."""
+    """KILLS times, when the first of the messages were moved; then all are.  How many kills hit
+    work under way: ``moved`` says how many messages are at the target just before."""
     seed = int(os.environ.get("QS_KILL_SEED", time.time_ns() % 10**9))
     print(f"QS_KILL_SEED={seed}")
     chosen = random.Random(seed)
@@ -136,7 +137,8 @@ def kill_again_and_again(
     hits = before = 0
     for number in range(KILLS):
         feed(number * ROUND)
-        time.sleep(chosen.uniform(0, 0.3))
+        wait_until(lambda: moved() > before, 120)  # noqa: B023
+        time.sleep(chosen.uniform(0, 0.1))
         now = moved()
         hits += before < now < (number + 1) * ROUND
         before = max(before, now)
@@ -202,17 +204,17 @@ HEADERS: dict[str, object] = {
 @pytest.mark.parametrize("headers", [None, {}, HEADERS])
 def test_messages_of_a_quorum_queue_that_come_again_are_known(
     broker: Broker,
-    channel: BlockingChannel,
     tmp_path: Path,
     headers: dict[str, object] | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Their headers change when they do."""
-    channel.queue_declare("quorum", durable=True, arguments={"x-queue-type": "quorum"})
-    channel.confirm_delivery()
-    for number in range(100):
-        properties = pika.BasicProperties(delivery_mode=2, headers=headers, type="t")
-        channel.basic_publish("", "quorum", b"%d" % number, properties)
+    with opened(broker) as channel:
+        channel.queue_declare("quorum", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.confirm_delivery()
+        for number in range(100):
+            properties = pika.BasicProperties(delivery_mode=2, headers=headers, type="t")
+            channel.basic_publish("", "quorum", b"%d" % number, properties)
     settle = AmqpSource.settle
 
     def dies(_self: AmqpSource, _batch: Batch) -> None:
@@ -237,4 +239,5 @@ def test_messages_of_a_quorum_queue_that_come_again_are_known(
             assert message.properties.type == "t"
             assert message.properties.headers == (headers or {})
     finally:
-        channel.queue_delete("quorum")
+        with opened(broker) as channel:
+            channel.queue_delete("quorum")
