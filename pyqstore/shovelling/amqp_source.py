@@ -104,7 +104,7 @@ class AmqpSource(Source):
             method.delivery_tag,
         )
         self._items.append(item)
-        self._held += _bytes_of(item)
+        self._held += len(body) + len(encoded) + _ITEM_BYTES
 
     def read(self, most: int, bytes_most: int, timeout: float) -> Batch | None:
         """As of Source."""
@@ -118,12 +118,13 @@ class AmqpSource(Source):
             came = len(self._items)
             self._look(0)
         taken: list[Item] = []
-        size = 0
+        size = more = 0
         while self._items and len(taken) < most and size < bytes_most:
             item = self._items.popleft()
-            self._held -= _bytes_of(item)
             size += len(item.body)
+            more += len(item.properties) + _ITEM_BYTES
             taken.append(item)
+        self._held -= size + more
         return Batch(taken, self._epoch) if taken else None
 
     def _look(self, seconds: float) -> None:
@@ -165,10 +166,6 @@ class AmqpSource(Source):
         """As of Source."""
         self._link.close()
         self._forget()
-
-
-def _bytes_of(item: Item) -> int:
-    return len(item.body) + len(item.properties) + _ITEM_BYTES
 
 
 def _is_of_stream(encoded: bytes) -> bool:
