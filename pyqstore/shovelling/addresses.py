@@ -84,11 +84,12 @@ def _hidden(text: str) -> str:
     """Without a password, and without all that may be a part of one."""
     scheme, _, rest = text.partition(":")
     login, at, host = rest.lstrip("/").rpartition("@")
-    if not at or ("://" not in text and scheme.lower() not in ("amqp", "amqps")):
+    if not at:
         return text
-    user = re.split("[:/?#@]", login)[0]
     shown = "..." if re.search("[/?#]", login) else host
-    return f"{scheme}:{'//' if '://' in text else ''}{user}@{shown}"
+    if not rest.startswith("//"):  # it may be mistyped in any way
+        return f"{scheme}:...@{shown}"
+    return f"{scheme}://{re.split('[:/?#@]', login)[0]}@{shown}"
 
 
 def _store_place(text: str) -> StorePlace:

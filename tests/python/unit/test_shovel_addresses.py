@@ -32,11 +32,14 @@ from ..shovelling import bodies, put
         "amqp://me:secret@host?queue=q&key=k",
         "amqps://me:sec:secret@host:port?queue=q",
         "http://me:secret@host?queue=q",
+        "ampq:/me:secret@host?queue=q",
+        "ampq:me:secret@host?queue=q",
+        "me:secret@host",
     ],
 )
 def test_an_error_shows_no_part_of_a_password(address: str) -> None:
     for is_target in (False, True):
-        with pytest.raises(ValueError, match=r"^(source|target) '(http|amqps?):") as caught:
+        with pytest.raises(ValueError, match=r"^(source|target) '(http|amqps?|ampq|me):") as caught:
             place_of(address, is_target=is_target)
         assert "secret" not in str(caught.value)
         assert "12" not in str(caught.value)
