@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..errors import ShovelError
@@ -12,12 +14,15 @@ from ..properties import Properties
 from .addresses import AmqpPlace
 from .amqp_link import Link
 from .blobs import without_headers
-from .ends import Batch, Item, Source
+from .ends import Acked, Batch, Item, Later, Source
 
 __all__ = ["AmqpSource"]
 
 _SET_UP_S = 20.0
 _COUNT_S = 1.0  # between two looks at how many messages wait
+# After an answer that is behind acknowledgements; a broker writes them to its disk meanwhile.
+_WRITTEN_S = 3.0
+_END_S = 2.0  # for the answer behind the last of them
 _PREFETCH_MAX = 65_535
 _HELD_MAX = 16 << 20  # bytes of messages that are read and not asked for: then no more are read
 _ITEM_BYTES = 300  # about what a message needs beside its body and its properties
@@ -45,7 +50,13 @@ class AmqpSource(Source):
         self._is_consuming = False
         self._waiting: int | None = None
         self._counted_at = 0.0
-        self._wrong: ShovelError | None = None
+        self._wrong: ShovelError | Later | None = None
+        self._acked: list[Acked] = []
+        """Since the last count was asked for."""
+        self._answered: deque[tuple[float, list[Acked]]] = deque()
+        """Acknowledgements that the broker has handled, and since when that is known."""
+        self._asked = 0
+        self._is_ending = False
 
     def open(self, _position: int | None) -> None:
         """As of Source."""
@@ -53,6 +64,10 @@ class AmqpSource(Source):
         self._epoch += 1
         self._is_consuming = False
         self._wrong = None
+        self._acked = []
+        self._answered.clear()
+        self._asked = 0
+        self._is_ending = False
         self._link.open(self._prepare, lambda: self._is_consuming, _SET_UP_S)
 
     @property
@@ -82,12 +97,11 @@ class AmqpSource(Source):
         self._is_consuming = True
 
     def _cancelled(self, _frame: Any) -> None:
-        self._wrong = ShovelError(
-            f"{self.shown}: the broker took the consumer: the queue was deleted"
-        )
+        # The queue was deleted, or its node went down: to consume again tells which.
+        self._wrong = Later(f"{self.shown}: the broker took the consumer away")
 
     def _came(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        if channel is not self._link.channel:  # it is being closed: its tags are of no use
+        if channel is not self._link.channel or self._is_ending:  # its tags are of no use
             return
         encoded = properties.encoded
         if _OFFSET in encoded and _is_of_stream(encoded):
@@ -118,14 +132,13 @@ class AmqpSource(Source):
             came = len(self._items)
             self._look(0)
         taken: list[Item] = []
-        size = more = 0
+        size = 0
         while self._items and len(taken) < most and size < bytes_most:
             item = self._items.popleft()
-            size += len(item.body)
-            more += len(item.properties) + _ITEM_BYTES
+            size += len(item.body) + len(item.properties)
             taken.append(item)
-        self._held -= size + more
-        return Batch(taken, self._epoch) if taken else None
+        self._held -= size + len(taken) * _ITEM_BYTES
+        return Batch(taken, self._epoch, acked=Acked()) if taken else None
 
     def _look(self, seconds: float) -> None:
         self._link.look(seconds)
@@ -138,6 +151,8 @@ class AmqpSource(Source):
             return
         self._link.check()
         self._link.channel.basic_ack(batch.items[-1].tag, multiple=True)
+        assert batch.acked is not None
+        self._acked.append(batch.acked)
 
     def bury(self, batch: Batch) -> None:
         """As of Source: the target does it."""
@@ -151,19 +166,45 @@ class AmqpSource(Source):
 
     def lag(self) -> int | None:
         """As of Source: it is asked for now and then."""
-        channel = self._link.channel
-        if channel is not None and channel.is_open:
-            now = time.monotonic()
-            if now - self._counted_at >= _COUNT_S:
-                self._counted_at = now
-                channel.queue_declare(self._queue, passive=True, callback=self._counts)
+        now = time.monotonic()
+        if now - self._counted_at >= _COUNT_S:
+            self._count()
+        self._know_written(now - _WRITTEN_S)
         return self._waiting
 
-    def _counts(self, frame: Any) -> None:
-        self._waiting = frame.method.message_count
+    def _count(self) -> None:
+        """Ask how many messages wait.  The answer proves, too, that the broker has handled the
+        acknowledgements before it, which nothing else tells."""
+        channel = self._link.channel
+        if channel is None or not channel.is_open:
+            return
+        self._counted_at = time.monotonic()
+        acked, self._acked = self._acked, []
+        self._asked += 1
+        counts = partial(self._counts, self._epoch, acked)
+        channel.queue_declare(self._queue, passive=True, callback=counts)
+
+    def _counts(self, epoch: int, acked: list[Acked], frame: Any) -> None:
+        if epoch == self._epoch:
+            self._asked -= 1
+            self._waiting = frame.method.message_count
+            self._answered.append((time.monotonic(), acked))
+
+    def _know_written(self, until: float) -> None:
+        while self._answered and self._answered[0][0] <= until:
+            for each in self._answered.popleft()[1]:
+                each.for_good = True
 
     def close(self) -> None:
         """As of Source."""
+        self._is_ending = True
+        with contextlib.suppress(Later, ShovelError):
+            self._count()
+            until = time.monotonic() + _END_S
+            while self._asked > 0 and (left := until - time.monotonic()) > 0:
+                self._link.look(left)
+            # All that was answered: this connection was not lost, and nothing asks again.
+            self._know_written(time.monotonic())
         self._link.close()
         self._forget()
 

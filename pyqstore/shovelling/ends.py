@@ -12,8 +12,8 @@ from ..properties import Properties
 from .blobs import delivery_mode_kept, in_order
 
 __all__ = [
-    "Batch", "Blamed", "Encoded", "Full", "Item", "Later", "Refused", "Source", "Target", "buried",
-    "id_of",
+    "Acked", "Batch", "Blamed", "Encoded", "Full", "Item", "Later", "Refused", "Source", "Target",
+    "buried", "id_of",
 ]  # fmt: skip
 
 Encoded = _core.EncodedProperties
@@ -58,6 +58,14 @@ class Item(NamedTuple):
 
 
 @dataclass
+class Acked:
+    """What a source knows of the acknowledgement of a batch."""
+
+    for_good: bool = False
+    """The batch never comes again."""
+
+
+@dataclass
 class Batch:
     """Messages in the source's order, which are settled together."""
 
@@ -74,6 +82,8 @@ class Batch:
     repeated: int = 0
     """Messages that the target had already, and did not take again."""
     dead_written: int = 0
+    acked: Acked | None = None
+    """None: the source never tells."""
 
     @property
     def size(self) -> int:
@@ -93,8 +103,9 @@ class Source(Protocol):
         is said to begin.  Later, ShovelError."""
 
     def read(self, most: int, bytes_most: int, timeout: float) -> Batch | None:
-        """At most ``most`` messages, of more than ``bytes_most`` bytes at the most by the last;
-        None: none came in ``timeout`` seconds.  Later: the source must be opened again."""
+        """At most ``most`` messages, of whose bodies and properties only the last may go beyond
+        ``bytes_most``; None: none came in ``timeout`` seconds.  Later: the source must be opened
+        again."""
 
     def settle(self, batch: Batch) -> None:
         """The target has them for good.  Later: they may come again.  Full: the same is to be tried

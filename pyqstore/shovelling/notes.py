@@ -2,13 +2,15 @@
 publishes a note.  So a note is there if, and only if, its batch is.
 
 A note of a stream has the offset at which to go on.  One of a queue has the ids of the batch's
-messages: what was not acknowledged before a crash comes again, and its id tells.
+messages: what was not acknowledged before a crash comes again, and its id tells.  Another note says
+later of which messages it is known that they never come again.
 """
 
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
 from typing import Any
 
 from ..channel import Channel
@@ -25,6 +27,7 @@ _BYTES_MAX = 64 << 20  # in which _IDS_MAX notes of one id each find room
 _SEGMENT_BYTES = 8 << 20
 _NAME_BYTES_MAX = 255
 _IDS = Properties(delivery_mode=2, type="ids")
+_SETTLED = Properties(delivery_mode=2, type="settled")
 _POSITION = Properties(delivery_mode=2, type="position")
 _UNDO = Properties(delivery_mode=2, type="undo")
 
@@ -39,17 +42,22 @@ class Notes:
             most = _NAME_BYTES_MAX - len(_PREFIX)
             raise ShovelError(f"the name of a shovel has {most} bytes at most, not {name!r}")
         self._store = store
-        self.ids: deque[bytes] = deque(maxlen=_IDS_MAX)
-        """Of the latest messages."""
-        self.latest: tuple[bytes, ...] = ()
-        """Of those of the latest batch."""
+        self._doubtful: OrderedDict[int, list[bytes]] = OrderedDict()
+        """By the note's number, those of its ids that may come again."""
+        self._count = 0
+        """Of these ids."""
+        self._number = 0
+        """Of notes with ids.  A note tells of another by how many such ones are behind it, for a
+        stream drops its first ones."""
+        self._latest = 0
+        """The number of the latest note, or 0: it has no ids."""
         self.position: int | None = None
         store.stream(self.stream, max_length_bytes=_BYTES_MAX, segment_bytes=_SEGMENT_BYTES)
 
     def read(self) -> None:
         """What the notes say now."""
-        self.ids.clear()
-        self.latest = ()
+        self._doubtful.clear()
+        self._count = self._latest = 0
         self.position = None
         undone: int | None = None
         for batch in self._store.stream(self.stream).read("first", columns=["body", "type"]):
@@ -61,13 +69,17 @@ class Notes:
         body: bytes = row["body"]
         if row["type"] == "position":
             before, self.position = self.position, int(json.loads(body)["offset"])
+            self._latest = 0
         elif row["type"] == "ids":
             self.took([body[at : at + _ID_BYTES] for at in range(0, len(body), _ID_BYTES)])
         elif row["type"] == "undo":
             self.position = before
-            for _ in range(min(len(self.latest), len(self.ids))):
-                self.ids.pop()
-            self.latest = ()
+            self._forget(self._latest)
+            self._latest = 0
+        elif row["type"] == "settled":
+            told = json.loads(body)
+            numbers = [self._number - each for each in told["behind"]]
+            self.settled(numbers, [bytes.fromhex(each) for each in told["ids"]])
         else:
             raise ShovelError(f"stream {self.stream!r} has a note that this version cannot read")
         return before
@@ -84,7 +96,43 @@ class Notes:
         """The note before this one is void: what it tells of went nowhere."""
         channel.basic_publish("", self.stream, b"", _UNDO, True)
 
-    def took(self, ids: list[bytes]) -> None:
-        """The transaction with these was committed."""
-        self.ids.extend(ids)
-        self.latest = tuple(ids)
+    def publish_settled(self, channel: Channel, numbers: list[int], ids: list[bytes]) -> None:
+        """As of ``settled``."""
+        behind = [self._number - number for number in numbers]
+        told = json.dumps({"behind": behind, "ids": [each.hex() for each in ids]})
+        channel.basic_publish("", self.stream, told, _SETTLED, True)
+
+    def doubtful(self) -> Counter[bytes]:
+        """The ids of what may come again: of the latest that were not settled."""
+        return Counter(each for ids in self._doubtful.values() for each in ids)
+
+    def took(self, ids: list[bytes]) -> int:
+        """The transaction with these was committed.  The number of their note."""
+        self._number += 1
+        self._latest = self._number
+        self._doubtful[self._number] = ids
+        self._count += len(ids)
+        while self._count - len(self._doubtful[next(iter(self._doubtful))]) >= _IDS_MAX:
+            self._count -= len(self._doubtful.popitem(last=False)[1])
+        return self._number
+
+    def settled(self, numbers: Iterable[int], ids: Iterable[bytes]) -> None:
+        """What these notes tell of never comes again, nor do messages of other notes with these
+        ids, which had come again before."""
+        for number in numbers:
+            self._forget(number)
+        left = Counter(ids)
+        if not left:
+            return
+        for number, before in self._doubtful.items():
+            kept = []
+            for each in before:
+                if left[each] > 0:
+                    left[each] -= 1
+                else:
+                    kept.append(each)
+            self._doubtful[number] = kept
+            self._count -= len(before) - len(kept)
+
+    def _forget(self, number: int) -> None:
+        self._count -= len(self._doubtful.pop(number, []))

@@ -24,7 +24,7 @@ from ..message import ReturnedMessage
 from ..properties import Properties
 from ..store import Store
 from .blobs import delivery_mode_kept, led_by_headers
-from .ends import Batch, Encoded, Later, Refused, Target, buried, id_of
+from .ends import Acked, Batch, Encoded, Later, Refused, Target, buried, id_of
 from .notes import Notes
 
 __all__ = ["StoreTarget"]
@@ -58,6 +58,10 @@ class StoreTarget(Target):
         self._ended: deque[Batch] = deque()
         self._epoch = 0
         self._doubtful: Counter[bytes] = Counter()
+        self._unsettled: deque[tuple[Acked, int, list[bytes]]] = deque()
+        """Of each batch the number of its note, or 0, and the ids of what had come again."""
+        self._settled: tuple[list[int], list[bytes]] = ([], [])
+        """As of the notes, which do not tell it yet."""
 
     def open(self) -> int | None:
         """As of Target.  ShovelError: another shovel of this name is at work."""
@@ -95,6 +99,7 @@ class StoreTarget(Target):
                 for index in fresh:
                     self._publish(channel, batch, index)
                 index = None
+                self._tell_settled(channel)
                 if batch.position is not None:
                     self._notes.publish_position(channel, batch.position)
                 elif noted:
@@ -112,8 +117,10 @@ class StoreTarget(Target):
             raise Later(str(error)) from error
         if self._returned:
             self._take_back()
-        if noted:
-            self._notes.took(noted)
+        self._settled = ([], [])
+        number = self._notes.took(noted) if noted else 0
+        if batch.acked is not None:
+            self._unsettled.append((batch.acked, number, list(again.elements())))
         self._doubtful.subtract(again)
         for digest in again:
             if self._doubtful[digest] <= 0:
@@ -151,8 +158,10 @@ class StoreTarget(Target):
         """Which messages of a batch are not here yet, and the ids of the others, which have come
         again: marked as such, as stores and brokers do.  Only what was read before the source's
         connection began can."""
+        self._settle()
         if batch.epoch != self._epoch:
-            self._epoch, self._doubtful = batch.epoch, Counter(self._notes.ids)
+            self._epoch, self._doubtful = batch.epoch, self._notes.doubtful()
+            self._unsettled.clear()  # what is not known now stays in doubt
         doubtful = self._doubtful
         again: Counter[bytes] = Counter()
         if not ids or not doubtful:
@@ -164,6 +173,30 @@ class StoreTarget(Target):
             else:
                 fresh.append(index)
         return fresh, again
+
+    def _settle(self) -> None:
+        """End the doubts about batches that never come again."""
+        numbers, ids = self._settled
+        while self._unsettled and self._unsettled[0][0].for_good:
+            _, number, again = self._unsettled.popleft()
+            self._notes.settled([number], again)
+            numbers += [number] * (number > 0)
+            ids += again
+
+    def _tell_settled(self, channel: Channel) -> None:
+        """In the channel's transaction."""
+        if any(self._settled):
+            self._notes.publish_settled(channel, *self._settled)
+
+    def _note_settled(self) -> None:
+        """For the next process, when there is no batch whose transaction could do it."""
+        self._settle()
+        if any(self._settled):
+            with contextlib.suppress(Error):  # the next transaction has it, too
+                channel = self._opened()
+                with channel.transaction():
+                    self._tell_settled(channel)
+                self._settled = ([], [])
 
     def _check_there(self, channel: Channel, batch: Batch) -> None:
         """NotFound: what was published before this went nowhere, and is rolled back."""
@@ -186,7 +219,8 @@ class StoreTarget(Target):
         return self._ended.popleft() if self._ended else None
 
     def tend(self, _seconds: float) -> None:
-        """Nothing has to be done."""
+        """As of Target."""
+        self._note_settled()
 
     def _close_channel(self) -> None:
         channel, self._channel = self._channel, None
@@ -196,6 +230,8 @@ class StoreTarget(Target):
 
     def close(self) -> None:
         """As of Target."""
+        if self._keeper is not None:
+            self._note_settled()
         self._close_channel()
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
