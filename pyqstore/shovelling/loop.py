@@ -17,7 +17,7 @@ from .report import Counting, Shovelled
 __all__ = ["AHEAD", "Choices", "Loop"]
 
 _MESSAGES = 1000  # of a batch,
-_BYTES = 4 << 20  # whose bodies have at most so many, but for the last of them
+_BYTES = 4 << 20  # whose bodies and properties have at most so many, but for the last of them
 _UNDER_WAY = 4  # batches
 AHEAD = _MESSAGES * (_UNDER_WAY + 1)
 _IDLE_S = 0.1  # that the loop waits for messages at once
@@ -104,6 +104,9 @@ class Loop:
                 self._note(error)
                 self._again(self._open_source, first_waits=True)
                 return
+            except Error:
+                self._finish()  # what came before it is good
+                raise
             if batch is not None:
                 self._idle_since = time.monotonic()
                 self._under_way.append(batch)
@@ -146,6 +149,7 @@ class Loop:
         count.repeated += batch.repeated
         count.dead += batch.dead_written
         self._failures = 0
+        self._idle_since = time.monotonic()  # more may have come meanwhile
 
     def _until_room(self, call: Callable[[], None]) -> None:
         """The source's store may have no space for some time."""
@@ -206,7 +210,8 @@ class Loop:
             self._failures = 0  # that is progress
 
     def _again(self, call: Callable[[], None], *, first_waits: bool = False) -> None:
-        """Until it is done.  Between two tries both ends are tended, longer each time."""
+        """Until it is done.  Between two tries both ends are tended, longer each time.  Time in
+        which an end is away tells nothing of what waits in the source."""
         waits = first_waits
         while True:
             if waits:
@@ -215,6 +220,7 @@ class Loop:
             waits = True
             try:
                 call()
+                self._idle_since = time.monotonic()
                 return
             except Later as error:
                 self._note(error)

@@ -57,11 +57,14 @@ class StoreSource(Source):
         self._tag = ""
         self._epoch = 0
         self._next = 0
+        self._wrong: Error | None = None
+        """It ended a batch that had messages already; the next read raises it."""
 
     def open(self, position: int | None) -> None:
         """As of Source.  NotFound; OffsetOutOfRange: the stream has dropped what was not moved."""
         self.close()
         self._epoch += 1
+        self._wrong = None
         channel = self._store.channel()
         self._channel = channel
         channel.basic_qos(self._ahead)
@@ -83,6 +86,8 @@ class StoreSource(Source):
 
     def read(self, most: int, bytes_most: int, timeout: float) -> Batch | None:
         """As of Source."""
+        if self._wrong is not None:
+            raise self._wrong
         assert self._channel is not None
         next_delivery: Callable[[str, float], Message | None] = self._channel.next_delivery
         tag, size = self._tag, 0
@@ -92,11 +97,16 @@ class StoreSource(Source):
                 message = next_delivery(tag, 0 if items else timeout)
                 if message is None:
                     break
-                items.append(self._item(message))
-                size += len(message.body)
+                item = self._item(message)
+                items.append(item)
+                size += len(item.body) + len(item.properties)
         except StoreFull as error:  # deliveries that are counted are written to the disk
             if not items:
                 raise Later(str(error)) from error
+        except Error as error:
+            if not items:
+                raise
+            self._wrong = error  # what came before it is good
         if not items:
             return None
         return Batch(items, self._epoch, self._next if self.is_stream else None)
@@ -158,7 +168,7 @@ class StoreSource(Source):
             with self._store.channel() as channel:
                 channel.add_return_listener(returned.append)
                 with channel.transaction():
-                    for index, reason in batch.dead.items():
+                    for index, reason in sorted(batch.dead.items()):
                         item = batch.items[index]
                         properties = buried(item, reason)
                         channel.basic_publish("", self._dead, item.body, properties, True)

@@ -22,8 +22,9 @@ from pyqstore.shovelling.addresses import AmqpPlace, place_of
 from pyqstore.shovelling.amqp_source import AmqpSource
 from pyqstore.shovelling.amqp_target import AmqpTarget
 from pyqstore.shovelling.blobs import without_headers
-from pyqstore.shovelling.ends import Item, Later, id_of
+from pyqstore.shovelling.ends import Batch, Item, Later, Source, id_of
 from pyqstore.shovelling.store_source import StoreSource
+from pyqstore.shovelling.store_target import StoreTarget
 
 from ..shovelling import IDLE, at, bodies, put, working
 from ..support import wait_until
@@ -226,6 +227,98 @@ def test_a_channel_that_is_closed_meanwhile_is_opened_again(
         target.close()
 
 
+def test_a_consumer_that_is_taken_away_consumes_again(other: pyqstore.Store, broker: str) -> None:
+    """A broker cancels it where a node goes down, too.  Only a queue that was deleted is not there
+    the next time."""
+    put(other, "a", [b"body"])
+    source = AmqpSource(amqp_place(f"{broker}?queue=a", is_target=False), 10)
+    try:
+        source.open(None)
+        source._cancelled(None)
+        with pytest.raises(Later, match="took the consumer away"):
+            source.read(1, 1, 0)
+        source.open(None)
+        assert source.read(1, 1, 30) is not None
+        with other.channel() as channel:
+            channel.queue_delete("a")
+        with pytest.raises(Later, match="took the consumer away"):
+            source.read(1, 1, 30)
+        with pytest.raises(ShovelError, match="404"):
+            source.open(None)
+    finally:
+        source.close()
+
+
+# Ends that are away, or full, for longer than a shovel may be idle.
+
+
+def test_a_source_that_is_away_is_not_idle(
+    store: pyqstore.Store, other: pyqstore.Store, broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(other, "a", [b"1"])
+    target = store.queue("b")
+    open_, settle = AmqpSource.open, AmqpSource.settle
+    away_until = 0.0
+
+    def opens(self: AmqpSource, position: int | None) -> None:
+        if time.monotonic() < away_until:
+            raise Later("planted")
+        open_(self, position)
+
+    def leaves(self: AmqpSource, batch: Batch) -> None:
+        nonlocal away_until
+        settle(self, batch)
+        if not away_until:
+            put(other, "a", [b"2"])
+            away_until = time.monotonic() + 3
+            self._cancelled(None)
+
+    monkeypatch.setattr(AmqpSource, "open", opens)
+    monkeypatch.setattr(AmqpSource, "settle", leaves)
+    assert shovel(f"{broker}?queue=a", at(store, "b"), idle=2).moved == 2
+    assert len(target) == 2
+
+
+def test_a_target_that_was_full_is_not_idle(
+    store: pyqstore.Store, other: pyqstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, "a", [b"tick"] * 1500)
+    other.queue("b")
+    begin = StoreTarget.begin
+    full_until = 0.0
+
+    def full(self: StoreTarget, batch: Batch) -> None:
+        nonlocal full_until
+        full_until = full_until or time.monotonic() + 1
+        if time.monotonic() < full_until:
+            raise Later("planted")
+        begin(self, batch)
+
+    monkeypatch.setattr(StoreTarget, "begin", full)
+    assert shovel(at(store, "a"), at(other, "b"), idle=0.5).moved == 1500
+
+
+def test_what_is_before_a_damaged_message_is_moved(
+    store: pyqstore.Store, other: pyqstore.Store, broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shovel ends over it, to a store and to a broker."""
+    item_of = StoreSource._item
+
+    def damaged(self: StoreSource, message: pyqstore.Message) -> Item:
+        if message.body == b"damaged":
+            raise pyqstore.StoreCorrupt("planted")
+        return item_of(self, message)
+
+    monkeypatch.setattr(StoreSource, "_item", damaged)
+    other.queue("b")
+    for to in (at(other, "b"), f"{broker}?queue=b"):
+        put(store, "a", [b"1", b"2", b"damaged", b"4"])
+        with pytest.raises(pyqstore.StoreCorrupt, match="planted"):
+            shovel(at(store, "a"), to)
+        assert bodies(other, "b") == [b"1", b"2"]
+        assert bodies(store, "a") == [b"damaged", b"4"]
+
+
 @contextmanager
 def answering(serve: Callable[[socket.socket], object]) -> Iterator[str]:
     """An address where ``serve`` has each connection, and what it returns is kept."""
@@ -359,6 +452,32 @@ def test_a_source_reads_no_more_than_it_can_hold(other: pyqstore.Store, broker: 
         assert source.held == 0
     finally:
         source.close()
+
+
+def test_batches_are_small_where_properties_are_large(other: pyqstore.Store, broker: str) -> None:
+    other.queue("a")
+    with other.channel() as channel:
+        for _ in range(40):
+            properties = Properties(delivery_mode=2, headers={"large": "x" * 100_000})
+            channel.basic_publish("", "a", b"", properties)
+    sources: tuple[Source, ...] = (
+        AmqpSource(amqp_place(f"{broker}?queue=a", is_target=False), 1000),
+        StoreSource(
+            other, "a", shovel="s", start="first", dead=None, shown="", ahead=1000,
+            notes_position=False,
+        ),
+    )  # fmt: skip
+    for source in sources:
+        try:
+            source.open(None)
+            left = 40
+            while left > 0:
+                batch = source.read(1000, MIB, 30)
+                assert batch is not None
+                assert len(batch.items) <= 11
+                left -= len(batch.items)
+        finally:
+            source.close()
 
 
 def test_what_waits_at_the_broker_comes_when_the_target_takes_again(
