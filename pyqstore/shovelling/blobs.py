@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-__all__ = ["delivery_mode_kept", "in_order", "led_by_headers", "without_headers", "without_offset"]
+__all__ = [
+    "delivery_mode_kept", "in_order", "is_persistent", "led_by_headers", "without_headers",
+    "without_offset",
+]  # fmt: skip
 
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x8000, 0x4000, 0x2000, 0x1000
 _PERSISTENT = b"\x02"
@@ -52,6 +55,13 @@ def delivery_mode_kept(blob: bytes) -> bytes:
         return blob[:at] + _PERSISTENT + blob[at + 1 :]
     head = (flags | _DELIVERY_MODE).to_bytes(2, "big")
     return head + blob[2:at] + _PERSISTENT + blob[at:]
+
+
+def is_persistent(blob: bytes) -> bool:
+    """Whether the properties have delivery mode 2."""
+    flags = _flags(blob)
+    at = _behind_headers(blob, flags)
+    return bool(flags & _DELIVERY_MODE) and blob[at : at + 1] == _PERSISTENT
 
 
 def led_by_headers(blob: bytes) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from .. import _core
 from ..channel import Channel
@@ -14,13 +16,15 @@ from ..message import Message, ReturnedMessage
 from ..salvaging.manifest import Manifest
 from ..store import Store
 from ..stream import Start, offset_of
-from .blobs import without_offset
+from .blobs import is_persistent, without_offset
 from .ends import Batch, Full, Item, Later, Source, buried
 
 __all__ = ["StoreSource"]
 
 _AHEAD_MAX = 65_535  # what a prefetch can be
 _PLACE = struct.Struct(">16sQQ")
+_SESSION_BYTES = 16
+_sessions: WeakKeyDictionary[Store, bytes] = WeakKeyDictionary()
 
 
 class StoreSource(Source):
@@ -47,11 +51,15 @@ class StoreSource(Source):
         self.watch: Callable[[], None] = lambda: None
         self._store = store
         self._uuid = Manifest.read(Path(store.directory)).uuid
+        # Others may have the places of transient messages when the store was opened again.
+        self._session = _sessions.setdefault(store, os.urandom(_SESSION_BYTES))
         self._name = name
         self._group = f"shovel.{shovel}"
         self._start = start
         self._ahead = min(ahead, _AHEAD_MAX)
-        self.is_stream: bool = store.queue_status(name).stream
+        status = store.queue_status(name)
+        self.is_stream: bool = status.stream
+        self._keeps = bool(status.durable)
         self._notes_position = notes_position
         self._channel: Channel | None = None
         self._tag = ""
@@ -109,7 +117,15 @@ class StoreSource(Source):
             self._wrong = error  # what came before it is good
         if not items:
             return None
+        if not self._notes_position:
+            self._keep()
         return Batch(items, self._epoch, self._next if self.is_stream else None)
+
+    def _keep(self) -> None:
+        """The target is to note no message that a crash of this store could undo: another one would
+        have its place."""
+        with contextlib.suppress(StoreFull):  # it is emptied all the same
+            self._store.sync()
 
     def _item(self, message: Message) -> Item:
         blob, place = message._encoded, b""
@@ -118,6 +134,8 @@ class StoreSource(Source):
             self._check_next(offset)
         else:
             place = _PLACE.pack(self._uuid, *message._place)
+            if not (self._keeps and blob and is_persistent(blob)):
+                place += self._session
         return Item(
             message.body,
             blob,

@@ -16,6 +16,7 @@ import pyqstore
 from pyqstore import Shovelled, shovel
 from pyqstore.shovelling.ends import Batch
 from pyqstore.shovelling.store_source import StoreSource
+from pyqstore.shovelling.store_target import StoreTarget
 
 from ..shovelling import IDLE, at, bodies, put, table, working
 from ..support import wait_until
@@ -182,6 +183,76 @@ store.queue("a").put_many([b"tick"] * 20)
 store.sync()
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("durable", [True, False])
+def test_transient_messages_stand_for_no_others(tmp_path: Path, durable: bool) -> None:
+    """Of a store that was opened again: they are gone, and others may have their places."""
+    with pyqstore.open(tmp_path / "two") as store:
+        store.queue("b")
+    words = [f"{tmp_path}/one", f"{tmp_path}/two", str(int(durable))]
+    process = subprocess.run([sys.executable, "-c", _TRANSIENT + _KILLED, *words])
+    assert process.returncode == -signal.SIGKILL
+    process = subprocess.run([sys.executable, "-c", _TRANSIENT + _MOVES, *words])
+    assert process.returncode == 0
+    with pyqstore.open(tmp_path / "two") as store:
+        assert len(store.queue("b")) == 70
+
+
+_TRANSIENT = """
+import os, signal, sys
+import pyqstore
+from pyqstore.shovelling.store_source import StoreSource
+
+def publish(store, count):
+    durable = sys.argv[3] == "1"
+    with store.channel() as channel:
+        channel.queue_declare("a", durable=durable)
+        properties = pyqstore.Properties(delivery_mode=1 if durable else 2)
+        for _ in range(count):
+            channel.basic_publish("", "a", b"tick", properties)
+
+def moved():
+    return pyqstore.shovel(sys.argv[1] + "#a", sys.argv[2] + "#b", name="s", idle=0.3)
+"""
+_KILLED = """
+StoreSource.settle = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+store = pyqstore.open(sys.argv[1])
+publish(store, 50)
+moved()
+"""
+_MOVES = """
+with pyqstore.open(sys.argv[1]) as store:
+    publish(store, 20)
+    with store.channel() as channel:
+        assert channel.get_batch("a", 20).num_rows == 20
+    report = moved()
+assert (report.moved, report.repeated) == (20, 0), report
+"""
+
+
+def test_what_a_target_notes_is_durable_in_the_source(
+    store: pyqstore.Store, other: pyqstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a crash of the source could give its place to another message."""
+    calls: list[str] = []
+    sync, begin = pyqstore.Store.sync, StoreTarget.begin
+
+    def syncs(self: pyqstore.Store) -> None:
+        sync(self)
+        calls.append("sync" if self is store else "other")
+
+    def begins(self: StoreTarget, batch: Batch) -> None:
+        calls.append("begin")
+        begin(self, batch)
+
+    put(store, "a", [b"body"])
+    other.queue("b")
+    monkeypatch.setattr(pyqstore.Store, "sync", syncs)
+    monkeypatch.setattr(StoreTarget, "begin", begins)
+    shovel(at(store, "a"), at(other, "b"), idle=IDLE)
+    assert calls == ["sync", "begin"]
 
 
 # A store that is full.
