@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ._ffi import ffi, lib
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
     from typing_extensions import Buffer
 
 __all__ = ["check_properties", "crc32c", "crc32c_column", "shard_column"]
@@ -79,7 +79,7 @@ def shard_column(column: pa.Array[Any], shards: int) -> pa.Array[Any]:
 def _of_rows(column: pa.Array[Any], function: Any, *arguments: int) -> pa.Array[Any]:
     """What a function of ``qs_strings`` makes of each row."""
     import pyarrow as pa
-    import pyarrow.compute as pc
+    import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
