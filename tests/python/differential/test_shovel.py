@@ -7,9 +7,11 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,8 +25,10 @@ from pyqstore import Properties, shovel
 from pyqstore.control.messages import Seen, packed, packs_of
 from pyqstore.control.reaching import reach, reach_owner
 from pyqstore.shovelling.amqp_source import AmqpSource
-from pyqstore.shovelling.ends import Batch
+from pyqstore.shovelling.ends import Batch, Later
+from pyqstore.shovelling.notes import Notes
 
+from ..proxy import Proxy
 from ..support import wait_until
 from .broker import Broker
 
@@ -194,6 +198,56 @@ def test_out_of_a_store_each_message_comes(
     again = sum(found.values()) - MESSAGES
     print(f"came twice or more: {again} of {MESSAGES}")
     assert hits + again > 0
+
+
+def test_equal_messages_are_moved_though_a_connection_broke(
+    broker: Broker, channel: BlockingChannel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long after equal ones were acknowledged: what another consumer gives back is no repeat."""
+    proxy = Proxy(broker.port)
+    source = f"amqp://guest:guest@127.0.0.1:{proxy.port}?queue=a"
+    open_ = AmqpSource.open
+    may_open = threading.Event()
+    may_open.set()
+
+    def waits(self: AmqpSource, position: int | None) -> None:
+        if not may_open.is_set():
+            raise Later("planted")
+        open_(self, position)
+
+    monkeypatch.setattr(AmqpSource, "open", waits)
+    stop = threading.Event()
+    with pyqstore.open(tmp_path / "store") as store, ThreadPoolExecutor(1) as pool:
+        target = store.queue("b")
+        notes = Notes(store, "s")
+        future = pool.submit(shovel, source, f"{tmp_path}/store#b", name="s", stop=stop)
+        try:
+            ticks(broker, 3000)
+            wait_until(lambda: len(target) == 3000)
+            wait_until(lambda: notes.read() is None and notes.doubtful().total() == 0)
+            may_open.clear()
+            assert proxy.cut() == 1
+            ticks(broker, 2000)
+            with opened(broker) as end:  # which gives all back
+                end.basic_qos(prefetch_count=2000)
+                had = [end.basic_get("a") for _ in range(2000)]
+                assert all(method is not None for method, _, _ in had)
+            may_open.set()
+            wait_until(lambda: len(target) == 5000, 60)
+        finally:
+            stop.set()
+        report = future.result(60)
+    proxy.close()
+    assert (report.moved, report.repeated) == (5000, 0)
+
+
+def ticks(broker: Broker, count: int) -> None:
+    """Equal messages; confirmed when this returns."""
+    with opened(broker) as channel:
+        channel.tx_select()
+        for _ in range(count):
+            channel.basic_publish("", "a", b"tick", pika.BasicProperties(delivery_mode=2))
+        channel.tx_commit()
 
 
 HEADERS: dict[str, object] = {
