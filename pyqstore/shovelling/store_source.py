@@ -24,6 +24,7 @@ __all__ = ["StoreSource"]
 _AHEAD_MAX = 65_535  # what a prefetch can be
 _PLACE = struct.Struct(">16sQQ")
 _SESSION_BYTES = 16
+_KEEP_NS = 60 * 10**9
 _sessions: WeakKeyDictionary[Store, bytes] = WeakKeyDictionary()
 
 
@@ -124,8 +125,11 @@ class StoreSource(Source):
     def _keep(self) -> None:
         """The target is to note no message that a crash of this store could undo: another one would
         have its place."""
-        with contextlib.suppress(StoreFull):  # it is emptied all the same
-            self._store.sync()
+        store = self._store
+        try:
+            store.sync()
+        except StoreFull:  # for what was acknowledged; what was published has its space
+            store._wait_durable(store._stats()["appended_lsn"], _KEEP_NS)
 
     def _item(self, message: Message) -> Item:
         blob, place = message._encoded, b""

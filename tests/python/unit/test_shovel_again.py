@@ -332,6 +332,28 @@ def test_a_dead_letter_waits_for_room(
     assert sorted(bodies(other, "b")) == [b"1", b"3"]
 
 
+def test_a_full_store_is_emptied_of_what_is_durable(
+    store: pyqstore.Store, other: pyqstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which it waits for without a checkpoint, for which it has no space."""
+    put(store, "a", TICKS)
+    other.queue("b")
+    waits: list[int] = []
+    wait = pyqstore.Store._wait_durable
+
+    def full(_self: pyqstore.Store) -> None:
+        raise pyqstore.StoreFull("planted")
+
+    def waited(self: pyqstore.Store, lsn: int, timeout_ns: int) -> bool:
+        waits.append(lsn)
+        return wait(self, lsn, timeout_ns)
+
+    monkeypatch.setattr(pyqstore.Store, "sync", full)
+    monkeypatch.setattr(pyqstore.Store, "_wait_durable", waited)
+    assert shovel(at(store, "a"), at(other, "b"), idle=IDLE).moved == 1000
+    assert waits
+
+
 @pytest.mark.parametrize("is_declared_again", [False, True])
 def test_a_dead_letter_whose_queue_is_deleted_stays_in_the_source(
     store: pyqstore.Store,
