@@ -38,6 +38,14 @@ COUNTERS = {
     "bytes_checkpointed": "Bytes written by checkpoints",
     "inbox_adopted": "Files of other processes adopted",
     "inbox_refused": "Files of other processes refused",
+    "messages_received_confirm": "Messages published in confirm mode",
+    "connections_opened": "Connections opened",
+    "connections_closed": "Connections closed",
+    "channels_opened": "Channels opened",
+    "channels_closed": "Channels closed",
+    "queues_declared": "Declarations of queues that succeeded",
+    "queues_created": "Queues created",
+    "queues_deleted": "Queues deleted",
 }
 """What of :class:`Stats` never becomes less while a store is open, and what it counts."""
 
@@ -210,6 +218,14 @@ class Stats(Figures):
     inbox_refused: int
     inbox_failing: int
     inbox_adopting: bool
+    messages_received_confirm: int
+    connections_opened: int
+    connections_closed: int
+    channels_opened: int
+    channels_closed: int
+    queues_declared: int
+    queues_created: int
+    queues_deleted: int
     inbox_error: str
     commit_latency_us: Latency
     confirm_latency_us: Latency

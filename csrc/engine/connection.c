@@ -58,6 +58,7 @@ void qsi_connection_shut(struct qs_connection *connection)
         return;
     }
     connection->closed = true;
+    connection->store->stats.connections_closed += 1;
     while (!qsi_list_is_empty(&connection->channels)) {
         qsi_channel_shut(
             QSI_LIST_OWNER(connection->channels.next, struct qs_channel, in_connection));

@@ -54,10 +54,31 @@ static void tell_inbox(const struct qs_store *store, qs_stats *stats) QSI_REQUIR
     memcpy(stats->inbox_error, store->inbox.error, sizeof store->inbox.error);
 }
 
-/* Of other processes, and of consumers. */
+/* What came and went.  A channel in confirm mode has numbered what it published. */
+static void tell_churn(const struct qs_store *store, qs_stats *stats) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t in_confirm_mode = store->stats.received_confirm;
+
+    for (const struct qsi_list *node = store->channels.next; node != &store->channels;
+         node = node->next) {
+        const struct qs_channel *channel = QSI_LIST_OWNER(node, struct qs_channel, in_store);
+        in_confirm_mode += channel->closed ? 0 : channel->confirms.last_number;
+    }
+    stats->messages_received_confirm = in_confirm_mode;
+    stats->connections_opened = store->last_connection_number;
+    stats->connections_closed = store->stats.connections_closed;
+    stats->channels_opened = store->last_channel_number;
+    stats->channels_closed = store->stats.channels_closed;
+    stats->queues_declared = store->stats.queues_declared;
+    stats->queues_created = store->stats.queues_created;
+    stats->queues_deleted = store->stats.queues_deleted;
+}
+
+/* Of other processes, of clients and consumers. */
 static void tell_others(struct qs_store *store, qs_stats *stats_out) QSI_REQUIRES(qsi_store_mutex)
 {
     tell_inbox(store, stats_out);
+    tell_churn(store, stats_out);
     stats_out->slow_consumers = qsi_slow_count(store);
 }
 

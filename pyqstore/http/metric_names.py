@@ -11,6 +11,7 @@ from .clients import ChannelRow, QueueRow
 __all__ = [
     "CHANNEL_COUNTERS",
     "CHANNEL_GAUGES",
+    "CHURN",
     "GLOBAL_CHANNEL_COUNTERS",
     "GLOBAL_COUNTERS",
     "OBJECTS",
@@ -25,6 +26,20 @@ OBJECTS = {
     "channels": "Channels that are open",
     "consumers": "Consumers",
     "queues": "Queues",
+}
+
+# What came and went: the name without "_total", and of which number of stores.
+CHURN = {
+    f"rabbitmq_{name}": name
+    for name in (
+        "connections_opened",
+        "connections_closed",
+        "channels_opened",
+        "channels_closed",
+        "queues_declared",
+        "queues_created",
+        "queues_deleted",
+    )
 }
 
 QUEUE_GAUGES: dict[str, tuple[str, Callable[[QueueRow], float]]] = {
@@ -97,6 +112,7 @@ CHANNEL_COUNTERS = {
 # Of stores, which go on when a channel closes: the name without "_total", and of which number.
 GLOBAL_COUNTERS = {
     "rabbitmq_global_messages_received": "messages_published",
+    "rabbitmq_global_messages_received_confirm": "messages_received_confirm",
     "rabbitmq_global_messages_confirmed": "messages_confirmed",
     "rabbitmq_global_messages_routed": "messages_routed",
     "rabbitmq_global_messages_unroutable_returned": "messages_returned",
@@ -140,7 +156,7 @@ _RENAMED = {
 OWN_COUNTERS = {
     f"pyqstore_{_RENAMED.get(name, name)}": name
     for name in COUNTERS
-    if name not in GLOBAL_COUNTERS.values()
+    if name not in (*GLOBAL_COUNTERS.values(), *CHURN.values())
 }
 
 OWN_GAUGES: dict[str, tuple[str, Callable[[Stats], float]]] = {

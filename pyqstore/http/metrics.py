@@ -44,6 +44,7 @@ from .context import Context
 from .metric_names import (
     CHANNEL_COUNTERS,
     CHANNEL_GAUGES,
+    CHURN,
     GLOBAL_CHANNEL_COUNTERS,
     GLOBAL_COUNTERS,
     OBJECTS,
@@ -218,6 +219,9 @@ def _of_objects(seen: list[_Seen]) -> Iterator[Metric]:
     for kind, text in OBJECTS.items():
         total = sum(each.objects[kind] for each in seen)
         yield GaugeMetricFamily(f"rabbitmq_{kind}", text, value=total)
+    for name, counter in CHURN.items():
+        total = sum(each.stats[counter] for each in seen)
+        yield CounterMetricFamily(name, COUNTERS[counter], value=total)
 
 
 def _of_global(seen: list[_Seen]) -> Iterator[Metric]:

@@ -70,6 +70,8 @@ void qsi_counts_keep(struct qs_channel *channel)
     if (qsi_is_traced(channel->store)) {
         qsi_trace_channel_ended(channel);
     }
+    channel->store->stats.channels_closed += 1;
+    channel->store->stats.received_confirm += channel->confirms.last_number;
     add_counts(&channel->store->closed_channels, &channel->counts);
     add_counts(&channel->connection->closed_channels, &channel->counts);
 }

@@ -48,6 +48,9 @@ struct store_stats {
     uint64_t message_syncs;
     uint64_t expired, dead_lettered, refused;
     uint64_t commit_stalls;
+    uint64_t received_confirm; /* by channels that have closed */
+    uint64_t connections_closed, channels_closed;
+    uint64_t queues_declared, queues_created, queues_deleted;
 };
 
 /* May a call release the lock to wait, or to read and write files?  With QS_NO_WAIT among its flags

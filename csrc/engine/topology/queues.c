@@ -143,6 +143,7 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
         queue->declared_lsn = *lsn_out = qsi_append_topology(store, &topology, chunk);
     }
     QS_DCHECK((flags & QS_EXCLUSIVE) == 0 || !qsi_is_journalled(queue));
+    store->stats.queues_created += 1;
     *queue_out = queue;
     return QS_OK;
 }
@@ -219,6 +220,7 @@ static qs_status declare_and_wait(struct qs_channel *channel, qs_slice queue, ui
                                qsi_slice_of(arguments), work_first, &found, &lsn, error);
     }
     if (status == QS_OK) {
+        channel->store->stats.queues_declared += 1;
         qsi_note_use(channel->store, found);
         (void)!qsi_expire(channel->store, found, NULL); /* if not, they count still */
         QS_ASSERT(found->name.bytes < sizeof ok_out->queue);

@@ -91,7 +91,7 @@ def _overview(call: Call) -> Any:
         "message_stats": of_messages(list(views.values())),
         "queue_totals": of_queues(list(views.values())),
         "object_totals": added(_object_totals(store) for store in stores.values()),
-        "churn_rates": _churn(call.context),
+        "churn_rates": _churn(list(views.values())),
         "pyqstore": {vhost: _storage(view) for vhost, view in views.items()},
     }
 
@@ -132,15 +132,21 @@ def _object_totals(store: _store.Store) -> dict[str, int]:
     }
 
 
-def _churn(context: Context) -> dict[str, Any]:
-    """Of clients that came by AMQP: no rates, as nobody counts when."""
-    stats = [each.stats() for each in context.listeners()]
-    came = sum(each["connections_accepted"] for each in stats)
-    gone = came - sum(each["connections"] for each in stats)
-    return {
-        **with_rate("connection_created", came, 0.0),
-        **with_rate("connection_closed", gone, 0.0),
-    }
+def _churn(views: list[View]) -> dict[str, Any]:
+    """What came and went, and how fast."""
+    found: dict[str, Any] = {}
+    for kind, what in (
+        ("connection", ("opened", "closed")),
+        ("channel", ("opened", "closed")),
+        ("queue", ("declared", "created", "deleted")),
+    ):
+        for each in what:
+            counter = f"{kind}s_{each}"
+            count = sum(view.stats[counter] for view in views)
+            rate = sum(view.total(counter) for view in views)
+            name = f"{kind}_created" if each == "opened" else f"{kind}_{each}"
+            found |= with_rate(name, count, rate)
+    return found
 
 
 def _storage(view: View) -> dict[str, Any]:

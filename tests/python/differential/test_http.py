@@ -318,6 +318,57 @@ def test_metrics_have_the_names_types_and_labels_of_rabbitmqs(rabbitmq: Side, ou
     assert {name: here[name] for name in shared} == {name: there.get(name) for name in shared}
 
 
+CHURN = re.compile("rabbitmq_(connections|channels|queues)_[a-z]+ed_total")
+
+
+def churn_of(side: Side) -> dict[str, float]:
+    """By how much each of these counters grows."""
+
+    def counts() -> dict[str, float]:
+        text = side.ask("GET", f"{side.metrics}/metrics")[1].decode()
+        return {
+            each.name: each.value
+            for family in parsed(text)
+            for each in family.samples
+            if CHURN.fullmatch(each.name)
+        }
+
+    def grown() -> dict[str, float]:
+        return {name: value - before[name] for name, value in counts().items()}
+
+    def settled() -> dict[str, float]:
+        """RabbitMQ counts an end in its own time."""
+        found, until = grown(), time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < until:
+            time.sleep(1)
+            last, found = found, grown()
+            if found == last:
+                break
+        return found
+
+    before = counts()
+    connection = pika.BlockingConnection(side.amqp)
+    channel = connection.channel()
+    channel.queue_declare("churn", durable=True)
+    channel.queue_declare("churn", durable=True)
+    channel.queue_declare("churn", passive=True)
+    channel.queue_declare("churn.exclusive", exclusive=True)
+    channel.queue_declare("churn.auto", auto_delete=True)
+    tag = channel.basic_consume("churn.auto", lambda *_: None)
+    channel.basic_cancel(tag)  # which deletes the queue
+    channel.queue_delete("churn")
+    channel.queue_delete("churn")
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker):
+        channel.queue_declare("churn", passive=True)
+    connection.channel().close()
+    connection.close()
+    return settled()
+
+
+def test_metrics_count_what_came_and_went_as_rabbitmq_does(rabbitmq: Side, ours: Side) -> None:
+    assert churn_of(ours) == churn_of(rabbitmq)
+
+
 def test_metrics_of_queues_have_the_labels_of_rabbitmqs(rabbitmq: Side, ours: Side) -> None:
     def labels(side: Side) -> dict[str, set[str]]:
         text = side.ask("GET", f"{side.metrics}/metrics/per-object")[1].decode()

@@ -95,9 +95,52 @@ def test_counts_of_channels_stay_when_these_close(ask: Asking, store: pyqstore.S
     assert {name: told[f"rabbitmq_global_{name}", amqp] for name in expected} == expected
 
 
-# What the dashboard RabbitMQ-Overview asks for, and there is here.
+def test_what_came_and_went_is_counted(ask: Asking, store: pyqstore.Store) -> None:
+    channel = fill(store)  # two new queues
+    channel.queue_declare("q")
+    channel.queue_declare("q", passive=True)
+    with pytest.raises(pyqstore.NotFound):
+        channel.queue_declare("none", passive=True)
+    with store.channel() as other:
+        other.queue_declare("mine", exclusive=True)
+        other.confirm_delivery()
+        for _ in range(3):
+            other.basic_publish("", "q", b"x")
+        other.queue_delete("q")
+    with store.channel() as last:
+        last.confirm_delivery()
+        last.basic_publish("", "nowhere", b"x")
+        told = samples(ask, "/metrics")
+    expected = {
+        "connections_opened_total": 3,
+        "connections_closed_total": 2,
+        "channels_opened_total": 3,
+        "channels_closed_total": 2,
+        "queues_declared_total": 5,
+        "queues_created_total": 3,
+        "queues_deleted_total": 2,
+    }
+    assert {name: told[f"rabbitmq_{name}", ()] for name in expected} == expected
+    amqp = (("protocol", "amqp091"),)
+    assert told["rabbitmq_global_messages_received_confirm_total", amqp] == 4
+    churn = ask.get("overview")["churn_rates"]
+    counts = {name: value for name, value in churn.items() if not name.endswith("_details")}
+    assert counts == {
+        "connection_created": 3,
+        "connection_closed": 3,
+        "channel_created": 3,
+        "channel_closed": 3,
+        "queue_declared": 5,
+        "queue_created": 3,
+        "queue_deleted": 2,
+    }
+
+
+# What the dashboard RabbitMQ-Overview asks for, but for what Erlang alone has.
 OVERVIEW = """
-rabbitmq_build_info rabbitmq_channels rabbitmq_connections rabbitmq_consumers
+rabbitmq_build_info rabbitmq_channels rabbitmq_channels_closed_total rabbitmq_channels_opened_total
+rabbitmq_connections rabbitmq_connections_closed_total rabbitmq_connections_opened_total
+rabbitmq_consumers
 rabbitmq_disk_space_available_bytes rabbitmq_disk_space_available_limit_bytes
 rabbitmq_global_consumers rabbitmq_global_messages_acknowledged_total
 rabbitmq_global_messages_confirmed_total
@@ -105,14 +148,16 @@ rabbitmq_global_messages_delivered_consume_auto_ack_total
 rabbitmq_global_messages_delivered_consume_manual_ack_total
 rabbitmq_global_messages_delivered_get_auto_ack_total
 rabbitmq_global_messages_delivered_get_manual_ack_total
-rabbitmq_global_messages_get_empty_total rabbitmq_global_messages_received_total
+rabbitmq_global_messages_get_empty_total rabbitmq_global_messages_received_confirm_total
+rabbitmq_global_messages_received_total
 rabbitmq_global_messages_redelivered_total rabbitmq_global_messages_routed_total
 rabbitmq_global_messages_unroutable_dropped_total
 rabbitmq_global_messages_unroutable_returned_total rabbitmq_global_publishers
 rabbitmq_identity_info rabbitmq_process_max_fds rabbitmq_process_max_tcp_sockets
 rabbitmq_process_open_fds rabbitmq_process_open_tcp_sockets
 rabbitmq_process_resident_memory_bytes rabbitmq_queue_messages_ready
-rabbitmq_queue_messages_unacked rabbitmq_queues rabbitmq_resident_memory_limit_bytes
+rabbitmq_queue_messages_unacked rabbitmq_queues rabbitmq_queues_created_total
+rabbitmq_queues_declared_total rabbitmq_queues_deleted_total rabbitmq_resident_memory_limit_bytes
 """
 
 
