@@ -44,6 +44,8 @@ class WriteOptions:
         content_type: for messages that have no content_type column.
         lock_timeout: seconds that the job waits, at its start and at its commit, while another
             process has the store.
+        shard_by: of several servers: the column whose ``shard`` says to which one a row goes; "":
+            they are dealt by partition.
         report: a file that gets a JSON object about the commit (rows, routed, unroutable,
             returned, files, the store's statistics).
     """
@@ -59,6 +61,7 @@ class WriteOptions:
     create: bool = False
     content_type: str | None = None
     lock_timeout: float = 60.0
+    shard_by: str = ""
     report: str | None = None
 
     @classmethod
@@ -82,6 +85,7 @@ class WriteOptions:
             create=_boolean(given, "create", False),
             content_type=given.get("content_type"),
             lock_timeout=_seconds(given, "lock_timeout", 60.0),
+            shard_by=given.get("shard_by", ""),
             report=given.get("report"),
         )
 

@@ -1,8 +1,8 @@
 """Stores that others own, reached through Arrow Flight: the option ``url``.
 
-Several URLs are shards: rows that are written are divided among them by partition, and each of them
-is read.  Every process opens clients of its own and closes them; what travels with a job is where
-the servers are and what they are shown.
+Several URLs are shards: rows that are written are divided among them by partition or by a key,
+and each of them is read.  Every process opens clients of its own and closes them; what travels with
+a job is where the servers are and what they are shown.
 """
 
 from __future__ import annotations
@@ -89,6 +89,8 @@ def write_options(options: Mapping[str, str]) -> tuple[WriteOptions, Remote | No
     """Spark's options; without ``url`` there is no remote.  OptionError."""
     rest, remote = _split(options)
     parsed = WriteOptions.parse(rest)
+    if parsed.shard_by and remote is None:
+        raise OptionError("option 'shard_by' goes with 'url'")
     return (parsed if remote is None else replace(parsed, path=_named(options))), remote
 
 

@@ -29,10 +29,9 @@ _STATS_S = 5.0
 
 @dataclass
 class RemoteMessage(WriterCommitMessage):
-    """What a task that finished tells the commit; ``staged`` is None when it had no rows."""
+    """What a task that finished tells the commit: what it staged, by shard."""
 
-    shard: int
-    staged: Staged | None
+    staged: dict[int, Staged]
     query: str = ""
 
 
@@ -77,8 +76,8 @@ def commit(job: Job, remote: Remote, messages: Sequence[RemoteMessage]) -> Commi
     started = time.monotonic()
     staged: list[list[Staged]] = [[] for _ in range(remote.count)]
     for message in messages:
-        if message.staged is not None:
-            staged[message.shard].append(message.staged)
+        for shard, each in message.staged.items():
+            staged[shard].append(each)
     with _clients(remote) as clients:
         outcome = _commit(job, clients, staged)
         if outcome.fault is None:

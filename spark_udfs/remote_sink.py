@@ -21,6 +21,8 @@ from pyspark.sql.datasource import (
 
 from . import sink, to_stream
 from .checking import RowCheck
+from .columns import _plain
+from .dealing import deal
 from .options import OptionError, WriteOptions
 from .remote import Remote
 from .remote_commit import RemoteMessage, commit, properties_of, settled, where
@@ -32,12 +34,14 @@ _ABORT_S = 1.0  # what it leaves is swept when it is old
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyqstore.flight.results import Staged
+
 
 def prepare(
     options: WriteOptions, remote: Remote, columns: Sequence[tuple[str, str]], job: Job
 ) -> Job:
     """Everything that can be refused before a row is computed; raises as ``sink.prepare``."""
-    options = sink.check_frame(options, columns)
+    options = _check_frame(options, columns)
     to_one_queue = options.mandatory and not {"exchange", "routing_key"} & dict(columns).keys()
     for shard in range(remote.count):
         with remote.client(shard) as client:
@@ -54,22 +58,46 @@ def stage(
     job: Job, remote: Remote, batches: Iterable[pa.RecordBatch], partition: int, attempt: int | str
 ) -> RemoteMessage:
     """One attempt at one partition: its rows at a server, durable and in no queue."""
-    import pyarrow as pa
-
-    shard = partition % remote.count
     if job.repeated:
-        return RemoteMessage(shard, None)
-    with RowCheck() as check:
-        rows = sink._shaped(batches, job.options.body, check, partition)
-        first = next(rows, None)
-        if first is None:
-            return RemoteMessage(shard, None)
+        return RemoteMessage({})
+
+    def stage_at(shard: int, rows: Iterator[pa.RecordBatch]) -> Staged:
+        import pyarrow as pa
+
+        first = next(rows)
         reader = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], rows))
         with remote.client(shard) as client:
-            staged = client.stage(
+            return client.stage(
                 reader, job.name, partition, attempt, *where(job), properties=properties_of(job)
             )
-        return RemoteMessage(shard, staged)
+
+    own = partition % remote.count
+    with RowCheck() as check:
+        rows = sink._shaped(batches, job.options.body, check, partition)
+        if job.options.shard_by:
+            column = _shaped_name(job.options)
+            return RemoteMessage(deal(rows, column, remote.count, own, stage_at))
+        first = next(rows, None)
+        if first is None:
+            return RemoteMessage({})
+        return RemoteMessage({own: stage_at(own, itertools.chain([first], rows))})
+
+
+def _check_frame(options: WriteOptions, columns: Sequence[tuple[str, str]]) -> WriteOptions:
+    """As ``sink.check_frame``; OptionError: the keys of shards are not there, or of another
+    type."""
+    kinds = {name: _plain(kind) for name, kind in columns}
+    name = options.shard_by
+    if name and name not in kinds:
+        raise OptionError(f"option 'shard_by' is '{name}', and there is no such column")
+    if name and kinds[name] not in ("string", "binary"):
+        raise OptionError(f"option 'shard_by': column '{name}' is {kinds[name]}, not string")
+    return sink.check_frame(options, columns)
+
+
+def _shaped_name(options: WriteOptions) -> str:
+    """Of the column of the keys, as the engine names it."""
+    return "body" if options.shard_by == options.body else options.shard_by
 
 
 def abort(job: Job, remote: Remote) -> None:
@@ -123,7 +151,7 @@ class RemoteStreamWriter(DataSourceStreamArrowWriter):
         self, options: WriteOptions, remote: Remote, columns: Sequence[tuple[str, str]]
     ) -> None:
         """Check what needs no server; raises ColumnError, OptionError."""
-        options = sink.check_frame(options, columns)
+        options = _check_frame(options, columns)
         if options.txnid is not None:
             raise OptionError("option 'txnid' is for jobs; a stream may have an 'appid'")
         self.options = options

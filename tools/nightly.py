@@ -40,6 +40,7 @@ def parts(seed: int) -> tuple[Stage, ...]:
     everything = ("-m", "")
     files = ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
     full = (("QS_SWEEPS", "all"),)
+    differential = "tests/python/differential"
     # Folders of the gate, of which some tests are nightly.
     gated = ("tests/python/unit", "tests/python/crash", "tests/tidy")
     return (
@@ -49,8 +50,9 @@ def parts(seed: int) -> tuple[Stage, ...]:
         python("limits", "tests/python/limits", *everything),
         Stage("fuzz", ("fuzz", "180", f"-seed={seed % 2**31}")),
         python("models", "tests/python/model", *files, *everything),
-        python("differential", "tests/python/differential", *files, *everything),
+        python("differential", differential, "--ignore-glob=**/test_shovel*", *files, *everything),
         python("rivals", *gated, *files, "-m", "rivals or slow"),
+        python("shovels", differential, "-k", "test_shovel", *files, *everything),
         python("foreign", "tests/python/foreign", *everything),
         Stage("tsan", ("tsan",), "tsan", limit_s=14400),
         Stage("native", ("native",), "debug", environment=full, limit_s=7200),

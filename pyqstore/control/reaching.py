@@ -16,7 +16,7 @@ from .operations import OPERATIONS, Operation
 from .talk import Asked, LocalTalk, Told
 from .wire import Gone, Report, Wire, is_same_user, names_of
 
-__all__ = ["is_owned", "reach", "reach_owner"]
+__all__ = ["reach", "reach_owner"]
 
 _FREE_S = 3.0  # for which a store that is being opened or closed is waited for
 _DRAIN_S = 2.0  # less than that
@@ -72,11 +72,6 @@ def reach_owner(
         with suppress(_NotBegunError):
             return _called(wire, name, dict(arguments), told, asked or _nothing)
     return None
-
-
-def is_owned(directory: str | os.PathLike[str]) -> bool:
-    """Whether a process that tools can reach has the store in ``directory`` open."""
-    return any(True for _ in _connected(directory))
 
 
 class _NotBegunError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import pyqstore
 import pyqstore.flight
 from pyqstore.claiming import CHUNK_ROWS
+from pyqstore.codec import shard_column
 from pyqstore.flight.server import FlightListener
 from spark_udfs import (
     QStoreDataSource,
@@ -27,6 +29,7 @@ from spark_udfs import (
     remote_sink,
     sink,
 )
+from spark_udfs.dealing import deal
 from spark_udfs.options import OptionError
 from spark_udfs.reading import SourceError
 from spark_udfs.remote import read_options, write_options
@@ -173,6 +176,64 @@ def test_shards_share_a_jobs_partitions_and_all_of_them_are_read(
     assert frame.rdd.getNumPartitions() == 2
     assert sorted(int(row.body) for row in frame.collect()) == list(range(ROWS))
     assert len(shard.bodies()) == ROWS // 2
+
+
+def test_rows_go_to_the_shard_of_their_key_in_order(
+    spark: Any, shard: Shard, other: Shard, numbered: Callable[..., Any]
+) -> None:
+    """Also where tasks stop in the middle: each shard has the rows of one try."""
+    frame = numbered(ROWS).selectExpr(
+        "body", "'k.1' routing_key", "if(body % 10 = 9, null, concat('key ', body % 10)) message_id"
+    )
+    write(frame, shard, other, shard_by="message_id", txnid="a")
+    keys = [f"key {number}" for number in range(9)]
+    places = dict(zip(keys, shard_column(pa.array(keys), 2).to_pylist(), strict=True))
+    assert set(places.values()) == {0, 1}
+    for number, one in enumerate((shard, other)):
+        there = [row for row in one.bodies() if row % 10 != 9]
+        expected = [row for row in range(ROWS) if places.get(f"key {row % 10}") == number]
+        assert there == expected
+    assert sorted(shard.bodies() + other.bodies()) == list(range(ROWS))
+    assert (shard.staged(), other.staged()) == ([], [])
+    write(frame, shard, other, shard_by="message_id", txnid="a")
+    assert len(shard.bodies() + other.bodies()) == ROWS
+
+
+def test_keys_of_shards_are_looked_for_before_a_row_is_computed(
+    spark: Any, shard: Shard, other: Shard, numbered: Callable[..., Any], tmp_path: Path
+) -> None:
+    frame = numbered(ROWS)
+    with pytest.raises(PySparkException, match="'shard_by' is 'key', and there is no such column"):
+        write(frame, shard, other, shard_by="key")
+    with pytest.raises(PySparkException, match="column 'priority' is int, not string"):
+        write(frame.selectExpr("*", "1 priority"), shard, other, shard_by="priority")
+    with pytest.raises(PySparkException, match="option 'shard_by' goes with 'url'"):
+        options = {"path": str(tmp_path / "x"), "shard_by": "routing_key", "create": "true"}
+        frame.write.format("pyqstore").options(**options).mode("append").save()
+    assert (shard.bodies(), other.bodies()) == ([], [])
+
+
+def test_what_one_shard_refuses_ends_the_task(shard: Shard, other: Shard) -> None:
+    """Neither that shard's thread nor those of others are waited for without end."""
+    rows = pa.record_batch({"key": [f"key {row}" for row in range(ROWS)]})
+
+    def stage(number: int, batches: Iterator[pa.RecordBatch]) -> int:
+        next(batches)
+        if number == 1:
+            raise OSError("gone")
+        return sum(batch.num_rows for batch in batches)
+
+    with pytest.raises(OSError, match="gone"):
+        deal(itertools.repeat(rows), "key", 2, 0, stage)
+
+    def fail() -> Iterator[pa.RecordBatch]:
+        yield rows
+        raise ValueError("stumbled")
+
+    with pytest.raises(ValueError, match="stumbled"):
+        deal(fail(), "key", 2, 0, lambda _, batches: sum(batch.num_rows for batch in batches))
+    counts = deal([rows, rows], "key", 2, 0, lambda _, found: sum(each.num_rows for each in found))
+    assert sum(counts.values()) == 2 * ROWS
 
 
 def test_a_stream_is_read_in_parts_with_filters(spark: Any, shard: Shard, other: Shard) -> None:

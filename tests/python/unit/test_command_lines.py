@@ -100,6 +100,10 @@ def test_commands_in_sentences_are_there(document: str) -> None:
             known |= {*parameter.opts, *parameter.secondary_opts}
         named = {word.partition("=")[0] for word in rest if re.match("--?[a-z]", word)}
         assert named <= known, f"{document}: pyqstore {quote}"
+        places = [each.nargs for each in command.params if isinstance(each, click.Argument)]
+        if not any(word.startswith("-") for word in rest) and -1 not in places:
+            given = rest[: rest.index(">")] if ">" in rest else rest
+            assert len(given) <= sum(places), f"{document}: pyqstore {quote}"
 
 
 def test_what_is_not_there_is_found() -> None:

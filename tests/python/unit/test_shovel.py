@@ -21,7 +21,7 @@ import pytest
 
 import pyqstore
 from pyqstore import Properties, ShovelError, Shovelled, shovel
-from pyqstore.control.reaching import is_owned
+from pyqstore.control.reaching import reach_owner
 from pyqstore.shovelling.ends import Batch
 from pyqstore.shovelling.store_source import StoreSource
 from pyqstore.shovelling.store_target import StoreTarget
@@ -613,7 +613,7 @@ def test_a_shovel_goes_on_when_the_owner_of_its_store_goes(tmp_path: Path) -> No
                     command_of("publish", str(tmp_path / "one"), "a", "--body", str(number))
                     wait_until(lambda: has_come(number))  # noqa: B023
                     assert owner.end(signal.SIGKILL if number else signal.SIGTERM)[0] <= 0
-            wait_until(lambda: is_owned(tmp_path / "one"), 60)
+            wait_until(lambda: reach_owner(tmp_path / "one", "queues", {}) is not None, 60)
             command_of("publish", str(tmp_path / "one"), "a", "--body", "2")
             wait_until(lambda: has_come(2))
         report = future.result(30)
