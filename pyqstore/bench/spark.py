@@ -1,8 +1,8 @@
 """Spark's writers: the data source, publish(), a writer that only counts, and Parquet.
 
-Two million rows of 100 B in four partitions, written by each of them in turn; the commit alone, of
-eight million rows with 1,000 routing keys, in a process of its own: how long, how much memory, how
-much disk.
+Two million rows of 100 B in four partitions, written by each of them in turn; the same through
+Arrow Flight to one, two and four servers, by a key; the commit alone, of eight million rows with
+1,000 routing keys, in a process of its own: how long, how much memory, how much disk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyqstore
 
-from . import child, goals
+from . import child, goals, spark_shards
 from .goals import Goal
 from .loads import QUEUE, expect
 from .plots import Plot
@@ -44,9 +44,11 @@ if TYPE_CHECKING:
 TITLE = "Spark: writing into a store"
 WRITE = "Writing rows of 100 B in four partitions"
 COMMIT = "The commit alone, rows of 100 B with 1,000 routing keys"
+SHARDS = "The same rows by a key, through Arrow Flight, to several servers"
 COUNTING, PARQUET = "an Arrow writer that counts", "Parquet"
 SOURCE = {to: f"the data source, {to}" for to in ARGUMENTS}
 PUBLISH = "publish(), to a queue"
+SERVERS = {1: "1 server", 2: "2 servers", 4: "4 servers"}
 _ROWS = 2_000_000
 _COMMIT_ROWS = 8_000_000
 _MOST_CORES = 4
@@ -62,6 +64,8 @@ GOALS = (
 )
 PLOTS = [
     Plot("Writing from Spark", "case", "messages_per_s", group=WRITE, unit="rows/s"),
+    Plot("Writing from Spark to several servers", "case", "messages_per_s", group=SHARDS,
+         unit="rows/s"),
     Plot("The commit alone (less is better)", "case", COMMIT_MS, group=COMMIT, log_y=True,
          unit="ms"),
 ]  # fmt: skip
@@ -102,6 +106,15 @@ class Work:
             )
             for name, way in ways.items()
         ]
+        found += [
+            Case(
+                name,
+                partial(_run, partial(self._deal, count), rows),
+                {"rows": rows},
+                group=SHARDS,
+            )
+            for count, name in SERVERS.items()
+        ]
         rows = options.count(_COMMIT_ROWS, 1000)
         return found + [
             Case(to, partial(self._commit, to, rows), {"rows": rows}, group=COMMIT)
@@ -114,6 +127,9 @@ class Work:
             "A job is timed from its action to its return: rows are computed in Java, go to Python"
             " as Arrow batches, and are durable at the end. Counting is what Spark itself costs."
             " Parquet is written by Java alone, and synced by nobody.",
+            "All servers and Spark share this machine, so that more servers do not have more"
+            " processors here: what a row costs all of them together shows, and that dealing it by"
+            " its key costs little.",
             f"The commit adopts {PARTITIONS} staged files whose rows have {KEYS:,} routing keys. A"
             " stream gets the files as they are; into queues their rows are published in one"
             " transaction, which memory holds. Memory is the largest that the process had, over"
@@ -160,6 +176,17 @@ class Work:
             frame = self._frame(rows)
             seconds = _timed(lambda: publish(frame, channel, "", QUEUE, progress=False))
             _expect(store, rows)
+        return _sample(seconds, rows)
+
+    def _deal(self, servers: int, directory: Path, rows: int) -> Sample:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        key = (F.xxhash64("body") % KEYS).cast("string")
+        with spark_shards.served(directory, servers) as urls:
+            writer = self._frame(rows).withColumn("message_id", key).write.format("pyqstore")
+            writer = writer.options(url=urls, routing_key=QUEUE, shard_by="message_id")
+            seconds = _timed(writer.mode("append").save)
+        expect(spark_shards.count_of(directory, servers), rows)
         return _sample(seconds, rows)
 
     def _commit(self, to: str, rows: int, directory: Path) -> Sample:

@@ -6,17 +6,21 @@ commit.  The repeat deals the rows to partitions in another way.
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
 import pyqstore
+from pyqstore.codec import shard_column
 from spark_udfs import is_committed, remote_commit, remote_sink, sink
 from spark_udfs.remote import write_options
 
@@ -47,6 +51,19 @@ def servers(paths: list[Path], *, last: str = "") -> Iterator[tuple[str, Any]]:
     with served(paths[0], *FLIGHT) as one, served(paths[1], *FLIGHT, planted=last) as other:
         addresses = [each.addresses()["flight"] for each in (one, other)]
         yield ",".join(f"grpc://{address}" for address in addresses), other.process
+
+
+@contextmanager
+def four_servers(paths: list[Path]) -> Iterator[tuple[str, list[Any]]]:
+    """Each at an address of its own; their URLs and processes."""
+    with ExitStack() as running:
+        places = [("--flight", f"127.0.0.{number}:0") for number in range(2, 6)]
+        each = [
+            running.enter_context(served(path, *place))
+            for path, place in zip(paths, places, strict=True)
+        ]
+        urls = [f"grpc://{one.addresses()['flight']}" for one in each]
+        yield ",".join(urls), [one.process for one in each]
 
 
 def bodies(path: Path) -> list[int]:
@@ -95,6 +112,41 @@ def test_a_job_is_there_once_when_a_server_dies_in_its_commit_and_the_repeat_dea
     # What the dead server had staged and not prepared is removed when it is old.
     left = [entry.name.partition("-")[0] for entry in staged(paths[1])]
     assert left == ([] if is_decided else ["flight"])
+
+
+@pytest.mark.slow
+def test_a_job_by_key_is_there_once_when_one_of_four_servers_dies_in_its_middle(
+    spark: Any, tmp_path: Path
+) -> None:
+    """At four addresses.  The key's order is that of the rows at its server."""
+    paths = [store_at(tmp_path / name) for name in "abcd"]
+
+    def keyed(of: Any) -> Any:
+        return of.selectExpr("body", "concat('key ', cast(body as int) % 50) message_id")
+
+    with four_servers(paths) as (url, processes):
+        killed = processes[3].pid
+
+        def kill(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield batch
+                if 1900 in map(int, batch.column("body").to_pylist()):
+                    os.kill(killed, signal.SIGKILL)
+
+        frame = keyed(dealt(spark, turned=False)).mapInArrow(kill, "body string, message_id string")
+        with pytest.raises(PySparkException, match="ConnectionLost"):
+            save(frame, url, txnid="a", shard_by="message_id")
+        assert processes[3].wait() == -signal.SIGKILL
+    assert [bodies(path) for path in paths] == [[]] * 4
+    frame = keyed(dealt(spark, turned=False))
+    with four_servers(paths) as (url, _):
+        for _ in range(2):
+            save(frame, url, txnid="a", shard_by="message_id")
+        assert is_committed(url, "a")
+    there = [bodies(path) for path in paths]
+    assert sorted(itertools.chain(*there)) == list(range(ROWS))
+    keys = shard_column(pa.array([f"key {number}" for number in range(50)]), 4).to_pylist()
+    assert there == [[row for row in range(ROWS) if keys[row % 50] == shard] for shard in range(4)]
 
 
 @pytest.mark.slow
