@@ -92,7 +92,7 @@ def test_streams_run(names: dict[str, Any]) -> None:
 
 
 def test_shovels_run(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    (moving,) = blocks("docs/SHOVEL.md")
+    moving, _ = blocks("docs/SHOVEL.md")  # the other one needs RabbitMQ and Spark
     run(moving, names)
     assert capsys.readouterr().out == "2 0\n"
 
