@@ -349,7 +349,9 @@ void qsi_drop_queue(struct qs_store *store, struct store_queue *queue,
                     enum qsi_auto_delete auto_delete)
 {
     QS_ASSERT_HELD(&store->mutex);
-    store->stats.queues_deleted += auto_delete == QSI_AUTO_DELETE_GOES ? 1 : 0; /* not by a replay */
+    if (auto_delete == QSI_AUTO_DELETE_GOES) { /* not by a replay */
+        store->stats.queues_deleted += 1;
+    }
     cancel_consumers(queue);
     qsi_router_remove_destination(&store->router, &queue->destination, auto_delete);
     abandon_priorities(store, queue);

@@ -207,9 +207,10 @@ def test_keys_of_shards_are_looked_for_before_a_row_is_computed(
         write(frame, shard, other, shard_by="key")
     with pytest.raises(PySparkException, match="column 'priority' is int, not string"):
         write(frame.selectExpr("*", "1 priority"), shard, other, shard_by="priority")
+    options = {"path": str(tmp_path / "x"), "shard_by": "routing_key", "create": "true"}
+    by_path = frame.write.format("pyqstore").options(**options).mode("append")
     with pytest.raises(PySparkException, match="option 'shard_by' goes with 'url'"):
-        options = {"path": str(tmp_path / "x"), "shard_by": "routing_key", "create": "true"}
-        frame.write.format("pyqstore").options(**options).mode("append").save()
+        by_path.save()
     assert (shard.bodies(), other.bodies()) == ([], [])
 
 
