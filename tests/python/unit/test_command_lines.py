@@ -62,7 +62,8 @@ def check(words: list[str]) -> None:
     for parameter in command.params:
         if parameter.required and parameter.envvar is None:
             assert parameter.name is not None
-            if values.get(parameter.name) in (None, ()):
+            # What is missing is None, or a mark of click's own, by its version.
+            if not isinstance(values.get(parameter.name), str | tuple):
                 raise click.UsageError(f"{parameter.name} is missing")
 
 

@@ -103,12 +103,12 @@ def test_what_came_and_went_is_counted(ask: Asking, store: pyqstore.Store) -> No
         channel.queue_declare("none", passive=True)
     with store.channel() as other:
         other.queue_declare("mine", exclusive=True)
-        other.confirm_delivery()
+        other.confirm_select()
         for _ in range(3):
             other.basic_publish("", "q", b"x")
         other.queue_delete("q")
     with store.channel() as last:
-        last.confirm_delivery()
+        last.confirm_select()
         last.basic_publish("", "nowhere", b"x")
         told = samples(ask, "/metrics")
     expected = {
