@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from .callbacks import check_callable
 from .places import Start, text_of
 from .queue import Queue
 from .shovelling.report import Shovelled
@@ -56,6 +57,7 @@ def shovel(
     """
     if not 1 <= tries <= _TRIES_MAX:
         raise ValueError(f"tries must be 1 to {_TRIES_MAX}, not {tries}")
+    check_callable(progress=progress)
     seconds = None if idle is None else check_timeout(idle, "idle")
     arguments: dict[str, Any] = {
         "from": _address(source),

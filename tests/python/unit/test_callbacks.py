@@ -75,6 +75,7 @@ class Place:
         self._store = store
         self._given: dict[str, Any] = {
             "queue": "q", "streams": "log", "group": "g", "path": path / "new",
+            "source": "new.qs#q", "target": "new.qs#q",
             "function": print, "callback": print, "on_ack": None, "on_nack": None,
         }  # fmt: skip
         store.queue("q")
