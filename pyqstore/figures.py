@@ -43,7 +43,7 @@ COUNTERS = {
     "connections_closed": "Connections closed",
     "channels_opened": "Channels opened",
     "channels_closed": "Channels closed",
-    "queues_declared": "Declarations of queues that succeeded",
+    "queues_declared": "Declarations of queues that succeeded, but for passive ones",
     "queues_created": "Queues created",
     "queues_deleted": "Queues deleted",
 }

@@ -623,8 +623,8 @@ class Store(_core.Store, Closing):
         - ``messages_received_confirm``: of those published, in confirm mode;
           ``connections_opened``, ``connections_closed`` (those of lone channels among them),
           ``channels_opened``, ``channels_closed``; ``queues_declared``: declarations that
-          succeeded, of ``queues_created`` and of queues that were there; ``queues_deleted``, by
-          whatever.
+          succeeded and were not passive, of ``queues_created`` and of queues that were there;
+          ``queues_deleted``, by whatever.
         - ``clock_ahead_s``: how far the machine's clock is ahead of the store's
           (``accept_clock()``).
         - ``filesystem``: its name, as "ext4", or its number; ``filesystem_kind``: "local",

@@ -220,7 +220,7 @@ static qs_status declare_and_wait(struct qs_channel *channel, qs_slice queue, ui
                                qsi_slice_of(arguments), work_first, &found, &lsn, error);
     }
     if (status == QS_OK) {
-        channel->store->stats.queues_declared += 1;
+        channel->store->stats.queues_declared += (flags & QS_PASSIVE) == 0 ? 1 : 0;
         qsi_note_use(channel->store, found);
         (void)!qsi_expire(channel->store, found, NULL); /* if not, they count still */
         QS_ASSERT(found->name.bytes < sizeof ok_out->queue);

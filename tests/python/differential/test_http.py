@@ -349,8 +349,8 @@ def churn_of(side: Side) -> dict[str, float]:
     before = counts()
     connection = pika.BlockingConnection(side.amqp)
     channel = connection.channel()
-    channel.queue_declare("churn", durable=True)
-    channel.queue_declare("churn", durable=True)
+    for _ in range(3):
+        channel.queue_declare("churn", durable=True)
     channel.queue_declare("churn", passive=True)
     channel.queue_declare("churn.exclusive", exclusive=True)
     channel.queue_declare("churn.auto", auto_delete=True)

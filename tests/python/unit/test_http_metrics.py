@@ -116,7 +116,7 @@ def test_what_came_and_went_is_counted(ask: Asking, store: pyqstore.Store) -> No
         "connections_closed_total": 2,
         "channels_opened_total": 3,
         "channels_closed_total": 2,
-        "queues_declared_total": 5,
+        "queues_declared_total": 4,  # without the passive one
         "queues_created_total": 3,
         "queues_deleted_total": 2,
     }
@@ -130,7 +130,7 @@ def test_what_came_and_went_is_counted(ask: Asking, store: pyqstore.Store) -> No
         "connection_closed": 3,
         "channel_created": 3,
         "channel_closed": 3,
-        "queue_declared": 5,
+        "queue_declared": 4,
         "queue_created": 3,
         "queue_deleted": 2,
     }
