@@ -234,7 +234,7 @@ def test_amqpstorm_passes_its_own_tests(
     options = ("--vhosts", str(tmp_path / "vhosts"), "--listen", f"{host}:5672")
     served = Served(directory, *options, "--http", f"{host}:0")
     try:
-        url = served.addresses()["http"]
+        url = f"http://{served.addresses()['http']}"
         status, said = played(
             *(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *AMQPSTORM_AGAIN),
             *("-c", "/dev/null", "--rootdir", source, "amqpstorm/tests/functional"),
