@@ -48,6 +48,7 @@ WORKLOADS = (
     "streams",
     "rivals",
     "wire",
+    "shovel",
     "spark",
     "seeds",
 )

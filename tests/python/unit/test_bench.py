@@ -24,7 +24,7 @@ from pyqstore.bench.stores import opened, settle, wait_until_quiet
 
 TINY = Options(quick=True, scale=0.01)
 # These workloads have a stranger to start, or are tested with their own sizes elsewhere.
-OWN_TESTS = {"paging", "recovery", "scaling", "rivals", "wire", "spark", "seeds"}
+OWN_TESTS = {"paging", "recovery", "scaling", "rivals", "wire", "shovel", "spark", "seeds"}
 
 # Lists of the workloads.
 

@@ -1,0 +1,224 @@
+"""Shovels beside the client that they use, alone: RabbitMQ into a store, and a store to RabbitMQ.
+
+The client alone receives, and acknowledges each thousandth message, or publishes with 4,000
+unconfirmed; nothing else is done to the messages.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyqstore
+
+from . import goals
+from .goals import Goal
+from .loads import QUEUE, expect
+from .plots import Plot
+from .rivals.rabbitmq import RabbitMq
+from .rivals.server import LOOPBACK
+from .runs import Case, Options, Progress, Result, Sample
+
+TITLE = "Shovels between RabbitMQ and a store"
+INTO, OUT = "from RabbitMQ into a store", "from a store to RabbitMQ"
+ALONE, SHOVEL = "pika alone", "pyqstore shovel"
+RATE = "messages_per_s"
+GOALS = (Goal(INTO, SHOVEL, RATE, 0.8, ALONE), Goal(OUT, SHOVEL, RATE, 0.8, ALONE))
+PLOTS = [Plot(f"Messages {way}", "case", RATE, group=way, unit="messages/s") for way in (INTO, OUT)]
+_MESSAGES = 60_000
+_BODY = b"x" * 100
+_ID = "m" * 20
+_WINDOW = 4000
+_PREFETCH = 5000
+_ACKED = 1000
+_IDLE_S = 1.0
+
+
+def missing() -> str | None:
+    """How to get what is not there."""
+    if importlib.util.find_spec("pika") is None:
+        return "Python has no pika: pip install 'pyqstore[amqp]'"
+    return RabbitMq("RabbitMQ", {}).server_missing()
+
+
+@dataclass(frozen=True)
+class Work:
+    """A server that runs: stands in for a workload's module."""
+
+    port: int
+    PLOTS = PLOTS
+
+    def cases(self, options: Options) -> list[Case]:
+        """The client, and the shovel, each way."""
+        count = max(options.count(_MESSAGES), 2 * _ACKED) // _ACKED * _ACKED
+        ways: dict[tuple[str, str], Callable[[Path, int], Sample]] = {
+            (INTO, ALONE): self._receive,
+            (INTO, SHOVEL): self._shovel_into,
+            (OUT, ALONE): self._publish,
+            (OUT, SHOVEL): self._shovel_out,
+        }
+        return [
+            Case(name, partial(_run, run, count), {"messages": count}, group=group)
+            for (group, name), run in ways.items()
+        ]
+
+    def notes(self, results: Sequence[Result]) -> list[str]:
+        """What the numbers are, and each goal beside what came."""
+        return [
+            "pika's SelectConnection in the same process as the store; bodies of 100 B with a"
+            " message_id, persistent, queues durable.",
+            *goals.told(GOALS, results),
+        ]
+
+    def _receive(self, _directory: Path, count: int) -> Sample:
+        self._new_queue(count)
+        return _sample(_Alone(self.port, count).receive(), count)
+
+    def _publish(self, _directory: Path, count: int) -> Sample:
+        self._new_queue(0)
+        return _sample(_Alone(self.port, count).publish(), count)
+
+    def _shovel_into(self, directory: Path, count: int) -> Sample:
+        self._new_queue(count)
+        with pyqstore.open(directory / "store") as store:
+            return self._shovelled(self._place, store.queue(QUEUE), count)
+
+    def _shovel_out(self, directory: Path, count: int) -> Sample:
+        self._new_queue(0)
+        properties = pyqstore.Properties(delivery_mode=2, message_id=_ID)
+        with pyqstore.open(directory / "store") as store:
+            queue = store.queue(QUEUE)
+            with store.channel() as channel, channel.transaction():
+                for _ in range(count):
+                    channel.basic_publish("", QUEUE, _BODY, properties)
+            return self._shovelled(queue, self._place, count)
+
+    @property
+    def _place(self) -> str:
+        return f"amqp://guest:guest@{LOOPBACK}:{self.port}?queue={QUEUE}"
+
+    def _shovelled(self, source: Any, target: Any, count: int) -> Sample:
+        report = pyqstore.shovel(source, target, idle=_IDLE_S)
+        expect(report.moved, count)
+        return _sample(report.seconds - _IDLE_S, count)
+
+    def _new_queue(self, count: int) -> None:
+        """With so many messages."""
+        import pika
+
+        with pika.BlockingConnection(_parameters(self.port)) as connection:
+            channel = connection.channel()
+            channel.queue_delete(QUEUE)
+            channel.queue_declare(QUEUE, durable=True)
+            channel.tx_select()
+            properties = pika.BasicProperties(delivery_mode=2, message_id=_ID)
+            for _ in range(count):
+                channel.basic_publish("", QUEUE, _BODY, properties)
+            channel.tx_commit()
+
+
+class _Alone:
+    """pika's quickest: its asynchronous connection, with nothing done to the messages."""
+
+    def __init__(self, port: int, count: int) -> None:
+        self._port = port
+        self._count = count
+        self._channel: Any = None
+        self._began = 0.0
+        self._sent = self._done = 0
+
+    def receive(self) -> float:
+        """Seconds, from the consumer's begin to the last acknowledgement."""
+        return self._run(self._consume)
+
+    def publish(self) -> float:
+        """Seconds, from the first message to the last confirm."""
+        return self._run(self._confirm)
+
+    def _run(self, begin: Callable[[], None]) -> float:
+        import pika
+
+        def opened(channel: Any) -> None:
+            self._channel = channel
+            channel.connection.add_on_close_callback(lambda closed, _: closed.ioloop.stop())
+            self._began = time.perf_counter()
+            begin()
+
+        connection = pika.SelectConnection(
+            _parameters(self._port),
+            on_open_callback=lambda made: made.channel(on_open_callback=opened),
+        )
+        connection.ioloop.start()
+        seconds = time.perf_counter() - self._began
+        connection.close()
+        connection.ioloop.start()
+        expect(self._done, self._count)
+        return seconds
+
+    def _consume(self) -> None:
+        self._channel.basic_qos(prefetch_count=_PREFETCH)
+        self._channel.basic_consume(QUEUE, self._came)
+
+    def _came(self, channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
+        self._done += 1
+        if self._done % _ACKED == 0:
+            channel.basic_ack(method.delivery_tag, multiple=True)
+        if self._done == self._count:
+            channel.connection.ioloop.stop()
+
+    def _confirm(self) -> None:
+        self._channel.confirm_delivery(self._confirmed, callback=lambda _: self._fill())
+
+    def _fill(self) -> None:
+        import pika
+
+        while self._sent < self._count and self._sent - self._done < _WINDOW:
+            properties = pika.BasicProperties(delivery_mode=2, message_id=_ID)
+            self._channel.basic_publish("", QUEUE, _BODY, properties, mandatory=True)
+            self._sent += 1
+
+    def _confirmed(self, frame: Any) -> None:
+        method = frame.method
+        if method.NAME != "Basic.Ack":
+            raise RuntimeError("RabbitMQ refused a message")
+        self._done = method.delivery_tag if method.multiple else self._done + 1
+        if self._done >= self._count:
+            self._channel.connection.ioloop.stop()
+        elif self._sent - self._done < _WINDOW * 3 // 4:
+            self._fill()
+
+
+@contextmanager
+def begun(_options: Options, directory: Path, progress: Progress) -> Iterator[Work]:
+    """Start RabbitMQ; end it with the block."""
+    if (why := missing()) is not None:
+        raise RuntimeError(why)
+    progress("starting RabbitMQ", 0, 1)
+    own = directory.resolve() / "rabbitmq"
+    own.mkdir()
+    node = RabbitMq("RabbitMQ", {})
+    try:
+        node.start_server(own)
+        yield Work(node.port)
+    finally:
+        node.stop()
+
+
+def _parameters(port: int) -> Any:
+    import pika
+
+    return pika.ConnectionParameters(LOOPBACK, port, heartbeat=0)
+
+
+def _run(run: Callable[[Path, int], Sample], count: int, directory: Path) -> Sample:
+    return run(directory, count)
+
+
+def _sample(seconds: float, count: int) -> Sample:
+    return Sample(seconds, count, count * len(_BODY))
