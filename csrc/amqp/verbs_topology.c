@@ -3,6 +3,7 @@
 #include "properties.h"
 #include "verbs.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -281,17 +282,25 @@ static bool is_of_quorum(struct qsi_slice argument)
            memcmp(argument.data, prefix, sizeof prefix - 1) == 0;
 }
 
+static bool asks_for_quorum(const struct qsi_buf *table)
+{
+    struct qsi_slice all = qsi_slice_make(table->data, (uint32_t)table->bytes);
+    struct qsi_field field;
+
+    return table->bytes > 0 &&
+           qsi_table_find(all, QSI_SLICE_LITERAL("x-queue-type"), &field) && field.type == 'S' &&
+           qsi_slice_equals(field.value, QSI_SLICE_LITERAL("quorum"));
+}
+
 /* Does it ask for a quorum queue, and get a classic one?  What only the former has is dropped. */
 static bool take_as_classic(const struct qsi_amqp_call *call, struct qsi_buf *table)
 {
-    struct qsi_slice all = qsi_slice_make(table->data, (uint32_t)table->bytes);
-    struct qsi_field_walk walk = qsi_table_walk(all);
+    struct qsi_field_walk walk =
+        qsi_table_walk(qsi_slice_make(table->data, (uint32_t)table->bytes));
     const uint8_t *from = walk.at;
     struct qsi_field field;
 
-    if (!call->session->setup.quorum_as_classic || table->bytes == 0 ||
-        !qsi_table_find(all, QSI_SLICE_LITERAL("x-queue-type"), &field) || field.type != 'S' ||
-        !qsi_slice_equals(field.value, QSI_SLICE_LITERAL("quorum"))) {
+    if (!call->session->setup.quorum_as_classic || !asks_for_quorum(table)) {
         return false;
     }
     table->bytes = 0;
@@ -304,6 +313,15 @@ static bool take_as_classic(const struct qsi_amqp_call *call, struct qsi_buf *ta
     return true;
 }
 
+/* A person who has met the error learns what the server can do. */
+static void tell_of_quorum(qs_error *error)
+{
+    size_t bytes = strlen(error->text);
+
+    snprintf(error->text + bytes, sizeof error->text - bytes,
+             "; a server with quorum_as_classic takes it as a durable classic queue");
+}
+
 static enum qsi_amqp_result declare_queue(struct qsi_amqp_call *call, struct qsi_slice name,
                                           qs_declare_ok *ok_out)
 {
@@ -314,16 +332,19 @@ static enum qsi_amqp_result declare_queue(struct qsi_amqp_call *call, struct qsi
     uint32_t asked = flags_of(call, flags, sizeof flags / sizeof flags[0]);
     struct qsi_buf table;
     enum qsi_amqp_result result = qsi_amqp_table(call, &table);
+    qs_status status;
 
     if (result == QSI_AMQP_DONE) {
         result = require_queue(call, name, &table);
     }
     if (result == QSI_AMQP_DONE) {
         asked |= take_as_classic(call, &table) ? QS_DURABLE : 0u;
-        result = qsi_amqp_answer_durable(
-            call,
-            qs_channel_queue_declare(call->channel->engine, qsi_amqp_public(name), asked,
-                                     (qs_slice){table.data, table.bytes}, ok_out, &call->error));
+        status = qs_channel_queue_declare(call->channel->engine, qsi_amqp_public(name), asked,
+                                          (qs_slice){table.data, table.bytes}, ok_out, &call->error);
+        if (status == QS_PRECONDITION_FAILED && asks_for_quorum(&table)) {
+            tell_of_quorum(&call->error);
+        }
+        result = qsi_amqp_answer_durable(call, status);
     }
     qsi_buf_fini(&table);
     return result;

@@ -57,6 +57,15 @@ def test_a_quorum_queue_is_refused_unless_the_listener_was_told(store: pyqstore.
     assert store.queues() == []
 
 
+def test_who_asks_for_a_quorum_queue_hears_what_a_server_can_do(store: pyqstore.Store) -> None:
+    told = "no 'quorum' queues here, say 'classic' or 'stream'; a server with quorum_as_classic"
+    with (
+        connected(store.listen("127.0.0.1:0")) as connection,
+        pytest.raises(pika.exceptions.ChannelClosedByBroker, match=told),
+    ):
+        connection.channel().queue_declare("hello", arguments={"x-queue-type": "quorum"})
+
+
 def test_serve_takes_quorum_queues_as_classic_ones_when_it_is_told(path: Path) -> None:
     with served(path, "--listen", "127.0.0.1:0", "--quorum-as-classic") as server:
         port = int(server.addresses()["amqp"].rpartition(":")[2])
