@@ -287,9 +287,8 @@ static bool asks_for_quorum(const struct qsi_buf *table)
     struct qsi_slice all = qsi_slice_make(table->data, (uint32_t)table->bytes);
     struct qsi_field field;
 
-    return table->bytes > 0 &&
-           qsi_table_find(all, QSI_SLICE_LITERAL("x-queue-type"), &field) && field.type == 'S' &&
-           qsi_slice_equals(field.value, QSI_SLICE_LITERAL("quorum"));
+    return table->bytes > 0 && qsi_table_find(all, QSI_SLICE_LITERAL("x-queue-type"), &field) &&
+           field.type == 'S' && qsi_slice_equals(field.value, QSI_SLICE_LITERAL("quorum"));
 }
 
 /* Does it ask for a quorum queue, and get a classic one?  What only the former has is dropped. */
@@ -339,8 +338,9 @@ static enum qsi_amqp_result declare_queue(struct qsi_amqp_call *call, struct qsi
     }
     if (result == QSI_AMQP_DONE) {
         asked |= take_as_classic(call, &table) ? QS_DURABLE : 0u;
-        status = qs_channel_queue_declare(call->channel->engine, qsi_amqp_public(name), asked,
-                                          (qs_slice){table.data, table.bytes}, ok_out, &call->error);
+        status =
+            qs_channel_queue_declare(call->channel->engine, qsi_amqp_public(name), asked,
+                                     (qs_slice){table.data, table.bytes}, ok_out, &call->error);
         if (status == QS_PRECONDITION_FAILED && asks_for_quorum(&table)) {
             tell_of_quorum(&call->error);
         }

@@ -6,6 +6,7 @@ unconfirmed; nothing else is done to the messages.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -110,8 +111,7 @@ class Work:
 
     def _new_queue(self, count: int) -> None:
         """With so many messages."""
-        import pika
-
+        pika = _pika()
         with pika.BlockingConnection(_parameters(self.port)) as connection:
             channel = connection.channel()
             channel.queue_delete(QUEUE)
@@ -142,15 +142,13 @@ class _Alone:
         return self._run(self._confirm)
 
     def _run(self, begin: Callable[[], None]) -> float:
-        import pika
-
         def opened(channel: Any) -> None:
             self._channel = channel
             channel.connection.add_on_close_callback(lambda closed, _: closed.ioloop.stop())
             self._began = time.perf_counter()
             begin()
 
-        connection = pika.SelectConnection(
+        connection = _pika().SelectConnection(
             _parameters(self._port),
             on_open_callback=lambda made: made.channel(on_open_callback=opened),
         )
@@ -176,8 +174,7 @@ class _Alone:
         self._channel.confirm_delivery(self._confirmed, callback=lambda _: self._fill())
 
     def _fill(self) -> None:
-        import pika
-
+        pika = _pika()
         while self._sent < self._count and self._sent - self._done < _WINDOW:
             properties = pika.BasicProperties(delivery_mode=2, message_id=_ID)
             self._channel.basic_publish("", QUEUE, _BODY, properties, mandatory=True)
@@ -210,10 +207,12 @@ def begun(_options: Options, directory: Path, progress: Progress) -> Iterator[Wo
         node.stop()
 
 
-def _parameters(port: int) -> Any:
-    import pika
+def _pika() -> Any:
+    return importlib.import_module("pika")
 
-    return pika.ConnectionParameters(LOOPBACK, port, heartbeat=0)
+
+def _parameters(port: int) -> Any:
+    return _pika().ConnectionParameters(LOOPBACK, port, heartbeat=0)
 
 
 def _run(run: Callable[[Path, int], Sample], count: int, directory: Path) -> Sample:
