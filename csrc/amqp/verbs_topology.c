@@ -269,9 +269,9 @@ static bool remember_queue(struct qsi_amqp_channel *channel, const char *name)
 static bool is_of_quorum(struct qsi_slice argument)
 {
     static const char prefix[] = "x-quorum-";
-    const struct qsi_slice names[] = {QSI_SLICE_LITERAL("x-queue-type"),
-                                      QSI_SLICE_LITERAL("x-queue-leader-locator"),
-                                      QSI_SLICE_LITERAL("x-queue-master-locator")};
+    const struct qsi_slice names[] = {
+        QSI_SLICE_LITERAL("x-queue-type"), QSI_SLICE_LITERAL("x-persistent"),
+        QSI_SLICE_LITERAL("x-queue-leader-locator"), QSI_SLICE_LITERAL("x-queue-master-locator")};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (qsi_slice_equals(argument, names[i])) {
@@ -291,9 +291,11 @@ static bool asks_for_quorum(const struct qsi_buf *table)
            field.type == 'S' && qsi_slice_equals(field.value, QSI_SLICE_LITERAL("quorum"));
 }
 
-/* Does it ask for a quorum queue, and get a classic one?  What only the former has is dropped. */
+/* Does it ask for a quorum queue, and get a classic one?  What only the former has is dropped; that
+ * it keeps all messages is said. */
 static bool take_as_classic(const struct qsi_amqp_call *call, struct qsi_buf *table)
 {
+    static const char keeps_all[] = "\x0cx-persistentt\x01";
     struct qsi_field_walk walk =
         qsi_table_walk(qsi_slice_make(table->data, (uint32_t)table->bytes));
     const uint8_t *from = walk.at;
@@ -309,6 +311,9 @@ static bool take_as_classic(const struct qsi_amqp_call *call, struct qsi_buf *ta
             table->bytes += (size_t)(walk.at - from);
         }
     }
+    /* Shorter than x-queue-type was. */
+    memcpy(table->data + table->bytes, keeps_all, sizeof keeps_all - 1);
+    table->bytes += sizeof keeps_all - 1;
     return true;
 }
 

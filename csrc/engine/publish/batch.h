@@ -59,6 +59,7 @@ struct batch {
     uint64_t record_rows_max; /* that the next record may have */
     bool mandatory;
     bool is_for_stream; /* one, and nothing else */
+    bool keeps_all;     /* as a queue of it does: no row is transient */
 
     struct qsi_properties defaults;
     struct qsi_copies copies; /* of the defaults */

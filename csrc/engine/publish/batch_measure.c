@@ -87,7 +87,7 @@ static bool measure_plain(struct batch *batch, struct record_plan *plan, uint64_
     plan->to = plan->from + rows;
     batch->record_rows_max = 2 * rows < rows_limit(batch) ? 2 * rows : rows_limit(batch);
     plan->layout.bodies_bytes = bytes;
-    plan->any_transient = batch->defaults.delivery_mode == 1;
+    plan->any_transient = batch->defaults.delivery_mode == 1 && !batch->keeps_all;
     plan->any_persistent = !plan->any_transient;
     return true;
 }

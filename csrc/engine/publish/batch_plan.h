@@ -23,7 +23,7 @@ static inline bool qsi_row_is_transient(const struct batch *batch,
 {
     uint8_t mode = qsi_arrow_delivery_mode(array, row);
 
-    return (mode != 0 ? mode : batch->defaults.delivery_mode) == 1;
+    return (mode != 0 ? mode : batch->defaults.delivery_mode) == 1 && !batch->keeps_all;
 }
 static inline struct batch_route *qsi_row_route(struct batch *batch, const struct record_plan *plan,
                                                 uint64_t row)

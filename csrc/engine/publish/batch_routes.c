@@ -335,6 +335,7 @@ qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
         };
         QS_TRY(qsi_batch_add_destination(batch, &destination, &route->destinations[i], error));
         route->durable = route->durable || (queue->flags & QS_DURABLE) != 0;
+        batch->keeps_all = batch->keeps_all || queue->policy.keeps_all;
     }
     route->destination_count = found->count;
     return QS_OK;

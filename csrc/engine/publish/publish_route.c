@@ -123,6 +123,24 @@ qs_status qsi_publishing_look_up(struct publishing *publishing, qs_error *error)
                : look_up_once(publishing, error);
 }
 
+/* What most queues do not want to know. */
+static void ask_more(struct publishing *publishing, const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    publishing->persistent = publishing->persistent || queue->policy.keeps_all;
+    if (qsi_queue_refuses(queue)) {
+        publishing->may_be_refused = true;
+        publishing->is_refused =
+            publishing->is_refused ||
+            (publishing->due_us == 0 && /* what is delayed is not ready, and not too much */
+             qsi_queue_would_refuse(queue, 1, publishing->body.bytes));
+    }
+    if (queue->priorities != NULL) {
+        publishing->priority =
+            qsi_properties_priority(publishing->properties.data, publishing->properties.bytes);
+    }
+}
+
 qs_status qsi_publishing_route(struct publishing *publishing, qs_error *error)
 {
     qsi_router_trim(&publishing->channel->store->router);
@@ -143,16 +161,8 @@ qs_status qsi_publishing_route(struct publishing *publishing, qs_error *error)
         publishing->stream_count += queue->stream != NULL ? 1 : 0;
         publishing->expires =
             publishing->expires || qsi_policy_has_ttl(&queue->policy) || queue->stream != NULL;
-        if (QS_UNLIKELY(qsi_queue_refuses(queue))) {
-            publishing->may_be_refused = true;
-            publishing->is_refused =
-                publishing->is_refused ||
-                (publishing->due_us == 0 && /* what is delayed is not ready, and not too much */
-                 qsi_queue_would_refuse(queue, 1, publishing->body.bytes));
-        }
-        if (QS_UNLIKELY(queue->priorities != NULL)) {
-            publishing->priority =
-                qsi_properties_priority(publishing->properties.data, publishing->properties.bytes);
+        if (QS_UNLIKELY(queue->policy.asks_more)) {
+            ask_more(publishing, queue);
         }
     }
     return QS_OK;

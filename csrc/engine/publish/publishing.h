@@ -15,7 +15,7 @@ struct publishing {
     const struct qsi_copies *copies; /* NULL: neither CC nor BCC */
     enum qsi_wait wait;
     uint32_t flags;      /* the caller's: QS_MANDATORY, QS_BODY_CONSTANT, QS_INTERNAL */
-    bool persistent;     /* by its delivery mode */
+    bool persistent;     /* by its delivery mode, or as one of its queues has it */
     bool is_dead_letter; /* from another queue: not to those that are full */
     bool may_go_round;
     bool expires;           /* somewhere: when it was published is noted then */

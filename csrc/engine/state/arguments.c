@@ -50,7 +50,7 @@ struct parsed {
     uint64_t age_us_max, segment_bytes;
     uint32_t overflow, strategy, mode;
     struct qsi_slice dead_letter, dead_letter_key, source;
-    bool single_active_consumer, pins;
+    bool single_active_consumer, pins, keeps_all;
 };
 #define AT(field) offsetof(struct parsed, field)
 
@@ -82,6 +82,7 @@ static const struct argument table[] = {
     {DEAD_LETTER_EXCHANGE, QUEUES, TEXT, .at = AT(dead_letter)},
     {DEAD_LETTER_KEY, QUEUES, TEXT, .at = AT(dead_letter_key)},
     {"x-single-active-consumer", QUEUES, BOOLEAN, .at = AT(single_active_consumer)},
+    {"x-persistent", CLASSIC, BOOLEAN, .at = AT(keeps_all), .is_not_compared = true},
     {"x-max-age", STREAM, AGE, .at = AT(age_us_max)},
     {"x-max-messages", STREAM, NUMBER, .at = AT(messages_max), .least = 1, .most = INT64_MAX},
     {SEGMENT, STREAM, NUMBER, .at = AT(segment_bytes), .least = 1, .most = SEGMENT_BYTES_MAX},
@@ -440,6 +441,9 @@ static void tell(struct qsi_arguments *out, const struct parsed *parsed, enum qs
                 .priority_max = has_priorities ? (uint8_t)parsed->priority_max : 0,
                 .single_active_consumer = parsed->single_active_consumer,
                 .lazy = parsed->mode == 1,
+                .keeps_all = parsed->keeps_all,
+                .asks_more =
+                    parsed->overflow != QSI_DROP_HEAD || has_priorities || parsed->keeps_all,
             },
         .stream =
             {

@@ -28,6 +28,8 @@ struct qsi_queue_policy {
     uint8_t priority_max;
     bool single_active_consumer;
     bool lazy;
+    bool keeps_all; /* its messages are persistent, whatever their delivery mode says */
+    bool asks_more; /* of a message than most queues: it refuses, has priorities, or keeps all */
 };
 
 static inline bool qsi_policy_counts_deliveries(const struct qsi_queue_policy *policy)

@@ -134,8 +134,8 @@ class Declaring:
         arguments: Mapping[str, Any] | None = None,
     ) -> Method[spec.Queue.DeclareOk]:
         """Make a queue, unless there is one like it; "" has the store make up a name, which
-        ``.method.queue`` of the answer tells.  A quorum queue becomes a durable classic one, as
-        there are no other machines."""
+        ``.method.queue`` of the answer tells.  A quorum queue becomes a durable classic one that
+        keeps all messages, as there are no other machines."""
         if not isinstance(queue, str):
             raise TypeError(f"queue must be a str, but got {queue!r}")
         is_quorum = (arguments or {}).get("x-queue-type") == "quorum"
@@ -194,8 +194,9 @@ class Declaring:
 
 
 def _as_classic(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {
+    kept = {
         name: value
         for name, value in arguments.items()
         if name != "x-queue-type" and not name.startswith("x-quorum-")
     }
+    return {**kept, "x-persistent": True}
