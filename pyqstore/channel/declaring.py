@@ -62,7 +62,8 @@ class Declaring(Handle):
         ``passive`` only asks (NotFound).  A ``durable`` one survives a restart, with its persistent
         messages, and is durable when this returns, ``exclusive`` belongs to this connection and
         goes with it (with the channel, if that is a connection of its own), ``auto_delete`` goes
-        with its last consumer.  ``arguments`` are those of RabbitMQ's classic queues.
+        with its last consumer.  ``arguments`` are those of RabbitMQ's classic queues; with
+        "x-persistent" all messages are persistent, whatever their delivery mode says.
 
         With ``nowait`` it is not durable yet when this returns: calls that come together share a
         sync.  It is when ``Store.sync`` returns, when a later call that makes something durable

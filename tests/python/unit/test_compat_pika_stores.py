@@ -144,6 +144,17 @@ def test_a_quorum_queue_becomes_a_durable_classic_one(
     channel.queue_declare("q", durable=True)
 
 
+def test_a_quorum_queue_keeps_all_messages(tmp_path: Path) -> None:
+    parameters = compat.ConnectionParameters(str(tmp_path / "store"))
+    quorum = {"x-queue-type": "quorum"}
+    for expected in (0, 1):
+        with compat.BlockingConnection(parameters) as connection:
+            channel = connection.channel()
+            declared = channel.queue_declare("q", durable=True, arguments=quorum)
+            assert declared.method.message_count == expected
+            channel.basic_publish("", "q", b"1")
+
+
 def test_a_confirmed_message_is_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
     parameters = compat.ConnectionParameters(str(tmp_path / "store"))
     for expected in (0, 1):
