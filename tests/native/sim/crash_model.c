@@ -103,6 +103,7 @@ void crash_model_init(struct crash_model *model)
 
         queue->is_durable = i != CRASH_QUEUES - 1;
         queue->has_priorities = i == CRASH_LEVELS_QUEUE;
+        queue->keeps_all = i == CRASH_KEPT_QUEUE;
         snprintf(queue->name, sizeof queue->name, "%c%d", queue->is_durable ? 'q' : 't', i);
     }
 }

@@ -26,6 +26,7 @@
 
 #define CRASH_QUEUES 6
 #define CRASH_LEVELS_QUEUE 1 /* the one with priorities */
+#define CRASH_KEPT_QUEUE 2 /* the one that keeps all; what goes there alone says it is transient */
 #define CRASH_PRIORITY_MAX 4 /* of it */
 #define CRASH_TXS_MAX 256
 #define CRASH_UNDER_WAY UINT64_MAX /* an LSN that is not known yet: durable or not */
@@ -52,6 +53,7 @@ struct crash_queue {
     char name[16];
     bool is_durable;
     bool has_priorities;
+    bool keeps_all; /* its messages are persistent, whatever their delivery mode says */
     enum crash_certainty exists;
     enum crash_certainty is_bound; /* to the fanout exchange */
     enum crash_certainty is_lazy;

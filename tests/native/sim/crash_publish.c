@@ -30,7 +30,7 @@ static void crash_expect_at(struct crash_queue *queue, uint64_t id, uint8_t prio
     copy = crash_queue_add(queue, priority);
     copy->id = id;
     copy->body_bytes = bytes;
-    copy->is_transient = !persistent || !queue->is_durable;
+    copy->is_transient = !(persistent || queue->keeps_all) || !queue->is_durable;
     copy->publish_lsn = CRASH_UNDER_WAY;
     copy->publish_tx = tx;
 }
@@ -93,10 +93,10 @@ void crash_publish(struct crash_work *work, uint32_t channel, struct crash_queue
     qs_receipt receipt = {0};
 
     crash_expect(work, queue, id, bytes, persistent, 0);
-    if (crash_done(
-            work,
-            crash_publish_one(work, channel, "", queue->name, id, bytes, persistent, &receipt),
-            "publish")) {
+    if (crash_done(work,
+                   crash_publish_one(work, channel, "", queue->name, id, bytes,
+                                     persistent && !queue->keeps_all, &receipt),
+                   "publish")) {
         crash_published(work, id, &receipt);
     }
 }
@@ -133,6 +133,20 @@ void crash_work_fan_out(struct crash_work *work)
     crash_fan_out(work, crash_below(work, 2), crash_any_bytes(work));
 }
 
+/* A queue that keeps all has all rows of its batch kept. */
+static void crash_expect_kept(struct crash_model *model, uint64_t first_id)
+{
+    for (int i = 0; i < CRASH_QUEUES; i++) {
+        struct crash_queue *queue = &model->queues[i];
+
+        for (uint32_t k = 0; k < queue->count; k++) {
+            if (queue->copies[k].id >= first_id) {
+                queue->copies[k].is_transient = !queue->is_durable;
+            }
+        }
+    }
+}
+
 void crash_publish_rows(struct crash_work *work, uint32_t channel, struct crash_queue *to,
                         uint32_t count, uint32_t bytes_max)
 {
@@ -141,7 +155,7 @@ void crash_publish_rows(struct crash_work *work, uint32_t channel, struct crash_
     qs_receipt receipt = {0};
     qs_batch batch;
     bool has_modes = work->pages && crash_chance(work, 25);
-    bool has_priorities = first_id % 2 == 0;
+    bool has_priorities = first_id % 2 == 0, is_kept = false;
 
     qs_test_batch_init(&rows);
     for (uint32_t i = 0; i < count; i++) {
@@ -161,6 +175,10 @@ void crash_publish_rows(struct crash_work *work, uint32_t channel, struct crash_
         }
         crash_expect_at(queue, id, has_priorities ? crash_priority(id) : 0, bytes, is_persistent,
                         0);
+        is_kept = is_kept || (queue->keeps_all && queue->exists == CRASH_PRESENT);
+    }
+    if (is_kept) {
+        crash_expect_kept(work->model, first_id);
     }
     batch = qs_test_batch_finish(&rows);
     if (crash_done(work,

@@ -1,30 +1,30 @@
 /* Work on topology: exchanges, bindings and queues come and go. */
 #include "crash_work.h"
 
+#include <string.h>
+
 /* -- topology --------------------------------------------------------------------------------- */
 
 void crash_declare(struct crash_work *work, struct crash_queue *queue)
 {
-    static const uint8_t priorities[] = {14,
-                                         'x',
-                                         '-',
-                                         'm',
-                                         'a',
-                                         'x',
-                                         '-',
-                                         'p',
-                                         'r',
-                                         'i',
-                                         'o',
-                                         'r',
-                                         'i',
-                                         't',
-                                         'y',
-                                         'B',
-                                         CRASH_PRIORITY_MAX};
+    static const uint8_t priorities[] = "\x0e"
+                                        "x-max-priority"
+                                        "B";
+    static const uint8_t keeps_all[] = "\x0c"
+                                       "x-persistent"
+                                       "t\x01";
+    uint8_t levels[sizeof priorities];
     uint32_t flags = queue->is_durable ? QS_DURABLE : 0;
-    qs_slice arguments = {priorities, queue->has_priorities ? sizeof priorities : 0};
+    qs_slice arguments = {NULL, 0};
     qs_declare_ok ok;
+
+    memcpy(levels, priorities, sizeof priorities);
+    levels[sizeof levels - 1] = CRASH_PRIORITY_MAX;
+    if (queue->has_priorities) {
+        arguments = (qs_slice){levels, sizeof levels};
+    } else if (queue->keeps_all) {
+        arguments = (qs_slice){keeps_all, sizeof keeps_all - 1};
+    }
 
     CRASH_CHANGE(work, queue->exists, CRASH_PRESENT, "declare",
                  qs_channel_queue_declare(work->channels[CRASH_PLAIN_CHANNEL],

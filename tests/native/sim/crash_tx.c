@@ -13,16 +13,18 @@ struct crash_tx_part {         /* of a transaction that is not committed yet */
 static bool crash_tx_publish(struct crash_work *work, struct crash_tx_part *part)
 {
     qs_receipt receipt;
+    bool is_kept;
 
     *part = (struct crash_tx_part){
         .queue = crash_chance(work, 75) ? crash_any_queue(work) : NULL,
         .id = work->model->next_id++,
         .bytes = crash_any_bytes(work),
     };
+    is_kept = part->queue != NULL && part->queue->keeps_all;
     return crash_done(work,
                       crash_publish_one(work, CRASH_TX_CHANNEL, part->queue != NULL ? "" : "fan",
                                         part->queue != NULL ? part->queue->name : "", part->id,
-                                        part->bytes, true, &receipt),
+                                        part->bytes, !is_kept, &receipt),
                       "publish in a transaction");
 }
 

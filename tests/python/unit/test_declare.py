@@ -156,6 +156,7 @@ def test_every_argument_that_is_heeded_is_known(channel: pyqstore.Channel) -> No
         "x-dead-letter-exchange": "",
         "x-dead-letter-routing-key": "q",
         "x-single-active-consumer": True,
+        "x-persistent": True,
     }
     of_streams = {
         "x-max-age": "7D",

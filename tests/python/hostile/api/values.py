@@ -156,6 +156,7 @@ class Arguments:
                 {"x-priority": 2},
                 {"a": [1, None, {"b": 2.5}]}, {"alternate-exchange": "amq.fanout"},
                 {"x-delivery-limit": 1}, {"x-single-active-consumer": True}, {"x-expires": 1000},
+                {"x-persistent": True},
             )
         )  # fmt: skip
 
