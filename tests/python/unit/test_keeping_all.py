@@ -1,4 +1,4 @@
-"""Queues with ``x-persistent``: their messages outlive a restart, whatever the delivery mode says."""
+"""Queues with ``x-persistent`` keep messages over a restart, whatever the delivery mode says."""
 
 from __future__ import annotations
 
@@ -108,5 +108,5 @@ def test_it_does_not_count_when_a_queue_is_declared_again(store: pyqstore.Store)
     with store.channel() as channel:
         declare(channel, "kept", persistent=True)
         declare(channel, "kept")
-        with pytest.raises(pyqstore.PreconditionFailed, match="x-persistent.*boolean"):
+        with pytest.raises(pyqstore.PreconditionFailed, match=r"x-persistent.*boolean"):
             declare(channel, "other", persistent=1)
