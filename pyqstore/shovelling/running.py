@@ -57,6 +57,8 @@ def run(job: Job, stores: Mapping[str, Store], look: Callable[[Shovelled], bool]
     """``stores`` by directory; one place at least is of a store.  Return what was done when
     ``look``, which is given reports, says so, or as the choices have it.  ShovelError, NotFound,
     and what the stores raise."""
+    if isinstance(job.source, StorePlace):  # before the target's store makes notes of it
+        stores[job.source.directory].queue_status(job.source.name)
     target = _target(job, stores)
     source = _source(job, stores, target)
     dead = job.choices.dead

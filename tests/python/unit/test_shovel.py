@@ -219,6 +219,9 @@ def test_shovel_says_what_is_wrong_with_an_address(store: pyqstore.Store, tmp_pa
         shovel("amqp://host?queue=q", "amqp://host?queue=r")
     with pytest.raises(pyqstore.NotFound, match="nowhere"):
         shovel(here, f"{store.path}#nowhere")
+    with pytest.raises(pyqstore.NotFound, match="nowhere"):
+        shovel(f"{store.path}#nowhere", here)
+    assert store.queues() == ["a"]  # and no notes
     with pytest.raises(pyqstore.StoreNotFound):
         shovel(here, f"{tmp_path}/none#q")
     with pytest.raises(ValueError, match="tries"):

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import pyqstore
@@ -132,6 +133,45 @@ def test_an_instrumented_channel_carries_a_trace_from_publish_to_callback(
     with pytest.raises(pyqstore.NotFound):
         channel.basic_publish("nowhere", "key", b"")
     assert spans()[-1].status.status_code.name == "ERROR"
+
+
+HEADERS = pa.array([None, [("kind", "7")]], pa.map_(pa.string(), pa.string()))
+BATCH = pa.table({"body": [b"one", b"two"], "headers": HEADERS})
+
+
+def check_batch(spans: Any, channel: pyqstore.Channel, queue: str) -> None:
+    """The first row has the span's trace, the other one its own headers."""
+    (publish,) = spans()
+    assert (publish.name, publish.kind.name) == (f"publish {queue}", "PRODUCER")
+    assert publish.attributes["messaging.batch.message_count"] == 2
+    first, second = (headers_of(get(channel, queue)) for _ in range(2))
+    assert int(first["traceparent"].split("-")[1], 16) == publish.context.trace_id
+    assert second == {"kind": "7"}
+
+
+def test_an_instrumented_channel_carries_a_trace_with_a_batch(
+    spans: Any, channel: pyqstore.Channel, queue: str
+) -> None:
+    from pyqstore import tracing
+
+    receipt = tracing.instrument(channel).publish_batch(BATCH, "", queue, mandatory=True)
+    assert receipt.count == 2
+    check_batch(spans, channel, queue)
+
+
+def test_an_instrumented_channel_of_asyncio_carries_a_trace_with_a_batch(
+    spans: Any, store: pyqstore.Store, queue: str
+) -> None:
+    from pyqstore import aio, tracing
+
+    async def run() -> None:
+        async with await aio.Store(store).channel() as channel:
+            receipt = await tracing.instrument(channel).publish_batch(BATCH, "", queue)
+            assert receipt.count == 2
+
+    asyncio.run(run())
+    with store.channel() as channel:
+        check_batch(spans, channel, queue)
 
 
 def test_a_channel_that_is_not_instrumented_any_more_makes_no_spans(
@@ -290,3 +330,5 @@ def test_what_publishes_nothing_is_not_instrumented(store: pyqstore.Store) -> No
 
     with pytest.raises(TypeError, match="a channel, a producer or a queue, not Store"):
         tracing.instrument(store)
+    with pytest.raises(TypeError, match="a channel, a producer or a queue, not Stream"):
+        tracing.instrument(store.stream("s"))
