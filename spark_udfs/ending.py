@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from . import claims, spool
+from . import claims
 from .remote import remote_of
 
 
@@ -27,7 +27,7 @@ def end_drain(path: str | os.PathLike[str], queue: str, txnid: str, **connecting
         from . import remote_claims  # which needs Spark
 
         return remote_claims.end_drain(remote, queue, txnid)
-    return spool.end_drain(path, queue, txnid)
+    return claims.end_drain(path, queue, txnid)
 
 
 def release_claims(path: str | os.PathLike[str], queue: str, **connecting: str) -> int:

@@ -1,10 +1,11 @@
-"""Opening a store from Spark's processes: for a job's writing, or with others for reading."""
+"""Opening a store from Spark's processes: for a job's writing, or with others for reading; or
+asking the process that has it open."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,12 @@ from .options import OptionError
 
 if TYPE_CHECKING:
     import pyqstore
+    from pyqstore.flight.asked import Asked
 
 _LOOK_S = (0.01, 0.25)  # between looks whether the store is free: at first, and at most
 # What each of the next readers replays at most.
 JOURNAL_BYTES_KEPT = 16 << 20
+_UNCHECKED: dict[str, Any] = {"checkpoint_bytes": 0, "checkpoint_interval": 0}
 
 
 class StoreBusyError(RuntimeError):
@@ -47,22 +50,65 @@ def open_store(
         OptionError: there is no store.
         pyqstore.StoreError: it cannot be opened for another reason.
     """
+    store = _opened(path, wait_s, create, read_only, settings or {}, lambda: None)
+    assert store is not None
+    return store
+
+
+def _opened(
+    path: str,
+    wait_s: float,
+    create: bool,
+    read_only: bool,
+    settings: Mapping[str, Any],
+    is_enough: Callable[[], object],
+) -> pyqstore.Store | None:
+    """As ``open_store``; None: the store is locked, and ``is_enough`` says that this will do."""
     import pyqstore
 
     deadline = time.monotonic() + wait_s
     look_s = _LOOK_S[0]
     while True:
         try:
-            return pyqstore.open(path, create=create, read_only=read_only, **(settings or {}))
+            return pyqstore.open(path, create=create, read_only=read_only, **settings)
         except pyqstore.StoreNotFound as error:
             hint = "" if create or read_only else "; the option create=true makes one"
             raise OptionError(f"option 'path' is '{path}': {error}{hint}") from error
         except pyqstore.StoreLocked as error:
+            if is_enough():
+                return None
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 raise busy(path, wait_s, error, read_only=read_only) from error
         time.sleep(min(left_s, look_s * random.uniform(0.5, 1.0)))
         look_s = min(2 * look_s, _LOOK_S[1])
+
+
+@contextmanager
+def asking(
+    path: str, *, wait_s: float, read_only: bool = True, settings: Mapping[str, Any] | None = None
+) -> Iterator[Asked]:
+    """The store, to be asked: through the process that has it open, if that listens for tools; else
+    it is opened, to read or as by ``changing``, for the block.  Raises as ``open_store``."""
+    from pyqstore.flight.asked import Here, owner_of
+
+    found: list[Asked] = []
+
+    def has_owner() -> bool:
+        owner = owner_of(path)
+        if owner is not None:
+            found.append(owner)
+        return owner is not None
+
+    own = {**_UNCHECKED, **(settings or {})} if not read_only else {}
+    store = _opened(path, wait_s, False, read_only, own, has_owner)
+    if store is None:
+        yield found[0]
+        return
+    with store:
+        yield Here(store)
+        if not read_only:
+            _shorten(store)
 
 
 def busy(
@@ -84,12 +130,16 @@ def changing(
     It is closed without a checkpoint as long as the journal is short: a checkpoint tells of the
     whole store, and what changed is in the journal.
     """
-    own = {"checkpoint_bytes": 0, "checkpoint_interval": 0, **(settings or {})}
+    own = {**_UNCHECKED, **(settings or {})}
     with open_store(path, wait_s=wait_s, create=create, settings=own) as store:
         yield store
-        stats = store.stats()
-        if stats.appended_lsn - stats.checkpoint_lsn >= JOURNAL_BYTES_KEPT:
-            store.checkpoint()
+        _shorten(store)
+
+
+def _shorten(store: pyqstore.Store) -> None:
+    stats = store.stats()
+    if stats.appended_lsn - stats.checkpoint_lsn >= JOURNAL_BYTES_KEPT:
+        store.checkpoint()
 
 
 def _advice(pid: int, read_only: bool) -> str:

@@ -74,12 +74,9 @@ class QStoreReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Raises SourceError, StoreBusyError, OptionError before a task runs."""
+        found: list[InputPartition]
         if self.options.drain:
-            taken = spool.drain_spool(
-                self.options.path, self.options.queue, self.options.txnid or ""
-            )
-            files = spool.take(self.options, taken, rows_max=None)
-            found: list[InputPartition] = [FilePartition(taken, file) for file in files]
+            found = partitions_of(*claims.drain(self.options))
         else:
             plan = reading.stream_parts if self.options.stream else reading.queue_parts
             found = [RowsPartition(part) for part in plan(self.options, self.wanted)]
@@ -155,6 +152,14 @@ def check_schema(options: ReadOptions, schema: StructType) -> None:
         [(field.name, field.dataType.simpleString()) for field in schema.fields],
         known_columns(options),
     )
+
+
+def partitions_of(
+    batch: claims.QueueBatch | claims.Drain, taken: claims.Taken
+) -> list[InputPartition]:
+    """Of what was consumed."""
+    parts: list[InputPartition] = [ChunksPartition(chunks) for chunks in taken.chunks]
+    return parts or [FilePartition(batch.spool, file) for file in taken.files]
 
 
 def read_partition(

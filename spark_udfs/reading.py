@@ -2,8 +2,8 @@
 
 A planning process opens the store for reading, names the rows and closes it.  Every task opens it
 again for reading, which any number of processes may do at once, reads its part and closes it.  No
-file is written.  An owner keeps readers out, and readers keep an owner out, so each waits for the
-other for a while.
+file is written.  Where another process has the store open they ask that one.  An owner that cannot
+be asked keeps readers out, and readers keep an owner out, so each waits for the other for a while.
 
 Rows of a stream are known by their offsets, so its parts may be read one by one, again and in any
 order.  A queue may change between two openings: one task reads all of it, in one opening.
@@ -16,14 +16,14 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import lease
-from .opening import changing, open_store
+from .opening import asking
 from .options import OptionError, ReadOptions
 from .received import as_spark, stream_columns
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     import pyqstore
+    from pyqstore.flight.asked import Asked
+    from pyqstore.flight.remote_stream import ReadStream
 
 PART_BYTES = 64 << 20
 _FRESH_S = 1.0
@@ -101,26 +103,20 @@ class Wanted:
 EVERYTHING = Wanted()
 
 
-def open_source(options: ReadOptions) -> pyqstore.Store:
-    """The store, open for reading, with the queue or the stream in it.
+@contextmanager
+def open_source(options: ReadOptions, *, read_only: bool = True) -> Iterator[Asked]:
+    """The store, to be asked, with the queue or the stream in it.
 
     Raises:
         SourceError: there is none of that name, or it is of the other kind.
         And as ``open_store``.
     """
-    return _checked(open_store(options.path, wait_s=options.lock_timeout, read_only=True), options)
-
-
-def _checked(store: pyqstore.Store, options: ReadOptions) -> pyqstore.Store:
-    try:
+    with asking(options.path, wait_s=options.lock_timeout, read_only=read_only) as store:
         check_source(store, options)
-    except BaseException:
-        store.close()
-        raise
-    return store
+        yield store
 
 
-def check_source(store: pyqstore.Store, options: ReadOptions) -> None:
+def check_source(store: pyqstore.Store | Asked, options: ReadOptions) -> None:
     """SourceError unless the store has what is to be read."""
     import pyqstore
 
@@ -143,13 +139,11 @@ def check_source(store: pyqstore.Store, options: ReadOptions) -> None:
 
 
 def offset_of(
-    store: pyqstore.Store, options: ReadOptions, place: str | int | datetime | None, default: str
+    store: Asked, options: ReadOptions, place: str | int | datetime | None, default: str
 ) -> int:
     """The offset that an option means.  SourceError: an offset that is not kept any more."""
-    from pyqstore.stream import end_of
-
-    offset = int(end_of(store, options.stream, default if place is None else place, True) or 0)
-    first = store.stream(options.stream).first
+    stream = store.stream(options.stream)
+    offset, first = stream.offset_of(default if place is None else place), stream.first
     if isinstance(place, int) and offset < first:
         raise SourceError(
             f"{options.what} begins at offset {first}: what was before {first} is dropped, and "
@@ -158,12 +152,11 @@ def offset_of(
     return offset
 
 
-def group_offset(store: pyqstore.Store, options: ReadOptions, default: int) -> int:
+def group_offset(store: Asked, options: ReadOptions, default: int) -> int:
     """Where the options' group goes on; ``default`` if it has no cursor."""
     from pyqstore import Committed
-    from pyqstore.stream import end_of
 
-    return int(end_of(store, options.stream, Committed(options.group or "", default), True) or 0)
+    return store.stream(options.stream).offset_of(Committed(options.group or "", default))
 
 
 def stream_parts(options: ReadOptions, wanted: Wanted = EVERYTHING) -> list[Part]:
@@ -173,12 +166,15 @@ def stream_parts(options: ReadOptions, wanted: Wanted = EVERYTHING) -> list[Part
         SourceError: there is no such stream, or the starting offset was dropped.
         And as ``open_store``.
     """
-    with _leased(options, wanted) if options.lease else open_source(options) as store:
+    # A lease is written.
+    with open_source(options, read_only=not options.lease) as store:
+        starting = offset_of(store, options, options.starting, "first")
+        if options.lease:  # whatever is looked up from here on is there
+            lease.take(store, options.stream, max(starting, wanted.part.start), options.lease)
         stream = store.stream(options.stream)
-        start = max(
-            offset_of(store, options, options.starting, "first"), wanted.part.start, stream.first
-        )
-        ends = [offset_of(store, options, options.ending, "next"), stream.next]
+        status = stream.status()
+        start = max(starting, wanted.part.start, status.first)
+        ends = [offset_of(store, options, options.ending, "next"), status.next]
         if wanted.part.stop is not None:
             ends.append(wanted.part.stop)
         if wanted.since is not None:
@@ -186,32 +182,14 @@ def stream_parts(options: ReadOptions, wanted: Wanted = EVERYTHING) -> list[Part
         if wanted.until is not None:
             ends.append(stream.offset_at(wanted.until))
         whole = Part(start, min(ends), wanted.part.keys)
-        return divide(store, options, whole)
+        return [] if whole.is_empty else divided(status, options, whole)
 
 
-@contextmanager
-def _leased(options: ReadOptions, wanted: Wanted) -> Iterator[pyqstore.Store]:
-    """The store, which keeps what is to be read: whatever is looked up in the block is there."""
-    with changing(options.path, wait_s=options.lock_timeout) as store:
-        check_source(store, options)
-        start = max(offset_of(store, options, options.starting, "first"), wanted.part.start)
-        with store.channel() as channel:
-            lease.take(channel, options.stream, start, options.lease)
-        yield store
-
-
-def divide(store: pyqstore.Store, options: ReadOptions, whole: Part) -> list[Part]:
+def divided(status: pyqstore.StreamStatus, options: ReadOptions, whole: Part) -> list[Part]:
     """Parts of about ``PART_BYTES``, and at least as many as the options say.
 
     A block of the stream that lies across a border is read by both sides.
     """
-    if whole.is_empty or whole.stop is None:
-        return []
-    return divided(store.stream(options.stream).status(), options, whole)
-
-
-def divided(status: pyqstore.StreamStatus, options: ReadOptions, whole: Part) -> list[Part]:
-    """The same of a stream whose status is known."""
     assert whole.stop is not None
     rows = whole.stop - whole.start
     kept = max(1, status.next - status.first)
@@ -247,7 +225,7 @@ def read_stream(options: ReadOptions, part: Part, schema: pa.Schema) -> Iterator
             raise gone(options, part, stream)
 
 
-def gone(options: ReadOptions, part: Part, stream: pyqstore.Stream) -> SourceError:
+def gone(options: ReadOptions, part: Part, stream: ReadStream) -> SourceError:
     """Says which rows are missing, and why that can be."""
     return SourceError(
         f"{options.what} has the offsets {stream.first} to {stream.next - 1}, and "
@@ -267,8 +245,8 @@ def queue_parts(options: ReadOptions, wanted: Wanted = EVERYTHING) -> list[Part]
         SourceError: there is no such queue.
         And as ``open_store``.
     """
-    open_source(options).close()
-    return [] if wanted.part.is_empty else [wanted.of_queue]
+    with open_source(options):
+        return [] if wanted.part.is_empty else [wanted.of_queue]
 
 
 def read_queue(options: ReadOptions, part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -298,20 +276,26 @@ def matching(batch: pa.RecordBatch, part: Part) -> pa.RecordBatch:
     return batch
 
 
-def _in_task(options: ReadOptions) -> pyqstore.Store:
-    return _checked(open_in_task(options), options)
+@contextmanager
+def _in_task(options: ReadOptions) -> Iterator[Asked]:
+    with asking_in_task(options) as store:
+        check_source(store, options)
+        yield store
 
 
-def open_in_task(options: ReadOptions) -> pyqstore.Store:
-    """The store, open for reading.  SourceError: this machine does not see it.  And as
-    ``open_store``."""
+@contextmanager
+def asking_in_task(options: ReadOptions) -> Iterator[Asked]:
+    """The store, to be asked.  SourceError: this machine does not see it; and as ``open_store``."""
+    reached = ExitStack()
     try:
-        return open_store(options.path, wait_s=options.lock_timeout, read_only=True)
+        store = reached.enter_context(asking(options.path, wait_s=options.lock_timeout))
     except OptionError as error:
         raise SourceError(
             f"executor {socket.gethostname()} does not see {options.path}: a store that Spark "
             f"reads must lie in a directory that every executor sees under this name"
         ) from error
+    with reached:
+        yield store
 
 
 class Watch:

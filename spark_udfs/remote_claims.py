@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from .claims import PREFIX, Chunks, check_count, parts_of
-from .options import ReadOptions
-from .reading import SourceError
+from .claims import PREFIX, Chunks, check_count, drain_claim, parts_of
 from .received import as_spark
 from .remote import Remote
-from .spool import digest_of
 from .workers import settle
 
 if TYPE_CHECKING:
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
     from pyqstore.claiming import Claimed
     from pyqstore.flight.client import Client
 
-_DRAINED = "spark-drain-"
-
 
 @dataclass
 class ClaimPartition(InputPartition):
@@ -37,11 +32,6 @@ class ClaimPartition(InputPartition):
 
     shard: int
     chunks: Chunks
-
-
-def drain_claim(queue: str, txnid: str) -> str:
-    """The name of what a job drains."""
-    return _DRAINED + digest_of(queue, txnid)
 
 
 def claim(
@@ -93,16 +83,8 @@ def read(remote: Remote, partition: ClaimPartition, schema: StructType) -> Itera
     check_count(part, count, remote.url(partition.shard))
 
 
-def ended(options: ReadOptions, name: str) -> SourceError:
-    """Says why what was drained cannot be read again."""
-    return SourceError(
-        f"what was drained from {options.what} under txnid '{options.txnid}' was ended: nothing "
-        f"can be taken again under it before Client.forget_transaction('{name}')"
-    )
-
-
 def end_drain(remote: Remote, queue: str, txnid: str) -> bool:
-    """As ``spool.end_drain``, at all servers."""
+    """As ``claims.end_drain``, at all servers."""
     name, was_there = drain_claim(queue, txnid), False
     for shard in range(remote.count):
         with remote.client(shard) as client:

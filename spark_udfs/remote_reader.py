@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from . import lease, remote_claims
+from . import claims, lease, remote_claims
 from .lease import Renewal
 from .options import ReadOptions
 from .reader import QStoreFilteringReader, QStoreReader
@@ -60,14 +60,14 @@ class RemoteReader(QStoreReader):
         return found or [RemotePartition(0, Part(0, 0))]
 
     def _drained(self) -> list[InputPartition]:
-        name = remote_claims.drain_claim(self.options.queue, self.options.txnid or "")
+        name = claims.drain_claim(self.options.queue, self.options.txnid or "")
         found: list[InputPartition] = []
         for shard in range(self.remote.count):
             with self.remote.client(shard) as client:
                 check_source(client, self.options)
                 claimed = remote_claims.claim(client, self.options.queue, name)
             if claimed is None:
-                raise remote_claims.ended(self.options, name)
+                raise claims.ended(self.options, name, "Client")
             found += remote_claims.partitions(shard, name, claimed)
         return found
 

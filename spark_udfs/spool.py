@@ -22,7 +22,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .opening import changing
 from .options import ReadOptions
 from .reading import SourceError, check_source
 from .received import as_spark
@@ -89,16 +88,9 @@ def batch_spool(path: str, query: str, batch: int) -> Spool:
     return Spool(path, f"{KEPT_PREFIX}{query}-{batch}")
 
 
-def end_drain(path: str | os.PathLike[str], queue: str, txnid: str) -> bool:
-    """As ``ending.end_drain``, in a directory."""
-    spool = drain_spool(os.path.abspath(path), queue, txnid)
-    was_there = spool.manifest.exists()
-    if was_there:
-        spool.remove()
-    return was_there
-
-
-def take(options: ReadOptions, spool: Spool, *, rows_max: int | None) -> list[StagedFile]:
+def take(
+    store: pyqstore.Store, options: ReadOptions, spool: Spool, rows_max: int | None
+) -> list[StagedFile]:
     """Consume what is ready in the queue, once: repeated, it tells the same files.
 
     Args:
@@ -106,20 +98,13 @@ def take(options: ReadOptions, spool: Spool, *, rows_max: int | None) -> list[St
 
     Raises:
         SourceError: there is no such queue, or the spool was removed after it was taken.
-        And as ``open_store``.
     """
-    with changing(options.path, wait_s=options.lock_timeout) as store:
-        if not store.transaction_known(spool.name):
-            fill(store, options, spool, rows_max)
+    if not store.transaction_known(spool.name):
+        check_source(store, options)
+        spool.remove()  # an attempt that died before its commit
+        with store.channel() as channel:
+            _take(channel, options.queue, spool, rows_max)
     return spool.files()
-
-
-def fill(store: pyqstore.Store, options: ReadOptions, spool: Spool, rows_max: int | None) -> None:
-    """Consume under a key that the store does not know; raises as ``take``."""
-    check_source(store, options)
-    spool.remove()  # an attempt that died before its commit
-    with store.channel() as channel:
-        _take(channel, options.queue, spool, rows_max)
 
 
 def _take(channel: pyqstore.Channel, queue: str, spool: Spool, rows_max: int | None) -> None:

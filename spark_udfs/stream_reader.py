@@ -29,13 +29,12 @@ from pyspark.sql.streaming.datasource import (
 
 from . import claims, reading
 from .lease import MovingLease
-from .opening import changing
+from .opening import asking
 from .options import ReadOptions
 from .reader import (
-    ChunksPartition,
-    FilePartition,
     RowsPartition,
     check_schema,
+    partitions_of,
     read_partition,
 )
 from .reading import Part, SourceError, Watch
@@ -141,9 +140,10 @@ class QStoreStreamReader(_StreamReader):
         self._hold(part.start)
         with reading.open_source(self.options) as store:
             stream = store.stream(self.options.stream)
-            if not stream.first <= part.start <= end["offset"] <= stream.next:
+            status = stream.status()
+            if not status.first <= part.start <= end["offset"] <= status.next:
                 raise reading.gone(self.options, part, stream)
-            return [RowsPartition(each) for each in reading.divide(store, self.options, part)]
+            return [RowsPartition(each) for each in reading.divided(status, self.options, part)]
 
     def _finish(self, end: Offset) -> None:
         """Move the group's cursor, if there is one.  SourceError: the stream was made anew, and has
@@ -153,11 +153,9 @@ class QStoreStreamReader(_StreamReader):
         if self.options.group is None:
             return
         name, offset = self.options.stream, end["offset"]
-        with changing(self.options.path, wait_s=self.options.lock_timeout) as store:
+        with asking(self.options.path, wait_s=self.options.lock_timeout, read_only=False) as store:
             try:
-                with store.stream_consumer([name], group=self.options.group) as consumer:
-                    consumer.seek(name, offset)
-                    consumer.commit()
+                store.stream(name).commit_offset(self.options.group, offset)
             except pyqstore.OffsetOutOfRange as error:
                 part = Part(offset, offset + 1)
                 raise reading.gone(self.options, part, store.stream(name)) from error
@@ -165,10 +163,8 @@ class QStoreStreamReader(_StreamReader):
     def _hold(self, offset: int) -> None:
         """Have the stream keep what is there from an offset on, if the options ask for that."""
         if self._lease.is_due():
-            with changing(self.options.path, wait_s=self.options.lock_timeout) as store:
-                reading.check_source(store, self.options)
-                with store.channel() as channel:
-                    self._lease.move(channel, offset)
+            with reading.open_source(self.options, read_only=False) as store:
+                self._lease.move(store, offset)
 
     def _offset(self, offset: int) -> Offset:
         return {"stream": self.options.stream, "offset": offset}
@@ -176,7 +172,8 @@ class QStoreStreamReader(_StreamReader):
     def _latest(self) -> int:
         if not self.watch.is_unchanged():
             with reading.open_source(self.options) as store:
-                self.watch.note()
+                if store.is_still:
+                    self.watch.note()
                 self._next = store.stream(self.options.stream).next
         return self._next
 
@@ -197,7 +194,8 @@ class QStoreQueueReader(_StreamReader):
 
     def _look(self) -> None:
         """SourceError: there is no such queue."""
-        reading.open_source(self.options).close()
+        with reading.open_source(self.options):
+            pass
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The next batch's number, if there are messages; nothing is taken yet."""
@@ -224,8 +222,7 @@ class QStoreQueueReader(_StreamReader):
         batch = self._batch(end)
         taken = claims.take(self.options, batch, rows_max=end["rows"])
         self._taken += taken.rows
-        parts: list[InputPartition] = [ChunksPartition(chunks) for chunks in taken.chunks]
-        return parts or [FilePartition(batch.spool, file) for file in taken.files]
+        return partitions_of(batch, taken)
 
     def _finish(self, end: Offset) -> None:
         if end["batch"]:
@@ -241,6 +238,6 @@ class QStoreQueueReader(_StreamReader):
             status = store.queue_status(self.options.queue)
             if status.messages_ready == 0 and status.messages_delayed:
                 self._next_look = time.monotonic() + _DELAYED_S  # no file changes when one is due
-            elif status.messages_ready == 0:
+            elif status.messages_ready == 0 and store.is_still:
                 self.watch.note()
             return int(status.messages_ready)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..store import Store
-from . import changing, defining, looking
+from . import asking, changing, defining, looking
 from .shovelling import shovel
 from .talk import Talk
 from .verifying import verify_closed, verify_open
@@ -36,6 +36,8 @@ OPERATIONS = {
     "queues": Operation(looking.queues),
     "overview": Operation(looking.overview),
     "dump": Operation(looking.dump),
+    "ask": Operation(asking.ask, changes=True),
+    "rows": Operation(asking.rows),
     "definitions": Operation(defining.definitions),
     "verify": Operation(verify_open, closed=verify_closed),
     "declare": Operation(changing.declare, changes=True, creates=True),

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from ..errors import StoreClosed, StoreLocked
@@ -16,7 +16,7 @@ from .operations import OPERATIONS, Operation
 from .talk import Asked, LocalTalk, Told
 from .wire import Gone, Report, Wire, is_same_user, names_of
 
-__all__ = ["reach", "reach_owner"]
+__all__ = ["payloads_of_owner", "reach", "reach_owner"]
 
 _FREE_S = 3.0  # for which a store that is being opened or closed is waited for
 _DRAIN_S = 2.0  # less than that
@@ -74,6 +74,28 @@ def reach_owner(
     return None
 
 
+def payloads_of_owner(
+    directory: str | os.PathLike[str], name: str, arguments: Mapping[str, Any]
+) -> Iterator[bytes] | None:
+    """What an operation tells, one after another as it is asked for: the owner waits meanwhile.
+    None: no process that listens has the store open.  Raises what the operation does."""
+    wires = _connected(directory)
+    for wire in wires:
+        with suppress(_NotBegunError):
+            return _payloads(wires, wire, _begun(wire, name, dict(arguments)))
+    return None
+
+
+def _payloads(wires: Iterator[Wire], wire: Wire, began: object) -> Iterator[bytes]:
+    """``wires`` has the connection, and ends it when it goes."""
+    while True:
+        report, payload = _next(wire, began)
+        if "tell" not in report:
+            del wires
+            return
+        yield payload
+
+
 class _NotBegunError(Exception):
     """What listens does not begin: it is being closed, or stopped."""
 
@@ -101,27 +123,47 @@ def _connected(directory: str | os.PathLike[str]) -> Iterator[Wire]:
 
 
 def _called(wire: Wire, name: str, arguments: dict[str, Any], told: Told, asked: Asked) -> Report:
+    began = _begun(wire, name, arguments)
+    while True:
+        report, payload = _next(wire, began)
+        if "tell" in report:
+            told(report["tell"], payload)
+        elif "ask" in report:
+            answer = asked(report["ask"])
+            with _ended_by(began):
+                wire.send(*answer)
+        else:
+            result: Report = report["end"]
+            return result
+
+
+def _begun(wire: Wire, name: str, arguments: dict[str, Any]) -> object:
+    """The process that does it."""
     try:
         wire.send({"call": name, "arguments": arguments})
         began, _ = wire.receive()
     except Gone as error:
         raise _NotBegunError from error
     wire.be_patient()
+    return began.get("began")
+
+
+def _next(wire: Wire, began: object) -> tuple[Report, bytes]:
+    """What the owner says next; raises what the operation does."""
+    with _ended_by(began):
+        report, payload = wire.receive()
+    if "error" in report:
+        raise error_of(report["error"])
+    return report, payload
+
+
+@contextmanager
+def _ended_by(began: object) -> Iterator[None]:
     try:
-        while True:
-            report, payload = wire.receive()
-            if "tell" in report:
-                told(report["tell"], payload)
-            elif "ask" in report:
-                wire.send(*asked(report["ask"]))
-            elif "error" in report:
-                raise error_of(report["error"])
-            else:
-                result: Report = report["end"]
-                return result
+        yield
     except Gone:
         raise StoreClosed(
-            f"process {began.get('began')}, which had the store open, has closed it or ended:"
+            f"process {began}, which had the store open, has closed it or ended:"
             " what was not reported as done may be done or not"
         ) from None
 

@@ -18,7 +18,7 @@ Asked = Callable[[Report], tuple[Report, bytes]]
 class Talk(Protocol):
     """What an operation has of the tool that called it."""
 
-    def tell(self, report: Report, payload: bytes = b"", /) -> None:
+    def tell(self, report: Report, payload: bytes | memoryview = b"", /) -> None:
         """Tell it something, in order."""
 
     def ask(self, report: Report, /) -> tuple[Report, bytes]:
@@ -35,9 +35,9 @@ class LocalTalk:
         self._told = told
         self._asked = asked
 
-    def tell(self, report: Report, payload: bytes = b"") -> None:
+    def tell(self, report: Report, payload: bytes | memoryview = b"") -> None:
         """As of Talk."""
-        self._told(report, payload)
+        self._told(report, bytes(payload))
 
     def ask(self, report: Report) -> tuple[Report, bytes]:
         """As of Talk."""
@@ -53,7 +53,7 @@ class RemoteTalk:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def tell(self, report: Report, payload: bytes = b"") -> None:
+    def tell(self, report: Report, payload: bytes | memoryview = b"") -> None:
         """As of Talk."""
         self._wire.send({"tell": report}, payload)
 

@@ -27,7 +27,8 @@ HEAD = struct.Struct("<4sII")
 FIRST_BYTES_MAX = 1 << 20  # of what a client begins with
 _MAGIC = b"QSC1"
 _JSON_BYTES_MAX = 1 << 28
-_RECEIVE_BYTES = 1 << 20
+_RECEIVE_BYTES = 1 << 16
+_COPIED_BYTES_MAX = 1 << 16
 _NAMES = 4  # that an owner may have: another process may have taken some
 _CREDENTIALS = struct.Struct("3i")
 
@@ -54,9 +55,9 @@ def is_same_user(end: socket.socket) -> bool:
     return bool(_CREDENTIALS.unpack(data)[1] == os.geteuid())
 
 
-def _encoded(report: Report, payload: bytes) -> bytes:
+def _head(report: Report, payload_bytes: int) -> bytes:
     text = json.dumps(report).encode()
-    return HEAD.pack(_MAGIC, len(text), len(payload)) + text + payload
+    return HEAD.pack(_MAGIC, len(text), payload_bytes) + text
 
 
 def _decoded(text: bytes) -> Report:
@@ -99,10 +100,15 @@ class Wire:
         self._socket = end
         self._buffer = bytearray()
 
-    def send(self, report: Report, payload: bytes = b"") -> None:
+    def send(self, report: Report, payload: bytes | memoryview = b"") -> None:
         """Gone: it cannot be sent."""
+        head = _head(report, len(payload))
         try:
-            self._socket.sendall(_encoded(report, payload))
+            if len(payload) <= _COPIED_BYTES_MAX:
+                self._socket.sendall(head + payload)
+            else:
+                self._socket.sendall(head)
+                self._socket.sendall(payload)
         except OSError as error:
             raise Gone(f"the other end is gone: {error}") from error
 
@@ -127,6 +133,8 @@ class Wire:
         self._socket.close()
 
     def _take(self, count: int) -> bytes:
+        if count > _RECEIVE_BYTES:
+            return self._take_large(count)
         while len(self._buffer) < count:
             try:
                 data = self._socket.recv(_RECEIVE_BYTES)
@@ -138,3 +146,19 @@ class Wire:
         taken = bytes(self._buffer[:count])
         del self._buffer[:count]
         return taken
+
+    def _take_large(self, count: int) -> bytes:
+        """Without a buffer between: it is copied once."""
+        room = memoryview(bytearray(count))
+        filled = min(count, len(self._buffer))
+        room[:filled] = self._buffer[:filled]
+        del self._buffer[:filled]
+        while filled < count:
+            try:
+                received = self._socket.recv_into(room[filled:])
+            except OSError as error:
+                raise Gone(f"the other end is gone: {error}") from error
+            if received == 0:
+                raise Gone("the other end is gone")
+            filled += received
+        return bytes(room)

@@ -25,8 +25,7 @@ from .link import Link
 from .receiving import one_batch
 from .remote_stream import RemoteStream
 from .results import Staged, StagedCommit, TransactionState
-from .sending import WINDOW
-from .wire import pack, pack_properties, pack_table
+from .wire import WINDOW, pack, pack_properties, pack_table
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]

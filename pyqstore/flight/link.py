@@ -66,6 +66,11 @@ class Link:
         """Whether it was closed."""
         return self._flight is None
 
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self.dial.url
+
     def keep(self, reader: Any) -> None:
         """Until it is closed."""
         self._kept.append(Grip(reader))

@@ -4,31 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..figures import StreamStatus
 from ..message import Receipt
 from ..stream import Start, names_of
-from .link import Link
-from .sending import WINDOW
-from .wire import pack, pack_start
+from .wire import WINDOW, pack, pack_start
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
 
-__all__ = ["RemoteStream"]
+    from .link import Link
+
+__all__ = ["ReadStream", "RemoteStream"]
 
 
-class RemoteStream:
-    """A log of messages, from ``Client.stream()``: the verbs are those of ``Stream``."""
+class Way(Protocol):
+    """What leads to a store in another process."""
 
-    def __init__(self, link: Link, name: str) -> None:
-        """See ``Client.stream``."""
-        self._link = link
+    @property
+    def url(self) -> str:
+        """Where that is."""
+
+    def call(self, do: str, /, **arguments: Any) -> Any:
+        """The answer to a verb."""
+
+    def get(self, ticket: bytes, *, is_endless: bool = False) -> Any:
+        """Schema and batches of what the ticket is for."""
+
+
+class ReadStream:
+    """A log of messages, to be read."""
+
+    def __init__(self, way: Way, name: str) -> None:
+        """Nothing is asked yet."""
+        self._way = way
         self._name = name
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name!r} at {self._link.dial.url!r}>"
+        return f"<{type(self).__name__} {self._name!r} at {self._way.url!r}>"
 
     @property
     def name(self) -> str:
@@ -47,7 +61,7 @@ class RemoteStream:
 
     def status(self) -> StreamStatus:
         """As ``Stream.status``."""
-        return StreamStatus(**self._link.call("stream_status", name=self._name))
+        return StreamStatus(**self._way.call("stream_status", name=self._name))
 
     def offset_at(self, when: datetime | timedelta) -> int:
         """As ``Stream.offset_at``."""
@@ -55,24 +69,11 @@ class RemoteStream:
 
     def offset_of(self, start: Start) -> int:
         """The offset that a start of ``read`` is now."""
-        return int(self._link.call("offset_of", name=self._name, start=pack_start(start)))
+        return int(self._way.call("offset_of", name=self._name, start=pack_start(start)))
 
     def commit_offset(self, group: str, offset: int) -> None:
         """The group goes on at ``offset``; durable when this returns."""
-        self._link.call("commit_offset", name=self._name, group=group, offset=offset)
-
-    def publish_batch(
-        self, data: object, *, routing_key: str | None = None, body: str = "body"
-    ) -> Receipt:
-        """As ``Stream.publish_batch``; in messages of 8 MiB, as ``Client.publish_batch``."""
-        command = pack(
-            "publish_stream",
-            stream=self._name,
-            routing_key=routing_key,
-            body=body,
-            window=WINDOW,
-        )
-        return self._link.publish(command, data, WINDOW)
+        self._way.call("commit_offset", name=self._name, group=group, offset=offset)
 
     def read(
         self,
@@ -94,5 +95,27 @@ class RemoteStream:
             routing_keys=names_of("routing_keys", routing_keys),
             follow=follow,
         )
-        schema, batches = self._link.get(ticket, is_endless=follow)
+        schema, batches = self._way.get(ticket, is_endless=follow)
         return pyarrow.RecordBatchReader.from_batches(schema, batches)
+
+
+class RemoteStream(ReadStream):
+    """A log of messages, from ``Client.stream()``: the verbs are those of ``Stream``."""
+
+    def __init__(self, link: Link, name: str) -> None:
+        """See ``Client.stream``."""
+        super().__init__(link, name)
+        self._link = link
+
+    def publish_batch(
+        self, data: object, *, routing_key: str | None = None, body: str = "body"
+    ) -> Receipt:
+        """As ``Stream.publish_batch``; in messages of 8 MiB, as ``Client.publish_batch``."""
+        command = pack(
+            "publish_stream",
+            stream=self._name,
+            routing_key=routing_key,
+            body=body,
+            window=WINDOW,
+        )
+        return self._link.publish(command, data, WINDOW)

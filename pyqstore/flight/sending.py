@@ -21,9 +21,8 @@ from .wire import END
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
 
-__all__ = ["WINDOW", "Counted", "pieces", "send", "stream_of"]
+__all__ = ["Counted", "pieces", "send", "stream_of"]
 
-WINDOW = 8
 _PIECE_BYTES = 8 << 20
 _DICTIONARY_BYTES = 1 << 20
 _ROWS_TOLD = 8

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
@@ -21,21 +22,20 @@ from pyarrow import flight  # type: ignore[import-untyped, unused-ignore]
 
 from ..errors import ConnectionLost, PreconditionFailed
 from ..store import Store
-from ..stream import Stream, check_stream
-from ..waiting import SLICE_NS, Deadline
+from ..waiting import Deadline
 from .bases import ServerBase
 from .checking import check_batch
 from .failing import carried
 from .holding import Holdings
 from .putting import put
+from .rows import READS, IsGone
 from .staging import Staging
 from .verbs import Verbs, check_no_stream
-from .wire import unpack, unpack_start
+from .wire import unpack
 
 __all__ = ["Service"]
 
 _LOOK_S = 0.2
-_IDLE_SLICES = 10
 _BATCH_BYTES_MAX = 64 << 20
 _HELD = pa.schema([("connection", pa.string())])
 
@@ -115,14 +115,16 @@ class Service(ServerBase):
         with carried():
             do, arguments = unpack(ticket.ticket)
             reads: dict[str, Callable[..., tuple[pa.Schema, Iterable[Any]]]] = {
-                "hold": self._hold,
-                "get_batch": self._get_batch,
-                "read": self._read,
-                "browse": self._browse,
+                "hold": partial(self._hold, context),
+                "get_batch": partial(self._get_batch, context),
+                **{
+                    name: partial(read, self._store, self._gone(context))
+                    for name, read in READS.items()
+                },
             }
             if do not in reads:
                 raise ValueError(f"no such ticket: {do!r}; there are {', '.join(reads)}")
-            schema, batches = reads[do](context, **arguments)
+            schema, batches = reads[do](**arguments)
             return flight.GeneratorStream(schema, _carried_rows(batches))
 
     def _hold(self, context: flight.ServerCallContext) -> tuple[pa.Schema, Iterator[Any]]:
@@ -168,58 +170,13 @@ class Service(ServerBase):
             if self.closing.is_set():
                 raise _closing()
 
-    def _read(
-        self,
-        context: flight.ServerCallContext,
-        stream: str,
-        start: Any = "first",
-        stop: Any = None,
-        columns: list[str] | None = None,
-        routing_keys: list[str] | None = None,
-        follow: bool = False,
-    ) -> tuple[pa.Schema, Iterable[Any]]:
-        check_stream(self._store, stream)
-        begin, end = unpack_start(start), unpack_start(stop)
-        reader = Stream(self._store, stream)._reader(begin, end, columns, routing_keys, follow)
+    def _gone(self, context: flight.ServerCallContext) -> IsGone:
+        def is_gone() -> bool:
+            if self.closing.is_set():
+                raise _closing()
+            return bool(context.is_cancelled())
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            idle = 0
-            while not reader.over and not context.is_cancelled():
-                if self.closing.is_set():
-                    raise _closing()
-                batch = reader.next(timeout_ns=SLICE_NS)
-                if batch is not None and len(batch) > 0:
-                    idle = 0
-                    yield batch
-                elif (idle := idle + 1) % _IDLE_SLICES == 0:
-                    yield _empty(reader.schema)  # so that the client can look around
-
-        return reader.schema, batches()
-
-    def _browse(
-        self,
-        context: flight.ServerCallContext,
-        queue: str,
-        start: int = 0,
-        limit: int | None = None,
-    ) -> tuple[pa.Schema, Iterable[Any]]:
-        found = self._store.browse(queue, start, limit)
-        first = next(found, None)
-        if first is None:
-            return pa.schema([]), ()
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            yield first
-            for batch in found:
-                if self.closing.is_set():
-                    raise _closing()
-                yield batch
-
-        return first.schema, batches()
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)
+        return is_gone
 
 
 def _closing() -> flight.FlightError:

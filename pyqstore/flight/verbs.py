@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ..channel import Channel
-from ..claiming import claim, end_claim, release
 from ..errors import NotImplementedByBroker, PublishRefused
 from ..message import Receipt
 from ..queue import _Channels
 from ..store import Store
-from ..stream import Stream, check_stream, declare, offset_of
+from ..stream import Stream, check_stream, declare
+from .asking import Asking
 from .committing import Committing
 from .holding import Holdings
 from .putting import Answer, Taker
 from .routes import Route
 from .staging import Staging, Writing
-from .wire import PROTOCOL, unpack_properties, unpack_start, unpack_table
+from .wire import unpack_properties, unpack_table
 
 __all__ = ["Verbs", "check_no_stream"]
 
@@ -56,20 +55,13 @@ class Verbs:
         self._store = store
         self._holdings = holdings
         self._staging = staging
-        self._claiming = threading.Lock()
         committing = Committing(store, staging)
         committing.sweep_done()
         self._actions: dict[str, Callable[..., Any]] = {
-            "hello": self._hello,
+            **Asking(store).verbs,
             "settle": self._settle,
-            "queues": store.queues,
             "stats": lambda: store.stats().to_dict(),
-            "queue_status": lambda name: store.queue_status(name).to_dict(),
             "stream_declare": self._stream_declare,
-            "stream_status": self._stream_status,
-            "offset_of": self._offset_of,
-            "commit_offset": self._commit_offset,
-            "transaction_known": store.transaction_known,
             "forget_transaction": committing.forget,
             "transaction_state": committing.state,
             "commit_staged": committing.commit,
@@ -78,9 +70,6 @@ class Verbs:
             "commit_prepared": committing.commit_prepared,
             "refuse_run": committing.refuse,
             "rollback_prepared": committing.rollback,
-            "claim": self._claim,
-            "end_claim": self._end_claim,
-            "release_claims": self._release_claims,
         }
         for verb in _DECLARING:
             self._actions[verb] = self._declaring(verb)
@@ -94,13 +83,6 @@ class Verbs:
         if name not in self._actions:
             raise ValueError(f"no such action: {name!r}; there are {', '.join(self._actions)}")
         return self._actions[name](**arguments)
-
-    def _hello(self, protocol: int) -> dict[str, Any]:
-        if protocol != PROTOCOL:
-            raise ValueError(
-                f"client and server are of different versions: {protocol} and {PROTOCOL}"
-            )
-        return {"protocol": PROTOCOL, "options": {"read_only": self._store.options["read_only"]}}
 
     # Declaring, on a channel that nothing else depends on: an error ends it, and must not be one
     # that ends the connection, with what was got through it and its exclusive queues.
@@ -129,18 +111,6 @@ class Verbs:
     def _stream_declare(self, name: str, arguments: str | None) -> None:
         declare(self._store, _Channels(self._store), name, unpack_table(arguments) or {})
 
-    def _stream_status(self, name: str) -> dict[str, Any]:
-        check_stream(self._store, name)
-        return Stream(self._store, name).status().to_dict()
-
-    def _offset_of(self, name: str, start: Any) -> int:
-        check_stream(self._store, name)
-        return offset_of(self._store, name, unpack_start(start))
-
-    def _commit_offset(self, name: str, group: str, offset: int) -> None:
-        with self._channel(None) as channel:
-            channel._commit_offset(name, group, offset)
-
     # Settling.
 
     def _settle(
@@ -157,28 +127,6 @@ class Verbs:
                 channel.basic_ack(delivery_tag, multiple)
             else:
                 channel.basic_nack(delivery_tag, multiple, requeue, delay=delay)
-
-    # Claiming.
-
-    def _claim(
-        self, queue: str, name: str, rows_max: int | None = None, done: Sequence[str] = ()
-    ) -> list[int] | None:
-        """As ``claiming.claim``; the claims in ``done`` are ended and forgotten."""
-        with self._claiming:
-            claimed = claim(self._store, queue, name, rows_max)
-            for old in done:
-                end_claim(self._store, old)
-                self._store.forget_transaction(old)
-        return None if claimed is None else list(claimed)
-
-    def _end_claim(self, name: str) -> bool:
-        """Once nobody adds to it: what it does not take any more would be lost."""
-        with self._claiming:
-            return end_claim(self._store, name)
-
-    def _release_claims(self, queue: str, prefix: str) -> int:
-        with self._claiming:
-            return release(self._store, queue, prefix)
 
     # Rows that come in.
 

@@ -32,6 +32,7 @@ from ..stream import Committed, Start, microseconds_of
 __all__ = [
     "END",
     "PROTOCOL",
+    "WINDOW",
     "confirmed_note",
     "error_of",
     "is_confirmed_note",
@@ -48,6 +49,8 @@ __all__ = [
 ]
 
 PROTOCOL = 3
+WINDOW = 8
+"""Batches of a publish or a staging that may be without an answer."""
 END = b"end"
 """Behind the last batch of a publish or a staging: without it the client is gone, not done."""
 

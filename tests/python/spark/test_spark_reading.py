@@ -270,10 +270,10 @@ def test_source_that_is_not_there_is_named(
         (reading.stream_parts if asked.stream else reading.queue_parts)(asked)
 
 
-def test_owner_keeps_readers_out_and_is_named(disk: Any, options: Options) -> None:
+def test_owner_without_a_socket_keeps_readers_out_and_is_named(disk: Any, options: Options) -> None:
     asked = options(queue="all", lock_timeout="0.2")
     with (
-        pyqstore.open(disk.path),
+        pyqstore.open(disk.path, control=False),
         pytest.raises(StoreBusyError, match=rf"0\.2 s: process {os.getpid()} .* has it open"),
     ):
         reading.queue_parts(asked)

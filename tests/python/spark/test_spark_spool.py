@@ -15,10 +15,11 @@ import pytest
 
 import pyqstore
 from spark_udfs import end_drain, spool
+from spark_udfs.opening import changing
 from spark_udfs.options import ReadOptions
 from spark_udfs.reading import SourceError
 from spark_udfs.spool import Spool, batch_spool, drain_spool
-from spark_udfs.staging import StagingFolder
+from spark_udfs.staging import StagedFile, StagingFolder
 
 from ..platter import Platter
 
@@ -48,7 +49,8 @@ given, name = json.loads(sys.argv[1])
 exec(sys.argv[2])
 spool.FILE_BYTES = 100_000
 asked = options.ReadOptions.parse(given, streaming=False)
-spool.take(asked, spool.Spool(asked.path, name), rows_max=None)
+with opening.changing(asked.path, wait_s=60) as store:
+    spool.take(store, asked, spool.Spool(asked.path, name), None)
 """
 
 _PLANTED = {
@@ -61,6 +63,12 @@ _PLANTED = {
     "committed": "after(pyqstore.Channel, 'tx_commit')",
     "closed": "after(pyqstore.Store, 'close')",
 }
+
+
+def take(options: ReadOptions, taken: Spool, *, rows_max: int | None) -> list[StagedFile]:
+    """As a job does."""
+    with changing(options.path, wait_s=options.lock_timeout) as store:
+        return spool.take(store, options, taken, rows_max)
 
 
 @pytest.fixture
@@ -91,15 +99,15 @@ def test_what_is_taken_is_told_again_and_is_gone_from_the_queue(
 ) -> None:
     disk.publish(range(ROWS))
     first = drain_spool(options.path, "all", "monday")
-    files = spool.take(options, first, rows_max=None)
+    files = take(options, first, rows_max=None)
     assert len(files) > 1
     assert disk.ready() == 0
     disk.publish(range(ROWS, ROWS + 10))
-    assert spool.take(options, first, rows_max=None) == files
+    assert take(options, first, rows_max=None) == files
     assert numbers(first) == list(range(ROWS))
     assert disk.ready() == 10
     second = drain_spool(options.path, "all", "tuesday")
-    spool.take(options, second, rows_max=None)
+    take(options, second, rows_max=None)
     assert numbers(second) == list(range(ROWS, ROWS + 10))
     assert numbers(first) == list(range(ROWS))
 
@@ -107,16 +115,16 @@ def test_what_is_taken_is_told_again_and_is_gone_from_the_queue(
 def test_no_more_is_taken_than_asked_for(disk: Any, options: ReadOptions) -> None:
     disk.publish(range(ROWS))
     taken = batch_spool(options.path, "q", 1)
-    spool.take(options, taken, rows_max=1234)
+    take(options, taken, rows_max=1234)
     assert numbers(taken) == list(range(1234))
     assert disk.numbers() == list(range(1234, ROWS))
 
 
 def test_an_empty_queue_is_taken_as_empty_for_good(disk: Any, options: ReadOptions) -> None:
     taken = drain_spool(options.path, "all", "t")
-    assert spool.take(options, taken, rows_max=None) == []
+    assert take(options, taken, rows_max=None) == []
     disk.publish(range(10))
-    assert spool.take(options, taken, rows_max=None) == []
+    assert take(options, taken, rows_max=None) == []
     assert disk.ready() == 10
 
 
@@ -125,7 +133,7 @@ def test_end_of_a_drain_that_is_killed_can_be_repeated(
 ) -> None:
     """Whatever was removed by then, the manifest tells that there is something to remove."""
     disk.publish(range(10))
-    spool.take(options, drain_spool(options.path, "all", "t"), rows_max=None)
+    take(options, drain_spool(options.path, "all", "t"), rows_max=None)
 
     def dies(_folder: object) -> None:
         raise KeyboardInterrupt
@@ -141,14 +149,14 @@ def test_end_of_a_drain_that_is_killed_can_be_repeated(
 
 def test_drain_that_was_ended_is_not_taken_again(disk: Any, options: ReadOptions) -> None:
     disk.publish(range(10))
-    spool.take(options, drain_spool(options.path, "all", "t"), rows_max=None)
+    take(options, drain_spool(options.path, "all", "t"), rows_max=None)
     assert not end_drain(disk.path, "all", "other")
     with pyqstore.open(disk.path):
         assert end_drain(disk.path, "all", "t")
     assert not end_drain(disk.path, "all", "t")
     disk.publish(range(10))
     with pytest.raises(SourceError, match="it was ended"):
-        spool.take(options, drain_spool(options.path, "all", "t"), rows_max=None)
+        take(options, drain_spool(options.path, "all", "t"), rows_max=None)
     assert disk.ready() == 10
     assert disk.staged == []
 
@@ -156,7 +164,7 @@ def test_drain_that_was_ended_is_not_taken_again(disk: Any, options: ReadOptions
 def test_sweeping_by_age_spares_the_only_copy_of_messages(disk: Any, options: ReadOptions) -> None:
     disk.publish(range(10))
     taken = drain_spool(options.path, "all", "t")
-    spool.take(options, taken, rows_max=None)
+    take(options, taken, rows_max=None)
     job = StagingFolder(str(disk.path), "job")
     job.create()
     prepared = job.path.with_name("prepared-0")
@@ -172,7 +180,7 @@ def test_sweeping_by_age_spares_the_only_copy_of_messages(disk: Any, options: Re
 def test_damaged_rows_are_refused(disk: Any, options: ReadOptions) -> None:
     disk.publish(range(10))
     taken = drain_spool(options.path, "all", "t")
-    (file,) = spool.take(options, taken, rows_max=None)
+    (file,) = take(options, taken, rows_max=None)
     path = taken.folder.path / file.name
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -195,7 +203,7 @@ def test_killed_while_it_takes_each_message_is_taken_once(
     assert disk.knows(taken.name) == consumed
     assert disk.ready() == (0 if consumed else ROWS)
     disk.publish(range(ROWS, ROWS + 10))
-    spool.take(options, taken, rows_max=None)
+    take(options, taken, rows_max=None)
     expected = list(range(ROWS if consumed else ROWS + 10))
     assert numbers(taken) == expected
     assert disk.numbers() == list(range(len(expected), ROWS + 10))
@@ -220,11 +228,11 @@ def test_full_disk_while_it_takes_loses_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(os, name, full)
         with suppress(OSError):
-            spool.take(options, taken, rows_max=None)
+            take(options, taken, rows_max=None)
     if calls >= call:
         assert not disk.knows(taken.name)
         assert disk.ready() == ROWS
-    spool.take(options, taken, rows_max=None)
+    take(options, taken, rows_max=None)
     assert numbers(taken) == list(range(ROWS))
     assert disk.ready() == 0
 
@@ -254,7 +262,7 @@ def test_power_cut_right_after_the_messages_are_consumed_leaves_their_rows(
     with monkeypatch.context() as patch:
         patch.setattr(pyqstore.Channel, "tx_commit", cut_behind)
         with pytest.raises(Cut):
-            spool.take(options, taken, rows_max=None)
+            take(options, taken, rows_max=None)
     assert disk.knows(taken.name)
-    spool.take(options, taken, rows_max=None)
+    take(options, taken, rows_max=None)
     assert numbers(taken) == list(range(ROWS))

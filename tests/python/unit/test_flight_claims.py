@@ -85,7 +85,7 @@ def test_a_claim_that_is_ended_while_it_is_made_loses_no_message(
         ending.start()
         ending.join(1)  # it waits for the claim; it must not be over
 
-    monkeypatch.setattr("pyqstore.flight.verbs.end_claim", end_seen)
+    monkeypatch.setattr("pyqstore.flight.asking.end_claim", end_seen)
     before_second_chunk(monkeypatch, end_beside)
     with pyqstore.connect(server.address) as client:
         claimed = _claim(client, queue, "c")

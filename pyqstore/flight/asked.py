@@ -1,0 +1,169 @@
+"""A store on this machine as readers ask it, whichever process has it open.
+
+``Here`` is for a store that this process opened.  ``Owner`` reaches the one that another process of
+this user has open, through the socket that it has for tools.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..control.reaching import payloads_of_owner, reach_owner
+from ..errors import ConnectionLost
+from ..fields import FieldValue
+from ..figures import QueueStatus
+from .remote_stream import ReadStream
+from .wire import PROTOCOL, pack, pack_table, unpack
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped, unused-ignore]
+
+    from ..store import Store
+
+__all__ = ["Asked", "Here", "Owner", "owner_of"]
+
+
+class Asked(ABC):
+    """The verbs of ``Client`` that read, claim and lease."""
+
+    url: str
+    """The store's directory."""
+    is_still: bool
+    """Whether nobody else changes it while it is asked."""
+
+    @abstractmethod
+    def call(self, do: str, /, **arguments: Any) -> Any:
+        """The answer to a verb of ``Asking``."""
+
+    @abstractmethod
+    def get(
+        self, ticket: bytes, *, is_endless: bool = False
+    ) -> tuple[pyarrow.Schema, Iterable[pyarrow.RecordBatch]]:
+        """Schema and batches of what a ticket of ``rows.READS`` is for."""
+
+    def stream(self, name: str) -> ReadStream:
+        """The stream ``name`` as it is; it is not declared."""
+        return ReadStream(self, name)
+
+    def queues(self) -> list[str]:
+        """As ``Store.queues``."""
+        return list(self.call("queues"))
+
+    def queue_status(self, name: str) -> QueueStatus:
+        """As ``Store.queue_status``."""
+        return QueueStatus(**self.call("queue_status", name=name))
+
+    def transaction_known(self, key: str) -> bool:
+        """As ``Store.transaction_known``."""
+        return bool(self.call("transaction_known", key=key))
+
+    def browse(
+        self, queue: str, start: int = 0, limit: int | None = None
+    ) -> Iterable[pyarrow.RecordBatch]:
+        """As ``Store.browse``."""
+        return self.get(pack("browse", queue=queue, start=start, limit=limit))[1]
+
+    def queue_declare(
+        self,
+        queue: str,
+        *,
+        passive: bool = False,
+        durable: bool = False,
+        arguments: Mapping[str, FieldValue] | None = None,
+    ) -> None:
+        """As ``Channel.queue_declare``."""
+        self.call(
+            "queue_declare",
+            queue=queue,
+            passive=passive,
+            durable=durable,
+            arguments=pack_table(arguments),
+        )
+
+    def queue_delete(self, queue: str) -> None:
+        """As ``Channel.queue_delete``."""
+        self.call("queue_delete", queue=queue)
+
+
+class Here(Asked):
+    """This process has it open, and closes it."""
+
+    is_still: bool = True
+
+    def __init__(self, store: Store) -> None:
+        """Asked by one thread at a time."""
+        from .asking import Asking
+
+        self.url: str = store.path
+        self.store: Store = store
+        self._verbs = Asking(store).verbs
+
+    def call(self, do: str, /, **arguments: Any) -> Any:
+        """As of Asked."""
+        return self._verbs[do](**arguments)
+
+    def get(
+        self, ticket: bytes, *, is_endless: bool = False
+    ) -> tuple[pyarrow.Schema, Iterable[pyarrow.RecordBatch]]:
+        """As of Asked."""
+        from .rows import READS
+
+        do, arguments = unpack(ticket)
+        return READS[do](self.store, lambda: False, **arguments)
+
+
+class Owner(Asked):
+    """Another process has it open.  Each call has a connection of its own: nothing need be closed.
+
+    All calls raise ConnectionLost: no process has the store open any more; StoreClosed: the one
+    that had closed it or ended while it answered.
+    """
+
+    is_still: bool = False
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        """Nothing is asked yet."""
+        self.url: str = os.fspath(directory)
+
+    def call(self, do: str, /, **arguments: Any) -> Any:
+        """As of Asked."""
+        told = reach_owner(self.url, "ask", {"do": do, "arguments": arguments})
+        if told is None:
+            raise self._gone()
+        return told["answer"]
+
+    def get(
+        self, ticket: bytes, *, is_endless: bool = False
+    ) -> tuple[pyarrow.Schema, Iterable[pyarrow.RecordBatch]]:
+        """As of Asked.  The owner waits until batches are asked for."""
+        import pyarrow as pa
+
+        payloads = payloads_of_owner(self.url, "rows", {"ticket": ticket.decode()})
+        if payloads is None:
+            raise self._gone()
+        schema = pa.ipc.read_schema(pa.py_buffer(next(payloads)))
+
+        def batches() -> Iterator[pyarrow.RecordBatch]:
+            for payload in payloads:
+                batch = pa.ipc.open_stream(payload).read_next_batch()
+                if batch.num_rows:
+                    yield batch
+
+        return schema, batches()
+
+    def _gone(self) -> ConnectionLost:
+        return ConnectionLost(f"no process that listens for tools has {self.url} open any more")
+
+
+def owner_of(directory: str | os.PathLike[str]) -> Owner | None:
+    """The process that has the store in ``directory`` open; None: there is none that listens, or it
+    is of another version."""
+    owner = Owner(directory)
+    try:
+        owner.call("hello", protocol=PROTOCOL)
+    except (ConnectionLost, ValueError):
+        return None
+    return owner
