@@ -21,9 +21,8 @@ GUIDE = ROOT / "docs/SPARK.md"
 
 def test_the_guide_runs(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = GUIDE.read_text().replace('"/data/', f'"{tmp_path}/')
-    write, ask, meet, write_stream, browse, read, drain, read_stream, held, owned = re.findall(
-        r"^```python\n(.*?)^```", text, re.M | re.S
-    )
+    found = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    write, ask, meet, write_stream, browse, read, drain, read_stream, held, beside, owned = found
     rows = pa.table({"body": [str(number) for number in range(100)]})
     with pyqstore.open(tmp_path / "orders.qs") as store, store.channel() as channel:
         channel.exchange_declare("orders", "fanout", durable=True)
@@ -59,9 +58,11 @@ def test_the_guide_runs(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert spark.read.parquet(str(tmp_path / "events")).count() == 100
     run(held)
     assert re.search(r"\| +100\|", capsys.readouterr().out)
+    run(beside)
+    assert capsys.readouterr().out == "0\n1\n"
     with pyqstore.open(tmp_path / "orders.qs") as store, pyqstore.flight.serve(store) as server:
         run(owned.replace("127.0.0.1:8815", server.address))
-        assert store.queue_status("orders").messages_ready == 100
+        assert store.queue_status("orders").messages_ready == 101
 
 
 def test_the_job_of_the_tutorial_runs(
