@@ -28,7 +28,8 @@ __all__ = ["Door", "open_door", "open_here"]
 _log = logging.getLogger("pyqstore")
 _BACKLOG = 128
 _WAITING_MAX = 32  # connections that have not said what they want
-_CALLS_MAX = 32  # at once, of one process
+_CALLS_MAX = 32  # at once, of one process;
+_READERS_MAX = 24  # if there are so many, none begins that takes rows, and may take its time
 _SAY_S = 5.0  # within which a client says what it wants
 _RECEIVE_BYTES = 1 << 16
 _TRY_AGAIN_S = 0.05  # after an accept without descriptors or memory
@@ -294,7 +295,8 @@ class _Hub:
 
     def _begin(self, selector: selectors.BaseSelector, waiting: _Waiting, request: Report) -> None:
         door, end = waiting.door, waiting.end
-        if sum(len(each._calls) for each in list(self._doors)) >= _CALLS_MAX:
+        most = _READERS_MAX if request.get("call") == "rows" else _CALLS_MAX
+        if sum(len(each._calls) for each in list(self._doors)) >= most:
             self._forget(selector, waiting)
             return
         selector.unregister(end)

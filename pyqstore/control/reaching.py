@@ -16,7 +16,7 @@ from .operations import OPERATIONS, Operation
 from .talk import Asked, LocalTalk, Told
 from .wire import Gone, Report, Wire, is_same_user, names_of
 
-__all__ = ["payloads_of_owner", "reach", "reach_owner"]
+__all__ = ["is_listened_to", "payloads_of_owner", "reach", "reach_owner"]
 
 _FREE_S = 3.0  # for which a store that is being opened or closed is waited for
 _DRAIN_S = 2.0  # less than that
@@ -84,6 +84,11 @@ def payloads_of_owner(
         with suppress(_NotBegunError):
             return _payloads(wires, wire, _begun(wire, name, dict(arguments)))
     return None
+
+
+def is_listened_to(directory: str | os.PathLike[str]) -> bool:
+    """Whether a process has the store open that listens, be it that it takes no more calls now."""
+    return next(_connected(directory), None) is not None
 
 
 def _payloads(wires: Iterator[Wire], wire: Wire, began: object) -> Iterator[bytes]:

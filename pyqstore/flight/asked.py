@@ -7,14 +7,16 @@ this user has open, through the socket that it has for tools.
 from __future__ import annotations
 
 import os
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..control.reaching import payloads_of_owner, reach_owner
+from ..control.reaching import is_listened_to, payloads_of_owner, reach_owner
 from ..errors import ConnectionLost
 from ..fields import FieldValue
 from ..figures import QueueStatus
+from ..waiting import Deadline
 from .remote_stream import ReadStream
 from .wire import PROTOCOL, pack, pack_table, unpack
 
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from ..store import Store
 
 __all__ = ["Asked", "Here", "Owner", "owner_of"]
+
+_BUSY_S = 60.0  # for which an owner is asked that has no room for one more call
+_LOOK_S = 0.05
+_Reached = TypeVar("_Reached")
 
 
 class Asked(ABC):
@@ -130,10 +136,8 @@ class Owner(Asked):
 
     def call(self, do: str, /, **arguments: Any) -> Any:
         """As of Asked."""
-        told = reach_owner(self.url, "ask", {"do": do, "arguments": arguments})
-        if told is None:
-            raise self._gone()
-        return told["answer"]
+        asked = {"do": do, "arguments": arguments}
+        return self._reached(lambda: reach_owner(self.url, "ask", asked))["answer"]
 
     def get(
         self, ticket: bytes, *, is_endless: bool = False
@@ -141,9 +145,8 @@ class Owner(Asked):
         """As of Asked.  The owner waits until batches are asked for."""
         import pyarrow as pa
 
-        payloads = payloads_of_owner(self.url, "rows", {"ticket": ticket.decode()})
-        if payloads is None:
-            raise self._gone()
+        asked = {"ticket": ticket.decode()}
+        payloads = self._reached(lambda: payloads_of_owner(self.url, "rows", asked))
         schema = pa.ipc.read_schema(pa.py_buffer(next(payloads)))
 
         def batches() -> Iterator[pyarrow.RecordBatch]:
@@ -154,8 +157,19 @@ class Owner(Asked):
 
         return schema, batches()
 
-    def _gone(self) -> ConnectionLost:
-        return ConnectionLost(f"no process that listens for tools has {self.url} open any more")
+    def _reached(self, call: Callable[[], _Reached | None]) -> _Reached:
+        """What a call gives.  One that has all the calls that it takes at once is asked again."""
+        deadline = Deadline(_BUSY_S)
+        while (reached := call()) is None:
+            if not is_listened_to(self.url):
+                raise ConnectionLost(f"no process that listens for tools has {self.url} open")
+            if deadline.over:
+                raise ConnectionLost(
+                    f"the process that has {self.url} open has as many readers as it takes at once,"
+                    f" and had them for {_BUSY_S:g} s"
+                )
+            time.sleep(_LOOK_S)
+        return reached
 
 
 def owner_of(directory: str | os.PathLike[str]) -> Owner | None:

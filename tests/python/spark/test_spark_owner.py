@@ -16,6 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import pyqstore
 from pyqstore.control.operations import OPERATIONS
+from pyqstore.flight import asked as asked_module
 from spark_udfs import QStoreDataSource, claims, end_drain, reading, release_claims
 from spark_udfs.claims import QueueBatch
 from spark_udfs.lease import take as take_lease
@@ -205,6 +206,30 @@ def test_an_owner_answers_what_it_knows_and_says_what_it_does_not(disk: Any) -> 
         assert store.queue_status("all").messages_ready == 0
     with pytest.raises(pyqstore.ConnectionLost, match="no process that listens"):
         store.queues()
+
+
+def test_a_reader_waits_while_its_owner_has_all_that_it_takes_and_tools_come_in(
+    disk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pyqstore.open(disk.path) as store:
+        rows = pa.array([bytes(10_000)] * 500)
+        store.stream("log").publish_batch(pa.record_batch({"body": rows}))
+    with owner(disk), asking(str(disk.path), wait_s=0) as store:
+        idle = [store.stream("log").read() for _ in range(24)]  # each has what its socket holds
+        with monkeypatch.context() as patch:
+            patch.setattr(asked_module, "_BUSY_S", 0.0)
+            with pytest.raises(pyqstore.ConnectionLost, match="as many readers as it takes"):
+                store.stream("log").read()
+        assert store.queue_status("log").messages_ready == 500
+        naps = []
+
+        def nap(seconds: float) -> None:
+            naps.append(seconds)
+            idle.clear()
+
+        monkeypatch.setattr(asked_module.time, "sleep", nap)
+        assert store.stream("log").read().read_all().num_rows == 500
+        assert naps
 
 
 def test_what_is_not_there_is_named_by_its_owner_as_well(disk: Any, options: Any) -> None:
