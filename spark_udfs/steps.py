@@ -26,12 +26,15 @@ class Step:
         self._name = name
         self._log = scratch / "log"
         command = [sys.executable, "-P", "-m", "spark_udfs", "step", name]
+        # What pyspark has there while it starts Java goes with the rest, whatever is killed when.
+        environment = {**os.environ, "TMPDIR": str(scratch)}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*command, "--path", str(path), "--scratch", str(scratch)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=environment,
                 start_new_session=True,  # with its Java and that one's workers, in Python
             )
 

@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ShovelError, StoreClosed, StoreLocked
-from ..shovelling.addresses import StorePlace, place_of
+from ..shovelling.addresses import GrpcPlace, StorePlace, place_of
 from ..shovelling.report import Shovelled
+from ..shovelling.running import run
 from .hub import open_here
 from .reaching import reach, reach_owner
+from .shovelling import job_of
 from .talk import Asked
 from .wire import Report
 
@@ -36,6 +38,8 @@ def called(
         if isinstance(place, StorePlace):
             stores[at] = place
             arguments[key] = f"{os.path.abspath(place.directory)}#{place.name}"
+    if not stores:
+        return _between(arguments, told)
     is_ours = any(open_here(place.directory) is not None for place in stores.values())
     waits_until = 0.0
     while True:
@@ -74,15 +78,21 @@ def _reached(stores: dict[str, StorePlace], arguments: Report, asked: Asked) -> 
         if "locked" not in report:
             return report
         locked = report["locked"]
-    if stores:
-        raise StoreLocked(
-            f"{locked}: the stores of source and target are open in two processes.  Let one of them"
-            " serve AMQP, and name its queue by amqp://"
-        )
-    raise ShovelError(
-        "source or target must be a queue or a stream of a store: between brokers, put a store"
-        " between"
+    raise StoreLocked(
+        f"{locked}: the stores of source and target are open in two processes.  Let one of them"
+        " serve Arrow Flight or AMQP, and name its queue by grpc:// or amqp://"
     )
+
+
+def _between(arguments: Report, told: _Told) -> Shovelled:
+    """No store of a directory: this process does it, if a server has one."""
+    job = job_of(arguments)
+    if not any(isinstance(place, GrpcPlace) for place in (job.source, job.target)):
+        raise ShovelError(
+            "source or target must be a queue or a stream of a store: between brokers, put a store"
+            " between"
+        )
+    return run(job, {}, lambda report: told.asked({"shovel": report.to_dict()})[0]["stop"])
 
 
 class _Told:

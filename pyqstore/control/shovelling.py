@@ -17,7 +17,7 @@ from .hub import open_here
 from .talk import Talk
 from .wire import Report
 
-__all__ = ["shovel"]
+__all__ = ["job_of", "shovel"]
 
 
 def shovel(store: Store, arguments: Report, talk: Talk) -> Report:
@@ -26,7 +26,7 @@ def shovel(store: Store, arguments: Report, talk: Talk) -> Report:
 
     A report with ``locked``: the other end's store is open in another process.
     """
-    job = _job(arguments)
+    job = job_of(arguments)
     at, other = (
         (job.source, job.target) if arguments["at"] == "source" else (job.target, job.source)
     )
@@ -49,7 +49,8 @@ def shovel(store: Store, arguments: Report, talk: Talk) -> Report:
         return run(job, stores, look).to_dict()
 
 
-def _job(arguments: dict[str, Any]) -> Job:
+def job_of(arguments: dict[str, Any]) -> Job:
+    """ValueError: an address is none."""
     return Job(
         place_of(str(arguments["from"]), is_target=False),
         place_of(str(arguments["to"]), is_target=True),

@@ -3,6 +3,7 @@
 - ``do_action``: declaring, settling, asking, committing; arguments and answer are JSON.
 - ``do_put``: a publish, or rows that are staged; an answer for each batch, ``END`` at the end.
 - ``do_get``: a connection that is held, a batch of deliveries, a stream, a queue that is browsed.
+- ``do_exchange``: an end of a shovel.
 
 Each call runs in a thread of gRPC's.  What an answer carries to the client as an exception is made
 by ``carried``.  No call waits for its client without looking whether the server ends, but while
@@ -105,6 +106,28 @@ class Service(ServerBase):
                 f"PRECONDITION_FAILED - a batch of {size} bytes is larger than the server takes:"
                 f" {self._batch_bytes_max}",
             )
+
+    # A call that does both.
+
+    def do_exchange(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.MetadataRecordBatchWriter,
+    ) -> None:
+        """An end of a shovel."""
+        from .shovelled import serve_end
+
+        def check() -> None:
+            if self.closing.is_set():
+                raise ConnectionLost("the server ends")
+
+        with carried():
+            do, arguments = unpack(descriptor.command or b"")
+            if do != "shovel":
+                raise ValueError(f"no such descriptor: {do!r}; there is shovel")
+            serve_end(self._store, arguments, reader, writer, check)
 
     # Calls that take rows away.
 

@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-__all__ = ["AmqpPlace", "Place", "StorePlace", "place_of"]
+from .grpc_address import SCHEMES, GrpcPlace, grpc_place
+
+__all__ = ["AmqpPlace", "GrpcPlace", "Place", "StorePlace", "place_of"]
 
 _OURS = ("queue", "exchange", "key")
 # What pika reads of a URL, but for those that would change how a shovel connects again.
@@ -55,7 +57,7 @@ class AmqpPlace:
         return f"{self.host}?{urlencode({name: v for name, v in named.items() if v is not None})}"
 
 
-Place = StorePlace | AmqpPlace
+Place = StorePlace | AmqpPlace | GrpcPlace
 
 
 def place_of(text: str, *, is_target: bool) -> Place:
@@ -64,13 +66,17 @@ def place_of(text: str, *, is_target: bool) -> Place:
     try:
         if re.match("amqps?:(?!//)", text, re.IGNORECASE):
             raise ValueError("say amqp:// or amqps://, with two slashes")
+        if text.startswith("grpc+unix:") and not separator:
+            return grpc_place(text)
         if not separator:
             return _store_place(text)
         if scheme.lower() in ("amqp", "amqps"):
             return _amqp_place(text, is_target)
+        if scheme.lower() in SCHEMES:
+            return grpc_place(text)
         raise ValueError(
             f"the scheme {scheme!r} is none of these: DIRECTORY#QUEUE is a queue or a stream of a"
-            " store, amqp:// or amqps:// a broker's"
+            " store, grpc:// or grpc+tls:// one at a server, amqp:// or amqps:// a broker's"
         )
     except ValueError as error:
         # What is told may quote a part of a password that has such a character.
@@ -82,6 +88,8 @@ def place_of(text: str, *, is_target: bool) -> Place:
 
 def _hidden(text: str) -> str:
     """Without a password, and without all that may be a part of one."""
+    if text.lower().startswith("grpc"):  # options may be passwords
+        text = text.partition("?")[0]
     scheme, _, rest = text.partition(":")
     login, at, host = rest.lstrip("/").rpartition("@")
     if not at:

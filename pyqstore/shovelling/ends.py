@@ -12,11 +12,12 @@ from ..properties import Properties
 from .blobs import delivery_mode_kept, in_order
 
 __all__ = [
-    "Acked", "Batch", "Blamed", "Encoded", "Full", "Item", "Later", "Refused", "Source", "Target",
-    "buried", "id_of",
+    "Acked", "Batch", "Blamed", "Encoded", "Full", "Item", "Later", "Position", "Refused", "Source",
+    "Target", "buried", "id_of",
 ]  # fmt: skip
 
 Encoded = _core.EncodedProperties
+Position = int
 _ID_BYTES = 16
 
 
@@ -84,6 +85,8 @@ class Batch:
     dead_written: int = 0
     acked: Acked | None = None
     """None: the source never tells."""
+    token: str = ""
+    """A target that notes it knows the batch when it is begun again; "": it is not."""
 
     @property
     def size(self) -> int:

@@ -9,7 +9,7 @@ later of which messages it is known that they never come again.
 from __future__ import annotations
 
 import json
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,6 +26,7 @@ _IDS_MAX = 100_000
 _BYTES_MAX = 64 << 20  # in which _IDS_MAX notes of one id each find room
 _SEGMENT_BYTES = 8 << 20
 _NAME_BYTES_MAX = 255
+_TOKENS_MAX = 64  # more than batches that are under way
 _IDS = Properties(delivery_mode=2, type="ids")
 _SETTLED = Properties(delivery_mode=2, type="settled")
 _POSITION = Properties(delivery_mode=2, type="position")
@@ -52,6 +53,8 @@ class Notes:
         self._latest = 0
         """The number of the latest note, or 0: it has no ids."""
         self.position: int | None = None
+        self.tokens: deque[str] = deque(maxlen=_TOKENS_MAX)
+        """Of the latest batches that have one."""
         store.stream(self.stream, max_length_bytes=_BYTES_MAX, segment_bytes=_SEGMENT_BYTES)
 
     def read(self) -> None:
@@ -60,13 +63,17 @@ class Notes:
         self._count = self._latest = 0
         self.position = None
         undone: int | None = None
-        for batch in self._store.stream(self.stream).read("first", columns=["body", "type"]):
+        self.tokens.clear()
+        columns = ["body", "type", "message_id"]
+        for batch in self._store.stream(self.stream).read("first", columns=columns):
             for row in batch.to_pylist():
                 undone = self._take(row, undone)
 
     def _take(self, row: dict[str, Any], before: int | None) -> int | None:
         """One note; the position before it, for a note that takes it back."""
         body: bytes = row["body"]
+        if row["message_id"]:
+            self.tokens.append(row["message_id"])
         if row["type"] == "position":
             before, self.position = self.position, int(json.loads(body)["offset"])
             self._latest = 0
@@ -76,6 +83,7 @@ class Notes:
             self.position = before
             self._forget(self._latest)
             self._latest = 0
+            self.tokens.clear()  # the last of them is void
         elif row["type"] == "settled":
             told = json.loads(body)
             numbers = [self._number - each for each in told["behind"]]
@@ -84,13 +92,14 @@ class Notes:
             raise ShovelError(f"stream {self.stream!r} has a note that this version cannot read")
         return before
 
-    def publish_ids(self, channel: Channel, ids: list[bytes]) -> None:
+    def publish_ids(self, channel: Channel, ids: list[bytes], token: str) -> None:
         """In the channel's transaction."""
-        channel.basic_publish("", self.stream, b"".join(ids), _IDS, True)
+        channel.basic_publish("", self.stream, b"".join(ids), _of(_IDS, token), True)
 
-    def publish_position(self, channel: Channel, position: int) -> None:
+    def publish_position(self, channel: Channel, position: int, token: str) -> None:
         """In the channel's transaction."""
-        channel.basic_publish("", self.stream, json.dumps({"offset": position}), _POSITION, True)
+        told = json.dumps({"offset": position})
+        channel.basic_publish("", self.stream, told, _of(_POSITION, token), True)
 
     def publish_undo(self, channel: Channel) -> None:
         """The note before this one is void: what it tells of went nowhere."""
@@ -136,3 +145,7 @@ class Notes:
 
     def _forget(self, number: int) -> None:
         self._count -= len(self._doubtful.pop(number, []))
+
+
+def _of(properties: Properties, token: str) -> Properties:
+    return properties.replace(message_id=token) if token else properties

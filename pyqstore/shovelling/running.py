@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 from ..store import Store
 from ..stream import Start
-from .addresses import AmqpPlace, Place, StorePlace
+from .addresses import AmqpPlace, GrpcPlace, Place, StorePlace
 from .amqp_source import AmqpSource
 from .amqp_target import AmqpTarget
 from .ends import Source, Target
@@ -43,7 +43,8 @@ class Job:
             return self.name
         both = f"{_identity(self.source)}\n{_identity(self.target)}".encode("utf-8", "replace")
         digest = blake2b(both, digest_size=6).hexdigest()
-        readable = self.source.name if isinstance(self.source, StorePlace) else self.source.queue
+        place = self.source
+        readable = place.queue if isinstance(place, AmqpPlace) else place.name
         return f"{(readable or '')[:_READABLE_MAX]}-{digest}"
 
 
@@ -62,9 +63,8 @@ def run(job: Job, stores: Mapping[str, Store], look: Callable[[Shovelled], bool]
     target = _target(job, stores)
     source = _source(job, stores, target)
     dead = job.choices.dead
-    if dead is not None:
-        place = job.target if isinstance(job.target, StorePlace) else job.source
-        assert isinstance(place, StorePlace)
+    place = job.target if target.buries else job.source
+    if dead is not None and isinstance(place, StorePlace):  # a server declares its own
         stores[place.directory].queue(dead)
     with known_to(stores.values(), job.called) as note:
 
@@ -79,6 +79,17 @@ def _source(job: Job, stores: Mapping[str, Store], target: Target) -> Source:
     place = job.source
     if isinstance(place, AmqpPlace):
         return AmqpSource(place, AHEAD)
+    if isinstance(place, GrpcPlace):
+        from .grpc_ends import GrpcSource  # Arrow is of no use to others
+
+        return GrpcSource(
+            place,
+            shovel=job.called,
+            start=job.start,
+            dead=None if target.buries else job.choices.dead,
+            ahead=AHEAD,
+            notes_position=not target.keeps_position,
+        )
     return StoreSource(
         stores[place.directory],
         place.name,
@@ -95,6 +106,10 @@ def _target(job: Job, stores: Mapping[str, Store]) -> Target:
     place = job.target
     if isinstance(place, AmqpPlace):
         return AmqpTarget(place)
+    if isinstance(place, GrpcPlace):
+        from .grpc_ends import GrpcTarget
+
+        return GrpcTarget(place, shovel=job.called, dead=job.choices.dead)
     return StoreTarget(
         stores[place.directory],
         place.name,

@@ -89,6 +89,9 @@ class StoreTarget(Target):
         """As of Target: it is done when this returns."""
         if any(each is batch for each in self._ended):
             return
+        if batch.token and batch.token in self._notes.tokens:  # all of it is here
+            self._ended.append(batch)
+            return
         channel = self._opened()
         ids = [] if batch.position is not None else [id_of(item) for item in batch.items]
         fresh, again = self._fresh(batch, ids)
@@ -101,9 +104,9 @@ class StoreTarget(Target):
                 index = None
                 self._tell_settled(channel)
                 if batch.position is not None:
-                    self._notes.publish_position(channel, batch.position)
+                    self._notes.publish_position(channel, batch.position, batch.token)
                 elif noted:
-                    self._notes.publish_ids(channel, noted)
+                    self._notes.publish_ids(channel, noted, batch.token)
                 self._check_there(channel, batch)
             channel.process_events()
         except StoreFull as error:

@@ -1,0 +1,236 @@
+"""Ends of a store that a server has open: the server's own ends do the work (``flight/shovelled``),
+and are asked from here."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import Error, ShovelError
+from ..flight.wire import pack_start
+from ..stream import Start
+from .ends import Acked, Batch, Full, Later, Position, Source, Target
+from .grpc_address import GrpcPlace
+from .grpc_link import Link
+from .grpc_wire import pack_position, unpack_position
+
+__all__ = ["GrpcSource", "GrpcTarget"]
+
+_LOCKED_S = 10.0  # for which a server may still have what this shovel had before
+_TEND_S = 0.2
+_READ_S = 0.5  # a server waits for messages at once
+
+
+class GrpcSource(Source):
+    """As ``StoreSource``."""
+
+    def __init__(
+        self,
+        place: GrpcPlace,
+        *,
+        shovel: str,
+        start: Start,
+        dead: str | None,
+        ahead: int,
+        notes_position: bool,
+    ) -> None:
+        """The arguments are those of ``StoreSource``.  ShovelError: the address is wrong."""
+        self.shown: str = place.shown
+        self._link = Link(place)
+        self._command: dict[str, Any] = {
+            "do": "shovel",
+            "end": "source",
+            "name": place.name,
+            "shovel": shovel,
+            "start": pack_start(start),
+            "dead": dead,
+            "ahead": ahead,
+            "notes_position": notes_position,
+        }
+        self._epoch = 0
+        self._lag: int | None = None
+
+    @property
+    def watch(self) -> Callable[[], None]:
+        """As of Source."""
+        return self._link.watch
+
+    @watch.setter
+    def watch(self, watch: Callable[[], None]) -> None:
+        self._link.watch = watch
+
+    def open(self, position: Position | None) -> None:
+        """As of Source."""
+        self._epoch += 1
+        self._link.open(**self._command, position=pack_position(position))
+
+    def read(self, most: int, bytes_most: int, timeout: float) -> Batch | None:
+        """As of Source."""
+        seconds = min(timeout, _READ_S)
+        self._link.ask({"do": "read", "most": most, "bytes_most": bytes_most, "timeout": seconds})
+        told, items = self._link.heard(None)
+        self._lag = told["lag"]
+        if not items:
+            return None
+        return Batch(items, self._epoch, unpack_position(told["position"]))
+
+    def settle(self, batch: Batch) -> None:
+        """As of Source."""
+        if batch.epoch == self._epoch:
+            self._link.ask({"do": "settle", "number": batch.items[0].tag})
+            self._heard()
+
+    def bury(self, batch: Batch) -> None:
+        """As of Source."""
+        if batch.epoch != self._epoch:
+            raise Full(f"{self.shown}: the connection was lost")  # it comes again
+        dead = {str(index): reason for index, reason in batch.dead.items()}
+        self._link.ask({"do": "bury", "number": batch.items[0].tag, "dead": dead})
+        self._heard()
+
+    def _heard(self) -> None:
+        self._link.heard(None)
+
+    def tend(self, _seconds: float) -> None:
+        """Nothing has to be done."""
+
+    def lag(self) -> int | None:
+        """As of Source: when it was read last."""
+        return self._lag
+
+    def close(self) -> None:
+        """As of Source."""
+        self._link.close()
+
+
+class GrpcTarget(Target):
+    """As ``StoreTarget``, to which batches are on their way.
+
+    A batch has a token, which the store notes with it: so one that was on its way when a connection
+    broke is known when it is begun again.
+    """
+
+    keeps_position: bool = True
+    buries: bool = True
+
+    def __init__(self, place: GrpcPlace, *, shovel: str, dead: str | None) -> None:
+        """The arguments are those of ``StoreTarget``.  ShovelError: the address is wrong."""
+        self.shown: str = place.shown
+        self._link = Link(place)
+        self._command: dict[str, Any] = {
+            "do": "shovel",
+            "end": "target",
+            "name": place.name,
+            "shovel": shovel,
+            "dead": dead,
+        }
+        self._begun: deque[Batch] = deque()
+        self._tokens: dict[int, str] = {}
+        """By the identities of batches that have not ended."""
+        self._acked: list[tuple[str, Acked]] = []
+        """Of batches that ended, by their tokens, and may come again."""
+        self._locked_since: float | None = None
+        self._tended = 0.0
+        self._tends = 0
+        self._wrong: Later | ShovelError | None = None
+        """It was heard when nothing was under way."""
+
+    @property
+    def watch(self) -> Callable[[], None]:
+        """As of Target."""
+        return self._link.watch
+
+    @watch.setter
+    def watch(self, watch: Callable[[], None]) -> None:
+        self._link.watch = watch
+
+    def open(self) -> Position | None:
+        """As of Target."""
+        self._begun.clear()
+        self._acked.clear()
+        self._tends = 0
+        self._wrong = None
+        try:
+            told = self._link.open(**self._command)
+        except ShovelError as error:
+            self._look_at_lock(error)
+            raise
+        self._locked_since = None
+        return unpack_position(told["position"])
+
+    def _look_at_lock(self, error: ShovelError) -> None:
+        """Later: what this shovel, or one that was killed, had at the server is just ending."""
+        if "another shovel" in str(error):
+            now = time.monotonic()
+            self._locked_since = self._locked_since or now
+            if now - self._locked_since < _LOCKED_S:
+                raise Later(str(error)) from None
+
+    def begin(self, batch: Batch) -> None:
+        """As of Target."""
+        if self._wrong is not None:
+            raise self._wrong
+        token = self._tokens.setdefault(id(batch), secrets.token_hex(8))
+        asked = {
+            "do": "begin",
+            "token": token,
+            "epoch": batch.epoch,
+            "position": pack_position(batch.position),
+            "dead": {str(index): reason for index, reason in batch.dead.items()},
+            "tells": batch.acked is not None,
+            "for_good": self._for_good(),
+        }
+        self._link.ask(asked, batch.items)
+        self._begun.append(batch)
+
+    def _for_good(self) -> list[str]:
+        """Tokens of batches that never come again, which has not been told yet."""
+        told = [token for token, acked in self._acked if acked.for_good]
+        self._acked = [each for each in self._acked if not each[1].for_good]
+        return told
+
+    def ended(self, timeout: float) -> Batch | None:
+        """As of Target."""
+        while self._begun:
+            batch = self._begun[0]
+            heard = self._link.hear(timeout, batch)
+            if heard is None:
+                return None
+            if heard[0].get("tended"):
+                self._tends -= 1
+                continue
+            self._begun.popleft()
+            batch.repeated, batch.dead_written = heard[0]["repeated"], heard[0]["dead_written"]
+            token = self._tokens.pop(id(batch))
+            if batch.acked is not None:
+                self._acked.append((token, batch.acked))
+            return batch
+        return None
+
+    def tend(self, seconds: float) -> None:
+        """As of Target: the server hears that the shovel is there, and what never comes again."""
+        now = time.monotonic()
+        if self._begun or self._wrong is not None or now - self._tended < max(seconds, _TEND_S):
+            return
+        self._tended = now
+        try:
+            while self._tends and self._link.hear(0, None) is not None:
+                self._tends -= 1
+        except (Later, ShovelError) as error:
+            self._wrong = error
+        else:
+            if self._tends == 0:
+                self._link.ask({"do": "tend", "for_good": self._for_good()})
+                self._tends = 1
+
+    def close(self) -> None:
+        """As of Target."""
+        with contextlib.suppress(Error, Later):
+            if not self._begun:
+                self._tended = 0.0
+                self.tend(0)
+        self._link.close()

@@ -1,0 +1,381 @@
+"""Shovels from and to stores that servers of Arrow Flight have open."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import pyqstore
+import pyqstore.flight
+from pyqstore import Properties, ShovelError, shovel
+from pyqstore.shovelling import grpc_ends
+from pyqstore.shovelling.ends import Batch, Later
+from pyqstore.shovelling.grpc_link import Link
+from pyqstore.shovelling.store_target import StoreTarget
+
+from ..shovelling import IDLE, at, bodies, put, table, working
+from ..support import own_host, wait_until
+
+NUMBERS = [str(number).encode() for number in range(2500)]
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[pyqstore.Store]:
+    """A store that a server has open: ``far_url`` leads to it."""
+    with pyqstore.open(tmp_path / "far") as store:
+        yield store
+
+
+@pytest.fixture
+def far_url(far: pyqstore.Store) -> Iterator[str]:
+    with pyqstore.flight.serve(far) as server:
+        yield f"grpc://{server.address}"
+
+
+def test_a_queue_goes_to_a_server_and_back(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str
+) -> None:
+    put(store, "a", NUMBERS)
+    far.queue("b")
+    store.queue("c")
+    report = shovel(at(store, "a"), f"{far_url}#b", idle=IDLE)
+    assert (report.moved, report.lag, report.repeated, report.error) == (2500, 0, 0, None)
+    assert far.queue_status("b").messages_ready == 2500
+    assert store.queue_status("a").messages_ready == 0
+    report = shovel(f"{far_url}#b", at(store, "c"), idle=IDLE)
+    assert (report.moved, report.lag, report.repeated, report.error) == (2500, 0, 0, None)
+    assert bodies(store, "c") == NUMBERS
+    assert bodies(far, "b") == []
+
+
+def test_a_stream_goes_to_a_server_and_back_and_goes_on_where_it_was(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str
+) -> None:
+    streams = store.stream("a"), far.stream("b"), store.stream("c")
+    for moved in (NUMBERS, [b"more"]):
+        streams[0].publish_batch(table(moved))
+        assert shovel(at(store, "a"), f"{far_url}#b", name="out", idle=IDLE).moved == len(moved)
+        back = shovel(f"{far_url}#b", at(store, "c"), name="back", idle=IDLE)
+        assert (back.moved, back.lag) == (len(moved), 0)
+    assert streams[2].read().read_all()["body"].to_pylist() == [*NUMBERS, b"more"]
+
+
+def test_a_stream_of_a_server_begins_where_it_is_told(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str
+) -> None:
+    far.stream("a").publish_batch(table(NUMBERS))
+    store.queue("b")
+    assert shovel(f"{far_url}#a", at(store, "b"), start=2400, idle=IDLE).moved == 100
+    assert bodies(store, "b") == NUMBERS[2400:]
+
+
+def test_between_two_servers_no_store_need_be_here(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str
+) -> None:
+    put(far, "a", NUMBERS)
+    store.queue("b")
+    seen: list[Any] = []
+    with pyqstore.flight.serve(store) as server:
+        target = f"grpc://{server.address}#b"
+        report = shovel(f"{far_url}#a", target, idle=IDLE, progress=seen.append)
+    assert (report.moved, report.lag) == (2500, 0)
+    assert seen
+    assert bodies(store, "b") == NUMBERS
+
+
+def test_a_broker_and_a_server(store: pyqstore.Store, far: pyqstore.Store, far_url: str) -> None:
+    broker = f"amqp://guest:guest@{store.listen('127.0.0.1:0').address}"
+    put(store, "a", NUMBERS)
+    far.queue("b")
+    store.queue("c")
+    assert shovel(f"{broker}?queue=a", f"{far_url}#b", idle=IDLE).moved == 2500
+    assert shovel(f"{far_url}#b", f"{broker}?queue=c", idle=IDLE).moved == 2500
+    assert bodies(store, "c") == NUMBERS
+
+
+FULL = Properties(
+    content_type="text/plain",
+    content_encoding="utf-8",
+    headers={"small": 1, "text": "ä", "raw": b"\xff", "list": [1, None], "ratio": 0.5},
+    delivery_mode=2,
+    priority=3,
+    correlation_id="c",
+    reply_to="r",
+    expiration="360000",
+    message_id="m",
+    timestamp=1_700_000_000,
+    type="t",
+    user_id="guest",
+    app_id="a",
+)
+
+
+@pytest.mark.parametrize("properties", [FULL, Properties()])
+def test_everything_of_a_message_stays(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str, properties: Properties
+) -> None:
+    store.queue("a")
+    with store.channel() as channel:
+        channel.exchange_declare("x", "topic")
+        channel.queue_bind("a", "x", "#")
+        channel.basic_publish("x", "eu.rome", b"body", properties)
+    far.queue("b")
+    store.queue("c")
+    assert shovel(at(store, "a"), f"{far_url}#b", idle=IDLE).moved == 1
+    assert shovel(f"{far_url}#b", at(store, "c"), idle=IDLE).moved == 1
+    with store.channel() as channel:
+        message = channel.basic_get("c")
+    assert message is not None
+    assert (message.body, message.routing_key) == (b"body", "eu.rome")
+    assert message.properties == properties.replace(delivery_mode=2)
+
+
+def test_a_batch_whose_answer_is_lost_is_there_once(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a queue and of a stream: the server has committed it, and the shovel has not heard so."""
+    hear, lost = Link.hear, []
+
+    def loses(self: Link, timeout: float, batch: Batch | None) -> Any:
+        heard = hear(self, timeout, batch)
+        if heard is not None and "repeated" in heard[0] and len(lost) % 3 != 2:
+            lost.append(batch)
+            raise Later("the answer is lost")
+        if heard is not None and "repeated" in heard[0]:
+            lost.append(None)
+        return heard
+
+    monkeypatch.setattr(Link, "hear", loses)
+    monkeypatch.setattr("pyqstore.shovelling.loop._WAIT_FIRST_S", 0.001)
+    monkeypatch.setattr("pyqstore.shovelling.loop._WAIT_MOST_S", 0.001)
+    put(store, "a", NUMBERS)
+    store.stream("s").publish_batch(table(NUMBERS))
+    for source, target in (("a", "b"), ("s", "t")):
+        far.queue(target)
+        report = shovel(at(store, source), f"{far_url}#{target}", idle=IDLE)
+        assert (report.lag, report.error) == (0, "the answer is lost")
+        assert bodies(far, target) == NUMBERS
+    assert len(lost) > 6
+
+
+def test_what_a_server_refuses_becomes_a_dead_letter_there(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = StoreTarget._publish
+
+    def refuses(self: StoreTarget, channel: pyqstore.Channel, batch: Batch, index: int) -> None:
+        if batch.items[index].body == b"1" and index not in batch.dead:
+            raise pyqstore.PreconditionFailed(406, "it is refused")
+        publish(self, channel, batch, index)
+
+    monkeypatch.setattr(StoreTarget, "_publish", refuses)
+    put(store, "a", [b"0", b"1", b"2"])
+    far.queue("b")
+    report = shovel(at(store, "a"), f"{far_url}#b", tries=3, dead="graves", idle=IDLE)
+    assert (report.moved, report.dead) == (2, 1)
+    assert bodies(far, "b") == [b"0", b"2"]
+    assert bodies(far, "graves") == [b"1"]
+
+
+def test_what_a_broker_refuses_becomes_a_dead_letter_at_the_source(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str
+) -> None:
+    broker = f"amqp://guest:guest@{store.listen('127.0.0.1:0').address}"
+    with store.channel() as channel:
+        channel.exchange_declare("x", "direct")
+    put(far, "a", NUMBERS[:3])
+    report = shovel(f"{far_url}#a", f"{broker}?exchange=x", tries=2, dead="graves", idle=IDLE)
+    assert (report.moved, report.dead, report.lag) == (0, 3, 0)
+    assert sorted(bodies(far, "graves")) == sorted(NUMBERS[:3])
+
+
+def test_a_full_queue_at_a_server_holds_a_shovel_back(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str
+) -> None:
+    put(store, "a", NUMBERS)
+    with far.channel() as channel:
+        limits = {"x-max-length": 1000, "x-overflow": "reject-publish"}
+        channel.queue_declare("b", durable=True, arguments=limits)
+    taken: list[bytes] = []
+
+    def take() -> bool:
+        taken.extend(bodies(far, "b"))
+        return len(taken) >= len(NUMBERS)
+
+    with working(at(store, "a"), f"{far_url}#b", idle=IDLE) as future:
+        wait_until(take)
+        assert future.result(30).moved == len(NUMBERS)
+    assert taken == NUMBERS
+
+
+def test_what_a_server_does_not_have_is_told_at_once(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str
+) -> None:
+    store.queue("a")
+    with pytest.raises(pyqstore.NotFound, match="'b'"):
+        shovel(at(store, "a"), f"{far_url}#b", idle=IDLE)
+    with pytest.raises(pyqstore.NotFound, match="'b'"):
+        shovel(f"{far_url}#b", at(store, "a"), idle=IDLE)
+    far.stream("s", max_messages=1)
+    with pyqstore.flight.serve(far, users={"ann": "right"}) as server:
+        url = f"grpc://ann:wrong@{server.address}#s"
+        with pytest.raises(ShovelError, match="ACCESS_REFUSED"):
+            shovel(url, at(store, "a"), idle=IDLE)
+        url = f"grpc://{server.address}?user=ann&password=right#s"
+        assert shovel(url, at(store, "a"), idle=IDLE).moved == 0
+
+
+def test_a_name_is_for_one_shovel_at_a_time_at_a_server(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_ends, "_LOCKED_S", 0.5)
+    store.queue("a")
+    far.queue("b")
+    begun = threading.Event()
+    first = (at(store, "a"), f"{far_url}#b")
+    with working(*first, name="n", progress=lambda _: begun.set()):
+        assert begun.wait(30)
+        wait_until(lambda: bool(far.queues()))
+        put(store, "a", [b"moved"])
+        wait_until(lambda: far.queue_status("b").messages_ready == 1)
+        with pytest.raises(ShovelError, match="another shovel named 'n' works"):
+            shovel(*first, name="n", idle=IDLE)
+    assert shovel(*first, name="n", idle=IDLE).moved == 0  # it is free now
+
+
+def test_a_server_ends_soon_beside_idle_shovels(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str
+) -> None:
+    store.queue("a")
+    far.queue("b")
+    with pyqstore.flight.serve(far) as server:
+        url = f"grpc://{server.address}#b"
+        put(store, "a", [b"one"])
+        with working(at(store, "a"), url, name="in") as coming:
+            wait_until(lambda: far.queue_status("b").messages_ready == 1)
+            with working(url, at(store, "c"), name="out") as going:
+                store.queue("c")
+                assert server.close(5)
+                assert not coming.done()
+                assert going.done() or True
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("grpc://h:1", "say grpc://h:1#NAME"),
+        ("grpc://h:1#", "say grpc://h:1#NAME"),
+        ("grpc://h:1?tls=x#b", "tls= is unknown: there are user, password"),
+        ("grpc://ann@h:1#b", "say USER:PASSWORD@HOST:PORT"),
+        ("grpc://h#b", r"expected grpc://HOST:PORT"),
+        ("grpc+tls://h:1?tls_ca=nowhere.pem#b", "nowhere.pem"),
+    ],
+)
+def test_a_wrong_address_of_a_server_is_told(
+    store: pyqstore.Store, address: str, words: str
+) -> None:
+    store.queue("a")
+    with pytest.raises((ValueError, ShovelError), match=words):
+        shovel(at(store, "a"), address, idle=IDLE)
+
+
+def test_an_error_shows_no_password_of_a_server(store: pyqstore.Store) -> None:
+    for address in ("grpc://h:1?password=secret&x=1#b", "grpc://ann:secret@h:1?x=1#b"):
+        with pytest.raises(ValueError, match="x= is unknown") as caught:
+            shovel(at(store, "a"), address, idle=IDLE)
+        assert "secret" not in str(caught.value)
+
+
+_SERVER = """
+import sys, pyqstore
+with pyqstore.open(sys.argv[1]) as store, pyqstore.flight.serve(store, sys.argv[2]) as server:
+    print(server.address, flush=True)
+    sys.stdin.read()
+"""
+
+
+class Server:
+    """A process that is killed and started again, at one address."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.address = f"{own_host()}:0"
+        self.process: subprocess.Popen[str]
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-c", _SERVER, str(self.path), self.address]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().strip()
+        assert self.address
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+
+
+@contextmanager
+def killed_often(path: Path, seed: int) -> Iterator[Server]:
+    """It is killed five times, at moments that the seed chooses."""
+    server = Server(path)
+    over = threading.Event()
+
+    def kill() -> None:
+        chosen = random.Random(seed)
+        for _ in range(5):
+            if over.wait(chosen.uniform(0.05, 0.6)):
+                break
+            server.kill()
+            server.start()
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    try:
+        yield server
+    finally:
+        over.set()
+        killing.join()
+        server.kill()
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("kind", ["queue", "stream"])
+@pytest.mark.parametrize("way", ["to", "from"])
+def test_each_message_is_moved_once_while_its_server_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, way: str
+) -> None:
+    monkeypatch.setattr("pyqstore.shovelling.loop._MESSAGES", 100)
+    monkeypatch.setattr("pyqstore.shovelling.loop._WAIT_MOST_S", 0.5)
+    rows = [b"%d" % number for number in range(20_000)]
+    seed = int(os.environ.get("QS_KILL_SEED", time.time_ns() % 10**9))
+    print(f"QS_KILL_SEED={seed}")
+    with pyqstore.open(tmp_path / "from") as store:
+        if kind == "stream":
+            store.stream("a").publish_batch(pa.table({"body": rows}))
+        else:
+            put(store, "a", rows)
+    with pyqstore.open(tmp_path / "to") as store:
+        store.queue("b")
+    with killed_often(tmp_path / way, seed) as server:
+        far = {"from": "a", "to": "b"}[way]
+        url = f"grpc://{server.address}#{far}"
+        ends = {"from": f"{tmp_path}/from#a", "to": f"{tmp_path}/to#b", way: url}
+        report = shovel(ends["from"], ends["to"], idle=2)
+    assert report.lag == 0
+    with pyqstore.open(tmp_path / "to") as store:
+        assert sorted(bodies(store, "b"), key=int) == rows
