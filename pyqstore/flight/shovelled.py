@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,7 @@ from .wire import unpack_start
 
 __all__ = ["serve_end"]
 
+_LOOK_S = 0.5  # between two looks at how many messages wait
 Answer = tuple[dict[str, Any], list[Item]]
 
 
@@ -97,6 +99,8 @@ class _SourceEnd(_End):
         self._source = StoreSource(store, name, start=begin, dead=dead, shown=name, **how)
         self._batches: dict[int, Batch] = {}
         self._number = 0
+        self._lag: int | None = None
+        self._looked = -_LOOK_S
 
     def open(self) -> Answer:
         self._source.open(self._position)
@@ -117,13 +121,15 @@ class _SourceEnd(_End):
 
     def _read(self, asked: dict[str, Any]) -> Answer:
         batch = self._source.read(asked["most"], asked["bytes_most"], asked["timeout"])
-        lag = self._source.lag()
+        now = time.monotonic()
+        if batch is None or now - self._looked >= _LOOK_S:  # which takes a while in a long queue
+            self._looked, self._lag = now, self._source.lag()
         if batch is None:
-            return {"lag": lag}, []
+            return {"lag": self._lag}, []
         self._number += 1
         self._batches[self._number] = batch
-        told = {"number": self._number, "position": pack_position(batch.position), "lag": lag}
-        return told, batch.items
+        position = pack_position(batch.position)
+        return {"number": self._number, "position": position, "lag": self._lag}, batch.items
 
     def close(self) -> None:
         self._source.close()

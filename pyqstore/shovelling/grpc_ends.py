@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import Error, ShovelError
 from ..flight.wire import pack_start
 from ..stream import Start
-from .ends import Acked, Batch, Full, Later, Position, Source, Target
+from .ends import Acked, Batch, Item, Later, Position, Source, Target
 from .grpc_address import GrpcPlace
 from .grpc_link import Link
 from .grpc_wire import pack_position, unpack_position
@@ -51,6 +51,10 @@ class GrpcSource(Source):
             "ahead": ahead,
             "notes_position": notes_position,
         }
+        self._asked: deque[str] = deque()
+        """What has no answer yet, in order."""
+        self._early: tuple[dict[str, Any], list[Item]] | None = None
+        """The answer to a read, which came before one that was waited for."""
         self._epoch = 0
         self._lag: int | None = None
 
@@ -66,34 +70,55 @@ class GrpcSource(Source):
     def open(self, position: Position | None) -> None:
         """As of Source."""
         self._epoch += 1
+        self._asked.clear()
+        self._early = None
         self._link.open(**self._command, position=pack_position(position))
 
     def read(self, most: int, bytes_most: int, timeout: float) -> Batch | None:
-        """As of Source."""
-        seconds = min(timeout, _READ_S)
-        self._link.ask({"do": "read", "most": most, "bytes_most": bytes_most, "timeout": seconds})
-        told, items = self._link.heard(None)
+        """As of Source.  What is next is asked for before it is needed."""
+        ask = {"do": "read", "most": most, "bytes_most": bytes_most}
+        batch = self._next() if self._early or "read" in self._asked else None
+        if batch is None:
+            self._ask({**ask, "timeout": min(timeout, _READ_S)})
+            batch = self._next()
+        if batch is not None:
+            self._ask({**ask, "timeout": 0})
+        return batch
+
+    def _next(self) -> Batch | None:
+        """What was asked for first.  Later: that, or what was settled before it, failed."""
+        told, items = self._early or self._heard("read")
+        self._early = None
         self._lag = told["lag"]
-        if not items:
-            return None
-        return Batch(items, self._epoch, unpack_position(told["position"]))
+        return Batch(items, self._epoch, unpack_position(told["position"])) if items else None
 
     def settle(self, batch: Batch) -> None:
-        """As of Source."""
+        """As of Source, but that the next read tells if it fails: then all comes again."""
         if batch.epoch == self._epoch:
-            self._link.ask({"do": "settle", "number": batch.items[0].tag})
-            self._heard()
+            self._ask({"do": "settle", "number": batch.items[0].tag})
 
     def bury(self, batch: Batch) -> None:
-        """As of Source."""
-        if batch.epoch != self._epoch:
-            raise Full(f"{self.shown}: the connection was lost")  # it comes again
-        dead = {str(index): reason for index, reason in batch.dead.items()}
-        self._link.ask({"do": "bury", "number": batch.items[0].tag, "dead": dead})
-        self._heard()
+        """As of Source, but that the next read tells if there is no room, or no connection any more:
+        then all comes again."""
+        if batch.epoch == self._epoch:
+            dead = {str(index): reason for index, reason in batch.dead.items()}
+            self._ask({"do": "bury", "number": batch.items[0].tag, "dead": dead})
+            with contextlib.suppress(Later):
+                self._heard("bury")
 
-    def _heard(self) -> None:
-        self._link.heard(None)
+    def _ask(self, asked: dict[str, Any]) -> None:
+        self._link.ask(asked)
+        self._asked.append(asked["do"])
+
+    def _heard(self, do: str) -> tuple[dict[str, Any], list[Item]]:
+        """The answer to the first that was asked so, behind those before it."""
+        while True:
+            answered = self._asked.popleft()
+            heard = self._link.heard(None)
+            if answered == do:
+                return heard
+            if answered == "read":
+                self._early = heard
 
     def tend(self, _seconds: float) -> None:
         """Nothing has to be done."""

@@ -72,6 +72,7 @@ class Link:
         except queue.Empty:
             return None
         if isinstance(heard, Exception):
+            self._call.heard.put(heard)  # nothing else comes
             raise self._told(heard)
         told, rows = heard
         failure = failure_of(told, batch)
