@@ -33,8 +33,9 @@ def shovel(
     """Move messages from ``source`` to ``target``, one of which is a queue or a stream of a store.
 
     - ``source``, ``target``: ``DIRECTORY#QUEUE`` of a store; ``grpc://HOST:PORT#QUEUE`` of one that
-      a server has open, also ``grpc+tls://``; ``amqp://`` or ``amqps://`` of a broker, ``...?queue=NAME``, as a target also ``...?exchange=NAME`` with ``&key=KEY``, without
-      which messages keep their routing keys; or a Queue or Stream of an open store.
+      a server has open, also ``grpc+tls://``; ``amqp://`` or ``amqps://`` of a broker,
+      ``...?queue=NAME``, as a target also ``...?exchange=NAME`` with ``&key=KEY``, without which
+      messages keep their routing keys; or a Queue or Stream of an open store.
     - ``name``: under which it is remembered how far the shovel is; None: a name that follows from
       source and target.
     - ``start``: of a stream that is the source, where to begin the first time, as of

@@ -49,9 +49,10 @@ def shovel(
 ) -> None:
     """Move messages from SOURCE to TARGET until SIGTERM or Ctrl-C, or until --idle.
 
-    SOURCE and TARGET are a queue or a stream of a store, as DIRECTORY#QUEUE, or of a broker, as
-    amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME; TARGET also as ...?exchange=NAME&key=KEY,
-    without key with the messages' own.  One of the two is of a store.
+    SOURCE and TARGET are a queue or a stream of a store, as DIRECTORY#QUEUE, or at a server as
+    grpc://HOST:PORT#QUEUE, or of a broker, as amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME;
+    TARGET also as ...?exchange=NAME&key=KEY, without key with the messages' own.  One of the two is
+    of a store.
 
     Into a store each message comes once.  Into a broker it comes at least once: it leaves its store
     when the broker has confirmed it.  Lost connections are made again.

@@ -92,11 +92,11 @@ class Notes:
             raise ShovelError(f"stream {self.stream!r} has a note that this version cannot read")
         return before
 
-    def publish_ids(self, channel: Channel, ids: list[bytes], token: str) -> None:
+    def publish_ids(self, channel: Channel, ids: list[bytes], token: str = "") -> None:
         """In the channel's transaction."""
         channel.basic_publish("", self.stream, b"".join(ids), _of(_IDS, token), True)
 
-    def publish_position(self, channel: Channel, position: int, token: str) -> None:
+    def publish_position(self, channel: Channel, position: int, token: str = "") -> None:
         """In the channel's transaction."""
         told = json.dumps({"offset": position})
         channel.basic_publish("", self.stream, told, _of(_POSITION, token), True)

@@ -583,7 +583,7 @@ def test_the_command_says_that_two_processes_have_the_stores(
         address = one.addresses()["amqp"]
         done = command("--from", at(store, "a"), "--to", f"{tmp_path}/served#b", "--idle", "0.3")
         assert done.returncode == 3
-        assert "name its queue by amqp://" in done.stderr
+        assert "name its queue by grpc:// or amqp://" in done.stderr
         done = command(
             "--from", at(store, "a"), "--to", f"amqp://{address}?queue=b", "--idle", "0.3"
         )
