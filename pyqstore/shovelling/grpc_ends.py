@@ -98,8 +98,7 @@ class GrpcSource(Source):
             self._ask({"do": "settle", "number": batch.items[0].tag})
 
     def bury(self, batch: Batch) -> None:
-        """As of Source, but that the next read tells if there is no room, or no connection: all comes
-        again."""
+        """As of Source, but that the next read tells if it fails: then all comes again."""
         if batch.epoch == self._epoch:
             dead = {str(index): reason for index, reason in batch.dead.items()}
             self._ask({"do": "bury", "number": batch.items[0].tag, "dead": dead})
