@@ -24,10 +24,12 @@ from pyqstore.codec import shard_column
 from spark_udfs import is_committed, remote_commit, remote_sink, sink
 from spark_udfs.remote import write_options
 
+from ..machines import Machine, machines
 from ..serving import served
 
 pytestmark = pytest.mark.spark
 ROWS = 2000
+TOKEN = "of-these-tests"
 FLIGHT = ("--flight", "127.0.0.1:0")
 # A server that runs this dies with its part prepared and not committed,
 DIES_BEFORE_COMMIT = """
@@ -54,13 +56,21 @@ def servers(paths: list[Path], *, last: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @contextmanager
-def four_servers(paths: list[Path]) -> Iterator[tuple[str, list[Any]]]:
-    """Each at an address of its own; their URLs and processes."""
+def four_servers(paths: list[Path], there: list[Machine]) -> Iterator[tuple[str, list[Any]]]:
+    """Each at a machine of its own; their URLs and processes."""
+    tokens = paths[0].with_name("tokens")
+    tokens.touch(mode=0o600)
+    tokens.write_text(TOKEN)
     with ExitStack() as running:
-        places = [("--flight", f"127.0.0.{number}:0") for number in range(2, 6)]
         each = [
-            running.enter_context(served(path, *place))
-            for path, place in zip(paths, places, strict=True)
+            running.enter_context(
+                served(
+                    path,
+                    *("--flight", f"{machine.address}:0", "--token-file", str(tokens)),
+                    planted=machine.planted,
+                )
+            )
+            for path, machine in zip(paths, there, strict=True)
         ]
         urls = [f"grpc://{one.addresses()['flight']}" for one in each]
         yield ",".join(urls), [one.process for one in each]
@@ -118,13 +128,18 @@ def test_a_job_is_there_once_when_a_server_dies_in_its_commit_and_the_repeat_dea
 def test_a_job_by_key_is_there_once_when_one_of_four_servers_dies_in_its_middle(
     spark: Any, tmp_path: Path
 ) -> None:
-    """At four addresses.  The key's order is that of the rows at its server."""
+    """At four machines.  The key's order is that of the rows at its server."""
+    with machines(4) as there:
+        _dies_in_the_middle(spark, tmp_path, there)
+
+
+def _dies_in_the_middle(spark: Any, tmp_path: Path, there: list[Machine]) -> None:
     paths = [store_at(tmp_path / name) for name in "abcd"]
 
     def keyed(of: Any) -> Any:
         return of.selectExpr("body", "concat('key ', cast(body as int) % 50) message_id")
 
-    with four_servers(paths) as (url, processes):
+    with four_servers(paths, there) as (url, processes):
         killed = processes[3].pid
 
         def kill(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -135,18 +150,18 @@ def test_a_job_by_key_is_there_once_when_one_of_four_servers_dies_in_its_middle(
 
         frame = keyed(dealt(spark, turned=False)).mapInArrow(kill, "body string, message_id string")
         with pytest.raises(PySparkException, match="ConnectionLost"):
-            save(frame, url, txnid="a", shard_by="message_id")
+            save(frame, url, txnid="a", shard_by="message_id", token=TOKEN)
         assert processes[3].wait() == -signal.SIGKILL
     assert [bodies(path) for path in paths] == [[]] * 4
     frame = keyed(dealt(spark, turned=False))
-    with four_servers(paths) as (url, _):
+    with four_servers(paths, there) as (url, _):
         for _ in range(2):
-            save(frame, url, txnid="a", shard_by="message_id")
-        assert is_committed(url, "a")
-    there = [bodies(path) for path in paths]
-    assert sorted(itertools.chain(*there)) == list(range(ROWS))
+            save(frame, url, txnid="a", shard_by="message_id", token=TOKEN)
+        assert is_committed(url, "a", token=TOKEN)
+    found = [bodies(path) for path in paths]
+    assert sorted(itertools.chain(*found)) == list(range(ROWS))
     keys = shard_column(pa.array([f"key {number}" for number in range(50)]), 4).to_pylist()
-    assert there == [[row for row in range(ROWS) if keys[row % 50] == shard] for shard in range(4)]
+    assert found == [[row for row in range(ROWS) if keys[row % 50] == shard] for shard in range(4)]
 
 
 @pytest.mark.slow
