@@ -28,7 +28,7 @@ static uint64_t stored_rows(const struct qsi_run *run, uint32_t first_row, uint6
 {
     uint64_t stored = 0;
 
-    for (; run->has_stored && mask != 0; mask &= mask - 1) {
+    for (; mask != 0; mask &= mask - 1) {
         uint32_t bit = (uint32_t)__builtin_ctzll(mask), row;
         struct qsi_messages view;
         qsi_messages_view(&view, qsi_run_record(run, first_row + bit, &row));
@@ -48,62 +48,76 @@ static uint64_t flushed_rows(const struct qsi_queue *queue, uint64_t first_seq, 
                           end < queue->shared->entries ? (uint32_t)end : queue->shared->entries);
 }
 
-/* Messages in one word of a segment, all in run, or, without one, not in memory. */
-static void measure_word(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                         const struct qsi_run *run, uint32_t word, uint64_t mask,
-                         struct qsi_queue_measure *measure) QSI_REQUIRES(qsi_store_mutex)
+/* Of the slots of a word, which are in memory, and whose bodies are in the message store. */
+struct rows {
+    uint64_t in_memory, stored;
+};
+
+/* seq: of the word's lowest bit.  run_io: the first run that is not behind the words before it; then
+ * the first that is not behind this one. */
+static struct rows find_rows(const struct qsi_queue *queue, uint64_t seq, uint64_t live,
+                             uint32_t *run_io) QSI_REQUIRES(qsi_store_mutex)
 {
-    uint64_t live = qsi_segment_live(queue, segment, word) & mask;
-    uint64_t ready = qsi_segment_ready(queue, segment, word) & mask;
+    struct rows rows = {0};
+
+    for (; *run_io < queue->run_count; ++*run_io) {
+        const struct qsi_run *run = qsi_queue_run_at(queue, *run_io);
+        uint64_t end = run->first_seq + run->count;
+        uint32_t from, to;
+        uint64_t mask;
+
+        if (run->first_seq >= seq + QSI_WORD_BITS) {
+            break;
+        }
+        if (end <= seq) {
+            continue;
+        }
+        from = run->first_seq > seq ? (uint32_t)(run->first_seq - seq) : 0;
+        to = end - seq < QSI_WORD_BITS ? (uint32_t)(end - seq) : QSI_WORD_BITS;
+        mask = qsi_word_range(0, from, to);
+        rows.in_memory |= mask;
+        if (run->has_stored) {
+            uint32_t row = (uint32_t)(seq + from - run->first_seq);
+            rows.stored |= stored_rows(run, row, (live & mask) >> from) << from;
+        }
+        if (end > seq + QSI_WORD_BITS) {
+            break;
+        }
+    }
+    return rows;
+}
+
+static void measure_word(const struct qsi_queue *queue, const struct qsi_segment *segment,
+                         uint32_t word, uint32_t *run_io, struct qsi_queue_measure *measure)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t live = qsi_segment_live(queue, segment, word);
+    uint64_t ready = qsi_segment_ready(queue, segment, word);
     uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
-    uint64_t seq = first_seq + (uint64_t)word * QSI_WORD_BITS;
-    uint64_t flushed = flushed_rows(queue, first_seq, word);
-    uint64_t stored;
-    uint32_t shift;
+    uint64_t flushed;
+    struct rows rows;
 
     if (live == 0) {
         return;
     }
-    if (run == NULL) {
-        measure->gamma += qsi_popcount(live);
-        add_ready(measure, 0, ready);
-        return;
-    }
-    shift = run->first_seq > seq ? (uint32_t)(run->first_seq - seq) : 0;
-    QS_DCHECK(shift < QSI_WORD_BITS);
-    stored = stored_rows(run, (uint32_t)(seq + shift - run->first_seq), live >> shift) << shift;
-    measure->alpha += qsi_popcount(live & ~stored);
-    measure->beta += qsi_popcount(stored & ~flushed);
-    measure->gamma += qsi_popcount(stored & flushed);
-    add_ready(measure, ready & ~stored, ready & stored);
+    rows = find_rows(queue, first_seq + (uint64_t)word * QSI_WORD_BITS, live, run_io);
+    flushed = flushed_rows(queue, first_seq, word) | ~rows.in_memory;
+    rows.stored |= ~rows.in_memory; /* no more than their entries need be looked for */
+    measure->alpha += qsi_popcount(live & ~rows.stored);
+    measure->beta += qsi_popcount(live & rows.stored & ~flushed);
+    measure->gamma += qsi_popcount(live & rows.stored & flushed);
+    add_ready(measure, ready & ~rows.stored, ready & rows.stored);
 }
 
 static void measure_segment(const struct qsi_queue *queue, const struct qsi_segment *segment,
                             struct qsi_queue_measure *measure) QSI_REQUIRES(qsi_store_mutex)
 {
+    uint32_t word = segment->word_base;
     uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
-    uint32_t slot = segment->word_base * QSI_WORD_BITS;
-    uint32_t limit = slot + segment->word_count * QSI_WORD_BITS;
+    uint32_t run = qsi_queue_find_run(queue, first_seq + (uint64_t)word * QSI_WORD_BITS);
 
-    while (slot < limit) {
-        uint32_t index = qsi_queue_find_run(queue, first_seq + slot);
-        const struct qsi_run *run =
-            index < queue->run_count ? qsi_queue_run_at(queue, index) : NULL;
-        uint64_t end = run == NULL ? limit
-                       : run->first_seq > first_seq + slot
-                           ? run->first_seq - first_seq
-                           : run->first_seq + run->count - first_seq;
-        if (run != NULL && run->first_seq > first_seq + slot) {
-            run = NULL;
-        }
-        end = end < limit ? end : limit;
-        while (slot < end) {
-            uint32_t word = slot / QSI_WORD_BITS;
-            uint32_t to =
-                (word + 1) * QSI_WORD_BITS < end ? (word + 1) * QSI_WORD_BITS : (uint32_t)end;
-            measure_word(queue, segment, run, word, qsi_word_range(word, slot, to), measure);
-            slot = to;
-        }
+    for (; word < segment->word_base + segment->word_count; word++) {
+        measure_word(queue, segment, word, &run, measure);
     }
 }
 
