@@ -113,6 +113,7 @@ class _Call:
         self._threads[0].start()
 
     def _write(self, command: dict[str, Any]) -> None:
+        import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
         from pyarrow import flight  # type: ignore[import-untyped, unused-ignore]
 
         try:
@@ -123,17 +124,16 @@ class _Call:
                 self._threads.append(reading)
                 reading.start()
                 writer.begin(SCHEMA)
-                try:
+                # What is wrong is read, behind all answers: a write says only that it failed.
+                with contextlib.suppress(pa.ArrowException, OSError):
                     while (said := self.say.get()) is not _END and not self._is_over:
                         _write(writer, *said)
-                    with contextlib.suppress(flight.FlightError):
-                        writer.done_writing()
-                    reading.join(_CLOSE_S)
-                finally:
-                    self._reader.cancel()
-                    reading.join()
-                    with contextlib.suppress(flight.FlightError):
-                        writer.close()  # or Arrow says in its destructor what was wrong
+                    writer.done_writing()
+                reading.join(_CLOSE_S)
+                self._reader.cancel()
+                reading.join()
+                with contextlib.suppress(pa.ArrowException, OSError):
+                    writer.close()  # or Arrow says in its destructor what was wrong
         except Exception as error:
             self._fail(error)
 
@@ -150,6 +150,8 @@ class _Call:
 
     def _fail(self, error: Exception) -> None:
         """What was heard before comes first."""
+        if isinstance(error, OSError):  # of Arrow, which says so of connections that break
+            error = ConnectionLost(f"{self._dial.url}: {error}")
         self.heard.put(error)
         self._is_over = True
         self.say.put(_END)
