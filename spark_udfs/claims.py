@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import spool
-from .opening import asking
+from .opening import StoreBusyError, asking
 from .options import OptionError, ReadOptions
 from .reading import SourceError, asking_in_task, check_source
 from .received import as_spark
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PREFIX = "spark-claim-"
 _DRAINED = "spark-drain-"
-_END_S = 60.0  # that the end of a drain waits for the store
+_END_S = 3.0  # that the end of a drain waits for the store
 PART_CHUNKS = 4
 # A chunk is more than its bodies, and may have a single one that is larger than a chunk.
 _SETTINGS: dict[str, Any] = {"body_bytes_max": 1 << 30}
@@ -136,14 +136,14 @@ def drain(options: ReadOptions) -> tuple[Drain, Taken]:
 def end_drain(path: str | os.PathLike[str], queue: str, txnid: str) -> bool:
     """As ``ending.end_drain``, in a directory."""
     drained = Drain(os.path.abspath(path), queue, txnid)
-    if drained.spool.manifest.exists():
+    was_there = drained.spool.manifest.exists()
+    if was_there:
         drained.spool.remove()
-        return True
     try:
         with asking(drained.path, wait_s=_END_S, read_only=False) as asked:
-            return bool(asked.call("end_claim", name=drained.claim))
-    except OptionError:  # there is no store
-        return False
+            return bool(asked.call("end_claim", name=drained.claim)) or was_there
+    except (OptionError, StoreBusyError):  # there is no store, or none that could have claimed
+        return was_there
 
 
 def end(options: ReadOptions, batch: QueueBatch) -> None:
@@ -256,6 +256,8 @@ def _taken(
         return Taken(sum(file.rows for file in files), files=tuple(files))
     if not asked.transaction_known(batch.claim):
         check_source(asked, options)
+    if batch.spool.manifest.exists():  # of an attempt that died before its commit
+        batch.spool.remove()
     told = asked.call("claim", queue=options.queue, name=batch.claim, rows_max=rows_max)
     if told is None:
         raise batch.lost(options)

@@ -7,7 +7,8 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .options import OptionError
 
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
 _LOOK_S = (0.01, 0.25)  # between looks whether the store is free: at first, and at most
 # What each of the next readers replays at most.
 JOURNAL_BYTES_KEPT = 16 << 20
-_UNCHECKED: dict[str, Any] = {"checkpoint_bytes": 0, "checkpoint_interval": 0}
+# It is closed again in a moment: others wait for it, and ask nothing of it.
+_FOR_A_MOMENT: dict[str, Any] = {
+    "checkpoint_bytes": 0,
+    "checkpoint_interval": 0,
+    "control": False,
+}
 
 
 class StoreBusyError(RuntimeError):
@@ -100,7 +106,7 @@ def asking(
             found.append(owner)
         return owner is not None
 
-    own = {**_UNCHECKED, **(settings or {})} if not read_only else {}
+    own = {**_FOR_A_MOMENT, **(settings or {})} if not read_only else {}
     store = _opened(path, wait_s, False, read_only, own, has_owner)
     if store is None:
         yield found[0]
@@ -130,7 +136,7 @@ def changing(
     It is closed without a checkpoint as long as the journal is short: a checkpoint tells of the
     whole store, and what changed is in the journal.
     """
-    own = {**_UNCHECKED, **(settings or {})}
+    own = {**_FOR_A_MOMENT, **(settings or {})}
     with open_store(path, wait_s=wait_s, create=create, settings=own) as store:
         yield store
         _shorten(store)
@@ -167,3 +173,26 @@ def _command(pid: int) -> str:
             return file.read(400).decode("utf-8", "replace").replace("\0", " ").strip()
     except OSError:
         return ""
+
+
+_Step = TypeVar("_Step", bound=Callable[..., Any])
+
+
+def patient(step: _Step) -> _Step:
+    """A planning step of a reader, which may be repeated: it is, for ``lock_timeout`` seconds, when
+    the process that had the store open ends meanwhile."""
+
+    @wraps(step)
+    def run(self: Any, *arguments: Any) -> Any:
+        import pyqstore
+
+        deadline = time.monotonic() + self.options.lock_timeout
+        while True:
+            try:
+                return step(self, *arguments)
+            except (pyqstore.StoreClosed, pyqstore.ConnectionLost):
+                if hasattr(self, "remote") or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_LOOK_S[0])
+
+    return cast("_Step", run)

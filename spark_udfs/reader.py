@@ -27,6 +27,7 @@ from pyspark.sql.datasource import (
 
 from . import claims, reading, received, spool
 from .columns import ColumnError
+from .opening import patient
 from .options import ReadOptions
 from .reading import Part, Wanted
 from .staging import StagedFile
@@ -72,6 +73,7 @@ class QStoreReader(DataSourceReader):
         self.schema = schema
         self.wanted = Wanted()
 
+    @patient
     def partitions(self) -> Sequence[InputPartition]:
         """Raises SourceError, StoreBusyError, OptionError before a task runs."""
         found: list[InputPartition]

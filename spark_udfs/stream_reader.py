@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 
 from . import claims, reading
 from .lease import MovingLease
-from .opening import asking
+from .opening import asking, patient
 from .options import ReadOptions
 from .reader import (
     RowsPartition,
@@ -67,6 +67,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of one partition, the same at each attempt."""
         return read_partition(self.options, self.schema, partition)
 
+    @patient
     def commit(self, end: Offset) -> None:
         """The batch that ends there is done."""
         if end != self._done:
@@ -96,6 +97,7 @@ class QStoreStreamReader(_StreamReader):
         self._target: int | None = None
         self._lease = MovingLease(options.stream, options.lease)
 
+    @patient
     def initialOffset(self) -> Offset:
         """Where a query without a checkpoint begins.
 
@@ -109,6 +111,7 @@ class QStoreStreamReader(_StreamReader):
         self._done = self._offset(start)  # nothing to note
         return self._offset(start)
 
+    @patient
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The end of the next batch."""
         self.check(start, "stream")
@@ -123,6 +126,7 @@ class QStoreStreamReader(_StreamReader):
             end = min(end, start["offset"] + limit.max_rows)
         return self._offset(max(end, start["offset"]))
 
+    @patient
     def prepareForTriggerAvailableNow(self) -> None:
         """Read no further than what is there now."""
         self._target = self._latest()
@@ -131,6 +135,7 @@ class QStoreStreamReader(_StreamReader):
         """For the query's progress: what was seen last."""
         return self._offset(self._next)
 
+    @patient
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The batch, divided.  SourceError: rows of it were dropped."""
         self.check(end, "stream")
@@ -148,17 +153,14 @@ class QStoreStreamReader(_StreamReader):
     def _finish(self, end: Offset) -> None:
         """Move the group's cursor, if there is one.  SourceError: the stream was made anew, and has
         no such offset."""
-        import pyqstore
-
         if self.options.group is None:
             return
         name, offset = self.options.stream, end["offset"]
         with asking(self.options.path, wait_s=self.options.lock_timeout, read_only=False) as store:
-            try:
-                store.stream(name).commit_offset(self.options.group, offset)
-            except pyqstore.OffsetOutOfRange as error:
-                part = Part(offset, offset + 1)
-                raise reading.gone(self.options, part, store.stream(name)) from error
+            stream = store.stream(name)
+            if offset > stream.next:
+                raise reading.gone(self.options, Part(offset, offset + 1), stream)
+            stream.commit_offset(self.options.group, offset)
 
     def _hold(self, offset: int) -> None:
         """Have the stream keep what is there from an offset on, if the options ask for that."""
@@ -187,6 +189,7 @@ class QStoreQueueReader(_StreamReader):
         self._target: int | None = None
         self._next_look = 0.0
 
+    @patient
     def initialOffset(self) -> Offset:
         """Nothing is taken.  SourceError: there is no such queue."""
         self._look()
@@ -197,6 +200,7 @@ class QStoreQueueReader(_StreamReader):
         with reading.open_source(self.options):
             pass
 
+    @patient
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The next batch's number, if there are messages; nothing is taken yet."""
         self.check(start, "queue")
@@ -208,10 +212,12 @@ class QStoreQueueReader(_StreamReader):
         bounds = [bound for bound in (most, left) if bound is not None]
         return {**start, "batch": start["batch"] + 1, "rows": min(bounds, default=None)}
 
+    @patient
     def prepareForTriggerAvailableNow(self) -> None:
         """Take no more than what is there now."""
         self._target = self._ready()
 
+    @patient
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Consume the batch, or tell again what it consumed."""
         self.check(end, "queue")

@@ -120,8 +120,9 @@ class Wire:
 
     def check(self) -> None:
         """Gone: the other end is.  It has nothing to say when this is asked."""
-        readable, _, _ = select.select([self._socket], [], [], 0)
-        if readable:
+        looking = select.poll()  # select() cannot look at descriptors from 1,024 on
+        looking.register(self._socket, select.POLLIN)
+        if looking.poll(0):
             raise Gone("the other end has ended the call")
 
     def be_patient(self) -> None:

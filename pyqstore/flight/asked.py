@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..control.reaching import is_listened_to, payloads_of_owner, reach_owner
-from ..errors import ConnectionLost
+from ..errors import ConnectionLost, StoreClosed
 from ..fields import FieldValue
 from ..figures import QueueStatus
 from ..waiting import Deadline
@@ -178,6 +178,6 @@ def owner_of(directory: str | os.PathLike[str]) -> Owner | None:
     owner = Owner(directory)
     try:
         owner.call("hello", protocol=PROTOCOL)
-    except (ConnectionLost, ValueError):
+    except (ConnectionLost, StoreClosed, ValueError):
         return None
     return owner

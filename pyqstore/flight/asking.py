@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..claiming import claim, end_claim, release
-from ..errors import OffsetOutOfRange
 from ..store import Store
 from ..stream import Stream, check_stream, offset_of
 from .wire import PROTOCOL, unpack_start, unpack_table
@@ -72,11 +71,6 @@ class Asking:
         return offset_of(self._store, name, unpack_start(start))
 
     def _commit_offset(self, name: str, group: str, offset: int) -> None:
-        """OffsetOutOfRange: it is behind the stream's end, which was made anew."""
-        check_stream(self._store, name)
-        status = Stream(self._store, name).status()
-        if offset > status.next:
-            raise OffsetOutOfRange(status.first, status.next, name)
         with self._store.channel() as channel:
             channel._commit_offset(name, group, offset)
 

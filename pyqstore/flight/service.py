@@ -119,15 +119,11 @@ class Service(ServerBase):
         """An end of a shovel."""
         from .shovelled import serve_end
 
-        def check() -> None:
-            if self.closing.is_set():
-                raise ConnectionLost("the server ends")
-
         with carried():
             do, arguments = unpack(descriptor.command or b"")
             if do != "shovel":
                 raise ValueError(f"no such descriptor: {do!r}; there is shovel")
-            serve_end(self._store, arguments, reader, writer, check)
+            serve_end(self._store, arguments, reader, writer, self.closing)
 
     # Calls that take rows away.
 

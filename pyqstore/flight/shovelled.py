@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -10,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
-from ..shovelling.ends import Acked, Batch, Item
+from ..errors import ConnectionLost
+from ..shovelling.ends import Acked, Batch, Full, Item
 from ..shovelling.grpc_wire import (
     SCHEMA,
     items_of,
@@ -22,45 +25,105 @@ from ..shovelling.grpc_wire import (
 from ..shovelling.store_source import StoreSource
 from ..shovelling.store_target import StoreTarget
 from ..store import Store
+from .checking import check_batch
 from .wire import unpack_start
 
 __all__ = ["serve_end"]
 
+_WATCH_S = 0.2
+_SILENT_S = 60.0
 _LOOK_S = 0.5  # between two looks at how many messages wait
 Answer = tuple[dict[str, Any], list[Item]]
 
 
 def serve_end(
-    store: Store, command: dict[str, Any], reader: Any, writer: Any, check: Callable[[], None]
+    store: Store, command: dict[str, Any], reader: Any, writer: Any, closing: threading.Event
 ) -> None:
-    """Answer what a shovel asks of an end, until it has no more to ask, or the end fails.
-
-    ``check`` raises when the server ends.
-    """
+    """Answer what a shovel asks of an end, until it has no more to ask, or the end fails."""
     writer.begin(SCHEMA)
-    end: _End | None = None
+    kinds: dict[str, Callable[..., _End]] = {"source": _SourceEnd, "target": _TargetEnd}
     try:
-        end = (
-            _SourceEnd(store, **command)
-            if command.pop("end") == "source"
-            else _TargetEnd(store, **command)
-        )
-        _write(writer, end.open())
-        while True:
-            try:
-                chunk = reader.read_chunk()
-            except StopIteration:
-                return
-            check()
-            asked = json.loads(chunk.app_metadata.to_pybytes())
-            _write(writer, end.answer(asked, chunk.data))
-    except pa.ArrowException:
-        raise  # the shovel went
+        end = kinds[command.pop("end")](store, **command)
     except Exception as error:
-        _write(writer, (pack_failure(error), []))
-    finally:
-        if end is not None:
-            end.close()
+        _tell(reader, writer, error)
+        return
+    with _Held(end, closing) as held:
+        try:
+            _write(writer, held.call(end.open))
+            while True:
+                chunk = reader.read_chunk()
+                _write(writer, held.call(_answer, end, chunk))
+        except StopIteration:
+            pass
+        except pa.ArrowException:
+            raise  # the shovel went
+        except Exception as error:
+            _tell(reader, writer, error)
+
+
+def _answer(end: _End, chunk: Any) -> Answer:
+    asked = json.loads(chunk.app_metadata.to_pybytes())
+    if chunk.data is not None:
+        check_batch(chunk.data)
+    if asked["do"] == "here":
+        return {}, []
+    try:
+        return end.answer(asked, chunk.data)
+    except Full as error:
+        if asked["do"] in ("settle", "bury"):
+            return pack_failure(error), []  # it is asked again
+        raise
+
+
+def _tell(reader: Any, writer: Any, error: Exception) -> None:
+    """What failed.  gRPC bears no end while the shovel writes: it is heard out."""
+    _write(writer, (pack_failure(error), []))
+    with contextlib.suppress(StopIteration):
+        while True:
+            reader.read_chunk()
+
+
+class _Held:
+    """An end, for as long as the call lasts; but no longer than the server, or than the shovel says
+    something now and then: gRPC does not tell for hours that a machine has vanished."""
+
+    def __init__(self, end: _End, closing: threading.Event) -> None:
+        self._end = end
+        self._closing = closing
+        self._lock = threading.Lock()
+        self._heard = time.monotonic()
+        self._why = ""
+        self._is_over = threading.Event()
+
+    def __enter__(self) -> _Held:
+        threading.Thread(target=self._watch, name="shovel's end", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._close("the call ended")
+
+    def call(self, do: Callable[..., Answer], *arguments: Any) -> Answer:
+        """What it returns.  ConnectionLost: the end is closed."""
+        with self._lock:
+            if self._why:
+                raise ConnectionLost(self._why)
+            answer = do(*arguments)
+            self._heard = time.monotonic()
+        return answer
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(_WATCH_S):
+            if self._closing.is_set():
+                self._close("the server ends")
+            elif time.monotonic() - self._heard > _SILENT_S:
+                self._close(f"the shovel said nothing for {_SILENT_S:g} s")
+
+    def _close(self, why: str) -> None:
+        with self._lock:
+            if not self._why:
+                self._why = why
+                self._end.close()
 
 
 def _write(writer: Any, answer: Answer) -> None:
@@ -110,12 +173,11 @@ class _SourceEnd(_End):
         do = asked["do"]
         if do == "read":
             return self._read(asked)
-        batch = self._batches[asked["number"]]
         if do == "bury":
-            batch.dead = {int(index): reason for index, reason in asked["dead"].items()}
-            self._source.bury(batch)
+            dead = {int(index): reason for index, reason in asked["dead"].items()}
+            self._source.bury(Batch(items_of(rows, 0), 0, dead=dead))
         else:
-            self._source.settle(batch)
+            self._source.settle(self._batches[asked["number"]])
             del self._batches[asked["number"]]
         return {}, []
 
@@ -149,10 +211,11 @@ class _TargetEnd(_End):
 
     def answer(self, asked: dict[str, Any], rows: pa.RecordBatch | None) -> Answer:
         for token in asked["for_good"]:
-            self._acked.pop(token).for_good = True
+            if token in self._acked:  # else of a call before this one
+                self._acked.pop(token).for_good = True
         if asked["do"] == "tend":
             self._target.tend(0)
-            return {"tended": True}, []
+            return {}, []
         batch = Batch(
             items_of(rows, 0),
             asked["epoch"],

@@ -66,13 +66,15 @@ def place_of(text: str, *, is_target: bool) -> Place:
     try:
         if re.match("amqps?:(?!//)", text, re.IGNORECASE):
             raise ValueError("say amqp:// or amqps://, with two slashes")
-        if text.startswith("grpc+unix:") and not separator:
+        if text.lower().startswith("grpc+unix:") and not separator:
             return grpc_place(text)
         if not separator:
             return _store_place(text)
         if scheme.lower() in ("amqp", "amqps"):
             return _amqp_place(text, is_target)
         if scheme.lower() in SCHEMES:
+            if re.search("[/?#].*@", rest):
+                raise ValueError(_ENCODE)
             return grpc_place(text)
         raise ValueError(
             f"the scheme {scheme!r} is none of these: DIRECTORY#QUEUE is a queue or a stream of a"
@@ -88,10 +90,11 @@ def place_of(text: str, *, is_target: bool) -> Place:
 
 def _hidden(text: str) -> str:
     """Without a password, and without all that may be a part of one."""
-    if text.lower().startswith("grpc"):  # options may be passwords
-        text = text.partition("?")[0]
     scheme, _, rest = text.partition(":")
     login, at, host = rest.lstrip("/").rpartition("@")
+    if scheme.lower() in SCHEMES:  # options may be passwords
+        host = host.partition("?")[0]
+        text = text.partition("?")[0]
     if not at:
         return text
     shown = "..." if re.search("[/?#]", login) else host

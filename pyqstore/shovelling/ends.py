@@ -115,7 +115,10 @@ class Source(Protocol):
         again."""
 
     def bury(self, batch: Batch) -> None:
-        """Put its dead letters into the queue for them: the target does not.  Full."""
+        """Put its dead letters into the queue for them: the target does not.
+
+        Full.  Later: the source is opened again, and asked again.
+        """
 
     def tend(self, seconds: float) -> None:
         """Do for so long what a connection needs while it is not read: heartbeats."""

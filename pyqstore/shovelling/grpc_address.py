@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, unquote
 
 __all__ = ["SCHEMES", "GrpcPlace", "grpc_place"]
 
-SCHEMES = ("grpc", "grpc+tls", "grpc+unix")
+SCHEMES = ("grpc", "grpc+tcp", "grpc+tls", "grpc+unix")
 _CONNECTING = ("user", "password", "token", "token_file", "tls_ca", "tls_cert", "tls_key")
 
 
@@ -32,6 +32,8 @@ def grpc_place(text: str) -> GrpcPlace:
     address, _, name = text.partition("#")
     where, _, query = address.partition("?")
     scheme, _, rest = where.partition(":")
+    scheme = scheme.lower()
+    where = f"{scheme}:{rest}"
     if not name:
         raise ValueError(f"say {where}#NAME: which queue or stream of the store it is")
     given = {}

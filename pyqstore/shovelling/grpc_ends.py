@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import Error, ShovelError
@@ -15,13 +15,12 @@ from ..flight.wire import pack_start
 from ..stream import Start
 from .ends import Acked, Batch, Item, Later, Position, Source, Target
 from .grpc_address import GrpcPlace
-from .grpc_link import Link
+from .grpc_link import ANSWER_S, Link
 from .grpc_wire import pack_position, unpack_position
 
 __all__ = ["GrpcSource", "GrpcTarget"]
 
 _LOCKED_S = 10.0  # for which a server may still have what this shovel had before
-_TEND_S = 0.2
 _READ_S = 0.5  # a server waits for messages at once
 
 
@@ -98,15 +97,14 @@ class GrpcSource(Source):
             self._ask({"do": "settle", "number": batch.items[0].tag})
 
     def bury(self, batch: Batch) -> None:
-        """As of Source, but that the next read tells if it fails: then all comes again."""
-        if batch.epoch == self._epoch:
-            dead = {str(index): reason for index, reason in batch.dead.items()}
-            self._ask({"do": "bury", "number": batch.items[0].tag, "dead": dead})
-            with contextlib.suppress(Later):
-                self._heard("bury")
+        """As of Source."""
+        dead = sorted(batch.dead.items())
+        reasons = {str(place): reason for place, (_, reason) in enumerate(dead)}
+        self._ask({"do": "bury", "dead": reasons}, [batch.items[index] for index, _ in dead])
+        self._heard("bury")
 
-    def _ask(self, asked: dict[str, Any]) -> None:
-        self._link.ask(asked)
+    def _ask(self, asked: dict[str, Any], items: Sequence[Item] = ()) -> None:
+        self._link.ask(asked, items)
         self._asked.append(asked["do"])
 
     def _heard(self, do: str) -> tuple[dict[str, Any], list[Item]]:
@@ -157,11 +155,10 @@ class GrpcTarget(Target):
         """By the identities of batches that have not ended."""
         self._acked: list[tuple[str, Acked]] = []
         """Of batches that ended, by their tokens, and may come again."""
+        self._run = secrets.token_hex(8)
+        self._number = 0
+        self._begun_at: deque[float] = deque()
         self._locked_since: float | None = None
-        self._tended = 0.0
-        self._tends = 0
-        self._wrong: Later | ShovelError | None = None
-        """It was heard when nothing was under way."""
 
     @property
     def watch(self) -> Callable[[], None]:
@@ -175,9 +172,8 @@ class GrpcTarget(Target):
     def open(self) -> Position | None:
         """As of Target."""
         self._begun.clear()
+        self._begun_at.clear()
         self._acked.clear()
-        self._tends = 0
-        self._wrong = None
         try:
             told = self._link.open(**self._command)
         except ShovelError as error:
@@ -196,9 +192,11 @@ class GrpcTarget(Target):
 
     def begin(self, batch: Batch) -> None:
         """As of Target."""
-        if self._wrong is not None:
-            raise self._wrong
-        token = self._tokens.setdefault(id(batch), secrets.token_hex(8))
+        token = self._tokens.get(id(batch))
+        if token is None:
+            self._number += 1
+            # What came through one connection of the source cannot come again in it.
+            token = self._tokens[id(batch)] = f"{self._run}.{batch.epoch}-{self._number}"
         asked = {
             "do": "begin",
             "token": token,
@@ -210,6 +208,7 @@ class GrpcTarget(Target):
         }
         self._link.ask(asked, batch.items)
         self._begun.append(batch)
+        self._begun_at.append(time.monotonic())
 
     def _for_good(self) -> list[str]:
         """Tokens of batches that never come again, which has not been told yet."""
@@ -219,42 +218,38 @@ class GrpcTarget(Target):
 
     def ended(self, timeout: float) -> Batch | None:
         """As of Target."""
-        while self._begun:
-            batch = self._begun[0]
-            heard = self._link.hear(timeout, batch)
-            if heard is None:
-                return None
-            if heard[0].get("tended"):
-                self._tends -= 1
-                continue
-            self._begun.popleft()
-            batch.repeated, batch.dead_written = heard[0]["repeated"], heard[0]["dead_written"]
-            token = self._tokens.pop(id(batch))
-            if batch.acked is not None:
-                self._acked.append((token, batch.acked))
-            return batch
-        return None
+        if not self._begun:
+            return None
+        batch = self._begun[0]
+        heard = self._link.hear(timeout, batch)
+        if heard is None:
+            if time.monotonic() - self._begun_at[0] > ANSWER_S:
+                raise Later(f"{self.shown}: no answer for {ANSWER_S:g} s")
+            return None
+        self._begun.popleft()
+        self._begun_at.popleft()
+        if self._begun:  # the server begins with it now
+            self._begun_at[0] = time.monotonic()
+        batch.repeated, batch.dead_written = heard[0]["repeated"], heard[0]["dead_written"]
+        token = self._tokens.pop(id(batch))
+        if batch.acked is not None:
+            self._acked.append((token, batch.acked))
+        return batch
 
-    def tend(self, seconds: float) -> None:
-        """As of Target: the server hears that the shovel is there, and what never comes again."""
-        now = time.monotonic()
-        if self._begun or self._wrong is not None or now - self._tended < max(seconds, _TEND_S):
-            return
-        self._tended = now
-        try:
-            while self._tends and self._link.hear(0, None) is not None:
-                self._tends -= 1
-        except (Later, ShovelError) as error:
-            self._wrong = error
-        else:
-            if self._tends == 0:
-                self._link.ask({"do": "tend", "for_good": self._for_good()})
-                self._tends = 1
+    def tend(self, _seconds: float) -> None:
+        """As of Target: the server hears what never comes again."""
+        told = [] if self._begun else self._for_good()
+        if told:
+            self._link.ask({"do": "tend", "for_good": told})
+            self._tend()
+
+    def _tend(self) -> None:
+        """A failure is heard once more when a batch is begun."""
+        with contextlib.suppress(Later, ShovelError):
+            self._link.heard(None)
 
     def close(self) -> None:
         """As of Target."""
         with contextlib.suppress(Error, Later):
-            if not self._begun:
-                self._tended = 0.0
-                self.tend(0)
+            self.tend(0)
         self._link.close()

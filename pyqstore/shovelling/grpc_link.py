@@ -1,7 +1,7 @@
 """A call to a server that lasts as long as an end of a shovel is open.
 
-Two threads write and read, so that the shovel's own never waits for longer than it says, whatever
-becomes of the server.
+A thread of its own writes and reads, so that the shovel's never waits for longer than it says,
+whatever becomes of the server.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from typing import Any
 from ..errors import AccessRefused, ConnectionLost, Error, NotFound, OffsetOutOfRange, ShovelError
 from .ends import Batch, Item, Later
 from .grpc_address import GrpcPlace
-from .grpc_wire import SCHEMA, failure_of, items_of, pack_items
+from .grpc_wire import SCHEMA, failure_of, is_failure, items_of, pack_items
 
-__all__ = ["Link"]
+__all__ = ["ANSWER_S", "Link"]
 
 _WATCH_S = 0.2  # between two looks at whether to stop
-_ANSWER_S = 60.0  # a server that syncs its disk answers within
+ANSWER_S = 60.0  # a server that syncs its disk answers within
 _CLOSE_S = 3.0
+_HERE_S = 0.2  # of silence, after which the server is told that the shovel is there
 _END: Any = object()
+_HERE: Any = (json.dumps({"do": "here"}).encode(), None)
 
 
 class Link:
@@ -56,11 +58,11 @@ class Link:
 
     def heard(self, batch: Batch | None) -> tuple[dict[str, Any], list[Item]]:
         """The next answer; raises as ``hear``, and Later: none comes."""
-        until = time.monotonic() + _ANSWER_S
+        until = time.monotonic() + ANSWER_S
         while (heard := self.hear(_WATCH_S, batch)) is None:
             self.watch()
             if time.monotonic() >= until:
-                raise Later(f"{self.shown}: no answer for {_ANSWER_S:g} s")
+                raise Later(f"{self.shown}: no answer for {ANSWER_S:g} s")
         return heard
 
     def hear(self, timeout: float, batch: Batch | None) -> tuple[dict[str, Any], list[Item]] | None:
@@ -99,68 +101,68 @@ class Link:
 
 
 class _Call:
-    """One call, and its threads."""
+    """One call, and its thread: it writes what is said, and reads the answer before it writes more.
+    When nothing is said it tells the server now and then that the shovel is there."""
 
     def __init__(self, dial: Any, command: dict[str, Any]) -> None:
         self.say: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._dial = dial
         self._reader: Any = None
-        self._is_over = False
-        self._threads = [
-            threading.Thread(target=self._write, args=(command,), name="shovel out", daemon=True)
-        ]
-        self._threads[0].start()
+        self._thread = threading.Thread(
+            target=self._work, args=(command,), name="shovel", daemon=True
+        )
+        self._thread.start()
 
-    def _write(self, command: dict[str, Any]) -> None:
-        import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+    def _work(self, command: dict[str, Any]) -> None:
         from pyarrow import flight  # type: ignore[import-untyped, unused-ignore]
 
         try:
             with self._dial.answers(), contextlib.closing(self._dial.open()) as client:
                 descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
                 writer, self._reader = client.do_exchange(descriptor, self._dial.options())
-                reading = threading.Thread(target=self._read, name="shovel in", daemon=True)
-                self._threads.append(reading)
-                reading.start()
-                writer.begin(SCHEMA)
-                # What is wrong is read, behind all answers: a write says only that it failed.
-                with contextlib.suppress(pa.ArrowException, OSError):
-                    while (said := self.say.get()) is not _END and not self._is_over:
+                try:
+                    with contextlib.suppress(OSError):  # the answer says why
+                        writer.begin(SCHEMA)
+                    goes_on = self._hear()
+                    while goes_on and (said := self._said()) is not _END:
                         _write(writer, *said)
+                        goes_on = self._hear(is_told=said is not _HERE)
                     writer.done_writing()
-                reading.join(_CLOSE_S)
-                self._reader.cancel()
-                reading.join()
-                with contextlib.suppress(pa.ArrowException, OSError):
-                    writer.close()  # or Arrow says in its destructor what was wrong
-        except Exception as error:
-            self._fail(error)
-
-    def _read(self) -> None:
-        try:
-            with self._dial.answers():
-                while True:
-                    chunk = self._reader.read_chunk()
-                    self.heard.put((json.loads(chunk.app_metadata.to_pybytes()), chunk.data))
+                    self._reader.read_chunk()  # there is none: the server has ended the call
+                finally:
+                    self._reader.cancel()
+                    with contextlib.suppress(flight.FlightError, OSError):
+                        writer.close()  # or Arrow says in its destructor what was wrong
         except StopIteration:
-            self._fail(ConnectionLost(f"{self._dial.url}: the server ended the call"))
+            self.heard.put(ConnectionLost(f"{self._dial.url}: the server ended the call"))
+        except OSError as error:  # so Arrow says that a connection broke
+            self.heard.put(ConnectionLost(f"{self._dial.url}: {error}"))
         except Exception as error:
-            self._fail(error)
+            self.heard.put(error)
 
-    def _fail(self, error: Exception) -> None:
-        """What was heard before comes first."""
-        if isinstance(error, OSError):  # of Arrow, which says so of connections that break
-            error = ConnectionLost(f"{self._dial.url}: {error}")
-        self.heard.put(error)
-        self._is_over = True
-        self.say.put(_END)
+    def _said(self) -> Any:
+        try:
+            return self.say.get(timeout=_HERE_S)
+        except queue.Empty:
+            return _HERE
+
+    def _hear(self, is_told: bool = True) -> bool:
+        """Whether the call goes on: the server ends it when it has told of a failure, but of a full
+        disk.  StopIteration: it has ended it."""
+        chunk = self._reader.read_chunk()
+        told = json.loads(chunk.app_metadata.to_pybytes())
+        if is_told or is_failure(told):
+            self.heard.put((told, chunk.data))
+        return "full" in told or not is_failure(told)
 
     def close(self) -> None:
-        """The threads end soon, by themselves if the server does not answer."""
+        """What was said before is said; then the call ends, at the latest after some seconds."""
         self.say.put(_END)
-        for thread in list(self._threads):
-            thread.join(_CLOSE_S)
+        self._thread.join(_CLOSE_S)
+        if self._thread.is_alive() and self._reader is not None:
+            self._reader.cancel()
+            self._thread.join(_CLOSE_S)
 
 
 def _write(writer: Any, text: bytes, rows: Any) -> None:

@@ -16,7 +16,7 @@ from ..flight.wire import error_of, pack_error
 from .ends import Batch, Full, Item, Later, Position, Refused
 
 __all__ = [
-    "SCHEMA", "failure_of", "items_of", "pack_failure", "pack_items", "pack_position",
+    "SCHEMA", "failure_of", "is_failure", "items_of", "pack_failure", "pack_items", "pack_position",
     "unpack_position",
 ]  # fmt: skip
 
@@ -84,6 +84,11 @@ def pack_failure(error: Exception) -> dict[str, Any]:
     if isinstance(error, Later):
         return {"later": str(error)}
     return {"error": pack_error(error).decode()}
+
+
+def is_failure(told: dict[str, Any]) -> bool:
+    """Whether an answer tells of an exception."""
+    return any(name in told for name in ("refused", "full", "later", "error"))
 
 
 def failure_of(told: dict[str, Any], batch: Batch | None) -> Exception | None:

@@ -136,7 +136,7 @@ class Loop:
 
     def _settle(self, batch: Batch) -> None:
         if batch.dead and not self._target.buries:
-            self._until_room(partial(self._source.bury, batch))
+            self._bury(batch)
             batch.dead_written = len(batch.dead)
         self._position = batch.position
         try:
@@ -150,6 +150,15 @@ class Loop:
         count.dead += batch.dead_written
         self._failures = 0
         self._idle_since = time.monotonic()  # more may have come meanwhile
+
+    def _bury(self, batch: Batch) -> None:
+        while True:
+            try:
+                self._until_room(partial(self._source.bury, batch))
+                return
+            except Later as error:
+                self._note(error)
+            self._again(self._open_source, first_waits=True)
 
     def _until_room(self, call: Callable[[], None]) -> None:
         """The source's store may have no space for some time."""
@@ -188,7 +197,9 @@ class Loop:
             self._position = position
 
     def _open_source(self) -> None:
-        self._source.open(self._position)
+        # What is under way need not be read again: it is begun again where it has to be.
+        behind = self._under_way[-1].position if self._under_way else None
+        self._source.open(self._position if behind is None else behind)
 
     def _refused(self, refused: Refused) -> None:
         """Count the tries of messages; after its last, one is a dead letter.  ShovelError: there is

@@ -18,7 +18,7 @@ from ..errors import ShovelError
 from ..properties import Properties
 from ..store import Store
 
-__all__ = ["Notes"]
+__all__ = ["Notes", "connection_of"]
 
 _PREFIX = "pyqstore.shovel."
 _ID_BYTES = 16
@@ -52,6 +52,8 @@ class Notes:
         stream drops its first ones."""
         self._latest = 0
         """The number of the latest note, or 0: it has no ids."""
+        self._tokens_of: dict[int, str] = {}
+        """By the numbers of notes whose ids may come again."""
         self.position: int | None = None
         self.tokens: deque[str] = deque(maxlen=_TOKENS_MAX)
         """Of the latest batches that have one."""
@@ -60,6 +62,7 @@ class Notes:
     def read(self) -> None:
         """What the notes say now."""
         self._doubtful.clear()
+        self._tokens_of.clear()
         self._count = self._latest = 0
         self.position = None
         undone: int | None = None
@@ -72,18 +75,21 @@ class Notes:
     def _take(self, row: dict[str, Any], before: int | None) -> int | None:
         """One note; the position before it, for a note that takes it back."""
         body: bytes = row["body"]
-        if row["message_id"]:
-            self.tokens.append(row["message_id"])
+        token = row["message_id"] or ""
+        if token:
+            self.tokens.append(token)
         if row["type"] == "position":
             before, self.position = self.position, int(json.loads(body)["offset"])
             self._latest = 0
         elif row["type"] == "ids":
-            self.took([body[at : at + _ID_BYTES] for at in range(0, len(body), _ID_BYTES)])
+            ids = [body[at : at + _ID_BYTES] for at in range(0, len(body), _ID_BYTES)]
+            self.took(ids, token)
         elif row["type"] == "undo":
             self.position = before
             self._forget(self._latest)
             self._latest = 0
-            self.tokens.clear()  # the last of them is void
+            if self.tokens:
+                self.tokens.pop()
         elif row["type"] == "settled":
             told = json.loads(body)
             numbers = [self._number - each for each in told["behind"]]
@@ -111,18 +117,27 @@ class Notes:
         told = json.dumps({"behind": behind, "ids": [each.hex() for each in ids]})
         channel.basic_publish("", self.stream, told, _SETTLED, True)
 
-    def doubtful(self) -> Counter[bytes]:
-        """The ids of what may come again: of the latest that were not settled."""
-        return Counter(each for ids in self._doubtful.values() for each in ids)
+    def doubtful(self, token: str = "") -> Counter[bytes]:
+        """The ids of what may come again: of the latest that were not settled, but for those of the
+        connection that the batch of this token came through."""
+        ours = connection_of(token)
+        return Counter(
+            each
+            for number, ids in self._doubtful.items()
+            if not ours or connection_of(self._tokens_of.get(number, "")) != ours
+            for each in ids
+        )
 
-    def took(self, ids: list[bytes]) -> int:
+    def took(self, ids: list[bytes], token: str = "") -> int:
         """The transaction with these was committed.  The number of their note."""
         self._number += 1
         self._latest = self._number
         self._doubtful[self._number] = ids
+        if token:
+            self._tokens_of[self._number] = token
         self._count += len(ids)
         while self._count - len(self._doubtful[next(iter(self._doubtful))]) >= _IDS_MAX:
-            self._count -= len(self._doubtful.popitem(last=False)[1])
+            self._forget(next(iter(self._doubtful)))
         return self._number
 
     def settled(self, numbers: Iterable[int], ids: Iterable[bytes]) -> None:
@@ -145,6 +160,12 @@ class Notes:
 
     def _forget(self, number: int) -> None:
         self._count -= len(self._doubtful.pop(number, []))
+        self._tokens_of.pop(number, None)
+
+
+def connection_of(token: str) -> str:
+    """What tokens of batches have in common that came through one connection of the source."""
+    return token.rpartition("-")[0]
 
 
 def _of(properties: Properties, token: str) -> Properties:

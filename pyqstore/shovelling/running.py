@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 
+from ..salvaging.manifest import Manifest
 from ..store import Store
 from ..stream import Start
 from .addresses import AmqpPlace, GrpcPlace, Place, StorePlace
@@ -41,7 +43,11 @@ class Job:
         """Its name."""
         if self.name is not None:
             return self.name
-        both = f"{_identity(self.source)}\n{_identity(self.target)}".encode("utf-8", "replace")
+        parts = [_identity(self.source), _identity(self.target)]
+        if isinstance(self.source, StorePlace) and isinstance(self.target, GrpcPlace):
+            # The server may know one of another machine, at the same path.
+            parts.append(Manifest.read(Path(self.source.directory)).uuid.hex())
+        both = "\n".join(parts).encode("utf-8", "replace")
         digest = blake2b(both, digest_size=6).hexdigest()
         place = self.source
         readable = place.queue if isinstance(place, AmqpPlace) else place.name

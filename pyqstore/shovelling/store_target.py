@@ -121,7 +121,7 @@ class StoreTarget(Target):
         if self._returned:
             self._take_back()
         self._settled = ([], [])
-        number = self._notes.took(noted) if noted else 0
+        number = self._notes.took(noted, batch.token) if noted else 0
         if batch.acked is not None:
             self._unsettled.append((batch.acked, number, list(again.elements())))
         self._doubtful.subtract(again)
@@ -163,7 +163,7 @@ class StoreTarget(Target):
         connection began can."""
         self._settle()
         if batch.epoch != self._epoch:
-            self._epoch, self._doubtful = batch.epoch, self._notes.doubtful()
+            self._epoch, self._doubtful = batch.epoch, self._notes.doubtful(batch.token)
             self._unsettled.clear()  # what is not known now stays in doubt
         doubtful = self._doubtful
         again: Counter[bytes] = Counter()

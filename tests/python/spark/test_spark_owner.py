@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +21,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 import pyqstore
 from pyqstore.control.operations import OPERATIONS
 from pyqstore.flight import asked as asked_module
-from spark_udfs import QStoreDataSource, claims, end_drain, reading, release_claims
+from pyqstore.flight.asked import Owner
+from spark_udfs import QStoreDataSource, claims, end_drain, reading, release_claims, spool
 from spark_udfs.claims import QueueBatch
 from spark_udfs.lease import take as take_lease
-from spark_udfs.opening import StoreBusyError, asking
+from spark_udfs.opening import StoreBusyError, asking, open_store
 from spark_udfs.options import ReadOptions
 from spark_udfs.reading import SourceError
+from spark_udfs.spool import drain_spool
 
 ROWS = 3000
 SCHEMA = pa.schema([("offset", pa.int64())])
@@ -373,6 +379,84 @@ def test_a_drain_is_the_same_with_an_owner_and_without(disk: Any, begins: str) -
             drained()
     with pytest.raises(SourceError, match="was ended"):
         drained()
+
+
+def test_the_end_of_a_drain_ends_it_whatever_an_attempt_left(disk: Any) -> None:
+    """One that was killed with its files whole, and before its commit."""
+    disk.publish(range(10))
+    left = drain_spool(str(disk.path), "all", "t")
+    left.folder.create()
+    spool._write_manifest(left, [])
+    given = {"path": str(disk.path), "queue": "all", "drain": "true", "txnid": "t"}
+    source = QStoreDataSource(given)
+    with owner(disk):
+        assert len(source.reader(OFFSET).partitions()) == 1
+    assert end_drain(disk.path, "all", "t")
+    assert not end_drain(disk.path, "all", "t")
+    with pytest.raises(SourceError, match="was ended"):
+        source.reader(OFFSET).partitions()
+
+
+def test_a_query_waits_while_services_come_and_go(disk: Any, reader: Readers) -> None:
+    disk.publish(range(10), to="log")
+    asked = reader(stream="log", group="g")
+    start = asked.initialOffset()
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        try:
+            for _ in range(20):
+                with open_store(str(disk.path), wait_s=60):
+                    time.sleep(0.002)
+        finally:
+            over.set()
+
+    coming = threading.Thread(target=come_and_go)
+    coming.start()
+    try:
+        while not over.is_set():
+            end = asked.latestOffset(start, ReadMaxRows(4))
+            assert (end["offset"], len(asked.partitions(start, end))) == (4, 1)
+    finally:
+        coming.join()
+
+
+def test_a_step_that_lost_its_owner_is_done_again_for_some_time(
+    disk: Any, reader: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = reader(stream="log", lock_timeout="0.3")
+    disk.publish(range(10), to="log")
+    start = asked.initialOffset()
+    calls = []
+
+    def goes(owner: Owner, do: str, /, **_: Any) -> Any:
+        calls.append(do)
+        if do == "hello":
+            return {}
+        raise pyqstore.StoreClosed("it went")
+
+    with owner(disk):
+        monkeypatch.setattr(Owner, "call", goes)
+        with pytest.raises(pyqstore.StoreClosed, match="it went"):
+            asked.latestOffset(start, ReadAllAvailable())
+    assert calls.count("hello") > 2
+    assert asked.latestOffset(start, ReadAllAvailable())["offset"] == 10
+
+
+def test_an_owner_with_many_descriptors_answers(disk: Any) -> None:
+    disk.publish(range(10), to="log")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip("the system lets nobody have so many")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    try:
+        with ExitStack() as many, pyqstore.open(disk.path):
+            for _ in range(1100):
+                many.enter_context(open(os.devnull))
+            with asking(str(disk.path), wait_s=0) as store:
+                assert store.stream("log").read().read_all().num_rows == 10
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_spark_reads_what_the_drivers_process_has_open(spark: Any, disk: Any) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,13 @@ import pytest
 import pyqstore
 import pyqstore.flight
 from pyqstore import Properties, ShovelError, shovel
+from pyqstore.flight import shovelled
 from pyqstore.shovelling import grpc_ends
+from pyqstore.shovelling.addresses import place_of
 from pyqstore.shovelling.ends import Batch, Later
 from pyqstore.shovelling.grpc_link import Link
+from pyqstore.shovelling.loop import Choices
+from pyqstore.shovelling.running import Job
 from pyqstore.shovelling.store_target import StoreTarget
 
 from ..shovelling import IDLE, at, bodies, put, table, working
@@ -247,7 +252,6 @@ def test_a_name_is_for_one_shovel_at_a_time_at_a_server(
     first = (at(store, "a"), f"{far_url}#b")
     with working(*first, name="n", progress=lambda _: begun.set()):
         assert begun.wait(30)
-        wait_until(lambda: bool(far.queues()))
         put(store, "a", [b"moved"])
         wait_until(lambda: far.queue_status("b").messages_ready == 1)
         with pytest.raises(ShovelError, match="another shovel named 'n' works"):
@@ -258,18 +262,128 @@ def test_a_name_is_for_one_shovel_at_a_time_at_a_server(
 def test_a_server_ends_soon_beside_idle_shovels(
     store: pyqstore.Store, far: pyqstore.Store, far_url: str
 ) -> None:
+    """One waits for messages, one for a target that is away."""
     store.queue("a")
     far.queue("b")
+    put(far, "c", NUMBERS)
+    nowhere = f"amqp://guest:guest@{own_host()}:1?queue=x"
     with pyqstore.flight.serve(far) as server:
-        url = f"grpc://{server.address}#b"
+        url = f"grpc://{server.address}"
         put(store, "a", [b"one"])
-        with working(at(store, "a"), url, name="in") as coming:
+        with (
+            working(at(store, "a"), f"{url}#b", name="in") as coming,
+            working(f"{url}#c", nowhere, name="out") as going,
+        ):
             wait_until(lambda: far.queue_status("b").messages_ready == 1)
-            with working(url, at(store, "c"), name="out") as going:
-                store.queue("c")
-                assert server.close(5)
-                assert not coming.done()
-                assert going.done() or True
+            assert server.close(5)
+            wait_until(lambda: "pyqstore.shovel.in.lock" not in far.queues())
+            assert not coming.done()
+            assert not going.done()
+
+
+def test_a_shovel_that_says_nothing_holds_nothing(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where its machine has vanished: what it had read comes to the next one."""
+    monkeypatch.setattr(shovelled, "_SILENT_S", 0.5)
+    put(far, "a", NUMBERS)
+    store.queue("b")
+    command = [sys.executable, "-c", _STOPS, f"{far_url}#a"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "read\n"
+        assert far.queue_status("a").messages_unacked > 0
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: far.queue_status("a").messages_unacked == 0)
+        assert shovel(f"{far_url}#a", at(store, "b"), idle=IDLE).moved == len(NUMBERS)
+        process.kill()
+    assert bodies(store, "b") == NUMBERS
+
+
+_STOPS = """
+import sys, time
+from pyqstore.shovelling.addresses import place_of
+from pyqstore.shovelling.grpc_ends import GrpcSource
+place = place_of(sys.argv[1], is_target=False)
+source = GrpcSource(
+    place, shovel="s", start="first", dead=None, ahead=5000, notes_position=False
+)
+source.open(None)
+assert source.read(100, 1 << 20, 1) is not None
+print("read", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_full_queue_of_dead_letters_holds_a_shovel_back(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str
+) -> None:
+    broker = f"amqp://guest:guest@{store.listen('127.0.0.1:0').address}"
+    with store.channel() as channel:
+        channel.exchange_declare("x", "direct")
+        channel.queue_declare("taken", durable=True)
+        channel.queue_bind("taken", "x", "a")
+    with far.channel() as channel:
+        limits = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        channel.queue_declare("graves", durable=True, arguments=limits)
+        channel.basic_publish("", "graves", b"old")
+    far.queue("a").put_many(NUMBERS[:10])
+    with far.channel() as channel:
+        channel.exchange_declare("y", "topic")
+        channel.queue_bind("a", "y", "#")
+        channel.basic_publish("y", "nowhere", b"dead", Properties(delivery_mode=2))
+    seen: list[Any] = []
+    target = f"{broker}?exchange=x"
+    with working(
+        f"{far_url}#a", target, tries=1, dead="graves", idle=1, progress=seen.append
+    ) as future:
+        wait_until(lambda: bool(seen and seen[-1].error))
+        time.sleep(1)  # what it does meanwhile, again and again, is counted
+        assert len(store.queue("taken")) == 10
+        assert bodies(far, "graves") == [b"old"]
+        report = future.result(30)
+    assert (report.moved, report.dead) == (10, 1)
+    assert bodies(far, "graves") == [b"dead"]
+    assert len(store.queue("taken")) == 10
+
+
+def test_the_name_of_a_shovel_to_a_server_is_of_its_store(tmp_path: Path) -> None:
+    """Of two machines, which have their stores at the same path."""
+    names = set()
+    for _ in range(2):
+        with pyqstore.open(tmp_path / "store"):
+            pass
+        source = place_of(f"{tmp_path}/store#a", is_target=False)
+        target = place_of("grpc://h:1#b", is_target=True)
+        names.add(Job(source, target, None, "first", Choices()).called)
+        shutil.rmtree(tmp_path / "store")
+    assert len(names) == 2
+
+
+def test_equal_messages_are_each_moved_when_an_answer_is_lost(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a broker, all marked as redelivered: none can come again through the same connection."""
+    hear, lost = Link.hear, []
+
+    def loses(self: Link, timeout: float, batch: Batch | None) -> Any:
+        heard = hear(self, timeout, batch)
+        if heard is not None and "repeated" in heard[0] and len(lost) < 2:
+            lost.append(batch)
+            raise Later("the answer is lost")
+        return heard
+
+    monkeypatch.setattr(Link, "hear", loses)
+    monkeypatch.setattr("pyqstore.shovelling.loop._WAIT_FIRST_S", 0.001)
+    put(store, "a", [b"equal"] * 5000)
+    with store.channel() as channel:  # which marks them
+        for _ in range(5000):
+            assert channel.basic_get("a") is not None
+    far.queue("b")
+    broker = f"amqp://guest:guest@{store.listen('127.0.0.1:0').address}"
+    report = shovel(f"{broker}?queue=a", f"{far_url}#b", idle=IDLE)
+    assert (len(lost), report.repeated) == (2, 0)
+    assert len(far.queue("b")) == 5000
 
 
 @pytest.mark.parametrize(
@@ -291,11 +405,24 @@ def test_a_wrong_address_of_a_server_is_told(
         shovel(at(store, "a"), address, idle=IDLE)
 
 
-def test_an_error_shows_no_password_of_a_server(store: pyqstore.Store) -> None:
-    for address in ("grpc://h:1?password=secret&x=1#b", "grpc://ann:secret@h:1?x=1#b"):
-        with pytest.raises(ValueError, match="x= is unknown") as caught:
-            shovel(at(store, "a"), address, idle=IDLE)
-        assert "secret" not in str(caught.value)
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("grpc://h:1?password=secret&x=1#b", "x= is unknown"),
+        ("grpc://ann:secret@h:1?x=1#b", "x= is unknown"),
+        ("grpc://ann:sec#ret@h:1#b", "encode what is special"),
+        ("grpc://ann:sec?ret@h:1#b", "encode what is special"),
+        ("GRPC://ann:secret@h#b", "expected grpc://HOST:PORT"),
+    ],
+)
+def test_an_error_shows_no_password_of_a_server(
+    store: pyqstore.Store, address: str, words: str
+) -> None:
+    store.queue("a")
+    with pytest.raises((ValueError, ShovelError), match=words) as caught:
+        shovel(at(store, "a"), address, idle=IDLE)
+    assert "sec" not in str(caught.value)
+    assert "ret" not in str(caught.value)
 
 
 _SERVER = """
@@ -355,7 +482,7 @@ def killed_often(path: Path, seed: int) -> Iterator[Server]:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("kind", ["queue", "stream"])
-@pytest.mark.parametrize("way", ["to", "from"])
+@pytest.mark.parametrize("way", ["to", "from", "from, to another"])
 def test_each_message_is_moved_once_while_its_server_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, way: str
 ) -> None:
@@ -371,10 +498,16 @@ def test_each_message_is_moved_once_while_its_server_is_killed(
             put(store, "a", rows)
     with pyqstore.open(tmp_path / "to") as store:
         store.queue("b")
-    with killed_often(tmp_path / way, seed) as server:
+    way, *another = way.split(", ")
+    with ExitStack() as stack:
+        server = stack.enter_context(killed_often(tmp_path / way, seed))
         far = {"from": "a", "to": "b"}[way]
         url = f"grpc://{server.address}#{far}"
         ends = {"from": f"{tmp_path}/from#a", "to": f"{tmp_path}/to#b", way: url}
+        if another:
+            target = stack.enter_context(pyqstore.open(tmp_path / "to"))
+            other = stack.enter_context(pyqstore.flight.serve(target))
+            ends["to"] = f"grpc://{other.address}#b"
         report = shovel(ends["from"], ends["to"], idle=2)
     assert report.lag == 0
     with pyqstore.open(tmp_path / "to") as store:
