@@ -53,8 +53,8 @@ struct rows {
     uint64_t in_memory, stored;
 };
 
-/* seq: of the word's lowest bit.  run_io: the first run that may reach into this word; then into the
- * next one. */
+/* seq: of the word's lowest bit.  run_io: the first run that may reach into this word; afterwards
+ * into the next one. */
 static struct rows find_rows(const struct qsi_queue *queue, uint64_t seq, uint64_t live,
                              uint32_t *run_io) QSI_REQUIRES(qsi_store_mutex)
 {
