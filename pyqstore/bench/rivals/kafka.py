@@ -1,22 +1,17 @@
-"""Kafka: one node that is broker and controller (KRaft), a topic of one partition, its Java client.
+"""Kafka: one node, a topic of one partition, its Java client.
 
 Both server and client come from Maven.  All that the server writes is in the measured directory.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import jars, java_client
+from . import jars
 from .contract import ANSWER_SECONDS, OUTSTANDING, Rival
 from .java_client import JavaClient
-from .server import LOOPBACK, START_SECONDS, Server, free_port
-
-_HEAP = "-Xmx1g"  # as Kafka's own script has it
-_CLUSTER = "cHlxc3RvcmUtcml2YWxzLg"  # sixteen bytes in base64, as its tool makes them
+from .kafka_node import KafkaNode
 
 
 class Kafka(Rival):
@@ -30,27 +25,20 @@ class Kafka(Rival):
     def __init__(self, name: str, flush_messages: int) -> None:
         self.name = name
         self._flush_messages = flush_messages
-        self._server: Server | None = None
+        self._server: KafkaNode | None = None
         self._client: JavaClient | None = None
         self._versions = ""
 
     def missing(self) -> str | None:
-        return java_client.missing(jars.KAFKA_POM)
+        return KafkaNode.missing()
 
     def version(self) -> str:
         return self._versions
 
     def start(self, directory: Path) -> None:
-        port = free_port()
-        configuration = _configured(directory, port, free_port())
-        java = java_client.java(jars.KAFKA_POM, _HEAP)
-        format_ = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(configuration)]
-        with (directory / "output.log").open("ab") as log:
-            subprocess.run([*java, *format_], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                           cwd=directory, check=True, timeout=START_SECONDS)  # fmt: skip
-        self._server = Server(directory)
-        self._server.run([*java, "kafka.Kafka", str(configuration)], port)
-        given = [port, round(ANSWER_SECONDS), self._flush_messages]
+        self._server = KafkaNode(directory)
+        self._server.start()
+        given = [self._server.port, round(ANSWER_SECONDS), self._flush_messages]
         log_of_client = directory / "client.log"
         self._client = JavaClient("KafkaClient", jars.KAFKA_POM, given, log_of_client)
         self._versions = self._client.connect()
@@ -80,19 +68,3 @@ class Kafka(Rival):
     def _running(self) -> JavaClient:
         assert self._client is not None
         return self._client
-
-
-def _configured(directory: Path, port: int, controller_port: int) -> Path:
-    """The server's configuration, in a file; what it does not say is Kafka's default."""
-    configuration = directory / "server.properties"
-    told = {
-        "process.roles": "broker,controller",
-        "node.id": 1,
-        "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
-        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}",
-        "controller.listener.names": "CONTROLLER",
-        "log.dirs": directory / "data",
-        "offsets.topic.replication.factor": 1,
-    }
-    configuration.write_text("".join(f"{name}={value}{os.linesep}" for name, value in told.items()))
-    return configuration

@@ -99,6 +99,15 @@ class Server:
         while self._processes:
             end(self._processes.pop())
 
+    def kill(self) -> None:
+        """Kill all of them, as a crash does."""
+        while self._processes:
+            process = self._processes.pop()
+            for member in _family(process):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    member.kill()
+            process.wait()
+
     def _told(self, what: str) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
         return "\n".join([what + "; it said:", *lines[-20:]])

@@ -3,12 +3,7 @@ once, into RabbitMQ at least once."""
 
 from __future__ import annotations
 
-import os
-import random
-import subprocess
-import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,9 +16,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 import pyqstore
-from pyqstore import Properties, shovel
-from pyqstore.control.messages import Seen, packed, packs_of
-from pyqstore.control.reaching import reach, reach_owner
+from pyqstore import shovel
 from pyqstore.shovelling.amqp_source import AmqpSource
 from pyqstore.shovelling.ends import Batch, Later
 from pyqstore.shovelling.notes import Notes
@@ -31,19 +24,7 @@ from pyqstore.shovelling.notes import Notes
 from ..proxy import Proxy
 from ..support import wait_until
 from .broker import Broker
-
-KILLS = int(os.environ.get("QS_SHOVEL_KILLS", "20"))
-ROUND = 5000
-"""Messages that are there before a kill: some are moved, and most are under way then."""
-MESSAGES = ROUND * KILLS
-
-_SHOVEL = """
-import json, sys
-import pyqstore
-
-report = pyqstore.shovel(sys.argv[1], sys.argv[2], idle=float(sys.argv[3]) or None)
-print(json.dumps(report.to_dict()))
-"""
+from .kills import MESSAGES, ROUND, held, kill_again_and_again, put
 
 
 @pytest.fixture
@@ -85,14 +66,6 @@ def publish(broker: Broker, first: int) -> None:
         channel.tx_commit()
 
 
-def put(directory: Path, first: int) -> None:
-    """The same into the store, whichever process has it."""
-    numbers = range(first, first + ROUND)
-    packs = packs_of(Seen(b"%d" % number, Properties(delivery_mode=2)) for number in numbers)
-    arguments = {"exchange": "", "key": "a"}
-    reach(directory, "publish", arguments, asked=lambda _: packed(next(packs, [])))
-
-
 def taken(broker: Broker, queue: str) -> Counter[int]:
     """All bodies of a queue."""
     found: Counter[int] = Counter()
@@ -112,54 +85,8 @@ def count_of(broker: Broker, queue: str) -> int:
         return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
-def held(directory: Path, queue: str) -> int:
-    """The same of the store; 0: the shovel does not have it open yet."""
-    report = reach_owner(directory, "queues", {})
-    return 0 if report is None else int(report["queues"][queue]["messages_ready"])
-
-
-def started(source: str, target: str, idle: float = 0) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", _SHOVEL, source, target, str(idle)], stdout=subprocess.PIPE
-    )
-
-
-def kill_again_and_again(
-    broker: Broker,
-    victim: str,
-    source: str,
-    target: str,
-    feed: Callable[[int], object],
-    moved: Callable[[], int],
-) -> int:
-    """KILLS times, when the first of the messages were moved; then all are.  How many kills hit
-    work under way: ``moved`` says how many messages are at the target just before."""
-    seed = int(os.environ.get("QS_KILL_SEED", time.time_ns() % 10**9))
-    print(f"QS_KILL_SEED={seed}")
-    chosen = random.Random(seed)
-    process = started(source, target)
-    hits = before = 0
-    for number in range(KILLS):
-        feed(number * ROUND)
-        wait_until(lambda: moved() > before, 120)  # noqa: B023
-        time.sleep(chosen.uniform(0, 0.1))
-        now = moved()
-        hits += before < now < (number + 1) * ROUND
-        before = max(before, now)
-        if victim == "rabbitmq":
-            broker.restart()
-        assert process.poll() is None
-        if victim == "shovel":
-            process.kill()
-            process.wait()
-            process = started(source, target)
-    process.kill()
-    process.wait()
-    process = started(source, target, idle=10)
-    out, _ = process.communicate(timeout=600)
-    assert process.returncode == 0
-    print(f"{hits} of {KILLS} kills hit work under way; the last shovel: {out.decode().strip()}")
-    return hits
+def restarted(broker: Broker, victim: str) -> Callable[[], object] | None:
+    return broker.restart if victim == "rabbitmq" else None
 
 
 @pytest.mark.parametrize("victim", ["shovel", "rabbitmq"])
@@ -171,7 +98,11 @@ def test_into_a_store_each_message_comes_once(
         store.queue("b")
     source, target = place(broker, "a"), f"{directory}#b"
     hits = kill_again_and_again(
-        broker, victim, source, target, partial(publish, broker), partial(held, directory, "b")
+        restarted(broker, victim),
+        source,
+        target,
+        partial(publish, broker),
+        partial(held, directory, "b"),
     )
     with pyqstore.open(directory) as store, store.channel() as end:
         found: Counter[int] = Counter()
@@ -191,7 +122,11 @@ def test_out_of_a_store_each_message_comes(
         (store.queue if kind == "queue" else store.stream)("a")
     source, target = f"{directory}#a", place(broker, "b")
     hits = kill_again_and_again(
-        broker, victim, source, target, partial(put, directory), partial(count_of, broker, "b")
+        restarted(broker, victim),
+        source,
+        target,
+        partial(put, directory),
+        partial(count_of, broker, "b"),
     )
     found = taken(broker, "b")
     assert sorted(found) == list(range(MESSAGES))

@@ -1,0 +1,88 @@
+"""Shovels and servers that are killed, again and again."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyqstore import Properties
+from pyqstore.control.messages import Seen, packed, packs_of
+from pyqstore.control.reaching import reach, reach_owner
+
+from ..support import wait_until
+
+KILLS = int(os.environ.get("QS_SHOVEL_KILLS", "20"))
+ROUND = 5000
+"""Messages that are there before a kill: some are moved, and most are under way then."""
+MESSAGES = ROUND * KILLS
+
+_SHOVEL = """
+import json, sys
+import pyqstore
+
+report = pyqstore.shovel(sys.argv[1], sys.argv[2], idle=float(sys.argv[3]) or None)
+print(json.dumps(report.to_dict()))
+"""
+
+
+def put(directory: Path, first: int) -> None:
+    """Numbers into the store's queue or stream ``a``, whichever process has it."""
+    numbers = range(first, first + ROUND)
+    packs = packs_of(Seen(b"%d" % number, Properties(delivery_mode=2)) for number in numbers)
+    arguments = {"exchange": "", "key": "a"}
+    reach(directory, "publish", arguments, asked=lambda _: packed(next(packs, [])))
+
+
+def held(directory: Path, queue: str) -> int:
+    """Messages that are ready; 0: the shovel does not have the store open yet."""
+    report = reach_owner(directory, "queues", {})
+    return 0 if report is None else int(report["queues"][queue]["messages_ready"])
+
+
+def started(source: str, target: str, idle: float = 0) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _SHOVEL, source, target, str(idle)], stdout=subprocess.PIPE
+    )
+
+
+def kill_again_and_again(
+    restart: Callable[[], object] | None,
+    source: str,
+    target: str,
+    feed: Callable[[int], object],
+    moved: Callable[[], int],
+) -> int:
+    """KILLS times, when the first of the messages were moved; then all are.  What is killed is the
+    server, by ``restart``, or, None, the shovel.  How many kills hit work under way: ``moved`` says
+    how many messages are at the target just before."""
+    seed = int(os.environ.get("QS_KILL_SEED", time.time_ns() % 10**9))
+    print(f"QS_KILL_SEED={seed}")
+    chosen = random.Random(seed)
+    process = started(source, target)
+    hits = before = 0
+    for number in range(KILLS):
+        feed(number * ROUND)
+        wait_until(lambda: moved() > before, 120)  # noqa: B023
+        time.sleep(chosen.uniform(0, 0.1))
+        now = moved()
+        hits += before < now < (number + 1) * ROUND
+        before = max(before, now)
+        if restart is not None:
+            restart()
+        assert process.poll() is None
+        if restart is None:
+            process.kill()
+            process.wait()
+            process = started(source, target)
+    process.kill()
+    process.wait()
+    process = started(source, target, idle=10)
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0
+    print(f"{hits} of {KILLS} kills hit work under way; the last shovel: {out.decode().strip()}")
+    return hits
