@@ -35,10 +35,11 @@ def shovel(
     - ``source``, ``target``: ``DIRECTORY#QUEUE`` of a store; ``grpc://HOST:PORT#QUEUE`` of one that
       a server has open, also ``grpc+tls://``; ``amqp://`` or ``amqps://`` of a broker,
       ``...?queue=NAME``, as a target also ``...?exchange=NAME`` with ``&key=KEY``, without which
-      messages keep their routing keys; or a Queue or Stream of an open store.
+      messages keep their routing keys; ``kafka://HOST:PORT,HOST:PORT/TOPIC?OPTION=VALUE``; or a
+      Queue or Stream of an open store.
     - ``name``: under which it is remembered how far the shovel is; None: a name that follows from
       source and target.
-    - ``start``: of a stream that is the source, where to begin the first time, as of
+    - ``start``: of a stream or a topic that is the source, where to begin the first time, as of
       ``Stream.read``.
     - ``idle``: end when nothing came for so long (seconds or a timedelta); None: go on.
     - ``tries``: how often a message is tried that the target refuses; behind that it goes to the
@@ -47,14 +48,14 @@ def shovel(
     - ``stop``: an event to set, of any thread, which ends it in order within about 10 s.
     - ``progress``: called now and then, in the calling thread, with what is done.
 
-    It returns what was done.  Into a store each message comes once, out of one to a broker at least
-    once; docs/SHOVEL.md has the limits.  Connections that are lost are made again, for as long as
-    it takes.  A store that another process has open is worked on by that process; when that ends,
-    by the next one, or, if none came for 10 s, by this one.
+    It returns what was done.  Into a store each message comes once, and from a stream into Kafka;
+    else at least once; docs/SHOVEL.md has the limits.  Connections that are lost are made again,
+    for as long as it takes.  A store that another process has open is worked on by that process;
+    when that ends, by the next one, or, if none came for 10 s, by this one.
 
-    Raises ShovelError, NotFound (no such queue), StoreLocked, OffsetOutOfRange (a stream dropped
-    what was not moved), ValueError for an address that is none, what ``progress`` raises, and what
-    stores raise.  Nothing is lost then.  Any thread may call it.
+    Raises ShovelError, NotFound (no such queue or topic), StoreLocked, OffsetOutOfRange (a stream
+    or a topic dropped what was not moved), ValueError for an address that is none, what
+    ``progress`` raises, and what stores raise.  Nothing is lost then.  Any thread may call it.
     """
     if not 1 <= tries <= _TRIES_MAX:
         raise ValueError(f"tries must be 1 to {_TRIES_MAX}, not {tries}")

@@ -28,7 +28,11 @@ __all__ = ["shovel"]
               help="Where they go; or PYQSTORE_SHOVEL_TO.")  # fmt: skip
 @click.option("--name", help="Under which it is remembered how far it is.")
 @click.option(
-    "--start", type=place, default="first", metavar=PLACE, help="Of a stream: where to begin."
+    "--start",
+    type=place,
+    default="first",
+    metavar=PLACE,
+    help="Of a stream or a topic: where to begin.",
 )
 @click.option(
     "--idle", type=click.FloatRange(min=0), help="End when nothing came for so many seconds."
@@ -50,12 +54,12 @@ def shovel(
     """Move messages from SOURCE to TARGET until SIGTERM or Ctrl-C, or until --idle.
 
     SOURCE and TARGET are a queue or a stream of a store, as DIRECTORY#QUEUE, or at a server as
-    grpc://HOST:PORT#QUEUE, or of a broker, as amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME;
-    TARGET also as ...?exchange=NAME&key=KEY, without key with the messages' own.  One of the two is
-    of a store.
+    grpc://HOST:PORT#QUEUE, or of a broker, as amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME, or a
+    topic of Kafka, as kafka://HOST:PORT/TOPIC; TARGET also as amqp://...?exchange=NAME&key=KEY,
+    without key with the messages' own.  One of the two is of a store.
 
-    Into a store each message comes once.  Into a broker it comes at least once: it leaves its store
-    when the broker has confirmed it.  Lost connections are made again.
+    Into a store each message comes once, and from a stream into Kafka.  Else it comes at least
+    once: it leaves its store when the broker has confirmed it.  Lost connections are made again.
     """
     logging.getLogger("pika").setLevel(logging.CRITICAL)  # what it logs is told in the report
     with errors_told(), _stopping() as stop, _shown() as progress:

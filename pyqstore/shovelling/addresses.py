@@ -1,4 +1,5 @@
-"""Addresses of ends: ``DIRECTORY#QUEUE`` of a store, ``amqp://...?queue=`` of a broker."""
+"""Addresses of ends: ``DIRECTORY#QUEUE`` of a store, ``amqp://...?queue=`` of a broker,
+``kafka://.../TOPIC``."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from .grpc_address import SCHEMES, GrpcPlace, grpc_place
+from .kafka_address import KafkaPlace, kafka_place
 
-__all__ = ["AmqpPlace", "GrpcPlace", "Place", "StorePlace", "place_of"]
+__all__ = ["AmqpPlace", "GrpcPlace", "KafkaPlace", "Place", "StorePlace", "place_of"]
 
 _OURS = ("queue", "exchange", "key")
 # What pika reads of a URL, but for those that would change how a shovel connects again.
@@ -57,7 +59,7 @@ class AmqpPlace:
         return f"{self.host}?{urlencode({name: v for name, v in named.items() if v is not None})}"
 
 
-Place = StorePlace | AmqpPlace | GrpcPlace
+Place = StorePlace | AmqpPlace | GrpcPlace | KafkaPlace
 
 
 def place_of(text: str, *, is_target: bool) -> Place:
@@ -66,6 +68,8 @@ def place_of(text: str, *, is_target: bool) -> Place:
     try:
         if re.match("amqps?:(?!//)", text, re.IGNORECASE):
             raise ValueError("say amqp:// or amqps://, with two slashes")
+        if re.match("kafka:(?!//)", text, re.IGNORECASE):
+            raise ValueError("say kafka://, with two slashes")
         if text.lower().startswith("grpc+unix:") and not separator:
             return grpc_place(text)
         if not separator:
@@ -76,13 +80,17 @@ def place_of(text: str, *, is_target: bool) -> Place:
             if re.search("[/?#].*@", rest):
                 raise ValueError(_ENCODE)
             return grpc_place(text)
+        if scheme.lower() == "kafka":
+            return kafka_place(text)
         raise ValueError(
             f"the scheme {scheme!r} is none of these: DIRECTORY#QUEUE is a queue or a stream of a"
-            " store, grpc:// or grpc+tls:// one at a server, amqp:// or amqps:// a broker's"
+            " store, grpc:// or grpc+tls:// one at a server, amqp:// or amqps:// a broker's,"
+            " kafka:// a topic"
         )
     except ValueError as error:
         # What is told may quote a part of a password that has such a character.
-        told = _ENCODE if re.search("[/?#].*@", rest) else error
+        is_of_login = scheme.lower() != "kafka" and re.search("[/?#].*@", rest)
+        told = _ENCODE if is_of_login else error
         raise ValueError(
             f"{'target' if is_target else 'source'} {_hidden(text)!r}: {told}"
         ) from None
@@ -90,6 +98,8 @@ def place_of(text: str, *, is_target: bool) -> Place:
 
 def _hidden(text: str) -> str:
     """Without a password, and without all that may be a part of one."""
+    if text[:6].lower() == "kafka:":  # options may be passwords
+        return "kafka://..." if "@" in text or "#" in text else text.partition("?")[0]
     scheme, _, rest = text.partition(":")
     login, at, host = rest.lstrip("/").rpartition("@")
     if scheme.lower() in SCHEMES:  # options may be passwords

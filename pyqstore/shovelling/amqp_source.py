@@ -14,7 +14,7 @@ from ..properties import Properties
 from .addresses import AmqpPlace
 from .amqp_link import Link
 from .blobs import without_headers
-from .ends import Acked, Batch, Item, Later, Source
+from .ends import Acked, Batch, Item, Later, Position, Source
 
 __all__ = ["AmqpSource"]
 
@@ -58,7 +58,7 @@ class AmqpSource(Source):
         self._asked = 0
         self._is_ending = False
 
-    def open(self, _position: int | None) -> None:
+    def open(self, _position: Position | None) -> None:
         """As of Source."""
         self._forget()
         self._epoch += 1

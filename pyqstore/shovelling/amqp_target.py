@@ -19,7 +19,7 @@ from typing import Any
 
 from .addresses import AmqpPlace
 from .amqp_link import Link
-from .ends import Batch, Blamed, Item, Later, Refused, Target
+from .ends import Batch, Blamed, Item, Later, Position, Refused, Target
 
 __all__ = ["AmqpTarget"]
 
@@ -47,6 +47,7 @@ class AmqpTarget(Target):
     """Properties go as they are, byte by byte."""
 
     keeps_position: bool = False
+    may_forget: bool = False
     buries: bool = False
 
     def __init__(self, place: AmqpPlace) -> None:
@@ -75,7 +76,7 @@ class AmqpTarget(Target):
     def watch(self, watch: Callable[[], None]) -> None:
         self._link.watch = watch
 
-    def open(self) -> int | None:
+    def open(self) -> Position | None:
         """As of Target."""
         self._sent.clear()
         self._unconfirmed.clear()

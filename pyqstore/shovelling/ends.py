@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .. import _core
 from ..properties import Properties
 from .blobs import delivery_mode_kept, in_order
 
 __all__ = [
-    "Acked", "Batch", "Blamed", "Encoded", "Full", "Item", "Later", "Position", "Refused", "Source",
-    "Target", "buried", "id_of",
+    "Acked", "Batch", "Blamed", "Encoded", "Full", "Item", "Later", "Offsets", "Position",
+    "Refused", "Source", "Target", "buried", "id_of", "pack_position", "unpack_position",
 ]  # fmt: skip
 
 Encoded = _core.EncodedProperties
-Position = int
 _ID_BYTES = 16
 
 
@@ -58,6 +57,35 @@ class Item(NamedTuple):
     of no such thing."""
 
 
+@dataclass(frozen=True)
+class Offsets:
+    """A place in a topic of Kafka."""
+
+    topic_id: str
+    """Another one if the topic was deleted and made again; "": the cluster tells none."""
+    of: Mapping[int, int]
+    """By partition, the offset to go on at; one that is not there is read from its begin."""
+
+
+Position = int | Offsets
+"""Where to go on: in a stream, or in a topic."""
+
+
+def pack_position(position: Position) -> dict[str, Any]:
+    """For JSON."""
+    if isinstance(position, Offsets):
+        return {"topic": position.topic_id, "offsets": dict(position.of)}
+    return {"offset": position}
+
+
+def unpack_position(told: dict[str, Any]) -> Position:
+    """What ``pack_position`` made that of."""
+    if "offset" in told:
+        return int(told["offset"])
+    offsets = {int(partition): int(offset) for partition, offset in told["offsets"].items()}
+    return Offsets(told["topic"], offsets)
+
+
 @dataclass
 class Acked:
     """What a source knows of the acknowledgement of a batch."""
@@ -73,13 +101,15 @@ class Batch:
     items: list[Item]
     epoch: int
     """Counts the source's connections: tags mean nothing in another one."""
-    position: int | None = None
-    """Of a stream: the offset behind the last message."""
+    position: Position | None = None
+    """Of a stream or a topic: behind the last message."""
     tries: dict[int, int] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     """Indices of messages that the target has, though not of all."""
     dead: dict[int, str] = field(default_factory=dict)
     """By index, messages for the queue of dead letters, and why."""
+    buried: set[int] = field(default_factory=set)
+    """Those of them that the source has put there."""
     repeated: int = 0
     """Messages that the target had already, and did not take again."""
     dead_written: int = 0
@@ -101,9 +131,9 @@ class Source(Protocol):
     watch: Callable[[], None]
     """Called now and then while it waits for long; what it raises ends the wait."""
 
-    def open(self, position: int | None) -> None:
-        """Begin, or begin again behind what was settled; a stream at ``position``, None: where it
-        is said to begin.  Later, ShovelError."""
+    def open(self, position: Position | None) -> None:
+        """Begin, or begin again behind what was settled; a stream or a topic at ``position``, None:
+        where it is said to begin.  Later, ShovelError."""
 
     def read(self, most: int, bytes_most: int, timeout: float) -> Batch | None:
         """At most ``most`` messages, of whose bodies and properties only the last may go beyond
@@ -115,7 +145,7 @@ class Source(Protocol):
         again."""
 
     def bury(self, batch: Batch) -> None:
-        """Put its dead letters into the queue for them: the target does not.
+        """Put its dead letters into the queue for them, once: the target does not.
 
         Full.  Later: the source is opened again, and asked again.
         """
@@ -138,10 +168,12 @@ class Target(Protocol):
     """As of a source."""
     keeps_position: bool
     """Whether it remembers the position of the source with the messages."""
+    may_forget: bool
+    """Whether it forgets that in the end, so that the source is to note it, too."""
     buries: bool
     """Whether it takes dead letters: a queue in its store."""
 
-    def open(self) -> int | None:
+    def open(self) -> Position | None:
         """Begin, or begin again.  The position of the source that it remembers.  Later,
         ShovelError."""
 

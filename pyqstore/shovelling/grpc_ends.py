@@ -137,6 +137,7 @@ class GrpcTarget(Target):
     """
 
     keeps_position: bool = True
+    may_forget: bool = False
     buries: bool = True
 
     def __init__(self, place: GrpcPlace, *, shovel: str, dead: str | None) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ..flight.wire import error_of, pack_error
+from . import ends
 from .ends import Batch, Full, Item, Later, Position, Refused
 
 __all__ = [
@@ -67,12 +68,12 @@ def items_of(batch: pa.RecordBatch | None, tag: int) -> list[Item]:
 
 def pack_position(position: Position | None) -> Any:
     """For JSON."""
-    return position
+    return None if position is None else ends.pack_position(position)
 
 
 def unpack_position(told: Any) -> Position | None:
     """The same at the other end."""
-    return None if told is None else int(told)
+    return None if told is None else ends.unpack_position(told)
 
 
 def pack_failure(error: Exception) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..errors import Error, ShovelError
-from .ends import Batch, Full, Later, Refused, Source, Target
+from .ends import Batch, Full, Later, Position, Refused, Source, Target
 from .report import Counting, Shovelled
 
 __all__ = ["AHEAD", "Choices", "Loop"]
@@ -62,7 +62,7 @@ class Loop:
         self._count = Counting()
         self._failures = 0
         self._failed = 0.0
-        self._position: int | None = None
+        self._position: Position | None = None
         self._idle_since = time.monotonic()
 
     def run(self) -> Shovelled:
@@ -219,6 +219,9 @@ class Loop:
                 )
             batch.dead[index] = reason
             self._failures = 0  # that is progress
+        if batch.dead and self._target.keeps_position and not self._target.buries:
+            # Its position may be behind them before the batch ends.
+            self._until_room(partial(self._source.bury, batch))
 
     def _again(self, call: Callable[[], None], *, first_waits: bool = False) -> None:
         """Until it is done.  Between two tries both ends are tended, longer each time.  Time in

@@ -1,7 +1,8 @@
 """What a store remembers of a shovel: a stream, to which each transaction that takes a batch
 publishes a note.  So a note is there if, and only if, its batch is.
 
-A note of a stream has the offset at which to go on.  One of a queue has the ids of the batch's
+A note of a stream has the offset at which to go on, one of a topic of Kafka the offset of each of
+its partitions.  One of a queue has the ids of the batch's
 messages: what was not acknowledged before a crash comes again, and its id tells.  Another note says
 later of which messages it is known that they never come again.
 """
@@ -17,6 +18,7 @@ from ..channel import Channel
 from ..errors import ShovelError
 from ..properties import Properties
 from ..store import Store
+from .ends import Position, pack_position, unpack_position
 
 __all__ = ["Notes", "connection_of"]
 
@@ -54,7 +56,7 @@ class Notes:
         """The number of the latest note, or 0: it has no ids."""
         self._tokens_of: dict[int, str] = {}
         """By the numbers of notes whose ids may come again."""
-        self.position: int | None = None
+        self.position: Position | None = None
         self.tokens: deque[str] = deque(maxlen=_TOKENS_MAX)
         """Of the latest batches that have one."""
         store.stream(self.stream, max_length_bytes=_BYTES_MAX, segment_bytes=_SEGMENT_BYTES)
@@ -65,21 +67,21 @@ class Notes:
         self._tokens_of.clear()
         self._count = self._latest = 0
         self.position = None
-        undone: int | None = None
+        undone: Position | None = None
         self.tokens.clear()
         columns = ["body", "type", "message_id"]
         for batch in self._store.stream(self.stream).read("first", columns=columns):
             for row in batch.to_pylist():
                 undone = self._take(row, undone)
 
-    def _take(self, row: dict[str, Any], before: int | None) -> int | None:
+    def _take(self, row: dict[str, Any], before: Position | None) -> Position | None:
         """One note; the position before it, for a note that takes it back."""
         body: bytes = row["body"]
         token = row["message_id"] or ""
         if token:
             self.tokens.append(token)
         if row["type"] == "position":
-            before, self.position = self.position, int(json.loads(body)["offset"])
+            before, self.position = self.position, unpack_position(json.loads(body))
             self._latest = 0
         elif row["type"] == "ids":
             ids = [body[at : at + _ID_BYTES] for at in range(0, len(body), _ID_BYTES)]
@@ -102,9 +104,9 @@ class Notes:
         """In the channel's transaction."""
         channel.basic_publish("", self.stream, b"".join(ids), _of(_IDS, token), True)
 
-    def publish_position(self, channel: Channel, position: int, token: str = "") -> None:
+    def publish_position(self, channel: Channel, position: Position, token: str = "") -> None:
         """In the channel's transaction."""
-        told = json.dumps({"offset": position})
+        told = json.dumps(pack_position(position))
         channel.basic_publish("", self.stream, told, _of(_POSITION, token), True)
 
     def publish_undo(self, channel: Channel) -> None:

@@ -11,14 +11,17 @@ from pathlib import Path
 from ..salvaging.manifest import Manifest
 from ..store import Store
 from ..stream import Start
-from .addresses import AmqpPlace, GrpcPlace, Place, StorePlace
+from .addresses import AmqpPlace, GrpcPlace, KafkaPlace, Place, StorePlace
 from .amqp_source import AmqpSource
 from .amqp_target import AmqpTarget
 from .ends import Source, Target
+from .kafka_source import KafkaSource
+from .kafka_stream_target import KafkaStreamTarget
+from .kafka_target import KafkaTarget
 from .known import known_to
 from .loop import AHEAD, Choices, Loop
 from .report import Shovelled
-from .store_source import StoreSource
+from .store_source import StoreSource, identity_of
 from .store_target import StoreTarget
 
 __all__ = ["Job", "run"]
@@ -49,15 +52,19 @@ class Job:
             parts.append(Manifest.read(Path(self.source.directory)).uuid.hex())
         both = "\n".join(parts).encode("utf-8", "replace")
         digest = blake2b(both, digest_size=6).hexdigest()
-        place = self.source
-        readable = place.queue if isinstance(place, AmqpPlace) else place.name
-        return f"{(readable or '')[:_READABLE_MAX]}-{digest}"
+        return f"{_readable(self.source)[:_READABLE_MAX]}-{digest}"
 
 
 def _identity(place: Place) -> str:
     if isinstance(place, StorePlace):
         return f"{os.path.realpath(place.directory)}#{place.name}"
     return place.shown
+
+
+def _readable(place: Place) -> str:
+    if isinstance(place, KafkaPlace):
+        return place.topic
+    return (place.queue if isinstance(place, AmqpPlace) else place.name) or ""
 
 
 def run(job: Job, stores: Mapping[str, Store], look: Callable[[Shovelled], bool]) -> Shovelled:
@@ -96,6 +103,8 @@ def _source(job: Job, stores: Mapping[str, Store], target: Target) -> Source:
             ahead=AHEAD,
             notes_position=not target.keeps_position,
         )
+    if isinstance(place, KafkaPlace):
+        return KafkaSource(place, shovel=job.called, start=job.start)
     return StoreSource(
         stores[place.directory],
         place.name,
@@ -104,7 +113,8 @@ def _source(job: Job, stores: Mapping[str, Store], target: Target) -> Source:
         dead=job.choices.dead,
         shown=place.shown,
         ahead=AHEAD,
-        notes_position=not target.keeps_position,
+        notes_position=not target.keeps_position or target.may_forget,
+        target_notes=target.keeps_position,
     )
 
 
@@ -116,6 +126,15 @@ def _target(job: Job, stores: Mapping[str, Store]) -> Target:
         from .grpc_ends import GrpcTarget
 
         return GrpcTarget(place, shovel=job.called, dead=job.choices.dead)
+    if isinstance(place, KafkaPlace):
+        source = job.source
+        if (
+            isinstance(source, StorePlace)
+            and stores[source.directory].queue_status(source.name).stream
+        ):
+            called = identity_of(stores[source.directory], source.name)
+            return KafkaStreamTarget(place, shovel=job.called, source=called)
+        return KafkaTarget(place)
     return StoreTarget(
         stores[place.directory],
         place.name,

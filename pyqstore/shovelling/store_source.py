@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import time
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -17,15 +19,23 @@ from ..salvaging.manifest import Manifest
 from ..store import Store
 from ..stream import Start, offset_of
 from .blobs import is_persistent, without_offset
-from .ends import Batch, Full, Item, Later, Source, buried
+from .ends import Batch, Full, Item, Later, Position, Source, buried
 
-__all__ = ["StoreSource"]
+__all__ = ["StoreSource", "identity_of"]
 
 _AHEAD_MAX = 65_535  # what a prefetch can be
 _PLACE = struct.Struct(">16sQQ")
 _SESSION_BYTES = 16
+_IDENTITY_BYTES = 16
 _KEEP_NS = 60 * 10**9
+_NOTE_S = 1.0  # between two notes of what the target notes, too
 _sessions: WeakKeyDictionary[Store, bytes] = WeakKeyDictionary()
+
+
+def identity_of(store: Store, name: str) -> str:
+    """What no other store's queue or stream is called, wherever the store is."""
+    both = Manifest.read(Path(store.directory)).uuid + name.encode("utf-8", "surrogateescape")
+    return blake2b(both, digest_size=_IDENTITY_BYTES).hexdigest()
 
 
 class StoreSource(Source):
@@ -43,10 +53,12 @@ class StoreSource(Source):
         shown: str,
         ahead: int,
         notes_position: bool,
+        target_notes: bool | None = None,
     ) -> None:
         """``dead``: the queue of dead letters, where the target takes none.  ``ahead``: how many
         messages may be read and not settled.  ``notes_position``: the target does not remember the
-        position in a stream.  NotFound: no such queue."""
+        position in a stream, or not for ever.  ``target_notes``: it remembers it, or the messages;
+        None: if it is not noted here.  NotFound: no such queue."""
         self._dead = dead
         self.shown: str = shown
         self.watch: Callable[[], None] = lambda: None
@@ -62,6 +74,9 @@ class StoreSource(Source):
         self.is_stream: bool = status.stream
         self._keeps = bool(status.durable)
         self._notes_position = notes_position
+        self._target_notes = not notes_position if target_notes is None else target_notes
+        self._to_note: int | None = None
+        self._noted_at = float("-inf")
         self._channel: Channel | None = None
         self._tag = ""
         self._epoch = 0
@@ -69,7 +84,7 @@ class StoreSource(Source):
         self._wrong: Error | None = None
         """It ended a batch that had messages already; the next read raises it."""
 
-    def open(self, position: int | None) -> None:
+    def open(self, position: Position | None) -> None:
         """As of Source.  NotFound; OffsetOutOfRange: the stream has dropped what was not moved."""
         self.close()
         self._epoch += 1
@@ -83,9 +98,12 @@ class StoreSource(Source):
         else:
             self._tag = channel.basic_consume(self._name)
 
-    def _begin(self, position: int | None) -> int:
-        if position is None:
-            position = _core.stream_cursor(self._store, self._name, self._group)
+    def _begin(self, position: Position | None) -> int:
+        if position is not None and not isinstance(position, int):
+            raise ShovelError(f"this shovel has read a topic, not {self.shown}: give another name")
+        if position is None or self._notes_position:  # the target may have forgotten it
+            noted = _core.stream_cursor(self._store, self._name, self._group)
+            position = max((each for each in (position, noted) if each is not None), default=None)
         if position is None:
             return offset_of(self._store, self._name, self._start)
         status = _core.stream_status(self._store, self._name)
@@ -118,7 +136,7 @@ class StoreSource(Source):
             self._wrong = error  # what came before it is good
         if not items:
             return None
-        if not self._notes_position:
+        if self._target_notes:
             self._keep()
         return Batch(items, self._epoch, self._next if self.is_stream else None)
 
@@ -164,13 +182,13 @@ class StoreSource(Source):
             return  # they come again, and the target knows them
         tag = batch.items[-1].tag
         if self.is_stream and self._notes_position:
-            assert batch.position is not None
-            try:
-                with self._store.channel() as other, other.transaction():
-                    other._commit_offset(self._name, self._group, batch.position)
-            except StoreFull as error:
-                raise Full(str(error)) from error
-        elif not self.is_stream and not self._notes_position:
+            assert isinstance(batch.position, int)
+            self._to_note = batch.position
+            now = time.monotonic()
+            if not self._target_notes or now - self._noted_at >= _NOTE_S:
+                self._note()
+                self._noted_at = now
+        elif not self.is_stream and self._target_notes:
             # Durable: so what comes again is not more than the target remembers.
             try:
                 with channel.transaction():
@@ -180,19 +198,34 @@ class StoreSource(Source):
                 pass  # it is durable with the next checkpoint, which a full store can make
         channel.basic_ack(tag, multiple=True)
 
+    def _note(self) -> None:
+        """The position in the stream.  Full."""
+        position, self._to_note = self._to_note, None
+        if position is None:
+            return
+        try:
+            with self._store.channel() as other, other.transaction():
+                other._commit_offset(self._name, self._group, position)
+        except StoreFull as error:
+            self._to_note = position
+            raise Full(str(error)) from error
+
     def bury(self, batch: Batch) -> None:
         """As of Source.  NotFound: the queue of dead letters is not there.  ShovelError: it refuses
         them."""
         assert self._dead is not None
+        indices = sorted(batch.dead.keys() - batch.buried)
+        if not indices:
+            return
         returned: list[ReturnedMessage] = []
         is_published = False
         try:
             with self._store.channel() as channel:
                 channel.add_return_listener(returned.append)
                 with channel.transaction():
-                    for index, reason in sorted(batch.dead.items()):
+                    for index in indices:
                         item = batch.items[index]
-                        properties = buried(item, reason)
+                        properties = buried(item, batch.dead[index])
                         channel.basic_publish("", self._dead, item.body, properties, True)
                     is_published = True
                     # NotFound: what was published before this went nowhere, and is rolled back.
@@ -206,6 +239,7 @@ class StoreSource(Source):
             raise ShovelError(f"the queue of dead letters refuses a message: {error}") from error
         if returned:
             raise NotFound(404, f"the queue {self._dead!r} was deleted meanwhile")
+        batch.buried.update(indices)
 
     def tend(self, _seconds: float) -> None:
         """Nothing has to be done."""
@@ -219,6 +253,8 @@ class StoreSource(Source):
 
     def close(self) -> None:
         """As of Source."""
+        with contextlib.suppress(Error, Full):
+            self._note()
         channel, self._channel = self._channel, None
         if channel is not None:
             with contextlib.suppress(Error):

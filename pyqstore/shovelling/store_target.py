@@ -24,7 +24,7 @@ from ..message import ReturnedMessage
 from ..properties import Properties
 from ..store import Store
 from .blobs import delivery_mode_kept, led_by_headers
-from .ends import Acked, Batch, Encoded, Later, Refused, Target, buried, id_of
+from .ends import Acked, Batch, Encoded, Later, Position, Refused, Target, buried, id_of
 from .notes import Notes
 
 __all__ = ["StoreTarget"]
@@ -37,6 +37,7 @@ class StoreTarget(Target):
     keys, by way of an exchange that leads to this queue alone."""
 
     keeps_position: bool = True
+    may_forget: bool = False
     buries: bool = True
 
     def __init__(
@@ -63,7 +64,7 @@ class StoreTarget(Target):
         self._settled: tuple[list[int], list[bytes]] = ([], [])
         """As of the notes, which do not tell it yet."""
 
-    def open(self) -> int | None:
+    def open(self) -> Position | None:
         """As of Target.  ShovelError: another shovel of this name is at work."""
         if self._keeper is None:
             keeper = self._store.channel()

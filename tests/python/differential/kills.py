@@ -30,9 +30,9 @@ print(json.dumps(report.to_dict()))
 """
 
 
-def put(directory: Path, first: int) -> None:
+def put(directory: Path, first: int, each: int = ROUND) -> None:
     """Numbers into the store's queue or stream ``a``, whichever process has it."""
-    numbers = range(first, first + ROUND)
+    numbers = range(first, first + each)
     packs = packs_of(Seen(b"%d" % number, Properties(delivery_mode=2)) for number in numbers)
     arguments = {"exchange": "", "key": "a"}
     reach(directory, "publish", arguments, asked=lambda _: packed(next(packs, [])))
@@ -56,21 +56,22 @@ def kill_again_and_again(
     target: str,
     feed: Callable[[int], object],
     moved: Callable[[], int],
+    each: int = ROUND,
 ) -> int:
     """KILLS times, when the first of the messages were moved; then all are.  What is killed is the
     server, by ``restart``, or, None, the shovel.  How many kills hit work under way: ``moved`` says
-    how many messages are at the target just before."""
+    how many messages are at the target just before.  ``feed`` adds ``each``."""
     seed = int(os.environ.get("QS_KILL_SEED", time.time_ns() % 10**9))
     print(f"QS_KILL_SEED={seed}")
     chosen = random.Random(seed)
     process = started(source, target)
     hits = before = 0
     for number in range(KILLS):
-        feed(number * ROUND)
+        feed(number * each)
         wait_until(lambda: moved() > before, 120)  # noqa: B023
         time.sleep(chosen.uniform(0, 0.1))
         now = moved()
-        hits += before < now < (number + 1) * ROUND
+        hits += before < now < (number + 1) * each
         before = max(before, now)
         if restart is not None:
             restart()
