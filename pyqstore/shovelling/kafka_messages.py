@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..fields import FieldValue
-from ..properties import Properties
+from ..properties import NAMES, Properties
 from .blobs import delivery_mode_kept
 from .ends import Item
 
@@ -29,17 +28,16 @@ ENVELOPE = "pyqstore.message"
 _OURS = (KEY, TIME, NULL, OTHERS)
 _VERSION = b"\x01"
 _NAME_BYTES_MAX = 255
-_PREFIX = "amqp."
-_TEXTS = (
-    "content_type", "content_encoding", "correlation_id", "reply_to", "expiration", "message_id",
-    "type", "user_id", "app_id", "cluster_id",
-)  # fmt: skip
+# Kafka has nothing for these properties but headers.
+_SHOWN = [
+    "" if name in ("headers", "delivery_mode", "timestamp") else f"amqp.{name}" for name in NAMES
+]
+_BARE = _VERSION + b"\0\0"
 _MS_MAX = 2**63 - 1
 _TIME_MARK = bytes([len(TIME)]) + TIME.encode()
 # Of a message with headers, delivery mode 2 and a timestamp, of which most of Kafka's are.
 _FLAGS = b"\x30\x40"
-_KEY_TEXT = bytes([len(KEY)]) + KEY.encode() + b"S"
-_KEY_BYTES = bytes([len(KEY)]) + KEY.encode() + b"x"
+_KEY_NAME = KEY.encode()
 _TIME_LONG = _TIME_MARK + b"l"
 
 Headers = list[tuple[str, bytes | None]]
@@ -69,15 +67,29 @@ def item_of(
 
 
 def _blob(key: bytes | None, value: bytes | None, timestamp: int, headers: Headers | None) -> bytes:
-    """Properties, encoded."""
-    if headers or value is None or timestamp < 0:
+    """Properties, encoded; most of Kafka's messages by hand, which is several times as quick."""
+    if value is None or timestamp < 0:
         return _any_blob(key, value, timestamp, headers or [])
-    table = _TIME_LONG + timestamp.to_bytes(8, "big")
-    if key is not None:
-        head = _KEY_TEXT if _is_text(key) else _KEY_BYTES
-        table = head + len(key).to_bytes(4, "big") + key + table
+    entries = [] if key is None else [_entry(_KEY_NAME, key)]
+    entries.append(_TIME_LONG + timestamp.to_bytes(8, "big"))
+    if headers:
+        names = {name for name, _ in headers}
+        if len(names) < len(headers) or not names.isdisjoint(_OURS):
+            return _any_blob(key, value, timestamp, headers)
+        for name, said in headers:
+            encoded = name.encode()
+            if said is None or len(encoded) > _NAME_BYTES_MAX:
+                return _any_blob(key, value, timestamp, headers)
+            entries.append(_entry(encoded, said))
+    table = b"".join(entries)
     seconds = (timestamp // 1000).to_bytes(8, "big")
-    return _FLAGS + len(table).to_bytes(4, "big") + table + b"\x02" + seconds
+    return b"".join((_FLAGS, len(table).to_bytes(4, "big"), table, b"\x02", seconds))
+
+
+def _entry(name: bytes, said: bytes) -> bytes:
+    """Of a table: text where it is UTF-8."""
+    kind = b"S" if said.isascii() or _is_text(said) else b"x"
+    return b"%c%b%b%b%b" % (len(name), name, kind, len(said).to_bytes(4, "big"), said)
 
 
 def _any_blob(key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> bytes:
@@ -111,8 +123,6 @@ def _table(headers: Headers) -> dict[str, FieldValue]:
 
 
 def _is_text(said: bytes) -> bool:
-    if said.isascii():
-        return True
     with contextlib.suppress(UnicodeDecodeError):
         return bool(said.decode())
     return False
@@ -130,8 +140,7 @@ def _field(said: bytes | None) -> FieldValue:
 
 def record_of(item: Item) -> Record:
     """A message of a store as a record.  ValueError, TypeError: its properties are wrong."""
-    properties = Properties.decode(item.properties)
-    record = _record(item, properties, properties.headers)
+    record = _record(item, Properties.decode(item.properties))
     if not item.exchange and _TIME_MARK in item.properties:  # it was a record before
         again = item_of(*record)
         if again.properties == delivery_mode_kept(item.properties):
@@ -140,14 +149,31 @@ def record_of(item: Item) -> Record:
     return record
 
 
-def _record(item: Item, properties: Properties, table: dict[str, Any]) -> Record:
+def _record(item: Item, properties: Properties) -> Record:
+    headers: Headers = [
+        (name, str(value).encode())
+        for name, value in zip(_SHOWN, properties.values, strict=True)
+        if value is not None and name
+    ]
+    time = min((properties.timestamp or 0) * 1000, _MS_MAX)
+    key = item.routing_key if item.exchange else None
+    table = properties.headers
+    if table:
+        return _record_with(item, table, key, time, headers)
+    encoded = None if key is None else key.encode("utf-8", "surrogateescape")
+    return Record(encoded, item.body, time, headers)
+
+
+def _record_with(
+    item: Item, table: dict[str, Any], routing_key: str | None, at: int, headers: Headers
+) -> Record:
+    """With a message's headers, of which some may be Kafka's."""
     key, time, null = table.pop(KEY, None), table.pop(TIME, None), table.pop(NULL, None)
     others = table.pop(OTHERS, None)
     if not isinstance(key, str | bytes):
-        key = item.routing_key if item.exchange else None
+        key = routing_key
     if type(time) is not int or not 0 <= time <= _MS_MAX:
-        time = min((properties.timestamp or 0) * 1000, _MS_MAX)
-    headers = [(f"{_PREFIX}{name}", _told(value)) for name, value in _named(properties).items()]
+        time = at
     for name, value in table.items():
         values = value if isinstance(value, list) and len(value) > 1 else [value]
         headers += [(name, _told(each)) for each in values]
@@ -160,13 +186,6 @@ def _record(item: Item, properties: Properties, table: dict[str, Any]) -> Record
         time,
         [(name, value) for name, value in headers if name != ENVELOPE],
     )
-
-
-def _named(properties: Properties) -> Mapping[str, Any]:
-    """Those that are set and that Kafka has nothing for."""
-    found = {name: getattr(properties, name) for name in _TEXTS}
-    found["priority"] = properties.priority
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _told(value: Any) -> bytes | None:
@@ -184,9 +203,10 @@ def _plain(value: Any) -> Any:
 
 def _packed(item: Item) -> bytes:
     """The exchange, the routing key, the properties."""
+    if not item.exchange:
+        return _BARE + item.properties
     exchange, key = (
-        text.encode("utf-8", "surrogateescape") if item.exchange else b""
-        for text in (item.exchange, item.routing_key)
+        text.encode("utf-8", "surrogateescape") for text in (item.exchange, item.routing_key)
     )
     lengths = bytes([len(exchange)]), bytes([len(key)])
     return b"".join((_VERSION, lengths[0], exchange, lengths[1], key, item.properties))
@@ -214,7 +234,7 @@ def _changed(item: Item, record: Record, at: int) -> Item:
     """With what was added to a record of ours, as tracing and programs on the way do: headers, and
     another key."""
     properties = Properties.decode(item.properties)
-    ours = _record(item, properties, properties.headers)
+    ours = _record(item, properties)
     headers = record.headers[:at] + record.headers[at + 1 :]
     is_null = record.value is None
     if (ours.key, ours.value is None, ours.headers) == (record.key, is_null, headers):

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 import pyqstore
+import pyqstore.flight
 from pyqstore import OffsetOutOfRange, Properties, ShovelError, shovel
 from pyqstore.bench.rivals.server import free_port
 from pyqstore.shovelling import kafka_source
@@ -299,3 +300,15 @@ def test_a_name_that_was_for_a_stream_is_told(kafka: Kafka, tmp_path: Path) -> N
         assert shovel(store.stream("events"), target, idle=IDLE, name="s").moved == 1
         with pytest.raises(ShovelError, match=r"has read a stream.*another name"):
             shovel(kafka.at(topic), target, idle=IDLE, name="s")
+
+
+def test_messages_go_into_a_store_at_a_server_and_come_back(kafka: Kafka, tmp_path: Path) -> None:
+    one, two = kafka.new_topic(2), kafka.new_topic()
+    kafka.publish(one, NUMBERS)
+    with pyqstore.open(tmp_path) as store, pyqstore.flight.serve(store) as server:
+        store.queue("b")
+        url = f"grpc://{server.address}#b"
+        assert shovel(kafka.at(one), url, idle=IDLE).moved == len(NUMBERS)
+        assert shovel(kafka.at(one), url, idle=IDLE).moved == 0
+        assert shovel(url, kafka.at(two), idle=IDLE).moved == len(NUMBERS)
+    assert sorted(bytes(each.value() or b"") for each in kafka.messages(two)) == sorted(NUMBERS)
