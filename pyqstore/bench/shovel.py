@@ -1,7 +1,7 @@
-"""Shovels beside the client that they use, alone: RabbitMQ into a store, and a store to RabbitMQ.
+"""Shovels beside the client that they use, alone: RabbitMQ or Kafka into a store, and back.
 
-The client alone receives, and acknowledges each thousandth message, or publishes with 4,000
-unconfirmed; nothing else is done to the messages.
+pika alone receives, and acknowledges each thousandth message, or publishes with 4,000
+unconfirmed; nothing else is done to the messages.  ``shovel_kafka`` has Kafka.
 """
 
 from __future__ import annotations
@@ -18,20 +18,27 @@ from typing import Any
 
 import pyqstore
 
-from . import goals
+from . import goals, shovel_kafka
 from .goals import Goal
 from .loads import QUEUE, expect
 from .plots import Plot
+from .rivals.kafka_node import KafkaNode
 from .rivals.rabbitmq import RabbitMq
 from .rivals.server import LOOPBACK
 from .runs import Case, Options, Progress, Result, Sample
 
-TITLE = "Shovels between RabbitMQ and a store"
+TITLE = "Shovels between RabbitMQ, Kafka and a store"
 INTO, OUT = "from RabbitMQ into a store", "from a store to RabbitMQ"
 ALONE, SHOVEL = "pika alone", "pyqstore shovel"
 RATE = "messages_per_s"
-GOALS = (Goal(INTO, SHOVEL, RATE, 0.8, ALONE), Goal(OUT, SHOVEL, RATE, 0.8, ALONE))
-PLOTS = [Plot(f"Messages {way}", "case", RATE, group=way, unit="messages/s") for way in (INTO, OUT)]
+GOALS = (
+    *(Goal(way, SHOVEL, RATE, 0.8, ALONE) for way in (INTO, OUT)),
+    *shovel_kafka.GOALS,
+)
+PLOTS = [
+    *(Plot(f"Messages {way}", "case", RATE, group=way, unit="messages/s") for way in (INTO, OUT)),
+    *shovel_kafka.PLOTS,
+]
 _MESSAGES = 60_000
 _BODY = b"x" * 100
 _ID = "m" * 20
@@ -45,14 +52,15 @@ def missing() -> str | None:
     """How to get what is not there."""
     if importlib.util.find_spec("pika") is None:
         return "Python has no pika: pip install 'pyqstore[amqp]'"
-    return RabbitMq("RabbitMQ", {}).server_missing()
+    return RabbitMq("RabbitMQ", {}).server_missing() or shovel_kafka.missing()
 
 
 @dataclass(frozen=True)
 class Work:
-    """A server that runs: stands in for a workload's module."""
+    """Servers that run: stands in for a workload's module."""
 
     port: int
+    kafka: shovel_kafka.KafkaWork
     PLOTS = PLOTS
 
     def cases(self, options: Options) -> list[Case]:
@@ -67,13 +75,14 @@ class Work:
         return [
             Case(name, partial(_run, run, count), {"messages": count}, group=group)
             for (group, name), run in ways.items()
-        ]
+        ] + self.kafka.cases(options)
 
     def notes(self, results: Sequence[Result]) -> list[str]:
         """What the numbers are, and each goal beside what came."""
         return [
             "pika's SelectConnection in the same process as the store; bodies of 100 B with a"
             " message_id, persistent, queues durable.",
+            shovel_kafka.NOTE,
             *goals.told(GOALS, results),
         ]
 
@@ -193,18 +202,22 @@ class _Alone:
 
 @contextmanager
 def begun(_options: Options, directory: Path, progress: Progress) -> Iterator[Work]:
-    """Start RabbitMQ; end it with the block."""
+    """Start RabbitMQ and Kafka; end them with the block."""
     if (why := missing()) is not None:
         raise RuntimeError(why)
-    progress("starting RabbitMQ", 0, 1)
-    own = directory.resolve() / "rabbitmq"
-    own.mkdir()
-    node = RabbitMq("RabbitMQ", {})
+    own = directory.resolve()
+    for name in ("rabbitmq", "kafka"):
+        (own / name).mkdir()
+    rabbitmq, kafka = RabbitMq("RabbitMQ", {}), KafkaNode(own / "kafka")
     try:
-        node.start_server(own)
-        yield Work(node.port)
+        progress("starting RabbitMQ", 0, 2)
+        rabbitmq.start_server(own / "rabbitmq")
+        progress("starting Kafka", 1, 2)
+        kafka.start()
+        yield Work(rabbitmq.port, shovel_kafka.KafkaWork(kafka.port))
     finally:
-        node.stop()
+        kafka.stop()
+        rabbitmq.stop()
 
 
 def _pika() -> Any:

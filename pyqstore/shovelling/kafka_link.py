@@ -19,10 +19,12 @@ from .kafka_address import KafkaPlace
 
 _log = logging.getLogger("pyqstore.kafka")
 
-__all__ = ["GROUP", "Link", "Topic"]
+__all__ = ["GROUP", "GROUP_TO", "Link", "Topic"]
 
 GROUP = "pyqstore.shovel."
-"""In front of the shovel's name: a group of Kafka's, and a producer's transactional.id."""
+"""In front of the shovel's name: the group that is told how far a topic is read."""
+GROUP_TO = "pyqstore.shovel-to."
+"""The group that has the offset of a stream, and the producer's transactional.id."""
 _ANSWER_S = 20.0
 _WATCH_S = 0.2  # between two looks at whether to stop
 _NOT_FOUND = 404
@@ -111,12 +113,15 @@ class Link:
     def offsets(self, spec: Any, partitions: Iterable[int], committed: bool = True) -> list[Any]:
         """Of each partition where ``spec`` is: an OffsetSpec's answer.  As of ``open``."""
         level = self.kafka.IsolationLevel
+        places = [self.kafka.TopicPartition(self.topic, each) for each in partitions]
+        if not places:
+            return []
         asked = self._admin.list_offsets(
-            {self.kafka.TopicPartition(self.topic, each): spec for each in partitions},
+            dict.fromkeys(places, spec),
             isolation_level=level.READ_COMMITTED if committed else level.READ_UNCOMMITTED,
             request_timeout=_ANSWER_S,
         )
-        return self.answers(list(asked.values())) if asked else []
+        return self.answers(list(asked.values()))
 
     def message_bytes_max(self) -> int | None:
         """What the topic takes of a message; None: it is not told.  As of ``open``."""

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import ShovelError
 from .ends import Batch, Later, Position, Refused
 from .kafka_address import KafkaPlace
-from .kafka_link import GROUP
+from .kafka_link import GROUP_TO
 from .kafka_target import CONFIRM_S, WATCH_S, KafkaTarget, Sent
 
 __all__ = ["KafkaStreamTarget"]
@@ -37,12 +37,13 @@ class KafkaStreamTarget(KafkaTarget):
         """``source``: what no other stream is called."""
         super().__init__(place)
         self._shovel = shovel
-        self._id = GROUP + shovel
+        self._id = GROUP_TO + shovel
         self._source = source
         self._mark = f"{source} {os.urandom(_TOKEN_BYTES).hex()}"
         """Stands beside each offset, and says whose it is."""
-        self._seen: str | None = None
+        self._seen = ""
         """The latest mark."""
+        self._was_open = False
         self._consumer: Any = None
         self._position = _NONE
         self._is_begun = False
@@ -70,16 +71,19 @@ class KafkaStreamTarget(KafkaTarget):
         if found.error is not None:
             raise self._link.trouble_of(found.error)
         self._position = found.offset
-        self._check_mark(found.metadata or "")
-        return int(found.offset) if found.offset >= 0 else None
+        was_open, self._was_open = self._was_open, True
+        if found.offset < 0:
+            return None
+        self._check_mark(found.metadata or "", was_open)
+        return int(found.offset)
 
-    def _check_mark(self, mark: str) -> None:
-        if mark and mark.split(" ")[0] != self._source:
+    def _check_mark(self, mark: str, was_open: bool) -> None:
+        if mark.split(" ")[0] != self._source:
             raise ShovelError(
-                f"the shovel {self._shovel!r} has moved another stream to {self.shown}: give this"
-                " one another name"
+                f"{self.shown}: the offset of the group {self._id!r} is of another stream, or no"
+                " shovel has written it: give this one another name"
             )
-        if self._seen is not None and mark not in (self._seen, self._mark):
+        if was_open and mark not in (self._seen, self._mark):
             raise ShovelError(
                 f"another shovel named {self._shovel!r} works for {self.shown} just now"
             )

@@ -154,7 +154,7 @@ def test_a_name_that_moved_another_stream_is_told(kafka: Kafka, tmp_path: Path) 
         declare(store, "b", True)
         publish(store, (b"body", Properties()))
         shovel(f"{tmp_path}#a", kafka.at(topic), idle=IDLE, name="s")
-        with pytest.raises(ShovelError, match=r"has moved another stream.*another name"):
+        with pytest.raises(ShovelError, match=r"is of another stream.*another name"):
             shovel(f"{tmp_path}#b", kafka.at(topic), idle=IDLE, name="s")
 
 
@@ -167,7 +167,7 @@ def test_a_stream_goes_on_though_kafka_forgot_where(kafka: Kafka, tmp_path: Path
             publish(store, (b"body", Properties()))
             report = shovel(f"{tmp_path}#a", kafka.at(topic), idle=IDLE, name="forgotten")
             assert report.moved == 1
-            group = "pyqstore.shovel.forgotten"
+            group = "pyqstore.shovel-to.forgotten"
             kafka.admin.delete_consumer_groups([group])[group].result()
 
 

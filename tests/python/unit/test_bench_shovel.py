@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyqstore.bench import drawing
+from pyqstore.bench import drawing, shovel_kafka
 from pyqstore.bench import shovel as workload
 from pyqstore.bench.report import Report
 from pyqstore.bench.runs import Options, results_of, run_once
@@ -38,3 +38,12 @@ def test_without_pika_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
         workload.importlib.util, "find_spec", lambda name: None if name == "pika" else name
     )
     assert "pyqstore[amqp]" in str(workload.missing())
+
+
+def test_without_confluent_kafka_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        shovel_kafka.importlib.util,
+        "find_spec",
+        lambda name: None if name == "confluent_kafka" else name,
+    )
+    assert "pyqstore[kafka]" in str(shovel_kafka.missing())
