@@ -85,6 +85,18 @@ cdef extern from "qstore/qstore.h" nogil:
     ctypedef c_bool (*qs_copy_goes_on)(void *context) noexcept nogil
     qs_status qs_store_copy(qs_store *store, const char *path, qs_copy_goes_on goes_on,
                             void *context, qs_copied *copied_out, qs_error *error)
+    ctypedef struct qs_kept:
+        uint64_t lsn
+        uint64_t durable_lsn
+        uint64_t file_salt
+        uint64_t file_lsn
+        uint32_t file
+        c_bool is_lost
+    qs_status qs_store_keep(qs_store *store, uint64_t bytes_max, qs_kept *kept_out, qs_error *error)
+    qs_status qs_store_keep_from(qs_store *store, uint64_t lsn, qs_kept *kept_out, qs_error *error)
+    void qs_store_keep_end(qs_store *store)
+    qs_status qs_store_read_body(qs_store *store, const void *reference, void *data,
+                                 size_t data_bytes, qs_error *error)
     qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn, uint64_t timeout_ns,
                                     qs_error *error)
     uint64_t qs_store_durable_lsn(qs_store *store)

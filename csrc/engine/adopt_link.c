@@ -78,7 +78,7 @@ static qs_status make_room(const struct linking *linking, enum qsi_wait wait, qs
 /* ---- the job ---- */
 
 /* Nobody writes to the stream's files, and no checkpoint waits for its moment.  NULL: the stream is
- * not there any more, or the store is not. */
+ * not there any more, or the store is not, or an archive needs all of it in the journal. */
 static struct store_queue *wait_for_stream(const struct linking *linking)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -88,7 +88,7 @@ static struct store_queue *wait_for_stream(const struct linking *linking)
     for (;;) {
         struct store_queue *queue = qsi_find_by_id(store, linking->adoption->stream_id);
         if (queue == NULL || queue->stream == NULL || queue->deleted || store->failed ||
-            store->life != QSI_LIFE_OPEN) {
+            store->keep.is_active || store->life != QSI_LIFE_OPEN) {
             return NULL;
         }
         if (!qsi_stream_is_flushing(&queue->stream->log) &&
@@ -313,7 +313,7 @@ qs_status qsi_adoption_link(struct qsi_adoption *adoption, struct qs_channel *ch
     qs_status status = QS_EWOULDBLOCK;
 
     QS_ASSERT_HELD(&adoption->store->mutex);
-    if (record_bytes_max(&linking) > RECORD_BYTES_MAX) {
+    if (record_bytes_max(&linking) > RECORD_BYTES_MAX || linking.store->keep.is_active) {
         return QS_EEMPTY;
     }
     linking.staged = list_staged(adoption);

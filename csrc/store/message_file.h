@@ -162,6 +162,11 @@ qs_file *qsi_message_file_unref(struct qsi_message_store *store, struct qsi_mess
 qs_status qsi_message_file_acquire(struct qsi_message_store *store, uint32_t number,
                                    struct qsi_message_view *view_out,
                                    qs_error *error) QS_MUST_CHECK;
+/* The same of generations that compaction replaced and that are there still, in the order in which
+ * that happened, index from 0.  QS_EEMPTY: there are no more. */
+qs_status qsi_message_file_acquire_replaced(struct qsi_message_store *store, uint32_t number,
+                                            uint32_t index, struct qsi_message_view *view_out,
+                                            qs_error *error) QS_MUST_CHECK;
 void qsi_message_file_release(struct qsi_message_store *store, struct qsi_message_file *file);
 
 /* Gives a place of place->bytes and place->slot_count its file, offset and first slot. */

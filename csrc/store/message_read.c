@@ -75,13 +75,12 @@ static qs_status check_range(const struct location *at, const struct qsi_body_re
     return QS_OK;
 }
 
-/* Acquires the file of a reference that it is large enough for. */
-static qs_status acquire(struct qsi_message_store *store, const struct qsi_body_ref *ref,
-                         struct location *at_out, qs_error *error)
+/* Finds a reference in the file that was acquired, which is released if it is not there. */
+static qs_status find(struct qsi_message_store *store, const struct qsi_body_ref *ref,
+                      struct location *at_out, qs_error *error)
 {
     qs_status status = QS_OK;
 
-    QS_TRY(qsi_message_file_acquire(store, ref->file, &at_out->view, error));
     at_out->offset = ref->offset;
     if (at_out->view.file->id.generation > 0) {
         status = look_up(store, at_out, ref, error);
@@ -93,6 +92,14 @@ static qs_status acquire(struct qsi_message_store *store, const struct qsi_body_
         qsi_message_file_release(store, at_out->view.file);
     }
     return status;
+}
+
+/* Acquires the file of a reference that it is large enough for. */
+static qs_status acquire(struct qsi_message_store *store, const struct qsi_body_ref *ref,
+                         struct location *at_out, qs_error *error)
+{
+    QS_TRY(qsi_message_file_acquire(store, ref->file, &at_out->view, error));
+    return find(store, ref, at_out, error);
 }
 
 static qs_status check_header(const struct location *at, const struct qsi_body_ref *ref,
@@ -136,6 +143,31 @@ qs_status qsi_message_store_read(struct qsi_message_store *store, const struct q
     status = read_record(store, &at, ref, data, error);
     qsi_message_file_release(store, at.view.file);
     return status;
+}
+
+static qs_status read_replaced(struct qsi_message_store *store, const struct qsi_body_ref *ref,
+                               uint32_t index, void *data, qs_error *error)
+{
+    struct location at;
+    qs_status status;
+
+    QS_TRY(qsi_message_file_acquire_replaced(store, ref->file, index, &at.view, error));
+    QS_TRY(find(store, ref, &at, error));
+    status = read_record(store, &at, ref, data, error);
+    qsi_message_file_release(store, at.view.file);
+    return status;
+}
+
+qs_status qsi_message_store_read_dead(struct qsi_message_store *store,
+                                      const struct qsi_body_ref *ref, void *data, qs_error *error)
+{
+    qs_status first = qsi_message_store_read(store, ref, data, error);
+    qs_status status = first;
+
+    for (uint32_t i = 0; status == QS_ECORRUPT; i++) {
+        status = read_replaced(store, ref, i, data, NULL);
+    }
+    return status == QS_EEMPTY ? first : status;
 }
 
 static qs_status check_record(struct qsi_message_store *store, const struct location *at,

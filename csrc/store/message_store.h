@@ -251,6 +251,12 @@ void qsi_message_store_release(struct qsi_message_store *store, struct qsi_dirty
 qs_status qsi_message_store_read(struct qsi_message_store *store, const struct qsi_body_ref *ref,
                                  void *data, qs_error *error) QS_MUST_CHECK;
 
+/* The same of a body that may be dead: generations that compaction replaced, and that no checkpoint
+ * has removed yet, are looked into as well. */
+qs_status qsi_message_store_read_dead(struct qsi_message_store *store,
+                                      const struct qsi_body_ref *ref, void *data,
+                                      qs_error *error) QS_MUST_CHECK;
+
 /* ---- space ---- */
 
 /* Whether qsi_message_store_maintain would do something. */

@@ -134,6 +134,49 @@ qs_status qsi_message_file_acquire(struct qsi_message_store *store, uint32_t num
     return QS_OK;
 }
 
+/* The earlier generation of a file that compaction replaced after so many others. */
+static struct qsi_message_file *find_replaced(struct qsi_message_store *store, uint32_t number,
+                                              uint32_t index) QSI_REQUIRES(qsi_message_store_mutex)
+{
+    for (struct qsi_list *node = store->replaced.next; node != &store->replaced;
+         node = node->next) {
+        struct qsi_message_file *file = QSI_LIST_OWNER(node, struct qsi_message_file, in_replaced);
+
+        if (file->id.number == number && !file->is_going && index-- == 0) {
+            return file;
+        }
+    }
+    return NULL;
+}
+
+qs_status qsi_message_file_acquire_replaced(struct qsi_message_store *store, uint32_t number,
+                                            uint32_t index, struct qsi_message_view *view_out,
+                                            qs_error *error)
+{
+    struct qsi_message_file *file;
+    qs_status status;
+
+    qsi_message_store_lock(store);
+    file = find_replaced(store, number, index);
+    if (file != NULL) {
+        file->refs++;
+        qsi_list_remove(&file->in_idle);
+    }
+    qsi_message_store_unlock(store);
+    if (file == NULL) {
+        return QS_EEMPTY;
+    }
+    status = open_handle(store, file, error);
+    if (status != QS_OK) {
+        qsi_message_file_release(store, file);
+        return status;
+    }
+    qsi_message_store_lock(store);
+    (void)take_view(view_out, file);
+    qsi_message_store_unlock(store);
+    return QS_OK;
+}
+
 void qsi_message_file_release(struct qsi_message_store *store, struct qsi_message_file *file)
 {
     qs_file *handle;

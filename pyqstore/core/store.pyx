@@ -210,6 +210,55 @@ cdef class Store:
         check_file_status(status, &error)
         return copied.files, copied.linked, copied.bytes
 
+    def _keep(self, uint64_t bytes_max):
+        """The journal is kept from now on, as of qs_store_keep: (lsn, durable_lsn, file, file_salt,
+        file_lsn).  FileExistsError: it is kept already."""
+        cdef qs_kept kept
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_keep(self.handle, bytes_max, &kept, &error)
+        self.leave()
+        if status != QS_EEXIST:
+            check(status, &error)
+        check_file_status(status, &error)
+        return kept.lsn, kept.durable_lsn, kept.file, kept.file_salt, kept.file_lsn
+
+    def _keep_from(self, uint64_t lsn):
+        """The journal before lsn was read: up to which LSN it is durable, and whether nothing is
+        kept any more."""
+        cdef qs_kept kept
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_keep_from(self.handle, lsn, &kept, &error)
+        self.end(status, &error)
+        return kept.durable_lsn, kept.is_lost
+
+    def _keep_end(self):
+        self.enter()
+        with nogil:
+            qs_store_keep_end(self.handle)
+        self.leave()
+
+    def _read_body(self, bytes reference not None, size_t data_bytes):
+        """A record of a message file, by its reference in the journal.  CorruptionError: it is
+        damaged, or gone."""
+        cdef const char *where = reference
+        cdef bytearray data = bytearray(data_bytes)
+        cdef char *room = data
+        cdef qs_error error
+        cdef qs_status status
+        if len(reference) != 28:
+            raise ValueError(f"a reference has 28 bytes, not {len(reference)}")
+        self.begin(&error)
+        with nogil:
+            status = qs_store_read_body(self.handle, where, room, data_bytes, &error)
+        self.end(status, &error)
+        return data
+
     def accept_clock(self):
         """Go by the machine's clock from now on: what it says has expired expires.
 

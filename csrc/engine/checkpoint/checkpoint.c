@@ -21,6 +21,7 @@
 #include "checkpoint_job.h"
 #include "enter.h"
 #include "error.h"
+#include "keep.h"
 #include "limits.h"
 #include "pager.h"
 #include "queue_life.h"
@@ -262,6 +263,9 @@ static bool find_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     QS_ASSERT_HELD(&store->mutex);
     qsi_store_unlock(store);
     found = qsi_space_lend(store);
+    if (!found) {
+        found = qsi_keep_give_way(store);
+    }
     if (!found) { /* files that were only made ahead */
         uint32_t spares = qsi_journal_spare_count(store->journal);
         found = qsi_journal_release(store->journal, 0, 0, NULL) == QS_OK &&

@@ -13,6 +13,7 @@
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
+#include "keep.h"
 #include "space.h"
 #include "transactions_restore.h"
 
@@ -450,6 +451,8 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
 {
     struct qs_store *store = checkpoint->store;
     uint32_t keep = spares_to_keep(store, checkpoint->lsn);
+    uint32_t below_number;
+    bool is_kept;
     qs_status status;
 
     qsi_checkpoint_end_snapshots(checkpoint, true);
@@ -468,11 +471,12 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
     remove_dead_files(store);
     remove_stream_files(store, checkpoint->dead_stream_bytes);
     qsi_transactions_remove_dead(store);
+    is_kept = qsi_keep_below(store, start->first_file, &below_number);
     qsi_store_unlock(store);
     checkpoint->sealed = false;
-    status = qsi_message_store_unseal(store->messages, true, error);
+    status = qsi_message_store_unseal(store->messages, !is_kept, error);
     if (status == QS_OK) {
-        status = qsi_journal_release(store->journal, start->first_file, keep, error);
+        status = qsi_journal_release(store->journal, below_number, keep, error);
     }
     if (status == QS_OK && last_number != 0) {
         status = remove_checkpoint(store, last_number, error);

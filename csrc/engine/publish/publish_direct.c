@@ -103,7 +103,7 @@ static struct store_queue *wait_for_stream(struct qs_store *store, uint64_t queu
 {
     while (wait_for_syncs(store, bytes, released_out)) {
         struct store_queue *queue = qsi_find_by_id(store, queue_id);
-        if (queue == NULL || queue->stream == NULL || store->failed ||
+        if (queue == NULL || queue->stream == NULL || store->failed || store->keep.is_active ||
             is_more_than_a_segment(&queue->stream->log, bytes) || store->life != QSI_LIFE_OPEN ||
             !qsi_space_may_page(store, queue) ||
             qsi_commit_block_files(store) + store->paging.writing >= QSI_DIRECT_FILES_MAX) {

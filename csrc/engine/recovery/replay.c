@@ -265,7 +265,9 @@ static qs_status replay_cursor(struct qs_store *store, const uint8_t *record, qs
     return QS_OK;
 }
 
-/* What was trimmed was in files that a checkpoint names, so it is flushed here, too. */
+/* What was trimmed was in files that a checkpoint names, so it is flushed here, too; but not in a
+ * store of an archive, whose journal goes on behind later checkpoints: retention will drop the rest
+ * once more. */
 static qs_status replay_trim(struct qs_store *store, const uint8_t *record, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -277,10 +279,13 @@ static qs_status replay_trim(struct qs_store *store, const uint8_t *record, qs_e
     if (stream == NULL) {
         return QS_OK;
     }
-    if (trim.first > stream->log.container.flushed_seq) {
-        return qsi_fail(error, QS_ECORRUPT, "stream %llu trimmed to %llu; its files end at %llu",
+    if (trim.first > stream->log.container.next_seq) {
+        return qsi_fail(error, QS_ECORRUPT, "stream %llu trimmed to %llu; it ends at %llu",
                         (unsigned long long)trim.stream_id, (unsigned long long)trim.first,
-                        (unsigned long long)stream->log.container.flushed_seq);
+                        (unsigned long long)stream->log.container.next_seq);
+    }
+    if (trim.first > stream->log.container.flushed_seq) {
+        trim.first = stream->log.container.flushed_seq;
     }
     QS_DCHECK(stream->log.container.id == trim.stream_id);
     return qsi_stream_trim_to(&stream->log, trim.first) == QS_OK

@@ -103,6 +103,14 @@ struct qsi_checkpoints {
     bool is_running;
 };
 
+/* What an archive still has to read of the journal: checkpoint/keep.c. */
+struct qsi_keep {
+    bool is_active;
+    bool is_lost;       /* it was given up: too much was kept, or the disk is full */
+    uint64_t lsn;       /* what the journal says from here on is not read yet */
+    uint64_t bytes_max; /* of what a checkpoint may leave in the journal */
+};
+
 /* Threads and event loops that wait for messages, confirms and the like. */
 struct qsi_events {
     struct qsi_cond came; /* a message or a confirm for a thread that waits */
@@ -203,6 +211,7 @@ struct qs_store {
     struct store_stats stats GUARDED;
     struct channel_counts closed_channels GUARDED;
     struct queue_counts uncounted GUARDED; /* of queues that lacked memory for theirs */
+    struct qsi_keep keep GUARDED;
 };
 #undef GUARDED
 

@@ -9,6 +9,7 @@
 
 #include "qstore/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -60,5 +61,37 @@ QS_API QS_MUST_CHECK qs_status qs_crc32c_column(const qs_strings *column, uint32
  */
 QS_API QS_MUST_CHECK qs_status qs_shard_column(const qs_strings *column, uint32_t shard_count,
                                                uint32_t *shards_out, qs_error *error);
+
+#define QS_BODY_REFERENCE_BYTES 28
+
+/* Where a walk through a journal file is. */
+typedef struct qs_journal_walk {
+    uint64_t salt;         /* of the file */
+    uint64_t from_lsn;     /* records of blocks that begin before it are not looked at */
+    uint64_t upto_lsn;     /* blocks that end behind it are left */
+    uint64_t lsn;          /* of the first block; then behind the last one that was walked */
+    uint32_t file;         /* its number */
+    uint32_t next_file;    /* out: the last block was the file's end block, and names this one */
+    uint64_t walked_bytes; /* out */
+    uint64_t wanted_bytes; /* out: more than 0: so many are needed for the block behind them */
+    uint64_t ref_count;    /* out: of the blocks that were walked */
+    uint64_t
+        wanted_refs;   /* out: more than refs_room: so many need room for the block behind them */
+    bool is_elsewhere; /* out: the block behind them names messages in files of streams */
+} qs_journal_walk;
+
+/* qs_journal_walk_blocks - go through the blocks of a journal file, as far as they are whole, and
+ * not beyond one that refers to bodies: these may be large.
+ *
+ * In:      data      what lies in the file where a block begins
+ *          refs_out  of refs_room * QS_BODY_REFERENCE_BYTES bytes: gets the references to bodies
+ *                    in message files
+ *          walk_io   the first five members
+ * Returns: QS_OK, for no block, too; QS_ECORRUPT: records that make no sense behind a right
+ *          checksum
+ */
+QS_API QS_MUST_CHECK qs_status qs_journal_walk_blocks(const void *data, size_t data_bytes,
+                                                      void *refs_out, size_t refs_room,
+                                                      qs_journal_walk *walk_io, qs_error *error);
 
 #endif

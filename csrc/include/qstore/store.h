@@ -171,6 +171,49 @@ QS_API QS_MUST_CHECK qs_status qs_store_copy(qs_store *store, const char *path,
                                              qs_copy_goes_on goes_on, void *context,
                                              qs_copied *copied_out, qs_error *error);
 
+/* How far the journal is, for who reads it while the store is at work. */
+typedef struct qs_kept {
+    uint64_t lsn;         /* from which on the journal is kept */
+    uint64_t durable_lsn; /* up to which it is durable */
+    uint64_t file_salt;   /* of the journal file in which lsn lies */
+    uint64_t file_lsn;    /* with which that file begins */
+    uint32_t file;        /* its number */
+    bool is_lost;         /* nothing is kept any more */
+} qs_kept;
+
+/* qs_store_keep - from now on, keep what the journal says, and the bodies that it names.
+ *
+ * Checkpoints then give back no journal file and no message file that the journal needs from
+ * kept_out->lsn on, and everything that is published comes into the journal or into message files:
+ * large batches for streams are not written into their files, and staged files are not adopted but
+ * published.  When a checkpoint finds that more than bytes_max would be kept, or the disk full, all
+ * of that ends, and is_lost tells.
+ *
+ * Returns: QS_EEXIST: it is kept already
+ * Blocks:  for writes into files of streams that are under way, and for a commit
+ * Durable: what was published before, when it returns QS_OK */
+QS_API QS_MUST_CHECK qs_status qs_store_keep(qs_store *store, uint64_t bytes_max, qs_kept *kept_out,
+                                             qs_error *error);
+
+/* qs_store_keep_from - what the journal says before lsn has been read.
+ *
+ * In:      lsn  not before the last one, and durable
+ * Returns: QS_EINVAL; kept_out is filled in if nothing is kept any more, too */
+QS_API QS_MUST_CHECK qs_status qs_store_keep_from(qs_store *store, uint64_t lsn, qs_kept *kept_out,
+                                                  qs_error *error);
+
+/* qs_store_keep_end - nothing is kept any more. */
+QS_API void qs_store_keep_end(qs_store *store);
+
+/* qs_store_read_body - read a record of a message file that the journal names.
+ *
+ * In:      reference  of 28 bytes, from a record of the journal
+ *          data       of data_bytes: 32 and the bytes of envelope and body
+ * Returns: QS_ECORRUPT (it is damaged, or not there any more), QS_EINVAL (data_bytes)
+ * Blocks:  for the disk */
+QS_API QS_MUST_CHECK qs_status qs_store_read_body(qs_store *store, const void *reference,
+                                                  void *data, size_t data_bytes, qs_error *error);
+
 /* qs_store_wait_durable - return when the journal is durable up to lsn, a position from a receipt.
  *
  * Returns: QS_ETIMEDOUT

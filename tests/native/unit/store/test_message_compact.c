@@ -53,6 +53,38 @@ static void test_live_bodies_move_and_their_references_hold(void)
     qsi_env_mem_destroy(env);
 }
 
+/* Of the six bodies four are dead. */
+static void test_dead_body_is_read_until_a_checkpoint_removes_what_was_replaced(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct checkpoint checkpoint = {0};
+    struct fixture fixture;
+    struct qsi_body_ref refs[6];
+    uint8_t *data;
+
+    start(&fixture, env);
+    make_sparse(&fixture, refs);
+    data = malloc((size_t)qsi_body_record_bytes(&refs[0]));
+    QS_CHECK(data != NULL);
+    QS_CHECK(compact(&fixture));
+    for (int removed = 0; removed < 2; removed++) {
+        uint32_t found = 0;
+
+        for (uint32_t i = 0; i < 6; i++) {
+            found += qsi_message_store_read_dead(fixture.store, &refs[i], data, QS_ERROR) == QS_OK;
+        }
+        QS_CHECK(found == (removed ? 2 : 6));
+        QS_CHECK_STATUS(QS_ECORRUPT, get(&fixture, &refs[0], 0, NULL));
+        QS_CHECK_OK(try_snapshot(&fixture, &checkpoint, QS_ERROR));
+        QS_CHECK_OK(qsi_message_store_unseal(fixture.store, true, QS_ERROR));
+        check_sparse(&fixture, refs);
+    }
+    free(data);
+    stop(&fixture);
+    qsi_buf_fini(&checkpoint.records);
+    qsi_env_mem_destroy(env);
+}
+
 static void test_compacted_files_are_compacted_again(void)
 {
     enum { COUNT = 40 };
@@ -270,6 +302,7 @@ static void test_readers_do_not_notice(void)
 int main(void)
 {
     test_live_bodies_move_and_their_references_hold();
+    test_dead_body_is_read_until_a_checkpoint_removes_what_was_replaced();
     test_compacted_files_are_compacted_again();
     test_large_bodies_move();
     test_job_that_is_given_up_leaves_nothing();
