@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,10 +18,12 @@ __all__ = [
     "Entry",
     "backups",
     "document_name",
+    "entries_of",
     "next_name",
     "object_name",
     "prune",
     "read",
+    "remove_unneeded",
 ]
 
 FILES = "files"
@@ -93,14 +96,17 @@ def read(target: Target, name: str) -> Backup:
 def _parsed(name: str, told: Any) -> Backup:
     if told["format"] != _FORMAT:
         raise ValueError(f"its format is {told['format']!r}, and this version knows {_FORMAT}")
-    files = tuple(
-        Entry(str(each["name"]), int(each["size"]), str(each["sha256"])) for each in told["files"]
-    )
+    return Backup(name, datetime.fromisoformat(told["made"]), entries_of(told["files"]))
+
+
+def entries_of(told: Any) -> tuple[Entry, ...]:
+    """The files that a document names.  ValueError and the like: they are none."""
+    files = tuple(Entry(str(each["name"]), int(each["size"]), str(each["sha256"])) for each in told)
     for each in files:
         each.check()
     if len({each.name for each in files}) < len(files):
         raise ValueError("a file is there twice")
-    return Backup(name, datetime.fromisoformat(told["made"]), files)
+    return files
 
 
 def next_name(names: list[str]) -> tuple[str, datetime]:
@@ -118,9 +124,9 @@ def document_name(name: str) -> str:
     return f"{_DOCUMENTS}/{name}.json"
 
 
-def object_name(sha256: str) -> str:
-    """Of a file's content in its target."""
-    return f"{FILES}/{sha256}.zst"
+def object_name(sha256: str, kept: str = FILES) -> str:
+    """Of a file's content in its target, in the folder ``kept``."""
+    return f"{kept}/{sha256}.zst"
 
 
 def prune(target: Target, keep: int, spared: timedelta = _SPARED) -> list[str]:
@@ -136,12 +142,17 @@ def prune(target: Target, keep: int, spared: timedelta = _SPARED) -> list[str]:
     gone, stay = names[:-keep], names[-keep:]
     needed = {object_name(each.sha256) for name in stay for each in read(target, name).files}
     target.remove([document_name(name) for name in gone])
+    remove_unneeded(target, needed, FILES, spared)
+    return gone
+
+
+def remove_unneeded(target: Target, needed: Container[str], kept: str, spared: timedelta) -> None:
+    """Remove the objects in the folder ``kept`` that are not needed and older than ``spared``."""
     before = datetime.now(UTC) - spared
     target.remove(
         [
-            f"{FILES}/{name}"
-            for name, written in target.listed(FILES).items()
-            if f"{FILES}/{name}" not in needed and written <= before
+            f"{kept}/{name}"
+            for name, written in target.listed(kept).items()
+            if f"{kept}/{name}" not in needed and written <= before
         ]
     )
-    return gone

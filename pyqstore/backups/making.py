@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from .. import store as _store
 from .keeping import FILES, Backup, Entry, backups, document_name, next_name, object_name
 from .target import Target
 
-__all__ = ["Made", "back_up"]
+__all__ = ["Made", "Sent", "back_up", "send"]
 
 _CHUNK_BYTES = 4 << 20
 
@@ -36,6 +36,16 @@ class Made(NamedTuple):
     """Places that ``verify`` finds damaged in the store, and so in what is restored."""
 
 
+class Sent(NamedTuple):
+    """A store's files, which a target has."""
+
+    files: tuple[Entry, ...]
+    sent: int
+    """Files whose content the target did not have yet."""
+    sent_bytes: int
+    """That the target got, compressed."""
+
+
 def back_up(
     folder: str | os.PathLike[str],
     target: Target,
@@ -48,9 +58,24 @@ def back_up(
     StoreNotFound: there is none; ValueError: there is a file that is no store's; OSError.
     """
     damages = _store.verify(folder).damages
+    sent = send(folder, target, progress)
+    backup = Backup(*next_name(backups(target)), sent.files)
+    target.put(document_name(backup.name), [backup.document()])
+    _check(target, backup)
+    return Made(backup.name, len(sent.files), sent.sent, backup.size, sent.sent_bytes, damages)
+
+
+def send(
+    folder: str | os.PathLike[str],
+    target: Target,
+    progress: Callable[[int, int], object],
+    kept: str = FILES,
+) -> Sent:
+    """Put what the target's folder ``kept`` does not have yet of the store's files.  ValueError:
+    there is a file that is no store's; OSError."""
     paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     total = 2 * sum(path.stat().st_size for path in paths)  # each is read for its checksum first
-    there = set(target.listed(FILES))
+    there = set(target.listed(kept))
     entries: list[Entry] = []
     done = sent = sent_bytes = 0
     for path in paths:
@@ -58,19 +83,16 @@ def back_up(
         entry = Entry(path.relative_to(folder).as_posix(), size, _checksum(path))
         entry.check()
         entries.append(entry)
-        name = object_name(entry.sha256)
-        if name.removeprefix(f"{FILES}/") not in there:
+        name = object_name(entry.sha256, kept)
+        if name.removeprefix(f"{kept}/") not in there:
             counter = _Counter()
             target.put(name, counter.counted(_compressed(path)))
-            there.add(name.removeprefix(f"{FILES}/"))
+            there.add(name.removeprefix(f"{kept}/"))
             sent += 1
             sent_bytes += counter.bytes
         done += 2 * size
         progress(done, total)
-    backup = Backup(*next_name(backups(target)), tuple(entries))
-    target.put(document_name(backup.name), [backup.document()])
-    _check(target, backup)
-    return Made(backup.name, len(entries), sent, backup.size, sent_bytes, damages)
+    return Sent(tuple(entries), sent, sent_bytes)
 
 
 def _check(target: Target, backup: Backup) -> None:

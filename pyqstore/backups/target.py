@@ -57,6 +57,15 @@ class Target:
                 for each in part
             }
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The names in a folder, and the bytes of each."""
+        with self._errors():
+            return {
+                str(each["path"]).removeprefix(f"{folder}/"): int(each["size"])
+                for part in self._api.list(self._store, folder)
+                for each in part
+            }
+
     def put(self, name: str, parts: Iterable[bytes]) -> None:
         """All of it, durably, or nothing."""
         with self._errors():
@@ -70,6 +79,11 @@ class Target:
         with self._errors():
             for part in self._api.get(self._store, name).stream(min_chunk_size=_PART_BYTES):
                 yield bytes(part)
+
+    def content(self, name: str) -> memoryview:
+        """All of it, for objects that are not large."""
+        with self._errors():
+            return memoryview(self._api.get(self._store, name).bytes())
 
     def remove(self, names: list[str]) -> None:
         """Objects that are not there are fine."""
@@ -94,7 +108,8 @@ def _write(folder: Path, name: str, parts: Iterable[bytes]) -> None:
     """It is on the disk before it has its name: what is there is whole.  For its owner alone, as
     the store is."""
     path = folder / name
-    path.parent.mkdir(0o700, exist_ok=True)
+    for each in reversed(path.relative_to(folder).parents):
+        (folder / each).mkdir(0o700, exist_ok=True)
     beside = path.with_name(f".{secrets.token_hex(8)}.sending")
     try:
         fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -105,8 +120,9 @@ def _write(folder: Path, name: str, parts: Iterable[bytes]) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
-    for each in (path.parent, folder, folder.parent):
-        sync(each)
+    while path != folder.parent:
+        path = path.parent
+        sync(path)
 
 
 def _line(error: Exception) -> str:

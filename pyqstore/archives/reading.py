@@ -1,0 +1,196 @@
+"""Reading the journal of a store that is at work: whole blocks that are durable, and the bodies
+that they name.
+
+The engine keeps what is not read yet (``qs_store_keep``), so files stay where they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+from .. import _core
+from .._ffi import ffi, lib
+from ..errors import StoreClosed, StoreCorrupt
+from .parts import Part, Piece
+
+__all__ = ["BrokenJournal", "JournalReader"]
+
+_log = logging.getLogger("pyqstore")
+_PAGE = 4096
+_BLOCKS_AT = 3 * _PAGE  # behind the header and two marks
+_CHUNK = 1 << 20
+_REFERENCE = struct.Struct("<IIQIII")  # file, slot, offset, envelope, body, checksum
+_RECORD_HEADER = 32
+_REFERENCES = 4096
+_HEADER = struct.Struct("<8sII16sQQQ")  # magic, version, number, uuid, salt, next salt, base LSN
+
+
+class BrokenJournal(Exception):
+    """What should be kept cannot be read: to be begun anew."""
+
+
+class JournalReader:
+    """Goes forward through the journal.  One thread at a time uses it."""
+
+    def __init__(self, store: _core.Store, directory: str, bytes_max: int) -> None:
+        """From now on: the engine keeps the journal, until ``close``.  FileExistsError: the store
+        is archived already."""
+        self._store = store
+        self._folder = Path(directory) / "journal"
+        self.lsn: int
+        """Behind what was read."""
+        self.durable: int
+        self.lsn, self.durable, number, salt, file_lsn = store._keep(bytes_max)
+        place = {"salt": salt, "lsn": file_lsn, "file": number, "from_lsn": self.lsn}
+        self._walk = ffi.new("qs_journal_walk *", place)
+        self._room = _REFERENCES
+        self._refs = ffi.new("char[]", self._room * _REFERENCE.size)
+        self._at = _BLOCKS_AT
+        self._wanted = _CHUNK
+        self._fd = -1
+        self._next_salt = 0
+        self.uuid: str = ""
+        self._sent: dict[int, bytearray] = {}
+        """Of each message file a bit for each slot whose body was read."""
+        self.damages: int = 0
+        try:
+            self._open(number)
+            self._pass(self.lsn)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Nothing is kept any more."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        with contextlib.suppress(StoreClosed):
+            self._store._keep_end()
+
+    def look(self) -> int:
+        """What was read may go; up to which LSN the journal is durable.  BrokenJournal: the engine
+        has given up what it kept."""
+        self.durable, is_lost = self._store._keep_from(self.lsn)
+        if is_lost:
+            raise BrokenJournal("more of the journal waited than lag_bytes, or the disk is full")
+        return self.durable
+
+    def read(self, part: Part, upto: int) -> int:
+        """Add what comes next, about a MiB and nothing behind ``upto``, and return its bytes.
+        BrokenJournal."""
+        chunk = os.pread(self._fd, self._wanted, self._at)
+        count = self._walked(chunk, upto)
+        walk = self._walk[0]
+        if count:
+            self._add(part, self._at, chunk[:count])
+            self._at += count
+        added = count + self._add_bodies(part, walk.ref_count)
+        self.lsn = part.to_lsn = walk.lsn
+        if walk.next_file:
+            self._open(walk.next_file)
+            header = os.pread(self._fd, _PAGE, 0)
+            self._add(part, 0, header)
+            added += len(header)
+        return added
+
+    def add_header(self, part: Part) -> None:
+        """Of the file that is being read: for the first part of a stream."""
+        self._add(part, 0, os.pread(self._fd, _PAGE, 0))
+
+    def _add(self, part: Part, at: int, data: bytes) -> None:
+        part.pieces.append(Piece(self._number, at, len(data)))
+        part.data.insert(len(part.pieces) - 1, data)
+
+    def _walked(self, chunk: bytes, upto: int) -> int:
+        """How many bytes of it are whole blocks, as ``_walk`` says then.  With less than one of
+        them the next look takes more."""
+        walk, error = self._walk, ffi.new("qs_error *")
+        walk.upto_lsn = upto
+        before = walk.lsn
+        data = ffi.from_buffer(chunk)
+        status = lib.qs_journal_walk_blocks(data, len(chunk), self._refs, self._room, walk, error)
+        if status != 0:
+            raise BrokenJournal(f"{self._path}: {ffi.string(error.text).decode()}")
+        if walk.wanted_refs > self._room:
+            self._room = 2 * int(walk.wanted_refs)
+            refs, self._refs = self._refs, ffi.new("char[]", self._room * _REFERENCE.size)
+            ffi.memmove(self._refs, refs, walk.ref_count * _REFERENCE.size)
+        elif walk.is_elsewhere and not walk.walked_bytes:
+            raise BrokenJournal("messages were written into a stream's file and not the journal")
+        elif not walk.walked_bytes and walk.wanted_bytes <= len(chunk) and before < upto:
+            raise BrokenJournal(f"{self._path} at offset {self._at}: no block that could be read")
+        self._wanted = max(_CHUNK, walk.wanted_bytes)
+        return int(walk.walked_bytes)
+
+    def _pass(self, upto: int) -> None:
+        """Read over what is before."""
+        while self._walk.lsn < upto:
+            count = self._walked(os.pread(self._fd, self._wanted, self._at), upto)
+            self._at += count
+            if self._walk.next_file:
+                self._open(self._walk.next_file)
+
+    @property
+    def _path(self) -> str:
+        return f"journal/{self._number:010d}.jnl"
+
+    def _open(self, number: int) -> None:
+        """A file, which the one before it names, or the engine."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self._number = number
+        try:
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._fd = os.open(self._folder / f"{number:010d}.jnl", flags)
+            header = os.pread(self._fd, _PAGE, 0)
+        except OSError as error:
+            raise BrokenJournal(f"{self._path}: {error.strerror}") from error
+        if len(header) < _PAGE:
+            raise BrokenJournal(f"{self._path}: cut off")
+        _, _, found, uuid, salt, next_salt, _ = _HEADER.unpack_from(header)
+        expected = self._next_salt or self._walk.salt
+        if (found, salt) != (number, expected):
+            raise BrokenJournal(f"{self._path}: not the file that the journal goes on in")
+        self._walk.salt, self._walk.file, self._next_salt = salt, number, next_salt
+        self._at, self._wanted, self.uuid = _BLOCKS_AT, _CHUNK, uuid.hex()
+
+    def _add_bodies(self, part: Part, count: int) -> int:
+        """Those that no part has yet."""
+        added = 0
+        refs = bytes(ffi.buffer(self._refs, count * _REFERENCE.size))
+        for at in range(0, len(refs), _REFERENCE.size):
+            reference = refs[at : at + _REFERENCE.size]
+            file, slot, offset, envelope, body, _ = _REFERENCE.unpack(reference)
+            size = _RECORD_HEADER + envelope + body
+            if self._is_new(file, slot):
+                data = self._body(reference, size)
+                if data is not None:
+                    part.bodies.append(Piece(file, offset, size))
+                    part.data.append(data)
+                    added += size
+        return added
+
+    def _is_new(self, file: int, slot: int) -> bool:
+        bits = self._sent.setdefault(file, bytearray())
+        if len(bits) <= slot >> 3:
+            bits.extend(bytes(max(slot // 8 + 1 - len(bits), len(bits))))
+        is_new = not bits[slot >> 3] >> (slot & 7) & 1
+        bits[slot >> 3] |= 1 << (slot & 7)
+        return is_new
+
+    def _body(self, reference: bytes, size: int) -> Any:
+        """None: it is damaged."""
+        try:
+            return bytes(self._store._read_body(reference, size))
+        except StoreCorrupt as error:
+            self.look()  # or else it went because the engine gave up
+            self.damages += 1
+            _log.warning("archive: a body cannot be read, and is not archived: %s", error)
+            return None
