@@ -15,6 +15,7 @@ from .callbacks import check_callable
 __all__ = [
     "SYNC",
     "StoreOptions",
+    "bytes_of",
     "checked_path",
     "decoded",
     "encoded",
@@ -180,7 +181,7 @@ def number_of(name: str, value: object, known: Mapping[str, int]) -> int:
 
 def _number(name: str, value: object, what: _Number) -> int:
     if isinstance(value, str) and what.size:
-        number = _size(name, value)
+        number = bytes_of(name, value)
     elif isinstance(value, int) and not isinstance(value, bool):
         number = value
     else:
@@ -208,7 +209,8 @@ def _interval_ms(value: object) -> int:
     return math.ceil(value * 1000)
 
 
-def _size(name: str, value: str) -> int:
+def bytes_of(name: str, value: str) -> int:
+    """A size with a unit.  ValueError, which names what it is for: it is none."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value.lower())
     if match is None or match[2] not in _UNITS:
         raise ValueError(

@@ -27,6 +27,7 @@ _BENCH_NEEDS = ("jinja2", "matplotlib", "psutil")
 _MODULES = {
     "..serve.command": ("serve",),
     "..serve.user_command": ("user",),
+    ".archives": ("archive",),
     ".backups": ("backup", "backups", "restore"),
     ".copies": ("snapshot",),
     ".defining": ("definitions",),

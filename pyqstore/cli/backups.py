@@ -5,10 +5,14 @@ from __future__ import annotations
 import secrets
 import shutil
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from ..findings import Verification
+from ..places import place_of
 from ..terminal import EXIT_DAMAGE, complain, errors_told, visible
 from .shared import (
     ask_store,
@@ -19,6 +23,9 @@ from .shared import (
     progress_shown,
     size,
 )
+
+if TYPE_CHECKING:
+    from ..backups import Target
 
 __all__ = ["backup", "backups", "restore"]
 
@@ -90,26 +97,75 @@ def backups(target: str, as_json: bool) -> None:
             click.echo(visible(name))
 
 
+def _moment(text: str) -> datetime:
+    """A type of options: a time, or how long ago."""
+    try:
+        place = place_of(text)
+    except ValueError:
+        place = text
+    if isinstance(place, timedelta):
+        return datetime.now(UTC) - place
+    if not isinstance(place, datetime):
+        raise click.BadParameter(f"{text!r} is no time such as 2026-01-31T12:00, and no age as 1h")
+    return place
+
+
 @click.command()
 @_target
 @directory
-@click.option("--backup", "name", help="Which; else the newest.")
+@click.option("--backup", "name", help="Which of the backups; else the newest.")
+@click.option(
+    "--until",
+    type=_moment,
+    metavar="TIME|AGE",
+    help="Of an archive: as the store was then; else at the last moment that is archived.",
+)
 @json_option
-def restore(target: str, directory: Path, name: str | None, as_json: bool) -> None:
-    """Make a store of a backup in TARGET, in the new directory DIRECTORY."""
+def restore(
+    target: str, directory: Path, name: str | None, until: datetime | None, as_json: bool
+) -> None:
+    """Make a store of an archive or a backup in TARGET, in the new directory DIRECTORY.
+
+    Where TARGET has both, --backup chooses the backup.
+    """
+    from ..archives import bases
     from ..backups import Target
+
+    if name is not None and until is not None:
+        raise click.UsageError("--until is of an archive, and --backup of a backup: leave one out")
+    with errors_told():
+        place = Target(target)
+        is_archive = name is None and (until is not None or bool(bases(place)))
+    if is_archive:
+        _restore_archive(place, directory, until, as_json)
+    _restore_backup(place, directory, name, as_json)
+
+
+def _restore_archive(
+    target: Target, directory: Path, until: datetime | None, as_json: bool
+) -> NoReturn:
+    from ..archives import restore as restored
+
+    with errors_told(), progress_shown("restoring") as progress:
+        done = restored(target, directory, until, progress)
+    moment = done.moment.isoformat()
+    text = f"{done.base.name} and {done.parts} parts behind it, as of {moment}, in {directory}"
+    report = {"name": done.base.name, "parts": done.parts, "moment": moment, "lsn": done.lsn}
+    _end(done.verification, report, as_json, text)
+
+
+def _restore_backup(target: Target, directory: Path, name: str | None, as_json: bool) -> NoReturn:
     from ..backups import restore as restored
 
     with errors_told(), progress_shown("restoring") as progress:
-        found, verified = restored(Target(target), directory, name, progress)
+        found, verified = restored(target, directory, name, progress)
+    text = f"{found.name}: {len(found.files)} files of {size(found.size)} in {directory}"
+    report = {"name": found.name, "files": len(found.files), "bytes": found.size}
+    _end(verified, report, as_json, text)
+
+
+def _end(verified: Verification, report: dict[str, Any], as_json: bool, text: str) -> NoReturn:
     for place in verified.damage:
         complain(place.text)
-    text = f"{found.name}: {len(found.files)} files of {size(found.size)} in {directory}"
-    report = {
-        "name": found.name,
-        "files": len(found.files),
-        "bytes": found.size,
-        "damages": verified.damages,
-    }
-    print_report(report, as_json, text)
+    print_report({**report, "damages": verified.damages}, as_json, text)
     sys.exit(EXIT_DAMAGE if verified.damages else 0)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import click
 
 from ..places import Start
 from ..shovels import Shovelled
 from ..shovels import shovel as shovelled
-from ..terminal import errors_told, visible
-from .shared import PLACE, json_option, place, print_report
+from ..terminal import errors_told
+from .shared import PLACE, json_option, place, print_report, status_shown, stopping
 
 __all__ = ["shovel"]
 
@@ -62,7 +58,7 @@ def shovel(
     once: it leaves its store when the broker has confirmed it.  Lost connections are made again.
     """
     logging.getLogger("pika").setLevel(logging.CRITICAL)  # what it logs is told in the report
-    with errors_told(), _stopping() as stop, _shown() as progress:
+    with errors_told(), stopping() as stop, _shown() as progress:
         report = shovelled(
             source,
             target,
@@ -81,33 +77,9 @@ def shovel(
 
 
 @contextlib.contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; the second one interrupts."""
-    stop = threading.Event()
-
-    def handle(_number: int, _frame: Any) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {each: signal.signal(each, handle) for each in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-@contextlib.contextmanager
-def _shown() -> Iterator[Callable[[Shovelled], None] | None]:
+def _shown() -> Iterator[Callable[[Shovelled], None]]:
     """A line on stderr, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    with Console(stderr=True).status(Text("connecting")) as status:
+    with status_shown("connecting") as show_text:
 
         def show(report: Shovelled) -> None:
             lag = "?" if report.lag is None else report.lag
@@ -118,6 +90,6 @@ def _shown() -> Iterator[Callable[[Shovelled], None] | None]:
                 text += f", {report.dead} dead"
             if report.error is not None:
                 text += f"; last trouble: {report.error}"
-            status.update(Text(visible(text)))
+            show_text(text)
 
         yield show

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ..archive_reports import archive_of
 from ..errors import NotFound, StoreCorrupt
 from ..fields import decode_table
 from ..figures import QueueStatus
@@ -49,7 +50,7 @@ def inspect(store: Store, _arguments: Report, _talk: Talk) -> Report:
 
 
 def stats(store: Store, _arguments: Report, _talk: Talk) -> Report:
-    """The store's numbers, and those of shovels that work for it."""
+    """The store's numbers, and those of shovels and of an archive that work for it."""
     report: Report = plain(
         {
             **store.stats().to_dict(),
@@ -58,7 +59,12 @@ def stats(store: Store, _arguments: Report, _talk: Talk) -> Report:
         }
     )
     shovels = {name: each.to_dict() for name, each in shovels_of(store).items()}
-    return {**report, "shovels": shovels} if shovels else report
+    archive = archive_of(store)
+    return {
+        **report,
+        **({"shovels": shovels} if shovels else {}),
+        **({} if archive is None else {"archive": archive.to_dict()}),
+    }
 
 
 def queues(store: Store, _arguments: Report, _talk: Talk) -> Report:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..store import Store
 from . import asking, changing, defining, looking
+from .archiving import archive
 from .shovelling import shovel
 from .talk import Talk
 from .verifying import verify_closed, verify_open
@@ -50,5 +51,6 @@ OPERATIONS = {
     "define": Operation(defining.define, changes=True, creates=True),
     "checkpoint": Operation(changing.checkpoint, changes=True),
     "shovel": Operation(shovel, changes=True),
+    "archive": Operation(archive, changes=True),
     "snapshot": Operation(changing.snapshot, changes=True),
 }

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..archive_reports import Archived
 from ..figures import COUNTERS, Stats
 from ..shovelling.report import Shovelled
 from .clients import ChannelRow, QueueRow
 
 __all__ = [
+    "ARCHIVE_COUNTERS",
+    "ARCHIVE_GAUGES",
     "CHANNEL_COUNTERS",
     "CHANNEL_GAUGES",
     "CHURN",
@@ -200,6 +203,28 @@ OWN_GAUGES: dict[str, tuple[str, Callable[[Stats], float]]] = {
     "pyqstore_recovery_seconds": (
         "How long the recovery at open took",
         lambda stats: stats.recovery_ms / 1000,
+    ),
+}
+
+ARCHIVE_COUNTERS: dict[str, tuple[str, Callable[[Archived], float]]] = {
+    "pyqstore_archive_parts": ("Parts that the archive's target has", lambda it: it.parts),
+    "pyqstore_archive_bases": ("Bases that it has", lambda it: it.bases),
+    "pyqstore_archive_bytes": ("Bytes that were sent to it", lambda it: it.sent_bytes),
+    "pyqstore_archive_restarts": ("Times that the archive began anew", lambda it: it.restarts),
+}
+
+ARCHIVE_GAUGES: dict[str, tuple[str, Callable[[Archived], float]]] = {
+    "pyqstore_archive_lag_bytes": (
+        "Bytes of the journal that are durable and not archived",
+        lambda it: it.lag_bytes,
+    ),
+    "pyqstore_archive_lag_seconds": (
+        "For how long the oldest of them has been durable",
+        lambda it: it.lag_seconds,
+    ),
+    "pyqstore_archive_restorable": (
+        "1: what is archived now can be restored; 0: its base is not there yet",
+        lambda it: it.restorable,
     ),
 }
 

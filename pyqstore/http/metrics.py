@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from .. import store as _store
+from ..archive_reports import Archived, archive_of
 from ..errors import Error
 from ..figures import COUNTERS, DetailedStats
 from ..listings import printable
@@ -42,6 +43,8 @@ from .clients import (
 )
 from .context import Context
 from .metric_names import (
+    ARCHIVE_COUNTERS,
+    ARCHIVE_GAUGES,
     CHANNEL_COUNTERS,
     CHANNEL_GAUGES,
     CHURN,
@@ -93,6 +96,7 @@ class _Seen:
     connections: list[ConnectionRow]
     objects: Mapping[str, int]
     shovels: Mapping[str, Shovelled]
+    archive: Archived | None
 
     @classmethod
     def of(cls, vhost: str, store: _store.Store) -> _Seen:
@@ -105,7 +109,8 @@ class _Seen:
             "queues": len(queues),
         }
         stats = store.stats(detail=True)
-        return cls(vhost, stats, queues, channels, connections, objects, shovels_of(store))
+        shovels, archive = shovels_of(store), archive_of(store)
+        return cls(vhost, stats, queues, channels, connections, objects, shovels, archive)
 
 
 class _Stores(Collector):
@@ -316,6 +321,7 @@ def _of_stores(context: Context, seen: list[_Seen]) -> Iterator[Metric]:
     yield budget
     yield from _latencies(seen)
     yield from _of_shovels(seen)
+    yield from _of_archives(seen)
 
 
 def _of_shovels(seen: list[_Seen]) -> Iterator[Metric]:
@@ -334,6 +340,23 @@ def _of_shovels(seen: list[_Seen]) -> Iterator[Metric]:
             if report.lag is not None:
                 waiting.add_metric((printable(each.vhost), printable(shovel)), report.lag)
     yield waiting
+
+
+def _of_archives(seen: list[_Seen]) -> Iterator[Metric]:
+    """Of those that work now, since each began."""
+    families: list[tuple[CounterMetricFamily | GaugeMetricFamily, Callable[[Archived], float]]] = [
+        (CounterMetricFamily(name, text, labels=("vhost",)), value)
+        for name, (text, value) in ARCHIVE_COUNTERS.items()
+    ]
+    families += [
+        (GaugeMetricFamily(name, text, labels=("vhost",)), value)
+        for name, (text, value) in ARCHIVE_GAUGES.items()
+    ]
+    for family, value in families:
+        for each in seen:
+            if each.archive is not None:
+                family.add_metric((printable(each.vhost),), value(each.archive))
+        yield family
 
 
 def _latencies(seen: list[_Seen]) -> Iterator[Metric]:

@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -18,6 +19,7 @@ from ..options import StoreOptions
 from ..terminal import complain, errors_told, visible
 from .addresses import Endpoint, endpoints
 from .amqp import AmqpListener
+from .archiving import archived
 from .listeners import (
     Entrance,
     Listener,
@@ -141,6 +143,17 @@ _file = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @click.option("--tls-ca", type=_file, help="Clients need a certificate that this one signed.")
 @click.option(
+    "--archive",
+    metavar="TARGET",
+    help="Archive the store there meanwhile: a directory, or a URL as s3://BUCKET/PATH.",
+)
+@click.option(
+    "--archive-keep-days",
+    metavar="N",
+    type=click.FloatRange(min=0),
+    help="Remove from there what only older moments need.",
+)
+@click.option(
     "--ready-file",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the addresses there, as JSON, when all accept.",
@@ -165,6 +178,8 @@ def serve(
     tls_key: Path | None,
     token_file: Path | None,
     tls_ca: Path | None,
+    archive: str | None,
+    archive_keep_days: float | None,
     ready_file: Path | None,
 ) -> None:
     """Own the store in DIRECTORY and let other processes in, until SIGTERM or SIGINT.
@@ -187,6 +202,12 @@ def serve(
         raise click.UsageError("--http-host needs --http: it is about browsers")
     if token_file is not None and flight is None:
         raise click.UsageError("--token-file needs --flight: AMQP clients have no tokens")
+    if archive is not None and (vhosts or vhost_folder is not None):
+        raise click.UsageError(
+            "--archive is of one store: with virtual hosts run pyqstore archive for each store"
+        )
+    if archive_keep_days is not None and archive is None:
+        raise click.UsageError("--archive-keep-days needs --archive")
     amqp = _given(
         heartbeat=heartbeat,
         connections_max=connections_max,
@@ -215,7 +236,8 @@ def serve(
         options: StoreOptions = {} if memory_budget is None else {"memory_budget": memory_budget}
         stores = opened(directory, places, options, folder)
         makers = _makers(places_of_amqp, flight, http, http_hosts)
-        all_ended = _run(stores, entrance, makers, ready_file, manager)
+        work = partial(archived, place=archive, keep_days=archive_keep_days)
+        all_ended = _run(stores, work, entrance, makers, ready_file, manager)
     sys.stdout.flush()
     if not all_ended:
         # The store is closed.  A call that does not end would keep the interpreter.
@@ -304,6 +326,7 @@ def _check_flight(address: str, entrance: Entrance) -> None:
 
 def _run(
     stores: contextlib.AbstractContextManager[Stores],
+    work: Callable[[_store.Store], contextlib.AbstractContextManager[None]],
     entrance: Entrance,
     makers: Sequence[_Maker],
     ready_file: Path | None,
@@ -312,7 +335,7 @@ def _run(
     """Serve until a signal, or until the store of DIRECTORY has failed; whether all that was under
     way then ended."""
     manager.begin("opening the store")
-    with stores as own, _ready(ready_file) as announce:
+    with stores as own, work(own.store), _ready(ready_file) as announce:
         _observe(own)
         listeners: list[Listener] = []
         try:

@@ -136,6 +136,7 @@ def test_example_of_a_selector_runs() -> None:
 
 def test_reference_has_every_public_name() -> None:
     import pyqstore.aio
+    import pyqstore.archives
     import pyqstore.backups
     import pyqstore.compat.kombu
     import pyqstore.flight
@@ -145,7 +146,7 @@ def test_reference_has_every_public_name() -> None:
     import spark_udfs
 
     rooms = [pyqstore.aio, pyqstore.flight, pyqstore.session, pyqstore.backups, pyqstore.tracing]
-    rooms += [pyqstore.metering, pyqstore.compat, pyqstore.compat.kombu]
+    rooms += [pyqstore.archives, pyqstore.metering, pyqstore.compat, pyqstore.compat.kombu]
     pages = "".join(path.read_text() for path in (ROOT / "docs/reference").glob("*.md"))
     listed = set(re.findall(r"^::: (\S+)$", pages, re.M)) - {"mkdocs-click"}  # the command line
     public = {

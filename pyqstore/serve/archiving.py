@@ -1,0 +1,87 @@
+"""The archive of a store that is served."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+
+from ..errors import Error
+from ..store import Store
+
+__all__ = ["archived"]
+
+_log = logging.getLogger("pyqstore")
+_AGAIN_S = 10.0  # after the target could not be reached
+_END_S = 15.0
+
+
+@contextlib.contextmanager
+def archived(store: Store, place: str | None, keep_days: float | None) -> Iterator[None]:
+    """The store is archived in the target ``place`` meanwhile; at the end what is durable then.
+    Where the target cannot be reached it is tried again.  ValueError, FileExistsError: there can be
+    no archive there."""
+    if place is None:
+        yield
+        return
+    work = _Archiving(store, place, keep_days)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Error):
+            store.sync()
+        work.end()
+
+
+class _Archiving:
+    def __init__(self, store: Store, place: str, keep_days: float | None) -> None:
+        from ..archives import Choices
+        from ..backups import Target
+
+        self._store = store
+        self._target = Target(place, create=True)
+        self._choices = Choices(keep_days=keep_days)
+        self._stop = threading.Event()
+        self._is_known = threading.Event()
+        """Whether it goes."""
+        self._refused: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="pyqstore-archiving", daemon=True)
+        self._thread.start()
+        self._is_known.wait()
+        if self._refused is not None:
+            raise self._refused
+
+    def end(self) -> None:
+        """What is durable is sent, as far as there is time."""
+        self._stop.set()
+        self._thread.join(_END_S)
+
+    def _run(self) -> None:
+        from ..archives import archive
+
+        while not self._stop.is_set():
+            try:
+                archive(
+                    self._store,
+                    self._target,
+                    self._stop,
+                    self._choices,
+                    lambda _report: self._is_known.set(),
+                )
+            except (ValueError, FileExistsError) as error:
+                self._refuse(error)
+                return
+            except OSError as error:
+                _log.warning("archive: it is tried again: %s", error)
+                self._is_known.set()
+                self._stop.wait(_AGAIN_S)
+            except Exception as error:
+                self._refuse(error)
+                return
+
+    def _refuse(self, error: Exception) -> None:
+        if self._is_known.is_set():
+            _log.error("archive: it has ended: %s", error)
+        self._refused = error
+        self._is_known.set()
