@@ -17,6 +17,7 @@ from stages import Stage
 
 # Seeds of tests and tools that are random.
 SEEDS = (
+    "QS_ARCHIVE_SEED",
     "QS_KILL_SEED",
     "QS_CUT_SEED",
     "QS_DAMAGE_SEED",
