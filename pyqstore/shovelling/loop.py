@@ -221,7 +221,7 @@ class Loop:
             self._failures = 0  # that is progress
         if batch.dead and self._target.keeps_position and not self._target.buries:
             # Its position may be behind them before the batch ends.
-            self._until_room(partial(self._source.bury, batch))
+            self._bury(batch)
 
     def _again(self, call: Callable[[], None], *, first_waits: bool = False) -> None:
         """Until it is done.  Between two tries both ends are tended, longer each time.  Time in

@@ -47,8 +47,8 @@ class Job:
         if self.name is not None:
             return self.name
         parts = [_identity(self.source), _identity(self.target)]
-        if isinstance(self.source, StorePlace) and isinstance(self.target, GrpcPlace):
-            # The server may know one of another machine, at the same path.
+        if isinstance(self.source, StorePlace) and isinstance(self.target, GrpcPlace | KafkaPlace):
+            # The target may know one of another machine, at the same path.
             parts.append(Manifest.read(Path(self.source.directory)).uuid.hex())
         both = "\n".join(parts).encode("utf-8", "replace")
         digest = blake2b(both, digest_size=6).hexdigest()
