@@ -15,26 +15,26 @@
 
 /* ---- checkpoints ---- */
 
-static void lose(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
-{
-    store->keep.is_active = false;
-    store->keep.is_lost = true;
-}
-
 bool qsi_keep_below(struct qs_store *store, uint32_t first_file, uint32_t *below_out)
 {
     struct qsi_keep *keep = &store->keep;
+    struct qsi_message_space space;
     struct qsi_session start;
 
     QS_ASSERT_HELD(&store->mutex);
     *below_out = first_file;
+    keep->held_bytes = 0;
     if (!keep->is_active || keep->lsn >= store->checkpoint.lsn) {
         return false;
     }
-    if (store->checkpoint.lsn - keep->lsn > keep->bytes_max || qsi_space_is_tight(store)) {
-        lose(store);
+    qsi_message_store_space(store->messages, &space);
+    if (store->checkpoint.lsn - keep->lsn + space.doomed_bytes > keep->bytes_max ||
+        qsi_space_is_tight(store)) {
+        qsi_keep_lose(store);
         return false;
     }
+    keep->held_bytes = space.doomed_bytes;
+    keep->held_upto = store->checkpoint.lsn;
     qsi_journal_session_at(store->journal, keep->lsn, &start);
     QS_DCHECK(start.first_file <= first_file);
     *below_out = start.first_file;
@@ -50,7 +50,7 @@ bool qsi_keep_give_way(struct qs_store *store)
     holds = store->keep.is_active && store->keep.lsn < store->checkpoint.lsn;
     if (holds) {
         qsi_journal_session_at(store->journal, store->checkpoint.lsn, &start);
-        lose(store);
+        qsi_keep_lose(store);
     }
     qsi_store_unlock(store);
     /* Message files wait for the checkpoint. */
@@ -116,6 +116,15 @@ qs_status qs_store_keep(qs_store *store, uint64_t bytes_max, qs_kept *kept_out, 
     return status;
 }
 
+static void read_upto(struct qs_store *store, uint64_t lsn) QSI_REQUIRES(qsi_store_mutex)
+{
+    store->keep.lsn = lsn;
+    if (store->keep.held_bytes > 0 && lsn >= store->keep.held_upto) {
+        store->keep.held_bytes = 0;
+        qsi_cond_signal(&store->checkpoint.due); /* which gives the files back */
+    }
+}
+
 qs_status qs_store_keep_from(qs_store *store, uint64_t lsn, qs_kept *kept_out, qs_error *error)
 {
     qs_status status = QS_OK;
@@ -128,7 +137,7 @@ qs_status qs_store_keep_from(qs_store *store, uint64_t lsn, qs_kept *kept_out, q
                           " that could have been read",
                           (unsigned long long)store->keep.lsn, (unsigned long long)lsn);
     } else if (store->keep.is_active) {
-        store->keep.lsn = lsn;
+        read_upto(store, lsn);
     }
     tell(store, kept_out);
     qsi_store_leave(store);
@@ -139,6 +148,7 @@ void qs_store_keep_end(qs_store *store)
 {
     qsi_store_lock(store);
     store->keep.is_active = false;
+    store->keep.held_bytes = 0;
     qsi_store_unlock(store);
 }
 

@@ -25,7 +25,7 @@ static uint64_t dead_bytes(const struct qs_store *store) QSI_REQUIRES(qsi_store_
     struct qsi_message_space space;
 
     qsi_message_store_space(store->messages, &space);
-    return store->paging.dead_bytes + space.doomed_bytes;
+    return store->paging.dead_bytes + qsi_keep_free_bytes(store, space.doomed_bytes);
 }
 
 /* Does the next checkpoint give back enough for what it writes?  It carries small queues, whoever

@@ -304,11 +304,14 @@ static void settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t
     }
 }
 
-/* What has no record only a checkpoint makes durable. */
+/* What has no record only a checkpoint makes durable, and no archive has it. */
 static void note_unjournalled(struct qs_store *store, const struct qsi_chunk *chunk, uint64_t bytes)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    store->space.unjournalled += chunk == NULL && bytes > 0 && !store->failed ? 1 : 0;
+    if (chunk == NULL && bytes > 0 && !store->failed) {
+        store->space.unjournalled += 1;
+        qsi_keep_lose(store);
+    }
 }
 
 void qsi_settle_within(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,

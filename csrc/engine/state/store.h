@@ -106,9 +106,11 @@ struct qsi_checkpoints {
 /* What an archive still has to read of the journal: checkpoint/keep.c. */
 struct qsi_keep {
     bool is_active;
-    bool is_lost;       /* it was given up: too much was kept, or the disk is full */
-    uint64_t lsn;       /* what the journal says from here on is not read yet */
-    uint64_t bytes_max; /* of what a checkpoint may leave in the journal */
+    bool is_lost;        /* it was given up: too much was kept, or the disk is full */
+    uint64_t lsn;        /* what the journal says from here on is not read yet */
+    uint64_t bytes_max;  /* of what a checkpoint may leave in the journal and in dead files */
+    uint64_t held_bytes; /* of dead message files that the last checkpoint left for it, */
+    uint64_t held_upto;  /* until lsn is here */
 };
 
 /* Threads and event loops that wait for messages, confirms and the like. */
@@ -213,6 +215,21 @@ struct qs_store {
     struct queue_counts uncounted GUARDED; /* of queues that lacked memory for theirs */
     struct qsi_keep keep GUARDED;
 };
+
+/* What the archive would have is not all there: it begins anew. */
+static inline void qsi_keep_lose(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+{
+    store->keep.is_lost = store->keep.is_lost || store->keep.is_active;
+    store->keep.is_active = false;
+    store->keep.held_bytes = 0;
+}
+
+/* Of dead message files, those that a checkpoint could give back. */
+static inline uint64_t qsi_keep_free_bytes(const struct qs_store *store, uint64_t dead_bytes)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return dead_bytes > store->keep.held_bytes ? dead_bytes - store->keep.held_bytes : 0;
+}
 #undef GUARDED
 
 static inline void qsi_store_lock(struct qs_store *store)

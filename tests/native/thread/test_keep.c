@@ -260,6 +260,85 @@ static void test_full_disk_ends_it_and_the_store_goes_on(void)
     engine_stop(&engine);
 }
 
+static bool has_unjournalled(struct qs_store *store, bool *is_kept_out)
+{
+    bool has;
+
+    qsi_store_lock(store);
+    has = store->space.unjournalled > 0;
+    *is_kept_out = store->keep.is_active;
+    qsi_store_unlock(store);
+    return has;
+}
+
+/* Settles without room in the journal are in memory alone until the next checkpoint. */
+static void test_what_is_settled_in_memory_alone_ends_it(void)
+{
+    struct engine engine;
+    char body[200];
+    qs_status status;
+    uint32_t count = 0;
+    bool is_kept, has = false;
+    qs_kept kept;
+
+    memset(body, 'x', sizeof body);
+    engine_init(&engine, IN_MEMORY);
+    begin(&engine, UINT64_MAX, &kept);
+    qsi_env_ram_limit(engine.memory, qsi_env_ram_used(engine.memory) + (1u << 20));
+    do {
+        qs_receipt receipt;
+
+        status = qs_channel_publish(engine.channel, NONE, text("q"), PERSISTENT,
+                                    (qs_slice){body, sizeof body}, 0, &receipt, QS_ERROR);
+    } while (status == QS_OK && ++count < 100000);
+    QS_CHECK(status == QS_ESTORE_FULL);
+    qsi_env_ram_limit(engine.memory, qsi_env_ram_used(engine.memory));
+    qs_store_keep_end(engine.store);
+    QS_CHECK_OK(qs_store_keep(engine.store, UINT64_MAX, &kept, QS_ERROR));
+    for (uint32_t i = 0; i < count && !has; i++) {
+        qs_message message;
+
+        qsi_env_ram_limit(engine.memory, qsi_env_ram_used(engine.memory)); /* others fill it */
+        QS_CHECK_OK(qs_channel_get(engine.channel, text("q"), 0, &message, QS_ERROR));
+        QS_CHECK_OK(qs_channel_ack(engine.channel, message.delivery_tag, 0, QS_ERROR));
+        qs_message_release(&message);
+        has = has_unjournalled(engine.store, &is_kept);
+        QS_CHECK(!has || !is_kept);
+        status = qs_store_sync(engine.store, QS_ERROR); /* a page of the journal for each */
+        QS_CHECK(status == QS_OK || status == QS_ESTORE_FULL);
+        kept = keep_from(&engine, kept.durable_lsn); /* all that there is was read */
+    }
+    QS_CHECK(has && keep_from(&engine, kept.lsn).is_lost);
+    engine_stop(&engine);
+}
+
+/* Of large bodies the journal has references only. */
+static void test_dead_files_count_for_what_is_kept(void)
+{
+    struct engine engine;
+    qs_kept kept;
+    uint64_t checkpoints;
+
+    engine_init(&engine, IN_MEMORY);
+    begin(&engine, 1u << 20, &kept);
+    publish_all(&engine, 300);
+    purge(&engine);
+    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+    kept = keep_from(&engine, kept.lsn);
+    QS_CHECK(!kept.is_lost && kept.durable_lsn - kept.lsn < 1u << 19);
+    checkpoints = stats_of(&engine).checkpoints;
+    QS_CHECK(stats_of(&engine).message_bytes_total > 1u << 18);
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    QS_CHECK(stats_of(&engine).checkpoints == checkpoints);
+    publish_all(&engine, 1500);
+    purge(&engine);
+    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+    QS_CHECK(keep_from(&engine, kept.lsn).is_lost);
+    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+    QS_CHECK(stats_of(&engine).message_bytes_total < 1u << 18);
+    engine_stop(&engine);
+}
+
 /* ---- disks that fail, and the power ---- */
 
 static void check_whole(qs_options options, qs_env *env, uint64_t in_queue)
@@ -393,6 +472,8 @@ int main(void)
     test_nothing_is_kept_after_the_end();
     test_checkpoint_ends_it_where_too_much_is_kept();
     test_full_disk_ends_it_and_the_store_goes_on();
+    test_what_is_settled_in_memory_alone_ends_it();
+    test_dead_files_count_for_what_is_kept();
     test_disk_that_fails_costs_nothing_of_the_store();
     test_power_cut_at_any_step_of_a_checkpoint_that_keeps_files();
     return 0;
