@@ -99,7 +99,8 @@ def place_of(text: str, *, is_target: bool) -> Place:
 def _hidden(text: str) -> str:
     """Without a password, and without all that may be a part of one."""
     if text[:6].lower() == "kafka:":  # options may be passwords
-        return "kafka://..." if "@" in text or "#" in text else text.partition("?")[0]
+        shown = text.partition("?")[0]
+        return "kafka://..." if re.search("[@#]", text) or re.search("[&=;]", shown) else shown
     scheme, _, rest = text.partition(":")
     login, at, host = rest.lstrip("/").rpartition("@")
     if scheme.lower() in SCHEMES:  # options may be passwords

@@ -34,8 +34,8 @@ _OURS = frozenset((
     "enable.partition.eof", "delivery.report.only.error", "allow.auto.create.topics",
     "offset.store.method", "max.poll.interval.ms",
 ))  # fmt: skip
-# Code that librdkafka would load.
-_LOADED = frozenset(("ssl.engine.location", "ssl.providers"))
+# Code that librdkafka would load, or run.
+_LOADED = frozenset(("ssl.engine.location", "ssl.providers", "sasl.kerberos.kinit.cmd"))
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,15 @@ def kafka_place(text: str) -> KafkaPlace:
         raise ValueError("there is no topic: say kafka://HOST:9092/TOPIC")
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise ValueError(
-            f"{topic!r} is no topic's name: that has 1 to 249 of a-z, A-Z, 0-9, dot, _ and -"
+            "behind the last / is no topic's name, which has 1 to 249 of a-z, A-Z, 0-9, dot, _ and"
+            " -; options begin with ?"
         )
     options: dict[str, str] = {}
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+    try:
+        given = parse_qsl(parts.query, keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:  # which tells a byte of a password
+        raise ValueError("an option is not UTF-8") from None
+    for name, value in given:
         _check_option(name)
         if name in options:
             raise ValueError(f"{name}= is there twice")
@@ -92,7 +97,7 @@ def _check_option(name: str) -> None:
             " come twice"
         )
     if name in _LOADED:
-        raise ValueError(f"{name}= would load code, and is refused")
+        raise ValueError(f"{name}= would load code or run it, and is refused")
     if name not in _OPTIONS and not name.startswith(_FAMILIES):
         raise ValueError(
             f"{name}= is unknown: there are {', '.join(sorted(_OPTIONS))}, and those that begin"

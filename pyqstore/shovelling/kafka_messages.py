@@ -25,7 +25,8 @@ OTHERS = "x-kafka-headers"
 """A list of headers whose names AMQP cannot say, or that are said above."""
 ENVELOPE = "pyqstore.message"
 """A header of Kafka: exchange, routing key and properties of a message of a store."""
-_OURS = (KEY, TIME, NULL, OTHERS)
+# A store, or a broker behind it, takes these for its own.
+_OURS = (KEY, TIME, NULL, OTHERS, "CC", "BCC", "x-stream-offset")
 _VERSION = b"\x01"
 _NAME_BYTES_MAX = 255
 # Kafka has nothing for these properties but headers.
@@ -151,7 +152,7 @@ def record_of(item: Item) -> Record:
 
 def _record(item: Item, properties: Properties) -> Record:
     headers: Headers = [
-        (name, str(value).encode())
+        (name, str(value).encode("utf-8", "surrogateescape"))
         for name, value in zip(_SHOWN, properties.values, strict=True)
         if value is not None and name
     ]
@@ -248,6 +249,8 @@ def _changed(item: Item, record: Record, at: int) -> Item:
     for each in ours.headers:
         if each in headers:
             headers.remove(each)
-    return item._replace(
-        properties=properties.replace(headers={**table, **_table(headers)}).encoded
-    )
+    added = _table(headers)
+    before, others = table.get(OTHERS), added.get(OTHERS)
+    if isinstance(before, list) and isinstance(others, list):
+        added[OTHERS] = [*before, *others]
+    return item._replace(properties=properties.replace(headers={**table, **added}).encoded)

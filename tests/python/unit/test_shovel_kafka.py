@@ -54,7 +54,9 @@ def test_an_address_names_hosts_a_topic_and_options() -> None:
         ("kafka://host/t?acks=0", "acks= is set by the shovel itself"),
         ("kafka://host/t?transactional.id=x", "set by the shovel itself"),
         ("kafka://host/t?isolation.level=read_uncommitted", "set by the shovel itself"),
-        ("kafka://host/t?ssl.engine.location=x", "would load code"),
+        ("kafka://host/t?ssl.engine.location=x", "would load code or run it"),
+        ("kafka://host/t?sasl.kerberos.kinit.cmd=x", "would load code or run it"),
+        ("kafka://host/t?client.id=%ff", "an option is not UTF-8"),
         ("kafka://host/t?plugin.library.paths=x", "plugin.library.paths= is unknown"),
         ("kafka://host/t?client.id=x&client.id=y", "client.id= is there twice"),
     ],
@@ -78,6 +80,8 @@ def test_what_is_wrong_with_an_address_is_told(address: str, told: str) -> None:
         "kafka://host/t?sasl.password=a&secret=",
         "kafka://host/t?sasl.password=a&Secret=",
         "kafka://host/t?sasl.password=a#secret",
+        "kafka://host/t&sasl.password=secret",
+        "kafka://host/t/sasl.password=secret",
     ],
 )
 def test_an_error_shows_no_part_of_a_password(address: str) -> None:
@@ -166,6 +170,34 @@ def test_what_was_added_on_the_way_through_kafka_is_kept() -> None:
     headers = {**FULL.headers, "trace": "t", "n": "8", "x-kafka-key": "new", "x-kafka-null": True}
     assert Properties.decode(again.properties) == FULL.replace(headers=headers)
     assert again._replace(properties=item.properties) == item._replace(body=b"")
+
+
+def test_headers_that_stores_and_brokers_heed_are_put_aside() -> None:
+    """A text in CC would be refused, and a list would lead the message elsewhere."""
+    headers: list[tuple[str, bytes | None]] = [
+        ("CC", b"a"), ("BCC", b"b"), ("BCC", b"c"), ("x-stream-offset", b"7"), ("n", b"8"),
+    ]  # fmt: skip
+    for value in (b"v", None):
+        item = item_of(None, value, 5, headers)
+        kept = Properties.decode(item.properties).headers
+        others = [[name, said and said.decode()] for name, said in headers[:-1]]
+        assert kept["x-kafka-headers"] == others
+        assert kept.keys().isdisjoint(("CC", "BCC", "x-stream-offset"))
+        assert sorted(record_of(item).headers[:5]) == sorted(headers)
+
+
+def test_what_was_put_aside_is_kept_beside_what_was_added() -> None:
+    record = record_of(item_of(None, b"v", 5, [("CC", b"a")])._replace(exchange="x"))
+    again = item_of(record.key, b"v", 5, [*record.headers, ("BCC", b"b")])
+    assert Properties.decode(again.properties).headers["x-kafka-headers"] == [
+        ["CC", "a"], ["BCC", "b"],
+    ]  # fmt: skip
+
+
+def test_properties_that_are_not_utf8_are_told_as_they_are() -> None:
+    properties = Properties(message_id=b"\xff".decode("utf-8", "surrogateescape"))
+    record = record_of(Item(b"", properties.encoded, "", "", False, 0))
+    assert ("amqp.message_id", b"\xff") in record.headers
 
 
 @pytest.mark.parametrize(
