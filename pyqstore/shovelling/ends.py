@@ -65,6 +65,8 @@ class Offsets:
     """Another one if the topic was deleted and made again; "": the cluster tells none."""
     of: Mapping[int, int]
     """By partition, the offset to go on at; one that is not there is read from its begin."""
+    topic: str
+    """Its name: no offset of another one is taken for one of it."""
 
 
 Position = int | Offsets
@@ -74,7 +76,9 @@ Position = int | Offsets
 def pack_position(position: Position) -> dict[str, Any]:
     """For JSON."""
     if isinstance(position, Offsets):
-        return {"topic": position.topic_id, "offsets": dict(position.of)}
+        return {
+            "topic": position.topic_id, "name": position.topic, "offsets": dict(position.of),
+        }  # fmt: skip
     return {"offset": position}
 
 
@@ -83,7 +87,7 @@ def unpack_position(told: dict[str, Any]) -> Position:
     if "offset" in told:
         return int(told["offset"])
     offsets = {int(partition): int(offset) for partition, offset in told["offsets"].items()}
-    return Offsets(told["topic"], offsets)
+    return Offsets(told["topic"], offsets, told["name"])
 
 
 @dataclass
@@ -96,7 +100,8 @@ class Acked:
 
 @dataclass
 class Batch:
-    """Messages in the source's order, which are settled together."""
+    """Messages in the source's order, which are settled together.  Of a topic it may have none, and
+    only a position to note."""
 
     items: list[Item]
     epoch: int

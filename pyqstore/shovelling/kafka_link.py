@@ -24,7 +24,8 @@ __all__ = ["GROUP", "GROUP_TO", "Link", "Topic"]
 GROUP = "pyqstore.shovel."
 """In front of the shovel's name: the group that is told how far a topic is read."""
 GROUP_TO = "pyqstore.shovel-to."
-"""The group that has the offset of a stream, and the producer's transactional.id."""
+"""In front of the shovel's name, / and the topic: the group that has the offset of a stream, and
+the producer's transactional.id."""
 _ANSWER_S = 20.0
 _WATCH_S = 0.2  # between two looks at whether to stop
 _NOT_FOUND = 404
@@ -36,6 +37,7 @@ _FOR_GOOD = (
     "UNSUPPORTED_VERSION", "INVALID_TOPIC_EXCEPTION", "INVALID_GROUP_ID",
 )  # fmt: skip
 _NO_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID", "_UNKNOWN_PARTITION")
+_FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # sixteen zeros
 
 
@@ -69,6 +71,8 @@ class Link:
         self._trouble: Any = None
         """What ended, or ends, all connections."""
         self._last: str = ""
+        self.is_fenced: bool = False
+        """Another producer of the same transactional.id has begun."""
         self.client("AdminClient", {})
 
     def client(self, kind: str, options: Mapping[str, Any]) -> Any:
@@ -122,6 +126,19 @@ class Link:
             request_timeout=_ANSWER_S,
         )
         return self.answers(list(asked.values()))
+
+    def tell_group(self, group: str, of: Mapping[int, int]) -> Future[Any] | None:
+        """A group of Kafka's has these offsets of the topic; None: the cluster is not asked."""
+        places = [self.kafka.TopicPartition(self.topic, each, at) for each, at in of.items()]
+        if self._admin is None or not places:
+            return None
+        asked = self.kafka.ConsumerGroupTopicPartitions(group, places)
+        with contextlib.suppress(self.kafka.KafkaException, ValueError):
+            told: Future[Any] = self._admin.alter_consumer_group_offsets(
+                [asked], request_timeout=_ANSWER_S
+            )[group]
+            return told
+        return None
 
     def message_bytes_max(self) -> int | None:
         """What the topic takes of a message; None: it is not told.  As of ``open``."""
@@ -182,6 +199,7 @@ class Link:
     def error_of(self, error: Any) -> Exception:
         """What to raise for a KafkaError."""
         name = error.name()
+        self.is_fenced = self.is_fenced or name in _FENCED
         if name in _NO_TOPIC:
             return NotFound(_NOT_FOUND, f"{self.shown}: {_of(error)}")
         told = f"{self.shown}: {_of(error)}"

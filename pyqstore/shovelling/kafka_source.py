@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from typing import Any
 
 from ..errors import Error, OffsetOutOfRange, ShovelError
@@ -24,6 +25,7 @@ __all__ = ["KafkaSource"]
 
 _LOOK_S = 5.0  # between two looks at the topic: at new partitions, and whether it is the same
 _TELL_S = 1.0  # between two times that Kafka is told the offsets
+_LAST_S = 1.0  # that it waits for Kafka's answer in the end
 _FIRST_S = 10.0  # for the first answer of each partition
 _AHEAD_KBYTES = 16_384  # of messages that are read and not asked for
 _POLL_MS = 24 * 60 * 60 * 1000  # without a read; a full target may take long
@@ -49,12 +51,19 @@ class KafkaSource(Source):
         self.shown: str = place.shown
         self._topic = place.topic
         self._start = start
-        self._shovel = shovel
+        self._group = GROUP + shovel
+        self._given = dict(place.options)
         self._link = Link(place)
         self._consumer: Any = None
         self._known = Topic("", ())
         self._next: dict[int, int] = {}
         """By partition, behind what was read."""
+        self._first: Offsets | None = None
+        """Where it began: ``--start`` is asked for once, for what comes later is to be moved."""
+        self._noted: dict[int, int] | None = None
+        """What the latest batch has of ``_next``; None: nothing is noted yet."""
+        self._wrong: Exception | None = None
+        """It ended a batch that had messages already; the next read raises it."""
         self._ends: dict[int, int] = {}
         """Where a partition's end was found; marks of transactions may be before it."""
         self._ready: deque[Any] = deque()
@@ -66,6 +75,7 @@ class KafkaSource(Source):
         self._told: Offsets | None = None
         """What Kafka is to be told."""
         self._tell_at = 0.0
+        self._telling: Future[Any] | None = None
 
     @property
     def watch(self) -> Callable[[], None]:
@@ -82,10 +92,13 @@ class KafkaSource(Source):
         self._epoch += 1
         self._known = self._link.open()
         self._next = self._begin(position)
+        self._noted = None if position is None else dict(self._next)
         self._ends.clear()
         self._is_whole = False
-        options = {"queued.max.messages.kbytes": _AHEAD_KBYTES, "group.id": GROUP + self._shovel}
-        self._consumer = self._link.client("Consumer", {**options, **_OPTIONS})
+        options = {"queued.max.messages.kbytes": _AHEAD_KBYTES, **self._given}
+        self._consumer = self._link.client(
+            "Consumer", {**options, **_OPTIONS, "group.id": self._group}
+        )
         with self._link.told():
             self._consumer.assign([self._place(each) for each in self._known.partitions])
         self._look_at = time.monotonic() + _LOOK_S
@@ -97,9 +110,18 @@ class KafkaSource(Source):
 
     def _begin(self, position: Position | None) -> dict[int, int]:
         if position is None:
-            return self._started()
+            if self._first is None:
+                began = self._started()
+                self._first = Offsets(self._known.id, began, self._topic)
+                return dict(began)
+            position = self._first
         if not isinstance(position, Offsets):
             raise ShovelError(f"this shovel has read a stream, not {self.shown}: give another name")
+        if position.topic != self._topic:
+            raise ShovelError(
+                f"this shovel has read the topic {position.topic}, not {self.shown}: give another"
+                " name"
+            )
         self._check_same(position.topic_id)
         offsets = dict(position.of)
         self._check_range(offsets)
@@ -150,8 +172,14 @@ class KafkaSource(Source):
                 raise OffsetOutOfRange(first.offset, end.offset, shown)
 
     def read(self, most: int, bytes_most: int, timeout: float) -> Batch | None:
-        """As of Source."""
+        """As of Source.  A batch without messages has a place to note: where the shovel begins, or,
+        while nothing else is to be done, behind marks of transactions, which retention may drop."""
+        wrong, self._wrong = self._wrong, None
+        if wrong is not None:
+            raise wrong
         self._look()
+        if self._noted is None:
+            return self._batch([])
         until = time.monotonic() + _FIRST_S
         items = self._take(most, bytes_most, timeout)
         # A cluster may take some time for the first messages: nothing is no answer yet.
@@ -160,9 +188,14 @@ class KafkaSource(Source):
             items = self._take(most, bytes_most, timeout)
             if time.monotonic() > until:
                 self._is_whole = True
-        if not items:
+        if not items and (timeout <= 0 or self._next == self._noted):
             return None
-        return Batch(items, self._epoch, Offsets(self._known.id, dict(self._next)))
+        return self._batch(items)
+
+    def _batch(self, items: list[Item]) -> Batch:
+        self._noted = dict(self._next)
+        position = Offsets(self._known.id, dict(self._next), self._topic)
+        return Batch(items, self._epoch, position)
 
     def _take(self, most: int, bytes_most: int, timeout: float) -> list[Item]:
         ready, offsets = self._ready, self._next
@@ -185,8 +218,11 @@ class KafkaSource(Source):
             items.append(item)
             size += len(item.body) + len(item.properties)
             offsets[message.partition()] = message.offset() + 1
-            if not ready:
-                self._fetch(most - len(items), 0.0)
+            if not ready and len(items) < most:
+                try:
+                    self._fetch(most - len(items), 0.0)
+                except (Later, Error) as error:
+                    self._wrong = error
         return items
 
     def _item(self, message: Any, before: list[Item]) -> Item | None:
@@ -196,11 +232,13 @@ class KafkaSource(Source):
             timestamp = -1
         try:
             return item_of(message.key(), message.value(), timestamp, message.headers())
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, SystemError) as error:
             if before:
                 return None
             place = f"partition {message.partition()}, offset {message.offset()}"
-            raise ShovelError(f"{self.shown}, {place}: headers cannot be read: {error}") from None
+            # confluent-kafka raises the one for what is in the other.
+            told = error.__cause__ if isinstance(error, SystemError) else error
+            raise ShovelError(f"{self.shown}, {place}: headers cannot be read: {told}") from None
 
     def _fetch(self, most: int, timeout: float) -> None:
         """Messages that are here, or the first that comes."""
@@ -217,7 +255,9 @@ class KafkaSource(Source):
         error = message.error()
         name = error.name()
         if name == "_PARTITION_EOF":
-            self._ends[message.partition()] = message.offset()
+            partition, end = message.partition(), message.offset()
+            self._ends[partition] = end
+            self._next[partition] = max(end, self._next.get(partition, 0))
             self._is_whole = self._is_whole or self._ends.keys() >= set(self._known.partitions)
             return
         if name in _GONE:
@@ -230,7 +270,7 @@ class KafkaSource(Source):
         """Now and then: are there new partitions, and is the topic the same?"""
         now = time.monotonic()
         if self._told is not None and now >= self._tell_at:
-            self._tell(asynchronous=True)
+            self._tell()
         if self._asked is None:
             if now >= self._look_at:
                 self._asked = self._link.described()
@@ -255,15 +295,12 @@ class KafkaSource(Source):
         if batch.epoch == self._epoch and isinstance(batch.position, Offsets):
             self._told = batch.position
 
-    def _tell(self, *, asynchronous: bool) -> None:
+    def _tell(self) -> None:
+        """The answer is not waited for.  A consumer would wait for it when it is closed."""
         told, self._told = self._told, None
         self._tell_at = time.monotonic() + _TELL_S
-        if told is None or self._consumer is None:
-            return
-        place = self._link.kafka.TopicPartition
-        places = [place(self._topic, partition, at) for partition, at in told.of.items()]
-        with contextlib.suppress(self._link.kafka.KafkaException):
-            self._consumer.commit(offsets=places, asynchronous=asynchronous)
+        if told is not None:
+            self._telling = self._link.tell_group(self._group, told.of)
 
     def bury(self, batch: Batch) -> None:
         """The target does it: it is a store."""
@@ -289,16 +326,17 @@ class KafkaSource(Source):
         return waiting
 
     def close(self) -> None:
-        """As of Source."""
+        """As of Source.  In a second or so, whatever the cluster does."""
         self._ready.clear()
-        self._asked = None
-        consumer = self._consumer
+        self._asked = self._wrong = None
+        consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            if self._told is not None:
-                self._tell(asynchronous=True)
-            self._consumer = None
+            self._tell()
             with contextlib.suppress(Exception):
                 consumer.close()
+        telling, self._telling = self._telling, None
+        if telling is not None:
+            wait_for([telling], _LAST_S)
         self._link.close()
 
 

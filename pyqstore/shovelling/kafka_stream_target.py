@@ -24,6 +24,9 @@ __all__ = ["KafkaStreamTarget"]
 _SET_UP_S = 60.0
 _ABORT_S = 2.0
 _TOKEN_BYTES = 8
+_FENCED_S = 30.0
+"""Between two times that a producer is fenced: a transaction that took too long, for which Kafka
+does the same, took a minute."""
 _NONE = -1  # an offset below is none
 
 
@@ -37,13 +40,14 @@ class KafkaStreamTarget(KafkaTarget):
         """``source``: what no other stream is called."""
         super().__init__(place)
         self._shovel = shovel
-        self._id = GROUP_TO + shovel
+        self._id = f"{GROUP_TO}{shovel}/{place.topic}"
         self._source = source
         self._mark = f"{source} {os.urandom(_TOKEN_BYTES).hex()}"
         """Stands beside each offset, and says whose it is."""
         self._seen = ""
         """The latest mark."""
         self._was_open = False
+        self._fenced_at = float("-inf")
         self._consumer: Any = None
         self._position = _NONE
         self._is_begun = False
@@ -59,6 +63,7 @@ class KafkaStreamTarget(KafkaTarget):
 
     def open(self) -> Position | None:
         """As of Target.  It ends the producer of an earlier shovel of this name."""
+        self._check_fenced()
         super().open()
         options = {
             "group.id": self._id,
@@ -84,10 +89,20 @@ class KafkaStreamTarget(KafkaTarget):
                 " shovel has written it: give this one another name"
             )
         if was_open and mark not in (self._seen, self._mark):
-            raise ShovelError(
-                f"another shovel named {self._shovel!r} works for {self.shown} just now"
-            )
+            raise self._another()
         self._seen = mark
+
+    def _check_fenced(self) -> None:
+        """One that was fenced ends the other, and if that does the same, one of them ends."""
+        if not self._link.is_fenced:
+            return
+        self._link.is_fenced = False
+        before, self._fenced_at = self._fenced_at, time.monotonic()
+        if self._fenced_at - before < _FENCED_S:
+            raise self._another()
+
+    def _another(self) -> ShovelError:
+        return ShovelError(f"another shovel named {self._shovel!r} works for {self.shown} just now")
 
     def _new_producer(self) -> None:
         super()._new_producer()

@@ -52,7 +52,11 @@ class Loop:
         """Nothing is opened yet."""
         self._source = source
         self._target = target
-        source.watch = target.watch = self._look
+        source.watch, target.watch = self._look, self._look_while_sending
+        self._is_sending = False
+        """The target may end what is under way: a stop waits for it."""
+        self._end_at: float | None = None
+        """Until when; None: it is not to stop."""
         self._choices = choices
         self._look_at = look
         self._looked = 0.0
@@ -173,7 +177,7 @@ class Loop:
     def _send(self, call: Callable[[], Batch | None]) -> Batch | None:
         """Call the target.  When it fails, it is opened again, and has all that is under way once
         more; None is returned then."""
-        self._is_broken = True
+        self._is_broken = self._is_sending = True
         try:
             ended = call()
             self._is_broken = False
@@ -182,6 +186,8 @@ class Loop:
             self._note(error)
         except Refused as refused:
             self._refused(refused)
+        finally:
+            self._is_sending = False
         self._again(self._open_and_begin, first_waits=True)
         return None
 
@@ -266,9 +272,23 @@ class Loop:
             if self._look_at(self._count.told(self._lag())):
                 raise _Stopped
 
+    def _look_while_sending(self) -> None:
+        """A call that is left in the middle leaves what is under way in doubt."""
+        try:
+            self._look()
+        except _Stopped:
+            if not self._is_sending or time.monotonic() >= self._last_moment():
+                raise
+
+    def _last_moment(self) -> float:
+        if self._end_at is None:
+            self._end_at = time.monotonic() + _END_S
+        return self._end_at
+
     def _finish(self) -> None:
         """What is under way ends, if that can be had soon; else it comes again."""
-        until = time.monotonic() + _END_S
+        until = self._last_moment()
+        self._is_sending = True
         try:
             while self._under_way and not self._is_broken:
                 left = until - time.monotonic()

@@ -152,6 +152,24 @@ def test_messages_of_transactions_that_were_aborted_are_not_moved(
         assert bodies(store, "b") == [b"0", b"2"]
 
 
+def test_marks_of_transactions_that_retention_dropped_are_no_loss(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    topic = kafka.new_topic()
+    producer = Producer({**kafka.options, "transactional.id": "of-another-test"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"0")
+    producer.commit_transaction(60)
+    with pyqstore.open(tmp_path) as store:
+        target = store.queue("b")
+        assert shovel(kafka.at(topic), target, idle=IDLE).moved == 1
+        kafka.drop(topic, 2)  # the message and the mark
+        assert shovel(kafka.at(topic), target, idle=IDLE).moved == 0
+        kafka.publish(topic, [b"1"])
+        assert shovel(kafka.at(topic), target, idle=IDLE).moved == 1
+
+
 def test_messages_that_retention_dropped_are_told(kafka: Kafka, tmp_path: Path) -> None:
     topic = kafka.new_topic()
     kafka.publish(topic, NUMBERS[:10])

@@ -167,7 +167,7 @@ def test_a_stream_goes_on_though_kafka_forgot_where(kafka: Kafka, tmp_path: Path
             publish(store, (b"body", Properties()))
             report = shovel(f"{tmp_path}#a", kafka.at(topic), idle=IDLE, name="forgotten")
             assert report.moved == 1
-            group = "pyqstore.shovel-to.forgotten"
+            group = f"pyqstore.shovel-to.forgotten/{topic}"
             kafka.admin.delete_consumer_groups([group])[group].result()
 
 

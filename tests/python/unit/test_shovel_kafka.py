@@ -214,7 +214,7 @@ def test_a_header_that_only_looks_like_an_envelope_is_a_header(envelope: bytes) 
 
 
 def test_notes_keep_the_offsets_of_a_topic(store: pyqstore.Store) -> None:
-    position = Offsets("id", {0: 5, 12: 2**40})
+    position = Offsets("id", {0: 5, 12: 2**40}, "t")
     notes = Notes(store, "s")
     with store.channel() as channel, channel.transaction():
         notes.publish_position(channel, position)
@@ -229,7 +229,7 @@ def test_a_name_that_was_for_a_topic_is_told(store: pyqstore.Store) -> None:
     store.stream("events").publish(b"one")
     notes = Notes(store, "s")
     with store.channel() as channel, channel.transaction():
-        notes.publish_position(channel, Offsets("", {0: 0}))
+        notes.publish_position(channel, Offsets("", {0: 0}, "t"))
     with pytest.raises(ShovelError, match=r"has read a topic.*another name"):
         shovel(at(store, "events"), at(store, "b"), name="s", idle=0)
 
