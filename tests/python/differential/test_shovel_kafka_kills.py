@@ -17,6 +17,8 @@ from .kills import KILLS, held, kill_again_and_again, put
 ROUND = 20_000
 """Messages that are there before a kill: most are under way then."""
 MESSAGES = ROUND * KILLS
+STREAM_ROUND = 60_000
+"""Of a stream they are under way for a moment, so there are more: fifteen transactions."""
 
 
 def restarted(kafka: Kafka, victim: str) -> Callable[[], object] | None:
@@ -83,6 +85,7 @@ def test_out_of_a_queue_each_message_comes(kafka: Kafka, tmp_path: Path, victim:
 @pytest.mark.parametrize("victim", ["shovel", "kafka"])
 def test_out_of_a_stream_each_message_comes_once(kafka: Kafka, tmp_path: Path, victim: str) -> None:
     topic = kafka.new_topic(2)
+    messages = STREAM_ROUND * KILLS
     directory = tmp_path / "store"
     with pyqstore.open(directory) as store:
         store.stream("a")
@@ -90,12 +93,12 @@ def test_out_of_a_stream_each_message_comes_once(kafka: Kafka, tmp_path: Path, v
         restarted(kafka, victim),
         f"{directory}#a",
         kafka.at(topic),
-        partial(put, directory, each=ROUND),
+        partial(put, directory, each=STREAM_ROUND),
         partial(kafka.count, topic),
-        ROUND,
+        STREAM_ROUND,
     )
     found = Counter(int(message.value() or b"") for message in kafka.messages(topic))
-    assert found == Counter(range(MESSAGES))
-    undone = len(kafka.messages(topic, committed=False)) - MESSAGES
+    assert found == Counter(range(messages))
+    undone = len(kafka.messages(topic, committed=False)) - messages
     print(f"sent in transactions that did not end: {undone}")
     assert hits + undone > 0
