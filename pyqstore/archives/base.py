@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import logging
+import math
 import os
 import secrets
 import shutil
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..backups.keeping import object_name
 from ..backups.making import send
 from ..backups.target import Target
-from ..errors import Error
+from .claiming import Claim, Claimed
 from .keeping import FILES, Base, next_base, prune
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ _log = logging.getLogger("pyqstore")
 _JOURNAL_BYTES = 1 << 30  # and what the last base has: with more behind it there is another one
 _AGAIN_S = 1.0  # after one that failed, at first
 _AGAIN_MOST_S = 60.0
+_CHECK_S = 60.0  # between two looks at who has the target
+_PRUNE_AGAIN_S = 60.0
 _JOIN_S = 10.0
 
 
@@ -47,24 +51,45 @@ class BaseMaker:
         self._last_at = 0.0
         self._again_at = 0.0
         self._wait = _AGAIN_S
+        self._claim: Claim | None = None
+        self._checks_at = math.inf
+        self._prunes_at = math.inf
+        self._base_error: str | None = None
+        self._prune_error: str | None = None
         self.count: int = 0
         self.sent_bytes: int = 0
-        self.error: str | None = None
+        self.claimed: Claimed | None = None
+        """Another archive has the target: this one is to end."""
 
     @property
     def stream(self) -> str:
         """That the last base begins; "": there is none."""
         return "" if self._last is None else self._last.stream
 
+    @property
+    def error(self) -> str | None:
+        """The trouble that it is in."""
+        return self._base_error or self._prune_error
+
     def look(self, stream: str, uuid: str, lsn: int) -> None:
         """Begin with one if it is due: the parts of the stream have come to ``lsn``."""
         if self._thread is not None and self._thread.is_alive():
             return
-        if self._is_due(stream, lsn) and time.monotonic() >= self._again_at:
-            self._thread = threading.Thread(
-                target=self._run, args=(stream, uuid), name="pyqstore-archive-base", daemon=True
+        now = time.monotonic()
+        is_due = self._is_due(stream, lsn) and now >= self._again_at
+        if is_due or now >= min(self._checks_at, self._prunes_at):
+            thread = threading.Thread(
+                target=self._run,
+                args=(stream, uuid, is_due),
+                name="pyqstore-archive-base",
+                daemon=True,
             )
-            self._thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # there can be no thread now
+                self._fail(error)
+            else:
+                self._thread = thread
 
     def close(self) -> None:
         """One that is being made is given up."""
@@ -82,27 +107,61 @@ class BaseMaker:
         is_long = lsn - last.lsn > _JOURNAL_BYTES + last.size
         return is_long or age >= self._choices.base_hours * 3600
 
-    def _run(self, stream: str, uuid: str) -> None:
+    def _run(self, stream: str, uuid: str, is_due: bool) -> None:
         try:
-            self._last, self._last_at = self._made(stream, uuid), time.monotonic()
-            self.count += 1
-            self.error, self._wait = None, _AGAIN_S
-            if self._choices.keep_days is not None:
-                prune(self._target, self._choices.keep_days)
+            if is_due:
+                self._claim = self._claim or Claim(self._target, uuid)
+                self._last, self._last_at = self._made(stream, uuid, self._claim), time.monotonic()
+                self.count += 1
+                if self._choices.keep_days is not None:
+                    self._prunes_at = time.monotonic()
+            elif self._claim is not None:
+                self._claim.check()
+            self._base_error, self._wait = None, _AGAIN_S
         except _Stopped:
-            pass
-        except (OSError, ValueError, Error) as error:
-            if not self._stops.is_set():
-                if self.error is None:
-                    _log.warning("archive: a base cannot be made, and is tried again: %s", error)
-                self.error = str(error)
-            self._again_at = time.monotonic() + self._wait
-            self._wait = min(2 * self._wait, _AGAIN_MOST_S)
+            return
+        except Claimed as error:
+            self.claimed = error
+            return
+        except Exception as error:  # the next look begins another thread
+            self._fail(error)
+        self._checks_at = time.monotonic() + _CHECK_S
+        self._prune()
 
-    def _made(self, stream: str, uuid: str) -> Base:
+    def _fail(self, error: Exception) -> None:
+        if not self._stops.is_set():
+            if self._base_error is None:
+                _log.warning("archive: a base cannot be made, and is tried again: %s", error)
+            self._base_error = str(error) or repr(error)
+        self._again_at = time.monotonic() + self._wait
+        self._wait = min(2 * self._wait, _AGAIN_MOST_S)
+
+    def _prune(self) -> None:
+        """After a base, until it succeeds."""
+        if self._choices.keep_days is None or self._stops.is_set():
+            return
+        if time.monotonic() < self._prunes_at:
+            return
+        try:
+            prune(self._target, self._choices.keep_days)
+            self._prune_error, self._prunes_at = None, math.inf
+        except Exception as error:
+            if self._prune_error is None:
+                _log.warning(
+                    "archive: what is old cannot be removed, and is tried again: %s", error
+                )
+            self._prune_error = f"what is old cannot be removed: {str(error) or repr(error)}"
+            self._prunes_at = time.monotonic() + _PRUNE_AGAIN_S
+
+    def _made(self, stream: str, uuid: str, claim: Claim) -> Base:
         home = Path(os.path.abspath(self._store.directory))
+        status = home.stat()
         parent = Path(self._choices.temporary or home.parent)
-        copy = parent / f".{home.name}.{secrets.token_hex(8)}.archive"
+        prefix = f".{home.name}.{status.st_dev:x}-{status.st_ino:x}."
+        for left in parent.glob(f"{glob.escape(prefix)}*.archive"):  # by a killed process
+            shutil.rmtree(left, ignore_errors=True)
+        copy = parent / f"{prefix}{secrets.token_hex(8)}.archive"
+        claim.make()
         try:
             from_lsn = self._store._durable_lsn()
             self._store.snapshot(copy)
@@ -112,6 +171,7 @@ class BaseMaker:
         finally:
             shutil.rmtree(copy, ignore_errors=True)
         base = Base(name, made, uuid, stream, from_lsn, lsn, sent.files)
+        claim.check()
         self._target.put(base.place, [base.document()])
         self.sent_bytes += sent.sent_bytes
         there = self._target.listed(FILES)

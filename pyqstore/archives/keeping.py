@@ -5,21 +5,33 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
-from ..backups.keeping import Entry, entries_of, next_name, object_name, remove_unneeded
+from ..backups.keeping import Entry, entries_of, next_name, object_name
 from ..backups.target import Target
 from .parts import Head, parsed_name
 
-__all__ = ["FILES", "Base", "bases", "new_stream", "next_base", "parts_of", "prune", "read_base"]
+__all__ = [
+    "FILES",
+    "Base",
+    "bases",
+    "beginning",
+    "made_of",
+    "new_stream",
+    "next_base",
+    "parts_of",
+    "prune",
+    "read_base",
+]
 
 FILES = "base-files"
 _DOCUMENTS = "bases"
 _PARTS = "parts"
 _FORMAT = 1
+_TIME = "%Y%m%dT%H%M%S.%fZ"
 _DOCUMENT = re.compile(r"(\d{8}T\d{6}\.\d{6}Z-[0-9a-f]{8})\.json")
 _STREAM = re.compile(r"\d{8}T\d{6}\.\d{6}Z-[0-9a-f]{8}")
 _SPARED = timedelta(days=1)  # a base that is being made may need what no document names
@@ -73,6 +85,11 @@ def bases(target: Target) -> list[str]:
     return sorted(found[1] for found in matched if found is not None)
 
 
+def made_of(name: str) -> datetime:
+    """When the base of that name was made."""
+    return datetime.strptime(name.partition("-")[0], _TIME).replace(tzinfo=UTC)
+
+
 def next_base(target: Target) -> tuple[str, datetime]:
     """The name of a base that is made now, and when that is."""
     return next_name(bases(target))
@@ -109,50 +126,76 @@ def _parsed(name: str, told: Any) -> Base:
     )
 
 
-def parts_of(target: Target, stream: str) -> list[Head]:
-    """The parts of a stream in their order.  OSError."""
-    found = map(parsed_name, target.listed(f"{_PARTS}/{stream}"))
-    return sorted((each for each in found if each is not None), key=lambda head: head.number)
+def parts_of(target: Target, stream: str) -> dict[Head, int]:
+    """The parts of a stream in their order, and the bytes of their objects.  OSError."""
+    sizes = {parsed_name(name): size for name, size in target.sizes(f"{_PARTS}/{stream}").items()}
+    heads = sorted((each for each in sizes if each is not None), key=lambda head: head.number)
+    return {head: sizes[head] for head in heads}
 
 
 def prune(target: Target, days: float, spared: timedelta = _SPARED) -> list[str]:
     """Remove what no moment of the last ``days`` needs: all bases older than the newest one that is
-    as old as that, then files and parts that no base needs; not what is younger than ``spared``,
-    which a base that is being made may need.
+    as old as that and can be read, then files and parts that no base needs; not what is younger
+    than ``spared``, which a base that is being made may need.
 
     Returns the names of the bases that went; the newest base always stays.  ValueError: ``days`` is
     negative, or a document that stays cannot be read; OSError.
     """
     if not days >= 0:
         raise ValueError(f"days must be 0 or more, not {days}")
-    names = bases(target)
-    found = [read_base(target, name) for name in names]
     before = datetime.now(UTC) - timedelta(days=days)
-    old = [each for each in found if each.made <= before]
-    gone = old[:-1]
-    stay = [each for each in found if each not in gone]
-    target.remove([each.place for each in gone])
+    known: dict[str, Base] = {}
+    gone = _gone(target, [each for each in bases(target) if made_of(each) <= before], known)
+    target.remove([f"{_DOCUMENTS}/{name}.json" for name in gone])
+    young = datetime.now(UTC) - spared
+    files = [name for name, written in target.listed(FILES).items() if written <= young]
+    parts = target.listed(_PARTS)
+    stay = []  # with those that came meanwhile
+    for name in bases(target):
+        try:
+            stay.append(known.get(name) or read_base(target, name))
+        except FileNotFoundError:  # it went meanwhile
+            continue
     if stay:
         needed = {object_name(file.sha256, FILES) for each in stay for file in each.files}
-        remove_unneeded(target, needed, FILES, spared)
-        _remove_parts(target, stay, spared)
-    return [each.name for each in gone]
+        names = [f"{FILES}/{name}" for name in files]
+        target.remove([each for each in names if each not in needed])
+        _remove_parts(target, parts, stay, young)
+    return gone
 
 
-def _remove_parts(target: Target, stay: list[Base], spared: timedelta) -> None:
+def _gone(target: Target, old: list[str], known: dict[str, Base]) -> list[str]:
+    """Those before the newest one that can be read, which is ``known`` then."""
+    for at in reversed(range(len(old))):
+        try:
+            known[old[at]] = read_base(target, old[at])
+        except (ValueError, FileNotFoundError):
+            continue
+        return old[:at]
+    return []
+
+
+def _remove_parts(
+    target: Target, listed: dict[str, datetime], stay: list[Base], young: datetime
+) -> None:
     """Those before all bases of their stream, and streams without a base."""
     streams: dict[str, dict[Head, tuple[str, datetime]]] = {}
-    for name, written in target.listed(_PARTS).items():
+    for name, written in listed.items():
         stream, _, file = name.partition("/")
         head = parsed_name(file)
         if head is not None:
             streams.setdefault(stream, {})[head] = (f"{_PARTS}/{name}", written)
-    young = datetime.now(UTC) - spared
     for stream, parts in streams.items():
         first = min((each.from_lsn for each in stay if each.stream == stream), default=None)
-        heads = sorted(parts, key=lambda head: head.number)
         if first is None:
-            going = heads if all(parts[each][1] <= young for each in heads) else []
-        else:  # a part ends where the next one begins
-            going = [each for each, behind in pairwise(heads) if behind.from_lsn <= first]
-        target.remove([parts[each][0] for each in going])
+            going = list(parts) if all(each[1] <= young for each in parts.values()) else []
+        else:
+            begin = beginning(parts, first)
+            going = [each for each in parts if each.from_lsn < begin]
+        target.remove([parts[each][0] for each in sorted(going, key=lambda head: head.number)])
+
+
+def beginning(heads: Iterable[Head], lsn: int) -> int:
+    """At which LSN the parts begin that are needed behind ``lsn``: several may begin there, with
+    bodies for the last of them."""
+    return max((each.from_lsn for each in heads if each.from_lsn <= lsn), default=lsn)

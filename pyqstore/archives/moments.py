@@ -27,7 +27,7 @@ class Moments:
     def note(self, lsn: int) -> None:
         """The journal is durable up to there, now.  Times do not go back with the clock."""
         with self._lock:
-            if lsn == self._last_lsn:
+            if lsn <= self._last_lsn:
                 return
             self._last_lsn = lsn
             self._last_us = max(self._last_us, time.time_ns() // 1000)

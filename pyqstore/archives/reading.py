@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import struct
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ __all__ = ["BrokenJournal", "JournalReader"]
 _log = logging.getLogger("pyqstore")
 _PAGE = 4096
 _BLOCKS_AT = 3 * _PAGE  # behind the header and two marks
-_CHUNK = 1 << 20
+_CHUNK = 1 << 17
 _REFERENCE = struct.Struct("<IIQIII")  # file, slot, offset, envelope, body, checksum
 _RECORD_HEADER = 32
 _REFERENCES = 4096
@@ -53,7 +54,16 @@ class JournalReader:
         self._at = _BLOCKS_AT
         self._wanted = _CHUNK
         self._fd = -1
+        self._header = b""
+        """Of the file that is read, as it was when it was opened."""
         self._next_salt = 0
+        self._chunk = b""
+        """Whole blocks that are read, and come when the bodies that they name are there."""
+        self._named: deque[bytes] = deque()
+        """References to those that no part has yet."""
+        self._named_bytes = 0
+        self.wants_part: bool = False
+        """What comes next is to begin another part."""
         self.uuid: str = ""
         self._sent: dict[int, bytearray] = {}
         """Of each message file a bit for each slot whose body was read."""
@@ -81,27 +91,47 @@ class JournalReader:
             raise BrokenJournal("more of the journal waited than lag_bytes, or the disk is full")
         return self.durable
 
-    def read(self, part: Part, upto: int) -> int:
-        """Add what comes next, about a MiB and nothing behind ``upto``, and return its bytes.
-        BrokenJournal."""
-        chunk = os.pread(self._fd, self._wanted, self._at)
-        count = self._walked(chunk, upto)
-        walk = self._walk[0]
-        if count:
-            self._add(part, self._at, chunk[:count])
-            self._at += count
-        added = count + self._add_bodies(part, walk.ref_count)
-        self.lsn = part.to_lsn = walk.lsn
-        if walk.next_file:
-            self._open(walk.next_file)
-            header = os.pread(self._fd, _PAGE, 0)
-            self._add(part, 0, header)
-            added += len(header)
-        return added
+    def read(self, part: Part, upto: int, room: int) -> int:
+        """Add what comes next, some of it and nothing behind ``upto``, and return its bytes.
+        Bodies that need more than ``room`` come in several parts: in those that begin where their
+        blocks do, so that what needs the blocks finds them.  BrokenJournal."""
+        if not self._chunk and not self._named:
+            self._find(upto)
+        self.wants_part = self._named_bytes > room and part.to_lsn > part.head.from_lsn
+        if self.wants_part:
+            return 0
+        added = 0
+        while self._named and added < max(room, 1):
+            added += self._add_body(part, self._named.popleft())
+        return added if self._named else added + self._add_blocks(part)
 
     def add_header(self, part: Part) -> None:
         """Of the file that is being read: for the first part of a stream."""
-        self._add(part, 0, os.pread(self._fd, _PAGE, 0))
+        self._add(part, 0, self._header)
+
+    def _find(self, upto: int) -> None:
+        """Whole blocks, and the bodies that they name."""
+        chunk = os.pread(self._fd, self._wanted, self._at)
+        self._chunk = chunk[: self._walked(chunk, upto)]
+        refs = bytes(ffi.buffer(self._refs, self._walk.ref_count * _REFERENCE.size))
+        for at in range(0, len(refs), _REFERENCE.size):
+            reference = refs[at : at + _REFERENCE.size]
+            file, slot, _, envelope, body, _ = _REFERENCE.unpack(reference)
+            if self._is_new(file, slot):
+                self._named.append(reference)
+                self._named_bytes += _RECORD_HEADER + envelope + body
+
+    def _add_blocks(self, part: Part) -> int:
+        chunk, self._chunk = self._chunk, b""
+        if chunk:
+            self._add(part, self._at, chunk)
+            self._at += len(chunk)
+        self.lsn = part.to_lsn = int(self._walk.lsn)
+        if not self._walk.next_file:
+            return len(chunk)
+        self._open(self._walk.next_file)
+        self.add_header(part)
+        return len(chunk) + len(self._header)
 
     def _add(self, part: Part, at: int, data: bytes) -> None:
         part.pieces.append(Piece(self._number, at, len(data)))
@@ -123,10 +153,15 @@ class JournalReader:
             ffi.memmove(self._refs, refs, walk.ref_count * _REFERENCE.size)
         elif walk.is_elsewhere and not walk.walked_bytes:
             raise BrokenJournal("messages were written into a stream's file and not the journal")
-        elif not walk.walked_bytes and walk.wanted_bytes <= len(chunk) and before < upto:
+        elif not walk.walked_bytes and before < upto and not self._has_more(chunk):
             raise BrokenJournal(f"{self._path} at offset {self._at}: no block that could be read")
         self._wanted = max(_CHUNK, walk.wanted_bytes)
         return int(walk.walked_bytes)
+
+    def _has_more(self, chunk: bytes) -> bool:
+        """Whether the block that begins there goes on behind what was read, in its file."""
+        wanted = self._walk.wanted_bytes
+        return bool(len(chunk) == self._wanted and len(chunk) < wanted)
 
     def _pass(self, upto: int) -> None:
         """Read over what is before."""
@@ -149,7 +184,7 @@ class JournalReader:
         try:
             flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(self._folder / f"{number:010d}.jnl", flags)
-            header = os.pread(self._fd, _PAGE, 0)
+            header = self._header = os.pread(self._fd, _PAGE, 0)
         except OSError as error:
             raise BrokenJournal(f"{self._path}: {error.strerror}") from error
         if len(header) < _PAGE:
@@ -161,21 +196,16 @@ class JournalReader:
         self._walk.salt, self._walk.file, self._next_salt = salt, number, next_salt
         self._at, self._wanted, self.uuid = _BLOCKS_AT, _CHUNK, uuid.hex()
 
-    def _add_bodies(self, part: Part, count: int) -> int:
-        """Those that no part has yet."""
-        added = 0
-        refs = bytes(ffi.buffer(self._refs, count * _REFERENCE.size))
-        for at in range(0, len(refs), _REFERENCE.size):
-            reference = refs[at : at + _REFERENCE.size]
-            file, slot, offset, envelope, body, _ = _REFERENCE.unpack(reference)
-            size = _RECORD_HEADER + envelope + body
-            if self._is_new(file, slot):
-                data = self._body(reference, size)
-                if data is not None:
-                    part.bodies.append(Piece(file, offset, size))
-                    part.data.append(data)
-                    added += size
-        return added
+    def _add_body(self, part: Part, reference: bytes) -> int:
+        file, _, offset, envelope, body, _ = _REFERENCE.unpack(reference)
+        size = _RECORD_HEADER + envelope + body
+        self._named_bytes -= size
+        data = self._body(reference, size)
+        if data is None:
+            return 0
+        part.bodies.append(Piece(file, offset, size))
+        part.data.append(data)
+        return int(size)
 
     def _is_new(self, file: int, slot: int) -> bool:
         bits = self._sent.setdefault(file, bytearray())

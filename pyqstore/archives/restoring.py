@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import struct
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 from ..backups.restoring import Making, fetch, in_rounds
@@ -17,13 +20,16 @@ from ..backups.target import Target
 from ..callbacks import check_callable
 from ..findings import Verification
 from ..times import EPOCH, since_1970
-from .keeping import FILES, Base, bases, parts_of, read_base
+from .keeping import FILES, Base, bases, beginning, made_of, parts_of, read_base
 from .parts import Head, Part, decoded, head_name
 from .writing import StoreWriter
 
 __all__ = ["Restored", "restore"]
 
+_log = logging.getLogger("pyqstore")
 _AT_ONCE = 4  # parts that are fetched
+_BASE_LSN = struct.Struct("<Q")
+_BASE_LSN_AT = 112  # in MANIFEST: of its first session
 _JOURNAL = re.compile(r"journal/(\d{10})\.jnl")
 
 
@@ -88,9 +94,9 @@ def restore(
         fetch(target, others, folder, count, FILES)
         names = [_JOURNAL.fullmatch(each.name) for each in others]
         first = min((int(found[1]) for found in names if found is not None), default=0)
-        _write_parts(target, plan, StoreWriter(folder, plan.base.uuid, first), count)
+        least = _write_parts(target, plan, StoreWriter(folder, plan.base.uuid, first), count)
         fetch(target, manifest, folder, count, FILES)
-        found = making.name_it()
+        found = making.name_it(lambda verified: _check_end(folder, target, plan, least, verified))
     return Restored(plan.base, len(plan.heads), plan.moment, plan.lsn, found)
 
 
@@ -99,15 +105,14 @@ def restore(
 
 def _planned(target: Target, until: datetime | None) -> _Plan:
     base = _chosen(target, until)
-    sizes = target.sizes(f"parts/{base.stream}")
     heads = parts_of(target, base.stream)
     until_us = None if until is None else int(until.timestamp() * 1e6)
-    wanted = _behind(target, base, heads, until_us)
+    wanted = _behind(target, base, list(heads), until_us)
     if wanted:
         lsn, time_us = _cut(_read(target, base, wanted[-1])[0], until_us)
         if lsn >= base.lsn:
             moment = max(base.made, datetime.fromtimestamp(time_us / 1e6, UTC))
-            return _Plan(base, {each: sizes[head_name(each)] for each in wanted}, lsn, moment)
+            return _Plan(base, {each: heads[each] for each in wanted}, lsn, moment)
     return _Plan(base, {}, base.lsn, base.made)  # it has all of it
 
 
@@ -115,20 +120,27 @@ def _chosen(target: Target, until: datetime | None) -> Base:
     names = bases(target)
     if not names:
         raise FileNotFoundError(f"{target.place}: there is no base of an archive")
-    for name in reversed(names):
-        base = read_base(target, name)
-        if until is None or base.made <= until:
-            return base
-    raise FileNotFoundError(
-        f"{target.place}: the archive begins at {base.made.isoformat()}, and nothing is there of"
-        f" {until.isoformat() if until else ''}"
-    )
+    found = [each for each in names if until is None or made_of(each) <= until]
+    if not found:
+        raise FileNotFoundError(
+            f"{target.place}: the archive begins at {made_of(names[0]).isoformat()}, and nothing is"
+            f" there of {until.isoformat() if until else ''}"
+        )
+    for name in reversed(found):
+        try:
+            return read_base(target, name)
+        except ValueError as error:
+            if name == found[0]:
+                raise
+            _log.warning("restore: %s; it begins at the base before it", error)
+    raise AssertionError
 
 
 def _behind(target: Target, base: Base, heads: list[Head], until_us: int | None) -> list[Head]:
     """The parts that continue the base, without a gap, up to the moment."""
-    begin = max((at for at, each in enumerate(heads) if each.from_lsn <= base.from_lsn), default=0)
-    wanted = [each for each in heads[begin:] if until_us is None or each.time_us <= until_us]
+    begin = beginning(heads, base.from_lsn)
+    behind = [each for each in heads if each.from_lsn >= begin]
+    wanted = [each for each in behind if until_us is None or each.time_us <= until_us]
     if wanted and wanted[0].from_lsn > base.from_lsn:
         raise ValueError(
             f"{target.place}: parts/{base.stream} begins with part {wanted[0].number}, and those"
@@ -175,13 +187,14 @@ def _read(target: Target, base: Base, head: Head) -> tuple[Part, str, memoryview
 
 def _write_parts(
     target: Target, plan: _Plan, writer: StoreWriter, count: Callable[[int], object]
-) -> None:
-    chain: dict[Head, tuple[Part, str]] = {}
+) -> int:
+    """Up to which LSN whole atomic groups were written."""
+    chain: dict[Head, tuple[str, str, int]] = {}
 
     def take(head: Head) -> Head:
         part, digest, data = _read(target, plan.base, head)
         writer.write(part, data, plan.lsn)
-        chain[head] = part, digest
+        chain[head] = part.before, digest, part.to_lsn
         return head
 
     with ThreadPoolExecutor(_AT_ONCE, "pyqstore-restore") as pool:
@@ -193,10 +206,28 @@ def _write_parts(
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     for before, head in pairwise(plan.heads):
-        (last, digest), (part, _) = chain[before], chain[head]
-        if part.before != digest or head.from_lsn != last.to_lsn:
+        _, digest, to_lsn = chain[before]
+        if (chain[head][0], head.from_lsn) != (digest, to_lsn):
             raise ValueError(
                 f"{target.place}: part {head.number} of parts/{plan.base.stream} does not continue"
                 f" part {before.number}"
             )
     writer.close()
+    return writer.end_lsn
+
+
+def _check_end(
+    folder: Path, target: Target, plan: _Plan, least: int, verified: Verification
+) -> None:
+    """ValueError: what opening the store will find ends before what was written."""
+    if verified.damages:
+        return  # told, and counted from another place
+    (begin,) = _BASE_LSN.unpack_from((folder / "MANIFEST").read_bytes(), _BASE_LSN_AT)
+    end = begin + verified.journal_bytes
+    if end < least:
+        raise ValueError(
+            f"{target.place}: base {plan.base.name} and the parts behind it make a store that ends"
+            f" at LSN {end} and not at {least}: what is between them would be lost.  Restore to an"
+            f" earlier moment, --until {_shown(int(plan.base.made.timestamp() * 1e6))}, or of"
+            " another base"
+        )

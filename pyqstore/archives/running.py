@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..archive_reports import Archived, known_to
+from ..archive_reports import Archived, behind_since, known_to
 from ..backups.target import Target
 from ..callbacks import check_callable
 from ..errors import Error
 from .base import BaseMaker
 from .choices import Choices
-from .keeping import bases, new_stream, read_base
+from .claiming import check_uuids
+from .keeping import new_stream
 from .moments import Moments
 from .parts import Head, Part
 from .reading import BrokenJournal, JournalReader
@@ -29,6 +30,9 @@ __all__ = ["archive"]
 _log = logging.getLogger("pyqstore")
 _LOOK_S = 0.1  # between two looks at how far the journal is durable
 _DRAIN_S = 7.0  # in which the rest is sent at the end
+_ANEW_S = 1.0  # before it begins anew, at first; twice as long each time
+_ANEW_MOST_S = 300.0
+_CALM_S = 600.0  # after which it counts as the first time
 _LATE_S = 60.0  # for which what is durable waits until a warning is logged
 
 
@@ -42,7 +46,8 @@ def archive(
     """Archive the store until ``stop`` is set, then send what is durable, for 7 s at the most, and
     return what was done.  ``look`` is given a report ten times a second.
 
-    FileExistsError: the store is archived already, or the target has the archive of another one;
+    FileExistsError: the store is archived already, or the target has the archive of another one, or
+    another archive has begun to write to it, as that of a copy of the store;
     ValueError: it is a store in memory, or a choice makes no sense; OSError: the target cannot be
     reached at first; StoreFailed, StoreClosed.
     """
@@ -64,6 +69,10 @@ class _Archive:
         self._target = target
         self._choices = choices
         self._began = time.monotonic()
+        self._behind_since = behind_since(store)
+        """When all that was durable could be restored, where it cannot now."""
+        self._anew_at = self._begun_at = 0.0
+        self._wait = _ANEW_S
         self._restarts = 0
         self._damages = 0
         self._trouble: str | None = None
@@ -86,7 +95,7 @@ class _Archive:
         except BrokenJournal as error:
             raise OSError(f"{self._store.directory}: {error}") from error
         try:
-            self._check_target(reader.uuid)
+            check_uuids(self._target, reader.uuid)
             self._sender = Sender(self._target)
             while not stop.wait(_LOOK_S):
                 self._step(self._sender)
@@ -100,14 +109,6 @@ class _Archive:
             self._end()
         return report
 
-    def _check_target(self, uuid: str) -> None:
-        names = bases(self._target)
-        if names and (other := read_base(self._target, names[-1]).uuid) != uuid:
-            raise FileExistsError(
-                f"{self._target.place} has the archive of another store, {other}: each store has a"
-                " target of its own"
-            )
-
     # ---- a stream of parts ----
 
     def _begin(self) -> JournalReader:
@@ -115,29 +116,41 @@ class _Archive:
         reader = JournalReader(self._store, directory, self._choices.lag_bytes)
         self._stream, self._from_lsn, self._number = new_stream(), reader.lsn, 0
         self._moments = Moments(reader.lsn)
-        self._reader = reader
+        self._reader, self._begun_at = reader, time.monotonic()
         return reader
 
     def _end(self) -> None:
         if self._reader is not None:
+            self._behind_since = time.monotonic() - self.report().lag_seconds
             self._damages += self._reader.damages
             self._reader.close()
         self._reader = self._part = None
 
     def _step(self, sender: Sender) -> None:
         """One look.  Where the journal was not kept it begins anew; what the target has stays of
-        use."""
+        use.  FileExistsError: another archive has the target."""
+        if self._bases.claimed is not None:
+            raise self._bases.claimed
         try:
-            reader = self._reader or self._begin()
-            self._read(reader, sender)
-        except BrokenJournal as error:
-            _log.warning("archive: it begins anew, with another base: %s", error)
-            self._trouble = str(error)
-            self._restarts += 1
-            self._end()
-            return
-        self._bases.look(self._stream, reader.uuid, reader.lsn)
+            if self._reader is not None or time.monotonic() >= self._anew_at:
+                reader = self._reader or self._begin()
+                self._read(reader, sender)
+                self._bases.look(self._stream, reader.uuid, reader.lsn)
+        except FileExistsError:
+            raise
+        except (BrokenJournal, OSError, MemoryError) as error:
+            self._give_up(str(error) or repr(error))
         self._warn()
+
+    def _give_up(self, why: str) -> None:
+        _log.warning("archive: it begins anew, with another base: %s", why)
+        self._trouble = why
+        self._restarts += 1
+        if time.monotonic() - self._begun_at > _CALM_S:
+            self._wait = _ANEW_S
+        self._anew_at = time.monotonic() + self._wait
+        self._wait = min(2 * self._wait, _ANEW_MOST_S)
+        self._end()
 
     def _finish(self, sender: Sender) -> None:
         """What is durable now is sent, as far as there is time."""
@@ -155,10 +168,11 @@ class _Archive:
     def _read(self, reader: JournalReader, sender: Sender) -> None:
         durable = reader.look()
         self._moments.note(durable)
+        most = self._choices.part_bytes
         while reader.lsn < durable and sender.has_room:
             part = self._part or self._open_part(reader)
-            self._part_bytes += reader.read(part, durable)
-            if self._part_bytes >= self._choices.part_bytes:
+            self._part_bytes += reader.read(part, durable, most - self._part_bytes)
+            if self._part_bytes >= most or reader.wants_part:
                 self._close_part(sender)
         age = time.monotonic() - self._part_began
         if self._part is not None and age >= self._choices.part_seconds and sender.has_room:
@@ -189,7 +203,7 @@ class _Archive:
 
     def _error(self) -> str | None:
         sent = None if self._sender is None else self._sender.error
-        is_begun = self._bases.stream == self._stream
+        is_begun = self._reader is not None and self._bases.stream == self._stream
         return sent or self._bases.error or (None if is_begun else self._trouble)
 
     def _durable(self) -> int:
@@ -201,18 +215,22 @@ class _Archive:
     def report(self) -> Archived:
         """Now."""
         sender, reader, made = self._sender, self._reader, self._bases
+        now, durable, moments = time.monotonic(), self._durable(), self._moments
+        moments.note(durable)
         stream, sent = ("", 0) if sender is None else sender.sent
         sent = sent if stream == self._stream else self._from_lsn
+        is_restorable = reader is not None and made.stream == self._stream
+        lag = moments.waits_s(sent) if is_restorable else now - self._behind_since
         return Archived(
             bases=made.count,
             parts=0 if sender is None else sender.parts,
             sent_bytes=made.sent_bytes + (0 if sender is None else sender.bytes),
             journal_bytes=0 if sender is None else sender.journal_bytes,
-            lag_bytes=max(0, self._durable() - sent),
-            lag_seconds=round(self._moments.waits_s(sent), 3),
+            lag_bytes=max(0, durable - sent),
+            lag_seconds=round(lag, 3),
             restarts=self._restarts,
             damages=self._damages + (0 if reader is None else reader.damages),
-            restorable=self._stream != "" and made.stream == self._stream,
-            seconds=round(time.monotonic() - self._began, 3),
+            restorable=is_restorable,
+            seconds=round(now - self._began, 3),
             error=self._error(),
         )

@@ -65,14 +65,14 @@ class Sender:
             if part.head.number == 1:
                 self._before = ""
             part.before = self._before
-            content, digest = part.encoded()
-            if not self._sent(part, content):
+            sent = self._sent(part)
+            if sent is None:
                 return
-            self._before = digest
+            size, self._before = sent
             with self._changed:
                 self._waiting.popleft()
                 self.parts += 1
-                self.bytes += len(content)
+                self.bytes += size
                 self.journal_bytes += part.to_lsn - part.head.from_lsn
                 self.sent = (part.stream, part.to_lsn)
                 self.error = None
@@ -84,20 +84,22 @@ class Sender:
                 self._changed.wait()
             return None if self._stops else self._waiting[0]
 
-    def _sent(self, part: Part, content: bytes) -> bool:
-        """False: it is to stop.  The same bytes under the same name: a part that came, and of which
-        that is not known, may come again."""
+    def _sent(self, part: Part) -> tuple[int, str] | None:
+        """Its bytes and SHA-256; None: the thread is to stop.  The same bytes under the same name:
+        a part that came, and of which that is not known, may come again."""
         wait = _WAIT_S
+        packed: tuple[bytes, str] | None = None
         while True:
             try:
-                self._target.put(part.name, [content])
-            except OSError as error:
+                packed = packed or part.encoded()
+                self._target.put(part.name, [packed[0]])
+            except Exception as error:  # the thread goes on, whatever it is
                 if self.error is None:
                     _log.warning("archive: a part could not be sent, and is tried again: %s", error)
-                self.error = str(error)
+                self.error = str(error) or repr(error)
             else:
-                return True
+                return len(packed[0]), packed[1]
             with self._changed:
                 if self._stops or self._changed.wait_for(lambda: self._stops, wait):
-                    return False
+                    return None
             wait = min(2 * wait, _WAIT_MOST_S)

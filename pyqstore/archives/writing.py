@@ -44,6 +44,8 @@ class StoreWriter:
         """Message files that the base has in a later generation: they had all their bodies then."""
         self._lock = threading.Lock()
         self._written: set[Path] = set()
+        self.end_lsn: int = 0
+        """Where whole atomic groups end that were written."""
 
     def write(self, part: Part, data: memoryview, upto: int) -> None:
         """With its data, but not what the journal says behind ``upto``.  ValueError: it makes no
@@ -61,6 +63,7 @@ class StoreWriter:
                 content, data = data[: piece.bytes], data[piece.bytes :]
                 content = self._counted(piece, content, part.to_lsn, upto)
                 if content:
+                    self._note_end(piece, content)
                     path = self._folder / "journal" / f"{piece.file:010d}.jnl"
                     self._write_piece(opened(path), piece, content)
             for body in part.bodies:
@@ -82,6 +85,12 @@ class StoreWriter:
             *_, base_lsn, _ = _HEADER.unpack_from(content)
             return content if base_lsn < upto else content[:0]
         return content if to_lsn < upto else content[: _blocks_upto(content, upto)]
+
+    def _note_end(self, piece: Piece, content: memoryview) -> None:
+        if piece.at != 0:
+            end = max((lsn + count for _, lsn, count, more in _blocks(content) if not more), default=0)
+            with self._lock:
+                self.end_lsn = max(self.end_lsn, end)
 
     def _write_piece(self, fd: int, piece: Piece, content: memoryview) -> None:
         if piece.at == 0:  # the file has its size from the start, as the store gave it
@@ -127,19 +136,19 @@ def _blocks_upto(content: memoryview, upto: int) -> int:
     """Bytes of the blocks that end there at the latest.  An end block there is left out: it names a
     file that nothing is in."""
     end = 0
-    for at, lsn, count in _blocks(content):
+    for at, lsn, count, _ in _blocks(content):
         if lsn + count > upto or (count == 0 and lsn >= upto):
             return at
         end = at + -(-(64 + count) // _PAGE) * _PAGE
     return end
 
 
-def _blocks(content: memoryview) -> Iterator[tuple[int, int, int]]:
-    """Where each begins, its LSN and its bytes of records."""
+def _blocks(content: memoryview) -> Iterator[tuple[int, int, int, bool]]:
+    """Where each begins, its LSN, its bytes of records, and whether its atomic group goes on."""
     at = 0
     while at < len(content):
-        magic, _, lsn, _, _, _, count, _, _ = _BLOCK.unpack_from(content, at)
+        magic, flags, lsn, _, _, _, count, _, _ = _BLOCK.unpack_from(content, at)
         if magic != b"QSJB":
             raise ValueError(f"no block of the journal begins at {at}")
-        yield at, lsn, count
+        yield at, lsn, count, bool(flags & 1)
         at += -(-(64 + count) // _PAGE) * _PAGE

@@ -102,12 +102,16 @@ class Making:
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self._making, ignore_errors=True)
 
-    def name_it(self) -> Verification:
-        """All is in it and durable, MANIFEST among it: it is looked at, and is there then."""
+    def name_it(
+        self, check: Callable[[Verification], object] = lambda _verified: None
+    ) -> Verification:
+        """All is in it and durable, MANIFEST among it: it is looked at, and is there then, if
+        ``check`` does not raise."""
         for folder in _FOLDERS:
             sync(self._making / folder)
         sync(self._making)
         found = _store.verify(self._making)
+        check(found)
         self._making.rename(self._place)
         sync(self._place.parent)
         return found

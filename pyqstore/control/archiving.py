@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 from ..archive_reports import Archived
 from ..store import Store
@@ -21,16 +20,49 @@ def archive(store: Store, arguments: Report, talk: Talk) -> Report:
     from ..archives import archive as archived
     from ..backups import Target
 
-    stop = threading.Event()
-    asks_at = 0.0
-
-    def look(report: Archived) -> None:
-        nonlocal asks_at
-        if time.monotonic() >= asks_at:
-            answer, _ = talk.ask({"archive": report.to_dict()})
-            if answer.get("stop"):
-                stop.set()
-            asks_at = time.monotonic() + _ASK_S
-
     target = Target(str(arguments["to"]), create=True)
-    return archived(store, target, stop, Choices(**arguments["choices"]), look).to_dict()
+    choices = Choices(**arguments["choices"])
+    asker = _Asker(talk)
+    try:
+        report = archived(store, target, asker.stop, choices, asker.look)
+    finally:
+        asker.end()
+    if asker.error is not None:
+        raise asker.error
+    return report.to_dict()
+
+
+class _Asker:
+    """Tells the tool what is done, and asks whether to stop, in a thread of its own: a tool that
+    does not answer, as a process that is stopped, keeps no archive from its work."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+        self._report: Archived | None = None
+        self._ended = threading.Event()
+        self.stop: threading.Event = threading.Event()
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="pyqstore-archive-tool", daemon=True)
+        self._thread.start()
+
+    def look(self, report: Archived) -> None:
+        """To be told next."""
+        self._report = report
+
+    def end(self) -> None:
+        """Nothing is asked any more, and what was asked is answered, or the tool is gone."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_ASK_S):
+            if self._report is None:
+                continue
+            try:
+                answer, _ = self._talk.ask({"archive": self._report.to_dict()})
+            except Exception as error:  # it is gone
+                self.error = error
+                self.stop.set()
+                return
+            if answer.get("stop"):
+                self.stop.set()

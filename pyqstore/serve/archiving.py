@@ -15,13 +15,14 @@ __all__ = ["archived"]
 _log = logging.getLogger("pyqstore")
 _AGAIN_S = 10.0  # after the target could not be reached
 _END_S = 15.0
+_FIRST_S = 3.0  # in which what is refused at once keeps the server from starting
 
 
 @contextlib.contextmanager
 def archived(store: Store, place: str | None, keep_days: float | None) -> Iterator[None]:
     """The store is archived in the target ``place`` meanwhile; at the end what is durable then.
     Where the target cannot be reached it is tried again.  ValueError, FileExistsError: there can be
-    no archive there."""
+    no archive there; what takes longer to find that is logged."""
     if place is None:
         yield
         return
@@ -45,10 +46,14 @@ class _Archiving:
         self._stop = threading.Event()
         self._is_known = threading.Event()
         """Whether it goes."""
+        self._lock = threading.Lock()
+        self._is_waited_for = True
         self._refused: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="pyqstore-archiving", daemon=True)
         self._thread.start()
-        self._is_known.wait()
+        self._is_known.wait(_FIRST_S)
+        with self._lock:
+            self._is_waited_for = False
         if self._refused is not None:
             raise self._refused
 
@@ -76,12 +81,19 @@ class _Archiving:
                 _log.warning("archive: it is tried again: %s", error)
                 self._is_known.set()
                 self._stop.wait(_AGAIN_S)
-            except Exception as error:
+            except Error as error:  # of the store, which ends
                 self._refuse(error)
                 return
+            except Exception as error:
+                _log.exception("archive: it is tried again: %s", error)
+                self._is_known.set()
+                self._stop.wait(_AGAIN_S)
 
     def _refuse(self, error: Exception) -> None:
-        if self._is_known.is_set():
+        """It is for who begins with it, or else logged; ``archive_of`` the store tells it, too."""
+        with self._lock:
+            self._refused = error
+            is_waited_for = self._is_waited_for and not self._is_known.is_set()
+        if not is_waited_for:
             _log.error("archive: it has ended: %s", error)
-        self._refused = error
         self._is_known.set()
