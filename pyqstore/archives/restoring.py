@@ -28,8 +28,10 @@ __all__ = ["Restored", "restore"]
 
 _log = logging.getLogger("pyqstore")
 _AT_ONCE = 4  # parts that are fetched
+_CHECKPOINT = struct.Struct("<QQ")  # its number and LSN
+_CHECKPOINT_AT = 56  # in MANIFEST
 _BASE_LSN = struct.Struct("<Q")
-_BASE_LSN_AT = 112  # in MANIFEST: of its first session
+_BASE_LSN_AT = 112  # in MANIFEST, of its first session
 _JOURNAL = re.compile(r"journal/(\d{10})\.jnl")
 
 
@@ -188,7 +190,7 @@ def _read(target: Target, base: Base, head: Head) -> tuple[Part, str, memoryview
 def _write_parts(
     target: Target, plan: _Plan, writer: StoreWriter, count: Callable[[int], object]
 ) -> int:
-    """Up to which LSN whole atomic groups were written."""
+    """Where the last atomic group ends; 0: it begins before the last part."""
     chain: dict[Head, tuple[str, str, int]] = {}
 
     def take(head: Head) -> Head:
@@ -222,8 +224,10 @@ def _check_end(
     """ValueError: what opening the store will find ends before what was written."""
     if verified.damages:
         return  # told, and counted from another place
-    (begin,) = _BASE_LSN.unpack_from((folder / "MANIFEST").read_bytes(), _BASE_LSN_AT)
-    end = begin + verified.journal_bytes
+    manifest = (folder / "MANIFEST").read_bytes()
+    checkpoint, lsn = _CHECKPOINT.unpack_from(manifest, _CHECKPOINT_AT)
+    (base_lsn,) = _BASE_LSN.unpack_from(manifest, _BASE_LSN_AT)
+    end = (lsn if checkpoint else base_lsn) + verified.journal_bytes
     if end < least:
         raise ValueError(
             f"{target.place}: base {plan.base.name} and the parts behind it make a store that ends"

@@ -45,7 +45,7 @@ class StoreWriter:
         self._lock = threading.Lock()
         self._written: set[Path] = set()
         self.end_lsn: int = 0
-        """Where whole atomic groups end that were written."""
+        """Where the last atomic group ends that is whole in the last part; 0: none is."""
 
     def write(self, part: Part, data: memoryview, upto: int) -> None:
         """With its data, but not what the journal says behind ``upto``.  ValueError: it makes no
@@ -63,7 +63,8 @@ class StoreWriter:
                 content, data = data[: piece.bytes], data[piece.bytes :]
                 content = self._counted(piece, content, part.to_lsn, upto)
                 if content:
-                    self._note_end(piece, content)
+                    if part.to_lsn >= upto:
+                        self._note_end(piece, content)
                     path = self._folder / "journal" / f"{piece.file:010d}.jnl"
                     self._write_piece(opened(path), piece, content)
             for body in part.bodies:
@@ -88,7 +89,9 @@ class StoreWriter:
 
     def _note_end(self, piece: Piece, content: memoryview) -> None:
         if piece.at != 0:
-            end = max((lsn + count for _, lsn, count, more in _blocks(content) if not more), default=0)
+            end = max(
+                (lsn + count for _, lsn, count, more in _blocks(content) if not more), default=0
+            )
             with self._lock:
                 self.end_lsn = max(self.end_lsn, end)
 
