@@ -33,7 +33,6 @@ PACKAGE = (
     "pyqstore/**/*.py*",
     "pyqstore/py.typed",
     "pyqstore/**/*.jinja",
-    "pyqstore/bench/rivals/java/*",
     "pyqstore/http/page/static/**/*",
     "spark_udfs/**/*",
 )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 TREE = Path(__file__).resolve().parent.parent
 MINUTES_MAX = 5
+PACKAGES = {"pyqstore", "pyspark_pyqstore", "spark_udfs"}
 SERVE = r"^pyqstore (serve .*)$"
 
 
@@ -35,6 +36,12 @@ def check_place() -> None:
     place = python("import pyqstore; print(pyqstore.__file__)").strip()
     assert not Path(place).is_relative_to(TREE / "pyqstore"), place
     print(f"pyqstore is {place}")
+    # Nothing of the benchmarks that needs servers or Java is in the wheel.
+    files = python("from importlib.metadata import files; print(*files('pyqstore'), sep='\\n')")
+    folders = {file.split("/")[0] for file in files.split() if not file.startswith("..")}
+    assert "pyqstore/bench/fsync.py" in files
+    assert ".java" not in files
+    assert {name for name in folders if ".dist-info" not in name} == PACKAGES, folders
 
 
 def ports(server: "subprocess.Popen[str]") -> dict[str, int]:

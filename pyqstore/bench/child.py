@@ -12,17 +12,26 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
+
+from . import laboratory
 
 Figures = dict[str, Any]
 
 
-def call(function: Callable[..., Figures], **arguments: object) -> Figures:
-    """Run a module's function in a process of its own; what it returned."""
-    request = json.dumps([function.__module__, function.__qualname__, arguments], default=str)
+def command(function: Callable[..., Figures], **arguments: object) -> list[str]:
+    """What runs a module's function in a process of its own."""
+    place = laboratory.folder() if function.__module__.startswith(laboratory.PACKAGE) else None
+    called = [place, function.__module__, function.__qualname__, arguments]
     # -P: the installed package, whatever lies in the current directory.
-    command = [sys.executable, "-P", "-m", __name__, request]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    return [sys.executable, "-P", "-m", __name__, json.dumps(called, default=str)]
+
+
+def call(function: Callable[..., Figures], **arguments: object) -> Figures:
+    """Run it; what it returned."""
+    started = command(function, **arguments)
+    with subprocess.Popen(started, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             told = json.loads(process.stdout.readline() or "{}")
@@ -52,7 +61,9 @@ def _tell(figures: Figures, *, kill: bool) -> None:
 
 def main(request: str) -> None:
     """The child."""
-    module, name, arguments = json.loads(request)
+    place, module, name, arguments = json.loads(request)
+    if place is not None:
+        laboratory.load(Path(place))
     _tell(getattr(importlib.import_module(module), name)(**arguments), kill=False)
 
 

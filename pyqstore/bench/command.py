@@ -25,16 +25,17 @@ from rich.progress import Progress as Bar
 
 from ..errors import Error
 from ..paper import Paper
-from . import machine
+from ..terminal import fail
+from . import laboratory, machine
 from .report import Report
 from .runs import Options, Progress, run_rounds
 
-# A workload is a module beside this one: its docstring (the first line is its help), TITLE,
-# cases(options), PLOTS, and where it has something to say, notes(results); OPTIONS are click
-# options of its own, that it finds in Options.chosen; ROUNDS, QUICK_ROUNDS: where cases are long.
-# A workload that keeps something running has begun(options, directory, progress), a context
-# manager: what it gives stands in for the module.  What finished(results) gives, where there is
-# such, is reported in place of the results.
+# A workload is a module beside this one, or of the laboratory: its docstring (whose first line is
+# its help), TITLE, cases(options), PLOTS, and where it has something to say, notes(results);
+# OPTIONS are click options of its own, that it finds in Options.chosen; ROUNDS, QUICK_ROUNDS: where
+# cases are long.  A workload that keeps something running has begun(options, directory, progress),
+# a context manager: what it gives stands in for the module.  What finished(results) gives, where
+# there is such, is reported in place of the results.
 WORKLOADS = (
     "fsync",
     "arrow",
@@ -46,14 +47,10 @@ WORKLOADS = (
     "scaling",
     "asynchronous",
     "streams",
-    "rivals",
-    "wire",
-    "shovel",
-    "spark",
-    "seeds",
 )
 _WIDTH_MOST = 1000
 _FAILED = 3
+_USAGE = 2
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ENDING_SECONDS = 30.0  # that taking away what was begun may take, servers included
 _STDOUT = Path("-")
@@ -141,10 +138,27 @@ class Workloads(click.Group):
     """The workloads, each imported when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(WORKLOADS)
+        return [*WORKLOADS, *laboratory.WORKLOADS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _command(cmd_name) if cmd_name in WORKLOADS else None
+        if cmd_name in WORKLOADS:
+            return _command(cmd_name, importlib.import_module(f".{cmd_name}", __package__))
+        if cmd_name not in laboratory.WORKLOADS:
+            return None
+        workload = laboratory.workload(cmd_name)
+        return _missing(cmd_name) if workload is None else _command(cmd_name, workload)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections = {
+            "Workloads": WORKLOADS,
+            "Laboratory, in the root of a clone of pyqstore alone": laboratory.WORKLOADS,
+        }
+        for title, names in sections.items():
+            with formatter.section(title):
+                found = [(name, self.get_command(ctx, name)) for name in names]
+                formatter.write_dl(
+                    [(name, each.get_short_help_str(64)) for name, each in found if each]
+                )
 
 
 @click.group(
@@ -154,8 +168,19 @@ def bench() -> None:
     """Measure pyqstore beside what the disk does alone."""
 
 
-def _command(name: str) -> click.Command:
-    workload = importlib.import_module(f".{name}", __package__)
+def _missing(name: str) -> click.Command:
+    """Of the laboratory, where there is none: whatever is asked for."""
+    return click.Command(
+        name,
+        callback=lambda arguments: fail(laboratory.missing(name), _USAGE),
+        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+        short_help="Not here.",
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True},
+    )
+
+
+def _command(name: str, workload: ModuleType) -> click.Command:
     own: list[click.Parameter] = list(getattr(workload, "OPTIONS", ()))
     names = [str(option.name) for option in own if option.expose_value]
 

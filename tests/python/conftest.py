@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,9 @@ def stale_reason() -> str | None:
 
 if reason := stale_reason():
     pytest.exit(f"stale build: run ./dev build ({reason})", returncode=4)
+
+# What is not installed of the benchmarks: for its own tests, and those that start its servers.
+import_module("pyqstore.bench.laboratory").load(ROOT / "benchmarks/laboratory")
 
 
 # A run in the background has Ctrl-C ignored, and so have all that it starts.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pyqstore.bench.rivals import jars, java_client
-from pyqstore.bench.rivals.server import program_missing
+from benchmarks.laboratory.rivals import jars, java_client
+from benchmarks.laboratory.rivals.server import program_missing
 
 
 def command(source: Path, pom: Path, folder: Path) -> list[str]:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -280,6 +281,15 @@ def test_header_names_are_unique() -> None:
     # Every floor is on the include path of those above it.
     names = [path.name for path in CSRC.rglob("*.h") if "include" not in path.parts]
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_the_laboratory_is_in_no_wheel() -> None:
+    packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]["wheel"]
+    folders = [ROOT / folder for folder in packed["packages"].values()]
+    assert {folder.relative_to(ROOT).parts[0] for folder in folders} == {"pyqstore", "spark_udfs"}
+    assert (ROOT / "benchmarks/laboratory/rivals/java").is_dir()
+    of_java = ("*.java", "*.pom.xml")
+    assert [path for folder in folders for kind in of_java for path in folder.rglob(kind)] == []
 
 
 def test_no_store_lies_among_the_sources() -> None:

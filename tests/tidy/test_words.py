@@ -10,9 +10,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = 100
 DOCUMENTS = ["*.md", "docs/*.md", "docs/pictures/*.txt", "benchmarks/**/*.md", "examples/*.md"]
+SOURCES = [
+    "csrc/**/*.[ch]",
+    "pyqstore/**/*.py",
+    "pyqstore/**/*.p[xy][xdi]",
+    "benchmarks/**/*.py",
+]
 TEXTS = [
     path
-    for pattern in [*DOCUMENTS, "csrc/**/*.[ch]", "pyqstore/**/*.py", "pyqstore/**/*.p[xy][xdi]"]
+    for pattern in [*DOCUMENTS, *SOURCES]
     for path in sorted(ROOT.glob(pattern))
     if path.name != "CHANGELOG.md"
 ]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyqstore.bench.rivals.kafka_node import KafkaNode
+from benchmarks.laboratory.rivals.kafka_node import KafkaNode
 
 from .broker import Broker, is_installed
 from .kafka import Kafka

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from pyqstore.bench.rivals.kafka_node import KafkaNode
+from benchmarks.laboratory.rivals.kafka_node import KafkaNode
 
 CONFIGURED = {
     "auto.create.topics.enable": "false",

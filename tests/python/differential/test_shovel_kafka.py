@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 
 import pyqstore
 import pyqstore.flight
+from benchmarks.laboratory.rivals.server import free_port
 from pyqstore import OffsetOutOfRange, Properties, ShovelError, shovel
-from pyqstore.bench.rivals.server import free_port
 from pyqstore.shovelling import kafka_source
 from pyqstore.shovelling.ends import Batch
 from pyqstore.shovelling.store_target import StoreTarget

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pyqstore.bench.rivals.server import Server, free_port
+from benchmarks.laboratory.rivals.server import Server, free_port
 
 from . import suites
 from .fetching import program

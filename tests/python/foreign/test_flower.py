@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 
 import pyqstore
-from pyqstore.bench.rivals.server import free_port
+from benchmarks.laboratory.rivals.server import free_port
 
 from . import suites
 from .playing import SECONDS, Fetched

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import pyqstore
+from benchmarks.laboratory.rivals.server import Server, free_port
 from pyqstore.backups import Target
-from pyqstore.bench.rivals.server import Server, free_port
 
 from ..archiving import archived
 from ..support import PERSISTENT, wait_until

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.laboratory import spark as workload
+from benchmarks.laboratory.spark_commit import COMMIT_MS, DISK, MEMORY, TO_STREAM
 from pyqstore.bench import drawing
-from pyqstore.bench import spark as workload
 from pyqstore.bench.goals import Goal, told
 from pyqstore.bench.report import Report
 from pyqstore.bench.runs import Case, Options, Result, Sample, results_of, run_once
-from pyqstore.bench.spark_commit import COMMIT_MS, DISK, MEMORY, TO_STREAM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,11 +22,11 @@ TINY = Options(quick=True, scale=0.01)
 
 @pytest.mark.slow
 def test_every_way_to_write_runs_and_reports(spark: "SparkSession", tmp_path: Path) -> None:
-    from pyqstore.bench.spark_counting import CountingSource
+    from benchmarks.laboratory.spark_counting import registered
     from spark_udfs import QStoreDataSource
 
     spark.dataSource.register(QStoreDataSource)
-    spark.dataSource.register(CountingSource)
+    registered(spark)
     work = workload.Work(spark, tmp_path / "staged")
     cases = work.cases(TINY)
     results = results_of([{n: run_once(case, tmp_path) for n, case in enumerate(cases)}], cases)

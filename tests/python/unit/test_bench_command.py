@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 
+from pyqstore.bench import laboratory
 from pyqstore.bench.command import WORKLOADS, _ended_cleanly
 
+ROOT = Path(__file__).resolve().parents[3]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def bench(*arguments: object, code: str = "") -> "subprocess.CompletedProcess[str]":
+def bench(
+    *arguments: object, code: str = "", cwd: Path = ROOT
+) -> "subprocess.CompletedProcess[str]":
     start = ["-m", "pyqstore"] if not code else ["-c", code]
     return subprocess.run(
         [sys.executable, *start, "bench", *map(str, arguments)],
@@ -26,6 +30,7 @@ def bench(*arguments: object, code: str = "") -> "subprocess.CompletedProcess[st
         timeout=120,
         check=False,
         env={**os.environ, "COLUMNS": "80"},
+        cwd=cwd,
     )
 
 
@@ -122,12 +127,59 @@ def test_numbers_that_cannot_be_written_are_printed(tmp_path: Path) -> None:
 
 def test_command_lists_the_workloads_and_their_options() -> None:
     text = bench("--help").stdout
-    for name in WORKLOADS:
+    for name in (*WORKLOADS, *laboratory.WORKLOADS):
         assert re.search(rf"^  {name}  +\w", text, re.M)
     assert "Exit status" in text
     text = bench("fsync", "--help").stdout
     for option in ("--directory", "--rounds", "--quick", "--scale", "--json", "--plot", "--html"):
         assert option in text
+
+
+# The laboratory.
+
+
+def planted(root: Path, project: str) -> None:
+    """A laboratory with one workload, in what is a clone if the project is pyqstore."""
+    folder = root / "benchmarks" / "laboratory"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("print('loaded')\n")
+    (folder / "seeds.py").write_text('"""Planted."""\n')
+    (root / "pyproject.toml").write_text(f"[project]\nname = '{project}'\n")
+
+
+def test_the_laboratory_is_found_in_the_root_of_a_clone(tmp_path: Path) -> None:
+    planted(tmp_path, "pyqstore")
+    done = bench("seeds", "--help", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("loaded\nUsage: ")
+    assert "  Planted.\n" in done.stdout
+
+
+@pytest.mark.parametrize("project", ["other", "'"])
+def test_elsewhere_the_laboratory_is_told_of_and_nothing_is_loaded(
+    tmp_path: Path, project: str
+) -> None:
+    planted(tmp_path, project)
+    assert len(re.findall("  Not here.\n", bench("--help", cwd=tmp_path).stdout)) == 5
+    for arguments in (["seeds"], ["seeds", "--help"], ["wire", "--quick", "--directory", "."]):
+        done = bench(*arguments, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"pyqstore: {laboratory.missing(arguments[0])}\n"
+    assert bench("fsync", "--help", cwd=tmp_path).returncode == 0
+
+
+def test_the_laboratory_is_a_module_to_run_as_well() -> None:
+    environment = {name: each for name, each in os.environ.items() if name != "PYTHONSAFEPATH"}
+    done = subprocess.run(
+        [sys.executable, "-m", laboratory.PACKAGE, "seeds", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env=environment,
+        cwd=ROOT,
+    )
+    assert done.stdout == bench("seeds", "--help").stdout
 
 
 @pytest.mark.parametrize(

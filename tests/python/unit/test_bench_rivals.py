@@ -14,11 +14,11 @@ from typing import NoReturn
 import psutil
 import pytest
 
-from pyqstore.bench.rivals import jars, java_client, rabbitmq, syncs, work
-from pyqstore.bench.rivals.contract import Rival, packages_missing
-from pyqstore.bench.rivals.known import known
-from pyqstore.bench.rivals.server import Server, free_port, listens, program_missing
-from pyqstore.bench.rivals.sqlite_table import Sqlite
+from benchmarks.laboratory.rivals import jars, java_client, rabbitmq, syncs, work
+from benchmarks.laboratory.rivals.contract import Rival, packages_missing
+from benchmarks.laboratory.rivals.known import known
+from benchmarks.laboratory.rivals.server import Server, free_port, listens, program_missing
+from benchmarks.laboratory.rivals.sqlite_table import Sqlite
 from pyqstore.bench.runs import Case, Options, Result, Sample
 
 HERE_ALWAYS = ("pyqstore", "SQLite")
@@ -234,7 +234,7 @@ def test_what_is_missing_is_told_with_how_to_get_it() -> None:
 
 
 def test_a_missing_rival_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyqstore.bench.rivals.redis_streams.PROGRAM", "no-such-redis")
+    monkeypatch.setattr("benchmarks.laboratory.rivals.redis_streams.PROGRAM", "no-such-redis")
     rivals, left_out = work.asked(Options(chosen={"only": ("Redis", "SQLite")}))
     assert [rival.name for rival in rivals] == ["pyqstore", "SQLite"]
     assert left_out == {"Redis": "there is no no-such-redis: apt-get install redis-server"}

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.laboratory.seeds import work
+from benchmarks.laboratory.seeds.broker import Broker
+from benchmarks.laboratory.seeds.claims import NOT_MEASURED, RABBIT, Claim, Found, Group, times
 from pyqstore.bench import drawing
 from pyqstore.bench.report import Report
 from pyqstore.bench.runs import Case, Options, Result, Sample, results_of, run_once
-from pyqstore.bench.seeds import work
-from pyqstore.bench.seeds.broker import Broker
-from pyqstore.bench.seeds.claims import NOT_MEASURED, RABBIT, Claim, Found, Group, times
 
 TINY = Options(quick=True, scale=0.01)
 NAMES = [claim.name for claim in work.CLAIMS]

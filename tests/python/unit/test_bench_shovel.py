@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pyqstore.bench import drawing, shovel_kafka
-from pyqstore.bench import shovel as workload
+from benchmarks.laboratory import shovel as workload
+from benchmarks.laboratory import shovel_kafka
+from pyqstore.bench import drawing
 from pyqstore.bench.report import Report
 from pyqstore.bench.runs import Options, results_of, run_once
 

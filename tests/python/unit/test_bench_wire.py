@@ -8,12 +8,12 @@ from typing import NoReturn
 
 import pytest
 
+from benchmarks.laboratory.wire import loads, native, perftest, sides, work
+from benchmarks.laboratory.wire.sides import CLASSIC_V1, QUORUM, SERVE, Sides
 from pyqstore.bench import drawing
 from pyqstore.bench.goals import told
 from pyqstore.bench.report import Report
 from pyqstore.bench.runs import Case, Options, Result, Sample, results_of, run_once
-from pyqstore.bench.wire import loads, native, perftest, sides, work
-from pyqstore.bench.wire.sides import CLASSIC_V1, QUORUM, SERVE, Sides
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = Options(quick=True, scale=0.05)

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyqstore
+from benchmarks.laboratory.rivals.server import free_port
 from pyqstore import Properties, ShovelError, shovel
-from pyqstore.bench.rivals.server import free_port
 from pyqstore.shovelling.addresses import KafkaPlace, place_of
 from pyqstore.shovelling.ends import Item, Offsets
 from pyqstore.shovelling.kafka_messages import ENVELOPE, Record, item_of, record_of
