@@ -62,7 +62,6 @@ class Work:
 
     port: int
     kafka: shovel_kafka.KafkaWork
-    PLOTS = PLOTS
 
     def cases(self, options: Options) -> list[Case]:
         """The client, and the shovel, each way."""

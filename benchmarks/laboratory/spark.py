@@ -86,8 +86,6 @@ class Work:
     staged: Path
     """Where the files for commits are, or will be."""
 
-    PLOTS = PLOTS
-
     def cases(self, options: Options) -> list[Case]:
         """Every way to write, then the commits."""
         rows = options.count(_ROWS, 1000)

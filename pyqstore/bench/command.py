@@ -27,7 +27,7 @@ from ..errors import Error
 from ..paper import Paper
 from ..terminal import fail
 from . import laboratory, machine
-from .report import Report
+from .report import Report, read
 from .runs import Options, Progress, run_rounds
 
 # A workload is a module beside this one, or of the laboratory: its docstring (whose first line is
@@ -72,6 +72,12 @@ def _outputs() -> list[click.Parameter]:
         path("--json", "Write all numbers there; -: to stdout, and no tables."),
         path("--plot", "Draw the plots there, as PNG."),
         path("--html", "Write a page with tables and plots there."),
+        click.Option(
+            ["--from", "source"],
+            type=click.Path(path_type=Path, exists=True, dir_okay=False),
+            metavar="FILE",
+            help="Measure nothing: show and draw what --json wrote there.",
+        ),
     ]
 
 
@@ -206,14 +212,17 @@ def measure(
     json: Path | None,
     plot: Path | None,
     html: Path | None,
+    source: Path | None,
 ) -> None:
     """Run a workload, and write and print what came."""
     options = Options(quick=quick, scale=scale, chosen=chosen)
     with _ended_cleanly():
         with _failures_told():
-            report = _measured(
-                name, workload, options, directory, rounds or _rounds(workload)[quick], quiet
-            )
+            if source is not None:
+                report = read(source, name, workload.PLOTS)
+            else:
+                count = rounds or _rounds(workload)[quick]
+                report = _measured(name, workload, options, directory, count, quiet)
         try:
             with _failures_told():
                 for path, write in ((json, report.json), (plot, report.png), (html, report.html)):
@@ -247,7 +256,7 @@ def _measured(
     if ready is not None:
         facts["load before each round"] = ready.told()
     said = {"rounds": rounds, "quick": options.quick, "scale": options.scale, **options.chosen}
-    return Report(name, workload.TITLE, facts, started, said, results, running.PLOTS, notes)
+    return Report(name, workload.TITLE, facts, started, said, results, workload.PLOTS, notes)
 
 
 def _print(report: Report) -> None:

@@ -54,14 +54,15 @@ class Report(Protocol):
 
 def page(report: Report, path: Path) -> None:
     """All plots of a report on one PNG, with what it ran on below."""
-    columns = 1 if len(report.plots) == 1 else 2
-    rows = max(1, math.ceil(len(report.plots) / columns))
+    plots = drawn(report)
+    columns = 1 if len(plots) == 1 else 2
+    rows = max(1, math.ceil(len(plots) / columns))
     figure = Figure(figsize=(_SIZE[0] * columns, _SIZE[1] * rows + 0.9), layout="constrained")
     figure.suptitle(f"{report.title}\n", fontsize=14)
     grid = figure.subplots(rows, columns, squeeze=False)
     for place, axes in enumerate(grid.flat):
-        if place < len(report.plots):
-            draw(axes, report.plots[place], report)
+        if place < len(plots):
+            draw(axes, plots[place], report)
         else:
             axes.set_axis_off()
     facts = report.machine
@@ -122,6 +123,11 @@ def draw(axes: Any, plot: Plot, report: Report) -> None:
         axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     elif handles:
         axes.legend(fontsize=8)
+
+
+def drawn(report: Report) -> list[Plot]:
+    """The plots that have something to show."""
+    return [plot for plot in report.plots if chosen(plot, report)]
 
 
 def chosen(plot: Plot, report: Report) -> list[Result]:
@@ -243,16 +249,16 @@ def _bars(axes: Any, plot: Plot, results: list[Result], report: Report) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(_tick))
 
 
-def _bar_floors(plot: Plot, results: list[Result], report: Report) -> set[tuple[str, float]]:
+def _bar_floors(plot: Plot, results: list[Result], report: Report) -> list[tuple[str, float]]:
     """Where the floors lie that all bars are held against."""
     cases = [result.case for result in report.results]
-    levels = set()
+    levels = []
     for result in results:
         place = floor_place(result.case, cases)
         level = None if place is None else floor_level(plot.y, result, report.results[place])
         if place is not None and level is not None:
-            levels.add((cases[place].name, level))
-    return levels
+            levels.append((cases[place].name, level))
+    return list(dict.fromkeys(levels))
 
 
 def _curves(axes: Any, plot: Plot, results: list[Result]) -> None:

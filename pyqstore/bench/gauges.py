@@ -12,8 +12,7 @@ from pathlib import Path
 from .runs import Curve
 
 _SAMPLE_SECONDS = 0.02
-_POINTS_MOST = 400
-_PIECES_MOST = 60
+_POINTS_MOST = 60
 
 
 def rss_bytes() -> int:
@@ -75,7 +74,7 @@ class Sampler(threading.Thread):
 
 def rates(samples: Sequence[tuple[float, int, int]]) -> Curve:
     """Messages a second over messages, from (seconds, messages, anything)."""
-    step = max(1, len(samples) // _PIECES_MOST)
+    step = max(1, len(samples) // _POINTS_MOST)
     return [
         (float(done), (done - before) / (end - begin))
         for (begin, before, _), (end, done, _) in itertools.pairwise(samples[::step])

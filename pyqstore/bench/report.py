@@ -12,12 +12,13 @@ from typing import Any
 from rich.table import Table
 
 from .plots import Plot, label, shown, shown_ratio, shown_value
-from .runs import Result, Spread
+from .runs import Case, Result, Sample, Spread
 
-FORMAT = 2
+FORMAT = 3
 _DIGITS = 6  # of a number in JSON: far more than a measurement is worth
 # Metrics that stand in JSON alone: the table has what they are made of.
 _NOT_IN_TABLES = ("seconds",)
+_RATIO = "ratio_to_floor"
 _HEADING_WIDTH = 10
 _RATIOS_OF = {"p50_us": "p50", "bytes_per_s": "bytes/s", "messages_per_s": "messages/s"}
 
@@ -35,26 +36,25 @@ class Report:
     plots: Sequence[Plot]
     notes: Sequence[str]
 
-    def to_json(self) -> dict[str, Any]:
-        """All of it but pictures and single rounds."""
-        return {
+    def json(self, path: Path) -> None:
+        """Write the JSON."""
+        path.write_text(self.json_text(), encoding="utf-8")
+
+    def json_text(self) -> str:
+        """All of it but pictures and single rounds: a line for each result, and for each note."""
+        facts = {
             "format": FORMAT,
             "work": self.workload,
             "title": self.title,
             "started": self.started,
             "options": dict(self.options),
             "machine": dict(self.machine),
-            "results": [_result_json(result) for result in self.results],
-            "notes": list(self.notes),
         }
-
-    def json(self, path: Path) -> None:
-        """Write the JSON."""
-        path.write_text(self.json_text(), encoding="utf-8")
-
-    def json_text(self) -> str:
-        """The JSON, for people to look into as well."""
-        return json.dumps(self.to_json(), indent=1) + "\n"
+        lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items()]
+        for name, items in (("results", map(_result_json, self.results)), ("notes", self.notes)):
+            rows = ",\n".join(f"  {json.dumps(item)}" for item in items)
+            lines.append(f"{json.dumps(name)}: [\n{rows}\n ]")
+        return "{\n " + ",\n ".join(lines) + "\n}\n"
 
     def groups(self) -> dict[str, list[Result]]:
         """The results by the table they stand in, in the order of their cases."""
@@ -87,43 +87,75 @@ class Report:
         """Write one file with everything in it: nothing is loaded from anywhere."""
         from jinja2 import Environment, PackageLoader
 
-        from .drawing import inline_svg
+        from .drawing import drawn, inline_svg
 
         environment = Environment(loader=PackageLoader(__package__ or ""), autoescape=True)
         text = environment.get_template("report.html.jinja").render(
             report=self,
             tables=[(group, *cells(each)) for group, each in self.groups().items()],
-            pictures=[(plot.title, inline_svg(self, plot)) for plot in self.plots],
+            pictures=[(plot.title, inline_svg(self, plot)) for plot in drawn(self)],
         )
         path.write_text(text, encoding="utf-8")
 
 
+def read(path: Path, workload: str, plots: Sequence[Plot]) -> Report:
+    """What json() wrote of a workload, to be shown and drawn again."""
+    told = json.loads(path.read_text(encoding="utf-8"))
+    found = told.get("format"), told.get("work")
+    if found != (FORMAT, workload):
+        raise ValueError(f"{path} is of format {found[0]}, {found[1]}, not {FORMAT}, {workload}")
+    return Report(
+        workload,
+        told["title"],
+        told["machine"],
+        told["started"],
+        told["options"],
+        [_result(row) for row in told["results"]],
+        plots,
+        told["notes"],
+    )
+
+
 def _result_json(result: Result) -> dict[str, Any]:
-    """Medians and spreads over the rounds; what is one round's is the typical one's."""
-    typical = result.typical
-    curves = {name: [_rounded(point) for point in curve] for name, curve in typical.curves.items()}
-    ratios = result.ratio_to_floor
-    return {
-        "case": result.case.name,
-        "group": result.case.group,
-        "parameters": dict(result.case.parameters),
-        "floor": result.case.floor,
-        "rounds": len(result.samples),
+    """Medians, least and most over the rounds; what is one round's is the typical one's."""
+    typical, case = result.typical, result.case
+    spreads = dict(result.metrics)
+    if result.ratio_to_floor is not None:
+        spreads[_RATIO] = result.ratio_to_floor
+    told = {
+        "group": case.group,
+        "case": case.name,
+        "parameters": dict(case.parameters),
+        "floor": case.floor,
+        "ratio_of": result.ratio_of,
         "messages": typical.messages,
         "bytes": typical.bytes,
-        **{name: _spread_json(value) for name, value in result.metrics.items()},
-        "ratio_to_floor": None if ratios is None else _spread_json(ratios),
-        "ratio_of": result.ratio_of,
-        **({"curves": curves} if curves else {}),
+        "metrics": {name: _rounded(value) for name, value in spreads.items()},
+        "curves": {
+            name: [_rounded(point) for point in curve] for name, curve in typical.curves.items()
+        },
     }
+    return {name: value for name, value in told.items() if value}
 
 
-def _spread_json(value: Spread) -> dict[str, float]:
-    return dict(zip(Spread._fields, _rounded(value), strict=True))
+def _result(row: dict[str, Any]) -> Result:
+    metrics = {name: Spread(*value) for name, value in row["metrics"].items()}
+    parameters, floor = row.get("parameters", {}), row.get("floor")
+    case = Case(row["case"], _not_again, parameters, floor, row.get("group", ""))
+    typical = Sample(0, row.get("messages", 0), row.get("bytes", 0), curves=row.get("curves", {}))
+    return Result(case, [typical], metrics.pop(_RATIO, None), row.get("ratio_of"), metrics)
+
+
+def _not_again(_directory: Path) -> Sample:
+    raise NotImplementedError("a case that was read from a file is not measured")
 
 
 def _rounded(numbers: Sequence[float]) -> list[float]:
-    return [float(f"{number:.{_DIGITS}g}") for number in numbers]
+    return [_short(float(f"{number:.{_DIGITS}g}")) for number in numbers]
+
+
+def _short(number: float) -> float:
+    return int(number) if number.is_integer() else number
 
 
 def cells(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:

@@ -127,9 +127,12 @@ class Result:
     ratio_to_floor: Spread | None = None
     ratio_of: str | None = None
     """The metric that the ratio is of."""
-    metrics: Mapping[str, Spread] = field(init=False)
+    metrics: Mapping[str, Spread] = field(default_factory=dict)
+    """Those of the samples, unless they are given, as where they are read from a file."""
 
     def __post_init__(self) -> None:
+        if self.metrics:
+            return
         rounds = [sample.metrics() for sample in self.samples]
         names = [name for name in rounds[0] if all(name in each for each in rounds)]
         spreads = {name: spread([each[name] for each in rounds]) for name in names}

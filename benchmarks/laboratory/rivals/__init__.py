@@ -6,6 +6,6 @@ often it syncs before it answers.  What is not installed is named and left out; 
 here, with all that they write in the measured directory, and ended.
 """
 
-from .work import OPTIONS, TITLE, begun
+from .work import OPTIONS, PLOTS, TITLE, begun
 
-__all__ = ["OPTIONS", "TITLE", "begun"]
+__all__ = ["OPTIONS", "PLOTS", "TITLE", "begun"]

@@ -54,6 +54,30 @@ _GROWN = 1.25  # what is faster by less than that is as fast as it gets
 _RATES = ("pipelined_per_s", "batches_per_s", "consumed_per_s")
 
 
+def group_of(body_bytes: int) -> str:
+    """The table of one size of bodies."""
+    return f"bodies of {floor.size(body_bytes)}"
+
+
+def _plots(group: str) -> list[Plot]:
+    """The four workloads with bodies of one size."""
+    titles = {
+        "p50_us": "publish and wait, p50 (less is better)",
+        "pipelined_per_s": "single messages, answers outstanding",
+        "batches_per_s": f"batches of {BATCH:,} for one answer",
+        "consumed_per_s": "receive and acknowledge",
+    }
+    units = {"p50_us": "µs"}
+    return [
+        Plot(f"{group}: {title}", "case", metric, log_y=metric not in units, group=group,
+             unit=units.get(metric, "messages/s"))
+        for metric, title in titles.items()
+    ]  # fmt: skip
+
+
+PLOTS = [plot for count in _BODY_BYTES for plot in _plots(group_of(count))]
+
+
 @dataclass(frozen=True)
 class Counts:
     """How many messages a round publishes each way."""
@@ -132,11 +156,6 @@ class Work:
     left_out: dict[str, str]
     uncountable: str | None
     body_bytes: Sequence[int]
-
-    @property
-    def PLOTS(self) -> list[Plot]:  # noqa: N802, the module's constant elsewhere
-        """Four for each size of bodies."""
-        return [plot for count in self.body_bytes for plot in plots(group_of(count))]
 
     def cases(self, options: Options) -> list[Case]:
         """A table for each size of bodies, the disk's floor in front."""
@@ -286,27 +305,6 @@ def _multiples(sample: Sample, ours: Sample, raw: Sample) -> dict[str, float]:
 
 def _short(metric: str) -> str:
     return metric.removesuffix("_us").removesuffix("_per_s")
-
-
-def plots(group: str) -> list[Plot]:
-    """The four workloads with bodies of one size."""
-    titles = {
-        "p50_us": "publish and wait, p50 (less is better)",
-        "pipelined_per_s": "single messages, answers outstanding",
-        "batches_per_s": f"batches of {BATCH:,} for one answer",
-        "consumed_per_s": "receive and acknowledge",
-    }
-    units = {"p50_us": "µs"}
-    return [
-        Plot(f"{group}: {title}", "case", metric, log_y=metric not in units, group=group,
-             unit=units.get(metric, "messages/s"))
-        for metric, title in titles.items()
-    ]  # fmt: skip
-
-
-def group_of(body_bytes: int) -> str:
-    """The table of one size of bodies."""
-    return f"bodies of {floor.size(body_bytes)}"
 
 
 def elapsed(clock: Callable[[], float], work: Callable[[], object]) -> float:

@@ -5,6 +5,6 @@ requeueing, prefetch over a slow network, fair dispatch, acknowledgements, push 
 consumers that die; RabbitMQ beside us where it is installed and can show the same.
 """
 
-from .work import OPTIONS, QUICK_ROUNDS, ROUNDS, TITLE, begun
+from .work import OPTIONS, PLOTS, QUICK_ROUNDS, ROUNDS, TITLE, begun
 
-__all__ = ["OPTIONS", "QUICK_ROUNDS", "ROUNDS", "TITLE", "begun"]
+__all__ = ["OPTIONS", "PLOTS", "QUICK_ROUNDS", "ROUNDS", "TITLE", "begun"]

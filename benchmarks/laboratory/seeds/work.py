@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from pyqstore.bench.plots import Plot
 from pyqstore.bench.runs import Case, Options, Progress, Result
 
 from . import publishing, receiving, storing, windows
@@ -17,6 +16,7 @@ from .broker import Broker
 from .claims import Claim, Group
 
 CLAIMS: list[Claim] = [*publishing.CLAIMS, *storing.CLAIMS, *receiving.CLAIMS, *windows.CLAIMS]
+PLOTS = [plot for claim in CLAIMS for plot in (claim.plot, *claim.more)]
 TITLE = "What the founding documents say, measured"
 ROUNDS = 3
 QUICK_ROUNDS = 1
@@ -39,11 +39,6 @@ class Work:
     broker: Broker | None
     said: str
     """Which RabbitMQ it is, or why there is none."""
-
-    @property
-    def PLOTS(self) -> list[Plot]:  # noqa: N802, the module's constant elsewhere
-        """One for each claim, or more."""
-        return [plot for claim in self.claims for plot in (claim.plot, *claim.more)]
 
     def cases(self, options: Options) -> list[Case]:
         """A table for each claim."""

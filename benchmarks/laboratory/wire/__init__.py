@@ -7,6 +7,6 @@ nothing, heartbeats of a server that is busy.  Needs the C benchmarks, which the
 `cmake --preset release && cmake --build --preset release`.
 """
 
-from .work import OPTIONS, TITLE, begun
+from .work import OPTIONS, PLOTS, TITLE, begun
 
-__all__ = ["OPTIONS", "TITLE", "begun"]
+__all__ = ["OPTIONS", "PLOTS", "TITLE", "begun"]

@@ -96,6 +96,32 @@ GOALS = (
 )
 
 
+def _plots() -> list[Plot]:
+    found = []
+    for count in _BODY_BYTES:
+        for metric, title in ((PUBLISH, "published and confirmed"), (CONSUME, "received")):
+            found.append(Plot(f"Bodies of {size(count)}: {title}", "case", metric,
+                              group=bodies(count), unit="messages/s", log_y=True))  # fmt: skip
+    found.append(
+        Plot("A message and its confirm, bodies of 100 B: p50 (less is better)", "case", LONE,
+             group=SMALL, unit="µs")
+    )  # fmt: skip
+    for metric, title in ((ALONE, "one producer"), (WITH_CONSUMER, "with a consumer")):
+        found.append(Plot(f"PerfTest, bodies of 100 B: {title}", "case", metric, group=PERFTEST,
+                          unit="messages/s"))  # fmt: skip
+    found += [
+        Plot("Connections opened a second", "case", OPENED, group=MANY, unit="connections/s"),
+        Plot("Durable queues declared by 100 connections", "case", DECLARED, group=MANY,
+             unit="queues/s"),
+        Plot("Memory of a connection that does nothing (less is better)", "case", KIB_EACH,
+             group=IDLE, unit="KiB"),
+    ]  # fmt: skip
+    return found
+
+
+PLOTS = _plots()
+
+
 @dataclass(frozen=True)
 class Work:
     """Servers that run: stands in for a workload's module."""
@@ -103,11 +129,6 @@ class Work:
     programs: native.Programs
     sides: Sides
     without_perftest: str | None
-
-    @property
-    def PLOTS(self) -> list[Plot]:  # noqa: N802, the module's constant elsewhere
-        """Of what has a goal."""
-        return [plot for plot in _plots() if plot.group != PERFTEST or not self.without_perftest]
 
     def cases(self, options: Options) -> list[Case]:
         """A table for each size of bodies, and one for each other load."""
@@ -264,26 +285,3 @@ def _over(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict[str, f
 
 def _short(metric: str) -> str:
     return metric.removesuffix("_us").removesuffix("_per_s")
-
-
-def _plots() -> list[Plot]:
-    found = []
-    for count in _BODY_BYTES:
-        for metric, title in ((PUBLISH, "published and confirmed"), (CONSUME, "received")):
-            found.append(Plot(f"Bodies of {size(count)}: {title}", "case", metric,
-                              group=bodies(count), unit="messages/s", log_y=True))  # fmt: skip
-    found.append(
-        Plot("A message and its confirm, bodies of 100 B: p50 (less is better)", "case", LONE,
-             group=SMALL, unit="µs")
-    )  # fmt: skip
-    for metric, title in ((ALONE, "one producer"), (WITH_CONSUMER, "with a consumer")):
-        found.append(Plot(f"PerfTest, bodies of 100 B: {title}", "case", metric, group=PERFTEST,
-                          unit="messages/s"))  # fmt: skip
-    found += [
-        Plot("Connections opened a second", "case", OPENED, group=MANY, unit="connections/s"),
-        Plot("Durable queues declared by 100 connections", "case", DECLARED, group=MANY,
-             unit="queues/s"),
-        Plot("Memory of a connection that does nothing (less is better)", "case", KIB_EACH,
-             group=IDLE, unit="KiB"),
-    ]  # fmt: skip
-    return found

@@ -36,8 +36,8 @@ def test_every_way_to_write_runs_and_reports(spark: "SparkSession", tmp_path: Pa
             assert {COMMIT_MS, MEMORY, DISK} <= result.metrics.keys()
     notes = work.notes(results)
     assert sum(", goal " in note for note in notes) == len(workload.GOALS)
-    report = Report("spark", workload.TITLE, {}, "", {}, results, work.PLOTS, notes)
-    for plot in work.PLOTS:
+    report = Report("spark", workload.TITLE, {}, "", {}, results, workload.PLOTS, notes)
+    for plot in workload.PLOTS:
         assert drawing.chosen(plot, report), plot.title
     report.png(tmp_path / "report.png")
     report.html(tmp_path / "report.html")

@@ -9,12 +9,13 @@ import re
 import threading
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from pyqstore.bench import asynchronous, consume, drawing, laboratory, loads
 from pyqstore.bench.command import WORKLOADS
-from pyqstore.bench.report import Report
+from pyqstore.bench.report import Report, read
 from pyqstore.bench.runs import (
     Options,
     results_of,
@@ -26,6 +27,12 @@ TINY = Options(quick=True, scale=0.01)
 # Workloads that are tested with their own sizes elsewhere, as those of the laboratory are.
 OWN_TESTS = {"paging", "recovery", "scaling"}
 ALL = [*WORKLOADS, *laboratory.WORKLOADS]
+
+
+def module(name: str) -> ModuleType:
+    package = laboratory.PACKAGE if name in laboratory.WORKLOADS else "pyqstore.bench"
+    return importlib.import_module(f"{package}.{name}")
+
 
 # Lists of the workloads.
 
@@ -55,11 +62,15 @@ def test_results_are_listed_and_whole() -> None:
             assert f"({name}.{kind})" in text
 
 
-def test_every_workload_that_is_installed_has_its_regression_run() -> None:
-    runs = {path.stem.removeprefix("bench_") for path in BENCHMARKS.glob("bench_*.py")}
-    assert runs == set(WORKLOADS)
-    for name in runs:
-        assert f"\nWORKLOAD = {name}\n" in (BENCHMARKS / f"bench_{name}.py").read_text()
+@pytest.mark.parametrize("table", sorted((BENCHMARKS / "results").glob("*.json")), ids=str)
+def test_a_table_of_results_is_small_and_has_all_that_its_picture_shows(table: Path) -> None:
+    assert len(table.read_text().splitlines()) < 200
+    workload = module(table.stem)
+    report = read(table, table.stem, workload.PLOTS)
+    groups = {"", *report.groups()}  # of others the plots are newer than the table
+    assert drawing.drawn(report) == [plot for plot in workload.PLOTS if plot.group in groups]
+    for plot in drawing.drawn(report):
+        drawing.draw(drawing.Figure().subplots(), plot, report)
 
 
 # Workloads.
@@ -72,7 +83,7 @@ def test_every_workload_that_is_installed_has_its_regression_run() -> None:
     ids=["full", "quick", "scaled"],
 )
 def test_every_plot_of_a_workload_has_something_to_show(name: str, options: Options) -> None:
-    workload = importlib.import_module(f"pyqstore.bench.{name}")
+    workload = module(name)
     cases = workload.cases(options)
     assert len({(case.group, case.title) for case in cases}) == len(cases)
     for plot in workload.PLOTS:
@@ -85,7 +96,7 @@ def test_every_plot_of_a_workload_has_something_to_show(name: str, options: Opti
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(WORKLOADS) - OWN_TESTS))
 def test_a_workload_runs_and_reports(name: str, tmp_path: Path) -> None:
-    workload = importlib.import_module(f"pyqstore.bench.{name}")
+    workload = module(name)
     cases = workload.cases(TINY)
     samples = {place: run_once(case, tmp_path) for place, case in enumerate(cases)}
     found = results_of([samples], cases)

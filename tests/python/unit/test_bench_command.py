@@ -48,10 +48,15 @@ def test_command_measures_and_writes(tmp_path: Path) -> None:
     assert "…" not in done.stdout  # in 80 columns
     told: dict[str, Any] = json.loads(files["json"].read_text())
     assert told["options"] == {"rounds": 1, "quick": True, "scale": 0.01}
-    assert told["results"][1]["ratio_to_floor"]["median"] > 0
+    assert told["results"][1]["metrics"]["ratio_to_floor"][0] > 0
     assert files["plot"].read_bytes().startswith(PNG)
     assert "<svg" in files["html"].read_text()
     assert list(disk.iterdir()) == []
+    again = bench("fanout", "--from", files["json"], "--json", "-")
+    assert (again.returncode, again.stdout) == (0, files["json"].read_text())
+    other = bench("fsync", "--from", files["json"])
+    assert (other.returncode, other.stdout) == (3, "")
+    assert "is of format 3, fanout, not 3, fsync" in other.stderr
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from pyqstore.bench import drawing, floor, machine
 from pyqstore.bench.plots import Plot, label, shown_number
-from pyqstore.bench.report import Report, cells
+from pyqstore.bench.report import Report, cells, read
 from pyqstore.bench.runs import (
     Case,
     Result,
@@ -55,20 +55,61 @@ def report() -> Report:
     return Report("work", "A title", facts, "today", {"rounds": 2}, found, plots, ["Note <b>."])
 
 
-def test_json_has_medians_and_spreads_and_no_single_round(report: Report, tmp_path: Path) -> None:
+def test_json_has_a_line_for_each_result_and_no_single_round(
+    report: Report, tmp_path: Path
+) -> None:
     report.json(tmp_path / "report.json")
-    told: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
-    assert (told["format"], told["work"], told["machine"]) == (2, "work", dict(report.machine))
+    text = (tmp_path / "report.json").read_text()
+    told: dict[str, Any] = json.loads(text)
+    assert (told["format"], told["work"], told["machine"]) == (3, "work", dict(report.machine))
     assert told["notes"] == ["Note <b>."]
-    first = told["results"][0]
-    assert first["case"] == "<ours>"
-    assert first["parameters"] == {"rows": 1, "kind": "a"}
-    assert first["messages_per_s"] == {"median": 125.0, "low": 100.0, "high": 150.0}
-    assert first["ratio_to_floor"] == {"median": 0.5, "low": 0.04, "high": 0.75}
-    assert (first["floor"], first["ratio_of"]) == ("disk", "bytes_per_s")
-    assert (first["rounds"], first["messages"]) == (2, report.results[0].typical.messages)
-    assert first["curves"] == {"rate": [[0, 1], [1, 2]]}
-    assert told["results"][3]["ratio_to_floor"] is None
+    assert [json.loads(line.rstrip(",")) for line in text.splitlines() if '"case"' in line] == (
+        told["results"]
+    )
+    assert told["results"][0] == {
+        "group": "sweep",
+        "case": "<ours>",
+        "parameters": {"rows": 1, "kind": "a"},
+        "floor": "disk",
+        "ratio_of": "bytes_per_s",
+        "messages": 100,
+        "bytes": 10_000,
+        "metrics": {
+            "seconds": [0.833333, 0.666667, 1],
+            "messages_per_s": [125, 100, 150],
+            "bytes_per_s": [12_500, 10_000, 15_000],
+            "p50_us": [41.6667, 33.3333, 50],
+            "p99_us": [41.6667, 33.3333, 50],
+            "ratio_to_floor": [0.5, 0.04, 0.75],
+        },
+        "curves": {"rate": [[0, 1], [1, 2]]},
+    }
+    assert "ratio_to_floor" not in told["results"][3]["metrics"]
+
+
+def test_what_was_written_is_shown_and_drawn_again(report: Report, tmp_path: Path) -> None:
+    written = tmp_path / "report.json"
+    report.json(written)
+    again = read(written, "work", report.plots)
+    assert again.json_text() == report.json_text()
+    assert [cells(each) for each in again.groups().values()] == [
+        cells(each) for each in report.groups().values()
+    ]
+    for one in (report, again):
+        one.png(tmp_path / f"{one is again}.png")
+    assert (tmp_path / "True.png").read_bytes() == (tmp_path / "False.png").read_bytes()
+    for workload, said in (("other", "format 3, work, not 3, other"), ("work", "format 2, work")):
+        if workload == "work":
+            written.write_text(written.read_text().replace('"format": 3', '"format": 2'))
+        with pytest.raises(ValueError, match=said):
+            read(written, workload, report.plots)
+
+
+def test_a_plot_of_what_was_not_measured_is_not_drawn(report: Report, tmp_path: Path) -> None:
+    report.plots = [*report.plots, Plot("none", "rows", "none_per_s")]
+    assert drawing.drawn(report) == report.plots[:-1]
+    report.html(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text().count("<svg") == len(report.plots) - 1
 
 
 def test_table_has_ratios_and_what_they_are_of(report: Report) -> None:

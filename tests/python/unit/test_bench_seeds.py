@@ -92,7 +92,6 @@ def test_a_claim_that_was_asked_for_is_measured_alone_without_a_server(tmp_path:
     options = Options(quick=True, scale=0.01, chosen={"only": ("fanout",), "alone": True})
     with work.begun(options, tmp_path, lambda *_: None) as running:
         assert [claim.name for claim in running.claims] == ["fanout"]
-        assert len(running.PLOTS) == 1
         notes = running.notes(measured(running.cases(options), tmp_path))
     assert notes[0] == "Beside: nothing, for RabbitMQ was not asked for."
     assert notes[-1].startswith("Fan-out to several queues. The document says: 003: ")

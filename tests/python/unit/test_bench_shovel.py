@@ -28,8 +28,8 @@ def test_both_ways_run_and_report(tmp_path: Path) -> None:
         assert all(result.metrics["messages_per_s"].median > 0 for result in results)
         notes = work.notes(results)
     assert sum(", goal " in note for note in notes) == len(workload.GOALS)
-    report = Report("shovel", workload.TITLE, {}, "", {}, results, work.PLOTS, notes)
-    for plot in work.PLOTS:
+    report = Report("shovel", workload.TITLE, {}, "", {}, results, workload.PLOTS, notes)
+    for plot in workload.PLOTS:
         assert drawing.chosen(plot, report), plot.title
 
 
