@@ -40,7 +40,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(case, marks=mark, id=f"{name}: {case.title}")
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", list(cases()))
 def test_workload(case: Case, benchmark: Any, tmp_path: Path) -> None:
     """In rounds; the figures of the last one are its extra_info."""
     samples: list[Sample] = []

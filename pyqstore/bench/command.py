@@ -159,11 +159,12 @@ class Workloads(click.Group):
             "Workloads": WORKLOADS,
             "Laboratory, in the root of a clone of pyqstore alone": laboratory.WORKLOADS,
         }
+        room = formatter.width - 6 - max(map(len, self.list_commands(ctx)))
         for title, names in sections.items():
+            found = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(title):
-                found = [(name, self.get_command(ctx, name)) for name in names]
                 formatter.write_dl(
-                    [(name, each.get_short_help_str(64)) for name, each in found if each]
+                    [(name, each.get_short_help_str(room)) for name, each in found if each]
                 )
 
 
