@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
 
 from pyqstore.bench.plots import Plot, label, scaled, shown_number
 from pyqstore.bench.runs import Case, Options, Result, Sample, Value
@@ -16,7 +15,6 @@ from .broker import Broker
 
 RABBIT = "RabbitMQ"
 NOT_MEASURED = "not measured in this run"
-_T = TypeVar("_T")
 
 __all__ = ["NOT_MEASURED", "RABBIT", "Claim", "Found", "Group", "opened_store", "prepared", "times"]
 
@@ -153,8 +151,3 @@ def times(number: float) -> str:
 
 def _shown(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
-
-
-def first_and_last(values: Sequence[_T]) -> tuple[_T, _T]:
-    """The ends of a sweep."""
-    return values[0], values[-1]
