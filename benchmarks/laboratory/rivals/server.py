@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -21,6 +22,8 @@ import psutil
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 120.0
 STOP_SECONDS = 10.0
+# Below those that the kernel gives to connections.
+_PORTS = (10_000, 32_000)
 # Debian puts servers where the PATH of an ordinary user does not lead.
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
@@ -47,10 +50,13 @@ def output(*command: str) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listened to a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listened to a moment ago.  The kernel gives it to no connection, so that a
+    server that is started again has it again."""
+    while True:
+        port = random.SystemRandom().randrange(*_PORTS)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind((LOOPBACK, port))
+            return port
 
 
 class Server:

@@ -6,16 +6,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
 from base64 import b64encode
-from contextlib import ExitStack
 from pathlib import Path
 
 import pika
 import pika.exceptions
+
+from benchmarks.laboratory.rivals.server import free_port
 
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # what the system's command runs as another user
 ATTEMPTS = 3
@@ -41,14 +41,6 @@ log.file.level = warning
 
 def is_installed() -> bool:
     return Path(SERVER).exists() and shutil.which("epmd") is not None
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 # Counters of every kind, told soon.
@@ -136,7 +128,9 @@ class Broker:
 
     def _launch(self, home: Path) -> None:
         home.mkdir(parents=True)
-        self.port, self.management_port, self.metrics_port, *others = free_ports(5)
+        self.port, self.management_port, self.metrics_port, *others = (
+            free_port() for _ in range(5)
+        )
         node_port, names_port = others
         configuration = CONFIGURATION.format(port=self.port)
         if self.managed:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from pyqstore import Properties
 from pyqstore.control.messages import Seen, packed, packs_of
 from pyqstore.control.reaching import reach, reach_owner
@@ -20,6 +22,8 @@ KILLS = int(os.environ.get("QS_SHOVEL_KILLS", "20"))
 ROUND = 5000
 """Messages that are there before a kill: some are moved, and most are under way then."""
 MESSAGES = ROUND * KILLS
+PATIENT = pytest.mark.timeout(60 * KILLS + 600)
+"""For a test that kills."""
 
 _SHOVEL = """
 import json, sys
@@ -66,24 +70,28 @@ def kill_again_and_again(
     chosen = random.Random(seed)
     process = started(source, target)
     hits = before = 0
-    for number in range(KILLS):
-        feed(number * each)
-        wait_until(lambda: moved() > before, 120)  # noqa: B023
-        time.sleep(chosen.uniform(0, 0.1))
-        now = moved()
-        hits += before < now < (number + 1) * each
-        before = max(before, now)
-        if restart is not None:
-            restart()
-        assert process.poll() is None
-        if restart is None:
-            process.kill()
-            process.wait()
-            process = started(source, target)
-    process.kill()
-    process.wait()
-    process = started(source, target, idle=10)
-    out, _ = process.communicate(timeout=600)
-    assert process.returncode == 0
+    try:
+        for number in range(KILLS):
+            feed(number * each)
+            wait_until(lambda: moved() > before, 120)  # noqa: B023
+            time.sleep(chosen.uniform(0, 0.1))
+            now = moved()
+            hits += before < now < (number + 1) * each
+            before = max(before, now)
+            if restart is not None:
+                restart()
+            assert process.poll() is None
+            if restart is None:
+                process.kill()
+                process.wait()
+                process = started(source, target)
+        process.kill()
+        process.wait()
+        process = started(source, target, idle=10)
+        out, _ = process.communicate(timeout=600)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
     print(f"{hits} of {KILLS} kills hit work under way; the last shovel: {out.decode().strip()}")
     return hits

@@ -24,7 +24,7 @@ from pyqstore.shovelling.notes import Notes
 from ..proxy import Proxy
 from ..support import wait_until
 from .broker import Broker
-from .kills import MESSAGES, ROUND, held, kill_again_and_again, put
+from .kills import MESSAGES, PATIENT, ROUND, held, kill_again_and_again, put
 
 
 @pytest.fixture
@@ -89,6 +89,7 @@ def restarted(broker: Broker, victim: str) -> Callable[[], object] | None:
     return broker.restart if victim == "rabbitmq" else None
 
 
+@PATIENT
 @pytest.mark.parametrize("victim", ["shovel", "rabbitmq"])
 def test_into_a_store_each_message_comes_once(
     broker: Broker, channel: BlockingChannel, tmp_path: Path, victim: str
@@ -112,6 +113,7 @@ def test_into_a_store_each_message_comes_once(
     assert hits > 0
 
 
+@PATIENT
 @pytest.mark.parametrize("kind", ["queue", "stream"])
 @pytest.mark.parametrize("victim", ["shovel", "rabbitmq"])
 def test_out_of_a_store_each_message_comes(

@@ -12,7 +12,7 @@ import pytest
 import pyqstore
 
 from .kafka import Kafka
-from .kills import KILLS, held, kill_again_and_again, put
+from .kills import KILLS, PATIENT, held, kill_again_and_again, put
 
 ROUND = 20_000
 """Messages that are there before a kill: most are under way then."""
@@ -30,6 +30,7 @@ def publish(kafka: Kafka, topic: str, first: int) -> None:
     kafka.publish(topic, [b"%d" % number for number in range(first, first + ROUND)])
 
 
+@PATIENT
 @pytest.mark.parametrize(
     ("victim", "kind"), [("shovel", "queue"), ("shovel", "stream"), ("kafka", "stream")]
 )
@@ -60,6 +61,7 @@ def test_into_a_store_each_message_comes_once(
     assert hits > 0
 
 
+@PATIENT
 @pytest.mark.parametrize("victim", ["shovel", "kafka"])
 def test_out_of_a_queue_each_message_comes(kafka: Kafka, tmp_path: Path, victim: str) -> None:
     """Kafka confirms late, so that much is on its way."""
@@ -82,6 +84,7 @@ def test_out_of_a_queue_each_message_comes(kafka: Kafka, tmp_path: Path, victim:
     assert hits + again > 0
 
 
+@PATIENT
 @pytest.mark.parametrize("victim", ["shovel", "kafka"])
 def test_out_of_a_stream_each_message_comes_once(kafka: Kafka, tmp_path: Path, victim: str) -> None:
     topic = kafka.new_topic(2)

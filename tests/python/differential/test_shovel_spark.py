@@ -21,11 +21,12 @@ import pika
 import pytest
 
 import pyqstore
+from benchmarks.laboratory.rivals.server import free_port
 
 from ..documents import blocks
 from ..recipes import commands
 from ..support import wait_until
-from .broker import Broker, free_ports
+from .broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 STEP = 1000
@@ -117,7 +118,7 @@ def publish(broker: Broker, numbers: range) -> None:
 
 def services(broker: Broker, folder: Path, stack: ExitStack) -> dict[str, Service]:
     """All of the recipe, at work."""
-    (port,) = free_ports(1)
+    port = free_port()
     replaced = {
         "flow.qs": str(folder / "flow.qs"),
         "127.0.0.1:8815": f"127.0.0.1:{port}",

@@ -15,7 +15,7 @@ from ..shovelling import IDLE, bodies, put, working
 from ..support import wait_until
 from .kafka import Kafka
 
-NUMBERS = [b"%d" % number for number in range(2500)]
+NUMBERS = [b"%d" % number for number in range(9000)]
 FULL = Properties(
     content_type="text/plain",
     headers={"text": "ä", "raw": b"\xff", "n": 7, "list": [1, None]},
@@ -46,8 +46,8 @@ def test_messages_go_to_a_topic_in_order(kafka: Kafka, tmp_path: Path, is_stream
         for number in range(2):
             publish(store, *((body, Properties(delivery_mode=2)) for body in NUMBERS))
             report = shovel(f"{tmp_path}#a", kafka.at(topic), idle=IDLE)
-            assert (report.moved, report.lag, report.error) == (2500, 0, None), number
-        assert store.queue_status("a").messages_ready == (5000 if is_stream else 0)
+            assert (report.moved, report.lag, report.error) == (9000, 0, None), number
+        assert store.queue_status("a").messages_ready == (18_000 if is_stream else 0)
     assert [message.value() for message in kafka.messages(topic)] == NUMBERS * 2
 
 
@@ -87,15 +87,15 @@ def test_messages_that_kafka_refuses_are_dead_letters(
     good = Properties(delivery_mode=2)
     with pyqstore.open(tmp_path) as store:
         declare(store, "a", is_stream)
+        publish(store, (b"x" * 2000, good))
+        with pytest.raises(ShovelError, match=r"2 times.*no queue for dead letters"):
+            shovel(f"{tmp_path}#a", kafka.at(other), idle=IDLE, tries=2)
         publish(
             store,
             *((body, good) for body in NUMBERS),
-            (b"x" * 2000, good),
             (b"late", good.replace(timestamp=int(time.time()) + 10_000_000)),
             *((body, good) for body in NUMBERS),
         )
-        with pytest.raises(ShovelError, match=r"2 times.*no queue for dead letters"):
-            shovel(f"{tmp_path}#a", kafka.at(other), idle=IDLE, tries=2)
         report = shovel(f"{tmp_path}#a", kafka.at(topic), idle=IDLE, tries=2, dead="dead")
         assert report.dead == 2
         assert bodies(store, "dead") == [b"x" * 2000, b"late"]
