@@ -1,5 +1,6 @@
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Coroutine, Generator, Iterable, Sequence
 from contextvars import Context
 from datetime import timedelta
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing_extensions import Buffer
 from .errors import StoreFailed
 from .outcomes import OutcomeListener
 from .properties import Properties
+from .shovelling.ends import Item
 
 PASSIVE: int
 DURABLE: int
@@ -531,3 +533,78 @@ class Outstanding:
     def taken(self) -> list[Confirm]: ...
     def take(self, verdict: object, number: int, multiple: bool, count: int) -> None: ...
     def take_all(self) -> list[Confirm]: ...
+
+def delivery_mode_kept(blob: bytes) -> bytes: ...
+def is_persistent(blob: bytes) -> bool: ...
+def led_by_headers(blob: bytes) -> bool: ...
+def with_table(blob: bytes, at: int, end: int, table: bytes) -> bytes: ...
+def without_offset(blob: bytes) -> tuple[bytes, int]: ...
+def bytes_of_bodies(items: list[Item]) -> int: ...
+def _set_item_type(kind: type[Item]) -> None: ...
+
+class ItemReader:
+    def __new__(
+        cls,
+        channel: Channel,
+        is_stream: bool,
+        keeps: bool,
+        store: bytes,
+        session: bytes,
+        first: int,
+        gap: Callable[[], None],
+    ) -> Self: ...
+    @property
+    def next(self) -> int: ...
+    def take(self, items: list[Item], most: int, bytes_most: int) -> None: ...
+    def item(self, message: Message) -> Item: ...
+
+class ItemWriter:
+    at: int
+    def __new__(
+        cls,
+        channel: Channel,
+        items: list[Item],
+        indices: list[int],
+        others: Container[int],
+        name: str,
+        keeps_modes: bool,
+    ) -> Self: ...
+    def write(self, exchange: str) -> bool: ...
+
+class Delivered:
+    def __call__(self, error: object, message: object = None) -> None: ...
+
+class Records:
+    def __new__(
+        cls, key: str, time: str, others: Iterable[str], envelope: str, shown: Iterable[str]
+    ) -> Self: ...
+    def take(
+        self,
+        ready: deque[Any],
+        items: list[Item],
+        most: int,
+        size: int,
+        bytes_most: int,
+        offsets: dict[int, int],
+    ) -> int: ...
+    def properties(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: list[tuple[str, bytes | None]] | None,
+    ) -> bytes | None: ...
+    def produce(
+        self,
+        producer: Any,
+        topic: str,
+        items: list[Item],
+        indices: list[int],
+        at: int,
+        sent: object,
+        done: set[int],
+        answered: Callable[[Any, int, Any], object],
+    ) -> int: ...
+    def record(
+        self, item: Item
+    ) -> tuple[bytes | None, bytes, int, list[tuple[str, bytes | None]]] | None: ...

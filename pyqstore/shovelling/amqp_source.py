@@ -14,7 +14,7 @@ from ..properties import Properties
 from .addresses import AmqpPlace
 from .amqp_link import Link
 from .blobs import without_headers
-from .ends import Acked, Batch, Item, Later, Position, Source
+from .ends import BATCH, Acked, Batch, Item, Later, Position, Source
 
 __all__ = ["AmqpSource"]
 
@@ -36,6 +36,7 @@ class AmqpSource(Source):
     """Messages are acknowledged when the target has them; others go back when the channel does."""
 
     is_stream: bool = False
+    most: int = BATCH
 
     def __init__(self, place: AmqpPlace, ahead: int) -> None:
         """``ahead``: how many messages may be read and not settled."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from .addresses import AmqpPlace
 from .amqp_link import Link
-from .ends import Batch, Blamed, Item, Later, Position, Refused, Target
+from .ends import BATCH, Batch, Blamed, Item, Later, Position, Refused, Target
 
 __all__ = ["AmqpTarget"]
 
@@ -46,6 +46,7 @@ class _Sent:
 class AmqpTarget(Target):
     """Properties go as they are, byte by byte."""
 
+    most: int = BATCH
     keeps_position: bool = False
     may_forget: bool = False
     buries: bool = False

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from .._core import (
+    delivery_mode_kept,
+    is_persistent,
+    led_by_headers,
+    with_table,
+    without_offset,
+)
+
 __all__ = [
     "delivery_mode_kept", "in_order", "is_persistent", "led_by_headers", "without_headers",
     "without_offset",
 ]  # fmt: skip
 
-_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x8000, 0x4000, 0x2000, 0x1000
-_PERSISTENT = b"\x02"
-_OFFSET_ENTRY = b"\x0fx-stream-offsetl"
-_OFFSET_BYTES = len(_OFFSET_ENTRY) + 8
+_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = 0x8000, 0x4000, 0x2000
 # Bytes of a value by its type; others have their length in four bytes in front.
 _FIXED = {
     **dict.fromkeys(b"tbB", 1),
@@ -45,31 +50,6 @@ def _behind_headers(blob: bytes, flags: int) -> int:
     return at
 
 
-def delivery_mode_kept(blob: bytes) -> bytes:
-    """The same for a message that is to be kept: with delivery mode 2."""
-    flags = _flags(blob)
-    at = _behind_headers(blob, flags)
-    if flags & _DELIVERY_MODE:
-        if blob[at : at + 1] == _PERSISTENT:
-            return blob
-        return blob[:at] + _PERSISTENT + blob[at + 1 :]
-    head = (flags | _DELIVERY_MODE).to_bytes(2, "big")
-    return head + blob[2:at] + _PERSISTENT + blob[at:]
-
-
-def is_persistent(blob: bytes) -> bool:
-    """Whether the properties have delivery mode 2."""
-    flags = _flags(blob)
-    at = _behind_headers(blob, flags)
-    return bool(flags & _DELIVERY_MODE) and blob[at : at + 1] == _PERSISTENT
-
-
-def led_by_headers(blob: bytes) -> bool:
-    """Whether the headers may have CC or BCC, which lead to queues by themselves.  It errs on the
-    side of True."""
-    return b"\x02CC" in blob or b"\x03BCC" in blob
-
-
 def without_headers(blob: bytes, names: Sequence[bytes]) -> bytes:
     """The properties without these headers, and without a table of headers that is empty; what
     cannot be read stays."""
@@ -81,7 +61,7 @@ def without_headers(blob: bytes, names: Sequence[bytes]) -> bytes:
         kept = [entry for name, entry in _entries(blob[at + 4 : end]) if name not in names]
     except (IndexError, ValueError):
         return blob
-    return _with_table(blob, at, end, b"".join(kept))
+    return with_table(blob, at, end, b"".join(kept))
 
 
 def in_order(blob: bytes) -> bytes:
@@ -115,26 +95,3 @@ def _entries(table: bytes) -> Iterator[tuple[bytes, bytes]]:
         if at > len(table):
             raise ValueError("a header ends behind the table")
         yield name, table[begin:at]
-
-
-def _with_table(blob: bytes, at: int, end: int, table: bytes) -> bytes:
-    """With other headers between ``at`` and ``end``, or none."""
-    if table:
-        return blob[:at] + len(table).to_bytes(4, "big") + table + blob[end:]
-    flags = _flags(blob) & ~_HEADERS
-    if flags == 0:
-        return b""
-    return flags.to_bytes(2, "big") + blob[2:at] + blob[end:]
-
-
-def without_offset(blob: bytes) -> tuple[bytes, int]:
-    """The properties without the header x-stream-offset, which the engine puts behind all others,
-    and the offset."""
-    flags = _flags(blob)
-    at = _headers_at(blob, flags)
-    end = at + 4 + int.from_bytes(blob[at : at + 4], "big")
-    begin = end - _OFFSET_BYTES
-    if blob[begin : begin + len(_OFFSET_ENTRY)] != _OFFSET_ENTRY:
-        raise ValueError("the message has no x-stream-offset: it is of no stream")
-    offset = int.from_bytes(blob[end - 8 : end], "big")
-    return _with_table(blob, at, end, blob[at + 4 : begin]), offset

@@ -12,11 +12,16 @@ from ..properties import Properties
 from .blobs import delivery_mode_kept, in_order
 
 __all__ = [
-    "Acked", "Batch", "Blamed", "Encoded", "Full", "Item", "Later", "Offsets", "Position",
-    "Refused", "Source", "Target", "buried", "id_of", "pack_position", "unpack_position",
+    "BATCH", "LARGE_BATCH", "Acked", "Batch", "Blamed", "Encoded", "Full", "Item", "Later",
+    "Offsets", "Position", "Refused", "Source", "Target", "TooMany", "buried", "id_of",
+    "pack_position", "unpack_position",
 ]  # fmt: skip
 
 Encoded = _core.EncodedProperties
+BATCH = 1000
+"""Messages of a batch, at most."""
+LARGE_BATCH = 4 * BATCH
+"""Of one for which a position is noted, and no message by itself."""
 _ID_BYTES = 16
 
 
@@ -26,6 +31,10 @@ class Later(Exception):
 
 class Full(Later):
     """A store has no space; it need not be opened again."""
+
+
+class TooMany(Later):
+    """A queue that refuses more than it may have takes only fewer messages at once."""
 
 
 class Blamed(Later):
@@ -55,6 +64,9 @@ class Item(NamedTuple):
     place: bytes = b""
     """What no other message of the source has, and stays when it comes again; b"": a broker tells
     of no such thing."""
+
+
+_core._set_item_type(Item)
 
 
 @dataclass(frozen=True)
@@ -126,13 +138,15 @@ class Batch:
     @property
     def size(self) -> int:
         """Bytes of its bodies."""
-        return sum(len(item.body) for item in self.items)
+        return _core.bytes_of_bodies(self.items)
 
 
 class Source(Protocol):
     """Where messages are from.  All of a thread's."""
 
     shown: str
+    most: int
+    """Messages of a batch, unless the target takes fewer."""
     watch: Callable[[], None]
     """Called now and then while it waits for long; what it raises ends the wait."""
 
@@ -169,6 +183,8 @@ class Target(Protocol):
     """Where messages go.  All of a thread's."""
 
     shown: str
+    most: int
+    """Messages of a batch, unless the source has fewer."""
     watch: Callable[[], None]
     """As of a source."""
     keeps_position: bool
@@ -186,7 +202,8 @@ class Target(Protocol):
         """Send a batch, but for what is done of it.  Later, Refused, ShovelError.
 
         After Later and Refused, also of ``ended``, the target is opened again, and all that was
-        begun and has not ended is begun again, in order."""
+        begun and has not ended is begun again, in order.  After TooMany the source is opened again,
+        too, and smaller batches are begun."""
 
     def ended(self, timeout: float) -> Batch | None:
         """The first batch that was begun, if the target has it for good, else None; waits

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import Error, ShovelError
 from ..flight.wire import pack_start
 from ..stream import Start
-from .ends import Acked, Batch, Item, Later, Position, Source, Target
+from .ends import BATCH, Acked, Batch, Item, Later, Position, Source, Target
 from .grpc_address import GrpcPlace
 from .grpc_link import ANSWER_S, Link
 from .grpc_wire import pack_position, unpack_position
@@ -26,6 +26,8 @@ _READ_S = 0.5  # a server waits for messages at once
 
 class GrpcSource(Source):
     """As ``StoreSource``."""
+
+    most: int = BATCH
 
     def __init__(
         self,
@@ -136,6 +138,7 @@ class GrpcTarget(Target):
     broke is known when it is begun again.
     """
 
+    most: int = BATCH
     keeps_position: bool = True
     may_forget: bool = False
     buries: bool = True

@@ -16,10 +16,10 @@ from typing import Any
 
 from ..errors import Error, OffsetOutOfRange, ShovelError
 from ..stream import Start
-from .ends import Batch, Item, Later, Offsets, Position, Source
+from .ends import LARGE_BATCH, Batch, Item, Later, Offsets, Position, Source
 from .kafka_address import KafkaPlace
 from .kafka_link import GROUP, Link, Topic
-from .kafka_messages import item_of
+from .kafka_messages import RECORDS, item_of
 
 __all__ = ["KafkaSource"]
 
@@ -45,6 +45,7 @@ class KafkaSource(Source):
     """Messages stay in the topic."""
 
     is_stream: bool = True
+    most: int = LARGE_BATCH
 
     def __init__(self, place: KafkaPlace, *, shovel: str, start: Start) -> None:
         """See Link."""
@@ -198,32 +199,40 @@ class KafkaSource(Source):
         return Batch(items, self._epoch, position)
 
     def _take(self, most: int, bytes_most: int, timeout: float) -> list[Item]:
-        ready, offsets = self._ready, self._next
+        ready = self._ready
         items: list[Item] = []
         size = 0
         if not ready:
             self._fetch(most, timeout)
         while ready and len(items) < most and size < bytes_most:
-            message = ready.popleft()
-            if message.error() is not None:
-                if items:
-                    ready.appendleft(message)  # what came before it is good
+            size = RECORDS.take(ready, items, most, size, bytes_most, self._next)
+            if ready and len(items) < most and size < bytes_most:
+                taken = self._take_unusual(items)
+                if taken is None:
                     break
-                self._take_error(message)
-                continue
-            item = self._item(message, items)
-            if item is None:
-                ready.appendleft(message)
-                break
-            items.append(item)
-            size += len(item.body) + len(item.properties)
-            offsets[message.partition()] = message.offset() + 1
-            if not ready and len(items) < most:
+                size += taken
+            if items and not ready and len(items) < most:
                 try:
                     self._fetch(most - len(items), 0.0)
                 except (Later, Error) as error:
                     self._wrong = error
         return items
+
+    def _take_unusual(self, items: list[Item]) -> int | None:
+        """Append an item for the first that is ready, if it is a message.  Returns its bytes; None:
+        it is in trouble, and what came before it is good."""
+        message = self._ready.popleft()
+        is_error = message.error() is not None
+        item = None if is_error else self._item(message, items)
+        if item is None:
+            if is_error and not items:
+                self._take_error(message)
+                return 0
+            self._ready.appendleft(message)
+            return None
+        items.append(item)
+        self._next[message.partition()] = message.offset() + 1
+        return len(item.body) + len(item.properties)
 
     def _item(self, message: Any, before: list[Item]) -> Item | None:
         """None: it cannot be read, and what came before it is to be moved first."""

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .ends import Batch, Later, Position, Refused, Target
+from .ends import LARGE_BATCH, Batch, Later, Position, Refused, Target
 from .kafka_address import KafkaPlace
 from .kafka_link import Link
-from .kafka_messages import record_of
+from .kafka_messages import RECORDS, record_of
 
 __all__ = ["CONFIRM_S", "WATCH_S", "KafkaTarget", "Sent"]
 
@@ -59,6 +59,7 @@ class Sent:
 class KafkaTarget(Target):
     """Records are as of ``record_of``."""
 
+    most: int = LARGE_BATCH
     keeps_position: bool = False
     may_forget: bool = False
     buries: bool = False
@@ -109,6 +110,8 @@ class KafkaTarget(Target):
 
     def _indices(self, batch: Batch) -> list[int]:
         """What is to be sent."""
+        if not (batch.done or batch.dead):
+            return list(range(len(batch.items)))
         return [
             index
             for index in range(len(batch.items))
@@ -131,17 +134,27 @@ class KafkaTarget(Target):
             self._alone = max(0, self._alone - 1)
 
     def _send_all(self, sent: Sent, indices: list[int], is_alone: bool) -> None:
-        items = sent.batch.items
-        for index in indices:
-            try:
-                record = record_of(items[index])
-                self._produce(sent, index, record, is_alone)
-            except (ValueError, TypeError) as error:
-                self._refuse(sent, index, str(error))
-            except self._link.kafka.KafkaException as error:
-                self._answered(sent, index, error.args[0], is_alone=True)
-            if is_alone:
-                self._drain()
+        items, done, at = sent.batch.items, sent.batch.done, 0
+        answered = partial(self._answered, is_alone=False)
+        while at < len(indices):
+            if not is_alone:
+                at = RECORDS.produce(
+                    self._producer, self._topic, items, indices, at, sent, done, answered
+                )
+            if at < len(indices):
+                self._send(sent, indices[at], is_alone)
+                at += 1
+
+    def _send(self, sent: Sent, index: int, is_alone: bool) -> None:
+        try:
+            record = record_of(sent.batch.items[index])
+            self._produce(sent, index, record, is_alone)
+        except (ValueError, TypeError) as error:
+            self._refuse(sent, index, str(error))
+        except self._link.kafka.KafkaException as error:
+            self._answered(sent, index, error.args[0], is_alone=True)
+        if is_alone:
+            self._drain()
 
     def _produce(self, sent: Sent, index: int, record: Any, is_alone: bool) -> None:
         told = partial(self._answered, sent, index, is_alone=is_alone)

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..errors import Error, ShovelError
-from .ends import Batch, Full, Later, Position, Refused, Source, Target
+from .ends import BATCH, Batch, Full, Later, Position, Refused, Source, Target, TooMany
 from .report import Counting, Shovelled
 
 __all__ = ["AHEAD", "Choices", "Loop"]
 
-_MESSAGES = 1000  # of a batch,
-_BYTES = 4 << 20  # whose bodies and properties have at most so many, but for the last of them
+_BYTES = 4 << 20  # of a batch's bodies and properties, at most, but for the last of them
 _UNDER_WAY = 4  # batches
-AHEAD = _MESSAGES * (_UNDER_WAY + 1)
+AHEAD = BATCH * (_UNDER_WAY + 1)
 _IDLE_S = 0.1  # that the loop waits for messages at once
 _LOOK_S = 0.2  # between two looks at whether to stop
 _WAIT_FIRST_S, _WAIT_MOST_S = 0.1, 30.0
@@ -60,6 +59,8 @@ class Loop:
         self._choices = choices
         self._look_at = look
         self._looked = 0.0
+        self._most = min(source.most, target.most)
+        """Messages of a batch."""
         self._under_way: deque[Batch] = deque()
         self._is_broken = False
         """The target has failed, and does not have all that is under way."""
@@ -103,7 +104,7 @@ class Loop:
         if len(self._under_way) < _UNDER_WAY:
             wait = 0.0 if self._under_way else self._patience()
             try:
-                batch = self._source.read(_MESSAGES, _BYTES, wait)
+                batch = self._source.read(self._most, _BYTES, wait)
             except Later as error:
                 self._note(error)
                 self._again(self._open_source, first_waits=True)
@@ -177,24 +178,41 @@ class Loop:
     def _send(self, call: Callable[[], Batch | None]) -> Batch | None:
         """Call the target.  When it fails, it is opened again, and has all that is under way once
         more; None is returned then."""
+        again = self._open_and_begin
         self._is_broken = self._is_sending = True
         try:
             ended = call()
             self._is_broken = False
             return ended
+        except TooMany as error:
+            again = self._smaller(error)
         except Later as error:
             self._note(error)
         except Refused as refused:
             self._refused(refused)
         finally:
             self._is_sending = False
-        self._again(self._open_and_begin, first_waits=True)
+        self._again(again, first_waits=True)
         return None
 
     def _open_and_begin(self) -> None:
         self._open_target()
         for batch in self._under_way:
             self._target.begin(batch)
+        self._is_broken = False
+
+    def _smaller(self, error: TooMany) -> Callable[[], None]:
+        """Batches are to have half as many messages, from the first on that is not settled.  What
+        the target has of them already it knows, as when another process goes on."""
+        self._note(error)
+        most = max((len(batch.items) for batch in self._under_way), default=self._most)
+        self._most = max(1, min(self._most, most) // 2)
+        self._under_way.clear()
+        return self._open_both
+
+    def _open_both(self) -> None:
+        self._open_target()
+        self._open_source()
         self._is_broken = False
 
     def _open_target(self) -> None:
@@ -242,6 +260,8 @@ class Loop:
                 call()
                 self._idle_since = time.monotonic()
                 return
+            except TooMany as error:
+                call = self._smaller(error)
             except Later as error:
                 self._note(error)
             except Refused as refused:

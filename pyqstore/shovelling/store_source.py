@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import struct
 import time
 from collections.abc import Callable
 from hashlib import blake2b
@@ -14,17 +13,15 @@ from weakref import WeakKeyDictionary
 from .. import _core
 from ..channel import Channel
 from ..errors import Error, NotFound, OffsetOutOfRange, PreconditionFailed, ShovelError, StoreFull
-from ..message import Message, ReturnedMessage
+from ..message import ReturnedMessage
 from ..salvaging.manifest import Manifest
 from ..store import Store
 from ..stream import Start, offset_of
-from .blobs import is_persistent, without_offset
-from .ends import Batch, Full, Item, Later, Position, Source, buried
+from .ends import BATCH, LARGE_BATCH, Batch, Full, Item, Later, Position, Source, buried
 
 __all__ = ["StoreSource", "identity_of"]
 
 _AHEAD_MAX = 65_535  # what a prefetch can be
-_PLACE = struct.Struct(">16sQQ")
 _SESSION_BYTES = 16
 _IDENTITY_BYTES = 16
 _KEEP_NS = 60 * 10**9
@@ -56,9 +53,9 @@ class StoreSource(Source):
         target_notes: bool | None = None,
     ) -> None:
         """``dead``: the queue of dead letters, where the target takes none.  ``ahead``: how many
-        messages may be read and not settled.  ``notes_position``: the target does not remember the
-        position in a stream, or not for ever.  ``target_notes``: it remembers it, or the messages;
-        None: if it is not noted here.  NotFound: no such queue."""
+        messages may be read and not settled, if batches have BATCH.  ``notes_position``: the target
+        does not remember the position in a stream, or not for ever.  ``target_notes``: it remembers
+        it, or the messages; None: if it is not noted here.  NotFound: no such queue."""
         self._dead = dead
         self.shown: str = shown
         self.watch: Callable[[], None] = lambda: None
@@ -69,9 +66,10 @@ class StoreSource(Source):
         self._name = name
         self._group = f"shovel.{shovel}"
         self._start = start
-        self._ahead = min(ahead, _AHEAD_MAX)
         status = store.queue_status(name)
         self.is_stream: bool = status.stream
+        self.most: int = LARGE_BATCH if status.stream else BATCH
+        self._ahead = min(ahead * self.most // BATCH, _AHEAD_MAX)
         self._keeps = bool(status.durable)
         self._notes_position = notes_position
         self._target_notes = not notes_position if target_notes is None else target_notes
@@ -80,7 +78,7 @@ class StoreSource(Source):
         self._channel: Channel | None = None
         self._tag = ""
         self._epoch = 0
-        self._next = 0
+        self._reader: _core.ItemReader | None = None
         self._wrong: Error | None = None
         """It ended a batch that had messages already; the next read raises it."""
 
@@ -92,11 +90,12 @@ class StoreSource(Source):
         channel = self._store.channel()
         self._channel = channel
         channel.basic_qos(self._ahead)
-        if self.is_stream:
-            self._next = self._begin(position)
-            self._tag = channel.basic_consume(self._name, arguments={"x-stream-offset": self._next})
-        else:
-            self._tag = channel.basic_consume(self._name)
+        first = self._begin(position) if self.is_stream else 0
+        arguments = {"x-stream-offset": first} if self.is_stream else None
+        self._tag = channel.basic_consume(self._name, arguments=arguments)
+        self._reader = _core.ItemReader(
+            channel, self.is_stream, self._keeps, self._uuid, self._session, first, self._gap
+        )
 
     def _begin(self, position: Position | None) -> int:
         if position is not None and not isinstance(position, int):
@@ -115,18 +114,16 @@ class StoreSource(Source):
         """As of Source."""
         if self._wrong is not None:
             raise self._wrong
-        assert self._channel is not None
-        next_delivery: Callable[[str, float], Message | None] = self._channel.next_delivery
-        tag, size = self._tag, 0
+        channel, reader = self._channel, self._reader
+        assert channel is not None
+        assert reader is not None
         items: list[Item] = []
         try:
-            while len(items) < most and size < bytes_most:
-                message = next_delivery(tag, 0 if items else timeout)
-                if message is None:
-                    break
-                item = self._item(message)
+            message = channel.next_delivery(self._tag, timeout)
+            if message is not None:
+                item = reader.item(message)
                 items.append(item)
-                size += len(item.body) + len(item.properties)
+                reader.take(items, most, bytes_most - len(item.body) - len(item.properties))
         except StoreFull as error:  # deliveries that are counted are written to the disk
             if not items:
                 raise Later(str(error)) from error
@@ -149,31 +146,15 @@ class StoreSource(Source):
         except StoreFull:  # for what was acknowledged; what was published has its space
             store._wait_durable(store._stats()["appended_lsn"], _KEEP_NS)
 
-    def _item(self, message: Message) -> Item:
-        blob, place = message._encoded, b""
-        if self.is_stream:
-            blob, offset = without_offset(blob)
-            self._check_next(offset)
-        else:
-            place = _PLACE.pack(self._uuid, *message._place)
-            if not (self._keeps and blob and is_persistent(blob)):
-                place += self._session
-        return Item(
-            message.body,
-            blob,
-            message.exchange,
-            message.routing_key,
-            message.redelivered,
-            message.delivery_tag,
-            place,
-        )
-
-    def _check_next(self, offset: int) -> None:
+    def _gap(self) -> None:
         """OffsetOutOfRange: retention has overtaken the shovel, and messages are gone."""
-        if offset != self._next:
-            status = _core.stream_status(self._store, self._name)
-            raise OffsetOutOfRange(status["first"], status["next"], self._name)
-        self._next = offset + 1
+        status = _core.stream_status(self._store, self._name)
+        raise OffsetOutOfRange(status["first"], status["next"], self._name)
+
+    @property
+    def _next(self) -> int:
+        """Of a stream, the offset to go on at."""
+        return 0 if self._reader is None else self._reader.next
 
     def settle(self, batch: Batch) -> None:
         """As of Source."""

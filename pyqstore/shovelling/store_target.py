@@ -9,6 +9,7 @@ import contextlib
 from collections import Counter, deque
 from collections.abc import Callable
 
+from .. import _core
 from ..channel import Channel
 from ..errors import (
     ChannelClosed,
@@ -21,21 +22,29 @@ from ..errors import (
 )
 from ..keyed import keyed_exchange
 from ..message import ReturnedMessage
-from ..properties import Properties
 from ..store import Store
-from .blobs import delivery_mode_kept, led_by_headers
-from .ends import Acked, Batch, Encoded, Later, Position, Refused, Target, buried, id_of
+from .ends import (
+    LARGE_BATCH,
+    Acked,
+    Batch,
+    Later,
+    Position,
+    Refused,
+    Target,
+    TooMany,
+    buried,
+    id_of,
+)
 from .notes import Notes
 
 __all__ = ["StoreTarget"]
-
-_NONE = Properties()
 
 
 class StoreTarget(Target):
     """Messages without an exchange come from the default one here, too; others keep their routing
     keys, by way of an exchange that leads to this queue alone."""
 
+    most: int = LARGE_BATCH
     keeps_position: bool = True
     may_forget: bool = False
     buries: bool = True
@@ -97,12 +106,18 @@ class StoreTarget(Target):
         ids = [] if batch.position is not None else [id_of(item) for item in batch.items]
         fresh, again = self._fresh(batch, ids)
         noted = [ids[index] for index in fresh] if ids else []
-        index: int | None = None
+        writer = _core.ItemWriter(
+            channel, batch.items, fresh, batch.dead, self._name, self._is_stream
+        )
         try:
             with channel.transaction():
-                for index in fresh:
-                    self._publish(channel, batch, index)
-                index = None
+                while writer.write(self._exchange):
+                    index = fresh[writer.at]
+                    if index in batch.dead:
+                        self._publish_dead(channel, batch, index)
+                        writer.at += 1
+                    else:
+                        self._make_exchange()
                 self._tell_settled(channel)
                 if batch.position is not None:
                     self._notes.publish_position(channel, batch.position, batch.token)
@@ -114,9 +129,9 @@ class StoreTarget(Target):
             raise Later(str(error)) from error
         except (PreconditionFailed, ValueError, TypeError) as error:
             self._close_channel()
-            if index is None:  # a queue is full and refuses more
-                raise Later(str(error)) from error
-            raise Refused(batch, {index: str(error)}) from error
+            if writer.at == len(fresh):  # a queue is full and refuses more
+                raise self._full(len(fresh), str(error)) from error
+            raise Refused(batch, {fresh[writer.at]: str(error)}) from error
         except ChannelClosed as error:
             raise Later(str(error)) from error
         if self._returned:
@@ -133,30 +148,24 @@ class StoreTarget(Target):
         batch.dead_written = len(batch.dead.keys() & set(fresh))
         self._ended.append(batch)
 
-    def _publish(self, channel: Channel, batch: Batch, index: int) -> None:
-        item = batch.items[index]
-        if index in batch.dead:
-            assert self._dead is not None
-            properties = buried(item, batch.dead[index])
-            channel.basic_publish("", self._dead, item.body, properties, True)
-            return
-        blob = (
-            item.properties if self._is_stream else delivery_mode_kept(item.properties or b"\0\0")
-        )
-        exchange, key = "", self._name
-        if item.exchange or led_by_headers(blob):
-            exchange = self._exchange or self._keyed()
-            key = item.routing_key
-        channel.basic_publish(exchange, key, item.body, Encoded(blob, ()) if blob else _NONE, True)
+    def _full(self, count: int, why: str) -> Later:
+        """Where a queue without messages refuses so many, it never takes them at once."""
+        is_empty = self._store.queue_status(self._name).messages_ready == 0
+        return TooMany(why) if is_empty and count > 1 else Later(why)
 
-    def _keyed(self) -> str:
-        """Made once, where a message needs it; by another channel, for this one's transaction would
-        end with what it raises."""
+    def _publish_dead(self, channel: Channel, batch: Batch, index: int) -> None:
+        assert self._dead is not None
+        item = batch.items[index]
+        properties = buried(item, batch.dead[index])
+        channel.basic_publish("", self._dead, item.body, properties, True)
+
+    def _make_exchange(self) -> None:
+        """Once, where a message needs it; by another channel, for this one's transaction would end
+        with what it raises."""
         with self._store.channel() as channel:
             self._exchange = keyed_exchange(
                 lambda: channel, "stream" if self._is_stream else "queue", self._name
             )
-        return self._exchange
 
     def _fresh(self, batch: Batch, ids: list[bytes]) -> tuple[list[int], Counter[bytes]]:
         """Which messages of a batch are not here yet, and the ids of the others, which have come

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 import pyqstore
-from pyqstore import Shovelled, shovel
+from pyqstore import Shovelled, _core, shovel
+from pyqstore.shovelling.ends import Item
 
 IDLE = 0.3
 """For sources that have everything already: nothing that comes later decides a test."""
@@ -51,3 +54,56 @@ def working(source: str, target: str, **more: Any) -> Iterator[Future[Shovelled]
             yield future
         finally:
             stop.set()
+
+
+def drained(queue: pyqstore.Queue, count: int) -> list[bytes]:
+    """Bodies of so many messages, which are taken one by one."""
+    found: list[bytes] = []
+    while len(found) < count:
+        receipt = queue.get(timeout=60)
+        assert receipt is not None
+        found.append(receipt.body)
+        receipt.ack()
+    return found
+
+
+def changing(monkeypatch: pytest.MonkeyPatch, change: Callable[[Item], Item]) -> None:
+    """Sources in a store read what ``change`` makes of each message; it may raise."""
+
+    class Changing(_core.ItemReader):
+        def item(self, message: pyqstore.Message) -> Item:
+            return change(super().item(message))
+
+        def take(self, items: list[Item], most: int, bytes_most: int) -> None:
+            before = len(items)
+            super().take(items, most, bytes_most)
+            taken = items[before:]
+            del items[before:]
+            items.extend(map(change, taken))
+
+    monkeypatch.setattr(_core, "ItemReader", Changing)
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    """Stores refuse messages with this body, but for dead letters."""
+
+    class Refusing(_core.ItemWriter):
+        def __init__(
+            self,
+            _channel: pyqstore.Channel,
+            items: list[Item],
+            indices: list[int],
+            others: Container[int],
+            *_: object,
+        ) -> None:
+            self._given = items, indices, others
+
+        def write(self, exchange: str) -> bool:
+            items, indices, others = self._given
+            for at, index in enumerate(indices):
+                if items[index].body == body and index not in others:
+                    self.at = at
+                    raise pyqstore.PreconditionFailed(406, "it is refused")
+            return super().write(exchange)
+
+    monkeypatch.setattr(_core, "ItemWriter", Refusing)

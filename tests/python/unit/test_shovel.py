@@ -28,10 +28,10 @@ from pyqstore.shovelling.store_target import StoreTarget
 
 from ..proxy import Proxy
 from ..serving import served
-from ..shovelling import IDLE, at, bodies, put, table, working
+from ..shovelling import IDLE, at, bodies, drained, put, refusing, table, working
 from ..support import own_host, wait_until
 
-NUMBERS = [str(number).encode() for number in range(2500)]
+NUMBERS = [str(number).encode() for number in range(9000)]
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_shovel_moves_a_queue_to_another_store(
     put(store, "a", NUMBERS)
     other.queue("b")
     report = shovel(at(store, "a"), at(other, "b"), idle=IDLE)
-    assert (report.moved, report.lag, report.repeated, report.error) == (2500, 0, 0, None)
+    assert (report.moved, report.lag, report.repeated, report.error) == (9000, 0, 0, None)
     assert report.bytes == sum(map(len, NUMBERS))
     assert bodies(store, "a") == []
     assert bodies(other, "b") == NUMBERS
@@ -254,6 +254,23 @@ def test_a_name_is_for_one_shovel_at_a_time(store: pyqstore.Store, other: pyqsto
             shovel(at(store, "a"), at(other, "b"))
 
 
+@pytest.mark.parametrize("source", ["queue", "stream", "broker"])
+def test_a_queue_that_takes_less_than_a_batch_gets_smaller_ones(
+    store: pyqstore.Store, other: pyqstore.Store, broker: str, source: str
+) -> None:
+    numbers = NUMBERS[:2000]
+    target = store.queue("b", max_length=300, overflow="reject-publish")
+    if source == "stream":
+        other.stream("a").publish_batch(table(numbers))
+    else:
+        put(other, "a", numbers)
+    place = f"{broker}?queue=a" if source == "broker" else at(other, "a")
+    with working(place, at(store, "b"), idle=IDLE) as future:
+        assert drained(target, len(numbers)) == numbers
+        assert future.result(60).moved == len(numbers)
+    assert len(target) == 0
+
+
 def test_a_full_target_holds_a_shovel_back(store: pyqstore.Store, other: pyqstore.Store) -> None:
     put(store, "a", NUMBERS[:10])
     target = other.queue("b", max_length=10, overflow="reject-publish")
@@ -324,14 +341,7 @@ def test_a_message_that_a_store_refuses_becomes_a_dead_letter(
     store: pyqstore.Store, other: pyqstore.Store, broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With others that it takes, in one transaction."""
-    publish = StoreTarget._publish
-
-    def refuses(self: StoreTarget, channel: pyqstore.Channel, batch: Batch, index: int) -> None:
-        if batch.items[index].body == b"1" and index not in batch.dead:
-            raise pyqstore.PreconditionFailed(406, "it is refused")
-        publish(self, channel, batch, index)
-
-    monkeypatch.setattr(StoreTarget, "_publish", refuses)
+    refusing(monkeypatch, b"1")
     other.queue("a").put_many([b"0", b"1", b"2"])
     store.queue("b")
     source = f"{broker}?queue=a"
@@ -676,7 +686,7 @@ def test_the_command_ends_in_order_on_sigterm(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["queue", "stream"])
 def test_a_shovel_that_is_killed_moves_each_message_once(tmp_path: Path, kind: str) -> None:
     """Between two stores, which it has open itself; killed at any moment, five times."""
-    rows = [b"%d" % number for number in range(30_000)]
+    rows = [b"%d" % number for number in range(30_000 if kind == "queue" else 120_000)]
     with pyqstore.open(tmp_path / "one") as store:
         if kind == "stream":
             store.stream("a").publish_batch(table(rows))

@@ -28,9 +28,8 @@ from pyqstore.shovelling.ends import Batch, Later
 from pyqstore.shovelling.grpc_link import Link
 from pyqstore.shovelling.loop import Choices
 from pyqstore.shovelling.running import Job
-from pyqstore.shovelling.store_target import StoreTarget
 
-from ..shovelling import IDLE, at, bodies, put, table, working
+from ..shovelling import IDLE, at, bodies, drained, put, refusing, table, working
 from ..support import own_host, wait_until
 
 NUMBERS = [str(number).encode() for number in range(2500)]
@@ -175,17 +174,20 @@ def test_a_batch_whose_answer_is_lost_is_there_once(
     assert len(lost) > 6
 
 
+def test_a_queue_of_a_server_that_takes_less_than_a_batch_gets_smaller_ones(
+    store: pyqstore.Store, far: pyqstore.Store, far_url: str
+) -> None:
+    target = far.queue("b", max_length=300, overflow="reject-publish")
+    put(store, "a", NUMBERS)
+    with working(at(store, "a"), f"{far_url}#b", idle=IDLE) as future:
+        assert drained(target, len(NUMBERS)) == NUMBERS
+        assert future.result(60).moved == len(NUMBERS)
+
+
 def test_what_a_server_refuses_becomes_a_dead_letter_there(
     store: pyqstore.Store, far: pyqstore.Store, far_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish = StoreTarget._publish
-
-    def refuses(self: StoreTarget, channel: pyqstore.Channel, batch: Batch, index: int) -> None:
-        if batch.items[index].body == b"1" and index not in batch.dead:
-            raise pyqstore.PreconditionFailed(406, "it is refused")
-        publish(self, channel, batch, index)
-
-    monkeypatch.setattr(StoreTarget, "_publish", refuses)
+    refusing(monkeypatch, b"1")
     put(store, "a", [b"0", b"1", b"2"])
     far.queue("b")
     report = shovel(at(store, "a"), f"{far_url}#b", tries=3, dead="graves", idle=IDLE)
@@ -486,7 +488,9 @@ def killed_often(path: Path, seed: int) -> Iterator[Server]:
 def test_each_message_is_moved_once_while_its_server_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, way: str
 ) -> None:
-    monkeypatch.setattr("pyqstore.shovelling.loop._MESSAGES", 100)
+    monkeypatch.setattr(grpc_ends.GrpcSource, "most", 100)
+    for name in ("BATCH", "LARGE_BATCH"):
+        monkeypatch.setattr(f"pyqstore.shovelling.store_source.{name}", 100)
     monkeypatch.setattr("pyqstore.shovelling.loop._WAIT_MOST_S", 0.5)
     rows = [b"%d" % number for number in range(20_000)]
     seed = int(os.environ.get("QS_KILL_SEED", time.time_ns() % 10**9))

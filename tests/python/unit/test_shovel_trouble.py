@@ -26,7 +26,7 @@ from pyqstore.shovelling.ends import Batch, Item, Later, Source, id_of
 from pyqstore.shovelling.store_source import StoreSource
 from pyqstore.shovelling.store_target import StoreTarget
 
-from ..shovelling import IDLE, at, bodies, put, working
+from ..shovelling import IDLE, at, bodies, changing, put, working
 from ..support import wait_until
 
 MIB = 1 << 20
@@ -142,13 +142,11 @@ def test_a_routing_key_that_is_no_text_is_refused(
     store: pyqstore.Store, other: pyqstore.Store, broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No client can publish such a one here, but it may be in files that others made."""
-    item_of = StoreSource._item
 
-    def damaged(self: StoreSource, message: pyqstore.Message) -> Item:
-        item = item_of(self, message)
+    def damaged(item: Item) -> Item:
         return item._replace(routing_key="\udcff") if b"p" in item.body else item
 
-    monkeypatch.setattr(StoreSource, "_item", damaged)
+    changing(monkeypatch, damaged)
     leading(store, "a")
     leading(other, "b")
     with store.channel() as channel:
@@ -161,13 +159,11 @@ def test_a_message_over_which_a_broker_closes_the_connection_is_refused(
     store: pyqstore.Store, other: pyqstore.Store, broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its properties are damaged, as another broker may find those of a client."""
-    item_of = StoreSource._item
 
-    def damaged(self: StoreSource, message: pyqstore.Message) -> Item:
-        item = item_of(self, message)
+    def damaged(item: Item) -> Item:
         return item._replace(properties=b"\x20\0\0\0\0\x05zzzzz") if b"p" in item.body else item
 
-    monkeypatch.setattr(StoreSource, "_item", damaged)
+    changing(monkeypatch, damaged)
     other.queue("b")
     put(store, "a", [b"1", b"poison", b"3"])
     check_poison(store, other, f"{broker}?queue=b", r"\(502, ")
@@ -302,14 +298,13 @@ def test_what_is_before_a_damaged_message_is_moved(
     store: pyqstore.Store, other: pyqstore.Store, broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The shovel ends over it, to a store and to a broker."""
-    item_of = StoreSource._item
 
-    def damaged(self: StoreSource, message: pyqstore.Message) -> Item:
-        if message.body == b"damaged":
+    def damaged(item: Item) -> Item:
+        if item.body == b"damaged":
             raise pyqstore.StoreCorrupt("planted")
-        return item_of(self, message)
+        return item
 
-    monkeypatch.setattr(StoreSource, "_item", damaged)
+    changing(monkeypatch, damaged)
     other.queue("b")
     for to in (at(other, "b"), f"{broker}?queue=b"):
         put(store, "a", [b"1", b"2", b"damaged", b"4"])
