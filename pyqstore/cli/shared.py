@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,6 +42,7 @@ __all__ = [
     "table",
 ]
 
+_TWICE_S = 0.3  # between two signals that are two
 PLACE = "OFFSET|TIME|AGE|first|last|next"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -184,13 +186,21 @@ def size(count: float) -> str:
 
 @contextlib.contextmanager
 def stopping() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; the second one interrupts."""
-    stop = threading.Event()
+    """An event that SIGTERM and SIGINT set; SIGINT interrupts when they have done so before.
 
-    def handle(_number: int, _frame: Any) -> None:
-        if stop.is_set():
+    ``timeout`` and service managers send a signal to a process and to its group: two at once are
+    one.
+    """
+    stop = threading.Event()
+    asked_at = 0.0
+
+    def handle(number: int, _frame: Any) -> None:
+        nonlocal asked_at
+        if not stop.is_set():
+            asked_at = time.monotonic()
+            stop.set()
+        elif number == signal.SIGINT and time.monotonic() - asked_at >= _TWICE_S:
             raise KeyboardInterrupt
-        stop.set()
 
     before = {each: signal.signal(each, handle) for each in (signal.SIGTERM, signal.SIGINT)}
     try:
