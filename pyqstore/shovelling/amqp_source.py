@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ from ..properties import Properties
 from .addresses import AmqpPlace
 from .amqp_link import Link
 from .blobs import without_headers
-from .ends import BATCH, Acked, Batch, Item, Later, Position, Source
+from .ends import BATCH, Acked, Batch, Item, Later, Linked, Position, Source
 
 __all__ = ["AmqpSource"]
 
@@ -32,7 +31,7 @@ _COUNT = b"-count"  # in both; to look for one is quicker
 _EMPTY = b"\0\0\0\0"  # in properties with headers that are none, among others
 
 
-class AmqpSource(Source):
+class AmqpSource(Linked[Link], Source):
     """Messages are acknowledged when the target has them; others go back when the channel does."""
 
     is_stream: bool = False
@@ -70,15 +69,6 @@ class AmqpSource(Source):
         self._asked = 0
         self._is_ending = False
         self._link.open(self._prepare, lambda: self._is_consuming, _SET_UP_S)
-
-    @property
-    def watch(self) -> Callable[[], None]:
-        """As of Source."""
-        return self._link.watch
-
-    @watch.setter
-    def watch(self, watch: Callable[[], None]) -> None:
-        self._link.watch = watch
 
     @property
     def held(self) -> int:
@@ -154,10 +144,6 @@ class AmqpSource(Source):
         self._link.channel.basic_ack(batch.items[-1].tag, multiple=True)
         assert batch.acked is not None
         self._acked.append(batch.acked)
-
-    def bury(self, batch: Batch) -> None:
-        """As of Source: the target does it."""
-        raise NotImplementedError(f"{self.shown} has no queue of dead letters")
 
     def tend(self, seconds: float) -> None:
         """As of Source.  With much that is read already it does nothing: the rest waits at the

@@ -13,13 +13,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from .addresses import AmqpPlace
 from .amqp_link import Link
-from .ends import BATCH, Batch, Blamed, Item, Later, Position, Refused, Target
+from .ends import BATCH, Batch, Blamed, Item, Later, Linked, Position, Refused, Target
 
 __all__ = ["AmqpTarget"]
 
@@ -43,7 +43,7 @@ class _Sent:
     """Which messages may have been returned."""
 
 
-class AmqpTarget(Target):
+class AmqpTarget(Linked[Link], Target):
     """Properties go as they are, byte by byte."""
 
     most: int = BATCH
@@ -67,15 +67,6 @@ class AmqpTarget(Target):
         self._why = ""
         self._alone = 0
         """Of how many batches each message is sent alone."""
-
-    @property
-    def watch(self) -> Callable[[], None]:
-        """As of Target."""
-        return self._link.watch
-
-    @watch.setter
-    def watch(self, watch: Callable[[], None]) -> None:
-        self._link.watch = watch
 
     def open(self) -> Position | None:
         """As of Target."""

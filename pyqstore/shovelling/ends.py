@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from .. import _core
 from ..properties import Properties
 from .blobs import delivery_mode_kept, in_order
 
 __all__ = [
-    "BATCH", "LARGE_BATCH", "Acked", "Batch", "Blamed", "Encoded", "Full", "Item", "Later",
-    "Offsets", "Position", "Refused", "Source", "Target", "TooMany", "buried", "id_of",
-    "pack_position", "unpack_position",
+    "BATCH", "LARGE_BATCH", "Acked", "Batch", "Blamed", "Burying", "Encoded", "Full", "Item",
+    "Later", "Linked", "Offsets", "Position", "Refused", "Source", "Target", "TooMany", "buried",
+    "id_of", "pack_position", "unpack_position",
 ]  # fmt: skip
 
 Encoded = _core.EncodedProperties
@@ -163,12 +163,6 @@ class Source(Protocol):
         """The target has them for good.  Later: they may come again.  Full: the same is to be tried
         again."""
 
-    def bury(self, batch: Batch) -> None:
-        """Put its dead letters into the queue for them, once: the target does not.
-
-        Full.  Later: the source is opened again, and asked again.
-        """
-
     def tend(self, seconds: float) -> None:
         """Do for so long what a connection needs while it is not read: heartbeats."""
 
@@ -177,6 +171,17 @@ class Source(Protocol):
 
     def close(self) -> None:
         """What was not settled stays in the source."""
+
+
+@runtime_checkable
+class Burying(Source, Protocol):
+    """A source in a store that may have the queue of dead letters."""
+
+    def bury(self, batch: Batch) -> None:
+        """Put its dead letters into the queue for them, once: the target does not.
+
+        Full.  Later: the source is opened again, and asked again.
+        """
 
 
 class Target(Protocol):
@@ -214,6 +219,28 @@ class Target(Protocol):
 
     def close(self) -> None:
         """What was begun and is not ended may be there or not."""
+
+
+class _Watched(Protocol):
+    watch: Callable[[], None]
+
+
+_Link = TypeVar("_Link", bound=_Watched)
+
+
+class Linked(Generic[_Link]):
+    """An end whose link waits for it."""
+
+    _link: _Link
+
+    @property
+    def watch(self) -> Callable[[], None]:
+        """As of an end."""
+        return self._link.watch
+
+    @watch.setter
+    def watch(self, watch: Callable[[], None]) -> None:
+        self._link.watch = watch
 
 
 def id_of(item: Item) -> bytes:

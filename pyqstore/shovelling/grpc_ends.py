@@ -7,13 +7,13 @@ import contextlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import Error, ShovelError
 from ..flight.wire import pack_start
 from ..stream import Start
-from .ends import BATCH, Acked, Batch, Item, Later, Position, Source, Target
+from .ends import BATCH, Acked, Batch, Burying, Item, Later, Linked, Position, Target
 from .grpc_address import GrpcPlace
 from .grpc_link import ANSWER_S, Link
 from .grpc_wire import pack_position, unpack_position
@@ -24,7 +24,7 @@ _LOCKED_S = 10.0  # for which a server may still have what this shovel had befor
 _READ_S = 0.5  # a server waits for messages at once
 
 
-class GrpcSource(Source):
+class GrpcSource(Linked[Link], Burying):
     """As ``StoreSource``."""
 
     most: int = BATCH
@@ -58,15 +58,6 @@ class GrpcSource(Source):
         """The answer to a read, which came before one that was waited for."""
         self._epoch = 0
         self._lag: int | None = None
-
-    @property
-    def watch(self) -> Callable[[], None]:
-        """As of Source."""
-        return self._link.watch
-
-    @watch.setter
-    def watch(self, watch: Callable[[], None]) -> None:
-        self._link.watch = watch
 
     def open(self, position: Position | None) -> None:
         """As of Source."""
@@ -131,7 +122,7 @@ class GrpcSource(Source):
         self._link.close()
 
 
-class GrpcTarget(Target):
+class GrpcTarget(Linked[Link], Target):
     """As ``StoreTarget``, to which batches are on their way.
 
     A batch has a token, which the store notes with it: so one that was on its way when a connection
@@ -163,15 +154,6 @@ class GrpcTarget(Target):
         self._number = 0
         self._begun_at: deque[float] = deque()
         self._locked_since: float | None = None
-
-    @property
-    def watch(self) -> Callable[[], None]:
-        """As of Target."""
-        return self._link.watch
-
-    @watch.setter
-    def watch(self, watch: Callable[[], None]) -> None:
-        self._link.watch = watch
 
     def open(self) -> Position | None:
         """As of Target."""

@@ -9,14 +9,13 @@ import contextlib
 import datetime
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from typing import Any
 
 from ..errors import Error, OffsetOutOfRange, ShovelError
 from ..stream import Start
-from .ends import LARGE_BATCH, Batch, Item, Later, Offsets, Position, Source
+from .ends import LARGE_BATCH, Batch, Item, Later, Linked, Offsets, Position, Source
 from .kafka_address import KafkaPlace
 from .kafka_link import GROUP, Link, Topic
 from .kafka_messages import RECORDS, item_of
@@ -41,7 +40,7 @@ _OPTIONS: dict[str, Any] = {
 _GONE = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
 
 
-class KafkaSource(Source):
+class KafkaSource(Linked[Link], Source):
     """Messages stay in the topic."""
 
     is_stream: bool = True
@@ -77,15 +76,6 @@ class KafkaSource(Source):
         """What Kafka is to be told."""
         self._tell_at = 0.0
         self._telling: Future[Any] | None = None
-
-    @property
-    def watch(self) -> Callable[[], None]:
-        """As of Source."""
-        return self._link.watch
-
-    @watch.setter
-    def watch(self, watch: Callable[[], None]) -> None:
-        self._link.watch = watch
 
     def open(self, position: Position | None) -> None:
         """As of Source.  NotFound; OffsetOutOfRange: the topic has dropped what was not moved."""
@@ -310,10 +300,6 @@ class KafkaSource(Source):
         self._tell_at = time.monotonic() + _TELL_S
         if told is not None:
             self._telling = self._link.tell_group(self._group, told.of)
-
-    def bury(self, batch: Batch) -> None:
-        """The target does it: it is a store."""
-        raise NotImplementedError
 
     def tend(self, _seconds: float) -> None:
         """librdkafka's threads do what has to be done."""

@@ -12,12 +12,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .ends import LARGE_BATCH, Batch, Later, Position, Refused, Target
+from .ends import LARGE_BATCH, Batch, Later, Linked, Position, Refused, Target
 from .kafka_address import KafkaPlace
 from .kafka_link import Link
 from .kafka_messages import RECORDS, record_of
@@ -56,7 +55,7 @@ class Sent:
         return not (self.refused or self.unclear or self.failed or self.purged)
 
 
-class KafkaTarget(Target):
+class KafkaTarget(Linked[Link], Target):
     """Records are as of ``record_of``."""
 
     most: int = LARGE_BATCH
@@ -74,15 +73,6 @@ class KafkaTarget(Target):
         self._sent: deque[Sent] = deque()
         self._alone = 0
         """Of how many batches each message is sent alone."""
-
-    @property
-    def watch(self) -> Callable[[], None]:
-        """As of Target."""
-        return self._link.watch
-
-    @watch.setter
-    def watch(self, watch: Callable[[], None]) -> None:
-        self._link.watch = watch
 
     def open(self) -> Position | None:
         """As of Target.  NotFound: there is no such topic."""

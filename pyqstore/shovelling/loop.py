@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..errors import Error, ShovelError
-from .ends import BATCH, Batch, Full, Later, Position, Refused, Source, Target, TooMany
+from .ends import BATCH, Batch, Burying, Full, Later, Position, Refused, Source, Target, TooMany
 from .report import Counting, Shovelled
 
 __all__ = ["AHEAD", "Choices", "Loop"]
@@ -157,9 +157,11 @@ class Loop:
         self._idle_since = time.monotonic()  # more may have come meanwhile
 
     def _bury(self, batch: Batch) -> None:
+        source = self._source
+        assert isinstance(source, Burying)  # for the target is no store
         while True:
             try:
-                self._until_room(partial(self._source.bury, batch))
+                self._until_room(partial(source.bury, batch))
                 return
             except Later as error:
                 self._note(error)

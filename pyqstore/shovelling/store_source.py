@@ -17,7 +17,7 @@ from ..message import ReturnedMessage
 from ..salvaging.manifest import Manifest
 from ..store import Store
 from ..stream import Start, offset_of
-from .ends import BATCH, LARGE_BATCH, Batch, Full, Item, Later, Position, Source, buried
+from .ends import BATCH, LARGE_BATCH, Batch, Burying, Full, Item, Later, Position, buried
 
 __all__ = ["StoreSource", "identity_of"]
 
@@ -35,7 +35,7 @@ def identity_of(store: Store, name: str) -> str:
     return blake2b(both, digest_size=_IDENTITY_BYTES).hexdigest()
 
 
-class StoreSource(Source):
+class StoreSource(Burying):
     """Messages are acknowledged, durably, when the target has them.  A stream keeps them: the
     target remembers the position in it, or else the stream does, for a group."""
 

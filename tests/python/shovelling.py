@@ -11,11 +11,28 @@ from typing import Any
 import pytest
 
 import pyqstore
-from pyqstore import Shovelled, _core, shovel
+from pyqstore import Properties, Shovelled, _core, shovel
 from pyqstore.shovelling.ends import Item
 
 IDLE = 0.3
 """For sources that have everything already: nothing that comes later decides a test."""
+
+FULL = Properties(
+    content_type="text/plain",
+    content_encoding="utf-8",
+    headers={"small": 1, "text": "ä", "raw": b"\xff", "list": [1, None], "ratio": 0.5},
+    delivery_mode=2,
+    priority=3,
+    correlation_id="c",
+    reply_to="r",
+    expiration="360000",
+    message_id="m",
+    timestamp=1_700_000_000,
+    type="t",
+    user_id="guest",
+    app_id="a",
+)
+"""All of them, but for cluster_id."""
 
 
 def put(store: pyqstore.Store, name: str, bodies: list[bytes]) -> None:

@@ -28,7 +28,7 @@ from pyqstore.shovelling.store_target import StoreTarget
 
 from ..proxy import Proxy
 from ..serving import served
-from ..shovelling import IDLE, at, bodies, drained, put, refusing, table, working
+from ..shovelling import FULL, IDLE, at, bodies, drained, put, refusing, table, working
 from ..support import own_host, wait_until
 
 NUMBERS = [str(number).encode() for number in range(9000)]
@@ -97,23 +97,6 @@ def test_shovel_of_a_stream_begins_where_it_is_told(
     events.publish_batch(table(NUMBERS[:10]))
     assert shovel(events, at(other, "b"), idle=IDLE, start=7).moved == 3
     assert bodies(other, "b") == NUMBERS[7:10]
-
-
-FULL = Properties(
-    content_type="text/plain",
-    content_encoding="utf-8",
-    headers={"small": 1, "text": "ä", "raw": b"\xff", "list": [1, None], "ratio": 0.5},
-    delivery_mode=2,
-    priority=3,
-    correlation_id="c",
-    reply_to="r",
-    expiration="360000",
-    message_id="m",
-    timestamp=1_700_000_000,
-    type="t",
-    user_id="guest",
-    app_id="a",
-)
 
 
 @pytest.mark.parametrize("properties", [FULL, FULL.replace(headers=None), Properties()])

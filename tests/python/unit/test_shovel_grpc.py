@@ -29,7 +29,7 @@ from pyqstore.shovelling.grpc_link import Link
 from pyqstore.shovelling.loop import Choices
 from pyqstore.shovelling.running import Job
 
-from ..shovelling import IDLE, at, bodies, drained, put, refusing, table, working
+from ..shovelling import FULL, IDLE, at, bodies, drained, put, refusing, table, working
 from ..support import own_host, wait_until
 
 NUMBERS = [str(number).encode() for number in range(2500)]
@@ -107,23 +107,6 @@ def test_a_broker_and_a_server(store: pyqstore.Store, far: pyqstore.Store, far_u
     assert shovel(f"{broker}?queue=a", f"{far_url}#b", idle=IDLE).moved == 2500
     assert shovel(f"{far_url}#b", f"{broker}?queue=c", idle=IDLE).moved == 2500
     assert bodies(store, "c") == NUMBERS
-
-
-FULL = Properties(
-    content_type="text/plain",
-    content_encoding="utf-8",
-    headers={"small": 1, "text": "ä", "raw": b"\xff", "list": [1, None], "ratio": 0.5},
-    delivery_mode=2,
-    priority=3,
-    correlation_id="c",
-    reply_to="r",
-    expiration="360000",
-    message_id="m",
-    timestamp=1_700_000_000,
-    type="t",
-    user_id="guest",
-    app_id="a",
-)
 
 
 @pytest.mark.parametrize("properties", [FULL, Properties()])
