@@ -462,6 +462,7 @@ cdef extern from "qstore/stream.h" nogil:
         uint64_t ram_bytes
         uint64_t flushed
         uint64_t cursors
+        uint64_t id
     qs_status qs_store_stream_status(qs_store *store, qs_slice stream,
                                      qs_stream_status *status_out, qs_error *error)
     qs_status qs_store_stream_offset_at(qs_store *store, qs_slice stream, uint64_t time_us,

@@ -146,7 +146,8 @@ class StreamStatus(Figures):
     """What ``Stream.status`` tells: offsets ``first`` to ``next``, without the latter, of which
     readers get those below ``durable``, as others are on their way to the disk; when the last
     message was published, in us since 1970; files and bytes; ``flushed``, below which
-    messages are in files; how many groups have committed an offset."""
+    messages are in files; how many groups have committed an offset; ``id``, which no other stream
+    of the store ever has, 0 where a server does not tell it."""
 
     first: int
     next: int
@@ -157,6 +158,7 @@ class StreamStatus(Figures):
     ram_bytes: int
     flushed: int
     cursors: int
+    id: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

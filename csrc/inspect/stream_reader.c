@@ -47,6 +47,7 @@ qs_status qs_store_stream_status(qs_store *store, qs_slice name, qs_stream_statu
             .ram_bytes = log->container.ram_bytes,
             .flushed = log->container.flushed_seq,
             .cursors = qsi_cursor_count(queue->stream),
+            .id = log->container.id,
         };
     }
     qsi_store_leave(store);

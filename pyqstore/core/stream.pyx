@@ -228,6 +228,7 @@ def stream_status(Store store not None, stream):
         "ram_bytes": told.ram_bytes,
         "flushed": told.flushed,
         "cursors": told.cursors,
+        "id": told.id,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 from .. import _core
 from ..properties import Properties
@@ -13,7 +13,8 @@ from .blobs import delivery_mode_kept, in_order
 
 __all__ = [
     "BATCH", "LARGE_BATCH", "Acked", "Batch", "Blamed", "Burying", "Encoded", "Full", "Item",
-    "Later", "Linked", "Offsets", "Position", "Refused", "Source", "Target", "TooMany", "buried",
+    "Later", "Linked", "Offsets", "Position", "Refused", "Source", "StreamOffset", "Target",
+    "TooMany", "buried",
     "id_of", "pack_position", "unpack_position",
 ]  # fmt: skip
 
@@ -69,6 +70,19 @@ class Item(NamedTuple):
 _core._set_item_type(Item)
 
 
+class StreamOffset(int):
+    """A place in a stream of a store."""
+
+    stream: str
+    """What no other stream is called, not even one that was deleted; "": a note does not tell."""
+
+    def __new__(cls, offset: int, stream: str = "") -> Self:
+        """A number like others, with that."""
+        made = super().__new__(cls, offset)
+        made.stream = stream
+        return made
+
+
 @dataclass(frozen=True)
 class Offsets:
     """A place in a topic of Kafka."""
@@ -81,7 +95,7 @@ class Offsets:
     """Its name: no offset of another one is taken for one of it."""
 
 
-Position = int | Offsets
+Position = StreamOffset | Offsets
 """Where to go on: in a stream, or in a topic."""
 
 
@@ -91,13 +105,13 @@ def pack_position(position: Position) -> dict[str, Any]:
         return {
             "topic": position.topic_id, "name": position.topic, "offsets": dict(position.of),
         }  # fmt: skip
-    return {"offset": position}
+    return {"offset": int(position), "stream": position.stream}
 
 
 def unpack_position(told: dict[str, Any]) -> Position:
     """What ``pack_position`` made that of."""
     if "offset" in told:
-        return int(told["offset"])
+        return StreamOffset(told["offset"], told.get("stream", ""))
     offsets = {int(partition): int(offset) for partition, offset in told["offsets"].items()}
     return Offsets(told["topic"], offsets, told["name"])
 

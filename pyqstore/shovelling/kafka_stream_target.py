@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import ShovelError
-from .ends import Batch, Later, Position, Refused
+from .ends import Batch, Later, Position, Refused, StreamOffset
 from .kafka_address import KafkaPlace
 from .kafka_link import GROUP_TO
 from .kafka_target import CONFIRM_S, WATCH_S, KafkaTarget, Sent
@@ -80,13 +80,13 @@ class KafkaStreamTarget(KafkaTarget):
         if found.offset < 0:
             return None
         self._check_mark(found.metadata or "", was_open)
-        return int(found.offset)
+        return StreamOffset(found.offset, self._source)
 
     def _check_mark(self, mark: str, was_open: bool) -> None:
         if mark.split(" ")[0] != self._source:
             raise ShovelError(
-                f"{self.shown}: the offset of the group {self._id!r} is of another stream, or no"
-                " shovel has written it: give this one another name"
+                f"{self.shown}: the offset of the group {self._id!r} is of another stream, perhaps"
+                " one that was deleted, or no shovel has written it: give this one another name"
             )
         if was_open and mark not in (self._seen, self._mark):
             raise self._another()

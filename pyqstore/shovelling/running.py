@@ -21,7 +21,7 @@ from .kafka_target import KafkaTarget
 from .known import known_to
 from .loop import AHEAD, Choices, Loop
 from .report import Shovelled
-from .store_source import StoreSource, identity_of
+from .store_source import StoreSource, stream_of
 from .store_target import StoreTarget
 
 __all__ = ["Job", "run"]
@@ -132,7 +132,7 @@ def _target(job: Job, stores: Mapping[str, Store]) -> Target:
             isinstance(source, StorePlace)
             and stores[source.directory].queue_status(source.name).stream
         ):
-            called = identity_of(stores[source.directory], source.name)
+            called = stream_of(stores[source.directory], source.name)
             return KafkaStreamTarget(place, shovel=job.called, source=called)
         return KafkaTarget(place)
     return StoreTarget(

@@ -17,9 +17,21 @@ from ..message import ReturnedMessage
 from ..salvaging.manifest import Manifest
 from ..store import Store
 from ..stream import Start, offset_of
-from .ends import BATCH, LARGE_BATCH, Batch, Burying, Full, Item, Later, Position, buried
+from .ends import (
+    BATCH,
+    LARGE_BATCH,
+    Batch,
+    Burying,
+    Full,
+    Item,
+    Later,
+    Offsets,
+    Position,
+    StreamOffset,
+    buried,
+)
 
-__all__ = ["StoreSource", "identity_of"]
+__all__ = ["StoreSource", "stream_of"]
 
 _AHEAD_MAX = 65_535  # what a prefetch can be
 _SESSION_BYTES = 16
@@ -29,10 +41,12 @@ _NOTE_S = 1.0  # between two notes of what the target notes, too
 _sessions: WeakKeyDictionary[Store, bytes] = WeakKeyDictionary()
 
 
-def identity_of(store: Store, name: str) -> str:
-    """What no other store's queue or stream is called, wherever the store is."""
+def stream_of(store: Store, name: str) -> str:
+    """What no other stream is called: of no other store, wherever that is, and not one that was
+    deleted.  NotFound."""
     both = Manifest.read(Path(store.directory)).uuid + name.encode("utf-8", "surrogateescape")
-    return blake2b(both, digest_size=_IDENTITY_BYTES).hexdigest()
+    number = _core.stream_status(store, name)["id"]
+    return f"{blake2b(both, digest_size=_IDENTITY_BYTES).hexdigest()}-{number}"
 
 
 class StoreSource(Burying):
@@ -76,6 +90,7 @@ class StoreSource(Burying):
         self._to_note: int | None = None
         self._noted_at = float("-inf")
         self._channel: Channel | None = None
+        self._stream = ""
         self._tag = ""
         self._epoch = 0
         self._reader: _core.ItemReader | None = None
@@ -98,17 +113,28 @@ class StoreSource(Burying):
         )
 
     def _begin(self, position: Position | None) -> int:
-        if position is not None and not isinstance(position, int):
-            raise ShovelError(f"this shovel has read a topic, not {self.shown}: give another name")
-        if position is None or self._notes_position:  # the target may have forgotten it
-            noted = _core.stream_cursor(self._store, self._name, self._group)
-            position = max((each for each in (position, noted) if each is not None), default=None)
-        if position is None:
+        self._stream = stream_of(self._store, self._name)
+        self._check_same(position)
+        noted: int | None = None if isinstance(position, Offsets) else position
+        if noted is None or self._notes_position:  # the target may have forgotten it
+            own = _core.stream_cursor(self._store, self._name, self._group)
+            noted = max((each for each in (noted, own) if each is not None), default=None)
+        if noted is None:
             return offset_of(self._store, self._name, self._start)
         status = _core.stream_status(self._store, self._name)
-        if not status["first"] <= position <= status["next"]:
+        if not status["first"] <= noted <= status["next"]:
             raise OffsetOutOfRange(status["first"], status["next"], self._name)
-        return position
+        return noted
+
+    def _check_same(self, position: Position | None) -> None:
+        """ShovelError: it is a position in something else."""
+        if isinstance(position, Offsets):
+            raise ShovelError(f"this shovel has read a topic, not {self.shown}: give another name")
+        if position is not None and position.stream not in ("", self._stream):
+            raise ShovelError(
+                f"this shovel has read another stream than {self.shown}, or one that was deleted:"
+                " to move what is in this one, give the shovel another name"
+            )
 
     def read(self, most: int, bytes_most: int, timeout: float) -> Batch | None:
         """As of Source."""
@@ -135,7 +161,8 @@ class StoreSource(Burying):
             return None
         if self._target_notes:
             self._keep()
-        return Batch(items, self._epoch, self._next if self.is_stream else None)
+        position = StreamOffset(self._next, self._stream) if self.is_stream else None
+        return Batch(items, self._epoch, position)
 
     def _keep(self) -> None:
         """The target is to note no message that a crash of this store could undo: another one would

@@ -24,6 +24,7 @@ typedef struct qs_stream_status {
     uint64_t ram_bytes;    /* messages that are in memory */
     uint64_t flushed;      /* what is below is in files */
     uint64_t cursors;      /* groups that have one */
+    uint64_t id;           /* of the stream: no other one of the store ever has it */
 } qs_stream_status;
 
 /* qs_store_stream_status - where a stream begins and ends, and what it takes.

@@ -158,6 +158,22 @@ def test_a_name_that_moved_another_stream_is_told(kafka: Kafka, tmp_path: Path) 
             shovel(f"{tmp_path}#b", kafka.at(topic), idle=IDLE, name="s")
 
 
+def test_a_stream_that_was_deleted_and_declared_again_is_told(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.new_topic()
+    with pyqstore.open(tmp_path) as store:
+        declare(store, "a", True)
+        publish(store, (b"body", Properties()), (b"body", Properties()))
+        shovel(f"{tmp_path}#a", kafka.at(topic), idle=IDLE, name="s")
+        with store.channel() as channel:
+            channel.queue_delete("a")
+        declare(store, "a", True)
+        publish(store, *[(b"new", Properties())] * 3)
+        with pytest.raises(ShovelError, match=r"is of another stream.*one that was deleted"):
+            shovel(f"{tmp_path}#a", kafka.at(topic), idle=IDLE, name="s")
+        assert shovel(f"{tmp_path}#a", kafka.at(topic), idle=IDLE, name="t").moved == 3
+    assert [message.value() for message in kafka.messages(topic)] == [b"body"] * 2 + [b"new"] * 3
+
+
 def test_a_stream_goes_on_though_kafka_forgot_where(kafka: Kafka, tmp_path: Path) -> None:
     """As it does of groups that nothing uses for a week: the store knows, too."""
     topic = kafka.new_topic()

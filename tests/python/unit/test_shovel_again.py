@@ -6,15 +6,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pyqstore
-from pyqstore import Shovelled, shovel
-from pyqstore.shovelling.ends import Batch
+import pyqstore.flight
+from pyqstore import ShovelError, Shovelled, shovel
+from pyqstore.shovelling.ends import Batch, StreamOffset, pack_position, unpack_position
 from pyqstore.shovelling.store_source import StoreSource
 from pyqstore.shovelling.store_target import StoreTarget
 
@@ -253,6 +254,49 @@ def test_what_a_target_notes_is_durable_in_the_source(
     monkeypatch.setattr(StoreTarget, "begin", begins)
     shovel(at(store, "a"), at(other, "b"), idle=IDLE)
     assert calls == ["sync", "begin"]
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+def test_a_stream_that_was_deleted_and_declared_again_is_not_taken_for_the_one_before(
+    store: pyqstore.Store, other: pyqstore.Store, is_served: bool
+) -> None:
+    other.queue("b")
+    with pyqstore.flight.serve(store) if is_served else nullcontext() as server:
+        source = at(store, "a") if server is None else f"grpc://{server.address}#a"
+        store.stream("a").publish_batch(table([b"1", b"2"]))
+        before = store.stream("a").status().id
+        assert shovel(source, at(other, "b"), idle=IDLE).moved == 2
+        with store.channel() as channel:
+            channel.queue_delete("a")
+        store.stream("a").publish_batch(table([b"3", b"4", b"5"]))
+        assert store.stream("a").status().id not in (before, 0)
+        with pytest.raises(ShovelError, match=r"another stream.*or one that was deleted"):
+            shovel(source, at(other, "b"), idle=IDLE)
+        assert shovel(source, at(other, "b"), idle=IDLE, name="again").moved == 3
+    assert bodies(other, "b") == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_stream_that_is_declared_again_while_a_shovel_reads_it_ends_the_shovel(
+    store: pyqstore.Store, other: pyqstore.Store
+) -> None:
+    """Also where it has as many messages as the one before."""
+    target = other.queue("b")
+    store.stream("a").publish_batch(table([b"1", b"2"]))
+    with working(at(store, "a"), at(other, "b")) as future:
+        wait_until(lambda: len(target) == 2)
+        with store.channel() as channel:
+            channel.queue_delete("a")
+            channel.queue_declare("a", durable=True, arguments={"x-queue-type": "stream"})
+        store.stream("a").publish_batch(table([b"3", b"4"]))
+        with pytest.raises((ShovelError, pyqstore.NotFound)):
+            future.result(30)
+    assert bodies(other, "b") == [b"1", b"2"]
+
+
+def test_a_position_of_an_earlier_version_names_no_stream() -> None:
+    place = unpack_position({"offset": 5})
+    assert (place, place.stream) == (5, "")  # type: ignore[union-attr]
+    assert unpack_position(pack_position(StreamOffset(7, "s"))).stream == "s"  # type: ignore[union-attr]
 
 
 # A store that is full.
