@@ -225,6 +225,12 @@ def read_stream(options: ReadOptions, part: Part, schema: pa.Schema) -> Iterator
             raise gone(options, part, stream)
 
 
+MADE_ANEW = (
+    "{} was deleted and made anew since the query's checkpoint was written. To go on with what"
+    " there is, start a query with a new checkpoint"
+)
+
+
 def gone(options: ReadOptions, part: Part, stream: ReadStream) -> SourceError:
     """Says which rows are missing, and why that can be."""
     return SourceError(

@@ -1,7 +1,8 @@
 """``spark.readStream`` of a stream through Arrow Flight, at one server or at several.
 
-Offsets are JSON, ``{"stream": name, "offsets": [next, ...]}``, a number for each server in the
-order of the option ``url``, which therefore stays as it is for as long as the checkpoint.
+Offsets are JSON, ``{"stream": name, "offsets": [next, ...], "ids": [the stream's, ...]}``, a number
+for each server in the order of the option ``url``, which therefore stays as it is for as long as
+the checkpoint.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from .lease import MovingLease
 from .options import ReadOptions
-from .reading import Part, SourceError, divided
+from .reading import MADE_ANEW, Part, SourceError, divided
 from .remote import Clients, Remote, remote_stream
 from .remote_reader import RemotePartition, check_source, gone, offset_of, read_partition
 from .stream_reader import Offset, _StreamReader
@@ -22,6 +23,8 @@ from .stream_reader import Offset, _StreamReader
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from pyqstore.figures import StreamStatus
 
 
 class RemoteStreamReader(_StreamReader):
@@ -32,6 +35,7 @@ class RemoteStreamReader(_StreamReader):
         super().__init__(options, schema)
         self.remote = remote
         self._next = [0] * remote.count
+        self._ids = [0] * remote.count
         self._target: list[int] | None = None
         self._clients = Clients(remote)
         self._leases = [MovingLease(options.stream, options.lease) for _ in range(remote.count)]
@@ -40,6 +44,7 @@ class RemoteStreamReader(_StreamReader):
         """Where a query without a checkpoint begins.  SourceError: no such stream, or an offset
         that was dropped."""
         starts = [self._start(shard) for shard in range(self.remote.count)]
+        self._latest()
         self._done = self._offset(starts)
         return self._offset(starts)
 
@@ -50,12 +55,16 @@ class RemoteStreamReader(_StreamReader):
         for shard, begin in enumerate(begins):
             self._hold(shard, begin)
         ends = self._latest() if self._target is None else self._target
+        for shard in range(self.remote.count):
+            self._check_same(shard, start)
         for shard, (begin, end) in enumerate(zip(begins, self._next, strict=True)):
             if begin > end:
                 raise gone(self._clients.get(shard), self.options, Part(begin, begin + 1))
         ready = [max(0, end - begin) for begin, end in zip(begins, ends, strict=True)]
         if isinstance(limit, ReadMaxRows):
             ready = shares(ready, limit.max_rows)
+        if not any(ready):
+            return start
         return self._offset([begin + rows for begin, rows in zip(begins, ready, strict=True)])
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -77,7 +86,8 @@ class RemoteStreamReader(_StreamReader):
                 continue
             self._hold(shard, begin)
             client = self._clients.get(shard)
-            status = remote_stream(client, self.options.stream).status()
+            status = self._see(shard)
+            self._check_same(shard, end)
             if not status.first <= begin <= stop <= status.next:
                 raise gone(client, self.options, part)
             held = self._leases[shard].name
@@ -91,14 +101,15 @@ class RemoteStreamReader(_StreamReader):
         return read_partition(self.options, self.schema, self.remote, partition)
 
     def _finish(self, end: Offset) -> None:
-        """Move the group's cursors, if there is a group.  SourceError: a stream was made anew, and
-        has no such offset."""
+        """Move the group's cursors, if there is a group.  SourceError: a stream was made anew."""
         import pyqstore
 
         if self.options.group is None:
             return
         for shard, offset in enumerate(self._begins(end)):
             client = self._clients.get(shard)
+            self._see(shard)
+            self._check_same(shard, end)
             try:
                 remote_stream(client, self.options.stream).commit_offset(self.options.group, offset)
             except pyqstore.OffsetOutOfRange as error:
@@ -125,11 +136,22 @@ class RemoteStreamReader(_StreamReader):
         return stream.offset_of(Committed(options.group, start))
 
     def _latest(self) -> list[int]:
-        name = self.options.stream
-        self._next = [
-            remote_stream(self._clients.get(shard), name).next for shard in range(self.remote.count)
-        ]
-        return self._next
+        for shard in range(self.remote.count):
+            self._see(shard)
+        return list(self._next)
+
+    def _see(self, shard: int) -> StreamStatus:
+        """What the stream at one server is now."""
+        status = remote_stream(self._clients.get(shard), self.options.stream).status()
+        self._next[shard], self._ids[shard] = status.next, status.id
+        return status
+
+    def _check_same(self, shard: int, offset: Offset) -> None:
+        """SourceError: it is one of a stream that was deleted."""
+        noted = offset["ids"][shard] if "ids" in offset else 0
+        if noted and self._ids[shard] not in (0, noted):  # an old server tells none
+            what = f"{self.options.what} at {self._clients.get(shard).url}"
+            raise SourceError(MADE_ANEW.format(what))
 
     def _begins(self, offset: Offset) -> list[int]:
         """SourceError: an offset of another source, out of an old checkpoint."""
@@ -143,7 +165,7 @@ class RemoteStreamReader(_StreamReader):
         return found
 
     def _offset(self, offsets: Sequence[int]) -> Offset:
-        return {"stream": self.options.stream, "offsets": list(offsets)}
+        return {"stream": self.options.stream, "offsets": list(offsets), "ids": list(self._ids)}
 
 
 def shares(ready: Sequence[int], most: int) -> list[int]:

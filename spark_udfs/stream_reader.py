@@ -6,7 +6,7 @@ before it asks for the batch's partitions.  It calls ``commit()`` with it when t
 or the query starts again, which may be never; but it asks for what follows a batch as soon as that
 is in its log as done, also when nothing follows.  Both are taken for the end of the batch.
 
-Offsets are JSON.  Of a stream: ``{"stream": name, "offset": next}``.  Of a queue:
+Offsets are JSON.  Of a stream: ``{"stream": name, "offset": next, "id": its own}``.  Of a queue:
 ``{"queue": name, "query": id, "batch": number, "rows": most}``: the batch's rows are claimed when
 Spark asks for its partitions, never before its number is in the checkpoint, so what is consumed has
 always a batch that it belongs to.
@@ -42,6 +42,10 @@ from .reading import Part, SourceError, Watch
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from pyqstore import Store
+    from pyqstore.figures import StreamStatus
+    from pyqstore.flight.asked import Asked
 
 Offset = dict[str, Any]
 _DELAYED_S = 0.5
@@ -93,7 +97,7 @@ class QStoreStreamReader(_StreamReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._next = 0
+        self._next = self._id = 0
         self._target: int | None = None
         self._lease = MovingLease(options.stream, options.lease)
 
@@ -108,6 +112,7 @@ class QStoreStreamReader(_StreamReader):
             start = reading.offset_of(store, options, options.starting, "first")
             if options.group is not None:
                 start = reading.group_offset(store, options, start)
+            self._see(store)
         self._done = self._offset(start)  # nothing to note
         return self._offset(start)
 
@@ -118,13 +123,14 @@ class QStoreStreamReader(_StreamReader):
         self.commit(start)
         self._hold(start["offset"])
         end = self._latest() if self._target is None else self._target
+        self._check_same(start)
         if start["offset"] > self._next:
             with reading.open_source(self.options) as store:
                 part = Part(start["offset"], start["offset"] + 1)
                 raise reading.gone(self.options, part, store.stream(self.options.stream))
         if isinstance(limit, ReadMaxRows):
             end = min(end, start["offset"] + limit.max_rows)
-        return self._offset(max(end, start["offset"]))
+        return self._offset(end) if end > start["offset"] else start
 
     @patient
     def prepareForTriggerAvailableNow(self) -> None:
@@ -145,20 +151,22 @@ class QStoreStreamReader(_StreamReader):
         self._hold(part.start)
         with reading.open_source(self.options) as store:
             stream = store.stream(self.options.stream)
-            status = stream.status()
+            status = self._see(store)
+            self._check_same(end)
             if not status.first <= part.start <= end["offset"] <= status.next:
                 raise reading.gone(self.options, part, stream)
             return [RowsPartition(each) for each in reading.divided(status, self.options, part)]
 
     def _finish(self, end: Offset) -> None:
-        """Move the group's cursor, if there is one.  SourceError: the stream was made anew, and has
-        no such offset."""
+        """Move the group's cursor, if there is one.  SourceError: the stream was made anew."""
         if self.options.group is None:
             return
         name, offset = self.options.stream, end["offset"]
         with asking(self.options.path, wait_s=self.options.lock_timeout, read_only=False) as store:
             stream = store.stream(name)
-            if offset > stream.next:
+            status = self._see(store)
+            self._check_same(end)
+            if offset > status.next:
                 raise reading.gone(self.options, Part(offset, offset + 1), stream)
             stream.commit_offset(self.options.group, offset)
 
@@ -169,14 +177,25 @@ class QStoreStreamReader(_StreamReader):
                 self._lease.move(store, offset)
 
     def _offset(self, offset: int) -> Offset:
-        return {"stream": self.options.stream, "offset": offset}
+        return {"stream": self.options.stream, "offset": offset, "id": self._id}
+
+    def _see(self, store: Store | Asked) -> StreamStatus:
+        """What the stream is now."""
+        status = store.stream(self.options.stream).status()
+        self._next, self._id = status.next, status.id
+        return status
+
+    def _check_same(self, offset: Offset) -> None:
+        """SourceError: it is one of a stream that was deleted."""
+        if self._id not in (0, offset.get("id", self._id)):
+            raise SourceError(reading.MADE_ANEW.format(self.options.what))
 
     def _latest(self) -> int:
         if not self.watch.is_unchanged():
             with reading.open_source(self.options) as store:
                 if store.is_still:
                     self.watch.note()
-                self._next = store.stream(self.options.stream).next
+                self._see(store)
         return self._next
 
 

@@ -85,7 +85,10 @@ def test_a_streams_offsets_are_its_own(disk: Any, reader: Readers) -> None:
     asked = reader(stream="log", startingOffset="40", maxRowsPerBatch="50", minPartitions="3")
     start = asked.initialOffset()
     end = asked.latestOffset(start, asked.getDefaultReadLimit())
-    assert (start, end) == ({"stream": "log", "offset": 40}, {"stream": "log", "offset": 90})
+    with pyqstore.open(disk.path, read_only=True) as store:
+        id_ = store.stream("log").status().id
+    assert start == {"stream": "log", "offset": 40, "id": id_}
+    assert end == {**start, "offset": 90}
     assert len(asked.partitions(start, end)) == 3
     assert rows(asked, start, end) == list(range(40, 90))
     assert asked.latestOffset(end, ReadAllAvailable())["offset"] == 100
@@ -118,16 +121,36 @@ def test_a_checkpoint_of_another_source_is_refused(disk: Any, reader: Readers) -
     words = r"the checkpoint is that of a query that read .*'log'.* reads queue 'all'"
     with pytest.raises(SourceError, match=words):
         reader(queue="all").latestOffset(end, ReadAllAvailable())
+
+
+@pytest.mark.parametrize("count", [0, 20])
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_checkpoint_of_a_stream_that_was_made_anew_is_refused(
+    disk: Any, reader: Readers, count: int, is_old: bool
+) -> None:
+    """Also where the new one has its offsets; but for one of an earlier version."""
+    disk.publish(range(10), to="log")
+    log = reader(stream="log")
+    start = log.initialOffset()
+    end = log.latestOffset(start, ReadAllAvailable())
+    assert log.latestOffset(end, ReadAllAvailable()) == end
     with pyqstore.open(disk.path) as store:
         store.stream("log").delete()
         store.stream("log")
+    disk.publish(range(count), to="log")
+    if is_old:
+        del start["id"], end["id"]
+    if is_old and count > 0:
+        assert reader(stream="log").latestOffset(end, ReadAllAvailable())["offset"] == count
+        return
     for options in ({}, {"group": "g"}):  # whose cursor cannot be moved there
-        with pytest.raises(SourceError, match=r"10 to 10 are to be read.*made anew"):
+        with pytest.raises(SourceError, match=r"was deleted and made anew"):
             reader(stream="log", **options).latestOffset(end, ReadAllAvailable())
-    with pytest.raises(SourceError, match=r"10 to 10 are to be read.*made anew"):
+    with pytest.raises(SourceError, match=r"was deleted and made anew"):
         reader(stream="log", group="g").commit(end)
-    with pytest.raises(SourceError, match=r"0 to 9 are to be read.*made anew"):
-        reader(stream="log").partitions({"stream": "log", "offset": 0}, end)
+    with pytest.raises(SourceError, match=r"was deleted and made anew"):
+        reader(stream="log").partitions(start, end)
+    assert reader(stream="log", group="g").initialOffset()["offset"] == 0
 
 
 @pytest.mark.parametrize("kind", ["stream", "queue"])

@@ -298,8 +298,24 @@ def test_queries_read_streams_of_shards_and_write_once(
 
 
 def test_a_checkpoint_of_a_stream_that_was_made_anew_is_refused(shard: Shard) -> None:
-    shard.store.stream("s")
     schema = StructType([StructField("offset", LongType())])
+    given = {"url": shard.url, "stream": "s"}
+    shard.store.stream("s").publish("body")
+    log = QStoreDataSource(given).streamReader(schema)
+    start = log.initialOffset()
+    end = log.latestOffset(start, ReadAllAvailable())
+    assert log.latestOffset(end, ReadAllAvailable()) == end
+    shard.store.stream("s").delete()
+    for body in ("one", "two"):
+        shard.store.stream("s").publish(body)
+    for more in ({}, {"group": "g"}):
+        log = QStoreDataSource({**given, **more}).streamReader(schema)
+        with pytest.raises(SourceError, match=r"at grpc.* was deleted and made anew"):
+            log.latestOffset(end, ReadAllAvailable())
+        with pytest.raises(SourceError, match=r"was deleted and made anew"):
+            log.partitions(start, end)
+    with pytest.raises(SourceError, match=r"was deleted and made anew"):
+        log.commit(end)
     for more in ({}, {"group": "g"}):  # whose cursor cannot be moved there
         source = QStoreDataSource({"url": shard.url, "stream": "s", **more})
         with pytest.raises(SourceError, match=r"10 to 10 are to be read.*made anew"):
