@@ -15,6 +15,7 @@
 #include "store_files.h"
 #include "store_internal.h"
 #include "transactions.h"
+#include "wake.h"
 
 /* ---- closing ---- */
 
@@ -147,7 +148,7 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
         qsi_connection_shut(QSI_LIST_OWNER(node, struct qs_connection, in_store));
     }
     qsi_cond_broadcast(&store->commit.durable);
-    qsi_cond_broadcast(&store->events.came);
+    qsi_wake_everyone(store);
     qsi_store_unlock(store);
     qsi_stop_threads(store);
     qsi_store_lock(store);

@@ -51,7 +51,6 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_cond_init(&store->commit.helper.cond);
     qsi_cond_init(&store->commit.durable);
     qsi_cond_init(&store->commit.prepared);
-    qsi_cond_init(&store->events.came);
     qsi_cond_init(&store->commit.work);
     qsi_cond_init(&store->commit.chores);
     qsi_cond_init(&store->paging.wanted);
@@ -218,7 +217,6 @@ void qsi_free_store(struct qs_store *store)
     qsi_cond_fini(&store->paging.wanted);
     qsi_cond_fini(&store->commit.chores);
     qsi_cond_fini(&store->commit.work);
-    qsi_cond_fini(&store->events.came);
     qsi_cond_fini(&store->commit.prepared);
     qsi_cond_fini(&store->commit.durable);
     qsi_cond_fini(&store->commit.helper.cond);

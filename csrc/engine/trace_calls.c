@@ -76,6 +76,7 @@ static struct traced *await(struct qs_trace *trace, uint64_t timeout_ns)
 {
     struct qs_store *store = trace->store;
     uint64_t begin = 0;
+    struct qsi_waiter waiter;
     struct traced *next = qsi_trace_take(trace);
 
     while (next == NULL && timeout_ns > 0 && store->life < QSI_LIFE_SHUT && !is_ended(trace)) {
@@ -84,9 +85,9 @@ static struct traced *await(struct qs_trace *trace, uint64_t timeout_ns)
         if (now - begin >= timeout_ns) {
             break;
         }
-        store->events.waiters += 1;
-        qsi_cond_wait(&store->events.came, &store->mutex, timeout_ns - (now - begin));
-        store->events.waiters -= 1;
+        trace->waiter = &waiter;
+        qsi_waiter_sleep(store, &waiter, timeout_ns - (now - begin));
+        trace->waiter = NULL;
         next = qsi_trace_take(trace);
     }
     return next;
@@ -125,7 +126,7 @@ void qs_trace_end(qs_trace *trace)
     }
     qsi_store_lock(store);
     qsi_list_remove(&trace->in_store);
-    qsi_events_announce(store);
+    qsi_waiter_wake(store, trace->waiter);
     qsi_store_unlock(store);
 }
 

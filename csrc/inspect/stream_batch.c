@@ -298,10 +298,7 @@ static qs_status wait_for_messages(struct qs_stream_reader *reader, uint64_t dea
             }
             continue;
         }
-        store->events.waiters += 1;
-        qsi_cond_wait(&store->events.came, &store->mutex, left_ns);
-        QS_DCHECK(store->events.waiters > 0);
-        store->events.waiters -= 1;
+        qsi_stream_readers_sleep(&reader, 1, left_ns);
     }
 }
 

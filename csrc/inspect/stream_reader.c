@@ -152,6 +152,7 @@ static struct qs_stream_reader *create_reader(struct qs_store *store, qs_slice n
     QS_DCHECK(at == reader->bytes + name.bytes + key_bytes);
     reader->key_count = read->routing_key_count;
     reader->store = store;
+    qsi_list_init(&reader->place.in_queue);
     reader->clamps = read->clamps;
     reader->columns = read->columns == 0 ? (uint32_t)QS_STREAM_COLUMNS : read->columns;
     return reader;
@@ -275,17 +276,24 @@ static bool has_news(const struct qs_stream_reader *reader, uint64_t *lsn_out)
     return false;
 }
 
-/* QS_ETIMEDOUT: not within left_ns. */
-static qs_status wait_a_turn(struct qs_store *store, uint64_t lsn, uint64_t left_ns,
-                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+void qsi_stream_readers_sleep(struct qs_stream_reader *const *readers, size_t count,
+                              uint64_t timeout_ns)
 {
-    if (lsn != 0) {
-        return qsi_commit_wait(store, lsn, left_ns, error);
+    struct qs_store *store = readers[0]->store;
+    struct qsi_waiter waiter;
+
+    QS_ASSERT_HELD(&store->mutex);
+    for (size_t i = 0; i < count; i++) {
+        struct store_queue *queue;
+        if (qsi_list_is_empty(&readers[i]->place.in_queue) && /* else it comes twice */
+            qsi_stream_reader_find(readers[i], &queue, NULL) == QS_OK) {
+            qsi_line_join(store, queue, &readers[i]->place, &waiter);
+        }
     }
-    store->events.waiters += 1;
-    qsi_cond_wait(&store->events.came, &store->mutex, left_ns);
-    store->events.waiters -= 1;
-    return QS_OK;
+    qsi_waiter_sleep(store, &waiter, timeout_ns);
+    for (size_t i = 0; i < count; i++) {
+        qsi_line_leave(store, &readers[i]->place);
+    }
 }
 
 qs_status qs_stream_readers_wait(qs_stream_reader *const *readers, size_t count,
@@ -318,7 +326,13 @@ qs_status qs_stream_readers_wait(qs_stream_reader *const *readers, size_t count,
             break;
         }
         now = store->env->monotonic_ns(store->env);
-        status = now >= deadline ? QS_ETIMEDOUT : wait_a_turn(store, lsn, deadline - now, error);
+        if (now >= deadline) {
+            status = QS_ETIMEDOUT;
+        } else if (lsn != 0) {
+            status = qsi_commit_wait(store, lsn, deadline - now, error);
+        } else {
+            qsi_stream_readers_sleep(readers, count, deadline - now);
+        }
     }
     qsi_store_leave(store);
     return status == QS_ETIMEDOUT ? QS_EEMPTY : status;

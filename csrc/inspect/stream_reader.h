@@ -6,6 +6,7 @@
 
 #include "slice.h"
 #include "store.h"
+#include "wake.h"
 
 struct qs_stream_reader {
     struct qs_store *store;
@@ -13,6 +14,7 @@ struct qs_stream_reader {
     uint64_t position;
     uint32_t columns;
     bool clamps;
+    struct qsi_in_line place;
     struct qsi_slice name;
     size_t key_count;
     struct qsi_slice *keys;
@@ -23,6 +25,9 @@ struct qs_stream_reader {
 qs_status qsi_stream_reader_find(const struct qs_stream_reader *reader,
                                  struct store_queue **queue_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Until one of their streams grows or goes, or the store is closed; it may wake early. */
+void qsi_stream_readers_sleep(struct qs_stream_reader *const *readers, size_t count,
+                              uint64_t timeout_ns) QSI_REQUIRES(qsi_store_mutex);
 /* Returns QS_EOFFSET. */
 qs_status qsi_stream_fail_dropped(const struct store_queue *queue, uint64_t offset, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex);

@@ -29,6 +29,7 @@ BATCHES = "Rows of publish_batch beyond memory, budget 64 MiB, bodies of 100 B"
 TRANSACTIONS = "Messages of a transaction, budget 2 MiB, bodies of 100 B"
 BACKLOG = "Backlog of bodies of 100 B, budget 64 MiB"
 _THREADS = (1, 2, 4, 8, 16)
+_WAITING = (1, 16, 128)
 _QUEUES = (1, 10, 100, 1000, 10_000)
 _BODY_SIZES = (10, 100, 1024, 2048, 4096, 16_384, 131_072, 1_048_576)
 _ROWS = (1, 10, 100, 1000, 10_000)
@@ -113,6 +114,9 @@ def threads(options: Options) -> list[Case]:
         ):
             parameters = {"threads": count}
             found.append(Case(name, run, parameters, held.name if held else None, THREADS))
+    for count in options.sweep(*_WAITING):
+        run = partial(scaling_loads.wake_in_threads, count, options.count(_SINGLES // 8, 100))
+        found.append(Case("publish to one that waits", run, {"threads": count}, None, THREADS))
     return found
 
 

@@ -7,6 +7,7 @@ the parts that say so.
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -128,6 +129,27 @@ def get_in_threads(count: int, messages: int, directory: Path) -> Sample:
         seconds, received = _each(work, channels)
     for there in received:
         expect(there, each)
+    return _sample(seconds, each * count)
+
+
+def wake_in_threads(count: int, messages: int, directory: Path) -> Sample:
+    """A message for each queue in turn, when the thread that waits there has the one before."""
+    each = max(1, messages // count)
+    received = threading.Semaphore(0)
+
+    def work(channel: pyqstore.Channel, queue: str) -> None:
+        for _ in range(each):
+            expect(channel.get_batch(queue, 1, auto_ack=True, timeout=None).num_rows, 1)
+            received.release()
+
+    def feed(channel: pyqstore.Channel) -> None:
+        for place in itertools.chain.from_iterable(itertools.repeat(range(count), each)):
+            channel.basic_publish("", f"q{place}", _BODY)
+            received.acquire()
+
+    with _several(directory, count + 1, messages) as (*channels, publisher):
+        tasks = [partial(work, channel, f"q{place}") for place, channel in enumerate(channels)]
+        seconds, _ = together([*tasks, partial(feed, publisher)])
     return _sample(seconds, each * count)
 
 

@@ -313,11 +313,11 @@ static void leave_queue(struct store_queue *queue, struct store_consumer *consum
     note_consumers(queue);
     qsi_stream_note_consumers(store, queue);
     qsi_note_use(store, queue);
-    if (queue->consumer_count > 0) {
+    if (queue->consumer_count == 0 && (queue->flags & QS_AUTO_DELETE) != 0) {
+        qsi_delete_queue_now(store, queue);
+    } else {
         qsi_events_announce(store);
         qsi_signal_consumers(store, queue);
-    } else if ((queue->flags & QS_AUTO_DELETE) != 0) {
-        qsi_delete_queue_now(store, queue);
     }
 }
 

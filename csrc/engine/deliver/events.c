@@ -451,12 +451,7 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
     if (await_rows(channel, kinds, timeout_ns) || seen != store->events.count) {
         return;
     }
-    channel->waits = (kinds & QS_EVENT_DELIVERY) != 0;
-    store->events.waiters += 1;
-    qsi_cond_wait(&store->events.came, &store->mutex, timeout_ns);
-    QS_DCHECK(store->events.waiters > 0);
-    store->events.waiters -= 1;
-    channel->waits = false;
+    qsi_channel_await(channel, kinds, timeout_ns);
 }
 
 static qs_status closed_meanwhile(const struct qs_channel *channel, qs_error *error)

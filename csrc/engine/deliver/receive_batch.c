@@ -28,6 +28,7 @@ struct get_batch {
     uint64_t bytes_left;
     bool is_paged; /* the next message is on the disk */
     bool no_ack;
+    bool has_waited;
     struct qsi_taken_batch batch;
     uint64_t first_tag, last_tag;
 };
@@ -179,6 +180,32 @@ static qs_status check_open(const struct qs_channel *channel, qs_error *error)
                            : QS_OK;
 }
 
+static void sleep_at(struct get_batch *get, struct store_queue *queue, uint64_t timeout_ns)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_store *store = get->channel->store;
+    struct qsi_waiter waiter;
+    struct qsi_in_line place;
+
+    get->has_waited = true;
+    get->channel->waiter = &waiter; /* for who closes it */
+    qsi_line_join(store, queue, &place, &waiter);
+    qsi_waiter_sleep(store, &waiter, timeout_ns);
+    qsi_line_leave(store, &place);
+    get->channel->waiter = NULL;
+}
+
+/* It was woken, perhaps, for more than it takes, or takes nothing: another thread's turn. */
+static void pass_on(const struct get_batch *get) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_store *store = get->channel->store;
+    struct store_queue *queue = get->has_waited ? qsi_find_queue(store, get->queue) : NULL;
+
+    if (queue != NULL) {
+        qsi_line_wake_next(store, queue, qsi_ready_count(queue));
+    }
+}
+
 /* Waits for the first message, if need be and as long as there is time.  *queue_out: NULL if none
  * came. */
 static qs_status wait_for_first(struct get_batch *get, uint64_t timeout_ns,
@@ -213,10 +240,7 @@ static qs_status wait_for_first(struct get_batch *get, uint64_t timeout_ns,
             qsi_count_empty(channel, queue);
             return QS_OK;
         }
-        store->events.waiters += 1;
-        qsi_cond_wait(&store->events.came, &store->mutex, deadline - now);
-        QS_DCHECK(store->events.waiters > 0);
-        store->events.waiters -= 1;
+        sleep_at(get, queue, deadline - now);
     }
 }
 
@@ -295,6 +319,7 @@ qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max
 
     QS_TRY(qsi_channel_enter(channel, error));
     status = take_batch(&get, timeout_ns, error);
+    pass_on(&get);
     if (status == QS_OK) {
         status = qsi_deliveries_write(channel, error);
     }

@@ -1,5 +1,5 @@
-/* Channels of event loops: armed for notification, they wait without a thread until their
- * eventfd is signalled.
+/* Channels that are armed for notification: of event loops, which wait without a thread until an
+ * eventfd is signalled, and those of threads that sleep in a call until they are woken.
  *
  * An armed channel counts among those who wait, until it asks for events again: the same as a
  * thread that was woken and has not run yet.  Invariant: a channel that is to be signalled
@@ -80,7 +80,7 @@ void qsi_channel_leave_listener(struct qs_channel *channel)
 }
 
 /* REQUIRES one of both. */
-static void tell(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+static void tell_loop(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK((channel->listener != NULL) != (channel->event_fd != QSI_NO_EVENT_FD));
     if (channel->listener != NULL) {
@@ -112,7 +112,11 @@ void qsi_channel_signal(struct qs_channel *channel)
 {
     QS_ASSERT_HELD(&channel->store->mutex);
     clear_kinds(channel);
-    tell(channel);
+    if (channel->is_armed_by_thread) {
+        qsi_waiter_wake(channel->store, channel->waiter);
+    } else {
+        tell_loop(channel);
+    }
 }
 
 /* True: a loop looks after it when it has looked at all that came. */
@@ -136,22 +140,26 @@ static void hurry(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
     }
 }
 
+static void begin_arm(struct qs_channel *channel, uint32_t kinds) QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_DCHECK(!channel->is_armed && channel->armed_kinds == 0 && !channel->closed);
+    channel->is_armed = true;
+    channel->waits = (kinds & QS_EVENT_DELIVERY) != 0;
+    channel->armed_kinds = kinds;
+    channel->store->events.armed_count += kinds != 0 ? 1 : 0;
+}
+
 qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *error)
 {
     struct qs_store *store = channel->store;
 
-    QS_DCHECK(kinds != 0 && !channel->closed);
+    QS_DCHECK(kinds != 0);
     QS_ASSERT_HELD(&channel->store->mutex);
     if (!is_listened_to(channel)) {
         return qsi_fail(error, QS_EINVAL,
                         "QS_EVENT_ARM without a qs_channel_event_fd or a qs_listener");
     }
-    QS_DCHECK(!channel->is_armed && channel->armed_kinds == 0);
-    channel->is_armed = true;
-    channel->waits = (kinds & QS_EVENT_DELIVERY) != 0;
-    store->events.waiters += 1;
-    channel->armed_kinds = kinds;
-    store->events.armed_count += 1;
+    begin_arm(channel, kinds);
     if ((kinds & QS_EVENT_CHANGE) != 0) {
         qsi_list_push_back(&store->events.armed_for_changes, &channel->in_changes);
     }
@@ -168,8 +176,6 @@ qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *
 
 bool qsi_channel_disarm(struct qs_channel *channel)
 {
-    struct qs_store *store = channel->store;
-
     QS_ASSERT_HELD(&channel->store->mutex);
     if (!channel->is_armed) {
         return false;
@@ -177,8 +183,7 @@ bool qsi_channel_disarm(struct qs_channel *channel)
     clear_kinds(channel);
     channel->is_armed = false;
     channel->waits = false;
-    QS_DCHECK(store->events.waiters > 0);
-    store->events.waiters -= 1;
+    channel->is_armed_by_thread = false;
     return true;
 }
 
@@ -189,17 +194,42 @@ static bool awaits_commit(const struct qs_channel *channel) QSI_REQUIRES(qsi_sto
            ((channel->armed_kinds & QS_EVENT_DURABLE) != 0 && channel->awaited_first_lsn != 0);
 }
 
-void qsi_signal_if_due(struct qs_channel *channel)
+/* True: it is in the list of those that a commit asks from now on. */
+static bool ask_at_commits(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+{
+    if (!awaits_commit(channel) || !qsi_list_is_empty(&channel->in_confirms)) {
+        return false;
+    }
+    qsi_list_push_back(&channel->store->events.armed_for_confirms, &channel->in_confirms);
+    return true;
+}
+
+void qsi_channel_await(struct qs_channel *channel, uint32_t kinds, uint64_t timeout_ns)
 {
     struct qs_store *store = channel->store;
+    struct qsi_waiter waiter;
+    bool reads_streams = channel->reads_streams && (kinds & QS_EVENT_DELIVERY) != 0;
 
+    QS_ASSERT_HELD(&store->mutex);
+    begin_arm(channel, kinds & ~(uint32_t)QS_EVENT_CHANGE);
+    channel->is_armed_by_thread = true;
+    channel->waiter = &waiter;
+    store->events.stream_thread_count += reads_streams ? 1 : 0;
+    (void)ask_at_commits(channel);
+    qsi_waiter_sleep(store, &waiter, timeout_ns);
+    store->events.stream_thread_count -= reads_streams ? 1 : 0;
+    channel->waiter = NULL;
+    qsi_channel_disarm(channel);
+}
+
+void qsi_signal_if_due(struct qs_channel *channel)
+{
     QS_DCHECK(channel->armed_kinds == 0 || channel->is_armed);
     QS_ASSERT_HELD(&channel->store->mutex);
     if ((channel->armed_kinds & QS_EVENT_CHANGE) != 0 ||
         qsi_has_event(channel, channel->armed_kinds)) {
         qsi_channel_signal(channel);
-    } else if (awaits_commit(channel) && qsi_list_is_empty(&channel->in_confirms)) {
-        qsi_list_push_back(&store->events.armed_for_confirms, &channel->in_confirms);
+    } else if (ask_at_commits(channel)) {
         (void)is_held(channel); /* else it was armed before it published: no hurry */
     }
 }
@@ -237,7 +267,8 @@ void qsi_channel_signal_shut(struct qs_channel *channel)
 {
     QS_ASSERT_HELD(&channel->store->mutex);
     qsi_channel_disarm(channel);
+    qsi_waiter_wake(channel->store, channel->waiter);
     if (is_listened_to(channel)) {
-        tell(channel);
+        tell_loop(channel);
     }
 }

@@ -1,5 +1,5 @@
-/* Channels of event loops: armed for notification, they wait without a thread until their
- * eventfd is signalled. */
+/* Channels that are armed for notification: of event loops, which wait without a thread until an
+ * eventfd is signalled, and those of threads that sleep in a call until they are woken. */
 #ifndef QSI_PARK_H
 #define QSI_PARK_H
 
@@ -10,6 +10,10 @@
  * is. */
 qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* REQUIRES the same.  The caller's thread sleeps until something is, or the channel is closed; it
+ * may wake early. */
+void qsi_channel_await(struct qs_channel *channel, uint32_t kinds, uint64_t timeout_ns)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Was it armed? */
 bool qsi_channel_disarm(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* REQUIRES an armed channel. */

@@ -151,6 +151,7 @@ void qsi_store_fail(struct qs_store *store, const qs_error *cause)
     qsi_cond_broadcast(&store->commit.durable);
     qsi_cond_broadcast(&store->commit.prepared);
     qsi_cond_broadcast(&store->paging.done);
+    qsi_wake_everyone(store);
     qsi_events_announce(store);
     qsi_signal_confirmed(store);
 }

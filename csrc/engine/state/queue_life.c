@@ -100,7 +100,7 @@ void qsi_begin_rates(struct qs_store *store, struct store_queue *queue)
 
 void qsi_free_queue(struct store_queue *queue)
 {
-    QS_DCHECK(queue->jobs == 0 && queue->consumer_count == 0);
+    QS_DCHECK(queue->jobs == 0 && queue->consumer_count == 0 && qsi_list_is_empty(&queue->waiting));
     qsi_list_remove(&queue->in_owner);
     qsi_list_remove(&queue->in_deleted);
     qsi_list_remove(&queue->in_ahead);
@@ -167,6 +167,7 @@ static void begin_lists(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
     qsi_list_init(&queue->consumers);
     qsi_list_init(&queue->full);
     qsi_list_init(&queue->awaiting);
+    qsi_list_init(&queue->waiting);
     qsi_list_init(&queue->in_deleted);
 }
 
@@ -353,6 +354,7 @@ void qsi_drop_queue(struct qs_store *store, struct store_queue *queue,
         store->stats.queues_deleted += 1;
     }
     cancel_consumers(queue);
+    qsi_line_wake_all(store, queue);
     qsi_router_remove_destination(&store->router, &queue->destination, auto_delete);
     abandon_priorities(store, queue);
     abandon_queue(store, queue);

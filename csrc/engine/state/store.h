@@ -115,10 +115,11 @@ struct qsi_keep {
 
 /* Threads and event loops that wait for messages, confirms and the like. */
 struct qsi_events {
-    struct qsi_cond came; /* a message or a confirm for a thread that waits */
-    uint64_t count;       /* announced: a thread that looked before looks again before it waits */
-    uint32_t waiters;
-    uint32_t armed_count;               /* channels whose eventfd is to be signalled: armed.c */
+    uint64_t count; /* announced: a thread that looked before looks again before it waits */
+    /* who is to be told of something: channels that are armed, and waits at queues (wake.h) */
+    uint32_t armed_count;
+    uint32_t stream_thread_count;       /* threads that wait for consumers, some of streams */
+    uint64_t woken_count;               /* how often threads that waited were woken */
     struct qsi_list armed_for_changes;  /* of those: whatever happens, to any channel */
     struct qsi_list armed_for_confirms; /* of those: that published what is not durable yet */
     struct qsi_list grown_streams; /* with consumers to be told of more: store_stream.in_grown */

@@ -14,6 +14,7 @@
 #include "unacked.h"
 
 struct qs_listener;
+struct qsi_waiter;
 struct store_queue;
 struct stream_cursor;
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
@@ -147,10 +148,12 @@ struct qs_channel {
     uint32_t prefetch_channel GUARDED; /* 0: unlimited */
     uint64_t consumed_count GUARDED;   /* of the unacked: what came by consumers, not by a get */
     bool had_deal GUARDED; /* the last that its consumers had: others come before the next */
-    struct store_deals deals GUARDED; /* what waits for its consumers, beside the unacked */
-    bool waits GUARDED;               /* for deliveries, in a call */
-    bool is_armed GUARDED;            /* it waits outside of a call */
-    /* of events for which its eventfd is to be signalled; 0: it is not */
+    struct store_deals deals GUARDED;  /* what waits for its consumers, beside the unacked */
+    bool waits GUARDED;                /* for deliveries, in a call */
+    struct qsi_waiter *waiter GUARDED; /* a thread that waits in a call of it; NULL: none does */
+    bool is_armed GUARDED;             /* it waits outside of a call, or that thread is armed */
+    bool is_armed_by_thread GUARDED;
+    /* of events for which its eventfd is signalled, or the thread woken; 0: it is not */
     uint32_t armed_kinds GUARDED;
     struct qsi_list in_changes GUARDED, in_confirms GUARDED; /* of the store's armed channels */
     /* the event loop's, which closes it after the channel; QSI_NO_EVENT_FD: none asked for it */

@@ -52,6 +52,7 @@ struct store_queue {
     struct qsi_list consumers GUARDED; /* highest priority first, and within one in turn */
     struct qsi_list full GUARDED; /* those whose prefetch is used up, as far as anybody looked */
     struct qsi_list awaiting GUARDED; /* those that rest until it has a message */
+    struct qsi_list waiting GUARDED;  /* threads that get, or read the stream: wake.h */
     uint32_t consumer_count GUARDED;
     bool exclusive_consumer GUARDED;
     /* messages stay ready for a consumer of higher priority that was dealt as many as it may be */

@@ -2,9 +2,11 @@
 #include "stream_cursor.h"
 
 #include "alloc.h"
+#include "armed.h"
 #include "check.h"
 #include "store.h"
 #include "turns.h"
+#include "wake.h"
 
 void qsi_stream_cursor_drop_batch(struct stream_cursor *cursor)
 {
@@ -68,6 +70,27 @@ uint64_t qsi_streams_awaited_lsn(const struct qs_channel *channel)
     return 0;
 }
 
+void qsi_stream_call_threads(struct qs_store *store, struct store_stream *stream)
+{
+    const struct qsi_list *consumers = &stream->queue->consumers;
+
+    QS_ASSERT_HELD(&store->mutex);
+    qsi_line_wake_all(store, stream->queue); /* readers lead the commit, or wait for it */
+    if (store->events.stream_thread_count == 0) {
+        return;
+    }
+    if (store->options.background) {
+        qsi_commit_hurry(store);
+        return;
+    }
+    for (const struct qsi_list *node = consumers->next; node != consumers; node = node->next) {
+        struct qs_channel *channel = QSI_LIST_OWNER(node, struct store_consumer, in_queue)->channel;
+        if (channel->is_armed_by_thread && (channel->armed_kinds & QS_EVENT_DELIVERY) != 0) {
+            qsi_channel_signal(channel); /* it commits for itself */
+        }
+    }
+}
+
 void qsi_stream_note_consumers(struct qs_store *store, struct store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
@@ -75,7 +98,9 @@ void qsi_stream_note_consumers(struct qs_store *store, struct store_queue *queue
         return;
     }
     qsi_list_remove(&queue->stream->in_grown);
-    qsi_stream_note_growth(store, queue->stream); /* there may be what is not durable yet */
+    if (queue->consumer_count > 0) { /* there may be what is not durable yet */
+        qsi_list_push_back(&store->events.grown_streams, &queue->stream->in_grown);
+    }
 }
 
 void qsi_streams_signal(struct qs_store *store)

@@ -53,6 +53,9 @@ bool qsi_stream_cursor_has_next(const struct store_consumer *consumer)
  * on its way. */
 uint64_t qsi_streams_awaited_lsn(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 
+/* Threads that wait for the stream see to it that what it has got is committed. */
+void qsi_stream_call_threads(struct qs_store *store, struct store_stream *stream)
+    QSI_REQUIRES(qsi_store_mutex);
 /* The stream has got messages.  A commit looks only at streams that did and have consumers: there
  * may be thousands, and most of them wait. */
 static inline void qsi_stream_note_growth(struct qs_store *store, struct store_stream *stream)
@@ -60,6 +63,9 @@ static inline void qsi_stream_note_growth(struct qs_store *store, struct store_s
 {
     if (stream->queue->consumer_count > 0 && qsi_list_is_empty(&stream->in_grown)) {
         qsi_list_push_back(&store->events.grown_streams, &stream->in_grown);
+    }
+    if (store->events.armed_count > 0) {
+        qsi_stream_call_threads(store, stream);
     }
 }
 /* A stream has consumers, or has none any more: whether a commit tells them. */

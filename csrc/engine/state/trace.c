@@ -199,7 +199,7 @@ static void keep(struct qs_trace *trace, struct traced_list *list, struct traced
         return;
     }
     if (list == &trace->unread && qsi_list_is_empty(&list->steps)) {
-        qsi_events_announce(trace->store); /* who reads goes on until it is empty */
+        qsi_waiter_wake(trace->store, trace->waiter); /* which goes on until it is empty */
     }
     list->bytes += size_of(made);
     qsi_list_push_back(&list->steps, &made->in_list);

@@ -48,6 +48,7 @@ struct verdict {
 struct qs_trace {
     struct qs_store *store;
     struct qsi_list in_store GUARDED;
+    struct qsi_waiter *waiter GUARDED; /* a thread that waits for a step; NULL: none does */
     struct traced_list unread GUARDED;
     struct traced_list unsynced GUARDED, unconfirmed GUARDED; /* whose next steps are awaited */
     uint64_t dropped GUARDED;

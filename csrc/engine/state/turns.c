@@ -7,6 +7,7 @@
 #include "priorities.h"
 #include "stream_cursor.h"
 #include "thread_safety.h"
+#include "wake.h"
 
 bool qsi_channel_has_room(const struct qs_channel *channel)
 {
@@ -221,7 +222,7 @@ static struct store_consumer *find_armed(const struct store_queue *queue)
     return NULL;
 }
 
-void qsi_signal_armed_consumers(struct store_queue *queue)
+static void signal_armed_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_consumer *consumer;
     uint64_t unknown = 0; /* of whom it is not known: as many are signalled as there are messages */
@@ -239,6 +240,17 @@ void qsi_signal_armed_consumers(struct store_queue *queue)
         if (unknown > 0 && unknown >= qsi_ready_count(queue)) {
             return;
         }
+    }
+}
+
+void qsi_signal_who_asks(struct qs_store *store, struct store_queue *queue)
+{
+    QS_ASSERT_HELD(&store->mutex);
+    if (queue->consumer_count > 0) {
+        signal_armed_consumers(queue);
+    }
+    if (!qsi_list_is_empty(&queue->waiting)) {
+        qsi_line_wake_next(store, queue, qsi_ready_count(queue));
     }
 }
 

@@ -63,17 +63,19 @@ uint64_t qsi_left_for_get(const struct store_queue *queue) QSI_REQUIRES(qsi_stor
  * Messages are dealt (deals.h) to find out. */
 bool qsi_has_event(struct qs_channel *channel, uint32_t kinds) QSI_REQUIRES(qsi_store_mutex);
 
-/* There may be messages for consumers of the queue who could not have them before: those of
- * armed channels are called.  Of a queue with priorities: the one that was declared. */
-void qsi_signal_armed_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
-static inline void qsi_signal_consumers(const struct qs_store *store, struct store_queue *queue)
+/* There may be messages for who could not have them before: consumers of armed channels are called,
+ * and of the threads that wait to get some one.  Of a queue with priorities: the one that was
+ * declared. */
+void qsi_signal_who_asks(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
+static inline void qsi_signal_consumers(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     if (QS_UNLIKELY(!qsi_list_is_empty(&queue->awaiting))) {
         qsi_wake_awaiting(queue);
     }
-    if (store->events.armed_count > 0 && queue->consumer_count > 0) {
-        qsi_signal_armed_consumers(queue);
+    if (store->events.armed_count > 0) {
+        qsi_signal_who_asks(store, queue);
     }
 }
 

@@ -339,6 +339,38 @@ static void test_get_batch_waits_no_longer_than_it_is_told(struct engine *engine
     received_release(&received);
 }
 
+/* A thread that takes messages is not held up by the disk: what it took is gone when somebody
+ * commits, and comes again after a crash before that. */
+static void test_get_batch_without_acks_leads_no_commit(struct engine *engine)
+{
+    struct received received;
+    struct engine dead;
+    uint64_t commits;
+
+    if (engine->memory == NULL) {
+        return; /* its committer commits */
+    }
+    fill(engine, "q", 3);
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    commits = stats_of(engine).commits;
+    QS_CHECK_OK(qs_channel_get_batch(engine->channel, text("q"), 2, 1000, QS_NO_ACK, SECOND,
+                                     &received.schema, &received.array, QS_ERROR));
+    QS_CHECK(received.array.length == 2);
+    received_release(&received);
+    check_counts(engine, "q", 1, 0);
+    QS_CHECK(stats_of(engine).commits == commits);
+    engine_crash(engine, &dead);
+    check_counts(engine, "q", 3, 0);
+    engine_stop(&dead);
+    QS_CHECK_OK(qs_channel_get_batch(engine->channel, text("q"), 2, 1000, QS_NO_ACK, SECOND,
+                                     &received.schema, &received.array, QS_ERROR));
+    received_release(&received);
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    engine_crash(engine, &dead);
+    check_counts(engine, "q", 1, 0);
+    engine_stop(&dead);
+}
+
 int main(void)
 {
     RUN_TESTS(test_tags_count_up_and_acked_messages_are_gone, test_no_ack_needs_none,
@@ -351,6 +383,7 @@ int main(void)
               test_a_get_tells_how_many_are_left, test_get_of_a_missing_queue_ends_the_channel,
               test_get_batch_takes_what_is_there,
               test_get_batch_is_bounded_in_bytes_but_never_stuck,
-              test_get_batch_waits_no_longer_than_it_is_told);
+              test_get_batch_waits_no_longer_than_it_is_told,
+              test_get_batch_without_acks_leads_no_commit);
     return 0;
 }
