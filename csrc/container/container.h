@@ -8,9 +8,10 @@
  *
  * A message has a sequence: 64 bits, counting up, never reused in its container.
  *
- * Not every kind has every operation: those of taking and settling belong to kinds whose messages
- * leave when they are acknowledged, and are NULL in a kind that keeps them for any number of
- * readers.  Those of appending are NULL in a kind whose messages are another container's.
+ * What a kind can do is what it has operations for.  Those of taking and settling belong to kinds
+ * whose messages leave when they are acknowledged, and are NULL in a kind that keeps them for any
+ * number of readers (qsi_container_takes).  Those of appending are NULL in a kind whose messages
+ * are another container's (qsi_container_appends).
  *
  * REQUIRES lock: the engine's covers every call, but for the few that say so.  Chunks are immutable
  * and may be read without it while referenced. */
@@ -66,7 +67,7 @@ struct qsi_container_kind {
     qs_status (*reserve_one)(struct qsi_container *container, struct qsi_chunk *chunk,
                              bool journalled);
     qs_status (*reserve_times)(struct qsi_container *container, const uint8_t *record,
-                               uint64_t count);
+                               uint64_t count); /* NULL: none expires by itself or is delayed */
     uint64_t (*append)(struct qsi_container *container, struct qsi_run *run);
     uint64_t (*append_one)(struct qsi_container *container, struct qsi_chunk *chunk,
                            uint32_t record_at, uint32_t ram_bytes, bool journalled, bool stored);
@@ -107,6 +108,18 @@ struct qsi_container_kind {
     void (*fini)(struct qsi_container *container);
 };
 
+/* Are messages taken by who gets them, and leave when they are settled?  Else they stay, and are
+ * read. */
+static inline bool qsi_container_takes(const struct qsi_container *container)
+{
+    return container->kind->take != NULL;
+}
+/* Are messages published to it? */
+static inline bool qsi_container_appends(const struct qsi_container *container)
+{
+    return container->kind->append != NULL;
+}
+
 /* ---- append ---- */
 
 /* Room for run_count more runs with message_count messages in all: append cannot fail then.
@@ -134,7 +147,9 @@ static inline QS_MUST_CHECK qs_status qsi_container_reserve_times(struct qsi_con
                                                                   uint64_t count)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    return container->kind->reserve_times(container, record, count);
+    return container->kind->reserve_times != NULL
+               ? container->kind->reserve_times(container, record, count)
+               : QS_OK;
 }
 /* Returns the sequence of the run's first message.  The container owns the run. */
 static inline uint64_t qsi_container_append(struct qsi_container *container, struct qsi_run *run)

@@ -336,7 +336,7 @@ static qs_status gather(struct browse *browse, qs_error *error) QSI_REQUIRES(qsi
         if (queue == NULL) {
             return qsi_fail_no_queue(browse->store, browse->name, error);
         }
-        if (queue->stream != NULL) {
+        if (!qsi_takes(queue)) {
             qs_status status = qsi_browse_stream(browse, queue, error);
             if (status != QS_OK && status != QS_EEMPTY) {
                 return status;

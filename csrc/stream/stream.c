@@ -118,72 +118,6 @@ bool qsi_stream_has_sealed(const struct qsi_stream *stream, const struct qsi_blo
     return segment != NULL && (segment->flags & QSI_STREAM_SEALED) != 0;
 }
 
-/* ---- what streams do not have ---- */
-
-static qs_status reserve_times(struct qsi_container *container, const uint8_t *record,
-                               uint64_t count)
-{
-    (void)container; /* nothing expires one by one, and nothing is delayed */
-    (void)record;
-    (void)count;
-    return QS_OK;
-}
-
-static enum qsi_take take_none(struct qsi_container *container, uint32_t max_count,
-                               struct qsi_stretch *stretch_out)
-{
-    (void)container;
-    (void)max_count;
-    (void)stretch_out;
-    return QSI_TAKE_EMPTY; /* nobody takes from a stream: readers have views */
-}
-
-static void untake_none(struct qsi_container *container, struct qsi_stretch *stretch,
-                        uint32_t keep_count)
-{
-    (void)container;
-    (void)stretch;
-    (void)keep_count;
-    QS_ASSERT(!"nothing is taken from a stream");
-}
-
-static void settle_none(struct qsi_container *container, struct qsi_segment *segment, uint32_t word,
-                        uint64_t mask)
-{
-    (void)container;
-    (void)segment;
-    (void)word;
-    (void)mask;
-    QS_ASSERT(!"nothing is settled in a stream");
-}
-
-static uint64_t purge_none(struct qsi_container *container, qsi_range_visitor *visit, void *context)
-{
-    (void)container;
-    (void)visit;
-    (void)context;
-    QS_ASSERT(!"a stream is not purged");
-}
-
-static uint64_t no_ranges(const struct qsi_container *container)
-{
-    (void)container;
-    return 0;
-}
-
-static qs_status replay_settle(struct qsi_container *container, const struct qsi_settle *settle)
-{
-    (void)container;
-    (void)settle;
-    return QS_OK; /* a sequence that is not there is passed over */
-}
-
-static qs_status mark_all_seen(struct qsi_container *container)
-{
-    (void)container;
-    return QS_OK;
-}
-
 /* ---- replay ---- */
 
 static void start_at(struct qsi_container *container, uint64_t seq) QSI_REQUIRES(qsi_store_mutex)
@@ -243,16 +177,8 @@ const struct qsi_container_kind qsi_stream_kind = {
     .name = "stream",
     .reserve = qsi_stream_reserve,
     .reserve_one = qsi_stream_reserve_one,
-    .reserve_times = reserve_times,
     .append = qsi_stream_append,
     .append_one = qsi_stream_append_one,
-    .take = take_none,
-    .untake = untake_none,
-    .settle = settle_none,
-    .requeue = settle_none,
-    .give_back = settle_none,
-    .purge = purge_none,
-    .purge_ranges = no_ranges,
     .drop_content = qsi_stream_drop_content,
     .unflushed_bytes = qsi_stream_unflushed_bytes,
     .begin_flush = qsi_stream_begin_flush,
@@ -260,8 +186,6 @@ const struct qsi_container_kind qsi_stream_kind = {
     .restore = qsi_stream_restore,
     .start_at = start_at,
     .skip_to = skip_to,
-    .replay_settle = replay_settle,
-    .mark_all_seen = mark_all_seen,
     .abandon = abandon,
     .fini = fini,
 };

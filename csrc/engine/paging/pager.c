@@ -250,8 +250,7 @@ static struct store_queue *choose_stream(struct qs_store *store) QSI_REQUIRES(qs
 
     while (store->stream_count > 0 && qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
-        if (queue->stream != NULL && queue->messages->ram_bytes > 0 &&
-            !is_left_alone(store, queue) &&
+        if (!qsi_takes(queue) && queue->messages->ram_bytes > 0 && !is_left_alone(store, queue) &&
             (chosen == NULL || queue->messages->ram_bytes > chosen->messages->ram_bytes)) {
             chosen = queue;
         }

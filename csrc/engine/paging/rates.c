@@ -140,7 +140,7 @@ static double target_duration(struct qs_store *store) QSI_REQUIRES(qsi_store_mut
         struct store_queue *queue = cursor.value;
         double duration;
         qsi_update_rates(store, queue);
-        duration = queue->stream != NULL ? INFINITY : duration_of(queue);
+        duration = qsi_takes(queue) ? duration_of(queue) : INFINITY;
         if (!isinf(duration)) {
             sum += duration;
             count += 1;
@@ -187,5 +187,5 @@ double qsi_target_ram_count(const struct qs_store *store, const struct store_que
     if (!store->paging.has_targets) {
         return INFINITY;
     }
-    return queue->stream != NULL ? 0 : trunc(store->paging.target_duration * sum_of_rates(queue));
+    return qsi_takes(queue) ? trunc(store->paging.target_duration * sum_of_rates(queue)) : 0;
 }

@@ -146,15 +146,11 @@ static qs_status reserve_arrival(const struct arrival *arrival) QSI_REQUIRES(qsi
     QS_DCHECK(arrival->runs > 0 && arrival->messages >= arrival->runs);
     QS_TRY(qsi_container_reserve(queue->messages, arrival->runs, arrival->messages,
                                  arrival->any_transient));
-    if (queue->stream != NULL) {
-        return QS_OK;
-    }
     if (arrival->expiring != NULL) {
-        QS_TRY(
-            qsi_container_reserve_times(&queue->container, arrival->expiring, arrival->messages));
+        QS_TRY(qsi_container_reserve_times(queue->messages, arrival->expiring, arrival->messages));
     }
     return arrival->delayed != NULL && arrival->delayed != arrival->expiring
-               ? qsi_container_reserve_times(&queue->container, arrival->delayed, arrival->messages)
+               ? qsi_container_reserve_times(queue->messages, arrival->delayed, arrival->messages)
                : QS_OK;
 }
 

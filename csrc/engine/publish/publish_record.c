@@ -98,13 +98,14 @@ qs_status qsi_publishing_keep(struct publishing *publishing, qs_error *error)
 /* ---- accepted ---- */
 
 /* What a message that expires or is delayed needs of a queue; a stream keeps it all the same. */
-static qs_status reserve_times(const struct publishing *publishing, struct qsi_queue *queue)
+static qs_status reserve_times(const struct publishing *publishing, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    if (publishing->expiration_ms != QSI_NO_EXPIRATION) {
-        QS_TRY(qsi_queue_reserve_expiries(queue, 1));
+    if (publishing->expiration_ms != QSI_NO_EXPIRATION && qsi_takes(queue)) {
+        QS_TRY(qsi_queue_reserve_expiries(&queue->core, 1));
     }
-    return publishing->due_us != 0 ? qsi_queue_reserve_dues(queue, 1) : QS_OK;
+    return publishing->due_us != 0 && qsi_takes(queue) ? qsi_queue_reserve_dues(&queue->core, 1)
+                                                       : QS_OK;
 }
 
 /* Memory in the chunk that small records share, in the queues and in the journal. */
@@ -126,7 +127,7 @@ static qs_status reserve(const struct publishing *publishing, bool journalled,
         if (qsi_container_reserve_one(queue->messages, *chunk_out,
                                       qsi_publishing_is_journalled_in(publishing, queue)) !=
                 QS_OK ||
-            (queue->stream == NULL && reserve_times(publishing, &queue->core) != QS_OK)) {
+            reserve_times(publishing, queue) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "message");
         }
     }

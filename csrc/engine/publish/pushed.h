@@ -28,7 +28,7 @@ static inline void qsi_announce_pushed(struct qs_store *store, struct store_queu
                                        const struct pushed *pushed) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_note_growth(store, queue);
-    if (queue->stream == NULL) {
+    if (qsi_takes(queue)) {
         qsi_signal_consumers(store, qsi_owner_of(queue));
         return;
     }

@@ -79,14 +79,6 @@ static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *v
     }
 }
 
-/* A stream keeps messages whether they expire or not, and gives them out at once. */
-static qs_status reserve_times(struct store_queue *queue, const uint8_t *record, uint64_t count)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    return queue->stream != NULL ? QS_OK
-                                 : qsi_container_reserve_times(&queue->container, record, count);
-}
-
 static qs_status replay_batch(struct store_queue *queue, struct qsi_chunk *chunk, uint64_t at,
                               const struct qsi_messages *view, uint32_t destination,
                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -100,7 +92,7 @@ static qs_status replay_batch(struct store_queue *queue, struct qsi_chunk *chunk
     if (qsi_container_skip_to(queue->messages, first_seq) != QS_OK ||
         qsi_container_reserve(queue->messages, 1, count,
                               (view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0) != QS_OK ||
-        reserve_times(queue, view->record, count) != QS_OK ||
+        qsi_container_reserve_times(queue->messages, view->record, count) != QS_OK ||
         qsi_run_create(&run, chunk, (uint32_t)at, count, rows, true) != QS_OK) {
         qsi_free(rows);
         return qsi_fail(error, QS_ENOMEM, "%u messages", count);
@@ -189,7 +181,7 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
         /* Transient messages leave gaps, and so do checkpoints. */
         if (qsi_container_skip_to(queue->messages, first_seq) != QS_OK ||
             qsi_container_reserve_one(queue->messages, chunk, true) != QS_OK ||
-            reserve_times(queue, view.record, 1) != QS_OK) {
+            qsi_container_reserve_times(queue->messages, view.record, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "message");
         }
         QS_DCHECK(queue->messages->next_seq == first_seq);

@@ -36,7 +36,7 @@ static qs_status load_last_segment(struct qs_store *store, struct store_queue *q
         qsi_queue_find_segment(core, core->container.next_seq / store->shared.entries);
     qs_status status = last != NULL ? qsi_load_segment_state(store, queue, last, error) : QS_OK;
 
-    QS_DCHECK(queue->stream == NULL);
+    QS_DCHECK(qsi_takes(queue));
     if (status == QS_ECORRUPT || (status == QS_EIO && !store->judges)) {
         qsi_queue_end_segment(core, last); /* whoever comes for its messages is told */
         status = QS_OK;
@@ -70,7 +70,7 @@ static qs_status replay_state(struct qs_store *store, uint64_t id, const uint8_t
                         (unsigned long long)id);
     }
     QS_TRY(restore_record(queue, record, error));
-    if (queue->stream != NULL || qsi_queue_is_work(&queue->core)) {
+    if (!qsi_takes(queue) || !qsi_appends(queue)) { /* it has no messages in segments */
         return QS_OK;
     }
     if (qsi_is_salvage(store)) {
@@ -232,7 +232,7 @@ static qs_status skip_to_next(struct qs_store *store, qs_error *error) QSI_REQUI
             return qsi_fail(error, QS_ENOMEM, "queue");
         }
         QS_DCHECK(queue->messages->next_seq >= queue->restored_next_seq);
-        if (queue->stream == NULL && queue->container.ram_count == 0) {
+        if (qsi_takes(queue) && queue->container.ram_count == 0) {
             qsi_container_start_at(&queue->container, queue->container.next_seq);
         }
     }

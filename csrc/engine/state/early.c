@@ -69,12 +69,11 @@ static struct early *begin(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     return early;
 }
 
-/* Of a stream nothing is acknowledged, and what a work queue has is the stream's. */
+/* Else nothing is acknowledged, or what is acknowledged is another's. */
 static bool is_had_soon(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
-    return queue->stream == NULL && !qsi_queue_is_work(&queue->core) &&
-           (queue->flags & QS_DURABLE) != 0 && queue->consumer_count > 0 &&
-           qsi_ready_count(queue) <= READY_MAX;
+    return qsi_takes(queue) && qsi_appends(queue) && (queue->flags & QS_DURABLE) != 0 &&
+           queue->consumer_count > 0 && qsi_ready_count(queue) <= READY_MAX;
 }
 
 void qsi_early_note(struct qs_channel *channel, const struct qsi_route *route, uint8_t priority,

@@ -81,4 +81,14 @@ struct store_queue {
 };
 #undef GUARDED
 
+/* Of its messages, as container.h asks. */
+static inline bool qsi_takes(const struct store_queue *queue)
+{
+    return qsi_container_takes(queue->messages);
+}
+static inline bool qsi_appends(const struct store_queue *queue)
+{
+    return qsi_container_appends(queue->messages);
+}
+
 #endif

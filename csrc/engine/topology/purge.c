@@ -186,7 +186,7 @@ static qs_status prepare_discard(struct qs_channel *channel, struct qsi_slice na
     while (released) {
         struct store_queue *queue;
         QS_TRY(qsi_require_queue(channel, name, &queue, error));
-        if (queue->stream != NULL || qsi_queue_is_work(&queue->core)) {
+        if (!qsi_takes(queue) || !qsi_appends(queue)) {
             return qsi_fail(error, QS_PRECONDITION_FAILED,
                             "the messages of queue '%.*s' are a stream's", QSI_NAME(name));
         }

@@ -289,7 +289,7 @@ static qs_status check_delete(const struct qs_store *store, const struct store_q
             error, QS_PRECONDITION_FAILED, "queue '%.*s'%s is the x-stream-source of queue '%.*s'",
             QSI_NAME(queue->name), store->place, QSI_NAME(qsi_work_reader(queue->stream)->name));
     }
-    if (queue->stream != NULL) { /* RabbitMQ asks neither of a stream */
+    if (!qsi_takes(queue)) { /* RabbitMQ asks neither of a stream */
         return QS_OK;
     }
     if ((flags & QS_IF_UNUSED) != 0 && queue->consumer_count > 0) {
