@@ -86,6 +86,7 @@ struct qsi_container_kind {
     uint64_t (*purge)(struct qsi_container *container, qsi_range_visitor *visit, void *context);
     uint64_t (*purge_ranges)(const struct qsi_container *container);
 
+    uint64_t (*ready_count)(const struct qsi_container *container);
     uint64_t (*drop_content)(struct qsi_container *container, uint64_t keep_count, uint64_t bytes);
     void (*drop_states)(struct qsi_container *container); /* NULL: it has none */
     uint64_t (*unflushed_bytes)(const struct qsi_container *container);
@@ -228,6 +229,15 @@ static inline uint64_t qsi_container_purge_ranges(const struct qsi_container *co
     QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->purge_ranges(container);
+}
+
+/* ---- what it has ---- */
+
+/* Messages that are there to be had: ready ones, or all that may be read. */
+static inline uint64_t qsi_container_ready_count(const struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return container->kind->ready_count(container);
 }
 
 /* ---- page ---- */

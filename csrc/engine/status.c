@@ -230,12 +230,12 @@ static void add_rates(struct qs_store *store, struct store_queue *subqueue, qs_q
 static void add_counts(const struct store_queue *subqueue, qs_queue_status *status)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    status->messages_ready += qsi_queue_ready_count(&subqueue->core);
+    status->messages_ready += qsi_container_ready_count(subqueue->messages);
     status->messages_delayed += qsi_queue_delayed_count(&subqueue->core);
     status->messages_passed += subqueue->core.work.passed_count;
     status->messages_unacked +=
         qsi_queue_out_count(&subqueue->core) + qsi_queue_aside_count(&subqueue->core);
-    status->ram_bytes += subqueue->container.ram_bytes;
+    status->ram_bytes += subqueue->messages->ram_bytes;
 }
 
 static uint64_t slow_consumers_of(const struct qsi_list *consumers) QSI_REQUIRES(qsi_store_mutex)
@@ -260,11 +260,9 @@ static void tell_stream(const struct store_queue *queue, qs_queue_status *status
     status->first = log->first;
     status->next = log->container.next_seq;
     status->segments = qsi_stream_segment_count(log);
-    status->messages_ready = qsi_stream_message_count(queue);
     status->messages_unacked = queue->stream->out_count;
     status->alpha = log->container.next_seq - tail;
     status->delta = tail - log->first;
-    status->ram_bytes = log->container.ram_bytes;
     status->disk_bytes = qsi_stream_bytes(log);
 }
 
@@ -360,9 +358,7 @@ static qs_queue_info info_of(struct store_queue *queue) QSI_REQUIRES(qsi_store_m
         add_counts(qsi_subqueue_at(queue, i), &counts);
     }
     if (queue->stream != NULL) {
-        counts.messages_ready = qsi_stream_message_count(queue);
         counts.messages_unacked = queue->stream->out_count;
-        counts.ram_bytes = queue->stream->log.container.ram_bytes;
     }
     return (qs_queue_info){
         .name = qs_slice_of(queue->name),

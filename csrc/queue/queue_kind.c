@@ -90,6 +90,11 @@ static uint64_t purge_ranges(const struct qsi_container *container) QSI_REQUIRES
     return qsi_queue_purge_ranges((const struct qsi_queue *)(const void *)container);
 }
 
+static uint64_t ready_count(const struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
+{
+    return qsi_queue_ready_count((const struct qsi_queue *)(const void *)container);
+}
+
 static uint64_t drop_content(struct qsi_container *container, uint64_t keep_count, uint64_t bytes)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -176,6 +181,7 @@ const struct qsi_container_kind qsi_queue_kind = {
     .give_back = give_back,
     .purge = purge,
     .purge_ranges = purge_ranges,
+    .ready_count = ready_count,
     .drop_content = drop_content,
     .drop_states = drop_states,
     .unflushed_bytes = unflushed_bytes,
@@ -201,6 +207,7 @@ const struct qsi_container_kind qsi_work_kind = {
     .give_back = give_back,
     .purge = qsi_work_purge,
     .purge_ranges = qsi_work_purge_ranges,
+    .ready_count = ready_count,
     .drop_content = drop_content,
     .unflushed_bytes = qsi_work_unflushed_bytes,
     .begin_flush = qsi_work_begin_flush,

@@ -118,6 +118,11 @@ bool qsi_stream_has_sealed(const struct qsi_stream *stream, const struct qsi_blo
     return segment != NULL && (segment->flags & QSI_STREAM_SEALED) != 0;
 }
 
+static uint64_t ready_count(const struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
+{
+    return container->next_seq - ((const struct qsi_stream *)(const void *)container)->first;
+}
+
 /* ---- replay ---- */
 
 static void start_at(struct qsi_container *container, uint64_t seq) QSI_REQUIRES(qsi_store_mutex)
@@ -179,6 +184,7 @@ const struct qsi_container_kind qsi_stream_kind = {
     .reserve_one = qsi_stream_reserve_one,
     .append = qsi_stream_append,
     .append_one = qsi_stream_append_one,
+    .ready_count = ready_count,
     .drop_content = qsi_stream_drop_content,
     .unflushed_bytes = qsi_stream_unflushed_bytes,
     .begin_flush = qsi_stream_begin_flush,

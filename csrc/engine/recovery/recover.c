@@ -149,9 +149,8 @@ static void count_recovered(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex
     QS_ASSERT_HELD(&store->mutex);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct store_queue *queue = cursor.value;
-        const struct qsi_queue *core = &queue->core;
-        store->recovery.messages += qsi_queue_ready_count(core) + qsi_queue_delayed_count(core);
-        store->recovery.messages += queue->stream != NULL ? qsi_stream_message_count(queue) : 0;
+        store->recovery.messages += qsi_container_ready_count(queue->messages);
+        store->recovery.messages += qsi_queue_delayed_count(&queue->core);
     }
 }
 

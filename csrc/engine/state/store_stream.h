@@ -54,12 +54,6 @@ void qsi_stream_note_pushed(const struct qs_store *store, struct store_stream *s
 /* When more of the stream will be durable.  REQUIRES that something is not. */
 uint64_t qsi_stream_awaited_lsn(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
-static inline uint64_t qsi_stream_message_count(const struct store_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    return queue->messages->next_seq - queue->stream->log.first;
-}
-
 /* QS_ENOMEM: NULL. */
 struct store_stream *qsi_store_stream_create(struct qsi_stream_shared *shared, uint64_t id,
                                              const struct qsi_stream_policy *policy);

@@ -227,7 +227,7 @@ static qs_status declare_and_wait(struct qs_channel *channel, qs_slice queue, ui
         memcpy(ok_out->queue, found->name.data, found->name.bytes);
         ok_out->queue[found->name.bytes] = '\0';
         ok_out->message_count =
-            found->stream != NULL ? qsi_stream_message_count(found) : qsi_ready_count(found);
+            qsi_takes(found) ? qsi_ready_count(found) : qsi_container_ready_count(found->messages);
         ok_out->consumer_count = found->consumer_count;
         status = qsi_commit_complete(channel, lsn, flags, error);
     }
