@@ -90,6 +90,7 @@ struct qsi_container_kind {
     uint64_t (*drop_content)(struct qsi_container *container, uint64_t keep_count, uint64_t bytes);
     void (*drop_states)(struct qsi_container *container); /* NULL: it has none */
     uint64_t (*unflushed_bytes)(const struct qsi_container *container);
+    uint64_t (*checkpoint_bytes)(const struct qsi_container *container);
     qs_status (*begin_flush)(struct qsi_container *container, uint64_t bytes_max,
                              struct qsi_job **job_out);
     qs_status (*begin_state)(struct qsi_container *container,
@@ -270,6 +271,12 @@ static inline uint64_t qsi_container_unflushed_bytes(const struct qsi_container 
     QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->unflushed_bytes(container);
+}
+/* About what a checkpoint would write to its files at most. */
+static inline uint64_t qsi_container_checkpoint_bytes(const struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return container->kind->checkpoint_bytes(container);
 }
 /* A job that writes what lies from flushed_seq on to the container's files, about bytes_max of
  * content at most.  QS_EEMPTY: nothing is left to be written, and flushed_seq says so. */

@@ -111,6 +111,12 @@ static uint64_t unflushed_bytes(const struct qsi_container *container) QSI_REQUI
     return qsi_queue_unflushed_bytes((const struct qsi_queue *)(const void *)container);
 }
 
+static uint64_t checkpoint_bytes(const struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return qsi_queue_checkpoint_bytes((const struct qsi_queue *)(const void *)container);
+}
+
 static qs_status begin_flush(struct qsi_container *container, uint64_t bytes_max,
                              struct qsi_job **job_out) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -185,6 +191,7 @@ const struct qsi_container_kind qsi_queue_kind = {
     .drop_content = drop_content,
     .drop_states = drop_states,
     .unflushed_bytes = unflushed_bytes,
+    .checkpoint_bytes = checkpoint_bytes,
     .begin_flush = begin_flush,
     .begin_state = begin_state,
     .snapshot = snapshot,
@@ -210,6 +217,7 @@ const struct qsi_container_kind qsi_work_kind = {
     .ready_count = ready_count,
     .drop_content = drop_content,
     .unflushed_bytes = qsi_work_unflushed_bytes,
+    .checkpoint_bytes = checkpoint_bytes,
     .begin_flush = qsi_work_begin_flush,
     .snapshot = qsi_work_snapshot,
     .restore = qsi_work_restore,

@@ -34,6 +34,8 @@ qs_status qsi_queue_reserve_times(struct qsi_queue *queue, const uint8_t *record
 void qsi_queue_start_at(struct qsi_queue *queue, uint64_t seq) QSI_REQUIRES(qsi_store_mutex);
 /* About how many bytes of live messages are not flushed. */
 uint64_t qsi_queue_unflushed_bytes(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+/* About what a checkpoint would write of it at most. */
+uint64_t qsi_queue_checkpoint_bytes(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* Gives out no sequence below seq any more (recovery: transient messages left gaps; checkpoints:
  * the next message shares no page of slots with the last). */
 qs_status qsi_queue_skip_to(struct qsi_queue *queue, uint64_t seq)

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#define FILE_BYTES (64u << 10) /* headers, a footer and what a page is not full of */
+
 _Static_assert(offsetof(struct qsi_stream, container) == 0, "a stream is a container");
 _Static_assert(sizeof(struct qsi_stream_segment) == 64, "memory of a segment");
 
@@ -123,6 +125,15 @@ static uint64_t ready_count(const struct qsi_container *container) QSI_REQUIRES(
     return container->next_seq - ((const struct qsi_stream *)(const void *)container)->first;
 }
 
+/* A block more than the messages take, on a page of its own. */
+static uint64_t checkpoint_bytes(const struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t bytes = qsi_stream_unflushed_bytes(container);
+
+    return bytes == 0 ? 0 : bytes + bytes / 8 + FILE_BYTES;
+}
+
 /* ---- replay ---- */
 
 static void start_at(struct qsi_container *container, uint64_t seq) QSI_REQUIRES(qsi_store_mutex)
@@ -187,6 +198,7 @@ const struct qsi_container_kind qsi_stream_kind = {
     .ready_count = ready_count,
     .drop_content = qsi_stream_drop_content,
     .unflushed_bytes = qsi_stream_unflushed_bytes,
+    .checkpoint_bytes = checkpoint_bytes,
     .begin_flush = qsi_stream_begin_flush,
     .snapshot = qsi_stream_snapshot,
     .restore = qsi_stream_restore,

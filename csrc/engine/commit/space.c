@@ -18,9 +18,6 @@
 #define RESERVE_SHARE 16                /* of a journal file, and of the disk at most */
 #define SETTLE_KEEPS 2                  /* settles leave a half of the reserve to others, */
 #define REMOVE_KEEPS 4                  /* and removals a quarter to checkpoints */
-#define OVERHEAD_BYTES_MAX (64u << 10)
-#define STREAM_BYTES (64u << 10) /* headers, a footer and what a page is not full of */
-#define SLOT_BYTES 64 /* of a message in a segment, beside what the journal has of it, or more */
 #define STEP_SHARE 16 /* of what is free is published before the disk is looked at again */
 #define STEP_BYTES_MAX (16u << 20)
 #define GROWTH 4 /* bytes of a segment for one of the journal, at most, nearly always */
@@ -257,61 +254,6 @@ bool qsi_space_lend(struct qs_store *store)
 
 /* ---- what is free, and what it must do for ---- */
 
-/* Of a segment file: what is in front of its slots, and what is left of pages.  Most of it is
- * never written in large ones. */
-static uint64_t segment_overhead(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
-{
-    uint64_t bytes = qsi_segment_slots_at(store->shared.entries);
-
-    return (bytes < OVERHEAD_BYTES_MAX ? bytes : OVERHEAD_BYTES_MAX) + 2 * QSI_SEGMENT_PAGE;
-}
-
-/* What a checkpoint may write of the states of the queue's segments, when settles come to all of
- * them: areas that were not written to yet take space only then. */
-static uint64_t states_cost(const struct qs_store *store, const struct qsi_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    uint64_t bytes = 0;
-
-    for (uint32_t i = 0; i < qsi_queue_segment_count(queue); i++) {
-        const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
-        uint32_t columns = (segment->deliveries != NULL ? QSI_STATE_DELIVERIES : 0) |
-                           (segment->expiries != NULL ? QSI_STATE_EXPIRIES : 0) |
-                           (segment->sizes != NULL ? QSI_STATE_SIZES : 0);
-        uint64_t each =
-            qsi_round_up(qsi_segment_state_used(store->shared.entries, columns), QSI_SEGMENT_PAGE);
-        if (segment->file.heap_end > 0) {
-            bytes += segment->file.state_area == 0 ? 2 * each : each;
-        }
-    }
-    return bytes;
-}
-
-/* About what a checkpoint would write of the queue: what is in no segment yet. */
-static uint64_t unflushed_cost(const struct qs_store *store, const struct qsi_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    uint64_t bytes = 0, count = 0;
-
-    for (uint32_t i = qsi_queue_find_run(queue, queue->container.flushed_seq);
-         i < qsi_queue_run_count(queue); i++) {
-        const struct qsi_run *run = qsi_queue_run_at(queue, i);
-        bytes += run->ram_bytes * run->live_count / run->count;
-        count += run->live_count;
-    }
-    return count == 0 ? 0
-                      : bytes + count * SLOT_BYTES +
-                            (count / store->shared.entries + 2) * segment_overhead(store);
-}
-
-/* The same of a stream: a block more than the messages take, on a page of its own. */
-static uint64_t stream_cost(const struct qsi_container *log) QSI_REQUIRES(qsi_store_mutex)
-{
-    uint64_t bytes = qsi_container_unflushed_bytes(log);
-
-    return bytes == 0 ? 0 : bytes + bytes / 8 + STREAM_BYTES;
-}
-
 static uint64_t checkpoint_cost(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -319,10 +261,7 @@ static uint64_t checkpoint_cost(struct qs_store *store) QSI_REQUIRES(qsi_store_m
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct store_queue *queue = cursor.value;
-        if (queue->container.durable) {
-            bytes += unflushed_cost(store, &queue->core) + states_cost(store, &queue->core);
-            bytes += queue->stream != NULL ? stream_cost(queue->messages) : 0;
-        }
+        bytes += queue->container.durable ? qsi_container_checkpoint_bytes(queue->messages) : 0;
     }
     return bytes + store->space.named_bytes;
 }

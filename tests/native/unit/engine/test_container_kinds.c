@@ -34,7 +34,8 @@ int main(void)
         QS_CHECK((kind->mark_all_seen != NULL) == takes);
 
         QS_CHECK(kind->name != NULL && kind->ready_count != NULL && kind->drop_content != NULL);
-        QS_CHECK(kind->unflushed_bytes != NULL && kind->begin_flush != NULL);
+        QS_CHECK(kind->unflushed_bytes != NULL && kind->checkpoint_bytes != NULL);
+        QS_CHECK(kind->begin_flush != NULL);
         QS_CHECK(kind->snapshot != NULL && kind->restore != NULL);
         QS_CHECK(kind->start_at != NULL && kind->skip_to != NULL);
         QS_CHECK(kind->abandon != NULL && kind->fini != NULL);
