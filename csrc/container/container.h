@@ -61,6 +61,7 @@ typedef void qsi_range_visitor(void *context, uint64_t first_seq, uint32_t count
 /* Each operation is described at the function below that calls it. */
 struct qsi_container_kind {
     const char *name;
+    bool keeps_all; /* transient messages as well: all are journalled, and tell their time */
 
     qs_status (*reserve)(struct qsi_container *container, uint32_t run_count,
                          uint64_t message_count, bool any_transient);
@@ -93,6 +94,7 @@ struct qsi_container_kind {
     uint64_t (*checkpoint_bytes)(const struct qsi_container *container);
     qs_status (*begin_flush)(struct qsi_container *container, uint64_t bytes_max,
                              struct qsi_job **job_out);
+    bool (*is_flushing)(const struct qsi_container *container); /* NULL: begin_flush alone knows */
     qs_status (*begin_state)(struct qsi_container *container,
                              struct qsi_job **job_out); /* NULL: it has none */
 
@@ -115,6 +117,12 @@ struct qsi_container_kind {
 static inline bool qsi_container_takes(const struct qsi_container *container)
 {
     return container->kind->take != NULL;
+}
+/* Do transient messages outlive the process in it, as all others?  Then all are told when they were
+ * published. */
+static inline bool qsi_container_keeps_all(const struct qsi_container *container)
+{
+    return container->kind->keeps_all;
 }
 /* Are messages published to it? */
 static inline bool qsi_container_appends(const struct qsi_container *container)
@@ -287,6 +295,12 @@ static inline QS_MUST_CHECK qs_status qsi_container_begin_flush(struct qsi_conta
 {
     QS_DCHECK(container->flushed_seq <= container->next_seq);
     return container->kind->begin_flush(container, bytes_max, job_out);
+}
+/* Is something written to its files, by a flush or beside the lock?  Then none is to begin. */
+static inline bool qsi_container_is_flushing(const struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return container->kind->is_flushing != NULL && container->kind->is_flushing(container);
 }
 /* A job that writes changed states, so that they can be dropped.  QS_EEMPTY: there are none. */
 static inline QS_MUST_CHECK qs_status qsi_container_begin_state(struct qsi_container *container,

@@ -134,6 +134,11 @@ static uint64_t checkpoint_bytes(const struct qsi_container *container)
     return bytes == 0 ? 0 : bytes + bytes / 8 + FILE_BYTES;
 }
 
+static bool is_flushing(const struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
+{
+    return qsi_stream_is_flushing((const struct qsi_stream *)(const void *)container);
+}
+
 /* ---- replay ---- */
 
 static void start_at(struct qsi_container *container, uint64_t seq) QSI_REQUIRES(qsi_store_mutex)
@@ -191,6 +196,7 @@ static void fini(struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
 
 const struct qsi_container_kind qsi_stream_kind = {
     .name = "stream",
+    .keeps_all = true,
     .reserve = qsi_stream_reserve,
     .reserve_one = qsi_stream_reserve_one,
     .append = qsi_stream_append,
@@ -200,6 +206,7 @@ const struct qsi_container_kind qsi_stream_kind = {
     .unflushed_bytes = qsi_stream_unflushed_bytes,
     .checkpoint_bytes = checkpoint_bytes,
     .begin_flush = qsi_stream_begin_flush,
+    .is_flushing = is_flushing,
     .snapshot = qsi_stream_snapshot,
     .restore = qsi_stream_restore,
     .start_at = start_at,

@@ -37,7 +37,7 @@ static void tell_queues(struct qs_channel *channel, const struct unconfirmed_vis
         const struct store_queue *queue =
             qsi_map_get_number(&channel->store->queues_by_id, qsi_queue_in(qsi_way_ids(way)[i]));
         if (queue != NULL &&
-            (queue->stream != NULL || (way->persistent && (queue->flags & QS_DURABLE) != 0))) {
+            (qsi_keeps_all(queue) || (way->persistent && (queue->flags & QS_DURABLE) != 0))) {
             info->queue = qs_slice_of(queue->name);
             each->visit(each->context, info);
         }

@@ -123,7 +123,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
         return qsi_space_fail_full(error);
     }
     if (store->paging.flush != QSI_FLUSH_NONE || store->checkpoint.state == QSI_CHECKPOINT_WAITS ||
-        (queue->stream != NULL && qsi_stream_is_flushing(&queue->stream->log))) {
+        qsi_container_is_flushing(queue->messages)) {
         queue->jobs += 1;
         qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
         QS_DCHECK(queue->jobs > 0);
@@ -138,7 +138,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
     QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
     if (status == QS_OK || queue->deleted || store->paging.flush != QSI_FLUSH_NONE ||
-        (released && queue->stream != NULL && qsi_stream_is_flushing(&queue->stream->log))) {
+        (released && qsi_container_is_flushing(queue->messages))) {
         qsi_free_queue_if_done(queue);
         return QS_OK;
     }

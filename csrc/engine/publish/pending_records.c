@@ -191,7 +191,7 @@ static void stamp(struct qs_store *store, const struct pending_record *pending_r
 
     for (uint32_t i = 0; !expires && i < pending_record->destination_count; i++) {
         const struct store_queue *queue = pending_record->destinations[i].queue;
-        expires = queue != NULL && (qsi_policy_has_ttl(&queue->policy) || queue->stream != NULL);
+        expires = queue != NULL && (qsi_policy_has_ttl(&queue->policy) || qsi_keeps_all(queue));
     }
     if (expires) {
         qsi_messages_put_time(pending_record->chunk->data, qsi_clock_us(store));

@@ -151,16 +151,16 @@ qs_status qsi_publishing_route(struct publishing *publishing, qs_error *error)
     if (publishing->is_dead_letter) {
         QS_TRY(leave_out(publishing, error));
     }
-    publishing->durable_count = publishing->stream_count = 0;
+    publishing->durable_count = publishing->keeping_count = 0;
     publishing->expires = publishing->expiration_ms != QSI_NO_EXPIRATION;
     publishing->may_be_refused = publishing->is_refused = false;
     publishing->priority = 0;
     for (uint32_t i = 0; i < publishing->route->count; i++) {
         const struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
         publishing->durable_count += (queue->flags & QS_DURABLE) != 0 ? 1 : 0;
-        publishing->stream_count += queue->stream != NULL ? 1 : 0;
+        publishing->keeping_count += qsi_keeps_all(queue) ? 1 : 0;
         publishing->expires =
-            publishing->expires || qsi_policy_has_ttl(&queue->policy) || queue->stream != NULL;
+            publishing->expires || qsi_policy_has_ttl(&queue->policy) || qsi_keeps_all(queue);
         if (QS_UNLIKELY(queue->policy.asks_more)) {
             ask_more(publishing, queue);
         }

@@ -33,7 +33,7 @@ struct publishing {
      * for zeros.  As routed: */
     const struct qsi_route *route;
     uint32_t durable_count; /* destinations that survive a restart */
-    uint32_t stream_count;  /* of them: which keep whatever they get */
+    uint32_t keeping_count; /* of them: which keep whatever they get */
     struct qsi_messages_layout layout;
     struct qsi_body_ref ref; /* if stored */
 };
@@ -45,13 +45,13 @@ static inline bool qsi_publishing_is_mandatory(const struct publishing *publishi
 static inline bool qsi_publishing_is_journalled(const struct publishing *publishing)
 {
     return (publishing->persistent && publishing->durable_count > 0) ||
-           publishing->stream_count > 0;
+           publishing->keeping_count > 0;
 }
 /* Does the message survive a restart in this queue? */
 static inline bool qsi_publishing_is_journalled_in(const struct publishing *publishing,
                                                    const struct store_queue *queue)
 {
-    return queue->stream != NULL || (publishing->persistent && (queue->flags & QS_DURABLE) != 0);
+    return qsi_keeps_all(queue) || (publishing->persistent && (queue->flags & QS_DURABLE) != 0);
 }
 
 /* ---- publish_route.c ---- */

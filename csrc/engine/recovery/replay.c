@@ -100,7 +100,7 @@ static qs_status replay_batch(struct store_queue *queue, struct qsi_chunk *chunk
     QS_DCHECK(queue->messages->next_seq == first_seq);
     run->ram_bytes = (uint64_t)qsi_record_length(view->record) * count / view->row_count;
     qsi_container_append(queue->messages, run);
-    if ((view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0 && queue->stream == NULL) {
+    if ((view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0 && !qsi_keeps_all(queue)) {
         drop_transient(&queue->core, view, rows, count, first_seq);
     }
     return QS_OK;

@@ -84,8 +84,8 @@ static void check_queue(struct store_queue *queue, struct tally *tally)
     if (queue->priorities != NULL) {
         check_priorities(queue);
     }
-    if (queue->stream == NULL) {
-        QS_DCHECK(queue->messages == &queue->container);
+    if (queue->messages == &queue->container) {
+        QS_DCHECK(queue->stream == NULL);
         return;
     }
     tally->streams += 1;

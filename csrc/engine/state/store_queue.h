@@ -86,6 +86,10 @@ static inline bool qsi_takes(const struct store_queue *queue)
 {
     return qsi_container_takes(queue->messages);
 }
+static inline bool qsi_keeps_all(const struct store_queue *queue)
+{
+    return qsi_container_keeps_all(queue->messages);
+}
 static inline bool qsi_appends(const struct store_queue *queue)
 {
     return qsi_container_appends(queue->messages);

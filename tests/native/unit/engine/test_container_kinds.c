@@ -6,13 +6,13 @@
 
 struct expected {
     const struct qsi_container_kind *kind;
-    bool appends, takes;
+    bool appends, takes, keeps_all;
 };
 
 static const struct expected kinds[] = {
-    {&qsi_queue_kind, true, true},
-    {&qsi_work_kind, false, true},
-    {&qsi_stream_kind, true, false},
+    {&qsi_queue_kind, true, true, false},
+    {&qsi_work_kind, false, true, false},
+    {&qsi_stream_kind, true, false, true},
 };
 
 int main(void)
@@ -23,6 +23,8 @@ int main(void)
         bool takes = qsi_container_takes(&container), appends = qsi_container_appends(&container);
 
         QS_CHECK(takes == kinds[i].takes && appends == kinds[i].appends);
+        QS_CHECK(qsi_container_keeps_all(&container) == kinds[i].keeps_all);
+        QS_CHECK(!kinds[i].keeps_all || appends);
         QS_CHECK((kind->reserve != NULL) == appends && (kind->reserve_one != NULL) == appends);
         QS_CHECK((kind->append != NULL) == appends && (kind->append_one != NULL) == appends);
         QS_CHECK((kind->reserve_times != NULL) == (appends && takes));
