@@ -586,7 +586,7 @@ class Records:
         size: int,
         bytes_most: int,
         offsets: dict[int, int],
-    ) -> int: ...
+    ) -> tuple[int, Exception | None]: ...
     def properties(
         self,
         key: bytes | None,

@@ -57,6 +57,15 @@ cdef unsigned char *put_text(unsigned char *data, bytes text) except NULL:
     return data + ENTRY_BYTES + size
 
 
+cdef bytes record_place(int partition, int64_t offset):
+    """As ends.RECORD_PLACE."""
+    cdef bytes place = PyBytes_FromStringAndSize(NULL, 12)
+    cdef unsigned char *data = <unsigned char *>PyBytes_AS_STRING(place)
+    qs_put_big(data, partition, 4)
+    qs_put_big(data + 4, offset, 8)
+    return place
+
+
 cdef class Delivered:
     """Told by a producer of one record: counts what is there, and tells ``answered`` the rest."""
     cdef object sent
@@ -101,8 +110,11 @@ cdef class Records:
         """Append items of the messages of confluent-kafka in front of ``ready``, a deque, up to
         ``most``, of which only the last goes beyond ``bytes_most``; ``size``: of those before.
         Ends in front of an error, and of what is unusual.  ``offsets``: by partition, what is
-        behind them.  Returns the size."""
+        behind them.  Returns the size, and what the first message behind them raised: it raises
+        that once, and is not to be read again."""
         cdef bytes value
+        cdef int64_t offset
+        cdef int partition
         cdef bytes blob
         pop = ready.popleft
         while ready and len(items) < most and size < bytes_most:
@@ -114,15 +126,17 @@ cdef class Records:
                 value = message.value()
                 blob = self.properties(message.key(), value, -1 if kind == 0 else at,
                                        message.headers())
-            except Exception:  # it is read once more, which tells why
-                break
+            except Exception as error:
+                return size, error
             if blob is None:
                 break
-            items.append(new_item(value, blob, "", "", False, 0, b""))
+            partition = message.partition()
+            offset = message.offset()
+            items.append(new_item(value, blob, "", "", False, 0, record_place(partition, offset)))
             size += PyBytes_GET_SIZE(value) + PyBytes_GET_SIZE(blob)
-            offsets[message.partition()] = message.offset() + 1
+            offsets[partition] = offset + 1
             pop()
-        return size
+        return size, None
 
     def properties(self, key, value, int64_t timestamp, headers):
         """A message's properties, encoded; None: the record is unusual."""

@@ -167,7 +167,7 @@ class _SourceEnd(_End):
 
     def open(self) -> Answer:
         self._source.open(self._position)
-        return {}, []
+        return {"started": pack_position(self._source.started)}, []
 
     def answer(self, asked: dict[str, Any], rows: pa.RecordBatch | None) -> Answer:
         do = asked["do"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from struct import Struct
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 from .. import _core
@@ -12,9 +13,9 @@ from ..properties import Properties
 from .blobs import delivery_mode_kept, in_order
 
 __all__ = [
-    "BATCH", "LARGE_BATCH", "Acked", "Batch", "Blamed", "Burying", "Encoded", "Full", "Item",
-    "Later", "Linked", "Offsets", "Position", "Refused", "Source", "StreamOffset", "Target",
-    "TooMany", "buried",
+    "BATCH", "LARGE_BATCH", "RECORD_PLACE", "Acked", "Batch", "Blamed", "Burying", "Encoded",
+    "Full", "Item", "Later", "Linked", "Offsets", "Position", "Refused", "Source", "StreamOffset",
+    "Target", "behind", "buried",
     "id_of", "pack_position", "unpack_position",
 ]  # fmt: skip
 
@@ -23,6 +24,8 @@ BATCH = 1000
 """Messages of a batch, at most."""
 LARGE_BATCH = 4 * BATCH
 """Of one for which a position is noted, and no message by itself."""
+RECORD_PLACE = Struct(">iq")
+"""A partition, and an offset."""
 _ID_BYTES = 16
 
 
@@ -32,10 +35,6 @@ class Later(Exception):
 
 class Full(Later):
     """A store has no space; it need not be opened again."""
-
-
-class TooMany(Later):
-    """A queue that refuses more than it may have takes only fewer messages at once."""
 
 
 class Blamed(Later):
@@ -64,7 +63,7 @@ class Item(NamedTuple):
     """The source's, to settle it by."""
     place: bytes = b""
     """What no other message of the source has, and stays when it comes again; b"": a broker tells
-    of no such thing."""
+    of no such thing.  Of a topic, ``RECORD_PLACE``."""
 
 
 _core._set_item_type(Item)
@@ -141,6 +140,8 @@ class Batch:
     """By index, messages for the queue of dead letters, and why."""
     buried: set[int] = field(default_factory=set)
     """Those of them that the source has put there."""
+    taken: int = 0
+    """Of the first messages, how many the target has: it took the batch in parts."""
     repeated: int = 0
     """Messages that the target had already, and did not take again."""
     dead_written: int = 0
@@ -221,8 +222,7 @@ class Target(Protocol):
         """Send a batch, but for what is done of it.  Later, Refused, ShovelError.
 
         After Later and Refused, also of ``ended``, the target is opened again, and all that was
-        begun and has not ended is begun again, in order.  After TooMany the source is opened again,
-        too, and smaller batches are begun."""
+        begun and has not ended is begun again, in order."""
 
     def ended(self, timeout: float) -> Batch | None:
         """The first batch that was begun, if the target has it for good, else None; waits
@@ -257,6 +257,20 @@ class Linked(Generic[_Link]):
         self._link.watch = watch
 
 
+def behind(batch: Batch, count: int) -> Position | None:
+    """The position behind the first ``count`` messages of a batch."""
+    position, left = batch.position, len(batch.items) - count
+    if position is None or left == 0:
+        return position
+    if isinstance(position, StreamOffset):
+        return StreamOffset(position - left, position.stream)  # a stream has no gaps
+    of = dict(position.of)
+    for item in reversed(batch.items[count:]):
+        partition, offset = RECORD_PLACE.unpack(item.place)
+        of[partition] = offset
+    return Offsets(position.topic_id, of, position.topic)
+
+
 def id_of(item: Item) -> bytes:
     """A hash of a message: the same when it comes again.  Messages of a broker that are equal have
     the same as well, those of a store have not."""
@@ -271,8 +285,8 @@ def id_of(item: Item) -> bytes:
 
 def buried(item: Item, reason: str) -> Properties | Encoded:
     """Properties of a dead letter: the message's, persistent, with the header x-shovel-error."""
-    blob = delivery_mode_kept(item.properties or b"\0\0")
     try:
+        blob = delivery_mode_kept(item.properties or b"\0\0")
         properties = Properties.decode(blob)
         place = {"x-shovel-exchange": item.exchange, "x-shovel-routing-key": item.routing_key}
         headers = {**properties.headers, **place, "x-shovel-error": reason[:1000]}

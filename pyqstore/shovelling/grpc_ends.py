@@ -57,6 +57,8 @@ class GrpcSource(Linked[Link], Burying):
         self._early: tuple[dict[str, Any], list[Item]] | None = None
         """The answer to a read, which came before one that was waited for."""
         self._epoch = 0
+        self._started: Position | None = None
+        """As of ``StoreSource``: the server forgets it with the connection."""
         self._lag: int | None = None
 
     def open(self, position: Position | None) -> None:
@@ -64,7 +66,10 @@ class GrpcSource(Linked[Link], Burying):
         self._epoch += 1
         self._asked.clear()
         self._early = None
-        self._link.open(**self._command, position=pack_position(position))
+        position = self._started if position is None else position
+        told = self._link.open(**self._command, position=pack_position(position))
+        if self._started is None:
+            self._started = unpack_position(told.get("started"))
 
     def read(self, most: int, bytes_most: int, timeout: float) -> Batch | None:
         """As of Source.  What is next is asked for before it is needed."""

@@ -14,7 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ..flight.wire import error_of, pack_error
 from . import ends
-from .ends import Batch, Full, Item, Later, Position, Refused, TooMany
+from .ends import Batch, Full, Item, Later, Position, Refused
 
 __all__ = [
     "SCHEMA", "failure_of", "is_failure", "items_of", "pack_failure", "pack_items", "pack_position",
@@ -82,8 +82,6 @@ def pack_failure(error: Exception) -> dict[str, Any]:
         return {"refused": {str(index): reason for index, reason in error.reasons.items()}}
     if isinstance(error, Full):
         return {"full": str(error)}
-    if isinstance(error, TooMany):
-        return {"too_many": str(error)}
     if isinstance(error, Later):
         return {"later": str(error)}
     return {"error": pack_error(error).decode()}
@@ -91,7 +89,7 @@ def pack_failure(error: Exception) -> dict[str, Any]:
 
 def is_failure(told: dict[str, Any]) -> bool:
     """Whether an answer tells of an exception."""
-    return any(name in told for name in ("refused", "full", "too_many", "later", "error"))
+    return any(name in told for name in ("refused", "full", "later", "error"))
 
 
 def failure_of(told: dict[str, Any], batch: Batch | None) -> Exception | None:
@@ -101,8 +99,6 @@ def failure_of(told: dict[str, Any], batch: Batch | None) -> Exception | None:
         return Refused(batch, {int(index): reason for index, reason in told["refused"].items()})
     if "full" in told:
         return Full(told["full"])
-    if "too_many" in told:
-        return TooMany(told["too_many"])
     if "later" in told:
         return Later(told["later"])
     if "error" in told:

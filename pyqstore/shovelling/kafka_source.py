@@ -15,7 +15,17 @@ from typing import Any
 
 from ..errors import Error, OffsetOutOfRange, ShovelError
 from ..stream import Start
-from .ends import LARGE_BATCH, Batch, Item, Later, Linked, Offsets, Position, Source
+from .ends import (
+    LARGE_BATCH,
+    RECORD_PLACE,
+    Batch,
+    Item,
+    Later,
+    Linked,
+    Offsets,
+    Position,
+    Source,
+)
 from .kafka_address import KafkaPlace
 from .kafka_link import GROUP, Link, Topic
 from .kafka_messages import RECORDS, item_of
@@ -67,6 +77,8 @@ class KafkaSource(Linked[Link], Source):
         self._ends: dict[int, int] = {}
         """Where a partition's end was found; marks of transactions may be before it."""
         self._ready: deque[Any] = deque()
+        self._unreadable: Exception | None = None
+        """What the first of these has raised: it crashes when it is asked again."""
         self._is_whole = False
         """Each partition was read to an end once; before, that nothing comes tells nothing."""
         self._epoch = 0
@@ -195,12 +207,14 @@ class KafkaSource(Linked[Link], Source):
         if not ready:
             self._fetch(most, timeout)
         while ready and len(items) < most and size < bytes_most:
-            size = RECORDS.take(ready, items, most, size, bytes_most, self._next)
+            if self._unreadable is None:
+                taken = RECORDS.take(ready, items, most, size, bytes_most, self._next)
+                size, self._unreadable = taken
             if ready and len(items) < most and size < bytes_most:
-                taken = self._take_unusual(items)
-                if taken is None:
+                item_bytes = self._take_unusual(items)
+                if item_bytes is None:
                     break
-                size += taken
+                size += item_bytes
             if items and not ready and len(items) < most:
                 try:
                     self._fetch(most - len(items), 0.0)
@@ -211,33 +225,39 @@ class KafkaSource(Linked[Link], Source):
     def _take_unusual(self, items: list[Item]) -> int | None:
         """Append an item for the first that is ready, if it is a message.  Returns its bytes; None:
         it is in trouble, and what came before it is good."""
-        message = self._ready.popleft()
+        message = self._ready[0]
         is_error = message.error() is not None
-        item = None if is_error else self._item(message, items)
-        if item is None:
-            if is_error and not items:
-                self._take_error(message)
-                return 0
-            self._ready.appendleft(message)
+        if items and (is_error or self._unreadable is not None):
             return None
+        if is_error:
+            self._take_error(self._ready.popleft())
+            return 0
+        try:
+            item = self._item(message)
+        except (ValueError, TypeError, SystemError) as error:
+            if items:
+                self._unreadable = error
+                return None
+            raise self._cannot_read(message, error) from None
+        self._ready.popleft()
         items.append(item)
         self._next[message.partition()] = message.offset() + 1
         return len(item.body) + len(item.properties)
 
-    def _item(self, message: Any, before: list[Item]) -> Item | None:
-        """None: it cannot be read, and what came before it is to be moved first."""
+    def _item(self, message: Any) -> Item:
+        if self._unreadable is not None:
+            raise self._unreadable
         kind, timestamp = message.timestamp()
         if kind == 0:  # TIMESTAMP_NOT_AVAILABLE
             timestamp = -1
-        try:
-            return item_of(message.key(), message.value(), timestamp, message.headers())
-        except (ValueError, TypeError, SystemError) as error:
-            if before:
-                return None
-            place = f"partition {message.partition()}, offset {message.offset()}"
-            # confluent-kafka raises the one for what is in the other.
-            told = error.__cause__ if isinstance(error, SystemError) else error
-            raise ShovelError(f"{self.shown}, {place}: headers cannot be read: {told}") from None
+        item = item_of(message.key(), message.value(), timestamp, message.headers())
+        return item._replace(place=RECORD_PLACE.pack(message.partition(), message.offset()))
+
+    def _cannot_read(self, message: Any, error: Exception) -> ShovelError:
+        place = f"partition {message.partition()}, offset {message.offset()}"
+        # confluent-kafka raises the one for what is in the other.
+        told = error.__cause__ if isinstance(error, SystemError) else error
+        return ShovelError(f"{self.shown}, {place}: headers cannot be read: {told}")
 
     def _fetch(self, most: int, timeout: float) -> None:
         """Messages that are here, or the first that comes."""
@@ -323,7 +343,7 @@ class KafkaSource(Linked[Link], Source):
     def close(self) -> None:
         """As of Source.  In a second or so, whatever the cluster does."""
         self._ready.clear()
-        self._asked = self._wrong = None
+        self._asked = self._wrong = self._unreadable = None
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             self._tell()

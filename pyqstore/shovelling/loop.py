@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..errors import Error, ShovelError
-from .ends import BATCH, Batch, Burying, Full, Later, Position, Refused, Source, Target, TooMany
+from .ends import BATCH, Batch, Burying, Full, Later, Position, Refused, Source, Target
 from .report import Counting, Shovelled
 
 __all__ = ["AHEAD", "Choices", "Loop"]
@@ -180,41 +180,24 @@ class Loop:
     def _send(self, call: Callable[[], Batch | None]) -> Batch | None:
         """Call the target.  When it fails, it is opened again, and has all that is under way once
         more; None is returned then."""
-        again = self._open_and_begin
         self._is_broken = self._is_sending = True
         try:
             ended = call()
             self._is_broken = False
             return ended
-        except TooMany as error:
-            again = self._smaller(error)
         except Later as error:
             self._note(error)
         except Refused as refused:
             self._refused(refused)
         finally:
             self._is_sending = False
-        self._again(again, first_waits=True)
+        self._again(self._open_and_begin, first_waits=True)
         return None
 
     def _open_and_begin(self) -> None:
         self._open_target()
         for batch in self._under_way:
             self._target.begin(batch)
-        self._is_broken = False
-
-    def _smaller(self, error: TooMany) -> Callable[[], None]:
-        """Batches are to have half as many messages, from the first on that is not settled.  What
-        the target has of them already it knows, as when another process goes on."""
-        self._note(error)
-        most = max((len(batch.items) for batch in self._under_way), default=self._most)
-        self._most = max(1, min(self._most, most) // 2)
-        self._under_way.clear()
-        return self._open_both
-
-    def _open_both(self) -> None:
-        self._open_target()
-        self._open_source()
         self._is_broken = False
 
     def _open_target(self) -> None:
@@ -262,8 +245,6 @@ class Loop:
                 call()
                 self._idle_since = time.monotonic()
                 return
-            except TooMany as error:
-                call = self._smaller(error)
             except Later as error:
                 self._note(error)
             except Refused as refused:

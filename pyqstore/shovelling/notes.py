@@ -20,7 +20,7 @@ from ..properties import Properties
 from ..store import Store
 from .ends import Position, pack_position, unpack_position
 
-__all__ = ["Notes", "connection_of"]
+__all__ = ["Notes", "connection_of", "part_of"]
 
 _PREFIX = "pyqstore.shovel."
 _ID_BYTES = 16
@@ -28,6 +28,8 @@ _IDS_MAX = 100_000
 _BYTES_MAX = 64 << 20  # in which _IDS_MAX notes of one id each find room
 _SEGMENT_BYTES = 8 << 20
 _NAME_BYTES_MAX = 255
+_PART = "/"
+"""Between a token, and how many messages of its batch are there."""
 _TOKENS_MAX = 64  # more than batches that are under way
 _IDS = Properties(delivery_mode=2, type="ids")
 _SETTLED = Properties(delivery_mode=2, type="settled")
@@ -79,6 +81,9 @@ class Notes:
         body: bytes = row["body"]
         token = row["message_id"] or ""
         if token:
+            whole = token.partition(_PART)[0]
+            if self.tokens and self.tokens[-1].partition(_PART)[0] == whole:
+                self.tokens.pop()  # that of the part before it
             self.tokens.append(token)
         if row["type"] == "position":
             before, self.position = self.position, unpack_position(json.loads(body))
@@ -99,6 +104,13 @@ class Notes:
         else:
             raise ShovelError(f"stream {self.stream!r} has a note that this version cannot read")
         return before
+
+    def taken_of(self, token: str) -> int:
+        """Of the first messages of a batch with this token, how many are here."""
+        if not token:
+            return 0
+        parts = [each.partition(_PART) for each in self.tokens]
+        return max((int(count) for whole, _, count in parts if whole == token and count), default=0)
 
     def publish_ids(self, channel: Channel, ids: list[bytes], token: str = "") -> None:
         """In the channel's transaction."""
@@ -163,6 +175,11 @@ class Notes:
     def _forget(self, number: int) -> None:
         self._count -= len(self._doubtful.pop(number, []))
         self._tokens_of.pop(number, None)
+
+
+def part_of(token: str, stop: int, count: int) -> str:
+    """The token of the first messages, up to one, of a batch with so many."""
+    return token if not token or stop == count else f"{token}{_PART}{stop}"
 
 
 def connection_of(token: str) -> str:

@@ -90,6 +90,8 @@ class StoreSource(Burying):
         self._to_note: int | None = None
         self._noted_at = float("-inf")
         self._channel: Channel | None = None
+        self.started: StreamOffset | None = None
+        """In a stream of which nothing is noted yet: it is asked for once where to begin."""
         self._stream = ""
         self._tag = ""
         self._epoch = 0
@@ -114,13 +116,16 @@ class StoreSource(Burying):
 
     def _begin(self, position: Position | None) -> int:
         self._stream = stream_of(self._store, self._name)
-        self._check_same(position)
+        self._check_same(self.started if position is None else position)
         noted: int | None = None if isinstance(position, Offsets) else position
         if noted is None or self._notes_position:  # the target may have forgotten it
             own = _core.stream_cursor(self._store, self._name, self._group)
             noted = max((each for each in (noted, own) if each is not None), default=None)
-        if noted is None:
-            return offset_of(self._store, self._name, self._start)
+        if noted is None and self.started is None:
+            begin = offset_of(self._store, self._name, self._start)
+            self.started = StreamOffset(begin, self._stream)
+        noted = self.started if noted is None else noted
+        assert noted is not None
         status = _core.stream_status(self._store, self._name)
         if not status["first"] <= noted <= status["next"]:
             raise OffsetOutOfRange(status["first"], status["next"], self._name)

@@ -1,6 +1,7 @@
-"""A queue or a stream of a store as a target: each batch once.
+"""A queue or a stream of a store as a target: each message once.
 
-A batch, its dead letters and its note are one transaction.
+A batch, its dead letters and its note are one transaction, or, where the queue takes fewer messages
+at once, some: each with a note of its own.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from .ends import (
     Position,
     Refused,
     Target,
-    TooMany,
+    behind,
     buried,
     id_of,
 )
-from .notes import Notes
+from .notes import Notes, part_of
 
 __all__ = ["StoreTarget"]
 
@@ -66,6 +67,8 @@ class StoreTarget(Target):
         self._keeper: Channel | None = None
         self._returned: list[ReturnedMessage] = []
         self._ended: deque[Batch] = deque()
+        self._most = LARGE_BATCH
+        """Messages of a transaction: fewer where the queue takes no more at once."""
         self._epoch = 0
         self._doubtful: Counter[bytes] = Counter()
         self._unsettled: deque[tuple[Acked, int, list[bytes]]] = deque()
@@ -99,59 +102,83 @@ class StoreTarget(Target):
         """As of Target: it is done when this returns."""
         if any(each is batch for each in self._ended):
             return
-        if batch.token and batch.token in self._notes.tokens:  # all of it is here
-            self._ended.append(batch)
-            return
-        channel = self._opened()
-        ids = [] if batch.position is not None else [id_of(item) for item in batch.items]
-        fresh, again = self._fresh(batch, ids)
-        noted = [ids[index] for index in fresh] if ids else []
+        if not batch.token or batch.token not in self._notes.tokens:  # else all of it is here
+            batch.taken = max(batch.taken, self._notes.taken_of(batch.token))
+            if not batch.items:
+                self._take(batch, 0)
+            while batch.taken < len(batch.items):
+                self._take(batch, min(batch.taken + self._most, len(batch.items)))
+        self._ended.append(batch)
+
+    def _take(self, batch: Batch, stop: int) -> None:
+        """The messages up to one, and their note, in a transaction.  Where they are too many for
+        the queue it does nothing, and the next time there are fewer."""
+        channel, wanted = self._opened(), range(batch.taken, stop)
+        position, token = behind(batch, stop), part_of(batch.token, stop, len(batch.items))
+        ids = [] if position is not None else [id_of(batch.items[index]) for index in wanted]
+        fresh, again = self._fresh(batch, wanted, ids)
+        noted = [ids[index - batch.taken] for index in fresh] if ids else []
         writer = _core.ItemWriter(
             channel, batch.items, fresh, batch.dead, self._name, self._is_stream
         )
         try:
             with channel.transaction():
-                while writer.write(self._exchange):
-                    index = fresh[writer.at]
-                    if index in batch.dead:
-                        self._publish_dead(channel, batch, index)
-                        writer.at += 1
-                    else:
-                        self._make_exchange()
+                self._write(channel, batch, fresh, writer)
                 self._tell_settled(channel)
-                if batch.position is not None:
-                    self._notes.publish_position(channel, batch.position, batch.token)
+                if position is not None:
+                    self._notes.publish_position(channel, position, token)
                 elif noted:
-                    self._notes.publish_ids(channel, noted, batch.token)
+                    self._notes.publish_ids(channel, noted, token)
                 self._check_there(channel, batch)
             channel.process_events()
         except StoreFull as error:
             raise Later(str(error)) from error
         except (PreconditionFailed, ValueError, TypeError) as error:
             self._close_channel()
-            if writer.at == len(fresh):  # a queue is full and refuses more
-                raise self._full(len(fresh), str(error)) from error
-            raise Refused(batch, {fresh[writer.at]: str(error)}) from error
+            if writer.at < len(fresh):
+                raise Refused(batch, {fresh[writer.at]: str(error)}) from error
+            self._full(len(wanted), batch, error)  # a queue is full and refuses more
+            return
         except ChannelClosed as error:
             raise Later(str(error)) from error
         if self._returned:
             self._take_back()
+        self._took(batch, noted, again, token)
+        self._most = min(2 * self._most, LARGE_BATCH)
+        batch.taken = stop
+        batch.repeated += len(wanted) - len(fresh)
+        batch.dead_written += len(batch.dead.keys() & set(fresh))
+
+    def _write(
+        self, channel: Channel, batch: Batch, fresh: list[int], writer: _core.ItemWriter
+    ) -> None:
+        while writer.write(self._exchange):
+            index = fresh[writer.at]
+            if index in batch.dead:
+                self._publish_dead(channel, batch, index)
+                writer.at += 1
+            else:
+                self._make_exchange()
+
+    def _full(self, count: int, batch: Batch, error: Exception) -> None:
+        """Where queues without messages refuse so many, they never take them at once.  Later: they
+        have some."""
+        names = {self._name, self._dead if batch.dead else None} - {None}
+        is_empty = all(self._store.queue_status(each).messages_ready == 0 for each in names if each)
+        if count < 2 or not is_empty:
+            raise Later(str(error)) from error
+        self._most = count // 2
+
+    def _took(self, batch: Batch, noted: list[bytes], again: Counter[bytes], token: str) -> None:
+        """The transaction was committed."""
         self._settled = ([], [])
-        number = self._notes.took(noted, batch.token) if noted else 0
+        number = self._notes.took(noted, token) if noted else 0
         if batch.acked is not None:
             self._unsettled.append((batch.acked, number, list(again.elements())))
         self._doubtful.subtract(again)
         for digest in again:
             if self._doubtful[digest] <= 0:
                 del self._doubtful[digest]
-        batch.repeated = len(batch.items) - len(fresh)
-        batch.dead_written = len(batch.dead.keys() & set(fresh))
-        self._ended.append(batch)
-
-    def _full(self, count: int, why: str) -> Later:
-        """Where a queue without messages refuses so many, it never takes them at once."""
-        is_empty = self._store.queue_status(self._name).messages_ready == 0
-        return TooMany(why) if is_empty and count > 1 else Later(why)
 
     def _publish_dead(self, channel: Channel, batch: Batch, index: int) -> None:
         assert self._dead is not None
@@ -167,10 +194,12 @@ class StoreTarget(Target):
                 lambda: channel, "stream" if self._is_stream else "queue", self._name
             )
 
-    def _fresh(self, batch: Batch, ids: list[bytes]) -> tuple[list[int], Counter[bytes]]:
-        """Which messages of a batch are not here yet, and the ids of the others, which have come
-        again: marked as such, as stores and brokers do.  Only what was read before the source's
-        connection began can."""
+    def _fresh(
+        self, batch: Batch, wanted: range, ids: list[bytes]
+    ) -> tuple[list[int], Counter[bytes]]:
+        """Which of the wanted messages of a batch are not here yet, and the ids of the others,
+        which have come again: marked as such, as stores and brokers do.  Only what was read before
+        the source's connection began can."""
         self._settle()
         if batch.epoch != self._epoch:
             self._epoch, self._doubtful = batch.epoch, self._notes.doubtful(batch.token)
@@ -178,10 +207,10 @@ class StoreTarget(Target):
         doubtful = self._doubtful
         again: Counter[bytes] = Counter()
         if not ids or not doubtful:
-            return list(range(len(batch.items))), again
+            return list(wanted), again
         fresh: list[int] = []
-        for index, (item, digest) in enumerate(zip(batch.items, ids, strict=True)):
-            if item.redelivered and doubtful[digest] > again[digest]:
+        for index, digest in zip(wanted, ids, strict=True):
+            if batch.items[index].redelivered and doubtful[digest] > again[digest]:
                 again[digest] += 1
             else:
                 fresh.append(index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Container, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -81,6 +81,16 @@ def drained(queue: pyqstore.Queue, count: int) -> list[bytes]:
         assert receipt is not None
         found.append(receipt.body)
         receipt.ack()
+    return found
+
+
+def taken_now(queue: pyqstore.Queue) -> list[bytes]:
+    """Bodies of the messages that are there, which are taken."""
+    found: list[bytes] = []
+    with suppress(pyqstore.Empty):
+        while True:
+            with queue.get(timeout=0) as message:
+                found.append(message.body)
     return found
 
 

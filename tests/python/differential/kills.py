@@ -26,9 +26,19 @@ PATIENT = pytest.mark.timeout(60 * KILLS + 600)
 """For a test that kills."""
 
 _SHOVEL = """
-import json, sys
+import json, sys, time
 import pyqstore
 
+if (pause := float(sys.argv[4])) > 0:
+    from pyqstore.shovelling.kafka_stream_target import KafkaStreamTarget
+
+    commit = KafkaStreamTarget._commit
+
+    def late(target):
+        time.sleep(pause)
+        commit(target)
+
+    KafkaStreamTarget._commit = late
 report = pyqstore.shovel(sys.argv[1], sys.argv[2], idle=float(sys.argv[3]) or None)
 print(json.dumps(report.to_dict()))
 """
@@ -48,9 +58,10 @@ def held(directory: Path, queue: str) -> int:
     return 0 if report is None else int(report["queues"][queue]["messages_ready"])
 
 
-def started(source: str, target: str, idle: float = 0) -> subprocess.Popen[bytes]:
+def started(source: str, target: str, idle: float = 0, pause: float = 0) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", _SHOVEL, source, target, str(idle)], stdout=subprocess.PIPE
+        [sys.executable, "-c", _SHOVEL, source, target, str(idle), str(pause)],
+        stdout=subprocess.PIPE,
     )
 
 
@@ -61,14 +72,16 @@ def kill_again_and_again(
     feed: Callable[[int], object],
     moved: Callable[[], int],
     each: int = ROUND,
+    pause: float = 0,
 ) -> int:
     """KILLS times, when the first of the messages were moved; then all are.  What is killed is the
     server, by ``restart``, or, None, the shovel.  How many kills hit work under way: ``moved`` says
-    how many messages are at the target just before.  ``feed`` adds ``each``."""
+    how many messages are at the target just before.  ``feed`` adds ``each``.
+    ``pause``: seconds before each of Kafka's transactions is committed."""
     seed = int(os.environ.get("QS_KILL_SEED", time.time_ns() % 10**9))
     print(f"QS_KILL_SEED={seed}")
     chosen = random.Random(seed)
-    process = started(source, target)
+    process = started(source, target, pause=pause)
     hits = before = 0
     try:
         for number in range(KILLS):
@@ -84,7 +97,7 @@ def kill_again_and_again(
             if restart is None:
                 process.kill()
                 process.wait()
-                process = started(source, target)
+                process = started(source, target, pause=pause)
         process.kill()
         process.wait()
         process = started(source, target, idle=10)

@@ -18,7 +18,7 @@ ROUND = 20_000
 """Messages that are there before a kill: most are under way then."""
 MESSAGES = ROUND * KILLS
 STREAM_ROUND = 60_000
-"""Of a stream they are under way for a moment, so there are more: fifteen transactions."""
+"""Of a stream they are under way for a moment, so there are more: four transactions."""
 
 
 def restarted(kafka: Kafka, victim: str) -> Callable[[], object] | None:
@@ -99,6 +99,7 @@ def test_out_of_a_stream_each_message_comes_once(kafka: Kafka, tmp_path: Path, v
         partial(put, directory, each=STREAM_ROUND),
         partial(kafka.count, topic),
         STREAM_ROUND,
+        pause=0.5,
     )
     found = Counter(int(message.value() or b"") for message in kafka.messages(topic))
     assert found == Counter(range(messages))

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,17 @@ import pytest
 import pyqstore
 import pyqstore.flight
 from pyqstore import ShovelError, Shovelled, shovel
-from pyqstore.shovelling.ends import Batch, StreamOffset, pack_position, unpack_position
+from pyqstore.shovelling.ends import (
+    Batch,
+    Later,
+    StreamOffset,
+    pack_position,
+    unpack_position,
+)
 from pyqstore.shovelling.store_source import StoreSource
 from pyqstore.shovelling.store_target import StoreTarget
 
-from ..shovelling import IDLE, at, bodies, put, table, working
+from ..shovelling import IDLE, at, bodies, put, refusing, table, taken_now, working
 from ..support import wait_until
 
 TICKS = [b"tick"] * 1000
@@ -297,6 +303,97 @@ def test_a_position_of_an_earlier_version_names_no_stream() -> None:
     place = unpack_position({"offset": 5})
     assert (place, place.stream) == (5, "")  # type: ignore[union-attr]
     assert unpack_position(pack_position(StreamOffset(7, "s"))).stream == "s"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+def test_a_source_that_is_opened_again_begins_where_it_began(
+    store: pyqstore.Store, other: pyqstore.Store, is_served: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of the stream as it was, when nothing is noted yet."""
+    take, left = StoreSource.read, 3
+
+    def loses(self: StoreSource, *arguments: Any) -> Batch | None:
+        nonlocal left
+        batch = take(self, *arguments)
+        if batch is not None and left > 0:
+            left -= 1
+            raise Later("the connection is lost")
+        return batch
+
+    monkeypatch.setattr(StoreSource, "read", loses)
+    store.stream("a").publish(b"before")
+    target = other.queue("b")
+    with pyqstore.flight.serve(store) if is_served else nullcontext() as server:
+        source = at(store, "a") if server is None else f"grpc://{server.address}#a"
+        told: list[Shovelled] = []
+        with working(source, at(other, "b"), start="next", progress=told.append):
+            wait_until(lambda: bool(told))
+            for body in (b"1", b"2"):
+                store.stream("a").publish(body)
+            wait_until(lambda: len(target) == 2)
+    assert (bodies(other, "b"), left) == ([b"1", b"2"], 0)
+
+
+@pytest.mark.parametrize("way", ["queue", "stream", "from a broker", "to a server"])
+def test_a_batch_of_which_a_part_was_taken_is_not_taken_again(
+    store: pyqstore.Store, other: pyqstore.Store, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target takes 300 at once at the most; it dies behind some of the parts."""
+    numbers = [b"%d" % number for number in range(2000)]
+    target = store.queue("b", max_length=300, overflow="reject-publish")
+    if way == "stream":
+        other.stream("a").publish_batch(table(numbers))
+    else:
+        put(other, "a", numbers)
+    taken, left = StoreTarget._take, 3
+    found: list[bytes] = []
+
+    def dies(self: StoreTarget, batch: Batch, stop: int) -> None:
+        nonlocal left
+        if left > 0 and batch.taken > 0:
+            left -= 1
+            raise pyqstore.StoreFailed("planted")
+        taken(self, batch, stop)
+
+    monkeypatch.setattr(StoreTarget, "_take", dies)
+    with pyqstore.flight.serve(store) if way == "to a server" else nullcontext() as server:
+        to = at(store, "b") if server is None else f"grpc://{server.address}#b"
+        source = at(other, "a")
+        if way == "from a broker":
+            source = f"amqp://guest:guest@{other.listen('127.0.0.1:0').address}?queue=a"
+        while len(found) < len(numbers):
+            with suppress(pyqstore.StoreFailed), working(source, to, idle=IDLE) as future:
+                while not future.done() or len(target):
+                    found += taken_now(target)
+                future.result()
+    assert (found, left) == (numbers, 0)
+    assert len(target) == 0
+
+
+def test_a_full_queue_of_dead_letters_does_not_make_batches_smaller(
+    store: pyqstore.Store, other: pyqstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing(monkeypatch, b"poison")
+    put(store, "a", [b"poison", *[b"good"] * 999])
+    other.queue("b")
+    dead = other.queue("dead", max_length=1, overflow="reject-publish")
+    dead.put(b"first")
+    sizes = []
+    taken = StoreTarget._take
+
+    def noted(self: StoreTarget, batch: Batch, stop: int) -> None:
+        sizes.append(stop - batch.taken)
+        taken(self, batch, stop)
+
+    monkeypatch.setattr(StoreTarget, "_take", noted)
+    told: list[Shovelled] = []
+    more: dict[str, Any] = {"dead": "dead", "tries": 2, "idle": IDLE}
+    with working(at(store, "a"), at(other, "b"), progress=told.append, **more) as future:
+        wait_until(lambda: bool(told) and "full" in str(told[-1].error))
+        dead.purge()
+        report = future.result(30)
+    assert (report.moved, report.dead) == (999, 1)
+    assert set(sizes) == {1000}
 
 
 # A store that is full.

@@ -28,7 +28,7 @@ from pyqstore.shovelling.kafka_source import KafkaSource
 from pyqstore.shovelling.kafka_stream_target import KafkaStreamTarget
 from pyqstore.shovelling.loop import Loop
 
-from ..shovelling import at, bodies
+from ..shovelling import at, bodies, drained, taken_now, working
 from ..support import wait_until
 
 kafka = pytest.importorskip("confluent_kafka")
@@ -194,30 +194,68 @@ class End:
         self.error = lambda: kafka.KafkaError(kafka.KafkaError._PARTITION_EOF)
 
 
+# A queue that takes fewer messages than a batch has.
+
+
+def test_parts_of_a_batch_have_their_own_offsets(cluster: Cluster, store: pyqstore.Store) -> None:
+    target = store.queue("b", max_length=700, overflow="reject-publish")
+    numbers = [b"%d" % number for number in range(3000)]
+    cluster.publish("t", numbers[:100])
+    found: list[bytes] = []
+    for last in (500, 3000):
+        stop = threading.Event()
+        with working(cluster.at("t"), at(store, "b"), stop=stop) as future:
+            found += drained(target, 100 if not found else 0)
+            cluster.publish("t", numbers[100:] if last == 500 else [])
+            found += drained(target, last - len(found))
+            stop.set()
+            future.result(30)
+        found += taken_now(target)
+    assert found == numbers
+
+
 # What cannot be read.
 
 
-def test_headers_whose_names_are_not_utf8_are_told(cluster: Cluster) -> None:
-    """As confluent-kafka tells of them."""
+class Message:
+    """What confluent-kafka has of a record without headers."""
 
-    class Wrong:
-        def headers(self) -> object:
-            try:
-                return b"\xff".decode()
-            except UnicodeDecodeError as error:
-                raise SystemError("returned a result with an exception set") from error
+    key = value = staticmethod(lambda: b"")
+    timestamp = staticmethod(lambda: (0, -1))
+    partition = staticmethod(lambda: 3)
+    error = headers = staticmethod(lambda: None)
 
-        key = value = staticmethod(lambda: b"")
-        timestamp = staticmethod(lambda: (0, -1))
-        partition = staticmethod(lambda: 3)
-        offset = staticmethod(lambda: 7)
+    def __init__(self, offset: int) -> None:
+        self.offset = lambda: offset
 
+
+class Wrong(Message):
+    """One with a header whose name is not UTF-8: confluent-kafka tells of it once, and crashes the
+    process when it is asked again."""
+
+    is_told = False
+
+    def headers(self) -> object:
+        assert not self.is_told
+        self.is_told = True
+        try:
+            return b"\xff".decode()
+        except UnicodeDecodeError as error:
+            raise SystemError("returned a result with an exception set") from error
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_headers_whose_names_are_not_utf8_are_told(cluster: Cluster, before: int) -> None:
+    """Behind what came before, which is moved."""
     source = cluster.source("t")
-    with pytest.raises(
-        ShovelError, match=r"partition 3, offset 7: headers cannot be read: .*utf-8"
-    ):
-        source._item(Wrong(), [])
-    assert source._item(Wrong(), [Item(b"", b"", "", "", False, 0)]) is None
+    source._ready.extend([*map(Message, range(before)), Wrong(before), Message(before + 1)])
+    if before > 0:
+        assert len(source._take(1000, 1 << 20, 0)) == before
+    for _ in range(2):
+        with pytest.raises(
+            ShovelError, match=rf"partition 3, offset {before}: headers cannot be read: .*utf-8"
+        ):
+            source._take(1000, 1 << 20, 0)
 
 
 # Brokers that say nothing.

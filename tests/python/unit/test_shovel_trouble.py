@@ -169,6 +169,20 @@ def test_a_message_over_which_a_broker_closes_the_connection_is_refused(
     check_poison(store, other, f"{broker}?queue=b", r"\(502, ")
 
 
+def test_a_message_whose_properties_are_cut_off_is_a_dead_letter(
+    store: pyqstore.Store, other: pyqstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(item: Item) -> Item:
+        return item._replace(properties=b"\x20\0\0\0\0\x09zzzzz") if b"p" in item.body else item
+
+    changing(monkeypatch, damaged)
+    other.queue("b")
+    put(store, "a", [b"1", b"poison", b"3"])
+    report = shovel(at(store, "a"), at(other, "b"), tries=2, dead="dead", idle=IDLE)
+    assert (report.moved, report.dead) == (2, 1)
+    assert (bodies(other, "b"), bodies(other, "dead")) == ([b"1", b"3"], [b"poison"])
+
+
 def test_a_message_that_a_user_may_not_publish_is_refused(
     store: pyqstore.Store, other: pyqstore.Store
 ) -> None:
