@@ -1,5 +1,6 @@
-"""What docs/SEEDS.md names is there: each file, and in it each function, field or test.  Where it
-says that something is the same the tests that it names are run, in the nightly tier."""
+"""What benchmarks/laboratory/SEEDS.md names is there: each file, and in it each function, field or
+test.  Where it says that something is the same the tests that it names are run, in the nightly
+tier."""
 
 import os
 import re
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = ROOT / "docs" / "SEEDS.md"
+DOCUMENT = ROOT / "benchmarks" / "laboratory" / "SEEDS.md"
 FOLDERS = {"benchmarks", "csrc", "docs", "pyqstore", "tests", "tools"}
 NAMED = re.compile(r"`([\w.-]+(?:/[\w.-]+)+)(?:::(\w+))?`")
 ROWS_LEAST = 120

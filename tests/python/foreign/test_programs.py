@@ -73,7 +73,8 @@ ALL = {
     "node": node,
     "celery": celery,
 }
-# Each listing of the documents by the part of a program that does the same (docs/SEEDS.md).
+# Each listing of the founding documents by the part of a program that does the same
+# (benchmarks/laboratory/SEEDS.md).
 ANSWERS = ("acknowledge one", "acknowledge up to", "discard", "requeue", "requeue up to")
 LISTINGS = {
     "000 java, publish many and wait": "java",
