@@ -1,6 +1,7 @@
-/* Messages read back as one messages record, as if it had come from the journal.
+/* Reads messages of a segment into one messages record, as the journal would have it.
  *
- * Invariant: what is in the record was checked; of what was damaged it says where that is. */
+ * Invariant: the record has checked messages only; for each damaged message it has the place of the
+ * damage. */
 #include "alloc.h"
 #include "check.h"
 #include "chunk.h"
@@ -18,13 +19,13 @@ struct build {
     struct qsi_gather gather;
     const struct qsi_segment_view *view;
     struct qsi_messages_layout layout;
-    /* the index of the first envelope of each, u32; that of references is NO_ENVELOPE */
+    /* u32 for each route: the index of its first envelope; NO_ENVELOPE for references */
     struct qsi_buf routes;
     uint32_t *codes; /* of the rows; NULL with one route */
     uint32_t reference_route;
     bool has_reference_route;
     bool has_properties; /* properties is that of the first row */
-    bool differ;         /* some row's properties are others */
+    bool differ;         /* some row has other properties */
     struct qsi_slice properties;
     uint64_t properties_bytes;
 };
@@ -80,7 +81,8 @@ static qs_status find_route(struct build *build, uint32_t index)
     return add_route(build, index, envelope->exchange, envelope->key, &envelope->route);
 }
 
-/* The exchange and the key of a message that is elsewhere are elsewhere too. */
+/* Finds the route of references.  A reference is stored without exchange and routing key: the
+ * message store has them with the body. */
 static qs_status find_reference_route(struct build *build)
 {
     if (build->has_reference_route) {
@@ -194,7 +196,7 @@ static void put_properties(const struct build *build, uint8_t *record)
     qsi_put_u32(offsets + 4 * (size_t)build->gather.row_count, at);
 }
 
-/* Bodies that lie side by side in the file are copied at one go. */
+/* Adjacent bodies of the file, to be copied in one go. */
 struct copy {
     uint8_t *out;
     const uint8_t *from;
@@ -281,7 +283,7 @@ static qs_status fail_memory(const struct build *build, qs_error *error)
                             build->view->file);
 }
 
-/* NULL when each slot has a row. */
+/* Maps slots to rows; load->rows stays NULL when each slot has a row. */
 static qs_status map_rows(const struct build *build, struct qsi_segment_load *load, qs_error *error)
 {
     const struct qsi_row *rows = qsi_gather_rows(&build->gather);

@@ -1,11 +1,10 @@
-/* What a checkpoint needs of files on the disk: that they are synced, and that the next open of the
- * store finds them.
+/* A checkpoint syncs its files and checks that the next open of the store will find them.
  *
- * The journal has whatever was written to them since the last checkpoint, until this one counts.
- * So a file with such messages that is damaged or gone holds the checkpoint up, and with it the
- * files of the journal: nothing is lost, and only publishers are stopped, when the journal has
- * grown to its bound (qsi_checkpoint_check_held).  It goes on when the file is back, or when
- * nothing in it is needed any more.  A sync that fails is the end of the store. */
+ * Until this checkpoint counts, the journal also has the messages that were written to these files
+ * since the last one.  If such a file is damaged or missing, the checkpoint is held up and the
+ * journal keeps its files: nothing is lost.  Publishers alone are stopped, once the journal has
+ * grown to its bound (qsi_checkpoint_check_held).  The checkpoint goes on when the file is back, or
+ * when nothing in it is needed any more.  A sync that fails ends the store. */
 #include "alloc.h"
 #include "check.h"
 #include "checkpoint_job.h"
@@ -16,7 +15,7 @@
 
 /* ---- files of queues ---- */
 
-/* What is in the file memory has as well: the next try tells a new file. */
+/* Abandons a file whose messages memory has as well: the next try writes a new file. */
 static bool leave_file(struct checkpoint *checkpoint, struct qsi_snapshot *snapshot, uint32_t file)
 {
     bool left;
@@ -29,7 +28,7 @@ static bool leave_file(struct checkpoint *checkpoint, struct qsi_snapshot *snaps
     return left;
 }
 
-/* QS_ECORRUPT: a file was left, or is needed. */
+/* QS_ECORRUPT: a file was abandoned, or is still needed. */
 static qs_status sync_files(struct checkpoint *checkpoint, qs_error *error)
 {
     bool reaches_disk = checkpoint->store->options.sync != QS_SYNC_NONE;
@@ -51,7 +50,7 @@ static qs_status sync_files(struct checkpoint *checkpoint, qs_error *error)
 
 /* ---- directories ---- */
 
-/* The directory that has this name now is the one that has the file. */
+/* Checks that the directory of this name still contains the file. */
 static qs_status check_place(struct qs_store *store, const char *dir_name, const char *file_name,
                              qs_error *error)
 {
@@ -78,7 +77,8 @@ static qs_status check_place(struct qs_store *store, const char *dir_name, const
                : qsi_fail_unread(error, status, dir_name);
 }
 
-/* One file of each directory that this checkpoint wrote to.  Files of the same kind are in one. */
+/* Checks one file in each directory that this checkpoint wrote to.  Files of a kind share a
+ * directory. */
 static qs_status check_places(struct checkpoint *checkpoint, qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
@@ -120,7 +120,7 @@ qs_status qsi_checkpoint_sync_files(struct checkpoint *checkpoint, qs_error *err
     struct qs_store *store = checkpoint->store;
 
     QS_ASSERT_NOT_HELD(&store->mutex);
-    /* Files with packs settle only after this. */
+    /* Message files with packs settle only after this sync. */
     QS_TRY(qsi_message_store_sync_packs(store->messages, error));
     QS_TRY(sync_files(checkpoint, error));
     QS_TRY(check_places(checkpoint, error));

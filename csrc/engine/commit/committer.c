@@ -1,12 +1,12 @@
-/* The threads of the commit: one leads when no call waits, one makes files and zeros ahead of the
- * journal. */
+/* The threads of the commit: the committer leads commits when no call waits for one; the maintainer
+ * makes journal files ahead of time and fills them with zeros. */
 #include "check.h"
 #include "commit.h"
 #include "commit_internal.h"
 #include "space.h"
 #include "store.h"
 
-/* a fresh batch is left this long to its publisher, which may be about to wait */
+/* the committer leaves a new batch this long to its publisher, which may be about to wait */
 #define GRACE_NS 100000u
 #define NAP_NS 200000u       /* between looks while busy: no publisher has to wake the committer */
 #define IDLE_NS 20000000u    /* without work for so long, it sleeps until it is called */
@@ -66,7 +66,7 @@ static void *run_committer(void *argument)
     return NULL;
 }
 
-/* How fast the journal grew between the last two looks. */
+/* How fast the journal grew between the last two measurements. */
 struct quiet {
     uint64_t looked_ns, lsn;
     bool is_quiet;
@@ -79,7 +79,7 @@ static bool is_quiet(struct qs_store *store, struct quiet *quiet) QSI_REQUIRES(q
     uint64_t elapsed_ns = now - quiet->looked_ns;
 
     if (elapsed_ns >= FILL_LOOK_NS) {
-        /* After a long pause it is unknown how fast it grew of late. */
+        /* After a long pause the recent rate is unknown. */
         quiet->is_quiet = elapsed_ns < 4 * (uint64_t)FILL_LOOK_NS &&
                           (lsn - quiet->lsn) / (elapsed_ns / 1000000) <= QUIET_BYTES_PER_MS;
         quiet->looked_ns = now;
@@ -88,10 +88,10 @@ static bool is_quiet(struct qs_store *store, struct quiet *quiet) QSI_REQUIRES(q
     return quiet->is_quiet;
 }
 
-/* Releases the lock meanwhile.  A step of zeros ahead of the journal, if it is quiet
- * and there is space enough: on a file system that takes new blocks to overwrite old ones zeros
- * need some.  Returns when to come again.  While a thread leads, it does it behind the
- * commit. */
+/* Writes a step of zeros ahead of the journal, if the store is quiet and the disk has space: a file
+ * system that copies on write takes new blocks for them.  A thread that is leading a commit writes
+ * them after the commit instead.  Returns the time until the next step.  Releases the lock
+ * meanwhile. */
 static uint64_t fill_ahead(struct qs_store *store, struct quiet *quiet)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -129,8 +129,8 @@ static void *run_maintainer(void *argument)
             failed = qsi_message_store_maintain(store->messages, NULL) != QS_OK;
             qsi_store_lock(store);
         }
-        /* A failure is not told yet: the next commit calls again, and publishers meet
-         * it themselves. */
+        /* A failure is not reported here: the next commit tries again, and publishers get the error
+         * themselves. */
         if (store->life < QSI_LIFE_STOPS &&
             (failed || !(qsi_journal_wants_spare(store->journal) && !store->commit.preparing &&
                          !store->failed))) {
@@ -183,7 +183,7 @@ void qsi_commit_join_threads(struct qs_store *store)
 
 /* ---- calls that do not wait ---- */
 
-/* What is durable by now is told of by no event. */
+/* Notes an LSN for QS_EVENT_DURABLE, unless it is durable already. */
 static void note_completion(struct qs_channel *channel, uint64_t lsn) QSI_REQUIRES(qsi_store_mutex)
 {
     bool is_durable = lsn <= qsi_journal_durable_lsn(channel->store->journal);

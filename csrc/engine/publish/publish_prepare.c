@@ -1,5 +1,5 @@
-/* What has to be there before a message is accepted: its body in the message store, room in memory,
- * in the journal and on the disk. */
+/* Before a message is accepted, its body is put into the message store, and room for it is found in
+ * memory, in the journal and on the disk. */
 #include "alloc.h"
 #include "check.h"
 #include "commit.h"
@@ -89,7 +89,8 @@ static qs_status store_body(struct publishing *publishing, qs_error *error)
     return status;
 }
 
-/* Releases the lock meanwhile.  QS_OK without a body: space was had back, to be looked at again. */
+/* Stores the body if the disk has space; releases the lock meanwhile.  QS_OK without a stored body
+ * means that space was freed: the caller tries again. */
 static qs_status store_body_if_there_is_space(struct publishing *publishing, bool may_regain,
                                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -108,7 +109,7 @@ qs_status qsi_publishing_prepare(struct publishing *publishing, qs_error *error)
 {
     struct qs_channel *channel = publishing->channel;
     struct qs_store *store = channel->store;
-    uint32_t looks = 0; /* at a disk that may be full */
+    uint32_t looks = 0; /* how often the caller looked for space on a disk that may be full */
     bool released = true;
 
     while (released) {
@@ -124,7 +125,8 @@ qs_status qsi_publishing_prepare(struct publishing *publishing, qs_error *error)
             return QS_OK;
         }
         if (publishing->stored && !qsi_publishing_is_journalled(publishing)) {
-            /* The durable queue went while the body was written: it comes along like any other. */
+            /* The durable queue was deleted while the body was written: the message keeps its body
+             * in memory. */
             qsi_message_store_abandon(store->messages, &publishing->place);
             publishing->stored = false;
         }

@@ -1,29 +1,29 @@
-/* Channels that are armed for notification: of event loops, which wait without a thread until an
- * eventfd is signalled, and those of threads that sleep in a call until they are woken. */
+/* Channels that are armed for notification: a channel of an event loop, whose eventfd the store
+ * signals, or a channel of a thread that sleeps in a call, which the store wakes. */
 #ifndef QSI_PARK_H
 #define QSI_PARK_H
 
 #include "store.h"
 #include "thread_safety.h"
 
-/* REQUIRES that nothing of these kinds is there.  Its eventfd is signalled once when something
- * is. */
+/* Arms the channel: its eventfd is signalled once, when an event of these kinds is there.  REQUIRES
+ * that none is there now. */
 qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* REQUIRES the same.  The caller's thread sleeps until something is, or the channel is closed; it
- * may wake early. */
+/* Sleeps until the channel has an event of these kinds or is closed, or for a shorter time.  REQUIRES
+ * that no such event is there now. */
 void qsi_channel_await(struct qs_channel *channel, uint32_t kinds, uint64_t timeout_ns)
     QSI_REQUIRES(qsi_store_mutex);
-/* Was it armed? */
+/* Returns whether the channel was armed. */
 bool qsi_channel_disarm(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* REQUIRES an armed channel. */
+/* Signals the channel's eventfd.  REQUIRES an armed channel. */
 void qsi_channel_signal(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* The same, if there is something for it; else it is seen to that commits ask it. */
+/* Signals the channel if it has an event; else registers it for the commits that it waits for. */
 void qsi_signal_if_due(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 void qsi_signal_changes(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Something is durable, or never will be. */
+/* Signals channels after a commit, or after the store failed. */
 void qsi_signal_confirmed(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* It was closed: listeners find out. */
+/* Signals a channel that was closed, so that its listener finds out. */
 void qsi_channel_signal_shut(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -1,12 +1,12 @@
 /* The engine's own structures.
  *
- * One lock (qs_store.mutex) covers everything below it: topology, queues, channels, the open end
- * of the journal.  It is held for moments: never during input or output, and never while a batch
- * is copied.  What runs without it: encoding a batch, the leader's write and sync, making spare
- * files, reading bodies.
+ * One lock (qs_store.mutex) covers everything below it: topology, queues, channels, the open end of
+ * the journal.  It is held for moments: never during input or output, and never while a batch is
+ * copied.  Encoding a batch, the leader's write and sync, making spare files and reading bodies run
+ * without it.
  *
- * Lock order: qs_store.mutex, then the message store's own.  The sync helper has a mutex of its
- * own, taken alone, and so has the manifest. */
+ * Lock order: qs_store.mutex, then the message store's own.  The sync helper and the manifest each
+ * have a mutex of their own, which is taken alone. */
 #ifndef QSI_STORE_H
 #define QSI_STORE_H
 
@@ -33,10 +33,10 @@
 #include <pthread.h>
 
 #define QSI_EXCHANGE_BYTES_MAX QSI_ROUTE_NAME_BYTES_MAX
-/* Behind names of queues and exchanges in texts of errors. */
+/* Follows names of queues and exchanges in texts of errors. */
 #define QSI_PLACE_DEFAULT QSI_ROUTE_PLACE_DEFAULT
 #define QSI_PLACE_BYTES 272 /* with its NUL; " in vhost '...'", whose name may have 255 */
-/* accepted and not durable: publishers then wait and help */
+/* bytes accepted and not durable, beyond which publishers wait and help to commit */
 #define QSI_UNSYNCED_BYTES_MAX (64u << 20)
 #define QSI_BATCH_RECORD_BYTES_MAX (1u << 20) /* of one record of a batch */
 #define QSI_ARENA_BYTES_MAX (256u << 10)      /* chunk that small records share */
@@ -62,40 +62,40 @@ static inline enum qsi_wait qsi_wait_of(uint32_t flags)
     return (flags & QS_NO_WAIT) != 0 ? QSI_MUST_NOT_WAIT : QSI_MAY_WAIT;
 }
 
-/* What a floor has done by floors above it, which it does not know.  Each is called
- * with the lock held. */
+/* Functions of higher floors that lower floors call.  Each is called with the lock held. */
 struct qsi_upcalls {
     /* An AMQP error ends the channel, or the connection. */
     void (*shut_channel)(struct qs_channel *channel);
     void (*shut_connection)(struct qs_connection *connection);
-    /* May release the lock.  On the way out: messages on the removal list leave. */
+    /* Removes the messages on the removal list, before a call returns.  May release the lock. */
     void (*drain)(struct qs_store *store, enum qsi_wait wait);
-    /* Releases the lock meanwhile.  Makes a checkpoint: to have space back, or because it is due
-     * and there are no threads. */
+    /* Makes a checkpoint, to free space, or because one is due and the store has no threads.
+     * Releases the lock meanwhile. */
     qs_status (*checkpoint)(struct qs_store *store, qs_error *error);
-    /* Releases the lock meanwhile.  Keys of transactions go to a file, if they are too many for
-     * memory; false: they stayed where they are. */
+    /* Writes keys of transactions to a file if they are too many for memory; false: nothing was
+     * written.  Releases the lock meanwhile. */
     bool (*spill_keys)(struct qs_store *store);
-    /* May release the lock.  Adds what becomes of the channel's rejected messages to its open
-     * transaction. */
+    /* Adds the dead letters and removals of the channel's rejected messages to its open
+     * transaction.  May release the lock. */
     qs_status (*dead_letter_in_tx)(struct qs_channel *channel, qs_error *error);
 };
 
 struct qsi_checkpoints {
     enum qsi_checkpoint_state state;
-    /* Who makes one, or holds them off, comes in the order of asking. */
+    /* Threads that make a checkpoint, or hold checkpoints off, take turns in the order of
+     * asking. */
     uint64_t turns_asked, turns_ended;
     bool is_wanted;
     bool sleeps;     /* the thread that makes them */
-    bool is_held_up; /* one could not be made for want of a file: held_by tells */
+    bool is_held_up; /* a file was missing for the last one: held_by names it */
     qs_error held_by;
     uint64_t number; /* of the last one, as MANIFEST says; 0: none */
     uint64_t lsn;
-    uint64_t at_ns; /* when it was */
-    /* the end of the journal when the thread looked last, and since when it has been that */
+    uint64_t at_ns; /* when it was made */
+    /* the end of the journal when the thread looked last, and since when it has been there */
     uint64_t seen_lsn, seen_ns;
     uint64_t tidied_lsn; /* that end when one was made for want of other work */
-    /* when one could not be made for want of space; 0: the last one went well */
+    /* when one failed for want of space; 0: the last one succeeded */
     uint64_t failed_ns;
     uint64_t direct_bytes; /* written into files of streams since the last one began */
     struct qsi_cond due;
@@ -103,11 +103,11 @@ struct qsi_checkpoints {
     bool is_running;
 };
 
-/* What an archive still has to read of the journal: checkpoint/keep.c. */
+/* The part of the journal that an archive has not read yet: checkpoint/keep.c. */
 struct qsi_keep {
     bool is_active;
-    bool is_lost;        /* it was given up: too much was kept, or the disk is full */
-    uint64_t lsn;        /* what the journal says from here on is not read yet */
+    bool is_lost;        /* keeping ended: too much was kept, or the disk is full */
+    uint64_t lsn;        /* the archive has read the journal up to here */
     uint64_t bytes_max;  /* of what a checkpoint may leave in the journal and in dead files */
     uint64_t held_bytes; /* of dead message files that the last checkpoint left for it, */
     uint64_t held_upto;  /* until lsn is here */
@@ -152,7 +152,7 @@ struct qs_store {
     qs_env *own_env; /* of a store in memory, which ends with it; NULL otherwise */
     qs_options options;
     char path[256]; /* for people: cut off where it is longer */
-    /* Opened by a verification: for reading only, and refused where an open that writes would
+    /* Opened by a verification: for reading only, and refused wherever an open for writing would
      * be. */
     bool judges;
     uint32_t fork_generation;
@@ -169,7 +169,7 @@ struct qs_store {
     struct qsi_journal *journal;
     struct qsi_message_store *messages;
     struct qsi_index *index;           /* segments of durable queues */
-    struct qsi_index *transient_index; /* and of what ends with the process */
+    struct qsi_index *transient_index; /* segments of messages that end with the process */
     struct qsi_budget *budget;
     /* of returned messages that wait to be read; touched with atomics only */
     uint64_t return_bytes;
@@ -188,7 +188,7 @@ struct qs_store {
     struct qsi_router router GUARDED;
     struct qsi_map queues_by_id GUARDED; /* u64 -> store_queue */
     uint64_t next_queue_id GUARDED;
-    /* Of the last record of a declaration, binding or deletion: whoever made it may not have
+    /* LSN of the last declaration, binding or deletion; the call that made it may not have
      * waited. */
     uint64_t topology_lsn GUARDED;
     uint32_t stream_count GUARDED; /* of the queues by id */
@@ -197,7 +197,8 @@ struct qs_store {
     struct qsi_list connections GUARDED;
     struct qsi_list channels GUARDED;
     struct qsi_list deleted_queues GUARDED;
-    /* streams whose work queues were not told of all: store_stream.in_sources */
+    /* streams with messages that their work queues have not been told of:
+     * store_stream.in_sources */
     struct qsi_list sources GUARDED;
 
     struct qsi_events events GUARDED;
@@ -205,19 +206,19 @@ struct qs_store {
     struct space space;
     struct qsi_paging paging GUARDED;
     struct removals removals GUARDED;
-    struct transactions *transactions
-        QSI_POINTEE_GUARDED_BY(qsi_store_mutex); /* keys of those that were committed */
+    struct transactions *
+        transactions QSI_POINTEE_GUARDED_BY(qsi_store_mutex); /* keys of committed transactions */
     struct qsi_checkpoints checkpoint GUARDED;
     struct qsi_recovery recovery GUARDED;
     struct qsi_watch watch GUARDED;
     struct qsi_inbox inbox;
     struct store_stats stats GUARDED;
     struct channel_counts closed_channels GUARDED;
-    struct queue_counts uncounted GUARDED; /* of queues that lacked memory for theirs */
+    struct queue_counts uncounted GUARDED; /* counts of queues that had no memory for their own */
     struct qsi_keep keep GUARDED;
 };
 
-/* What the archive would have is not all there: it begins anew. */
+/* The archive would have a gap: keeping ends, and the archive begins anew. */
 static inline void qsi_keep_lose(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     store->keep.is_lost = store->keep.is_lost || store->keep.is_active;
@@ -225,7 +226,7 @@ static inline void qsi_keep_lose(struct qs_store *store) QSI_REQUIRES(qsi_store_
     store->keep.held_bytes = 0;
 }
 
-/* Of dead message files, those that a checkpoint could give back. */
+/* The bytes of dead message files that a checkpoint could give back. */
 static inline uint64_t qsi_keep_free_bytes(const struct qs_store *store, uint64_t dead_bytes)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -264,7 +265,8 @@ static inline void qsi_store_is_private(const struct qs_store *store)
     (void)store;
 }
 
-/* Is it the channel that has messages while they are removed?  No caller uses it. */
+/* Returns whether this is the channel that holds messages while they are removed; no caller uses
+ * it. */
 static inline bool qsi_channel_is_internal(const struct qs_channel *channel)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -286,7 +288,7 @@ static inline struct qsi_index *qsi_index_of(const struct qs_store *store,
 {
     return queue->container.durable ? store->index : store->transient_index;
 }
-/* How large one part of memory may be, so that the budget divides into some. */
+/* The largest size of one part of memory, so that the budget has room for several. */
 static inline uint64_t qsi_part_of_budget(const struct qs_store *store)
 {
     return store->options.memory_budget / 16;
