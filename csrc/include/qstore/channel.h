@@ -1,5 +1,5 @@
 /* Connections and channels: declaring, publishing, receiving and settling one message at a time,
- * and transactions.  Batches are in batch.h, what comes unasked is in events.h. */
+ * and transactions.  Batches are in batch.h, events in events.h. */
 #ifndef QSTORE_CHANNEL_H
 #define QSTORE_CHANNEL_H
 
@@ -10,8 +10,8 @@ typedef struct qs_channel qs_channel;
 
 /* ---- connections ---- */
 
-/* qs_connection_open - what channels can share: exclusive queues belong to their connection, and
- * are deleted with it.
+/* qs_connection_open - open a connection, which channels share.  Exclusive queues belong to their
+ * connection and are deleted with it.
  *
  * Returns: QS_OK, or the common statuses
  * Owns:    *connection_out: qs_connection_close */
@@ -22,11 +22,11 @@ QS_API QS_MUST_CHECK qs_status qs_connection_open(qs_connection **connection_out
  *
  * May be called after the store was closed.  The channels' memory stays until qs_channel_close; a
  * channel that waits in another thread answers QS_ECHANNEL_CLOSED.
- * Blocks:  for room in the journal, to put back what its channels hold; to remove messages that
- *          must leave their queues (store.h) */
+ * Blocks:  for room in the journal, to requeue the unacknowledged messages of its channels; to
+ *          remove messages that must leave their queues (store.h) */
 QS_API void qs_connection_close(qs_connection *connection);
 
-/* qs_connection_is_closed - was it closed by an error, or with its store? */
+/* qs_connection_is_closed - whether an error, or the close of its store, closed the connection. */
 QS_API bool qs_connection_is_closed(qs_connection *connection);
 
 /* qs_connection_channel - open a channel of this connection.
@@ -38,7 +38,7 @@ QS_API QS_MUST_CHECK qs_status qs_connection_channel(qs_channel **channel_out,
 
 /* ---- channels ---- */
 
-/* qs_channel_open - open a channel that is a connection of its own.
+/* qs_channel_open - open a channel with a connection of its own.
  *
  * Returns: QS_OK, or the common statuses
  * Owns:    *channel_out: qs_channel_close */
@@ -48,12 +48,12 @@ QS_API QS_MUST_CHECK qs_status qs_channel_open(qs_channel **channel_out, qs_stor
 /* qs_channel_close - requeue everything unacked, cancel the consumers, free.  May be called after
  * the store was closed.
  *
- * Blocks:  for room in the journal, to put back what is unacked; to remove messages that must leave
- *          their queues (store.h) */
+ * Blocks:  for room in the journal, to requeue unacknowledged messages; to remove messages that
+ *          must leave their queues (store.h) */
 QS_API void qs_channel_close(qs_channel *channel);
 
-/* qs_channel_number - its number among the store's channels, from 1 in the order they were opened:
- * counters are told by it (qs_store_visit_counts). */
+/* qs_channel_number - the channel's number in the store, from 1 in the order of opening.
+ * qs_store_visit_counts names channels by it. */
 QS_API uint64_t qs_channel_number(const qs_channel *channel);
 
 enum {
@@ -72,46 +72,46 @@ enum {
     QS_NO_WAIT = 4096,   /* of most verbs; a kind of next_event */
     QS_REJECT = 8192,    /* of settle_range: as nack without QS_REQUEUE */
     QS_IN_TX = 16384,    /* of settle_range: part of the channel's transaction, if there is one */
-    QS_WITHHELD = 32768, /* of recover: nothing but what was withheld */
+    QS_WITHHELD = 32768, /* of recover: withheld messages only */
     QS_BODY_CONSTANT = 65536,   /* of publish: the body does not change during the call */
     QS_NO_SYNC = 131072,        /* of declaring and the like: it need not be durable on return */
-    QS_IMMEDIATE = 262144,      /* of publish, which refuses it */
+    QS_IMMEDIATE = 262144,      /* of publish, which refuses this flag */
     QS_TO_EXCHANGE = 524288,    /* of change_binding: the destination is an exchange */
     QS_AUTO_ACK = 2097152,      /* of consume: the caller acknowledges by itself; not of a stream */
-    QS_UNBIND = 1048576,        /* of change_binding: remove it */
+    QS_UNBIND = 1048576,        /* of change_binding: remove the binding */
     QS_RESERVED_NAME = 4194304, /* of queue_declare: the name may begin with "amq." */
 };
 
-/* With QS_NO_WAIT a call waits for the store's lock and nothing else.  If it had to wait for room
- * in the journal or in memory, to write a body to the message store, or to read a message from a
- * file, it answers QS_EWOULDBLOCK and has done nothing; call again without.
+/* With QS_NO_WAIT a call waits for the store's lock and nothing else.  If it would have to wait for
+ * room in the journal or in memory, to write a body to the message store, or to read a message from
+ * a file, it does nothing and answers QS_EWOULDBLOCK: call again without the flag.
  *
- * A call that would return when something is durable returns QS_OK at once.  A server that
- * holds its answer back compares qs_channel_completion_lsn with qs_store_durable_lsn, or with what
- * QS_EVENT_DURABLE tells (events.h). */
+ * A call that would wait until its effect is durable returns QS_OK at once.  A server that answers
+ * later compares qs_channel_completion_lsn with qs_store_durable_lsn, or with the LSN of
+ * QS_EVENT_DURABLE (events.h). */
 
-/* qs_channel_completion_lsn - when the last call on this channel with QS_NO_WAIT that changed, or
- * found changed, something durable will be durable: at this LSN; 0: it is already, or there was
- * nothing.
+/* qs_channel_completion_lsn - the LSN at which the last call with QS_NO_WAIT on this channel will
+ * be durable; 0: it is durable already, or had nothing to make durable.
  *
- * To be called right behind that call, by its thread.
+ * Call it right after that call, in the same thread.
  * Blocks:  not even for the store's lock */
 QS_API uint64_t qs_channel_completion_lsn(const qs_channel *channel);
 
 /* ---- exchanges and queues ----
  *
- * Arguments are AMQP field tables without the 4-byte length in front.  They are kept with their
- * names in byte order; of entries with one name the last counts.
+ * Arguments are AMQP field tables without the 4-byte length in front.  They are stored with their
+ * names in byte order; of entries with the same name the last counts.
  *
- * What changes something durable is journalled, and a call that changed it, or found it changed,
- * returns when that is durable.  With QS_NO_SYNC it blocks for room in the journal alone, and the
- * change is durable when qs_store_sync returns, when a later call that is durable does, or when a
- * persistent message that was published behind it is confirmed. */
+ * A change of something durable is journalled.  The call that makes the change, or finds it made,
+ * returns when it is durable.  With QS_NO_SYNC the call blocks for room in the journal alone.  The
+ * change is then durable when qs_store_sync returns, when a later durable call returns, or when a
+ * persistent message published afterwards is confirmed. */
 
-/* qs_channel_exchange_declare - make an exchange, or check that it is there as it is declared here.
+/* qs_channel_exchange_declare - create an exchange, or check that an existing one equals this
+ * declaration.
  *
  * In:      flags    QS_PASSIVE, QS_DURABLE, QS_AUTO_DELETE, QS_INTERNAL, QS_NO_SYNC, QS_NO_WAIT
- * Returns: QS_NOT_FOUND (passive), QS_PRECONDITION_FAILED (it is there otherwise),
+ * Returns: QS_NOT_FOUND (passive), QS_PRECONDITION_FAILED (the existing one differs),
  *          QS_ACCESS_REFUSED (a reserved name), QS_COMMAND_INVALID (no such type), QS_ESTORE_FULL
  * Blocks:  for a commit, if it is durable
  * Durable: when it returns, if it is durable */
@@ -119,7 +119,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_exchange_declare(qs_channel *channel, 
                                                            qs_slice type, uint32_t flags,
                                                            qs_slice arguments, qs_error *error);
 
-/* qs_channel_exchange_delete - delete an exchange and its bindings; one that is not there is no
+/* qs_channel_exchange_delete - delete an exchange and its bindings.  A missing exchange is no
  * error.
  *
  * In:      flags    QS_IF_UNUSED, QS_NO_SYNC, QS_NO_WAIT
@@ -129,8 +129,8 @@ QS_API QS_MUST_CHECK qs_status qs_channel_exchange_declare(qs_channel *channel, 
 QS_API QS_MUST_CHECK qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange,
                                                           uint32_t flags, qs_error *error);
 
-/* qs_channel_exchange_bind - lead messages from one exchange to another.  Every exchange passes a
- * message on once, so circles end.
+/* qs_channel_exchange_bind - route messages from one exchange to another.  Each exchange passes a
+ * message on once, so cycles end.
  *
  * Returns: QS_NOT_FOUND (either exchange), QS_ACCESS_REFUSED (the default exchange), QS_ESTORE_FULL
  * Blocks:  for a commit, if both are durable
@@ -146,7 +146,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_exchange_unbind(qs_channel *channel, q
                                                           qs_slice source, qs_slice routing_key,
                                                           qs_slice arguments, qs_error *error);
 
-/* qs_channel_change_binding - the four calls that bind and unbind in one: which one, flags say.
+/* qs_channel_change_binding - one function for the four that bind and unbind; flags select which.
  *
  * In:      flags    QS_TO_EXCHANGE, QS_UNBIND, QS_NO_SYNC, QS_NO_WAIT
  * Returns, blocks, durable: as qs_channel_queue_bind */
@@ -155,12 +155,12 @@ QS_API QS_MUST_CHECK qs_status qs_channel_change_binding(qs_channel *channel, qs
                                                          qs_slice arguments, uint32_t flags,
                                                          qs_error *error);
 
-/* qs_queue_argument_name - the names of queue arguments that mean something, by index from 0; NULL
- * behind the last.
+/* qs_queue_argument_name - the names of the queue arguments that are supported, by index from 0;
+ * NULL after the last.
  *
- * Any other is kept, and may differ when the queue is declared again; but those that ask for copies
- * on other machines (x-queue-type other than classic, x-ha-*, x-quorum-*, ...) are
- * QS_PRECONDITION_FAILED. */
+ * Any other argument is stored, and may differ when the queue is declared again.  Arguments that
+ * ask for copies on other machines (x-queue-type other than classic, x-ha-*, x-quorum-*, ...) are
+ * refused with QS_PRECONDITION_FAILED. */
 QS_API const char *qs_queue_argument_name(uint32_t index);
 
 typedef struct qs_declare_ok {
@@ -168,13 +168,13 @@ typedef struct qs_declare_ok {
     uint64_t message_count, consumer_count;
 } qs_declare_ok;
 
-/* qs_channel_queue_declare - make a queue, or check that it is there as it is declared here.
+/* qs_channel_queue_declare - create a queue, or check that an existing one equals this declaration.
  *
  * In:      queue  "": the store makes up a name
  *          flags  QS_PASSIVE, QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE; QS_RESERVED_NAME, for a
- *                 server that makes queues of its own; QS_NO_WAIT, and QS_NO_SYNC: many queues that
- *                 are declared one after the other share a commit
- * Returns: QS_NOT_FOUND (passive), QS_PRECONDITION_FAILED (it is there otherwise, or an argument
+ *                 server that makes queues of its own; QS_NO_WAIT, and QS_NO_SYNC: queues declared
+ *                 one after another share a commit
+ * Returns: QS_NOT_FOUND (passive), QS_PRECONDITION_FAILED (the existing one differs, or an argument
  *          has a wrong value), QS_RESOURCE_LOCKED (exclusive to another connection),
  *          QS_ACCESS_REFUSED (a reserved name), QS_ESTORE_FULL
  * Blocks:  for a commit, if it is durable
@@ -183,7 +183,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_queue_declare(qs_channel *channel, qs_
                                                         uint32_t flags, qs_slice arguments,
                                                         qs_declare_ok *ok_out, qs_error *error);
 
-/* qs_channel_queue_bind - lead messages from an exchange to a queue.
+/* qs_channel_queue_bind - route messages from an exchange to a queue.
  *
  * Returns: QS_NOT_FOUND (either), QS_ACCESS_REFUSED (the default exchange), QS_RESOURCE_LOCKED,
  *          QS_PRECONDITION_FAILED (an argument that the exchange's type does not take),
@@ -201,7 +201,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_queue_unbind(qs_channel *channel, qs_s
                                                        qs_slice exchange, qs_slice routing_key,
                                                        qs_slice arguments, qs_error *error);
 
-/* qs_channel_queue_purge - drop what is ready or delayed; unacked messages stay.
+/* qs_channel_queue_purge - drop all ready and delayed messages; unacknowledged messages stay.
  *
  * In:      flags      QS_NO_WAIT
  * Out:     count_out  messages dropped
@@ -212,8 +212,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_queue_purge(qs_channel *channel, qs_sl
                                                       uint32_t flags, uint64_t *count_out,
                                                       qs_error *error);
 
-/* qs_channel_queue_discard - drop one message that is ready or delayed, whether it can be read or
- * not.
+/* qs_channel_queue_discard - drop one ready or delayed message, whether or not it can be read.
  *
  * In:      position  of qs_store_browse or qs_store_peek
  * Returns: QS_NOT_FOUND, QS_EEMPTY (no message is there), QS_PRECONDITION_FAILED (unacknowledged,
@@ -223,8 +222,8 @@ QS_API QS_MUST_CHECK qs_status qs_channel_queue_purge(qs_channel *channel, qs_sl
 QS_API QS_MUST_CHECK qs_status qs_channel_queue_discard(qs_channel *channel, qs_slice queue,
                                                         uint64_t position, qs_error *error);
 
-/* qs_channel_queue_delete - delete a queue with its messages and bindings; one that is not there is
- * no error.
+/* qs_channel_queue_delete - delete a queue with its messages and bindings.  A missing queue is no
+ * error.
  *
  * In:      flags      QS_IF_UNUSED, QS_IF_EMPTY, QS_NO_SYNC, QS_NO_WAIT
  * Out:     count_out  messages dropped
@@ -237,26 +236,25 @@ QS_API QS_MUST_CHECK qs_status qs_channel_queue_delete(qs_channel *channel, qs_s
 
 /* ---- publishing ---- */
 
-/* qs_channel_confirm_select - from now on every publish of this channel has a number and is
- * confirmed.
+/* qs_channel_confirm_select - number and confirm every publish of this channel from now on.
  *
  * Returns: QS_PRECONDITION_FAILED (the channel is transactional) */
 QS_API QS_MUST_CHECK qs_status qs_channel_confirm_select(qs_channel *channel, qs_error *error);
 
-/* qs_channel_next_publish_number - the number that the next publish gets; 0 outside confirm
- * mode. */
+/* qs_channel_next_publish_number - the number of the next publish; 0 outside confirm mode. */
 QS_API uint64_t qs_channel_next_publish_number(qs_channel *channel);
 
-/* Numbers whose confirms wait for the disk; with has_queue also by which exchange they came to
- * which queue.  A batch's are told with each of its queues. */
+/* Publishes whose confirms wait for the disk, by number; with has_queue also the exchange and the
+ * queue that they went through.  Those of a batch are reported for each of its queues. */
 typedef struct qs_unconfirmed {
     uint64_t first_number, last_number;
     bool has_queue;
     qs_slice exchange, queue;
 } qs_unconfirmed;
 
-/* qs_channel_visit_unconfirmed - the publishes of this channel that are accepted and not confirmed:
- * all of their numbers, in order, then, in order again, where they went: a visit for each queue.
+/* qs_channel_visit_unconfirmed - call visit for the publishes of this channel that are accepted and
+ * not confirmed: first for all numbers, in order, then, in order again, once for each queue that
+ * they went to.
  *
  * The visitor runs under the store's lock: copy what is needed and call nothing of this library.
  * Returns: QS_OK, without a visit outside confirm mode */
@@ -268,30 +266,30 @@ enum { QS_RECEIPT_ROWS = 8 };
 typedef struct qs_receipt {
     uint64_t first_number, last_number; /* 0 outside confirm mode, or for an empty batch */
     uint64_t count;
-    uint64_t lsn; /* durable when qs_store_durable_lsn() reaches it; 0: nothing to wait for */
-    uint64_t unrouted_count; /* that no queue took; confirmed, and returned with QS_MANDATORY */
+    uint64_t lsn; /* durable when qs_store_durable_lsn() reaches this; 0: nothing to wait for */
+    uint64_t unrouted_count; /* that no queue took: confirmed, and returned with QS_MANDATORY */
     uint64_t refused_count;  /* that a full queue refused: nacked */
     uint64_t refused_rows[QS_RECEIPT_ROWS]; /* the first of them, counted from 0 in the call */
     char refused_queue[256]; /* the queue that refused the first of them, NUL-terminated; or "" */
 } qs_receipt;
 
-/* qs_channel_publish - hand one message to the queues that exchange, routing_key and headers lead
- * to.
+/* qs_channel_publish - publish one message to the queues to which exchange, routing_key and headers
+ * route it.
  *
- * The strings in the headers CC and BCC (arrays) are routing keys as well; BCC does not go with the
+ * The strings in the headers CC and BCC (arrays) are routing keys as well; BCC is removed from the
  * message.
  * In:      properties  encoded (codec.h), or empty; delivery mode 2 makes the message persistent
- *          body        copied.  Another thread may change it meanwhile: then what was in it at some
- *                      time is published.  With QS_BODY_CONSTANT, which saves copying a large body
- *                      twice, that would be a damaged message
- *          flags       QS_MANDATORY: an unroutable message comes back as an event, in a
- *                      transaction when that commits, as does one whose queues are gone by then;
+ *          body        copied.  If another thread changes it meanwhile, the message has bytes
+ *                      that the body had at some time during the call.  QS_BODY_CONSTANT saves
+ *                      copying a large body twice; a change would then damage the message
+ *          flags       QS_MANDATORY: an unroutable message comes back as an event; in a transaction
+ *                      it comes at the commit, also when its queues were deleted by then;
  *                      QS_NO_WAIT; QS_BODY_CONSTANT; QS_INTERNAL: the exchange may be internal
  * Returns: QS_NOT_FOUND (no such exchange), QS_ACCESS_REFUSED (an internal exchange),
  *          QS_NOT_IMPLEMENTED (QS_IMMEDIATE, which no broker has any more), QS_PRECONDITION_FAILED
  *          (the body is too large, or the header CC or BCC is no array), QS_ESTORE_FULL (nothing
- *          was accepted, try again), QS_EWOULDBLOCK (QS_NO_WAIT); QS_OK: accepted, not yet durable
- * Blocks:  when too much is waiting to be synced (it then helps to commit), and to write a large
+ *          was accepted: try again), QS_EWOULDBLOCK (QS_NO_WAIT); QS_OK: accepted, not yet durable
+ * Blocks:  when too much waits to be synced (the call then helps to commit), and to write a large
  *          body
  * Durable: once receipt_out->lsn is */
 QS_API QS_MUST_CHECK qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange,
@@ -299,12 +297,13 @@ QS_API QS_MUST_CHECK qs_status qs_channel_publish(qs_channel *channel, qs_slice 
                                                   qs_slice body, uint32_t flags,
                                                   qs_receipt *receipt_out, qs_error *error);
 
-/* qs_channel_publish_delayed - the same, to be delivered delay_us from now at the earliest.
+/* qs_channel_publish_delayed - publish a message that is delivered delay_us from now at the
+ * earliest.
  *
- * The message is in its queues at once, and durable as any other, but not ready before it is due,
- * by the store's clock, whatever happens meanwhile.  Then it takes the place among ready messages
- * that it was published at.  Its time to live begins when it is due.  In a transaction the delay
- * begins with this call.
+ * The message is in its queues at once, and as durable as any other, but not ready before it is due
+ * by the store's clock, whatever happens meanwhile.  Then it takes the place at which it was
+ * published among the ready messages.  Its time to live begins when it is due.  In a transaction
+ * the delay begins with this call.
  * In:      delay_us  0: at once
  * Returns: as qs_channel_publish; QS_EINVAL (more than 100 years)
  * Blocks, durable: as qs_channel_publish */
@@ -314,15 +313,15 @@ QS_API QS_MUST_CHECK qs_status qs_channel_publish_delayed(qs_channel *channel, q
                                                           uint64_t delay_us,
                                                           qs_receipt *receipt_out, qs_error *error);
 
-/* qs_channel_wait_confirms - return when every publish of this channel so far was confirmed or
+/* qs_channel_wait_confirms - wait until every publish of this channel so far is confirmed or
  * nacked.
  *
- * Out:     nacked_out  was any nacked since the last call; QS_EVENT_NACK tells which, and why
+ * Out:     nacked_out  whether any was nacked since the last call; QS_EVENT_NACK tells which, and
+ *                      why
  * Returns: QS_ETIMEDOUT
  * Blocks:  for a commit, which the caller leads itself when no other thread does
- * Durable: what was confirmed and is persistent, when it returns QS_OK; but for messages that
- *          consumers have acknowledged in all their queues, which do not come again
- *          (docs/DURABILITY.md) */
+ * Durable: confirmed persistent messages, when it returns QS_OK, except those that consumers have
+ *          acknowledged in all their queues: these do not come again (docs/DURABILITY.md) */
 QS_API QS_MUST_CHECK qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns,
                                                         bool *nacked_out, qs_error *error);
 
@@ -332,21 +331,22 @@ typedef struct qs_message {
     uint64_t delivery_tag;
     uint32_t delivery_count; /* earlier deliveries */
     bool redelivered;
-    uint64_t ready_left; /* of qs_channel_get: what is ready in the queue behind it; else 0 */
-    /* What no other message of the store has, ever: a number of its queue, or of its priority in
-     * there, and its place.  They stay when it comes again.  0: it is of a stream. */
+    uint64_t ready_left; /* of qs_channel_get: messages ready behind this one; else 0 */
+    /* An identity that no other message of the store ever has: the number of the queue, or of the
+     * priority within it, and the place there.  A redelivery has the same.  0: the message is of a
+     * stream. */
     uint64_t container, sequence;
-    /* Until qs_message_release. */
+    /* Valid until qs_message_release. */
     qs_slice exchange, routing_key, properties, body, queue, consumer_tag;
     /* Private: what qs_message_release frees. */
     void *hold, *hold_names;
 } qs_message;
 
-/* qs_message_release - free what the message's slices point to.  A zeroed one is fine. */
+/* qs_message_release - free the memory of the message's slices.  A zeroed message is fine. */
 QS_API void qs_message_release(qs_message *message);
 
-/* qs_channel_get - take the next ready message of a queue, behind those for consumers that wait for
- * them and have room in their prefetch.
+/* qs_channel_get - take the next ready message of a queue.  Waiting consumers with room in their
+ * prefetch come first.
  *
  * In:      flags  QS_NO_ACK, QS_NO_WAIT
  * Returns: QS_EEMPTY (nothing is ready), QS_NOT_FOUND, QS_RESOURCE_LOCKED, QS_ECORRUPT and
@@ -356,10 +356,11 @@ QS_API void qs_message_release(qs_message *message);
 QS_API QS_MUST_CHECK qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
                                               qs_message *message_out, qs_error *error);
 
-/* qs_channel_qos - how many messages may be unacknowledged, 0 for no limit.
+/* qs_channel_qos - limit the number of unacknowledged messages; 0: no limit.
  *
- * The limit is one of each consumer to come or, with QS_GLOBAL, of all of the channel's together;
- * both hold.  A call without QS_GLOBAL lifts the channel's limit.  Got messages do not count.
+ * The limit is for each consumer registered afterwards or, with QS_GLOBAL, for all consumers of the
+ * channel together; both hold.  A call without QS_GLOBAL lifts the channel's limit.  Messages taken
+ * by qs_channel_get do not count.
  * In:      prefetch_bytes  0
  *          flags           QS_GLOBAL
  * Returns: QS_NOT_IMPLEMENTED (prefetch_bytes, as from RabbitMQ) */
@@ -367,58 +368,59 @@ QS_API QS_MUST_CHECK qs_status qs_channel_qos(qs_channel *channel, uint32_t pref
                                               uint32_t prefetch_bytes, uint32_t flags,
                                               qs_error *error);
 
-/* qs_channel_consume - register a consumer; qs_channel_next_event hands out what comes for it.
+/* qs_channel_consume - register a consumer; qs_channel_next_event returns its messages.
  *
- * A message goes to a consumer of the highest priority that has room in its prefetch, whether its
- * channel asks or not.
- * In:      consumer_tag  "": made up
+ * A message goes to the consumer of the highest priority with room in its prefetch, whether or not
+ * its channel asks for events.
+ * In:      consumer_tag  "": the store makes up a tag
  *          flags         QS_NO_ACK, QS_EXCLUSIVE, QS_NO_WAIT
  *          arguments     x-priority; of a stream x-stream-offset, x-stream-filter,
  *                        x-stream-match-unfiltered, x-stream-automatic-offset-tracking
- *                        (docs/STREAMS.md); others mean nothing
+ *                        (docs/STREAMS.md); others are ignored
  * Out:     tag_out       the consumer's tag, NUL-terminated
- * Returns: QS_NOT_ALLOWED (the channel has that tag), QS_NOT_FOUND, QS_RESOURCE_LOCKED,
- *          QS_PRECONDITION_FAILED (x-priority is no whole number; of a stream also: no prefetch, a
- *          wrong argument), QS_ACCESS_REFUSED (exclusive use), QS_NOT_IMPLEMENTED (QS_NO_ACK of a
- *          stream), QS_ECORRUPT and QS_EIO (where a stream is to begin cannot be read),
- *          QS_EWOULDBLOCK (QS_NO_WAIT, of a stream)
+ * Returns: QS_NOT_ALLOWED (the channel has a consumer of that tag), QS_NOT_FOUND,
+ *          QS_RESOURCE_LOCKED, QS_PRECONDITION_FAILED (x-priority is no whole number; of a stream
+ *          also: no prefetch, a wrong argument), QS_ACCESS_REFUSED (exclusive use),
+ *          QS_NOT_IMPLEMENTED (QS_NO_ACK of a stream), QS_ECORRUPT and QS_EIO (the start in the
+ *          stream cannot be read), QS_EWOULDBLOCK (QS_NO_WAIT, of a stream)
  * Blocks:  of a stream, to read an index and one block at most */
 QS_API QS_MUST_CHECK qs_status qs_channel_consume(qs_channel *channel, qs_slice queue,
                                                   qs_slice consumer_tag, uint32_t flags,
                                                   qs_slice arguments, char tag_out[256],
                                                   qs_error *error);
 
-/* qs_channel_cancel - end a consumer; what it has stays unacked.  An unknown tag is no error.
+/* qs_channel_cancel - end a consumer; its messages stay unacknowledged.  An unknown tag is no
+ * error.
  *
  * Returns: QS_OK, or the common statuses */
 QS_API QS_MUST_CHECK qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag,
                                                  qs_error *error);
 
-/* qs_channel_pause - have a consumer take no more messages, as when its prefetch is used up, or go
- * on.
+/* qs_channel_pause - stop giving messages to a consumer, as when its prefetch is used up, or
+ * resume.
  *
- * What it has stays with it; what it was dealt and did not ask for is ready again.  For a caller
- * that reads the consumers of a channel one by one: what comes for the others meanwhile is bounded.
- * An unknown tag is no error.
+ * Messages that were delivered stay with the consumer; messages dealt to it and not yet read are
+ * ready again.  A caller that reads the consumers of a channel one by one bounds with this what
+ * comes for the others meanwhile.  An unknown tag is no error.
  * Returns: QS_OK, or the common statuses */
 QS_API QS_MUST_CHECK qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag,
                                                 bool paused, qs_error *error);
 
 /* ---- settling ---- */
 
-/* qs_channel_ack - the message was handled, and goes.
+/* qs_channel_ack - acknowledge a message: it was handled, and leaves its queue.
  *
  * In:      delivery_tag  0 with QS_MULTIPLE: all
  *          flags         QS_MULTIPLE, QS_NO_WAIT
  * Returns: QS_PRECONDITION_FAILED "unknown delivery tag N", QS_EWOULDBLOCK (QS_NO_WAIT)
- * Blocks:  for room in the journal, unless there is QS_NO_WAIT
- * Durable: with the next commit, for which the call does not wait; in a transaction, when that
- *          commits */
+ * Blocks:  for room in the journal, without QS_NO_WAIT
+ * Durable: with the next commit, for which the call does not wait; in a transaction, with its
+ *          commit */
 QS_API QS_MUST_CHECK qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag,
                                               uint32_t flags, qs_error *error);
 
-/* qs_channel_nack - the message was not handled: with QS_REQUEUE it is back in its place, otherwise
- * it is dropped, or goes to the dead-letter exchange.
+/* qs_channel_nack - reject a message: with QS_REQUEUE it returns to its place, otherwise it is
+ * dropped or goes to the dead-letter exchange.
  *
  * In:      delivery_tag  0 with QS_MULTIPLE: all
  *          flags         QS_MULTIPLE, QS_REQUEUE, QS_NO_WAIT
@@ -426,10 +428,11 @@ QS_API QS_MUST_CHECK qs_status qs_channel_ack(qs_channel *channel, uint64_t deli
 QS_API QS_MUST_CHECK qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag,
                                                uint32_t flags, qs_error *error);
 
-/* qs_channel_nack_delayed - the same; what is requeued is not ready before delay_us are over.
+/* qs_channel_nack_delayed - reject a message, as qs_channel_nack; a requeued message is not ready
+ * before delay_us have passed.
  *
- * That is by the store's clock, whatever happens meanwhile.  Then the message is back in its place.
- * One that was delivered as often as its queue lets it is dead-lettered at once.
+ * The store's clock counts, whatever happens meanwhile.  Then the message is back in its place.  A
+ * message that has reached the delivery limit of its queue is dead-lettered at once.
  * In:      delay_us  0: no delay
  * Returns: as qs_channel_ack; QS_EINVAL (more than 100 years, or a delay without QS_REQUEUE)
  * Blocks, durable: as qs_channel_ack */
@@ -437,31 +440,31 @@ QS_API QS_MUST_CHECK qs_status qs_channel_nack_delayed(qs_channel *channel, uint
                                                        uint32_t flags, uint64_t delay_us,
                                                        qs_error *error);
 
-/* qs_channel_recover - put back everything unacked, and what was withheld.
+/* qs_channel_recover - requeue all unacknowledged messages, and the withheld ones.
  *
- * In:      flags  QS_REQUEUE; with QS_WITHHELD only what was withheld; QS_NO_WAIT
+ * In:      flags  QS_REQUEUE; QS_WITHHELD: only the withheld ones; QS_NO_WAIT
  * Returns: QS_NOT_IMPLEMENTED (without QS_REQUEUE, as from RabbitMQ)
  * Blocks:  for room in the journal
  * Durable: as qs_channel_ack */
 QS_API QS_MUST_CHECK qs_status qs_channel_recover(qs_channel *channel, uint32_t flags,
                                                   qs_error *error);
 
-/* qs_channel_withhold - these messages were taken, and could not be handed to the caller.
+/* qs_channel_withhold - mark messages that were taken, but could not be handed to the consumer.
  *
- * None of the verbs above finds them any more, and they take no room of a prefetch.  They stay
- * unacked, and are ready again, as if they had not been taken, when the channel is closed or
- * recovers.  Messages whose body is damaged, or for which there is no memory, are withheld by the
- * call that fails.
+ * None of the functions above finds these messages any more, and they take no room in a prefetch.
+ * They stay unacknowledged until the channel is closed or recovers; then they are ready again, as
+ * if they had not been taken.  A call that fails because a body is damaged, or for want of memory,
+ * withholds the message itself.
  * Returns: QS_OK, or the common statuses */
 QS_API QS_MUST_CHECK qs_status qs_channel_withhold(qs_channel *channel, uint64_t first_tag,
                                                    uint64_t last_tag, qs_error *error);
 
-/* qs_channel_settle_range - acknowledge what of these tags is outstanding; with QS_REQUEUE put it
- * back, with QS_REJECT refuse it.
+/* qs_channel_settle_range - acknowledge the messages of these tags that are outstanding; with
+ * QS_REQUEUE requeue them, with QS_REJECT reject them.
  *
- * For what was taken for a consumer that has it now, or never will.  At once, whatever transaction
- * is open, except for tags that it has settled; with QS_IN_TX as part of it, as QS_MULTIPLE does
- * that.
+ * It is meant for messages taken on behalf of a consumer that has them now, or never will.  It
+ * takes effect at once even in an open transaction, except on tags that the transaction has
+ * settled; with QS_IN_TX it is part of the transaction, as with QS_MULTIPLE.
  * In:      flags  QS_REQUEUE, QS_REJECT, QS_IN_TX, QS_NO_WAIT
  * Returns: QS_EINVAL (first_tag is 0), QS_EWOULDBLOCK (QS_NO_WAIT)
  * Blocks, durable: as qs_channel_ack */
@@ -469,7 +472,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_settle_range(qs_channel *channel, uint
                                                        uint64_t last_tag, uint32_t flags,
                                                        qs_error *error);
 
-/* qs_channel_settle_range_delayed - the same, with the delay of qs_channel_nack_delayed.
+/* qs_channel_settle_range_delayed - settle a range with the delay of qs_channel_nack_delayed.
  *
  * Returns: as both
  * Blocks, durable: as qs_channel_ack */
