@@ -1,9 +1,10 @@
 /* Staged files, and their adoption.
  *
- * A process that has no store, as a task of a job that runs on many machines, writes record batches
- * to files of its own.  A store then adopts all files of the job at once, under a transaction's
- * key: a stream that all rows lead to gets the files themselves, by a hard link, and no body is
- * copied; what leads elsewhere is published from the files in one transaction. */
+ * A process without a store, such as a task of a job on many machines, writes record batches to
+ * files of its own.  A store then adopts all files of the job at once, under the key of a
+ * transaction.  If all rows are routed to one stream, the stream gets the files themselves by hard
+ * links, and no body is copied; otherwise the rows are published from the files in one
+ * transaction. */
 #ifndef QSTORE_ADOPT_H
 #define QSTORE_ADOPT_H
 
@@ -16,8 +17,8 @@
 typedef struct qs_staged_writer qs_staged_writer;
 
 typedef struct qs_staged_options {
-    /* As those of a qs_batch.  The columns CC and BCC are not for staged files, nor is "due"; the
-     * headers in properties are strings. */
+    /* As the members of qs_batch.  Staged files have no columns CC, BCC and "due"; headers in
+     * properties are strings. */
     const char *body_column; /* NULL: "body" */
     qs_slice exchange;
     qs_slice routing_key;
@@ -33,15 +34,15 @@ typedef struct qs_staged_info {
     uint32_t routes;     /* distinct (exchange, routing key); 0: too many to be told */
 } qs_staged_info;
 
-/* qs_staged_writer_open - begin the file name in the directory folder, which is there.
+/* qs_staged_writer_open - begin the file name in the existing directory folder.
  *
- * What is written is name.NUMBER.tmp until close, which no other writer uses; that of a writer that
- * died stays, and counts for nothing.
+ * Until it is closed, the file is called name.NUMBER.tmp, a name that no other writer uses.  The
+ * temporary file of a writer that died stays, and is ignored.
  * In:      options  copied
  *          env      NULL: qs_env_posix()
  * Returns: QS_ENOENT (no such directory), QS_EEXIST (name is there), QS_EINVAL
  * Owns:    *writer_out: qs_staged_writer_close
- * Threads: one at a time has a writer */
+ * Threads: a writer serves one thread at a time */
 QS_API QS_MUST_CHECK qs_status qs_staged_writer_open(qs_staged_writer **writer_out,
                                                      const char *folder, const char *name,
                                                      const qs_staged_options *options, qs_env *env,
@@ -49,7 +50,7 @@ QS_API QS_MUST_CHECK qs_status qs_staged_writer_open(qs_staged_writer **writer_o
 
 /* qs_staged_writer_put - write all rows of a record batch, or none.
  *
- * Every row is checked as publishing it would be.  Memory is that of about one batch.
+ * Every row is checked as a publish would check it.  The writer uses the memory of about one batch.
  * Returns: QS_EINVAL, QS_PRECONDITION_FAILED (the column or the row is named; the writer goes on),
  *          QS_ENOSPC and QS_EIO (only close is left)
  * Blocks:  to write */
@@ -60,10 +61,10 @@ QS_API QS_MUST_CHECK qs_status qs_staged_writer_put(qs_staged_writer *writer,
 
 /* qs_staged_writer_close - finish the file, or, with keep false, remove it; free the writer.
  *
- * Without rows there is no file.  Of several writers of one name the first that finishes has it,
- * and the others get QS_EEXIST.
+ * A writer without rows makes no file.  If several writers have one name, the first that finishes
+ * gets it, and the others get QS_EEXIST.
  * Out:     info_out  NULL is fine
- * Returns: QS_ENOSPC and QS_EIO (the file is removed, as far as that can be done)
+ * Returns: QS_ENOSPC and QS_EIO (the file is removed, if possible)
  * Blocks:  to write and sync
  * Durable: the file under its name, when it returns QS_OK */
 QS_API QS_MUST_CHECK qs_status qs_staged_writer_close(qs_staged_writer *writer, bool keep,
@@ -75,18 +76,18 @@ typedef struct qs_staged_reader qs_staged_reader;
 
 /* qs_staged_reader_open - open the file name in the directory folder.
  *
- * Returns: QS_ENOENT, QS_ECORRUPT (it is not whole)
+ * Returns: QS_ENOENT, QS_ECORRUPT (the file is not whole)
  * Owns:    *reader_out: qs_staged_reader_close */
 QS_API QS_MUST_CHECK qs_status qs_staged_reader_open(qs_staged_reader **reader_out,
                                                      const char *folder, const char *name,
                                                      qs_env *env, qs_error *error);
-/* qs_staged_reader_info - what the file has, as it says itself. */
+/* qs_staged_reader_info - the contents of the file, by its own account. */
 QS_API void qs_staged_reader_info(const qs_staged_reader *reader, qs_staged_info *info_out);
 
-/* qs_staged_reader_next - the next record batch, every checksum of it checked.
+/* qs_staged_reader_next - return the next record batch, with all its checksums verified.
  *
- * Its columns are those of what is received (docs/ARROW.md); the tag is the row's number.
- * Returns: QS_EEMPTY at the end, QS_ECORRUPT (the call after it gives what lies behind)
+ * The columns are those of received batches (docs/ARROW.md); the delivery tag is the row's number.
+ * Returns: QS_EEMPTY (the end), QS_ECORRUPT (the next call returns what lies behind the damage)
  * Owns:    *schema_out and *array_out: their own release callbacks */
 QS_API QS_MUST_CHECK qs_status qs_staged_reader_next(qs_staged_reader *reader,
                                                      struct ArrowSchema *schema_out,
@@ -99,36 +100,36 @@ QS_API void qs_staged_reader_close(qs_staged_reader *reader);
 typedef struct qs_adoption {
     bool committed;      /* false: the key was committed before, and nothing changed */
     uint64_t rows;       /* of all files */
-    uint64_t unroutable; /* of those: that lead nowhere, and are dropped, or, with an error, why */
+    uint64_t unroutable; /* of those: routed nowhere: dropped, or the cause of an error */
     uint32_t files;      /* with rows */
-    uint32_t linked;     /* of those: that a stream has now */
+    uint32_t linked;     /* of those: linked into a stream */
     bool excluded;       /* of a request: a key of unless was committed before, and nothing
                             changed */
 } qs_adoption;
 
 /* qs_store_adopt - publish all rows of staged files at once, in order.
  *
- * Each distinct (exchange, routing key) is looked up once, before anything changes.  Where all of
- * them lead to one stream and nothing else, it gets the files by hard links.  Else, and where links
- * cannot be made, the rows are published from the files in one transaction, which memory must hold.
- * The files stay as they are, and are the caller's to remove.
+ * Each distinct (exchange, routing key) is looked up once, before anything changes.  If all of them
+ * are routed to one stream and nothing else, the stream gets the files by hard links.  Otherwise,
+ * and where links cannot be made, the rows are published from the files in one transaction, which
+ * must fit in memory.  The files stay as they are; the caller removes them.
  * In:      paths  of files, in order
- *          key    of the transaction: one that was committed before is not committed again
- *          flags  QS_MANDATORY: rows that lead to no queue are an error
+ *          key    of the transaction; a key that was committed before is not committed again
+ *          flags  QS_MANDATORY: rows that are routed to no queue are an error
  * Returns: QS_PRECONDITION_FAILED (QS_MANDATORY, and the text names routes), QS_NOT_FOUND (an
  *          exchange), QS_ECORRUPT (a file is damaged), QS_ENOENT (one is missing), QS_ESTORE_FULL
  * Blocks:  for a commit
- * Durable: everything, key included, when it returns QS_OK; nothing changed when it does not, but
- *          for QS_ESTORE_FAILED, after which the key tells */
+ * Durable: everything, key included, when it returns QS_OK.  After any other status nothing
+ *          changed, except after QS_ESTORE_FAILED: then the key tells */
 QS_API QS_MUST_CHECK qs_status qs_store_adopt(qs_store *store, const char *const *paths,
                                               size_t path_count, qs_slice key, uint32_t flags,
                                               qs_adoption *adoption_out, qs_error *error);
 
 /* ---- asking an owner to adopt ---- */
 
-/* A process that cannot open a store, because another one has it, leaves a manifest in its inbox.
- * A thread of the owner does what qs_store_adopt does, and answers.  Both are files of the store's
- * directory, which the processes share, with their user. */
+/* A process that cannot open a store, because another process owns it, leaves a manifest in the
+ * store's inbox.  A thread of the owner then adopts the files as qs_store_adopt does, and answers.
+ * Manifest and answer are files in the store's directory; both processes run as the same user. */
 typedef struct qs_request qs_request;
 
 typedef struct qs_ask {
@@ -141,56 +142,56 @@ typedef struct qs_ask {
                                owner that dies right then leaves them known */
     size_t forget_count;
     uint32_t flags;      /* QS_MANDATORY */
-    uint64_t timeout_ns; /* by the clock, no owner begins with it later */
+    uint64_t timeout_ns; /* no owner begins with the request after this time, by the clock */
 } qs_ask;
 
 /* qs_request_open - leave a manifest in the inbox of the store in the directory path.
  *
  * In:      ask  copied
  *          env  NULL: qs_env_posix()
- * Returns: QS_ENOENT (there is no store, or none that was ever open to write with its threads),
- *          QS_EINVAL (a path, a key), QS_ENOSPC, QS_EIO; nothing was left then
+ * Returns: QS_ENOENT (there is no store, or it was never open for writing with its threads),
+ *          QS_EINVAL (a path, a key), QS_ENOSPC, QS_EIO; nothing is left behind after an error
  * Blocks:  to write and sync
  * Owns:    *request_out: qs_request_close
  * Durable: the manifest, when it returns QS_OK
- * Threads: one at a time has a request */
+ * Threads: a request serves one thread at a time */
 QS_API QS_MUST_CHECK qs_status qs_request_open(qs_request **request_out, const char *path,
                                                const qs_ask *ask, qs_env *env, qs_error *error);
 
-/* qs_request_look - is there an answer?
+/* qs_request_look - look for the answer to a request.
  *
- * Out:     answered_out  true: what is returned is what qs_store_adopt returned to the owner, and
- *                        *adoption_out goes with it; the request is over.  An owner that died
- *                        between the commit and its answer leaves it to the next one, to which the
- *                        key was committed before: committed is false
- * Returns: QS_ETIMEDOUT, with *answered_out (its time was over before an owner had begun with it;
- *          nothing changed); QS_ESTORE_FAILED, with it (whether it was adopted is not known, and
- *          the key tells: its answer was kept for a day, and is gone, or the manifest was damaged
- *          after an owner had begun with it); without it an error of the look: look again
+ * Out:     answered_out  true: the request is over; the status is the one that qs_store_adopt
+ *                        returned to the owner, and *adoption_out belongs to it.  If an owner dies
+ *                        between the commit and its answer, the next owner answers; for it the key
+ *                        was committed before, so committed is false
+ * Returns: QS_ETIMEDOUT, with *answered_out (its time was over before an owner began with it;
+ *          nothing changed); QS_ESTORE_FAILED, with *answered_out (it is not known whether the
+ *          files were adopted; the key tells.  The answer, which is kept for a day, is gone, or the
+ *          manifest was damaged after an owner began with it).  Without *answered_out the look
+ *          itself failed: look again
  * Blocks:  to sync, for an answer
  * Durable: that nothing changed, with an error that says so */
 QS_API QS_MUST_CHECK qs_status qs_request_look(qs_request *request, bool *answered_out,
                                                qs_adoption *adoption_out, qs_error *error);
 
-/* qs_request_take_back - see to it that nothing is adopted.
+/* qs_request_take_back - withdraw a request, so that nothing is adopted.
  *
- * Returns: QS_EWOULDBLOCK (an owner began with it, so there will be an answer, or there is one),
- *          QS_EIO
+ * Returns: QS_EWOULDBLOCK (an owner has begun with it: an answer exists or will come), QS_EIO
  * Blocks:  to sync
- * Durable: nothing was, and nothing will be adopted, when it returns QS_OK */
+ * Durable: when it returns QS_OK: nothing was adopted or will be */
 QS_API QS_MUST_CHECK qs_status qs_request_take_back(qs_request *request, qs_error *error);
 
 /* qs_request_close - free the request; the manifest stays.  NULL is fine. */
 QS_API void qs_request_close(qs_request *request);
 
-/* qs_store_take_in - adopt what lies in the store's inbox, and answer it: for a store without
+/* qs_store_take_in - adopt the requests in the store's inbox and answer them: for a store without
  * threads, and for tests.
  *
- * The inbox is made if it is missing.
- * Out:     answered_out  how many were
- * Returns: QS_EINVAL (a thread of the store does it), QS_ESTORE_FAILED, QS_EIO
+ * A missing inbox is made.
+ * Out:     answered_out  number of requests answered
+ * Returns: QS_EINVAL (a thread of the store does this), QS_ESTORE_FAILED, QS_EIO
  * Blocks:  for a commit
- * Threads: one at a time takes in */
+ * Threads: one thread at a time may call this */
 QS_API QS_MUST_CHECK qs_status qs_store_take_in(qs_store *store, uint32_t *answered_out,
                                                 qs_error *error);
 

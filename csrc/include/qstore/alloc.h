@@ -1,5 +1,5 @@
-/* The allocator of the whole library.  Replace it once, before the first other call; tests use that
- * to fail the n-th allocation. */
+/* The allocator of the whole library.  It may be replaced once, before the first other call; tests
+ * do so to fail the n-th allocation. */
 #ifndef QSTORE_ALLOC_H
 #define QSTORE_ALLOC_H
 

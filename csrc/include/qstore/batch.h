@@ -6,30 +6,30 @@
 #include "qstore/channel.h"
 
 typedef struct qs_batch {
-    /* Of a struct: the record batches' schema. */
+    /* A struct: the schema of the record batches. */
     const struct ArrowSchema *schema;
-    /* array_count record batches; read in place, not released. */
+    /* array_count record batches, which are read in place and not released. */
     const struct ArrowArray *const *arrays;
     size_t array_count;
-    /* NUL-terminated; "body". */
+    /* Name of the body column, NUL-terminated; "body". */
     const char *body_column;
-    /* Where there is no such column, or it is null in a row. */
+    /* Used where the column of this name is missing, or null in a row. */
     qs_slice exchange;
     qs_slice routing_key;
-    /* Encoded; a column beats it.  No delivery mode anywhere: persistent. */
+    /* Encoded; columns take precedence.  Without a delivery mode a message is persistent. */
     qs_slice properties;
     /* QS_MANDATORY. */
     uint32_t flags;
-    /* Of seconds since 1970 that clocks show where the caller is, those of UTC: what times without
-     * a zone are.  NULL: they are of UTC. */
+    /* Converts a local time of the caller, in seconds since 1970, to UTC; used for times without a
+     * zone.  NULL: such times are UTC. */
     int64_t (*utc_of)(int64_t shown_s);
 } qs_batch;
 
-/* qs_channel_publish_batch - publish every row of every array, in order, or nothing at all when
- * anything is wrong.
+/* qs_channel_publish_batch - publish every row of every array, in order, or nothing if anything is
+ * wrong.
  *
- * Columns are found by name: docs/ARROW.md lists them.  One that it does not know is refused, so
- * that a misspelt name is not lost.
+ * Columns are found by name: docs/ARROW.md lists them.  An unknown column is refused, so that a
+ * misspelt name is noticed.
  * Returns: as qs_channel_publish; QS_EINVAL (the batch cannot be read; column or row are named)
  * Blocks:  as qs_channel_publish
  * Durable: once receipt_out->lsn is
@@ -40,9 +40,9 @@ QS_API QS_MUST_CHECK qs_status qs_channel_publish_batch(qs_channel *channel, con
 /* qs_channel_get_batch - take up to max_messages ready messages as one record batch.
  *
  * The columns, always the same, are those of docs/ARROW.md.
- * In:      bytes_max  of the bodies, but one message always fits
+ * In:      bytes_max  of the bodies; one message comes in any case
  *          flags      QS_NO_ACK, QS_NO_WAIT
- * Returns: as qs_channel_get, but zero rows when nothing came within timeout_ns
+ * Returns: as qs_channel_get; a batch without rows if nothing came within timeout_ns
  * Blocks:  up to timeout_ns for messages; to read what is not in memory
  * Owns:    *schema_out and *array_out: their own release callbacks */
 QS_API QS_MUST_CHECK qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue,

@@ -1,5 +1,4 @@
-/* Stateless functions over bytes: the part of the file formats that tools and workers need without
- * a store.
+/* Stateless functions over bytes, for tools and workers that need the file formats without a store.
  *
  * Nothing here allocates, blocks or keeps a pointer.  Sizes follow their pointer; a pointer may be
  * NULL only when its size is 0.
@@ -16,14 +15,14 @@
 /* qs_crc32c - the CRC-32C (Castagnoli) checksum of all records.
  *
  * In:      seed   0, or the result for the bytes before these: checksums chain
- * Returns: the checksum; seed itself when data_bytes is 0
+ * Returns: the checksum; seed when data_bytes is 0
  */
 QS_API uint32_t qs_crc32c(uint32_t seed, const void *data, size_t data_bytes);
 
 /* qs_properties_check - whether bytes are well-formed message properties.
  *
  * In:      blob   AMQP 0-9-1 property flags and values, nested header tables included; empty is
- *          well formed
+ *                 well-formed
  * Returns: QS_OK        every length, type and string is in order, to the last byte
  *          QS_ECORRUPT  they are not; error tells which property
  */
@@ -50,11 +49,11 @@ typedef struct qs_strings {
 QS_API QS_MUST_CHECK qs_status qs_crc32c_column(const qs_strings *column, uint32_t *crcs_out,
                                                 qs_error *error);
 
-/* qs_shard_column - which of n shards each row belongs to.
+/* qs_shard_column - the shard of each row.
  *
- * The same number as an exchange of type x-consistent-hash gives to a routing key with these bytes
- * when n queues or streams are bound with equal weights: that of the destination, from 0 in the
- * order in which they were bound first.
+ * An exchange of type x-consistent-hash computes the same number for a routing key with these bytes
+ * if shard_count queues or streams are bound with equal weights.  Destinations are numbered from 0
+ * in the order in which they were first bound.
  * In:      shard_count  1 to 2^31 - 1
  *          shards_out   of count numbers
  * Returns: as qs_crc32c_column; QS_EINVAL also for another shard_count
@@ -64,12 +63,12 @@ QS_API QS_MUST_CHECK qs_status qs_shard_column(const qs_strings *column, uint32_
 
 #define QS_BODY_REFERENCE_BYTES 28
 
-/* Where a walk through a journal file is. */
+/* The position of a walk through a journal file. */
 typedef struct qs_journal_walk {
     uint64_t salt;         /* of the file */
-    uint64_t from_lsn;     /* records of blocks that begin before it are not looked at */
-    uint64_t upto_lsn;     /* blocks that end behind it are left */
-    uint64_t lsn;          /* of the first block; then behind the last one that was walked */
+    uint64_t from_lsn;     /* records of blocks that begin before this are skipped */
+    uint64_t upto_lsn;     /* the walk ends before blocks that end behind this */
+    uint64_t lsn;          /* of the first block; on return the end of the last block walked */
     uint32_t file;         /* its number */
     uint32_t next_file;    /* out: the last block was the file's end block, and names this one */
     uint64_t walked_bytes; /* out */
@@ -80,15 +79,15 @@ typedef struct qs_journal_walk {
     bool is_elsewhere; /* out: the block behind them names messages in files of streams */
 } qs_journal_walk;
 
-/* qs_journal_walk_blocks - go through the blocks of a journal file, as far as they are whole, and
- * not beyond one that refers to bodies: these may be large.
+/* qs_journal_walk_blocks - walk through the whole blocks of a journal file, and stop after one that
+ * refers to bodies, which may be large.
  *
- * In:      data      what lies in the file where a block begins
- *          refs_out  of refs_room * QS_BODY_REFERENCE_BYTES bytes: gets the references to bodies
- *                    in message files
+ * In:      data      bytes of the file from the beginning of a block
+ *          refs_out  of refs_room * QS_BODY_REFERENCE_BYTES bytes: receives the references to
+ *                    bodies in message files
  *          walk_io   the first five members
- * Returns: QS_OK, for no block, too; QS_ECORRUPT: records that make no sense behind a right
- *          checksum
+ * Returns: QS_OK, also without any block; QS_ECORRUPT: the checksum is right, but the records are
+ *          invalid
  */
 QS_API QS_MUST_CHECK qs_status qs_journal_walk_blocks(const void *data, size_t data_bytes,
                                                       void *refs_out, size_t refs_room,

@@ -1,11 +1,11 @@
-/* The only door to disk, clock and randomness.
+/* The environment: the library's only access to disk, clock and randomness.
  *
- * An environment is a table of functions.  qs_env_posix() is the real one; tests wrap or replace
- * it (memory, fault, sim: tests/native/sim).  Every path is a single name (no '/') inside an
- * open qs_dir; only the root directory is opened by path.  Nothing here loops, retries or orders
- * syncs: that is file.c's work.
+ * An environment is a table of functions.  qs_env_posix() is the real one; tests wrap or replace it
+ * (memory, fault, sim: tests/native/sim).  Every path is a single name (no '/') inside an open
+ * qs_dir; only the root directory is opened by path.  These functions do not loop, retry or order
+ * syncs: file.c does.
  *
- * Threads: any number, except that one qs_file is written by one thread at a time. */
+ * Threads: any number; one thread at a time writes to a qs_file. */
 #ifndef QSTORE_ENV_H
 #define QSTORE_ENV_H
 
@@ -31,17 +31,17 @@ enum {
     QS_OPEN_READ = 1,       /* for reading only */
     QS_OPEN_WRITE = 2,      /* for reading and writing */
     QS_OPEN_CREATE_NEW = 4, /* with WRITE: QS_EEXIST if the name is taken */
-    QS_OPEN_LINKED = 8,     /* with READ: the file may have other names; else it is refused */
+    QS_OPEN_LINKED = 8,     /* with READ: the file may have other names, otherwise it is refused */
 };
 
 enum {                 /* what a file system promises */
-       QS_FS_LOCAL,    /* the rest of this table, as far as is known */
-       QS_FS_VOLATILE, /* that, and nothing outlives the machine's power */
-       QS_FS_NETWORK,  /* syncs and locks are another machine's */
+       QS_FS_LOCAL,    /* everything that this table asks, as far as is known */
+       QS_FS_VOLATILE, /* the same, but nothing survives a power cut */
+       QS_FS_NETWORK,  /* syncs and locks depend on another machine */
        QS_FS_UNKNOWN,
 };
 typedef struct qs_file_system {
-    char name[16]; /* "ext4"; the number of one without a name; empty: not told */
+    char name[16]; /* "ext4"; a number if there is no name; empty: unknown */
     uint32_t kind; /* QS_FS_* */
 } qs_file_system;
 
@@ -51,10 +51,10 @@ struct qs_env {
     uint32_t version; /* QS_ENV_VERSION */
     void *data;
 
-    /* Directories.  dir_open_root: parent directories must exist; create makes the last one, mode
-     * 0700 (QS_ENOENT without create when it is missing); *created_out tells whether it was made,
-     * and then its entry in the parent is NOT yet synced: dir_sync_parent does that.  QS_EINVAL for
-     * a root that belongs to another user or that others can write. */
+    /* Directories.  dir_open_root opens the root; its parent directories must exist.  With create a
+     * missing root is made, mode 0700; without it the answer is QS_ENOENT.  *created_out tells
+     * whether the root was made.  Its entry in the parent is then NOT yet synced: dir_sync_parent
+     * does that.  QS_EINVAL: the root belongs to another user, or others can write to it. */
     qs_status (*dir_open_root)(qs_env *env, const char *path, bool create, qs_dir **dir_out,
                                bool *created_out, qs_error *error);
     qs_status (*dir_sync_parent)(qs_env *env, qs_dir *dir, qs_error *error);
@@ -65,8 +65,8 @@ struct qs_env {
                           qs_error *error);
     void (*dir_close)(qs_env *env, qs_dir *dir); /* NULL is fine */
 
-    /* Names.  rename replaces an existing target.  remove takes files and empty directories; of a
-     * missing name it is QS_ENOENT. */
+    /* Names.  rename replaces an existing target.  remove removes files and empty directories; for
+     * a missing name it answers QS_ENOENT. */
     qs_status (*rename)(qs_env *env, qs_dir *dir, const char *from, const char *to,
                         qs_error *error);
     qs_status (*remove)(qs_env *env, qs_dir *dir, const char *name, qs_error *error);
@@ -74,59 +74,60 @@ struct qs_env {
     /* Files, mode 0600, explicit offsets only. */
     qs_status (*open)(qs_env *env, qs_dir *dir, const char *name, uint32_t flags,
                       qs_file **file_out, qs_error *error);
-    /* close: NULL is fine; never the place where an error is learned. */
+    /* close: NULL is fine; it reports no error. */
     void (*close)(qs_env *env, qs_file *file);
-    /* read: up to bytes; *read_out 0 at the end of the file.  May be short; QS_EINTR if nothing was
-     * done. */
+    /* read: reads up to bytes bytes; *read_out is 0 at the end of the file.  It may read less;
+     * QS_EINTR if nothing was read. */
     qs_status (*read)(qs_env *env, qs_file *file, void *data, size_t bytes, uint64_t offset,
                       size_t *read_out, qs_error *error);
-    /* write: may be short, QS_EINTR if nothing was done; at most QS_PARTS_MAX parts. */
+    /* write: may write less, QS_EINTR if nothing was written; at most QS_PARTS_MAX parts. */
     qs_status (*write)(qs_env *env, qs_file *file, const qs_part *parts, size_t part_count,
                        uint64_t offset, size_t *written_out, qs_error *error);
     qs_status (*sync)(qs_env *env, qs_file *file, qs_error *error); /* fdatasync */
-    /* begin_sync: has the device begin with what was written there, and does not wait.  It promises
-     * nothing: a sync must follow, and tells of errors.  May be NULL. */
+    /* begin_sync: starts writing the range to the device and does not wait.  It promises nothing: a
+     * sync must follow, and reports errors.  May be NULL. */
     void (*begin_sync)(qs_env *env, qs_file *file, uint64_t offset, uint64_t bytes);
     qs_status (*size)(qs_env *env, qs_file *file, uint64_t *bytes_out, qs_error *error);
-    /* allocate: reserve blocks for [0, bytes) and extend the size to it, with zeros that are
-     * written where the file system cannot reserve; QS_ENOSPC leaves the file usable. */
+    /* allocate: reserves blocks for [0, bytes) and extends the file to that size; zeros are written
+     * where the file system cannot reserve.  QS_ENOSPC leaves the file usable. */
     qs_status (*allocate)(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error);
     qs_status (*truncate)(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error);
-    /* space: what the file system of dir has in all, and what is free on it for this process.
-     * Others may take it at any time, and quotas need not show.  NULL: unknown. */
+    /* space: the total space of dir's file system, and the space free for this process.  Others may
+     * take it at any time, and quotas need not show.  NULL: unknown. */
     qs_status (*space)(qs_env *env, qs_dir *dir, uint64_t *total_out, uint64_t *free_out,
                        qs_error *error);
 
-    /* lock: the directory itself, so that removing the file name in it lets no other owner in, and
-     * that file, which is created and gets the owner's pid.  Held until close or the death of
-     * the process; a forked child does not keep it.  QS_ESTORE_LOCKED: *pid_out is the owner's,
-     * or 0. */
+    /* lock: locks the directory, so that removing the file name in it lets no other owner in, and
+     * that file, which is created and gets the owner's pid.  The lock is held until close or the
+     * death of the process; a forked child does not keep it.  QS_ESTORE_LOCKED: *pid_out is the
+     * owner's pid, or 0. */
     qs_status (*lock)(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
                       uint64_t *pid_out, qs_error *error);
-    /* lock_shared: for an open that only reads.  It excludes lock and not itself.  The file is
-     * locked if it is there; nothing is made or written, so it works where nothing can be
-     * written. */
+    /* lock_shared: the lock of an open for reading.  It excludes lock, but not other shared locks.
+     * The file is locked if it exists; nothing is made or written, so this works on read-only
+     * media. */
     qs_status (*lock_shared)(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
                              uint64_t *pid_out, qs_error *error);
-    /* check_linked: QS_EIO when the next open of the store would not find what is written here.
-     * Of a file: it has no name any more.  Of a lock: its directory was removed or is not where it
-     * was when it was locked. */
+    /* check_linked: QS_EIO if the next open of the store would not find what is written here: a
+     * file has no name any more, or the directory of a lock was removed or moved since it was
+     * locked. */
     qs_status (*check_linked)(qs_env *env, qs_file *file, qs_error *error);
 
-    uint64_t (*monotonic_ns)(qs_env *env); /* goes on while the machine sleeps */
+    uint64_t (*monotonic_ns)(qs_env *env); /* continues while the machine sleeps */
     uint64_t (*wall_us)(qs_env *env);      /* since 1970 */
     qs_status (*random)(qs_env *env, void *data, size_t bytes, qs_error *error);
 
-    /* file_system: what dir lies in.  May be NULL. */
+    /* file_system: the file system of dir.  May be NULL. */
     void (*file_system)(qs_env *env, qs_dir *dir, qs_file_system *system_out);
 
-    /* link: the file from_dir/from gets one more name, to_dir/to.  QS_EEXIST: it is taken.
-     * QS_NOT_IMPLEMENTED: not there, or not between these two.  May be NULL: it never can. */
+    /* link: gives the file from_dir/from one more name, to_dir/to.  QS_EEXIST: the name is taken.
+     * QS_NOT_IMPLEMENTED: the file system has no links, or none between these directories.  May be
+     * NULL: links are never possible. */
     qs_status (*link)(qs_env *env, qs_dir *from_dir, const char *from, qs_dir *to_dir,
                       const char *to, qs_error *error);
 
-    /* watch: *fd_out, which the caller closes, can be read without blocking once a file got a name
-     * in dir by a rename.  What is read says nothing.  NULL: there is no such descriptor. */
+    /* watch: *fd_out becomes readable once a file got a name in dir by a rename; the bytes read
+     * mean nothing.  The caller closes it.  NULL: there is no such descriptor. */
     qs_status (*watch)(qs_env *env, qs_dir *dir, int *fd_out, qs_error *error);
 };
 
@@ -135,7 +136,7 @@ struct qs_env {
 /* qs_env_posix - the real environment; a constant, never freed.  Threads: any. */
 QS_API qs_env *qs_env_posix(void);
 
-/* qs_env_memory_create - an environment whose disk is in this process's memory, with the machine's
+/* qs_env_memory_create - an environment with a disk in this process's memory and the machine's
  * clock.
  *
  * Returns: NULL: out of memory
@@ -143,8 +144,8 @@ QS_API qs_env *qs_env_posix(void);
  * Threads: any */
 QS_API qs_env *qs_env_memory_create(void);
 
-/* qs_env_memory_destroy - the end of that environment and of what is in it; NULL is fine.  REQUIRES
- * that every handle is closed. */
+/* qs_env_memory_destroy - destroy that environment and its files; NULL is fine.  REQUIRES that
+ * every handle is closed. */
 QS_API void qs_env_memory_destroy(qs_env *env);
 
 #endif

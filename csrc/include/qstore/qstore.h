@@ -1,5 +1,5 @@
-/* pyqstore's engine: a store (one directory, one owner) and channels on it.  The rules that hold
- * for every function stand in store.h. */
+/* pyqstore's engine: a store (one directory, one owner) and channels on it.  store.h has the rules
+ * for every function. */
 #ifndef QSTORE_QSTORE_H
 #define QSTORE_QSTORE_H
 

@@ -1,8 +1,9 @@
 /* Status codes and error detail, for every function of this library.
  *
- * A function that can fail returns a qs_status and takes an optional qs_error, owned by the caller,
- * last.  QS_OK leaves the qs_error untouched.  Expected outcomes (empty, timed out) are codes
- * without detail.  Each layer may put its own words in front of the text of the layer below. */
+ * A function that can fail returns a qs_status.  Its last parameter is an optional qs_error, owned
+ * by the caller.  QS_OK leaves the qs_error untouched.  Expected outcomes (empty, timed out) are
+ * codes without detail.  Each layer may put its own words in front of the text of the layer
+ * below. */
 #ifndef QSTORE_STATUS_H
 #define QSTORE_STATUS_H
 
