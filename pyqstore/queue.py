@@ -32,9 +32,9 @@ __all__ = ["Codec", "Queue", "Seconds"]
 
 
 class Codec(Protocol):
-    """How values become bodies, and bodies values: ``pickle``, ``orjson``, ``pyqstore.json``...
+    """Converts values to bodies and back: ``pickle``, ``orjson``, ``pyqstore.json``...
 
-    Messages get its ``content_type``, if it has one.
+    Messages get the codec's ``content_type``, if it has one.
     """
 
     @property
@@ -57,8 +57,8 @@ _TAGS_MAX = 2**64 - 1
 class Queue:
     """A durable queue, from ``Store.queue()``.  Any thread may use it.
 
-    Messages are persistent, and a put returns when they are durable.  A message that was got
-    belongs to the thread that got it: what it has not settled when it ends is given back.
+    Messages are persistent, and a put returns when they are durable.  A message belongs to the
+    thread that got it; a thread that ends requeues its unsettled messages.
     """
 
     def __init__(
@@ -105,15 +105,14 @@ class Queue:
     ) -> None:
         """Put a message in the queue; it is durable when this returns.
 
-        ``body``: bytes, or str, which becomes UTF-8, or with a ``codec`` (here, or of the queue)
-        any value that takes; bytes are taken as they are all the same.
-        ``priority``: 0 and up, of a queue with ``max_priority``.
-        ``delay``: it is ready so many seconds from now; ``expires``: it is dropped (or
-        dead-lettered) when it was ready for so many seconds.  ``key``: its ``routing_key``, which
-        is the queue's name without one.
+        ``body``: bytes, or str, which becomes UTF-8, or any value that the ``codec`` (given here,
+        or of the queue) accepts; bytes stay as they are in any case.  ``priority``: 0 and up, of a
+        queue with ``max_priority``.  ``delay``: seconds until the message is ready; ``expires``:
+        seconds for which it is ready before it is dropped or dead-lettered.  ``key``: its
+        ``routing_key``; by default the queue's name.
 
-        Raises PublishRefused when the queue is full (``overflow="reject-publish"``),
-        MessageReturned when it was deleted, StoreFull, StoreFailed.
+        Raises PublishRefused if the queue is full (``overflow="reject-publish"``), MessageReturned
+        if it was deleted, StoreFull, StoreFailed.
         """
         encoded, properties = envelope(
             body,
@@ -142,8 +141,8 @@ class Queue:
 
         ``data``: an iterable of bodies as ``put`` takes them, or anything with the Arrow PyCapsule
         protocol, with the columns of ``Channel.publish_batch``; ``exchange``, ``routing_key`` and
-        ``delivery_mode`` are ignored.  Of Arrow data that are wrong nothing is put.  When an
-        iterable raises, or the queue refuses some, the others stay in the queue.  Raises as ``put``
+        ``delivery_mode`` are ignored.  If Arrow data are invalid, nothing is put.  If an iterable
+        raises, or the queue refuses some messages, the others stay in the queue.  Raises as ``put``
         does; ``PublishRefused.count`` says how many were refused.
         """
         count = 0
@@ -170,11 +169,12 @@ class Queue:
     def get(self, timeout: Seconds | None = None) -> Message:
         """The first ready message; waits ``timeout`` seconds for one (None: for ever).
 
-        ``with queue.get() as message:`` acknowledges it at the end, and gives it back when the body
-        raises.  Otherwise settle it: ``message.ack()``, ``message.nack()``, ``message.retry()``.
+        ``with queue.get() as message:`` acknowledges the message at the end, and requeues it if the
+        block raises.  Without ``with`` settle it yourself: ``message.ack()``, ``message.nack()``,
+        ``message.retry()``.
 
-        Raises Empty when none came in time, NotFound when the queue was deleted.  When a signal
-        handler raises meanwhile, the message goes back to the queue.
+        Raises Empty if none came in time, NotFound if the queue was deleted.  If a signal handler
+        raises meanwhile, the message goes back to the queue.
         """
         end = time.monotonic() + check_timeout(timeout)
         channel = self._channels.receiving()
@@ -219,7 +219,7 @@ class Queue:
                 yield message
 
     def decode(self, message: Message) -> Any:
-        """The value that a message was made of, by the queue's codec; without one, its body."""
+        """The value of a message, by the queue's codec; without a codec, its body."""
         if not isinstance(message, Message):
             raise TypeError(f"not a message: {type(message).__name__}")
         return message.body if self._codec is None else self._codec.loads(message.body)
@@ -252,23 +252,23 @@ class Queue:
         stop: threading.Event | None = None,
     ) -> None:
         """Call ``function(message)`` with each message, in ``threads`` threads, until ``stop`` is
-        set or SIGTERM comes; then end when the calls under way do.
+        set or SIGTERM comes; then end after the running calls.
 
-        A message is acknowledged when its call returns, unless the function settled it.  When the
+        A message is acknowledged when its call returns, unless the function settled it.  If the
         call raises, the message is tried again ``retries`` times: after ``backoff`` seconds, and
         twice as long each time, an hour at most, or after ``backoff(attempt)``, attempt 1 and up.
         Then it goes to the queue ``dead`` (None: this queue's name and ``.dead``), which is made,
         with headers ``x-error``, ``x-attempts``, ``x-queue`` and ``x-routing-key``.  Attempts are
         counted by the engine (``Message.delivery_count``).
 
-        Declare the queue with a ``delivery_limit`` to have them survive the process, for messages
-        that kill it: ``delivery_limit=5, dead_letter_exchange="",
-        dead_letter_routing_key="jobs.dead"``.  Without the last two the engine drops what was
-        delivered too often.  A call that raises is tried again as often as both allow.
+        Declare the queue with a ``delivery_limit`` so that the count survives the process, for
+        messages that kill it: ``delivery_limit=5, dead_letter_exchange="",
+        dead_letter_routing_key="jobs.dead"``.  Without the last two the engine drops a message that
+        was delivered too often.  A call that raises is tried again as often as both limits allow.
 
-        What is no Exception, as SystemExit, gives the message back, ends the other threads after
-        what is under way, and is raised here; so is what the store raises, and Ctrl-C.  SIGTERM is
-        caught in the main thread only.  Logged by ``pyqstore.work``.
+        An exception that is no Exception, such as SystemExit, requeues the message, ends the other
+        threads after their running calls, and is raised here; so are errors of the store, and
+        Ctrl-C.  SIGTERM is caught in the main thread only.  Logged by ``pyqstore.work``.
         """
         from .work import Work
 

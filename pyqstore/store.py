@@ -1,4 +1,4 @@
-"""Opening a store, and what can be asked of one."""
+"""Opening a store, and its methods."""
 
 from __future__ import annotations
 
@@ -76,13 +76,14 @@ _MODES = {"default": 0, "lazy": 1}
 def open(  # noqa: A001 - pyqstore.open
     path: str | os.PathLike[str], **options: Unpack[StoreOptions]
 ) -> Store:
-    """Open the store in the directory ``path``, made (mode 0700) if it is missing, and recover it.
+    """Open the store in the directory ``path``, which is made (mode 0700) if missing, and recover
+    it.
 
-    With the path ":memory:" it is a new store in this process's memory, which makes no files and
-    ends when it is closed: for tests, and for what need not outlive the process.
+    The path ":memory:" opens a new store in this process's memory, which makes no files and is gone
+    when it is closed: for tests, and for messages that need not outlive the process.
 
-    The options, which :class:`StoreOptions` describes, and what they are without being given:
-    sizes in bytes, or as "64MiB":
+    :class:`StoreOptions` describes the options.  These are their defaults; sizes are in bytes, or
+    as "64MiB":
 
     - ``memory_budget`` 256 MiB, ``body_bytes_max`` 128 MiB, ``embed_below`` 4096;
       ``segment_entries`` 16384 messages of an index segment, fixed when the store is made;
@@ -91,16 +92,16 @@ def open(  # noqa: A001 - pyqstore.open
     - ``sync`` "fdatasync" (or "none", for benchmarks), ``recovery`` "strict" (or "salvage"),
       ``create`` True, ``read_only`` False, ``control`` True, ``progress`` None.
 
-    Opening takes time in proportion to the journal
-    since the last checkpoint, which is replayed.  ``progress`` is called meanwhile, in this thread;
-    what it raises comes out of here once the replay has ended, and the store is closed again.
+    Opening replays the journal since the last checkpoint, and takes time in proportion.
+    ``progress`` is called meanwhile, in this thread; an exception that it raises is raised here
+    once the replay has ended, and the store is closed again.
 
-    Raises StoreNotFound (no store and ``create=False``, no parent directory, or a directory that
-    has other things in it: a new store begins in an empty one), StoreLocked
-    (another owner), StoreCorrupt (damage, with file and offset), StoreFailed (an input/output
-    error), StoreFull, StoreError (a version or features that this build does not know; some can
-    still be read with ``read_only``); TypeError for an unknown option, ValueError for one out of
-    range, and for a directory that belongs to another user or that others can write.
+    Raises StoreNotFound (no store and ``create=False``, no parent directory, or a directory with
+    other files: a new store needs an empty one), StoreLocked (another owner), StoreCorrupt (damage,
+    with file and offset), StoreFailed (an input/output error), StoreFull, StoreError (a version or
+    features that this build does not know; some such stores can still be read with ``read_only``);
+    TypeError for an unknown option, ValueError for one out of range, and for a directory that
+    belongs to another user or that others can write.
 
     Warns of UnsafeFilesystem and ClockJump, but not with ``read_only``.
     """
@@ -113,8 +114,8 @@ open.__signature__ = signature_of(open)  # type: ignore[attr-defined]
 class Store(_core.Store, Closing):
     """An open store: one directory, one owner.  Thread-safe.  From :func:`open`.
 
-    After ``fork()`` the child's calls raise ForkedStore.  A channel keeps its store alive.  A store
-    that is open when the interpreter exits is closed then.
+    After ``fork()`` the child's calls raise ForkedStore.  A channel keeps its store alive.  The
+    exit of the interpreter closes open stores.
     """
 
     _path: str
@@ -164,13 +165,13 @@ class Store(_core.Store, Closing):
         return f"<{type(self).__name__} {path!r}{' (closed)' if self.closed else ''}>"
 
     def close(self) -> None:
-        """Requeue what channels hold, make everything durable and give the store up.  Closing twice
-        is fine.
+        """Requeue the messages that channels hold, make everything durable and release the store.
+        Closing twice is fine.
 
-        Waits for calls that other threads have under way; waiting ones are turned away within 0.1
-        s. In a child of fork() only memory is freed.  Raises StoreFailed when something published
-        could not be made durable, StoreFull when there was no space to note that it is: the next
-        open recovers it, as after a crash.  The store is closed all the same.
+        Waits for running calls of other threads; calls that wait end within 0.1 s.  In a child of
+        fork() only memory is freed.  Raises StoreFailed if published messages could not be made
+        durable, StoreFull if there was no space to record that they are: the next open recovers, as
+        after a crash.  The store is closed all the same.
         """
         if self._forked or self.closed:
             self._close()
@@ -196,7 +197,7 @@ class Store(_core.Store, Closing):
         raise_first(raised)
 
     def channel(self) -> Channel:
-        """Open a channel that is a connection of its own.  Raises StoreClosed, ForkedStore."""
+        """Open a channel with a connection of its own.  Raises StoreClosed, ForkedStore."""
         return Channel(self)
 
     def connection(self, name: str = "") -> Connection:
@@ -217,10 +218,11 @@ class Store(_core.Store, Closing):
         are durable, and nothing is acknowledged before it was handled.
 
         ``arguments`` are those of ``queue_declare``, with or without "x-", times in milliseconds or
-        as a timedelta: ``max_length=1000``, ``delivery_limit=5``.  Without any a durable queue that
-        is there is taken as it is.  ``codec``: how values become bodies, as ``pyqstore.json``.
+        as a timedelta: ``max_length=1000``, ``delivery_limit=5``.  Without arguments an existing
+        durable queue is taken as it is.  ``codec`` converts values to bodies, such as
+        ``pyqstore.json``.
 
-        PreconditionFailed: it is there with other arguments, or not durable.
+        PreconditionFailed: the queue exists with other arguments, or is not durable.
         """
         queue = Queue(self, name, codec, arguments)
         warn_of_slips(name, arguments, stacklevel=2)
@@ -236,14 +238,14 @@ class Store(_core.Store, Closing):
         segment_bytes: int | None = None,
         codec: Codec | None = None,
     ) -> Stream:
-        """The stream ``name``, declared: a log of messages that stay, for any number of readers.
+        """The stream ``name``, declared: a log that keeps its messages, for any number of readers.
 
-        Without any limit a stream that is there is taken as it is.  What lies behind a limit goes
-        by whole segments of ``segment_bytes`` (an eighth of each limit), and the last one stays:
-        ``max_age``, seconds, a timedelta or RabbitMQ's form ("7D"), after it was published;
+        Without a limit an existing stream is taken as it is.  Messages beyond a limit are dropped
+        by whole segments of ``segment_bytes`` (an eighth of each limit), and the last segment
+        stays: ``max_age``, seconds, a timedelta or RabbitMQ's form ("7D"), after it was published;
         ``max_length_bytes`` of its files; ``max_messages``.  ``codec``: as of ``Store.queue``.
 
-        PreconditionFailed: it is there with other limits, or a queue.
+        PreconditionFailed: it exists with other limits, or is a queue.
         """
         arguments = stream_arguments(max_age, max_length_bytes, max_messages, segment_bytes)
         return Stream(self, name, codec, arguments)
@@ -263,13 +265,13 @@ class Store(_core.Store, Closing):
     ) -> StreamConsumer:
         """A consumer of ``streams``, one of ``group``, whose consumers divide the streams.
 
-        The name of an exchange stands for the streams that are bound to it, also through exchanges,
-        and those that are bound later.  ``instance``: its name in the group.  Where the group has
-        committed nothing it begins at ``start``, as of ``Stream.read``.  Where its offset was
-        dropped meanwhile it goes on at ``reset``; None: OffsetOutOfRange.  ``columns``,
-        ``routing_keys``: as of ``Stream.read``, but no empty list of keys.  ``on_assign(streams)``
-        and ``on_revoke(streams)`` are called in ``poll`` and the like, when streams come and before
-        they go.
+        The name of an exchange stands for all streams bound to it, also through other exchanges or
+        later.  ``instance``: the consumer's name in the group.  Where the group has committed
+        nothing, reading begins at ``start``, as in ``Stream.read``.  Where its offset was dropped
+        meanwhile, reading continues at ``reset``; None: OffsetOutOfRange.  ``columns``,
+        ``routing_keys``: as in ``Stream.read``, without an empty list of keys.
+        ``on_assign(streams)`` and ``on_revoke(streams)`` are called in ``poll`` and the like, after
+        streams are assigned and before they are revoked.
 
         NotFound, PreconditionFailed (a queue), ValueError.
         """
@@ -304,32 +306,31 @@ class Store(_core.Store, Closing):
     ) -> Listener:
         """Let other processes use the store: any client of RabbitMQ (AMQP 0-9-1), at ``address``.
 
-        ``address`` is "HOST:PORT", with IPv6 in brackets and port 0 for any that is free, or
-        "unix:PATH" (mode 0600), or "fd:N", a socket that listens already and is the listener's from
-        then on.  ``users``: passwords by name, or a function that says of a name, a password and a
-        client's address whether they may come in, called in a thread of the listener's.  Without it
-        those come in whom ``pyqstore user`` has put into the store's directory (docs/AMQP.md), or
-        without any ``guest`` with the password ``guest``, from this machine alone.  ``tls``: a
-        context of a server, to speak TLS there; where it asks clients for certificates they may log
-        in without a password (EXTERNAL), each as the common name of its certificate, which must be
-        among the users; ``certified`` is a function that says instead of a name and an address
-        whether they may.  Where ``users`` is a function, nobody
-        does so without ``certified``.
+        ``address`` is "HOST:PORT", with IPv6 in brackets and port 0 for any free port, or
+        "unix:PATH" (mode 0600), or "fd:N", a listening socket, which the listener owns from then
+        on.  ``users`` has passwords by name, or is a function that decides, in a thread of the
+        listener, whether a name, a password and a client's address may log in.  Without it the
+        users of ``pyqstore user`` in the store's directory may log in (docs/AMQP.md); if there are
+        none, ``guest`` with the password ``guest``, from this machine alone.  ``tls`` is a server's
+        context, to speak TLS.  If it asks clients for certificates, a client may log in without a
+        password (EXTERNAL) as the common name of its certificate, which must be among the users; a
+        function ``certified`` may decide instead, by name and address.  If ``users`` is a function,
+        logging in without a password needs ``certified``.
 
-        The store is the virtual host "/".  ``vhosts``: further ones, by name, each a store of its
-        own.  A client that opens one sees the queues of that store alone.  A vhost ends when its
-        store is closed, and its clients alone hear so; all end with this store.
+        The store is the virtual host "/".  ``vhosts`` has further ones by name, each with its own
+        store.  A client that opens one sees the queues of that store alone.  A vhost ends when its
+        store is closed, which only its clients are told; all vhosts end with this store.
 
-        ``product``: the server's name for clients; some use RabbitMQ's ways, which are the
-        store's, only under this one, as Celery does for its prefetch.  Offered to clients:
-        ``heartbeat`` seconds (0: none), ``channel_max`` channels of a connection, frames of
-        ``frame_max`` bytes.  ``quorum_as_classic``: a client that declares a quorum queue gets a
-        durable classic one, as there are no other machines; otherwise it is refused (406).
-        ``proxy_protocol``: each connection begins with a header of haproxy's PROXY protocol, and is
-        that of the client which the header names; for addresses that a proxy alone can reach.
+        ``product``: the server's name for clients; some, such as Celery for its prefetch, use
+        RabbitMQ's extensions only under the default name.  Offered to clients: ``heartbeat``
+        seconds (0: none), ``channel_max`` channels of a connection, frames of ``frame_max`` bytes.
+        ``quorum_as_classic``: a client that declares a quorum queue gets a durable classic one, as
+        there are no other machines; otherwise it is refused (406).  ``proxy_protocol``: each
+        connection begins with a header of haproxy's PROXY protocol, which names the client; use it
+        for addresses that a proxy alone can reach.
 
-        The listener goes on until it or the store is closed.  OSError: the address is taken, or
-        not this machine's; ValueError: it is none; StoreClosed, ForkedStore.
+        The listener runs until it or the store is closed.  OSError: the address is taken, or not of
+        this machine; ValueError: it is no address; StoreClosed, ForkedStore.
         """
         listener = Listener(
             self,
@@ -363,12 +364,12 @@ class Store(_core.Store, Closing):
         """Serve a page that shows the store, RabbitMQ's management API (/api) and metrics
         (/metrics) over HTTP (docs/HTTP.md).
 
-        ``port`` 0 is any that is free; ``url`` of what this returns is the page's address.
-        ``vhosts``, ``users`` and ``tls`` are those of ``listen``: without users it is ``guest``
-        with the password ``guest``, from this machine alone.  ``hosts``: further names by which
+        ``port`` 0 is any free port; ``url`` of the result is the page's address.  ``vhosts``,
+        ``users`` and ``tls`` are those of ``listen``: without users only ``guest`` with the
+        password ``guest`` may log in, from this machine alone.  ``hosts``: further names by which
         browsers call the server; it answers to its addresses, "localhost" and the machine's name.
 
-        It goes on until it or the store is closed.  OSError: the address is taken, or not this
+        The server runs until it or the store is closed.  OSError: the address is taken, or not this
         machine's; ValueError: it is none, or others could reach it and there are no users;
         StoreClosed, ForkedStore.
         """
@@ -387,14 +388,15 @@ class Store(_core.Store, Closing):
 
     @property
     def directory(self) -> str:
-        """The directory, from the root on, wherever the process is by now; or ":memory:"."""
+        """The absolute path of the directory, also after a change of the working directory; or
+        ":memory:"."""
         return self._directory
 
     @property
     def options(self) -> Mapping[str, Any]:
         """The options in force, by name, all but ``progress``; read only.
 
-        ``segment_entries`` is what the store was made with.
+        ``segment_entries`` is the value at the store's creation.
         """
         given = {"create": self._create, "control": self._door is not None}
         return MappingProxyType({**decoded(self._options()), **given})
@@ -409,7 +411,7 @@ class Store(_core.Store, Closing):
         return sorted(text_of(row[0]) for row in self._queues())
 
     def exchanges(self) -> dict[str, ExchangeInfo]:
-        """All exchanges by name, sorted, those that are there from the start among them."""
+        """All exchanges, sorted by name, predeclared ones included."""
         return exchanges_of(self._exchanges())
 
     def bindings(self) -> list[Binding]:
@@ -421,8 +423,8 @@ class Store(_core.Store, Closing):
 
         - ``messages_ready``, ``messages_unacked``, ``messages_delayed`` (not due yet),
           ``messages_passed`` (of a work queue: dropped by its stream before they were settled),
-          ``consumers``, ``slow_consumers`` (that acknowledged nothing while the queue grew by as
-          many messages as their prefetch, which is used up): counts.
+          ``consumers``, ``slow_consumers`` (with a used up prefetch, which acknowledged nothing
+          while the queue grew by as many messages): counts.
         - ``alpha`` (body and entry in memory), ``beta`` (entry in memory), ``gamma`` (entry in
           memory and on disk), ``delta`` (on disk): messages in each state.
         - ``q1``, ``q2``, ``delta_len``, ``q3``, ``q4``: ready messages in each part of the queue,
@@ -432,15 +434,15 @@ class Store(_core.Store, Closing):
         - ``ram_bytes``, ``disk_bytes``: bytes.
         - ``target_ram_count``: how many messages may stay in memory; infinity: no limit, while at
           most half of ``memory_budget`` is used.
-        - ``ingress_rate``, ``egress_rate``: messages a second, now; what was five seconds ago
-          counts half.
+        - ``ingress_rate``, ``egress_rate``: messages a second, now; events of five seconds ago
+          count half.
         - ``durable``, ``exclusive``, ``auto_delete``: as declared; ``lazy``: its mode now.
-        - ``stream``: whether it is one.  Of a stream ``first`` and ``next`` are the offsets that
-          there are, without the latter, ``segments`` are its files, ``messages_ready`` is how many
-          messages it keeps (``alpha`` in memory, ``delta`` in files alone), and
-          ``messages_unacked`` how many its consumers have not acknowledged.
+        - ``stream``: whether this is a stream.  The offsets of a stream are from ``first`` to
+          before ``next``, ``segments`` counts its files, ``messages_ready`` its messages (``alpha``
+          in memory, ``delta`` in files alone), and ``messages_unacked`` those that its consumers
+          have not acknowledged.
 
-        Of a lazy queue this waits until what was published has left memory.
+        For a lazy queue this waits until the published messages have left memory.
         """
         return QueueStatus(**self._queue_status(name))
 
@@ -452,21 +454,21 @@ class Store(_core.Store, Closing):
         *,
         damaged: Callable[[StoreCorrupt], object] | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """The messages of ``queue``, ready, unacked and delayed, in their order, as record
-        batches.  Nothing is delivered, no count changes.  No file is written, but of a work queue:
-        large messages that its stream has in memory are written to the stream's files first.
+        """The messages of ``queue``, ready, unacked and delayed, in their order, as record batches.
+        Nothing is delivered, and no count changes.  No file is written, except for a work queue:
+        large messages that its stream has in memory are first written to the stream's files.
 
         The columns are those of ``Channel.get_batch`` with ``sequence`` (uint64) in place of
         ``delivery_tag``, and ``unacked`` and ``delayed`` (bool) behind them.  ``start``: the first
         sequence to show, 0 for all; ``limit``: at most so many messages.  In a queue with
-        priorities the distance from the highest priority stands above bit 56 of ``sequence``.
-        Of a stream ``sequence`` is the offset.
-        Messages that come or go meanwhile may be shown or not.
+        priorities the bits of ``sequence`` above the lowest 56 have the distance from the highest
+        priority.  For a stream ``sequence`` is the offset.  Messages that come or go meanwhile may
+        or may not be shown.
 
         Raises NotFound, StoreClosed, StoreFailed, ValueError for a negative ``start`` or ``limit``,
-        TypeError for one that is no whole number.
-        A message, or a part of the queue, that cannot be read raises StoreCorrupt where it comes;
-        with ``damaged`` that is called with the error, and what is behind follows.
+        TypeError for one that is no whole number.  An unreadable message, or part of the queue,
+        raises StoreCorrupt at its place; ``damaged``, if given, is called with the error instead,
+        and the messages behind follow.
         """
         check_callable(damaged=damaged)
         position, left = operator.index(start), None if limit is None else operator.index(limit)
@@ -499,18 +501,19 @@ class Store(_core.Store, Closing):
                 damaged(error)
 
     def snapshot(self, path: str | os.PathLike[str]) -> Copied:
-        """Copy the store, as it is at one moment, to the new directory ``path``: another store,
-        which is opened like any other, and recovered as after a crash at that moment.
+        """Copy the store as of one moment to the new directory ``path``.  The copy is a store that
+        opens like any other, and recovers as after a crash at that moment.
 
-        What was durable when this was called is in it.  Publishers and consumers go on; commits
-        wait while the journal since a checkpoint is copied, which is made first.  Sealed files of
-        streams are hard links where ``path`` is on the same file system; everything else is copied.
+        The copy has everything that was durable at the call.  Publishers and consumers go on: a
+        checkpoint is made, and commits wait while the journal since then is copied.  Sealed files
+        of streams are hard links if ``path`` is on the same file system; everything else is copied.
         Messages that were delivered and not acknowledged are ready in the copy, and ready ones may
-        be redelivered.  Users of listeners come along; rows that are staged and the inbox do not.
-        Durable when this returns; a process that ends before leaves no directory ``path``.
+        be marked redelivered.  Users of listeners are copied; staged rows and the inbox are not.
+        The copy is durable when this returns; a process that ends before leaves no directory
+        ``path``.
 
-        Raises FileExistsError (``path`` is there, and no empty directory, or a mount point),
-        OSError (no space for the copy, ...: what was made of it is removed), StoreFull,
+        Raises FileExistsError (``path`` exists and is no empty directory, or is a mount point),
+        OSError (no space for the copy, ...: the unfinished copy is removed), StoreFull,
         StoreFailed, ValueError for a store in memory.
         """
         if self._path == ":memory:":
@@ -519,9 +522,9 @@ class Store(_core.Store, Closing):
         return snapshot(self, self._directory, path)
 
     def set_queue_mode(self, name: str, mode: Literal["default", "lazy"]) -> None:
-        """Switch a queue to ``mode``, as ``x-queue-mode`` does when it is declared.
+        """Switch a queue to ``mode``, as ``x-queue-mode`` does in a declaration.
 
-        "lazy": what is published goes to the disk at once, and comes back a segment at a time;
+        "lazy": published messages go to the disk at once, and come back a segment at a time;
         "default": messages stay in memory while there is room.  The mode of a durable queue is
         durable when this returns, and is kept until it is set again.  Raises NotFound, ValueError
         for another mode.
@@ -538,13 +541,13 @@ class Store(_core.Store, Closing):
         """Publish all rows of staged files (:class:`pyqstore.StagedWriter`) at once, durably when
         this returns, and note the ``key`` of the transaction with them.
 
-        ``files``: paths, whose rows are published in this order; or a folder: all that end in
-        ".qsb", by name.  A key that was committed before changes nothing: the files need not be
-        there any more.  Each distinct (exchange, routing key) is looked up once, before anything
-        changes.  Where all lead to one stream and nowhere else, the stream gets the files
-        themselves, by hard links: no body is copied, and the time does not grow with the rows.
-        Else, and where links cannot be made, the rows are published from the files in one
-        transaction, which memory holds.  The files stay; remove them afterwards.
+        ``files``: paths, whose rows are published in this order; or a folder: all files that end in
+        ".qsb", by name.  If the key was committed before, nothing changes, and the files need not
+        exist any more.  Each distinct (exchange, routing key) is looked up once, before anything
+        changes.  If all of them lead to one stream and nowhere else, the stream gets the files
+        themselves by hard links: no body is copied, and the time does not grow with the rows.
+        Otherwise, and where links cannot be made, the rows are published from the files in one
+        transaction, which must fit in memory.  The files stay; remove them afterwards.
 
         Raises Unroutable (``mandatory``, and no queue would take some rows), NotFound (no such
         exchange), FileNotFoundError, StoreCorrupt (a file is not whole), PreconditionFailed (a
@@ -558,13 +561,13 @@ class Store(_core.Store, Closing):
     def forget_transaction(
         self, key: str | None = None, *, older_than: timedelta | float | None = None
     ) -> int:
-        """Forget the ``key`` of a transaction, or all that were committed longer ago than
-        ``older_than`` (a timedelta, or seconds; 0: all); returns how many were known.
+        """Forget the ``key`` of a transaction, or all keys committed longer ago than ``older_than``
+        (a timedelta, or seconds; 0: all); returns how many were known.
 
-        Keys are kept until they are forgotten here.  What is forgotten may be committed again, and
-        ``transaction_known`` says False.  Durable when this returns.  By age, all keys are read,
-        by wall time.  StoreCorrupt: a file of keys is damaged, and nothing was forgotten.
-        TypeError unless there is either a key or an age, ValueError for a negative one.
+        Keys are kept until they are forgotten here.  A forgotten key may be committed again, and
+        ``transaction_known`` returns False.  Durable when this returns.  With an age all keys are
+        read and compared by wall time.  StoreCorrupt: a file of keys is damaged, and nothing was
+        forgotten.  TypeError unless there is either a key or an age, ValueError for a negative one.
         """
         if (key is None) == (older_than is None):
             raise TypeError("give either a key or older_than")
@@ -663,7 +666,7 @@ class Store(_core.Store, Closing):
         return Stats(**numbers)
 
     def counters(self) -> dict[str, dict[Any, Counts]]:
-        """What was counted since the store was opened, by what was counted:
+        """Counts since the store was opened:
 
         - ``exchanges``, by name: ``publish``, ``unroutable``, ``confirm``;
         - ``queues``, by name, and ``queue_exchange``, by the names of both, if messages came that
@@ -671,13 +674,13 @@ class Store(_core.Store, Closing):
           ``ack`` and so on;
         - ``channels`` and ``connections`` that are open, by number.
 
-        Each has all the names that ``stats(detail=True)`` tells.  ``confirm`` counts messages whose
-        publisher has been told, or could have been.  Counting is never off.
+        Each has all the names of ``stats(detail=True)``.  ``confirm`` counts messages whose
+        publisher has been told, or could have been.  Counting is always on.
         """
         return self._counters().flat()
 
     def trace(self, exchange: str | None = None, queue: str | None = None) -> Trace:
-        """Tell each step of messages from now on::
+        """Trace each step of messages from now on::
 
             with store.trace(queue="orders") as trace:
                 for event in trace:
@@ -685,13 +688,12 @@ class Store(_core.Store, Closing):
 
         ``publish``, ``route``, ``enqueue``, ``record`` (in the journal, in memory), ``sync`` (on
         the disk), ``confirm``, ``return``, ``deliver``, ``ack``, ``nack``: of a consumer, or to a
-        publisher.  With ``exchange``: only messages published there, and no step that does not know
-        of it: none of ``ack`` and ``nack`` by a consumer.  With ``queue``: only what leads there.
-        Of a transaction ``enqueue`` and ``record`` come with its commit.  Messages of a batch or a
-        commit that go the same way are one event; a row that a queue refuses is enqueued as well,
-        and then a ``nack``.  Dead letters on their way to their exchange, and rows that Spark's
-        executors staged, are not told of.  While nobody traces nothing is spent on it.
-        StoreClosed.
+        publisher.  With ``exchange``: only messages published there, without steps that do not know
+        the exchange (``ack`` and ``nack`` by a consumer).  With ``queue``: only messages routed
+        there.  In a transaction ``enqueue`` and ``record`` come with the commit.  Messages of a
+        batch or a commit on the same way are one event; a row that a queue refuses has an
+        ``enqueue``, then a ``nack``.  The way of dead letters to their exchange, and rows staged by
+        Spark's executors, are not traced.  Without a trace this costs nothing.  StoreClosed.
         """
         return Trace(self, exchange, queue)
 

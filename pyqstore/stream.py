@@ -50,8 +50,8 @@ _Result = TypeVar("_Result")
 
 
 class Committed(NamedTuple):
-    """Where ``group`` goes on in a stream: a start of ``Stream.read``.  ``default``: where it
-    begins if it has committed nothing."""
+    """The place where ``group`` continues in a stream: a start for ``Stream.read``.  ``default``:
+    the start of a group that has committed nothing."""
 
     group: str
     default: str | int | datetime | timedelta = "first"
@@ -66,7 +66,7 @@ class Stream:
     """A log of messages, from ``Store.stream()``.  Any thread may use it.
 
     Messages have offsets, from 0 on, which are never reused, and times, which never decrease.
-    Reading takes nothing away; what is too old, or too much, goes as a whole segment.
+    Reading removes nothing; limits of age and size drop whole segments.
     """
 
     def __init__(
@@ -94,12 +94,12 @@ class Stream:
 
     @property
     def first(self) -> int:
-        """The offset of the first message that is kept."""
+        """The offset of the first message kept."""
         return self.status().first
 
     @property
     def next(self) -> int:
-        """The offset of the message that is published next."""
+        """The offset of the next message to be published."""
         return self.status().next
 
     def __len__(self) -> int:
@@ -115,8 +115,8 @@ class Stream:
         return StreamStatus(**_core.stream_status(self._store, self._name))
 
     def offset_at(self, when: datetime | timedelta) -> int:
-        """The offset of the first message that was published at ``when`` (a timedelta: that long
-        ago) or later; ``next`` if there is none.
+        """The offset of the first message published at ``when`` (a timedelta: that long ago) or
+        later; ``next`` if there is none.
 
         A datetime without a zone is local time.
         """
@@ -134,9 +134,9 @@ class Stream:
     ) -> None:
         """Publish a message; it is durable when this returns.
 
-        ``body``: bytes, or str, which becomes UTF-8, or with a ``codec`` (here, or of the stream)
-        any value that takes.  ``key``: its ``routing_key``, by which readers filter; the stream's
-        name without one.
+        ``body``: bytes, or str, which becomes UTF-8, or any value that the ``codec`` (given here,
+        or of the stream) accepts.  ``key``: its ``routing_key``, by which readers filter; by
+        default the stream's name.
 
         Raises MessageReturned when the stream was deleted, StoreFull, StoreFailed.
         """
@@ -157,9 +157,9 @@ class Stream:
         """Publish every row of ``data``, in order, or nothing at all; all are durable when this
         returns.
 
-        ``data`` and its columns: as of ``Channel.publish_batch``, but for ``exchange``, which is
-        ignored.  A column ``routing_key``, or ``routing_key`` here, is what readers filter by; the
-        stream's name without either.
+        ``data`` and its columns are those of ``Channel.publish_batch``, but ``exchange`` is
+        ignored.  Readers filter by the column ``routing_key``, or the argument ``routing_key``; by
+        default it is the stream's name.
 
         Raises as ``publish`` does; MessageReturned: nothing was published.
         """
@@ -190,11 +190,11 @@ class Stream:
         return publish(exchange)
 
     def forget_group(self, group: str) -> None:
-        """The group has committed nothing any more; durable when this returns.
+        """Forget what the group has committed; durable when this returns.
 
-        Its next consumer begins at its ``start``; one that is there goes on, and may commit again.
-        A group that has committed nothing is fine.  Raises NotFound when the stream was deleted,
-        ValueError for what names no group.
+        The next consumer of the group begins at its ``start``; a running one continues, and may
+        commit again.  A group that has committed nothing is fine.  Raises NotFound if the stream
+        was deleted, ValueError for an invalid name of a group.
         """
         if not group:
             raise ValueError("a group needs a name")
@@ -210,18 +210,18 @@ class Stream:
         routing_keys: Sequence[str] | None = None,
         follow: bool = False,
     ) -> pyarrow.RecordBatchReader:
-        """The messages from ``start`` on, as a reader of record batches, which polars, duckdb and
-        pandas take as it is.
+        """Read the messages from ``start`` on: returns a reader of record batches, which polars,
+        duckdb and pandas accept.
 
-        It ends before ``stop`` (as ``start``; None: the end of the stream as it is now), or never
-        with ``follow``: then it waits for what is published.  Columns: ``offset`` (uint64),
+        The reader ends before ``stop`` (given like ``start``; None: the present end of the stream).
+        With ``follow`` it never ends, and waits for new messages.  Columns: ``offset`` (uint64),
         ``timestamp`` (when the message was published), ``exchange``, ``routing_key``, ``body``,
-        ``headers`` and the properties; ``columns`` names those that are wanted.
-        ``routing_keys``: only messages whose routing key matches one of these; "*" stands for a
-        word and "#" for any words, as in a topic exchange; an empty list reads nothing.
+        ``headers`` and the properties; ``columns`` selects some of them.  ``routing_keys``: only
+        messages whose routing key matches one of these; "*" stands for a word and "#" for any
+        words, as in a topic exchange; an empty list reads nothing.
 
-        Raises NotFound, ValueError; OffsetOutOfRange when ``start`` is an offset that is not kept
-        any more, here or, if it went meanwhile, from the reader; StoreCorrupt from the reader.
+        Raises NotFound, ValueError; OffsetOutOfRange if the offset ``start`` was dropped, here or,
+        if it is dropped later, from the reader; StoreCorrupt from the reader.
         """
         import pyarrow
 
@@ -245,7 +245,7 @@ class Stream:
         return reader
 
     def delete(self) -> int:
-        """Delete the stream, and return how many messages it had; 0 if it was deleted already."""
+        """Delete the stream and return how many messages it had; 0 if it was deleted already."""
         try:
             count = len(self)
         except NotFound:
