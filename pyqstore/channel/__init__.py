@@ -1,7 +1,7 @@
 """Channels: the verbs of AMQP 0-9-1.
 
-The verbs that are one call into the engine are in ``_core.Channel``; here are those with arguments
-to encode, listeners to run, or something to wait for.
+``_core.Channel`` has the verbs that are one call into the engine; here are those that encode
+arguments, run listeners or wait.
 """
 
 from .arguments import Arguments, warn_of_unknown
@@ -22,14 +22,14 @@ __all__ = [
 
 class Channel(Declaring, Publishing, Receiving):
     """A conversation with a store, from ``Store.channel()`` or ``Connection.channel()``.  One
-    thread at a time; open one for each thread.
+    thread at a time may use it; open one for each thread.
 
-    An AMQP error (a :class:`~pyqstore.ChannelError`) closes the channel it happened on, as a broker
-    would; every verb can raise it, and ChannelClosed after that, StoreClosed, StoreFailed,
+    An AMQP error (a :class:`~pyqstore.ChannelError`) closes the channel on which it happened, as a
+    broker would.  Every verb can raise it, and ChannelClosed after that, StoreClosed, StoreFailed,
     ForkedStore, RuntimeError when another thread is inside a call on this channel, and TypeError or
     ValueError for wrong arguments.
 
     Names of queues, exchanges and consumers are str of at most 255 bytes of UTF-8, without NUL, and
-    routing keys are, but for that; counts are numbers of messages; timeouts are seconds or
-    timedeltas, and None waits for ever.
+    so are routing keys, which may contain NUL.  Counts are numbers of messages; timeouts are
+    seconds or timedeltas, and None waits for ever.
     """

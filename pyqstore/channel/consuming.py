@@ -31,30 +31,30 @@ class Consuming(Settling):
         exclusive: bool = False,
         arguments: Arguments | None = None,
     ) -> str:
-        """Register a consumer and return its tag, made up if none is given.
+        """Register a consumer and return its tag; the store makes up a missing tag.
 
         ``callback(message)`` runs inside ``start_consuming`` or ``process_events``.  A consumer
         without a callback is read with :meth:`next_delivery`.
 
         ``arguments``: ``x-priority``, a whole number, 0 without one; others have no effect.
-        Messages go to the consumers with the highest priority while one of them has room: while it
-        has fewer messages unacknowledged than ``basic_qos`` allows, whether its channel asks for
-        messages or not.  Consumers of one priority have them in turn, across channels: of n that
-        have room the m-th message is for the one at m modulo n, whichever channel asks first.
+        Messages go to the consumers with the highest priority while one of them has room, that is,
+        fewer messages unacknowledged than ``basic_qos`` allows, whether or not its channel asks for
+        messages.  Consumers of one priority take turns, across channels: of n consumers with room
+        the m-th message is for the one at m modulo n, whichever channel asks first.
 
-        Of a queue declared with ``x-single-active-consumer`` only one consumer has messages: the
-        first, then, when that is cancelled or its channel closes, the one with the highest priority
-        that was registered first.  What the old one has unacknowledged stays with it.
+        In a queue declared with ``x-single-active-consumer`` only one consumer gets messages: the
+        first one.  When it is cancelled or its channel closes, the consumer with the highest
+        priority that was registered first takes over.  Unacknowledged messages stay with the old
+        one.
 
-        A stream is read by a cursor: ``x-stream-offset`` says where it begins ("first", "last",
-        "next", which is the default, an offset, a datetime (naive is local time), or "1h", so long
-        ago), ``basic_qos`` how many messages may be unacknowledged (it must be set), and an
-        acknowledgement makes room and takes nothing away.  Each message has its offset in the
-        header ``x-stream-offset``.  ``x-stream-filter``, a str or several, asks for messages
-        whose header ``x-stream-filter-value`` is one of these, with
-        ``x-stream-match-unfiltered`` also for those without one.  With
-        ``x-stream-automatic-offset-tracking`` acknowledgements note how far the consumer is, under
-        ``consumer_tag``, where the next of that tag goes on.
+        A consumer of a stream reads by a cursor.  ``x-stream-offset`` says where it begins:
+        "first", "last", "next" (the default), an offset, a datetime (naive is local time), or an
+        age such as "1h".  ``basic_qos``, which must be set, limits the unacknowledged messages; an
+        acknowledgement makes room and removes nothing.  Each message has its offset in the header
+        ``x-stream-offset``.  ``x-stream-filter``, a str or several, asks for messages whose header
+        ``x-stream-filter-value`` is one of these, with ``x-stream-match-unfiltered`` also for those
+        without one.  With ``x-stream-automatic-offset-tracking`` acknowledgements record the
+        consumer's offset under ``consumer_tag``, and the next consumer of that tag continues there.
 
         NotAllowed: the channel has a consumer of that tag; NotFound: no such queue; ResourceLocked:
         another connection's exclusive queue; PreconditionFailed: ``x-priority`` is not a whole
@@ -73,7 +73,8 @@ class Consuming(Settling):
         return tag
 
     def basic_cancel(self, consumer_tag: str) -> list[Message]:
-        """Stop a consumer.  What it was handed and has not acknowledged stays unacknowledged.
+        """Stop a consumer.  Messages that it was handed and has not acknowledged stay
+        unacknowledged.
 
         Messages that came for a consumer without a callback and were not asked for yet are
         requeued; with ``auto_ack`` they have left the queue and are returned.

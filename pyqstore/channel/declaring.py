@@ -28,11 +28,11 @@ class Declaring(Handle):
         """Make an exchange of ``exchange_type`` ("direct", "fanout", "headers", "topic",
         "x-consistent-hash", "x-modulus-hash", "x-jms-topic"), unless there is one like it.
 
-        ``passive`` only asks (NotFound).  A ``durable`` one survives a restart and is durable when
-        this returns, ``auto_delete`` goes with the last binding that leads from it, ``internal``
-        takes no publishes, only what other exchanges pass on.  ``arguments``: what no binding of
-        this exchange matches goes to the one named by "alternate-exchange", if that is there.
-        ``nowait``: as of ``queue_declare``.
+        ``passive`` only checks (NotFound).  A ``durable`` exchange survives a restart and is
+        durable when this returns.  An ``auto_delete`` exchange is deleted with the last binding
+        that leads from it.  An ``internal`` one takes no publishes, only messages from other
+        exchanges.  ``arguments``: messages that no binding matches go to the exchange named by
+        "alternate-exchange", if it exists.  ``nowait``: as of ``queue_declare``.
 
         PreconditionFailed when it exists and differs, or "alternate-exchange" is no str;
         AccessRefused for "" and names from "amq."; ChannelError (503) for another type.
@@ -57,25 +57,26 @@ class Declaring(Handle):
         arguments: Arguments | None = None,
         nowait: bool = False,
     ) -> DeclareOk:
-        """Make a queue unless there is one like it; "" has the store make up a name.
+        """Make a queue, unless there is one like it; for "" the store makes up a name.
 
-        ``passive`` only asks (NotFound).  A ``durable`` one survives a restart, with its persistent
-        messages, and is durable when this returns, ``exclusive`` belongs to this connection and
-        goes with it (with the channel, if that is a connection of its own), ``auto_delete`` goes
-        with its last consumer.  ``arguments`` are those of RabbitMQ's classic queues; with
-        "x-persistent" all messages are persistent, whatever their delivery mode says.
+        ``passive`` only checks (NotFound).  A ``durable`` queue survives a restart, with its
+        persistent messages, and is durable when this returns.  An ``exclusive`` queue belongs to
+        this connection and is deleted with it (with the channel, if that has its own connection).
+        An ``auto_delete`` queue is deleted with its last consumer.  ``arguments`` are those of
+        RabbitMQ's classic queues; with "x-persistent" all messages are persistent, whatever their
+        delivery mode says.
 
-        With ``nowait`` it is not durable yet when this returns: calls that come together share a
-        sync.  It is when ``Store.sync`` returns, when a later call that makes something durable
-        does, and when a persistent message that was published behind it is confirmed.
+        With ``nowait`` the queue is not durable yet when this returns, so that several calls share
+        a sync.  It is durable when ``Store.sync`` returns, when a later durable call returns, or
+        when a persistent message published afterwards is confirmed.
 
-        PreconditionFailed when it exists and differs, for an argument with a value that it cannot
-        have, and for arguments that ask for copies on other machines: an "x-queue-type" other than
-        "classic", "x-ha-policy", "x-quorum-..." and the like; ResourceLocked for another
-        connection's exclusive queue, and for ``exclusive`` other than before.
+        PreconditionFailed if the queue exists and differs, if an argument has an invalid value, and
+        for arguments that ask for copies on other machines: an "x-queue-type" other than "classic",
+        "x-ha-policy", "x-quorum-..." and the like; ResourceLocked for another connection's
+        exclusive queue, and for ``exclusive`` other than before.
 
-        Warns of :class:`~pyqstore.UnknownArgument`: an argument that begins with "x-" and means
-        nothing.
+        Warns of :class:`~pyqstore.UnknownArgument`: an argument that begins with "x-" and is not
+        supported.
         """
         answer = self._declare_queue(
             queue, passive, durable, exclusive, auto_delete, arguments, nowait
@@ -111,8 +112,8 @@ class Declaring(Handle):
         *,
         nowait: bool = False,
     ) -> None:
-        """Lead messages of ``exchange`` with ``routing_key`` to ``queue``.  Binding twice is
-        binding once.  ``nowait``: as of ``queue_declare``.
+        """Route messages of ``exchange`` with ``routing_key`` to ``queue``.  Binding twice has no
+        further effect.  ``nowait``: as of ``queue_declare``.
 
         A headers exchange compares the messages' headers with ``arguments`` instead: all of them,
         or with ``"x-match": "any"`` any of them; those whose names begin with "x-" only with
@@ -135,7 +136,7 @@ class Declaring(Handle):
         *,
         nowait: bool = False,
     ) -> None:
-        """Take back ``queue_bind`` with the same arguments; nothing happens if there was none.
+        """Undo ``queue_bind`` with the same arguments; without such a binding nothing happens.
         ``nowait``: as of ``queue_declare``."""
         flags = _core.UNBIND | (_core.NO_SYNC if flag("nowait", nowait) else 0)
         self._change_binding(queue, exchange, routing_key, flags, encoded(arguments))
@@ -149,11 +150,11 @@ class Declaring(Handle):
         *,
         nowait: bool = False,
     ) -> None:
-        """Lead messages of the exchange ``source`` with ``routing_key`` to the exchange
-        ``destination``, which passes them on by its own bindings.
+        """Route messages of the exchange ``source`` with ``routing_key`` to the exchange
+        ``destination``, which routes them by its own bindings.
 
-        A queue gets a message once, whatever the ways to it; circles end.  Arguments and errors
-        are those of ``queue_bind``.
+        A queue gets a message once, on however many ways; cycles end.  Arguments and errors are
+        those of ``queue_bind``.
         """
         flags = _core.TO_EXCHANGE | (_core.NO_SYNC if flag("nowait", nowait) else 0)
         self._change_binding(destination, source, routing_key, flags, encoded(arguments))
@@ -167,7 +168,7 @@ class Declaring(Handle):
         *,
         nowait: bool = False,
     ) -> None:
-        """Take back ``exchange_bind`` with the same arguments; nothing happens if there was none.
+        """Undo ``exchange_bind`` with the same arguments; without such a binding nothing happens.
         ``nowait``: as of ``queue_declare``."""
         flags = _core.TO_EXCHANGE | _core.UNBIND | (_core.NO_SYNC if flag("nowait", nowait) else 0)
         self._change_binding(destination, source, routing_key, flags, encoded(arguments))

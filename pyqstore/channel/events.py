@@ -24,11 +24,11 @@ class Events(Consuming):
     """Runs listeners and consumers' callbacks."""
 
     def process_events(self, timeout: Seconds | None = 0.0) -> int:
-        """Run listeners and consumers' callbacks for what is there; returns for how many events.
+        """Run listeners and consumers' callbacks for pending events; returns the number of events.
 
         Waits ``timeout`` seconds for the first one.  Handles at most 65,536 events, so that a
         callback that makes events does not keep it for ever.  Deliveries to consumers without a
-        callback are left alone as long as there is none with one.  What a callback raises comes out
+        callback stay queued as long as no consumer has one.  An exception of a callback is raised
         here; the events behind it stay queued.
         """
         deadline = Deadline(timeout)
@@ -43,10 +43,10 @@ class Events(Consuming):
         """Call ``on_ack(publish_number, multiple)`` for confirms, ``on_nack`` likewise for
         refusals; :attr:`refusal` says why, while that runs.
 
-        With ``multiple`` the call stands for that number and all before it that had no call yet.
+        With ``multiple`` the call covers that number and all earlier ones without a call.
         Listeners run in the thread that waits for confirms or processes events, and may use the
-        channel.  Each is called once with each event: when one raises, or a signal handler between
-        two, the next call that runs listeners goes on behind it.
+        channel.  Each listener is called once for each event: if a listener, or a signal handler
+        between two, raises, the next call that runs listeners continues behind it.
         """
         self._check_process()
         check_callable(on_ack=on_ack, on_nack=on_nack)
@@ -56,11 +56,11 @@ class Events(Consuming):
         """Call ``callback(outcome)`` once for each later ``basic_publish`` in confirm mode, with an
         :class:`Outcome`: its number and ``correlation``, whether it is confirmed, and if not why.
 
-        Called behind the confirm listeners, in the order of the verdicts and, within one, of the
-        numbers.  Those that were not told when the channel is closed are told by ``close``, of the
-        channel, its connection or its store: all of them, and then the first exception that a
-        listener raised comes out.  A ``mandatory`` message that no queue took is not confirmed
-        here, although brokers do.  What became of a batch its receipt tells.
+        The call comes after the confirm listeners, in the order of the verdicts and, within one, of
+        the numbers.  Closing the channel, its connection or its store reports all outstanding
+        outcomes, and then raises the first exception of a listener.  A ``mandatory`` message that
+        no queue took is not confirmed here, although brokers confirm it.  The outcome of a batch is
+        in its receipt.
         """
         self._check_process()
         check_callable(callback=callback)
@@ -72,10 +72,10 @@ class Events(Consuming):
         same message.
 
         Without a listener returned messages are counted (``stats()["messages_returned"]``) and
-        dropped, but in confirm mode ``wait_for_confirms`` raises MessageReturned with the first of
-        them.  With one they wait in memory until events are processed: an eighth of
-        ``memory_budget`` for all channels together, beyond which a ``mandatory`` publish that no
-        queue takes raises StoreFull, having published nothing.
+        dropped; in confirm mode ``wait_for_confirms`` raises MessageReturned with the first of
+        them.  With a listener they wait in memory until events are processed, up to an eighth of
+        ``memory_budget`` for all channels together; beyond that a ``mandatory`` publish that no
+        queue takes raises StoreFull and publishes nothing.
         """
         check_callable(callback=callback)
         self._ignore_returns(False)
@@ -83,7 +83,7 @@ class Events(Consuming):
 
     def add_cancel_listener(self, callback: Callable[[str], object]) -> None:
         """Call ``callback(consumer_tag)`` when the store cancels a consumer, because its queue was
-        deleted.  Without a listener that of a consumer with a callback is logged."""
+        deleted.  Without a listener the cancellation of a consumer with a callback is logged."""
         self._check_process()
         check_callable(callback=callback)
         self._cancel_listeners.append(callback)

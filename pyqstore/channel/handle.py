@@ -122,9 +122,9 @@ class Handle(_core.Channel, Closing):
             settler.close()
 
     def threadsafe(self) -> Settler:
-        """What acknowledges and refuses deliveries of this channel from other threads, while this
-        one waits in ``process_events`` or ``start_consuming``: for a pool of threads behind a
-        consumer.  Always the same :class:`~pyqstore.Settler`::
+        """A :class:`~pyqstore.Settler`, always the same, with which other threads acknowledge and
+        reject deliveries of this channel while this thread waits in ``process_events`` or
+        ``start_consuming``: for a pool of threads behind a consumer::
 
             settler = channel.threadsafe()
 

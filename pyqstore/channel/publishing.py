@@ -26,12 +26,11 @@ class Publishing(Events):
         mandatory: bool = False,
         properties: Properties | None = None,
     ) -> Receipt:
-        """Publish every row of ``data``, in order, or nothing at all when anything is wrong with
-        it.
+        """Publish every row of ``data``, in order, or nothing if any row is invalid.
 
         ``data`` is anything with the Arrow PyCapsule protocol: a pyarrow Table, RecordBatch or
-        RecordBatchReader, a polars or pandas (2.2 or newer) DataFrame...  Read in place, without
-        the GIL.  Columns, by name:
+        RecordBatchReader, a polars or pandas (2.2 or newer) DataFrame...  It is read in place,
+        without the GIL.  Columns, by name:
 
         - the one named by ``body``: binary or string of any layout; no nulls.
         - ``exchange``, ``routing_key``: string or dictionary; where absent or null, the arguments
@@ -53,9 +52,8 @@ class Publishing(Events):
         ``delivery_count``, ``sequence``, ``unacked``, ``delayed``, ``offset``, ``stream``) are
         ignored, ``message_timestamp`` is the property ``timestamp``, and ``exchange`` and
         ``routing_key`` are where the messages were published the first time: drop or replace these
-        two to send them elsewhere.
-        Any other column is refused, so that a misspelt name is not lost.
-        A message with no delivery mode anywhere is persistent. Raises TypeError for other data;
+        two to send them elsewhere.  Any other column is refused, so that a misspelt name is
+        noticed.  A message without a delivery mode is persistent.  Raises TypeError for other data;
         ValueError naming the column or row; as ``basic_publish`` otherwise.
         """
         if not isinstance(body, str):
@@ -95,24 +93,23 @@ class Publishing(Events):
 
     @property
     def unconfirmed(self) -> Unconfirmed:
-        """The publishes in confirm mode that are accepted and not confirmed yet.
+        """The publishes in confirm mode that are accepted and not yet confirmed.
 
         ``numbers``: ranges of their publish numbers, in order; ``queues``: the durable queues and
         streams that got them, sorted; ``publishes``: which numbers, by which exchange, wait for
-        which of these, in order.  A moment later there may be fewer.  Nothing that a listener or
-        ``wait_for_confirms`` has told of is in it, nor what may be told of already.
+        which of these, in order.  A moment later there may be fewer.  Publishes that a listener or
+        ``wait_for_confirms`` has reported, or could report now, are not included.
         """
         return unconfirmed_of(self._unconfirmed())
 
     def wait_for_confirms(self, timeout: Seconds | None = None) -> bool:
-        """Return when every publish of this channel was confirmed or refused; then run the
-        listeners.
+        """Wait until every publish of this channel is confirmed or refused; then run the listeners.
 
         False if any was refused (nacked) since the last call; :attr:`refusal` says why.  Raises
-        MessageReturned when no queue took a message that was published with ``mandatory`` since the
-        last call, and there is no return listener: the next call tells of refusals then.  Raises
-        TimeoutError, having run the listeners for what came in time, PreconditionFailed outside
-        confirm mode, and what a listener raises: the events behind it stay queued.
+        MessageReturned if no queue took a ``mandatory`` message published since the last call, and
+        there is no return listener; the next call then reports refusals.  Raises TimeoutError,
+        after running the listeners for events that came in time, PreconditionFailed outside confirm
+        mode, and exceptions of listeners: the events behind stay queued.
         """
         deadline = Deadline(timeout, for_commit=True)
         heard = self._confirm_listeners or self._return_listeners or self._outcomes is not None
@@ -139,8 +136,8 @@ class Publishing(Events):
         """Why publishes were refused (nacked): PublishRefused, whose ``queue`` is full, or the
         StoreFailed that the store failed with.
 
-        Of those that the last ``wait_for_confirms`` told of, or of those that came since, as a
-        listener may ask while it runs; None: none was refused.
+        It covers the refusals that the last ``wait_for_confirms`` reported, or, while a listener
+        runs, those that came since; None: there were none.
         """
         return self._refusals.error
 
@@ -155,9 +152,10 @@ class Publishing(Events):
             self._transaction = Transaction(self)
 
     def tx_commit(self, *, key: str | None = None) -> bool:
-        """Do everything since the last commit, atomically and durably when this returns.
+        """Commit all publishes and acknowledgements since the last commit, atomically; they are
+        durable when this returns.
 
-        ``key`` (str, not empty) is recorded with the transaction.  When a transaction with this key
+        ``key`` (str, not empty) is recorded with the transaction.  If a transaction with this key
         was committed before, the buffered work is dropped and False is returned; True otherwise.
         """
         is_new = self._tx_commit(key)
@@ -165,22 +163,22 @@ class Publishing(Events):
         return is_new
 
     def tx_rollback(self) -> None:
-        """Drop the publishes since the last commit and take the acknowledgements back; nothing is
+        """Drop the publishes since the last commit and undo the acknowledgements; nothing is
         requeued."""
         self._tx_rollback()
         self._end_transaction(committed=False)
 
     def transaction(self, key: str | None = None) -> TransactionBlock:
-        """What is published and acknowledged in its ``with`` block is done together, durably, at
-        the end of the block, or not at all when the body raises::
+        """A transaction for a ``with`` block: its publishes and acknowledgements are committed
+        together, durably, at the end of the block, or not at all if the block raises::
 
             with channel.transaction(key="b-17") as tx:
                 tx.publish_batch(result, "", "out")
                 tx.ack(message)
 
-        Until then it takes in all that the channel publishes and settles, in confirm mode too,
-        where such a publish has no number.  ``key``: as of ``tx_commit``; ``tx.committed`` is
-        False after the block when a transaction with that key had been committed before.
+        It includes everything that the channel publishes and settles until then, in confirm mode
+        too, where such a publish has no number.  ``key``: as of ``tx_commit``; ``tx.committed`` is
+        False after the block if a transaction with that key had been committed before.
         """
         return TransactionBlock(self, key)
 

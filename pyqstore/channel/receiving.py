@@ -26,7 +26,7 @@ class Receiving(Events):
         """Run callbacks and listeners until ``stop_consuming``, until no consumer with a callback
         is left, or until one of them closes the channel.
 
-        What a callback raises comes out here, and consuming can be started again.
+        An exception of a callback is raised here, and consuming can be started again.
         """
         self._check_process()
         if self._consuming:
@@ -54,7 +54,7 @@ class Receiving(Events):
     def stop_consuming(self) -> None:
         """Cancel the consumers that have a callback, which ends ``start_consuming``.
 
-        From a callback, or from any other thread: then it takes effect within 0.1 s.
+        It may be called from a callback, or from another thread: then it takes effect within 0.1 s.
         """
         self._check_process()
         if self._consuming:
@@ -65,14 +65,14 @@ class Receiving(Events):
     def next_delivery(self, consumer_tag: str, timeout: Seconds | None = None) -> Message | None:
         """The next message for a consumer without a callback.
 
-        RuntimeError for a consumer with a callback, which its messages go to.  None when nothing
-        came within ``timeout`` seconds, or the consumer was cancelled by ``basic_cancel``.
-        NotFound when its queue was deleted, after the last message that came before, and each time
-        until the tag is cancelled or another consumer's; the channel stays open.
+        Returns None if nothing came within ``timeout`` seconds, or ``basic_cancel`` cancelled the
+        consumer.  Raises RuntimeError for a consumer with a callback, which gets its messages.
+        Raises NotFound after the last message if the queue was deleted, each time until the tag is
+        cancelled or given to another consumer; the channel stays open.
 
-        Listeners and other consumers' callbacks run meanwhile.  What comes for other consumers
-        without a callback waits for their turn; each of them that has 256 messages or 256 KiB
-        waiting takes no more until those were asked for, as if its prefetch were used up.
+        Listeners and other consumers' callbacks run meanwhile.  Messages for other consumers
+        without a callback wait for their turn; a consumer with 256 messages or 256 KiB waiting gets
+        no more until those were taken, as if its prefetch were used up.
         """
         check_timeout(timeout)
         consumer = self._consumers.get(consumer_tag)
@@ -134,8 +134,8 @@ class Receiving(Events):
                     handle(message)
                     message.ack()
 
-        Messages that were handed out and not acknowledged stay so until the channel closes; but
-        when an exception leaves the ``with`` block, the one in hand is requeued.
+        Unacknowledged messages stay so until the channel closes; but if an exception leaves the
+        ``with`` block, the current message is requeued.
         """
         check_timeout(inactivity_timeout)
         self._check_process()
@@ -150,14 +150,14 @@ class Receiving(Events):
         auto_ack: bool = False,
         timeout: Seconds | None = 0.0,
     ) -> pyarrow.RecordBatch:
-        """Up to ``max_messages`` ready messages as one record batch; no rows when none came within
-        ``timeout``.
+        """Take up to ``max_messages`` ready messages as one record batch, without rows if none came
+        within ``timeout``.
 
         Columns: ``delivery_tag`` uint64 (ascending: ``basic_ack(last, multiple=True)`` takes them
         all), ``redelivered`` bool, ``exchange`` and ``routing_key`` dictionary<string>, ``body``
         binary, ``headers`` map<string, string>, and the other properties.  ``max_bytes`` bounds the
-        bodies together, but one message always fits.  Nothing is copied on the way from the engine.
-        Needs pyarrow (ImportError).  NotFound: no such queue.
+        bodies together; one message always fits.  The data are not copied on the way from the
+        engine.  Needs pyarrow (ImportError).  NotFound: no such queue.
         """
         from pyarrow import record_batch
 

@@ -1,4 +1,4 @@
-"""Settling, where deliveries are buffered that nobody was handed: they are left out."""
+"""Settling of deliveries, without buffered ones that were not handed out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _U64_MAX = 2**64 - 1
 
 
 class Settling(Handle):
-    """Several deliveries at once; one is settled by the engine alone."""
+    """Settles several deliveries at once; the engine alone settles a single one."""
 
     def _settle_handed_out(self, tag: int, requeue: bool, reject: bool, delay_us: int) -> bool:
         buffered = self._buffered()
@@ -23,8 +23,8 @@ class Settling(Handle):
         return bool(buffered)
 
     def basic_recover(self, requeue: bool = True) -> None:
-        """Requeue everything unacknowledged on this channel, what came and was not handed out with
-        it.  NotImplementedByBroker without ``requeue``."""
+        """Requeue all unacknowledged messages of this channel, also those not handed out yet.
+        NotImplementedByBroker without ``requeue``."""
         self._recover(requeue)
         for tag, consumer in self._consumers.items():
             if not consumer.auto_ack:

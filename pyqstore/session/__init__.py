@@ -9,7 +9,7 @@
         message = consumer.receive(timeout=5)
         message.acknowledge()
 
-docs/SESSIONS.md is the guide, docs/SEMANTICS.md tells what differs from ActiveMQ.
+docs/SESSIONS.md is the guide, docs/SEMANTICS.md lists the differences from ActiveMQ.
 """
 
 from .buffer import PushBuffer

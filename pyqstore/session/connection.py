@@ -1,4 +1,4 @@
-"""Connections: what sessions share."""
+"""Connections, which sessions share."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def connect(
     client_id: str | None = None,
     redelivery: RedeliveryPolicy | None = None,
 ) -> Connection:
-    """Connect to a store: one that is open, or by URI, ``qstore:///path?prefetch=100``.
+    """Connect to an open store, or to one by URI, ``qstore:///path?prefetch=100``.
 
-    Connections by URI in one process share the store, and the last one that is closed closes it.
-    The options of a URI have the names that ActiveMQ has, times in milliseconds, with or without
-    "jms.": ``prefetch`` and ``prefetchPolicy.*``, ``optimizeAcknowledge``,
-    ``optimizeAcknowledgeTimeOut``, ``redeliveryPolicy.*``, ``nonBlockingRedelivery``,
-    ``sendAcksAsync`` (false: an acknowledgement is durable when it returns), ``useAsyncSend``
-    (true: ``send`` does not wait), ``deadLetterQueue``, ``clientID``.
+    Connections by URI in one process share the store; the last close closes it.  The options of a
+    URI have the names of ActiveMQ, times in milliseconds, with or without "jms.": ``prefetch`` and
+    ``prefetchPolicy.*``, ``optimizeAcknowledge``, ``optimizeAcknowledgeTimeOut``,
+    ``redeliveryPolicy.*``, ``nonBlockingRedelivery``, ``sendAcksAsync`` (false: an acknowledgement
+    is durable when it returns), ``useAsyncSend`` (true: ``send`` does not wait),
+    ``deadLetterQueue``, ``clientID``.
 
     ``client_id``: the name of this connection, for durable subscriptions; one connection at a time
-    has it.  ``redelivery``: when messages are delivered again.  Both count before the URI's.
+    has it.  ``redelivery``: the policy of redeliveries.  Both take precedence over the URI.
 
-    ValueError names an unknown option; IllegalState: the client id is in use; what ``open`` raises.
+    ValueError names an unknown option; IllegalState: the client id is in use; errors of ``open``.
     """
     return Connection(uri_or_store, client_id, redelivery)
 
@@ -105,25 +105,25 @@ class Connection(Closing):
 
     @property
     def store(self) -> Store:
-        """The store that it is connected to."""
+        """The store of the connection."""
         return self._store
 
     @property
     def options(self) -> Options:
-        """What consumers and producers are unless they say otherwise."""
+        """Defaults of consumers and producers."""
         return self._options
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed.  In a child of fork() it is not open."""
+        """Whether the connection was closed; True in a child of fork()."""
         return self._is_closed or self._store._forked
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
-        """What is called with an :class:`~pyqstore.Error` when listeners of its sessions are not
-        called any more: IllegalState names a queue that was deleted, once for each consumer; what
-        the store raises ends all listeners of a session.  Called in the session's own thread.
-        Without one (None) the error is logged.
+        """A function, called with an :class:`~pyqstore.Error` when listeners of the sessions are
+        not called any more.  IllegalState names a deleted queue, once for each consumer; an error
+        of the store ends all listeners of a session.  The call comes in the session's own thread.
+        Without a function (None) the error is logged.
         """
         return self._home.failures.listener
 
@@ -153,10 +153,10 @@ class Connection(Closing):
         return session
 
     def close(self) -> None:
-        """Close its sessions, and the store if it was opened by URI and no other connection is
+        """Close the sessions, and the store if it was opened by URI and no other connection is
         open.  Closing twice is fine.
 
-        Returns when listeners that are running have returned.  IllegalState: one of them calls.
+        Waits for running listeners.  IllegalState: a listener calls this.
         """
         if self._store._forked:  # all of it is the parent's
             return

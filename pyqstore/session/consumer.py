@@ -156,11 +156,12 @@ class Plan:
 
 
 class Consumer(Closing):
-    """Receives from a destination: from ``Session.consumer()`` and ``Session.subscribe()``.
+    """Receives messages of a destination; made by ``Session.consumer()`` and
+    ``Session.subscribe()``.
 
-    Messages are pushed into its buffer before anybody asks for one: as many as its prefetch allows,
-    at once those that are there, and more as they come and as others are acknowledged.  No other
-    consumer gets them meanwhile.  With a prefetch of 0 each ``receive`` fetches one.
+    Messages are pushed into the consumer's buffer ahead of calls, as many as its prefetch allows:
+    present ones at once, more as they come and as others are acknowledged.  No other consumer gets
+    them meanwhile.  With a prefetch of 0 each ``receive`` fetches one.
     """
 
     def __init__(self, peers: Peers, plan: Plan) -> None:
@@ -218,15 +219,15 @@ class Consumer(Closing):
 
     @property
     def prefetch(self) -> int:
-        """How many messages are pushed to it ahead."""
+        """The number of messages pushed ahead."""
         return self._rules.prefetch
 
     @property
     def listener(self) -> Listener | None:
-        """What is called with each message, in the session's own thread; None: nothing is.  When
-        its queue was deleted, ``Connection.exception_listener`` is called.
+        """A function, called with each message in the session's own thread, or None.  If the queue
+        was deleted, ``Connection.exception_listener`` is called.
 
-        Setting one: ValueError when the prefetch is 0, IllegalState as of ``receive``.
+        Setting it raises ValueError if the prefetch is 0, and IllegalState as ``receive`` does.
         """
         return self._listener
 
@@ -243,11 +244,11 @@ class Consumer(Closing):
             self._peers.listen()
 
     def receive(self, timeout: Seconds | None = None) -> Message | None:
-        """The next message; None when none came within ``timeout`` seconds (None: for ever), or
-        the consumer was closed meanwhile.
+        """Return the next message; None if none came within ``timeout`` seconds (None: for ever),
+        or the consumer was closed meanwhile.
 
-        IllegalState: it is closed, its queue was deleted, or its session has a listener.  When a
-        signal handler raises meanwhile, the next call returns the message.
+        IllegalState: the consumer is closed, its queue was deleted, or its session has a listener.
+        If a signal handler raises meanwhile, the next call returns the message.
         """
         seconds = check_timeout(timeout)
         message = None
@@ -369,10 +370,10 @@ class Consumer(Closing):
                 self._link.hand_back(self.buffer.clear())
 
     def close(self) -> None:
-        """Nothing comes any more.  What is in the buffer goes back as if it had not been pushed;
-        what was handed out and is not acknowledged stays the session's.  Closing twice is fine.
+        """End the consumer.  Buffered messages return to the queue as if they had not been pushed;
+        unacknowledged messages that were handed out stay with the session.  Closing twice is fine.
 
-        Waits for a listener that is running, unless called from there.
+        Waits for a running listener, unless that calls this.
         """
         if self._link.is_closed:
             return

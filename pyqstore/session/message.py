@@ -1,4 +1,4 @@
-"""Messages as sessions hand them out."""
+"""The messages that sessions deliver."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The body as UTF-8.  UnicodeDecodeError: it is none."""
+        """The body as UTF-8.  UnicodeDecodeError: it is not UTF-8."""
         return self._raw.body.decode()
 
     def json(self) -> Any:
-        """The body as JSON.  ValueError: it is none."""
+        """The body as JSON.  ValueError: it is not JSON."""
         return self._raw.json()
 
     @property
@@ -68,12 +68,12 @@ class Message:
 
     @property
     def delivery_count(self) -> int:
-        """Which delivery this is, from 1."""
+        """The number of this delivery, from 1."""
         return self._deliveries_before + 1
 
     @property
     def routing_key(self) -> str:
-        """The name of the queue, or of the topic, that it was sent to."""
+        """The name of the queue or topic to which the message was sent."""
         return self._raw.routing_key
 
     @property
@@ -83,7 +83,7 @@ class Message:
 
     @property
     def properties(self) -> Mapping[str, FieldValue]:
-        """What the sender gave it: AMQP's headers."""
+        """The sender's properties: AMQP's headers."""
         headers = self._raw.properties.headers
         if EXPIRATION not in headers:
             return headers
@@ -91,23 +91,23 @@ class Message:
 
     @property
     def persistent(self) -> bool:
-        """Whether it survives a restart."""
+        """Whether the message survives a restart."""
         return self._raw.properties.delivery_mode == _PERSISTENT
 
     @property
     def priority(self) -> int:
-        """0 to 255; 4 if nothing was said."""
+        """0 to 255; 4 by default."""
         priority = self._raw.properties.priority
         return 4 if priority is None else priority
 
     @property
     def message_id(self) -> str | None:
-        """The sender's name of it."""
+        """The sender's name of the message."""
         return self._raw.properties.message_id
 
     @property
     def correlation_id(self) -> str | None:
-        """What it answers, for one."""
+        """For example the message that this one answers."""
         return self._raw.properties.correlation_id
 
     @property
@@ -117,19 +117,19 @@ class Message:
 
     @property
     def type(self) -> str | None:
-        """The sender's word for what it is."""
+        """The sender's name of its kind."""
         return self._raw.properties.type
 
     @property
     def timestamp(self) -> int | None:
-        """When it was sent, in seconds since 1970."""
+        """The time of sending, in seconds since 1970."""
         return self._raw.properties.timestamp
 
     def acknowledge(self) -> None:
-        """In a session of mode "client" all that the session has delivered is acknowledged, in one
-        of mode "individual" this message; in other modes nothing happens.
+        """Acknowledge, in mode "client", all messages that the session has delivered, in mode
+        "individual" this message; in other modes nothing happens.
 
-        IllegalState: the session is closed, or this delivery was taken back: the message is
+        IllegalState: the session is closed, or this delivery was taken back, and the message is
         delivered again.  In a session of mode "client" that is so when an error has closed the
         session's channel; after ``recover()`` this message stands for the session as before.
         """

@@ -26,10 +26,10 @@ _PRIORITY_MAX = 9
 
 
 class Producer(Closing):
-    """Sends messages: from ``Session.producer()``.
+    """Sends messages; made by ``Session.producer()``.
 
-    In a transacted session they are sent with its commit.  Else a persistent message is durable
-    when ``send`` returns, unless the connection was told ``useAsyncSend``.
+    A transacted session sends messages with its commit.  Otherwise a persistent message is durable
+    when ``send`` returns, unless the connection has ``useAsyncSend``.
     """
 
     def __init__(
@@ -79,15 +79,14 @@ class Producer(Closing):
     ) -> str:
         """Send a message; returns its ``message_id``, made up if none is given.
 
-        ``body``: str becomes UTF-8.  ``priority``: 0 to 9.  ``time_to_live``: then it expires,
-        None: never; ``delivery_delay``: nobody gets it before; both are seconds or a timedelta.
-        ``properties``: what selectors look at.
+        ``body``: str becomes UTF-8.  ``priority``: 0 to 9.  ``time_to_live``: the time until it
+        expires, None: never; ``delivery_delay``: the time before which it is not delivered; both
+        are seconds or a timedelta.  ``properties``: the values that selectors test.
 
         PublishRefused: its queue is full and refuses; StoreFailed; MessageReturned: its queue was
-        deleted this moment; IllegalState; TypeError and ValueError.  A ChannelError, such as
-        PreconditionFailed for a body above the limit, takes back all that the session has delivered
-        and not acknowledged, and ends its transaction: the next ``commit`` raises
-        TransactionRolledBack.
+        just deleted; IllegalState; TypeError and ValueError.  A ChannelError, such as
+        PreconditionFailed for a body above the limit, takes back all unacknowledged messages of the
+        session, and ends its transaction: the next ``commit`` raises TransactionRolledBack.
         """
         address, message_properties = self._prepare(
             destination, persistent, priority, time_to_live, properties, correlation_id, reply_to,

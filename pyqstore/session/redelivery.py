@@ -13,8 +13,8 @@ UNLIMITED = -1
 
 @dataclass(frozen=True, kw_only=True)
 class RedeliveryPolicy:
-    """When a message that was rolled back or recovered, or whose listener raised, is delivered
-    again.  Spans are seconds.
+    """The policy for redelivering a message that was rolled back or recovered, or whose listener
+    raised.  Times are seconds.
 
     - ``maximum_redeliveries``: 6, so seven deliveries; then it is a dead letter.  -1: no limit.
     - ``initial_redelivery_delay``: before the first redelivery.
@@ -53,12 +53,11 @@ class RedeliveryPolicy:
         _check("collision_avoidance_factor", self.collision_avoidance_factor, 1.0)
 
     def allows(self, deliveries: int) -> bool:
-        """Whether a message that was delivered so often is delivered again."""
+        """Whether a message with this many deliveries is delivered again."""
         return not 0 <= self.maximum_redeliveries < deliveries
 
     def delay(self, deliveries: int) -> float:
-        """The seconds until the next delivery of a message that was delivered so often, 1 or
-        more."""
+        """The seconds until the next delivery of a message with this many deliveries, 1 or more."""
         delay = self.initial_redelivery_delay
         if deliveries <= 1:
             return delay

@@ -48,10 +48,11 @@ class Home:
 
 
 class Session(Closing):
-    """Receives and sends by the rules of one acknowledgement mode: from ``Connection.session()``.
+    """Receives and sends by the rules of one acknowledgement mode; made by
+    ``Connection.session()``.
 
-    One thread at a time uses it; once a consumer has a listener, that is the session's own thread,
-    in which listeners are called one after another, and others may close, send and acknowledge.
+    One thread at a time may use it.  Once a consumer has a listener, that is the session's own
+    thread, which calls listeners one after another; others may close, send and acknowledge.
 
     Every verb raises IllegalState when the session is closed.
     """
@@ -75,17 +76,17 @@ class Session(Closing):
 
     @property
     def mode(self) -> Mode:
-        """How it acknowledges."""
+        """The acknowledgement mode."""
         return self._mode
 
     @property
     def transacted(self) -> bool:
-        """Whether its mode is "transacted"."""
+        """Whether the mode is "transacted"."""
         return self._mode == "transacted"
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or its connection."""
+        """Whether the session or its connection was closed."""
         return self._link.is_closed
 
     # Destinations.
@@ -94,8 +95,8 @@ class Session(Closing):
         """The queue ``name``, with options as ``orders?consumer.prefetchSize=100``: also
         ``consumer.exclusive`` and ``consumer.priority``.
 
-        It is declared durable when it is used and is not there yet; one that is there is taken as
-        it is.  ValueError names an unknown option.
+        A missing queue is declared durable on first use; an existing one is taken as it is.
+        ValueError names an unknown option.
         """
         return queue_of(name)
 
@@ -105,11 +106,11 @@ class Session(Closing):
         return topic_of(name)
 
     def groups(self, name: str, count: int) -> Groups:
-        """``count`` queues, ``name.0`` and so on, declared, among which what is sent to this
-        destination is divided by its property ``JMSXGroupID``: messages of a group come in order to
+        """``count`` queues, ``name.0`` and so on, declared; messages sent to this destination are
+        divided among them by their property ``JMSXGroupID``.  Messages of a group come in order to
         one consumer at a time.
 
-        PreconditionFailed: there is an exchange or a queue of that name, which is another thing.
+        PreconditionFailed: another exchange or queue has that name.
         """
         queue_of(name)
         if count < 1:
@@ -120,8 +121,8 @@ class Session(Closing):
         return groups
 
     def temporary_queue(self) -> Queue:
-        """A queue with a name made up, that this connection's sessions alone consume from and that
-        goes with the connection: for answers (``reply_to``)."""
+        """A queue for answers (``reply_to``), with a made up name.  Only sessions of this
+        connection consume from it, and it is deleted with the connection."""
         self._link.check()
         return Queue(self._home.subscriptions.temporary_queue())
 
@@ -139,11 +140,11 @@ class Session(Closing):
     ) -> Consumer:
         """A consumer of a queue; of a topic the same as ``subscribe()`` without a name.
 
-        ``prefetch``: how many messages are pushed ahead, 0: each ``receive`` fetches one.  None:
-        what the destination's name says, else the connection.  ``optimize_acknowledge`` (in mode
-        "auto", and in "dups_ok" on a queue): acknowledge when 65 % of prefetch are consumed, or
-        when a message is consumed ``optimize_timeout`` seconds after the last time, and at the
-        close.  ``redelivery``: another policy than the connection's.
+        ``prefetch``: the number of messages pushed ahead; 0: each ``receive`` fetches one; None:
+        the option in the destination's name, or that of the connection.  ``optimize_acknowledge``
+        (in mode "auto", and in "dups_ok" on a queue): acknowledge when 65 % of prefetch are
+        consumed, or when a message is consumed ``optimize_timeout`` seconds after the last time,
+        and at the close.  ``redelivery``: a policy in place of the connection's.
 
         ValueError: optimized without a prefetch, a selector on a queue, a stream; IllegalState:
         exclusive, and the queue has a consumer.
@@ -196,21 +197,20 @@ class Session(Closing):
         optimize_timeout: Seconds | None = None,
         redelivery: RedeliveryPolicy | None = None,
     ) -> Consumer:
-        """A subscription to a topic, and a consumer of it.
+        """Subscribe to a topic, and return a consumer of the subscription.
 
         Without a ``name`` it ends with its consumer.  A ``durable`` one is the durable queue
-        ``client_id.name``: what is sent while it has no consumer waits, until ``unsubscribe()``.
-        A ``shared`` one has any number of consumers, which divide its messages; one that is not has
-        one consumer, and needs the connection's ``client_id``.  One that is shared and not durable
-        ends with its last consumer.
+        ``client_id.name``: messages sent while it has no consumer wait, until ``unsubscribe()``.  A
+        ``shared`` subscription has any number of consumers, which divide its messages; any other
+        has one consumer, and needs the connection's ``client_id``.  A shared one that is not
+        durable ends with its last consumer.
 
         ``selector``: a condition on properties, SQL-92, as ``"side = 'buy' AND size > 10"``: other
-        messages do not come to the subscription at all.  The other arguments: as of
-        ``consumer()``.
+        messages never reach the subscription.  The other arguments: as of ``consumer()``.
 
-        A durable subscription to another topic or with another selector than before begins anew:
-        what waited in it is dropped.  IllegalState: it has a consumer and is not shared, or is to
-        be changed meanwhile; ValueError; PreconditionFailed for a selector that is none.
+        A durable subscription that changes its topic or selector begins anew, and its waiting
+        messages are dropped.  IllegalState: it has a consumer and is not shared, or would be
+        changed meanwhile; ValueError; PreconditionFailed for an invalid selector.
         """
         if not isinstance(topic, Topic):
             raise TypeError(f"subscribe to a Topic, not {type(topic).__name__}")
@@ -291,7 +291,7 @@ class Session(Closing):
                 self._home.subscriptions.forget_selectors()
 
     def unsubscribe(self, name: str) -> None:
-        """End a durable subscription: its queue goes with all that waits in it.
+        """End a durable subscription, and delete its queue with all waiting messages.
 
         IllegalState: it has a consumer, or there is none of that name.
         """
@@ -306,9 +306,9 @@ class Session(Closing):
             subscriptions.delete(queue)
 
     def browse(self, queue: Queue) -> Iterator[Message]:
-        """The messages of a queue, in order, with those that a consumer has and has not
-        acknowledged, without those that are delayed.  Nothing is delivered, and they cannot be
-        acknowledged.  NotFound: there is no such queue."""
+        """Iterate the messages of a queue, in order: unacknowledged ones included, delayed ones
+        not.  Nothing is delivered, and the messages cannot be acknowledged.  NotFound: there is no
+        such queue."""
         if not isinstance(queue, Queue):
             raise TypeError(f"browse a Queue, not {type(queue).__name__}")
         self._link.check()
@@ -331,8 +331,8 @@ class Session(Closing):
     # Producers.
 
     def producer(self, destination: Destination | None = None) -> Producer:
-        """A producer that sends to ``destination``, or, if that is None, where each ``send``
-        says."""
+        """A producer that sends to ``destination``, or, if that is None, to the destination of each
+        ``send``."""
         self._link.check()
         return Producer(
             self._link,
@@ -345,11 +345,11 @@ class Session(Closing):
     # Transactions.
 
     def commit(self) -> None:
-        """Acknowledge all that was delivered and publish all that was sent since the last commit,
+        """Acknowledge all messages delivered and publish all messages sent since the last commit,
         together and durably.
 
-        TransactionRolledBack: it failed, or an error such as a send that was refused has ended the
-        transaction before, and everything is as after ``rollback()``; IllegalState: the session is
+        TransactionRolledBack: the commit failed, or an earlier error such as a refused send had
+        ended the transaction; everything is as after ``rollback()``; IllegalState: the session is
         not transacted.
         """
         with self._link.lock:
@@ -375,8 +375,8 @@ class Session(Closing):
             self._peers.loss = None  # its caller is told
 
     def rollback(self) -> None:
-        """Drop what was sent since the last commit, and have all that was delivered delivered
-        again, in order, after the policy's delay.  IllegalState: the session is not transacted."""
+        """Drop the messages sent since the last commit, and redeliver those that were delivered, in
+        order, after the policy's delay.  IllegalState: the session is not transacted."""
         with self._link.lock:
             self._check_transacted()
             self._link.mend()
@@ -399,8 +399,8 @@ class Session(Closing):
             raise IllegalState("Not a transacted session")
 
     def recover(self) -> None:
-        """Have all that was delivered and is not acknowledged delivered again, in order, after the
-        policy's delay.  IllegalState: the session is transacted."""
+        """Redeliver all unacknowledged messages, in order, after the policy's delay.  IllegalState:
+        the session is transacted."""
         with self._link.lock:
             self._link.check()
             if self.transacted:
@@ -413,11 +413,11 @@ class Session(Closing):
         self._listening.check_elsewhere()
 
     def close(self) -> None:
-        """Roll back a transaction, acknowledge what waits for its batch, and give back what is not
-        acknowledged.  Closing twice is fine.
+        """Roll back an open transaction, acknowledge messages that wait for their batch, and
+        requeue unacknowledged ones.  Closing twice is fine.
 
-        Returns when the listener that is running has returned.  A ``receive`` in another thread
-        returns None.  IllegalState: a listener of this session calls.
+        Waits for a running listener.  A ``receive`` in another thread returns None.  IllegalState:
+        a listener of this session calls.
         """
         if self._link.is_closed:
             return
