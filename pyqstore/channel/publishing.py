@@ -26,7 +26,7 @@ class Publishing(Events):
         mandatory: bool = False,
         properties: Properties | None = None,
     ) -> Receipt:
-        """Publish every row of ``data``, in order, or nothing if any row is invalid.
+        """Publish every row of ``data``, in order, or nothing if anything in it is invalid.
 
         ``data`` is anything with the Arrow PyCapsule protocol: a pyarrow Table, RecordBatch or
         RecordBatchReader, a polars or pandas (2.2 or newer) DataFrame...  It is read in place,
