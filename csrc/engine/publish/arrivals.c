@@ -1,5 +1,6 @@
-/* How much comes to each queue.  Invariants: items are in order of their queues' ids, and no two
- * are of one queue; each queue that a pending record leads to has one, unless it was deleted. */
+/* Arrivals: the messages and runs that come to each queue.  Invariants: items are in the order of
+ * their queues' ids, one for each queue; each queue of a pending record has one, unless it was
+ * deleted. */
 #include "arrivals.h"
 
 #include "alloc.h"
@@ -18,7 +19,7 @@ static int by_queue_id(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* Room for one more. */
+/* Reserves room for one more item. */
 static qs_status grow(struct arrivals *arrivals)
 {
     uint32_t capacity = 4 * arrivals->capacity;
@@ -44,8 +45,8 @@ static qs_status grow(struct arrivals *arrivals)
     return QS_OK;
 }
 
-/* The queue's, if it has one already: while items are in the order of their coming the queue knows
- * its place, unless that is from a call before. */
+/* Returns the queue's item, or NULL.  Until items are sorted, the queue has the index of its item;
+ * an index from an earlier call is recognized. */
 static struct arrival *known(const struct arrivals *arrivals, const struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -54,7 +55,7 @@ static struct arrival *known(const struct arrivals *arrivals, const struct store
     return at < arrivals->count && arrivals->items[at].queue == queue ? &arrivals->items[at] : NULL;
 }
 
-/* Zeroed, but for the queue. */
+/* Adds an item for the queue, with zero counts. */
 static struct arrival *make(struct arrivals *arrivals, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {

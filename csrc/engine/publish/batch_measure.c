@@ -1,4 +1,4 @@
-/* How many rows the next record of a batch has, and how long it will be. */
+/* Plans the next record of a batch: its rows and its length. */
 #include "alloc.h"
 #include "batch_plan.h"
 #include "block_file.h"
@@ -73,7 +73,7 @@ static bool measure_plain(struct batch *batch, struct record_plan *plan, uint64_
          qsi_is_stored(batch->store, batch->constant_bytes, plan->longest_bytes))) {
         return false;
     }
-    /* Looking no further than twice the last record keeps the work in proportion to the rows. */
+    /* Measuring at most twice the last record keeps the work proportional to the rows. */
     rows = rows < batch->record_rows_max ? rows : batch->record_rows_max;
     rows = rows < rows_limit(batch) ? rows : rows_limit(batch);
     bytes = qsi_arrow_body_total(array, plan->from, plan->from + rows);

@@ -1,5 +1,5 @@
-/* Cursors: how far a group of readers of a stream is.  A record of its own, or one of a
- * transaction's. */
+/* Cursors: the positions of groups of readers of a stream.  A cursor is a record of its own, or one
+ * of a transaction's. */
 #include "cursors.h"
 
 #include "qstore/stream.h"

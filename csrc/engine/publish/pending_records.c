@@ -1,4 +1,5 @@
-/* Encoded records between publish and accept: the one way into queues and journal. */
+/* Pending records: encoded records between publish and accept, the only way into queues and
+ * journal. */
 #include "alloc.h"
 #include "arrivals.h"
 #include "check.h"
@@ -126,7 +127,7 @@ void qsi_pending_records_fini(struct pending_records *pending_records,
     memset(pending_records, 0, sizeof *pending_records);
 }
 
-/* Finds the queues, and makes priorities that nobody used before. */
+/* Finds the queues, and makes priorities at their first use. */
 static qs_status find_queues(struct qs_store *store, struct pending_record *pending_record,
                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -138,7 +139,7 @@ static qs_status find_queues(struct qs_store *store, struct pending_record *pend
     return QS_OK;
 }
 
-/* In one queue, for all that comes to it. */
+/* Reserves memory in one queue for all its arrivals. */
 static qs_status reserve_arrival(const struct arrival *arrival) QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_queue *queue = arrival->queue;
@@ -184,7 +185,7 @@ qs_status qsi_pending_records_reserve(struct qs_store *store,
     return QS_OK;
 }
 
-/* Messages that expire are told when they were published. */
+/* Stamps messages that expire with the time of publishing. */
 static void stamp(struct qs_store *store, const struct pending_record *pending_record)
 {
     bool expires = pending_record->has_expiration;
@@ -198,7 +199,8 @@ static void stamp(struct qs_store *store, const struct pending_record *pending_r
     }
 }
 
-/* refusals NULL: no queue refuses any.  Returns how many records refusals have got. */
+/* Pushes the record to its queues.  refusals NULL: no queue refuses any message.  Returns the
+ * number of records added to refusals. */
 static uint32_t push(struct qs_store *store, struct pending_record *pending_record,
                      struct refusals *refusals) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -238,7 +240,7 @@ static void mark_bodies(struct qs_store *store, const struct pending_record *pen
     }
 }
 
-/* more: the group goes on behind it. */
+/* Appends the record to the journal.  more: other records of its group follow. */
 static uint64_t append(struct qs_store *store, const struct pending_record *pending_record,
                        bool more) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -271,8 +273,8 @@ uint64_t qsi_pending_records_accept_group(struct qs_store *store,
     return lsn;
 }
 
-/* As a group of its own, with what queues refuse of it.  Returns its LSN, or last_lsn if nothing
- * was journalled. */
+/* Accepts the record as a group of its own, with the refusals of its queues.  Returns its LSN, or
+ * last_lsn if nothing was journalled. */
 static uint64_t accept(struct qs_store *store, struct pending_record *pending_record,
                        struct refusals *refusals, uint64_t last_lsn) QSI_REQUIRES(qsi_store_mutex)
 {

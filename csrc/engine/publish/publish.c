@@ -47,7 +47,7 @@ static qs_status take_unroutable(const struct publishing *publishing, qs_error *
                           publishing->properties, publishing->body, error);
 }
 
-/* In a transaction: what it counts is noted until the commit. */
+/* In a transaction: notes the counts of the message until the commit. */
 static qs_status keep(struct publishing *publishing, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct published_notes *notes = &publishing->channel->tx_published;
@@ -81,7 +81,8 @@ static qs_status take(struct publishing *publishing, struct refusals *refusals, 
     return QS_OK;
 }
 
-/* Where the message went; it is confirmed already, if it waits for nothing. */
+/* Notes the way of the message for its confirm; a message that waits for nothing is counted as
+ * confirmed. */
 static void note_way(const struct publishing *publishing, const qs_receipt *receipt)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -198,7 +199,7 @@ qs_status qsi_publish_dead_letter(struct qs_channel *channel, const struct dead_
     *queue_count_out = 0;
     *may_be_refused_out = false;
     if (may_have_copies(dead_letter->properties)) {
-        /* what is wrong with them is no key: the dead-lettered message goes on */
+        /* an invalid CC or BCC yields no key: the dead-lettered message goes on */
         QS_TRY(qsi_copies_read(&copies, dead_letter->properties, error));
         publishing.routing.copies = copies.keys;
         publishing.routing.copy_count = copies.count;
@@ -240,7 +241,7 @@ static qs_status publish_with_copies(struct publishing *publishing, qs_receipt *
     return status;
 }
 
-/* A broker looks for the exchange before it looks at the message: what is wrong with that comes
+/* Reads the expiration after the exchange is found: a broker reports errors of the exchange
  * first. */
 static qs_status read_expiration(struct publishing *publishing, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)

@@ -38,7 +38,7 @@ static qs_status reserve_records(struct batch *batch, qs_error *error) QSI_REQUI
     return status;
 }
 
-/* Room for what full queues refuse, and for the confirms of what they take. */
+/* Reserves room for the refusals of full queues, and for the confirms of accepted rows. */
 static qs_status reserve_refusals(struct batch *batch, struct refusals *refusals, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -56,7 +56,7 @@ static qs_status reserve_refusals(struct batch *batch, struct refusals *refusals
     return status;
 }
 
-/* Room to note where the rows go whose confirms wait. */
+/* Reserves room to note the destinations of rows whose confirms wait. */
 static qs_status reserve_ways(struct batch *batch, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct published_note *note = qsi_published_note_next(&batch->published, NULL);
@@ -80,9 +80,9 @@ static bool has_id(const struct published_note *note, uint64_t id)
     return false;
 }
 
-/* Of the rows that went this way: those that were taken.  A refused row, told by the queue that
- * refused it, is looked for in the first way that leads there: what is counted of that queue is
- * exact.  left: of refused rows that were found in no way yet. */
+/* Returns how many rows on this way were taken.  A refused row, named by the queue that refused it,
+ * is assigned to the first way to that queue, so the counts of the queue are exact.  left: refused
+ * rows that were assigned to no way yet. */
 static uint64_t taken_of(const struct published_note *note, struct refusals *refusals,
                          uint64_t *left)
 {
@@ -127,7 +127,7 @@ static void note_ways(struct batch *batch, const qs_receipt *receipt, struct ref
     }
 }
 
-/* Room for all of it in memory, on the disk and in the journal. */
+/* Makes room for the batch in memory, on the disk and in the journal. */
 static qs_status make_room(struct batch *batch, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -157,7 +157,7 @@ static qs_status write_directly(struct batch *batch, struct direct_write *direct
     if (!released) {
         return QS_OK;
     }
-    /* With the job at hand a checkpoint that makes room would never come. */
+    /* While this call holds the job, a checkpoint that would make room never comes. */
     if (direct->job != NULL && (make_room(batch, QSI_MUST_NOT_WAIT, NULL) != QS_OK ||
                                 !qsi_direct_may_accept(store, &batch->pending_records, direct))) {
         qsi_direct_forget(store, direct);
@@ -254,8 +254,8 @@ static qs_status finish(struct batch *batch, qs_status status, qs_receipt *recei
         QS_TRY(qsi_channel_enter(channel, error));
         return qsi_channel_leave(channel, accept(batch, receipt_out, error));
     }
-    /* What was refused beside the lock ends the channel as every refusal does.  One that was
-       refused with the lock held has ended it already. */
+    /* A refusal without the lock must end the channel, as every refusal does.  A refusal with the
+     * lock held has ended it already. */
     if (qsi_channel_enter(channel, NULL) == QS_OK) {
         status = qsi_channel_leave(channel, status);
     }
@@ -303,7 +303,7 @@ qs_status qs_channel_publish_batch(qs_channel *channel, const qs_batch *input,
 {
     qs_status status = publish_batch(channel, input, receipt_out, error);
 
-    /* Large bodies find out that the disk is full while they are written, without the lock. */
+    /* Writing large bodies without the lock detects a full disk. */
     return status == QS_ESTORE_FULL && regain_space(channel)
                ? publish_batch(channel, input, receipt_out, error)
                : status;
