@@ -1,5 +1,6 @@
 /* Getting messages as one Arrow record batch. */
 #include "check.h"
+#include "clock.h"
 #include "counts.h"
 #include "deliveries.h"
 #include "enter.h"
@@ -18,6 +19,8 @@
 #include "wake.h"
 
 #include <string.h>
+
+#define NS_PER_US UINT64_C(1000)
 
 /* ---- a batch ---- */
 
@@ -180,17 +183,32 @@ static qs_status check_open(const struct qs_channel *channel, qs_error *error)
                            : QS_OK;
 }
 
+/* Returns how long a getter may sleep: without a timer thread it has to release itself what falls
+ * due. */
+static uint64_t until_due_ns(const struct qs_store *store, const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t now = qsi_clock_us(store);
+    uint64_t earliest = store->options.background ? QSI_NEVER : qsi_earliest(queue);
+
+    if (earliest == QSI_NEVER) {
+        return QS_FOREVER;
+    }
+    return NS_PER_US * (earliest > now + QSI_US_PER_MS ? earliest - now : QSI_US_PER_MS);
+}
+
 static void sleep_at(struct get_batch *get, struct store_queue *queue, uint64_t timeout_ns)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = get->channel->store;
     struct qsi_waiter waiter;
     struct qsi_in_line place;
+    uint64_t due_ns = until_due_ns(store, queue);
 
     get->has_waited = true;
     get->channel->waiter = &waiter; /* for who closes it */
     qsi_line_join(store, queue, &place, &waiter);
-    qsi_waiter_sleep(store, &waiter, timeout_ns);
+    qsi_waiter_sleep(store, &waiter, timeout_ns < due_ns ? timeout_ns : due_ns);
     qsi_line_leave(store, &place);
     get->channel->waiter = NULL;
 }
@@ -202,6 +220,7 @@ static void pass_on(const struct get_batch *get) QSI_REQUIRES(qsi_store_mutex)
     struct store_queue *queue = get->has_waited ? qsi_find_queue(store, get->queue) : NULL;
 
     if (queue != NULL) {
+        qsi_note_use(store, queue); /* it was not idle while a thread waited */
         qsi_line_wake_next(store, queue, qsi_ready_count(queue));
     }
 }

@@ -18,7 +18,8 @@
 
 uint64_t qsi_idle_end_us(const struct store_queue *queue)
 {
-    return queue->policy.expires_ms == QSI_UNLIMITED || queue->consumer_count > 0
+    return queue->policy.expires_ms == QSI_UNLIMITED || queue->consumer_count > 0 ||
+                   !qsi_list_is_empty(&queue->waiting)
                ? QSI_NEVER
                : queue->used_at_us + queue->policy.expires_ms * QSI_US_PER_MS;
 }

@@ -495,6 +495,48 @@ static void test_no_wake_up_is_lost(bool with_getters, bool with_consumers)
     engine_fini(&shared.engine);
 }
 
+/* A queue with x-expires is in use while a thread waits there. */
+static void test_a_queue_at_which_a_thread_waits_does_not_expire(void)
+{
+    static struct shared shared;
+    struct sleeper sleeper = {.shared = &shared, .queue = "used", .way = GETS};
+    struct qs_test_fields fields = {.used = 0};
+    qs_declare_ok ok;
+
+    start_store(&shared, false);
+    qs_test_put_long(&fields, "x-expires", 20);
+    QS_CHECK_OK(qs_channel_queue_declare(shared.engine.channel, text("used"), 0,
+                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    sleeper.thread = start(sleep_once, &sleeper);
+    await_asleep(&shared, 1);
+    usleep(100 * 1000);
+    publish(&shared.engine, "used", "got");
+    QS_CHECK(pthread_join(sleeper.thread, NULL) == 0);
+    QS_CHECK(sleeper.status == QS_OK);
+    engine_stop(&shared.engine);
+}
+
+/* A thread that waits for ever takes what is delayed when that is due. */
+static void test_without_a_timer_who_waits_looks_itself(void)
+{
+    static struct shared shared;
+    struct sleeper sleeper = {.shared = &shared, .queue = "q", .way = GETS};
+    qs_declare_ok ok;
+    qs_receipt receipt;
+
+    memset(&shared, 0, sizeof shared);
+    engine_init(&shared.engine, ON_DISK);
+    shared.engine.options.background = false;
+    engine_open(&shared.engine);
+    QS_CHECK_OK(qs_channel_queue_declare(shared.engine.channel, text("q"), 0, NONE, &ok, QS_ERROR));
+    QS_CHECK_OK(qs_channel_publish_delayed(shared.engine.channel, NONE, text("q"), TRANSIENT,
+                                           text("late"), 0, 50 * 1000, &receipt, QS_ERROR));
+    sleeper.thread = start(sleep_once, &sleeper);
+    QS_CHECK(pthread_join(sleeper.thread, NULL) == 0);
+    QS_CHECK(sleeper.status == QS_OK);
+    engine_stop(&shared.engine);
+}
+
 int main(void)
 {
     alarm(ALARM_S);
@@ -504,6 +546,8 @@ int main(void)
     test_who_is_closed_is_woken_alone();
     test_who_is_woken_and_closed_passes_the_message_on();
     test_a_stream_wakes_its_own_readers();
+    test_a_queue_at_which_a_thread_waits_does_not_expire();
+    test_without_a_timer_who_waits_looks_itself();
     test_no_wake_up_is_lost(true, false);
     test_no_wake_up_is_lost(false, true);
     test_no_wake_up_is_lost(true, true);
