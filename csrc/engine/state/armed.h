@@ -10,8 +10,8 @@
  * that none is there now. */
 qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Sleeps until the channel has an event of these kinds or is closed, or for a shorter time.  REQUIRES
- * that no such event is there now. */
+/* Sleeps until the channel has an event of these kinds or is closed, or for a shorter time.
+ * REQUIRES that no such event is there now. */
 void qsi_channel_await(struct qs_channel *channel, uint32_t kinds, uint64_t timeout_ns)
     QSI_REQUIRES(qsi_store_mutex);
 /* Returns whether the channel was armed. */
