@@ -45,8 +45,8 @@ print(json.dumps(report.to_dict()))
 
 
 def put(directory: Path, first: int, each: int = ROUND) -> None:
-    """Numbers into the store's queue or stream ``a``, when the shovel has it open: else this process
-    would, and move them itself."""
+    """Numbers into the store's queue or stream ``a``, when the shovel has it open: else this
+    process would, and move them itself."""
     wait_until(lambda: reach_owner(directory, "queues", {}) is not None, 60)
     numbers = range(first, first + each)
     packs = packs_of(Seen(b"%d" % number, Properties(delivery_mode=2)) for number in numbers)
