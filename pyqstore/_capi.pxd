@@ -355,10 +355,10 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t refused_count
         uint64_t refused_rows[8]
         char refused_queue[256]
-    qs_status qs_channel_publish_delayed(qs_channel *channel, qs_slice exchange,
-                                         qs_slice routing_key, qs_slice properties, qs_slice body,
-                                         uint32_t flags, uint64_t delay_us,
-                                         qs_receipt *receipt_out, qs_error *error)
+    qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange,
+                                 qs_slice routing_key, qs_slice properties, qs_slice body,
+                                 uint32_t flags, uint64_t delay_us,
+                                 qs_receipt *receipt_out, qs_error *error)
     ctypedef struct qs_batch:
         const ArrowSchema *schema
         const ArrowArray *const *arrays
@@ -417,15 +417,15 @@ cdef extern from "qstore/qstore.h" nogil:
     qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error *error)
     qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
                              qs_error *error)
-    qs_status qs_channel_nack_delayed(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
-                                      uint64_t delay_us, qs_error *error)
+    qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
+                              uint64_t delay_us, qs_error *error)
     qs_status qs_channel_recover(qs_channel *channel, uint32_t flags, qs_error *error)
 
     qs_status qs_channel_withhold(qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                   qs_error *error) nogil
-    qs_status qs_channel_settle_range_delayed(qs_channel *channel, uint64_t first_tag,
-                                              uint64_t last_tag, uint32_t flags, uint64_t delay_us,
-                                              qs_error *error)
+    qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag,
+                                      uint64_t last_tag, uint32_t flags, uint64_t delay_us,
+                                      qs_error *error)
 
     # Events.
     enum:

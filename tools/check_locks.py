@@ -16,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CSRC = ROOT / "csrc"
+GENERATED = ROOT / "build" / "generated"
 
 
 def find_clang() -> str | None:
@@ -32,6 +33,7 @@ def check(clang: str, source: Path) -> subprocess.CompletedProcess[str]:
     folders = sorted({header.parent for header in CSRC.rglob("*.h")} - {public / "qstore"})
     # Quoted names only: a floor may have a header that is called as one of the system's is.
     includes = [word for folder in folders for word in ("-iquote", str(folder))]
+    includes += ["-iquote", str(GENERATED)]
     flags = ["-fsyntax-only", "-std=gnu11", "-ferror-limit=0"]
     flags += ["-Wthread-safety", "-Werror=thread-safety"]
     return subprocess.run(
@@ -49,6 +51,8 @@ def main(names: list[str]) -> int:
     if clang is None:
         print("check_locks: clang is missing", file=sys.stderr)
         return 3
+    table = f"-DQS_CRC32C_TABLE={GENERATED / 'crc32c_table.h'}"
+    subprocess.run(["cmake", table, "-P", ROOT / "cmake" / "Crc32cTable.cmake"], check=True)
     sources = [Path(name).resolve() for name in names] or sorted(CSRC.rglob("*.c"))
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         results = list(pool.map(lambda source: check(clang, source), sources))

@@ -47,8 +47,9 @@ static void publish(qs_channel *channel, qs_slice body)
     qs_error error = {0};
     qs_receipt receipt;
 
-    check(qs_channel_publish(channel, no_name, queue_name, persistent, body, 0, &receipt, &error),
-          &error, "publish");
+    check(
+        qs_channel_publish(channel, no_name, queue_name, persistent, body, 0, 0, &receipt, &error),
+        &error, "publish");
 }
 
 static void wait_all(qs_channel *channel)

@@ -229,7 +229,7 @@ static void publish_one(struct bench *bench)
     qs_receipt receipt;
 
     check(qs_channel_publish(bench->channel, (qs_slice){"", 0}, queue_name, persistent,
-                             (qs_slice){body, sizeof body}, 0, &receipt, &error),
+                             (qs_slice){body, sizeof body}, 0, 0, &receipt, &error),
           &error, "publish");
 }
 
@@ -309,7 +309,7 @@ static void *run_waiter(void *argument)
     check(qs_channel_open(&channel, waiter->bench->store, &error), &error, "channel");
     for (uint32_t i = 0; i < waiter->count; i++) {
         check(qs_channel_publish(channel, (qs_slice){"", 0}, queue_name, persistent,
-                                 (qs_slice){body, sizeof body}, 0, &receipt, &error),
+                                 (qs_slice){body, sizeof body}, 0, 0, &receipt, &error),
               &error, "publish");
         check(qs_store_wait_durable(waiter->bench->store, receipt.lsn, QS_FOREVER, &error), &error,
               "wait");

@@ -144,7 +144,7 @@ static void publish_all(struct bench *bench, uint32_t messages)
         for (uint32_t k = 0; k < messages; k++) {
             qs_receipt receipt;
             check(qs_channel_publish(bench->channel, (qs_slice){"", 0}, key, persistent,
-                                     (qs_slice){bench->body, bench->body_bytes}, 0, &receipt,
+                                     (qs_slice){bench->body, bench->body_bytes}, 0, 0, &receipt,
                                      &error),
                   &error, "publish");
         }

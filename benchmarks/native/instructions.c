@@ -251,7 +251,7 @@ static void run_publish(struct bench *bench)
 
     for (uint32_t i = 0; i < SINGLES; i++) {
         check(qs_channel_publish(bench->channel, default_exchange, queue_name, persistent,
-                                 (qs_slice){one_body, sizeof one_body}, 0, &receipt, &error),
+                                 (qs_slice){one_body, sizeof one_body}, 0, 0, &receipt, &error),
               &error, "publish");
     }
     wait_all(bench);
@@ -332,8 +332,8 @@ static void bind(struct bench *bench, const char *queue, const char *key)
 {
     qs_error error = {0};
 
-    check(qs_channel_queue_bind(bench->channel, text(queue), batch.exchange, text(key), nothing,
-                                &error),
+    check(qs_channel_change_binding(bench->channel, text(queue), batch.exchange, text(key), nothing,
+                                    0, &error),
           &error, "bind");
 }
 
@@ -433,7 +433,7 @@ static void run_page_transaction(struct bench *bench)
     check(qs_channel_tx_select(channel, &error), &error, "tx_select");
     for (uint32_t i = 0; i < SINGLES; i++) {
         check(qs_channel_publish(channel, default_exchange, queue_name, persistent,
-                                 (qs_slice){one_body, sizeof one_body}, 0, &receipt, &error),
+                                 (qs_slice){one_body, sizeof one_body}, 0, 0, &receipt, &error),
               &error, "publish");
     }
     check(qs_channel_tx_commit(channel, nothing, 0, &repeated, &error), &error, "tx_commit");

@@ -175,8 +175,9 @@ enum qsi_amqp_result qsi_amqp_basic_ack(struct qsi_amqp_call *call)
 
 static enum qsi_amqp_result nack(struct qsi_amqp_call *call, uint32_t flags)
 {
-    return qsi_amqp_answer(call, qs_channel_nack(call->channel->engine, call->arguments->number[0],
-                                                 qsi_amqp_wait_flag(call) | flags, &call->error));
+    return qsi_amqp_answer(call,
+                           qs_channel_nack(call->channel->engine, call->arguments->number[0],
+                                           qsi_amqp_wait_flag(call) | flags, 0, &call->error));
 }
 
 enum qsi_amqp_result qsi_amqp_basic_nack(struct qsi_amqp_call *call)

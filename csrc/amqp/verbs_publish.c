@@ -175,7 +175,7 @@ static enum qsi_amqp_result publish(struct qsi_amqp_session *session,
     qs_status status = qs_channel_publish(
         channel->engine, qsi_amqp_public(qsi_amqp_content_exchange(content)),
         qsi_amqp_public(qsi_amqp_content_key(content)), qsi_amqp_public(properties),
-        qsi_amqp_public(body), flags_of(session, content->bits), &receipt, &error);
+        qsi_amqp_public(body), flags_of(session, content->bits), 0, &receipt, &error);
 
     if (status != QS_OK) {
         return qsi_amqp_engine_fault(session, status, &error);

@@ -111,8 +111,8 @@ cdef class PublishingChannel(DeclaringChannel):
         properties_slice(properties, &blob)
         self.begin(&error)
         with nogil:
-            status = qs_channel_publish_delayed(self.handle, name, key, blob, body, flags, delay_us,
-                                                &receipt, &error)
+            status = qs_channel_publish(self.handle, name, key, blob, body, flags, delay_us,
+                                        &receipt, &error)
         self.end(status, &error)
         returned = receipt.unrouted_count > 0 and (flags & QS_MANDATORY) != 0
         if returned:
@@ -189,8 +189,8 @@ cdef class PublishingChannel(DeclaringChannel):
         name_slice(exchange, "exchange", &name)
         self.begin(&error)
         with nogil:
-            status = qs_channel_publish_delayed(self.handle, name, key, blob, data,
-                                                QS_INTERNAL | QS_BODY_CONSTANT, 0, &receipt, &error)
+            status = qs_channel_publish(self.handle, name, key, blob, data,
+                                        QS_INTERNAL | QS_BODY_CONSTANT, 0, &receipt, &error)
         self.end(status, &error)
 
     cdef tuple publish_arrays(self, const ArrowSchema *schema, const ArrowArray **arrays,

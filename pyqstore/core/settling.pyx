@@ -18,7 +18,7 @@ cdef class SettlingChannel(PublishingChannel):
                 status = qs_channel_ack(self.handle, delivery_tag, flags, &error)
         else:
             with nogil:
-                status = qs_channel_nack_delayed(self.handle, delivery_tag, flags, delay_us, &error)
+                status = qs_channel_nack(self.handle, delivery_tag, flags, delay_us, &error)
         self.end(status, &error)
         return 0
 
@@ -91,8 +91,8 @@ cdef class SettlingChannel(PublishingChannel):
         flags |= (QS_REJECT if reject else 0) | (QS_IN_TX if in_transaction else 0)
         self.begin(&error)
         with nogil:
-            status = qs_channel_settle_range_delayed(self.handle, first_tag, last_tag, flags,
-                                                     delay_us, &error)
+            status = qs_channel_settle_range(self.handle, first_tag, last_tag, flags,
+                                             delay_us, &error)
         self.end(status, &error)
 
     cdef void withhold(self, uint64_t first_tag, uint64_t last_tag) noexcept:

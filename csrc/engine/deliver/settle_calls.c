@@ -148,13 +148,7 @@ static qs_status kind_of(uint32_t flags, uint64_t delay_us, uint8_t *kind_out, q
 }
 
 qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
-                          qs_error *error)
-{
-    return qs_channel_nack_delayed(channel, delivery_tag, flags, 0, error);
-}
-
-qs_status qs_channel_nack_delayed(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
-                                  uint64_t delay_us, qs_error *error)
+                          uint64_t delay_us, qs_error *error)
 {
     enum qsi_wait wait = qsi_wait_of(flags);
     uint8_t kind;
@@ -213,14 +207,7 @@ static qs_status settle_tags(struct qs_channel *channel, uint64_t first_tag, uin
 }
 
 qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                                  uint32_t flags, qs_error *error)
-{
-    return qs_channel_settle_range_delayed(channel, first_tag, last_tag, flags, 0, error);
-}
-
-qs_status qs_channel_settle_range_delayed(qs_channel *channel, uint64_t first_tag,
-                                          uint64_t last_tag, uint32_t flags, uint64_t delay_us,
-                                          qs_error *error)
+                                  uint32_t flags, uint64_t delay_us, qs_error *error)
 {
     enum qsi_wait wait = qsi_wait_of(flags);
     uint64_t due_us;

@@ -261,15 +261,15 @@ static qs_status read_expiration(struct publishing *publishing, qs_error *error)
     return qsi_expiration_parse(text, &publishing->expiration_ms, error);
 }
 
-static inline qs_status publish_message(qs_channel *channel, qs_slice exchange,
-                                        qs_slice routing_key, qs_slice properties, qs_slice body,
-                                        uint32_t flags, uint64_t delay_us, qs_receipt *receipt_out,
-                                        qs_error *error)
+qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
+                             qs_slice properties, qs_slice body, uint32_t flags, uint64_t delay_us,
+                             qs_receipt *receipt_out, qs_error *error)
 {
     struct publishing publishing;
     qs_status status;
 
     qsi_receipt_clear(receipt_out);
+    QS_TRY(qsi_check_delay(delay_us, error));
     QS_TRY(qsi_check_names(exchange.bytes, routing_key.bytes, error));
     if (properties.bytes > channel->store->options.body_bytes_max) {
         return qsi_fail(error, QS_EINVAL, "properties of %zu bytes", properties.bytes);
@@ -299,26 +299,4 @@ static inline qs_status publish_message(qs_channel *channel, qs_slice exchange,
                      : publish(&publishing, receipt_out, error);
     }
     return qsi_channel_leave_after(channel, publishing.wait, status);
-}
-
-qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
-                             qs_slice properties, qs_slice body, uint32_t flags,
-                             qs_receipt *receipt_out, qs_error *error)
-{
-    return publish_message(channel, exchange, routing_key, properties, body, flags, 0, receipt_out,
-                           error);
-}
-
-qs_status qs_channel_publish_delayed(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
-                                     qs_slice properties, qs_slice body, uint32_t flags,
-                                     uint64_t delay_us, qs_receipt *receipt_out, qs_error *error)
-{
-    if (delay_us == 0) {
-        return publish_message(channel, exchange, routing_key, properties, body, flags, 0,
-                               receipt_out, error);
-    }
-    qsi_receipt_clear(receipt_out);
-    QS_TRY(qsi_check_delay(delay_us, error));
-    return publish_message(channel, exchange, routing_key, properties, body, flags, delay_us,
-                           receipt_out, error);
 }

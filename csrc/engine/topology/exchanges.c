@@ -265,9 +265,11 @@ static qs_status change_and_wait(struct qs_channel *channel, const struct bindin
     return qsi_channel_leave_after(channel, qsi_wait_of(call->flags), status);
 }
 
-static qs_status bind_or_unbind(struct qs_channel *channel, struct binding_call call,
-                                qs_error *error)
+qs_status qs_channel_change_binding(qs_channel *channel, qs_slice destination, qs_slice source,
+                                    qs_slice routing_key, qs_slice arguments, uint32_t flags,
+                                    qs_error *error)
 {
+    struct binding_call call = {source, destination, routing_key, arguments, flags};
     struct qsi_buf sorted = {0};
     qs_status status = qsi_order_arguments(&sorted, &call.arguments, error);
 
@@ -276,46 +278,4 @@ static qs_status bind_or_unbind(struct qs_channel *channel, struct binding_call 
     }
     qsi_buf_fini(&sorted);
     return status;
-}
-
-qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue, qs_slice exchange,
-                                qs_slice routing_key, qs_slice arguments, qs_error *error)
-{
-    const struct binding_call call = {exchange, queue, routing_key, arguments, 0};
-
-    return bind_or_unbind(channel, call, error);
-}
-
-qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice exchange,
-                                  qs_slice routing_key, qs_slice arguments, qs_error *error)
-{
-    const struct binding_call call = {exchange, queue, routing_key, arguments, QS_UNBIND};
-
-    return bind_or_unbind(channel, call, error);
-}
-
-qs_status qs_channel_exchange_bind(qs_channel *channel, qs_slice destination, qs_slice source,
-                                   qs_slice routing_key, qs_slice arguments, qs_error *error)
-{
-    const struct binding_call call = {source, destination, routing_key, arguments, QS_TO_EXCHANGE};
-
-    return bind_or_unbind(channel, call, error);
-}
-
-qs_status qs_channel_exchange_unbind(qs_channel *channel, qs_slice destination, qs_slice source,
-                                     qs_slice routing_key, qs_slice arguments, qs_error *error)
-{
-    const struct binding_call call = {source, destination, routing_key, arguments,
-                                      QS_TO_EXCHANGE | QS_UNBIND};
-
-    return bind_or_unbind(channel, call, error);
-}
-
-qs_status qs_channel_change_binding(qs_channel *channel, qs_slice destination, qs_slice source,
-                                    qs_slice routing_key, qs_slice arguments, uint32_t flags,
-                                    qs_error *error)
-{
-    const struct binding_call call = {source, destination, routing_key, arguments, flags};
-
-    return bind_or_unbind(channel, call, error);
 }

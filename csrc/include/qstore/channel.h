@@ -129,27 +129,17 @@ QS_API QS_MUST_CHECK qs_status qs_channel_exchange_declare(qs_channel *channel, 
 QS_API QS_MUST_CHECK qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange,
                                                           uint32_t flags, qs_error *error);
 
-/* qs_channel_exchange_bind - route messages from one exchange to another.  Each exchange passes a
- * message on once, so cycles end.
+/* qs_channel_change_binding - route messages from an exchange to a queue or to another exchange, or
+ * end that.  Each exchange passes a message on once, so cycles end.
  *
- * Returns: QS_NOT_FOUND (either exchange), QS_ACCESS_REFUSED (the default exchange), QS_ESTORE_FULL
+ * In:      destination  a queue; with QS_TO_EXCHANGE an exchange
+ *          flags        QS_TO_EXCHANGE; QS_UNBIND: remove the binding, and a binding that is not
+ *                       there is no error; QS_NO_SYNC, QS_NO_WAIT
+ * Returns: QS_NOT_FOUND (either), QS_ACCESS_REFUSED (the default exchange), QS_RESOURCE_LOCKED,
+ *          QS_PRECONDITION_FAILED (an argument that the exchange's type does not take),
+ *          QS_ESTORE_FULL
  * Blocks:  for a commit, if both are durable
  * Durable: when it returns, if both are durable */
-QS_API QS_MUST_CHECK qs_status qs_channel_exchange_bind(qs_channel *channel, qs_slice destination,
-                                                        qs_slice source, qs_slice routing_key,
-                                                        qs_slice arguments, qs_error *error);
-
-/* qs_channel_exchange_unbind - remove that binding; one that is not there is no error.
- *
- * Returns, blocks, durable: as qs_channel_exchange_bind */
-QS_API QS_MUST_CHECK qs_status qs_channel_exchange_unbind(qs_channel *channel, qs_slice destination,
-                                                          qs_slice source, qs_slice routing_key,
-                                                          qs_slice arguments, qs_error *error);
-
-/* qs_channel_change_binding - one function for the four that bind and unbind; flags select which.
- *
- * In:      flags    QS_TO_EXCHANGE, QS_UNBIND, QS_NO_SYNC, QS_NO_WAIT
- * Returns, blocks, durable: as qs_channel_queue_bind */
 QS_API QS_MUST_CHECK qs_status qs_channel_change_binding(qs_channel *channel, qs_slice destination,
                                                          qs_slice source, qs_slice routing_key,
                                                          qs_slice arguments, uint32_t flags,
@@ -182,24 +172,6 @@ typedef struct qs_declare_ok {
 QS_API QS_MUST_CHECK qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue,
                                                         uint32_t flags, qs_slice arguments,
                                                         qs_declare_ok *ok_out, qs_error *error);
-
-/* qs_channel_queue_bind - route messages from an exchange to a queue.
- *
- * Returns: QS_NOT_FOUND (either), QS_ACCESS_REFUSED (the default exchange), QS_RESOURCE_LOCKED,
- *          QS_PRECONDITION_FAILED (an argument that the exchange's type does not take),
- *          QS_ESTORE_FULL
- * Blocks:  for a commit, if both are durable
- * Durable: when it returns, if both are durable */
-QS_API QS_MUST_CHECK qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue,
-                                                     qs_slice exchange, qs_slice routing_key,
-                                                     qs_slice arguments, qs_error *error);
-
-/* qs_channel_queue_unbind - remove that binding; one that is not there is no error.
- *
- * Returns, blocks, durable: as qs_channel_queue_bind */
-QS_API QS_MUST_CHECK qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue,
-                                                       qs_slice exchange, qs_slice routing_key,
-                                                       qs_slice arguments, qs_error *error);
 
 /* qs_channel_queue_purge - drop all ready and delayed messages; unacknowledged messages stay.
  *
@@ -278,6 +250,11 @@ typedef struct qs_receipt {
  *
  * The strings in the headers CC and BCC (arrays) are routing keys as well; BCC is removed from the
  * message.
+ *
+ * With a delay the message is in its queues at once, and as durable as any other, but not ready
+ * before it is due by the store's clock, whatever happens meanwhile.  Then it takes the place at
+ * which it was published among the ready messages.  Its time to live begins when it is due.  In a
+ * transaction the delay begins with this call.
  * In:      properties  encoded (codec.h), or empty; delivery mode 2 makes the message persistent
  *          body        copied.  If another thread changes it meanwhile, the message has bytes
  *                      that the body had at some time during the call.  QS_BODY_CONSTANT saves
@@ -285,33 +262,19 @@ typedef struct qs_receipt {
  *          flags       QS_MANDATORY: an unroutable message comes back as an event; in a transaction
  *                      it comes at the commit, also when its queues were deleted by then;
  *                      QS_NO_WAIT; QS_BODY_CONSTANT; QS_INTERNAL: the exchange may be internal
+ *          delay_us    the message is delivered this long from now at the earliest; 0: at once
  * Returns: QS_NOT_FOUND (no such exchange), QS_ACCESS_REFUSED (an internal exchange),
  *          QS_NOT_IMPLEMENTED (QS_IMMEDIATE, which no broker has any more), QS_PRECONDITION_FAILED
  *          (the body is too large, or the header CC or BCC is no array), QS_ESTORE_FULL (nothing
- *          was accepted: try again), QS_EWOULDBLOCK (QS_NO_WAIT); QS_OK: accepted, not yet durable
+ *          was accepted: try again), QS_EWOULDBLOCK (QS_NO_WAIT), QS_EINVAL (a delay of more than
+ *          100 years); QS_OK: accepted, not yet durable
  * Blocks:  when too much waits to be synced (the call then helps to commit), and to write a large
  *          body
  * Durable: once receipt_out->lsn is */
 QS_API QS_MUST_CHECK qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange,
                                                   qs_slice routing_key, qs_slice properties,
-                                                  qs_slice body, uint32_t flags,
+                                                  qs_slice body, uint32_t flags, uint64_t delay_us,
                                                   qs_receipt *receipt_out, qs_error *error);
-
-/* qs_channel_publish_delayed - publish a message that is delivered delay_us from now at the
- * earliest.
- *
- * The message is in its queues at once, and as durable as any other, but not ready before it is due
- * by the store's clock, whatever happens meanwhile.  Then it takes the place at which it was
- * published among the ready messages.  Its time to live begins when it is due.  In a transaction
- * the delay begins with this call.
- * In:      delay_us  0: at once
- * Returns: as qs_channel_publish; QS_EINVAL (more than 100 years)
- * Blocks, durable: as qs_channel_publish */
-QS_API QS_MUST_CHECK qs_status qs_channel_publish_delayed(qs_channel *channel, qs_slice exchange,
-                                                          qs_slice routing_key, qs_slice properties,
-                                                          qs_slice body, uint32_t flags,
-                                                          uint64_t delay_us,
-                                                          qs_receipt *receipt_out, qs_error *error);
 
 /* qs_channel_wait_confirms - wait until every publish of this channel so far is confirmed or
  * nacked.
@@ -422,23 +385,16 @@ QS_API QS_MUST_CHECK qs_status qs_channel_ack(qs_channel *channel, uint64_t deli
 /* qs_channel_nack - reject a message: with QS_REQUEUE it returns to its place, otherwise it is
  * dropped or goes to the dead-letter exchange.
  *
+ * With a delay a requeued message is not ready before delay_us have passed on the store's clock,
+ * whatever happens meanwhile.  Then the message is back in its place.  A message that has reached
+ * the delivery limit of its queue is dead-lettered at once.
  * In:      delivery_tag  0 with QS_MULTIPLE: all
  *          flags         QS_MULTIPLE, QS_REQUEUE, QS_NO_WAIT
- * Returns, blocks, durable: as qs_channel_ack */
-QS_API QS_MUST_CHECK qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag,
-                                               uint32_t flags, qs_error *error);
-
-/* qs_channel_nack_delayed - reject a message, as qs_channel_nack; a requeued message is not ready
- * before delay_us have passed.
- *
- * The store's clock counts, whatever happens meanwhile.  Then the message is back in its place.  A
- * message that has reached the delivery limit of its queue is dead-lettered at once.
- * In:      delay_us  0: no delay
+ *          delay_us      0: no delay
  * Returns: as qs_channel_ack; QS_EINVAL (more than 100 years, or a delay without QS_REQUEUE)
  * Blocks, durable: as qs_channel_ack */
-QS_API QS_MUST_CHECK qs_status qs_channel_nack_delayed(qs_channel *channel, uint64_t delivery_tag,
-                                                       uint32_t flags, uint64_t delay_us,
-                                                       qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag,
+                                               uint32_t flags, uint64_t delay_us, qs_error *error);
 
 /* qs_channel_recover - requeue all unacknowledged messages, and the withheld ones.
  *
@@ -465,20 +421,12 @@ QS_API QS_MUST_CHECK qs_status qs_channel_withhold(qs_channel *channel, uint64_t
  * It is meant for messages taken on behalf of a consumer that has them now, or never will.  It
  * takes effect at once even in an open transaction, except on tags that the transaction has
  * settled; with QS_IN_TX it is part of the transaction, as with QS_MULTIPLE.
- * In:      flags  QS_REQUEUE, QS_REJECT, QS_IN_TX, QS_NO_WAIT
- * Returns: QS_EINVAL (first_tag is 0), QS_EWOULDBLOCK (QS_NO_WAIT)
+ * In:      flags     QS_REQUEUE, QS_REJECT, QS_IN_TX, QS_NO_WAIT
+ *          delay_us  as of qs_channel_nack
+ * Returns: as qs_channel_nack; QS_EINVAL (first_tag is 0)
  * Blocks, durable: as qs_channel_ack */
 QS_API QS_MUST_CHECK qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag,
                                                        uint64_t last_tag, uint32_t flags,
-                                                       qs_error *error);
-
-/* qs_channel_settle_range_delayed - settle a range with the delay of qs_channel_nack_delayed.
- *
- * Returns: as both
- * Blocks, durable: as qs_channel_ack */
-QS_API QS_MUST_CHECK qs_status qs_channel_settle_range_delayed(qs_channel *channel,
-                                                               uint64_t first_tag,
-                                                               uint64_t last_tag, uint32_t flags,
-                                                               uint64_t delay_us, qs_error *error);
+                                                       uint64_t delay_us, qs_error *error);
 
 #endif

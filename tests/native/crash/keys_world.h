@@ -177,7 +177,7 @@ static inline void commit_key(struct world *world, uint32_t key)
     bool repeated = false;
 
     if (!went_well(world, qs_channel_publish(world->channel, NONE, text("q"),
-                                             (qs_slice){"\x10\x00\x02", 3}, text("body"), 0,
+                                             (qs_slice){"\x10\x00\x02", 3}, text("body"), 0, 0,
                                              &receipt, QS_ERROR))) {
         return;
     }

@@ -62,7 +62,7 @@ static inline void publish_one(struct scene *scene, const char *exchange, uint64
     crash_body_fill(body, id, sizeof body);
     QS_CHECK_OK(qs_channel_publish(scene->channel, crash_text(exchange), crash_text("s"),
                                    (qs_slice){persistent, sizeof persistent},
-                                   (qs_slice){body, sizeof body}, 0, &receipt, QS_ERROR));
+                                   (qs_slice){body, sizeof body}, 0, 0, &receipt, QS_ERROR));
 }
 
 static inline void publish(struct scene *scene)

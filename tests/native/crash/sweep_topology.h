@@ -53,9 +53,9 @@ static inline void exchange_life(struct crash_work *work)
                                                QS_ERROR),
                    "declare exchange") &&
         crash_done(work,
-                   qs_channel_queue_bind(channel, crash_queue_name(queue_of(work, 2)),
-                                         crash_text("topic"), crash_text("a.#"),
-                                         (qs_slice){selector, sizeof selector - 1}, QS_ERROR),
+                   qs_channel_change_binding(
+                       channel, crash_queue_name(queue_of(work, 2)), crash_text("topic"),
+                       crash_text("a.#"), (qs_slice){selector, sizeof selector - 1}, 0, QS_ERROR),
                    "bind")) {
         crash_done(work, qs_channel_exchange_delete(channel, crash_text("topic"), 0, QS_ERROR),
                    "delete exchange");
@@ -90,8 +90,9 @@ static inline void exchange_cascade(struct crash_work *work)
                                                QS_DURABLE, (qs_slice){0}, QS_ERROR),
                    "declare exchange") &&
         crash_done(work,
-                   qs_channel_exchange_bind(channel, crash_text("target"), crash_text("source"),
-                                            crash_text("#"), (qs_slice){0}, QS_ERROR),
+                   qs_channel_change_binding(channel, crash_text("target"), crash_text("source"),
+                                             crash_text("#"), (qs_slice){0}, QS_TO_EXCHANGE,
+                                             QS_ERROR),
                    "bind exchange")) {
         crash_done(work, qs_channel_exchange_delete(channel, crash_text("target"), 0, QS_ERROR),
                    "delete exchange");

@@ -173,7 +173,7 @@ static void publish(struct run *run)
     *known = (struct known){.publish_lsn = CRASH_UNDER_WAY};
     known->dues[0] = known->dues[1] = delay > 0 ? wall_us(run->sim) + delay : 0;
     run->count += 1;
-    QS_CHECK_OK(qs_channel_publish_delayed(
+    QS_CHECK_OK(qs_channel_publish(
         run->channel, text(""), text("q"), (qs_slice){persistent, sizeof persistent},
         (qs_slice){body, below(run, 8) == 0 ? sizeof body : 40}, 0, delay, &receipt, QS_ERROR));
     known->publish_lsn = receipt.lsn;
@@ -219,7 +219,7 @@ static void settle(struct run *run)
         known->dues[0] = known->delay_lsn <= run->durable_lsn ? known->dues[1] : 0;
         known->dues[1] = delay > 0 ? wall_us(run->sim) + delay : 0;
         known->delay_lsn = CRASH_UNDER_WAY;
-        QS_CHECK_OK(qs_channel_nack_delayed(run->channel, known->tag, QS_REQUEUE, delay, QS_ERROR));
+        QS_CHECK_OK(qs_channel_nack(run->channel, known->tag, QS_REQUEUE, delay, QS_ERROR));
         qs_store_stats(run->store, &stats);
         known->delay_lsn = stats.appended_lsn;
     }
@@ -337,9 +337,9 @@ static qs_status try_publish(struct run *run, uint64_t delay)
     *known = (struct known){.publish_lsn = CRASH_UNDER_WAY};
     known->dues[0] = known->dues[1] = delay > 0 ? wall_us(run->sim) + delay : 0;
     run->count += 1;
-    QS_TRY(qs_channel_publish_delayed(run->channel, text(""), text("q"),
-                                      (qs_slice){persistent, sizeof persistent},
-                                      (qs_slice){body, sizeof body}, 0, delay, &receipt, QS_ERROR));
+    QS_TRY(qs_channel_publish(run->channel, text(""), text("q"),
+                              (qs_slice){persistent, sizeof persistent},
+                              (qs_slice){body, sizeof body}, 0, delay, &receipt, QS_ERROR));
     known->publish_lsn = receipt.lsn;
     return QS_OK;
 }
@@ -357,8 +357,8 @@ static qs_status try_nack(struct run *run)
     known->dues[0] = known->dues[1];
     known->dues[1] = wall_us(run->sim) + 40 * SECOND_US;
     known->delay_lsn = CRASH_UNDER_WAY;
-    status = qs_channel_nack_delayed(run->channel, message.delivery_tag, QS_REQUEUE, 40 * SECOND_US,
-                                     QS_ERROR);
+    status =
+        qs_channel_nack(run->channel, message.delivery_tag, QS_REQUEUE, 40 * SECOND_US, QS_ERROR);
     qs_message_release(&message);
     return status;
 }

@@ -217,7 +217,7 @@ static bool publish(struct run *run)
     }
     memcpy(body, &run->count, sizeof run->count);
     if (qs_channel_publish(run->channel, (qs_slice){NULL, 0}, text("q"),
-                           (qs_slice){blob, sizeof blob}, (qs_slice){body, bytes}, 0, &receipt,
+                           (qs_slice){blob, sizeof blob}, (qs_slice){body, bytes}, 0, 0, &receipt,
                            QS_ERROR) != QS_OK ||
         !sync_store(run, false)) {
         run->is_over = true;
@@ -330,10 +330,10 @@ static bool settle(struct run *run)
             return went_well(qs_channel_withhold(run->channel, tag, tag, QS_ERROR)) &&
                    went_well(qs_channel_recover(run->channel, QS_REQUEUE | QS_WITHHELD, QS_ERROR));
         case 2: /* a short time or a long one */
-            return went_well(qs_channel_nack_delayed(
-                run->channel, tag, QS_REQUEUE, 1 + below(run, 2) * UINT64_C(1000000000), QS_ERROR));
+            return went_well(qs_channel_nack(run->channel, tag, QS_REQUEUE,
+                                             1 + below(run, 2) * UINT64_C(1000000000), QS_ERROR));
         default:
-            return went_well(qs_channel_nack(run->channel, tag, QS_REQUEUE, QS_ERROR));
+            return went_well(qs_channel_nack(run->channel, tag, QS_REQUEUE, 0, QS_ERROR));
         }
     }
     return true;

@@ -106,9 +106,9 @@ static void send(struct run *run)
     qs_receipt receipt;
 
     memcpy(body, &number, sizeof number);
-    QS_CHECK_OK(qs_channel_publish(run->publisher, text(""), text("q"),
-                                   (qs_slice){persistent_blob, sizeof persistent_blob},
-                                   (qs_slice){body, sizeof number + bytes}, 0, &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_channel_publish(
+        run->publisher, text(""), text("q"), (qs_slice){persistent_blob, sizeof persistent_blob},
+        (qs_slice){body, sizeof number + bytes}, 0, 0, &receipt, QS_ERROR));
     QS_CHECK(receipt.first_number == number);
     run->count = number;
 }

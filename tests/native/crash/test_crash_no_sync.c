@@ -96,7 +96,7 @@ static void make_a_queue(struct run *run, uint32_t round)
     QS_CHECK_OK(
         qs_channel_change_binding(run->channel, to, from, NONE, NONE, QS_NO_SYNC, QS_ERROR));
     QS_CHECK_OK(qs_channel_publish(run->channel, from, NONE, (qs_slice){persistent, 3},
-                                   (qs_slice){"body", 4}, 0, &receipt, QS_ERROR));
+                                   (qs_slice){"body", 4}, 0, 0, &receipt, QS_ERROR));
     QS_CHECK_OK(qs_channel_wait_confirms(run->channel, QS_FOREVER, &nacked, QS_ERROR));
     QS_CHECK(!nacked);
     run->confirmed = round + 1;

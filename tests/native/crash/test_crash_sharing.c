@@ -240,7 +240,7 @@ static void publish(struct run *run, uint32_t queue, uint32_t bytes)
     run->count += 1;
     QS_CHECK_OK(qs_channel_publish(run->channel, (qs_slice){"", 0}, name_of(queue),
                                    (qs_slice){blobs[is_transient], 3}, (qs_slice){body, bytes}, 0,
-                                   &receipt, QS_ERROR));
+                                   0, &receipt, QS_ERROR));
 }
 
 static void get(struct run *run, uint32_t queue)
@@ -273,7 +273,7 @@ static void settle(struct run *run)
             continue;
         }
         if (below(run, 4) == 0) {
-            QS_CHECK_OK(qs_channel_nack(run->channel, message->tag, QS_REQUEUE, QS_ERROR));
+            QS_CHECK_OK(qs_channel_nack(run->channel, message->tag, QS_REQUEUE, 0, QS_ERROR));
         } else {
             change(run, i, GONE);
             QS_CHECK_OK(qs_channel_ack(run->channel, message->tag, 0, QS_ERROR));

@@ -321,7 +321,7 @@ static qs_status publish_on(struct run *run, qs_channel *channel)
     run->lsns[offset] = CRASH_UNDER_WAY;
     run->count += 1;
     QS_TRY(qs_channel_publish(channel, text(goes_to_queue(offset) ? "both" : ""), text("s"),
-                              (qs_slice){persistent, 3}, (qs_slice){body, body_bytes(offset)}, 0,
+                              (qs_slice){persistent, 3}, (qs_slice){body, body_bytes(offset)}, 0, 0,
                               &receipt, QS_ERROR));
     if (channel == run->channel) {
         run->lsns[offset] = receipt.lsn;
@@ -393,7 +393,7 @@ static qs_status requeue(struct run *run, struct reader *reader, uint32_t i)
         return ack(run, reader, i);
     }
     forget(reader, i);
-    return qs_channel_nack(reader->channel, tag, QS_REQUEUE, QS_ERROR);
+    return qs_channel_nack(reader->channel, tag, QS_REQUEUE, 0, QS_ERROR);
 }
 
 static qs_status reject(struct run *run, struct reader *reader, uint32_t i)
@@ -406,7 +406,7 @@ static qs_status reject(struct run *run, struct reader *reader, uint32_t i)
     run->rejected[reader->offsets[i]] = 1;
     reader->fates[reader->offsets[i]] = LIVE; /* here or there */
     forget(reader, i);
-    return qs_channel_nack(reader->channel, tag, 0, QS_ERROR);
+    return qs_channel_nack(reader->channel, tag, 0, 0, QS_ERROR);
 }
 
 static qs_status transact_on(struct run *run, struct reader *reader, qs_channel *tx)
@@ -516,10 +516,10 @@ static qs_status declare_all(struct run *run)
     QS_TRY(qs_channel_queue_declare(run->channel, text("q"), QS_DURABLE, text(""), &ok, QS_ERROR));
     QS_TRY(qs_channel_exchange_declare(run->channel, text("both"), text("fanout"), QS_DURABLE,
                                        text(""), QS_ERROR));
-    QS_TRY(
-        qs_channel_queue_bind(run->channel, text("q"), text("both"), text(""), text(""), QS_ERROR));
-    QS_TRY(
-        qs_channel_queue_bind(run->channel, text("s"), text("both"), text(""), text(""), QS_ERROR));
+    QS_TRY(qs_channel_change_binding(run->channel, text("q"), text("both"), text(""), text(""), 0,
+                                     QS_ERROR));
+    QS_TRY(qs_channel_change_binding(run->channel, text("s"), text("both"), text(""), text(""), 0,
+                                     QS_ERROR));
     QS_TRY(declare_reader(run, &run->w));
     return declare_reader(run, &run->p);
 }

@@ -72,8 +72,9 @@ static void bind_queue(struct scene *scene)
     QS_CHECK_OK(qs_channel_queue_declare(scene->channel, crash_text("q"), QS_DURABLE,
                                          crash_text(""), &ok, QS_ERROR));
     for (int i = 0; i < 2; i++) {
-        QS_CHECK_OK(qs_channel_queue_bind(scene->channel, crash_text(queues[i]), crash_text("e"),
-                                          crash_text(""), crash_text(""), QS_ERROR));
+        QS_CHECK_OK(qs_channel_change_binding(scene->channel, crash_text(queues[i]),
+                                              crash_text("e"), crash_text(""), crash_text(""), 0,
+                                              QS_ERROR));
     }
 }
 

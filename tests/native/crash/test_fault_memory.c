@@ -133,8 +133,8 @@ static void open_work(struct work *work)
     for (int i = 0; i < 3; i++) {
         UNTIL_DONE(work, qs_channel_queue_declare(work->plain, text(queues[i]), QS_DURABLE, NONE,
                                                   &ok, QS_ERROR));
-        UNTIL_DONE(work, qs_channel_queue_bind(work->plain, text(queues[i]), text("amq.fanout"),
-                                               NONE, NONE, QS_ERROR));
+        UNTIL_DONE(work, qs_channel_change_binding(work->plain, text(queues[i]), text("amq.fanout"),
+                                                   NONE, NONE, 0, QS_ERROR));
     }
     UNTIL_DONE(work,
                qs_channel_queue_declare(work->plain, text("d"), QS_DURABLE, NONE, &ok, QS_ERROR));
@@ -172,8 +172,8 @@ static void publish(struct work *work, bool fans_out)
     qs_slice body = any_body(work);
     qs_receipt receipt;
 
-    UNTIL_DONE(work, qs_channel_publish(work->plain, exchange, key, PERSISTENT, body, 0, &receipt,
-                                        QS_ERROR));
+    UNTIL_DONE(work, qs_channel_publish(work->plain, exchange, key, PERSISTENT, body, 0, 0,
+                                        &receipt, QS_ERROR));
     work->sent[0] += 1;
     work->sent[1] += fans_out ? 1 : 0;
     work->sent[2] += fans_out ? 1 : 0;
@@ -203,7 +203,7 @@ static void transact(struct work *work)
     for (int i = 0; i < 4; i++) {
         qs_slice body = any_body(work);
         UNTIL_DONE(work, qs_channel_publish(work->transacted, NONE, text("b"), PERSISTENT, body, 0,
-                                            &receipt, QS_ERROR));
+                                            0, &receipt, QS_ERROR));
     }
     UNTIL_DONE(work, qs_channel_tx_commit(work->transacted, text(key), 0, &repeated, QS_ERROR));
     QS_CHECK(!repeated);
@@ -237,7 +237,7 @@ static void settle(struct work *work)
     for (uint32_t i = 0; i < work->held_count; i++) {
         uint64_t tag = work->held[i];
         if (i % 3 == 2) {
-            UNTIL_DONE(work, qs_channel_nack(work->reader, tag, QS_REQUEUE, QS_ERROR));
+            UNTIL_DONE(work, qs_channel_nack(work->reader, tag, QS_REQUEUE, 0, QS_ERROR));
         } else {
             UNTIL_DONE(work, qs_channel_ack(work->reader, tag, 0, QS_ERROR));
             work->taken += 1;
@@ -259,7 +259,7 @@ static void publish_short_lived(struct work *work)
     for (int i = 0; i < 20; i++) {
         qs_slice body = any_body(work);
         qs_receipt receipt;
-        UNTIL_DONE(work, qs_channel_publish(work->plain, NONE, text("d"), SHORT_LIVED, body, 0,
+        UNTIL_DONE(work, qs_channel_publish(work->plain, NONE, text("d"), SHORT_LIVED, body, 0, 0,
                                             &receipt, QS_ERROR));
         work->expiring += 1;
     }
@@ -296,7 +296,7 @@ static void delete_queue(struct work *work)
     for (int i = 0; i < 30; i++) {
         qs_slice body = any_body(work);
         qs_receipt receipt;
-        UNTIL_DONE(work, qs_channel_publish(work->plain, NONE, text("e"), PERSISTENT, body, 0,
+        UNTIL_DONE(work, qs_channel_publish(work->plain, NONE, text("e"), PERSISTENT, body, 0, 0,
                                             &receipt, QS_ERROR));
     }
     for (int i = 0; i < 3; i++) {

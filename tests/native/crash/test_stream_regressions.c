@@ -96,9 +96,9 @@ static void test_stream_goes_in_its_flush_without_a_trace(void)
     QS_CHECK_OK(qs_channel_exchange_declare(scene.channel, crash_text("both"), crash_text("fanout"),
                                             QS_DURABLE, crash_text(""), QS_ERROR));
     for (int i = 0; i < 2; i++) {
-        QS_CHECK_OK(qs_channel_queue_bind(scene.channel, crash_text(i == 0 ? "q" : "s"),
-                                          crash_text("both"), crash_text(""), crash_text(""),
-                                          QS_ERROR));
+        QS_CHECK_OK(qs_channel_change_binding(scene.channel, crash_text(i == 0 ? "q" : "s"),
+                                              crash_text("both"), crash_text(""), crash_text(""), 0,
+                                              QS_ERROR));
     }
     publish(&scene);
     publish_one(&scene, "both", ROWS);

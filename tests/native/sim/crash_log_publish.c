@@ -45,7 +45,7 @@ static qs_status publish_to(struct log_work *work, struct log_state *state, qs_c
     return qs_channel_publish(channel, crash_text(fans ? "fan" : ""),
                               crash_text(fans ? "eu.rome" : targets[target]),
                               (qs_slice){is_persistent ? persistent : transient, 3},
-                              (qs_slice){body, bytes}, 0, &receipt, QS_ERROR);
+                              (qs_slice){body, bytes}, 0, 0, &receipt, QS_ERROR);
 }
 
 static uint32_t any_target(struct log_work *work)

@@ -126,8 +126,9 @@ static void bind(struct log_work *work, uint32_t stream)
 
     state->streams[stream].is_bound = true;
     log_end_call(work,
-                 qs_channel_queue_bind(work->channel, log_stream_name(stream), crash_text("fan"),
-                                       crash_text(""), crash_text(""), QS_ERROR),
+                 qs_channel_change_binding(work->channel, log_stream_name(stream),
+                                           crash_text("fan"), crash_text(""), crash_text(""), 0,
+                                           QS_ERROR),
                  "bind");
 }
 
@@ -158,8 +159,8 @@ void log_set_up(struct log_work *work)
                                               QS_ERROR),
                   "declare") ||
         !log_done(work,
-                  qs_channel_queue_bind(work->channel, crash_text("q"), crash_text("fan"),
-                                        crash_text(""), crash_text(""), QS_ERROR),
+                  qs_channel_change_binding(work->channel, crash_text("q"), crash_text("fan"),
+                                            crash_text(""), crash_text(""), 0, QS_ERROR),
                   "bind")) {
         return;
     }

@@ -187,6 +187,7 @@ void crash_ack(struct crash_work *work, uint32_t channel, struct crash_copy *cop
                bool rejects)
 {
     uint64_t tag = copy->tag;
+    uint32_t flags = multiple ? QS_MULTIPLE : 0;
     qs_status status;
 
     if (multiple) {
@@ -194,8 +195,8 @@ void crash_ack(struct crash_work *work, uint32_t channel, struct crash_copy *cop
     } else {
         copy->settle_lsn = CRASH_UNDER_WAY;
     }
-    status = (rejects ? qs_channel_nack : qs_channel_ack)(work->channels[channel], tag,
-                                                          multiple ? QS_MULTIPLE : 0, QS_ERROR);
+    status = rejects ? qs_channel_nack(work->channels[channel], tag, flags, 0, QS_ERROR)
+                     : qs_channel_ack(work->channels[channel], tag, flags, QS_ERROR);
     if (crash_done(work, status, "ack")) {
         crash_each_out(work, channel, 0, crash_set_settled, crash_appended_lsn(work));
         crash_note_durable(work);
@@ -215,7 +216,8 @@ void crash_work_ack(struct crash_work *work)
 
 void crash_requeue(struct crash_work *work, uint32_t channel, struct crash_copy *copy)
 {
-    if (crash_done(work, qs_channel_nack(work->channels[channel], copy->tag, QS_REQUEUE, QS_ERROR),
+    if (crash_done(work,
+                   qs_channel_nack(work->channels[channel], copy->tag, QS_REQUEUE, 0, QS_ERROR),
                    "requeue")) {
         copy->tag = 0;
     }

@@ -22,7 +22,7 @@ static bool crash_space_settle(struct crash_space *space, uint64_t kept)
             continue;
         }
         status = keeps ? qs_channel_nack(space->channel, queue->last_tag, QS_MULTIPLE | QS_REQUEUE,
-                                         QS_ERROR)
+                                         0, QS_ERROR)
                        : qs_channel_ack(space->channel, queue->last_tag, QS_MULTIPLE, QS_ERROR);
         if (!crash_space_done(space, status, "settle")) {
             return false;

@@ -65,12 +65,12 @@ void crash_lead(struct crash_work *work)
 
     if (work->model->way_leads == CRASH_ABSENT) {
         CRASH_CHANGE(work, work->model->way_leads, CRASH_PRESENT, "bind exchange",
-                     qs_channel_exchange_bind(channel, crash_text("fan"), crash_text("way"), key,
-                                              arguments, QS_ERROR));
+                     qs_channel_change_binding(channel, crash_text("fan"), crash_text("way"), key,
+                                               arguments, QS_TO_EXCHANGE, QS_ERROR));
     } else {
         CRASH_CHANGE(work, work->model->way_leads, CRASH_ABSENT, "unbind exchange",
-                     qs_channel_exchange_unbind(channel, crash_text("fan"), crash_text("way"), key,
-                                                arguments, QS_ERROR));
+                     qs_channel_change_binding(channel, crash_text("fan"), crash_text("way"), key,
+                                               arguments, QS_TO_EXCHANGE | QS_UNBIND, QS_ERROR));
     }
 }
 
@@ -80,12 +80,12 @@ void crash_bind(struct crash_work *work, struct crash_queue *queue)
 
     if (queue->is_bound == CRASH_ABSENT) {
         CRASH_CHANGE(work, queue->is_bound, CRASH_PRESENT, "bind",
-                     qs_channel_queue_bind(channel, crash_queue_name(queue), crash_text("fan"),
-                                           (qs_slice){0}, (qs_slice){0}, QS_ERROR));
+                     qs_channel_change_binding(channel, crash_queue_name(queue), crash_text("fan"),
+                                               (qs_slice){0}, (qs_slice){0}, 0, QS_ERROR));
     } else {
         CRASH_CHANGE(work, queue->is_bound, CRASH_ABSENT, "unbind",
-                     qs_channel_queue_unbind(channel, crash_queue_name(queue), crash_text("fan"),
-                                             (qs_slice){0}, (qs_slice){0}, QS_ERROR));
+                     qs_channel_change_binding(channel, crash_queue_name(queue), crash_text("fan"),
+                                               (qs_slice){0}, (qs_slice){0}, QS_UNBIND, QS_ERROR));
     }
 }
 

@@ -144,9 +144,9 @@ void removal_set_up(struct removal_work *work)
         for (int k = 0; i >= REMOVAL_SOURCES && k < 2 && !work->base.is_over; k++) {
             if (k == 1 || i == REMOVAL_FIRST) {
                 crash_done(&work->base,
-                           qs_channel_queue_bind(channel, crash_text(kind->name),
-                                                 crash_text(k == 0 ? "one" : "two"), (qs_slice){0},
-                                                 (qs_slice){0}, QS_ERROR),
+                           qs_channel_change_binding(channel, crash_text(kind->name),
+                                                     crash_text(k == 0 ? "one" : "two"),
+                                                     (qs_slice){0}, (qs_slice){0}, 0, QS_ERROR),
                            "bind");
             }
         }

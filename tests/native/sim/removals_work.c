@@ -91,7 +91,7 @@ qs_status removal_publish_as(struct removal_work *work, uint32_t channel, uint64
     return qs_channel_publish(work->base.channels[channel], (qs_slice){0},
                               crash_text(removal_kinds[message->source].name),
                               (qs_slice){properties, bytes}, (qs_slice){body, message->body_bytes},
-                              0, receipt, QS_ERROR);
+                              0, 0, receipt, QS_ERROR);
 }
 
 static void removal_publish(struct removal_work *work, uint32_t channel, enum removal_queue queue,
@@ -235,7 +235,7 @@ qs_status removal_call(struct removal_work *work, const struct removal_out *by, 
     return verb == REMOVAL_ACK
                ? qs_channel_ack(channel, by->tag, flags, QS_ERROR)
                : qs_channel_nack(channel, by->tag,
-                                 flags | (verb == REMOVAL_REQUEUE ? QS_REQUEUE : 0), QS_ERROR);
+                                 flags | (verb == REMOVAL_REQUEUE ? QS_REQUEUE : 0), 0, QS_ERROR);
 }
 
 void removal_settle(struct removal_work *work, struct removal_out by, bool multiple,

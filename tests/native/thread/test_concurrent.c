@@ -79,7 +79,8 @@ static void *publish_singles(void *argument)
         qs_receipt receipt;
 
         QS_CHECK_OK(qs_channel_publish(channel, NONE, text(queue_names[number % QUEUES]),
-                                       properties, (qs_slice){body, bytes}, 0, &receipt, QS_ERROR));
+                                       properties, (qs_slice){body, bytes}, 0, 0, &receipt,
+                                       QS_ERROR));
         QS_CHECK(receipt.first_number == number + 1);
         if (number % 100 == 99) {
             QS_CHECK_OK(qs_channel_wait_confirms(channel, QS_FOREVER, &nacked, QS_ERROR));
@@ -154,7 +155,7 @@ static void *consume_by_get(void *argument)
         qs_message_release(&message);
         if (++turn % 50 == 0 && !message.redelivered) {
             QS_CHECK_OK(
-                qs_channel_nack(consumer->channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
+                qs_channel_nack(consumer->channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
         } else {
             QS_CHECK_OK(qs_channel_ack(consumer->channel, message.delivery_tag, 0, QS_ERROR));
             settled(consumer, 1);
@@ -231,11 +232,11 @@ static void *change_topology(void *argument)
 
         QS_CHECK_OK(
             qs_channel_queue_declare(channel, text("temporary"), flags, NONE, &ok, QS_ERROR));
-        QS_CHECK_OK(qs_channel_queue_bind(channel, text("temporary"), text("amq.topic"),
-                                          text("a.#"), NONE, QS_ERROR));
+        QS_CHECK_OK(qs_channel_change_binding(channel, text("temporary"), text("amq.topic"),
+                                              text("a.#"), NONE, 0, QS_ERROR));
         for (int i = 0; i < 3; i++) {
             QS_CHECK_OK(qs_channel_publish(channel, text("amq.topic"), text("a.b"), PERSISTENT,
-                                           text("copy"), 0, &receipt, QS_ERROR));
+                                           text("copy"), 0, 0, &receipt, QS_ERROR));
         }
         QS_CHECK_OK(qs_channel_get(channel, text("temporary"), 0, &message, QS_ERROR));
         qs_message_release(&message);

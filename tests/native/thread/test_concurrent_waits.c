@@ -15,7 +15,7 @@ static void *publish_and_wait(void *argument)
         qs_receipt receipt;
 
         QS_CHECK_OK(qs_channel_publish(channel, NONE, text(queue_names[0]), PERSISTENT,
-                                       text("waited for"), 0, &receipt, QS_ERROR));
+                                       text("waited for"), 0, 0, &receipt, QS_ERROR));
         QS_CHECK_OK(qs_store_wait_durable(shared->engine.store, receipt.lsn, QS_FOREVER, QS_ERROR));
     }
     qs_channel_close(channel);
@@ -34,7 +34,7 @@ static void *commit_transactions(void *argument)
 
         for (int k = 0; k < 2; k++) {
             QS_CHECK_OK(qs_channel_publish(channel, NONE, text(queue_names[k]), PERSISTENT,
-                                           text("together"), 0, &receipt, QS_ERROR));
+                                           text("together"), 0, 0, &receipt, QS_ERROR));
         }
         QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, 0, &repeated, QS_ERROR));
     }

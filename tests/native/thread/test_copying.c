@@ -308,7 +308,7 @@ static void *run_publisher(void *argument)
 
     while (!atomic_load(&shared->done)) { /* as fast as checkpoints let it */
         QS_CHECK_OK(qs_channel_publish(channel, text(""), text("q"), PERSISTENT,
-                                       (qs_slice){large, sizeof large}, 0, &receipt, QS_ERROR));
+                                       (qs_slice){large, sizeof large}, 0, 0, &receipt, QS_ERROR));
     }
     qs_channel_close(channel);
     return NULL;

@@ -289,7 +289,7 @@ static void test_what_is_settled_in_memory_alone_ends_it(void)
         qs_receipt receipt;
 
         status = qs_channel_publish(engine.channel, NONE, text("q"), PERSISTENT,
-                                    (qs_slice){body, sizeof body}, 0, &receipt, QS_ERROR);
+                                    (qs_slice){body, sizeof body}, 0, 0, &receipt, QS_ERROR);
     } while (status == QS_OK && ++count < 100000);
     QS_CHECK(status == QS_ESTORE_FULL);
     qsi_env_ram_limit(engine.memory, qsi_env_ram_used(engine.memory));

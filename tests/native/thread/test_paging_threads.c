@@ -61,7 +61,7 @@ static void *run_publisher(void *argument)
         qs_receipt receipt;
         QS_CHECK_OK(qs_channel_publish(channel, text(both ? "amq.fanout" : ""), text(key),
                                        number % 11 == 3 ? TRANSIENT : PERSISTENT,
-                                       (qs_slice){body, bytes}, 0, &receipt, QS_ERROR));
+                                       (qs_slice){body, bytes}, 0, 0, &receipt, QS_ERROR));
     }
     qs_channel_close(channel);
     atomic_fetch_sub(&shared->publishing, 1);
@@ -134,7 +134,7 @@ static void *run_consumer(void *argument)
         random = random * 1664525u + 1013904223u;
         if (random >> 24 < 16 && expected->seen[publisher][number] < 3) {
             expected->seen[publisher][number] += 1;
-            QS_CHECK_OK(qs_channel_nack(channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
+            QS_CHECK_OK(qs_channel_nack(channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
         } else {
             QS_CHECK_OK(qs_channel_ack(channel, message.delivery_tag, 0, QS_ERROR));
             left -= 1;

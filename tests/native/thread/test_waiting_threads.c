@@ -189,7 +189,7 @@ static void test_messages_that_come_together_wake_as_many_threads(void)
         for (int i = 0; i < SLEEPERS / 2; i++) {
             qs_receipt receipt;
             QS_CHECK_OK(qs_channel_publish(channel, NONE, text(queue_names[0]), PERSISTENT,
-                                           text("together"), 0, &receipt, QS_ERROR));
+                                           text("together"), 0, 0, &receipt, QS_ERROR));
         }
         QS_CHECK(woken_count(&shared) == woken);
         QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, 0, &repeated, QS_ERROR));
@@ -230,7 +230,8 @@ static void test_who_takes_less_than_there_is_wakes_the_next(void)
     QS_CHECK(woken_count(&shared) == woken + SLEEPERS - 1);
     publish(&shared.engine, queue_names[1], "of another queue");
     message = get(&shared.engine, queue_names[1], "of another queue");
-    QS_CHECK_OK(qs_channel_nack(shared.engine.channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(
+        qs_channel_nack(shared.engine.channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
     QS_CHECK(woken_count(&shared) == woken + SLEEPERS - 1);
     publish(&shared.engine, queue_names[0], "the last");
     end_sleepers(sleepers, QS_OK);
@@ -384,7 +385,7 @@ static void *get_in_rounds(void *argument)
         for (int64_t row = 0; row < received.array.length; row++) {
             uint64_t tag = received_tag(&received, row);
             if (!received_redelivered(&received, row) && turn % 3 == 0) {
-                status = qs_channel_nack(channel, tag, QS_REQUEUE, QS_ERROR);
+                status = qs_channel_nack(channel, tag, QS_REQUEUE, 0, QS_ERROR);
             } else {
                 status = qs_channel_ack(channel, tag, 0, QS_ERROR);
                 atomic_fetch_add(&queue->acked, status == QS_OK ? 1 : 0);
@@ -430,7 +431,8 @@ static void *consume_in_rounds(void *argument)
                 break; /* with the message */
             }
             if (!event.message.redelivered && turn % 3 == 0) {
-                status = qs_channel_nack(channel, event.message.delivery_tag, QS_REQUEUE, QS_ERROR);
+                status =
+                    qs_channel_nack(channel, event.message.delivery_tag, QS_REQUEUE, 0, QS_ERROR);
             } else {
                 status = qs_channel_ack(channel, event.message.delivery_tag, 0, QS_ERROR);
                 atomic_fetch_add(&queue->acked, status == QS_OK ? 1 : 0);
@@ -453,7 +455,7 @@ static void *publish_in_rounds(void *argument)
             qs_receipt receipt;
             QS_CHECK_OK(qs_channel_publish(channel, NONE, text(queue->name),
                                            round % 2 == 0 ? TRANSIENT : PERSISTENT, text("round"),
-                                           0, &receipt, QS_ERROR));
+                                           0, 0, &receipt, QS_ERROR));
             if (round % 3 == i) {
                 usleep(PAUSE_US);
             }
@@ -529,8 +531,8 @@ static void test_without_a_timer_who_waits_looks_itself(void)
     shared.engine.options.background = false;
     engine_open(&shared.engine);
     QS_CHECK_OK(qs_channel_queue_declare(shared.engine.channel, text("q"), 0, NONE, &ok, QS_ERROR));
-    QS_CHECK_OK(qs_channel_publish_delayed(shared.engine.channel, NONE, text("q"), TRANSIENT,
-                                           text("late"), 0, 50 * 1000, &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_channel_publish(shared.engine.channel, NONE, text("q"), TRANSIENT, text("late"),
+                                   0, 50 * 1000, &receipt, QS_ERROR));
     sleeper.thread = start(sleep_once, &sleeper);
     QS_CHECK(pthread_join(sleeper.thread, NULL) == 0);
     QS_CHECK(sleeper.status == QS_OK);

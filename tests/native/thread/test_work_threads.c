@@ -82,8 +82,8 @@ static void *publish_all(void *argument)
         qs_slice bytes = {body, number % 16 == 7 ? LARGE_BYTES : 64};
         qs_receipt receipt;
         snprintf(body, sizeof body, "%u", number);
-        QS_CHECK_OK(
-            qs_channel_publish(channel, NONE, text("s"), PERSISTENT, bytes, 0, &receipt, QS_ERROR));
+        QS_CHECK_OK(qs_channel_publish(channel, NONE, text("s"), PERSISTENT, bytes, 0, 0, &receipt,
+                                       QS_ERROR));
         if (number % 50 == 49) {
             QS_CHECK_OK(qs_store_sync(work->shared.engine.store, QS_ERROR));
         }
@@ -152,7 +152,7 @@ static void *consume_by_get(void *argument)
         qs_message_release(&message);
         if (count++ % 7 == 3) {
             (void)goes_on(consumer, &channel,
-                          qs_channel_nack(channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
+                          qs_channel_nack(channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
         } else if (goes_on(consumer, &channel,
                            qs_channel_ack(channel, message.delivery_tag, 0, QS_ERROR))) {
             note_acked(consumer, number);
@@ -185,7 +185,7 @@ static void *consume_batches(void *argument)
         last = received_tag(&batch, batch.array.length - 1);
         if (turn % 5 == 4) {
             (void)goes_on(consumer, &channel,
-                          qs_channel_nack(channel, last, QS_REQUEUE | QS_MULTIPLE, QS_ERROR));
+                          qs_channel_nack(channel, last, QS_REQUEUE | QS_MULTIPLE, 0, QS_ERROR));
         } else if (goes_on(consumer, &channel,
                            qs_channel_ack(channel, last, QS_MULTIPLE, QS_ERROR))) {
             for (int64_t row = 0; row < batch.array.length; row++) {

@@ -17,7 +17,7 @@ static inline void fill(struct engine *engine, const char *queue, int count)
 
 static inline void nack(struct engine *engine, uint64_t tag, uint32_t flags)
 {
-    QS_CHECK_OK(qs_channel_nack(engine->channel, tag, flags, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, tag, flags, 0, QS_ERROR));
 }
 
 #endif

@@ -156,8 +156,8 @@ static inline void declare_exchange(struct engine *engine, const char *exchange,
 static inline void bind_queue(struct engine *engine, const char *queue, const char *exchange,
                               const char *key)
 {
-    QS_CHECK_OK(qs_channel_queue_bind(engine->channel, text(queue), text(exchange), text(key), NONE,
-                                      QS_ERROR));
+    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text(queue), text(exchange), text(key),
+                                          NONE, 0, QS_ERROR));
 }
 
 static inline qs_receipt publish_to(struct engine *engine, const char *exchange, const char *key,
@@ -166,7 +166,7 @@ static inline qs_receipt publish_to(struct engine *engine, const char *exchange,
     qs_receipt receipt;
 
     QS_CHECK_OK(qs_channel_publish(engine->channel, text(exchange), text(key), properties, body, 0,
-                                   &receipt, QS_ERROR));
+                                   0, &receipt, QS_ERROR));
     QS_CHECK(receipt.count == 1);
     return receipt;
 }

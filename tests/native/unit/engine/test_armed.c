@@ -200,9 +200,9 @@ static void test_a_call_that_must_not_wait_does_nothing(struct engine *engine)
     declare(engine, "q", QS_DURABLE);
     QS_CHECK_STATUS(QS_EWOULDBLOCK,
                     qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT, body,
-                                       QS_NO_WAIT, &receipt, QS_ERROR));
+                                       QS_NO_WAIT, 0, &receipt, QS_ERROR));
     QS_CHECK_STATUS(QS_EEMPTY, qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
-    QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT, body, 0,
+    QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT, body, 0, 0,
                                    &receipt, QS_ERROR));
     QS_CHECK_STATUS(QS_EWOULDBLOCK,
                     qs_channel_get(engine->channel, text("q"), QS_NO_WAIT, &message, QS_ERROR));

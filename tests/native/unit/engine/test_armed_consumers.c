@@ -38,7 +38,7 @@ static void bring_by_transaction(struct listeners *listeners, int i)
 
     QS_CHECK_OK(qs_channel_open(&channel, listeners->engine->store, QS_ERROR));
     QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
-    QS_CHECK_OK(qs_channel_publish(channel, text(""), text(names[i]), PERSISTENT, text("1"), 0,
+    QS_CHECK_OK(qs_channel_publish(channel, text(""), text(names[i]), PERSISTENT, text("1"), 0, 0,
                                    &receipt, QS_ERROR));
     QS_CHECK(!is_signalled(listeners->event_fds[i], 0));
     QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, 0, &repeated, QS_ERROR));
@@ -48,7 +48,7 @@ static void bring_by_transaction(struct listeners *listeners, int i)
 static void bring_by_requeue(struct listeners *listeners, int i)
 {
     QS_CHECK_OK(
-        qs_channel_nack(listeners->internal_channel, (uint64_t)i + 1, QS_REQUEUE, QS_ERROR));
+        qs_channel_nack(listeners->internal_channel, (uint64_t)i + 1, QS_REQUEUE, 0, QS_ERROR));
 }
 
 static void bring_by_dead_letter(struct listeners *listeners, int i)
@@ -64,7 +64,7 @@ static void bring_by_dead_letter(struct listeners *listeners, int i)
                                          qs_test_fields_slice(&fields), &ok, QS_ERROR));
     publish(listeners->engine, dying[i], "1");
     QS_CHECK_OK(qs_channel_get(listeners->internal_channel, text(dying[i]), 0, &message, QS_ERROR));
-    QS_CHECK_OK(qs_channel_nack(listeners->internal_channel, message.delivery_tag, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(listeners->internal_channel, message.delivery_tag, 0, 0, QS_ERROR));
     qs_message_release(&message);
 }
 
@@ -242,7 +242,7 @@ static void test_a_message_without_a_time_to_live_is_not_delivered_again(void)
     arm(consumer, QS_EVENT_DELIVERY);
     publish_to(&engine, "", "q", (qs_slice){expires_at_once, sizeof expires_at_once}, text("1"));
     QS_CHECK_OK(qs_channel_next_event(consumer, QS_EVENT_DELIVERY, 0, &event, QS_ERROR));
-    QS_CHECK_OK(qs_channel_nack(consumer, event.message.delivery_tag, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(consumer, event.message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
     qs_message_release(&event.message);
     QS_CHECK_STATUS(QS_EEMPTY,
                     qs_channel_next_event(consumer, QS_EVENT_DELIVERY, 0, &event, QS_ERROR));

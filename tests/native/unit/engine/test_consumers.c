@@ -181,7 +181,7 @@ static void test_a_message_does_not_expire_where_it_was_dealt(struct engine *eng
     expect(players[0], "c", "short");
     expect(players[0], "", "");
     expect(players[2], "c", "2");
-    QS_CHECK_OK(qs_channel_nack(players[0], 1, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(players[0], 1, QS_REQUEUE, 0, QS_ERROR));
     QS_CHECK(unacked_in(engine) == 2); /* in its queue it does */
     expect(players[0], "", "");
     leave(players);

@@ -209,8 +209,8 @@ test_a_checkpoint_gave_the_journal_back_that_had_the_messages_of_a_missing_file(
         publish(&engine, "other", "to be acked");
         while (accepted < 4096 && status == QS_OK) {
             status = qs_channel_publish(engine.channel, text(""), text("other"), PERSISTENT,
-                                        (qs_slice){publish_much, sizeof publish_much}, 0, &receipt,
-                                        QS_ERROR);
+                                        (qs_slice){publish_much, sizeof publish_much}, 0, 0,
+                                        &receipt, QS_ERROR);
             accepted += status == QS_OK;
         }
         QS_CHECK(status == QS_ECORRUPT && accepted > 700 && accepted < 2000);

@@ -8,14 +8,14 @@ static void publish_later(struct engine *engine, const char *queue, const char *
 {
     qs_receipt receipt;
 
-    QS_CHECK_OK(qs_channel_publish_delayed(engine->channel, text(""), text(queue), properties,
-                                           text(body), 0, seconds * 1000000, &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text(queue), properties, text(body),
+                                   0, seconds * 1000000, &receipt, QS_ERROR));
 }
 
 static void nack_later(struct engine *engine, uint64_t tag, uint32_t flags, uint64_t seconds)
 {
-    QS_CHECK_OK(qs_channel_nack_delayed(engine->channel, tag, QS_REQUEUE | flags, seconds * 1000000,
-                                        QS_ERROR));
+    QS_CHECK_OK(
+        qs_channel_nack(engine->channel, tag, QS_REQUEUE | flags, seconds * 1000000, QS_ERROR));
 }
 
 static void check_delayed(struct engine *engine, const char *queue, uint64_t ready,
@@ -80,10 +80,9 @@ static void test_a_nack_with_delay_puts_it_back_later(void)
     message = get(&engine, "q", "a");
     QS_CHECK(message.redelivered && message.delivery_count == 1);
     get(&engine, "q", "b");
-    QS_CHECK_STATUS(QS_EINVAL,
-                    qs_channel_nack_delayed(engine.channel, message.delivery_tag, 0, 1, NULL));
-    QS_CHECK_STATUS(QS_EINVAL, qs_channel_nack_delayed(engine.channel, message.delivery_tag,
-                                                       QS_REQUEUE, UINT64_MAX, NULL));
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_nack(engine.channel, message.delivery_tag, 0, 1, NULL));
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE,
+                                               UINT64_MAX, NULL));
     engine_stop(&engine);
 }
 
@@ -203,9 +202,9 @@ static void test_a_delay_without_memory_did_not_happen(bool in_transaction)
             QS_CHECK_OK(qs_channel_tx_select(engine.channel, QS_ERROR));
         }
         qs_test_alloc_arm(&memory, n, false);
-        published = qs_channel_publish_delayed(engine.channel, text(""), text("q"), PERSISTENT,
-                                               text("b"), 0, 5000000, &receipt, NULL);
-        nacked = qs_channel_nack_delayed(engine.channel, 1, QS_REQUEUE, 5000000, NULL);
+        published = qs_channel_publish(engine.channel, text(""), text("q"), PERSISTENT, text("b"),
+                                       0, 5000000, &receipt, NULL);
+        nacked = qs_channel_nack(engine.channel, 1, QS_REQUEUE, 5000000, NULL);
         if (in_transaction) {
             committed = qs_channel_tx_commit(engine.channel, NONE, 0, &repeated, NULL);
         }

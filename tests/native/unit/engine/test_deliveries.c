@@ -133,8 +133,8 @@ static void test_a_delivery_that_came_back_counts_once(struct engine *engine)
 {
     declare_limited(engine, false);
     publish(engine, "q", "m");
-    QS_CHECK_OK(
-        qs_channel_nack(engine->channel, get(engine, "q", "m").delivery_tag, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, get(engine, "q", "m").delivery_tag, QS_REQUEUE, 0,
+                                QS_ERROR));
     QS_CHECK(get(engine, "q", "m").delivery_count == 1);
     engine_new_channel(engine);
     QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
@@ -142,7 +142,8 @@ static void test_a_delivery_that_came_back_counts_once(struct engine *engine)
         qs_message message = get(engine, "q", "m");
         bool repeated;
         QS_CHECK(message.delivery_count == 2 && message.redelivered);
-        QS_CHECK_OK(qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
+        QS_CHECK_OK(
+            qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
         QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
     }
     engine_new_channel(engine);
@@ -165,7 +166,7 @@ static void test_a_requeue_before_the_crash_counted_twice(void)
     sync_store(&engine);
     for (uint32_t i = 0; i < 2; i++) {
         uint64_t tag = get(&engine, "q", "m").delivery_tag;
-        QS_CHECK_OK(qs_channel_nack(engine.channel, tag, QS_REQUEUE, QS_ERROR));
+        QS_CHECK_OK(qs_channel_nack(engine.channel, tag, QS_REQUEUE, 0, QS_ERROR));
         sync_store(&engine);
         die(&engine);
     }

@@ -169,7 +169,7 @@ static void test_what_is_given_back_is_not_confirmed_and_its_ack_later_does_it(v
 
     start(&scene);
     send(&scene, "", "a");
-    QS_CHECK_OK(qs_channel_nack(scene.consumer, receive(&scene), QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(scene.consumer, receive(&scene), QS_REQUEUE, 0, QS_ERROR));
     expect_no_event(&scene.engine, CONFIRMS);
     settle(&scene, receive(&scene));
     expect_ack(&scene, 1, false, 1);
@@ -347,12 +347,12 @@ static void test_a_rejected_message_is_confirmed_and_a_dead_letter_is_not(void)
 
     start(&scene);
     send(&scene, "", "a");
-    QS_CHECK_OK(qs_channel_nack(scene.consumer, receive(&scene), 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(scene.consumer, receive(&scene), 0, 0, QS_ERROR));
     expect_ack(&scene, 1, false, 1);
     declare_with_text(&scene, "d", "x-dead-letter-exchange", "amq.direct");
     consume(&scene, "d", 0);
     send(&scene, "", "d");
-    QS_CHECK_OK(qs_channel_nack(scene.consumer, receive(&scene), 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(scene.consumer, receive(&scene), 0, 0, QS_ERROR));
     expect_no_event(&scene.engine, CONFIRMS);
     commit(&scene);
     expect_ack(&scene, 2, true, 1);
@@ -368,7 +368,7 @@ static void test_what_was_delivered_too_often_waits_for_the_disk(void)
     consume(&scene, "d", 0);
     send(&scene, "", "d");
     for (int i = 0; i < 2; i++) {
-        QS_CHECK_OK(qs_channel_nack(scene.consumer, receive(&scene), QS_REQUEUE, QS_ERROR));
+        QS_CHECK_OK(qs_channel_nack(scene.consumer, receive(&scene), QS_REQUEUE, 0, QS_ERROR));
     }
     check_counts(&scene.engine, "d", 0, 0);
     expect_a_late_ack(&scene);
@@ -672,7 +672,7 @@ static void test_without_memory_the_commit_confirms(void)
         start(&scene);
         qs_test_alloc_arm(&memory, number, false);
         status = qs_channel_publish(scene.engine.channel, text(""), text("a"), PERSISTENT,
-                                    text("x"), 0, &receipt, NULL);
+                                    text("x"), 0, 0, &receipt, NULL);
         if (qs_channel_next_event(scene.consumer, QS_EVENT_DELIVERY, 0, &event, NULL) == QS_OK) {
             qs_message_release(&event.message);
             if (qs_channel_ack(scene.consumer, event.message.delivery_tag, 0, NULL) != QS_OK) {

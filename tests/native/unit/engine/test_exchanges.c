@@ -25,10 +25,10 @@ static void set_up(struct engine *engine)
     QS_CHECK_OK(qs_channel_exchange_declare(engine->channel, text("in"), text("direct"), QS_DURABLE,
                                             TABLE(alternate), QS_ERROR));
     bind_queue(engine, "q", "aside", "");
-    QS_CHECK_OK(qs_channel_queue_bind(engine->channel, text("q"), text("by"), NONE,
-                                      TABLE(wants_one), QS_ERROR));
-    QS_CHECK_OK(qs_channel_exchange_bind(engine->channel, text("by"), text("in"), text("k"), NONE,
-                                         QS_ERROR));
+    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("q"), text("by"), NONE,
+                                          TABLE(wants_one), 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("by"), text("in"), text("k"), NONE,
+                                          QS_TO_EXCHANGE, QS_ERROR));
 }
 
 static void check_routes(struct engine *engine)
@@ -49,8 +49,8 @@ static void test_a_checkpoint_keeps_bindings_between_exchanges(struct engine *en
     check_routes(engine);
     engine_reopen(engine);
     check_routes(engine);
-    QS_CHECK_OK(qs_channel_exchange_unbind(engine->channel, text("by"), text("in"), text("k"), NONE,
-                                           QS_ERROR));
+    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("by"), text("in"), text("k"), NONE,
+                                          QS_TO_EXCHANGE | QS_UNBIND, QS_ERROR));
     engine_reopen(engine);
     publish_to(engine, "in", "k", TABLE(has_one), text("aside now"));
     get(engine, "q", "aside now");
@@ -82,8 +82,9 @@ static void test_arguments_that_are_no_table_are_refused(struct engine *engine)
     QS_CHECK_STATUS(QS_EINVAL,
                     qs_channel_exchange_declare(engine->channel, text("e"), text("direct"), 0,
                                                 text("\x05junk"), QS_ERROR));
-    QS_CHECK_STATUS(QS_EINVAL, qs_channel_queue_bind(engine->channel, text("q"), text("amq.match"),
-                                                     NONE, text("\x05junk"), QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL,
+                    qs_channel_change_binding(engine->channel, text("q"), text("amq.match"), NONE,
+                                              text("\x05junk"), 0, QS_ERROR));
     CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
                         qs_channel_exchange_declare(engine->channel, text("e"), text("direct"), 0,
                                                     TABLE(number_alternate), QS_ERROR));
@@ -111,10 +112,10 @@ static void test_exchanges_that_went_together_stay_gone_after_a_crash(void)
     declare_exchange(&engine, "first", "fanout", QS_DURABLE | QS_AUTO_DELETE);
     declare_exchange(&engine, "second", "fanout", QS_DURABLE | QS_AUTO_DELETE);
     declare_exchange(&engine, "transient", "fanout", 0);
-    QS_CHECK_OK(qs_channel_exchange_bind(engine.channel, text("second"), text("first"), NONE, NONE,
-                                         QS_ERROR));
-    QS_CHECK_OK(qs_channel_exchange_bind(engine.channel, text("transient"), text("second"), NONE,
-                                         NONE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_change_binding(engine.channel, text("second"), text("first"), NONE, NONE,
+                                          QS_TO_EXCHANGE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_change_binding(engine.channel, text("transient"), text("second"), NONE,
+                                          NONE, QS_TO_EXCHANGE, QS_ERROR));
     /* Only what is not durable led from the second one. */
     QS_CHECK_OK(qs_channel_exchange_delete(engine.channel, text("transient"), 0, QS_ERROR));
     QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));

@@ -34,8 +34,8 @@ static qs_status do_declare(struct engine *engine)
 
 static qs_status do_bind(struct engine *engine)
 {
-    return qs_channel_queue_bind(engine->channel, text("q"), text("amq.topic"), text("a.#"), NONE,
-                                 QS_ERROR);
+    return qs_channel_change_binding(engine->channel, text("q"), text("amq.topic"), text("a.#"),
+                                     NONE, 0, QS_ERROR);
 }
 
 static qs_status do_declare_exchange(struct engine *engine)
@@ -63,7 +63,7 @@ static qs_status do_publish(struct engine *engine)
     qs_receipt receipt;
 
     return qs_channel_publish(engine->channel, text("amq.fanout"), NONE, PERSISTENT, text("new"), 0,
-                              &receipt, QS_ERROR);
+                              0, &receipt, QS_ERROR);
 }
 
 static qs_status do_publish_large(struct engine *engine)
@@ -71,7 +71,7 @@ static qs_status do_publish_large(struct engine *engine)
     qs_receipt receipt;
 
     return qs_channel_publish(engine->channel, text("amq.fanout"), NONE, PERSISTENT,
-                              text(large_body), 0, &receipt, QS_ERROR);
+                              text(large_body), 0, 0, &receipt, QS_ERROR);
 }
 
 static qs_status do_publish_batch(struct engine *engine)
@@ -171,12 +171,12 @@ static qs_status do_transaction(struct engine *engine)
     qs_status status = qs_channel_tx_select(engine->channel, QS_ERROR);
 
     if (status == QS_OK) {
-        status = qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text("tx"), 0,
+        status = qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text("tx"), 0, 0,
                                     &receipt, QS_ERROR);
     }
     if (status == QS_OK) {
         status = qs_channel_publish(engine->channel, NONE, text("r"), PERSISTENT, text(large_body),
-                                    0, &receipt, QS_ERROR);
+                                    0, 0, &receipt, QS_ERROR);
     }
     return status == QS_OK
                ? qs_channel_tx_commit(engine->channel, text("key"), 0, &repeated, QS_ERROR)
@@ -190,7 +190,7 @@ static qs_status do_settle(struct engine *engine)
 
     if (status == QS_OK) {
         qs_message_release(&message);
-        status = qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE, QS_ERROR);
+        status = qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR);
     }
     return status;
 }

@@ -27,8 +27,8 @@ static qs_status try_publish(struct engine *engine, const char *body)
 {
     qs_receipt receipt;
 
-    return qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text(body), 0, &receipt,
-                              QS_ERROR);
+    return qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text(body), 0, 0,
+                              &receipt, QS_ERROR);
 }
 
 /* ---- no space ---- */
@@ -118,7 +118,7 @@ static void check_failed_store(struct engine *engine, const char *large)
                                                                QS_DURABLE, NONE, &ok, QS_ERROR));
     QS_CHECK_STATUS(QS_ESTORE_FAILED,
                     qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text(large), 0,
-                                       &receipt, QS_ERROR));
+                                       0, &receipt, QS_ERROR));
     /* What was not confirmed is nacked. */
     QS_CHECK_OK(qs_channel_wait_confirms(engine->channel, QS_FOREVER, &nacked, QS_ERROR));
     QS_CHECK(nacked);

@@ -327,7 +327,7 @@ static void test_a_full_disk_rings_and_so_does_its_end(void)
     declare(&engine, "q", QS_DURABLE);
     QS_CHECK(alarms_of(listener) == 0);
     qsi_env_ram_limit(engine.memory, qsi_env_ram_used(engine.memory) + (1u << 20));
-    while (qs_channel_publish(engine.channel, text(""), text("q"), PERSISTENT, text(body), 0,
+    while (qs_channel_publish(engine.channel, text(""), text("q"), PERSISTENT, text(body), 0, 0,
                               &receipt, NULL) == QS_OK) {
         QS_CHECK(++count < 2000);
     }

@@ -234,7 +234,7 @@ static bool fails_as_ever(bool may_wait, enum qsi_fault_kind kind, enum qsi_faul
     QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_failure(engine.store, &error));
     QS_CHECK_STATUS(QS_ESTORE_FAILED,
                     qs_channel_publish(engine.channel, NONE, text("q"), PERSISTENT, text("next"), 0,
-                                       &receipt, QS_ERROR));
+                                       0, &receipt, QS_ERROR));
     qs_listener_hold(listener); /* and there is nothing more to lead */
     arm(engine.channel, QS_EVENT_ACK);
     QS_CHECK(!qs_listener_go(listener, true));

@@ -84,7 +84,8 @@ static void test_what_comes_back_wakes_the_others_of_its_queue(struct engine *en
     qs_message message;
 
     publish(engine, "q50", "a");
-    QS_CHECK_OK(qs_channel_nack(channel, expect(channel, event_fd, 50, "a"), QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(
+        qs_channel_nack(channel, expect(channel, event_fd, 50, "a"), QS_REQUEUE, 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_ack(channel, expect(channel, event_fd, 50, "a"), 0, QS_ERROR));
     publish(engine, "q51", "b");
     expect(channel, event_fd, 51, "b");

@@ -100,7 +100,7 @@ static void test_a_commit_with_a_key_or_rejects_has_to_wait(struct engine *engin
     QS_CHECK_STATUS(QS_EWOULDBLOCK, qs_channel_tx_commit(engine->channel, text("key"), QS_NO_WAIT,
                                                          &repeated, QS_ERROR));
     QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text("key"), 0, &repeated, QS_ERROR));
-    QS_CHECK_OK(qs_channel_nack(engine->channel, 1, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, 1, 0, 0, QS_ERROR));
     QS_CHECK_STATUS(QS_EWOULDBLOCK,
                     qs_channel_tx_commit(engine->channel, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
     QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));

@@ -75,9 +75,9 @@ static void test_a_requeued_message_is_back_in_its_priority(struct engine *engin
     high = get(engine, "q", "c").delivery_tag;
     low = get(engine, "q", "a").delivery_tag;
     check_counts(engine, "q", 1, 2);
-    QS_CHECK_OK(qs_channel_nack(engine->channel, low, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, low, QS_REQUEUE, 0, QS_ERROR));
     QS_CHECK(get(engine, "q", "a").redelivered);
-    QS_CHECK_OK(qs_channel_nack(engine->channel, high, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, high, QS_REQUEUE, 0, QS_ERROR));
     take(engine, "q", "c");
     take(engine, "q", "b");
     check_counts(engine, "q", 0, 1);
@@ -326,7 +326,7 @@ static void test_all_priorities_fill_and_empty(struct engine *engine)
             snprintf(body, sizeof body, "%u", level);
             tag = get(engine, "q", body).delivery_tag;
             if (random >> 30 == 0) {
-                QS_CHECK_OK(qs_channel_nack(engine->channel, tag, QS_REQUEUE, QS_ERROR));
+                QS_CHECK_OK(qs_channel_nack(engine->channel, tag, QS_REQUEUE, 0, QS_ERROR));
             } else {
                 ack(engine, tag, 0);
                 counts[level]--;

@@ -7,7 +7,7 @@ static qs_status try_publish(struct engine *engine, const char *exchange, const 
                              qs_slice body, uint32_t flags, qs_receipt *receipt)
 {
     return qs_channel_publish(engine->channel, text(exchange), text(key), PERSISTENT, body, flags,
-                              receipt, QS_ERROR);
+                              0, receipt, QS_ERROR);
 }
 
 static void test_default_exchange_leads_to_the_queue_of_that_name(struct engine *engine)

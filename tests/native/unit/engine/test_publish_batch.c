@@ -328,7 +328,7 @@ static void test_ignored_returns_are_counted_and_the_first_is_kept(struct engine
         publish_table(engine, &table, "", "", QS_MANDATORY);
         QS_CHECK(publish_table(engine, &table, "", "nobody", 0).unrouted_count == 2);
         QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("nobody"), text(""),
-                                       text("single"), QS_MANDATORY, &receipt, QS_ERROR));
+                                       text("single"), QS_MANDATORY, 0, &receipt, QS_ERROR));
         QS_CHECK(receipt.unrouted_count == 1);
         QS_CHECK_OK(qs_channel_take_ignored(engine->channel, &event, &count, QS_ERROR));
         QS_CHECK(count == 3 && event.kind == QS_EVENT_RETURN);

@@ -48,8 +48,8 @@ static void test_unknown_tag_ends_the_channel(struct engine *engine)
                  : verb == 1 ? qs_channel_ack(engine->channel, 2, 0, QS_ERROR)
                  : verb == 2 ? qs_channel_ack(engine->channel, 0, 0, QS_ERROR)
                  : verb == 3 ? qs_channel_ack(engine->channel, 3, QS_MULTIPLE, QS_ERROR)
-                 : verb == 4 ? qs_channel_nack(engine->channel, 2, QS_REQUEUE, QS_ERROR)
-                 : verb == 5 ? qs_channel_nack(engine->channel, 9, QS_MULTIPLE, QS_ERROR)
+                 : verb == 4 ? qs_channel_nack(engine->channel, 2, QS_REQUEUE, 0, QS_ERROR)
+                 : verb == 5 ? qs_channel_nack(engine->channel, 9, QS_MULTIPLE, 0, QS_ERROR)
                              : qs_channel_ack(engine->channel, UINT64_MAX, 0, QS_ERROR);
         QS_CHECK(status == QS_PRECONDITION_FAILED);
         QS_CHECK(strstr(QS_ERROR->text, "unknown delivery tag") != NULL);

@@ -115,7 +115,7 @@ static void test_delivery_counts_go_on_after_a_crash(void)
     engine_crash(&engine, &dead);
     message = get(&engine, "q", "1");
     QS_CHECK(message.redelivered && message.delivery_count == 1);
-    QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
     message = get(&engine, "q", "1");
     QS_CHECK(message.redelivered && message.delivery_count == 2);
     message = get(&engine, "q", "2");
@@ -141,8 +141,8 @@ static void test_settled_messages_stay_settled_and_requeued_ones_keep_their_plac
         get(&engine, "q", body);
     }
     ack(&engine, 1, 0);
-    QS_CHECK_OK(qs_channel_nack(engine.channel, 3, 0, QS_ERROR));
-    QS_CHECK_OK(qs_channel_nack(engine.channel, 2, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine.channel, 3, 0, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine.channel, 2, QS_REQUEUE, 0, QS_ERROR));
     ack(&engine, 5, 0);
     QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
     for (int turn = 0; turn < 2; turn++) {
@@ -326,7 +326,7 @@ static bool dies_at_call(struct engine *engine, qs_env *fault, uint64_t call)
     qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, call, true);
     for (int i = 0; status == QS_OK && i < ROLLING_MESSAGES; i++) {
         status = qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT, text(body), 0,
-                                    &receipt, NULL);
+                                    0, &receipt, NULL);
         if (status == QS_OK && i % 3 == 2) {
             status = qs_store_sync(engine->store, NULL);
         }

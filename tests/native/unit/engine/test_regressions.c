@@ -105,8 +105,8 @@ static void redeclare_exchange_after(uint32_t messages)
         publish(&engine, "q", "m");
         QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
     }
-    QS_CHECK_OK(
-        qs_channel_queue_unbind(engine.channel, text("q"), text("e"), text("k"), NONE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_change_binding(engine.channel, text("q"), text("e"), text("k"), NONE,
+                                          QS_UNBIND, QS_ERROR));
     declare_exchange(&engine, "e", "topic", QS_DURABLE | QS_AUTO_DELETE);
     engine_reopen(&engine);
     declare_exchange(&engine, "e", "topic", QS_DURABLE | QS_AUTO_DELETE);
@@ -134,7 +134,7 @@ static qs_channel *keep_every(struct engine *engine, uint64_t gap, uint64_t coun
     }
     for (uint64_t tag = 1; tag <= count; tag++) {
         if (tag % gap != 0) {
-            QS_CHECK_OK(qs_channel_nack(keeper, tag, QS_REQUEUE, QS_ERROR));
+            QS_CHECK_OK(qs_channel_nack(keeper, tag, QS_REQUEUE, 0, QS_ERROR));
         }
     }
     return keeper;

@@ -32,7 +32,7 @@ static uint64_t take(struct engine *engine, const char *queue, uint32_t count)
 
 static void nack(struct engine *engine, uint64_t tag, uint32_t flags)
 {
-    QS_CHECK_OK(qs_channel_nack(engine->channel, tag, flags, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, tag, flags, 0, QS_ERROR));
 }
 
 static void set_up(struct engine *engine)
@@ -166,7 +166,7 @@ static void test_a_reject_without_memory_loses_nothing(void)
             ack(&engine, tag, 0);
         }
         qs_test_alloc_arm(&alloc, n, true);
-        status = qs_channel_nack(engine.channel, 39, QS_MULTIPLE, QS_ERROR);
+        status = qs_channel_nack(engine.channel, 39, QS_MULTIPLE, 0, QS_ERROR);
         has_failed = alloc.has_failed;
         qs_test_alloc_arm(&alloc, 0, false);
         QS_CHECK(status == QS_OK || status == QS_ENOMEM);

@@ -22,7 +22,7 @@ static void leave_at_once(struct engine *engine)
         char body[16];
         snprintf(body, sizeof body, "%u", i);
         QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT, text(body),
-                                       0, &receipt, QS_ERROR));
+                                       0, 0, &receipt, QS_ERROR));
     }
     QS_CHECK_OK(commit(engine));
     engine_new_channel(engine);
@@ -101,7 +101,7 @@ static void publish_at_once(struct engine *engine, const char *body)
     qs_receipt receipt;
 
     QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("one"), PERSISTENT, text(body),
-                                   QS_NO_WAIT, &receipt, QS_ERROR));
+                                   QS_NO_WAIT, 0, &receipt, QS_ERROR));
 }
 
 static void declare_one(struct engine *engine, bool dead_letters)

@@ -15,10 +15,10 @@ static void test_a_range_is_settled_beside_a_transaction(struct engine *engine)
         QS_CHECK_OK(qs_channel_get(channel, text("q"), 0, &message, QS_ERROR));
         qs_message_release(&message);
     }
-    QS_CHECK_STATUS(QS_EINVAL, qs_channel_settle_range(channel, 0, 1, 0, QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_settle_range(channel, 0, 1, 0, 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_ack(channel, 3, 0, QS_ERROR)); /* the transaction's */
-    QS_CHECK_OK(qs_channel_settle_range(channel, 1, 4, QS_REQUEUE | QS_NO_WAIT, QS_ERROR));
-    QS_CHECK_OK(qs_channel_settle_range(channel, 5, 9, QS_NO_WAIT, QS_ERROR));
+    QS_CHECK_OK(qs_channel_settle_range(channel, 1, 4, QS_REQUEUE | QS_NO_WAIT, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_settle_range(channel, 5, 9, QS_NO_WAIT, 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_tx_rollback(channel, QS_ERROR));
     for (int i = 0; i < 3; i++) {
         QS_CHECK_OK(qs_channel_get(channel, text("q"), 0, &message, QS_ERROR));
@@ -50,8 +50,8 @@ static void test_ranges_of_a_transaction_leave_out_what_lies_between(struct engi
         QS_CHECK_OK(qs_channel_get(channel, text("q"), 0, &message, QS_ERROR));
         qs_message_release(&message);
     }
-    QS_CHECK_OK(qs_channel_settle_range(channel, 1, 1, QS_IN_TX | QS_REJECT, QS_ERROR));
-    QS_CHECK_OK(qs_channel_settle_range(channel, 3, 9, QS_IN_TX, QS_ERROR));
+    QS_CHECK_OK(qs_channel_settle_range(channel, 1, 1, QS_IN_TX | QS_REJECT, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_settle_range(channel, 3, 9, QS_IN_TX, 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_get(channel, text("q"), 0, &message, QS_ERROR)); /* 5 came later */
     qs_message_release(&message);
     QS_CHECK_OK(qs_channel_tx_commit(channel, text(""), 0, &repeated, QS_ERROR));
@@ -59,7 +59,7 @@ static void test_ranges_of_a_transaction_leave_out_what_lies_between(struct engi
     ack(engine, 2, 0);
     QS_CHECK_OK(qs_channel_tx_commit(channel, text(""), 0, &repeated, QS_ERROR));
     check_counts(engine, "q", 0, 1);
-    QS_CHECK_OK(qs_channel_settle_range(channel, 5, 5, QS_IN_TX | QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_settle_range(channel, 5, 5, QS_IN_TX | QS_REQUEUE, 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_tx_rollback(channel, QS_ERROR));
     check_counts(engine, "q", 0, 1);
 }

@@ -76,7 +76,7 @@ static qs_status requeue_and_page(struct engine *engine)
     status = qs_channel_recover(engine->channel, QS_REQUEUE, QS_ERROR);
     for (uint32_t i = 0; i < 200 && status == QS_OK; i++) {
         status = qs_channel_publish(engine->channel, text(""), text("other"), PERSISTENT,
-                                    text("a body that needs memory"), 0, &receipt, QS_ERROR);
+                                    text("a body that needs memory"), 0, 0, &receipt, QS_ERROR);
     }
     return status;
 }
@@ -325,7 +325,7 @@ static void sweep_limit(bool dead_letters, bool is_sticky)
         for (uint32_t i = LIMIT; i < PUBLISHED; i++) {
             qs_receipt receipt;
             qs_status status = qs_channel_publish(engine.channel, text(""), text("q"), PERSISTENT,
-                                                  text("a message"), 0, &receipt, QS_ERROR);
+                                                  text("a message"), 0, 0, &receipt, QS_ERROR);
             if (status != QS_OK && status != QS_ENOMEM) {
                 fprintf(stderr, "allocation %" PRIu64 ": %s\n", n, qs_test_error.text);
             }

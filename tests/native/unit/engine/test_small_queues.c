@@ -201,7 +201,7 @@ static void test_messages_that_differ_are_carried_as_they_are(void)
     publish(&engine, small(0), "last");
     QS_CHECK_OK(qs_channel_get(engine.channel, text(small(0)), 0, &message, QS_ERROR));
     qs_message_release(&message);
-    QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
     checkpoint(&engine);
     for (int i = 0; i < 2; i++) { /* from what was published, and from what was carried */
         struct engine dead;
@@ -210,7 +210,7 @@ static void test_messages_that_differ_are_carried_as_they_are(void)
         QS_CHECK_OK(qs_channel_get(engine.channel, text(small(0)), 0, &message, QS_ERROR));
         QS_CHECK(message.redelivered && holds(message.body, body_of(0, 0)));
         qs_message_release(&message);
-        QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
+        QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
         checkpoint(&engine);
         engine_stop(&dead);
     }

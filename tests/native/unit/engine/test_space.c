@@ -37,7 +37,7 @@ static qs_status try_publish(struct engine *engine, uint32_t number, bool large)
     char *body = make_body(body_bytes(number, large), number);
     qs_receipt receipt;
     qs_status status = qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text(body),
-                                          0, &receipt, QS_ERROR);
+                                          0, 0, &receipt, QS_ERROR);
 
     free(body);
     return status;
@@ -91,7 +91,7 @@ static void take_all(struct engine *engine, uint32_t end, bool large, enum drain
         bool repeated;
 
         if (how == BY_REJECTS) {
-            status = qs_channel_nack(engine->channel, tag, 0, QS_ERROR);
+            status = qs_channel_nack(engine->channel, tag, 0, 0, QS_ERROR);
         } else if (how != BY_GETS_WITHOUT_ACK &&
                    (how != BY_MULTIPLE_ACKS || i % 16 == 0 || i + 1 == end)) {
             status = qs_channel_ack(engine->channel, tag, how == BY_MULTIPLE_ACKS ? QS_MULTIPLE : 0,

@@ -33,7 +33,7 @@ static bool publish_next(struct round *round)
     char *body = make_body(body_bytes(round->end), round->end);
     qs_receipt receipt;
     qs_status status = qs_channel_publish(round->engine.channel, NONE, text("q"), PERSISTENT,
-                                          text(body), 0, &receipt, QS_ERROR);
+                                          text(body), 0, 0, &receipt, QS_ERROR);
 
     free(body);
     if (status != QS_OK && status != QS_ESTORE_FULL) {

@@ -128,7 +128,7 @@ static void be_a_child(struct engine *engine, int pipe_in, int pipe_out)
     char byte;
 
     CHILD_CHECK(2, qs_store_sync(engine->store, NULL) == QS_EFORKED);
-    CHILD_CHECK(3, qs_channel_publish(engine->channel, NONE, text("q"), NONE, NONE, 0, &receipt,
+    CHILD_CHECK(3, qs_channel_publish(engine->channel, NONE, text("q"), NONE, NONE, 0, 0, &receipt,
                                       NULL) == QS_EFORKED);
     CHILD_CHECK(4, qs_channel_get(engine->channel, text("q"), 0, &message, NULL) == QS_EFORKED);
     CHILD_CHECK(5, qs_channel_queue_declare(engine->channel, text("x"), 0, NONE, &ok, NULL) ==
@@ -235,7 +235,7 @@ static void test_close_ends_open_channels(void)
         QS_CHECK_OK(qs_store_close(engine.store, QS_ERROR));
         QS_CHECK_STATUS(QS_ESTORE_CLOSED, qs_channel_ack(other, message.delivery_tag, 0, QS_ERROR));
         QS_CHECK_STATUS(QS_ESTORE_CLOSED, qs_channel_publish(other, NONE, text("q"), NONE, NONE, 0,
-                                                             &receipt, QS_ERROR));
+                                                             0, &receipt, QS_ERROR));
         QS_CHECK_STATUS(QS_ESTORE_CLOSED, qs_channel_open(&late, engine.store, QS_ERROR));
         QS_CHECK(late == NULL && qs_store_durable_lsn(engine.store) == 0);
         qs_store_stats(engine.store, &stats);
@@ -288,7 +288,7 @@ static void test_statistics_count(struct engine *engine)
     get(engine, "q", "x");
     get(engine, "q", "x");
     ack(engine, 1, 0);
-    QS_CHECK_OK(qs_channel_nack(engine->channel, 2, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, 2, QS_REQUEUE, 0, QS_ERROR));
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
     stats = stats_of(engine);
     QS_CHECK(stats.messages_published == 11 && stats.messages_routed == 10 &&

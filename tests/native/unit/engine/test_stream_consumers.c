@@ -119,7 +119,7 @@ static void test_an_armed_consumer_never_gets_what_is_not_durable(struct engine 
         qs_status status = qs_channel_next_event(engine->channel, arm, 0, &event, QS_ERROR);
         QS_CHECK(status == QS_EEMPTY);
         QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("s"), PERSISTENT,
-                                       text("body"), 0, &receipt, QS_ERROR));
+                                       text("body"), 0, 0, &receipt, QS_ERROR));
         do {
             status = qs_channel_next_event(engine->channel, arm, 0, &event, QS_ERROR);
         } while (status == QS_EEMPTY);
@@ -186,9 +186,9 @@ static void test_nacks_and_recovers_of_a_stream_are_refused(struct engine *engin
         consume_from(engine, "s", "c", 0, 10);
         expect(engine->channel, "c", 0);
         expect(engine->channel, "c", 1);
-        status = i == 0   ? qs_channel_nack(engine->channel, 1, QS_REQUEUE, &error)
-                 : i == 1 ? qs_channel_nack(engine->channel, 2, QS_MULTIPLE, &error)
-                 : i == 2 ? qs_channel_settle_range(engine->channel, 1, 2, QS_REJECT, &error)
+        status = i == 0   ? qs_channel_nack(engine->channel, 1, QS_REQUEUE, 0, &error)
+                 : i == 1 ? qs_channel_nack(engine->channel, 2, QS_MULTIPLE, 0, &error)
+                 : i == 2 ? qs_channel_settle_range(engine->channel, 1, 2, QS_REJECT, 0, &error)
                           : qs_channel_recover(engine->channel, QS_REQUEUE, &error);
         QS_CHECK_STATUS(i == 3 ? QS_PRECONDITION_FAILED : QS_NOT_IMPLEMENTED, status);
         check_counts(engine, "s", 5, 0); /* the channel, or its connection, was closed */
@@ -204,7 +204,7 @@ static void test_what_never_reached_the_caller_comes_again(struct engine *engine
     for (uint64_t i = 0; i < 3; i++) {
         expect(engine->channel, "c", i);
     }
-    QS_CHECK_OK(qs_channel_settle_range(engine->channel, 2, 3, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_settle_range(engine->channel, 2, 3, QS_REQUEUE, 0, QS_ERROR));
     check_counts(engine, "s", 5, 1);
     expect(engine->channel, "c", 1);
     expect(engine->channel, "c", 2);

@@ -58,7 +58,7 @@ static void test_an_ack_after_a_cancel_notes_nothing_that_was_put_back(struct en
         expect(engine->channel, "billing", i);
     }
     QS_CHECK_OK(qs_channel_cancel(engine->channel, text("billing"), QS_ERROR));
-    QS_CHECK_OK(qs_channel_settle_range(engine->channel, 2, 5, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_settle_range(engine->channel, 2, 5, QS_REQUEUE, 0, QS_ERROR));
     ack(engine, 1, 0);
     QS_CHECK(noted(engine, "s", "billing") == 1);
     track(engine, 100);
@@ -80,11 +80,11 @@ static void test_a_transaction_refuses_nacks_of_a_stream(struct engine *engine)
         consume_from(engine, "s", "c", 0, 10);
         expect(engine->channel, "c", 0);
         status =
-            i == 0 ? qs_channel_settle_range_delayed(engine->channel, 1, 1, QS_REQUEUE | QS_IN_TX,
-                                                     1000000, &error)
+            i == 0 ? qs_channel_settle_range(engine->channel, 1, 1, QS_REQUEUE | QS_IN_TX, 1000000,
+                                             &error)
             : i == 1
-                ? qs_channel_settle_range(engine->channel, 1, 1, QS_REJECT | QS_IN_TX, &error)
-                : qs_channel_settle_range(engine->channel, 1, 1, QS_REQUEUE | QS_IN_TX, &error);
+                ? qs_channel_settle_range(engine->channel, 1, 1, QS_REJECT | QS_IN_TX, 0, &error)
+                : qs_channel_settle_range(engine->channel, 1, 1, QS_REQUEUE | QS_IN_TX, 0, &error);
         QS_CHECK_STATUS(QS_NOT_IMPLEMENTED, status);
         check_counts(engine, "s", 5, 0);
     }
@@ -108,7 +108,7 @@ static void test_a_nack_behind_an_ack_of_a_stream_is_right_in_a_transaction(stru
     QS_CHECK_OK(next(engine->channel, &event));
     qs_message_release(&event.message);
     ack(engine, 1, 0);
-    QS_CHECK_OK(qs_channel_nack(engine->channel, 2, QS_MULTIPLE | QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, 2, QS_MULTIPLE | QS_REQUEUE, 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &is_repeated, QS_ERROR));
     check_counts(engine, "q", 1, 0);
 }
@@ -191,7 +191,7 @@ static void test_each_commit_looked_at_all_streams_with_consumers(void)
         qs_event event;
         arm_for_deliveries(&engine);
         QS_CHECK_OK(qs_channel_publish(publisher, text(""), text(names[i % 2]), PERSISTENT,
-                                       text("body"), 0, &receipt, QS_ERROR));
+                                       text("body"), 0, 0, &receipt, QS_ERROR));
         QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
         QS_CHECK(streams_to_look_at(&engine) == 0);
         QS_CHECK_OK(next(engine.channel, &event));

@@ -110,11 +110,11 @@ static void test_arguments_may_come_in_any_order(struct engine *engine)
     declare(engine, "q", QS_DURABLE);
     declare_exchange(engine, "h", "headers", QS_DURABLE);
     for (int i = 0; i < 2; i++) { /* the same binding both times */
-        QS_CHECK_OK(qs_channel_queue_bind(engine->channel, text("q"), text("h"), text(""),
-                                          orders[i], QS_ERROR));
+        QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("q"), text("h"), text(""),
+                                              orders[i], 0, QS_ERROR));
     }
-    QS_CHECK_OK(qs_channel_queue_unbind(engine->channel, text("q"), text("h"), text(""), orders[1],
-                                        QS_ERROR));
+    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("q"), text("h"), text(""),
+                                          orders[1], QS_UNBIND, QS_ERROR));
     QS_CHECK_OK(qs_channel_exchange_delete(engine->channel, text("h"), QS_IF_UNUSED, QS_ERROR));
 }
 
@@ -147,8 +147,8 @@ static void test_texts_name_the_place_that_was_set(struct engine *engine)
     QS_CHECK(qs_channel_queue_purge(engine->channel, text("q"), 0, &count, &error) == QS_NOT_FOUND);
     QS_CHECK(strcmp(error.text, "no queue 'q' in vhost '/'") == 0);
     engine_new_channel(engine);
-    QS_CHECK(qs_channel_queue_bind(engine->channel, text("q"), text("x"), text(""), NONE, &error) ==
-             QS_NOT_FOUND);
+    QS_CHECK(qs_channel_change_binding(engine->channel, text("q"), text("x"), text(""), NONE, 0,
+                                       &error) == QS_NOT_FOUND);
     QS_CHECK(strcmp(error.text, "no exchange 'x' in vhost '/'") == 0);
     engine_new_channel(engine);
     QS_CHECK(qs_channel_queue_declare(engine->channel, text("q"), 0,
@@ -287,7 +287,7 @@ static void test_nack_of_a_deleted_queues_message_drops_it(struct engine *engine
     old = get(engine, "q", "old");
     QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
     declare(engine, "q", QS_DURABLE);
-    QS_CHECK_OK(qs_channel_nack(engine->channel, old.delivery_tag, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, old.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
     check_counts(engine, "q", 0, 0);
 }
 
@@ -303,7 +303,7 @@ static void test_purge_drops_ready_messages_and_leaves_unacked_ones(struct engin
     publish(engine, "q", "4");
     get(engine, "q", "1");
     second = get(engine, "q", "2");
-    QS_CHECK_OK(qs_channel_nack(engine->channel, second.delivery_tag, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, second.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), 0, &count, QS_ERROR));
     QS_CHECK(count == 3);
     check_counts(engine, "q", 0, 1);

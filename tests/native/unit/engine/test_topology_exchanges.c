@@ -46,10 +46,10 @@ static void test_durable_exchanges_and_bindings_come_back(struct engine *engine)
     bind_queue(engine, "lost", "kept", "");
     bind_queue(engine, "q", "amq.topic", "a.*");
     bind_queue(engine, "q", "amq.topic", "b.#");
-    QS_CHECK_OK(qs_channel_queue_unbind(engine->channel, text("q"), text("amq.topic"), text("b.#"),
-                                        NONE, QS_ERROR));
-    QS_CHECK_OK(qs_channel_queue_unbind(engine->channel, text("q"), text("amq.topic"),
-                                        text("never bound"), NONE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("q"), text("amq.topic"),
+                                          text("b.#"), NONE, QS_UNBIND, QS_ERROR));
+    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("q"), text("amq.topic"),
+                                          text("never bound"), NONE, QS_UNBIND, QS_ERROR));
     engine_reopen(engine);
     QS_CHECK(!has_queue(engine, "lost"));
     publish_to(engine, "kept", "", PERSISTENT, text("1"));
@@ -68,17 +68,18 @@ static void test_bindings_are_refused_where_an_end_is_missing(struct engine *eng
     char *key = make_body(256, 0);
 
     declare(engine, "q", QS_DURABLE);
-    CHECK_CHANNEL_ERROR(
-        engine, QS_NOT_FOUND,
-        qs_channel_queue_bind(engine->channel, text("q"), text("none"), text(""), NONE, QS_ERROR));
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
-                        qs_channel_queue_bind(engine->channel, text("none"), text("amq.fanout"),
-                                              text(""), NONE, QS_ERROR));
-    CHECK_CHANNEL_ERROR(
-        engine, QS_ACCESS_REFUSED,
-        qs_channel_queue_bind(engine->channel, text("q"), text(""), text("q"), NONE, QS_ERROR));
-    QS_CHECK_STATUS(QS_EINVAL, qs_channel_queue_bind(engine->channel, text("q"), text("amq.direct"),
-                                                     text(key), NONE, QS_ERROR));
+                        qs_channel_change_binding(engine->channel, text("q"), text("none"),
+                                                  text(""), NONE, 0, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
+                        qs_channel_change_binding(engine->channel, text("none"), text("amq.fanout"),
+                                                  text(""), NONE, 0, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
+                        qs_channel_change_binding(engine->channel, text("q"), text(""), text("q"),
+                                                  NONE, 0, QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL,
+                    qs_channel_change_binding(engine->channel, text("q"), text("amq.direct"),
+                                              text(key), NONE, 0, QS_ERROR));
     key[255] = '\0';
     bind_queue(engine, "q", "amq.direct", key);
     publish_to(engine, "amq.direct", key, PERSISTENT, text("long key"));
@@ -94,8 +95,8 @@ static void test_auto_delete_exchange_goes_with_its_last_binding(struct engine *
     bind_queue(engine, "q", "x", "k");
     engine_reopen(engine);
     publish_to(engine, "x", "k", PERSISTENT, text("1"));
-    QS_CHECK_OK(
-        qs_channel_queue_unbind(engine->channel, text("q"), text("x"), text("k"), NONE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("q"), text("x"), text("k"), NONE,
+                                          QS_UNBIND, QS_ERROR));
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
                         qs_channel_exchange_declare(engine->channel, text("x"), text(""),
                                                     QS_PASSIVE, NONE, QS_ERROR));
@@ -116,8 +117,8 @@ test_auto_delete_exchange_survives_what_a_transient_binding_survived(struct engi
     declare(engine, "transient", 0);
     bind_queue(engine, "transient", "x", "k");
     bind_queue(engine, "q", "x", "k");
-    QS_CHECK_OK(
-        qs_channel_queue_unbind(engine->channel, text("q"), text("x"), text("k"), NONE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("q"), text("x"), text("k"), NONE,
+                                          QS_UNBIND, QS_ERROR));
     bind_queue(engine, "q", "x", "k");
     engine_reopen(engine);
     publish_to(engine, "x", "k", PERSISTENT, text("1"));
@@ -146,7 +147,7 @@ static void test_internal_exchange_takes_nothing_from_publishers(struct engine *
     declare_exchange(engine, "x", "fanout", QS_DURABLE | QS_INTERNAL);
     engine_reopen(engine);
     CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
-                        qs_channel_publish(engine->channel, text("x"), NONE, NONE, text("1"), 0,
+                        qs_channel_publish(engine->channel, text("x"), NONE, NONE, text("1"), 0, 0,
                                            &receipt, QS_ERROR));
 }
 

@@ -110,7 +110,7 @@ static void test_each_step_of_a_message_is_told_in_order(void)
     ack(&engine, message.delivery_tag, 0);
     check_told(trace, "ack:/>b#1");
     message = get(&engine, "a", "before");
-    QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
     check_told(trace, "deliver:/a>a#2 nack:/>a#2");
     QS_CHECK(qs_trace_dropped(trace) == 0);
     qs_trace_close(trace);
@@ -129,7 +129,7 @@ static void test_what_waits_for_no_disk_is_confirmed_without_a_record(void)
     QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
     publish_to(&engine, "", "a", TRANSIENT, text("1"));
     QS_CHECK_OK(qs_channel_publish(engine.channel, text(""), text("nowhere"), PERSISTENT, text("2"),
-                                   QS_MANDATORY, &receipt, QS_ERROR));
+                                   QS_MANDATORY, 0, &receipt, QS_ERROR));
     expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
     expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
     check_told(trace, "publish:/a#1 route:/a>a#1 enqueue:/a>a#1 publish:/nowhere#2 "
@@ -484,7 +484,7 @@ static void test_without_memory_a_step_counts_as_dropped(void)
         start(&engine);
         trace = trace_of(&engine, NULL, NULL);
         qs_test_alloc_arm(&memory, number, false);
-        status = qs_channel_publish(engine.channel, text(""), text("a"), TRANSIENT, text("x"), 0,
+        status = qs_channel_publish(engine.channel, text(""), text("a"), TRANSIENT, text("x"), 0, 0,
                                     &receipt, NULL);
         failed = memory.has_failed;
         qs_test_alloc_arm(&memory, 0, false);

@@ -65,7 +65,7 @@ static void test_a_message_is_told_as_it_is_routed_and_delivered(void)
     QS_CHECK(event.content->peer.bytes == 0 && event.content->user.bytes == 0);
     check_nothing(trace); /* neither of its record nor of its confirm */
     message = get(&engine, "b", "body");
-    QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
     event = next(trace, QS_TRACE_DELIVER);
     QS_CHECK(holds(event.queues, "\1b") && !event.content->redelivered);
     QS_CHECK(holds(event.exchange, "amq.fanout") && holds(event.content->body, "body"));
@@ -138,7 +138,7 @@ static void test_the_client_behind_the_connection_is_told(void)
     QS_CHECK_OK(qs_connection_channel(&channel, connection, QS_ERROR));
     qs_channel_set_client_number(channel, 3);
     trace = open_trace(&engine);
-    QS_CHECK_OK(qs_channel_publish(channel, text(""), text("nowhere"), TRANSIENT, text("x"), 0,
+    QS_CHECK_OK(qs_channel_publish(channel, text(""), text("nowhere"), TRANSIENT, text("x"), 0, 0,
                                    &receipt, QS_ERROR));
     event = next(trace, QS_TRACE_ROUTE);
     QS_CHECK(event.queues.bytes == 0 && event.channel == qs_channel_number(channel));
@@ -275,7 +275,7 @@ static void test_copies_are_not_told(void)
     bind_queue(&engine, "a", "amq.rabbitmq.trace", "#");
     trace = open_trace(&engine);
     QS_CHECK_OK(qs_channel_publish(engine.channel, text("amq.rabbitmq.trace"), text("publish."),
-                                   TRANSIENT, text("copy"), QS_INTERNAL, &receipt, QS_ERROR));
+                                   TRANSIENT, text("copy"), QS_INTERNAL, 0, &receipt, QS_ERROR));
     get(&engine, "a", "copy");
     check_nothing(trace);
     QS_CHECK(qs_trace_dropped(trace) == 0);
@@ -347,7 +347,7 @@ static void test_without_memory_a_content_counts_as_dropped(void)
         start(&engine);
         trace = open_trace(&engine);
         qs_test_alloc_arm(&memory, number, false);
-        status = qs_channel_publish(engine.channel, text(""), text("a"), TRANSIENT, text("x"), 0,
+        status = qs_channel_publish(engine.channel, text(""), text("a"), TRANSIENT, text("x"), 0, 0,
                                     &receipt, NULL);
         failed = memory.has_failed;
         qs_test_alloc_arm(&memory, 0, false);
@@ -370,19 +370,19 @@ static void test_an_internal_exchange_takes_what_says_so(void)
     bind_queue(&engine, "a", "amq.rabbitmq.trace", "publish.#");
     QS_CHECK_STATUS(QS_ACCESS_REFUSED,
                     qs_channel_publish(engine.channel, text("amq.rabbitmq.trace"),
-                                       text("publish.x"), TRANSIENT, text("1"), 0, &receipt,
+                                       text("publish.x"), TRANSIENT, text("1"), 0, 0, &receipt,
                                        &error));
     engine_new_channel(&engine);
     QS_CHECK_OK(qs_channel_publish(engine.channel, text("amq.rabbitmq.trace"), text("publish.x"),
-                                   TRANSIENT, text("2"), QS_INTERNAL, &receipt, QS_ERROR));
+                                   TRANSIENT, text("2"), QS_INTERNAL, 0, &receipt, QS_ERROR));
     QS_CHECK(receipt.unrouted_count == 0);
     get(&engine, "a", "2");
     QS_CHECK_OK(qs_channel_publish(engine.channel, text("amq.rabbitmq.trace"), text("other"),
-                                   TRANSIENT, text("3"), QS_INTERNAL, &receipt, QS_ERROR));
+                                   TRANSIENT, text("3"), QS_INTERNAL, 0, &receipt, QS_ERROR));
     QS_CHECK(receipt.unrouted_count == 1);
     QS_CHECK_STATUS(QS_NOT_FOUND,
                     qs_channel_publish(engine.channel, text("none"), text("k"), TRANSIENT,
-                                       text("4"), QS_INTERNAL, &receipt, &error));
+                                       text("4"), QS_INTERNAL, 0, &receipt, &error));
     engine_new_channel(&engine);
     engine_stop(&engine);
 }

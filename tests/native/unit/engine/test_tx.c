@@ -66,7 +66,7 @@ static void test_rollback_drops_publishes_and_forgets_acks(struct engine *engine
     commit(engine);
     check_counts(engine, "q", 0, 2); /* unacked still, requeued not */
     ack(engine, 2, 0);
-    QS_CHECK_OK(qs_channel_nack(engine->channel, 1, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, 1, QS_REQUEUE, 0, QS_ERROR));
     check_counts(engine, "q", 0, 2);
     commit(engine);
     check_counts(engine, "q", 1, 0);
@@ -139,12 +139,12 @@ static void test_returns_arrive_at_the_commit(struct engine *engine)
 
     select_tx(engine);
     QS_CHECK_OK(qs_channel_publish(engine->channel, NONE, text("nobody"), NONE, text("dropped"),
-                                   QS_MANDATORY, &receipt, QS_ERROR));
+                                   QS_MANDATORY, 0, &receipt, QS_ERROR));
     expect_no_event(engine, QS_EVENT_RETURN);
     QS_CHECK_OK(qs_channel_tx_rollback(engine->channel, QS_ERROR));
     expect_no_event(engine, QS_EVENT_RETURN);
     QS_CHECK_OK(qs_channel_publish(engine->channel, NONE, text("nobody"), NONE, text("back"),
-                                   QS_MANDATORY, &receipt, QS_ERROR));
+                                   QS_MANDATORY, 0, &receipt, QS_ERROR));
     expect_no_event(engine, QS_EVENT_RETURN);
     commit(engine);
     event = expect_event(engine, QS_EVENT_RETURN, QS_EVENT_RETURN);
@@ -281,7 +281,7 @@ static void publish_mandatory(struct engine *engine, const char *exchange, const
     qs_receipt receipt;
 
     QS_CHECK_OK(qs_channel_publish(engine->channel, text(exchange), text(key), PERSISTENT,
-                                   text(body), QS_MANDATORY, &receipt, QS_ERROR));
+                                   text(body), QS_MANDATORY, 0, &receipt, QS_ERROR));
 }
 
 /* One of them lies in the message store, one went to two queues. */

@@ -103,7 +103,7 @@ static void test_messages_without_queues(struct engine *engine)
     for (int i = 0; i < MESSAGES; i++) {
         qs_receipt receipt;
         QS_CHECK_OK(qs_channel_publish(engine->channel, text("amq.direct"), text("nowhere"),
-                                       PERSISTENT, text("it comes back"), QS_MANDATORY, &receipt,
+                                       PERSISTENT, text("it comes back"), QS_MANDATORY, 0, &receipt,
                                        QS_ERROR));
     }
     check_told(engine, before);

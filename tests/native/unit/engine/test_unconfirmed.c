@@ -39,8 +39,8 @@ static void start(struct engine *engine)
     for (int i = 0; i < 3; i++) {
         QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queues[i]),
                                              i < 2 ? QS_DURABLE : 0, NONE, &ok, QS_ERROR));
-        QS_CHECK_OK(qs_channel_queue_bind(engine->channel, text(queues[i]), text("amq.fanout"),
-                                          NONE, NONE, QS_ERROR));
+        QS_CHECK_OK(qs_channel_change_binding(engine->channel, text(queues[i]), text("amq.fanout"),
+                                              NONE, NONE, 0, QS_ERROR));
     }
 }
 
@@ -49,7 +49,7 @@ static void send(struct engine *engine, const char *exchange, const char *key, q
     qs_receipt receipt;
 
     QS_CHECK_OK(qs_channel_publish(engine->channel, text(exchange), text(key), properties,
-                                   text("x"), 0, &receipt, QS_ERROR));
+                                   text("x"), 0, 0, &receipt, QS_ERROR));
 }
 
 static void wait_for_all(struct engine *engine)

@@ -97,7 +97,7 @@ static qs_status try_publish(struct engine *engine)
     char *body = make_body(3000, 1);
     qs_receipt receipt;
     qs_status status = qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text(body),
-                                          0, &receipt, QS_ERROR);
+                                          0, 0, &receipt, QS_ERROR);
 
     free(body);
     return status;

@@ -123,10 +123,10 @@ static void settle_all(struct engine *engine, enum settling how)
         ack(engine, last_tag, QS_MULTIPLE);
         break;
     case NACK_ALL:
-        QS_CHECK_OK(qs_channel_nack(engine->channel, 0, QS_MULTIPLE, QS_ERROR));
+        QS_CHECK_OK(qs_channel_nack(engine->channel, 0, QS_MULTIPLE, 0, QS_ERROR));
         break;
     case RANGE:
-        QS_CHECK_OK(qs_channel_settle_range(engine->channel, 1, UINT64_MAX, 0, QS_ERROR));
+        QS_CHECK_OK(qs_channel_settle_range(engine->channel, 1, UINT64_MAX, 0, 0, QS_ERROR));
         break;
     case TX:
         QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));

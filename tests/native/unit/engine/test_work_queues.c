@@ -98,7 +98,7 @@ static void test_a_dead_letter_that_retention_took_is_counted_and_gone(struct en
 {
     uint64_t first, tag = get_one_and_lose_it(engine, &first);
 
-    QS_CHECK_OK(qs_channel_nack(engine->channel, tag, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, tag, 0, 0, QS_ERROR));
     check_counts(engine, "dead", 0, 0);
     check_counts(engine, "w", 400 - first, 0);
     QS_CHECK(status_of(engine, "w").messages_passed == first);
@@ -111,7 +111,7 @@ static void test_what_comes_back_after_retention_took_it_is_passed(struct engine
     uint64_t first, tag = get_one_and_lose_it(engine, &first);
     char *body;
 
-    QS_CHECK_OK(qs_channel_nack(engine->channel, tag, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, tag, QS_REQUEUE, 0, QS_ERROR));
     body = make_body(BODY, (uint32_t)first);
     ack(engine, get(engine, "w", body).delivery_tag, 0);
     free(body);
@@ -131,7 +131,7 @@ static void test_a_dead_letter_is_read_from_the_stream_again(struct engine *engi
     tag = get(engine, "w", body).delivery_tag;
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
     forget_content(engine, "w");
-    QS_CHECK_OK(qs_channel_nack(engine->channel, tag, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, tag, 0, 0, QS_ERROR));
     get(engine, "dead", body);
     check_counts(engine, "w", 99, 0);
     free(body);
@@ -213,7 +213,7 @@ static qs_status get_all_and_requeue(struct engine *engine)
     for (uint32_t i = 0; i < READY; i++) {
         QS_TRY(get_one(engine, &tag));
     }
-    return qs_channel_nack(engine->channel, tag, QS_REQUEUE | QS_MULTIPLE, QS_ERROR);
+    return qs_channel_nack(engine->channel, tag, QS_REQUEUE | QS_MULTIPLE, 0, QS_ERROR);
 }
 
 static qs_status get_and_reject(struct engine *engine)
@@ -221,7 +221,7 @@ static qs_status get_and_reject(struct engine *engine)
     uint64_t tag;
 
     QS_TRY(get_one(engine, &tag));
-    QS_TRY(qs_channel_nack(engine->channel, tag, 0, QS_ERROR));
+    QS_TRY(qs_channel_nack(engine->channel, tag, 0, 0, QS_ERROR));
     return qs_store_sync(engine->store, QS_ERROR);
 }
 

@@ -41,7 +41,7 @@ static void fill(struct engine *engine)
         size_t bytes = is_large(i) ? LARGE : 200;
         body = make_body(bytes, i);
         QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT,
-                                       (qs_slice){body, bytes}, 0, &receipt, QS_ERROR));
+                                       (qs_slice){body, bytes}, 0, 0, &receipt, QS_ERROR));
         free(body);
         if (i == MESSAGES / 2) {
             QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));

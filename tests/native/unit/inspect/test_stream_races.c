@@ -22,7 +22,7 @@ static void fill(void)
 
     for (uint32_t i = 0; i < ROWS; i++) {
         QS_CHECK_OK(qs_channel_publish(engine.channel, text(""), text("s"), PERSISTENT,
-                                       (qs_slice){body, sizeof body}, 0, &receipt, QS_ERROR));
+                                       (qs_slice){body, sizeof body}, 0, 0, &receipt, QS_ERROR));
     }
     QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
 }
