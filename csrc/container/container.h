@@ -61,7 +61,8 @@ typedef void qsi_range_visitor(void *context, uint64_t first_seq, uint32_t count
 /* Each operation is described at the function below that calls it. */
 struct qsi_container_kind {
     const char *name;
-    bool keeps_all; /* transient messages as well: all are journalled, and tell their time */
+    bool keeps_all;       /* transient messages as well: all are journalled, and tell their time */
+    uint64_t carried_max; /* bytes that a checkpoint carries at most; 0: as many as it may */
 
     qs_status (*reserve)(struct qsi_container *container, uint32_t run_count,
                          uint64_t message_count, bool any_transient);
@@ -86,6 +87,7 @@ struct qsi_container_kind {
                       uint64_t mask);
     uint64_t (*purge)(struct qsi_container *container, qsi_range_visitor *visit, void *context);
     uint64_t (*purge_ranges)(const struct qsi_container *container);
+    qs_status (*reserve_purge)(struct qsi_container *container); /* NULL: it needs no room */
 
     uint64_t (*ready_count)(const struct qsi_container *container);
     uint64_t (*drop_content)(struct qsi_container *container, uint64_t keep_count, uint64_t bytes);
@@ -107,6 +109,8 @@ struct qsi_container_kind {
     qs_status (*skip_to)(struct qsi_container *container, uint64_t seq);
     qs_status (*replay_settle)(struct qsi_container *container, const struct qsi_settle *settle);
     qs_status (*mark_all_seen)(struct qsi_container *container);
+    qs_status (*sync_named)(struct qsi_container *container,
+                            qs_error *error); /* NULL: the journal names none of its files */
 
     void (*abandon)(struct qsi_container *container);
     void (*fini)(struct qsi_container *container);
@@ -239,6 +243,13 @@ static inline uint64_t qsi_container_purge_ranges(const struct qsi_container *co
 {
     return container->kind->purge_ranges(container);
 }
+/* Room for a purge, which cannot fail then.  QS_ENOMEM. */
+static inline QS_MUST_CHECK qs_status qsi_container_reserve_purge(struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return container->kind->reserve_purge != NULL ? container->kind->reserve_purge(container)
+                                                  : QS_OK;
+}
 
 /* ---- what it has ---- */
 
@@ -366,6 +377,15 @@ static inline QS_MUST_CHECK qs_status qsi_container_mark_all_seen(struct qsi_con
     QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->mark_all_seen(container);
+}
+/* Open, when all was replayed: syncs what the journal named of its files, which may be in the page
+ * cache only. */
+static inline QS_MUST_CHECK qs_status qsi_container_sync_named(struct qsi_container *container,
+                                                               qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return container->kind->sync_named != NULL ? container->kind->sync_named(container, error)
+                                               : QS_OK;
 }
 
 /* ---- the end ---- */

@@ -233,8 +233,7 @@ static void add_counts(const struct store_queue *subqueue, qs_queue_status *stat
     status->messages_ready += qsi_container_ready_count(subqueue->messages);
     status->messages_delayed += qsi_queue_delayed_count(&subqueue->core);
     status->messages_passed += subqueue->core.work.passed_count;
-    status->messages_unacked +=
-        qsi_queue_out_count(&subqueue->core) + qsi_queue_aside_count(&subqueue->core);
+    status->messages_unacked += qsi_out_count(subqueue) + qsi_queue_aside_count(&subqueue->core);
     status->ram_bytes += subqueue->messages->ram_bytes;
 }
 
@@ -246,24 +245,6 @@ static uint64_t slow_consumers_of(const struct qsi_list *consumers) QSI_REQUIRES
         found += qsi_consumer_is_slow(qsi_consumer_in_queue(node));
     }
     return found;
-}
-
-/* Of a stream nothing is in a queue's states: what its files alone have is delta. */
-static void tell_stream(const struct store_queue *queue, qs_queue_status *status)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    const struct qsi_stream *log = &queue->stream->log;
-    uint64_t tail = qsi_stream_tail_begin(log);
-
-    QS_DCHECK(log->first <= tail && tail <= log->container.next_seq);
-    status->stream = true;
-    status->first = log->first;
-    status->next = log->container.next_seq;
-    status->segments = qsi_stream_segment_count(log);
-    status->messages_unacked = queue->stream->out_count;
-    status->alpha = log->container.next_seq - tail;
-    status->delta = tail - log->first;
-    status->disk_bytes = qsi_stream_bytes(log);
 }
 
 qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status *status_out,
@@ -315,8 +296,8 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
     status_out->q3 = measure.q3;
     status_out->q4 = measure.q4;
     status_out->disk_bytes = measure.disk_bytes;
-    if (queue->stream != NULL) {
-        tell_stream(queue, status_out);
+    if (queue->kind->tell != NULL) {
+        queue->kind->tell(queue, status_out);
     }
     qsi_store_leave(store);
     return QS_OK;
@@ -356,9 +337,6 @@ static qs_queue_info info_of(struct store_queue *queue) QSI_REQUIRES(qsi_store_m
 
     for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
         add_counts(qsi_subqueue_at(queue, i), &counts);
-    }
-    if (queue->stream != NULL) {
-        counts.messages_unacked = queue->stream->out_count;
     }
     return (qs_queue_info){
         .name = qs_slice_of(queue->name),

@@ -218,7 +218,7 @@ static qs_status read_slot(struct browse *browse, struct store_queue *subqueue,
         return note_slot(browse, subqueue, segment, slot, run->messages.chunk, record, row);
     }
     *again_out = true;
-    if (qsi_queue_is_work(&subqueue->core)) {
+    if (!qsi_appends(subqueue)) {
         return read_work(browse, subqueue, seq, error);
     }
     QS_DCHECK(seq < subqueue->core.container.flushed_seq); /* else memory had it */

@@ -214,6 +214,7 @@ const struct qsi_container_kind qsi_work_kind = {
     .give_back = give_back,
     .purge = qsi_work_purge,
     .purge_ranges = qsi_work_purge_ranges,
+    .reserve_purge = qsi_work_reserve_purge,
     .ready_count = ready_count,
     .drop_content = drop_content,
     .unflushed_bytes = qsi_work_unflushed_bytes,

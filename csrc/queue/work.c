@@ -284,8 +284,9 @@ enum qsi_take qsi_work_take(struct qsi_container *container, uint32_t max_count,
 }
 
 /* As qsi_queue_skip_to needs it. */
-qs_status qsi_work_reserve_purge(struct qsi_queue *queue)
+qs_status qsi_work_reserve_purge(struct qsi_container *container)
 {
+    struct qsi_queue *queue = queue_of(container);
     uint32_t entries = queue->shared->entries;
     uint32_t slot = (uint32_t)(queue->container.next_seq & (entries - 1));
     const struct qsi_segment *last = qsi_queue_last_segment(queue);

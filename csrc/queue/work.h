@@ -49,9 +49,6 @@ qs_status qsi_work_install_damaged(struct qsi_queue *queue, uint64_t source_id, 
  * is next_seq at most.  Without memory the rest stays, for the next time. */
 void qsi_work_lose(struct qsi_queue *queue, uint64_t from, uint64_t to)
     QSI_REQUIRES(qsi_store_mutex);
-/* Memory for a purge of all that is ready; without, it would leave the rest.  QS_ENOMEM. */
-qs_status qsi_work_reserve_purge(struct qsi_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* No message below is ready, delayed or out. */
 uint64_t qsi_work_low_water(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 

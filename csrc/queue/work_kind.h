@@ -12,6 +12,8 @@ enum qsi_take qsi_work_take(struct qsi_container *container, uint32_t max_count,
 uint64_t qsi_work_purge(struct qsi_container *container, qsi_range_visitor *visit, void *context)
     QSI_REQUIRES(qsi_store_mutex);
 uint64_t qsi_work_purge_ranges(const struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex);
+qs_status qsi_work_reserve_purge(struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 uint64_t qsi_work_unflushed_bytes(const struct qsi_container *container)
     QSI_REQUIRES(qsi_store_mutex);
 qs_status qsi_work_begin_flush(struct qsi_container *container, uint64_t bytes_max,

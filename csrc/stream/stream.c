@@ -197,6 +197,7 @@ static void fini(struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
 const struct qsi_container_kind qsi_stream_kind = {
     .name = "stream",
     .keeps_all = true,
+    .carried_max = QSI_STREAM_CARRIED_MAX,
     .reserve = qsi_stream_reserve,
     .reserve_one = qsi_stream_reserve_one,
     .append = qsi_stream_append,
@@ -211,6 +212,7 @@ const struct qsi_container_kind qsi_stream_kind = {
     .restore = qsi_stream_restore,
     .start_at = start_at,
     .skip_to = skip_to,
+    .sync_named = qsi_stream_sync_named,
     .abandon = abandon,
     .fini = fini,
 };

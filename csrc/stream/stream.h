@@ -28,7 +28,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Of messages that are in no file: with more a checkpoint flushes them first. */
+/* What a checkpoint carries is in no segment: retention drops none of it, and bodies of the message
+ * store leave that with the flush.  So a checkpoint flushes a stream that has more. */
 #define QSI_STREAM_CARRIED_MAX (UINT64_C(64) << 10)
 #define QSI_STREAM_SEGMENT_BYTES UINT64_C(500000000) /* unless the stream's arguments say more */
 /* Where that follows from limits: at least so many, and an eighth of what is kept. */
@@ -227,9 +228,6 @@ qs_status qsi_stream_replay_written(struct qsi_stream *stream,
 qs_status qsi_stream_check_written(struct qsi_stream_shared *shared,
                                    const struct qsi_stream_written *written,
                                    qs_error *error) QS_MUST_CHECK;
-/* Recovery: what it was told of is synced, as it may be in the page cache only. */
-qs_status qsi_stream_sync_told(struct qsi_stream *stream, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* Does the stream have this file?  For who removes others. */
 bool qsi_stream_has_file(const struct qsi_stream *stream, const struct qsi_block_file *file)

@@ -355,8 +355,10 @@ static qs_status sync_told(const struct qsi_stream *stream,
     return QS_OK;
 }
 
-qs_status qsi_stream_sync_told(struct qsi_stream *stream, qs_error *error)
+qs_status qsi_stream_sync_named(struct qsi_container *container, qs_error *error)
 {
+    struct qsi_stream *stream = qsi_stream_of(container);
+
     if (stream->told_next <= stream->synced_next) {
         return QS_OK;
     }

@@ -115,6 +115,9 @@ qs_status qsi_stream_snapshot(struct qsi_container *container, struct qsi_carrie
 qs_status qsi_stream_restore(struct qsi_container *container, const uint8_t *record,
                              uint64_t *next_seq_io, qs_error *error) QSI_REQUIRES(qsi_store_mutex);
 
+qs_status qsi_stream_sync_named(struct qsi_container *container, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+
 struct qsi_stream_flush_job;
 /* carried not NULL: the job encodes the rows there instead of writing blocks. */
 qs_status qsi_stream_flush_job_begin(struct qsi_stream *stream, uint64_t bytes_max,

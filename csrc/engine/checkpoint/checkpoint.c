@@ -35,20 +35,20 @@
 
 /* ---- before the snapshot: the bulk ---- */
 
-/* More than a checkpoint is to carry.  Of a stream it carries less: what is
- * carried is in no segment, so retention drops none of it, and bodies of the message store leave
- * that with the flush. */
+/* Does the container have more than a checkpoint is to carry of it? */
 static bool is_bulk(const struct checkpoint *checkpoint, const struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t bytes = qsi_container_unflushed_bytes(queue->messages);
     uint64_t carried_max = checkpoint->carried.bytes_max;
 
+    uint64_t own_max = queue->messages->kind->carried_max;
+
     if (!queue->container.durable) {
         return false;
     }
-    if (queue->stream != NULL) {
-        return bytes > QSI_STREAM_CARRIED_MAX || bytes > carried_max;
+    if (own_max != 0) {
+        return bytes > own_max || bytes > carried_max;
     }
     return bytes > carried_max && bytes > qsi_checkpoint_small_max(checkpoint->store);
 }

@@ -134,25 +134,13 @@ static qs_status put_cursors(struct checkpoint *checkpoint, const struct store_s
 static qs_status put_queue(struct checkpoint *checkpoint, const struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qsi_topology declared = {
-        .type = qsi_declaration_type(queue),
-        .flags = queue->flags,
-        .number = queue->container.id,
-        .strings = {queue->name, queue->arguments},
-    };
+    struct qsi_declaration declaration;
     struct qsi_topology mode = {
         .type = QSI_RECORD_QUEUE_MODE, .flags = queue->lazy ? 1 : 0, .number = queue->container.id};
-    uint8_t source_bytes[QSI_WORK_SOURCE_BYTES];
 
     QS_DCHECK(queue->container.durable && queue->parent == NULL);
-    if (qsi_queue_is_work(&queue->core)) {
-        qsi_work_source_encode(source_bytes, &(struct qsi_work_source){
-                                                 queue->source != NULL ? queue->source->container.id
-                                                                       : QSI_WORK_SOURCE_LOST,
-                                                 queue->work_first});
-        declared.strings[2] = qsi_slice_make(source_bytes, sizeof source_bytes);
-    }
-    QS_TRY(put_topology(checkpoint, &declared));
+    qsi_describe_queue(queue, &declaration);
+    QS_TRY(put_topology(checkpoint, &declaration.topology));
     if (queue->stream != NULL) {
         return put_cursors(checkpoint, queue->stream, queue->container.id);
     }

@@ -168,7 +168,7 @@ qs_status qsi_deliver_dealt(struct qs_channel *channel, struct store_deal deal,
     *released_out = false;
     if (qsi_queue_find_out(&queue->core, deal.segment, deal.slot, &stretch) != QSI_TAKE_TAKEN) {
         *released_out = true;
-        if (qsi_queue_is_work(&queue->core)) { /* its stream may have dropped it: as any other */
+        if (!qsi_appends(queue)) { /* its stream may have dropped it: as any other */
             (void)qsi_deals_give_up(channel, &deal);
             qsi_note_growth(channel->store, queue);
             qsi_signal_beside(channel);

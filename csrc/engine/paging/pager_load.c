@@ -174,7 +174,7 @@ qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct 
     queue = qsi_head_subqueue(queue);
     queue->jobs += 1;
     queue->read_at_ns = store->env->monotonic_ns(store->env);
-    if (qsi_queue_is_work(&queue->core)) {
+    if (!qsi_appends(queue)) {
         return end_page_in(queue, qsi_work_load_head(store, queue, error));
     }
     begun = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
@@ -199,7 +199,7 @@ qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,
     enum qsi_page_in_begun begun;
 
     QS_ASSERT_HELD(&store->mutex);
-    if (qsi_queue_is_work(&queue->core)) {
+    if (!qsi_appends(queue)) {
         qs_status status = qsi_work_load_one(
             store, queue, qsi_queue_first_seq(&queue->core, segment) + slot, error);
         return status == QS_EEMPTY ? QS_OK : status;
@@ -252,8 +252,7 @@ void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
     if (qsi_queue_is_in_memory(core) || !store->paging.is_running) {
         return; /* nothing was paged */
     }
-    if (qsi_queue_is_work(
-            core)) { /* it always lacks something, and looking takes longer than get */
+    if (!qsi_appends(queue)) { /* content is always missing, and looking takes longer than get */
         if (core->container.taken_count - queue->looked_at < LOOK_EVERY) {
             return;
         }
@@ -278,7 +277,7 @@ bool qsi_pager_read_ahead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
         bool is_work;
         qs_status status;
         qsi_list_remove(&queue->in_ahead);
-        is_work = qsi_queue_is_work(&queue->core);
+        is_work = !qsi_appends(queue);
         if (!wants_more(store, queue) ||
             (!is_work &&
              qsi_page_in_begin(&job, &queue->core, load_bytes(store)) != QSI_PAGE_IN_BEGUN)) {

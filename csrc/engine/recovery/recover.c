@@ -73,9 +73,7 @@ static qs_status sync_streams(struct qs_store *store, qs_error *error) QSI_REQUI
 
     while (store->stream_count > 0 && qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct store_queue *queue = cursor.value;
-        if (queue->stream != NULL) {
-            QS_TRY(qsi_stream_sync_told(&queue->stream->log, error));
-        }
+        QS_TRY(qsi_container_sync_named(queue->messages, error));
     }
     return QS_OK;
 }

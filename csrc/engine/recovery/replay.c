@@ -197,7 +197,7 @@ static qs_status check_in_source(const struct store_queue *queue, const struct q
 {
     uint64_t next = queue->source != NULL ? queue->source->messages->next_seq : UINT64_MAX / 4;
 
-    return !qsi_queue_is_work(&queue->core) || settle->first_seq + settle->count <= next
+    return qsi_appends(queue) || settle->first_seq + settle->count <= next
                ? QS_OK
                : qsi_fail(error, QS_ECORRUPT,
                           "queue '%.*s': what was settled up to %llu is not in its stream",
@@ -301,6 +301,15 @@ static qs_status replay_written(struct qs_store *store, const uint8_t *record, q
     return stream != NULL ? qsi_stream_replay_written(&stream->log, &written, error) : QS_OK;
 }
 
+static qs_status replay_topology(struct qs_store *store, const uint8_t *record, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_topology topology;
+
+    QS_TRY(qsi_topology_decode(&topology, record, error));
+    return qsi_replay_topology(store, &topology, error);
+}
+
 qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at,
                             qs_error *error)
 {
@@ -326,19 +335,17 @@ qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uin
         return qsi_transactions_replay(store, &topology, error);
     case QSI_RECORD_EXCHANGE_DECLARE:
     case QSI_RECORD_EXCHANGE_DELETE:
-    case QSI_RECORD_QUEUE_DECLARE:
-    case QSI_RECORD_PRIORITY_QUEUE_DECLARE:
-    case QSI_RECORD_STREAM_DECLARE:
-    case QSI_RECORD_WORK_QUEUE_DECLARE:
     case QSI_RECORD_QUEUE_DELETE:
     case QSI_RECORD_BIND:
     case QSI_RECORD_UNBIND:
     case QSI_RECORD_EXCHANGE_BIND:
     case QSI_RECORD_EXCHANGE_UNBIND:
     case QSI_RECORD_QUEUE_MODE:
-        QS_TRY(qsi_topology_decode(&topology, record, error));
-        return qsi_replay_topology(store, &topology, error);
+        return replay_topology(store, record, error);
     default:
+        if (qsi_kind_declared(qsi_record_type(record)) != NULL) {
+            return replay_topology(store, record, error);
+        }
         return qsi_fail(error, QS_EVERSION, "record type %u: written by a newer version",
                         qsi_record_type(record));
     }

@@ -66,7 +66,7 @@ static struct qsi_slice name_recovered(struct qs_store *store, uint64_t id,
     return qsi_slice_make(name_out, (uint32_t)bytes);
 }
 
-static qs_status make_queue(struct qs_store *store, uint64_t id, uint32_t flags,
+static qs_status make_queue(struct qs_store *store, const struct store_kind *kind, uint64_t id,
                             struct store_queue **queue_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -74,7 +74,7 @@ static qs_status make_queue(struct qs_store *store, uint64_t id, uint32_t flags,
     qs_status status;
 
     QS_ASSERT(qsi_is_salvage(store) && store->recovery.has_lost_records);
-    QS_TRY(qsi_new_queue(store, id, QS_DURABLE | flags, name_recovered(store, id, name),
+    QS_TRY(qsi_new_queue(store, kind, id, QS_DURABLE, name_recovered(store, id, name),
                          qsi_slice_make("", 0), queue_out, error));
     status = qsi_add_queue(store, *queue_out, error);
     if (status != QS_OK) {
@@ -96,7 +96,7 @@ qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_qu
     }
     return *queue_out != NULL || !store->recovery.has_lost_records
                ? QS_OK
-               : make_queue(store, id, 0, queue_out, error);
+               : make_queue(store, &qsi_classic_queue, id, queue_out, error);
 }
 
 /* ---- streams ---- */
@@ -134,7 +134,7 @@ static qs_status make_stream(struct qs_store *store, const struct qsi_stream_wri
         qsi_drop_queue(store, before, QSI_AUTO_DELETE_STAYS);
         store->recovery.queues -= 1;
     }
-    return make_queue(store, id, QSI_IS_STREAM, queue_out, error);
+    return make_queue(store, &qsi_stream_queue, id, queue_out, error);
 }
 
 qs_status qsi_salvage_stream(struct qs_store *store, const struct qsi_stream_written *written,

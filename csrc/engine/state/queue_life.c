@@ -9,12 +9,11 @@
 #include "error.h"
 #include "priorities.h"
 #include "properties.h"
+#include "store_kind.h"
 #include "store_stream.h"
-#include "store_work.h"
 #include "thread_safety.h"
 #include "turns.h"
 #include "wake.h"
-#include "work.h"
 
 #include <string.h>
 
@@ -108,7 +107,9 @@ void qsi_free_queue(struct store_queue *queue)
     qsi_list_remove(&queue->in_timed);
     qsi_list_remove(&queue->in_source);
     qsi_container_fini(&queue->container);
-    qsi_store_stream_destroy(queue->stream);
+    if (queue->kind->fini != NULL) {
+        queue->kind->fini(queue);
+    }
     if (queue->parent == NULL) {
         qsi_free(queue->counts);
     }
@@ -136,27 +137,6 @@ static qs_status begin_priorities(struct store_queue *queue) QSI_REQUIRES(qsi_st
     return QS_OK;
 }
 
-static qs_status make_stream(struct qs_store *store, struct store_queue *queue,
-                             const struct qsi_stream_policy *policy, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    QS_DCHECK(queue->stream == NULL);
-    queue->stream = qsi_store_stream_create(&store->streams, queue->container.id, policy);
-    if (queue->stream == NULL) {
-        return qsi_fail(error, QS_ENOMEM, "stream '%.*s'", QSI_NAME(queue->name));
-    }
-    queue->stream->queue = queue;
-    queue->messages = &queue->stream->log.container;
-    return QS_OK;
-}
-
-enum qsi_queue_kind qsi_made_kind(uint32_t flags)
-{
-    return (flags & QSI_IS_STREAM) != 0       ? QSI_STREAM_QUEUE
-           : (flags & QSI_IS_WORK_QUEUE) != 0 ? QSI_WORK_QUEUE
-                                              : QSI_CLASSIC_QUEUE;
-}
-
 static void begin_lists(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_list_init(&queue->in_owner);
@@ -171,29 +151,13 @@ static void begin_lists(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
     qsi_list_init(&queue->in_deleted);
 }
 
-qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, struct qsi_slice name,
-                        struct qsi_slice arguments, struct store_queue **queue_out, qs_error *error)
+/* Before there is a container. */
+static void begin_queue(struct store_queue *queue, const struct store_kind *kind, uint32_t flags,
+                        struct qsi_slice name, struct qsi_slice arguments)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue;
-    struct qsi_arguments asked;
-    qs_status status = QS_OK;
-
-    QS_ASSERT_HELD(&store->mutex);
-    if (!qsi_table_check(arguments)) {
-        return qsi_fail(error, QS_EINVAL, "the arguments are not an AMQP field table");
-    }
-    queue = qsi_zalloc(sizeof *queue + name.bytes + arguments.bytes);
-    if (queue == NULL) {
-        return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", QSI_NAME(name));
-    }
-    if ((flags & QSI_IS_WORK_QUEUE) != 0) {
-        qsi_work_init(&queue->core, &store->shared, id);
-    } else {
-        qsi_queue_init(&queue->core, &store->shared, id, (flags & QS_DURABLE) != 0);
-    }
-    queue->messages = &queue->container;
+    queue->kind = kind;
     begin_lists(queue);
-    qsi_begin_rates(store, queue);
     queue->flags = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
     if (name.bytes > 0) {
         memcpy(queue->bytes, name.data, name.bytes);
@@ -204,16 +168,33 @@ qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, str
     queue->name = qsi_slice_make(queue->bytes, name.bytes);
     queue->arguments = qsi_slice_make(queue->bytes + name.bytes, arguments.bytes);
     queue->destination.name = queue->name;
-    (void)qsi_arguments_read(&asked, qsi_made_kind(flags), queue->arguments, queue->name, NULL);
-    queue->policy = asked.queue;
-    queue->pins = asked.work.pins;
-    if ((flags & QSI_IS_STREAM) != 0) {
-        status = make_stream(store, queue, &asked.stream, error);
+}
+
+qs_status qsi_new_queue(struct qs_store *store, const struct store_kind *kind, uint64_t id,
+                        uint32_t flags, struct qsi_slice name, struct qsi_slice arguments,
+                        struct store_queue **queue_out, qs_error *error)
+{
+    struct store_queue *queue;
+    struct qsi_arguments asked;
+    qs_status status;
+
+    QS_ASSERT_HELD(&store->mutex);
+    if (!qsi_table_check(arguments)) {
+        return qsi_fail(error, QS_EINVAL, "the arguments are not an AMQP field table");
     }
+    queue = qsi_zalloc(sizeof *queue + name.bytes + arguments.bytes);
+    if (queue == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", QSI_NAME(name));
+    }
+    begin_queue(queue, kind, flags, name, arguments);
+    (void)qsi_arguments_read(&asked, kind->arguments, queue->arguments, queue->name, NULL);
+    queue->policy = asked.queue;
+    status = kind->make(store, queue, id, &asked, error);
     if (status != QS_OK) {
         qsi_free_queue(queue);
         return status;
     }
+    qsi_begin_rates(store, queue);
     queue->lazy = queue->policy.lazy;
     qsi_queue_set(&queue->core,
                   &(struct qsi_queue_settings){
@@ -234,7 +215,8 @@ qs_status qsi_create_subqueue(struct qs_store *store, struct store_queue *queue,
     uint64_t id = qsi_subqueue_id(queue->container.id, priority);
 
     QS_ASSERT_HELD(&store->mutex);
-    QS_TRY(qsi_new_queue(store, id, queue->flags, queue->name, queue->arguments, &created, NULL));
+    QS_TRY(qsi_new_queue(store, queue->kind, id, queue->flags, queue->name, queue->arguments,
+                         &created, NULL));
     if (qsi_map_put_number(&store->queues_by_id, id, created) != QS_OK) {
         qsi_free_queue(created);
         return QS_ENOMEM;
@@ -267,10 +249,9 @@ qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_er
         return status;
     }
     store->paging.lazy_count += queue->lazy ? 1 : 0;
-    queue->destination.takes_none = qsi_queue_is_work(&queue->core);
-    if (queue->stream != NULL) {
-        store->stream_count += 1;
-        qsi_wake_timer(store);
+    queue->destination.takes_none = !qsi_appends(queue);
+    if (queue->kind->added != NULL) {
+        queue->kind->added(store, queue);
     }
     if (qsi_queue_in(queue->container.id) >= store->next_queue_id) {
         store->next_queue_id = qsi_queue_in(queue->container.id) + 1;
@@ -295,15 +276,11 @@ static void cancel_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_m
         }
     }
     queue->active = NULL;
-    if (queue->stream != NULL) {
-        qsi_list_remove(&queue->stream->in_grown);
-    }
 }
 
 void qsi_free_queue_if_done(struct store_queue *queue)
 {
-    if (queue->deleted && qsi_queue_out_count(&queue->core) == 0 && queue->jobs == 0 &&
-        (queue->stream == NULL || queue->stream->out_count == 0)) {
+    if (queue->deleted && queue->jobs == 0 && qsi_out_count(queue) == 0) {
         qsi_free_queue(queue);
     }
 }
@@ -317,14 +294,11 @@ static void abandon_queue(struct qs_store *store, struct store_queue *queue)
     qsi_list_remove(&queue->in_ahead);
     qsi_list_remove(&queue->in_trimming);
     qsi_list_remove(&queue->in_timed);
-    qsi_work_detach(queue);
     store->paging.lazy_count -= queue->lazy ? 1 : 0;
-    store->stream_count -= queue->stream != NULL ? 1 : 0;
-    qsi_container_abandon(&queue->container);
-    if (queue->stream != NULL) {
-        qsi_work_detach_readers(queue->stream);
-        qsi_container_abandon(queue->messages);
+    if (queue->kind->abandoned != NULL) {
+        queue->kind->abandoned(store, queue);
     }
+    qsi_container_abandon(&queue->container);
     queue->deleted = true;
     qsi_list_push_back(&store->deleted_queues, &queue->in_deleted);
     qsi_free_queue_if_done(queue);

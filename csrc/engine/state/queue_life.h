@@ -4,10 +4,8 @@
 
 #include "arguments.h"
 #include "store.h"
+#include "store_kind.h"
 #include "thread_safety.h"
-
-/* A flag of a queue that is made, beside those that its declaration may have. */
-#define QSI_IS_STREAM (UINT32_C(1) << 31)
 
 #define QSI_NAME(slice) (int)(slice).bytes, (const char *)(slice).data
 
@@ -52,12 +50,11 @@ qs_status qsi_fail_locked(const struct qs_store *store, const struct store_queue
 qs_status qsi_fail_no_queue(const struct qs_store *store, struct qsi_slice name, qs_error *error);
 qs_status qsi_check_owner(const struct qs_channel *channel, const struct store_queue *queue,
                           qs_error *error) QS_MUST_CHECK;
-/* What a queue with these flags is, QSI_IS_STREAM and QSI_IS_WORK_QUEUE among them. */
-enum qsi_queue_kind qsi_made_kind(uint32_t flags);
 /* A queue that nobody knows yet: to be added, or freed.  Arguments that make no sense are kept, and
  * that is all. */
-qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, struct qsi_slice name,
-                        struct qsi_slice arguments, struct store_queue **queue_out, qs_error *error)
+qs_status qsi_new_queue(struct qs_store *store, const struct store_kind *kind, uint64_t id,
+                        uint32_t flags, struct qsi_slice name, struct qsi_slice arguments,
+                        struct store_queue **queue_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;

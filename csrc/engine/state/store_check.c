@@ -76,7 +76,7 @@ static void check_queue(struct store_queue *queue, struct tally *tally)
 {
     qsi_queue_check(&queue->core);
     check_consumers(queue);
-    tally->out += qsi_queue_out_count(&queue->core);
+    tally->out += qsi_out_count(queue);
     for (const struct qsi_list *node = queue->waiting.next; node != &queue->waiting;
          node = node->next) {
         tally->armed += 1;
@@ -94,7 +94,6 @@ static void check_queue(struct store_queue *queue, struct tally *tally)
     QS_DCHECK(queue->stream->durable_next <= queue->messages->next_seq);
     QS_DCHECK(queue->stream->mark_count <= QSI_STREAM_MARKS);
     QS_DCHECK(queue->consumer_count > 0 || qsi_list_is_empty(&queue->stream->in_grown));
-    tally->out += queue->stream->out_count;
     qsi_stream_check(&queue->stream->log);
 }
 
@@ -112,8 +111,7 @@ static void check_queues(struct qs_store *store, struct tally *tally) QSI_REQUIR
          node = node->next) {
         struct store_queue *queue = QSI_LIST_OWNER(node, struct store_queue, in_deleted);
         QS_DCHECK(queue->deleted && qsi_queue_ready_count(&queue->core) == 0);
-        tally->out += qsi_queue_out_count(&queue->core);
-        tally->out += queue->stream != NULL ? queue->stream->out_count : 0;
+        tally->out += qsi_out_count(queue);
     }
 }
 

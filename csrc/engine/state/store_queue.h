@@ -11,6 +11,7 @@
 
 struct qs_connection;
 struct store_consumer;
+struct store_kind;       /* store_kind.h */
 struct store_priorities; /* priorities.h */
 struct store_stream;     /* store_stream.h */
 
@@ -20,6 +21,7 @@ struct store_queue {
         struct qsi_container container;
         struct qsi_queue core;
     };
+    const struct store_kind *kind;
     /* Where messages go that are published to it: the container above, or the stream's log. */
     struct qsi_container *messages;
     struct store_stream *stream; /* NULL: it is none.  Of a stream the queue itself stays empty */

@@ -3,10 +3,15 @@
 
 #include "alloc.h"
 #include "check.h"
+#include "error.h"
 #include "journal.h"
 #include "lock.h"
 #include "policy.h"
+#include "queue_life.h"
 #include "store.h"
+#include "store_kind.h"
+#include "store_work.h"
+#include "wake.h"
 
 #include <string.h>
 
@@ -15,8 +20,11 @@ static uint64_t or_none(uint64_t limit)
     return limit == QSI_UNLIMITED ? 0 : limit;
 }
 
-struct store_stream *qsi_store_stream_create(struct qsi_stream_shared *shared, uint64_t id,
-                                             const struct qsi_stream_policy *policy)
+/* ---- the kind ---- */
+
+/* Without memory NULL. */
+static struct store_stream *create(struct qsi_stream_shared *shared, uint64_t id,
+                                   const struct qsi_stream_policy *policy)
 {
     struct store_stream *stream = qsi_zalloc(sizeof *stream);
     struct qsi_stream_limits limits;
@@ -41,11 +49,65 @@ struct store_stream *qsi_store_stream_create(struct qsi_stream_shared *shared, u
     return stream;
 }
 
-void qsi_store_stream_destroy(struct store_stream *stream)
+/* The queue of the stream itself stays empty. */
+static qs_status make(struct qs_store *store, struct store_queue *queue, uint64_t id,
+                      const struct qsi_arguments *asked, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
+    qsi_queue_init(&queue->core, &store->shared, id, (queue->flags & QS_DURABLE) != 0);
+    queue->stream = create(&store->streams, id, &asked->stream);
+    if (queue->stream == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "stream '%.*s'", QSI_NAME(queue->name));
+    }
+    queue->stream->queue = queue;
+    queue->messages = &queue->stream->log.container;
+    return QS_OK;
+}
+
+static void added(struct qs_store *store, struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+{
+    (void)queue;
+    store->stream_count += 1;
+    qsi_wake_timer(store);
+}
+
+static void abandoned(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    store->stream_count -= 1;
+    qsi_list_remove(&queue->stream->in_grown);
+    qsi_work_detach_readers(queue->stream);
+    qsi_container_abandon(queue->messages);
+}
+
+static uint64_t out_count(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+{
+    return queue->stream->out_count;
+}
+
+/* Nothing is in a queue's states: what files alone have is delta. */
+static void tell(const struct store_queue *queue, qs_queue_status *status)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qsi_stream *log = &queue->stream->log;
+    uint64_t tail = qsi_stream_tail_begin(log);
+
+    QS_DCHECK(log->first <= tail && tail <= log->container.next_seq);
+    status->stream = true;
+    status->first = log->first;
+    status->next = log->container.next_seq;
+    status->segments = qsi_stream_segment_count(log);
+    status->alpha = log->container.next_seq - tail;
+    status->delta = tail - log->first;
+    status->disk_bytes = qsi_stream_bytes(log);
+}
+
+static void fini(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct store_stream *stream = queue->stream;
     struct qsi_map_cursor walk;
 
-    if (stream == NULL) {
+    if (stream == NULL) { /* there was no memory for it */
         return;
     }
     qsi_list_remove(&stream->in_sources);
@@ -61,6 +123,19 @@ void qsi_store_stream_destroy(struct store_stream *stream)
     qsi_list_remove(&stream->in_grown);
     qsi_free(stream);
 }
+
+const struct store_kind qsi_stream_queue = {
+    .arguments = QSI_STREAM_QUEUE,
+    .declares = QSI_RECORD_STREAM_DECLARE,
+    .make = make,
+    .added = added,
+    .abandoned = abandoned,
+    .out_count = out_count,
+    .tell = tell,
+    .fini = fini,
+};
+
+/* ---- cursors ---- */
 
 const struct store_cursor *qsi_cursor_find(const struct store_stream *stream,
                                            struct qsi_slice group)

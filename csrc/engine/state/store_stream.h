@@ -54,12 +54,6 @@ void qsi_stream_note_pushed(const struct qs_store *store, struct store_stream *s
 /* When more of the stream will be durable.  REQUIRES that something is not. */
 uint64_t qsi_stream_awaited_lsn(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
-/* QS_ENOMEM: NULL. */
-struct store_stream *qsi_store_stream_create(struct qsi_stream_shared *shared, uint64_t id,
-                                             const struct qsi_stream_policy *policy);
-void qsi_store_stream_destroy(struct store_stream *stream)
-    QSI_REQUIRES(qsi_store_mutex); /* NULL is fine */
-
 /* NULL: the group has none. */
 const struct store_cursor *qsi_cursor_find(const struct store_stream *stream,
                                            struct qsi_slice group);

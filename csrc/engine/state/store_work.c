@@ -7,9 +7,12 @@
 #include "arguments.h"
 #include "armed.h"
 #include "check.h"
+#include "error.h"
 #include "queue_life.h"
+#include "store_kind.h"
 #include "turns.h"
 #include "work.h"
+#include "work_record.h"
 
 #include <string.h>
 
@@ -171,3 +174,76 @@ uint64_t qsi_work_pinned_from(const struct store_stream *stream)
     }
     return from;
 }
+
+/* ---- the kind ---- */
+
+static qs_status make(struct qs_store *store, struct store_queue *queue, uint64_t id,
+                      const struct qsi_arguments *asked, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    (void)error;
+    qsi_work_init(&queue->core, &store->shared, id);
+    queue->messages = &queue->container;
+    queue->pins = asked->work.pins;
+    return QS_OK;
+}
+
+static void describe(const struct store_queue *queue, struct qsi_declaration *declaration)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    qsi_work_source_encode(declaration->source,
+                           &(struct qsi_work_source){queue->source != NULL
+                                                         ? queue->source->container.id
+                                                         : QSI_WORK_SOURCE_LOST,
+                                                     queue->work_first});
+    declaration->topology.strings[2] =
+        qsi_slice_make(declaration->source, sizeof declaration->source);
+}
+
+static qs_status replay(struct qs_store *store, struct store_queue *queue,
+                        const struct qsi_topology *declaration, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_work_source from;
+    struct store_queue *found;
+
+    QS_ASSERT_HELD(&store->mutex);
+    QS_TRY(qsi_work_source_decode(&from, declaration->strings[2], error));
+    found = qsi_map_get_number(&store->queues_by_id, from.stream_id);
+    if (found != NULL && found->stream == NULL) {
+        found = NULL;
+    }
+    if (found == NULL && from.stream_id != QSI_WORK_SOURCE_LOST &&
+        store->options.recovery != QS_RECOVERY_SALVAGE) {
+        return qsi_fail(error, QS_ECORRUPT, "queue '%.*s' reads stream %llu, which is not there",
+                        QSI_NAME(queue->name), (unsigned long long)from.stream_id);
+    }
+    if (from.first > UINT64_MAX / 4) {
+        return qsi_fail(error, QS_ECORRUPT, "queue '%.*s' begins at %llu", QSI_NAME(queue->name),
+                        (unsigned long long)from.first);
+    }
+    qsi_work_attach(store, queue, found, from.first);
+    return QS_OK;
+}
+
+static void abandoned(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    (void)store;
+    qsi_work_detach(queue);
+}
+
+static uint64_t out_count(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+{
+    return qsi_queue_out_count(&queue->core);
+}
+
+const struct store_kind qsi_work_queue = {
+    .arguments = QSI_WORK_QUEUE,
+    .declares = QSI_RECORD_WORK_QUEUE_DECLARE,
+    .make = make,
+    .describe = describe,
+    .replay = replay,
+    .abandoned = abandoned,
+    .out_count = out_count,
+};

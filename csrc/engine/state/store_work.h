@@ -10,9 +10,6 @@
 #include "store_stream.h"
 #include "thread_safety.h"
 
-/* A flag of a queue that is made, beside those that its declaration may have. */
-#define QSI_IS_WORK_QUEUE (UINT32_C(1) << 30)
-
 /* Its stream.  QS_PRECONDITION_FAILED: there is none of that name. */
 qs_status qsi_work_find_source(struct qs_store *store, struct qsi_slice arguments,
                                struct qsi_slice queue, struct store_queue **source_out,

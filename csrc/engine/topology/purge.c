@@ -79,7 +79,7 @@ static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, 
     if (qsi_journal_reserve(store->journal, 1) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "journal");
     }
-    if (qsi_queue_is_work(&queue->core) && qsi_work_reserve_purge(&queue->core) != QS_OK) {
+    if (qsi_container_reserve_purge(&queue->container) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", QSI_NAME(queue->name));
     }
     QS_TRY(qsi_arena_place(store, true, bytes, &chunk, error));

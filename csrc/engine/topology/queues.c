@@ -97,50 +97,42 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
                               uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
-    struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DECLARE,
-                                    .flags = flags,
-                                    .number = store->next_queue_id,
-                                    .strings = {name, arguments}};
+    struct qsi_declaration declaration;
     struct qsi_chunk *chunk = NULL;
     struct store_queue *queue, *source = NULL;
-    uint8_t source_bytes[QSI_WORK_SOURCE_BYTES];
-    uint32_t made_flags = flags;
-    enum qsi_queue_kind kind;
+    const struct store_kind *kind;
     struct qsi_title title;
     qs_status status;
 
     QS_TRY(qsi_check_new_argument(arguments, "x-dead-letter-exchange", error));
     QS_TRY(qsi_arguments_check(arguments, flags, is_server_named, qsi_title_of(&title, store, name),
                                error));
-    kind = qsi_arguments_kind(arguments);
-    if (kind == QSI_WORK_QUEUE) {
+    kind = qsi_kind_of(qsi_arguments_kind(arguments));
+    if (kind == &qsi_work_queue) {
         QS_TRY(find_source(store, name, arguments, &source, &work_first, error));
-        qsi_work_source_encode(source_bytes,
-                               &(struct qsi_work_source){source->container.id, work_first});
-        topology.strings[2] = qsi_slice_make(source_bytes, sizeof source_bytes);
-        made_flags |= QSI_IS_WORK_QUEUE;
     }
-    made_flags |= kind == QSI_STREAM_QUEUE ? QSI_IS_STREAM : 0;
-    QS_TRY(qsi_reserve_topology(store, &topology, &chunk, error));
-    QS_TRY(qsi_new_queue(store, topology.number, made_flags, name, arguments, &queue, error));
+    QS_TRY(qsi_new_queue(store, kind, store->next_queue_id, flags, name, arguments, &queue, error));
     if (source != NULL) {
         qsi_work_attach(store, queue, source, work_first);
     }
-    topology.type = qsi_declaration_type(queue);
-    status = qsi_add_queue(store, queue, error);
+    qsi_describe_queue(queue, &declaration);
+    status = qsi_reserve_topology(store, &declaration.topology, &chunk, error);
+    if (status == QS_OK) {
+        status = qsi_add_queue(store, queue, error);
+    }
     if (status != QS_OK) {
         qsi_work_detach(queue);
         qsi_free_queue(queue);
         return status;
     }
-    QS_DCHECK(queue->owner == NULL && queue->container.id == topology.number);
+    QS_DCHECK(queue->owner == NULL && queue->container.id == declaration.topology.number);
     qsi_work_advance(store);
     if ((flags & QS_EXCLUSIVE) != 0) {
         queue->owner = channel->connection;
         qsi_list_push_back(&queue->owner->exclusive_queues, &queue->in_owner);
     }
     if (qsi_is_journalled(queue)) {
-        queue->declared_lsn = *lsn_out = qsi_append_topology(store, &topology, chunk);
+        queue->declared_lsn = *lsn_out = qsi_append_topology(store, &declaration.topology, chunk);
     }
     QS_DCHECK((flags & QS_EXCLUSIVE) == 0 || !qsi_is_journalled(queue));
     store->stats.queues_created += 1;

@@ -115,23 +115,7 @@ qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, enum qs
     return status;
 }
 
-uint8_t qsi_declaration_type(const struct store_queue *queue)
-{
-    QS_DCHECK(queue->stream == NULL || !queue->policy.has_priorities);
-    return queue->stream != NULL             ? QSI_RECORD_STREAM_DECLARE
-           : qsi_queue_is_work(&queue->core) ? QSI_RECORD_WORK_QUEUE_DECLARE
-           : queue->policy.has_priorities    ? QSI_RECORD_PRIORITY_QUEUE_DECLARE
-                                             : QSI_RECORD_QUEUE_DECLARE;
-}
-
 /* ---- replay ---- */
-
-static uint32_t made_flags(uint8_t type)
-{
-    return type == QSI_RECORD_STREAM_DECLARE       ? QSI_IS_STREAM
-           : type == QSI_RECORD_WORK_QUEUE_DECLARE ? QSI_IS_WORK_QUEUE
-                                                   : 0;
-}
 
 /* A build that gives an argument a meaning, or takes one away, meets stores of others. */
 static void tell_ignored(struct qs_store *store, const struct qsi_topology *topology)
@@ -144,7 +128,7 @@ static void tell_ignored(struct qs_store *store, const struct qsi_topology *topo
 
     if (arguments.bytes > 0 && qsi_table_check(arguments)) {
         recovery->ignored_arguments +=
-            qsi_arguments_read(&asked, qsi_made_kind(made_flags(topology->type)), arguments,
+            qsi_arguments_read(&asked, qsi_kind_declared(topology->type)->arguments, arguments,
                                qsi_title_of(&title, store, topology->strings[0]),
                                recovery->ignored_arguments == 0 ? &recovery->first_ignored : NULL);
     }
@@ -153,6 +137,7 @@ static void tell_ignored(struct qs_store *store, const struct qsi_topology *topo
 static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_topology *topology,
                                       qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
+    const struct store_kind *kind = qsi_kind_declared(topology->type);
     struct store_queue *queue = qsi_find_queue(store, topology->strings[0]);
     qs_status status;
 
@@ -172,11 +157,9 @@ static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_t
     tell_ignored(store, topology);
     /* Earlier builds took x-queue-type for granted: the record tells, not the argument. */
     QS_DCHECK(qsi_find_queue(store, topology->strings[0]) == NULL);
-    QS_TRY(qsi_new_queue(store, topology->number, topology->flags | made_flags(topology->type),
-                         topology->strings[0], topology->strings[1], &queue, error));
-    status = topology->type == QSI_RECORD_WORK_QUEUE_DECLARE
-                 ? qsi_work_queue_replay(store, queue, topology->strings[2], error)
-                 : QS_OK;
+    QS_TRY(qsi_new_queue(store, kind, topology->number, topology->flags, topology->strings[0],
+                         topology->strings[1], &queue, error));
+    status = kind->replay != NULL ? kind->replay(store, queue, topology, error) : QS_OK;
     if (status == QS_OK) {
         status = qsi_add_queue(store, queue, error);
     }
@@ -277,12 +260,10 @@ static qs_status replay(struct qs_store *store, const struct qsi_topology *topol
     struct store_queue *queue;
     struct qsi_exchange *exchange;
 
-    switch (topology->type) {
-    case QSI_RECORD_QUEUE_DECLARE:
-    case QSI_RECORD_PRIORITY_QUEUE_DECLARE:
-    case QSI_RECORD_STREAM_DECLARE:
-    case QSI_RECORD_WORK_QUEUE_DECLARE:
+    if (qsi_kind_declared(topology->type) != NULL) {
         return replay_queue_declare(store, topology, error);
+    }
+    switch (topology->type) {
     case QSI_RECORD_QUEUE_DELETE:
         queue = qsi_find_by_id(store, topology->number);
         if (queue != NULL) {

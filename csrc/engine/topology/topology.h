@@ -12,9 +12,6 @@
 
 /* ---- topology.c ---- */
 
-/* Of the record that declares it. */
-uint8_t qsi_declaration_type(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
-
 /* QS_EINVAL: too long, or with a NUL, which no name has: texts of errors and C callers would end
  * there.  Only where a name comes into being: stores that have such a one keep it.  Without the
  * lock. */

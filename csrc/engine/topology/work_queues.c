@@ -48,28 +48,3 @@ qs_status qsi_work_queue_start(struct qs_store *store, struct qsi_slice name, ui
     QS_TRY(qsi_stream_start_parse(&start, arguments, qsi_clock_us(store), called, error));
     return find_start(store, source, &start, first_out, error);
 }
-
-qs_status qsi_work_queue_replay(struct qs_store *store, struct store_queue *queue,
-                                struct qsi_slice source, qs_error *error)
-{
-    struct qsi_work_source from;
-    struct store_queue *found;
-
-    QS_ASSERT_HELD(&store->mutex);
-    QS_TRY(qsi_work_source_decode(&from, source, error));
-    found = qsi_map_get_number(&store->queues_by_id, from.stream_id);
-    if (found != NULL && found->stream == NULL) {
-        found = NULL;
-    }
-    if (found == NULL && from.stream_id != QSI_WORK_SOURCE_LOST &&
-        store->options.recovery != QS_RECOVERY_SALVAGE) {
-        return qsi_fail(error, QS_ECORRUPT, "queue '%.*s' reads stream %llu, which is not there",
-                        QSI_NAME(queue->name), (unsigned long long)from.stream_id);
-    }
-    if (from.first > UINT64_MAX / 4) {
-        return qsi_fail(error, QS_ECORRUPT, "queue '%.*s' begins at %llu", QSI_NAME(queue->name),
-                        (unsigned long long)from.first);
-    }
-    qsi_work_attach(store, queue, found, from.first);
-    return QS_OK;
-}

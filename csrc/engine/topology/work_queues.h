@@ -11,9 +11,5 @@
 qs_status qsi_work_queue_start(struct qs_store *store, struct qsi_slice name, uint32_t flags,
                                struct qsi_slice arguments, uint64_t *first_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Journal or checkpoint: the queue, which is new, reads what its declaration says. */
-qs_status qsi_work_queue_replay(struct qs_store *store, struct store_queue *queue,
-                                struct qsi_slice source, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif
