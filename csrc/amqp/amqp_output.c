@@ -89,14 +89,12 @@ static bool make_room(void **array, uint32_t *from, uint32_t *count, uint32_t *c
         *from = 0;
         *count = left;
     } else {
-        uint32_t grown = *capacity == 0 ? 8 : *capacity * 2;
-        void *memory = qsi_realloc(*array, grown * element_bytes);
+        void *memory = qsi_grow(*array, capacity, 8, element_bytes);
 
         if (memory == NULL) {
             return false;
         }
         *array = memory;
-        *capacity = grown;
     }
     return true;
 }

@@ -53,3 +53,14 @@ void qsi_free(void *memory)
         allocator.free(allocator.context, memory);
     }
 }
+
+void *qsi_grow(void *items, uint32_t *capacity_io, uint32_t first, size_t item_bytes)
+{
+    uint32_t capacity = *capacity_io == 0 ? first : 2 * *capacity_io;
+    void *grown = capacity > *capacity_io ? qsi_realloc(items, capacity * item_bytes) : NULL;
+
+    if (grown != NULL) {
+        *capacity_io = capacity;
+    }
+    return grown;
+}

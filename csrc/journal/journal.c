@@ -191,13 +191,11 @@ void qsi_starts_note(struct qsi_starts *starts, const struct qsi_session *start)
 {
     QS_DCHECK(starts->count == 0 || starts->items[starts->count - 1].base_lsn <= start->base_lsn);
     if (starts->count == starts->capacity) {
-        uint32_t capacity = starts->capacity == 0 ? 16 : starts->capacity * 2;
-        struct qsi_session *grown = qsi_realloc(starts->items, capacity * sizeof *grown);
+        struct qsi_session *grown = qsi_grow(starts->items, &starts->capacity, 16, sizeof *grown);
         if (grown == NULL) {
             return;
         }
         starts->items = grown;
-        starts->capacity = capacity;
     }
     starts->items[starts->count++] = *start;
 }

@@ -66,14 +66,12 @@ static bool visit_name(void *context, const char *name)
         return true;
     }
     if (numbers->count == numbers->capacity) {
-        uint32_t capacity = numbers->capacity == 0 ? 64 : numbers->capacity * 2;
-        uint32_t *grown = qsi_realloc(numbers->items, capacity * sizeof *grown);
+        uint32_t *grown = qsi_grow(numbers->items, &numbers->capacity, 64, sizeof *grown);
         if (grown == NULL) {
             listing->out_of_memory = true;
             return false;
         }
         numbers->items = grown;
-        numbers->capacity = capacity;
     }
     numbers->items[numbers->count++] = number;
     return true;

@@ -101,13 +101,11 @@ static qs_status add(struct qsi_router *router, struct qsi_binding *binding)
 
     (void)router;
     if (needed > ring->capacity) {
-        uint32_t capacity = ring->capacity < 4 ? 8 : 2 * ring->capacity;
-        struct span *spans = qsi_realloc(ring->spans, capacity * sizeof *spans);
+        struct span *spans = qsi_grow(ring->spans, &ring->capacity, 8, sizeof *spans);
         if (spans == NULL) {
             return QS_ENOMEM;
         }
         ring->spans = spans;
-        ring->capacity = capacity;
     }
     QS_DCHECK(needed <= ring->capacity);
     ring->is_stale = true;

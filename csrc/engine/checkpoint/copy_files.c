@@ -214,13 +214,11 @@ static qs_status note_sealed(struct qsi_copy *copy, enum qsi_copy_folder folder,
         return QS_OK;
     }
     if (copy->sealed_count == copy->sealed_capacity) {
-        size_t capacity = copy->sealed_capacity == 0 ? 64 : 2 * copy->sealed_capacity;
-        sealed = qsi_realloc(sealed, capacity * sizeof *sealed);
+        sealed = qsi_grow(sealed, &copy->sealed_capacity, 64, sizeof *sealed);
         if (sealed == NULL) {
             return qsi_fail(error, QS_ENOMEM, "names of sealed files");
         }
         copy->sealed = sealed;
-        copy->sealed_capacity = capacity;
     }
     sealed[copy->sealed_count++] = file;
     return QS_OK;

@@ -37,8 +37,7 @@ struct qsi_copy {
     qs_dir *to[QSI_COPY_FOLDERS];
     uint8_t *piece;
     struct qsi_copy_sealed *sealed; /* ascending */
-    size_t sealed_count;
-    size_t sealed_capacity;
+    uint32_t sealed_count, sealed_capacity;
     struct qsi_manifest manifest;
     qs_copied copied;
 };

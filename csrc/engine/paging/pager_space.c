@@ -48,14 +48,13 @@ static void collect_ref(void *context, uint32_t slot, const struct qsi_body_ref 
 
     (void)slot;
     if (release->count == release->capacity) {
-        uint32_t capacity = release->capacity == 0 ? 256 : release->capacity * 2;
-        struct qsi_body_ref *grown = qsi_realloc(release->refs, capacity * sizeof *grown);
+        struct qsi_body_ref *grown =
+            qsi_grow(release->refs, &release->capacity, 256, sizeof *grown);
         if (grown == NULL) {
             release->out_of_memory = true;
             return;
         }
         release->refs = grown;
-        release->capacity = capacity;
     }
     release->refs[release->count++] = *ref;
 }

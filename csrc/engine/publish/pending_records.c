@@ -21,14 +21,12 @@ struct pending_record *qsi_pending_records_add(struct pending_records *pending_r
 {
     QS_DCHECK(pending_records->count <= pending_records->capacity);
     if (pending_records->count == pending_records->capacity) {
-        uint32_t capacity = pending_records->capacity == 0 ? 4 : pending_records->capacity * 2;
         struct pending_record *grown =
-            qsi_realloc(pending_records->items, capacity * sizeof *grown);
+            qsi_grow(pending_records->items, &pending_records->capacity, 4, sizeof *grown);
         if (grown == NULL) {
             return NULL;
         }
         pending_records->items = grown;
-        pending_records->capacity = capacity;
     }
     memset(&pending_records->items[pending_records->count], 0, sizeof pending_records->items[0]);
     return &pending_records->items[pending_records->count++];

@@ -192,13 +192,12 @@ static qs_status hold(struct replay *replay, const struct qsi_scan_block *block,
     QS_DCHECK(qsi_is_salvage(replay->store) || replay->held_count == 0 ||
               replay->held[replay->held_count - 1].block.lsn < block->block.lsn);
     if (replay->held_count == replay->held_capacity) {
-        uint32_t capacity = replay->held_capacity == 0 ? 8 : replay->held_capacity * 2;
-        struct qsi_scan_block *grown = qsi_realloc(replay->held, capacity * sizeof *grown);
+        struct qsi_scan_block *grown =
+            qsi_grow(replay->held, &replay->held_capacity, 8, sizeof *grown);
         if (grown == NULL) {
             return qsi_fail(error, QS_ENOMEM, "held blocks");
         }
         replay->held = grown;
-        replay->held_capacity = capacity;
     }
     replay->held[replay->held_count] = *block;
     qsi_chunk_ref(block->chunk);

@@ -23,6 +23,27 @@ static void test_nothing_asked_for_is_still_memory(void)
     qsi_free(NULL);
 }
 
+static void test_an_array_grows_or_stays(void)
+{
+    struct qs_test_alloc state;
+    uint32_t capacity = 0, *items = NULL, *grown;
+
+    qs_test_alloc_install(&state);
+    items = qsi_grow(items, &capacity, 4, sizeof *items);
+    QS_CHECK(items != NULL && capacity == 4);
+    items[3] = 7;
+    items = qsi_grow(items, &capacity, 4, sizeof *items);
+    QS_CHECK(items != NULL && capacity == 8 && items[3] == 7);
+    qs_test_alloc_arm(&state, 1, true);
+    QS_CHECK(qsi_grow(items, &capacity, 4, sizeof *items) == NULL && capacity == 8);
+    capacity = UINT32_C(1) << 31; /* twice that is no number */
+    grown = qsi_grow(NULL, &capacity, 4, sizeof *items);
+    QS_CHECK(grown == NULL && capacity == UINT32_C(1) << 31);
+    QS_CHECK(items[3] == 7);
+    qsi_free(items);
+    qs_allocator_set(NULL);
+}
+
 static void test_replaced_allocator_is_used_until_reset(void)
 {
     struct qs_test_alloc state;
@@ -46,6 +67,7 @@ int main(void)
 {
     test_zalloc_is_zeroed();
     test_nothing_asked_for_is_still_memory();
+    test_an_array_grows_or_stays();
     test_replaced_allocator_is_used_until_reset();
     return 0;
 }
