@@ -4,7 +4,6 @@ from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyConte
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport uint64_t
 
-from collections import deque
 from warnings import warn
 
 from .errors import ForkedStore
@@ -19,15 +18,9 @@ cdef enum:
 
 
 cdef class NextTurn:
-    """The publishes of a channel that begin in the loop's next turn.
-
-    Each has its turn among the tasks that begin then, a declaration for example.  Those with
-    nothing in between share one callback.
-    """
+    """The publishes of a channel that begin in the loop's next turn: each has its turn among the
+    tasks that begin then, a declaration for example."""
     cdef readonly object loop
-    cdef object ready   # the loop's queue, if it is one of asyncio's own
-    cdef object handle
-    cdef list confirms  # that the handle stands for
     cdef unsigned long generation
     cdef unsigned long thread  # of the loop, when last seen
 
@@ -35,20 +28,11 @@ cdef class NextTurn:
         self.loop = loop
         self.generation = fork_generation
         self.thread = PyThread_get_thread_ident()
-        ready = getattr(loop, "_ready", None)
-        self.ready = ready if isinstance(ready, deque) else None
 
     cdef int add(self, Confirm confirm) except -1:
-        cdef Py_ssize_t count = 0 if self.handle is None else len(self.ready)
         if PyThread_get_thread_ident() != self.thread:
             self.check_loop()
-        if count > 0 and self.ready[count - 1] is self.handle:
-            self.confirms.append(confirm)
-            return 0
-        self.confirms = [confirm]
-        self.handle = self.loop.call_soon(start_all, self.confirms)
-        if self.ready is None:
-            self.handle = None
+        self.loop.call_soon(start_one, confirm)
         return 0
 
     cdef int check_loop(self) except -1:
@@ -303,17 +287,9 @@ cdef int report(object loop, dict context) except -1:
     return 0
 
 
-def start_all(list confirms not None):
-    """These publish."""
-    cdef Py_ssize_t index = 0
-    while index < len(confirms):
-        index += 1
-        try:
-            (<Confirm>confirms[index - 1]).start()
-        except BaseException:  # KeyboardInterrupt, SystemExit: the others go on
-            call_rest(start_all, confirms, index)
-            raise
-    confirms.clear()
+def start_one(Confirm confirm not None):
+    """This one publishes."""
+    confirm.start()
 
 
 def wake_all(list confirms not None):
@@ -323,16 +299,10 @@ def wake_all(list confirms not None):
         index += 1
         try:
             (<Confirm>confirms[index - 1]).wake()
-        except BaseException:
-            call_rest(wake_all, confirms, index)
+        except BaseException:  # KeyboardInterrupt, SystemExit: the others go on
+            if index < len(confirms):
+                (<Confirm>confirms[index]).loop.call_soon(wake_all, confirms[index:])
             raise
-
-
-cdef int call_rest(object call, list confirms, Py_ssize_t index) except -1:
-    """Those from ``index`` on in another callback."""
-    if index < len(confirms):
-        (<Confirm>confirms[index]).loop.call_soon(call, confirms[index:])
-    return 0
 
 
 def confirm_all(list confirms not None):
