@@ -37,6 +37,7 @@ _FOR_GOOD = (
     "UNSUPPORTED_VERSION", "INVALID_TOPIC_EXCEPTION", "INVALID_GROUP_ID",
 )  # fmt: skip
 _NO_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID", "_UNKNOWN_PARTITION")
+_LOST = ("_ALL_BROKERS_DOWN", "_TRANSPORT")
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # sixteen zeros
 
@@ -73,6 +74,8 @@ class Link:
         self._last: str = ""
         self.is_fenced: bool = False
         """Another producer of the same transactional.id has begun."""
+        self.losses: int = 0
+        """How often a producer lost a broker."""
         self.client("AdminClient", {})
 
     def client(self, kind: str, options: Mapping[str, Any]) -> Any:
@@ -84,7 +87,7 @@ class Link:
             **options,
             "bootstrap.servers": self._place.servers,
             "log_level": 0,  # what else it logs is told in the report
-            "error_cb": self._failed,
+            "error_cb": self.lost if kind == "Producer" else self._failed,
         }
         try:
             return made(both, logger=_log)
@@ -175,6 +178,11 @@ class Link:
             except self.kafka.KafkaException as error:
                 raise self.error_of(error.args[0]) from None
         return found
+
+    def lost(self, error: Any) -> None:
+        """As ``_failed``, of a producer."""
+        self.losses += error.name() in _LOST
+        self._failed(error)
 
     def _failed(self, error: Any) -> None:
         """A client tells of what it does not tell to a call."""

@@ -52,6 +52,8 @@ class KafkaStreamTarget(KafkaTarget):
         self._position = _NONE
         self._is_begun = False
         """A transaction."""
+        self._losses = 0
+        """Of the link, when the producer was ready."""
         self._committed: deque[Batch] = deque()
 
     def _options(self) -> dict[str, Any]:
@@ -107,6 +109,7 @@ class KafkaStreamTarget(KafkaTarget):
     def _new_producer(self) -> None:
         super()._new_producer()
         self._until_done(self._producer.init_transactions, _SET_UP_S)
+        self._losses = self._link.losses
 
     def _drop_producer(self) -> None:
         """Who reads what is committed need not wait for an open transaction."""
@@ -200,13 +203,24 @@ class KafkaStreamTarget(KafkaTarget):
         place = kafka.TopicPartition(self._topic, 0, position, self._mark)
         group = self._consumer.consumer_group_metadata()
         producer = self._producer
-        self._until_done(
-            lambda left: producer.send_offsets_to_transaction([place], group, left), CONFIRM_S
-        )
+
+        def send_offsets(left: float) -> None:
+            self._check_losses()
+            producer.send_offsets_to_transaction([place], group, left)
+
+        self._until_done(send_offsets, CONFIRM_S)
         self._until_done(producer.commit_transaction, CONFIRM_S)
         self._is_begun = False
         self._position = position
         self._seen = self._mark
+
+    def _check_losses(self) -> None:
+        """Later: a broker was lost in this transaction.  librdkafka would look for the group's
+        coordinator at the connection that is gone, for a minute and more, and no timeout ends that.
+        """
+        self._producer.poll(0)
+        if self._link.losses != self._losses:
+            raise Later(f"{self.shown}: a broker was lost in a transaction, which is begun again")
 
     def _give_up_all(self) -> None:
         """The first that failed says why; others of the transaction went with it."""

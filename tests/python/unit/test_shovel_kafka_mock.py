@@ -339,6 +339,22 @@ def test_one_that_is_fenced_again_at_once_ends(
     target.close()
 
 
+def test_a_transaction_in_which_a_broker_was_lost_is_begun_again(cluster: Cluster) -> None:
+    """The producer would wait for that broker after it came back."""
+    cluster.publish("t", [b"0"])
+    batch = Batch([Item(b"x", b"\0\0", "", "", False, 0)], 1, 1)
+    target = stream_target(cluster, "t")
+    target.open()
+    target.begin(batch)
+    target._link.lost(kafka.KafkaError(kafka.KafkaError._TRANSPORT))
+    with pytest.raises(Later, match="a broker was lost in a transaction"):
+        target.ended(1.0)
+    assert target.open() is None  # nothing was committed
+    target.begin(batch)
+    wait_until(lambda: target.ended(0.2) is batch, 30)
+    target.close()
+
+
 def test_a_stop_waits_for_a_transaction_that_is_under_way(
     cluster: Cluster, store: pyqstore.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
