@@ -39,7 +39,8 @@ if (pause := float(sys.argv[4])) > 0:
         commit(target)
 
     KafkaStreamTarget._commit = late
-report = pyqstore.shovel(sys.argv[1], sys.argv[2], idle=float(sys.argv[3]) or None)
+idle = float(sys.argv[3]) or None
+report = pyqstore.shovel(sys.argv[1], sys.argv[2], idle=idle, name="kills")
 print(json.dumps(report.to_dict()))
 """
 
