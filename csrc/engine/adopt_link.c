@@ -11,6 +11,7 @@
 #include "commit.h"
 #include "enter.h"
 #include "error.h"
+#include "failure.h"
 #include "pager.h"
 #include "publish.h"
 #include "publish_counts.h"
@@ -125,11 +126,6 @@ static void forget_job(struct linking *linking) QSI_REQUIRES(qsi_store_mutex)
     }
 }
 
-static bool may_be_published(qs_status status)
-{
-    return qsi_is_shortage(status) || status == QS_ECORRUPT || status == QS_NOT_IMPLEMENTED;
-}
-
 /* Releases the lock meanwhile.  QS_NOT_IMPLEMENTED: links cannot be made, or nothing can be
  * written; QS_EEMPTY: too much of the stream was not told of. */
 static qs_status run_job(struct linking *linking, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -156,14 +152,14 @@ static qs_status run_job(struct linking *linking, qs_error *error) QSI_REQUIRES(
         return QS_OK;
     }
     end_job(linking, false);
-    if (may_be_published(status)) {
+    if (status == QS_ENOENT) {
+        return qsi_fail(error, status, "a staged file was removed meanwhile: %s", detail.text);
+    }
+    if (status == QS_NOT_IMPLEMENTED ||
+        qsi_store_note_failure(store, QSI_USE_DIRECT, status, &detail) == QSI_USES_JOURNAL) {
         return QS_NOT_IMPLEMENTED;
     }
-    if (status != QS_ENOENT) { /* a write or a sync failed */
-        qsi_store_fail(store, &detail);
-        return qsi_store_check_failed(store, error);
-    }
-    return qsi_fail(error, QS_ENOENT, "a staged file was removed meanwhile: %s", detail.text);
+    return qsi_store_check_failed(store, error);
 }
 
 /* ---- accepting ---- */

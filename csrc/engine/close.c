@@ -7,6 +7,7 @@
 #include "engine.h"
 #include "enter.h"
 #include "error.h"
+#include "failure.h"
 #include "inbox.h"
 #include "removals.h"
 #include "settle.h"
@@ -65,7 +66,7 @@ static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
         return QS_OK;
     }
     status = qsi_checkpoint(store, error);
-    return qsi_is_shortage(status) || status == QS_ECORRUPT ? QS_OK : status;
+    return qsi_consequence_of(QSI_USE_CHECKPOINT, status) == QSI_FAILS_STORE ? status : QS_OK;
 }
 
 /* Everything accepted becomes durable, and the manifest says that the journal ends there. */

@@ -153,7 +153,7 @@ static qs_status spill_keys(struct qs_store *store, qs_error *error) QSI_REQUIRE
     if (qsi_transactions_are_many(store)) {
         status = qsi_transactions_spill(store, error);
     }
-    return qsi_is_shortage(status) || status == QS_ECORRUPT ? QS_OK : status;
+    return qsi_consequence_of(QSI_USE_REWRITING, status) == QSI_FAILS_STORE ? status : QS_OK;
 }
 
 /* Releases the lock meanwhile.  Everything before the snapshot that may take its time. */
@@ -225,7 +225,7 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
     if (status == QS_OK) {
         status = qsi_name_checkpoint(checkpoint, bytes, crc, &start, error);
         /* The old one or the new one counts, unless nothing was renamed yet. */
-        status = qsi_checkpoint_sync_failed(store, status, error);
+        status = qsi_checkpoint_note_failure(store, status, error);
     }
     if (status != QS_OK) {
         give_up(checkpoint);
@@ -304,6 +304,7 @@ static qs_status checkpoint_in_turn(struct qs_store *store, qs_error *error)
     qs_error detail = {0};
     uint64_t began_ns;
     bool left_file;
+    enum qsi_consequence consequence;
     qs_status status;
 
     QS_ASSERT_HELD(&store->mutex);
@@ -322,17 +323,14 @@ static qs_status checkpoint_in_turn(struct qs_store *store, qs_error *error)
     qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_NONE);
     qsi_store_check(store);
     qsi_transactions_check(store);
-    if (status == QS_ENOSPC) {
-        status = QS_ESTORE_FULL;
-    } else if (status == QS_EIO) {
-        qsi_store_fail(store, &detail);
-    }
-    qsi_checkpoint_note_held(store, status, &detail);
-    if (status == QS_OK) {
+    status = status == QS_ENOSPC ? QS_ESTORE_FULL : status;
+    detail.status = status;
+    consequence = qsi_store_note_failure(store, QSI_USE_CHECKPOINT, status, &detail);
+    qsi_checkpoint_note_held(store, consequence == QSI_HOLDS_UP ? &detail : NULL);
+    if (consequence == QSI_GOES_ON) {
         qsi_retain_streams(store);
         qsi_watch_checkpoint_end(store, began_ns);
     } else {
-        detail.status = status;
         qsi_error_prefix(&detail, "checkpoint");
         if (error != NULL) {
             *error = detail;

@@ -6,6 +6,7 @@
 #include "checkpoint_format.h"
 #include "container.h"
 #include "error.h"
+#include "failure.h"
 #include "store.h"
 #include "thread_safety.h"
 
@@ -72,18 +73,19 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* ---- checkpoint_sync.c ---- */
 
-/* Without the lock.  A failed sync may have lost anything: the store has failed; after a
- * shortage, or where a file was not there to be synced, it has not.  Returns status. */
-qs_status qsi_checkpoint_sync_failed(struct qs_store *store, qs_status status,
-                                     const qs_error *error) QS_MUST_CHECK;
+/* Without the lock.  After a sync or a rename: if it failed the store fails at once, not when the
+ * checkpoint ends.  Returns status. */
+qs_status qsi_checkpoint_note_failure(struct qs_store *store, qs_status status,
+                                      const qs_error *error) QS_MUST_CHECK;
 /* Without the lock.  QS_ECORRUPT: a file is damaged or gone, and only the journal has its
  * messages. */
 qs_status qsi_checkpoint_sync_files(struct checkpoint *checkpoint, qs_error *error) QS_MUST_CHECK;
 /* Will the next open find the checkpoint's file? */
 qs_status qsi_checkpoint_check_file(struct qs_store *store, const char *name,
                                     qs_error *error) QS_MUST_CHECK;
-/* How a checkpoint ended: with QS_ECORRUPT the journal grows until another one goes well. */
-void qsi_checkpoint_note_held(struct qs_store *store, qs_status status, const qs_error *error)
+/* How a checkpoint ended: held up by this error, the journal grows until another one goes well.
+ * NULL: it was not held up. */
+void qsi_checkpoint_note_held(struct qs_store *store, const qs_error *error)
     QSI_REQUIRES(qsi_store_mutex);
 
 static inline qs_status qsi_checkpoint_no_memory(qs_error *error)

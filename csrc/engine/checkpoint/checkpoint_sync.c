@@ -4,7 +4,7 @@
  * since the last one.  If such a file is damaged or missing, the checkpoint is held up and the
  * journal keeps its files: nothing is lost.  Publishers alone are stopped, once the journal has
  * grown to its bound (qsi_checkpoint_check_held).  The checkpoint goes on when the file is back, or
- * when nothing in it is needed any more.  A sync that fails ends the store. */
+ * when nothing in it is needed any more. */
 #include "alloc.h"
 #include "check.h"
 #include "checkpoint_job.h"
@@ -39,7 +39,8 @@ static qs_status sync_files(struct checkpoint *checkpoint, qs_error *error)
         for (uint32_t file = 0; file < snapshot->file_count; file++) {
             QS_DCHECK(file < snapshot->file_count);
             qs_status each = qsi_snapshot_sync(snapshot, file, reaches_disk, error);
-            if (each != QS_OK && (each != QS_ECORRUPT || !leave_file(checkpoint, snapshot, file))) {
+            if (each != QS_OK && (qsi_consequence_of(QSI_USE_CHECKPOINT, each) != QSI_HOLDS_UP ||
+                                  !leave_file(checkpoint, snapshot, file))) {
                 return each;
             }
             status = each == QS_OK ? status : each;
@@ -104,12 +105,12 @@ static qs_status check_places(struct checkpoint *checkpoint, qs_error *error)
 
 /* ---- all of it ---- */
 
-qs_status qsi_checkpoint_sync_failed(struct qs_store *store, qs_status status,
-                                     const qs_error *error)
+qs_status qsi_checkpoint_note_failure(struct qs_store *store, qs_status status,
+                                      const qs_error *error)
 {
-    if (status != QS_OK && !qsi_is_shortage(status) && status != QS_ECORRUPT) {
+    if (status != QS_OK) {
         qsi_store_lock(store);
-        qsi_store_fail(store, error);
+        (void)qsi_store_note_failure(store, QSI_USE_CHECKPOINT, status, error);
         qsi_store_unlock(store);
     }
     return status;
@@ -134,10 +135,10 @@ qs_status qsi_checkpoint_check_file(struct qs_store *store, const char *name, qs
 
 /* ---- a checkpoint that is held up ---- */
 
-void qsi_checkpoint_note_held(struct qs_store *store, qs_status status, const qs_error *error)
+void qsi_checkpoint_note_held(struct qs_store *store, const qs_error *error)
 {
     QS_ASSERT_HELD(&store->mutex);
-    store->checkpoint.is_held_up = status == QS_ECORRUPT;
+    store->checkpoint.is_held_up = error != NULL;
     if (store->checkpoint.is_held_up) {
         store->checkpoint.held_by = *error;
         qsi_watch_wake(store);

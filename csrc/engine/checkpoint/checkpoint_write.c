@@ -52,7 +52,8 @@ static qs_status run_job(struct checkpoint *checkpoint, struct qsi_job **job, bo
         qsi_store_lock(store);
         /* What a container is in does not change while a checkpoint tells of it: after all that
          * could not be written to was left, the checkpoint begins again. */
-        *left_out = status == QS_ECORRUPT && qsi_job_leave_file(*job) == QS_OK;
+        *left_out = qsi_consequence_of(QSI_USE_CHECKPOINT, status) == QSI_HOLDS_UP &&
+                    qsi_job_leave_file(*job) == QS_OK;
         store->stats.segments_written += status == QS_OK ? 1 : 0;
         qsi_store_unlock(store);
     }
@@ -226,12 +227,11 @@ static qs_status make_file(struct checkpoint *checkpoint, uint64_t *bytes_out, u
         qsi_error_prefix(error, "%s", path);
     }
     if (status == QS_OK && store->options.sync != QS_SYNC_NONE) {
-        status = qsi_checkpoint_sync_failed(
-            store, qsi_file_sync_new(store->env, output.file, error), error);
+        status = qsi_file_sync_new(store->env, output.file, error);
         if (status == QS_OK) {
-            status = qsi_checkpoint_sync_failed(
-                store, qsi_dir_sync(store->env, store->checkpoint_dir, error), error);
+            status = qsi_dir_sync(store->env, store->checkpoint_dir, error);
         }
+        status = qsi_checkpoint_note_failure(store, status, error);
     }
     if (status == QS_OK) {
         status = qsi_checkpoint_check_file(store, name, error);
@@ -281,7 +281,7 @@ qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out,
     qsi_store_unlock(store);
     if (status == QS_OK) {
         status =
-            qsi_checkpoint_sync_failed(store, qsi_checkpoint_sync_files(checkpoint, error), error);
+            qsi_checkpoint_note_failure(store, qsi_checkpoint_sync_files(checkpoint, error), error);
     }
     if (status == QS_OK) {
         qsi_store_lock(store);

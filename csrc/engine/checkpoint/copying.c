@@ -15,6 +15,7 @@
 #include "copy_files.h"
 #include "enter.h"
 #include "error.h"
+#include "failure.h"
 
 static void release_journal(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -78,7 +79,7 @@ static qs_status copy_held(struct qsi_copy *copy, qs_error *error) QSI_REQUIRES(
     qs_status status;
 
     status = qsi_checkpoint_and_hold(store, error);
-    if (status == QS_EIO) { /* not of the copy */
+    if (qsi_consequence_of(QSI_USE_CHECKPOINT, status) == QSI_FAILS_STORE) { /* not the copy */
         return fail_with_store(error);
     }
     if (status != QS_OK) {

@@ -148,7 +148,7 @@ static qs_status fail_held(const struct qs_store *store, qs_error *error)
                    "was accepted: put the file back, or consume, purge or delete what is in it, or "
                    "open the store again, which brings back what the journal has");
     }
-    return QS_ECORRUPT;
+    return store->checkpoint.held_by.status;
 }
 
 qs_status qsi_checkpoint_check_held(const struct qs_store *store, qs_error *error)

@@ -18,6 +18,7 @@
 #include "enter.h"
 #include "env_call.h"
 #include "error.h"
+#include "failure.h"
 #include "space.h"
 #include "store.h"
 #include "store_work.h"
@@ -50,14 +51,14 @@ static qs_status check_linked(struct qs_store *store, qs_error *error)
 /* ---- leading ---- */
 
 /* Without the lock.  Room was made before anything was appended, but for what blocks need around
- * their records: should it be missing, the leader waits for it a while.  A shortage that
- * outlasts this wait fails the store, as a write or a sync that failed does. */
+ * their records: should it be missing, the leader waits for it a while.  What is returned
+ * after that is an error of the commit. */
 static qs_status write_journal(struct qs_store *store, qs_error *error)
 {
     for (uint32_t tries = 1;; tries++) {
         qs_status status = qsi_journal_write(store->journal, error);
-        if (!qsi_is_shortage(status) || !qsi_journal_wants_file(store->journal) ||
-            tries == FILE_TRIES) {
+        if (qsi_consequence_of(QSI_USE_NEXT_FILE, status) != QSI_TRIES_AGAIN ||
+            !qsi_journal_wants_file(store->journal) || tries == FILE_TRIES) {
             return status;
         }
         if (qsi_is_full(status) && qsi_space_give(store, QSI_ROOM_CHECKPOINT)) {
@@ -145,10 +146,7 @@ static bool end_write(struct qs_store *store, qs_status status, const qs_error *
     qsi_store_lock(store);
     qsi_watch_commit_end(store);
     end_lead(store);
-    if (status != QS_OK) {
-        qsi_store_fail(store, error);
-    }
-    return status == QS_OK;
+    return qsi_store_note_failure(store, QSI_USE_COMMIT, status, error) == QSI_GOES_ON;
 }
 
 /* Publishers, work queues, and consumers of streams, which get only what is durable. */
@@ -436,9 +434,8 @@ void qsi_commit_mark(struct qs_store *store)
     qsi_store_lock(store);
     qsi_watch_commit_end(store);
     end_lead(store);
-    if (status != QS_OK) {
-        qsi_store_fail(store, &error);
-    } else if (store->commit.durable_waiters > 0) { /* threads that came meanwhile found a leader */
+    if (qsi_store_note_failure(store, QSI_USE_COMMIT, status, &error) == QSI_GOES_ON &&
+        store->commit.durable_waiters > 0) { /* threads that came meanwhile found a leader */
         qsi_cond_broadcast(&store->commit.durable);
     }
 }

@@ -121,15 +121,14 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
         segment->content_dirty = true;
         segment->durable_area = 0;
     }
-    segment->is_damaged = segment->is_damaged || status == QS_ECORRUPT;
+    segment->is_damaged =
+        segment->is_damaged || qsi_consequence_of(QSI_USE_REWRITING, status) == QSI_TELLS_READERS;
     qsi_state_write_end(&state, status == QS_OK); /* may end the segment */
     if (status == QS_OK) {
         qsi_bury_file(store, index, &from, dead);
         qsi_container_drop_states(&queue->container);
     }
-    if (status != QS_ECORRUPT) { /* readers meet it: the other segments are whole */
-        qsi_pager_note_failure(store, status, &error);
-    }
+    qsi_pager_note_failure(store, QSI_USE_REWRITING, status, &error);
     qsi_free(live);
     qsi_pager_job_end(store, queue);
     return status == QS_OK;
@@ -163,9 +162,7 @@ static bool compact_messages(struct qs_store *store, qs_error *error) QSI_REQUIR
     status = qsi_message_store_compact_run(store->messages, job, &detail);
     qsi_store_lock(store);
     qsi_message_store_compact_end(store->messages, job, status == QS_OK);
-    if (status != QS_ECORRUPT && status != QS_EVERSION) { /* readers meet that */
-        qsi_pager_note_failure(store, status, &detail);
-    }
+    qsi_pager_note_failure(store, QSI_USE_REWRITING, status, &detail);
     store->paging.garbage_is_much =
         store->paging.garbage_is_much && status == QS_OK && is_much(store);
     qsi_cond_broadcast(&store->paging.done);

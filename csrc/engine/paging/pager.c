@@ -58,22 +58,25 @@ void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
     qsi_cond_broadcast(&store->paging.done);
 }
 
-/* A file could not be written.  In a shortage, or where something else in the directory is
- * damaged or missing, the store goes on with what is in memory; a write that failed is the end
- * of it. */
-void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_error *error)
+void qsi_pager_note_failure(struct qs_store *store, enum qsi_disk_use use, qs_status status,
+                            const qs_error *error)
 {
+    enum qsi_consequence consequence = qsi_store_note_failure(store, use, status, error);
+
     QS_ASSERT_HELD(&store->mutex);
-    if (qsi_is_shortage(status)) {
+    if (consequence == QSI_TRIES_AGAIN) {
         store->paging.space_is_short = store->paging.space_is_short || status != QS_ENOMEM;
-    } else if (status == QS_ECORRUPT) {
+    } else if (consequence == QSI_LEAVES_FILE) {
         store->paging.unpaged = *error;
-    } else if (status != QS_OK) {
-        qsi_store_fail(store, error);
     }
 }
 
 /* ---- flushing ---- */
+
+static bool leaves_file(qs_status status)
+{
+    return qsi_consequence_of(QSI_USE_PAGING, status) == QSI_LEAVES_FILE;
+}
 
 /* Releases the lock meanwhile.  A container whose file cannot be added to goes on in a new one. */
 static qs_status run_job(struct qs_store *store, struct qsi_job *job, qs_error *error)
@@ -86,7 +89,7 @@ static qs_status run_job(struct qs_store *store, struct qsi_job *job, qs_error *
         status = qsi_job_run(job, error);
         qsi_store_lock(store);
         QS_DCHECK(job->container != NULL);
-    } while (status == QS_ECORRUPT && qsi_job_leave_file(job) == QS_OK);
+    } while (leaves_file(status) && qsi_job_leave_file(job) == QS_OK);
     return status;
 }
 
@@ -95,8 +98,8 @@ static qs_status run_job(struct qs_store *store, struct qsi_job *job, qs_error *
 static void note_paged(struct qs_store *store, struct store_queue *queue, qs_status status,
                        const qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    qsi_pager_note_failure(store, status, error);
-    queue->unpaged_ns = status == QS_ECORRUPT ? store->env->monotonic_ns(store->env) : 0;
+    qsi_pager_note_failure(store, QSI_USE_PAGING, status, error);
+    queue->unpaged_ns = leaves_file(status) ? store->env->monotonic_ns(store->env) : 0;
     if (status == QS_OK) {
         store->paging.unpaged.status = QS_OK;
     }
@@ -414,7 +417,7 @@ bool qsi_pager_page_lazy(struct qs_store *store)
         struct store_queue *queue = cursor.value;
         if (queue->lazy && !is_settled(store, queue) && !is_left_alone(store, queue)) {
             qs_status status = qsi_pager_settle_queue(store, queue);
-            return status == QS_OK || status == QS_EEMPTY || status == QS_ECORRUPT;
+            return status == QS_OK || status == QS_EEMPTY || leaves_file(status);
         }
     }
     return false;

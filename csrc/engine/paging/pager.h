@@ -3,6 +3,7 @@
 #ifndef QSI_PAGER_H
 #define QSI_PAGER_H
 
+#include "failure.h"
 #include "paging.h"
 #include "store.h"
 #include "thread_safety.h"
@@ -64,10 +65,9 @@ void qsi_pager_job_begin(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex) QSI_RELEASES(qsi_store_mutex);
 void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
-/* A file could not be written.  Without space the store goes on with what is in memory; anything
- * else is the end of it. */
-void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex);
+/* After a file was written or not: what follows for paging, and for the store. */
+void qsi_pager_note_failure(struct qs_store *store, enum qsi_disk_use use, qs_status status,
+                            const qs_error *error) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- pager_load.c ---- */
 

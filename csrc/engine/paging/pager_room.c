@@ -71,7 +71,7 @@ static qs_status fail_unpaged(const struct qs_store *store, qs_error *error)
                          "memory_budget is used up and messages cannot be paged; nothing was "
                          "accepted");
     }
-    return QS_ECORRUPT;
+    return store->paging.unpaged.status;
 }
 
 /* Releases the lock meanwhile.  Until there is memory, or commits and the pager can do no more
@@ -117,7 +117,7 @@ qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, enum q
         qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
     }
     QS_TRY(wait_for_memory(store, released_out, wait, error));
-    if (qsi_pager_is_over_budget(store) && store->paging.unpaged.status == QS_ECORRUPT) {
+    if (qsi_pager_is_over_budget(store) && store->paging.unpaged.status != QS_OK) {
         return fail_unpaged(store, error);
     }
     if (qsi_pager_is_over_budget(store) &&

@@ -290,7 +290,7 @@ static qs_status share_bodies(struct qs_store *store, struct qsi_chunk *chunk, b
         }
         end_places(&sharing, status == QS_OK);
         if (status != QS_EINVAL) { /* that one says only that it does not fit */
-            qsi_pager_note_failure(store, status, &detail);
+            qsi_pager_note_failure(store, QSI_USE_PAGING, status, &detail);
         }
         if (status != QS_OK && error != NULL) {
             *error = detail;

@@ -14,6 +14,7 @@
 #include "commit.h"
 #include "enter.h"
 #include "error.h"
+#include "failure.h"
 #include "pager.h"
 #include "priorities.h"
 #include "queue_life.h"
@@ -136,8 +137,7 @@ static void end_job(struct qs_store *store, struct direct_write *direct, bool do
     direct->queue = NULL;
 }
 
-/* Releases the lock meanwhile.  A write or a sync that failed fails the store, as those of a flush
- * do; where there is no space, or no file to be added to, the journal takes the batch. */
+/* Releases the lock meanwhile.  Where the store has not failed the journal takes the batch. */
 static void run_job(struct qs_store *store, struct direct_write *direct)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -150,10 +150,7 @@ static void run_job(struct qs_store *store, struct direct_write *direct)
     qsi_pager_job_begin(store, direct->queue);
     status = qsi_stream_direct_run(direct->job, &error);
     qsi_store_lock(store);
-    if (status != QS_OK) {
-        if (!qsi_is_shortage(status) && status != QS_ECORRUPT) {
-            qsi_store_fail(store, &error);
-        }
+    if (qsi_store_note_failure(store, QSI_USE_DIRECT, status, &error) != QSI_GOES_ON) {
         end_job(store, direct, false);
     }
 }

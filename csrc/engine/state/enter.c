@@ -1,4 +1,4 @@
-/* Entering and leaving a store: its lock, a fork, and its failure. */
+/* Entering and leaving a store: its lock, a fork, and whether it has failed. */
 #include "enter.h"
 
 #include "armed.h"
@@ -137,21 +137,4 @@ qs_status qsi_store_check_failed(const struct qs_store *store, qs_error *error)
         qsi_error_prefix(error, "the store failed and must be opened again");
     }
     return QS_ESTORE_FAILED;
-}
-
-void qsi_store_fail(struct qs_store *store, const qs_error *cause)
-{
-    QS_ASSERT_HELD(&store->mutex);
-    if (store->failed) {
-        return;
-    }
-    store->failed = true;
-    store->failure = *cause;
-    qsi_watch_wake(store);
-    qsi_cond_broadcast(&store->commit.durable);
-    qsi_cond_broadcast(&store->commit.prepared);
-    qsi_cond_broadcast(&store->paging.done);
-    qsi_wake_everyone(store);
-    qsi_events_announce(store);
-    qsi_signal_confirmed(store);
 }

@@ -1,4 +1,4 @@
-/* Entering and leaving a store, and its failure. */
+/* Entering and leaving a store, and whether it has failed. */
 #ifndef QSI_ENTER_H
 #define QSI_ENTER_H
 
@@ -23,8 +23,6 @@ qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
  * there. */
 qs_status qsi_channel_leave_after(struct qs_channel *channel, enum qsi_wait wait, qs_status status)
     QSI_RELEASES(qsi_store_mutex);
-/* Once: nothing is accepted any more, everything unconfirmed is nacked. */
-void qsi_store_fail(struct qs_store *store, const qs_error *cause) QSI_REQUIRES(qsi_store_mutex);
 /* QS_ESTORE_FAILED when it has. */
 qs_status qsi_store_check_failed(const struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;

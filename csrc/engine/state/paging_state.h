@@ -36,7 +36,7 @@ struct qsi_paging {
     uint64_t writing_bytes GUARDED; /* of how many bytes */
     bool is_stuck GUARDED;          /* over the budget, and nothing more can leave memory */
     bool space_is_short GUARDED;    /* a segment could not be written for want of space */
-    qs_error unpaged GUARDED;       /* QS_ECORRUPT: the last that was to be paged could not be */
+    qs_error unpaged GUARDED;       /* not QS_OK: the last that was to be paged could not be */
     /* Message files hold far more garbage than bodies: publishers wait for compaction. */
     bool garbage_is_much GUARDED;
     uint64_t compacted_at_ns GUARDED; /* when the pager last looked for garbage */

@@ -254,6 +254,11 @@ static uint64_t appended_lsn(const struct qs_store *store) QSI_REQUIRES(qsi_stor
     return store->journal != NULL ? qsi_journal_appended_lsn(store->journal) : 0;
 }
 
+static bool is_told(qs_status status)
+{
+    return qsi_consequence_of(QSI_USE_REWRITING, status) == QSI_TELLS_READERS;
+}
+
 /* REQUIRES that nobody is at it; releases it meanwhile. */
 static qs_status spill_once(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -294,8 +299,7 @@ static qs_status spill_once(struct qs_store *store, qs_error *error) QSI_REQUIRE
     }
     if (status == QS_OK) {
         install(spill, run);
-    } else if (status ==
-               QS_ECORRUPT) { /* whoever asks for a key there is told; others are not held up */
+    } else if (is_told(status)) { /* to calls that ask for a key there; others are not held up */
         for (uint32_t i = spill->first; i < keys->run_count; i++) {
             keys->runs[i]->is_unmerged = true;
         }
@@ -319,12 +323,10 @@ qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
     keys->is_busy = true;
     do {
         status = spill_once(store, &detail);
-    } while (status == QS_ECORRUPT && --tries > 0 && keys->run_count < QSI_KEY_RUNS_MAX);
+    } while (is_told(status) && --tries > 0 && keys->run_count < QSI_KEY_RUNS_MAX);
     keys->is_busy = false;
     keys->sweeps = keys->sweeps && status == QS_OK;
-    if (status != QS_ECORRUPT) {
-        qsi_pager_note_failure(store, status, &detail);
-    }
+    qsi_pager_note_failure(store, QSI_USE_REWRITING, status, &detail);
     qsi_cond_broadcast(&store->paging.done);
     if (status == QS_ENOSPC) {
         return qsi_fail(error, QS_ESTORE_FULL,

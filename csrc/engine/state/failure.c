@@ -1,0 +1,57 @@
+/* The table of failures, and the only place that makes a store fail. */
+#include "failure.h"
+
+#include "armed.h"
+#include "error.h"
+#include "wake.h"
+
+enum error_class { SHORTAGE, DAMAGE, OTHER, ERROR_CLASSES };
+
+static const enum qsi_consequence consequences[QSI_DISK_USES][ERROR_CLASSES] = {
+#define QSI_DISK_USE(name, words, shortage, damage, other) \
+    [QSI_USE_##name] = {QSI_##shortage, QSI_##damage, QSI_##other},
+#include "failure.def"
+#undef QSI_DISK_USE
+};
+
+static enum error_class class_of(qs_status status)
+{
+    if (qsi_is_shortage(status)) {
+        return SHORTAGE;
+    }
+    return status == QS_ECORRUPT || status == QS_EVERSION ? DAMAGE : OTHER;
+}
+
+enum qsi_consequence qsi_consequence_of(enum qsi_disk_use use, qs_status status)
+{
+    QS_ASSERT(use < QSI_DISK_USES);
+    return status == QS_OK ? QSI_GOES_ON : consequences[use][class_of(status)];
+}
+
+static void fail(struct qs_store *store, const qs_error *cause) QSI_REQUIRES(qsi_store_mutex)
+{
+    if (store->failed) {
+        return;
+    }
+    store->failed = true;
+    store->failure = *cause;
+    qsi_watch_wake(store);
+    qsi_cond_broadcast(&store->commit.durable);
+    qsi_cond_broadcast(&store->commit.prepared);
+    qsi_cond_broadcast(&store->paging.done);
+    qsi_wake_everyone(store);
+    qsi_events_announce(store);
+    qsi_signal_confirmed(store);
+}
+
+enum qsi_consequence qsi_store_note_failure(struct qs_store *store, enum qsi_disk_use use,
+                                            qs_status status, const qs_error *error)
+{
+    enum qsi_consequence consequence = qsi_consequence_of(use, status);
+
+    QS_ASSERT_HELD(&store->mutex);
+    if (consequence == QSI_FAILS_STORE) {
+        fail(store, error);
+    }
+    return consequence;
+}

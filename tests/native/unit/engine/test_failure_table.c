@@ -1,0 +1,359 @@
+/* The table of failures, row by row: a caller of the row meets each error that the simulated disk
+ * has for it, and the store does what the table says.
+ *
+ * Method: an operation of each row runs once with one call of the environment failing, or with a
+ * damaged file in its way; in memory, without threads. */
+#include "commit.h"
+#include "engine_damage.h"
+#include "enter.h"
+#include "failure.h"
+#include "pager.h"
+#include "qs_test_batch.h"
+#include "qs_test_fields.h"
+#include "transactions.h"
+
+#define FILE_BYTES (1u << 20) /* of the journal */
+#define DIRECT_ROWS 60
+#define DIRECT_ROW_BYTES 2000
+
+enum error_class { SHORTAGE, DAMAGE, OTHER, ERROR_CLASSES };
+
+static const qs_status statuses[ERROR_CLASSES] = {QS_ENOSPC, QS_ECORRUPT, QS_EIO};
+
+/* ---- operations: the first call that may fail is one of the row ---- */
+
+static struct store_queue *find_queue(struct engine *engine, const char *name)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&engine->store->queues_by_id);
+    struct store_queue *queue;
+
+    do {
+        QS_CHECK(qsi_map_next(&engine->store->queues_by_id, &cursor));
+        queue = cursor.value;
+    } while (queue->name.bytes != strlen(name) ||
+             memcmp(queue->name.data, name, queue->name.bytes) != 0);
+    return queue;
+}
+
+static void publish_one(struct engine *engine)
+{
+    publish(engine, "q", "waits for its commit");
+}
+
+static qs_status sync_store(struct engine *engine)
+{
+    return qs_store_sync(engine->store, QS_ERROR);
+}
+
+/* More than its file has room for. */
+static void append_much(struct engine *engine)
+{
+    struct qs_store *store = engine->store;
+
+    qsi_store_lock(store);
+    for (int i = 0; i < 3; i++) {
+        struct qsi_chunk *chunk = qsi_chunk_create(FILE_BYTES / 2);
+        QS_CHECK(chunk != NULL && qsi_journal_reserve(store->journal, 1) == QS_OK);
+        memset(chunk->data, 0, FILE_BYTES / 2);
+        chunk->used = FILE_BYTES / 2;
+        qsi_store_append(store, chunk, 0, chunk->used, 1, false);
+        qsi_chunk_unref(chunk);
+    }
+    qsi_store_unlock(store);
+}
+
+/* The messages leave memory. */
+static qs_status page(struct engine *engine)
+{
+    qs_status status;
+
+    qsi_store_lock(engine->store);
+    status = qsi_pager_settle_queue(engine->store, find_queue(engine, "q"));
+    qsi_store_unlock(engine->store);
+    return status;
+}
+
+/* Most of it is in a segment, which has room for the rest. */
+static void page_and_publish(struct engine *engine)
+{
+    publish_one(engine);
+    QS_CHECK_OK(page(engine));
+    publish_one(engine);
+    QS_CHECK_OK(sync_store(engine));
+}
+
+static void commit_key(struct engine *engine, const char *key)
+{
+    bool repeated;
+
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text(key), 0, &repeated, QS_ERROR));
+}
+
+static qs_status spill(struct engine *engine)
+{
+    qs_status status;
+
+    qsi_store_lock(engine->store);
+    status = qsi_transactions_spill(engine->store, QS_ERROR);
+    qsi_store_unlock(engine->store);
+    return status;
+}
+
+/* One is in a file, which is to be merged with the other. */
+static void commit_keys(struct engine *engine)
+{
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    commit_key(engine, "first");
+    QS_CHECK_OK(spill(engine));
+    commit_key(engine, "second");
+}
+
+static qs_status publish_directly(struct engine *engine)
+{
+    struct qs_test_batch rows;
+    qs_receipt receipt;
+    qs_status status;
+    qs_batch batch;
+
+    qs_test_batch_init(&rows);
+    for (uint32_t i = 0; i < DIRECT_ROWS; i++) {
+        memset(qs_test_batch_add(&rows, "s", DIRECT_ROW_BYTES), (int)i, DIRECT_ROW_BYTES);
+    }
+    batch = qs_test_batch_finish(&rows);
+    status = qs_channel_publish_batch(engine->channel, &batch, &receipt, QS_ERROR);
+    qs_test_batch_fini(&rows);
+    return status;
+}
+
+static void begin_file(struct engine *engine)
+{
+    QS_CHECK_OK(publish_directly(engine));
+    QS_CHECK_OK(sync_store(engine));
+}
+
+static qs_status make_checkpoint(struct engine *engine)
+{
+    return qs_store_checkpoint(engine->store, QS_ERROR);
+}
+
+static void damage_segments(struct engine *engine)
+{
+    damage_segment(engine, 0, FILE_GONE);
+}
+
+static void damage_keys(struct engine *engine)
+{
+    damage_file(engine, "checkpoint", ".key", true);
+}
+
+static void damage_stream(struct engine *engine)
+{
+    damage_file(engine, "streams", ".str", false);
+}
+
+/* ---- rows and errors ---- */
+
+static const struct row {
+    const char *name;
+    void (*prepare)(struct engine *engine);
+    qs_status (*run)(struct engine *engine);
+    void (*damage)(struct engine *engine); /* NULL: it opens no file that was there */
+    const char *kinds;                     /* of calls that are the row's: letters of faults */
+} rows[QSI_DISK_USES] = {
+    [QSI_USE_COMMIT] = {"commit", publish_one, sync_store, NULL, "wsSl"},
+    [QSI_USE_NEXT_FILE] = {"next file", append_much, sync_store, NULL, "a"},
+    [QSI_USE_PAGING] = {"paging", page_and_publish, page, damage_segments, "wo"},
+    [QSI_USE_REWRITING] = {"rewriting", commit_keys, spill, damage_keys, "wos"},
+    [QSI_USE_DIRECT] = {"direct", begin_file, publish_directly, damage_stream, "wo"},
+    [QSI_USE_CHECKPOINT] = {"checkpoint", page_and_publish, make_checkpoint, damage_segments,
+                            "wosdr"},
+};
+
+static const struct fault {
+    char letter;
+    enum error_class error_class;
+    enum qsi_fault_kind kind;
+    enum qsi_fault_how how;
+} faults[] = {
+    {'w', OTHER, QSI_FAULT_WRITE, QSI_FAULT_EIO},
+    {'s', OTHER, QSI_FAULT_SYNC, QSI_FAULT_EIO},
+    {'S', OTHER, QSI_FAULT_SYNC, QSI_FAULT_ENOSPC}, /* may not be repeated: it is no shortage */
+    {'d', OTHER, QSI_FAULT_DIR_SYNC, QSI_FAULT_EIO},
+    {'r', OTHER, QSI_FAULT_RENAME, QSI_FAULT_EIO},
+    {'l', OTHER, QSI_FAULT_CHECK_LINKED, QSI_FAULT_EIO},
+    {'a', OTHER, QSI_FAULT_ALLOCATE, QSI_FAULT_EIO},
+    {'w', SHORTAGE, QSI_FAULT_WRITE, QSI_FAULT_ENOSPC},
+    {'o', SHORTAGE, QSI_FAULT_OPEN, QSI_FAULT_EMFILE},
+    {'a', SHORTAGE, QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC},
+};
+
+static void declare_as(struct engine *engine, const char *queue, const char *argument,
+                       const char *value)
+{
+    struct qs_test_fields arguments = {.used = 0};
+    qs_declare_ok ok;
+
+    qs_test_put_text(&arguments, argument, value);
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), QS_DURABLE,
+                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+}
+
+static void start(struct engine *engine, const struct row *row)
+{
+    engine_init(engine, IN_MEMORY);
+    engine->env = qsi_env_fault_create(engine->env);
+    QS_CHECK(engine->env != NULL);
+    engine->options.journal_file_bytes = FILE_BYTES;
+    engine->options.checkpoint_bytes = 0;
+    engine_open(engine);
+    declare_as(engine, "q", "x-queue-mode", "lazy");
+    declare(engine, "other", QS_DURABLE);
+    declare_as(engine, "s", "x-queue-type", "stream");
+    row->prepare(engine);
+}
+
+/* However the store is by now. */
+static void stop(struct engine *engine)
+{
+    qs_channel_close(engine->channel);
+    (void)!qs_store_close(engine->store, NULL);
+    qsi_env_fault_destroy(engine->env);
+    engine_fini(engine);
+}
+
+static qs_status publish_to_other(struct engine *engine)
+{
+    qs_receipt receipt;
+
+    return qs_channel_publish(engine->channel, NONE, text("other"), PERSISTENT, text("x"), 0,
+                              &receipt, QS_ERROR);
+}
+
+/* ---- what the table promises ---- */
+
+static void check_consequence(struct engine *engine, const struct row *row,
+                              enum qsi_consequence consequence, qs_status status)
+{
+    bool known;
+
+    QS_CHECK(stats_of(engine).failed == (consequence == QSI_FAILS_STORE));
+    switch (consequence) {
+    case QSI_GOES_ON:
+        QS_CHECK(!"an error has a consequence");
+        break;
+    case QSI_FAILS_STORE:
+        QS_CHECK(status != QS_OK);
+        QS_CHECK_STATUS(QS_ESTORE_FAILED, publish_to_other(engine));
+        QS_CHECK_STATUS(QS_ESTORE_FAILED, sync_store(engine));
+        return;
+    case QSI_TRIES_AGAIN:
+        QS_CHECK_OK(row->run(engine));
+        break;
+    case QSI_LEAVES_FILE:
+        QS_CHECK(status == QS_OK);
+        QS_CHECK_OK(row->run(engine));
+        break;
+    case QSI_HOLDS_UP:
+        QS_CHECK_STATUS(QS_ECORRUPT, row->run(engine));
+        break;
+    case QSI_USES_JOURNAL:
+        QS_CHECK(status == QS_OK);
+        break;
+    case QSI_TELLS_READERS:
+        QS_CHECK_STATUS(QS_ECORRUPT,
+                        qs_store_transaction_known(engine->store, text("first"), &known, QS_ERROR));
+        QS_CHECK(is_known(engine->store, text("second")));
+        break;
+    }
+    QS_CHECK_OK(publish_to_other(engine));
+    QS_CHECK_OK(sync_store(engine));
+}
+
+/* A batch that the journal took is in it. */
+static void check_journal(struct engine *engine, enum qsi_consequence consequence, uint64_t before)
+{
+    if (consequence == QSI_USES_JOURNAL) {
+        QS_CHECK(stats_of(engine).appended_lsn - before > DIRECT_ROWS * DIRECT_ROW_BYTES);
+    }
+}
+
+static void run(const struct row *row, enum error_class error_class, const struct fault *fault)
+{
+    enum qsi_disk_use use = (enum qsi_disk_use)(row - rows);
+    enum qsi_consequence consequence = qsi_consequence_of(use, statuses[error_class]);
+    struct engine engine;
+    uint64_t before;
+    qs_status status;
+
+    printf("%s, %s\n", row->name, fault == NULL ? "damage" : qs_status_name(statuses[error_class]));
+    start(&engine, row);
+    before = stats_of(&engine).appended_lsn;
+    if (fault == NULL) {
+        row->damage(&engine);
+    } else {
+        qsi_env_fault_arm(engine.env, fault->kind, fault->how, 1, false);
+    }
+    status = row->run(&engine);
+    QS_CHECK(fault == NULL || qsi_env_fault_fired(engine.env));
+    qsi_env_fault_arm(engine.env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
+    check_journal(&engine, consequence, before);
+    check_consequence(&engine, row, consequence, status);
+    stop(&engine);
+}
+
+static void test_each_row_has_its_consequence_at_a_caller(void)
+{
+    for (const struct row *row = rows; row < rows + QSI_DISK_USES; row++) {
+        int tried[ERROR_CLASSES] = {0};
+
+        QS_CHECK(row->run != NULL);
+        for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+            if (strchr(row->kinds, faults[i].letter) != NULL) {
+                run(row, faults[i].error_class, &faults[i]);
+                tried[faults[i].error_class] += 1;
+            }
+        }
+        if (row->damage != NULL) {
+            run(row, DAMAGE, NULL);
+        }
+        QS_CHECK(tried[SHORTAGE] > 0 && tried[OTHER] > 0);
+    }
+}
+
+/* The wait for the next journal file ends: it is the commit that fails then. */
+static void test_a_shortage_that_lasts_fails_the_commit(void)
+{
+    struct engine engine;
+
+    start(&engine, &rows[QSI_USE_NEXT_FILE]);
+    qsi_env_fault_arm(engine.env, QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC, 1, true);
+    QS_CHECK(sync_store(&engine) != QS_OK && stats_of(&engine).failed);
+    stop(&engine);
+}
+
+/* ---- the function ---- */
+
+static void test_each_status_belongs_to_one_class(void)
+{
+    static const qs_status shortages[] = {QS_ENOMEM, QS_ENOSPC, QS_EMFILE, QS_ESTORE_FULL};
+    static const qs_status others[] = {QS_EIO, QS_ENOENT, QS_EEXIST, QS_ESTORE_FAILED};
+
+    for (int i = 0; i < QSI_DISK_USES; i++) {
+        enum qsi_disk_use use = (enum qsi_disk_use)i;
+        QS_CHECK(qsi_consequence_of(use, QS_OK) == QSI_GOES_ON);
+        QS_CHECK(qsi_consequence_of(use, QS_EVERSION) == qsi_consequence_of(use, QS_ECORRUPT));
+        for (int k = 0; k < 4; k++) {
+            QS_CHECK(qsi_consequence_of(use, shortages[k]) == qsi_consequence_of(use, QS_ENOSPC));
+            QS_CHECK(qsi_consequence_of(use, others[k]) == QSI_FAILS_STORE);
+        }
+    }
+}
+
+int main(void)
+{
+    test_each_status_belongs_to_one_class();
+    test_each_row_has_its_consequence_at_a_caller();
+    test_a_shortage_that_lasts_fails_the_commit();
+    return 0;
+}
