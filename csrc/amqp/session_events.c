@@ -141,12 +141,6 @@ static bool is_output_full(const struct qsi_amqp_session *session)
     return qsi_amqp_output_is_full(session) || session->output.failed;
 }
 
-/* A message that cannot be read is withheld by the engine, and the next one is looked at. */
-static bool is_of_one_message(qs_status status)
-{
-    return status == QS_ECORRUPT || status == QS_EIO;
-}
-
 /* What closes the session, unless it is the end of the store, of which the server tells. */
 static enum qsi_amqp_result end_of_events(struct qsi_amqp_session *session,
                                           struct qsi_amqp_channel *channel, qs_status status,
@@ -197,8 +191,8 @@ static enum qsi_amqp_result take_events_of(struct qsi_amqp_session *session,
         for (uint32_t i = 0; i < count; i++) {
             send_event(session, channel, &events[i]);
         }
-    } while (is_of_one_message(status) && !is_output_full(session));
-    if (status == QS_OK || is_of_one_message(status)) {
+    } while (qsi_is_unreadable(status) && !is_output_full(session));
+    if (status == QS_OK || qsi_is_unreadable(status)) {
         return QSI_AMQP_DONE;
     }
     return status == QS_EWOULDBLOCK ? QSI_AMQP_MUST_WAIT

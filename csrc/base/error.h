@@ -19,6 +19,13 @@ static inline bool qsi_is_full(qs_status status)
     return status == QS_ENOSPC || status == QS_ESTORE_FULL;
 }
 
+/* Of a call that read: what it wanted is damaged, or on a bad place of the disk.  Readers are told
+ * of that, and whatever else can be read is not held up. */
+static inline bool qsi_is_unreadable(qs_status status)
+{
+    return status == QS_ECORRUPT || status == QS_EIO;
+}
+
 /* Sets status, text (printf style), clears path, offset and errno; returns status. */
 qs_status qsi_fail(qs_error *error, qs_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

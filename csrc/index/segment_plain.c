@@ -304,7 +304,7 @@ qs_status qsi_segment_load_plain(const struct qsi_segment_view *view, struct qsi
     status = load_rows(&plain, load, end, &own);
     qsi_free(plain.rows);
     qsi_free(plain.envelope);
-    if (status == QS_OK || status == QS_ECORRUPT || status == QS_EIO) {
+    if (status == QS_OK || qsi_is_unreadable(status)) {
         return QS_OK;
     }
     if (error != NULL) {

@@ -263,7 +263,7 @@ static qs_status step_segment(struct browse *browse, struct store_queue *subqueu
         uint64_t behind = qsi_position_of(subqueue, first_seq + entries);
         qs_status status = qsi_pager_read_state(browse->store, subqueue, segment, error);
         *again_out = true;
-        if (status == QS_ECORRUPT || status == QS_EIO) {
+        if (qsi_is_unreadable(status)) {
             browse->behind_damage = behind;
         }
         return status;
@@ -435,7 +435,7 @@ static qs_status gather_and_leave(struct browse *browse, uint32_t *reader_out, q
     qs_status status = gather(browse, error);
 
     QS_ASSERT_HELD(&browse->store->mutex);
-    if (browse->batch.message_count > 0 && (status == QS_ECORRUPT || status == QS_EIO)) {
+    if (browse->batch.message_count > 0 && qsi_is_unreadable(status)) {
         status = QS_OK;
         pass_noted(browse);
     } else if (browse->behind_damage != 0) {

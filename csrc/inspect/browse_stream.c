@@ -53,7 +53,7 @@ static qs_status read_and_note(struct browse *browse, struct store_queue *queue,
     } else if (status == QS_EEMPTY && batch.first_offset > browse->position) {
         browse->position = batch.first_offset;
         status = QS_OK;
-    } else if (status == QS_ECORRUPT || status == QS_EIO) {
+    } else if (qsi_is_unreadable(status)) {
         browse->behind_damage =
             batch.first_offset > browse->position ? batch.first_offset : browse->position + 1;
     }

@@ -77,3 +77,13 @@ def test_a_store_fails_in_one_place() -> None:
     setting = re.compile(r"\bstore->failed = |\bstore->failure = ")
     assert setting.search((ROOM / "failure.c").read_text())
     assert [path for path, text in sources().items() if setting.search(text)] == []
+
+
+def test_errors_are_sorted_in_one_place() -> None:
+    by_hand = re.compile(
+        r"QS_ECORRUPT\b[^;{]*(?:\|\||&&)[^;{]*\bQS_EIO\b"
+        r"|\bqsi_is_shortage\([^;{]*(?:\|\||&&)[^;{]*\bQS_ECORRUPT\b"
+    )
+    assert by_hand.search((CSRC / "base/error.h").read_text())
+    found = {path for path, text in sources().items() if by_hand.search(text)}
+    assert found == {"base/error.h"}

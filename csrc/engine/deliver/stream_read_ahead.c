@@ -60,7 +60,7 @@ static qs_status wants_row(struct qs_store *store, const struct stream_filter *f
         *wants_out = wants(filter, stored.properties);
         qsi_chunk_unref(stored.chunk);
     }
-    return status == QS_ECORRUPT || status == QS_EIO ? QS_OK : status;
+    return qsi_is_unreadable(status) ? QS_OK : status;
 }
 
 /* Without the lock, unless all bodies are in memory.  *wanted_out: NULL without a filter. */

@@ -111,7 +111,7 @@ static qs_status build_row(struct building *building, const struct qsi_taken *ta
     if (body.kind != QSI_BODY_EMBEDDED) {
         status = qsi_read_stored(building->store, &body, &stored, error);
         if (status != QS_OK) {
-            building->bad_tag = status == QS_ECORRUPT || status == QS_EIO ? run->first_tag : 0;
+            building->bad_tag = qsi_is_unreadable(status) ? run->first_tag : 0;
             return status;
         }
         run->properties = stored.properties;

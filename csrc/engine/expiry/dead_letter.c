@@ -130,7 +130,7 @@ static qs_status publish_dead_letter(struct qs_channel *channel, const struct st
 static bool is_unreadable(const struct qs_channel *channel, qs_status status)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    return status == QS_ECORRUPT || (status == QS_EIO && qsi_channel_is_internal(channel));
+    return qsi_is_unreadable(status) && (status != QS_EIO || qsi_channel_is_internal(channel));
 }
 
 /* Of a work queue: the stream has dropped it, so waiting for it to be readable is in vain. */

@@ -82,7 +82,7 @@ static qs_status bring_state(struct qs_store *store, struct store_queue *subqueu
     }
     QS_TRY(qsi_page_in_state(&job, segment));
     status = qsi_pager_run_page_in(store, subqueue, &job, NULL);
-    return status == QS_ECORRUPT || status == QS_EIO ? QS_OK : status;
+    return qsi_is_unreadable(status) ? QS_OK : status;
 }
 
 /* The head leaves, which is what would be delivered next, until the others are not too many.  What

@@ -26,11 +26,6 @@ static uint64_t load_bytes(const struct qs_store *store)
     return share < LOAD_BYTES_MAX ? share : LOAD_BYTES_MAX;
 }
 
-static bool is_unreadable(qs_status status)
-{
-    return status == QS_ECORRUPT || status == QS_EIO;
-}
-
 qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queue,
                                 struct qsi_page_in *job, qs_error *error)
 {
@@ -47,7 +42,7 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
         qsi_page_in_narrow(job);
         status = qsi_page_in_run(job, qsi_index_of(store, queue), store->transient_index, error);
     }
-    if (is_unreadable(status) && !of_state) {
+    if (qsi_is_unreadable(status) && !of_state) {
         status = qsi_page_in_damaged(job);
     }
     qsi_store_lock(store);
@@ -62,7 +57,8 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
             qsi_fail(error, status, "messages from the disk");
         }
     } else {
-        job->segment->is_damaged = job->segment->is_damaged || (of_state && is_unreadable(status));
+        job->segment->is_damaged =
+            job->segment->is_damaged || (of_state && qsi_is_unreadable(status));
         (void)!qsi_page_in_end(job, false);
     }
     store->stats.messages_paged_in += status == QS_OK && !of_state ? count : 0;
@@ -182,10 +178,10 @@ qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct 
     status = run_begun(store, queue, &job, begun, error);
     /* A state behind what is wanted is told to whoever comes to it; nobody tries it again
      * before. */
-    status = is_ahead && is_unreadable(status) ? QS_OK : status;
+    status = is_ahead && qsi_is_unreadable(status) ? QS_OK : status;
     QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
-    if (is_unreadable(status) && channel != NULL && !channel->closed && !queue->deleted) {
+    if (qsi_is_unreadable(status) && channel != NULL && !channel->closed && !queue->deleted) {
         set_aside(channel, queue, error);
     }
     qsi_free_queue_if_done(queue);

@@ -59,13 +59,6 @@ static void collect_ref(void *context, uint32_t slot, const struct qsi_body_ref 
     release->refs[release->count++] = *ref;
 }
 
-/* What cannot be read refers to nothing: its bodies stay until somebody salvages the store.  Who
- * verifies is told of a disk that fails. */
-static qs_status pass_over(const struct qs_store *store, qs_status status)
-{
-    return status == QS_ECORRUPT || (status == QS_EIO && !store->judges) ? QS_OK : status;
-}
-
 /* Which messages of a retired segment were settled without their state in memory. */
 static qs_status add_rest(struct qs_store *store, struct qsi_index *index, uint32_t entries,
                           const struct qsi_segment_file *file, uint32_t given_end, uint64_t *wanted,
@@ -87,9 +80,10 @@ static qs_status add_rest(struct qs_store *store, struct qsi_index *index, uint3
     }
     qsi_free(state.settled);
     qsi_free(state.seen);
-    return pass_over(store, status);
+    return qsi_pass_over(store, status);
 }
 
+/* What cannot be read refers to nothing: its bodies stay until the store is salvaged. */
 static qs_status read_file_refs(struct qsi_index *index, const struct qsi_segment_file *file,
                                 const uint64_t *wanted, struct release *release, qs_error *error)
 {
@@ -98,7 +92,7 @@ static qs_status read_file_refs(struct qsi_index *index, const struct qsi_segmen
     if (file->heap_end > 0) {
         status = qsi_segment_read_refs(index, file, wanted, collect_ref, release, error);
     }
-    return pass_over(release->store, status);
+    return qsi_pass_over(release->store, status);
 }
 
 /* Copies of what a segment's files are, and what is asked of them: both may change while the lock

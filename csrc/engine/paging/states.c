@@ -53,7 +53,7 @@ qs_status qsi_load_all_states(struct qs_store *store, struct store_queue *queue,
         struct qsi_segment *segment = qsi_queue_segment_at(&queue->core, i);
         qs_status status =
             segment->settled == NULL ? qsi_load_segment_state(store, queue, segment, error) : QS_OK;
-        if (status != QS_OK && status != QS_ECORRUPT && status != QS_EIO) {
+        if (status != QS_OK && !qsi_is_unreadable(status)) {
             return status;
         }
     }
@@ -71,9 +71,7 @@ qs_status qsi_load_head(struct qs_store *store, struct store_queue *queue, qs_er
             qs_status status = segment->settled == NULL
                                    ? qsi_load_segment_state(store, queue, segment, error)
                                    : QS_OK;
-            /* Whoever comes for its messages is told.  Who verifies is told of a disk that fails.
-             */
-            return status == QS_ECORRUPT || (status == QS_EIO && !store->judges) ? QS_OK : status;
+            return qsi_pass_over(store, status);
         }
     }
     return QS_OK;

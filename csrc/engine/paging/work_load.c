@@ -40,11 +40,6 @@ static qs_status begin(struct work_load *load, struct store_queue *queue)
     return is_flushed ? qsi_stream_view_take(&load->view, log, load->seq, 0, 0) : QS_EEXIST;
 }
 
-static bool is_unreadable(qs_status status)
-{
-    return status == QS_ECORRUPT || status == QS_EIO;
-}
-
 /* The message of a tail's piece where the batch begins, or the block's row. */
 static qs_status install(struct store_queue *queue, const struct qsi_stream_batch *batch)
     QSI_REQUIRES(qsi_store_mutex)
@@ -98,7 +93,7 @@ static qs_status take_over(struct work_load *load, struct store_queue *queue, qs
     if (status == QS_OK && found == load->seq) {
         return install(queue, &load->batch);
     }
-    if (status != QS_OK && status != QS_EEMPTY && !is_unreadable(status)) {
+    if (status != QS_OK && status != QS_EEMPTY && !qsi_is_unreadable(status)) {
         return status;
     }
     if (load->is_out) { /* whoever has it is told that it cannot be read any more */
@@ -107,7 +102,7 @@ static qs_status take_over(struct work_load *load, struct store_queue *queue, qs
     if (load->seq < log->first) { /* trimmed meanwhile */
         return lose(queue, 0, log->first);
     }
-    if (is_unreadable(status)) {
+    if (qsi_is_unreadable(status)) {
         return install_damaged(queue, load->seq, found);
     }
     if (status != QS_OK) { /* what came meanwhile is not in the view, nor a tail behind its files */

@@ -10,6 +10,7 @@
 #include "commit.h"
 #include "env_call.h"
 #include "error.h"
+#include "failure.h"
 #include "file.h"
 #include "priorities.h"
 #include "queue_replay.h"
@@ -37,8 +38,8 @@ static qs_status load_last_segment(struct qs_store *store, struct store_queue *q
     qs_status status = last != NULL ? qsi_load_segment_state(store, queue, last, error) : QS_OK;
 
     QS_DCHECK(qsi_takes(queue));
-    if (status == QS_ECORRUPT || (status == QS_EIO && !store->judges)) {
-        qsi_queue_end_segment(core, last); /* whoever comes for its messages is told */
+    if (status != QS_OK && qsi_pass_over(store, status) == QS_OK) {
+        qsi_queue_end_segment(core, last);
         status = QS_OK;
     }
     return status;
@@ -349,8 +350,7 @@ qs_status qsi_restore(struct qs_store *store, qs_error *error)
     qsi_checkpoint_path(path, store->manifest.checkpoint_number);
     status = qsi_checkpoint_load(store->env, store->checkpoint_dir, &store->manifest, &header,
                                  &data, &bytes, error);
-    if ((status == QS_ECORRUPT || status == QS_EIO) && qsi_is_salvage(store) &&
-        store->options.read_only) {
+    if (qsi_is_unreadable(status) && qsi_is_salvage(store) && store->options.read_only) {
         return lose_checkpoint(store, error);
     }
     if (status == QS_OK) {

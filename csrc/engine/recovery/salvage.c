@@ -15,11 +15,6 @@
 
 #include <stdio.h>
 
-static bool is_lost(qs_status status)
-{
-    return status == QS_ECORRUPT || status == QS_EIO;
-}
-
 /* ---- segments ---- */
 
 qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue, qs_error *error)
@@ -32,7 +27,7 @@ qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue
     while (i < qsi_queue_segment_count(core)) {
         struct qsi_segment *segment = qsi_queue_segment_at(core, i);
         qs_status status = qsi_load_segment_state(store, queue, segment, error);
-        if (is_lost(status)) {
+        if (qsi_is_unreadable(status)) {
             store->recovery.lost_segments += 1;
             store->recovery.lost_messages += qsi_segment_live_count(segment);
             qsi_queue_lose_segment(core, segment);

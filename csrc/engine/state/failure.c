@@ -28,6 +28,11 @@ enum qsi_consequence qsi_consequence_of(enum qsi_disk_use use, qs_status status)
     return status == QS_OK ? QSI_GOES_ON : consequences[use][class_of(status)];
 }
 
+qs_status qsi_pass_over(const struct qs_store *store, qs_status status)
+{
+    return qsi_is_unreadable(status) && (status != QS_EIO || !store->judges) ? QS_OK : status;
+}
+
 static void fail(struct qs_store *store, const qs_error *cause) QSI_REQUIRES(qsi_store_mutex)
 {
     if (store->failed) {

@@ -350,9 +350,23 @@ static void test_each_status_belongs_to_one_class(void)
     }
 }
 
+static void test_what_is_unreadable_is_passed_over_unless_the_store_is_verified(void)
+{
+    static struct qs_store store;
+
+    for (int i = 0; i < 2; i++) {
+        store.judges = i == 1;
+        QS_CHECK(qsi_pass_over(&store, QS_OK) == QS_OK);
+        QS_CHECK(qsi_pass_over(&store, QS_ECORRUPT) == QS_OK);
+        QS_CHECK(qsi_pass_over(&store, QS_EIO) == (store.judges ? QS_EIO : QS_OK));
+        QS_CHECK(qsi_pass_over(&store, QS_ENOMEM) == QS_ENOMEM);
+    }
+}
+
 int main(void)
 {
     test_each_status_belongs_to_one_class();
+    test_what_is_unreadable_is_passed_over_unless_the_store_is_verified();
     test_each_row_has_its_consequence_at_a_caller();
     test_a_shortage_that_lasts_fails_the_commit();
     return 0;
