@@ -46,6 +46,45 @@ static qs_status sync_store(struct engine *engine)
     return qs_store_sync(engine->store, QS_ERROR);
 }
 
+static void sync_one(struct engine *engine)
+{
+    publish_one(engine);
+    QS_CHECK_OK(sync_store(engine));
+}
+
+static qs_status mark(struct engine *engine)
+{
+    qs_status status;
+
+    qsi_store_lock(engine->store);
+    qsi_commit_mark(engine->store);
+    status = qsi_store_check_failed(engine->store, QS_ERROR);
+    qsi_store_unlock(engine->store);
+    return status;
+}
+
+static void publish_counted(struct engine *engine)
+{
+    struct qs_test_fields arguments = {.used = 0};
+    qs_declare_ok ok;
+
+    qs_test_put_long(&arguments, "x-delivery-limit", 5);
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("counted"), QS_DURABLE,
+                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+    publish(engine, "counted", "x");
+    QS_CHECK_OK(sync_store(engine));
+}
+
+/* Its count is written first. */
+static qs_status get_counted(struct engine *engine)
+{
+    qs_message message = {0};
+    qs_status status = qs_channel_get(engine->channel, text("counted"), 0, &message, QS_ERROR);
+
+    qs_message_release(&message);
+    return status;
+}
+
 /* More than its file has room for. */
 static void append_much(struct engine *engine)
 {
@@ -154,21 +193,24 @@ static void damage_stream(struct engine *engine)
 
 /* ---- rows and errors ---- */
 
-static const struct row {
+static const struct caller {
     const char *name;
+    enum qsi_disk_use use;
     void (*prepare)(struct engine *engine);
     qs_status (*run)(struct engine *engine);
     void (*damage)(struct engine *engine); /* NULL: it opens no file that was there */
     const char *kinds;                     /* of calls that are the row's: letters of faults */
-} rows[QSI_DISK_USES] = {
-    [QSI_USE_COMMIT] = {"commit", publish_one, sync_store, NULL, "wsSl"},
-    [QSI_USE_NEXT_FILE] = {"next file", append_much, sync_store, NULL, "a"},
-    [QSI_USE_PAGING] = {"paging", page_and_publish, page, damage_segments, "wo"},
-    [QSI_USE_REWRITING] = {"rewriting", commit_keys, spill, damage_keys, "wos"},
-    [QSI_USE_DIRECT] = {"direct", begin_file, publish_directly, damage_stream, "wo"},
-    [QSI_USE_CHECKPOINT] = {"checkpoint", page_and_publish, make_checkpoint, damage_segments,
-                            "wosdr"},
+} callers[] = {
+    {"commit", QSI_USE_COMMIT, publish_one, sync_store, NULL, "wsSl"},
+    {"count of deliveries", QSI_USE_COMMIT, publish_counted, get_counted, NULL, "w"},
+    {"mark", QSI_USE_COMMIT, sync_one, mark, NULL, "wsS"},
+    {"next file", QSI_USE_NEXT_FILE, append_much, sync_store, NULL, "a"},
+    {"paging", QSI_USE_PAGING, page_and_publish, page, damage_segments, "wo"},
+    {"keys", QSI_USE_REWRITING, commit_keys, spill, damage_keys, "wos"},
+    {"direct", QSI_USE_DIRECT, begin_file, publish_directly, damage_stream, "wo"},
+    {"checkpoint", QSI_USE_CHECKPOINT, page_and_publish, make_checkpoint, damage_segments, "wosdr"},
 };
+#define CALLERS (sizeof callers / sizeof callers[0])
 
 static const struct fault {
     char letter;
@@ -199,7 +241,7 @@ static void declare_as(struct engine *engine, const char *queue, const char *arg
                                          qs_test_fields_slice(&arguments), &ok, QS_ERROR));
 }
 
-static void start(struct engine *engine, const struct row *row)
+static void start(struct engine *engine, const struct caller *caller)
 {
     engine_init(engine, IN_MEMORY);
     engine->env = qsi_env_fault_create(engine->env);
@@ -210,7 +252,7 @@ static void start(struct engine *engine, const struct row *row)
     declare_as(engine, "q", "x-queue-mode", "lazy");
     declare(engine, "other", QS_DURABLE);
     declare_as(engine, "s", "x-queue-type", "stream");
-    row->prepare(engine);
+    caller->prepare(engine);
 }
 
 /* However the store is by now. */
@@ -232,7 +274,7 @@ static qs_status publish_to_other(struct engine *engine)
 
 /* ---- what the table promises ---- */
 
-static void check_consequence(struct engine *engine, const struct row *row,
+static void check_consequence(struct engine *engine, const struct caller *caller,
                               enum qsi_consequence consequence, qs_status status)
 {
     bool known;
@@ -248,14 +290,14 @@ static void check_consequence(struct engine *engine, const struct row *row,
         QS_CHECK_STATUS(QS_ESTORE_FAILED, sync_store(engine));
         return;
     case QSI_TRIES_AGAIN:
-        QS_CHECK_OK(row->run(engine));
+        QS_CHECK_OK(caller->run(engine));
         break;
     case QSI_LEAVES_FILE:
         QS_CHECK(status == QS_OK);
-        QS_CHECK_OK(row->run(engine));
+        QS_CHECK_OK(caller->run(engine));
         break;
     case QSI_HOLDS_UP:
-        QS_CHECK_STATUS(QS_ECORRUPT, row->run(engine));
+        QS_CHECK_STATUS(QS_ECORRUPT, caller->run(engine));
         break;
     case QSI_USES_JOURNAL:
         QS_CHECK(status == QS_OK);
@@ -278,55 +320,64 @@ static void check_journal(struct engine *engine, enum qsi_consequence consequenc
     }
 }
 
-static void run(const struct row *row, enum error_class error_class, const struct fault *fault)
+static void run(const struct caller *caller, enum error_class error_class,
+                const struct fault *fault)
 {
-    enum qsi_disk_use use = (enum qsi_disk_use)(row - rows);
-    enum qsi_consequence consequence = qsi_consequence_of(use, statuses[error_class]);
+    enum qsi_consequence consequence = qsi_consequence_of(caller->use, statuses[error_class]);
     struct engine engine;
     uint64_t before;
     qs_status status;
 
-    printf("%s, %s\n", row->name, fault == NULL ? "damage" : qs_status_name(statuses[error_class]));
-    start(&engine, row);
+    printf("%s, %s\n", caller->name,
+           fault == NULL ? "damage" : qs_status_name(statuses[error_class]));
+    start(&engine, caller);
     before = stats_of(&engine).appended_lsn;
     if (fault == NULL) {
-        row->damage(&engine);
+        caller->damage(&engine);
     } else {
         qsi_env_fault_arm(engine.env, fault->kind, fault->how, 1, false);
     }
-    status = row->run(&engine);
+    status = caller->run(&engine);
     QS_CHECK(fault == NULL || qsi_env_fault_fired(engine.env));
     qsi_env_fault_arm(engine.env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
     check_journal(&engine, consequence, before);
-    check_consequence(&engine, row, consequence, status);
+    check_consequence(&engine, caller, consequence, status);
     stop(&engine);
+}
+
+/* Its errors of each class. */
+static void test_caller(const struct caller *caller, int tried[QSI_DISK_USES][ERROR_CLASSES])
+{
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        if (strchr(caller->kinds, faults[i].letter) != NULL) {
+            run(caller, faults[i].error_class, &faults[i]);
+            tried[caller->use][faults[i].error_class] += 1;
+        }
+    }
+    if (caller->damage != NULL) {
+        run(caller, DAMAGE, NULL);
+    }
 }
 
 static void test_each_row_has_its_consequence_at_a_caller(void)
 {
-    for (const struct row *row = rows; row < rows + QSI_DISK_USES; row++) {
-        int tried[ERROR_CLASSES] = {0};
+    int tried[QSI_DISK_USES][ERROR_CLASSES] = {0};
 
-        QS_CHECK(row->run != NULL);
-        for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
-            if (strchr(row->kinds, faults[i].letter) != NULL) {
-                run(row, faults[i].error_class, &faults[i]);
-                tried[faults[i].error_class] += 1;
-            }
-        }
-        if (row->damage != NULL) {
-            run(row, DAMAGE, NULL);
-        }
-        QS_CHECK(tried[SHORTAGE] > 0 && tried[OTHER] > 0);
+    for (size_t i = 0; i < CALLERS; i++) {
+        test_caller(&callers[i], tried);
+    }
+    for (int use = 0; use < QSI_DISK_USES; use++) {
+        QS_CHECK(tried[use][SHORTAGE] > 0 && tried[use][OTHER] > 0);
     }
 }
 
 /* The wait for the next journal file ends: it is the commit that fails then. */
 static void test_a_shortage_that_lasts_fails_the_commit(void)
 {
+    static const struct caller shortage = {.prepare = append_much};
     struct engine engine;
 
-    start(&engine, &rows[QSI_USE_NEXT_FILE]);
+    start(&engine, &shortage);
     qsi_env_fault_arm(engine.env, QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC, 1, true);
     QS_CHECK(sync_store(&engine) != QS_OK && stats_of(&engine).failed);
     stop(&engine);
