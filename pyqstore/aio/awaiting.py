@@ -1,4 +1,4 @@
-"""What asynchronous faces hand out beside coroutines: things to await, and to iterate."""
+"""Objects that the asynchronous interfaces return beside coroutines: awaitables and iterators."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 class Awaited(Coroutine[Any, Any, T]):
-    """A coroutine that can have more verbs, as those of ``async with``: whatever takes a coroutine
-    takes it."""
+    """A coroutine that can have more methods, such as those of ``async with``.  Everything that
+    takes a coroutine takes it."""
 
     __slots__ = ("_coroutine",)
 
@@ -30,23 +30,24 @@ class Awaited(Coroutine[Any, Any, T]):
         return self._coroutine.__await__()
 
     def send(self, value: Any) -> Any:
-        """As of any coroutine."""
+        """Like any coroutine's."""
         return self._coroutine.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """As of any coroutine."""
+        """Like any coroutine's."""
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
-        """As of any coroutine: nothing is begun that was not yet."""
+        """Like any coroutine's: a call that was not begun is not made."""
         self._coroutine.close()
 
 
 class Taken(AsyncIterator[T]):
-    """What a thread takes, one after another.  One task at a time asks for the next.
+    """Iterates over results that a thread takes one after another.  One task at a time asks for the
+    next.
 
-    When ``anext`` is cancelled nothing is lost: what the thread takes meanwhile comes with the next
-    one.  After an exception, and after ``aclose``, nothing comes any more.
+    If ``anext`` is cancelled nothing is lost: the next ``anext`` returns what the thread takes
+    meanwhile.  After an exception, and after ``aclose``, the iteration has ended.
     """
 
     __slots__ = ("_begin", "_has_more", "_is_asked", "_is_over", "_job", "_take", "_threads")
@@ -59,9 +60,9 @@ class Taken(AsyncIterator[T]):
         has_more: Callable[[], bool] = lambda: False,
         waits: bool = False,
     ) -> None:
-        """``take`` returns None when there is nothing, and is called again if ``has_more`` says
-        that there may be something later; ``threads`` make the calls.  ``waits``: for as long as
-        it takes, in a thread of its own."""
+        """``take`` returns None when there is nothing.  It is called again if ``has_more`` says
+        that there may be more later.  ``threads`` make the calls.  ``waits``: ``take`` may wait,
+        and runs in a thread of its own."""
         self._begin = threads.begin_apart if waits else threads.begin
         self._take = take
         self._has_more = has_more
@@ -110,8 +111,8 @@ class Taken(AsyncIterator[T]):
 
 
 async def wait_until(waiter: asyncio.Future[None], end: float) -> None:
-    """Until the waiter has its result, or ``end`` in the loop's time; if that is infinite, also
-    until the main thread has ended with an exception: see ``check_main``."""
+    """Return when the waiter has its result, or at ``end`` in the loop's time.  If ``end`` is
+    infinite, also return when the main thread has ended with an exception: see ``check_main``."""
     if end == math.inf:
         with woken(waiter):
             await waiter

@@ -1,4 +1,4 @@
-"""Record batches that the engine was not asked for."""
+"""Record batches that are made without the engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ __all__ = ["no_messages", "tags_of"]
 
 
 def no_messages() -> pyarrow.RecordBatch:
-    """What ``get_batch`` returns when no message came, made without the channel, which is busy."""
+    """The batch that ``get_batch`` returns if no message came, made without the channel, which is
+    busy."""
     import pyarrow as pa
 
     name = pa.dictionary(pa.int32(), pa.string())

@@ -1,4 +1,4 @@
-"""Calls that an object makes in threads, one after another, whoever is cancelled."""
+"""Calls that an object makes in threads, one after another, even if tasks are cancelled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Calls:
-    """A thread cannot be cancelled: the call of a task that was cancelled goes on, and the next one
+    """A thread cannot be cancelled.  If a task is cancelled its call goes on, and the next call
     waits until it has ended."""
 
     __slots__ = ("_abandoned", "_threads")
@@ -26,7 +26,8 @@ class Calls:
         self._abandoned: Future[Any] | None = None
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What the call returns in one of the store's threads.  StoreClosed, ForkedStore."""
+        """Make the call in one of the store's threads, and return its result.  StoreClosed,
+        ForkedStore."""
         self._threads.check_process()
         await self.rest()
         return await self._result(self._threads.begin(call), None)
@@ -34,8 +35,8 @@ class Calls:
     async def run_apart(
         self, call: Callable[[], T], abandon: Callable[[], object] | None = None
     ) -> T:
-        """As ``run``, in a thread of its own.  ``abandon`` is called when this is cancelled: the
-        call is to end soon.  ForkedStore."""
+        """Like ``run``, in a thread of its own.  If this is cancelled, ``abandon`` is called so
+        that the call ends soon.  ForkedStore."""
         self._threads.check_process()
         await self.rest()
         return await self._result(self._threads.begin_apart(call), abandon)
@@ -50,7 +51,7 @@ class Calls:
             raise
 
     async def rest(self) -> None:
-        """Return when no call is under way that was abandoned."""
+        """Return when no abandoned call is running."""
         while (job := self._abandoned) is not None:
             await _ended(job)
             if self._abandoned is job:

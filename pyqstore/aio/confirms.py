@@ -1,4 +1,4 @@
-"""Who waits for which publish number."""
+"""Tasks that wait for publish numbers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ __all__ = ["Confirms"]
 
 
 class Confirms(Outstanding):
-    """Publish numbers of a channel in confirm mode, and what those await who wait for them."""
+    """The publish numbers of a channel in confirm mode, and the awaitables of tasks that wait for
+    them."""
 
     __slots__ = ("_decided", "_loop", "_nacked", "_refusals", "_returned", "_waits")
 
     def __init__(self, engine: Engine) -> None:
-        """Of this channel."""
+        """For this channel."""
         self._refusals = engine._refusals
         self._loop = asyncio.get_running_loop()
         self._waits: list[tuple[int, asyncio.Future[None]]] = []
@@ -28,8 +29,8 @@ class Confirms(Outstanding):
         self._returned: MessageReturned | None = None
 
     def fail(self, confirm: Confirm, error: MessageReturned) -> None:
-        """What was just added came back: whoever waits for it learns that now.  It will be
-        confirmed all the same."""
+        """The message that was just added was returned: its waiter learns that now.  The message is
+        still confirmed later."""
         self.drop(confirm)
         if confirm.done():  # cancelled
             self._note(error)
@@ -40,14 +41,16 @@ class Confirms(Outstanding):
         self.note_returned(error.message, error.count)
 
     def note_returned(self, first: ReturnedMessage | None, count: int) -> None:
-        """So many came back, of which nobody has been told: whoever waits for all is."""
+        """Note so many returned messages that were reported to no task: the next ``wait`` reports
+        them."""
         if self._returned is None:
             self._returned = MessageReturned(first, count)
         else:
             self._returned = MessageReturned(self._returned.message, self._returned.count + count)
 
     def give_up(self, error: Exception) -> None:
-        """A verdict could not be told, for that: who awaits one of its publishes gets it."""
+        """A verdict could not be reported because of this error: tasks that await their publish get
+        it."""
         while self.taken:
             single = self.taken.pop()
             if not single.done():
@@ -56,8 +59,9 @@ class Confirms(Outstanding):
     def decide(
         self, verdict: object, number: int, multiple: bool, count: int, reason: Reason | None
     ) -> None:
-        """A verdict about ``count`` numbers: this one and, with ``multiple``, all before it; None:
-        they are confirmed.  Called again with a verdict when a signal handler raised here."""
+        """Report a verdict about ``count`` numbers: this one and, with ``multiple``, all before it.
+        A verdict of None confirms them.  After a signal handler raised here, this is called again
+        with a verdict."""
         self._nacked = self._nacked or reason is not None
         if multiple or number == self._decided + 1:
             self._decided = number
@@ -88,8 +92,8 @@ class Confirms(Outstanding):
         return self.undecided == 0 or self._decided >= upto
 
     async def wait(self) -> bool:
-        """Whether none was refused since the last call, once all published so far are decided.
-        Raises MessageReturned for what was noted since then."""
+        """Return when all publishes so far are decided, and say whether none was refused since the
+        last call.  Raises MessageReturned for messages that were noted since then."""
         upto = self.published
         if not self._are_decided(upto):
             entry = (upto, self._loop.create_future())
@@ -107,7 +111,7 @@ class Confirms(Outstanding):
         return not nacked
 
     def reject(self, error: BaseException) -> None:
-        """Nothing more will be decided."""
+        """Fail all that wait: nothing more will be decided."""
         for single in self.take_all():
             single.set_exception(error)
         waits, self._waits = self._waits, []

@@ -1,4 +1,4 @@
-"""Asynchronous connections: what channels can share."""
+"""Asynchronous connections: groups of channels."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Connection:
 
     @property
     def name(self) -> str:
-        """What it was called when it was opened; for people."""
+        """The name that the connection was opened with, for people."""
         return self._connection.name
 
     @property
     def closed(self) -> bool:
-        """As :attr:`pyqstore.Connection.closed`."""
+        """Like :attr:`pyqstore.Connection.closed`."""
         return self._connection.closed
 
     async def channel(self) -> Channel:
@@ -62,11 +62,11 @@ class Connection:
         return Channel(self._store, self._threads, self._channels, self._connection)
 
     async def close(self) -> None:
-        """Close the channels, which requeues what they hold, and delete the exclusive queues.
-        Closing twice is fine.
+        """Close the channels, which requeues their unacknowledged messages, and delete the
+        exclusive queues.  Closing twice is fine.
 
-        Who waits for something on one of the channels gets ChannelClosed.  A close that is
-        cancelled goes on.
+        Tasks that wait on one of the channels get ChannelClosed.  A close that is cancelled goes
+        on.
         """
         if self._store._forked:
             self._connection.close()  # only memory is left to free

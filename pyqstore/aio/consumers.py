@@ -1,4 +1,4 @@
-"""The consumers of a channel, and what came for them."""
+"""The consumers of a channel, and their buffered messages."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Consumer", "Consumers"]
 
 
 class Consumer:
-    """buffered: what came and was not handed out yet.  cancelled: nothing comes any more.
-    task: what runs its callback."""
+    """buffered: messages that came and were not handed out yet.  cancelled: no more messages come.
+    task: the task that runs the callback."""
 
     __slots__ = ("auto_ack", "buffered", "cancelled", "error", "tag", "task", "waiter")
 
@@ -30,13 +30,13 @@ class Consumer:
         self.waiter: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
-        """Have whoever waits look again."""
+        """Wake the tasks that wait for this consumer."""
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
 
 class Consumers:
-    """By tag; what nobody gets any more is settled in the lane."""
+    """The consumers by tag.  Messages that no consumer gets any more are settled in the lane."""
 
     __slots__ = ("_by_tag", "_deliveries", "_engine", "_lane")
 
@@ -54,19 +54,20 @@ class Consumers:
         return self._by_tag.get(tag)
 
     def add(self, consumer: Consumer) -> None:
-        """From now on it gets what comes for it; when the channel has ended, what it ended with."""
+        """Deliver messages to the consumer from now on; if the channel has ended, give it the
+        reason."""
         self._by_tag[consumer.tag] = consumer
         if self._lane.end is not None:
             _end(consumer, self._lane.end)
 
     def forget(self, consumer: Consumer) -> None:
-        """It is cancelled, and nothing is left of it."""
+        """Remove a consumer that was cancelled."""
         if self._by_tag.get(consumer.tag) is consumer:  # not another that took the tag
             del self._by_tag[consumer.tag]
 
     @property
     def are_waiting(self) -> bool:
-        """Whether one of them has a task that waits for a message that is not there."""
+        """Whether a task waits for a message of a consumer that has none."""
         for consumer in self._by_tag.values():
             waiter = consumer.waiter
             if waiter is not None and not consumer.buffered and not waiter.done():
@@ -91,12 +92,12 @@ class Consumers:
         consumer.wake()
 
     def _pause(self, consumer: Consumer, paused: bool) -> None:
-        """It holds all that it may, or nothing any more: when the lane's turn comes."""
+        """Pause the consumer when the lane's turn comes: its buffer is full, or it is cancelled."""
         consumer.buffered.is_paused = paused
         self._lane.post(partial(self._engine._pause, consumer.tag, paused))
 
     def hand_out(self, consumer: Consumer) -> Message:
-        """The next message that is buffered."""
+        """The next buffered message."""
         message = consumer.buffered.popleft()
         tag = message.delivery_tag
         self._deliveries.went(tag)
@@ -107,7 +108,7 @@ class Consumers:
         return message
 
     def put_back(self, consumer: Consumer) -> None:
-        """What is buffered goes back to its place in the queue."""
+        """Requeue the buffered messages, each to its place in the queue."""
         while consumer.buffered:
             tag = consumer.buffered.popleft().delivery_tag
             self._deliveries.went(tag)
@@ -116,7 +117,7 @@ class Consumers:
             self._pause(consumer, False)
 
     def cancelled(self, tag: str, queue: str) -> None:
-        """The store cancelled it; what came before is handed out still."""
+        """The store cancelled the consumer; messages that came before are still handed out."""
         self._engine._cancelled(tag, queue)
         consumer = self._by_tag.get(tag)
         if consumer is not None:
@@ -124,7 +125,7 @@ class Consumers:
             consumer.wake()
 
     def drop(self, tag: str) -> Consumer | None:
-        """Cancel it, when the lane's turn comes."""
+        """Cancel the consumer when the lane's turn comes."""
         consumer = self._by_tag.pop(tag, None)
         self._lane.post(partial(self._engine.basic_cancel, tag))
         if consumer is not None:
@@ -134,8 +135,8 @@ class Consumers:
         return consumer
 
     def blame(self, error: BaseException) -> bool:
-        """What went wrong with a message that has no number: whoever waits for one hears of it.
-        Whether somebody does."""
+        """Report an error of a message that has no number to the tasks that wait for one.  Returns
+        whether there was such a task."""
         for consumer in self._by_tag.values():
             if consumer.waiter is not None and not consumer.waiter.done():
                 consumer.error = error
@@ -144,12 +145,12 @@ class Consumers:
         return False
 
     def end(self, error: BaseException) -> None:
-        """The channel is closed, which puts back what is buffered."""
+        """The channel is closed, which requeues the buffered messages."""
         for consumer in self._by_tag.values():
             _end(consumer, error)
 
     def settle_soon(self, first_tag: int, last_tag: int, requeue: bool) -> None:
-        """Acknowledge these or put them back, when the lane's turn comes."""
+        """Acknowledge these messages, or requeue them, when the lane's turn comes."""
         self._lane.post(partial(self._engine._settle_range, first_tag, last_tag, requeue))
 
 

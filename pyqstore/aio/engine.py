@@ -26,7 +26,7 @@ class Face(Protocol):
 
 
 class Engine(SynchronousChannel):
-    """Encodes arguments and calls the engine, in whatever thread has the channel's turn."""
+    """Encodes arguments and calls the engine, in the thread that has the channel's turn."""
 
     _face: weakref.ref[Face] | None = None
 
@@ -38,11 +38,11 @@ class Engine(SynchronousChannel):
         self.close()  # whether that was forgotten is the asynchronous channel's to say
 
     def _tell_rest(self) -> list[Exception]:
-        """Nobody, whatever the thread: see ``tell_rest``."""
+        """Report to no listener, in any thread: see ``tell_rest``."""
         return []
 
     def tell_rest(self) -> list[Exception]:
-        """As of a synchronous channel, in the loop."""
+        """Like that of a synchronous channel, in the loop."""
         return super()._tell_rest()
 
     def consume_for_loop(
@@ -54,8 +54,8 @@ class Engine(SynchronousChannel):
         exclusive: bool,
         arguments: Arguments | None,
     ) -> str:
-        """Register a consumer whose messages the asynchronous channel acknowledges, with
-        ``auto_ack`` by itself: streams refuse that."""
+        """Register a consumer.  With ``auto_ack`` the asynchronous channel itself acknowledges the
+        messages, because streams refuse that option."""
         flags = _core.AUTO_ACK if flag("auto_ack", auto_ack) else 0
         flags |= _core.EXCLUSIVE if flag("exclusive", exclusive) else 0
         tag = self._consume(queue, consumer_tag, flags, encoded(arguments))
@@ -64,7 +64,7 @@ class Engine(SynchronousChannel):
         return tag
 
     def face(self) -> Face:
-        """The asynchronous channel.  ChannelClosed when it is gone."""
+        """The asynchronous channel.  ChannelClosed if it does not exist any more."""
         face = self._face() if self._face is not None else None
         if face is None:
             raise ChannelClosed("the channel is closed")

@@ -1,4 +1,4 @@
-"""What the engine says unasked: confirms, returned messages, deliveries, cancelled consumers."""
+"""Events of the engine: confirms, returned messages, deliveries, cancelled consumers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ _Event = tuple[int, Any, Any]
 
 
 class Events:
-    """Taken in the loop, while the lane is free, for those who wait.
+    """Events are taken in the loop, while the lane is free, for the tasks that wait.
 
-    ``failed`` is called with what taking raised, ``report`` with what nobody waits for.
+    ``failed`` is called with an exception of taking, ``report`` with an exception that no task
+    waits for.
     """
 
     def __init__(
@@ -66,8 +67,8 @@ class Events:
             self.confirms = Confirms(self._engine)
 
     def end(self, error: BaseException) -> None:
-        """The channel is closed: who waits learns it, and who listens to outcomes; nothing else is
-        said any more."""
+        """The channel is closed: report that to waiting tasks and to listeners of outcomes.  No
+        more events are reported."""
         if self.confirms is not None:
             self.confirms.reject(error)
         self._changed()
@@ -80,8 +81,8 @@ class Events:
                 change.set_result(None)
 
     async def change(self, happened: Callable[[], Awaitable[bool]], end: float) -> bool:
-        """Whether ``happened`` says yes; if not, return at the next change, whomever it is for, or
-        at ``end``.  What comes after it was asked signals the eventfd."""
+        """Return whether ``happened`` is true; if not, return at the next change of any kind, or at
+        ``end``.  Later changes signal the eventfd."""
         change: asyncio.Future[None] = self._loop.create_future()
         self._changes.append(change)
         try:
@@ -110,7 +111,8 @@ class Events:
             self._loop.call_soon(self.look)
 
     def look(self) -> None:
-        """Take what is there, for those who wait; what comes later signals the eventfd."""
+        """Take the events that are there, for the tasks that wait; later events signal the
+        eventfd."""
         self.looks_soon = False
         taken = 0
         while self._lane.end is None and self._lane.free:
@@ -134,14 +136,14 @@ class Events:
                 return
 
     def take_one(self) -> bool:
-        """Whether something came, perhaps a delivery.  The lane is free."""
+        """Return whether an event came, perhaps a delivery.  The lane is free."""
         if self._is_armed:  # asking disarms, and others may wait as well
             self._is_armed = False
             self.look_soon()
         return self._take(_ALL, 1)[0] > 0
 
     def _take(self, kinds: int, most: int) -> tuple[int, bool]:
-        """How many events there were; whether the next one would have to be waited for."""
+        """Return the number of events, and whether the next one needs a wait."""
         try:
             events, would_wait = self._engine._take_events(kinds, most)
         except Exception as error:
@@ -151,7 +153,7 @@ class Events:
         return len(events), would_wait
 
     def _fetch(self) -> None:
-        """The next message has to be read from a file: in a thread, and some more with it."""
+        """The next message must be read from a file: read it in a thread, with some more."""
 
         def take() -> list[tuple[int, Any, Any]]:
             return self._engine._take_events(_ALL, _DELIVERIES_PER_THREAD_CALL)[0]

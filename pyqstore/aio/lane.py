@@ -1,5 +1,5 @@
-"""A channel's calls, one after another: at once in the loop where they need not wait, in one of the
-store's threads where they must."""
+"""A channel's calls, one after another.  Calls that need not wait run at once in the loop, and the
+others in the store's threads."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["Lane"]
 
 
 class _Job:
-    """future: None when nobody waits; then ``refused`` hears of what is raised.  It is left alone
-    if ``then`` returns it: that is settled elsewhere.  inline: it may be tried in the loop.
-    running: it was given to the threads."""
+    """future: None if no task waits; then ``refused`` gets an exception.  If ``then`` returns the
+    future, it is left alone, because it is settled elsewhere.  inline: the call may be tried in the
+    loop.  running: the call was given to the threads."""
 
     __slots__ = ("call", "future", "inline", "refused", "running", "then")
 
@@ -44,9 +44,10 @@ class _Job:
 
 
 class Lane:
-    """The order of a channel's calls is that in which they were made, wherever they run.
+    """Calls of a channel keep the order in which they were made, wherever they run.
 
-    ``after`` is called in the loop when the lane is free again, ``failed`` with what a call raised.
+    ``after`` is called in the loop when the lane is free again, ``failed`` with an exception of a
+    call.
     """
 
     __slots__ = ("_after", "_engine", "_failed", "_jobs", "_loop", "_threads", "end", "free")
@@ -79,14 +80,14 @@ class Lane:
         inline: bool = False,
         until: float = math.inf,
     ) -> Any:
-        """What ``then`` makes, in the loop and before anything else happens on the channel, of what
-        ``call`` returns.
+        """Make the call, and return what ``then`` makes of its result, in the loop and before
+        anything else happens on the channel.
 
-        With ``inline`` the call is tried here first, and made in a thread when it would wait.  Who
-        is cancelled does not get the answer: then the call is not made at all or, when it was under
-        way, ``undo`` is told what ``then`` made of it.  TimeoutError: the call was not begun by
-        ``until``, in the loop's time, and is not made; one that was begun is waited for.  When the
-        channel has ended: ``end``.
+        With ``inline`` the call is tried here first, and made in a thread if it would wait.  A task
+        that is cancelled does not get the result: either the call is not made, or, if it was
+        running, ``undo`` gets what ``then`` made of the result.  TimeoutError: the call was not
+        begun by ``until``, in the loop's time, and is not made; a call that was begun is waited
+        for.  If the channel has ended: ``end``.
         """
         if self.end is not None:
             raise self.end
@@ -120,8 +121,8 @@ class Lane:
                 late.cancel()
 
     async def finish(self, call: Callable[[], Any]) -> None:
-        """Make the last call, in a thread, behind the one that was under way when the lane was
-        closed.  It is made whoever is cancelled."""
+        """Make the last call, in a thread, after the call that was running when the lane was
+        closed.  It is made even if tasks are cancelled."""
         job = _Job(call, None, False, self._loop.create_future())
         self._push(job)
         assert job.future is not None
@@ -135,16 +136,16 @@ class Lane:
         refused: Callable[[BaseException], object] | None = None,
         inline: bool = True,
     ) -> None:
-        """Make the call when its turn comes, unless the channel is closed; nobody waits.
-        ``refused`` is told what it raised."""
+        """Make the call when its turn comes, unless the channel is closed; no task waits.
+        ``refused`` gets its exception."""
         if self.end is None:
             self._push(_Job(call, then, inline, None, refused))
 
     def publish(
         self, publish: Callable[[], int], then: Callable[[int], object], confirm: Confirm
     ) -> None:
-        """Publish when the lane's turn comes, unless the confirm is cancelled by then; ``then`` is
-        told the number and sees to the confirm."""
+        """Publish when the lane's turn comes, unless the confirm is cancelled by then.  ``then``
+        gets the number and handles the confirm."""
 
         def call() -> int | None:
             return None if confirm.done() else publish()
@@ -169,7 +170,7 @@ class Lane:
             job.running.cancel()  # unless a thread has begun it
 
     def close(self, error: BaseException) -> None:
-        """The channel is closed: whatever waits for its turn does not get it."""
+        """The channel is closed: calls that wait for their turn are not made."""
         self.end = error
         self._reject_all(error)
 

@@ -17,7 +17,7 @@ __all__ = ["Message", "Receipt"]
 
 
 class Message(synchronous.Message):
-    """A message as the synchronous channel has it; only its verbs are awaited."""
+    """Like the synchronous channel's message, but its methods are awaited."""
 
     settled: bool
 
@@ -31,19 +31,20 @@ class Message(synchronous.Message):
     async def nack(  # type: ignore[override]
         self, requeue: bool = True, delay: float | timedelta | None = None
     ) -> None:
-        """Refuse this message: back to its place in the queue, with ``delay`` (seconds, or a
-        timedelta) when that is over, or dead-lettered, or dropped."""
+        """Refuse this message.  It is requeued at its place, or, with ``delay`` (seconds, or a
+        timedelta), after the delay; or it is dead-lettered, or dropped."""
         channel = _engine_of(self).face()
         await channel.basic_nack(self.delivery_tag, requeue=requeue, delay=delay)
         self.settled = True
 
     async def reject(self, requeue: bool = True) -> None:  # type: ignore[override]
-        """The same as ``nack``, under AMQP's older name, and with the same default: the message
-        goes back unless ``requeue`` is False."""
+        """The same as ``nack``, under AMQP's older name, and with the same default: the message is
+        requeued unless ``requeue`` is False."""
         await self.nack(requeue)
 
     async def retry(self, delay: float | timedelta | None = None) -> None:  # type: ignore[override]
-        """Back to the queue: ready again after ``delay`` (seconds, or a timedelta), or at once."""
+        """Requeue the message: ready again after ``delay`` (seconds, or a timedelta), or at
+        once."""
         await self.nack(True, delay)
 
     def __enter__(self) -> NoReturn:
@@ -73,8 +74,8 @@ def _engine_of(message: Message) -> Engine:
 
 
 class Receipt(synchronous.Receipt):
-    """What became of the rows of a ``publish_batch``: as :class:`pyqstore.Receipt`, waited for with
-    ``await``."""
+    """The outcome of the rows of a ``publish_batch``, like :class:`pyqstore.Receipt`, with awaited
+    methods."""
 
     __slots__ = ("_threads",)
 
@@ -82,7 +83,7 @@ class Receipt(synchronous.Receipt):
 
     @classmethod
     def of(cls, receipt: synchronous.Receipt, threads: Threads) -> Receipt:
-        """The same promise, waited for in one of the threads."""
+        """The same receipt, whose waits run in one of the threads."""
         self = cls(
             receipt.first_publish_number,
             receipt.last_publish_number,
@@ -102,9 +103,9 @@ class Receipt(synchronous.Receipt):
     async def wait(self, timeout: Seconds | None = None) -> bool:  # type: ignore[override]
         """Return True once ``done``; ``timeout`` in seconds.
 
-        Raises PublishRefused, once the others are durable, when rows were refused; TimeoutError;
-        StoreFailed when the batch never will be durable; StoreClosed; ForkedStore; RuntimeError for
-        a batch of a transaction that was not committed.
+        Raises PublishRefused if rows were refused, once the others are durable; TimeoutError;
+        StoreFailed if the batch never will be durable; StoreClosed; ForkedStore; RuntimeError for a
+        batch of a transaction that was not committed.
         """
         seconds = check_timeout(timeout)
         if self._transaction is not None:

@@ -15,7 +15,8 @@ __all__ = ["Trace"]
 
 
 class Trace(Taken[TraceEvent]):
-    """As :class:`pyqstore.Trace`: ``async for`` each step, which a thread waits for."""
+    """Like :class:`pyqstore.Trace`: ``async for`` iterates over the steps, and a thread waits for
+    each."""
 
     __slots__ = ("_trace",)
 
@@ -29,11 +30,11 @@ class Trace(Taken[TraceEvent]):
 
     @property
     def dropped(self) -> int:
-        """As :attr:`pyqstore.Trace.dropped`."""
+        """Like :attr:`pyqstore.Trace.dropped`."""
         return self._trace.dropped
 
     async def close(self) -> None:
-        """As :meth:`pyqstore.Trace.close`."""
+        """Like :meth:`pyqstore.Trace.close`."""
         job = self._job
         await self.aclose()
         self._trace.is_over = True

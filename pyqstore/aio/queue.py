@@ -28,8 +28,8 @@ __all__ = ["Queue"]
 
 
 class Queue:
-    """A durable queue, from ``Store.queue()``: see :class:`pyqstore.Queue`.  It belongs to the loop
-    in which it was made; any task of that may use it."""
+    """A durable queue, from ``Store.queue()``: see :class:`pyqstore.Queue`.  Any task of the event
+    loop in which it was made may use it."""
 
     def __init__(self, store: Store, queue: synchronous.Queue) -> None:
         """See ``Store.queue``."""
@@ -65,9 +65,9 @@ class Queue:
         key: str = "",
         codec: Codec | None = None,
     ) -> None:
-        """As :meth:`pyqstore.Queue.put`.  Many tasks that put at once share their syncs.
+        """Like :meth:`pyqstore.Queue.put`.  Many tasks that put at once share their syncs.
 
-        When this is cancelled the message may have been put.
+        If this is cancelled, the message may have been put.
         """
         check_process(self._store._store)
         encoded, properties = envelope(
@@ -101,21 +101,22 @@ class Queue:
         )
 
     async def put_many(self, data: object, *, codec: Codec | None = None) -> int:
-        """As :meth:`pyqstore.Queue.put_many`, in a thread of its own, which iterates ``data``.
+        """Like :meth:`pyqstore.Queue.put_many`, in a thread of its own, which iterates over
+        ``data``.
 
-        When this is cancelled the thread goes on.
+        If this is cancelled, the thread goes on.
         """
         return await self._store._threads.run_apart(
             partial(self._queue.put_many, data, codec=codec)
         )
 
     def get(self, timeout: Seconds | None = None) -> Getting:
-        """The first ready message; waits ``timeout`` seconds for one (None: for ever).
+        """Return the first ready message; wait ``timeout`` seconds for one (None: without end).
 
-        ``async with queue.get() as message:`` acknowledges it at the end, and gives it back when
-        the body raises; ``message = await queue.get()`` leaves that to you.
+        ``async with queue.get() as message:`` acknowledges the message at the end, and requeues it
+        if the body raises.  After ``message = await queue.get()`` you acknowledge it yourself.
 
-        Raises Empty when none came in time, NotFound when the queue was deleted.
+        Raises Empty if none came in time, NotFound if the queue was deleted.
         """
         return Getting(self._get(timeout))
 
@@ -141,7 +142,7 @@ class Queue:
                 continue
 
     async def _wait(self, channel: Channel, seconds: float) -> Message | None:
-        """As a consumer for as long as it takes, with a prefetch of one: what comes is ours.
+        """Wait as a consumer with a prefetch of one, so a message that comes is this call's.
 
         Nothing is awaited between taking the message and returning it.
         """
@@ -152,28 +153,29 @@ class Queue:
             await messages.aclose()
 
     def __aiter__(self) -> AsyncIterator[Message]:
-        """The messages as they come, for ever; each is acknowledged when the loop's body ends.
+        """Iterate over the messages as they come, without end.  Each message is acknowledged when
+        the loop's body ends.
 
-        What leaves the body, an exception, ``break`` or ``return``, gives the message under way
-        back, unless it was settled: ``await message.ack()`` before a ``break``.  After an ``anext``
-        that was cancelled it goes on.
+        If an exception, ``break`` or ``return`` leaves the body, the current message is requeued,
+        unless it was settled: ``await message.ack()`` before a ``break``.  After an ``anext`` that
+        was cancelled the iteration continues.
         """
         return Incoming(self)
 
     def decode(self, message: Message) -> Any:
-        """The value that a message was made of, by the queue's codec; without one, its body."""
+        """The value of a message, decoded by the queue's codec; without a codec, its body."""
         return self._queue.decode(message)
 
     async def peek(self, count: int = 1) -> list[SynchronousMessage]:
-        """As :meth:`pyqstore.Queue.peek`."""
+        """Like :meth:`pyqstore.Queue.peek`."""
         return await self._store._threads.run(partial(self._queue.peek, count))
 
     async def purge(self) -> int:
-        """Drop all messages that are ready or delayed, and return how many."""
+        """Drop all ready and delayed messages, and return their number."""
         return await self._store._threads.run(self._queue.purge)
 
     async def delete(self) -> int:
-        """Delete the queue, and return how many messages were ready."""
+        """Delete the queue, and return the number of ready messages."""
         return await self._store._threads.run(self._queue.delete)
 
     async def work(
@@ -185,10 +187,10 @@ class Queue:
         dead: str | None = None,
         stop: asyncio.Event | None = None,
     ) -> None:
-        """As :meth:`pyqstore.Queue.work`, with ``tasks`` tasks; what ``function`` returns is
-        awaited if it can be.
+        """Like :meth:`pyqstore.Queue.work`, with ``tasks`` tasks.  If ``function`` returns an
+        awaitable, it is awaited.
 
-        When this is cancelled the calls under way are, and their messages are given back.
+        If this is cancelled, the running calls are cancelled, too, and their messages are requeued.
         """
         from .work import Work
 
@@ -217,8 +219,8 @@ class Queue:
 
 
 class Getting(Awaited[Message]):
-    """A message on its way: a coroutine that returns it, and an asynchronous context manager that
-    settles it.  From ``Queue.get``."""
+    """A message that is being fetched: a coroutine that returns it, and an asynchronous context
+    manager that settles it.  From ``Queue.get``."""
 
     __slots__ = ("_message",)
 
@@ -236,7 +238,7 @@ class Getting(Awaited[Message]):
 
 
 class Incoming(AsyncIterator[Message]):
-    """The messages of a queue: from ``async for message in queue``."""
+    """Iterates over the messages of a queue: from ``async for message in queue``."""
 
     __slots__ = ("_in_hand", "_is_asked", "_is_over", "_queue", "_settling")
 
@@ -270,7 +272,7 @@ class Incoming(AsyncIterator[Message]):
         return self._in_hand
 
     async def _settle(self) -> None:
-        """Acknowledge the message before: once, whoever is cancelled meanwhile."""
+        """Acknowledge the previous message once, even if tasks are cancelled meanwhile."""
         before, self._in_hand = self._in_hand, None
         if before is not None and not before.settled:
             self._settling = asyncio.ensure_future(before.ack())
@@ -280,7 +282,7 @@ class Incoming(AsyncIterator[Message]):
             settling.result()
 
     async def aclose(self) -> None:
-        """Give the message under way back, unless it was settled."""
+        """Requeue the current message, unless it was settled."""
         self._is_over = True
         message, self._in_hand = self._in_hand, None
         if message is not None:
@@ -298,7 +300,7 @@ class Incoming(AsyncIterator[Message]):
 
 
 class OwnChannel(Channel):
-    """A channel that nobody else knows: it ends with its queue, without a warning."""
+    """A channel that only its queue uses: it ends with the queue, without a warning."""
 
     def _warn_unclosed(self) -> None:
         pass

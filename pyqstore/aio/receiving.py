@@ -1,4 +1,4 @@
-"""Handing messages to those who wait: tasks, callbacks, iterations."""
+"""Handing messages to tasks, callbacks and iterations that wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MessageCallback = Callable[[Message], Awaitable[object] | object]
 
 
 class Receiver:
-    """``report`` is called with what a callback raised."""
+    """``report`` is called with an exception of a callback."""
 
     __slots__ = ("_consumers", "_events", "_lane", "_loop", "_report")
 
@@ -43,7 +43,8 @@ class Receiver:
         self._report = report
 
     async def next_message(self, consumer: Consumer, seconds: float) -> Message | None:
-        """Nothing is awaited between taking a message and returning it, so none is lost."""
+        """The next message.  Nothing is awaited between taking a message and returning it, so none
+        is lost."""
         if consumer.waiter is not None:
             raise RuntimeError("another task waits for the messages of this consumer")
         end: float | None = None  # for what is there already nobody looks at the clock
@@ -83,7 +84,7 @@ class Receiver:
             consumer.waiter = None
 
     async def serve(self, consumer: Consumer, callback: MessageCallback) -> None:
-        """Run the callback until the consumer is cancelled or the channel closed."""
+        """Run the callback until the consumer is cancelled or the channel is closed."""
         while True:
             try:
                 message = await self.next_message(consumer, math.inf)
@@ -104,7 +105,7 @@ class Receiver:
 
 
 class _Channel(Protocol):
-    """What is iterated on: an asynchronous channel, which imports this module."""
+    """The channel that is iterated over: an asynchronous channel, which imports this module."""
 
     @property
     def closed(self) -> bool: ...
@@ -129,7 +130,7 @@ class _Channel(Protocol):
 
 
 class Messages(AsyncIterator[Message]):
-    """The messages of a queue, as they come: from ``Channel.consume``."""
+    """Iterates over the messages of a queue, as they come: from ``Channel.consume``."""
 
     def __init__(
         self,
@@ -176,7 +177,7 @@ class Messages(AsyncIterator[Message]):
         return message
 
     async def aclose(self) -> None:
-        """Cancel the consumer; what came for it and was not handed out is requeued."""
+        """Cancel the consumer; its messages that were not handed out are requeued."""
         self._is_over = True
         consumer, self._consumer = self._consumer, None
         if consumer is not None and not self._channel.closed:

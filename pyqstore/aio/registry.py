@@ -1,4 +1,4 @@
-"""The channels of a store, for whoever closes it."""
+"""The channels of a store, which closing the store ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Registry"]
 
 
 class _Channel(Protocol):
-    """What is registered: an asynchronous channel, which imports this module."""
+    """A registered channel: an asynchronous channel, which imports this module."""
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop: ...
@@ -26,7 +26,7 @@ class _Channel(Protocol):
 
 
 class Registry:
-    """Every channel of a store belongs to one event loop, and only there may it end."""
+    """The channels of a store.  Each is used by one event loop, and may end only there."""
 
     __slots__ = ("__weakref__", "_channels", "_connections", "_is_closed", "_mutex")
 
@@ -42,7 +42,7 @@ class Registry:
         return self._is_closed
 
     def add_connection(self, connection: Connection) -> None:
-        """One was opened."""
+        """Add a connection that was opened."""
         with self._mutex:
             self._connections.add(connection)
 
@@ -52,7 +52,7 @@ class Registry:
             raise StoreClosed("the store is closed")
 
     def add(self, channel: _Channel) -> None:
-        """A channel was opened.  StoreClosed when its store is being closed by now: then the
+        """Add a channel that was opened.  StoreClosed if its store is being closed by now: then the
         channel has ended."""
         with self._mutex:
             if not self._is_closed:
@@ -62,8 +62,9 @@ class Registry:
         raise StoreClosed("the store is closed")
 
     def close(self) -> list[Engine | Connection]:
-        """End every channel: here those of the running loop, before this returns, each other one in
-        its own loop, when that comes to it.  Returns what is under them, and the connections."""
+        """End every channel: those of the running loop before this returns, and each other one in
+        its own loop, when that loop runs.  Returns the synchronous channels under them, and the
+        connections."""
         with self._mutex:
             self._is_closed = True
             channels = list(self._channels)

@@ -78,10 +78,10 @@ class Opening(Awaited["Store"]):
 def open(  # noqa: A001 - pyqstore.aio.open
     path: str | os.PathLike[str], **options: Unpack[StoreOptions]
 ) -> Opening:
-    """Open the store in the directory ``path``, as :func:`pyqstore.open` does, in a thread:
-    ``async with aio.open(path) as store``, or ``store = await aio.open(path)``.
+    """Open the store in the directory ``path`` in a thread, like :func:`pyqstore.open`: ``async
+    with aio.open(path) as store``, or ``store = await aio.open(path)``.
 
-    ``progress`` is called in that thread.  When this is cancelled the store is closed again.
+    ``progress`` is called in that thread.  If this is cancelled, the store is closed again.
     """
     return Opening(_open(path, options))
 
@@ -105,16 +105,16 @@ async def _open(path: str | os.PathLike[str], options: StoreOptions) -> Store:
 
 
 class Store:
-    """An open store: one directory, one owner.  From :func:`open`; or ``Store(store)`` for a
-    :class:`pyqstore.Store` that is open, so that threads and loops use it at once.
+    """An open store: one directory, one owner.  From :func:`open`; or ``Store(store)`` for an open
+    :class:`pyqstore.Store`, which threads and loops then use together.
 
-    A store that was given stays open when this is closed: whoever opened it closes it, which ends
-    this too.  Any loop in any thread may use it; each channel belongs to one loop.  What may wait
-    for the disk runs in four threads that all channels share, begun when they are needed.
+    If a store was given, closing this leaves it open; closing the given store ends this, too.  Any
+    loop in any thread may use it; each channel is used by one loop.  Calls that may wait for the
+    disk run in four threads that all channels share, and that start when they are needed.
     """
 
     def __init__(self, store: synchronous.Store) -> None:
-        """StoreClosed, ForkedStore when the store is of no use any more."""
+        """StoreClosed, ForkedStore if the store cannot be used any more."""
         if not isinstance(store, synchronous.Store):
             raise TypeError(f"store must be a pyqstore.Store, not {type(store).__name__}")
         store._durable_lsn()
@@ -149,12 +149,12 @@ class Store:
 
     @property
     def closed(self) -> bool:
-        """Whether the store is closed, or this is."""
+        """Whether the store, or this object, is closed."""
         return self._store.closed or self._channels.closed
 
     @property
     def path(self) -> str:
-        """The directory, as it was given to :func:`open`."""
+        """The directory that was given to :func:`open`."""
         return self._store.path
 
     @property
@@ -169,7 +169,7 @@ class Store:
 
     @property
     def recovery_report(self) -> RecoveryReport:
-        """What opening the store found."""
+        """What the open found and recovered."""
         return self._store.recovery_report
 
     async def channel(self) -> Channel:
@@ -191,7 +191,7 @@ class Store:
         codec: Codec | None = None,
         **arguments: FieldValue | timedelta,
     ) -> Queue:
-        """As :meth:`pyqstore.Store.queue`, for the running loop."""
+        """Like :meth:`pyqstore.Store.queue`, for the running loop."""
         declare = partial(synchronous_queue.Queue, self._store, name, codec, arguments)
         queue = await self._threads.run(declare)
         synchronous_queue.warn_of_slips(name, arguments, stacklevel=2)
@@ -207,7 +207,7 @@ class Store:
         segment_bytes: int | None = None,
         codec: Codec | None = None,
     ) -> Stream:
-        """As :meth:`pyqstore.Store.stream`."""
+        """Like :meth:`pyqstore.Store.stream`."""
         declare = partial(
             self._store.stream,
             name,
@@ -232,7 +232,7 @@ class Store:
         on_assign: Callable[[list[str]], object] | None = None,
         on_revoke: Callable[[list[str]], object] | None = None,
     ) -> StreamConsumer:
-        """As :meth:`pyqstore.Store.stream_consumer`; ``on_assign`` and ``on_revoke`` are called in
+        """Like :meth:`pyqstore.Store.stream_consumer`; ``on_assign`` and ``on_revoke`` are called in
         a thread."""
         join = partial(
             self._store.stream_consumer,
@@ -250,14 +250,14 @@ class Store:
         return StreamConsumer(self, made)
 
     async def close(self) -> None:
-        """Requeue what channels hold, make everything durable, close the files.  Closing twice is
-        fine.  A store that was given stays open: only channels and connections that were opened
-        here are closed.
+        """Requeue unacknowledged messages, make everything durable, close the files.  Closing twice
+        is fine.  If a store was given, it stays open: only the channels and connections that were
+        opened here are closed.
 
-        Whoever waits on a channel, for something to come or for the turn of a call, gets
-        ChannelClosed: in this loop before anything is closed, in another one when that comes to it.
-        A call that was given to a thread ends with StoreClosed, or with its result.  A close that
-        is cancelled goes on.  In a child of fork() only memory is freed.
+        Tasks that wait on a channel, for an event or for the turn of a call, get ChannelClosed: in
+        this loop before anything is closed, in another loop when that loop runs.  A call that runs
+        in a thread ends with StoreClosed, or with its result.  A close that is cancelled goes on.
+        In a child of fork() only memory is freed.
         """
         if self._store._forked:
             self._store.close()
@@ -270,20 +270,20 @@ class Store:
         await asyncio.shield(asyncio.wrap_future(self._closing))
 
     async def sync(self) -> None:
-        """As :meth:`pyqstore.Store.sync`."""
+        """Like :meth:`pyqstore.Store.sync`."""
         await self._threads.run(self._store.sync)
 
     async def checkpoint(self) -> None:
-        """As :meth:`pyqstore.Store.checkpoint`."""
+        """Like :meth:`pyqstore.Store.checkpoint`."""
         await self._threads.run(self._store.checkpoint)
 
     async def snapshot(self, path: str | os.PathLike[str]) -> Copied:
-        """As :meth:`pyqstore.Store.snapshot`.  When the task is cancelled, it is made all the
-        same."""
+        """Like :meth:`pyqstore.Store.snapshot`.  If the task is cancelled, the snapshot is still
+        made."""
         return await self._threads.run_apart(partial(self._store.snapshot, path))
 
     async def accept_clock(self) -> None:
-        """As :meth:`pyqstore.Store.accept_clock`."""
+        """Like :meth:`pyqstore.Store.accept_clock`."""
         await self._threads.run(self._store.accept_clock)
 
     async def listen(
@@ -302,7 +302,7 @@ class Store:
         quorum_as_classic: bool = False,
         proxy_protocol: bool = False,
     ) -> Listener:
-        """As :meth:`pyqstore.Store.listen`.  ``close()`` of what it returns waits for clients: call
+        """Like :meth:`pyqstore.Store.listen`.  ``close()`` of the listener waits for clients: call
         it in a thread, or close the store."""
         listen = partial(
             self._store.listen,
@@ -331,8 +331,8 @@ class Store:
         tls: ssl.SSLContext | None = None,
         hosts: Collection[str] = (),
     ) -> HttpServer:
-        """As :meth:`pyqstore.Store.serve_page`.  ``close()`` of what it returns waits for
-        clients: call it in a thread, or close the store."""
+        """Like :meth:`pyqstore.Store.serve_page`.  ``close()`` of the result waits for clients:
+        call it in a thread, or close the store."""
         serve = partial(
             self._store.serve_page,
             port,
@@ -360,7 +360,7 @@ class Store:
         return self._store.bindings()
 
     async def queue_status(self, name: str) -> QueueStatus:
-        """As :meth:`pyqstore.Store.queue_status`."""
+        """Like :meth:`pyqstore.Store.queue_status`."""
         return await self._threads.run(partial(self._store.queue_status, name))
 
     def browse(
@@ -371,17 +371,17 @@ class Store:
         *,
         damaged: Callable[[StoreCorrupt], object] | None = None,
     ) -> AsyncIterator[pyarrow.RecordBatch]:
-        """As :meth:`pyqstore.Store.browse`; ``damaged`` is called in a thread.  After an ``anext``
-        that was cancelled it goes on with what that would have returned."""
+        """Like :meth:`pyqstore.Store.browse`; ``damaged`` is called in a thread.  If an ``anext``
+        is cancelled, the next one returns its message."""
         batches = self._store.browse(queue, start, limit, damaged=damaged)
         return Taken(partial(next, batches, None), self._threads)
 
     async def set_queue_mode(self, name: str, mode: Literal["default", "lazy"]) -> None:
-        """As :meth:`pyqstore.Store.set_queue_mode`."""
+        """Like :meth:`pyqstore.Store.set_queue_mode`."""
         await self._threads.run(partial(self._store.set_queue_mode, name, mode))
 
     async def transaction_known(self, key: str) -> bool:
-        """As :meth:`pyqstore.Store.transaction_known`."""
+        """Like :meth:`pyqstore.Store.transaction_known`."""
         return await self._threads.run(partial(self._store.transaction_known, key))
 
     async def adopt(
@@ -391,13 +391,13 @@ class Store:
         *,
         mandatory: bool = True,
     ) -> Adoption:
-        """As :meth:`pyqstore.Store.adopt`."""
+        """Like :meth:`pyqstore.Store.adopt`."""
         return await self._threads.run(partial(self._store.adopt, files, key, mandatory=mandatory))
 
     async def forget_transaction(
         self, key: str | None = None, *, older_than: timedelta | float | None = None
     ) -> int:
-        """As :meth:`pyqstore.Store.forget_transaction`."""
+        """Like :meth:`pyqstore.Store.forget_transaction`."""
         return await self._threads.run(
             partial(self._store.forget_transaction, key, older_than=older_than)
         )
@@ -409,10 +409,10 @@ class Store:
     @overload
     async def stats(self, *, detail: bool) -> Stats: ...
     async def stats(self, *, detail: bool = False) -> Stats:
-        """As :meth:`pyqstore.Store.stats`.
+        """Like :meth:`pyqstore.Store.stats`.
 
-        ``auto_ack`` acknowledges here when a message is handed out, and is counted as that: in
-        ``get`` or ``deliver``, and in ``ack``.
+        Here ``auto_ack`` acknowledges a message when it is handed out.  Such a message is counted
+        in ``get`` or ``deliver``, and in ``ack``.
         """
         self._channels.check()
         if detail:  # as much as there is: not for the loop
@@ -420,18 +420,18 @@ class Store:
         return self._store.stats()
 
     async def counters(self) -> dict[str, dict[Any, Counts]]:
-        """As :meth:`pyqstore.Store.counters`."""
+        """Like :meth:`pyqstore.Store.counters`."""
         self._channels.check()
         return await self._threads.run(self._store.counters)
 
     def trace(self, exchange: str | None = None, queue: str | None = None) -> Trace:
-        """As :meth:`pyqstore.Store.trace`, for ``async with`` and ``async for``."""
+        """Like :meth:`pyqstore.Store.trace`, for ``async with`` and ``async for``."""
         self._channels.check()
         return Trace(self._store.trace(exchange, queue), self._threads)
 
 
 def _close_all(ended: list[Engine | synchronous_connection.Connection]) -> None:
-    """In a thread: what nobody uses any more, but for a call that was under way."""
+    """Close in a thread what no task uses any more, except for a running call."""
     for handle in ended:
         while True:
             try:
@@ -442,7 +442,7 @@ def _close_all(ended: list[Engine | synchronous_connection.Connection]) -> None:
 
 
 def _synchronous(vhosts: Any) -> Any:
-    """The stores behind these by name; what is neither is refused behind it."""
+    """The stores behind these, by name; anything else is passed on, and refused there."""
     if not isinstance(vhosts, Mapping):
         return vhosts
     return {name: each._store if isinstance(each, Store) else each for name, each in vhosts.items()}

@@ -54,22 +54,22 @@ class Stream:
 
     @property
     def next(self) -> int:
-        """The offset of the message that is published next."""
+        """The offset of the next message to be published."""
         return self._stream.next
 
     def __len__(self) -> int:
-        """How many messages are kept.  NotFound: the stream was deleted."""
+        """The number of messages that are kept.  NotFound: the stream was deleted."""
         return len(self._stream)
 
     def __bool__(self) -> bool:
         return True
 
     async def status(self) -> StreamStatus:
-        """As :meth:`pyqstore.Stream.status`."""
+        """Like :meth:`pyqstore.Stream.status`."""
         return await self._store._threads.run(self._stream.status)
 
     async def offset_at(self, when: datetime | timedelta) -> int:
-        """As :meth:`pyqstore.Stream.offset_at`."""
+        """Like :meth:`pyqstore.Stream.offset_at`."""
         return await self._store._threads.run(partial(self._stream.offset_at, when))
 
     async def publish(
@@ -80,7 +80,7 @@ class Stream:
         headers: Mapping[str, FieldValue] | None = None,
         codec: Codec | None = None,
     ) -> None:
-        """As :meth:`pyqstore.Stream.publish`.  When this is cancelled the message may have been
+        """Like :meth:`pyqstore.Stream.publish`.  If this is cancelled, the message may have been
         published."""
         publish = partial(self._stream.publish, body, key=key, headers=headers, codec=codec)
         await self._store._threads.run(publish)
@@ -88,7 +88,7 @@ class Stream:
     async def publish_batch(
         self, data: object, *, routing_key: str | None = None, body: str = "body"
     ) -> SynchronousReceipt:
-        """As :meth:`pyqstore.Stream.publish_batch`."""
+        """Like :meth:`pyqstore.Stream.publish_batch`."""
         publish = partial(self._stream.publish_batch, data, routing_key=routing_key, body=body)
         return await self._store._threads.run_apart(publish)
 
@@ -100,24 +100,25 @@ class Stream:
         routing_keys: Sequence[str] | None = None,
         follow: bool = False,
     ) -> AsyncIterator[pyarrow.RecordBatch]:
-        """As :meth:`pyqstore.Stream.read`: ``async for batch in stream.read()``.
+        """Like :meth:`pyqstore.Stream.read`: ``async for batch in stream.read()``.
 
-        After a step that was cancelled the next one goes on behind the last batch that was given.
+        After a step that was cancelled the next one continues after the last returned batch.
         """
         make = partial(self._stream._reader, start, stop, columns, routing_keys, follow)
         return _Batches(self._store, make)
 
     async def forget_group(self, group: str) -> None:
-        """As :meth:`pyqstore.Stream.forget_group`."""
+        """Like :meth:`pyqstore.Stream.forget_group`."""
         await self._store._threads.run(partial(self._stream.forget_group, group))
 
     async def delete(self) -> int:
-        """As :meth:`pyqstore.Stream.delete`."""
+        """Like :meth:`pyqstore.Stream.delete`."""
         return await self._store._threads.run(self._stream.delete)
 
 
 class _Batches(AsyncIterator["pyarrow.RecordBatch"]):
-    """What ``Stream.read`` gives.  No generator: an exception that comes into one ends it."""
+    """The batches of ``Stream.read``.  It is no generator, because an exception thrown into a
+    generator ends it."""
 
     def __init__(self, store: Store, make: Callable[[], Reader]) -> None:
         self._calls = Calls(store._threads)
@@ -154,12 +155,13 @@ class _Batches(AsyncIterator["pyarrow.RecordBatch"]):
         raise StopAsyncIteration
 
     def _open(self) -> None:
-        """Who is cancelled meanwhile goes on with this reader: another would begin elsewhere."""
+        """Open the reader.  After a cancelled call the next one continues with the same reader:
+        another reader would begin elsewhere."""
         if self._reader is None:
             self._reader = self._make()
 
     async def aclose(self) -> None:
-        """Nothing comes any more."""
+        """End the iteration."""
         self._is_closed = True
 
 
@@ -213,16 +215,16 @@ class StreamConsumer:
 
     @property
     def paused(self) -> list[str]:
-        """The assigned streams that ``poll`` passes over, sorted."""
+        """The assigned streams that ``poll`` skips, sorted."""
         return self._consumer.paused
 
     async def poll(
         self, max_rows: int = 65_536, timeout: Seconds | None = 0.0
     ) -> pyarrow.RecordBatch:
-        """As :meth:`pyqstore.StreamConsumer.poll`.
+        """Like :meth:`pyqstore.StreamConsumer.poll`.
 
-        When this is cancelled, what came meanwhile comes with the next poll.  That waits until this
-        one has ended in its thread: 0.1 s at most, and as long as a listener takes that it called.
+        If this is cancelled, the next poll returns its messages.  That poll waits until this one
+        has ended in its thread: 0.1 s at most, plus the time of a listener that it called.
         """
         if self._is_polling:
             raise RuntimeError("another task is polling this consumer")
@@ -236,43 +238,44 @@ class StreamConsumer:
             self._is_polling = False
 
     async def _run(self, call: Callable[[], _Result]) -> _Result:
-        """In a thread; but for a listener's own calls, behind a poll that was abandoned."""
+        """Run in a thread, after a poll that was abandoned; a listener's own calls do not wait for
+        that poll."""
         if self._consumer._is_telling:
             return await self._store._threads.run(call)
         return await self._calls.run(call)
 
     async def commit(self) -> None:
-        """As :meth:`pyqstore.StreamConsumer.commit`."""
+        """Like :meth:`pyqstore.StreamConsumer.commit`."""
         await self._run(self._consumer.commit)
 
     async def committed(self, stream: str) -> int | None:
-        """As :meth:`pyqstore.StreamConsumer.committed`."""
+        """Like :meth:`pyqstore.StreamConsumer.committed`."""
         return await self._run(partial(self._consumer.committed, stream))
 
     async def position(self, stream: str) -> int:
-        """As :meth:`pyqstore.StreamConsumer.position`."""
+        """Like :meth:`pyqstore.StreamConsumer.position`."""
         return await self._run(partial(self._consumer.position, stream))
 
     async def seek(self, stream: str, offset: Start) -> None:
-        """As :meth:`pyqstore.StreamConsumer.seek`."""
+        """Like :meth:`pyqstore.StreamConsumer.seek`."""
         await self._run(partial(self._consumer.seek, stream, offset))
 
     async def pause(self, *streams: str) -> None:
-        """As :meth:`pyqstore.StreamConsumer.pause`."""
+        """Like :meth:`pyqstore.StreamConsumer.pause`."""
         await self._run(partial(self._consumer.pause, *streams))
 
     async def resume(self, *streams: str) -> None:
-        """As :meth:`pyqstore.StreamConsumer.resume`."""
+        """Like :meth:`pyqstore.StreamConsumer.resume`."""
         await self._run(partial(self._consumer.resume, *streams))
 
     async def lag(self) -> dict[str, int]:
-        """As :meth:`pyqstore.StreamConsumer.lag`."""
+        """Like :meth:`pyqstore.StreamConsumer.lag`."""
         return await self._run(self._consumer.lag)
 
     # For transactions.
 
     async def _rest(self) -> None:
-        """Until no call is under way that was abandoned."""
+        """Return when no abandoned call is running."""
         if not self._consumer._is_telling:
             await self._calls.rest()
 
@@ -280,7 +283,7 @@ class StreamConsumer:
         self._consumer._note_committed(offsets)
 
     async def close(self) -> None:
-        """As :meth:`pyqstore.StreamConsumer.close`.  A close that is cancelled goes on."""
+        """Like :meth:`pyqstore.StreamConsumer.close`.  A close that is cancelled goes on."""
         if self.closed:
             return
         await asyncio.shield(self._run(self._consumer.close))

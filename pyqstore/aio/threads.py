@@ -1,4 +1,4 @@
-"""The threads of a store: what would wait for the disk runs there."""
+"""The threads of a store, for calls that may wait for the disk."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _THREADS = 4
 
 
 class Threads:
-    """Begun when they are needed, gone when the store is closed, and not there in a child of
-    fork()."""
+    """The threads start when they are needed, and end when the store is closed.  A child of fork()
+    has none."""
 
     __slots__ = ("__weakref__", "_executor", "_is_parents")
 
@@ -34,7 +34,7 @@ class Threads:
         self._is_parents = True
 
     def begin(self, call: Callable[[], T]) -> Future[T]:
-        """Make the call in a thread.  StoreClosed when they are gone; ForkedStore."""
+        """Make the call in a thread.  StoreClosed if the threads have ended; ForkedStore."""
         self.check_process()
         try:
             return self._executor.submit(partial(no_stop_iteration, call))
@@ -42,35 +42,35 @@ class Threads:
             raise StoreClosed("the store is closed") from None
 
     def check_process(self) -> None:
-        """ForkedStore: what threads there are is the parent's."""
+        """ForkedStore if this is not the process that has the threads."""
         if self._is_parents:
             refuse()
 
     def end(self) -> None:
-        """No call is begun any more; those that were are made."""
+        """Begin no more calls; calls that were begun are made."""
         self._executor.shutdown(wait=False)
 
     def finish(self, call: Callable[[], T]) -> Future[T]:
-        """Make the last call, in a thread of its own: it need not wait until another ends."""
+        """Make the last call, in a thread of its own, so that it need not wait for another call."""
         done = _begin_apart(call, "pyqstore-aio-close")
         self.end()
         return done
 
     def begin_apart(self, call: Callable[[], T]) -> Future[T]:
-        """Make the call in a thread of its own, which it may keep for long: the store's are left to
-        the others.  ForkedStore."""
+        """Make the call in a thread of its own, which it may use for long; the store's threads stay
+        free for others.  ForkedStore."""
         self.check_process()
         return _begin_apart(call, "pyqstore-aio-apart")
 
     async def run_apart(self, call: Callable[[], T]) -> T:
-        """What ``call`` returns in a thread of its own.  ForkedStore."""
+        """Make ``call`` in a thread of its own, and return its result.  ForkedStore."""
         return await asyncio.wrap_future(self.begin_apart(call))
 
     async def run(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-        """What ``call`` returns in a thread.
+        """Make ``call`` in a thread, and return its result.
 
-        Who is cancelled meanwhile does not get it: ``undo`` does.  StoreClosed, ForkedStore as
-        ``begin``.
+        If the task is cancelled meanwhile, ``undo`` gets the result instead.  StoreClosed,
+        ForkedStore like ``begin``.
         """
         job = self.begin(call)
         try:
@@ -104,7 +104,8 @@ def _undo(done: Future[T], undo: Callable[[T], object]) -> None:
 
 
 def no_stop_iteration(call: Callable[[], T]) -> T:
-    """Call it; as in a coroutine, StopIteration becomes RuntimeError: no future takes the first."""
+    """Call it.  StopIteration becomes RuntimeError, as in a coroutine: a future cannot have
+    StopIteration."""
     try:
         return call()
     except StopIteration as error:

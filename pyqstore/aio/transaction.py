@@ -19,7 +19,7 @@ __all__ = ["Transaction"]
 
 
 class _Channel(Protocol):
-    """Where a transaction is open: a channel, which imports this module."""
+    """The channel of a transaction; it imports this module."""
 
     @property
     def _engine(self) -> object: ...
@@ -58,9 +58,9 @@ class _Channel(Protocol):
 
 
 class Transaction:
-    """As :class:`pyqstore.Transaction`, from ``Channel.transaction()``.
+    """Like :class:`pyqstore.Transaction`, from ``Channel.transaction()``.
 
-    When its end is cancelled it may have been committed.
+    If its end is cancelled, it may have been committed.
     """
 
     def __init__(self, channel: _Channel, key: str | None) -> None:
@@ -75,8 +75,8 @@ class Transaction:
 
     @property
     def committed(self) -> bool:
-        """Whether it was committed: False before the block's end, when it was rolled back, and when
-        a transaction with its key had been committed before."""
+        """Whether this was committed.  False before the block's end, after a rollback, and if a
+        transaction with its key had been committed before."""
         return self._was_committed
 
     async def __aenter__(self) -> Self:
@@ -130,7 +130,7 @@ class Transaction:
         *,
         delay: float | timedelta | None = None,
     ) -> None:
-        """As ``Channel.basic_publish``, in the transaction."""
+        """Like ``Channel.basic_publish``, in the transaction."""
         self._check()
         await self._channel.basic_publish(
             exchange, routing_key, body, properties, mandatory, delay=delay
@@ -146,19 +146,19 @@ class Transaction:
         mandatory: bool = False,
         properties: Properties | None = None,
     ) -> Receipt:
-        """As ``Channel.publish_batch``, in the transaction."""
+        """Like ``Channel.publish_batch``, in the transaction."""
         self._check()
         return await self._channel.publish_batch(
             data, exchange, routing_key, body=body, mandatory=mandatory, properties=properties
         )
 
     async def ack(self, delivery: Message | int, multiple: bool = False) -> None:
-        """As :meth:`pyqstore.Transaction.ack`."""
+        """Like :meth:`pyqstore.Transaction.ack`."""
         self._check()
         await self._channel.basic_ack(tag_of(delivery, self._channel._engine), multiple)
 
     async def commit_offsets(self, consumer: StreamConsumer) -> None:
-        """As :meth:`pyqstore.Transaction.commit_offsets`."""
+        """Like :meth:`pyqstore.Transaction.commit_offsets`."""
         self._check()
         check_store(consumer._consumer._store, self._channel._store)
         await consumer._rest()

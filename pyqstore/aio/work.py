@@ -65,7 +65,8 @@ class Work:
                 raise error
 
     async def _until_over(self, workers: list[asyncio.Task[None]]) -> None:
-        """Until it is to end, or a worker has ended, which only an error makes it do."""
+        """Return when the work is to end, or when a worker has ended, which happens only with an
+        error."""
         ends = [asyncio.create_task(self._end.wait())]
         if self._stop is not None:
             ends.append(asyncio.create_task(self._stop.wait()))
@@ -87,7 +88,7 @@ class Work:
                     await self._handle(message)
 
     async def _next(self) -> Message | None:
-        """The next message; None: it is to end."""
+        """The next message; None: the work is to end."""
         getting = asyncio.ensure_future(self._queue.get())
         ending = asyncio.ensure_future(self._end.wait())
         try:

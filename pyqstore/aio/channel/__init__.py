@@ -13,24 +13,26 @@ __all__ = ["Channel", "Messages"]
 
 
 class Channel(Declaring, Publishing, Receiving, Settling):
-    """A conversation with a store, from ``Store.channel()`` or ``Connection.channel()``.  It
-    belongs to the event loop it was made in.
+    """A conversation with a store, from ``Store.channel()`` or ``Connection.channel()``.  Only the
+    event loop in which it was made may use it.
 
-    Verbs, errors and arguments are those of :class:`pyqstore.Channel`; what differs stands here.
-    RuntimeError in another loop; ChannelClosed for whoever waits when the channel is closed.  Tasks
-    may share a channel: their calls are made one after another, in the order in which they began.
+    Methods, errors and arguments are those of :class:`pyqstore.Channel`; the differences are
+    described here.  In another loop calls raise RuntimeError; when the channel is closed, waiting
+    tasks get ChannelClosed.  Tasks may share a channel: their calls are made one after another, in
+    the order in which they began.
 
-    What need not wait runs in the loop: publishing a message that goes to the journal,
-    ``basic_get`` and deliveries of messages in memory, acknowledgements.  Such a call waits for the
-    store's lock at most, which is never held during input or output.  Where it would have to wait
-    for the disk or for room it runs in a thread of the store, as declarations, batches,
-    ``tx_commit`` and ``close`` always do.
+    Calls that need not wait run in the loop: publishing a message that goes to the journal,
+    ``basic_get`` and deliveries of messages in memory, acknowledgements.  Such a call waits at most
+    for the store's lock, which is never held during input or output.  A call that would wait for
+    the disk or for room runs in a thread of the store.  Declarations, batches, ``tx_commit`` and
+    ``close`` always run there.
 
-    Cancelling ``basic_publish`` leaves the message published or not; cancelling what receives loses
-    no message: what was taken and not handed out goes back to its place, redelivered.  Therefore
-    ``auto_ack`` acknowledges here when a message is handed out, not when it is taken.
+    If ``basic_publish`` is cancelled, the message may or may not be published.  If a receiving call
+    is cancelled, no message is lost: a message that was taken and not handed out returns to its
+    place, redelivered.  Therefore ``auto_ack`` acknowledges here when a message is handed out, not
+    when it is taken.
     """
 
     def transaction(self, key: str | None = None) -> Transaction:
-        """As :meth:`pyqstore.Channel.transaction`: ``async with channel.transaction() as tx``."""
+        """Like :meth:`pyqstore.Channel.transaction`: ``async with channel.transaction() as tx``."""
         return Transaction(self, key)

@@ -26,7 +26,7 @@ class Declaring(Handle):
         arguments: Arguments | None = None,
         nowait: bool = False,
     ) -> None:
-        """As :meth:`pyqstore.Channel.exchange_declare`."""
+        """Like :meth:`pyqstore.Channel.exchange_declare`."""
         await self._threaded(
             partial(
                 self._engine.exchange_declare,
@@ -44,7 +44,7 @@ class Declaring(Handle):
     async def exchange_delete(
         self, exchange: str, if_unused: bool = False, nowait: bool = False
     ) -> None:
-        """As :meth:`pyqstore.Channel.exchange_delete`."""
+        """Like :meth:`pyqstore.Channel.exchange_delete`."""
         await self._threaded(partial(self._engine.exchange_delete, exchange, if_unused, nowait))
 
     async def exchange_bind(
@@ -56,7 +56,7 @@ class Declaring(Handle):
         *,
         nowait: bool = False,
     ) -> None:
-        """As :meth:`pyqstore.Channel.exchange_bind`."""
+        """Like :meth:`pyqstore.Channel.exchange_bind`."""
         verb = partial(self._engine.exchange_bind, nowait=nowait)
         await self._threaded(partial(verb, destination, source, routing_key, arguments))
 
@@ -69,7 +69,7 @@ class Declaring(Handle):
         *,
         nowait: bool = False,
     ) -> None:
-        """As :meth:`pyqstore.Channel.exchange_unbind`."""
+        """Like :meth:`pyqstore.Channel.exchange_unbind`."""
         verb = partial(self._engine.exchange_unbind, nowait=nowait)
         await self._threaded(partial(verb, destination, source, routing_key, arguments))
 
@@ -84,7 +84,7 @@ class Declaring(Handle):
         arguments: Arguments | None = None,
         nowait: bool = False,
     ) -> DeclareOk:
-        """As :meth:`pyqstore.Channel.queue_declare`."""
+        """Like :meth:`pyqstore.Channel.queue_declare`."""
         answer: DeclareOk = await self._threaded(
             partial(
                 self._engine._declare_queue,
@@ -109,7 +109,7 @@ class Declaring(Handle):
         *,
         nowait: bool = False,
     ) -> None:
-        """As :meth:`pyqstore.Channel.queue_bind`."""
+        """Like :meth:`pyqstore.Channel.queue_bind`."""
         verb = partial(self._engine.queue_bind, nowait=nowait)
         await self._threaded(partial(verb, queue, exchange, routing_key, arguments))
 
@@ -122,19 +122,19 @@ class Declaring(Handle):
         *,
         nowait: bool = False,
     ) -> None:
-        """As :meth:`pyqstore.Channel.queue_unbind`."""
+        """Like :meth:`pyqstore.Channel.queue_unbind`."""
         verb = partial(self._engine.queue_unbind, nowait=nowait)
         await self._threaded(partial(verb, queue, exchange, routing_key, arguments))
 
     async def queue_purge(self, queue: str) -> int:
-        """As :meth:`pyqstore.Channel.queue_purge`."""
+        """Like :meth:`pyqstore.Channel.queue_purge`."""
         count: int = await self._threaded(partial(self._engine.queue_purge, queue))
         return count
 
     async def queue_delete(
         self, queue: str, if_unused: bool = False, if_empty: bool = False, nowait: bool = False
     ) -> int:
-        """As :meth:`pyqstore.Channel.queue_delete`."""
+        """Like :meth:`pyqstore.Channel.queue_delete`."""
         count: int = await self._threaded(
             partial(self._engine.queue_delete, queue, if_unused, if_empty, nowait)
         )

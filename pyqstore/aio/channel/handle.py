@@ -1,4 +1,5 @@
-"""An asynchronous channel's life: its engine, the loop that watches it, and whose turn it is."""
+"""An asynchronous channel's life: its engine, the loop that watches it, and the turns of its
+calls."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ _CLOSED = "the channel is closed"
 
 
 class Handle(Face):
-    """What every room of a channel's verbs stands on."""
+    """The base of all methods of a channel."""
 
     _is_made: bool = False  # the constructor has returned
 
@@ -98,7 +99,7 @@ class Handle(Face):
 
     @property
     def number(self) -> int:
-        """As :attr:`pyqstore.Channel.number`."""
+        """Like :attr:`pyqstore.Channel.number`."""
         return self._engine.number
 
     @property
@@ -110,8 +111,8 @@ class Handle(Face):
     async def close(self) -> None:
         """Requeue everything unacknowledged and cancel the consumers.  Closing twice is fine.
 
-        Who waits for something on this channel gets ChannelClosed.  A close that is cancelled goes
-        on.  In a child of fork() only memory is freed.
+        Tasks that wait on this channel get ChannelClosed.  A close that is cancelled goes on.  In a
+        child of fork() only memory is freed.
         """
         if self._store._forked:
             self._engine.close()
@@ -127,7 +128,7 @@ class Handle(Face):
             await self._lane.finish(self._engine.close)
 
     def _ended(self, error: BaseException) -> None:
-        """Once: whoever waits learns it."""
+        """Tell waiting tasks, once, that the channel has ended."""
         if self._lane.end is not None:
             return
         self._stop_listening()
@@ -136,15 +137,15 @@ class Handle(Face):
         self._events.end(error)
 
     def _stop_listening(self) -> None:
-        """The descriptor is closed only when nobody watches it: its number may be another's
-        then."""
+        """Close the descriptor only when the loop does not watch it any more: its number may be
+        another descriptor's then."""
         if self._watched_fd is not None:
             self._loop.remove_reader(self._watched_fd)
             self._watched_fd = None
             self._engine._forget_event_fd()
 
     def _failed(self, error: BaseException) -> None:
-        """A call raised: an AMQP error closes the channel."""
+        """A call raised this.  An AMQP error closes the channel."""
         if isinstance(error, Error) and self._engine.closed:
             self._ended(ChannelClosed(f"{_CLOSED}: {error}"))
 
@@ -173,7 +174,7 @@ class Handle(Face):
         await self._breathe()
 
     async def _breathe(self) -> None:
-        """What never has to wait lets other tasks run now and then all the same."""
+        """Let other tasks run now and then, even if no call ever waits."""
         self._calls += 1
         if self._calls % CALLS_PER_TURN == 0:
             await asyncio.sleep(0)
@@ -196,7 +197,8 @@ def _signalled(channel: weakref.ref[Handle], event_fd: int) -> None:
 
 
 def _forget_watched_fd(loop: asyncio.AbstractEventLoop, event_fd: int, engine: Engine) -> None:
-    """In the loop; the engine, which the descriptor belongs to, is here until it is done."""
+    """Stop watching, in the loop.  The engine, which owns the descriptor, exists until this is
+    done."""
     loop.remove_reader(event_fd)
     engine._forget_event_fd()
     engine.close()

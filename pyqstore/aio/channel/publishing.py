@@ -29,10 +29,10 @@ __all__ = ["Publishing"]
 
 
 class Publishing(Handle):
-    """The verbs that publish, and what is told of it."""
+    """The methods that publish, and their listeners."""
 
     async def confirm_select(self) -> None:
-        """As :meth:`pyqstore.Channel.confirm_select`; ``basic_publish`` waits from now on."""
+        """Like :meth:`pyqstore.Channel.confirm_select`; ``basic_publish`` waits from now on."""
         self._check()
         # In the lane: what comes behind is confirmed, whoever is cancelled meanwhile.
         await self._lane.run(
@@ -51,7 +51,7 @@ class Publishing(Handle):
 
     @property
     def unconfirmed(self) -> Unconfirmed:
-        """As :attr:`pyqstore.Channel.unconfirmed`.
+        """Like :attr:`pyqstore.Channel.unconfirmed`.
 
         RuntimeError while a call of this channel is in a thread.
         """
@@ -69,21 +69,21 @@ class Publishing(Handle):
         delay: float | timedelta | None = None,
         correlation: object = None,
     ) -> Confirm:
-        """As :meth:`pyqstore.Channel.basic_publish`; in confirm mode ``await`` returns when the
+        """Like :meth:`pyqstore.Channel.basic_publish`; in confirm mode ``await`` returns when the
         message is confirmed.
 
-        Many can be under way at once, and those that are confirmed together cost one callback of
-        the loop; ``asyncio.gather`` needs no task for them.  PublishRefused: a queue that is full
-        refused it (nack); StoreFailed: it is not durable and never will be.  A message that no
-        queue took goes to the return listeners first, with ``mandatory``, and is confirmed then; in
-        confirm mode and without a listener this raises MessageReturned.  When this is cancelled the
-        message may have been published, and may be durable.
+        Many publishes can be under way at once.  Publishes that are confirmed together cost one
+        callback of the loop; ``asyncio.gather`` needs no task for them.  PublishRefused: a full
+        queue refused the message (nack); StoreFailed: the message is not durable and never will be.
+        With ``mandatory``, a message that no queue took goes to the return listeners first, and is
+        confirmed then; in confirm mode and without a listener this raises MessageReturned.  If this
+        is cancelled, the message may have been published, and may be durable.
         """
         given = exchange, routing_key, body, properties, mandatory, immediate, delay, correlation
         return Confirm(self._next_turn, self._publish, given)
 
     def _publish(self, confirm: Confirm, arguments: tuple[Any, ...]) -> None:
-        """Whatever goes wrong comes out of the confirm."""
+        """Publish; the confirm raises every error."""
         lane, events = self._lane, self._events
         try:
             if get_ident() != self._thread or not self._loop.is_running():
@@ -134,14 +134,14 @@ class Publishing(Handle):
             self._events.end(self._lane.end)
 
     def _check_returned(self, confirm: Confirm) -> None:
-        """What was just published may have come back, with no listener to hear of it."""
+        """Handle a message that was just published and returned, if no listener can learn of it."""
         returned, confirms = self._engine._take_ignored_returns(), self._events.confirms
         if returned is not None and confirms is not None:
             confirms.fail(confirm, MessageReturned(*returned))
 
     def _unconfirmed(self, confirm: Confirm) -> None:
-        """Outside confirm mode it is done: at once, or, so that publishing for ever does not keep
-        other tasks from running, in the loop's next turn."""
+        """Outside confirm mode the publish is done: at once, or in the loop's next turn, so that
+        endless publishing does not keep other tasks from running."""
         self._calls += 1
         if self._calls % CALLS_PER_TURN == 0:
             self._loop.call_soon(_confirm_0, confirm)
@@ -158,8 +158,8 @@ class Publishing(Handle):
         mandatory: bool = False,
         properties: Properties | None = None,
     ) -> Receipt:
-        """As :meth:`pyqstore.Channel.publish_batch`, in a thread: returns when the batch is
-        accepted, ``await receipt.wait()`` when it is durable."""
+        """Like :meth:`pyqstore.Channel.publish_batch`, in a thread.  It returns when the batch is
+        accepted, and ``await receipt.wait()`` when the batch is durable."""
         self._check()
         receipt: Receipt = await self._lane.run(
             partial(
@@ -185,12 +185,12 @@ class Publishing(Handle):
         return Receipt.of(receipt, self._threads)
 
     async def wait_for_confirms(self, timeout: Seconds | None = None) -> bool:
-        """Return when every publish so far was confirmed or refused, listeners having run.
+        """Return when every publish so far was confirmed or refused, after the listeners have run.
 
-        False if any was refused (nacked) since the last call; :attr:`refusal` says why.  Raises
-        MessageReturned as :meth:`pyqstore.Channel.wait_for_confirms` does, for batches, and for
-        messages whose ``basic_publish`` was cancelled: any other tells itself.  Raises
-        TimeoutError, PreconditionFailed outside confirm mode, ChannelClosed.
+        False if any was refused (nacked) since the last call; :attr:`refusal` has the reason.
+        Raises MessageReturned like :meth:`pyqstore.Channel.wait_for_confirms`, for batches, and for
+        messages whose ``basic_publish`` was cancelled; every other ``basic_publish`` raises it
+        itself.  Raises TimeoutError, PreconditionFailed outside confirm mode, ChannelClosed.
         """
         end = self._loop.time() + check_timeout(timeout)
         self._check()
@@ -207,62 +207,62 @@ class Publishing(Handle):
 
     @property
     def refusal(self) -> PublishRefused | StoreFailed | None:
-        """As :attr:`pyqstore.Channel.refusal`."""
+        """Like :attr:`pyqstore.Channel.refusal`."""
         return self._engine.refusal
 
     def add_confirm_listener(
         self, on_ack: ConfirmCallback | None, on_nack: ConfirmCallback | None
     ) -> None:
-        """As :meth:`pyqstore.Channel.add_confirm_listener`; called in the loop.
+        """Like :meth:`pyqstore.Channel.add_confirm_listener`; called in the loop.
 
-        What a listener raises goes to the loop's exception handler.
+        An exception of a listener goes to the loop's exception handler.
         """
         self._engine._check_process()
         check_callable(on_ack=on_ack, on_nack=on_nack)
         self._events.confirm_listeners.append((on_ack, on_nack))
 
     def add_outcome_listener(self, callback: OutcomeListener) -> None:
-        """As :meth:`pyqstore.Channel.add_outcome_listener`; called in the loop.
+        """Like :meth:`pyqstore.Channel.add_outcome_listener`; called in the loop.
 
-        What a listener raises goes to the loop's exception handler.
+        An exception of a listener goes to the loop's exception handler.
         """
         self._engine.add_outcome_listener(callback)
 
     def add_return_listener(self, callback: ReturnCallback) -> None:
-        """As :meth:`pyqstore.Channel.add_return_listener`; called in the loop."""
+        """Like :meth:`pyqstore.Channel.add_return_listener`; called in the loop."""
         self._engine._check_process()
         check_callable(callback=callback)
         self._events.return_listeners.append(callback)
         self._lane.post(partial(self._engine._ignore_returns, False))
 
     def add_cancel_listener(self, callback: Callable[[str], object]) -> None:
-        """As :meth:`pyqstore.Channel.add_cancel_listener`; called in the loop."""
+        """Like :meth:`pyqstore.Channel.add_cancel_listener`; called in the loop."""
         self._engine._check_process()
         check_callable(callback=callback)
         self._events.cancel_listeners.append(callback)
 
     async def tx_select(self) -> None:
-        """As :meth:`pyqstore.Channel.tx_select`."""
+        """Like :meth:`pyqstore.Channel.tx_select`."""
         await self._inline(self._engine.tx_select)
 
     async def tx_commit(self, *, key: str | None = None) -> bool:
-        """As :meth:`pyqstore.Channel.tx_commit`.  When this is cancelled the transaction may have
+        """Like :meth:`pyqstore.Channel.tx_commit`.  If this is cancelled, the transaction may have
         been committed: a ``key`` tells."""
         committed: bool = await self._threaded(partial(self._engine.tx_commit, key=key))
         return committed
 
     async def tx_rollback(self) -> None:
-        """As :meth:`pyqstore.Channel.tx_rollback`."""
+        """Like :meth:`pyqstore.Channel.tx_rollback`."""
         await self._threaded(self._engine.tx_rollback)
 
     async def _begin_transaction(self) -> bool:
-        """Whether it was not transactional before."""
+        """Return whether the channel was not transactional before."""
         begun: bool = await self._threaded(self._engine._begin_transaction)
         self._in_block = self._in_block or begun
         return begun
 
     async def _leave_transaction(self) -> None:
-        """It is what it was before."""
+        """Restore the channel's state before the transaction."""
         await self._threaded(self._engine._leave_transaction)
         self._in_block = False
 

@@ -24,7 +24,7 @@ __all__ = ["Receiving"]
 
 
 class Receiving(Handle):
-    """The verbs that wait for messages, and consumers."""
+    """The methods that wait for messages, and consumers."""
 
     async def basic_get(self, queue: str, auto_ack: bool = False) -> Message | None:
         """The first ready message of ``queue``, or None.  NotFound: no such queue."""
@@ -68,10 +68,10 @@ class Receiving(Handle):
         auto_ack: bool = False,
         timeout: Seconds | None = 0.0,
     ) -> pyarrow.RecordBatch:
-        """As :meth:`pyqstore.Channel.get_batch`, in a thread; nobody waits there for messages.
+        """Like :meth:`pyqstore.Channel.get_batch`, in a thread, which does not wait for messages.
 
-        With a ``timeout`` of 0 it looks once, when its turn comes.  With another the time that
-        calls before it take counts; what was begun in time is finished.
+        With a ``timeout`` of 0 it looks once, when its turn comes.  Any other timeout includes the
+        time of earlier calls; a call that began in time is finished.
         """
         seconds = check_timeout(timeout)
         end = self._loop.time() + seconds
@@ -119,7 +119,7 @@ class Receiving(Handle):
     async def basic_qos(
         self, prefetch_count: int = 0, global_: bool = False, *, prefetch_size: int = 0
     ) -> None:
-        """As :meth:`pyqstore.Channel.basic_qos`."""
+        """Like :meth:`pyqstore.Channel.basic_qos`."""
         await self._inline(
             partial(self._engine.basic_qos, prefetch_count, global_, prefetch_size=prefetch_size)
         )
@@ -134,11 +134,11 @@ class Receiving(Handle):
         exclusive: bool = False,
         arguments: Arguments | None = None,
     ) -> str:
-        """As :meth:`pyqstore.Channel.basic_consume`; the loop runs the callbacks by itself.
+        """Like :meth:`pyqstore.Channel.basic_consume`; the loop runs the callbacks itself.
 
-        ``callback(message)`` may be a coroutine function.  A consumer's callbacks run one after
-        another, those of different consumers beside each other.  What one raises goes to the loop's
-        exception handler, and the consumer goes on; its message stays unacknowledged.
+        ``callback(message)`` may be a coroutine function.  Callbacks of one consumer run one after
+        another, and those of different consumers concurrently.  An exception of a callback goes to
+        the loop's exception handler, and the consumer goes on; the message stays unacknowledged.
         """
         check_callable(callback=callback)
         consumer = await self._consume(
@@ -188,10 +188,10 @@ class Receiving(Handle):
         return consumer
 
     async def basic_cancel(self, consumer_tag: str) -> None:
-        """Stop a consumer.  What it was handed and has not acknowledged stays unacknowledged; what
-        came and was not handed out is requeued.
+        """Stop a consumer.  Messages that were handed out and not acknowledged stay unacknowledged;
+        messages that were not handed out are requeued.
 
-        A callback that is running ends first; it may call this itself.
+        A running callback ends first; it may call this itself.
         """
         self._check()
         consumer = self._consumers.drop(consumer_tag)
@@ -201,9 +201,10 @@ class Receiving(Handle):
             await asyncio.wait([task])
 
     async def process_events(self, timeout: Seconds | None = 0.0) -> int:
-        """Return how many events came while this waited, ``timeout`` seconds for the first one.
+        """Return the number of events that came during this call, which waits ``timeout`` seconds
+        for the first one.
 
-        The loop hands them to listeners and callbacks by itself: nobody has to call this.
+        The loop hands events to listeners and callbacks without this call.
         """
         events, end = self._events, self._loop.time() + check_timeout(timeout)
         before = events.count
@@ -220,9 +221,9 @@ class Receiving(Handle):
         return events.count - before
 
     async def start_consuming(self) -> None:
-        """Return when no consumer with a callback is left: they run without this, too.
+        """Return when no consumer with a callback is left.  Callbacks run without this call, too.
 
-        RuntimeError in a callback, which it would wait for.
+        RuntimeError in a callback, because this would wait for the callback.
         """
         self._check()
         while tasks := [c.task for c in self._consumers if c.task is not None]:
@@ -247,10 +248,10 @@ class Receiving(Handle):
     ) -> Message | None:
         """The next message for a consumer without a callback.
 
-        None when nothing came within ``timeout`` seconds, or the consumer was cancelled by
-        ``basic_cancel``.  NotFound when its queue was deleted, as of
-        :meth:`pyqstore.Channel.next_delivery`.  One task at a time for each consumer, and none for
-        one with a callback (RuntimeError).
+        None if nothing came within ``timeout`` seconds, or ``basic_cancel`` cancelled the consumer.
+        NotFound if its queue was deleted, like :meth:`pyqstore.Channel.next_delivery`.  Only one
+        task at a time may call this for a consumer, and none for a consumer with a callback
+        (RuntimeError).
         """
         seconds = check_timeout(timeout)
         await self._turn()
@@ -276,17 +277,18 @@ class Receiving(Handle):
         consumer_tag: str = "",
         arguments: Arguments | None = None,
     ) -> Messages:
-        """Iterate the messages of ``queue`` as they come: ``async for message in ...``.
-        ``consumer_tag`` and ``arguments``: as of :meth:`basic_consume`.
+        """Iterate over the messages of ``queue`` as they come: ``async for message in ...``.
+        ``consumer_tag`` and ``arguments`` are those of :meth:`basic_consume`.
 
         The iteration ends when no message came for ``inactivity_timeout`` seconds (None: never), or
-        when the queue was deleted.  The consumer is registered by the first step, and cancelled
-        when the iteration ends or the iterator is closed or forgotten, which leaving an ``async
-        for`` loop does unless a variable keeps it; ``async with`` closes it at once.  A step that
-        is cancelled can be made again.
+        when the queue was deleted.  The first step registers the consumer.  The consumer is
+        cancelled when the iteration ends, or when the iterator is closed or garbage-collected.
+        Leaving an ``async for`` loop does that unless a variable keeps the iterator; ``async with``
+        closes it at once.  A step that is cancelled can be repeated.
 
-        Messages that were handed out and not acknowledged stay so until the channel closes; but
-        when an exception leaves the ``async with`` block, the one in hand is requeued.
+        Messages that were handed out and not acknowledged stay unacknowledged until the channel
+        closes; but if an exception leaves the ``async with`` block, the current message is
+        requeued.
         """
         seconds = check_timeout(inactivity_timeout)
         return Messages(self, queue, auto_ack, seconds, consumer_tag, arguments)

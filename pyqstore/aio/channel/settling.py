@@ -1,4 +1,4 @@
-"""Settling, where deliveries may be on their way to somebody: awaited."""
+"""Settling while deliveries may be on their way to tasks: awaited."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Settling"]
 
 
 class Settling(Handle):
-    """What becomes of deliveries."""
+    """The methods that settle deliveries."""
 
     async def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
-        """As :meth:`pyqstore.Channel.basic_ack`: with ``multiple`` what was handed out before this
-        was called."""
+        """Like :meth:`pyqstore.Channel.basic_ack`; ``multiple`` covers messages that were handed
+        out before this call."""
         if multiple:
             await self._settle_all(self._engine.basic_ack, delivery_tag, False, False, 0)
             return
@@ -42,8 +42,8 @@ class Settling(Handle):
         *,
         delay: float | timedelta | None = None,
     ) -> None:
-        """As :meth:`pyqstore.Channel.basic_nack`: with ``multiple`` what was handed out before this
-        was called."""
+        """Like :meth:`pyqstore.Channel.basic_nack`; ``multiple`` covers messages that were handed
+        out before this call."""
         nack = partial(self._engine.basic_nack, requeue=requeue, delay=delay)
         if multiple:
             delay_us = _core.delay_us(requeue, delay)
@@ -54,8 +54,8 @@ class Settling(Handle):
     async def _settle_all(
         self, verb: Callable[..., None], tag: int, requeue: bool, reject: bool, delay_us: int
     ) -> None:
-        """Up to ``tag``; 0: all.  Not what is on its way to somebody,
-        who could not settle it any more: if it never arrives, it would be lost."""
+        """Settle up to ``tag``; 0: all.  Messages on their way to a task are left out: the task
+        could not settle them any more, and a message that never arrived would be lost."""
         self._check()
         if tag < 0 or self._deliveries.handed_out(tag) == [(1, tag)]:
             await self._inline(partial(verb, tag, multiple=True))
@@ -68,11 +68,12 @@ class Settling(Handle):
         await self._lane.run(settle, inline=tag == 0)
 
     async def basic_reject(self, delivery_tag: int, requeue: bool = True) -> None:
-        """As :meth:`pyqstore.Channel.basic_reject`."""
+        """Like :meth:`pyqstore.Channel.basic_reject`."""
         await self._inline(partial(self._engine.basic_reject, delivery_tag, requeue))
 
     async def basic_recover(self, requeue: bool = True) -> None:
-        """As :meth:`pyqstore.Channel.basic_recover`: what was handed out before this was called."""
+        """Like :meth:`pyqstore.Channel.basic_recover`, for messages that were handed out before
+        this call."""
         if not requeue:
             await self._threaded(partial(self._engine.basic_recover, requeue))
             return

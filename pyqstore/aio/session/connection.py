@@ -45,7 +45,7 @@ def connect(
     client_id: str | None = None,
     redelivery: RedeliveryPolicy | None = None,
 ) -> Connecting:
-    """As :func:`pyqstore.session.connect`: ``async with connect(store) as connection``, or
+    """Like :func:`pyqstore.session.connect`: ``async with connect(store) as connection``, or
     ``connection = await connect(store)``."""
 
     async def make() -> Connection:
@@ -89,27 +89,27 @@ class Connection:
 
     @property
     def client_id(self) -> str | None:
-        """The connection's name."""
+        """The connection's client id."""
         return self._connection.client_id
 
     @property
     def store(self) -> Store:
-        """The store that it is connected to."""
+        """The connected store."""
         return self._store
 
     @property
     def options(self) -> Options:
-        """What consumers and producers are unless they say otherwise."""
+        """The default options of consumers and producers."""
         return self._connection.options
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the connection was closed."""
         return self._connection.closed
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
-        """As :attr:`pyqstore.session.Connection.exception_listener`: a function or a coroutine
+        """Like :attr:`pyqstore.session.Connection.exception_listener`: a function or a coroutine
         function, called in the loop of the session."""
         return self._connection.exception_listener
 
@@ -118,7 +118,7 @@ class Connection:
         self._connection.exception_listener = listener
 
     async def session(self, mode: str = "auto") -> Session:
-        """As :meth:`pyqstore.session.Connection.session`, for the running loop."""
+        """Like :meth:`pyqstore.session.Connection.session`, for the running loop."""
         made = await self._threads.run(
             partial(self._connection.session, mode), undo=synchronous.Session.close
         )
@@ -127,7 +127,7 @@ class Connection:
         return session
 
     async def close(self) -> None:
-        """As :meth:`pyqstore.session.Connection.close`."""
+        """Like :meth:`pyqstore.session.Connection.close`."""
         if self.closed:
             return
         for session in list(self._sessions):

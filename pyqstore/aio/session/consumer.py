@@ -49,17 +49,17 @@ class Consumer:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or its session was."""
+        """Whether the consumer or its session was closed."""
         return self._consumer.closed
 
     @property
     def prefetch(self) -> int:
-        """How many messages are pushed to it ahead."""
+        """The number of messages that are buffered ahead."""
         return self._consumer.prefetch
 
     @property
     def listener(self) -> Listener | None:
-        """As :attr:`pyqstore.session.Consumer.listener`: a function or a coroutine function, called
+        """Like :attr:`pyqstore.session.Consumer.listener`: a function or a coroutine function, called
         in the loop."""
         return self._consumer.listener
 
@@ -68,9 +68,9 @@ class Consumer:
         self._consumer.listener = cast("synchronous.Listener | None", listener)
 
     async def receive(self, timeout: Seconds | None = None) -> Message | None:
-        """As :meth:`pyqstore.session.Consumer.receive`.
+        """Like :meth:`pyqstore.session.Consumer.receive`.
 
-        When this is cancelled no message is lost: what came meanwhile comes with the next call.
+        If this is cancelled no message is lost: the next call returns its message.
         """
         turns, consumer = self._turns, self._consumer
         loop = asyncio.get_running_loop()
@@ -90,8 +90,8 @@ class Consumer:
                 await turns.call(consumer._end_receive)
 
     async def close(self) -> None:
-        """As :meth:`pyqstore.session.Consumer.close`.  When this is cancelled while a listener runs
-        the consumer stays open."""
+        """Like :meth:`pyqstore.session.Consumer.close`.  If this is cancelled while a listener
+        runs, the consumer stays open."""
         if self.closed:
             return
         await self._turns.await_listener(self._consumer)

@@ -15,7 +15,7 @@ class Message(synchronous.Message):
     __slots__ = ()
 
     async def acknowledge(self) -> None:  # type: ignore[override]
-        """As :meth:`pyqstore.session.Message.acknowledge`."""
+        """Like :meth:`pyqstore.session.Message.acknowledge`."""
         owner = self._owner
         if owner is not None:
             await asyncio.shield(asyncio.to_thread(owner._acknowledge, self))

@@ -41,7 +41,7 @@ class Producer:
         return f"<aio.{self._producer!r}"[:-1] + ">"
 
     async def close(self) -> None:
-        """As :meth:`pyqstore.session.Producer.close`."""
+        """Like :meth:`pyqstore.session.Producer.close`."""
         self._producer.close()
 
     async def send(
@@ -59,7 +59,7 @@ class Producer:
         type: str | None = None,  # noqa: A002 - AMQP's name
         message_id: str | None = None,
     ) -> str:
-        """As :meth:`pyqstore.session.Producer.send`.  When this is cancelled the message may have
+        """Like :meth:`pyqstore.session.Producer.send`.  If this is cancelled, the message may have
         been sent."""
         send = partial(
             self._producer.send,

@@ -28,8 +28,8 @@ __all__ = ["Session"]
 
 class Session:
     """Receives and sends by the rules of one acknowledgement mode: see
-    :class:`pyqstore.session.Session`.  One task at a time uses it; once a consumer has a listener,
-    that is the session's own task, and others may close, send and acknowledge."""
+    :class:`pyqstore.session.Session`.  One task at a time uses it.  Once a consumer has a listener,
+    that is the session's own task, and other tasks may close, send and acknowledge."""
 
     def __init__(
         self,
@@ -61,33 +61,33 @@ class Session:
 
     @property
     def mode(self) -> Mode:
-        """How it acknowledges."""
+        """The acknowledgement mode."""
         return self._session.mode
 
     @property
     def transacted(self) -> bool:
-        """Whether its mode is "transacted"."""
+        """Whether the mode is "transacted"."""
         return self._session.transacted
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or its connection."""
+        """Whether the session or its connection was closed."""
         return self._session.closed
 
     def queue(self, name: str) -> Queue:
-        """As :meth:`pyqstore.session.Session.queue`."""
+        """Like :meth:`pyqstore.session.Session.queue`."""
         return self._session.queue(name)
 
     def topic(self, name: str) -> Topic:
-        """As :meth:`pyqstore.session.Session.topic`."""
+        """Like :meth:`pyqstore.session.Session.topic`."""
         return self._session.topic(name)
 
     async def groups(self, name: str, count: int) -> Groups:
-        """As :meth:`pyqstore.session.Session.groups`."""
+        """Like :meth:`pyqstore.session.Session.groups`."""
         return await self._threads.run(partial(self._session.groups, name, count))
 
     async def temporary_queue(self) -> Queue:
-        """As :meth:`pyqstore.session.Session.temporary_queue`."""
+        """Like :meth:`pyqstore.session.Session.temporary_queue`."""
         return await self._threads.run(self._session.temporary_queue)
 
     async def consumer(
@@ -100,7 +100,7 @@ class Session:
         selector: str | None = None,
         redelivery: RedeliveryPolicy | None = None,
     ) -> Consumer:
-        """As :meth:`pyqstore.session.Session.consumer`."""
+        """Like :meth:`pyqstore.session.Session.consumer`."""
         make = partial(
             self._session.consumer,
             destination,
@@ -126,7 +126,7 @@ class Session:
         optimize_timeout: Seconds | None = None,
         redelivery: RedeliveryPolicy | None = None,
     ) -> Consumer:
-        """As :meth:`pyqstore.session.Session.subscribe`."""
+        """Like :meth:`pyqstore.session.Session.subscribe`."""
         make = partial(
             self._session.subscribe,
             topic,
@@ -143,24 +143,24 @@ class Session:
         return Consumer(self._turns, self._threads, made)
 
     async def unsubscribe(self, name: str) -> None:
-        """As :meth:`pyqstore.session.Session.unsubscribe`."""
+        """Like :meth:`pyqstore.session.Session.unsubscribe`."""
         await self._threads.run(partial(self._session.unsubscribe, name))
 
     def browse(self, queue: Queue) -> AsyncIterator[synchronous.Message]:
-        """As :meth:`pyqstore.session.Session.browse`: ``async for message in s.browse(queue)``.
-        After an ``anext`` that was cancelled it goes on with what that would have returned."""
+        """Like :meth:`pyqstore.session.Session.browse`: ``async for message in s.browse(queue)``.
+        If an ``anext`` is cancelled, the next one returns its message."""
         found = self._session.browse(queue)
         return Taken(partial(next, found, None), self._threads)
 
     async def producer(self, destination: Destination | None = None) -> Producer:
-        """As :meth:`pyqstore.session.Session.producer`."""
+        """Like :meth:`pyqstore.session.Session.producer`."""
         make = partial(self._session.producer, destination)
         return Producer(self._threads, await self._threads.run(make))
 
     async def commit(self) -> None:
-        """As :meth:`pyqstore.session.Session.commit`.  When this is cancelled it goes on; if it
-        fails then, the next commit raises TransactionRolledBack, unless ``rollback()`` comes before
-        it."""
+        """Like :meth:`pyqstore.session.Session.commit`.  If this is cancelled, it goes on.  If it
+        then fails, the next commit raises TransactionRolledBack, unless ``rollback()`` is called
+        before."""
         self._threads.check_process()
         if self._committing is not None:
             await asyncio.wait([self._committing])
@@ -180,14 +180,14 @@ class Session:
             self._session._peers.loss = error.__cause__
 
     async def rollback(self) -> None:
-        """As :meth:`pyqstore.session.Session.rollback`."""
+        """Like :meth:`pyqstore.session.Session.rollback`."""
         self._threads.check_process()
         if self._committing is not None:
             await asyncio.wait([self._committing])
         await asyncio.shield(self._threads.run(self._session.rollback))
 
     async def recover(self) -> None:
-        """As :meth:`pyqstore.session.Session.recover`."""
+        """Like :meth:`pyqstore.session.Session.recover`."""
         await asyncio.shield(self._threads.run(self._session.recover))
 
     def _check_not_listening(self) -> None:
@@ -195,7 +195,7 @@ class Session:
             raise IllegalState(NO_CLOSE)
 
     async def close(self) -> None:
-        """As :meth:`pyqstore.session.Session.close`.  When this is cancelled while a listener runs
+        """Like :meth:`pyqstore.session.Session.close`.  If this is cancelled while a listener runs,
         the session stays open."""
         if self.closed:
             return

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Turns:
-    """How messages of one session come to the tasks of a loop: to those that receive, and to
+    """Brings the messages of one session to the tasks of a loop: to tasks that receive, and to
     listeners, which one task calls."""
 
     def __init__(self, session: synchronous.Session, threads: Threads) -> None:
@@ -46,7 +46,7 @@ class Turns:
 
     @property
     def is_ending(self) -> bool:
-        """The session is about to be closed."""
+        """Whether the session is about to be closed."""
         return self._ends > 0
 
     @property
@@ -55,8 +55,8 @@ class Turns:
         return self._task is not None and asyncio.current_task() is self._task
 
     async def end(self) -> None:
-        """Nothing is handed out any more, and no listener is running.  All goes on when this is
-        cancelled."""
+        """Return when nothing is handed out any more and no listener is running.  If this is
+        cancelled, everything goes on."""
         self._ends += 1
         self.wake()
         try:
@@ -71,7 +71,8 @@ class Turns:
             raise
 
     async def await_listener(self, consumer: Consumer) -> None:
-        """Until none of this consumer's is running; it is about to be closed."""
+        """Return when no listener of this consumer is running; the consumer is about to be
+        closed."""
         consumer._is_closing = True
         try:
             while self._current is consumer and not self.is_here:
@@ -83,13 +84,13 @@ class Turns:
 
     @property
     def wakes(self) -> int:
-        """How often tasks that wait were told to look again, or something was pushed that none had
-        asked for; for ``wait``."""
+        """The number of times that waiting tasks were woken, or a message was pushed that no task
+        had asked for; for ``wait``."""
         return self._wakes + self._link.watch.pushes
 
     async def wait(self, seconds: float, wakes: int) -> None:
-        """Until something may have come, or tasks were told to look again since ``wakes``.  Raises
-        as ``check_main`` where that is without an end."""
+        """Return when something may have come, or tasks were woken since ``wakes``.  A wait without
+        end raises like ``check_main``."""
         if self.wakes != wakes:
             return
         if seconds == math.inf:
@@ -131,7 +132,7 @@ class Turns:
         self.wake()
 
     def wake(self) -> None:
-        """All that wait look again."""
+        """Wake all tasks that wait."""
         self._wakes += 1
         self._unwatch()
         for waiter in self._waiters:
@@ -162,8 +163,8 @@ class Turns:
         return min(waits, default=math.inf)
 
     async def _serve(self) -> bool:
-        """One message of each consumer with a listener.  Whether there was one, or is now: what
-        one consumer asked for may have come for those before it."""
+        """Call each listener with one message.  Returns whether there was one, or is one now: the
+        request of one consumer may have brought messages for those before it."""
         served = False
         for consumer in list(self._peers.consumers):
             if consumer.listener is None or consumer._is_closing or self.is_ending:
@@ -208,7 +209,7 @@ class Turns:
         )
 
     async def _tell(self, error: Error) -> None:
-        """The exception listener may be a coroutine function."""
+        """Call the exception listener, which may be a coroutine function."""
         failures = self._peers.failures
         result = failures.tell(error)
         if inspect.isawaitable(result):
@@ -240,10 +241,10 @@ class Turns:
         *,
         may_wait: bool = False,
     ) -> T:
-        """What ``call`` returns with the link's lock held: here, or in a thread when another thread
-        holds the lock or the call may wait.  One after another.
+        """Make ``call`` with the link's lock held, and return its result: here, or in a thread if
+        another thread holds the lock or the call may wait.  Calls are made one after another.
 
-        Who is cancelled does not get it: ``undo`` does, before the next call is made.
+        If the task is cancelled, ``undo`` gets the result, before the next call is made.
         """
         self._threads.check_process()
         while self._job is not None:
