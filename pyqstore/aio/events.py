@@ -54,7 +54,7 @@ class Events:
         self._is_armed = False
         self._changes: list[asyncio.Future[None]] = []
         self.count: int = 0
-        """Of all events so far."""
+        """The number of events so far."""
         self.confirms: Confirms | None = None
         """In confirm mode."""
         self.confirm_listeners: list[tuple[ConfirmCallback | None, ConfirmCallback | None]] = []

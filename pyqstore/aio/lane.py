@@ -68,7 +68,7 @@ class Lane:
         self.free: bool = True
         """No call is under way or waits for its turn."""
         self.end: BaseException | None = None
-        """What whoever waits gets once the channel is closed."""
+        """The exception for waiting tasks once the channel is closed."""
         engine._set_no_wait(True)
 
     async def run(

@@ -232,8 +232,8 @@ class Store:
         on_assign: Callable[[list[str]], object] | None = None,
         on_revoke: Callable[[list[str]], object] | None = None,
     ) -> StreamConsumer:
-        """Like :meth:`pyqstore.Store.stream_consumer`; ``on_assign`` and ``on_revoke`` are called in
-        a thread."""
+        """Like :meth:`pyqstore.Store.stream_consumer`; ``on_assign`` and ``on_revoke`` are called
+        in a thread."""
         join = partial(
             self._store.stream_consumer,
             streams,

@@ -1,9 +1,8 @@
-"""Archives of stores in a directory or an object store: continuous, while the store is at work.
+"""Archives of stores in a directory or an object store: continuous, while the store is open.
 
-A target holds *bases*, each a snapshot's files as backups have them, and *parts* of the journal
-behind each other, with the bodies that it names.  A base and the parts from it on make a store as
-it was at any moment since.  A base's document is written last, and a part when the one before it
-is there.
+A target has *bases*, each with a snapshot's files like a backup, and consecutive *parts* of the
+journal, with the bodies that they name.  A base and the parts after it make the store of any moment
+since.  A base's document is written after its files, and a part after the part before it.
 """
 
 from ..archive_reports import Archived

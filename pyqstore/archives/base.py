@@ -39,7 +39,7 @@ class _Stopped(Exception):
 
 
 class BaseMaker:
-    """Makes one when it is due, in a thread of its own."""
+    """Makes a base when it is due, in a thread of its own."""
 
     def __init__(self, store: Store, target: Target, choices: Choices) -> None:
         self._store = store
@@ -63,16 +63,16 @@ class BaseMaker:
 
     @property
     def stream(self) -> str:
-        """That the last base begins; "": there is none."""
+        """The stream of parts after the last base; "": there is no base."""
         return "" if self._last is None else self._last.stream
 
     @property
     def error(self) -> str | None:
-        """The trouble that it is in."""
+        """The present error."""
         return self._base_error or self._prune_error
 
     def look(self, stream: str, uuid: str, lsn: int) -> None:
-        """Begin with one if it is due: the parts of the stream have come to ``lsn``."""
+        """Begin a base if it is due: the parts of the stream have reached ``lsn``."""
         if self._thread is not None and self._thread.is_alive():
             return
         now = time.monotonic()
@@ -92,7 +92,7 @@ class BaseMaker:
                 self._thread = thread
 
     def close(self) -> None:
-        """One that is being made is given up."""
+        """End the thread, and give up a base that is being made."""
         self._stops.set()
         if self._thread is not None:
             self._thread.join(_JOIN_S)
@@ -137,7 +137,7 @@ class BaseMaker:
         self._wait = min(2 * self._wait, _AGAIN_MOST_S)
 
     def _prune(self) -> None:
-        """After a base, until it succeeds."""
+        """Prune the target after a base, and repeat until that succeeds."""
         if self._choices.keep_days is None or self._stops.is_set():
             return
         if time.monotonic() < self._prunes_at:

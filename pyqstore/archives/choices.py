@@ -1,4 +1,4 @@
-"""How an archive works."""
+"""The options of an archive."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ __all__ = ["Choices"]
 
 @dataclass(frozen=True)
 class Choices:
-    """What may be chosen."""
+    """The options of an archive."""
 
     part_seconds: float = 5.0
-    """What is durable is sent so long after, or sooner."""
+    """The longest time from a commit until it is sent."""
     part_bytes: int = 8 << 20
-    """So much is sent at once."""
+    """The bytes of a part that is sent at once."""
     lag_bytes: int = 1 << 30
-    """Of the journal that is kept for the target; with more a checkpoint gives it up."""
+    """The most bytes of the journal that may wait for the target; a checkpoint gives up more."""
     base_hours: float = 24.0
-    """A base is made when the last one is so old, or sooner, where the journal since is long."""
+    """The longest time between two bases; a long journal makes it shorter."""
     keep_days: float | None = None
-    """What only older moments need is removed, but for the newest base; None: nothing is."""
+    """Objects that only older moments need are removed, except the newest base; None: all stay."""
     temporary: str | None = None
     """Where a base's snapshot is made; None: beside the store."""
 
     def check(self) -> None:
-        """ValueError names what makes no sense."""
+        """Raises ValueError, which names an option that makes no sense."""
         for name, least in (("part_seconds", 0.1), ("part_bytes", 1), ("lag_bytes", 1)):
             if not getattr(self, name) >= least:
                 raise ValueError(f"{name} must be {least} or more, not {getattr(self, name)}")

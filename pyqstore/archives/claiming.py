@@ -1,6 +1,7 @@
-"""Who archives into a target: the last one that claimed it.
+"""Which archive writes to a target: the last one that claimed it.
 
-A store has one process at a time, but a copy of it has another one, and the same identity.
+A store has one process at a time, but a copy of the store has another process, and the same
+identity.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _AT_ONCE = 8  # documents that are read
 
 
 class Claimed(FileExistsError):
-    """Another archive writes to the target since."""
+    """Another archive has claimed the target since."""
 
 
 class Claim:
-    """Of one archive, from its beginning to its end."""
+    """The claim of one archive, from its beginning to its end."""
 
     def __init__(self, target: Target, uuid: str) -> None:
         self._target = target
@@ -37,14 +38,14 @@ class Claim:
         self._is_made = False
 
     def make(self) -> None:
-        """Once: those that claimed it before end then.  OSError."""
+        """Claim the target, once: archives that claimed it before then end.  OSError."""
         if not self._is_made:
             self._put()
             self._is_made = True
 
     def check(self) -> None:
-        """Claimed: another one did since; OSError.  One that is gone, or damaged, is written
-        again."""
+        """Raises Claimed if another archive claimed the target since; OSError.  A claim that is
+        missing, or damaged, is written again."""
         if not self._is_made:
             return
         try:

@@ -1,4 +1,4 @@
-"""What the target of an archive holds: documents of bases, files that they name, and parts."""
+"""The contents of an archive's target: documents of bases, files that they name, and parts."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ _SPARED = timedelta(days=1)  # a base that is being made may need what no docume
 
 @dataclass(frozen=True)
 class Base:
-    """A store as it was at one moment, at which a restore begins."""
+    """A store at one moment, from which a restore begins."""
 
     name: str
-    """Begins with the time, so that the last name is the newest."""
+    """Begins with the time, so the last name is the newest."""
     made: datetime
-    """When, in UTC: what was durable by then is in it, with the parts up to ``lsn``."""
+    """The time, in UTC: with the parts up to ``lsn`` the base has what was durable then."""
     uuid: str
-    """Of the store."""
+    """The store's UUID."""
     stream: str
-    """Of the parts that continue it."""
+    """The stream of the parts that continue it."""
     from_lsn: int
-    """Where they begin to be needed."""
+    """The LSN from which these parts are needed."""
     lsn: int
-    """What they say behind it is not in the base."""
+    """What they have after this LSN is not in the base."""
     files: tuple[Entry, ...]
 
     @property
     def size(self) -> int:
-        """Bytes of its files, holes among them."""
+        """Bytes of its files, including holes."""
         return sum(each.size for each in self.files)
 
     def document(self) -> bytes:
-        """As it is stored."""
+        """The document, as it is stored."""
         told = {
             "format": _FORMAT,
             "made": self.made.isoformat(),
@@ -75,7 +75,7 @@ class Base:
 
     @property
     def place(self) -> str:
-        """Of its document in the target."""
+        """The place of the document in the target."""
         return f"{_DOCUMENTS}/{self.name}.json"
 
 
@@ -86,22 +86,23 @@ def bases(target: Target) -> list[str]:
 
 
 def made_of(name: str) -> datetime:
-    """When the base of that name was made."""
+    """The time at which the base of that name was made."""
     return datetime.strptime(name.partition("-")[0], _TIME).replace(tzinfo=UTC)
 
 
 def next_base(target: Target) -> tuple[str, datetime]:
-    """The name of a base that is made now, and when that is."""
+    """The name for a base that is made now, and its time."""
     return next_name(bases(target))
 
 
 def new_stream() -> str:
-    """A name for parts that follow each other."""
+    """A name for a stream of parts."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(4)}"
 
 
 def read_base(target: Target, name: str) -> Base:
-    """FileNotFoundError: there is none of that name; ValueError: it is not whole; OSError."""
+    """FileNotFoundError: there is no base of that name; ValueError: its document is invalid;
+    OSError."""
     place = f"{_DOCUMENTS}/{name}.json"
     data = b"".join(target.parts(place))
     try:
@@ -134,11 +135,11 @@ def parts_of(target: Target, stream: str) -> dict[Head, int]:
 
 
 def prune(target: Target, days: float, spared: timedelta = _SPARED) -> list[str]:
-    """Remove what no moment of the last ``days`` needs: all bases older than the newest one that is
-    as old as that and can be read, then files and parts that no base needs; not what is younger
-    than ``spared``, which a base that is being made may need.
+    """Remove what only moments before the last ``days`` need.  That is every base older than the
+    newest readable base of at least that age, then files and parts that no base needs.  Objects
+    younger than ``spared`` stay, because a base that is being made may need them.
 
-    Returns the names of the bases that went; the newest base always stays.  ValueError: ``days`` is
+    Returns the names of the removed bases; the newest base always stays.  ValueError: ``days`` is
     negative, or a document that stays cannot be read; OSError.
     """
     if not days >= 0:
@@ -165,7 +166,7 @@ def prune(target: Target, days: float, spared: timedelta = _SPARED) -> list[str]
 
 
 def _gone(target: Target, old: list[str], known: dict[str, Base]) -> list[str]:
-    """Those before the newest one that can be read, which is ``known`` then."""
+    """The bases before the newest one that can be read, which is then in ``known``."""
     for at in reversed(range(len(old))):
         try:
             known[old[at]] = read_base(target, old[at])
@@ -178,7 +179,7 @@ def _gone(target: Target, old: list[str], known: dict[str, Base]) -> list[str]:
 def _remove_parts(
     target: Target, listed: dict[str, datetime], stay: list[Base], young: datetime
 ) -> None:
-    """Those before all bases of their stream, and streams without a base."""
+    """Remove parts before all bases of their stream, and streams without a base."""
     streams: dict[str, dict[Head, tuple[str, datetime]]] = {}
     for name, written in listed.items():
         stream, _, file = name.partition("/")
@@ -196,6 +197,6 @@ def _remove_parts(
 
 
 def beginning(heads: Iterable[Head], lsn: int) -> int:
-    """At which LSN the parts begin that are needed behind ``lsn``: several may begin there, with
+    """The LSN at which the needed parts for ``lsn`` begin.  Several parts may begin there, with
     bodies for the last of them."""
     return max((each.from_lsn for each in heads if each.from_lsn <= lsn), default=lsn)

@@ -1,4 +1,4 @@
-"""Which moment is which place in the journal, and for how long what is durable waits."""
+"""Which moment corresponds to which place in the journal, and for how long durable data waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST = 4096  # of each kind; then every second one goes
 
 
 class Moments:
-    """Of one stream of parts.  Any thread may ask."""
+    """The moments of one stream of parts.  Any thread may call it."""
 
     def __init__(self, lsn: int) -> None:
         self._lock = threading.Lock()
@@ -37,25 +37,26 @@ class Moments:
             _thin_out(self._waiting)
 
     def first_behind(self, lsn: int) -> int:
-        """When something behind it was durable for the first time.  REQUIRES that it is noted."""
+        """The time at which something after it was durable for the first time.  REQUIRES that it is
+        noted."""
         with self._lock:
             return next(time_us for time_us, noted in self._noted if noted > lsn)
 
     def take(self, lsn: int) -> list[tuple[int, int]]:
-        """Those up to there, once."""
+        """Return the moments up to there, once."""
         with self._lock:
             taken = [each for each in self._noted if each[1] <= lsn]
             self._noted = self._noted[len(taken) :]
             return taken
 
     def waits_s(self, sent: int) -> float:
-        """For how long the oldest of what is behind ``sent`` has been durable; 0: all is sent."""
+        """For how long the oldest data after ``sent`` has been durable; 0: all is sent."""
         with self._lock:
             self._waiting = [each for each in self._waiting if each[1] > sent]
             return time.monotonic() - self._waiting[0][0] if self._waiting else 0.0
 
 
 def _thin_out(notes: list[_Note]) -> None:
-    """The first and the last one stay."""
+    """Drop every second moment; the first and the last one stay."""
     if len(notes) > _MOST:
         del notes[1:-1:2]

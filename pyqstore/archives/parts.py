@@ -1,7 +1,7 @@
 """The bytes of a part: pieces of journal files, and bodies of message files that they name.
 
-docs/FORMAT.md describes them.  What is read back is believed when its checksum is right, and
-checked all the same.
+docs/FORMAT.md describes them.  A part that is read back must have the right checksum, and its
+fields are checked as well.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ class Piece:
 
 @dataclass(frozen=True)
 class Head:
-    """What a part's name says."""
+    """The fields of a part's name."""
 
     number: int
     """Counts the parts of a stream from 1."""
     from_lsn: int
-    """Of the first block in it."""
+    """The LSN of the first block in it."""
     time_us: int
     """Nothing in it was durable before: µs since 1970."""
 
 
 @dataclass
 class Part:
-    """What one object holds."""
+    """The contents of one object."""
 
     uuid: str
-    """Of the store, hexadecimal."""
+    """The store's UUID, hexadecimal."""
     stream: str
     head: Head
     before: str
-    """The SHA-256 of the part before it; "" of a first one."""
+    """The SHA-256 of the part before it; "" in a first one."""
     to_lsn: int = 0
     times: list[tuple[int, int]] = field(default_factory=list)
-    """Moments, µs since 1970, and up to which LSN the journal was durable then."""
+    """Moments, µs since 1970, and the LSN up to which the journal was durable then."""
     pieces: list[Piece] = field(default_factory=list)
     bodies: list[Piece] = field(default_factory=list)
     data: list[bytes] = field(default_factory=list)
-    """Of the pieces, then of the bodies."""
+    """The bytes of the pieces, then of the bodies."""
 
     @property
     def name(self) -> str:
-        """Of its object."""
+        """The name of its object."""
         return f"parts/{self.stream}/{head_name(self.head)}"
 
     def encoded(self) -> tuple[bytes, str]:
@@ -93,12 +93,12 @@ class Part:
 
 
 def head_name(head: Head) -> str:
-    """Names sort as the parts follow each other."""
+    """The object's name: names sort in the order of parts."""
     return f"{head.number:010d}-{head.from_lsn:016x}-{head.time_us:016x}.part"
 
 
 def parsed_name(name: str) -> Head | None:
-    """None: it is no part's."""
+    """The reverse of ``head_name``.  None: it is not a part's name."""
     stem, dot, suffix = name.partition(".")
     fields = stem.split("-")
     if dot != "." or suffix != "part" or [len(each) for each in fields] != _FIELDS:
@@ -111,7 +111,7 @@ def parsed_name(name: str) -> Head | None:
 
 
 def decoded(view: memoryview) -> tuple[Part, str, memoryview]:
-    """A part without its ``data``, its SHA-256, and the data.  ValueError: it is none."""
+    """A part without its ``data``, its SHA-256, and the data.  ValueError: it is no valid part."""
     if len(view) < len(_MAGIC) + _LENGTH.size + _SHA_BYTES or view[: len(_MAGIC)] != _MAGIC:
         raise ValueError("it does not begin as a part does, or is cut off")
     digest = hashlib.sha256(view[:-_SHA_BYTES])

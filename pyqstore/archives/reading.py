@@ -1,7 +1,6 @@
-"""Reading the journal of a store that is at work: whole blocks that are durable, and the bodies
-that they name.
+"""Reads the journal of an open store: whole durable blocks, and the bodies that they name.
 
-The engine keeps what is not read yet (``qs_store_keep``), so files stay where they are.
+The engine keeps everything that was not read yet (``qs_store_keep``), so files stay in place.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ _HEADER = struct.Struct("<8sII16sQQQ")  # magic, version, number, uuid, salt, ne
 
 
 class BrokenJournal(Exception):
-    """What should be kept cannot be read: to be begun anew."""
+    """Kept journal cannot be read: the archive must begin anew."""
 
 
 class JournalReader:
-    """Goes forward through the journal.  One thread at a time uses it."""
+    """Reads forward through the journal.  One thread at a time uses it."""
 
     def __init__(self, store: _core.Store, directory: str, bytes_max: int) -> None:
-        """From now on: the engine keeps the journal, until ``close``.  FileExistsError: the store
-        is archived already."""
+        """From now on the engine keeps the journal, until ``close``.  FileExistsError: the store is
+        archived already."""
         self._store = store
         self._folder = Path(directory) / "journal"
         self.lsn: int
-        """Behind what was read."""
+        """The LSN after what was read."""
         self.durable: int
         self.lsn, self.durable, number, salt, file_lsn = store._keep(bytes_max)
         place = {"salt": salt, "lsn": file_lsn, "file": number, "from_lsn": self.lsn}
@@ -55,18 +54,18 @@ class JournalReader:
         self._wanted = _CHUNK
         self._fd = -1
         self._header = b""
-        """Of the file that is read, as it was when it was opened."""
+        """The header of the current file, as it was when the file was opened."""
         self._next_salt = 0
         self._chunk = b""
-        """Whole blocks that are read, and come when the bodies that they name are there."""
+        """Whole blocks that were read, and are added once the bodies that they name are."""
         self._named: deque[bytes] = deque()
-        """References to those that no part has yet."""
+        """References to bodies that no part has yet."""
         self._named_bytes = 0
         self.wants_part: bool = False
-        """What comes next is to begin another part."""
+        """The next blocks are to begin another part."""
         self.uuid: str = ""
         self._sent: dict[int, bytearray] = {}
-        """Of each message file a bit for each slot whose body was read."""
+        """For each message file a bit for each slot whose body was read."""
         self.damages: int = 0
         try:
             self._open(number)
@@ -76,7 +75,7 @@ class JournalReader:
             raise
 
     def close(self) -> None:
-        """Nothing is kept any more."""
+        """The engine keeps nothing any more."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -84,17 +83,17 @@ class JournalReader:
             self._store._keep_end()
 
     def look(self) -> int:
-        """What was read may go; up to which LSN the journal is durable.  BrokenJournal: the engine
-        has given up what it kept."""
+        """Release what was read; return the LSN up to which the journal is durable.  BrokenJournal:
+        the engine has given up what it kept."""
         self.durable, is_lost = self._store._keep_from(self.lsn)
         if is_lost:
             raise BrokenJournal("more of the journal waited than lag_bytes, or the disk is full")
         return self.durable
 
     def read(self, part: Part, upto: int, room: int) -> int:
-        """Add what comes next, some of it and nothing behind ``upto``, and return its bytes.
-        Bodies that need more than ``room`` come in several parts: in those that begin where their
-        blocks do, so that what needs the blocks finds them.  BrokenJournal."""
+        """Add some of the next blocks, none after ``upto``, and return their bytes.  Bodies that
+        need more than ``room`` are divided over several parts, which begin where their blocks
+        begin, so that a reader of the blocks finds them.  BrokenJournal."""
         if not self._chunk and not self._named:
             self._find(upto)
         self.wants_part = self._named_bytes > room and part.to_lsn > part.head.from_lsn
@@ -106,11 +105,11 @@ class JournalReader:
         return added if self._named else added + self._add_blocks(part)
 
     def add_header(self, part: Part) -> None:
-        """Of the file that is being read: for the first part of a stream."""
+        """Add the header of the current file, for the first part of a stream."""
         self._add(part, 0, self._header)
 
     def _find(self, upto: int) -> None:
-        """Whole blocks, and the bodies that they name."""
+        """Find whole blocks, and the bodies that they name."""
         chunk = os.pread(self._fd, self._wanted, self._at)
         self._chunk = chunk[: self._walked(chunk, upto)]
         refs = bytes(ffi.buffer(self._refs, self._walk.ref_count * _REFERENCE.size))
@@ -138,8 +137,8 @@ class JournalReader:
         part.data.insert(len(part.pieces) - 1, data)
 
     def _walked(self, chunk: bytes, upto: int) -> int:
-        """How many bytes of it are whole blocks, as ``_walk`` says then.  With less than one of
-        them the next look takes more."""
+        """The bytes of it that are whole blocks, by ``_walk``.  If they are less than one block,
+        the next look reads more."""
         walk, error = self._walk, ffi.new("qs_error *")
         walk.upto_lsn = upto
         before = walk.lsn
@@ -159,12 +158,12 @@ class JournalReader:
         return int(walk.walked_bytes)
 
     def _has_more(self, chunk: bytes) -> bool:
-        """Whether the block that begins there goes on behind what was read, in its file."""
+        """Whether the block that begins there continues after the read bytes, in its file."""
         wanted = self._walk.wanted_bytes
         return bool(len(chunk) == self._wanted and len(chunk) < wanted)
 
     def _pass(self, upto: int) -> None:
-        """Read over what is before."""
+        """Skip what is before."""
         while self._walk.lsn < upto:
             count = self._walked(os.pread(self._fd, self._wanted, self._at), upto)
             self._at += count
@@ -176,7 +175,7 @@ class JournalReader:
         return f"journal/{self._number:010d}.jnl"
 
     def _open(self, number: int) -> None:
-        """A file, which the one before it names, or the engine."""
+        """Open a file that the file before it, or the engine, names."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -216,7 +215,7 @@ class JournalReader:
         return is_new
 
     def _body(self, reference: bytes, size: int) -> Any:
-        """None: it is damaged."""
+        """The body; None: it is damaged."""
         try:
             return bytes(self._store._read_body(reference, size))
         except StoreCorrupt as error:

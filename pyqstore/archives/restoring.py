@@ -1,4 +1,4 @@
-"""Making a store of an archive, as it was at a moment."""
+"""Makes a store from an archive, as it was at a moment."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _JOURNAL = re.compile(r"journal/(\d{10})\.jnl")
 
 
 class Restored(NamedTuple):
-    """A store that was made of an archive."""
+    """A store that was made from an archive."""
 
     base: Base
-    """At which it began."""
+    """The base at which it began."""
     parts: int
-    """That were written behind it."""
+    """The number of parts that were written after it."""
     moment: datetime
     """The store is as it was then, in UTC, or some tenths of a second before."""
     lsn: int
-    """Up to where the journal is in it."""
+    """The end of its journal."""
     verification: Verification
 
 
@@ -55,12 +55,12 @@ class _Plan:
     heads: dict[Head, int]
     """Parts, and the bytes of their objects."""
     lsn: int
-    """Up to which the journal is written."""
+    """The LSN up to which the journal is written."""
     moment: datetime
 
     @property
     def size(self) -> int:
-        """Bytes to be fetched."""
+        """Bytes to fetch."""
         return self.base.size + sum(self.heads.values())
 
 
@@ -70,15 +70,14 @@ def restore(
     until: datetime | None = None,
     progress: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> Restored:
-    """Make a store of an archive in a directory that is not there yet or is empty: as it was at the
-    last moment that is archived, or at the last one not after ``until``, which is local time
-    without a zone.
-    Every checksum is compared, and the store verified, before the directory has its name; it is
-    durable when this returns.  ``progress`` is told bytes.
+    """Make a store from an archive in a directory that does not exist or is empty.  The store is
+    that of the last archived moment, or of the last one not after ``until``, which is local time if
+    it has no zone.  Every checksum is compared, and the store verified, before the directory gets
+    its name; the store is durable when this returns.  ``progress`` gets numbers of bytes.
 
-    FileExistsError: the directory has something in it; FileNotFoundError: there is no base, or none
-    so old, or no directory for the new one; ValueError: something in the archive is damaged or
-    missing, and what; OSError.
+    FileExistsError: the directory is not empty; FileNotFoundError: there is no base, or none so
+    old, or the parent directory does not exist; ValueError: something in the archive is damaged or
+    missing; the text says what; OSError.
     """
     check_callable(progress=progress)
     making = Making(directory)
@@ -158,7 +157,7 @@ def _behind(target: Target, base: Base, heads: list[Head], until_us: int | None)
 
 
 def _cut(last: Part, until_us: int | None) -> tuple[int, int]:
-    """Up to which LSN the last part counts, and which moment that is."""
+    """The LSN up to which the last part counts, and its moment."""
     times = [each for each in last.times if until_us is None or each[0] <= until_us]
     time_us, lsn = times[-1] if times else (last.head.time_us, last.to_lsn)
     return (last.to_lsn if until_us is None else lsn), time_us
@@ -172,7 +171,7 @@ def _shown(time_us: int) -> str:
 
 
 def _read(target: Target, base: Base, head: Head) -> tuple[Part, str, memoryview]:
-    """A part, its SHA-256, and its data.  ValueError: it is not what it should be."""
+    """A part, its SHA-256, and its data.  ValueError: it differs from what is expected."""
     name = f"parts/{base.stream}/{head_name(head)}"
     content = target.content(name)
     try:
@@ -190,7 +189,7 @@ def _read(target: Target, base: Base, head: Head) -> tuple[Part, str, memoryview
 def _write_parts(
     target: Target, plan: _Plan, writer: StoreWriter, count: Callable[[int], object]
 ) -> int:
-    """Where the last atomic group ends; 0: it begins before the last part."""
+    """The end of the last atomic group; 0: it begins before the last part."""
     chain: dict[Head, tuple[str, str, int]] = {}
 
     def take(head: Head) -> Head:
@@ -221,7 +220,7 @@ def _write_parts(
 def _check_end(
     folder: Path, target: Target, plan: _Plan, least: int, verified: Verification
 ) -> None:
-    """ValueError: what opening the store will find ends before what was written."""
+    """ValueError: an open of the store would find an end before the written one."""
     if verified.damages:
         return  # told, and counted from another place
     manifest = (folder / "MANIFEST").read_bytes()

@@ -43,13 +43,13 @@ def archive(
     choices: Choices | None = None,
     look: Callable[[Archived], object] = lambda _report: None,
 ) -> Archived:
-    """Archive the store until ``stop`` is set, then send what is durable, for 7 s at the most, and
-    return what was done.  ``look`` is given a report ten times a second.
+    """Archive the store until ``stop`` is set, then send what is durable, for 7 s at most, and
+    return a report.  ``look`` is called with a report ten times a second.
 
-    FileExistsError: the store is archived already, or the target has the archive of another one, or
-    another archive has begun to write to it, as that of a copy of the store;
-    ValueError: it is a store in memory, or a choice makes no sense; OSError: the target cannot be
-    reached at first; StoreFailed, StoreClosed.
+    FileExistsError: the store is archived already, or the target has the archive of another store,
+    or another archive, for example that of a copy of the store, has begun to write to it;
+    ValueError: the store is in memory, or an option makes no sense; OSError: the target cannot be
+    reached at the beginning; StoreFailed, StoreClosed.
     """
     check_callable(look=look)
     choices = choices or Choices()
@@ -62,7 +62,7 @@ def archive(
 
 
 class _Archive:
-    """One at work.  ``report`` may be called by any thread."""
+    """A running archive.  Any thread may call ``report``."""
 
     def __init__(self, store: Store, target: Target, choices: Choices) -> None:
         self._store = store
@@ -70,7 +70,7 @@ class _Archive:
         self._choices = choices
         self._began = time.monotonic()
         self._behind_since = behind_since(store)
-        """When all that was durable could be restored, where it cannot now."""
+        """The last time at which everything durable could be restored, if it cannot now."""
         self._anew_at = self._begun_at = 0.0
         self._wait = _ANEW_S
         self._restarts = 0
@@ -127,8 +127,8 @@ class _Archive:
         self._reader = self._part = None
 
     def _step(self, sender: Sender) -> None:
-        """One look.  Where the journal was not kept it begins anew; what the target has stays of
-        use.  FileExistsError: another archive has the target."""
+        """One look.  If the engine gave up the journal, the archive begins anew; the contents of
+        the target stay useful.  FileExistsError: another archive has the target."""
         if self._bases.claimed is not None:
             raise self._bases.claimed
         try:
@@ -153,7 +153,7 @@ class _Archive:
         self._end()
 
     def _finish(self, sender: Sender) -> None:
-        """What is durable now is sent, as far as there is time."""
+        """Send what is durable now, as far as time permits."""
         until = time.monotonic() + _DRAIN_S
         self._step(sender)
         while self._reader is not None and self._reader.lsn < self._reader.durable:
@@ -213,7 +213,7 @@ class _Archive:
             return 0
 
     def report(self) -> Archived:
-        """Now."""
+        """The present report."""
         sender, reader, made = self._sender, self._reader, self._bases
         now, durable, moments = time.monotonic(), self._durable(), self._moments
         moments.note(durable)

@@ -1,4 +1,4 @@
-"""Sending parts to the target, in their order, for as long as it takes."""
+"""Sends parts to the target, in their order, for as long as it takes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WAIT_MOST_S = 30.0
 
 
 class Sender:
-    """A thread that puts one part after the other.  What it put is told by its counts."""
+    """A thread that sends one part after the other, and counts the parts that it sent."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -31,7 +31,7 @@ class Sender:
         self.bytes: int = 0
         self.journal_bytes: int = 0
         self.sent: tuple[str, int] = ("", 0)
-        """The stream, and up to which LSN the target has it."""
+        """The stream, and the LSN up to which the target has it."""
         self.error: str | None = None
         self._thread = threading.Thread(target=self._run, name="pyqstore-archive", daemon=True)
         self._thread.start()
@@ -43,13 +43,13 @@ class Sender:
             return len(self._waiting) < PARTS_AHEAD
 
     def put(self, part: Part) -> None:
-        """In order; those of a stream without a gap."""
+        """Add a part, in order; those of a stream have no gap."""
         with self._changed:
             self._waiting.append(part)
             self._changed.notify_all()
 
     def drain(self, seconds: float) -> bool:
-        """Whether all was sent in that time.  The last call: what was not sent is dropped."""
+        """Return whether all was sent in that time.  This is the last call: the rest is dropped."""
         until = time.monotonic() + seconds
         with self._changed:
             while self._waiting and (left := until - time.monotonic()) > 0:
@@ -85,8 +85,8 @@ class Sender:
             return None if self._stops else self._waiting[0]
 
     def _sent(self, part: Part) -> tuple[int, str] | None:
-        """Its bytes and SHA-256; None: the thread is to stop.  The same bytes under the same name:
-        a part that came, and of which that is not known, may come again."""
+        """Its bytes and SHA-256; None: the thread is to stop.  The same bytes have the same name,
+        so a part whose outcome is unknown may be sent again."""
         wait = _WAIT_S
         packed: tuple[bytes, str] | None = None
         while True:

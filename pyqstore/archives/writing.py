@@ -1,4 +1,4 @@
-"""Writing parts into the files of a store that is being made."""
+"""Writes parts into the files of a store that is being made."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ _SALT = struct.Struct("<Q")
 
 
 class StoreWriter:
-    """Any thread may write a part, in any order: each has places of its own."""
+    """Any thread may write a part, in any order: each part has its own places in the files."""
 
     def __init__(self, folder: Path, uuid: str, first_file: int) -> None:
-        """``first_file``: where the base's journal begins; what lies before it is not needed."""
+        """``first_file``: the file in which the base's journal begins; earlier files are not
+        needed."""
         self._folder = folder
         self._uuid = bytes.fromhex(uuid)
         self._first_file = first_file
@@ -45,11 +46,11 @@ class StoreWriter:
         self._lock = threading.Lock()
         self._written: set[Path] = set()
         self.end_lsn: int = 0
-        """Where the last atomic group ends that is whole in the last part; 0: none is."""
+        """The end of the last atomic group that is whole in the last part; 0: there is none."""
 
     def write(self, part: Part, data: memoryview, upto: int) -> None:
-        """With its data, but not what the journal says behind ``upto``.  ValueError: it makes no
-        sense."""
+        """Write a part with its data, except for the journal after ``upto``.  ValueError: it makes
+        no sense."""
         with contextlib.ExitStack() as stack:
             files: dict[Path, int] = {}
 
@@ -74,12 +75,12 @@ class StoreWriter:
                     self._write_body(opened(path), body, content)
 
     def close(self) -> None:
-        """All of it is durable, but for names."""
+        """Make all of it durable, except for names."""
         with ThreadPoolExecutor(_AT_ONCE, "pyqstore-restore") as pool:
             list(pool.map(sync, self._written))
 
     def _counted(self, piece: Piece, content: memoryview, to_lsn: int, upto: int) -> memoryview:
-        """What of it is to be written."""
+        """The pieces of it to write."""
         if piece.file < self._first_file:
             return content[:0]
         if piece.at == 0:
@@ -116,7 +117,7 @@ class StoreWriter:
         return bytes(page)
 
     def _grow(self, fd: int, size: int) -> bool:
-        """No size is set back.  Whether the file had nothing in it."""
+        """Grow the file; its size never shrinks.  Returns whether the file was empty."""
         with self._lock:
             before = os.fstat(fd).st_size
             if before < size:
@@ -136,8 +137,8 @@ def _write_all(fd: int, at: int, content: memoryview) -> None:
 
 
 def _blocks_upto(content: memoryview, upto: int) -> int:
-    """Bytes of the blocks that end there at the latest.  An end block there is left out: it names a
-    file that nothing is in."""
+    """Bytes of the blocks that end at or before that LSN.  An end block there is left out: it names
+    a file without contents."""
     end = 0
     for at, lsn, count, _ in _blocks(content):
         if lsn + count > upto or (count == 0 and lsn >= upto):
@@ -147,7 +148,8 @@ def _blocks_upto(content: memoryview, upto: int) -> int:
 
 
 def _blocks(content: memoryview) -> Iterator[tuple[int, int, int, bool]]:
-    """Where each begins, its LSN, its bytes of records, and whether its atomic group goes on."""
+    """For each block its offset, its LSN, its bytes of records, and whether its atomic group
+    continues."""
     at = 0
     while at < len(content):
         magic, flags, lsn, _, _, _, count, _, _ = _BLOCK.unpack_from(content, at)

@@ -1,8 +1,8 @@
 """A store at the other end of a connection: Arrow Flight.
 
-``connect`` gives a client; ``serve`` lets clients into a store that this process has open, as
-``pyqstore serve DIR --flight HOST:PORT`` does.  gRPC, in pyarrow's wheel, is imported when one of
-them is called.
+``connect`` returns a client; ``serve`` lets clients into a store that this process has open, like
+``pyqstore serve DIR --flight HOST:PORT``.  Calling one of them imports gRPC, which is part of
+pyarrow's wheel.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ def connect(
     tls_key: _File | None = None,
     timeout: Seconds = 10.0,
 ) -> Client:
-    """A client of the store that a server at ``url`` owns: ``pyqstore serve DIR --flight ...``.
+    """Connect to the store that a server at ``url`` owns: ``pyqstore serve DIR --flight ...``.
 
-    ``url``: ``grpc://HOST:PORT``, ``grpc+tls://HOST:PORT`` or ``grpc+unix:PATH``; an address as in
-    the ready file is fine.  ``user`` and ``password``, or a ``token``: one of ``Client.token``, or
-    a fixed one of the server's; ``token_file``: a file whose first line is one.  None of them for a
-    server that asks nobody.  ``tls_ca``: a file with the certificates that may
-    have signed the server's, those of the system without it; ``tls_cert``, ``tls_key``: the
-    client's own, for a server that asks for one.  ``timeout``: seconds in which the server answers.
+    ``url``: ``grpc://HOST:PORT``, ``grpc+tls://HOST:PORT`` or ``grpc+unix:PATH``, or an address
+    from the ready file.  ``user`` and ``password``, or a ``token``: one of ``Client.token``, or a
+    fixed one of the server; ``token_file``: a file whose first line is a token.  None of them for a
+    server without users and tokens.  ``tls_ca``: a file with the certificates that may have signed
+    the server's, by default those of the system; ``tls_cert``, ``tls_key``: the client's own, for a
+    server that asks for one.  ``timeout``: seconds in which the server must answer.
 
-    Raises ConnectionLost: no server answers; AccessRefused: it takes neither name nor token;
-    ValueError: what is no such URL, or options that do not go together.
+    Raises ConnectionLost: no server answers; AccessRefused: the server accepts neither name nor
+    token; ValueError: an invalid URL, or options that contradict each other.
     """
     from .client import Client
     from .dialing import Dial
@@ -88,14 +88,14 @@ def serve(
 ) -> FlightListener:
     """Let clients into an open store until the listener, or the ``with`` block, is closed.
 
-    ``address``: HOST:PORT, where port 0 is any that is free, or unix:PATH; that of the listener is
-    what was made of it.  ``users``: passwords by name; without them those of the store that may do
-    everything (``pyqstore user``).  ``token_file``: a file with fixed tokens, one on each line, by
-    which clients come in, too.  Without users and tokens the address must be one of this machine
-    alone.  ``tls_cert``, ``tls_key``: speak TLS alone; ``tls_ca``: clients need a
-    certificate that this one signed.  Close it before the store.
+    ``address``: HOST:PORT, where port 0 is any free port, or unix:PATH; the listener has the
+    resulting address.  ``users``: passwords by name; by default the store's users with all
+    permissions (``pyqstore user``).  ``token_file``: a file with fixed tokens, one on each line;
+    clients with one of them may connect, too.  Without users and tokens only addresses of this
+    machine are permitted.  ``tls_cert``, ``tls_key``: accept TLS only; ``tls_ca``: clients need a
+    certificate that this one signed.  Close the listener before the store.
 
-    Raises ValueError, OSError: the address cannot be had, or a file cannot be read.
+    Raises ValueError; OSError: the address is not available, or a file cannot be read.
     """
     from ..serve.listeners import Entrance, Tls
     from ..serve.stored_users import users_of
@@ -109,7 +109,7 @@ def serve(
 
 
 def __getattr__(name: str) -> Any:
-    """What is imported when it is asked for."""
+    """Import a name on its first use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,7 +1,7 @@
-"""A store on this machine as readers ask it, whichever process has it open.
+"""A store on this machine for readers, whichever process has it open.
 
-``Here`` is for a store that this process opened.  ``Owner`` reaches the one that another process of
-this user has open, through the socket that it has for tools.
+``Here`` is for a store that this process opened.  ``Owner`` reaches a store that another process of
+this user has open, through that process's socket for tools.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _Reached = TypeVar("_Reached")
 
 
 class Asked(ABC):
-    """The verbs of ``Client`` that read, claim and lease."""
+    """The methods of ``Client`` that read, claim and lease."""
 
     url: str
     """The store's directory."""
     is_still: bool
-    """Whether nobody else changes it while it is asked."""
+    """Whether no other process changes it meanwhile."""
 
     @abstractmethod
     def call(self, do: str, /, **arguments: Any) -> Any:
@@ -48,28 +48,28 @@ class Asked(ABC):
     def get(
         self, ticket: bytes, *, is_endless: bool = False
     ) -> tuple[pyarrow.Schema, Iterable[pyarrow.RecordBatch]]:
-        """Schema and batches of what a ticket of ``rows.READS`` is for."""
+        """Schema and batches for a ticket of ``rows.READS``."""
 
     def stream(self, name: str) -> ReadStream:
-        """The stream ``name`` as it is; it is not declared."""
+        """The existing stream ``name``; it is not declared."""
         return ReadStream(self, name)
 
     def queues(self) -> list[str]:
-        """As ``Store.queues``."""
+        """Like ``Store.queues``."""
         return list(self.call("queues"))
 
     def queue_status(self, name: str) -> QueueStatus:
-        """As ``Store.queue_status``."""
+        """Like ``Store.queue_status``."""
         return QueueStatus(**self.call("queue_status", name=name))
 
     def transaction_known(self, key: str) -> bool:
-        """As ``Store.transaction_known``."""
+        """Like ``Store.transaction_known``."""
         return bool(self.call("transaction_known", key=key))
 
     def browse(
         self, queue: str, start: int = 0, limit: int | None = None
     ) -> Iterable[pyarrow.RecordBatch]:
-        """As ``Store.browse``."""
+        """Like ``Store.browse``."""
         return self.get(pack("browse", queue=queue, start=start, limit=limit))[1]
 
     def queue_declare(
@@ -80,7 +80,7 @@ class Asked(ABC):
         durable: bool = False,
         arguments: Mapping[str, FieldValue] | None = None,
     ) -> None:
-        """As ``Channel.queue_declare``."""
+        """Like ``Channel.queue_declare``."""
         self.call(
             "queue_declare",
             queue=queue,
@@ -90,17 +90,17 @@ class Asked(ABC):
         )
 
     def queue_delete(self, queue: str) -> None:
-        """As ``Channel.queue_delete``."""
+        """Like ``Channel.queue_delete``."""
         self.call("queue_delete", queue=queue)
 
 
 class Here(Asked):
-    """This process has it open, and closes it."""
+    """A store that this process has open and closes."""
 
     is_still: bool = True
 
     def __init__(self, store: Store) -> None:
-        """Asked by one thread at a time."""
+        """One thread at a time calls it."""
         from .asking import Asking
 
         self.url: str = store.path
@@ -108,13 +108,13 @@ class Here(Asked):
         self._verbs = Asking(store).verbs
 
     def call(self, do: str, /, **arguments: Any) -> Any:
-        """As of Asked."""
+        """See Asked."""
         return self._verbs[do](**arguments)
 
     def get(
         self, ticket: bytes, *, is_endless: bool = False
     ) -> tuple[pyarrow.Schema, Iterable[pyarrow.RecordBatch]]:
-        """As of Asked."""
+        """See Asked."""
         from .rows import READS
 
         do, arguments = unpack(ticket)
@@ -122,27 +122,28 @@ class Here(Asked):
 
 
 class Owner(Asked):
-    """Another process has it open.  Each call has a connection of its own: nothing need be closed.
+    """A store that another process has open.  Each call has its own connection, so nothing need be
+    closed.
 
-    All calls raise ConnectionLost: no process has the store open any more; StoreClosed: the one
-    that had closed it or ended while it answered.
+    All calls raise ConnectionLost: no process has the store open any more; StoreClosed: its process
+    closed it or ended while it answered.
     """
 
     is_still: bool = False
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        """Nothing is asked yet."""
+        """Makes no call."""
         self.url: str = os.fspath(directory)
 
     def call(self, do: str, /, **arguments: Any) -> Any:
-        """As of Asked."""
+        """See Asked."""
         asked = {"do": do, "arguments": arguments}
         return self._reached(lambda: reach_owner(self.url, "ask", asked))["answer"]
 
     def get(
         self, ticket: bytes, *, is_endless: bool = False
     ) -> tuple[pyarrow.Schema, Iterable[pyarrow.RecordBatch]]:
-        """As of Asked.  The owner waits until batches are asked for."""
+        """See Asked.  The owner waits until batches are asked for."""
         import pyarrow as pa
 
         asked = {"ticket": ticket.decode()}
@@ -158,7 +159,8 @@ class Owner(Asked):
         return schema, batches()
 
     def _reached(self, call: Callable[[], _Reached | None]) -> _Reached:
-        """What a call gives.  One that has all the calls that it takes at once is asked again."""
+        """Return the result of a call.  An owner with its maximum of running calls is asked
+        again."""
         deadline = Deadline(_BUSY_S)
         while (reached := call()) is None:
             if not is_listened_to(self.url):
@@ -173,8 +175,8 @@ class Owner(Asked):
 
 
 def owner_of(directory: str | os.PathLike[str]) -> Owner | None:
-    """The process that has the store in ``directory`` open; None: there is none that listens, or it
-    is of another version."""
+    """The process that has the store in ``directory`` open; None: no process listens, or it has
+    another version."""
     owner = Owner(directory)
     try:
         owner.call("hello", protocol=PROTOCOL)

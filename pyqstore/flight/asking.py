@@ -1,4 +1,4 @@
-"""What can be asked of a store by name, without a connection that holds anything."""
+"""Calls to a store by name that need no connection with deliveries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _CLAIMING = weakref.WeakKeyDictionary[Store, threading.Lock]()
 
 
 class Asking:
-    """A store's verbs, in ``verbs``: each takes arguments and gives an answer that JSON has."""
+    """The calls of a store, in ``verbs``: each takes arguments and returns an answer that JSON can
+    express."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -79,7 +80,7 @@ class Asking:
     def _claim(
         self, queue: str, name: str, rows_max: int | None = None, done: Sequence[str] = ()
     ) -> list[int] | None:
-        """As ``claiming.claim``; the claims in ``done`` are ended and forgotten."""
+        """Like ``claiming.claim``; the claims in ``done`` are ended and forgotten."""
         with self._claiming:
             claimed = claim(self._store, queue, name, rows_max)
             for old in done:
@@ -88,7 +89,7 @@ class Asking:
         return None if claimed is None else list(claimed)
 
     def _end_claim(self, name: str) -> bool:
-        """Once nobody adds to it: what it does not take any more would be lost."""
+        """End a claim when no call adds to it any more: later additions would be lost."""
         with self._claiming:
             return end_claim(self._store, name)
 

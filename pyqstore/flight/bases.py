@@ -1,4 +1,4 @@
-"""Flight's classes that ours derive from, with the types that pyarrow does not tell."""
+"""Base classes of pyarrow's Flight, with the types that pyarrow does not declare."""
 
 from __future__ import annotations
 

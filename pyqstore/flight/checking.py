@@ -1,4 +1,4 @@
-"""Whether what arrived is Arrow data: its reader takes offsets and lengths as they are told."""
+"""Checks of received Arrow data: pyarrow's reader trusts the offsets and lengths that it gets."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["check_batch"]
 
 
 def check_batch(batch: pa.RecordBatch) -> None:
-    """ValueError: a column names bytes that did not come with it.
+    """ValueError: a column refers to bytes outside the message.
 
-    Nothing may read the batch before this, not even ``nbytes``, which follows offsets.  Of columns
-    of values and of strings the sizes of their buffers are compared with their first and last
-    offsets, which is all that is read of them until the engine has checked each row.  Others are
-    written and compared by pyarrow, which looks into them: each of their values is checked here.
+    Nothing may read the batch before this check, not even ``nbytes``, which follows offsets.  For
+    columns of values and of strings it compares the sizes of the buffers with their first and last
+    offsets; nothing else of them is read until the engine has checked each row. pyarrow writes and
+    compares other columns, and reads them doing so: each of their values is checked here.
     """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:

@@ -42,13 +42,14 @@ def _partition(number: int) -> int:
 
 
 class Client(Closing):
-    """A store at the other end of a connection, from ``pyqstore.connect``.  One thread at a time.
+    """A store at the other end of a connection, from ``pyqstore.connect``.  One thread at a time
+    may use it.
 
-    The verbs are those of ``Channel``, ``Store`` and ``Stream``, with the same columns, and raise
-    the same exceptions.  What befalls the connection is ConnectionLost: whether the call was done
-    is not known then.  What was got and not acknowledged goes back to its queues when the client is
-    closed or gone.  In a child of ``fork()`` each verb raises ForkedStore, and ``close`` does
-    nothing.
+    The methods are those of ``Channel``, ``Store`` and ``Stream``, with the same columns, and raise
+    the same exceptions.  An error of the connection is ConnectionLost: it is then unknown whether
+    the call was done.  Unacknowledged messages return to their queues when the client is closed or
+    its connection ends.  In a child of ``fork()`` each method raises ForkedStore, and ``close``
+    does nothing.
     """
 
     def __init__(self, dial: Dial, timeout: Seconds = 10.0) -> None:
@@ -63,20 +64,20 @@ class Client(Closing):
 
     @property
     def url(self) -> str:
-        """Of the server."""
+        """The URL of the server."""
         return self._link.dial.url
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the client was closed."""
         return self._link.closed
 
     def close(self) -> None:
-        """Give back what was got and not acknowledged.  Closing twice is fine."""
+        """Requeue unacknowledged messages.  Closing twice is fine."""
         self._link.close()
 
     def token(self) -> str:
-        """A token with which ``pyqstore.connect`` takes its user for a day, or until the server
+        """A token that ``pyqstore.connect`` accepts for this user for a day, or until the server
         ends.  ValueError: the client has no user."""
         kind, _, credentials = self._link.dial.authorization.partition(" ")
         if kind != "Basic":
@@ -99,7 +100,7 @@ class Client(Closing):
         internal: bool = False,
         arguments: Mapping[str, FieldValue] | None = None,
     ) -> None:
-        """As ``Channel.exchange_declare``."""
+        """Like ``Channel.exchange_declare``."""
         self._link.call(
             "exchange_declare",
             exchange=exchange,
@@ -112,7 +113,7 @@ class Client(Closing):
         )
 
     def exchange_delete(self, exchange: str, if_unused: bool = False) -> None:
-        """As ``Channel.exchange_delete``."""
+        """Like ``Channel.exchange_delete``."""
         self._link.call("exchange_delete", exchange=exchange, if_unused=if_unused)
 
     def queue_declare(
@@ -125,7 +126,7 @@ class Client(Closing):
         auto_delete: bool = False,
         arguments: Mapping[str, FieldValue] | None = None,
     ) -> DeclareOk:
-        """As ``Channel.queue_declare``; an exclusive queue goes with the client."""
+        """Like ``Channel.queue_declare``; an exclusive queue goes with the client."""
         if exclusive:
             self._hold()
         answer = DeclareOk(
@@ -150,7 +151,7 @@ class Client(Closing):
         routing_key: str = "",
         arguments: Mapping[str, FieldValue] | None = None,
     ) -> None:
-        """As ``Channel.queue_bind``."""
+        """Like ``Channel.queue_bind``."""
         self._link.call(
             "queue_bind",
             connection=self._key,
@@ -161,11 +162,11 @@ class Client(Closing):
         )
 
     def queue_purge(self, queue: str) -> int:
-        """As ``Channel.queue_purge``."""
+        """Like ``Channel.queue_purge``."""
         return int(self._link.call("queue_purge", connection=self._key, queue=queue))
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False) -> int:
-        """As ``Channel.queue_delete``."""
+        """Like ``Channel.queue_delete``."""
         return int(
             self._link.call(
                 "queue_delete",
@@ -177,11 +178,11 @@ class Client(Closing):
         )
 
     def queues(self) -> list[str]:
-        """As ``Store.queues``."""
+        """Like ``Store.queues``."""
         return list(self._link.call("queues"))
 
     def queue_status(self, name: str) -> QueueStatus:
-        """As ``Store.queue_status``."""
+        """Like ``Store.queue_status``."""
         return QueueStatus(**self._link.call("queue_status", name=name))
 
     # Publishing.
@@ -197,15 +198,16 @@ class Client(Closing):
         properties: Properties | None = None,
         window: int = WINDOW,
     ) -> Receipt:
-        """Publish every row of ``data``, in order; what is persistent is durable when this
-        returns, but for rows that a full queue refused: ``Receipt.wait`` raises for them.
+        """Publish every row of ``data``, in order.  Persistent rows are durable when this returns,
+        except for rows that a full queue refused: for them ``Receipt.wait`` raises.
 
-        ``data`` and its columns: as of ``Channel.publish_batch``.  It travels in messages of about
-        8 MiB, of which ``window`` at most are without a confirm.  Each message is published whole
-        or not at all; when one fails those before it are published, and a note at the exception
-        says how many rows had been confirmed.  For all or nothing: ``stage`` and ``commit_staged``.
+        ``data`` and its columns: see ``Channel.publish_batch``.  The data is sent in messages of
+        about 8 MiB, at most ``window`` of them without a confirm.  Each message is published whole
+        or not at all.  If one fails, those before it are published, and a note of the exception
+        says how many rows had been confirmed.  For all or nothing use ``stage`` and
+        ``commit_staged``.
 
-        Raises as ``Channel.publish_batch``; ConnectionLost.
+        Raises like ``Channel.publish_batch``; ConnectionLost.
         """
         command = pack(
             "publish",
@@ -232,16 +234,17 @@ class Client(Closing):
         *,
         properties: Properties | None = None,
     ) -> Staged:
-        """Bring rows to the server, durably, to wait for ``commit_staged``.
+        """Send rows to the server, durably, to wait for ``commit_staged``.
 
-        ``transaction``: a name; ``partition``: the rows of partitions are published in the order of
-        their numbers; ``attempt``: of A-Z, a-z and 0-9, one for each try at a partition.  What no
-        commit names is removed: by the transaction's commit, ``abort_staged``, or after seven days.
+        ``transaction``: a name; ``partition``: partitions are published in the order of these
+        numbers; ``attempt``: of A-Z, a-z and 0-9, one for each try at a partition.  Rows that no
+        commit names are removed: by the transaction's commit, by ``abort_staged``, or after seven
+        days.
 
-        ``exchange``, ``routing_key``, ``properties``: what the commit will be told.  When one of
-        them is told here, the server checks each row now and writes the rows as ``Store.adopt``
-        takes them, so the commit does not read them again.  Rows that a staged file cannot have
-        (``StagedWriter``) raise ValueError then; rows with a column ``due`` wait for the commit.
+        ``exchange``, ``routing_key``, ``properties``: those of the later commit.  If one of them is
+        given, the server checks each row now and writes the rows in the form of ``Store.adopt``, so
+        the commit does not read them again.  Rows that a staged file cannot hold (``StagedWriter``)
+        then raise ValueError; rows with a column ``due`` wait for the commit.
         """
         if isinstance(attempt, bool) or not isinstance(attempt, int | str):
             raise TypeError(f"attempt must be int or str, not {type(attempt).__name__}")
@@ -273,15 +276,16 @@ class Client(Closing):
         """Publish exactly these attempts, one of each partition, in one transaction, durable when
         this returns.
 
-        ``key``: of the transaction (its name without one); when it was committed before nothing is
-        published, so the call may be repeated, also after ConnectionLost.  ``forgets``: keys to
-        forget then.  ``mandatory``: nothing is published when no queue takes some of the messages;
-        Unroutable, which names the first routes, or, where a ``stage`` was not told of the route,
-        MessageReturned.  ``dry_run``: nothing is published in any case; all else is checked.
+        ``key``: the transaction's key (by default its name).  If the key was committed before,
+        nothing is published, so the call may be repeated, also after ConnectionLost.  ``forgets``:
+        keys to forget with the commit.  ``mandatory``: if no queue takes some of the messages,
+        nothing is published, and Unroutable names the first routes, or, if a ``stage`` had no
+        destination, MessageReturned is raised.  ``dry_run``: nothing is published, but everything
+        is checked.
 
-        Raises as ``Channel.publish_batch``, with columns as there; StoreCorrupt: something was not
-        staged here, or is damaged; ValueError: the exchange, the routing key or the properties are
-        not those that a ``stage`` was told.  Nothing is published then.
+        Raises like ``Channel.publish_batch``, with columns as there; StoreCorrupt: an attempt was
+        not staged here, or is damaged; ValueError: the exchange, the routing key or the properties
+        differ from those of a ``stage``.  Nothing is published then.
         """
         answer = self._link.call(
             "commit_staged",
@@ -298,21 +302,21 @@ class Client(Closing):
         return StagedCommit(**answer)
 
     def abort_staged(self, transaction: str) -> None:
-        """Remove what was staged; what was committed stays."""
+        """Remove the staged rows; committed rows stay."""
         self._link.call("abort_staged", transaction=transaction)
 
     def transaction_known(self, key: str) -> bool:
-        """As ``Store.transaction_known``."""
+        """Like ``Store.transaction_known``."""
         return bool(self._link.call("transaction_known", key=key))
 
     def forget_transaction(self, key: str) -> int:
-        """As ``Store.forget_transaction``."""
+        """Like ``Store.forget_transaction``."""
         return int(self._link.call("forget_transaction", key=key))
 
     # A transaction over several servers, each of which prepares its part before the first commits.
 
     def transaction_state(self, key: str) -> TransactionState:
-        """Whether the key is known, or something is prepared under it."""
+        """Whether the key is known, or a run is prepared under it."""
         return TransactionState(*self._link.call("transaction_state", key=key))
 
     def prepare_staged(
@@ -328,15 +332,15 @@ class Client(Closing):
         properties: Properties | None = None,
         key: str | None = None,
     ) -> TransactionState:
-        """Have the server promise to commit these attempts: all is checked now, and what was
-        promised is there, and as it is, until ``commit_prepared`` or ``rollback_prepared``.
+        """Have the server promise to commit these attempts.  They are checked now, and kept
+        unchanged until ``commit_prepared`` or ``rollback_prepared``.
 
-        ``run``: of A-Z, a-z and 0-9, another one for each try at the whole transaction;
-        ``shards``: the number of servers that it is prepared at.  The other arguments are those of
-        ``commit_staged``.  When the key was committed, or another run is prepared under it, that
-        stays as it is, and is what is returned.  May be repeated.
+        ``run``: of A-Z, a-z and 0-9, another one for each try at the whole transaction; ``shards``:
+        the number of servers that prepare the run.  The other arguments are those of
+        ``commit_staged``.  If the key was committed, or another run is prepared under it, that
+        state stays, and is returned.  May be repeated.
 
-        Raises as ``commit_staged``; PreconditionFailed: the run was refused.
+        Raises like ``commit_staged``; PreconditionFailed: the run was refused.
         """
         told = self._link.call(
             "prepare_staged",
@@ -353,24 +357,24 @@ class Client(Closing):
         return TransactionState(*told)
 
     def commit_prepared(self, key: str, run: str, *, forgets: Sequence[str] = ()) -> StagedCommit:
-        """Publish what the run prepared under the key.  Only when all servers have prepared it:
-        what is committed cannot be undone.  Repeated, it publishes nothing.
+        """Publish what the run prepared under the key.  Call this only when all servers have
+        prepared it: a commit cannot be undone.  Repeated, it publishes nothing.
 
-        ``forgets``: as of ``commit_staged``.  Raises as it, and it stays prepared;
-        PreconditionFailed: the run is not prepared here.
+        ``forgets``: see ``commit_staged``.  Raises like ``commit_staged``, and the run stays
+        prepared; PreconditionFailed: the run is not prepared here.
         """
         keys = listed("forgets", forgets, str)
         answer = self._link.call("commit_prepared", key=key, run=run, forgets=keys)
         return StagedCommit(**answer)
 
     def refuse_run(self, key: str, run: str) -> bool:
-        """Have the server promise never to prepare a run, so that it can be rolled back elsewhere.
-        False: it is prepared here, or the key was committed; nothing is promised."""
+        """Have the server promise never to prepare a run, so that other servers can roll it back.
+        False: the run is prepared here, or the key was committed; nothing is promised."""
         return bool(self._link.call("refuse_run", key=key, run=run))
 
     def rollback_prepared(self, key: str, run: str) -> bool:
-        """Remove what a run prepared, if it did, and refuse the run.  Only when another server has
-        refused it.  False: the key was committed, and nothing changes."""
+        """Remove what a run prepared, if anything, and refuse the run.  Call this only when another
+        server has refused the run.  False: the key was committed, and nothing changes."""
         return bool(self._link.call("rollback_prepared", key=key, run=run))
 
     # Receiving.
@@ -384,10 +388,10 @@ class Client(Closing):
         auto_ack: bool = False,
         timeout: Seconds | None = 0.0,
     ) -> pyarrow.RecordBatch:
-        """As ``Channel.get_batch``, with 64 MiB of bodies at most.
+        """Like ``Channel.get_batch``, with 64 MiB of bodies at most.
 
-        Raises ChannelClosed when the connection was lost since the first call, or a call on it was
-        wrong: what it had got went back.
+        Raises ChannelClosed if the connection was lost since the first call, or a call on it was
+        wrong: unacknowledged messages were requeued.
         """
         key, dial = self._hold(), self._link.dial
         deadline = Deadline(timeout)
@@ -407,7 +411,7 @@ class Client(Closing):
                 return batch
 
     def ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
-        """As ``Channel.basic_ack``."""
+        """Like ``Channel.basic_ack``."""
         self._settle(delivery_tag, multiple)
 
     def nack(
@@ -418,7 +422,7 @@ class Client(Closing):
         *,
         delay: float | timedelta | None = None,
     ) -> None:
-        """As ``Channel.basic_nack``."""
+        """Like ``Channel.basic_nack``."""
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         self._settle(delivery_tag, multiple, requeue=requeue, delay=seconds)
 
@@ -432,7 +436,7 @@ class Client(Closing):
     def browse(
         self, queue: str, start: int = 0, limit: int | None = None
     ) -> Iterator[pyarrow.RecordBatch]:
-        """As ``Store.browse``."""
+        """Like ``Store.browse``."""
         ticket = pack("browse", queue=queue, start=start, limit=limit)
         return self._link.get(ticket)[1]
 
@@ -445,7 +449,7 @@ class Client(Closing):
         max_messages: int | None = None,
         segment_bytes: int | None = None,
     ) -> RemoteStream:
-        """The stream ``name``, declared as by ``Store.stream``."""
+        """The stream ``name``; declares it like ``Store.stream``."""
         arguments = stream_arguments(max_age, max_length_bytes, max_messages, segment_bytes)
         self._link.call("stream_declare", name=name, arguments=pack_table(arguments))
         return RemoteStream(self._link, name)
@@ -453,7 +457,7 @@ class Client(Closing):
     # The connection.
 
     def _hold(self) -> str:
-        """The key of what holds this client's deliveries, and keeps holding them."""
+        """The key of this client's deliveries at the server, which this keeps there."""
         if self._key is None:
             ticket, dial = flight.Ticket(pack("hold")), self._link.dial
             with dial.answers():

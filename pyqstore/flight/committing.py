@@ -1,12 +1,13 @@
-"""Rows that were staged, when a commit names them.
+"""Commits of staged rows.
 
-Rows whose route was told when they were staged are in staged files, which the store adopts; others
-are published in one transaction, which memory holds.
+Rows that were staged with a destination are in staged files, which the store adopts; others are
+published in one transaction, which memory holds.
 
 A transaction over several servers is prepared at each of them before the first commits.  A run, one
 try at all of it, is committed when all servers have prepared it, and can be undone as soon as one
-of them has refused it: a server never prepares what it refused, nor refuses what it prepared, so
-one of the two is true for ever, whoever asks, and after any failure.
+of them has refused it.  A server never prepares a run that it refused, nor refuses a run that it
+prepared.  So exactly one of the two outcomes is possible for a run, for every client, and after any
+failure.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _TURNS = weakref.WeakKeyDictionary[Store, threading.Lock]()
 
 
 class Committing:
-    """A store's."""
+    """The commits of a store."""
 
     def __init__(self, store: Store, staging: Staging) -> None:
         self._store = store
@@ -48,7 +49,8 @@ class Committing:
         self._turn = _TURNS.setdefault(store, threading.Lock())
 
     def sweep_done(self) -> None:
-        """Remove what was prepared and is committed, of servers that were killed in between."""
+        """Remove prepared rows that are committed already, left by servers that were killed in
+        between."""
         with self._turn:
             for prepared in self._prepared.every():
                 if self._store.transaction_known(prepared.key):
@@ -66,7 +68,7 @@ class Committing:
         forgets: Sequence[str] = (),
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """As ``Client.commit_staged``, which has what is raised."""
+        """See ``Client.commit_staged``, also for exceptions."""
         job = _Job(
             self._store,
             self._staging,
@@ -87,7 +89,7 @@ class Committing:
         return _told(job, committed, unroutable)
 
     def state(self, key: str) -> list[Any]:
-        """As ``Client.transaction_state``."""
+        """Like ``Client.transaction_state``."""
         with self._turn:
             return list(self._state(key))
 
@@ -103,7 +105,7 @@ class Committing:
         properties: str | None = None,
         key: str | None = None,
     ) -> list[Any]:
-        """As ``Client.prepare_staged``."""
+        """Like ``Client.prepare_staged``."""
         if type(shards) is not int or shards < 1:
             raise ValueError(f"shards must be 1 or more, not {shards!r}")
         prepared = Prepared(
@@ -129,7 +131,7 @@ class Committing:
         return list(TransactionState(False, run, shards))
 
     def commit_prepared(self, key: str, run: str, forgets: Sequence[str] = ()) -> dict[str, Any]:
-        """As ``Client.commit_prepared``."""
+        """Like ``Client.commit_prepared``."""
         with self._turn:
             known, job, unroutable = self._store.transaction_known(key), None, 0
             prepared = self._prepared.find(key)
@@ -145,7 +147,7 @@ class Committing:
         return _told(job, job is not None and known, unroutable)
 
     def refuse(self, key: str, run: str) -> bool:
-        """As ``Client.refuse_run``."""
+        """Like ``Client.refuse_run``."""
         _checked_run(run)
         with self._turn:
             found = self._state(key)
@@ -155,7 +157,7 @@ class Committing:
         return True
 
     def rollback(self, key: str, run: str) -> bool:
-        """As ``Client.rollback_prepared``."""
+        """Like ``Client.rollback_prepared``."""
         _checked_run(run)
         with self._turn:
             found = self._state(key)
@@ -167,7 +169,8 @@ class Committing:
         return True
 
     def forget(self, key: str) -> int:
-        """As ``Client.forget_transaction``; what is committed cannot be taken for prepared then."""
+        """Like ``Client.forget_transaction``; committed rows cannot be taken for prepared ones
+        afterwards."""
         with self._turn:
             if self._store.transaction_known(key):
                 self._prepared.drop(key)
@@ -264,11 +267,11 @@ class _Job:
         return sum(one.rows for one in self._winners)
 
     def commit(self, key: str) -> tuple[bool, int]:
-        """Whether this did, and how many messages no queue takes."""
+        """Return whether this committed, and the number of messages that no queue takes."""
         return self._adopt(key) if self._is_adopted else self._publish(key)
 
     def try_out(self) -> tuple[bool, int]:
-        """The same, and nothing is published: a batch at a time, so memory is that of one."""
+        """Like ``commit``, but publish nothing: one batch at a time, so memory holds one batch."""
         unroutable, named = 0, dict[str, None]()
         with self._store.channel() as channel:
             channel.tx_select()
@@ -282,7 +285,7 @@ class _Job:
         return False, unroutable
 
     def check_files(self) -> None:
-        """They are there, and what was staged."""
+        """The files exist, with the staged contents."""
         self._paths()
 
     def _paths(self) -> list[Path]:
@@ -305,7 +308,7 @@ class _Job:
             return channel.tx_commit(key=key), unroutable
 
     def _published(self, channel: Channel) -> Iterator[tuple[pa.RecordBatch, Receipt]]:
-        """Each batch, published in the transaction that is open."""
+        """Each batch, published in the open transaction."""
         for one in self._winners:
             rows = 0
             for batch in self._staging.read(self._folder, one):
@@ -341,7 +344,7 @@ class _Job:
 
 
 def _nowhere(channel: Channel, batch: pa.RecordBatch) -> Iterator[str]:
-    """In words: the first routes of its rows that lead nowhere."""
+    """A text with the first routes of its rows that lead to no queue."""
     seen, found = set(), 0
     exchanges, keys = batch["exchange"].to_pylist(), batch["routing_key"].to_pylist()
     for row, route in enumerate(zip(exchanges, keys, strict=True)):

@@ -1,4 +1,4 @@
-"""Where a server is, who asks, and what became of a call."""
+"""The address of a server, the credentials, and the outcome of a call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class Dial:
-    """A server's URL and what it is shown.  Can be pickled."""
+    """A server's URL and the credentials for it.  Can be pickled."""
 
     url: str
     authorization: str = ""
@@ -56,7 +56,7 @@ class Dial:
         tls_cert: str | os.PathLike[str] | None = None,
         tls_key: str | os.PathLike[str] | None = None,
     ) -> Dial:
-        """As ``pyqstore.connect`` has them; raises ValueError, OSError."""
+        """From the arguments of ``pyqstore.connect``; raises ValueError, OSError."""
         if (user is None) != (password is None):
             raise ValueError("a user and a password go together")
         if sum(one is not None for one in (user, token, token_file)) > 1:
@@ -88,7 +88,7 @@ class Dial:
         return replace(self, authorization=f"Bearer {token}")
 
     def open(self) -> Any:
-        """A client of Flight's."""
+        """A client of pyarrow's Flight."""
         options: dict[str, Any] = {"generic_options": list(_OPTIONS)}
         if self.tls_ca is not None:
             options["tls_root_certs"] = self.tls_ca
@@ -98,13 +98,13 @@ class Dial:
             return flight.FlightClient(self.url, **options)
 
     def options(self, timeout: float | None = None) -> Any:
-        """Of a call."""
+        """The options of a call."""
         headers = [(b"authorization", self.authorization.encode())] if self.authorization else []
         return flight.FlightCallOptions(timeout=timeout, headers=headers)
 
     @contextmanager
     def answers(self) -> Iterator[None]:
-        """What the server told of is raised as itself, and what befell the connection as
+        """Raise an error of the server as the same exception, and an error of the connection as
         ConnectionLost."""
         try:
             yield
@@ -135,8 +135,8 @@ _LOST = (
 
 
 def _check_header(authorization: str) -> None:
-    """ValueError: it makes no header of HTTP, which is all that gRPC would say.  It is secret, so
-    the text has nothing of it."""
+    """ValueError: the value makes no valid HTTP header; gRPC would say no more.  The value is
+    secret, so the text has nothing of it."""
     if not (authorization.isascii() and authorization.isprintable()):
         raise ValueError("a token is printable ASCII, without the end of a line")
     if len(authorization) > _HEADER_MAX:
@@ -147,7 +147,7 @@ def _check_header(authorization: str) -> None:
 
 
 def _location(url: str) -> str:
-    """As pyarrow takes it.  ValueError: it is none."""
+    """The URL in pyarrow's form.  ValueError: it is not valid."""
     found = _URL.fullmatch(url)
     if found is None:
         raise ValueError("an empty URL: expected grpc://HOST:PORT or grpc+unix:PATH")

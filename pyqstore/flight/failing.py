@@ -1,4 +1,4 @@
-"""How what fails at a server arrives at the client as itself."""
+"""Sends errors of a server to the client, where they are raised as the same exceptions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def failure(
 ) -> flight.FlightError:
     """The exception for the client.
 
-    ``rows_before``: of the caller's data, before those whose row the text names; ``of``: what the
-    rows are of; ``confirmed``: how many rows of a publish are.
+    ``rows_before``: rows of the caller's data before those whose row the text names; ``of``: what
+    the rows are part of; ``confirmed``: the number of confirmed rows of a publish.
     """
     kind = flight.FlightServerError
     if isinstance(error, ConnectionLost):
@@ -36,7 +36,7 @@ def failure(
 
 @contextmanager
 def carried() -> Iterator[None]:
-    """What is raised inside arrives at the client as itself."""
+    """An exception that is raised inside is raised at the client, too."""
     try:
         yield
     except flight.FlightError:

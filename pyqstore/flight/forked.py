@@ -1,4 +1,4 @@
-"""What of gRPC's must not be touched in a child of fork(): to end it there hangs, or spoils the
+"""Objects of gRPC that a child of fork() must not touch: ending them there hangs, or breaks the
 parent's."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Grip"]
 
 
 class Grip:
-    """One object of gRPC's, in the process that made it."""
+    """An object of gRPC, with the process that made it."""
 
     def __init__(self, what: Any) -> None:
         self._what: Any = what
@@ -22,18 +22,19 @@ class Grip:
         _all.add(self)
 
     def get(self) -> Any:
-        """The object.  ForkedStore: it is of the parent."""
+        """The object.  ForkedStore: the parent has it."""
         if self._is_forked:
             raise ForkedStore("the client was connected before fork(); connect in this process")
         return self._what
 
     def end(self, how: str) -> None:
-        """Call its method, unless it is of the parent."""
+        """Call its method, unless the parent has the object."""
         if not self._is_forked:
             getattr(self._what, how)()
 
     def abandon(self) -> None:
-        """It stays in memory for ever: its destructor waits for threads that are not here."""
+        """Keep it in memory forever: its destructor waits for threads that this process does not
+        have."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._what))
         self._what, self._is_forked = None, True
 

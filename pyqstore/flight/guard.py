@@ -1,5 +1,5 @@
-"""Who may call: users by name and password, or by a token that an earlier answer gave them, and
-whoever has a fixed token."""
+"""Checks who may call: users by name and password, by a token that an earlier answer gave them, or
+by a fixed token."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _NAME_SHOWN = 64
 
 
 class Guard(MiddlewareFactoryBase):
-    """Looks at the header ``authorization`` of each call: ``Basic`` or ``Bearer``.
+    """Checks the header ``authorization`` of each call: ``Basic`` or ``Bearer``.
 
-    The answer to ``Basic`` has a token for ``Bearer``, as other clients of Flight expect it; it is
-    good for a day, or until the server ends.
+    The answer to ``Basic`` has a token for ``Bearer``, as other clients of Flight expect; it is
+    valid for a day, or until the server ends.
     """
 
     def __init__(self, users: Users | StoredUsers, tokens: Tokens) -> None:
-        """Without users of their own, and fixed tokens, callers need not say who they are.  Calls
-        are not looked at one by one: who may not do everything may do nothing."""
+        """Without users and fixed tokens callers need no credentials.  Calls have no permissions of
+        their own: a user without all permissions may make none."""
         self._users = users
         self._tokens = tokens
         self._secret = secrets.token_bytes(32)
@@ -46,7 +46,7 @@ class Guard(MiddlewareFactoryBase):
     def start_call(
         self, info: object, headers: Mapping[str, Sequence[str]]
     ) -> MiddlewareBase | None:
-        """FlightUnauthenticatedError: a caller that is no user."""
+        """FlightUnauthenticatedError: the caller has no valid credentials."""
         given = next(iter(headers.get("authorization", ())), "")
         kind, _, credentials = given.partition(" ")
         if not given and self._is_open:
@@ -67,7 +67,7 @@ class Guard(MiddlewareFactoryBase):
 
     @property
     def _is_open(self) -> bool:
-        """Whether guest may come in, and whoever does not say who it is."""
+        """Whether guest, and callers without credentials, may call."""
         return self._users.is_empty and self._tokens.is_empty
 
     def _name_of(self, credentials: str) -> str | None:
@@ -85,8 +85,8 @@ class Guard(MiddlewareFactoryBase):
         return None
 
     def _has_password(self, name: str, password: str) -> bool:
-        """FlightUnavailableError: too many ask at once.  Whose password was right before does not
-        wait behind those who try out others."""
+        """FlightUnavailableError: too many logins at once.  A user whose password was right before
+        does not wait behind callers that try passwords."""
         if self._users.is_proven(name, password):
             return True
         if not self._looks.acquire(timeout=_TURN_S):
@@ -116,22 +116,22 @@ class Guard(MiddlewareFactoryBase):
 
 
 class _Pass(MiddlewareBase):
-    """Hands out a token."""
+    """Returns a token to the client."""
 
     def __init__(self, token: str) -> None:
         self._token = token
 
     def sending_headers(self) -> dict[str, str]:
-        """Of the answer."""
+        """The headers of the answer."""
         return {"authorization": f"Bearer {self._token}"}
 
 
 class NoHandshake(AuthBase):
-    """Lets the handshake through with which clients ask for a token: the guard looks at it."""
+    """Accepts the handshake with which clients ask for a token: the guard checks it."""
 
     def authenticate(self, outgoing: object, incoming: object) -> None:
-        """Nothing is said."""
+        """Do nothing."""
 
     def is_valid(self, token: object) -> str:
-        """Any: it is not by this that callers are known."""
+        """Accept any token: the guard identifies callers."""
         return ""

@@ -1,4 +1,5 @@
-"""What clients hold: a connection each, with a channel that has their deliveries."""
+"""Connections that the server holds for clients, each with a channel that has the client's
+deliveries."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ _TOLD = "the next call begins anew"
 
 
 class Held:
-    """One client's connection.  It goes with the call that holds it, and what was delivered to it
-    and not settled goes back.
+    """One client's connection.  It ends with the call that holds it, and its unsettled deliveries
+    are requeued.
 
-    When an error closed it, or its channel, its client hears so once, with the next call that needs
-    it; the calls after that have another.
+    If an error closed the connection or its channel, the client's next call that needs it reports
+    that once; later calls have another connection.
     """
 
     def __init__(self, store: Store, peer: str) -> None:
@@ -40,7 +41,8 @@ class Held:
 
     @property
     def connection(self) -> Connection:
-        """For channels beside it, while another call may have its own.  ChannelClosed."""
+        """The connection, for further channels while another call may use its channel.
+        ChannelClosed."""
         if self._connection.closed:
             with self._lock:
                 self._look()
@@ -48,7 +50,7 @@ class Held:
 
     @contextmanager
     def channel(self) -> Iterator[Channel]:
-        """The channel with its deliveries, for one call at a time.  ChannelClosed."""
+        """The channel with the client's deliveries, for one call at a time.  ChannelClosed."""
         with self._lock:
             self._look()
             yield self._channel
@@ -70,7 +72,7 @@ class Held:
             )
 
     def close(self) -> None:
-        """Give everything back.  A call that is under way ends first."""
+        """Requeue everything.  A running call ends first."""
         self.is_over = True
         with self._lock:
             self._channel.close()
@@ -78,7 +80,7 @@ class Held:
 
 
 class Holdings:
-    """All of a server's, by the key that their clients know them by."""
+    """All held connections of a server, by the key that their clients have."""
 
     def __init__(self, store: Store, most: int) -> None:
         self._store = store
@@ -87,7 +89,7 @@ class Holdings:
         self._lock = threading.Lock()
 
     def open(self, peer: str) -> Held:
-        """A new one.  ChannelClosed: there are as many as may be."""
+        """Hold a new one.  ChannelClosed: the server has its maximum."""
         with self._lock:
             if len(self._held) >= self._most:
                 raise ChannelClosed(f"the server has {self._most} connections, which is its limit")
@@ -96,14 +98,14 @@ class Holdings:
         return held
 
     def find(self, key: str) -> Held:
-        """ChannelClosed: it is over."""
+        """The connection of that key.  ChannelClosed: it has ended."""
         held = self._held.get(key)
         if held is None:
             raise ChannelClosed("the connection is closed: its client went, or the server")
         return held
 
     def close(self, held: Held) -> None:
-        """It is over."""
+        """End the connection."""
         with self._lock:
             self._held.pop(held.key, None)
         held.close()

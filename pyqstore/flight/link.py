@@ -1,4 +1,4 @@
-"""The way to a server: calls, and rows that are published."""
+"""The connection to a server: calls, and rows that are published."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TLS = re.compile(r"handshake failed|certificate|Hostname Verification", re.I)
 
 
 class Link:
-    """One to a server that answers."""
+    """A connection to a server that answers."""
 
     def __init__(self, dial: Dial, timeout: Seconds) -> None:
         """See ``pyqstore.connect``."""
@@ -45,7 +45,7 @@ class Link:
             raise
 
     def _greet(self, deadline: Deadline, timeout: Seconds) -> None:
-        """Until somebody answers.  gRPC's own waiting takes 20 seconds at least."""
+        """Return when a server answers. gRPC's own waiting takes 20 seconds at least."""
         while True:
             left = deadline.left_s()
             try:
@@ -63,16 +63,16 @@ class Link:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the link was closed."""
         return self._flight is None
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """The URL of the server."""
         return self.dial.url
 
     def keep(self, reader: Any) -> None:
-        """Until it is closed."""
+        """Keep this object until the link is closed."""
         self._kept.append(Grip(reader))
 
     def close(self) -> None:
@@ -85,20 +85,21 @@ class Link:
             self._flight = None
 
     def open(self) -> Any:
-        """Flight's client.  ChannelClosed: it was closed; ForkedStore."""
+        """The client of pyarrow's Flight.  ChannelClosed: the link was closed; ForkedStore."""
         if self._flight is None:
             raise ChannelClosed("the client is closed")
         return self._flight.get()
 
     def call(self, do: str, timeout: float | None = None, /, **arguments: Any) -> Any:
-        """Ask the server; its answer."""
+        """Call the server, and return its answer."""
         action = flight.Action(do, pack_arguments(arguments))
         with self.dial.answers():
             (answer,) = self.open().do_action(action, self.dial.options(timeout))
         return json.loads(answer.body.to_pybytes())
 
     def publish(self, command: bytes, data: object, window: int) -> Receipt:
-        """Send rows that are confirmed; a note at an exception says how many were."""
+        """Send rows for a confirmed publish; a note of an exception has the number of confirmed
+        rows."""
         if operator.index(window) < 1:
             raise ValueError(f"window must be 1 or more, not {window}")
         counted = Counted()

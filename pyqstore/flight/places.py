@@ -1,4 +1,4 @@
-"""Where a server accepts: an address with all that can be said of it before there is a store."""
+"""The address of a server, checked as far as possible before there is a store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNIX_BYTES_MAX = 107  # what the system has room for
 
 @dataclass(frozen=True)
 class Place:
-    """An address that can be had, by now."""
+    """An address that was available when it was checked."""
 
     address: str
     location: Any
@@ -32,7 +32,7 @@ class Place:
 
     @classmethod
     def of(cls, address: str, entrance: Entrance) -> Place:
-        """As ``FlightListener`` has it.  Changes nothing."""
+        """From an address like that of ``FlightListener``.  Changes nothing."""
         if address.startswith(_UNIX):
             path = _checked_path(address.removeprefix(_UNIX))
             if entrance.tls is not None:
@@ -80,7 +80,7 @@ def _bracketed(host: str) -> str:
 
 
 def _check_free(host: str, port: int, address: str) -> None:
-    """OSError: the system's word about the address, which gRPC keeps to itself."""
+    """OSError: the system's error for the address, which gRPC does not report."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -93,8 +93,8 @@ def _check_free(host: str, port: int, address: str) -> None:
 
 
 def _checked_path(text: str) -> Path:
-    """OSError: something else is there, a server accepts there, or there is no such directory;
-    ValueError: it is too long."""
+    """OSError: another file is there, a server accepts there, or the directory does not exist;
+    ValueError: the path is too long."""
     path = Path(text).absolute()
     if not text or len(os.fsencode(path)) > _UNIX_BYTES_MAX:
         raise ValueError(f"unix:{text}: expected a path of 1 to {_UNIX_BYTES_MAX} bytes")

@@ -1,5 +1,5 @@
-"""Transactions that a server has promised to commit, whatever befalls it: those over several
-servers, each of which prepares its rows before the first commits.
+"""Transactions that a server has promised to commit: transactions over several servers, each of
+which prepares its rows before the first commits.
 
 Layout, inside the store's directory::
 
@@ -8,7 +8,7 @@ Layout, inside the store's directory::
                                             under another name
 
 One rename makes the promise, and one takes it back.  No sweep of staged files looks into such a
-folder, no stage writes to it, and there is one at most for a key.
+folder, no stage writes to it, and a key has one at most.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _VERSION = 1
 class Prepared:
     """What one server commits.
 
-    ``run``: names one try at the whole transaction, at all of its ``shards``; ``transaction``: what
-    its rows were staged as.
+    ``run``: names one try at the whole transaction, at all of its ``shards``; ``transaction``: the
+    name under which its rows were staged.
     """
 
     key: str
@@ -51,12 +51,12 @@ class Prepared:
     mandatory: bool
 
     def encoded(self) -> bytes:
-        """For a file."""
+        """In the form of the file."""
         return json.dumps({"version": _VERSION, **asdict(self)}).encode()
 
     @classmethod
     def decoded(cls, data: bytes) -> Prepared:
-        """ValueError, TypeError, KeyError: it is none."""
+        """From the file.  ValueError, TypeError, KeyError: it is not valid."""
         found = json.loads(data)
         if found.pop("version") != _VERSION:
             raise ValueError("it is of another version")
@@ -65,21 +65,21 @@ class Prepared:
 
 
 class PreparedFolders:
-    """Those of a store."""
+    """The prepared folders of a store."""
 
     def __init__(self, root: Path) -> None:
-        """What a killed server left is durable afterwards, as far as it can be found."""
+        """Syncs what a killed server left, as far as it can be found."""
         self._root = root
         if root.is_dir():
             sync_directory(root)
 
     def folder(self, key: str) -> Path:
-        """Where it is, if it is there."""
+        """The folder of a key, if it exists."""
         digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
         return self._root / f"{_PREFIX}{digest[:32]}"
 
     def find(self, key: str) -> Prepared | None:
-        """What is promised under a key.  StoreCorrupt: that cannot be read."""
+        """What is promised under a key.  StoreCorrupt: it cannot be read."""
         folder = self.folder(key)
         found = _read(folder)
         if found is not None and found.key != key:
@@ -97,7 +97,8 @@ class PreparedFolders:
                 yield found
 
     def keep(self, prepared: Prepared, staged: Path) -> None:
-        """Promise what is in the folder ``staged``, durably.  StoreError: nothing is promised."""
+        """Promise the contents of the folder ``staged``, durably.  StoreError: nothing is
+        promised."""
         folder = self.folder(prepared.key)
         with told(staged / _RECORD):
             staged.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -111,7 +112,8 @@ class PreparedFolders:
                 raise
 
     def drop(self, key: str) -> None:
-        """Its rows with it, if it is there.  Not found any more when this returns."""
+        """Remove the folder with its rows, if it exists.  ``find`` does not find it after this
+        returns."""
         folder = self.folder(key)
         left = self._root / f"{PREFIX}{secrets.token_hex(16)}"
         with told(folder / _RECORD):
@@ -132,7 +134,7 @@ def _read(folder: Path) -> Prepared | None:
 
 
 def _write(folder: Path, data: bytes) -> None:
-    """A record, durable under its name."""
+    """Write a record, durable under its name."""
     temporary = folder / f"{_RECORD}.{os.getpid()}.{secrets.token_hex(8)}.tmp"
     try:
         with open(temporary, "xb") as file:

@@ -1,7 +1,7 @@
-"""Rows that come in: each batch is taken, then answered, then the next but some is read.
+"""Rows that arrive: the server takes each batch, reads further batches, and answers the oldest.
 
 The client has at most ``window`` batches without an answer.  The server answers the oldest when it
-has so many, so neither waits for the other, and each needs one thread only.
+has so many, so neither waits for the other, and each needs only one thread.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ Answer = dict[str, Any]
 
 
 class Taker(Protocol):
-    """What becomes of the batches."""
+    """Takes the batches of a call."""
 
     window: int
     confirms: bool
-    """Whether what was answered is published."""
+    """Whether answered rows are published."""
 
     def take(self, batch: pa.RecordBatch) -> Callable[[], Answer]:
-        """Take a batch; what is returned waits for what is to be told of it."""
+        """Take a batch; the returned call waits for the answer to the batch."""
 
     def end(self) -> Answer:
-        """That was the last."""
+        """The last batch was taken."""
 
 
 def put(chunks: Iterable[tuple[pa.RecordBatch | None, bytes]], writer: Any, taker: Taker) -> None:
-    """Until the client says that it is done, or is gone.
+    """Take batches until the client says that it is done, or disconnects.
 
-    When something fails the client learns of all that was confirmed: of what it may not have
-    heard the exception tells.
+    If something fails the client gets all confirms so far: the exception has those that the client
+    may not have received.
     """
     arrived = _Arrived(writer, taker)
     try:
@@ -59,7 +59,7 @@ def put(chunks: Iterable[tuple[pa.RecordBatch | None, bytes]], writer: Any, take
 
 
 class _Arrived:
-    """Batches of one call."""
+    """The batches of one call."""
 
     def __init__(self, writer: Any, taker: Taker) -> None:
         self._writer = writer
@@ -69,25 +69,25 @@ class _Arrived:
         self.confirmed: int = 0
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """The next one; the oldest is answered when there are as many as may be."""
+        """Take the next batch; answer the oldest if there are as many as permitted."""
         self._pending.append(self._taker.take(batch))
         self.taken += batch.num_rows
         if len(self._pending) >= self._taker.window:
             self._answer()
 
     def answer_all(self) -> None:
-        """None is left without."""
+        """Answer all batches."""
         while self._pending:
             self._answer()
 
     def settle(self) -> None:
-        """Wait for what is under way, until one of it fails, too."""
+        """Wait for all running batches, or until one of them fails."""
         with contextlib.suppress(Exception):
             while self._pending:
                 self._settle_one()
 
     def write(self, answer: Answer) -> None:
-        """Tell the client."""
+        """Write to the client."""
         self._writer.write(json.dumps(answer).encode())
 
     def _answer(self) -> None:

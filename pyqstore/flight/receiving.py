@@ -1,4 +1,4 @@
-"""Rows on their way from a server: no more of them under way than gRPC's window has room for."""
+"""Rows from a server: no more of them are under way than gRPC's window permits."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["batches_of", "one_batch"]
 def batches_of(
     client: Any, dial: Dial, ticket: bytes, *, is_endless: bool = False
 ) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
-    """Schema and batches, none of them empty; the call ends when the iterator is forgotten.
-    ``is_endless``: it waits, and ends with the main thread (``check_main``)."""
+    """Schema and batches, none of them empty; the call ends when the iterator is garbage-collected.
+    ``is_endless``: the call waits, and ends with the main thread (``check_main``)."""
     with dial.answers():
         reader = Grip(client.do_get(flight.Ticket(ticket), dial.options()))
         schema = reader.get().schema

@@ -20,24 +20,24 @@ __all__ = ["ReadStream", "RemoteStream"]
 
 
 class Way(Protocol):
-    """What leads to a store in another process."""
+    """The connection to a store in another process."""
 
     @property
     def url(self) -> str:
-        """Where that is."""
+        """The URL of the store."""
 
     def call(self, do: str, /, **arguments: Any) -> Any:
-        """The answer to a verb."""
+        """The answer to a call."""
 
     def get(self, ticket: bytes, *, is_endless: bool = False) -> Any:
-        """Schema and batches of what the ticket is for."""
+        """Schema and batches for the ticket."""
 
 
 class ReadStream:
-    """A log of messages, to be read."""
+    """A log of messages, for reading."""
 
     def __init__(self, way: Way, name: str) -> None:
-        """Nothing is asked yet."""
+        """Makes no call."""
         self._way = way
         self._name = name
 
@@ -56,23 +56,23 @@ class ReadStream:
 
     @property
     def next(self) -> int:
-        """The offset of the message that is published next."""
+        """The offset of the next message to be published."""
         return self.status().next
 
     def status(self) -> StreamStatus:
-        """As ``Stream.status``."""
+        """Like ``Stream.status``."""
         return StreamStatus(**self._way.call("stream_status", name=self._name))
 
     def offset_at(self, when: datetime | timedelta) -> int:
-        """As ``Stream.offset_at``."""
+        """Like ``Stream.offset_at``."""
         return self.offset_of(when)
 
     def offset_of(self, start: Start) -> int:
-        """The offset that a start of ``read`` is now."""
+        """The present offset of a start of ``read``."""
         return int(self._way.call("offset_of", name=self._name, start=pack_start(start)))
 
     def commit_offset(self, group: str, offset: int) -> None:
-        """The group goes on at ``offset``; durable when this returns."""
+        """Set the group's position to ``offset``; durable when this returns."""
         self._way.call("commit_offset", name=self._name, group=group, offset=offset)
 
     def read(
@@ -83,7 +83,7 @@ class ReadStream:
         routing_keys: Sequence[str] | None = None,
         follow: bool = False,
     ) -> pyarrow.RecordBatchReader:
-        """As ``Stream.read``; what is not read yet waits at the server."""
+        """Like ``Stream.read``; unread batches wait at the server."""
         import pyarrow
 
         ticket = pack(
@@ -100,7 +100,7 @@ class ReadStream:
 
 
 class RemoteStream(ReadStream):
-    """A log of messages, from ``Client.stream()``: the verbs are those of ``Stream``."""
+    """A log of messages, from ``Client.stream()``: the methods are those of ``Stream``."""
 
     def __init__(self, link: Link, name: str) -> None:
         """See ``Client.stream``."""
@@ -110,7 +110,7 @@ class RemoteStream(ReadStream):
     def publish_batch(
         self, data: object, *, routing_key: str | None = None, body: str = "body"
     ) -> Receipt:
-        """As ``Stream.publish_batch``; in messages of 8 MiB, as ``Client.publish_batch``."""
+        """Like ``Stream.publish_batch``; in messages of 8 MiB, like ``Client.publish_batch``."""
         command = pack(
             "publish_stream",
             stream=self._name,

@@ -1,4 +1,4 @@
-"""What clients are told about rows that wait for a commit."""
+"""Answers to clients about rows that wait for a commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Staged", "StagedCommit", "TransactionState"]
 
 
 class Staged(NamedTuple):
-    """One attempt's rows, durable at the server, as a commit names them: ``Client.stage``."""
+    """One attempt's rows, durable at the server, for a commit to name: from ``Client.stage``."""
 
     partition: int
     attempt: str
@@ -21,22 +21,22 @@ class Staged(NamedTuple):
 
 
 class StagedCommit(NamedTuple):
-    """What ``Client.commit_staged`` did."""
+    """The result of ``Client.commit_staged``."""
 
     committed: bool
     """False: the key had been committed before, and nothing was published now."""
     rows: int
     """Messages published."""
     unroutable: int
-    """Those of them that no queue took, which are gone."""
+    """The number of them that no queue took, which are lost."""
 
 
 class TransactionState(NamedTuple):
-    """What a server has under a transaction's key: ``Client.transaction_state``."""
+    """The state of a transaction's key at a server: from ``Client.transaction_state``."""
 
     committed: bool
     """The key is known, and nothing is left to do."""
     run: str | None
-    """What is prepared was prepared by this run; None: nothing is prepared."""
+    """The run that prepared it; None: nothing is prepared."""
     shards: int
-    """Over so many servers; 0: nothing is prepared."""
+    """The number of servers; 0: nothing is prepared."""

@@ -1,4 +1,4 @@
-"""Where the rows of a transaction go that have no column of their own for it."""
+"""The destination of rows of a transaction that have no columns for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Route"]
 
 @dataclass(frozen=True)
 class Route:
-    """``properties``: as ``wire.pack_properties`` makes them."""
+    """``properties``: in the form of ``wire.pack_properties``."""
 
     exchange: str = ""
     routing_key: str = ""
@@ -24,14 +24,15 @@ class Route:
     def told(
         cls, exchange: str | None, routing_key: str | None, properties: str | None
     ) -> Route | None:
-        """None: nothing is told.  TypeError: a name is not text."""
+        """From the given arguments.  None: none is given.  TypeError: a name is not text."""
         if exchange is None and routing_key is None and properties is None:
             return None
         return cls.of(exchange, routing_key, properties)
 
     @classmethod
     def of(cls, exchange: str | None, routing_key: str | None, properties: str | None) -> Route:
-        """With those that are not told as publishing has them.  TypeError: a name is not text."""
+        """From arguments; missing ones have the defaults of publishing.  TypeError: a name is not
+        text."""
         given = {"exchange": exchange, "routing_key": routing_key, "properties": properties}
         for name, value in given.items():
             if value is not None and not isinstance(value, str):
@@ -40,10 +41,10 @@ class Route:
 
     @property
     def number(self) -> int:
-        """Which two that differ hardly share, the same in each process."""
+        """A number that two different routes hardly share, the same in each process."""
         told = [self.exchange, self.routing_key, self.properties]
         return zlib.crc32(json.dumps(told).encode())
 
     def decoded(self) -> Properties | None:
-        """The properties.  ValueError: they are none."""
+        """The properties.  ValueError: they are not valid."""
         return unpack_properties(self.properties)

@@ -1,4 +1,4 @@
-"""Rows that a call takes away: those of a stream, and of a queue that is browsed."""
+"""Rows that a call returns: those of a stream, and of a queue that is browsed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Rows on their way to a server, in one thread: some batches ahead, then an answer for each.
+"""Sends rows to a server, in one thread: some batches ahead, then an answer for each.
 
-A thread that waited for answers would keep pyarrow's writer from ending when a write fails.
+A separate thread that waited for answers would keep pyarrow's writer from ending when a write
+fails.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def stream_of(data: object) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
-    """Schema and batches of what speaks Arrow, times with their zone: the server may be in another.
-    TypeError: it does not."""
+    """Schema and batches of an Arrow object.  Times get their zone, because the server may be in
+    another one.  TypeError: it is no Arrow object."""
     import pyarrow as pa
 
     if isinstance(data, pa.RecordBatchReader):  # what it raises comes out as it is
@@ -74,7 +75,7 @@ def _zoned(
 
 
 def _as_utc(times: pyarrow.Array, type_: pyarrow.DataType) -> pyarrow.Array:
-    """Local times as those of ``type_``."""
+    """Local times as times of ``type_``."""
     import pyarrow as pa
     import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 
@@ -86,9 +87,10 @@ def _as_utc(times: pyarrow.Array, type_: pyarrow.DataType) -> pyarrow.Array:
 
 
 def pieces(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
-    """The batch in parts that are not too large for one message, but for single rows.
+    """The batch in parts that are not too large for one message, except for single rows.
 
-    A part has a whole dictionary with it: a large one is cut to what the part's rows use.
+    A part includes a whole dictionary: a large one is reduced to the entries that the part's rows
+    use.
     """
     if batch.num_rows == 0:
         return
@@ -104,7 +106,7 @@ def pieces(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
 
 
 def _own_bytes(batch: pyarrow.RecordBatch) -> int:
-    """Of the rows, without dictionaries."""
+    """Bytes of the rows, without dictionaries."""
     return sum(int(_indices_of(column).nbytes) for column in batch.columns)
 
 
@@ -127,7 +129,7 @@ def _compact(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
 
 
 def _used(column: pyarrow.DictionaryArray) -> pyarrow.DictionaryArray:
-    """The same values, with the entries of the dictionary that they use."""
+    """The same values, with only the dictionary entries that they use."""
     import pyarrow as pa
 
     codes = column.indices.dictionary_encode()
@@ -146,7 +148,8 @@ def send(
 ) -> dict[str, Any]:
     """Send all rows; ``hear`` is called with the answer to each batch.  Returns the last answer.
 
-    Raises as ``Dial.answers``, and what ``data`` raises: the server takes neither for the end.
+    Raises like ``Dial.answers``, and raises what ``data`` raises; the server takes neither for the
+    end.
     """
     schema, batches = stream_of(data)
     with dial.answers():
@@ -179,19 +182,19 @@ class _Flow:
         self._waiting = 0
 
     def write(self, piece: pyarrow.RecordBatch, window: int) -> None:
-        """The next one, with at most ``window`` without an answer."""
+        """Write the next batch, with at most ``window`` without an answer."""
         self._writer.write_batch(piece)
         self._waiting += 1
         if self._waiting >= window:
             self._hear_one()
 
     def hear_all(self) -> None:
-        """Until all have their answers."""
+        """Wait until all batches have their answers."""
         while self._waiting:
             self._hear_one()
 
     def settled(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        """The caller's; when one cannot be had, those before have their answers first."""
+        """The caller's next batch; if it raises, the batches before it get their answers first."""
         while True:
             try:
                 batch = next(batches)
@@ -219,7 +222,7 @@ def _answer(writer: Any, answers: Any) -> dict[str, Any]:
 
 
 class Counted:
-    """Answers to a publish, added up."""
+    """Adds up the answers to a publish."""
 
     def __init__(self) -> None:
         self._sums = dict.fromkeys(("rows", "refused", "returned", "unroutable"), 0)
@@ -227,7 +230,7 @@ class Counted:
         self._refused_by = ""
 
     def __call__(self, answer: dict[str, Any]) -> None:
-        """One more."""
+        """Add an answer."""
         first = self._sums["rows"]
         self._refused_rows += [first + row for row in answer["refused_rows"]]
         self._refused_by = self._refused_by or answer.get("refused_by", "")
@@ -236,11 +239,11 @@ class Counted:
 
     @property
     def rows(self) -> int:
-        """How many have their answer."""
+        """The number of rows with an answer."""
         return self._sums["rows"]
 
     def receipt(self) -> Receipt:
-        """Of all of them; nothing is left to wait for."""
+        """A receipt for all of them; its ``wait`` need not wait."""
         return Receipt(
             0,
             0,

@@ -1,4 +1,4 @@
-"""Accepting connections, and the end."""
+"""Accepting connections, and ending."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BATCH_BYTES_MAX = 256 << 20
 
 
 class FlightListener(Closing):
-    """Arrow Flight in front of an open store, until it is closed; the store stays open."""
+    """Serves an open store by Arrow Flight until it is closed; the store stays open."""
 
     protocol: str = "flight"
 
@@ -39,11 +39,12 @@ class FlightListener(Closing):
         holders_max: int = _HOLDERS_MAX,
         batch_bytes_max: int = _BATCH_BYTES_MAX,
     ) -> None:
-        """``address``: HOST:PORT, with port 0 any that is free, or unix:PATH.
+        """``address``: HOST:PORT, with port 0 any free port, or unix:PATH.
 
-        ``holders_max``: how many clients may hold deliveries at once; ``batch_bytes_max``: of a
-        batch that a client sends.  ValueError: no such address, or one that is reached from other
-        machines and there are no users; OSError: it cannot be had.
+        ``holders_max``: the number of clients that may hold deliveries at once;
+        ``batch_bytes_max``: the largest batch that a client may send.  ValueError: an invalid
+        address, or one that other machines can reach while there are no users; OSError: the address
+        is not available.
         """
         place = Place.of(address, entrance)
         place.clear()
@@ -64,8 +65,8 @@ class FlightListener(Closing):
         weakref.finalize(self._service, self._service.closing.set)
 
     def close(self, timeout: Seconds = 10.0) -> bool:
-        """Accept nothing more and end calls that are under way; whether all ended in time.  A
-        second time does nothing."""
+        """Accept no more calls and end running calls; return whether all ended in time.  A second
+        call does nothing."""
         if self._service.closing.is_set():
             return True
         self._service.closing.set()

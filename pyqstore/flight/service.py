@@ -5,9 +5,9 @@
 - ``do_get``: a connection that is held, a batch of deliveries, a stream, a queue that is browsed.
 - ``do_exchange``: an end of a shovel.
 
-Each call runs in a thread of gRPC's.  What an answer carries to the client as an exception is made
-by ``carried``.  No call waits for its client without looking whether the server ends, but while
-it waits for the client's next batch, which gRPC gives no means to.
+Each call runs in a thread of gRPC.  ``carried`` makes the exceptions that an answer carries to the
+client.  A call that waits for its client also checks whether the server ends, except while it waits
+for the client's next batch, where gRPC has no means for that.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HELD = pa.schema([("connection", pa.string())])
 
 
 class Service(ServerBase):
-    """One listener's calls.  It accepts as soon as it is made."""
+    """The calls of one listener.  It accepts as soon as it is made."""
 
     def __init__(
         self, store: Store, location: str, *, holders_max: int, batch_bytes_max: int, **options: Any
@@ -60,7 +60,7 @@ class Service(ServerBase):
     # Calls that are answered at once.
 
     def list_actions(self, context: object) -> list[tuple[str, str]]:
-        """Names, and what they do."""
+        """The names of the actions, and what they do."""
         return self._verbs.described()
 
     def do_action(self, context: object, action: flight.Action) -> list[bytes]:
@@ -79,14 +79,14 @@ class Service(ServerBase):
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
-        """A publish, or a staging."""
+        """A publish, or rows that are staged."""
         with carried():
             do, arguments = unpack(descriptor.command or b"")
             with self._verbs.taker(do, reader.schema, arguments) as taker:
                 put(self._bounded(reader), writer, taker)
 
     def _bounded(self, reader: Any) -> Iterator[tuple[pa.RecordBatch | None, bytes]]:
-        """What comes, batch by batch."""
+        """The batches that arrive, one by one."""
         while True:
             try:
                 batch, told = reader.read_chunk()
@@ -203,7 +203,7 @@ def _closing() -> flight.FlightError:
 
 
 def _carried_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[flight.FlightDataStream]:
-    """Batches with dictionaries need a writer of their own."""
+    """Batches with dictionaries need their own writer."""
     with carried():
         for batch in batches:
             one = pa.RecordBatchReader.from_batches(batch.schema, [batch])

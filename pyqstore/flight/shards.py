@@ -1,9 +1,10 @@
-"""One transaction at several servers, of which each commits its part, or none does.
+"""One transaction at several servers: each of them commits its part, or none does.
 
-All servers prepare a run before the first commits it.  Nothing is kept anywhere else: whoever comes
-later under the same key asks all servers, and finishes a run that all have prepared, or undoes it
-once one that has not prepared it has refused it.  So a client may die between any two calls, and
-another one may be at work at the same time (``committing`` says why one of the two holds for ever).
+All servers prepare a run before the first commits it.  Only the servers have a record of it.  A
+later client with the same key asks all servers.  It finishes a run that all have prepared, or
+undoes it once a server that has not prepared it has refused it.  So a client may die between any
+two calls, and another one may work at the same time (``committing`` says why a run has only one
+outcome).
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ def new_run() -> str:
 
 
 def settle_shards(clients: Sequence[Client], key: str) -> list[StagedCommit] | None:
-    """Bring to its end what earlier runs left under a transaction's key at servers, all of them.
+    """Finish what earlier runs left under a transaction's key at all servers.
 
-    What each server published now, when the transaction is committed: it was before, or all had
-    prepared it.  None: nothing is there any more, and a new run may begin.
+    Returns what each server published now, if the transaction is committed: it was committed
+    before, or all had prepared it.  None: nothing is left, and a new run may begin.
 
-    Raises PreconditionFailed: it was prepared over another number of servers; some servers have
-    it, and others neither have it nor prepared it; others are at work on it all the time.
-    ConnectionLost, and nothing is lost.
+    Raises PreconditionFailed: the run was prepared over another number of servers; some servers
+    have the key, and others neither have it nor prepared it; or other clients keep working on it.
+    Raises ConnectionLost, and nothing is lost.
     """
     clients = listed("clients", clients, object)
     for _ in range(_TRIES):
@@ -67,9 +68,9 @@ def settle_shards(clients: Sequence[Client], key: str) -> list[StagedCommit] | N
 def prepare_shards(clients: Sequence[Client], key: str, run: str, prepare: Prepare) -> bool:
     """Have each server prepare the run; ``prepare`` is called with the server's number.
 
-    False: another run was committed meanwhile, or is being committed.  What is raised is what
-    ``prepare`` raised, or PreconditionFailed: another run is at work; the run is undone then, as
-    far as servers can be reached.
+    False: another run was committed meanwhile, or is being committed.  Raises what ``prepare``
+    raised, or PreconditionFailed if another run is at work; the run is then undone, as far as
+    servers can be reached.
     """
     try:
         for number in range(len(clients)):
@@ -87,7 +88,8 @@ def prepare_shards(clients: Sequence[Client], key: str, run: str, prepare: Prepa
 def commit_prepared(
     clients: Sequence[Client], key: str, run: str, forgets: Sequence[str] = ()
 ) -> list[StagedCommit]:
-    """Commit a run that all servers have prepared.  What fails has a note, and may be repeated."""
+    """Commit a run that all servers have prepared.  An exception has a note, and the call may be
+    repeated."""
     done = []
     for client in clients:
         try:
@@ -115,13 +117,13 @@ def commit_shards(
 ) -> list[StagedCommit]:
     """Publish at each server the attempts that were staged there: at all of them, or at none.
 
-    ``clients``: of the servers, always all of them; ``staged``: what each one's ``stage`` returned,
-    in the same order; the other arguments are those of ``Client.commit_staged``.  When the key was
-    committed, or an earlier run was prepared at all servers, that is the transaction: its commit is
-    completed, and what was staged now is dropped.  So it may be repeated after any failure, with
-    rows that are divided otherwise.  What each server published now.
+    ``clients``: the clients of all servers; ``staged``: the results of each client's ``stage``, in
+    the same order; the other arguments are those of ``Client.commit_staged``.  If the key was
+    committed, or an earlier run was prepared at all servers, that run is the transaction: its
+    commit is completed, and the newly staged rows are dropped.  So the call may be repeated after
+    any failure, with rows that are divided differently.  Returns what each server published now.
 
-    Raises as ``Client.commit_staged`` and ``settle_shards``.
+    Raises like ``Client.commit_staged`` and ``settle_shards``.
     """
     staged = listed("staged", staged, list, tuple)
     forgets = listed("forgets", forgets, str)
@@ -152,8 +154,8 @@ def commit_run(
     prepare: Callable[[int, str], TransactionState],
     forgets: Sequence[str] = (),
 ) -> list[StagedCommit]:
-    """``commit_shards`` for who prepares in a way of its own: ``prepare`` is called with a server's
-    number and the run, and what it raises ends the run."""
+    """``commit_shards`` for callers that prepare in their own way: ``prepare`` is called with a
+    server's number and the run, and an exception of it ends the run."""
     run = new_run()
     done = settle_shards(clients, key)
     if done is None and prepare_shards(clients, key, run, lambda number: prepare(number, run)):
@@ -168,8 +170,8 @@ def commit_run(
 
 
 def undo_run(clients: Sequence[Client], key: str, run: str) -> None:
-    """As far as servers can be reached, unless all have prepared it, or may have.  Never raises
-    what a server answers: the next run finds what stays."""
+    """Undo the run as far as servers can be reached, unless all have prepared it, or may have.
+    Never raises an error of a server: the next run finds what stays."""
     for client in clients:
         with suppress(Error):
             if client.refuse_run(key, run):
@@ -182,7 +184,8 @@ def undo_run(clients: Sequence[Client], key: str, run: str) -> None:
 
 
 def _undo(clients: Sequence[Client], key: str, states: Sequence[TransactionState]) -> None:
-    """The runs of which none is prepared at all servers; another one may become so meanwhile."""
+    """Undo the runs that are not prepared at all servers; another run may become prepared
+    meanwhile."""
     for run in {state.run for state in states if state.run is not None}:
         outside = next(number for number, state in enumerate(states) if state.run != run)
         if clients[outside].refuse_run(key, run):
@@ -191,7 +194,7 @@ def _undo(clients: Sequence[Client], key: str, states: Sequence[TransactionState
 
 
 def _finish(clients: Sequence[Client], key: str) -> list[StagedCommit]:
-    """What was committed at one server: all had prepared it before."""
+    """Complete the commit of a run that one server has committed: all had prepared it before."""
     done = []
     for client in clients:
         state = client.transaction_state(key)

@@ -1,4 +1,4 @@
-"""An end of a shovel that works elsewhere, for as long as its call lasts."""
+"""An end of a shovel that runs elsewhere, for as long as its call lasts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Answer = tuple[dict[str, Any], list[Item]]
 def serve_end(
     store: Store, command: dict[str, Any], reader: Any, writer: Any, closing: threading.Event
 ) -> None:
-    """Answer what a shovel asks of an end, until it has no more to ask, or the end fails."""
+    """Answer the calls of a shovel to an end, until it makes no more, or the end fails."""
     writer.begin(SCHEMA)
     kinds: dict[str, Callable[..., _End]] = {"source": _SourceEnd, "target": _TargetEnd}
     try:
@@ -76,7 +76,8 @@ def _answer(end: _End, chunk: Any) -> Answer:
 
 
 def _tell(reader: Any, writer: Any, error: Exception) -> None:
-    """What failed.  gRPC bears no end while the shovel writes: it is heard out."""
+    """Report an error. gRPC permits no end of the call while the shovel writes, so its input is
+    read to the end."""
     _write(writer, (pack_failure(error), []))
     with contextlib.suppress(StopIteration):
         while True:
@@ -84,8 +85,9 @@ def _tell(reader: Any, writer: Any, error: Exception) -> None:
 
 
 class _Held:
-    """An end, for as long as the call lasts; but no longer than the server, or than the shovel says
-    something now and then: gRPC does not tell for hours that a machine has vanished."""
+    """An end, for as long as the call lasts, but not longer than the server runs, or than the
+    shovel sends something now and then: gRPC does not report for hours that a machine has
+    vanished."""
 
     def __init__(self, end: _End, closing: threading.Event) -> None:
         self._end = end
@@ -104,7 +106,7 @@ class _Held:
         self._close("the call ended")
 
     def call(self, do: Callable[..., Answer], *arguments: Any) -> Answer:
-        """What it returns.  ConnectionLost: the end is closed."""
+        """Make the call, and return its result.  ConnectionLost: the end is closed."""
         with self._lock:
             if self._why:
                 raise ConnectionLost(self._why)
@@ -138,15 +140,15 @@ def _write(writer: Any, answer: Answer) -> None:
 class _End(ABC):
     @abstractmethod
     def open(self) -> Answer:
-        """What the shovel hears first."""
+        """The first answer to the shovel."""
 
     @abstractmethod
     def answer(self, asked: dict[str, Any], rows: pa.RecordBatch | None) -> Answer:
-        """To what it asks."""
+        """The answer to a call."""
 
     @abstractmethod
     def close(self) -> None:
-        """What was not settled stays in its queue."""
+        """Close the end: unsettled messages stay in their queue."""
 
 
 class _SourceEnd(_End):

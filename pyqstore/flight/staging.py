@@ -52,10 +52,10 @@ _TAIL_BYTES = 64  # of a staged file: its salt, its sizes, and their CRC
 
 
 class Staging:
-    """All of a store's."""
+    """The staged rows of a store."""
 
     def __init__(self, store_path: str) -> None:
-        """Of a store in memory it lies in a temporary directory."""
+        """A store in memory has them in a temporary directory."""
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self.root: Path = Path(store_path) / "staging"
         if store_path == ":memory:":
@@ -63,7 +63,7 @@ class Staging:
             self.root = Path(self._temporary.name)
 
     def close(self) -> None:
-        """Remove what does not outlive the process."""
+        """Remove what ends with the process."""
         if self._temporary is not None:
             self._temporary.cleanup()
 
@@ -75,7 +75,8 @@ class Staging:
         attempt: str,
         route: Route | None = None,
     ) -> Writing:
-        """Begin an attempt's file; with a ``route``, one that the store adopts if it can.
+        """Begin an attempt's file; with a ``route``, the file is one that the store adopts if
+        possible.
 
         ValueError: an attempt that makes no file name, or a transaction that no commit could name;
         TypeError.
@@ -97,10 +98,11 @@ class Staging:
         return _BlocksWriting(folder, partition, attempt, route)
 
     def path_of(self, folder: Path, staged: Staged) -> Path:
-        """Of a file that is what was staged, as far as its size and its checksum tell: that of all
-        of a file of Arrow, that of the tail of one whose blocks have their own.
+        """The path of a staged file, after comparing its size and its checksum: for a file of Arrow
+        the checksum of all of it, for a file whose blocks have their own checksums that of its
+        tail.
 
-        StoreCorrupt: it is missing, or another one.
+        StoreCorrupt: the file is missing, or differs.
         """
         is_adopted = staged.route is not None
         stem = _stem(staged.partition, staged.attempt)
@@ -115,9 +117,9 @@ class Staging:
         return path
 
     def read(self, folder: Path, staged: Staged) -> Iterator[pa.RecordBatch]:
-        """Its batches; of a file of Arrow in place, through a memory map.
+        """The batches of a file; those of a file of Arrow are read in place, through a memory map.
 
-        StoreCorrupt: it is missing, or not what was staged.
+        StoreCorrupt: the file is missing, or differs from what was staged.
         """
         if staged.rows == 0:
             return
@@ -132,11 +134,11 @@ class Staging:
             raise corrupt(path, _MISSING) from None
 
     def sweep(self, transaction: str) -> None:
-        """Remove all of a transaction's.  Never raises."""
+        """Remove all files of a transaction.  Never raises."""
         shutil.rmtree(self.folder(transaction), ignore_errors=True)
 
     def sweep_stale(self, older_than_s: float = _STALE_S) -> None:
-        """Remove what nothing was added to for so long.  Never raises."""
+        """Remove folders that have not changed for so long.  Never raises."""
         limit = time.time() - older_than_s
         try:
             old = [
@@ -150,21 +152,21 @@ class Staging:
             shutil.rmtree(path, ignore_errors=True)
 
     def sweep_unfinished(self) -> None:
-        """Remove what servers that are gone were writing: nobody else has the store.  Never
-        raises."""
+        """Remove unfinished files of servers that have ended: no other process has the store.
+        Never raises."""
         for path in self.root.glob(f"{PREFIX}*/*"):
             if path.suffix in _UNFINISHED and f".{os.getpid()}." not in path.name:
                 with contextlib.suppress(OSError):
                     path.unlink()
 
     def folder(self, transaction: str) -> Path:
-        """Where a transaction's files are."""
+        """The folder of a transaction's files."""
         digest = hashlib.sha256(transaction.encode("utf-8", "surrogateescape")).hexdigest()
         return self.root / f"{PREFIX}{digest[:32]}"
 
 
 class Writing(ABC):
-    """An attempt's file until it is whole."""
+    """An attempt's file until it is finished."""
 
     def __init__(self, folder: Path, partition: int, attempt: str, is_adopted: bool) -> None:
         self._partition, self._attempt = partition, attempt
@@ -179,18 +181,18 @@ class Writing(ABC):
 
     @abstractmethod
     def finish(self) -> Staged:
-        """Whole, and durable under its name."""
+        """Finish the file, durable under its name."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave nothing behind that was not finished."""
+        """Remove the file if it was not finished."""
 
     def _begins(self) -> str:
-        """Of the name that the file has until it is whole."""
+        """The start of the file's name until it is finished."""
         return f"{self._stem}.{os.getpid()}."
 
     def _take_name(self, unnamed: Path, crc32: int) -> None:
-        """Of a file whose content is durable."""
+        """Rename a file whose content is durable."""
         path = self._folder / _name(self._stem, crc32, self._is_adopted)
         os.rename(unnamed, path)
         for folder in list(path.parents)[:3]:  # the transaction's, staging, the store's
@@ -198,7 +200,7 @@ class Writing(ABC):
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """What the system says, as a store says it."""
+        """An error of the system, in the form of a store's error."""
         try:
             with told(self._named):
                 yield
@@ -208,12 +210,12 @@ class Writing(ABC):
 
     @property
     def _named(self) -> Path:
-        """What it is called before its checksum is known."""
+        """The name of the file before its checksum is known."""
         return self._folder / f"{self._stem}{_suffix(self._is_adopted)}"
 
 
 class _RowsWriting(Writing):
-    """Of Arrow: all else is known when it is committed."""
+    """A file of Arrow: its rows are checked when it is committed."""
 
     def __init__(self, folder: Path, partition: int, attempt: str, schema: pa.Schema) -> None:
         super().__init__(folder, partition, attempt, False)
@@ -247,7 +249,7 @@ class _RowsWriting(Writing):
 
 
 class _BlocksWriting(Writing):
-    """Of blocks, each row checked: what the store adopts as it is."""
+    """A file of blocks, with each row checked, which the store adopts as it is."""
 
     def __init__(self, folder: Path, partition: int, attempt: str, route: Route) -> None:
         super().__init__(folder, partition, attempt, True)
@@ -301,7 +303,7 @@ def _summed(path: Path) -> tuple[int, int]:
 
 
 def _tail_of(path: Path) -> tuple[int, int]:
-    """Size of a staged file, and the CRC of its tail: the salt in it is no other file's."""
+    """Size of a staged file, and the CRC of its tail, which has a salt that no other file has."""
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - _TAIL_BYTES, 0))
@@ -314,7 +316,8 @@ def _told_name(path: Path) -> str:
 
 @contextlib.contextmanager
 def told(path: Path) -> Iterator[None]:
-    """What the system says about a file, as a store says it; but for FileNotFoundError."""
+    """An error of the system about a file, in the form of a store's error, except for
+    FileNotFoundError."""
     try:
         yield
     except FileNotFoundError:
@@ -327,7 +330,7 @@ def told(path: Path) -> Iterator[None]:
 
 
 def corrupt(path: Path, what: str) -> StoreCorrupt:
-    """What is raised for a staged file that does not serve."""
+    """The exception for a staged file that cannot be used."""
     name = _told_name(path)
     error = StoreCorrupt(f"staged file {name} {what}; nothing is published")
     error.path, error.offset = f"staging/{name}", 0
@@ -335,7 +338,7 @@ def corrupt(path: Path, what: str) -> StoreCorrupt:
 
 
 def sync_directory(path: Path) -> None:
-    """Its names are durable."""
+    """Make the directory's names durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What can be asked of a server by name, and what becomes of rows that come in."""
+"""The calls of a server by name, and takers of rows that arrive."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _QUEUE_DECLARE: dict[str, Any] = {
 
 
 class Verbs:
-    """A store's, for clients with or without a connection that they hold."""
+    """The calls of a store, for clients with or without a held connection."""
 
     def __init__(self, store: Store, holdings: Holdings, staging: Staging) -> None:
         self._store = store
@@ -75,11 +75,12 @@ class Verbs:
             self._actions[verb] = self._declaring(verb)
 
     def described(self) -> list[tuple[str, str]]:
-        """The names of what can be asked."""
+        """The names of the calls."""
         return [(name, "arguments and answer are JSON") for name in self._actions]
 
     def call(self, name: str, arguments: dict[str, Any]) -> Any:
-        """The answer.  ValueError: there is no such verb; and whatever it raises."""
+        """Make the call, and return its answer.  Raises ValueError if there is no such call, and
+        every exception of the call."""
         if name not in self._actions:
             raise ValueError(f"no such action: {name!r}; there are {', '.join(self._actions)}")
         return self._actions[name](**arguments)
@@ -132,7 +133,8 @@ class Verbs:
 
     @contextmanager
     def taker(self, do: str, schema: pa.Schema, arguments: dict[str, Any]) -> Iterator[Taker]:
-        """What takes them, until the call ends.  ValueError: there is no such descriptor."""
+        """The taker for a descriptor, until the call ends.  ValueError: there is no such
+        descriptor."""
         kinds: dict[str, Callable[..., AbstractContextManager[Taker]]] = {
             "publish": self._publish,
             "publish_stream": self._publish_stream,
@@ -165,7 +167,8 @@ class Verbs:
 
 
 def check_no_stream(store: Store, queue: str, verb: str) -> None:
-    """NotFound; NotImplementedByBroker, as a channel raises it, whose connection that closes."""
+    """Raises NotFound; NotImplementedByBroker, like a channel whose connection that error
+    closes."""
     if store.queue_status(queue).stream:
         raise NotImplementedByBroker(
             540, f"NOT_IMPLEMENTED - {verb} not supported by stream queues queue '{queue}'"
@@ -185,7 +188,7 @@ def _staging_arguments(
 
 
 class _Publish:
-    """To an exchange; confirmed when durable."""
+    """Publishes to an exchange; rows are confirmed when they are durable."""
 
     confirms = True
 
@@ -221,7 +224,7 @@ class _Publish:
 
 
 class _PublishStream:
-    """To a stream; durable when it is taken."""
+    """Publishes to a stream; rows are durable when they are taken."""
 
     window = 1
     confirms = True
@@ -239,7 +242,7 @@ class _PublishStream:
 
 
 class _Stage:
-    """To a file, which counts when a commit names it."""
+    """Writes to a file, which counts when a commit names it."""
 
     window = 8
     confirms = False

@@ -1,7 +1,7 @@
-"""What client and server say to each other: commands and answers as JSON, and errors.
+"""The messages between client and server: commands and answers as JSON, and errors.
 
-Both sides are of this project; the forms may change with its versions, which is why a client asks
-for ``PROTOCOL`` first.
+Both sides are part of this project; the forms may change with its versions, so a client asks for
+``PROTOCOL`` first.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PROTOCOL = 3
 WINDOW = 8
 """Batches of a publish or a staging that may be without an answer."""
 END = b"end"
-"""Behind the last batch of a publish or a staging: without it the client is gone, not done."""
+"""Follows the last batch of a publish or a staging: without it the client was disconnected."""
 
 _TEXT_MAX = 1500  # an error travels in gRPC's trailers, which have room for 8 KiB
 _BUILTINS = {
@@ -76,12 +76,12 @@ _STORE_DETAILS = ("status", "path", "offset", "os_errno", "pid")
 
 
 def pack(do: str, **arguments: Any) -> bytes:
-    """A command with its arguments, or what else there is to say.  TypeError."""
+    """A command with its arguments, or another message.  TypeError."""
     return pack_arguments({"do": do, **arguments})
 
 
 def pack_arguments(arguments: Mapping[str, Any]) -> bytes:
-    """Arguments alone.  TypeError: one is bytes, which JSON has not."""
+    """Arguments alone.  TypeError: one is bytes, which JSON does not have."""
     for name, value in arguments.items():
         if isinstance(value, bytes | bytearray | memoryview):
             raise TypeError(f"{name} must be str, not {type(value).__name__}")
@@ -89,7 +89,7 @@ def pack_arguments(arguments: Mapping[str, Any]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[str, dict[str, Any]]:
-    """The same at the other end.  ValueError: it is none."""
+    """The reverse of ``pack``.  ValueError: it is not valid."""
     try:
         told = json.loads(data)
     except ValueError:
@@ -100,12 +100,12 @@ def unpack(data: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def pack_table(table: Mapping[str, FieldValue] | None) -> str | None:
-    """A field table, whatever is in it, as text."""
+    """A field table, with any values, as text."""
     return pack_properties(Properties(headers=dict(with_fraction(table)))) if table else None
 
 
 def unpack_table(text: str | None) -> dict[str, FieldValue] | None:
-    """ValueError: it is none."""
+    """The reverse of ``pack_table``.  ValueError: it is not valid."""
     properties = unpack_properties(text)
     return None if properties is None else dict(properties.headers or {})
 
@@ -116,12 +116,12 @@ def pack_properties(properties: Properties | None) -> str | None:
 
 
 def unpack_properties(text: str | None) -> Properties | None:
-    """ValueError: it is none."""
+    """The reverse of ``pack_properties``.  ValueError: it is not valid."""
     return None if text is None else Properties.decode(base64.b64decode(text))
 
 
 def pack_start(start: Start | None) -> Any:
-    """A place in a stream; a time span ends at the client's now."""
+    """A place in a stream; a time span ends at the client's present time."""
     if isinstance(start, Committed):
         return {"group": start.group, "default": pack_start(start.default)}
     if isinstance(start, datetime | timedelta):
@@ -132,7 +132,7 @@ def pack_start(start: Start | None) -> Any:
 
 
 def unpack_start(told: Any) -> Any:
-    """The same at the other end."""
+    """The reverse of ``pack_start``."""
     if not isinstance(told, dict):
         return told
     if "group" in told:
@@ -141,12 +141,12 @@ def unpack_start(told: Any) -> Any:
 
 
 def confirmed_note(rows: int) -> str:
-    """What an exception of a publish says besides."""
+    """The note of an exception of a publish."""
     return f"{_NOTE}: {rows} rows had been confirmed"
 
 
 def is_confirmed_note(note: str) -> bool:
-    """Whether it is one of ``confirmed_note``."""
+    """Whether a note is one of ``confirmed_note``."""
     return note.startswith(_NOTE)
 
 
@@ -179,7 +179,7 @@ def pack_error(
 
 
 def error_of(data: bytes) -> Exception | None:
-    """The exception that a server told of; None: it told of none."""
+    """The exception that a server reported; None: it reported none."""
     try:
         told = json.loads(data)
         name, text = str(told["class"]), str(told["text"])

@@ -29,9 +29,9 @@ class Consumer:
         self._threads = threads
         self._consumer = consumer
         self.destination: Destination = consumer.destination
-        """What it receives from."""
+        """The destination that it receives from."""
         self.buffer: PushBuffer = consumer.buffer
-        """What was pushed and is not handed out yet."""
+        """Messages that were pushed and not handed out yet."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -59,8 +59,8 @@ class Consumer:
 
     @property
     def listener(self) -> Listener | None:
-        """Like :attr:`pyqstore.session.Consumer.listener`: a function or a coroutine function, called
-        in the loop."""
+        """Like :attr:`pyqstore.session.Consumer.listener`: a function or a coroutine function,
+        called in the loop."""
         return self._consumer.listener
 
     @listener.setter

@@ -24,7 +24,7 @@ class Producer:
         self._threads = threads
         self._producer = producer
         self.destination: Destination | None = producer.destination
-        """Where it sends to; None: each ``send`` says it."""
+        """The destination; None: each ``send`` names one."""
 
     async def __aenter__(self) -> Self:
         return self
