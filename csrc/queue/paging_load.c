@@ -1,7 +1,7 @@
-/* Loading: what ready messages lack in memory, and the jobs that bring it.  Invariants: state
- * comes before content; what a job brings is looked at again at end, because messages may have
- * been settled in between; content that cannot be read becomes damaged messages, so that they do
- * not stand in the way of others. */
+/* Loading: state and content that ready messages lack in memory, and the jobs that read them.
+ * Invariants: state comes before content; the result of a job is checked again at end, because
+ * messages may have been settled in between; content that cannot be read becomes damaged messages,
+ * so that it does not block others. */
 #include "alloc.h"
 #include "check.h"
 #include "paging.h"
@@ -12,8 +12,8 @@
 
 /* ---- what is missing ---- */
 
-/* The first ready slot from slot on whose content is not in memory; end_out: where the next run
- * begins.  False: none is. */
+/* The first ready slot from slot on whose content is not in memory; end_out: the beginning of the
+ * next run.  False: there is none. */
 static bool first_missing(const struct qsi_queue *queue, const struct qsi_segment *segment,
                           uint32_t slot, uint32_t *slot_out, uint32_t *end_out)
     QSI_REQUIRES(qsi_store_mutex)
@@ -147,7 +147,7 @@ qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *seg
     page_in->of_state = true;
     page_in->state.settled = qsi_zalloc(bytes);
     page_in->state.seen = qsi_zalloc(bytes);
-    /* Columns are rare, and large: they are made without the lock, where the file has them. */
+    /* Columns are rare, and large: they are allocated without the lock, if the file has them. */
     page_in->state.wanted =
         QSI_STATE_DELIVERIES | QSI_STATE_EXPIRIES | QSI_STATE_SIZES | QSI_STATE_DUES;
     if (segment->transient_count > 0) {
@@ -163,7 +163,7 @@ qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *seg
     return QS_OK;
 }
 
-/* Live messages in slots [slot, end), all of one file. */
+/* Live messages in slots [slot, end), all in one file. */
 static qs_status begin_content(struct qsi_page_in *page_in, struct qsi_queue *queue,
                                struct qsi_segment *segment, uint32_t slot, uint32_t end,
                                uint64_t bytes_max) QSI_REQUIRES(qsi_store_mutex)
@@ -189,7 +189,7 @@ static qs_status begin_content(struct qsi_page_in *page_in, struct qsi_queue *qu
         uint64_t transient = qsi_segment_transient(segment, word);
         uint64_t other = !mixed ? 0 : live & (page_in->of_transients ? ~transient : transient);
         wanted[word] = live;
-        if (other != 0) { /* up to the first message that lies in the other file */
+        if (other != 0) { /* up to the first message in the other file */
             end = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(other);
             wanted[word] &= qsi_word_range(word, slot, end);
             break;
@@ -204,7 +204,7 @@ static qs_status begin_content(struct qsi_page_in *page_in, struct qsi_queue *qu
     return QS_OK;
 }
 
-/* What comes of a job that was begun, if there was the memory. */
+/* The result of beginning a job, for which there may be no memory. */
 static enum qsi_page_in_begun begun(qs_status status)
 {
     QS_DCHECK(status == QS_OK || status == QS_ENOMEM);
@@ -228,7 +228,8 @@ enum qsi_page_in_begun qsi_page_in_begin(struct qsi_page_in *page_in, struct qsi
     if (segment->settled == NULL) {
         return begun(qsi_page_in_state(page_in, segment));
     }
-    /* The state of the one that is read after it first: while delta is not empty, q3 is not. */
+    /* Loads the state of the segment that is read after it first: while delta is not empty, q3 is
+     * not. */
     index = qsi_queue_next_paged(queue, index + 1);
     if (index < queue->segment_count) {
         struct qsi_segment *next = qsi_queue_segment_at(queue, index);
@@ -268,7 +269,8 @@ enum qsi_page_in_begun qsi_page_in_message(struct qsi_page_in *page_in, struct q
                              : begun(begin_content(page_in, queue, segment, slot, end, bytes_max));
 }
 
-/* Each file tells of its own messages; what both tell of all is told last by the transient one. */
+/* Each file has the settled bits of its own messages.  Both files have the seen bits and the
+ * columns of all messages; those of the transient file are read last, and count. */
 static qs_status read_states(struct qsi_page_in *page_in, struct qsi_index *index,
                              struct qsi_index *transient_index, qs_error *error)
 {
@@ -357,8 +359,8 @@ qs_status qsi_queue_damaged_record(const struct qsi_queue *queue,
     return QS_OK;
 }
 
-/* Nothing of the file can be read: its messages are there, each of them damaged, so that they do
- * not stand in the way of others. */
+/* Nothing of the file can be read: each of its messages becomes a damaged one, so that they do not
+ * block others. */
 qs_status qsi_page_in_damaged(struct qsi_page_in *page_in)
 {
     struct qsi_segment_load *load = &page_in->load;

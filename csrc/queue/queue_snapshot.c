@@ -1,8 +1,7 @@
-/* What a checkpoint says of a queue: its segments with the states that they have in their files,
- * and what is in none of them.  Invariants: messages below base_seq are in segments, those from
- * there on are carried; the bitmaps are those of one moment; of what a checkpoint names nothing
- * is written afterwards: slots and bodies begin on pages of their own, states go to the other
- * area. */
+/* The parts of a queue in a checkpoint: its segments with the states in their files, and the
+ * messages that are in no segment.  Invariants: messages below base_seq are in segments, those from
+ * there on are carried; the bitmaps are those of one moment; nothing that a checkpoint names is
+ * written afterwards: slots and bodies begin on pages of their own, states go to the other area. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -26,7 +25,7 @@ struct queue_snapshot {
     struct qsi_snapshot snapshot;
     struct qsi_queue_state state;
     struct qsi_buf files;   /* struct qsi_snapshot_file */
-    struct qsi_buf formers; /* struct former_file: before the others, among those to be synced */
+    struct qsi_buf formers; /* struct former_file: they come before the other files to be synced */
 };
 
 static struct queue_snapshot *self_of(struct qsi_snapshot *snapshot)
@@ -87,8 +86,8 @@ static uint32_t live_below(const struct qsi_queue *queue, const struct qsi_segme
     return count;
 }
 
-/* What the area told of the slots below end when it was written is still so: their messages had
- * been given out by then, and what was transient among them counts as settled. */
+/* Whether the area's state of the slots below end is still right: their messages had been handed
+ * out when it was written, and transient messages among them count as settled. */
 static bool is_told(const struct qsi_segment *segment, uint32_t end) QSI_REQUIRES(qsi_store_mutex)
 {
     return segment->settled == NULL || segment->told_end == end || !segment->state_dirty;
@@ -113,7 +112,7 @@ static qs_status begin_state(struct queue_snapshot *self, struct qsi_segment *se
     job->write.told_end = end;
     job->write.is_part = end < entries && end_seq < queue->container.next_seq;
     state = &job->write.state;
-    /* What is carried comes behind it as if published again. */
+    /* Carried messages follow it like new publishes. */
     for (uint32_t slot = end; job->write.is_part && slot < entries; slot++) {
         state->settled[slot / QSI_WORD_BITS] &= ~(UINT64_C(1) << slot % QSI_WORD_BITS);
         state->seen[slot / QSI_WORD_BITS] &= ~(UINT64_C(1) << slot % QSI_WORD_BITS);
@@ -156,7 +155,7 @@ static qs_status put_segment(struct queue_snapshot *self, struct qsi_segment *se
     *file = (struct qsi_snapshot_file){.is_wanted = segment->file_dirty,
                                        .has_content = segment->content_dirty};
     entry->file = segment->file;
-    /* What is carried brings its own deliveries. */
+    /* A carried message brings its own deliveries. */
     entry->seen_end = segment->seen_end < end ? segment->seen_end : end;
     entry->given_end = segment->given_end;
     entry->has_stored = segment->has_stored;
@@ -165,7 +164,7 @@ static qs_status put_segment(struct queue_snapshot *self, struct qsi_segment *se
     entry->earliest_due = entry->delayed_count > 0 ? segment->earliest_due : 0;
     QS_DCHECK(entry->delayed_count <= entry->live_count && entry->live_count <= entries);
     if (segment->settled == NULL && segment->transient_count > 0 && entry->delayed_count > 0) {
-        /* How many of them are transient the next process finds out at once. */
+        /* The next process finds out at once how many of them are transient. */
         entry->earliest_due = 1;
     }
     if (entry->live_count == 0) {
@@ -186,8 +185,8 @@ static qs_status put_segment(struct queue_snapshot *self, struct qsi_segment *se
 
 /* ---- what is flushed, and what is carried ---- */
 
-/* May the first message that is not flushed go to a segment later without sharing a page of
- * slots with one that is? */
+/* Whether the first unflushed message can go to a segment later without sharing a page of slots
+ * with a flushed one. */
 static bool ends_on_page(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = queue->shared->entries;
@@ -198,7 +197,8 @@ static bool ends_on_page(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_m
            segment->file.heap_end == 0;
 }
 
-/* The next message gets a slot on a page of its own: those before are named from now on. */
+/* The next message gets a slot on a page of its own: a checkpoint names the earlier slots from now
+ * on. */
 static qs_status end_page(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t entries = queue->shared->entries;
@@ -213,7 +213,7 @@ static qs_status end_page(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
                                  page_end < segment_end ? page_end : segment_end);
 }
 
-/* Jobs for everything from flushed_seq on.  carried NULL: it is flushed. */
+/* Jobs for everything from flushed_seq on. carried NULL: all of it is flushed. */
 static qs_status begin_flushes(struct queue_snapshot *self, struct qsi_carried *carried)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -238,7 +238,7 @@ static qs_status begin_flushes(struct queue_snapshot *self, struct qsi_carried *
     return QS_OK;
 }
 
-/* Which file of the snapshot a job writes to: none, where what is flushed is transient. */
+/* The file of the snapshot that a job writes to: none if the flushed messages are transient. */
 static struct qsi_snapshot_file *find_file(const struct queue_snapshot *self, uint64_t number)
 {
     for (uint32_t i = 0; i < self->state.segment_count; i++) {
@@ -281,7 +281,7 @@ static qs_status put_messages(struct queue_snapshot *self, struct qsi_carried *c
     self->state.next_seq = queue->container.next_seq;
     QS_DCHECK(self->state.base_seq <= queue->container.next_seq);
     QS_DCHECK(queue->container.flushed_seq <= self->state.base_seq);
-    /* Jobs point into it: it does not move. */
+    /* Jobs have pointers into it: it does not move. */
     QS_TRY(qsi_buf_reserve(&self->files, queue->segment_count * sizeof(struct qsi_snapshot_file),
                            &room));
     for (uint32_t i = 0; i < queue->segment_count; i++) {
@@ -296,7 +296,7 @@ static qs_status put_messages(struct queue_snapshot *self, struct qsi_carried *c
 
 /* ---- syncs ---- */
 
-/* The file was left since the snapshot; NULL: it was not. */
+/* The file, if it was left since the snapshot; NULL: it was not. */
 static struct qsi_former_file *former_of(struct qsi_segment *segment,
                                          const struct qsi_segment_file *file)
     QSI_REQUIRES(qsi_store_mutex)
@@ -310,7 +310,7 @@ static struct qsi_former_file *former_of(struct qsi_segment *segment,
     return NULL;
 }
 
-/* Is the file there, and synced, unless nobody syncs? */
+/* Whether the file exists, and is synced, unless syncs are off. */
 static qs_status sync_file(const struct qsi_queue *queue, const struct qsi_segment_file *file,
                            bool reaches_disk, qs_error *error)
 {
@@ -334,8 +334,8 @@ static qs_status sync_snapshot(struct qsi_snapshot *snapshot, uint32_t file, boo
     return written->is_wanted ? sync_file(queue, &written->entry.file, reaches_disk, error) : QS_OK;
 }
 
-/* A file in which only a state is new that memory has as well is not needed: the next try tells
- * a new file. */
+/* Leaves a file that is not needed: only its state is new, and memory has that state.  The next try
+ * writes a new file.  Any other file cannot be left: QS_ECORRUPT. */
 static qs_status leave_file(struct qsi_snapshot *snapshot, uint32_t file)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -397,7 +397,7 @@ static qs_status encode(const struct qsi_snapshot *snapshot, struct qsi_buf *out
 
 /* ---- the end ---- */
 
-/* From now on these are the areas that must not be written. */
+/* From now on these areas must not be written. */
 static void note_named(const struct queue_snapshot *self) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue *queue = queue_of(self);
@@ -416,7 +416,7 @@ static void note_named(const struct queue_snapshot *self) QSI_REQUIRES(qsi_store
     }
 }
 
-/* What was to be synced the next checkpoint is to sync. */
+/* The next checkpoint syncs what this one was to sync. */
 static void want_syncs(const struct queue_snapshot *self) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue *queue = queue_of(self);

@@ -1,17 +1,19 @@
-/* How far the journal has grown since the last checkpoint: when the next one is due, and when
- * publishers wait for it. */
+/* How far the journal has grown since the last checkpoint: when the next checkpoint is due, and
+ * when publishers wait for it. */
 #include "backlog.h"
 
 #include "error.h"
 
-#define DEAD_BYTES (64u << 20)  /* that wait for a checkpoint to go: reason enough to make one */
-#define DEAD_NS 1000000000u     /* and so long they wait at most */
-#define LARGE_BYTES (16u << 20) /* of a checkpoint's file: one a second is no burden on a disk */
+#define DEAD_BYTES (64u << 20)  /* of files that wait for a checkpoint: reason for one */
+#define DEAD_NS 1000000000u     /* and they wait so long at most */
+#define LARGE_BYTES (16u << 20) /* of a checkpoint's file: writing so much a second is no burden on
+                                 * a disk */
 #define IDLE_SHARE 16 /* a file as long as so many times the journal waits as many intervals */
 #define QUIET_NS 1000000000u   /* without an append: then */
-#define TIDY_BYTES (32u << 20) /* of journal that one gives back are reason enough for it */
-#define RETRY_NS 1000000000u   /* after one that found no space */
-#define HELD 4   /* times checkpoint_bytes of journal that cannot be shortened: they are refused */
+#define TIDY_BYTES (32u << 20) /* so much journal that a checkpoint gives back causes one */
+#define RETRY_NS 1000000000u   /* after a checkpoint that found no space */
+#define HELD 4   /* times checkpoint_bytes of journal that cannot be shortened: publishers are
+                  * refused */
 #define BEHIND 2 /* times checkpoint_bytes of journal: publishers wait */
 
 static uint64_t backlog_bytes(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
@@ -19,7 +21,7 @@ static uint64_t backlog_bytes(const struct qs_store *store) QSI_REQUIRES(qsi_sto
     return qsi_journal_appended_lsn(store->journal) - store->checkpoint.lsn;
 }
 
-/* Of files that go when the next checkpoint counts. */
+/* Bytes of files that are removed when the next checkpoint is valid. */
 static uint64_t dead_bytes(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_message_space space;
@@ -28,8 +30,8 @@ static uint64_t dead_bytes(const struct qs_store *store) QSI_REQUIRES(qsi_store_
     return store->paging.dead_bytes + qsi_keep_free_bytes(store, space.doomed_bytes);
 }
 
-/* Does the next checkpoint give back enough for what it writes?  It carries small queues, whoever
- * brings it about. */
+/* Whether the next checkpoint gives back enough for what it writes.  It carries small queues,
+ * whatever its cause. */
 static bool is_worth_it(const struct qs_store *store, uint64_t dead, uint64_t age)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -67,8 +69,8 @@ bool qsi_backlog_is_quiet(const struct qs_store *store)
            store->env->monotonic_ns(store->env) - store->checkpoint.seen_ns >= QUIET_NS;
 }
 
-/* Files of the journal, old ones and those made ahead, are larger than what one writes.  Once for
- * each end of the journal: it may not be able to give all of them back. */
+/* Old files of the journal, and those made ahead, are larger than a checkpoint.  Tried once for
+ * each end of the journal, because a checkpoint may not be able to give all of them back. */
 static bool is_untidy(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t bytes = qsi_journal_excess_bytes(store->journal, store->checkpoint.lsn);
@@ -84,7 +86,7 @@ bool qsi_checkpoint_comes_by_itself(const struct qs_store *store)
            (qsi_checkpoint_is_automatic(store) && is_untidy(store));
 }
 
-/* Nothing is in the way of one that nobody asked for. */
+/* Nothing prevents a checkpoint that no call asked for. */
 static bool may_make_one(const struct qs_store *store, uint64_t now) QSI_REQUIRES(qsi_store_mutex)
 {
     return store->checkpoint.state == QSI_CHECKPOINT_NONE && !store->failed &&

@@ -1,10 +1,10 @@
 /* Group commit: leader and followers.
  *
- * The first thread that waits leads: it seals what was appended, writes and syncs it without the
- * lock, and wakes the others; meanwhile the next batch fills.  A publisher that waits is never
+ * The first thread that waits leads: it seals the appended entries, writes and syncs them without
+ * the lock, and wakes the others; meanwhile the next batch fills.  A publisher that waits is never
  * delayed by a timer.  The committer thread leads when no call waits (pipelined publishers): it
- * looks after each commit, and goes to sleep only when the store is idle, so that in steady state
- * no publisher pays for waking it.
+ * looks after each commit, and sleeps only when the store is idle, so that in steady state no
+ * publisher pays for waking it.
  *
  * Deliveries that count are written before the messages are handed out, and synced with the next
  * commit. */
@@ -28,20 +28,20 @@
 
 #include <sched.h>
 
-/* A commit may take so long: a wait with a shorter timeout never leads one. */
+/* A commit may take that long: a wait with a shorter timeout never leads one. */
 #define LEAD_NS 50000000u
-/* A loop that has others to serve leads a commit that is likely to end soon: the last one took so
- * long at most, and so much is to be written. */
+/* A loop with other work leads a commit that is likely to end soon: the last one took at most this
+ * time, and at most these bytes are to be written. */
 #define SHORT_NS 1000000u
 #define SHORT_BYTES (16u << 10)
-#define FILE_NAP_NS 10000000u /* between looks for a file to go on in */
+#define FILE_NAP_NS 10000000u /* between looks for the journal's next file */
 #define FILE_TRIES 100
 #define FILL_BYTES (512u << 10) /* zeros ahead of the journal in one step, */
-/* turns the leader gives to followers of the last commit that will be back */
+/* turns that the leader yields to followers of the last commit that will wait again */
 #define GATHER_YIELDS 16
 
-/* What is synced into a file without a name, or into a directory that was moved away, is durable
- * and lost: asked before anything is confirmed. */
+/* A sync into a file without a name, or into a directory that was moved away, is lost: checked
+ * before anything is confirmed. */
 static qs_status check_linked(struct qs_store *store, qs_error *error)
 {
     QS_TRY(qsi_journal_check_linked(store->journal, error));
@@ -71,8 +71,8 @@ static qs_status write_journal(struct qs_store *store, qs_error *error)
     }
 }
 
-/* Gives a bigger group the chance to form: threads that waited for the last commit publish again as
- * soon as they run. */
+/* Lets a bigger group form: threads that waited for the last commit publish again as soon as they
+ * run. */
 static void gather(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t deadline;
@@ -124,7 +124,7 @@ static void give_up(struct qs_store *store)
     qsi_manifest_unlock(store);
 }
 
-/* Who waits to copy the journal's files goes before all who would lead next. */
+/* A thread that waits to copy the journal's files comes before all that would lead next. */
 static void end_lead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
@@ -136,7 +136,7 @@ static void end_lead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     }
 }
 
-/* Without the lock; takes it.  What ends a write of the journal; false: the store has failed. */
+/* Called without the lock; takes it.  Ends a write of the journal; false: the store has failed. */
 static bool end_write(struct qs_store *store, qs_status status, const qs_error *error)
     QSI_ACQUIRES(qsi_store_mutex)
 {
@@ -149,7 +149,7 @@ static bool end_write(struct qs_store *store, qs_status status, const qs_error *
     return qsi_store_note_failure(store, QSI_USE_COMMIT, status, error) == QSI_GOES_ON;
 }
 
-/* Publishers, work queues, and consumers of streams, which get only what is durable. */
+/* Wakes publishers, work queues, and consumers of streams, which get only durable messages. */
 static void tell_durable(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     store->commit.group_size = store->commit.durable_waiters;
@@ -239,7 +239,7 @@ void qsi_commit_lead(struct qs_store *store)
     qsi_lead_step(&store->commit.lead, QSI_LEAD_GATHERS);
     store->commit.began_ns = 0;
     gather(store);
-    store->commit.is_awaited = false; /* what was asked for is in this one */
+    store->commit.is_awaited = false; /* this commit has the requested entries */
     if (!qsi_journal_seal(store->journal) && !qsi_commit_has_unsynced(store)) {
         end_lead(store);
         return;
@@ -311,7 +311,7 @@ bool qsi_commit_will_be_short(const struct qs_store *store)
            commit->dirty_blocks.bytes == 0 && !qsi_message_store_is_dirty(store->messages);
 }
 
-/* A leader cannot stop for a deadline: one that is near leaves it to the committer. */
+/* A leader cannot stop at a deadline: if one is near, the committer leads. */
 static bool has_time_to_lead(struct qs_store *store, uint64_t deadline_ns)
 {
     return deadline_ns == UINT64_MAX || !store->commit.committer_running ||
@@ -360,7 +360,7 @@ qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout
     return status;
 }
 
-/* Takes what is to be written; the deliveries among it need no commit of their own. */
+/* Takes the entries to be written; deliveries among them need no commit of their own. */
 static bool seal_for_write(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t open_bytes = qsi_journal_unsealed_bytes(store->journal);
@@ -370,7 +370,7 @@ static bool seal_for_write(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     if (open_bytes - qsi_journal_unsealed_bytes(store->journal) != store->commit.count_bytes) {
         store->commit.owes_sync = store->commit.owes_sync || sealed;
     }
-    store->commit.count_bytes = 0; /* of a part that is left a commit takes care */
+    store->commit.count_bytes = 0; /* a commit takes care of the rest of a part */
     return sealed;
 }
 
@@ -447,7 +447,7 @@ void qsi_commit_fill(struct qs_store *store)
     qsi_lead_step(&store->commit.lead, QSI_LEAD_FILLS);
     store->commit.began_ns = store->env->monotonic_ns(store->env);
     qsi_store_unlock(store);
-    /* If it fails the journal is as it was: the next commit finds out what it can still write. */
+    /* If it fails the journal is unchanged: the next commit finds out what it can still write. */
     (void)!qsi_journal_fill(store->journal, FILL_BYTES, NULL);
     qsi_store_lock(store);
     qsi_watch_commit_end(store);

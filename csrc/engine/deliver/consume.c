@@ -1,8 +1,8 @@
 /* Consumers.
  *
- * A channel's thread asks for the next event; consumers take their turn then.  Prefetch counts
- * what a consumer (or all of the channel's) has out.  Messages are for the consumers of a queue
- * that have room: those of the highest priority, in turn (deals.c). */
+ * A channel's thread asks for the next event, and its consumers then take their turns.  Prefetch
+ * limits the unacknowledged messages of a consumer, or of all consumers of the channel.  A queue's
+ * messages go to its consumers that have room, of the highest priority, in turn (deals.c). */
 #include "consume.h"
 
 #include "alloc.h"
@@ -106,7 +106,7 @@ void qsi_consumer_share_names(const struct store_consumer *consumer, qs_message 
 
 #define GRACE_US 20000u /* a consumer that waits is awake by then */
 
-/* What is to expire at once may still go to a consumer who is there. */
+/* A message that expires at once may still go to a consumer that waits. */
 static void note_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
@@ -130,7 +130,7 @@ static void join_queue(struct store_queue *queue, struct store_consumer *consume
     qsi_stream_note_consumers(consumer->channel->store, queue);
 }
 
-/* In the order in which a broker looks.  A stream's consumers are never exclusive. */
+/* In the order of RabbitMQ's checks.  A stream's consumers are never exclusive. */
 static qs_status check_consume(struct qs_channel *channel, struct qsi_slice queue_name,
                                const struct consume_call *call, struct store_queue **queue_out,
                                int64_t *priority_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -152,7 +152,7 @@ static qs_status check_consume(struct qs_channel *channel, struct qsi_slice queu
     return check_exclusive(channel->store, *queue_out, (call->flags & QS_EXCLUSIVE) != 0, error);
 }
 
-/* What noting how far it is takes in the journal at most. */
+/* The most bytes that storing the consumer's position takes in the journal. */
 static uint64_t tracking_bytes_of(const struct store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -162,8 +162,8 @@ static uint64_t tracking_bytes_of(const struct store_consumer *consumer)
                                                                 : 0;
 }
 
-/* Of a stream: where it begins.  May release the lock meanwhile, and then looks again.
- * *cursor_out: the caller's, whatever is returned. */
+/* For a stream: its cursor.  May release the lock meanwhile, and then looks up the stream again.
+ * The caller owns *cursor_out, whatever is returned. */
 static qs_status find_cursor(struct qs_channel *channel, struct qsi_slice queue_name,
                              const struct consume_call *call, struct store_queue **queue_io,
                              int64_t *priority_io, struct stream_cursor **cursor_out,
@@ -189,12 +189,12 @@ static qs_status find_cursor(struct qs_channel *channel, struct qsi_slice queue_
                        : QS_OK;
         }
     }
-    qsi_stream_cursor_destroy(*cursor_out); /* a queue has the stream's name now */
+    qsi_stream_cursor_destroy(*cursor_out); /* a queue now has the stream's name */
     *cursor_out = NULL;
     return QS_OK;
 }
 
-/* The cursor is the consumer's from now on. */
+/* The consumer owns the cursor from now on. */
 static void give_cursor(struct store_consumer *consumer, struct stream_cursor *cursor)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -269,7 +269,7 @@ qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consu
     return qsi_channel_leave_after(channel, qsi_wait_of(flags), status);
 }
 
-/* What the consumer was dealt and did not ask for is ready again. */
+/* Messages that were dealt to the consumer and not handed out are ready again. */
 static void return_deals(struct qs_store *store, struct store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -292,7 +292,8 @@ static void return_all_deals(struct qs_channel *channel) QSI_REQUIRES(qsi_store_
     }
 }
 
-/* An auto-delete queue goes with its last consumer; what is ready is somebody else's turn now. */
+/* An auto-delete queue is deleted with its last consumer; ready messages are another consumer's
+ * turn now. */
 static void leave_queue(struct store_queue *queue, struct store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -345,7 +346,7 @@ void qsi_drop_consumer(struct store_consumer *consumer)
         leave_queue(consumer->queue, consumer);
     }
     consumer->is_gone = true;
-    if (consumer->cursor != NULL) { /* which stays as long as something is unacknowledged */
+    if (consumer->cursor != NULL) { /* the cursor stays as long as messages are unacknowledged */
         qsi_stream_cursor_drop_batch(consumer->cursor);
     }
     qsi_consumer_free_if_done(consumer);
@@ -413,11 +414,11 @@ qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t 
     }
     if ((flags & QS_GLOBAL) != 0) {
         channel->prefetch_channel = prefetch_count;
-        return_all_deals(channel); /* a smaller limit holds for them, too */
+        return_all_deals(channel); /* a smaller limit applies to existing consumers, too */
     } else {
         channel->prefetch_new = prefetch_count;
         channel->prefetch_channel =
-            0; /* as RabbitMQ: a later call without global lifts the channel's limit */
+            0; /* as in RabbitMQ, a later call without global removes the channel's limit */
     }
     qsi_signal_beside(channel);
     return qsi_channel_leave_after(channel, QSI_MUST_NOT_WAIT, QS_OK);
@@ -434,7 +435,7 @@ qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag, bool paus
         if (paused) {
             return_deals(channel->store, consumer);
         }
-        qsi_signal_beside(channel); /* as when its prefetch changes */
+        qsi_signal_beside(channel); /* as after a change of its prefetch */
     }
     return qsi_channel_leave(channel, QS_OK);
 }

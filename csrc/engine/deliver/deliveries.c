@@ -10,10 +10,10 @@
 #include "space.h"
 #include "wake.h"
 
-/* At worst, each second message of a word is journalled. */
+/* In the worst case every second message of a word is journalled. */
 #define COUNT_BYTES_MAX ((uint64_t)QSI_WORD_BITS / 2 * QSI_SETTLE_BYTES)
 
-/* A store that failed goes on delivering, and nothing in it is counted for good. */
+/* A store that failed still delivers, and counts nothing durably. */
 static bool is_journalled(const struct qs_store *store, const struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -42,13 +42,14 @@ qs_status qsi_deliveries_find_room(struct qs_channel *channel, const struct stor
     if (channel->closed) {
         return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
     }
-    /* An ack does without room.  A delivery that nobody counted could be repeated for ever. */
+    /* An ack needs no room.  A delivery that is not counted could be repeated forever. */
     return *released_out || qsi_journal_has_room(store->journal, COUNT_BYTES_MAX, COUNT_BYTES_MAX)
                ? QS_OK
                : qsi_space_fail_full(error);
 }
 
-/* How many of the stretch's first messages are worn out, or are not. */
+/* The number of messages at the start of the stretch that are all delivered too often, or all
+ * not. */
 static uint32_t first_alike(const struct store_queue *queue, const struct qsi_stretch *stretch,
                             bool worn_out) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -200,7 +201,7 @@ bool qsi_deliveries_room_to_take_back(struct qs_channel *channel, uint64_t count
     QS_ASSERT_HELD(&channel->store->mutex);
     if (bytes > 0 && qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released,
                                           QSI_MAY_WAIT, NULL) != QS_OK) {
-        /* They go back all the same. */
+        /* They are handed back all the same. */
     }
     return !channel->closed;
 }

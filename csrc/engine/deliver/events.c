@@ -1,4 +1,4 @@
-/* Events: what a broker would send unasked, for who asks or is called. */
+/* Events: what a broker would send unasked, for callers that ask and for listeners. */
 #include "armed.h"
 #include "check.h"
 #include "commit.h"
@@ -82,7 +82,7 @@ qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, boo
 
 /* ---- events ---- */
 
-/* refusing: the id of the queue that is full; 0: the store failed. */
+/* refusing: the id of the full queue; 0: the store failed. */
 static void tell_why(struct qs_store *store, uint64_t refusing, qs_event *event)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -134,7 +134,7 @@ static bool next_confirm(struct qs_channel *channel, qs_event *event) QSI_REQUIR
     return true;
 }
 
-/* What calls that did not wait have done is durable, or never will be. */
+/* The outcome of calls that did not wait: durable, or never durable. */
 static bool next_durable(struct qs_channel *channel, qs_event *event) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qs_store *store = channel->store;
@@ -152,7 +152,7 @@ static bool next_durable(struct qs_channel *channel, qs_event *event) QSI_REQUIR
     return true;
 }
 
-/* A consumer whose queue was deleted: told once, then forgotten. */
+/* A consumer whose queue was deleted: reported once, then forgotten. */
 static bool next_cancel(struct qs_channel *channel, qs_event *event) QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_consumer *consumer;
@@ -167,7 +167,7 @@ static bool next_cancel(struct qs_channel *channel, qs_event *event) QSI_REQUIRE
     return true;
 }
 
-/* May it have a message, when all that has expired is gone? */
+/* Whether the consumer may have a message, once all expired messages are gone. */
 static bool can_take(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_queue *queue = consumer->queue;
@@ -180,8 +180,8 @@ static bool can_take(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mut
             qsi_consumer_can_take(consumer));
 }
 
-/* The next consumer in turn that may have a message that is ready; it goes to the end of the line.
- * beside: not one of this queue; NULL: of any. */
+/* The next consumer in turn that may have a ready message; it goes to the end of the line.  If
+ * beside is not NULL, only consumers of other queues. */
 static struct store_consumer *choose_in_turn(struct qs_channel *channel,
                                              const struct store_queue *beside)
     QSI_REQUIRES(qsi_store_mutex)
@@ -215,8 +215,8 @@ static struct store_consumer *choose_in_turn(struct qs_channel *channel,
     return NULL;
 }
 
-/* The next of the channel's consumers that may have a message: one that was dealt some and one that
- * was not take turns. */
+/* The channel's next consumer that may have a message: consumers with dealt messages and consumers
+ * without take turns. */
 static struct store_consumer *choose_consumer(struct qs_channel *channel)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -237,7 +237,7 @@ static struct store_consumer *choose_consumer(struct qs_channel *channel)
     return consumer;
 }
 
-/* The consumer has a message: the others' turn comes first now, if it does not already. */
+/* The consumer got a message: the others' turn comes first now, if it does not already. */
 static void note_delivery(struct store_consumer *consumer, bool was_dealt)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -274,11 +274,11 @@ static qs_status deliver_dealt(struct qs_channel *channel, struct store_deal dea
     if (*released_out && qsi_deals_give_up(channel, &deal)) {
         qsi_note_growth(channel->store, qsi_queue_of_container(deal.container));
     }
-    qsi_signal_beside(channel); /* it is ready, perhaps for another */
+    qsi_signal_beside(channel); /* it is ready, perhaps for another consumer */
     return status;
 }
 
-/* A message for this consumer, which may be gone when the lock was released. */
+/* A message for this consumer, which may not exist any more if the lock was released. */
 static qs_status deliver_to(struct store_consumer *consumer, qs_message *message_out,
                             struct delivery *delivery_out, bool *released_out, enum qsi_wait wait,
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -299,8 +299,8 @@ static qs_status deliver_to(struct store_consumer *consumer, qs_message *message
                            released_out, wait, error);
 }
 
-/* A message for the first of the channel's consumers that may have one; its body may be left to be
- * read.  May release the lock meanwhile.  QS_EEMPTY: no consumer can have a message. */
+/* A message for the channel's first consumer that may have one; its body may still have to be read.
+ * May release the lock meanwhile.  QS_EEMPTY: no consumer can have a message. */
 static qs_status deliver_next(struct qs_channel *channel, struct store_consumer **consumer_out,
                               qs_message *message_out, struct delivery *delivery_out,
                               enum qsi_wait wait, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -310,8 +310,8 @@ static qs_status deliver_next(struct qs_channel *channel, struct store_consumer 
     delivery_out->is_of_stream = false;
     delivery_out->was_dealt = false;
 
-    /* Others may take the message, or delete the queue, while room is made or the message is
-     * brought from the disk. */
+    /* Others may take the message, or delete the queue, while room is made or the message is read
+     * from the disk. */
     for (bool released = true; released;) {
         qs_status status;
         released = false;
@@ -332,7 +332,7 @@ static qs_status deliver_next(struct qs_channel *channel, struct store_consumer 
         }
         status = deliver_to(consumer, message_out, delivery_out, &released, wait, error);
         if (status == QS_EEMPTY) {
-            /* All of them had expired: perhaps another consumer has some. */
+            /* All of its messages had expired: perhaps another consumer has some. */
             released = true;
         } else if (status != QS_OK) {
             return status;
@@ -413,8 +413,8 @@ static qs_status poll_event(struct qs_channel *channel, uint32_t kinds, qs_event
                                             : QS_EEMPTY;
 }
 
-/* Messages of a stream are on their way to the disk: somebody hurries, or does it here.  True: they
- * are durable now. */
+/* Messages of a stream are being written: hurries the committer, or commits here.  True: they are
+ * durable now. */
 static bool await_rows(struct qs_channel *channel, uint32_t kinds, uint64_t timeout_ns)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -431,7 +431,7 @@ static bool await_rows(struct qs_channel *channel, uint32_t kinds, uint64_t time
     return qsi_commit_wait(store, lsn, timeout_ns, NULL) == QS_OK;
 }
 
-/* Without threads of its own, a store commits when somebody waits for it. */
+/* Without threads of its own, a store commits when a caller waits for it. */
 static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t timeout_ns)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -444,7 +444,7 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
     }
     if (!store->options.background && lsn > qsi_journal_durable_lsn(store->journal) &&
         !store->failed) {
-        /* Whatever came of it, there may be an event now: of a failure, too. */
+        /* Whatever the outcome, there may be an event now, also of a failure. */
         (void)!qsi_commit_wait(store, lsn, timeout_ns, NULL);
         return;
     }
@@ -470,7 +470,7 @@ static qs_status arm(struct qs_channel *channel, uint32_t kinds, qs_error *error
     return QS_EEMPTY;
 }
 
-/* The next event, or QS_EEMPTY, and then armed if kinds say so. */
+/* The next event; or QS_EEMPTY, and the channel is armed if kinds say so. */
 static qs_status poll_or_arm(struct qs_channel *channel, uint32_t kinds, qs_event *event,
                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -478,14 +478,14 @@ static qs_status poll_or_arm(struct qs_channel *channel, uint32_t kinds, qs_even
     uint64_t seen;
     qs_status status;
 
-    do { /* something may come while the lock is released on the way */
+    do { /* an event may come while the lock is released */
         seen = store->events.count;
         memset(event, 0, sizeof *event);
         status = poll_event(channel, kinds, event, qsi_wait_of(kinds), error);
         if (status != QS_EEMPTY || (kinds & QS_EVENT_ARM) == 0) {
             return status;
         }
-        if (channel->closed) { /* likewise: nobody signals any more */
+        if (channel->closed) { /* likewise: no signal comes any more */
             return closed_meanwhile(channel, error);
         }
     } while (seen != store->events.count);
@@ -518,7 +518,7 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
 {
     struct qs_store *store = channel->store;
     enum qsi_wait wait = qsi_wait_of(kinds);
-    uint64_t deadline = 0; /* 0: nothing was waited for yet, so nobody looked at the clock */
+    uint64_t deadline = 0; /* 0: there was no wait yet, so the clock was not read */
     qs_status status;
 
     memset(event_out, 0, sizeof *event_out);
@@ -531,12 +531,12 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
         if (status != QS_EEMPTY || (timeout_ns == 0 && (kinds & QS_EVENT_ARM) == 0)) {
             break;
         }
-        if (channel->closed) { /* while the lock was released on the way: nobody signals any more */
+        if (channel->closed) { /* while the lock was released: no signal comes any more */
             status = closed_meanwhile(channel, error);
             break;
         }
         if (seen != store->events.count) {
-            continue; /* the same, and something came */
+            continue; /* the same, and an event came */
         }
         if (timeout_ns == 0) {
             status = arm(channel, kinds, error);

@@ -1,7 +1,8 @@
 /* Getting messages, one at a time; batches are in receive_batch.c.
  *
- * Messages are taken and given tags under the lock; bodies are copied, or read from the message
- * store, without it, from chunks that are held meanwhile: paging may take them from the queue. */
+ * Messages are taken and given tags under the lock.  Bodies are copied, or read from the message
+ * store, without the lock, from chunks that are held meanwhile, because paging may drop them from
+ * the queue. */
 #include "receive.h"
 
 #include "check.h"
@@ -84,7 +85,7 @@ void qsi_view_message(const struct qsi_run *run, uint32_t run_row, qs_message *m
     qsi_view_row(run->messages.chunk, record, row, message, body_out);
 }
 
-/* Has its body to be read from a file? */
+/* Whether its body must be read from a file. */
 static bool lies_in_store(const struct qsi_stretch *stretch)
 {
     uint32_t record_row;
@@ -94,7 +95,7 @@ static bool lies_in_store(const struct qsi_stretch *stretch)
     return qsi_messages_is_stored(&view, record_row);
 }
 
-/* Is a file read or written before it is handed out? */
+/* Whether a file is read or written before the message is handed out. */
 static bool must_wait(const struct store_queue *queue, const struct qsi_stretch *stretch)
 {
     return lies_in_store(stretch) ||
@@ -184,7 +185,7 @@ qs_status qsi_deliver_dealt(struct qs_channel *channel, struct store_deal deal,
     qsi_deals_take(channel);
     if (QS_UNLIKELY(qsi_policy_counts_deliveries(&queue->policy))) {
         status = qsi_deliveries_screen(channel->store, queue, &stretch, error);
-        if (status != QS_OK || stretch.count == 0) { /* ready again; or removed, and others come */
+        if (status != QS_OK || stretch.count == 0) { /* it is ready again, or removed */
             qsi_consumer_back_in_line(deal.consumer);
             *released_out = status == QS_OK;
             return status;
@@ -240,8 +241,8 @@ qs_status qsi_deliver_body(struct qs_store *store, qs_message *message, const st
         return QS_OK;
     }
     QS_TRY(qsi_read_stored(store, body, &stored, error));
-    /* The names as well: the journal record, where they are too, goes when the message is
-     * settled. */
+    /* The names are copied, too: the journal record, which also has them, is freed when the message
+     * is settled. */
     message->exchange = qs_slice_of(stored.exchange);
     message->routing_key = qs_slice_of(stored.key);
     message->properties = qs_slice_of(stored.properties);
@@ -250,7 +251,7 @@ qs_status qsi_deliver_body(struct qs_store *store, qs_message *message, const st
     return QS_OK;
 }
 
-/* QS_EEMPTY: consumers wait for all there is. */
+/* QS_EEMPTY: consumers wait for all messages. */
 static inline qs_status check_left(struct qs_store *store, struct store_queue *queue,
                                    qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -332,7 +333,7 @@ qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
         qsi_reader_end(store, reader);
     }
     if (status != QS_OK) {
-        /* It stays unacked, so that it does not stand in the way of the messages behind it. */
+        /* The message stays unacked, so that it does not block the messages behind it. */
         qsi_withhold_tags(channel, message_out->delivery_tag, message_out->delivery_tag);
     } else {
         message_out->queue = queue;

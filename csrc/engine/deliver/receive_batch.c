@@ -36,8 +36,8 @@ struct get_batch {
     uint64_t first_tag, last_tag;
 };
 
-/* How many messages of the stretch fit into the bytes that are left; one always does when
- * nothing was taken yet. */
+/* The number of messages of the stretch that fit into the remaining bytes, at least one if nothing
+ * was taken yet. */
 static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch)
 {
     const struct qsi_run *run = stretch->run;
@@ -71,8 +71,8 @@ static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch
     return count;
 }
 
-/* Notes the stretch, divided where its messages look different.  Not inlined: its loop takes a step
- * for each message, and needs the registers (10 instructions a message, measured). */
+/* Notes the stretch, divided where its messages have another form.  Not inlined: its loop takes a
+ * step for each message, and needs the registers (10 instructions a message, measured). */
 static __attribute__((noinline)) qs_status note_taken(struct get_batch *get,
                                                       const struct qsi_stretch *stretch,
                                                       uint64_t first_tag)
@@ -183,8 +183,8 @@ static qs_status check_open(const struct qs_channel *channel, qs_error *error)
                            : QS_OK;
 }
 
-/* Returns how long a getter may sleep: without a timer thread it has to release itself what falls
- * due. */
+/* Returns how long a getter may sleep: without a timer thread it must itself release messages that
+ * fall due. */
 static uint64_t until_due_ns(const struct qs_store *store, const struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -213,19 +213,20 @@ static void sleep_at(struct get_batch *get, struct store_queue *queue, uint64_t 
     get->channel->waiter = NULL;
 }
 
-/* It was woken, perhaps, for more than it takes, or takes nothing: another thread's turn. */
+/* The thread was perhaps woken for more messages than it takes, or takes nothing: wakes another
+ * thread. */
 static void pass_on(const struct get_batch *get) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = get->channel->store;
     struct store_queue *queue = get->has_waited ? qsi_find_queue(store, get->queue) : NULL;
 
     if (queue != NULL) {
-        qsi_note_use(store, queue); /* it was not idle while a thread waited */
+        qsi_note_use(store, queue); /* the queue was not idle while a thread waited */
         qsi_line_wake_next(store, queue, qsi_ready_count(queue));
     }
 }
 
-/* Waits for the first message, if need be and as long as there is time.  *queue_out: NULL if none
+/* Waits for the first message if needed, as long as there is time.  *queue_out: NULL if none
  * came. */
 static qs_status wait_for_first(struct get_batch *get, uint64_t timeout_ns,
                                 struct store_queue **queue_out, qs_error *error)
@@ -263,7 +264,7 @@ static qs_status wait_for_first(struct get_batch *get, uint64_t timeout_ns,
     }
 }
 
-/* Waits for the first message if need be, then takes what is there. */
+/* Waits for the first message if needed, then takes all that fit. */
 static qs_status take_batch(struct get_batch *get, uint64_t timeout_ns, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -284,7 +285,7 @@ static qs_status take_batch(struct get_batch *get, uint64_t timeout_ns, qs_error
         if (status != QS_OK || !get->is_paged) {
             break;
         }
-        /* A queue that pages answers as one that never does: with all there is. */
+        /* A queue that pages returns as much as one that never pages: all that fit. */
         status = qsi_page_in(store, queue, get->batch.message_count == 0 ? channel : NULL,
                              QSI_MAY_WAIT, error);
         if (status == QS_OK) {
@@ -304,8 +305,8 @@ static qs_status take_batch(struct get_batch *get, uint64_t timeout_ns, qs_error
     return status;
 }
 
-/* After a batch that could not be built, everything goes back as if nobody had
- * taken it; a message that cannot be read is withheld, so that the next batch gets past it. */
+/* After a batch that could not be built, all messages are handed back as if they had not been
+ * taken; a message that cannot be read is withheld, so that the next batch gets past it. */
 static void give_back(struct get_batch *get, uint64_t bad_tag) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = get->channel;
@@ -313,7 +314,7 @@ static void give_back(struct get_batch *get, uint64_t bad_tag) QSI_REQUIRES(qsi_
     if (channel->closed || !qsi_deliveries_room_to_take_back(
                                channel, qsi_unacked_stretches(&channel->unacked, get->first_tag,
                                                               get->last_tag, false))) {
-        return; /* it is back already */
+        return; /* it was handed back already */
     }
     if (bad_tag != 0) {
         qsi_withhold_tags(channel, bad_tag, bad_tag);

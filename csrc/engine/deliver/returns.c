@@ -1,8 +1,7 @@
-/* Messages that no queue took, on their way back to who published them with QS_MANDATORY.
+/* Messages that no queue took, returned to the publisher because of QS_MANDATORY.
  *
- * Those that somebody will read are copied, within a share of the memory budget.  Where nobody
- * reads them they are counted, and in confirm mode the first is copied: it is what an error tells
- * of. */
+ * Returns that the publisher reads are copied, within a share of the memory budget.  Other returns
+ * are counted, and in confirm mode the first is copied for the error that reports them. */
 #include "returns.h"
 
 #include "alloc.h"
@@ -13,7 +12,7 @@
 
 #include <string.h>
 
-#define RETURNS_SHARE 8 /* of memory_budget: returned messages that nobody has read yet */
+#define RETURNS_SHARE 8 /* of memory_budget: returned messages that were not read yet */
 
 void qsi_returns_init(struct qs_channel *channel)
 {
@@ -63,7 +62,7 @@ void qsi_note_returns(struct qs_channel *channel, uint64_t count)
     }
 }
 
-/* The publisher is who reads them, so waiting would be for ever.  A single one always fits. */
+/* The publisher itself reads them, so waiting would never end.  A single one always fits. */
 static bool reserve_return(struct qs_store *store, uint64_t bytes, uint64_t *before_out)
 {
     *before_out = __atomic_fetch_add(&store->return_bytes, bytes, __ATOMIC_RELAXED);
@@ -122,7 +121,7 @@ static struct returned_message *returned_at(struct qsi_list *node)
     return QSI_LIST_OWNER(node, struct returned_message, in_channel);
 }
 
-/* The last one, behind those that were published before it. */
+/* The last one, after those that were published before it. */
 static void put_in_place(struct qsi_list *returns, uint64_t place)
 {
     struct qsi_list *last = returns->previous, *before = last->previous;
@@ -135,7 +134,7 @@ static void put_in_place(struct qsi_list *returns, uint64_t place)
     qsi_list_insert_before(before->next, last);
 }
 
-/* Of those of the open transaction. */
+/* For returns of the open transaction. */
 static void count_memory(struct qs_channel *channel, const struct qsi_list *returns,
                          const struct returned_message *returned) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -177,7 +176,7 @@ void qsi_keep_returns(struct qs_channel *channel, struct qsi_list *fresh)
 
 /* ---- reading ---- */
 
-/* Out of its list: it is read, or will never be. */
+/* Out of its list: it was read, or will never be read. */
 static struct returned_message *unlink_first(struct qs_store *store, struct qsi_list *returns)
 {
     struct returned_message *returned =

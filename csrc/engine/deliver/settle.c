@@ -18,15 +18,15 @@
 #include "turns.h"
 #include "wake.h"
 
-/* Collects settled ranges into records behind each other in one chunk. */
+/* Collects settled ranges into consecutive records of one chunk. */
 struct settling {
     struct qs_channel *channel;
     struct qsi_chunk *chunk; /* NULL: nothing is journalled */
     uint32_t record_count;
     struct qsi_settle range; /* not written yet; count 0: none */
-    uint64_t due_us;         /* of the kinds that have it, else 0 */
+    uint64_t due_us;         /* for the kinds that have it, else 0 */
     uint8_t kind;
-    bool is_final; /* what is acknowledged comes no more: it is in no transaction */
+    bool is_final; /* an acknowledged message does not come again: it is in no transaction */
 };
 
 static void flush_range(struct settling *settling)
@@ -45,7 +45,7 @@ static void flush_range(struct settling *settling)
     settling->range.count = 0;
 }
 
-/* What counts its deliveries by itself counts none here. */
+/* A queue that counts its deliveries in the journal counts none here. */
 static uint8_t record_kind(const struct settling *settling, const struct store_queue *queue)
 {
     if (settling->kind == QSI_SETTLE_REQUEUE_DUE && qsi_policy_counts_deliveries(&queue->policy)) {
@@ -91,7 +91,7 @@ static void record_extent(struct settling *settling, const struct store_queue *q
     }
 }
 
-/* These are gone with what is appended next, whatever becomes of its commit. */
+/* The messages are removed by what is appended next, whatever the outcome of its commit. */
 static void note_final(const struct settling *settling, const struct store_queue *queue,
                        const struct qsi_extent *extent, uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -104,7 +104,7 @@ static void note_final(const struct settling *settling, const struct store_queue
     }
 }
 
-/* Of these messages, those that were delivered as often as the queue lets them. */
+/* Those of these messages that were delivered as often as the queue permits. */
 static uint64_t worn_out(const struct store_queue *queue, const struct qsi_extent *extent,
                          uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -119,8 +119,8 @@ static uint64_t worn_out(const struct store_queue *queue, const struct qsi_exten
     return worn;
 }
 
-/* Messages that do not end here, but go to the dead letters or for having been delivered too
- * often.  Returns those for which there was memory: all, if room was reserved. */
+/* Messages that become dead letters, or were delivered too often.  Returns those for which there
+ * was memory: all, if room was reserved. */
 static uint64_t take_for_removal(struct settling *settling, const struct qsi_extent *extent,
                                  uint64_t mask, enum qsi_reason reason)
     QSI_REQUIRES(qsi_store_mutex)
@@ -141,7 +141,7 @@ static uint64_t take_for_removal(struct settling *settling, const struct qsi_ext
     return removed;
 }
 
-/* Which of the messages leave another way. */
+/* The messages that leave another way. */
 static uint64_t see_what_is_removed(struct settling *settling, const struct qsi_extent *extent,
                                     uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -162,7 +162,7 @@ static uint64_t see_what_is_removed(struct settling *settling, const struct qsi_
 static void trace_settled(const struct settling *settling, struct store_queue *queue,
                           uint64_t first_tag, uint32_t count) QSI_REQUIRES(qsi_store_mutex)
 {
-    if (settling->kind != QSI_SETTLE_NO_ACK) { /* which says nothing that the delivery did not */
+    if (settling->kind != QSI_SETTLE_NO_ACK) { /* the delivery's record says as much */
         qsi_trace_taken(settling->channel,
                         settling->kind == QSI_SETTLE_ACK ? QS_TRACE_ACK : QS_TRACE_NACK, queue,
                         first_tag, count);
@@ -237,7 +237,7 @@ uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, 
            channel->tracking_bytes;
 }
 
-/* How many records are in its chunk now. */
+/* The number of records in its chunk now. */
 static uint32_t settle_range(struct settling *settling, uint64_t first_tag, uint64_t last_tag)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -277,9 +277,8 @@ static struct qsi_chunk *place_records(struct qs_store *store, uint64_t bytes)
     return NULL;
 }
 
-/* chunk NULL: in memory alone.  So does a store that failed, or a channel that closes while
- * there is neither memory nor room: the messages come back after a restart, which is what an ack
- * that was not durable promises. */
+/* chunk NULL: only in memory.  So settles a store that failed, or a channel that closes without
+ * memory or room: the messages come back after a restart, as for any ack that was not durable. */
 static void settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                         uint8_t kind, uint64_t due_us, struct qsi_chunk *chunk)
     QSI_REQUIRES(qsi_store_mutex)
@@ -304,7 +303,7 @@ static void settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t
     }
 }
 
-/* What has no record only a checkpoint makes durable, and no archive has it. */
+/* Messages without a record become durable only with a checkpoint, and no archive has them. */
 static void note_unjournalled(struct qs_store *store, const struct qsi_chunk *chunk, uint64_t bytes)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -355,7 +354,7 @@ void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t 
     QS_ASSERT_HELD(&channel->store->mutex);
     if (qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, wait,
                              NULL) != QS_OK) {
-        /* They were delivered all the same: settled in memory alone. */
+        /* They were delivered all the same: settled only in memory. */
     }
     qsi_settle_within(channel, first_tag, last_tag, QSI_SETTLE_NO_ACK, 0,
                       released ? qsi_settle_bytes(channel, first_tag, last_tag, QSI_SETTLE_NO_ACK)
@@ -380,7 +379,7 @@ qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, u
 
 /* ---- what never reached the caller ---- */
 
-/* The caller does not have them, so they take no room of its prefetch. */
+/* The caller does not have them, so they do not count in its prefetch. */
 static void make_room_of_withheld(void *context, const struct qsi_extent *extent, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -400,7 +399,8 @@ void qsi_withhold_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t 
     qsi_unacked_withhold(&channel->unacked, first_tag, last_tag, make_room_of_withheld, NULL);
 }
 
-/* Ready again, as if nobody had taken them: nothing is journalled, and no delivery is counted. */
+/* The messages are ready again, as if they had not been taken: nothing is journalled, and no
+ * delivery is counted. */
 static void hand_back_extent(void *context, const struct qsi_extent *extent, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -442,7 +442,7 @@ static void hand_back_one(void *context, const struct qsi_extent *extent, uint64
 void qsi_hand_back_delivery(struct qs_channel *channel, uint64_t tag)
 {
     QS_ASSERT_HELD(&channel->store->mutex);
-    if (!channel->closed) { /* else it is back already */
+    if (!channel->closed) { /* otherwise it was handed back already */
         qsi_unacked_take(&channel->unacked, tag, tag, hand_back_one, channel);
         qsi_events_announce(channel->store);
     }

@@ -22,7 +22,7 @@ static qs_status unknown_tag(uint64_t tag, qs_error *error)
                     (unsigned long long)tag);
 }
 
-/* The tags a verb is about.  *last_out 0: none (everything, of nothing). */
+/* The tags that a verb applies to.  *last_out 0: none (everything, of nothing). */
 static qs_status tags_of(const struct qs_channel *channel, uint64_t tag, bool multiple,
                          uint64_t *first_out, uint64_t *last_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -49,7 +49,7 @@ static qs_status buffer_settle(struct qs_channel *channel, uint64_t first_tag, u
                                due_us};
 
     if (settle.first_tag > last_tag) {
-        return QS_OK; /* all of it, of what is settled already */
+        return QS_OK; /* everything, and it is settled already */
     }
     if (qsi_buf_append(&channel->tx_settles, &settle, sizeof settle) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "transaction");
@@ -58,8 +58,8 @@ static qs_status buffer_settle(struct qs_channel *channel, uint64_t first_tag, u
     return QS_OK;
 }
 
-/* Room for what leaves the queues another way when these tags are rejected: none of it is
- * dropped for want of it. */
+/* Reserves room for messages that leave the queues another way when these tags are rejected: none
+ * is dropped for lack of room. */
 static qs_status reserve_rejects(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                  uint8_t kind, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -71,7 +71,7 @@ static qs_status reserve_rejects(struct qs_channel *channel, uint64_t first_tag,
                : qsi_fail(error, QS_ENOMEM, "rejected messages");
 }
 
-/* Room to delay what these tags are about. */
+/* Reserves room to delay the messages of these tags. */
 qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                   qs_error *error)
 {
@@ -93,7 +93,7 @@ qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag
     return QS_OK;
 }
 
-/* due_us: of the kinds that have it, else 0. */
+/* due_us: for the kinds that have it, else 0. */
 static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple, uint8_t kind,
                         uint64_t due_us, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -135,7 +135,7 @@ qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag, uint32_t fl
         settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0, QSI_SETTLE_ACK, 0, wait, error));
 }
 
-/* What the flags ask for.  QS_EINVAL: a delay, and nothing that could have it. */
+/* The kind that the flags ask for.  QS_EINVAL: a delay, with a kind that has none. */
 static qs_status kind_of(uint32_t flags, uint64_t delay_us, uint8_t *kind_out, qs_error *error)
 {
     QS_TRY(qsi_check_delay(delay_us, error));
@@ -192,7 +192,7 @@ static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, ui
     return QS_OK;
 }
 
-/* Messages of streams are put back only by who never handed them out: without QS_IN_TX. */
+/* Only a caller that never handed them out requeues messages of streams: without QS_IN_TX. */
 static qs_status settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                              uint8_t kind, uint32_t flags, uint64_t due_us, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -223,13 +223,13 @@ qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag, uint6
     QS_TRY(qsi_channel_enter(channel, error));
     due_us = qsi_due_us(channel->store, delay_us);
     if (last_tag > channel->unacked.last_tag) {
-        last_tag = channel->unacked.last_tag; /* a transaction speaks for no tag that is to come */
+        last_tag = channel->unacked.last_tag; /* a transaction settles no later deliveries */
     }
     return qsi_channel_leave_after(
         channel, wait, settle_tags(channel, first_tag, last_tag, kind, flags, due_us, error));
 }
 
-/* RabbitMQ fails over this, and a stream takes nothing back. */
+/* RabbitMQ fails in this case, and a stream requeues nothing. */
 static qs_status refuse_recover(const struct qs_channel *channel, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -240,8 +240,8 @@ static qs_status refuse_recover(const struct qs_channel *channel, qs_error *erro
                      "basic.recover not supported while messages of streams are unacknowledged");
 }
 
-/* Not part of a transaction, as in RabbitMQ: what one has settled stays with it, all else is
- * requeued at once. */
+/* Not part of a transaction, as in RabbitMQ: tags that a transaction has settled stay with it, and
+ * all others are requeued at once. */
 static qs_status recover(struct qs_channel *channel, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -256,7 +256,7 @@ static qs_status recover(struct qs_channel *channel, enum qsi_wait wait, qs_erro
         QS_TRY(qsi_store_check_failed(channel->store, error));
         QS_TRY(refuse_recover(channel, error));
         bytes = qsi_settle_bytes(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
-        /* What a transaction has settled may divide a stretch. */
+        /* Tags that a transaction has settled may divide a stretch. */
         bytes += channel->tx_settles.bytes / sizeof(struct tx_settle) * QSI_SETTLE_BYTES;
         QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, wait,
                                     error));

@@ -1,4 +1,4 @@
-/* Beginning to consume from a stream: what the arguments ask for. */
+/* Beginning to consume from a stream: its arguments. */
 #include "stream_consume.h"
 
 #include "alloc.h"
@@ -17,7 +17,7 @@
 #define TRACKING "x-stream-automatic-offset-tracking"
 #define PRIORITY "x-priority"
 
-/* queue is how texts call it (title.h). */
+/* queue: how texts call the stream (title.h). */
 static qs_status invalid(const char *name, struct qsi_slice queue, const char *why, qs_error *error)
 {
     return qsi_fail(error, QS_PRECONDITION_FAILED, "invalid arg '%s' for queue %.*s: %s", name,
@@ -54,7 +54,7 @@ static qs_status read_filter(struct stream_filter *filter, struct qsi_slice argu
     if (field.type != 'S' && field.type != 'A') {
         return invalid(FILTER, queue, "text, or an array of texts, is needed", error);
     }
-    /* An entry takes a byte at least. */
+    /* An entry takes at least a byte. */
     filter->values = qsi_zalloc(((size_t)field.value.bytes + 1) * sizeof *filter->values);
     if (filter->values == NULL) {
         return qsi_fail(error, QS_ENOMEM, "consumer");
@@ -73,7 +73,7 @@ static qs_status read_filter(struct stream_filter *filter, struct qsi_slice argu
     return filter->count > 0 ? QS_OK : invalid(FILTER, queue, "the array is empty", error);
 }
 
-/* In the order in which RabbitMQ looks. */
+/* In the order of RabbitMQ's checks. */
 static qs_status check_stream(const struct qs_channel *channel, const struct store_queue *queue,
                               const struct consume_call *call, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)

@@ -1,7 +1,7 @@
-/* Delivering messages of a stream, and what becomes of their tags.
+/* Delivering messages of a stream, and settling their tags.
  *
- * A delivery takes nothing: the cursor moves on.  An ack gives the consumer room, and nothing more;
- * what a channel leaves unacknowledged is of no interest to the stream. */
+ * A delivery takes nothing from the stream: the cursor advances.  An ack gives the consumer room,
+ * and nothing more; unacknowledged messages of a channel do not concern the stream. */
 #include "stream_deliver.h"
 
 #include "check.h"
@@ -51,7 +51,7 @@ static qs_status deliver_row(struct store_consumer *consumer, uint32_t i, qs_mes
     cursor->position += 1;
     queue->stream->out_count += 1;
     if (i + 1 == batch->count && message->hold != NULL) {
-        qsi_stream_cursor_drop_batch(cursor); /* the message holds what it needs of it */
+        qsi_stream_cursor_drop_batch(cursor); /* the message holds the parts of it that it needs */
     }
     return QS_OK;
 }
@@ -67,7 +67,7 @@ qs_status qsi_stream_deliver_one(struct store_consumer *consumer, qs_message *me
     memset(message_out, 0, sizeof *message_out);
     *released_out = false;
     if (!qsi_stream_next_row(consumer, &row)) {
-        *released_out = true; /* at the end of what is durable: nothing may be there */
+        *released_out = true; /* at the durable end: there may be no message */
         if (!qsi_stream_cursor_has_next(consumer)) {
             return QS_OK;
         }
@@ -101,12 +101,12 @@ qs_status qsi_stream_tell_offset(qs_message *message, uint64_t offset, qs_error 
 
 /* ---- what becomes of tags ---- */
 
-/* What never reached the caller comes again, and so does what is behind it. */
+/* Messages that never reached the caller come again, and so do all behind them. */
 static void rewind_to(struct store_consumer *consumer, uint64_t offset)
     QSI_REQUIRES(qsi_store_mutex)
 {
     if (offset < consumer->cursor->position) {
-        consumer->cursor->position = offset; /* also of a cancelled one: it may yet note progress */
+        consumer->cursor->position = offset; /* also if cancelled: it may store its position */
         if (consumer->queue != NULL) {
             qsi_events_announce(consumer->channel->store);
         }
@@ -201,7 +201,7 @@ static uint64_t progress_of(const struct store_consumer *consumer) QSI_REQUIRES(
                : consumer->cursor->position;
 }
 
-/* Only forward: whoever else uses the name may be further.  Returns the number of records. */
+/* Only forward: another consumer with the name may be further.  Returns the number of records. */
 static uint32_t note_progress(const struct store_consumer *consumer, struct store_queue *queue,
                               struct qsi_chunk *chunk) QSI_REQUIRES(qsi_store_mutex)
 {

@@ -7,7 +7,7 @@
 #include "stream_cursor.h"
 #include "thread_safety.h"
 
-/* A message that a consumer gets: where its body is, and, of a stream, its offset. */
+/* A message that a consumer gets: the place of its body, and, in a stream, its offset. */
 struct delivery {
     struct qsi_body body;
     bool is_of_stream;
@@ -27,8 +27,8 @@ qs_status qsi_stream_deliver_one(struct store_consumer *consumer, qs_message *me
 qs_status qsi_stream_tell_offset(qs_message *message, uint64_t offset,
                                  qs_error *error) QS_MUST_CHECK;
 
-/* Tags of the extent, which is one of a stream, are outstanding no longer: acknowledged, or never
- * reached the caller, so that the consumer gets them again. */
+/* Tags of the extent, which is one of a stream, are outstanding no longer: they were acknowledged,
+ * or never reached the caller and the consumer gets them again. */
 enum qsi_stream_end { QSI_STREAM_ACKED, QSI_STREAM_COMES_AGAIN, QSI_STREAM_LOST };
 void qsi_stream_settled(const struct qsi_extent *extent, uint64_t mask, enum qsi_stream_end end)
     QSI_REQUIRES(qsi_store_mutex);
@@ -42,11 +42,11 @@ void qsi_stream_hand_back(const struct qsi_extent *extent, uint64_t mask)
 void qsi_stream_take_back(struct qs_channel *channel, uint64_t tag, enum qsi_stream_end end)
     QSI_REQUIRES(qsi_store_mutex);
 
-/* After acks: how far consumers are that want it noted.  Records go to chunk, which has room for
- * tracking_bytes; NULL: nowhere.  Returns their number. */
+/* After acks: stores the positions of consumers that want it.  Records go to chunk, which has room
+ * for tracking_bytes; NULL: no records.  Returns their number. */
 uint32_t qsi_stream_note_acked(struct qs_channel *channel, struct qsi_chunk *chunk)
     QSI_REQUIRES(qsi_store_mutex);
-/* QS_NOT_IMPLEMENTED: of these tags one is of a stream, whose messages are not rejected. */
+/* QS_NOT_IMPLEMENTED: one of these tags is of a stream, whose messages are not rejected. */
 qs_status qsi_stream_refuse_nack(const struct qs_channel *channel, uint64_t first_tag,
                                  uint64_t last_tag, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;

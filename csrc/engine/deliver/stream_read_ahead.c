@@ -1,8 +1,8 @@
 /* Reading ahead for a consumer of a stream, from the publishers' chunks or from blocks, and
- * choosing what its filter wants.
+ * choosing the messages that its filter wants.
  *
- * A filter wants messages by a header of theirs, which a block's dictionary does not tell: it is
- * looked at once for each message, when the batch is read. */
+ * A filter selects messages by a header, which a block's dictionary does not have: each message is
+ * checked once, when the batch is read. */
 #include "stream_read_ahead.h"
 
 #include "alloc.h"
@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-#define ROWS_MAX 256u /* of the tail: what is held on to, or looked at under the lock */
+#define ROWS_MAX 256u /* of the tail: how much is held, or checked under the lock */
 #define VALUE "x-stream-filter-value"
 
 /* ---- filters ---- */
@@ -40,7 +40,7 @@ static bool wants(const struct stream_filter *filter, struct qsi_slice propertie
     return false;
 }
 
-/* A message whose properties cannot be read is wanted: who gets it is told. */
+/* A message whose properties cannot be read is wanted: its receiver gets the error. */
 static qs_status wants_row(struct qs_store *store, const struct stream_filter *filter,
                            const struct qsi_messages *view, uint32_t row, bool *wants_out,
                            qs_error *error)
@@ -134,7 +134,7 @@ bool qsi_stream_next_row(struct store_consumer *consumer, uint32_t *row_out)
     offset = first + *row_out;
     if (offset >= end || *row_out == batch->count) {
         cursor->position = offset < end ? offset : end;
-        if (cursor->position == first + batch->count) { /* nothing of it is wanted any more */
+        if (cursor->position == first + batch->count) { /* none of it is wanted any more */
             qsi_stream_cursor_drop_batch(cursor);
         }
         return false;
@@ -154,7 +154,7 @@ struct read_ahead {
     uint64_t from;
 };
 
-/* The consumer has what was read, or nobody. */
+/* Gives the batch to the consumer, or frees it. */
 static void end(struct read_ahead *ahead, bool is_kept) QSI_REQUIRES(qsi_store_mutex)
 {
     struct stream_cursor *cursor = ahead->consumer->cursor;
@@ -178,7 +178,8 @@ static void end(struct read_ahead *ahead, bool is_kept) QSI_REQUIRES(qsi_store_m
     qsi_stream_view_fini(&ahead->view);
 }
 
-/* The consumer passes over what is not there, or cannot be read; retention may have taken it. */
+/* The consumer skips messages that are missing, or cannot be read; retention may have dropped
+ * them. */
 static qs_status pass(struct read_ahead *ahead, qs_status status, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -230,7 +231,7 @@ static qs_status read_unlocked(struct read_ahead *ahead, struct qs_store *store,
         end(ahead, false);
         status = told;
     } else {
-        /* It may have been moved, or its stream deleted. */
+        /* The consumer may have been moved, or its stream deleted. */
         end(ahead, status == QS_OK && consumer->queue != NULL && cursor->position == ahead->from);
         status = QS_OK;
     }
@@ -240,7 +241,7 @@ static qs_status read_unlocked(struct read_ahead *ahead, struct qs_store *store,
     return status;
 }
 
-/* Is it all in memory, and cheap to look at? */
+/* Whether all of it is in memory, and cheap to check. */
 static bool is_at_hand(const struct read_ahead *ahead) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_stream_tail *tail = ahead->view.tail;
@@ -258,7 +259,7 @@ qs_status qsi_stream_read_ahead(struct store_consumer *consumer, bool *released_
     qs_status status;
 
     QS_ASSERT_HELD(&store->mutex);
-    /* One byte of the tail: one run, and no more chunks than it has are held on to. */
+    /* One byte of the tail: one run, and only its own chunks are held. */
     status = qsi_stream_view_take(&ahead.view, &ahead.queue->stream->log, ahead.from, ROWS_MAX, 1);
     if (status != QS_OK) {
         return qsi_fail(error, status, "stream '%.*s'", QSI_NAME(ahead.queue->name));

@@ -1,4 +1,4 @@
-/* What a consumer of a stream reads ahead. */
+/* Messages that a consumer of a stream reads ahead. */
 #ifndef QSI_STREAM_READ_AHEAD_H
 #define QSI_STREAM_READ_AHEAD_H
 
@@ -6,8 +6,8 @@
 #include "stream_cursor.h"
 #include "thread_safety.h"
 
-/* The next message that the consumer wants, in what was read ahead, and passes over others; false:
- * there is none.  Only what is durable comes. */
+/* The next message that the consumer wants, among those read ahead; skips others.  False: there is
+ * none.  Only durable messages are returned. */
 bool qsi_stream_next_row(struct store_consumer *consumer, uint32_t *row_out)
     QSI_REQUIRES(qsi_store_mutex);
 /* Reads the next messages ahead.  From memory without letting go of the lock; else it is released

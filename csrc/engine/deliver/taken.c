@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* A body that is said to be larger is looked for before there is room made for it. */
+/* If a body claims to be larger, its existence is checked before room is made for it. */
 #define BELIEVED_BYTES (64u << 10)
 
 void qsi_taken_release(struct qsi_buf *buf)
@@ -25,10 +25,10 @@ struct building {
     struct qs_store *store;
     struct qsi_chunk *lender; /* or NULL: bodies are copied */
     struct qsi_arrow_builder builder;
-    const uint8_t *record; /* the one that view and codes are about */
+    const uint8_t *record; /* the record of view and codes */
     struct qsi_messages view;
     struct qsi_buf codes; /* int32 pairs by route, -1: not interned yet */
-    uint64_t bad_tag;     /* of a message whose body is damaged; 0: none */
+    uint64_t bad_tag;     /* of a message with a damaged body; 0: none */
 };
 
 static qs_status begin_record(struct building *building, const uint8_t *record, qs_error *error)
@@ -79,8 +79,8 @@ static qs_status set_route(struct building *building, uint32_t record_row,
     return QS_OK;
 }
 
-/* A record that was read back from a segment does not say how its stored messages were routed:
- * their envelopes do. */
+/* A record that was read from a segment does not have the routes of its stored messages: their
+ * envelopes do. */
 static qs_status set_stored_route(struct building *building, uint32_t record_row,
                                   const struct qsi_stored *stored, struct qsi_arrow_run *run,
                                   qs_error *error)
@@ -128,7 +128,7 @@ static qs_status build_row(struct building *building, const struct qsi_taken *ta
     return status;
 }
 
-/* Of rows from first on in the batch, where each has a route of its own. */
+/* For rows from first on in the batch, each with a route of its own. */
 static qs_status put_routes(struct building *building, const struct qsi_taken *taken,
                             uint64_t first, qs_error *error)
 {
@@ -161,7 +161,7 @@ static qs_status put_properties(struct building *building, const struct qsi_take
     return QS_OK;
 }
 
-/* Rows whose bodies lie in the record, column by column. */
+/* Rows whose bodies are in the record, column by column. */
 static qs_status build_rows(struct building *building, const struct qsi_taken *taken,
                             struct qsi_arrow_run *run, qs_error *error)
 {
@@ -208,7 +208,7 @@ static qs_status build_taken(struct building *building, const struct qsi_taken *
     return QS_OK;
 }
 
-/* Of the rows that were appended last. */
+/* For the rows that were appended last. */
 static void put_times(struct qsi_arrow_builder *builder, const struct qsi_taken *taken)
 {
     if ((builder->columns & QSI_ARROW_HAS_TIME) != 0) {
@@ -217,7 +217,7 @@ static void put_times(struct qsi_arrow_builder *builder, const struct qsi_taken 
     }
 }
 
-/* What bodies of the record's rows claim that their message files cannot hold. */
+/* Bytes of bodies that the record's rows claim and their message files cannot hold. */
 static uint64_t claimed_bytes(struct qs_store *store, const struct qsi_taken *taken)
 {
     struct qsi_messages view;
@@ -238,7 +238,7 @@ static uint64_t claimed_bytes(struct qs_store *store, const struct qsi_taken *ta
     return bytes;
 }
 
-/* The bytes of bodies to make room for: a damaged reference says anything. */
+/* The bytes of bodies to make room for: a damaged reference may claim any size. */
 static uint64_t expected_bytes(struct qs_store *store, const struct qsi_taken_batch *batch)
 {
     const struct qsi_taken *taken = (const struct qsi_taken *)(void *)batch->taken.data;

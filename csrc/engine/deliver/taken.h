@@ -1,21 +1,21 @@
-/* Messages that were found in a queue, on their way into a record batch: of a consumer that takes
- * them, or of a look that leaves them where they are. */
+/* Messages that were found in a queue, on their way into a record batch: for a consumer that takes
+ * them, or for a browser that leaves them in place. */
 #ifndef QSI_TAKEN_H
 #define QSI_TAKEN_H
 
 #include "arrow_build.h"
 #include "store.h"
 
-/* Messages that look alike: consecutive rows of one record, or one record of a single message. */
+/* Messages of one form: consecutive rows of one record, or one record of a single message. */
 struct qsi_taken {
-    struct qsi_chunk *chunk; /* which the record is in: held */
+    struct qsi_chunk *chunk; /* the record's chunk, which is held */
     const uint8_t *record;
     uint32_t row; /* of the record */
     uint32_t count;
     uint64_t first_tag; /* or position, when they are browsed */
     uint32_t delivery_count;
     bool redelivered;
-    bool is_unacked; /* when they are browsed, as the next */
+    bool is_unacked; /* when they are browsed, like the next field */
     bool is_delayed;
     const struct qsi_stream_batch *of; /* of a stream: which tells when each was published */
     uint32_t index;                    /* of the first, there */
@@ -26,8 +26,8 @@ struct qsi_taken_batch {
     uint64_t message_count;
     uint64_t body_bytes;
     uint32_t columns; /* of a stream: QSI_ARROW_HAS_* */
-    /* Not NULL: they are rows of one record in this chunk, whose bodies stay there.  The batch
-     * holds the chunk until whoever gets it is done with it. */
+    /* Not NULL: they are rows of one record in this chunk, which has their bodies.  The batch holds
+     * the chunk until its receiver frees the batch. */
     struct qsi_chunk *lender;
     enum qsi_arrow_shape shape; /* browsed: "sequence", "unacked", "delayed", not "delivery_tag" */
 };

@@ -1,4 +1,4 @@
-/* What a channel's confirms wait for: numbers, and where their messages went. */
+/* What a channel's confirms wait for: publish numbers, and the queues of their messages. */
 #include "check.h"
 #include "enter.h"
 #include "priorities.h"
@@ -28,7 +28,7 @@ static void tell_numbers(struct qs_channel *channel, const struct unconfirmed_vi
     }
 }
 
-/* Queues that were deleted meanwhile, and those that keep nothing, are not waited for. */
+/* Deleted queues, and queues that keep nothing, are not waited for. */
 static void tell_queues(struct qs_channel *channel, const struct unconfirmed_visit *each,
                         const struct confirm_way *way, qs_unconfirmed *info)
     QSI_REQUIRES(qsi_store_mutex)

@@ -1,8 +1,8 @@
-/* What one call is about to push: how much of it comes to each queue.  A batch and a transaction
- * reach a queue with several records, and room for one of them must count the others.
+/* The messages that one call is about to push to each queue.  A batch and a transaction reach a
+ * queue with several records, and the room for one record must count the others.
  *
- * It belongs to its call: made when the room is reserved, passed on to who asks, and freed when
- * the call ends. */
+ * Arrivals live as long as their call: made when the room is reserved, passed on to functions that
+ * ask, and freed when the call ends. */
 #ifndef QSI_ARRIVALS_H
 #define QSI_ARRIVALS_H
 
@@ -16,11 +16,11 @@ struct arrival {
     struct store_queue *queue;
     uint64_t messages;
     uint64_t body_bytes; /* of a queue that refuses by them; 0 for others */
-    /* a record with messages that say when they expire, or are due; NULL: none does */
+    /* a record with messages that have an expiration, or a due time; NULL: none has */
     const uint8_t *expiring, *delayed;
     uint32_t runs;
     bool any_transient;        /* some messages end with the process */
-    bool is_dead_letter_alone; /* nothing but dead letters comes */
+    bool is_dead_letter_alone; /* only dead letters come */
 };
 /* Zeroed memory has none. */
 struct arrivals {

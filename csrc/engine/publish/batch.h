@@ -1,5 +1,4 @@
-/* A record batch on its way from Arrow to pending records: what the three files share that
- * publish one. */
+/* A record batch on its way from Arrow to pending records: shared by the files that publish one. */
 #ifndef QSI_BATCH_H
 #define QSI_BATCH_H
 
@@ -11,15 +10,15 @@
 #include "returns.h"
 #include "thread_safety.h"
 
-/* A distinct (exchange, routing key) of the batch and where it leads. */
+/* A distinct (exchange, routing key) of the batch and its destinations. */
 struct batch_route {
     struct qsi_slice exchange, key; /* in the caller's arrays */
     uint64_t hash;
     uint32_t *destinations; /* indexes in destinations */
     uint32_t destination_count;
-    bool durable;           /* one of them at least is */
-    bool by_headers;        /* other headers may lead elsewhere */
-    uint16_t by_properties; /* and other values of these: qsi_property_flag() of each */
+    bool durable;           /* at least one of them is */
+    bool by_headers;        /* rows with other headers may go elsewhere */
+    uint16_t by_properties; /* and rows with other values of these: qsi_property_flag() of each */
     uint32_t record_code;   /* in the pending record being made, or NO_CODE */
     uint64_t rows;          /* of the records that are made */
 };
@@ -35,20 +34,21 @@ struct batch_destination {
 
 #define NO_CODE UINT32_MAX
 #define RECORD_ROWS_MAX (256u << 10) /* rows cost bytes beside their bodies */
-/* What is for one stream alone keeps smaller bodies inside: they are never in the message store. */
+/* Messages for exactly one stream keep smaller bodies inside: they are never in the message
+ * store. */
 #define STREAM_EMBED_BELOW (128u << 10)
 
-/* What rows may be, and how they become records. */
+/* The limits of rows, and how they become records. */
 struct batch_rules {
     uint64_t body_bytes_max;     /* and of properties */
     uint64_t record_bytes_max;   /* of one record, but a row always fits */
-    uint64_t stream_embed_below; /* of what is for one stream alone */
+    uint64_t stream_embed_below; /* of messages for exactly one stream */
     uint8_t record_flags;        /* that each record has */
     struct qsi_budget *budget;   /* that counts the records */
 };
 
 struct batch {
-    struct qs_channel *channel; /* as the next: NULL for rows that are staged, without a store */
+    struct qs_channel *channel; /* like the next: NULL for rows that are staged, without a store */
     struct qs_store *store;
     struct batch_rules rules;
     const qs_batch *input;
@@ -58,8 +58,8 @@ struct batch {
     uint64_t now_us;
     uint64_t record_rows_max; /* that the next record may have */
     bool mandatory;
-    bool is_for_stream; /* one, and nothing else */
-    bool keeps_all;     /* as a queue of it does: no row is transient */
+    bool is_for_stream; /* one stream, and nothing else */
+    bool keeps_all;     /* like a queue that makes messages persistent: no row is transient */
 
     struct qsi_properties defaults;
     struct qsi_copies copies; /* of the defaults */
@@ -78,9 +78,9 @@ struct batch {
 
     uint32_t *codes; /* route of each row of the array at hand; NULL: all rows take route 0 */
     uint64_t code_capacity;
-    uint32_t *refined; /* routes of all rows, where headers or priorities decide; NULL: nowhere */
+    uint32_t *refined; /* routes of all rows, if headers or priorities decide; NULL: nowhere */
     struct pending_records pending_records;
-    struct qsi_return_rules return_rules; /* of the channel, when routes were looked up */
+    struct qsi_return_rules return_rules; /* of the channel, at the look-up of the routes */
     struct qsi_list returns;
     uint64_t unrouted_count; /* rows that lead to no queue */
     struct published_notes published;
@@ -111,35 +111,34 @@ qs_status qsi_batch_code_rows(struct batch *batch, const struct qsi_arrow_batch 
 qs_status qsi_batch_find_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_batch_look_up_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
 
-/* A route behind the others. */
+/* Adds a route at the end. */
 qs_status qsi_batch_add_route(struct batch *batch, const struct batch_route *route,
                               uint32_t *code_out, qs_error *error) QS_MUST_CHECK;
-/* Where the route leads with these properties (their headers are no room to be filled), and with
- * the defaults' carbon copies if it is to have them. */
+/* Looks up the destinations of the route with these properties (whose headers cannot be filled),
+ * and with the defaults' carbon copies if it is to have them. */
 qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
                             const struct qsi_properties *properties, bool has_copies,
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
-/* A queue or a priority of one, known already or not. */
+/* The index of a queue, or of a priority, known already or not. */
 qs_status qsi_batch_add_destination(struct batch *batch,
                                     const struct batch_destination *destination,
                                     uint32_t *index_out, qs_error *error) QS_MUST_CHECK;
 /* Fills batch->refined with the routes of all rows by their names. */
 qs_status qsi_batch_code_all_rows(struct batch *batch, qs_error *error) QS_MUST_CHECK;
 
-/* ---- batch_headers.c: rows whose own headers decide where they go; without the lock, which is
- * taken for moments ---- */
+/* ---- batch_headers.c: rows whose own headers decide their route; the lock is taken briefly
+ * ---- */
 
 qs_status qsi_batch_refine_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
-/* QS_PRECONDITION_FAILED: a row has a header CC or BCC of its own. */
+/* QS_PRECONDITION_FAILED: a row has its own header CC or BCC. */
 qs_status qsi_batch_check_headers(const struct batch *batch, qs_error *error) QS_MUST_CHECK;
 
 /* ---- batch_priorities.c: rows that go to queues with priorities; without the lock ---- */
 
 qs_status qsi_batch_divide_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
 
-/* ---- batch_records.c: the rows as encoded records, in records of some size; without the lock
- * ---- */
+/* ---- batch_records.c: the rows as encoded records of some size; without the lock ---- */
 
 qs_status qsi_batch_make_records(struct batch *batch, qs_error *error) QS_MUST_CHECK;
 

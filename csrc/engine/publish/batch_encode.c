@@ -1,5 +1,5 @@
-/* The rows of a record batch as an encoded record.  What is the same in all rows (the common case)
- * is copied in two passes over offsets and bytes. */
+/* The rows of a record batch as an encoded record.  Columns that are the same in all rows (the
+ * common case) are copied in two passes over offsets and bytes. */
 #include "alloc.h"
 #include "batch_plan.h"
 #include "check.h"
@@ -42,7 +42,7 @@ static qs_status encode_routes(struct batch *batch, const struct record_plan *pl
     return QS_OK;
 }
 
-/* How long each row lives: its own column, or what all have. */
+/* Each row's time to live: its own column, or the common one. */
 static qs_status encode_expirations(const struct batch *batch, const struct record_plan *plan,
                                     uint8_t *record, qs_error *error)
 {
@@ -70,7 +70,7 @@ static qs_status encode_expirations(const struct batch *batch, const struct reco
     return QS_OK;
 }
 
-/* When each row is due that is not to be delivered at once. */
+/* The due time of each row that is not to be delivered at once. */
 static qs_status encode_dues(const struct batch *batch, const struct record_plan *plan,
                              uint8_t *record, qs_error *error)
 {
@@ -119,7 +119,7 @@ void qsi_plan_free_blob(const struct record_plan *plan, struct qsi_slice blob)
     }
 }
 
-/* Room for a body in the message store, which the pending record then has. */
+/* Room for a body in the message store, which the pending record then owns. */
 static qs_status reserve_body(struct batch *batch, struct pending_record *pending_record,
                               uint32_t envelope_bytes, uint32_t body_bytes, qs_error *error)
 {
@@ -175,7 +175,7 @@ static qs_status encode_stored(struct batch *batch, const struct record_plan *pl
     return status;
 }
 
-/* Row by row: properties, bodies and references to stored ones, whose properties are in their
+/* Row by row: properties, bodies and references to stored bodies, whose properties are in their
  * envelopes. */
 static qs_status encode_rows(struct batch *batch, const struct record_plan *plan,
                              struct pending_record *pending_record, uint8_t *record,

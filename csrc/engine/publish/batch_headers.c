@@ -1,10 +1,10 @@
-/* Rows whose own headers, or properties, decide where they go.
+/* Rows whose own headers, or properties, decide their route.
  *
- * A route was looked up once for all of its rows, with the properties they have in common.  If an
- * exchange takes part in it that looks at headers, rows with headers of their own are looked up
- * again: some thousand at a time, equal headers once.  So are rows with values of their own of
- * properties that selectors read; of their properties only these count.  What rows come to is one
- * route for each set of queues, so the records of a batch do not grow with the number of different
+ * A route is first looked up once for all of its rows, with the properties that they have in
+ * common.  If an exchange on the route looks at headers, rows with headers of their own are looked
+ * up again: some thousand at a time, equal headers once.  So are rows with their own values of
+ * properties that selectors read; only these properties of a row count.  The result is one route
+ * for each set of queues, so the records of a batch do not grow with the number of different
  * headers. */
 #include "alloc.h"
 #include "batch.h"
@@ -15,13 +15,13 @@
 
 #define ROWS_AT_ONCE 4096u
 
-/* Rows of one route with the same properties, among those looked up together. */
+/* Rows of one route with the same properties, among rows that are looked up together. */
 struct variant {
     struct base {
         uint32_t code;       /* the route by name */
         uint32_t has_copies; /* the defaults' carbon copies: the row has no headers of its own */
     } base;
-    uint32_t code; /* the one that these properties lead to */
+    uint32_t code; /* the route of these properties */
     uint64_t at;   /* of its properties in refining.blobs */
     uint32_t bytes;
 };
@@ -43,7 +43,7 @@ static struct variant *variant_at(const struct refining *refining, uint64_t inde
 
 /* ---- CC and BCC ---- */
 
-/* A column's values are strings, and a broker takes arrays only. */
+/* A column's values are strings, but CC and BCC must be arrays, as in RabbitMQ. */
 static qs_status refuse_copies(const struct qsi_arrow_batch *array, uint64_t row,
                                const struct qsi_arrow_entries *entries, qs_error *error)
 {
@@ -78,14 +78,14 @@ qs_status qsi_batch_check_headers(const struct batch *batch, qs_error *error)
 
 /* ---- some rows at a time ---- */
 
-/* Do rows of this route with headers of their own go where the others go? */
+/* Whether rows of this route with headers of their own take the same route as the others. */
 static bool is_settled(const struct batch *batch, uint32_t code)
 {
     QS_DCHECK(code < batch->route_count);
     return !batch->routes[code].by_headers && batch->copies.count == 0;
 }
 
-/* Does the row have headers of its own, or a column that selectors of its route read? */
+/* Whether the row has headers of its own, or a column that selectors of its route read. */
 static bool may_differ(const struct batch_route *route, const struct qsi_arrow_batch *array,
                        uint64_t row)
 {
@@ -94,7 +94,7 @@ static bool may_differ(const struct batch_route *route, const struct qsi_arrow_b
     return route->by_properties != 0 || qsi_arrow_row_headers(array, row, &entries);
 }
 
-/* Of its own; the defaults' have their bytes already. */
+/* The row's own bytes; those of the defaults are counted already. */
 static bool row_has_headers(const struct qsi_arrow_row *row)
 {
     return qsi_properties_has(&row->properties, QSI_PROPERTY_HEADERS) &&
@@ -131,7 +131,7 @@ static qs_status add_row(struct refining *refining, const struct qsi_arrow_batch
     return QS_OK;
 }
 
-/* Of the row's properties, what its route depends on.  Returns the bytes that they take. */
+/* The row's properties that its route depends on.  Returns their bytes. */
 static uint64_t read_row(const struct batch *batch, const struct batch_route *route,
                          const struct qsi_arrow_batch *array, uint64_t row,
                          struct qsi_arrow_row *row_out)
@@ -156,7 +156,7 @@ static qs_status make_key(struct refining *refining, uint32_t base, const struct
                                 route->destination_count * sizeof *route->destinations);
 }
 
-/* The one route of these names to these queues: it is taken over, or let go if there is one. */
+/* The only route of these names to these queues: route is used, or freed if there is one. */
 static qs_status finish(struct refining *refining, uint32_t base, struct batch_route *route,
                         uint32_t *code_out, qs_error *error)
 {
@@ -242,7 +242,8 @@ static qs_status refine_rows(struct refining *refining, const struct qsi_arrow_b
             continue;
         }
         bytes = read_row(batch, route, array, row, &values);
-        if (bytes <= batch->store->options.body_bytes_max) { /* else refused when it is measured */
+        if (bytes <= batch->store->options.body_bytes_max) { /* otherwise it is refused when it is
+                                                              * measured */
             QS_TRY(add_row(refining, array, &values, bytes, code));
             is_variant[row - from] = true;
         }
@@ -298,7 +299,7 @@ static qs_status refine(struct refining *refining, qs_error *error)
     struct batch *batch = refining->batch;
     uint32_t *codes;
 
-    QS_TRY(qsi_batch_code_all_rows(batch, error)); /* none by name is added afterwards */
+    QS_TRY(qsi_batch_code_all_rows(batch, error)); /* no route is added by name afterwards */
     QS_TRY(note_finished(refining));
     codes = batch->refined;
     for (size_t i = 0; i < batch->input->array_count; i++) {

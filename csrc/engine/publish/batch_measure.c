@@ -21,7 +21,7 @@ static uint64_t rows_limit(const struct batch *batch)
     return batch->is_for_stream ? QSI_BLOCK_ROWS_MAX : RECORD_ROWS_MAX;
 }
 
-/* How far a pending record that begins at plan->from may reach, and what it holds. */
+/* The furthest end of a pending record that begins at plan->from, and its contents. */
 static qs_status measure_rows(struct batch *batch, struct record_plan *plan, uint64_t limit_bytes,
                               qs_error *error)
 {
@@ -60,7 +60,7 @@ static qs_status measure_rows(struct batch *batch, struct record_plan *plan, uin
     return QS_OK;
 }
 
-/* The common case: nothing varies from row to row but the body, and all of them are small. */
+/* The common case: only the body differs from row to row, and all bodies are small. */
 static bool measure_plain(struct batch *batch, struct record_plan *plan, uint64_t limit_bytes)
 {
     const struct qsi_arrow_batch *array = plan->array;
@@ -78,7 +78,7 @@ static bool measure_plain(struct batch *batch, struct record_plan *plan, uint64_
     rows = rows < rows_limit(batch) ? rows : rows_limit(batch);
     bytes = qsi_arrow_body_total(array, plan->from, plan->from + rows);
     while (bytes > limit_bytes &&
-           rows > 1) { /* halve the rows as often as it takes: bodies are of one kind, mostly */
+           rows > 1) { /* halve the rows as often as needed: mostly bodies are alike */
         rows = rows > 2 ? (uint64_t)((double)rows * (double)limit_bytes / (double)bytes) : 1;
         rows = rows > 0 ? rows : 1;
         bytes = qsi_arrow_body_total(array, plan->from, plan->from + rows);
@@ -150,8 +150,8 @@ void qsi_plan_forget_routes(struct batch *batch, struct record_plan *plan)
     qsi_free(plan->used_destinations);
 }
 
-/* A column of nulls is as good as none: the time at which messages expire takes 8 bytes of each in
- * its queue. */
+/* A column of nulls is as good as none: an expiry time takes 8 bytes of each message in its
+ * queue. */
 static bool has_expirations(const struct batch *batch, const struct record_plan *plan)
 {
     int64_t own_ms;

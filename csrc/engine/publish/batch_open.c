@@ -30,7 +30,7 @@ static qs_status read_defaults(struct batch *batch, qs_error *error)
     }
     QS_TRY(qsi_properties_decode(&batch->defaults, blob.data, blob.bytes, error));
     if (!qsi_properties_has(&batch->defaults, QSI_PROPERTY_DELIVERY_MODE)) {
-        batch->defaults.delivery_mode = 2; /* a batch is persistent unless it says otherwise */
+        batch->defaults.delivery_mode = 2; /* a batch is persistent by default */
         batch->defaults.present |= qsi_property_flag(QSI_PROPERTY_DELIVERY_MODE);
     }
     bytes = qsi_properties_bytes(&batch->defaults);

@@ -1,4 +1,4 @@
-/* The next record of a batch: which rows it has, and how long it will be. */
+/* The next record of a batch: its rows, and its length. */
 #ifndef QSI_BATCH_PLAN_H
 #define QSI_BATCH_PLAN_H
 
@@ -30,7 +30,7 @@ static inline struct batch_route *qsi_row_route(struct batch *batch, const struc
 {
     return &batch->routes[plan->codes != NULL ? plan->codes[row] : 0];
 }
-/* Does the row's body go to the message store? */
+/* Whether the row's body goes to the message store. */
 static inline bool qsi_row_is_stored(struct batch *batch, const struct record_plan *plan,
                                      uint64_t row, uint64_t properties_bytes, uint64_t body_bytes)
 {
@@ -43,7 +43,7 @@ static inline bool qsi_row_is_stored(struct batch *batch, const struct record_pl
 
 /* ---- batch_measure.c ---- */
 
-/* Chooses plan->to, as far as limit_bytes allow, and counts what the rows need. */
+/* Sets plan->to, as far as limit_bytes permit, and counts the needs of the rows. */
 qs_status qsi_plan_rows(struct batch *batch, struct record_plan *plan, uint64_t limit_bytes,
                         qs_error *error) QS_MUST_CHECK;
 /* Numbers the routes and destinations that the record's rows use, and counts rows by destination;
@@ -61,7 +61,7 @@ qs_status qsi_plan_layout(struct batch *batch, struct record_plan *plan,
 qs_status qsi_plan_encode(struct batch *batch, const struct record_plan *plan,
                           struct pending_record *pending_record, qs_error *error) QS_MUST_CHECK;
 
-/* The blob of a row's properties: those that all rows have, or its own, to be freed. */
+/* The blob of a row's properties: the common one, or its own, which the caller frees. */
 qs_status qsi_plan_blob(const struct batch *batch, const struct record_plan *plan, uint64_t row,
                         struct qsi_slice *blob_out, qs_error *error) QS_MUST_CHECK;
 void qsi_plan_free_blob(const struct record_plan *plan, struct qsi_slice blob);

@@ -1,6 +1,6 @@
-/* Rows of a record batch that go to queues with priorities.  A route is divided by the
- * priorities that its rows have: each part leads to one priority of each of its queues.  Without
- * the lock: a priority's id follows from its queue's. */
+/* Rows of a record batch that go to queues with priorities.  A route is divided by the priorities
+ * of its rows: each part leads to one priority of each of its queues.  Without the lock: a
+ * priority's id is derived from its queue's. */
 #include "alloc.h"
 #include "batch.h"
 #include "check.h"
@@ -10,8 +10,8 @@
 struct dividing {
     struct batch *batch;
     uint32_t route_count; /* before any was divided */
-    uint8_t *most;        /* by route: the highest priority that its queues have */
-    /* by route: the route of each priority, or NO_CODE; NULL: none was asked for */
+    uint8_t *most;        /* by route: the highest priority of its queues */
+    /* by route: the route of each priority, or NO_CODE; NULL: none was needed */
     uint32_t **parts;
 };
 

@@ -7,7 +7,7 @@
 #include "returns.h"
 #include "store.h"
 
-/* Which rows go to a destination that does not take all: ascending. */
+/* The rows for a destination that does not take all: ascending. */
 static qs_status list_rows(struct batch *batch, const struct record_plan *plan,
                            uint32_t ***rows_out, qs_error *error)
 {
@@ -50,7 +50,7 @@ static qs_status list_rows(struct batch *batch, const struct record_plan *plan,
     return QS_OK;
 }
 
-/* A run for each destination: all rows, or those that go there. */
+/* A run for each destination, of all rows or of those for it. */
 static qs_status make_runs(struct batch *batch, const struct record_plan *plan,
                            struct pending_record *pending_record, qs_error *error)
 {
@@ -75,7 +75,7 @@ static qs_status make_runs(struct batch *batch, const struct record_plan *plan,
     return status;
 }
 
-/* Is anything of the pending record to be journalled? */
+/* Whether anything of the pending record is journalled. */
 static bool plan_is_journalled(const struct batch *batch, const struct record_plan *plan)
 {
     for (uint32_t i = 0; i < plan->layout.destination_count; i++) {
@@ -151,7 +151,7 @@ static qs_status make_pending_record(struct batch *batch, struct record_plan *pl
     return status;
 }
 
-/* How many rows go where, to be counted when they are accepted. */
+/* The number of rows for each destination, to be counted when they are accepted. */
 static qs_status note_rows(struct batch *batch, qs_error *error)
 {
     for (uint32_t i = 0; i < batch->route_count; i++) {
@@ -172,7 +172,7 @@ static qs_status note_rows(struct batch *batch, qs_error *error)
     return QS_OK;
 }
 
-/* Bytes are worth a block, and one stream has all of them. */
+/* The bytes are worth a block, and exactly one stream gets them. */
 static bool is_for_stream(const struct batch *batch)
 {
     uint64_t bytes = 0;

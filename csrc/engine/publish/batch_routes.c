@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#define PAIRS_MIN 1024 /* of an exchange and a key, which are worth a table however few the rows */
+#define PAIRS_MIN 1024 /* of an exchange and a key: worth a table, however few the rows */
 
 static qs_status grow(void **items, uint32_t *capacity, uint32_t needed, size_t item_bytes,
                       qs_error *error)
@@ -85,8 +85,8 @@ qs_status qsi_batch_add_route(struct batch *batch, const struct batch_route *rou
     return QS_OK;
 }
 
-/* Rows often repeat the exchange: the last one's hash is kept.  Turned, so that a key of the same
- * name does not cancel it. */
+/* Rows often repeat the exchange, so the last one's hash is kept.  It is rotated, so that a key of
+ * the same name does not cancel it. */
 static uint64_t hash_exchange(struct batch *batch, struct qsi_slice exchange)
 {
     if (batch->hashed_exchange.data != exchange.data ||
@@ -154,7 +154,7 @@ static qs_status intern_row(struct batch *batch, const struct qsi_arrow_batch *a
     return status;
 }
 
-/* Entries of a column's dictionary, and one that stands for null; 1: there is no column; 0: no
+/* The entries of a column's dictionary, and one for null; 1: there is no column; 0: no
  * dictionary. */
 static uint64_t count_entries(const struct qsi_arrow_bytes_column *column)
 {
@@ -173,14 +173,14 @@ static uint64_t entry_of(const struct qsi_arrow_bytes_column *column, uint64_t c
     return entry;
 }
 
-/* Is a look for each pair of entries less than one for each row? */
+/* Whether a look-up for each pair of entries costs less than one for each row. */
 static bool is_worth_pairs(const struct qsi_arrow_batch *array, uint64_t exchanges, uint64_t keys)
 {
     return exchanges > 0 && keys > 0 &&
            (exchanges == 1 || exchanges <= (PAIRS_MIN + array->rows) / keys);
 }
 
-/* One look per pair of dictionary entries instead of one per row. */
+/* One look-up for each pair of dictionary entries instead of one for each row. */
 static qs_status code_dictionaries(struct batch *batch, const struct qsi_arrow_batch *array,
                                    uint64_t exchanges, uint64_t keys, uint32_t *codes,
                                    qs_error *error)

@@ -1,7 +1,6 @@
 /* Carbon copies: the further routing keys in a message's headers CC and BCC.
  *
- * As in RabbitMQ, both are arrays, of which the strings are keys; BCC is taken out of the
- * message. */
+ * As in RabbitMQ, both are arrays, whose strings are keys.  BCC is removed from the message. */
 #ifndef QSI_COPIES_H
 #define QSI_COPIES_H
 
@@ -13,29 +12,29 @@
 struct qsi_copies {
     struct qsi_slice *keys; /* in the message's headers */
     uint32_t count;
-    uint8_t *properties; /* the blob without BCC; NULL: nothing was taken out */
+    uint8_t *properties; /* the blob without BCC; NULL: nothing was removed */
     uint32_t properties_bytes;
-    struct qsi_slice bad_name; /* of a header that is no array; null: none */
+    struct qsi_slice bad_name; /* of a header that is not an array; null: none */
     uint8_t bad_type;
 };
 
-/* False: a blob with headers has neither of the two for sure.  Costs next to nothing. */
+/* False: a blob with headers certainly has neither of the two.  Costs next to nothing. */
 bool qsi_may_have_copies(struct qsi_slice blob);
-/* Reads the headers of a property blob, which the keys point into from then on.  What is wrong with
- * them is told by qsi_copies_check: a missing exchange comes first.  QS_ENOMEM, QS_EINVAL. */
+/* Reads the headers of a property blob, into which the keys then point. qsi_copies_check reports
+ * their errors, because a missing exchange is reported first.  QS_ENOMEM, QS_EINVAL. */
 qs_status qsi_copies_read(struct qsi_copies *copies_out, struct qsi_slice blob,
                           qs_error *error) QS_MUST_CHECK;
 /* QS_PRECONDITION_FAILED */
 qs_status qsi_copies_check(const struct qsi_copies *copies, qs_error *error) QS_MUST_CHECK;
 void qsi_copies_fini(struct qsi_copies *copies);
 
-/* Is this the name of one of the two headers? */
+/* Whether this is the name of one of the two headers. */
 static inline bool qsi_is_copies_name(struct qsi_slice name)
 {
     return (name.bytes == 2 && memcmp(name.data, "CC", 2) == 0) ||
            (name.bytes == 3 && memcmp(name.data, "BCC", 3) == 0);
 }
-/* The refusal of a header of that name with a value of another type than an array. */
+/* The refusal of a header of that name whose value is not an array. */
 qs_status qsi_copies_refuse(struct qsi_slice name, uint8_t type, qs_error *error);
 
 #endif

@@ -58,7 +58,7 @@ uint32_t qsi_tx_cursors_put(struct qs_channel *channel, struct qsi_chunk *tail)
         const uint8_t *record = record_at(channel, at, &cursor);
         uint32_t bytes = qsi_record_length(record);
         struct store_stream *stream = find_stream(channel->store, cursor.stream_id);
-        if (stream != NULL) { /* else it was deleted since, and a replay passes over the record */
+        if (stream != NULL) { /* otherwise it was deleted, and a replay skips the record */
             qsi_cursor_set(stream, &cursor);
         }
         QS_ASSERT(bytes <= tail->capacity - tail->used); /* room was made for all */
@@ -127,7 +127,7 @@ static qs_status set_cursor(struct qs_channel *channel, struct qsi_slice name,
     uint64_t bytes = qsi_cursor_record_bytes(cursor);
     bool released = true;
 
-    while (released) { /* the stream may go meanwhile */
+    while (released) { /* the stream may be deleted meanwhile */
         released = false;
         QS_TRY(require_stream(channel, name, &queue, error));
         cursor->stream_id = queue->container.id;

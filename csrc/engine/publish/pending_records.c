@@ -92,7 +92,7 @@ uint64_t qsi_pending_record_memory(const struct pending_record *pending_record)
 
     bytes += (pending_record->destination_count + UINT64_C(1)) * sizeof(struct pending_destination);
     bytes += QSI_ALLOCATION_BYTES;
-    if (pending_record->places != NULL) { /* room for one at least */
+    if (pending_record->places != NULL) { /* room for at least one */
         uint32_t count = pending_record->place_count > 1 ? pending_record->place_count : 1;
         bytes += count * sizeof(struct qsi_place) + QSI_ALLOCATION_BYTES;
     }
@@ -217,7 +217,7 @@ static uint32_t push(struct qs_store *store, struct pending_record *pending_reco
             .count = run->count, .rows = run->messages.rows, .journalled = run->journalled};
         destination->run = NULL;
         pushed.first_seq = qsi_container_append(queue->messages, run);
-        /* as the record says it */
+        /* like the record */
         QS_DCHECK(pushed.first_seq + pushed.count == queue->messages->next_seq);
         qsi_note_pushed(store, queue, pending_record->chunk->data, i, &pushed);
         if (refusals != NULL && qsi_queue_refuses(queue)) {

@@ -241,7 +241,7 @@ static qs_status publish_with_copies(struct publishing *publishing, qs_receipt *
     return status;
 }
 
-/* Reads the expiration after the exchange is found: a broker reports errors of the exchange
+/* Reads the expiration after the exchange is found: RabbitMQ reports errors of the exchange
  * first. */
 static qs_status read_expiration(struct publishing *publishing, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)

@@ -1,4 +1,4 @@
-/* What publishing one message, publishing a batch and committing a transaction share. */
+/* Shared by publishing one message, publishing a batch and committing a transaction. */
 #ifndef QSI_PUBLISH_H
 #define QSI_PUBLISH_H
 
@@ -9,16 +9,17 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Left free for acks and deletions when publishers fill the disk. */
+/* Kept free for acks and deletions when publishers fill the disk. */
 #define QSI_RESERVE_BYTES_MAX (256u << 10)
 
 /* An encoded record on its way into queues and journal.  Its destinations were looked up when it
- * was published; reserving finds them again by queue id, and one deleted meanwhile is passed over.
+ * was published; reserving looks them up again by queue id, and skips a queue that was deleted
+ * meanwhile.
  *
- * A batch, a transaction, a dead letter and a message that a full queue may refuse come this way.
- * A single message that is accepted at once takes the same steps for each queue (pushed.h), without
- * memory of its own: it lies in the chunk that small records share, and queues note it without a
- * run. */
+ * A batch, a transaction, a dead letter and a message that a full queue may refuse are pending
+ * records.  A single message that is accepted at once takes the same steps for each queue
+ * (pushed.h), without memory of its own: it is in the chunk that small records share, and queues
+ * note it without a run. */
 struct pending_destination {
     uint64_t queue_id;
     struct store_queue *queue; /* from reserve to accept; NULL: it was deleted */
@@ -34,65 +35,67 @@ struct pending_record {
     uint32_t place_count;
     uint32_t row_count;
     uint64_t first_row; /* of row 0, among the messages of the call that published them */
-    /* a dead letter: nothing is refused for it, it fitted when it was written */
+    /* a dead letter: no queue refuses it, since it fitted when it was written */
     bool is_dead_letter;
-    bool is_mandatory; /* one message, which comes back if all its queues are gone */
+    bool is_mandatory; /* one message, which is returned if all its queues are gone */
     bool journalled;
-    bool has_expiration; /* some rows say themselves when they expire */
-    bool has_due;        /* or that they are not to be delivered yet */
+    bool has_expiration; /* some rows have their own expiration */
+    bool has_due;        /* or a due time */
 };
 struct pending_records {
     struct pending_record *items;
     uint32_t count;
     uint32_t capacity;
-    uint32_t written_count; /* of the first ones: that are in their stream's file, and pushed */
+    uint32_t written_count; /* of the first ones, which are in their stream's file, and pushed */
     uint64_t journal_bytes; /* of the journalled ones */
     uint64_t entry_bytes_max;
     uint64_t memory_bytes; /* of those in a transaction, without items */
 };
 
-/* A zeroed record behind the others; NULL: out of memory. */
+/* Adds a zeroed record at the end; NULL: out of memory. */
 struct pending_record *qsi_pending_records_add(struct pending_records *pending_records);
-/* Memory of its own: a chunk as long as the record, and room for its destinations and places. */
+/* Memory for one record: a chunk as long as the record, and room for its destinations and
+ * places. */
 qs_status qsi_pending_record_create(struct pending_record *pending_record,
                                     const struct qsi_messages_layout *layout, uint32_t place_count,
                                     struct qsi_budget *budget) QS_MUST_CHECK;
-/* One destination more, of a record that is encoded: row_count of its rows, or all of them with
- * rows NULL.  Takes rows on success. */
+/* One more destination of an encoded record: row_count of its rows, or all of them with rows NULL.
+ * Takes rows on success. */
 qs_status qsi_pending_record_lead_to(struct pending_record *pending_record, uint64_t queue_id,
                                      uint32_t *rows, uint32_t row_count,
                                      bool journalled) QS_MUST_CHECK;
 void qsi_pending_records_note_bytes(struct pending_records *pending_records,
                                     const struct pending_record *pending_record);
-/* What it takes of memory, beside itself. */
+/* The memory of its parts, without the struct. */
 uint64_t qsi_pending_record_memory(const struct pending_record *pending_record);
 /* Frees them, and abandons their places. */
 void qsi_pending_records_fini(struct pending_records *pending_records,
                               struct qsi_message_store *messages);
-/* REQUIRES room.  Memory for accepting all of them: accept cannot fail then, until the lock is
- * released.  extra_entries: other appends.  arrivals: zeroed; what they have for each queue, and
- * the caller's to free in any case. */
+/* REQUIRES room.  Reserves memory for accepting all of them: accept cannot fail then, until the
+ * lock is released. extra_entries: further appends. arrivals: zeroed; gets the messages for each
+ * queue, and the caller frees it in any case. */
 qs_status qsi_pending_records_reserve(struct qs_store *store,
                                       struct pending_records *pending_records,
                                       uint32_t extra_entries, struct arrivals *arrivals,
                                       qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Pushes and appends all as one atomic group; goes_on: which the caller's next append belongs
- * to.  Returns the LSN they end at, 0 if nothing was journalled. */
+/* Pushes and appends all as one atomic group; goes_on: the caller's next append is part of the
+ * group.  Returns the LSN at which they end, 0 if nothing was journalled. */
 uint64_t qsi_pending_records_accept_group(struct qs_store *store,
                                           struct pending_records *pending_records, bool goes_on)
     QSI_REQUIRES(qsi_store_mutex);
-/* REQUIRES reserve, and that they are in their stream's file.  Pushes the first ones, and accept
- * passes over them. */
+/* REQUIRES reserve, and that they are in their stream's file.  Pushes the first ones, which accept
+ * then skips. */
 void qsi_pending_records_push_written(struct qs_store *store,
                                       struct pending_records *pending_records, uint32_t count)
     QSI_REQUIRES(qsi_store_mutex);
-/* The same, each record for itself.  Messages that their queue refuses are not in it afterwards,
- * and in *refusals.  last_lsn: what was appended before them, which is returned if nothing is. */
+/* The same, each record for itself.  Afterwards, messages that their queue refused are not in it,
+ * but in *refusals. last_lsn: the LSN of the last append before them, which is returned if nothing
+ * is appended. */
 uint64_t qsi_pending_records_accept(struct qs_store *store, struct pending_records *pending_records,
                                     struct refusals *refusals, uint64_t last_lsn)
     QSI_REQUIRES(qsi_store_mutex);
 
-/* Nothing is in it: the name only says so. */
+/* Nothing is in it: the name says so. */
 static inline void qsi_receipt_clear(qs_receipt *receipt)
 {
     memset(receipt, 0, offsetof(qs_receipt, refused_queue));
@@ -103,23 +106,23 @@ static inline void qsi_receipt_clear(qs_receipt *receipt)
 
 /* They were pushed, and are settled again in the same group of the journal. */
 struct refusals {
-    /* Of each message of the call the id of the queue that refused it first, 0: none did; NULL: no
+    /* For each message of the call the id of the queue that refused it first, 0: none did; NULL: no
      * queue refuses any. */
     uint64_t *queues;
     uint64_t row_count;
     struct qsi_chunk *settles; /* room for their records */
     uint64_t count;            /* rows that were refused */
 };
-/* What refusing may add to the journal. */
+/* The bytes that refusing may add to the journal. */
 uint64_t qsi_refusals_bytes(struct qs_store *store, const struct pending_records *pending_records)
     QSI_REQUIRES(qsi_store_mutex);
-/* Room for whatever may be refused of these messages, row_count in the call: neither take nor
- * accept can fail then. */
+/* Reserves room for any refusal of these messages, row_count in the call: neither take nor accept
+ * can fail then. */
 qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store,
                                const struct pending_records *pending_records, uint64_t row_count,
                                qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* REQUIRES that room.  Of the messages just pushed as a destination of the pending record, takes
- * out what the queue refuses; their records are in refusals->settles.  Returns the number of
+/* REQUIRES that room.  Removes those of the messages just pushed to a destination of the pending
+ * record that the queue refuses; their records are in refusals->settles.  Returns the number of
  * records. */
 struct pushed {
     uint64_t first_seq;
@@ -134,7 +137,7 @@ uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
  * letters.  REQUIRES room for a stretch to be removed. */
 void qsi_dead_letter_pass_on(struct qs_store *store, struct store_queue *queue,
                              uint64_t dead_letter_seq) QSI_REQUIRES(qsi_store_mutex);
-/* How many there are, the first rows, and who refused the first, for who published them. */
+/* Their number, the first rows, and the queue that refused the first, for the publisher. */
 void qsi_refusals_tell_rows(const struct refusals *refusals, struct qs_store *store,
                             qs_receipt *receipt) QSI_REQUIRES(qsi_store_mutex);
 static inline void qsi_refusals_tell(const struct refusals *refusals, struct qs_store *store,
@@ -156,9 +159,9 @@ struct dead_letter {
     struct qsi_slice exchange, key, properties, body;
     bool may_go_round; /* also to queues where the message has died before */
 };
-/* May release the lock.  Publishes in the channel's open transaction; *queue_count_out: 0 when
- * it went nowhere.  *may_be_refused_out: one of its queues refuses messages when it is full,
- * which it is judged by as it is now. */
+/* May release the lock.  Publishes in the channel's open transaction; *queue_count_out: 0 if no
+ * queue took it.  *may_be_refused_out: one of its queues refuses messages when it is full, judged
+ * by its present state. */
 qs_status qsi_publish_dead_letter(struct qs_channel *channel, const struct dead_letter *dead_letter,
                                   uint32_t *queue_count_out, bool *may_be_refused_out,
                                   enum qsi_wait wait, qs_error *error)
@@ -166,10 +169,10 @@ qs_status qsi_publish_dead_letter(struct qs_channel *channel, const struct dead_
 
 qs_status qsi_check_body_bytes(uint64_t bytes_max, uint64_t bytes, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *error) QS_MUST_CHECK;
-/* Does a message of this size go to the message store? */
+/* Whether a message of this size goes to the message store. */
 bool qsi_is_stored(const struct qs_store *store, uint64_t properties_bytes, uint64_t body_bytes);
 uint64_t qsi_reserve_bytes(const struct qs_store *store);
-/* What lies before a body in the message store; the caller's to free. */
+/* The bytes before a body in the message store; the caller frees them. */
 qs_status qsi_make_envelope(struct qsi_slice exchange, struct qsi_slice key,
                             struct qsi_slice properties, struct qsi_slice *envelope_out,
                             qs_error *error) QS_MUST_CHECK;

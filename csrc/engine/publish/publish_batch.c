@@ -1,10 +1,10 @@
 /* Publishing record batches.
  *
  * Everything that costs time per row happens without the lock: checking, finding the distinct
- * routes, copying bodies into a record, listing which rows go to which queue.  The lock is held
- * twice, to look the distinct routes up and to accept the encoded records; neither depends on
- * the number of rows.  Where a headers exchange decides, it is held once more for every few
- * thousand rows, to look their distinct headers up. */
+ * routes, copying bodies into a record, listing the rows for each queue.  The lock is held twice,
+ * to look up the distinct routes and to accept the encoded records; neither depends on the number
+ * of rows.  If a headers exchange decides, the lock is also held once for every few thousand rows,
+ * to look up their distinct headers. */
 #include "alloc.h"
 #include "arrivals.h"
 #include "batch.h"
@@ -144,7 +144,7 @@ static qs_status make_room(struct batch *batch, enum qsi_wait wait, qs_error *er
                                 wait, error);
 }
 
-/* Releases the lock meanwhile; what was there before, room and all, is there again. */
+/* Releases the lock meanwhile; afterwards everything is as before, including the room. */
 static qs_status write_directly(struct batch *batch, struct direct_write *direct, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -157,7 +157,7 @@ static qs_status write_directly(struct batch *batch, struct direct_write *direct
     if (!released) {
         return QS_OK;
     }
-    /* While this call holds the job, a checkpoint that would make room never comes. */
+    /* While this call holds the job, no checkpoint can make room. */
     if (direct->job != NULL && (make_room(batch, QSI_MUST_NOT_WAIT, NULL) != QS_OK ||
                                 !qsi_direct_may_accept(store, &batch->pending_records, direct))) {
         qsi_direct_forget(store, direct);
@@ -234,7 +234,7 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
     return QS_OK;
 }
 
-/* Beside the lock but for looking things up. */
+/* Without the lock, except for look-ups. */
 static qs_status make_records(struct batch *batch, qs_error *error)
 {
     QS_TRY(qsi_batch_open(batch, error));

@@ -8,9 +8,9 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Exchange names are as long as that, and so ids lie where numbers may. */
+/* Exchange names take their maximum length, so ids are aligned. */
 #define ALIGN 8u
-#define KNOWN_BYTES 128u /* of memory for a note that is known, beside itself, about */
+#define KNOWN_BYTES 128u /* of memory for a known note, beside the note itself, about */
 
 static size_t note_bytes(uint32_t queue_count, uint8_t exchange_bytes)
 {
@@ -63,7 +63,7 @@ qs_status qsi_published_note_begin(struct published_notes *notes, uint32_t queue
     return QS_OK;
 }
 
-/* Does the note behind the last one say the same of other messages? */
+/* Whether the note after the last one says the same about other messages. */
 static bool goes_the_same_way(const struct published_notes *notes,
                               const struct published_note *next)
 {
@@ -126,7 +126,7 @@ qs_status qsi_published_note_prepare(struct published_notes *notes, const struct
     return QS_OK;
 }
 
-/* Where it goes: all but the number, and the gap behind the name. */
+/* The destination: all but the number, and the gap after the name. */
 static struct qsi_slice way_of(struct published_note *note)
 {
     uint8_t *begin = (uint8_t *)note + offsetof(struct published_note, queue_count);
@@ -136,8 +136,8 @@ static struct qsi_slice way_of(struct published_note *note)
     return qsi_slice_make(begin, (uint32_t)(exchange.data - begin) + exchange.bytes);
 }
 
-/* REQUIRES room.  Of one that comes with others it is remembered where it is: those of the next
- * batch go the same ways, mostly.  Without memory for that it is not. */
+/* REQUIRES room.  A note that comes with others stays known at its place: notes of the next batch
+ * mostly have the same destinations.  Without memory for that it does not. */
 static void add_note(struct published_notes *notes, struct published_note *note, bool has_others)
 {
     struct qsi_slice way = way_of(note);

@@ -1,7 +1,8 @@
-/* Counting what was published: by channel, exchange, queue, and exchange and queue together.
+/* Counting published messages: by channel, exchange, queue, and exchange and queue together.
  *
- * A message is counted when it is accepted.  Of a transaction and of a batch it is noted before how
- * many go where; notes of neighbours that go the same way are one, and so are those of batches. */
+ * A message is counted when it is accepted.  For a transaction and a batch, notes say before that
+ * how many messages go where.  Notes of neighbours with the same destinations are merged, and so
+ * are those of batches. */
 #ifndef QSI_PUBLISH_COUNTS_H
 #define QSI_PUBLISH_COUNTS_H
 
@@ -11,7 +12,7 @@
 
 void qsi_count_unroutable(struct qs_channel *channel, struct qsi_exchange *exchange, uint64_t count,
                           bool mandatory) QSI_REQUIRES(qsi_store_mutex);
-/* One message, accepted in this hold of the lock, in which it was routed as well. */
+/* One message, accepted in this hold of the lock, in which it was also routed. */
 static inline void qsi_count_published(const struct publishing *publishing)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -30,41 +31,41 @@ static inline void qsi_count_published(const struct publishing *publishing)
     }
 }
 
-struct published_note { /* behind it the queues' ids, then the exchange's name */
+struct published_note { /* followed by the queues' ids, then the exchange's name */
     uint64_t count;     /* of messages */
     uint32_t queue_count;
     uint8_t exchange_bytes;
     bool mandatory;
 };
-/* Room for a note, whose queues' ids the caller puts into *ids_out.  It is there when it is ended,
- * which cannot fail. */
+/* Reserves a note, whose queues' ids the caller writes to *ids_out.  The note is valid once it is
+ * ended, which cannot fail. */
 qs_status qsi_published_note_begin(struct published_notes *notes, uint32_t queue_count,
                                    uint64_t **ids_out) QS_MUST_CHECK;
 void qsi_published_note_end(struct published_notes *notes, struct qsi_slice exchange,
                             uint32_t queue_count, uint64_t count, bool mandatory);
-/* Is the last note one of messages like this one of a transaction, so that it needs none? */
+/* Whether the last note is about messages like this one of a transaction, so that it needs none. */
 bool qsi_published_as_before(const struct published_notes *notes,
                              const struct publishing *publishing) QSI_REQUIRES(qsi_store_mutex);
-/* Room for a note of it, with its queues' ids. */
+/* Reserves a note for it, with its queues' ids. */
 qs_status qsi_published_note_prepare(struct published_notes *notes,
                                      const struct qsi_route *route) QS_MUST_CHECK;
-/* One message more as the last note has it. */
+/* Adds one message to the last note. */
 static inline void qsi_published_note_again(struct published_notes *notes)
 {
     ((struct published_note *)(void *)(notes->notes.data + notes->last_at))->count += 1;
 }
-/* Adds others to them: those that go the same way as one that was added before become one with it.
+/* Adds other notes to these: notes with the same destinations as an added one are merged.
  * QS_ENOMEM changes nothing. */
 qs_status qsi_published_notes_add(struct published_notes *notes,
                                   const struct published_notes *others) QS_MUST_CHECK;
 /* What they take. */
 uint64_t qsi_published_notes_memory(const struct published_notes *notes);
-/* The first, or the one behind; NULL: there is none.  Its queues' ids, and its exchange. */
+/* The first note, or the next one; NULL: there is none.  Its queues' ids, and its exchange. */
 const struct published_note *qsi_published_note_next(const struct published_notes *notes,
                                                      const struct published_note *note);
 const uint64_t *qsi_published_note_ids(const struct published_note *note);
 struct qsi_slice qsi_published_note_exchange(const struct published_note *note);
-/* They were accepted.  Queues and exchanges that were deleted meanwhile count nothing. */
+/* The messages were accepted.  Queues and exchanges that were deleted meanwhile count nothing. */
 void qsi_count_notes(struct qs_channel *channel, const struct published_notes *notes)
     QSI_REQUIRES(qsi_store_mutex);
 

@@ -1,10 +1,9 @@
 /* Large batches that go straight into a stream's file.
  *
- * The file is written before anything is accepted, without the lock, so a disk that is full or
- * damaged leaves the batch to the journal.  What is accepted is a record that names the blocks; the
- * commit that makes it durable syncs the file beside the journal.  Whoever else publishes to the
- * stream meanwhile comes first: then what was written is forgotten, and the batch takes the way of
- * all others. */
+ * The file is written before anything is accepted, without the lock, so a full or damaged disk
+ * leaves the batch to the journal.  The accepted record names the blocks; the commit that makes it
+ * durable syncs the file beside the journal.  If another publisher adds to the stream meanwhile,
+ * the written blocks are dropped, and the batch goes through the journal. */
 #include "publish_direct.h"
 
 #include "alloc.h"
@@ -36,7 +35,7 @@ static bool may_be_block(const struct pending_record *record, uint64_t queue_id)
            (record->chunk->data[5] & (wanted | unwanted)) == wanted;
 }
 
-/* Which of the first records could be blocks.  False: it is not worth it. */
+/* The first records that could be blocks.  False: there are too few. */
 static bool choose_records(const struct pending_records *pending_records,
                            struct direct_write *direct)
 {
@@ -57,7 +56,7 @@ static bool list_records(const struct pending_records *pending_records, struct d
 {
     direct->records = qsi_alloc(direct->record_count * sizeof *direct->records);
     for (uint32_t i = 0; direct->records != NULL && i < direct->record_count; i++) {
-        /* A stream keeps them like others. */
+        /* A stream keeps them like other messages. */
         pending_records->items[i].chunk->data[5] &= (uint8_t)~QSI_MESSAGES_HAS_TRANSIENT;
         direct->records[i] = (struct qsi_stream_direct_record){
             .record = pending_records->items[i].chunk->data,
@@ -67,8 +66,8 @@ static bool list_records(const struct pending_records *pending_records, struct d
     return direct->records != NULL;
 }
 
-/* Waits until little is to be synced; false: not now.  What waits to be synced, and what is being
- * written, is counted as what waits in the journal is. */
+/* Waits until little is to be synced; false: not now.  Blocks that wait for a sync, or are being
+ * written, count like waiting journal entries. */
 static bool wait_for_syncs(struct qs_store *store, uint64_t bytes, bool *released_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -88,7 +87,7 @@ static bool wait_for_syncs(struct qs_store *store, uint64_t bytes, bool *release
            waiting + store->paging.writing_bytes + bytes <= qsi_commit_unsynced_max(store);
 }
 
-/* All of it would be in one file, which retention drops or keeps as a whole. */
+/* All of it must be in one file, which retention drops or keeps as a whole. */
 static bool is_more_than_a_segment(const struct qsi_stream *stream, uint64_t bytes)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -96,8 +95,8 @@ static bool is_more_than_a_segment(const struct qsi_stream *stream, uint64_t byt
            bytes > stream->limits.segment_bytes;
 }
 
-/* No flush of the stream is under way, and no checkpoint waits for its moment; NULL: it is not
- * worth waiting for, it is no stream, or not there any more. */
+/* Returns the stream if no flush of it runs, and no checkpoint waits; NULL: that takes too long, or
+ * it is no stream, or deleted. */
 static struct store_queue *wait_for_stream(struct qs_store *store, uint64_t queue_id,
                                            uint64_t bytes, bool *released_out)
     QSI_REQUIRES(qsi_store_mutex)
@@ -224,7 +223,7 @@ uint64_t qsi_direct_accept(struct qs_store *store, struct pending_records *pendi
     qsi_commit_note_blocks(store, &unsynced, direct->bytes);
     end_job(store, direct, true);
     store->checkpoint.direct_bytes += direct->bytes;
-    /* The disk has less room than the journal knows. */
+    /* The disk has less room than the journal assumes. */
     store->space.open_upto -=
         direct->bytes < store->space.open_upto ? direct->bytes : store->space.open_upto;
     return qsi_store_append(store, chunk, from, bytes, 1, false);

@@ -1,4 +1,4 @@
-/* Large batches that go straight into the file of the one stream that they are for. */
+/* Large batches that go straight into the file of their only stream. */
 #ifndef QSI_PUBLISH_DIRECT_H
 #define QSI_PUBLISH_DIRECT_H
 
@@ -6,7 +6,7 @@
 #include "store_stream.h"
 #include "thread_safety.h"
 
-#define QSI_DIRECT_BYTES_MIN (64u << 10) /* what is less goes through the journal */
+#define QSI_DIRECT_BYTES_MIN (64u << 10) /* smaller batches go through the journal */
 #define QSI_DIRECT_FILES_MAX 64          /* open until a commit synced them */
 
 /* Zeroed: nothing was written. */
@@ -19,24 +19,25 @@ struct direct_write {
     struct qsi_chunk *chunk; /* room for the journal's record */
 };
 
-/* Writes the first of the pending records, if that can be done; if not, the journal takes them, as
- * it does all others.  *released_out: the lock was, so nothing that was looked at before holds.
- * Until forget no checkpoint takes its snapshot: whoever waits for one forgets first. */
+/* Writes the first of the pending records if possible; the journal takes the others.
+ * *released_out: the lock was released, so earlier look-ups are invalid.  Until forget no
+ * checkpoint takes its snapshot: a caller that waits for one forgets first. */
 void qsi_direct_write(struct qs_store *store, const struct pending_records *pending_records,
                       struct direct_write *direct, bool *released_out)
     QSI_REQUIRES(qsi_store_mutex);
-/* Is what was written what comes next in the stream, and can be told in the room that there is?  If
- * not, it is to be forgotten. */
+/* Whether the written blocks are the next ones of the stream, and there is room for the record that
+ * names them.  If not, they are to be forgotten. */
 bool qsi_direct_may_accept(struct qs_store *store, const struct pending_records *pending_records,
                            const struct direct_write *direct) QSI_REQUIRES(qsi_store_mutex);
 /* Nothing else takes room for journalled records between this and accept.  QS_ENOMEM. */
 qs_status qsi_direct_reserve(struct qs_store *store, struct direct_write *direct, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* REQUIRES may_accept and reserve in this hold of the lock.  Pushes the records, and appends what
- * names them.  Returns its LSN. */
+/* REQUIRES may_accept and reserve in this hold of the lock.  Pushes the records, and appends the
+ * record that names them.  Returns its LSN. */
 uint64_t qsi_direct_accept(struct qs_store *store, struct pending_records *pending_records,
                            struct direct_write *direct) QSI_REQUIRES(qsi_store_mutex);
-/* Releases the lock meanwhile if something was written and not accepted: its bytes and files go. */
+/* If blocks were written and not accepted, removes their bytes and files, and releases the lock
+ * meanwhile. */
 void qsi_direct_forget(struct qs_store *store, struct direct_write *direct)
     QSI_REQUIRES(qsi_store_mutex);
 

@@ -49,7 +49,7 @@ static void encode(const struct publishing *publishing, uint8_t *record)
 
 /* ---- kept ---- */
 
-/* What the pending record holds is its own on success. */
+/* On success the pending record owns its parts. */
 static qs_status make_pending_record(struct publishing *publishing,
                                      struct pending_records *pending_records, qs_error *error)
 {
@@ -97,7 +97,8 @@ qs_status qsi_publishing_keep(struct publishing *publishing, qs_error *error)
 
 /* ---- accepted ---- */
 
-/* What a message that expires or is delayed needs of a queue; a stream keeps it all the same. */
+/* What a queue needs for a message that expires or is delayed; a stream keeps the message
+ * regardless. */
 static qs_status reserve_times(const struct publishing *publishing, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -137,7 +138,7 @@ static qs_status reserve(const struct publishing *publishing, bool journalled,
     return QS_OK;
 }
 
-/* Into its queues.  Nothing can fail any more. */
+/* Pushes to its queues.  Nothing can fail any more. */
 static void push(const struct publishing *publishing, struct qsi_chunk *chunk, uint64_t from)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -164,7 +165,7 @@ static void push(const struct publishing *publishing, struct qsi_chunk *chunk, u
     }
 }
 
-/* To queues of which one refuses it: with a run, as what may be taken back has. */
+/* Pushes to queues of which one refuses it: with a run, since the message may be removed again. */
 static qs_status offer(struct publishing *publishing, struct refusals *refusals, uint64_t *lsn_out,
                        qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {

@@ -1,4 +1,4 @@
-/* Where one message goes. */
+/* Routing one message. */
 #include "alloc.h"
 #include "check.h"
 #include "death.h"
@@ -7,8 +7,8 @@
 #include "properties.h"
 #include "publishing.h"
 
-/* Would the queue refuse the dead-lettered message, behind what the transaction has for it
- * already? */
+/* Whether the queue would refuse the dead-lettered message, after those that the transaction
+ * already has for it. */
 static bool is_full_for(const struct publishing *dead_letter, const struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -31,8 +31,8 @@ static bool is_full_for(const struct publishing *dead_letter, const struct store
     return qsi_queue_would_refuse(queue, count, body_bytes);
 }
 
-/* A dead-lettered message does not go where it would go round for ever, nor where it would be
- * refused and dropped. */
+/* A dead-lettered message does not go to a queue where it would go round forever, nor to one that
+ * would refuse and drop it. */
 static bool is_open(const struct publishing *publishing, const struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -63,7 +63,7 @@ static qs_status leave_out(struct publishing *publishing, qs_error *error)
     return QS_OK;
 }
 
-/* To an internal exchange, too; dead letters go nowhere if there is none. */
+/* Also to an internal exchange; dead letters are dropped if it does not exist. */
 static qs_status look_up_any(struct publishing *publishing, qs_error *error)
 {
     static const struct qsi_route nowhere = {0};
@@ -86,7 +86,7 @@ static qs_status look_up_once(struct publishing *publishing, qs_error *error)
                : look_up_any(publishing, error);
 }
 
-/* Properties decide as well: they are decoded for this look alone. */
+/* Properties decide, too: they are decoded for this look-up alone. */
 static qs_status look_at_properties(struct publishing *publishing, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -123,7 +123,7 @@ qs_status qsi_publishing_look_up(struct publishing *publishing, qs_error *error)
                : look_up_once(publishing, error);
 }
 
-/* What most queues do not want to know. */
+/* Values that most queues do not need. */
 static void ask_more(struct publishing *publishing, const struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -132,7 +132,7 @@ static void ask_more(struct publishing *publishing, const struct store_queue *qu
         publishing->may_be_refused = true;
         publishing->is_refused =
             publishing->is_refused ||
-            (publishing->due_us == 0 && /* what is delayed is not ready, and not too much */
+            (publishing->due_us == 0 && /* a delayed message is not ready, and exceeds no limit */
              qsi_queue_would_refuse(queue, 1, publishing->body.bytes));
     }
     if (queue->priorities != NULL) {

@@ -1,4 +1,4 @@
-/* Telling traces what was published. */
+/* Reporting publishes to traces. */
 #include "publish_trace.h"
 
 #include "alloc.h"
@@ -23,7 +23,7 @@ static void tell_routed(struct qs_store *store, struct trace_step *what)
     tell(store, what, QS_TRACE_ROUTE);
 }
 
-/* The same of one message, whose content goes with its route. */
+/* The same for one message, whose content goes with its route. */
 static void tell_one_routed(struct qs_store *store, struct trace_step *what,
                             const struct trace_content *content) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -43,14 +43,14 @@ static void tell_accepted(struct qs_store *store, struct trace_step *what, bool 
     } else if (mandatory) {
         tell(store, what, QS_TRACE_RETURN);
     }
-    what->lsn = what->queue_count > 0 ? lsn : 0; /* nobody awaits the record of a refusal */
+    what->lsn = what->queue_count > 0 ? lsn : 0; /* nothing waits for the record of a refusal */
     if (what->lsn != 0) {
         tell(store, what, QS_TRACE_RECORD);
     }
     qsi_trace_await(store, what, awaits_confirm);
 }
 
-/* Those that have it: all but the one that refused it. */
+/* The queues that have it: all but the one that refused it. */
 static void leave_out(struct trace_step *what, struct qsi_destination **others, uint64_t refusing)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -77,7 +77,7 @@ static void tell_refused(struct qs_store *store, const struct trace_step *what, 
         qsi_free(kept);
     }
     if (confirms) {
-        qsi_trace_await(store, &all, true); /* the publisher hears of the refusal */
+        qsi_trace_await(store, &all, true); /* the publisher learns of the refusal */
     } else {
         tell(store, &all, QS_TRACE_NACK);
     }
@@ -115,7 +115,7 @@ void qsi_trace_published(const struct publishing *publishing, const qs_receipt *
     }
 }
 
-/* Queues of a note that are there still; NULL: no memory. */
+/* Queues of a note that still exist; NULL: no memory. */
 static struct qsi_destination **queues_of(struct qs_store *store, const struct published_note *note,
                                           uint32_t *count_out) QSI_REQUIRES(qsi_store_mutex)
 {

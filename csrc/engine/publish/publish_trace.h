@@ -1,10 +1,11 @@
-/* Telling traces what was published. */
+/* Reporting publishes to traces. */
 #ifndef QSI_PUBLISH_TRACE_H
 #define QSI_PUBLISH_TRACE_H
 
 #include "publishing.h"
 
-/* One message; began_us: when the call had the lock.  In a transaction it is routed so far. */
+/* One message; began_us: when the call had the lock.  In a transaction only its routing is
+ * reported. */
 void qsi_trace_published(const struct publishing *publishing, const qs_receipt *receipt,
                          const struct refusals *refusals, uint64_t began_us)
     QSI_REQUIRES(qsi_store_mutex);

@@ -1,5 +1,5 @@
-/* What follows when a queue has got messages, be it a run of them or one: the same steps for all
- * who publish.  Inline, since a single message pays for each instruction. */
+/* The steps after a queue got messages, a run of them or one: the same for all publishers.  Inline,
+ * because a single message pays for each instruction. */
 #ifndef QSI_PUSHED_H
 #define QSI_PUSHED_H
 
@@ -14,7 +14,7 @@
 #include "turns.h"
 #include "wake.h"
 
-/* The record says where its messages are. */
+/* The record has the places of its messages. */
 static inline void qsi_note_pushed(struct qs_store *store, const struct store_queue *queue,
                                    uint8_t *record, uint32_t index, const struct pushed *pushed)
     QSI_REQUIRES(qsi_store_mutex)
@@ -32,13 +32,13 @@ static inline void qsi_announce_pushed(struct qs_store *store, struct store_queu
         qsi_signal_consumers(store, qsi_owner_of(queue));
         return;
     }
-    if (pushed->journalled) { /* the commit tells its consumers */
+    if (pushed->journalled) { /* the commit notifies its consumers */
         qsi_stream_note_pushed(store, queue->stream, pushed->count);
     }
     qsi_stream_note_growth(store, queue->stream);
     qsi_work_note_pushed(store, queue->stream);
 }
-/* Once for all records that were accepted together.  is_due: there is something to commit. */
+/* Once for all records that were accepted together. is_due: there is something to commit. */
 static inline void qsi_announce_accepted(struct qs_store *store, bool is_due)
     QSI_REQUIRES(qsi_store_mutex)
 {

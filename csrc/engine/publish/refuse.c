@@ -1,6 +1,6 @@
-/* Queues that are full and refuse (x-overflow reject-publish, reject-publish-dlx).  Invariants:
- * what is refused was the last that came; its record and its end are one group of the journal;
- * the publisher hears no for it, whatever other queues took it. */
+/* Full queues that refuse (x-overflow reject-publish, reject-publish-dlx).  Invariants: the refused
+ * messages are the last ones; their record and their removal are one group of the journal; the
+ * publisher gets a nack for them, whatever other queues took them. */
 #include "alloc.h"
 #include "arrivals.h"
 #include "check.h"
@@ -82,8 +82,7 @@ static void note_row(struct refusals *refusals, uint64_t row, uint64_t queue_id)
     }
 }
 
-/* One record, over messages that end with the process as well: whoever replays it finds them
- * ended. */
+/* One record, over transient messages as well: a replay finds them settled. */
 static uint32_t record_end(struct refusals *refusals, const struct store_queue *queue,
                            const struct pushed *pushed, uint64_t first_seq, uint32_t count)
 {
@@ -196,7 +195,7 @@ void qsi_refusals_fini(struct refusals *refusals)
     memset(refusals, 0, sizeof *refusals);
 }
 
-/* With all that comes to any of its priorities. */
+/* With all arrivals of any of its priorities. */
 static bool would_be_over(const struct store_queue *queue, const struct arrivals *arrivals)
     QSI_REQUIRES(qsi_store_mutex)
 {

@@ -1,8 +1,8 @@
 /* Transactions: publishes and acks are kept aside, and become one atomic group of the journal.
  *
- * Publishes are routed and encoded when they come; acks are checked when they come.  Commit
- * gives out the sequences, appends everything as one group, which a reader sees whole or not at
- * all, and returns when that is durable. */
+ * Publishes are routed and encoded, and acks are checked, when they are made.  Commit assigns the
+ * sequences, appends everything as one group, which a reader sees as a whole or not at all, and
+ * returns when the group is durable. */
 #include "tx.h"
 
 #include "alloc.h"
@@ -24,7 +24,7 @@
 
 #include <string.h>
 
-#define BUFFER_KEPT_BYTES (64u << 10) /* from one transaction to the next */
+#define BUFFER_KEPT_BYTES (64u << 10) /* kept from one transaction to the next */
 
 qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pending_records,
                       const struct published_notes *published, qs_error *error)
@@ -40,7 +40,7 @@ qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pendin
         channel->tx_records = kept;
     }
     for (uint32_t i = 0; i < pending_records->count;
-         i++) { /* room first: a batch is in the transaction whole or not at all */
+         i++) { /* room first: a batch is in the transaction as a whole or not at all */
         if (qsi_pending_records_add(kept) == NULL) {
             QS_DCHECK(kept->count >= i);
             kept->count -= i;
@@ -205,7 +205,7 @@ static void measure(struct commit *commit) QSI_REQUIRES(qsi_store_mutex)
         commit->settle_bytes +=
             qsi_settle_bytes(channel, commit->settles[i].first_tag, commit->settles[i].last_tag,
                              commit->settles[i].kind);
-        /* Each end of its range may divide a range that another one of them takes. */
+        /* Each end of its range may divide a range that another settle takes. */
         commit->settle_bytes += UINT64_C(2) * QSI_SETTLE_BYTES_MAX;
     }
     commit->bytes = commit->pending_records->journal_bytes + commit->settle_bytes;
@@ -243,8 +243,8 @@ static qs_status make_room(struct commit *commit, enum qsi_wait wait, qs_error *
     return QS_OK;
 }
 
-/* Room for the rejected messages of which no dead letter says what becomes of them, and for dead
- * letters that a full queue passes on. */
+/* Room for rejected messages without a dead letter, and for dead letters that a full queue passes
+ * on. */
 static qs_status reserve_rejects(const struct commit *commit, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -266,7 +266,7 @@ static qs_status reserve_rejects(const struct commit *commit, qs_error *error)
                : qsi_fail(error, QS_ENOMEM, "rejected messages");
 }
 
-/* Memory for all that apply does, and whether full queues take it. */
+/* Reserves memory for everything that apply does, and checks whether full queues take it. */
 static qs_status reserve(struct commit *commit, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = commit->channel;
@@ -301,8 +301,7 @@ static qs_status reserve(struct commit *commit, qs_error *error) QSI_REQUIRES(qs
     return status;
 }
 
-/* REQUIRES room.  The settles and the key lie behind each other in one chunk, which ends the
- * group. */
+/* REQUIRES room.  The settles and the key follow each other in one chunk, which ends the group. */
 static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -393,7 +392,7 @@ static qs_status make_room_and_find(struct commit *commit, uint64_t *lsn_out, en
     return QS_OK;
 }
 
-/* A file may be read for a key, and for what was rejected. */
+/* A file may be read for a key, and for rejected messages. */
 static qs_status check_need_not_wait(const struct commit *commit, uint32_t flags)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -422,7 +421,7 @@ static qs_status commit_locked(struct commit *commit, uint32_t flags, bool *repe
     *repeated_out = lsn != 0;
     if (*repeated_out) {
         qsi_tx_drop(channel);
-        /* The first commit with this key may still be on its way to the disk. */
+        /* The first commit with this key may not be durable yet. */
         return qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
     }
     QS_TRY(apply(commit, &lsn, error));

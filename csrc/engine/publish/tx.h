@@ -6,18 +6,18 @@
 #include "publish.h"
 #include "thread_safety.h"
 
-/* Adds the pending records, and what is to be counted of them, to the channel's open transaction,
- * and leaves pending_records empty.  published NULL: nothing is to be counted, or it is noted. */
+/* Adds the pending records, and their counts, to the channel's open transaction, and leaves
+ * pending_records empty. published NULL: there are no counts, or they are noted. */
 qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pending_records,
                       const struct published_notes *published, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 void qsi_tx_drop(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* May release the lock meanwhile.  The channel's open transaction as one group of the journal;
- * *lsn_out: durable when that is. */
+/* May release the lock meanwhile.  Appends the channel's open transaction as one group of the
+ * journal; *lsn_out: the LSN that makes it durable. */
 qs_status qsi_tx_apply(struct qs_channel *channel, uint64_t *lsn_out, enum qsi_wait wait,
                        qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* May release the lock, and tells so: then all is to be looked at again.  Mandatory messages that
- * no queue is left for are among the transaction's returns. */
+/* May release the lock, and reports that: then the caller looks at everything again.  Mandatory
+ * messages without a queue left are added to the transaction's returns. */
 qs_status qsi_tx_return_gone(struct qs_channel *channel, bool *released_out, enum qsi_wait wait,
                              qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 

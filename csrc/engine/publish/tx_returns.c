@@ -1,4 +1,5 @@
-/* Mandatory messages of a transaction whose queues went before its commit: they come back. */
+/* Mandatory messages of a transaction whose queues were deleted before its commit: they are
+ * returned. */
 #include "check.h"
 #include "enter.h"
 #include "error.h"
@@ -19,7 +20,7 @@ static bool is_gone(struct qs_store *store, const struct pending_record *pending
     return true;
 }
 
-/* Releases the lock, and tells so, to read a body from a file. */
+/* Releases the lock, and reports that, to read a body from a file. */
 static qs_status read_body(struct qs_channel *channel, const struct qsi_body *body,
                            struct qsi_stored *stored_out, bool *released_out, enum qsi_wait wait,
                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -42,7 +43,7 @@ static qs_status read_body(struct qs_channel *channel, const struct qsi_body *bo
     return status;
 }
 
-/* Only while the channel is open is the record its transaction's. */
+/* The record is the transaction's only while the channel is open. */
 static qs_status give_back(struct qs_channel *channel, uint32_t place, bool *released_out,
                            enum qsi_wait wait, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
