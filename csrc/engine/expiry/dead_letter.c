@@ -1,6 +1,6 @@
-/* Moving messages to the dead-letter exchange of their queue.  Invariant: a message that is
- * moved is published and settled in one group of the journal; until then it is out, and back in
- * its queue after a crash. */
+/* Moving messages to the dead-letter exchange of their queue.  Invariant: a message that is moved
+ * is published and settled in one group of the journal; until then it is out, and back in its queue
+ * after a crash. */
 #include "check.h"
 #include "death.h"
 #include "error.h"
@@ -29,15 +29,15 @@ static uint8_t kind_of(enum fate fate)
                                : QSI_SETTLE_DROPPED;
 }
 
-/* What became of a message. */
+/* The outcome of a message. */
 struct written {
     enum fate fate;
     /* its dead letter takes room in a queue that refuses: the next one must see that */
     bool ends_group;
 };
 
-/* May release the lock.  The message of an outstanding tag, body and all; the caller's to
- * release.  QS_EEMPTY: it is not outstanding any more.  REQUIRES a job on its queue. */
+/* May release the lock.  The message of an outstanding tag, with its body, which the caller
+ * releases.  QS_EEMPTY: it is not outstanding any more.  REQUIRES a job on its queue. */
 static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_message *message,
                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -111,7 +111,7 @@ static qs_status publish_dead_letter(struct qs_channel *channel, const struct st
     qs_status status = qsi_death_tell(&properties, qsi_slice_of(message->properties), &death);
 
     QS_DCHECK(qsi_has_dead_letters(queue));
-    if (status == QS_ECORRUPT) { /* a caller of the C interface may have published anything */
+    if (status == QS_ECORRUPT) { /* a caller of the C interface may have published any bytes */
         status = qsi_death_tell(&properties, qsi_slice_make("", 0), &death);
     }
     if (status != QS_OK) {
@@ -125,15 +125,15 @@ static qs_status publish_dead_letter(struct qs_channel *channel, const struct st
     return status;
 }
 
-/* One that cannot be read stays, and blocks no other.  A transaction is tried again as long as
- * there is hope. */
+/* A message that cannot be read stays, and blocks no other.  A transaction is tried again as long
+ * as it may succeed. */
 static bool is_unreadable(const struct qs_channel *channel, qs_status status)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_is_unreadable(status) && (status != QS_EIO || qsi_channel_is_internal(channel));
 }
 
-/* Of a work queue: the stream has dropped it, so waiting for it to be readable is in vain. */
+/* In a work queue: the stream has dropped it, so it will never be readable. */
 static bool is_passed(const struct qs_channel *channel, uint64_t tag) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_extent *extent = qsi_unacked_find(&channel->unacked, tag);
@@ -175,8 +175,7 @@ static qs_status move_message(struct qs_channel *channel, struct store_queue *qu
     return status == QS_EEMPTY ? QS_OK : status;
 }
 
-/* May release the lock.  Publishes what becomes of one message in the channel's open
- * transaction. */
+/* May release the lock.  Publishes the outcome of one message in the channel's open transaction. */
 static qs_status write_dead_letter(struct qs_channel *channel, uint64_t tag, enum qsi_reason reason,
                                    struct written *written_out, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -201,7 +200,7 @@ static qs_status write_dead_letter(struct qs_channel *channel, uint64_t tag, enu
     return status;
 }
 
-/* Room for count more ranges, and for two that one of them is divided into. */
+/* Room for count more ranges, and for two if one of them is divided. */
 static qs_status reserve_settles(struct qsi_buf *settles, size_t count, qs_error *error)
 {
     uint8_t *room;
@@ -302,7 +301,7 @@ qs_status qsi_dead_letter(struct qs_store *store, const struct removal *removal,
 
 /* ---- rejects of a transaction ---- */
 
-/* Tags that an earlier verb of the transaction is about, in the order of the verbs. */
+/* Tags of an earlier verb of the transaction, in the order of the verbs. */
 struct taken {
     const struct tx_settle *items;
     size_t count;
@@ -320,8 +319,8 @@ static bool is_taken(const struct taken *taken, uint64_t tag)
     return false;
 }
 
-/* One range of rejects: acks where a dead letter says what becomes of the message, or nothing is
- * to; the others are removed after the commit.  After a failure the rest are rejects still. */
+/* One range of rejects: they become acks if a dead letter replaces the message, or none is needed;
+ * the others are removed after the commit.  After a failure the rest are still rejects. */
 static qs_status write_dead_letters(struct qs_channel *channel, const struct tx_settle *rejects,
                                     const struct taken *taken, struct qsi_buf *settles,
                                     qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -364,8 +363,8 @@ static bool any_reject(const struct qsi_buf *settles)
     return false;
 }
 
-/* REQUIRES room for them.  Whatever fails, settles gets what is left to be done of all verbs:
- * the commit may be tried again. */
+/* REQUIRES room for them.  On any failure settles gets the remaining work of all verbs: the commit
+ * may be tried again. */
 static qs_status write_all(struct qs_channel *channel, const struct qsi_buf *verbs,
                            struct qsi_buf *settles, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {

@@ -1,4 +1,4 @@
-/* Draining the removal list: what is on it is dropped, or goes to its queue's dead letters. */
+/* Draining the removal list: its messages are dropped, or go to their queue's dead letters. */
 #include "check.h"
 #include "clock.h"
 #include "error.h"
@@ -7,10 +7,11 @@
 #include "settle.h"
 #include "wake.h"
 
-#define DEAD_LETTERS_AT_ONCE 256 /* that a caller removes before it returns; the timer goes on */
+#define DEAD_LETTERS_AT_ONCE 256 /* that a caller removes before it returns; the timer removes the
+                                  * rest */
 
-/* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then.  After a failure
- * the messages stay reserved, and go with a later try. */
+/* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then.  After a failure the
+ * messages stay reserved, and leave with a later try. */
 static qs_status drop(struct qs_store *store, const struct removal *removal, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -27,8 +28,8 @@ static qs_status drop(struct qs_store *store, const struct removal *removal, enu
                                 QSI_SETTLE_ACK, wait, NULL);
 }
 
-/* The first tags of the removal whose queue has dead letters as the first one's has: the same
- * fate.  Of dead letters so many at most. */
+/* The first tags of the removal with one outcome: all of their queues have dead letters, or none
+ * has.  At most so many dead letters. */
 static struct removal first_fate(struct qs_store *store, const struct removal *removal,
                                  uint64_t dead_letters_max, bool *dead_letters_out)
     QSI_REQUIRES(qsi_store_mutex)
@@ -64,8 +65,8 @@ static struct removal first_fate(struct qs_store *store, const struct removal *r
     return first;
 }
 
-/* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then, and nothing has
- * left.  Nor has it after QS_ENOMEM: there was none to note what could not leave. */
+/* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then, and nothing has left.
+ * Nor has it after QS_ENOMEM: there was no memory to note the messages that could not leave. */
 static qs_status leave(struct qs_store *store, const struct removal *removal, bool dead_letters,
                        enum qsi_wait wait) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -79,7 +80,7 @@ static qs_status leave(struct qs_store *store, const struct removal *removal, bo
     status = dead_letters ? qsi_dead_letter(store, removal, stuck, wait, NULL)
                           : drop(store, removal, wait);
     if (status != QS_OK) {
-        stuck->bytes = before; /* those of it that stayed are among all that are tried again */
+        stuck->bytes = before; /* its remaining messages are among those that are tried again */
     }
     if (status == QS_EWOULDBLOCK) {
         return status;
@@ -94,8 +95,8 @@ static qs_status leave(struct qs_store *store, const struct removal *removal, bo
     return QS_OK;
 }
 
-/* May release the lock.  The first of what is leaving, up to *dead_letters_left_io dead letters of
- * it, which are counted; whatever fails is kept for a later try.  False: the rest is the
+/* May release the lock.  Removes the first messages of the list, up to *dead_letters_left_io dead
+ * letters, which are counted; failures are kept for a later try.  False: the rest is the
  * timer's. */
 static bool drain_first(struct qs_store *store, uint64_t *dead_letters_left_io, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
@@ -153,8 +154,8 @@ bool qsi_is_retry_due(const struct qs_store *store)
            qsi_clock_us(store) - store->removals.tried_at_us >= QSI_RETRY_US;
 }
 
-/* How many dead letters the caller moves: a few where the timer can go on with the others, none
- * where the caller must not wait. */
+/* How many dead letters the caller moves: a few if the timer can move the others, none if the
+ * caller must not wait. */
 static uint64_t dead_letters_of_caller(const struct qs_store *store, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -191,10 +192,10 @@ void qsi_drain_removals(struct qs_store *store, enum qsi_wait wait)
         return;
     }
     if (removals->is_busy) {
-        qsi_trim(store, wait); /* so that nobody is given what is too much */
+        qsi_trim(store, wait); /* so that no consumer gets a message above the limit */
     }
     if (removals->is_busy) {
-        return; /* whoever is at it sees to the rest */
+        return; /* the thread that drains handles the rest */
     }
     removals->is_busy = true;
     if (qsi_is_retry_due(store)) {

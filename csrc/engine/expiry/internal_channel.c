@@ -1,5 +1,5 @@
-/* The internal channel, which has the messages that leave, opened, after a recovery,
- * and closed. */
+/* The internal channel, which has messages during their removal: opening it, after a recovery, and
+ * closing it. */
 #include "alloc.h"
 #include "check.h"
 #include "clock.h"
@@ -40,8 +40,8 @@ qs_status qsi_removals_open(struct qs_store *store, qs_error *error)
     return QS_OK;
 }
 
-/* What a queue refused that has dead letters for it, and that found no way out before the store
- * went: the last messages. */
+/* Messages that a queue with dead letters for them refused, and that could not leave before the
+ * store was closed: the last messages. */
 static qs_status reserve_excess(struct qs_store *store, struct store_queue *subqueue,
                                 qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -131,7 +131,7 @@ static void unreserve_extent(void *context, const struct qsi_extent *extent, uin
     }
 }
 
-/* What no consumer had goes back as if nobody had: no delivery is counted. */
+/* Messages that no consumer had are requeued untouched: no delivery is counted. */
 static void unreserve(struct qs_store *store, const struct qsi_buf *removals)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -152,10 +152,10 @@ void qsi_removals_shut(struct qs_store *store)
     struct qs_channel *internal_channel = store->removals.internal_channel;
 
     QS_ASSERT_HELD(&store->mutex);
-    while (store->removals.is_busy) { /* a call that was under way */
+    while (store->removals.is_busy) { /* a call that was running */
         qsi_cond_wait(&store->removals.quiet, &store->mutex, QSI_WAIT_FOREVER);
     }
-    qsi_retry_stuck(store); /* what was in the way of a rejected message may be gone */
+    qsi_retry_stuck(store); /* the obstacle of a rejected message may be gone */
     qsi_drain_removals(store, QSI_MAY_WAIT);
     qsi_tx_drop(internal_channel);
     unreserve(store, &store->removals.leaving);

@@ -1,10 +1,10 @@
-/* Messages that leave a queue although no consumer took them: they expired, are too many, were
- * rejected, or delivered too often.
+/* Messages that leave a queue without a consumer: they expired, exceed a limit, were rejected, or
+ * delivered too often.
  *
  * They are reserved: out, as if delivered, in the unacked messages of an internal channel.  From
- * there they are dropped, or moved to the queue's dead-letter exchange: what is published there
- * and the end of the message here are one atomic group of the journal, so that a crash leaves it
- * in one of the two places.  Whatever is reserved when the process dies is back in its queue.
+ * there they are dropped, or moved to the queue's dead-letter exchange: the publish there and the
+ * end of the message here are one atomic group of the journal, so a crash leaves the message in one
+ * of the two places.  If the process dies, reserved messages are back in their queues.
  *
  * The engine's lock covers all of it. */
 #ifndef QSI_REMOVALS_H
@@ -15,28 +15,27 @@
 
 /* ---- drain.c ---- */
 
-/* May release the lock.  What is to leave does, in its order, as far as it can: what cannot is
- * tried again.  Of dead letters a few at a time where a timer can go on with the others, else
- * all.  With a caller who must not wait the lock is kept: what is too much leaves the queue,
- * and dead letters are the timer's. */
+/* May release the lock.  Removes the listed messages in their order, as far as possible; the others
+ * are tried again.  It moves a few dead letters at a time if a timer can move the others, else all.
+ * If the caller must not wait, the lock is kept: messages above a limit leave the queue, and dead
+ * letters are the timer's. */
 void qsi_drain_removals(struct qs_store *store, enum qsi_wait wait) QSI_REQUIRES(qsi_store_mutex);
-/* What found no way out tries again, before what came later.  REQUIRES that nobody drains the
- * removal list: its list must not change then. */
+/* Messages that could not leave are tried again, before later ones.  REQUIRES that no thread drains
+ * the removal list: its list must not change then. */
 void qsi_retry_stuck(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 bool qsi_is_retry_due(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Of those that need not wait. */
+/* Whether the list has messages other than those that wait to be tried again. */
 bool qsi_has_leaving(const struct removals *removals) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- internal_channel.c ---- */
 
 qs_status qsi_removals_open(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Before the threads start: what expired meanwhile, and what is too much after a crash, is to
- * leave. */
+/* Before the threads start: adds messages that expired meanwhile, or exceed a limit after a
+ * crash. */
 qs_status qsi_removals_after_recovery(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* REQUIRES no threads; releases the lock meanwhile.  What cannot leave goes back to its
- * queue. */
+/* REQUIRES no threads; releases the lock meanwhile.  Messages that cannot leave are requeued. */
 void qsi_removals_shut(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 void qsi_removals_free(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
@@ -46,13 +45,13 @@ void *qsi_run_timer(void *store);
 
 /* ---- dead_letter.c ---- */
 
-/* May release the lock.  Moves the removal's messages, or drops those that have nowhere to go;
- * those that must not be dropped are left in *stuck_out.  A failure leaves all that was not
- * moved reserved. */
+/* May release the lock.  Moves the removal's messages, or drops those without a destination;
+ * messages that must not be dropped are left in *stuck_out.  After a failure the remaining messages
+ * stay reserved. */
 qs_status qsi_dead_letter(struct qs_store *store, const struct removal *removal,
                           struct qsi_buf *stuck_out, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* May release the lock.  Adds what becomes of the channel's rejected messages to its open
+/* May release the lock.  Adds the outcome of the channel's rejected messages to its open
  * transaction. */
 qs_status qsi_dead_letter_in_tx(struct qs_channel *channel, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;

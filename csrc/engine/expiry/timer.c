@@ -1,4 +1,4 @@
-/* The thread that keeps the time: it wakes when something expires. */
+/* The timer thread: it wakes when something expires. */
 #include "alarms.h"
 #include "check.h"
 #include "clock.h"
@@ -9,10 +9,10 @@
 #include "topology.h"
 
 #define NS_PER_US UINT64_C(1000)
-/* between as many dead letters as are removed at once, so that others get the lock */
+/* between two groups of dead letters, so that others get the lock */
 #define TIMER_NAP_NS 50000u
 
-/* Streams drop by age what a checkpoint has named: whole files, so it is not urgent. */
+/* Streams drop messages by age that a checkpoint has named: whole files, so it is not urgent. */
 #define RETAIN_US (10 * UINT64_C(1000000))
 
 static uint64_t retain(struct qs_store *store, uint64_t now) QSI_REQUIRES(qsi_store_mutex)
@@ -30,14 +30,15 @@ static uint64_t retain(struct qs_store *store, uint64_t now) QSI_REQUIRES(qsi_st
     return removals->retain_at_us;
 }
 
-/* May release the lock.  Returns when to come again. */
+/* May release the lock.  Returns when to run again. */
 static uint64_t keep_time(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct removals *removals = &store->removals;
     uint64_t now = qsi_clock_us(store), next = retain(store, now);
     struct qsi_list due;
 
-    /* Queues may come and go while the lock is released: each is taken from a list of its own. */
+    /* Queues may be made and deleted while the lock is released: each is taken from a list of its
+     * own. */
     qsi_list_init(&due);
     while (!qsi_list_is_empty(&removals->timed)) {
         struct qsi_list *node = removals->timed.next;

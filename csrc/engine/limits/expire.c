@@ -1,5 +1,5 @@
-/* What has expired leaves its queue, what was delayed and is due becomes ready, and queues go that
- * nobody uses. */
+/* Expired messages leave their queue, delayed messages that are due become ready, and unused queues
+ * are deleted. */
 #include "check.h"
 #include "clock.h"
 #include "counts.h"
@@ -56,7 +56,7 @@ static void tell_ready(struct qs_store *store, struct store_queue *queue)
     qsi_events_announce(store);
 }
 
-/* Of one priority: what is due is ready. */
+/* For one priority: makes due messages ready. */
 static void release_due(struct qs_store *store, struct store_queue *queue,
                         struct qsi_segment **lacks_state_out) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -66,9 +66,10 @@ static void release_due(struct qs_store *store, struct store_queue *queue,
     }
 }
 
-/* Of one priority: what is due is ready, and what has expired is removed.  *lacks_state_out: a
- * segment whose state is wanted, if one is.  What has no dead letters ends at once, and is not
- * journalled: after a restart it has expired as well.  Who only reads moves none. */
+/* For one priority: makes due messages ready, and removes expired ones.  *lacks_state_out: a
+ * segment whose state is needed, if there is one.  Messages without dead letters end at once, and
+ * are not journalled: after a restart they have expired as well.  A store opened for reading only
+ * moves none. */
 static qs_status expire(struct qs_store *store, struct store_queue *queue,
                         struct qsi_segment **lacks_state_out) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -125,7 +126,7 @@ qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_e
         struct qsi_segment *lacks_state;
         status = expire(store, subqueue, &lacks_state);
         if (status == QS_OK && lacks_state != NULL && !store->removals.has_timer) {
-            /* Nobody else reads its state: who comes for its messages does. */
+            /* No other thread reads its state, except to take its messages. */
             count_unread(store, subqueue, lacks_state);
         }
     }
@@ -133,8 +134,8 @@ qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_e
     return status == QS_OK ? QS_OK : qsi_fail(error, status, "expired messages");
 }
 
-/* Nothing is known of when its messages expire: never, if it is damaged, and looked at again in
- * a while if not. */
+/* It is unknown when its messages expire: never, if it is damaged, and looked at again in a while
+ * if not. */
 static void put_off(struct qs_store *store, struct store_queue *queue, struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -142,7 +143,8 @@ static void put_off(struct qs_store *store, struct store_queue *queue, struct qs
 
     segment->earliest = segment->is_damaged ? QSI_NEVER : later_us;
     if (segment->delayed_count > 0 && segment->is_damaged) {
-        qsi_queue_release_unread(&queue->core, segment); /* whoever comes for them is told */
+        qsi_queue_release_unread(&queue->core, segment); /* a caller that comes for them gets the
+                                                          * error */
         tell_ready(store, queue);
     } else if (segment->earliest_due < later_us) {
         segment->earliest_due = later_us;
@@ -162,18 +164,18 @@ static void load_state(struct qs_store *store, struct store_queue *queue,
     }
     if (qsi_pager_run_page_in(store, queue, &job, NULL) == QS_OK) {
         if (!queue->deleted) {
-            tell_ready(store, queue); /* more may be than anybody knew */
+            tell_ready(store, queue); /* there may be more than were known */
         }
         return;
     }
-    segment = qsi_queue_find_segment(&queue->core, number); /* it may be gone meanwhile */
+    segment = qsi_queue_find_segment(&queue->core, number); /* it may be deleted meanwhile */
     if (segment != NULL && segment->settled == NULL) {
         put_off(store, queue, segment);
     }
 }
 
-/* May release the lock.  waits: for others who are about to bring a state; else the timer comes
- * again. */
+/* May release the lock. waits: for other threads that are about to read a state; otherwise the
+ * timer tries again. */
 static void expire_subqueue(struct qs_store *store, struct store_queue *queue, bool waits)
     QSI_REQUIRES(qsi_store_mutex)
 {

@@ -1,4 +1,4 @@
-/* Limits: which messages are too many in their queue. */
+/* Limits: which messages exceed those of their queue. */
 #include "limits.h"
 
 #include "enter.h"
@@ -53,8 +53,8 @@ uint32_t qsi_refused_count(struct store_queue *subqueue, uint64_t first_seq, uin
     return refused;
 }
 
-/* What would be delivered next and can be read: the segment, and the priority that it is of.  NULL:
- * there is nothing. */
+/* The message that would be delivered next and can be read: its segment, and its priority.  NULL:
+ * there is none. */
 static struct qsi_segment *find_head(struct store_queue *queue, struct store_queue **subqueue_out,
                                      struct qsi_passed *passed_out) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -68,7 +68,7 @@ static struct qsi_segment *find_head(struct store_queue *queue, struct store_que
     return head;
 }
 
-/* May release the lock.  If the state cannot be read the segment is damaged, which says enough. */
+/* May release the lock.  If the state cannot be read, the segment is marked as damaged. */
 static qs_status bring_state(struct qs_store *store, struct store_queue *subqueue,
                              struct qsi_segment *segment, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
@@ -85,8 +85,8 @@ static qs_status bring_state(struct qs_store *store, struct store_queue *subqueu
     return qsi_is_unreadable(status) ? QS_OK : status;
 }
 
-/* The head leaves, which is what would be delivered next, until the others are not too many.  What
- * cannot be read neither counts nor leaves: whoever comes for it learns why. */
+/* Removes the head, which would be delivered next, until the queue is within its limits.  Messages
+ * that cannot be read neither count nor leave: a caller that comes for them gets the error. */
 static qs_status trim(struct qs_store *store, struct store_queue *queue, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -114,8 +114,8 @@ static qs_status trim(struct qs_store *store, struct store_queue *queue, enum qs
     return QS_OK;
 }
 
-/* May release the lock, unless the caller must not wait: then a queue whose head is on the disk
- * stays for the timer.  So does one for which memory or descriptors do not suffice. */
+/* May release the lock, unless the caller must not wait: then the timer handles a queue whose head
+ * is on the disk.  It also handles a queue for which memory or descriptors do not suffice. */
 void qsi_trim(struct qs_store *store, enum qsi_wait wait)
 {
     struct removals *removals = &store->removals;

@@ -1,4 +1,4 @@
-/* The removal list: messages that are out, as if delivered, until somebody drains the list. */
+/* The removal list: messages that are out, as if delivered, until a thread drains the list. */
 #include "check.h"
 #include "limits.h"
 

@@ -1,7 +1,7 @@
-/* What streams keep: the oldest messages go by age, by bytes and by number.
+/* Retention of streams: the oldest messages are dropped by age, by bytes and by number.
  *
- * Only what the last checkpoint names as flushed is dropped.  So a replay, which begins with that
- * checkpoint, has in files whatever the journal says was dropped. */
+ * Only messages that the last checkpoint has as flushed are dropped.  So a replay, which begins
+ * with that checkpoint, has in files whatever the journal says was dropped. */
 #include "check.h"
 #include "clock.h"
 #include "commit.h"

@@ -1,4 +1,4 @@
-/* What publishers are held up by, for listeners: the timer looks, and no call pays for it. */
+/* Alarms about what holds publishers up, for listeners: the timer checks, and calls pay nothing. */
 #include "alarms.h"
 
 #include "listener.h"
@@ -6,7 +6,7 @@
 #include "space.h"
 
 #define LOOK_NS UINT64_C(1000000000)
-#define EASE_BYTES (1u << 20) /* what must fit: a disk at its edge does not ring each time */
+#define EASE_BYTES (1u << 20) /* bytes that must fit: a disk at its edge does not alarm each time */
 
 static uint32_t find_alarms(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -19,7 +19,7 @@ static uint32_t find_alarms(const struct qs_store *store) QSI_REQUIRES(qsi_store
     return alarms;
 }
 
-/* May release the lock.  Publishers who are held back do not find out when there is some again. */
+/* May release the lock.  Publishers that are held back do not find out when there is room again. */
 static void look_for_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t now = store->env->monotonic_ns(store->env);

@@ -5,7 +5,7 @@
 #include "store.h"
 #include "thread_safety.h"
 
-/* By the timer; may release the lock.  Listeners are told what has changed. */
+/* For the timer; may release the lock.  Reports changes to listeners. */
 void qsi_alarms_look(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -53,8 +53,8 @@ static bool load_state(struct qs_store *store, struct store_queue *queue,
     return qsi_pager_run_page_in(store, queue, &job, NULL) == QS_OK;
 }
 
-/* Does the state tell more than which messages are there?  What is out now is seen after a
- * crash, and requeued by a close. */
+/* Whether the state says more than which messages exist.  Messages that are out now are marked seen
+ * after a crash, and requeued by a close. */
 static bool has_history(const struct qsi_segment *segment, const uint64_t *live)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -67,7 +67,7 @@ static bool has_history(const struct qsi_segment *segment, const uint64_t *live)
            segment->delayed_count > 0;
 }
 
-/* The live messages that are journalled: those of the segment's own file. */
+/* The live messages that are journalled: those in the segment's own file. */
 static void find_live(const struct qsi_queue *queue, const struct qsi_segment *segment,
                       uint32_t words, uint64_t *live) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -134,7 +134,7 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
     return status == QS_OK;
 }
 
-/* Is there so much garbage that bodies must not be added faster than it goes? */
+/* Whether there is so much garbage that bodies must not be added faster than it is removed. */
 static bool is_much(struct qs_store *store)
 {
     struct qsi_message_space space;
@@ -151,7 +151,7 @@ static bool compact_messages(struct qs_store *store, qs_error *error) QSI_REQUIR
     qs_status status;
 
     if (qsi_message_store_compact_begin(store->messages, &job, error) != QS_OK || job == NULL) {
-        if (store->paging.garbage_is_much) { /* a checkpoint took it away: publishers wait */
+        if (store->paging.garbage_is_much) { /* a checkpoint removed it: publishers wait */
             store->paging.garbage_is_much = false;
             qsi_cond_broadcast(&store->paging.done);
         }

@@ -1,16 +1,15 @@
-/* Keeps memory within its budget, and brings messages back before they are needed.
+/* Keeps memory within its budget, and reads messages back before they are needed.
  *
- * Everything here works in steps: a job is begun under the lock, done without it and ended under
- * it.  The pager's thread makes them; who cannot wait for it (a consumer whose message is on the
- * disk, a store without threads) makes them itself.
+ * Everything here works in steps: a job is begun with the lock, run without it and ended with it.
+ * The pager's thread runs them; a caller that cannot wait for it (a consumer whose message is on
+ * the disk, a store without threads) runs them itself.
  *
- * Out of memory go, in this order: content of the queue that has most beyond its target, behind
- * the messages that its consumers will take next; then that of the largest queue, heads
- * included; then bitmaps that the disk has as well.
+ * Memory is freed in this order: content of the queue that exceeds its target most, behind the
+ * messages that its consumers will take next; then content of the largest queue, heads included;
+ * then bitmaps that the disk has as well.
  *
- * Here: the steps, which queue they take, and the thread.  Room for publishers is in pager_room.c,
- * reading in pager_load.c, space on the disk in
- * pager_space.c and compact.c. */
+ * This file has the steps, the choice of queues, and the thread.  Room for publishers is in
+ * pager_room.c, reading in pager_load.c, space on the disk in pager_space.c and compact.c. */
 #include "pager.h"
 
 #include "budget.h"
@@ -28,13 +27,13 @@
 #include <math.h>
 
 #define FLUSH_BYTES (4u << 20) /* of content that one flush writes */
-#define DROP_BYTES (8u << 20)  /* in one step: others want the lock as well */
+#define DROP_BYTES (8u << 20)  /* in one step: other threads need the lock as well */
 #define UNPAGED_NS 1000000000u /* a queue that could not be paged is left alone */
-#define RESTS_NS 1000000000u /* what was read ahead in a lazy queue waits so long for a consumer */
-#define IDLE_NS 1000000000u  /* between looks without anything to do */
+#define RESTS_NS 1000000000u /* content read ahead in a lazy queue waits so long for a consumer */
+#define IDLE_NS 1000000000u  /* between looks while there is nothing to do */
 #define COMPACT_NS 50000000u /* between looks for garbage while there is other work */
 
-/* Where paging hurries; qsi_pager_low_mark is where it begins. */
+/* From here on paging hurries; qsi_pager_low_mark is where it begins. */
 static uint64_t high_mark(const struct qs_store *store)
 {
     return store->options.memory_budget / 4 * 3;
@@ -93,8 +92,8 @@ static qs_status run_job(struct qs_store *store, struct qsi_job *job, qs_error *
     return status;
 }
 
-/* A queue that cannot be paged, because its directory is gone, is left alone for a while: others
- * can. */
+/* A queue that cannot be paged, because its directory is gone, is left alone for a while, so that
+ * others are paged. */
 static void note_paged(struct qs_store *store, struct store_queue *queue, qs_status status,
                        const qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -168,8 +167,8 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
 
 /* ---- out of memory ---- */
 
-/* Changed states of what is on the disk otherwise.  Not while a checkpoint is made: it names where
- * they are. */
+/* Changed states of content that is already on the disk.  Not while a checkpoint is made, because
+ * it names their places. */
 static bool begin_state(struct qs_store *store, struct store_queue *queue, struct qsi_job **job_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -206,8 +205,8 @@ static bool write_state(struct qs_store *store, struct store_queue *queue)
     return begin_state(store, queue, &job) && write_begun_state(store, queue, job);
 }
 
-/* Releases the lock meanwhile.  The state of any queue: one whose content has left
- * memory is chosen by nobody, and its states may be all that is left to go. */
+/* Releases the lock meanwhile.  Pages the state of any queue: a queue whose content has left memory
+ * is not chosen otherwise, and only states may be left to page. */
 static bool write_any_state(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -222,8 +221,8 @@ static bool write_any_state(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex
     return false;
 }
 
-/* The queue that has most bytes beyond what it is to keep; all of them count if none does and
- * by_size is set. */
+/* The queue that exceeds its target by most bytes; if none does and by_size is set, all bytes
+ * count. */
 static struct store_queue *choose_queue(struct qs_store *store, bool by_size)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -244,8 +243,8 @@ static struct store_queue *choose_queue(struct qs_store *store, bool by_size)
     return chosen;
 }
 
-/* The stream that has most in memory: its messages are read from its files without harm to
- * anybody's order, so they go before those of queues.  NULL: none has any. */
+/* The stream with most content in memory: reading its messages from files changes no order, so
+ * streams are paged before queues.  NULL: none has any. */
 static struct store_queue *choose_stream(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -291,12 +290,12 @@ static uint64_t keep_count(struct qs_store *store, const struct store_queue *que
     double target = qsi_target_ram_count(store, queue);
     uint64_t ahead = qsi_pager_is_read(store, queue) ? qsi_pager_ahead_count(store, queue) : 0;
 
-    QS_DCHECK(!isinf(target)); /* else it has no excess */
+    QS_DCHECK(!isinf(target)); /* otherwise it has no excess */
     return target > (double)ahead ? (uint64_t)target : ahead;
 }
 
-/* In one step: not so little that it is all to be done again for the next message, as a step
- * looks at all that stays. */
+/* In one step: not so little that the next message needs another step, because a step looks at
+ * everything that stays. */
 static uint64_t bytes_to_drop(const struct qs_store *store, uint64_t excess)
 {
     uint64_t least = qsi_part_of_budget(store);
@@ -335,14 +334,14 @@ bool qsi_pager_step(struct qs_store *store)
     if (queue == NULL) {
         return false;
     }
-    /* What a consumer comes for next stays: it would only be read again. */
+    /* The next message of a consumer stays: it would only be read again. */
     return page_out(store, queue,
                     qsi_pager_is_read(store, queue) ? qsi_pager_ahead_count(store, queue) : 0,
                     bytes);
 }
 
-/* Messages of a lazy queue are in memory only on their way to the disk, and on their way back: has
- * nobody come for them for a while? */
+/* Messages of a lazy queue are in memory only on their way to the disk, and on their way back:
+ * whether no consumer has come for them for a while. */
 static bool rests(struct qs_store *store, struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t now = store->env->monotonic_ns(store->env);
@@ -364,7 +363,7 @@ static bool is_settled(struct qs_store *store, struct store_queue *queue)
            (count == 0 || (qsi_queue_run_at(core, count - 1)->was_loaded && !rests(store, queue)));
 }
 
-/* Content of a lazy queue that did not come from the disk, or, of one that rests, all. */
+/* Content of a lazy queue that was not read from the disk, or, if the queue rests, all of it. */
 static qs_status drop_runs(struct qsi_queue *queue, bool rests) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status = QS_OK;
@@ -439,7 +438,7 @@ static bool work(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     progress = qsi_pager_step(store) || progress;
     now = store->env->monotonic_ns(store->env);
     if (!progress || now - store->paging.compacted_at_ns >=
-                         COMPACT_NS) { /* it has its turn, whatever else there is to do */
+                         COMPACT_NS) { /* it has its turn, whatever other work there is */
         store->paging.compacted_at_ns = now;
         progress = qsi_pager_compact(store, NULL) || progress;
     }
@@ -460,9 +459,9 @@ void *qsi_run_pager(void *argument)
         }
         if (!progress && store->life < QSI_LIFE_STOPS) {
             if (!qsi_cond_wait(&store->paging.wanted, &store->mutex, IDLE_NS)) {
-                qsi_budget_drop_spares(store->budget); /* nobody reads what was paged */
+                qsi_budget_drop_spares(store->budget); /* no consumer reads paged messages */
             }
-            store->paging.space_is_short = false; /* perhaps there is some by now */
+            store->paging.space_is_short = false; /* perhaps there is some now */
         }
     }
     qsi_store_unlock(store);

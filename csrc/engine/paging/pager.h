@@ -1,5 +1,5 @@
 /* Messages between memory and disk: pager.c makes the steps, pager_load.c reads, pager_space.c
- * gives space on the disk back, share_bodies.c moves bodies that several queues have. */
+ * frees space on the disk, share_bodies.c moves bodies that several queues have. */
 #ifndef QSI_PAGER_H
 #define QSI_PAGER_H
 
@@ -8,31 +8,33 @@
 #include "store.h"
 #include "thread_safety.h"
 
-/* Releases the lock meanwhile.  Brings what the head of the queue lacks next, or waits for
- * whoever does.  The queue may be gone afterwards.  A segment whose state cannot be read is set
- * aside for the channel (NULL: for nobody), who is told: the next call brings what lies behind. */
+/* Releases the lock meanwhile.  Reads what the head of the queue lacks next, or waits for the
+ * thread that does.  The queue may be gone afterwards.  A segment whose state cannot be read is set
+ * aside for the channel (NULL: for none), which gets the error: the next call reads the messages
+ * behind it. */
 qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct qs_channel *channel,
                       enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Segments that were set aside for this channel are everybody's again. */
+/* Segments that were set aside for this channel are shared again. */
 void qsi_bring_back_aside(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* Releases the lock meanwhile.  Brings the content of a message that is out, or waits for
- * whoever does. */
+/* Releases the lock meanwhile.  Reads the content of a message that is out, or waits for the thread
+ * that does. */
 qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,
                           struct qsi_segment *segment, uint32_t slot, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Somebody takes messages: the next segment is read ahead. */
+/* A caller takes messages: the next segment is read ahead. */
 void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
-/* May release the lock meanwhile, and tells so.  Returns when memory is within the budget, or
+/* May release the lock meanwhile, and reports that.  Returns when memory is within the budget, or
  * cannot be brought there. */
 qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, enum qsi_wait wait,
                               qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* After something came into a queue. */
+/* After messages were added to a queue. */
 void qsi_pager_kick(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Releases the lock meanwhile.  One step towards less memory; false: there is none to be made. */
+/* Releases the lock meanwhile.  Makes one step towards less memory; false: there is none. */
 bool qsi_pager_step(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Releases the lock meanwhile.  A lazy queue: all to the disk.  What its last flush came to. */
+/* Releases the lock meanwhile.  For a lazy queue: pages all of it.  Returns the result of its last
+ * flush. */
 qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 /* Releases the lock meanwhile.  One flush of the queue; QS_EEMPTY: there is nothing to flush. */
@@ -44,8 +46,8 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
 qs_status qsi_share_bodies(struct qs_store *store, struct store_queue *queue, uint64_t bytes,
                            bool *released_io, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Releases the lock meanwhile.  References of settled messages that were on the disk are
- * dropped, and files of segments that ended are seen to. */
+/* Releases the lock meanwhile.  Drops references of settled messages that were on the disk, and
+ * removes files of segments that ended. */
 qs_status qsi_pager_release(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Releases the lock meanwhile.  Rewrites one sparse segment or compacts one message file; false:
@@ -54,10 +56,10 @@ bool qsi_pager_compact(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi
 void *qsi_run_pager(void *store);
 void qsi_forget_dead_files(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
-/* Is memory used up?  The next message may need a new part of it. */
+/* Whether memory is used up.  The next message may need a new part of it. */
 bool qsi_pager_is_over_budget(const struct qs_store *store);
 
-/* ---- among the files of the pager, and who runs its jobs ---- */
+/* ---- shared by the files of the pager, and by threads that run its jobs ---- */
 
 /* Around a job: the queue stays while its count is above 0.  begin releases the lock; end
  * REQUIRES it. */
@@ -76,8 +78,8 @@ void qsi_pager_note_failure(struct qs_store *store, enum qsi_disk_use use, qs_st
 qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queue,
                                 struct qsi_page_in *job, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Releases the lock meanwhile.  The state of this segment, or until a job of it has ended: look
- * everything up again. */
+/* Releases the lock meanwhile.  Reads the state of this segment, or waits until a job of it has
+ * ended; the caller then looks everything up again. */
 qs_status qsi_pager_read_state(struct qs_store *store, struct store_queue *queue,
                                struct qsi_segment *segment, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
@@ -85,19 +87,20 @@ qs_status qsi_pager_read_state(struct qs_store *store, struct store_queue *queue
  * afterwards. */
 qs_status qsi_pager_wait(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Releases the lock meanwhile.  One load for a queue that is read; false: none is to be made. */
+/* Releases the lock meanwhile.  Makes one load for a queue that is read; false: there is none to
+ * make. */
 bool qsi_pager_read_ahead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Is there a consumer who comes for what was paged? */
+/* Whether there is a consumer for paged messages. */
 bool qsi_pager_is_read(struct qs_store *store, const struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 /* How many messages are kept ready in memory in front of a consumer. */
 uint64_t qsi_pager_ahead_count(const struct qs_store *store, const struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
-/* Of a message in memory; 0: there is none. */
+/* For a message in memory; 0: there is none. */
 double qsi_pager_average_bytes(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
-/* Releases the lock meanwhile.  The file goes at once, unless a checkpoint names it: then there
- * is memory to note it. */
+/* Releases the lock meanwhile.  Removes the file at once, unless a checkpoint names it: then it is
+ * noted as dead, if there is memory for that. */
 void qsi_bury_file(struct qs_store *store, struct qsi_index *index,
                    const struct qsi_segment_file *file, struct dead_file *dead)
     QSI_REQUIRES(qsi_store_mutex);
@@ -111,7 +114,7 @@ static inline uint64_t qsi_pager_low_mark(const struct qs_store *store)
 {
     return store->options.memory_budget / 2;
 }
-/* Releases the lock meanwhile.  A step for lazy queues; false: there is none to be made. */
+/* Releases the lock meanwhile.  Makes a step for lazy queues; false: there is none. */
 bool qsi_pager_page_lazy(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

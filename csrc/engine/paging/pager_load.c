@@ -1,5 +1,4 @@
-/* Bringing messages back from the disk: for whoever needs one now, and ahead of a consumer who
- * will. */
+/* Reading messages back from the disk: for a caller that needs one now, and ahead of a consumer. */
 #include "check.h"
 #include "enter.h"
 #include "error.h"
@@ -15,9 +14,9 @@
 #include "work.h"
 #include "work_load.h"
 
-#define LOAD_BYTES_MAX (2u << 20) /* that one load brings, if the budget is large enough */
+#define LOAD_BYTES_MAX (2u << 20) /* that one load reads, if the budget is large enough */
 #define LOOK_EVERY 64u            /* messages of a work queue that are taken */
-#define READ_NS 1000000000u       /* so long after it came, a consumer may come again */
+#define READ_NS 1000000000u       /* a consumer that came so recently may come again */
 
 static uint64_t load_bytes(const struct qs_store *store)
 {
@@ -38,7 +37,7 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
     qsi_pager_job_begin(store, queue);
     status = qsi_page_in_run(job, qsi_index_of(store, queue), store->transient_index, error);
     if (status == QS_EIO &&
-        !of_state) { /* a bad place on the disk costs the messages that lie there */
+        !of_state) { /* a bad place on the disk costs the messages that are there */
         qsi_page_in_narrow(job);
         status = qsi_page_in_run(job, qsi_index_of(store, queue), store->transient_index, error);
     }
@@ -65,7 +64,7 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
     qsi_pager_job_end(store, queue);
     if (status == QS_OK) {
         qsi_events_announce(store);
-        qsi_pager_kick(store); /* a large batch brings more than the budget holds */
+        qsi_pager_kick(store); /* a large batch exceeds the budget */
     }
     return status;
 }
@@ -96,7 +95,7 @@ qs_status qsi_pager_wait(struct qs_store *store, struct store_queue *queue)
     return QS_OK;
 }
 
-/* Releases the lock meanwhile.  Goes on with a job as its begin said. */
+/* Releases the lock meanwhile.  Continues with a job by the result of its begin. */
 static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
                            struct qsi_page_in *job, enum qsi_page_in_begun begun, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -114,8 +113,8 @@ static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
     return qsi_fail(error, QS_ENOMEM, "messages from the disk");
 }
 
-/* Nobody knows which messages a segment has whose state cannot be read.  Who came for them is told,
- * once, and served from what is behind, until its channel is closed. */
+/* If a segment's state cannot be read, its messages are unknown.  A caller that comes for them gets
+ * one error, and then the messages behind, until its channel is closed. */
 static void set_aside(struct qs_channel *channel, struct store_queue *queue, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -211,8 +210,8 @@ double qsi_pager_average_bytes(const struct store_queue *queue)
                : 0;
 }
 
-/* How many messages are kept ready in memory in front of a consumer: a segment, if that is not
- * too much of the budget. */
+/* The number of messages that are kept ready in memory in front of a consumer: a segment, if that
+ * is not too much of the budget. */
 uint64_t qsi_pager_ahead_count(const struct qs_store *store, const struct store_queue *queue)
 {
     double bytes = qsi_pager_average_bytes(queue);
@@ -223,7 +222,7 @@ uint64_t qsi_pager_ahead_count(const struct qs_store *store, const struct store_
     return bytes <= 0 || most >= (double)entries ? entries : (uint64_t)most + 1;
 }
 
-/* Is there a consumer who comes for what was paged? */
+/* Whether there is a consumer for paged messages. */
 bool qsi_pager_is_read(struct qs_store *store, const struct store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
@@ -262,7 +261,8 @@ void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
     }
 }
 
-/* Releases the lock meanwhile.  One load for a queue that is read; false: none is to be made. */
+/* Releases the lock meanwhile.  Makes one load for a queue that is read; false: there is none to
+ * make. */
 bool qsi_pager_read_ahead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_ASSERT_HELD(&store->mutex);
@@ -280,7 +280,7 @@ bool qsi_pager_read_ahead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
             continue;
         }
         queue->jobs += 1;
-        /* A failure is told to the consumer who meets it. */
+        /* The consumer that reaches it gets the failure. */
         status = is_work ? qsi_work_load_head(store, queue, NULL)
                          : qsi_pager_run_page_in(store, queue, &job, NULL);
         if (status == QS_OK && !queue->deleted && wants_more(store, queue) &&

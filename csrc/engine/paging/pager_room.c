@@ -25,14 +25,14 @@ bool qsi_pager_is_over_budget(const struct qs_store *store)
            store->options.memory_budget;
 }
 
-/* Could commits, or the pager, still bring memory down? */
+/* Whether commits, or the pager, can still bring memory down. */
 static bool may_shrink(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_journal_appended_lsn(store->journal) > qsi_journal_durable_lsn(store->journal) ||
            !store->paging.is_stuck;
 }
 
-/* Without threads, whoever publishes pages, and makes the checkpoint that is due. */
+/* Without threads the publisher pages, and makes a checkpoint that is due. */
 static qs_status make_room_alone(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -74,8 +74,8 @@ static qs_status fail_unpaged(const struct qs_store *store, qs_error *error)
     return store->paging.unpaged.status;
 }
 
-/* Releases the lock meanwhile.  Until there is memory, or commits and the pager can do no more
- * for it. */
+/* Releases the lock meanwhile.  Returns when there is memory, or commits and the pager can do no
+ * more for it. */
 static qs_status wait_for_memory(struct qs_store *store, bool *released_out, enum qsi_wait wait,
                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -108,7 +108,7 @@ qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, enum q
     }
     if (!store->paging.is_running) {
         QS_TRY(qsi_check_may_wait(wait));
-        return make_room_alone(store, error); /* nobody else runs: what was looked at still holds */
+        return make_room_alone(store, error); /* no other thread runs: look-ups are still valid */
     }
     while (qsi_checkpoint_is_behind(store) || store->paging.garbage_is_much) {
         QS_TRY(check_open(store, error));

@@ -1,5 +1,5 @@
-/* Space on the disk that is not needed any more: references of settled messages are released, and
- * files of segments that ended go. */
+/* Freeing space on the disk: references of settled messages are dropped, and files of segments that
+ * ended are removed. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -11,8 +11,7 @@
 
 /* ---- files of segments that ended ---- */
 
-/* Takes the memory for it, which was made sure of before the file was of no more use: nobody
- * else knows of it. */
+/* Uses memory that was reserved before the file ended, because nothing else names the file. */
 static void add_dead_file(struct qs_store *store, struct dead_file *dead,
                           const struct qsi_segment_file *file) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -95,14 +94,15 @@ static qs_status read_file_refs(struct qsi_index *index, const struct qsi_segmen
     return qsi_pass_over(release->store, status);
 }
 
-/* Copies of what a segment's files are, and what is asked of them: both may change while the lock
- * is released. */
+/* Copies of a segment's file descriptions, and of what is read from them: both may change while the
+ * lock is released. */
 struct segment_files {
     struct qsi_segment_file file, transient_file;
     struct qsi_former_file *formers;
     uint32_t former_count;
     uint32_t given_end;
-    bool of_rest, of_transients; /* what their states do not call settled is wanted as well */
+    bool of_rest, of_transients; /* messages that their states do not have as settled are wanted,
+                                  * too */
 };
 
 static qs_status copy_files(struct segment_files *files, const struct qsi_segment *segment)
@@ -137,7 +137,7 @@ static void cut_bitmap(uint64_t *bits, const uint64_t *all, uint32_t words, uint
     }
 }
 
-/* Of the segment's file and those that it had before, each of which has slots of its own; or of the
+/* In the segment's file and its former files, each of which has slots of its own; or in the
  * transient ones. */
 static qs_status read_refs(struct qsi_index *index, const struct segment_files *files,
                            bool of_transients, const uint64_t *wanted, uint32_t words,
@@ -167,8 +167,8 @@ static qs_status read_refs(struct qsi_index *index, const struct segment_files *
     return status;
 }
 
-/* Takes what is noted: what is settled from now on is noted anew.  NULL: there is no memory, and
- * all stays. */
+/* Takes the notes: messages that are settled from now on are noted anew.  NULL: there is no memory,
+ * and the notes stay. */
 static uint64_t *take_releases(struct qsi_segment *segment, uint32_t words)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -182,11 +182,11 @@ static uint64_t *take_releases(struct qsi_segment *segment, uint32_t words)
     return wanted;
 }
 
-/* What could not be read is to be dropped another time, with what was settled since. */
+/* Messages that could not be read are dropped another time, with those settled since. */
 static void want_again(struct qsi_segment *segment, const uint64_t *wanted, uint32_t words)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    if (segment->releases == NULL) { /* nothing was noted: the rest will be asked for again */
+    if (segment->releases == NULL) { /* nothing was noted: the rest will be read again */
         return;
     }
     for (uint32_t i = 0; i < words; i++) {
@@ -196,7 +196,7 @@ static void want_again(struct qsi_segment *segment, const uint64_t *wanted, uint
 }
 
 /* Without the lock.  The references of settled messages of a segment; the first *durable_count_out
- * of them are of journalled ones. */
+ * are those of journalled ones. */
 static qs_status read_released(struct release *release, const struct segment_files *files,
                                bool is_durable, uint64_t *wanted, uint32_t *durable_count_out,
                                qs_error *error)
@@ -215,7 +215,7 @@ static qs_status read_released(struct release *release, const struct segment_fil
                         error));
     }
     QS_TRY(read_refs(index, files, false, wanted, words, release, error));
-    if (is_durable) { /* the rest of a durable queue's ends with the process */
+    if (is_durable) { /* the others of a durable queue end with the process */
         *durable_count_out = release->count;
         QS_TRY(read_refs(store->transient_index, files, true, wanted, words, release, error));
     }
@@ -288,7 +288,7 @@ void qsi_bury_file(struct qs_store *store, struct qsi_index *index,
     qsi_store_lock(store);
 }
 
-/* Releases the lock meanwhile.  Of segments that have live messages still. */
+/* Releases the lock meanwhile.  For segments that still have live messages. */
 static qs_status release_settled(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -312,7 +312,7 @@ static qs_status release_settled(struct qs_store *store, qs_error *error)
     return status;
 }
 
-/* Memory to note that these files are dead: those that a checkpoint names. */
+/* Reserves memory to note that these files are dead, if a checkpoint names them. */
 static qs_status reserve_dead_files(struct qsi_list *reserve, const struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -356,7 +356,7 @@ static void bury_all(struct qs_store *store, const struct qsi_segment *segment,
     }
 }
 
-/* Releases the lock meanwhile.  Without memory all stays as it is, to be tried again. */
+/* Releases the lock meanwhile.  Without memory everything stays, to be tried again. */
 static qs_status retire(struct qs_store *store, struct qsi_segment *segment, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -380,7 +380,7 @@ static qs_status retire(struct qs_store *store, struct qsi_segment *segment, qs_
     return status;
 }
 
-/* Releases the lock meanwhile.  Of segments that have none, whose files go. */
+/* Releases the lock meanwhile.  For segments without live messages, whose files are removed. */
 static qs_status release_retired(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {

@@ -1,4 +1,4 @@
-/* How fast queues move, and what part of the memory that earns them. */
+/* How fast queues move, and how much memory that gives them. */
 #include "rates.h"
 
 #include "pager.h"
@@ -9,17 +9,17 @@
 
 #define RATE_HALF_LIFE_S 5.0
 #define SAMPLE_NS 1000000000u
-#define FORGET_S (6 * RATE_HALF_LIFE_S) /* what moves again after that begins anew */
+#define FORGET_S (6 * RATE_HALF_LIFE_S) /* a queue that moves again after that begins anew */
 #define IDLE_RATE 0.01                  /* messages a second: below, a queue does not move */
-#define TARGETS_NS 100000000u           /* so old may targets be */
-#define FEW_QUEUES 64u                  /* all of them are looked at for each answer */
-#define LOOK_NS 1000u                   /* of more, one in so much time */
+#define TARGETS_NS 100000000u           /* the greatest age of targets */
+#define FEW_QUEUES 64u                  /* so many queues are all looked at for each answer */
+#define LOOK_NS 1000u                   /* of more, one in this time */
 #define RATIO_GENTLE 0.95               /* RabbitMQ's: below this use, targets are rounded up */
 
 /* ---- samples ---- */
 
-/* Exponentially weighted, with RabbitMQ's half-life.  Where it begins at 0, and for half a
- * minute would tell too little, the weights so far are summed up as well. */
+/* Exponentially weighted, with RabbitMQ's half-life.  The sum begins at 0 and would be too low for
+ * half a minute, so the weights so far are summed up as well. */
 static void blend(struct store_queue *queue, double in, double out, double settled, double seconds)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -36,7 +36,7 @@ static void blend(struct store_queue *queue, double in, double out, double settl
     queue->rate_weight = queue->rate_weight * old + weight * seconds;
 }
 
-/* Nothing moved for so long. */
+/* Nothing moved for that time. */
 static void rest(struct store_queue *queue, double seconds) QSI_REQUIRES(qsi_store_mutex)
 {
     if (seconds < FORGET_S) {
@@ -53,7 +53,7 @@ static bool has_moved(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mu
            queue->container.settled_count != queue->rate_settled;
 }
 
-/* The store's last sample found nothing new in a queue that was not sampled then. */
+/* The store's last sample found no change in a queue that was not sampled then. */
 static void sample(const struct qs_store *store, struct store_queue *queue, uint64_t now)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -85,7 +85,7 @@ void qsi_update_rates(struct qs_store *store, struct store_queue *queue)
     }
 }
 
-/* All that moves a queue, summed up. */
+/* Everything that moves a queue, summed up. */
 static uint64_t movement(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return store->stats.routed + store->stats.delivered + store->stats.acked +
@@ -113,14 +113,14 @@ void qsi_sample_rates(struct qs_store *store)
 
 /* ---- targets ---- */
 
-/* Of messages in and out, and of those that wait for an ack: in when they go out, out when they
- * are acked. */
+/* Of messages in and out, and of those that wait for an ack: in when they are delivered, out when
+ * they are acked. */
 static double sum_of_rates(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_rate(queue, queue->ingress_sum + 2 * queue->egress_sum + queue->ack_sum);
 }
 
-/* For how many seconds what the queue has in memory would last; infinity when it does not move. */
+/* The seconds for which the queue's content in memory would last; infinity if it does not move. */
 static double duration_of(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     double rates = sum_of_rates(queue);
@@ -128,7 +128,7 @@ static double duration_of(const struct store_queue *queue) QSI_REQUIRES(qsi_stor
     return rates < IDLE_RATE ? INFINITY : (double)queue->container.ram_count / (4 * rates);
 }
 
-/* What streams have in memory goes first, however fast they move. */
+/* Streams' content in memory is paged first, however fast they move. */
 static double target_duration(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     double ratio = (double)qsi_pager_memory_used(store) / (double)store->options.memory_budget;
@@ -147,12 +147,12 @@ static double target_duration(struct qs_store *store) QSI_REQUIRES(qsi_store_mut
         }
     }
     if (count == 0) {
-        return 0; /* nobody moves: nobody needs what is in memory */
+        return 0; /* no queue moves: none needs its content in memory */
     }
     return (ratio < RATIO_GENTLE ? (sum + 1) / (double)count : sum / (double)count) / ratio;
 }
 
-/* With many queues a look at all of them takes long: then it serves for a while. */
+/* With many queues a look at all of them takes long: its result then serves for a while. */
 static uint64_t look_ns(const struct qs_store *store, bool for_pager) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t count = store->queues_by_id.count;

@@ -1,12 +1,12 @@
-/* Small bodies with several references move to the message store before they are flushed: one
- * copy there instead of one in a segment of each queue.
+/* Small bodies with several references move to the message store before they are flushed: one copy
+ * there instead of one in a segment of each queue.
  *
- * It is done for a whole chunk at a time, and by exchanging content: the same records are built
- * once more, with references in place of bodies, and the runs of all queues go over to them.  So
- * nobody else has to know.
+ * This is done for a whole chunk at a time, by exchanging content: the same records are built
+ * again, with references in place of bodies, and the runs of all queues refer to the new records.
+ * So no other code has to know.
  *
- * Here: which bodies, and how the queues go over.  Writing the bodies and building the records is
- * in share_records.c. */
+ * This file chooses the bodies, and moves the queues to the new records. share_records.c writes the
+ * bodies and builds the records. */
 #include "share_bodies.h"
 
 #include "alloc.h"
@@ -25,7 +25,7 @@ static struct store_queue *queue_of(const struct sharing *sharing, uint64_t id)
     return qsi_map_get_number(&sharing->store->queues_by_id, id);
 }
 
-/* Does the run hold content of the chunk, none of which has a slot yet? */
+/* Whether the run has content of the chunk, none of which has a slot yet. */
 static bool is_movable(const struct sharing *sharing, const struct qsi_queue *queue,
                        const struct qsi_run *run) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -77,7 +77,7 @@ static void count_destination(const struct sharing *sharing, const struct qsi_me
     }
 }
 
-/* Is one copy in the message store less than what the queues would write? */
+/* Whether one copy in the message store takes less than the copies that the queues would write. */
 static bool is_worth_it(const struct qsi_messages *view, const uint32_t *counts)
 {
     uint64_t embedded = 0, stored = 0;
@@ -110,7 +110,7 @@ static qs_status plan_record(struct sharing *sharing, uint32_t at) QSI_REQUIRES(
         (view.flags & QSI_MESSAGES_HAS_TRANSIENT) == 0 && is_worth_it(&view, counts)) {
         record.first_row = COUNT(sharing->refs, struct qsi_body_ref);
         for (uint32_t row = 0; status == QS_OK && row < view.row_count; row++) {
-            /* What is wanted is marked; the pack fills in the rest. */
+            /* Wanted bodies are marked; the pack fills in the rest. */
             struct qsi_body_ref ref = {.file = counts[row] > 0 ? 1 : 0};
             status = qsi_buf_append(&sharing->refs, &ref, sizeof ref);
         }
@@ -125,7 +125,7 @@ static qs_status plan(struct sharing *sharing) QSI_REQUIRES(qsi_store_mutex)
 
     while (at < sharing->chunk->used) {
         const uint8_t *record = sharing->chunk->data + at;
-        /* A chunk that recovery read may hold records that were refused: nothing refers to them. */
+        /* A chunk that recovery read may have records that were refused: nothing refers to them. */
         if (qsi_record_type(record) == QSI_RECORD_MESSAGES &&
             qsi_messages_check(record, NULL) == QS_OK) {
             QS_TRY(plan_record(sharing, (uint32_t)at));
@@ -136,7 +136,7 @@ static qs_status plan(struct sharing *sharing) QSI_REQUIRES(qsi_store_mutex)
     return QS_OK;
 }
 
-/* ---- end: the queues go over ---- */
+/* ---- end: the queues move to the new records ---- */
 
 static const struct moved_record *find_record(const struct sharing *sharing, uint32_t at)
 {
@@ -183,8 +183,7 @@ static void move_run(struct sharing *sharing, struct qsi_queue *queue, struct qs
     qsi_chunk_unref(old);
 }
 
-/* The runs of a destination's messages.  A run of single records goes over with the first of
- * them. */
+/* The runs of a destination's messages.  A run of single records moves with the first of them. */
 static void move_destination(struct sharing *sharing, const struct qsi_messages *view,
                              uint32_t destination) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -243,8 +242,9 @@ static bool wants_sharing(const struct sharing *sharing)
     return false;
 }
 
-/* Have other queues bodies of the run as well?  Its rows are asked, not its record: so all runs
- * of a record together take time in proportion to their messages, however many queues it has. */
+/* Whether other queues also have bodies of the run.  Its rows are checked, not its record, so all
+ * runs of a record together take time in proportion to their messages, however many queues it
+ * has. */
 static bool has_other_destinations(const struct qsi_run *run)
 {
     struct qsi_messages view;
@@ -265,7 +265,7 @@ static bool has_other_destinations(const struct qsi_run *run)
     return false;
 }
 
-/* REQUIRES that nobody flushes; releases it meanwhile. */
+/* REQUIRES that no flush runs; releases the lock meanwhile. */
 static qs_status share_bodies(struct qs_store *store, struct qsi_chunk *chunk, bool *released_io,
                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -306,7 +306,7 @@ static qs_status share_bodies(struct qs_store *store, struct qsi_chunk *chunk, b
     return status;
 }
 
-/* Nothing is added any more to what was looked at. */
+/* Nothing is added any more to the content that was looked at. */
 static void leave_arena(struct qs_store *store, struct qsi_chunk **arena,
                         const struct qsi_chunk *chunk) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -315,8 +315,8 @@ static void leave_arena(struct qs_store *store, struct qsi_chunk **arena,
     }
 }
 
-/* The first chunk behind what was looked at with bodies that several queues have; NULL: none in
- * the next *bytes_io of content. */
+/* The first chunk, behind the content that was looked at, with bodies that several queues have;
+ * NULL: none in the next *bytes_io of content. */
 static struct qsi_chunk *next_shared(struct qs_store *store, struct qsi_queue *queue,
                                      uint64_t *bytes_io) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -346,7 +346,7 @@ qs_status qsi_share_bodies(struct qs_store *store, struct store_queue *queue, ui
                            bool *released_io, qs_error *error)
 {
     QS_ASSERT_HELD(&store->mutex);
-    /* At recovery nothing may be added to the message store: what it has is not decided yet. */
+    /* At recovery nothing may be added to the message store: its contents are not decided yet. */
     bool may =
         queue->container.durable && store->paging.flush == QSI_FLUSH_NONE && store->journal != NULL;
     struct qsi_chunk *chunk;

@@ -1,5 +1,5 @@
-/* What the files of sharing bodies have in common: share_bodies.c says which bodies move and what
- * becomes of the queues, share_records.c writes the bodies and builds the records again. */
+/* Shared by the files that share bodies: share_bodies.c chooses the bodies and moves the queues,
+ * share_records.c writes the bodies and builds the records again. */
 #ifndef QSI_SHARE_BODIES_H
 #define QSI_SHARE_BODIES_H
 
@@ -17,8 +17,7 @@ struct sharing {
     struct qsi_chunk *chunk;
     struct qsi_chunk *new_chunk;
     struct qsi_buf records; /* struct moved_record, ascending */
-    /* struct qsi_body_ref of each row of records whose bodies are shared; file 0: nobody needs
-     * it */
+    /* struct qsi_body_ref of each row of records whose bodies are shared; file 0: not needed */
     struct qsi_buf refs;
     struct qsi_buf places; /* struct qsi_place of the packs */
 };
@@ -26,8 +25,8 @@ struct sharing {
 #define ITEMS(buf, type) ((type *)(void *)(buf).data)
 #define COUNT(buf, type) ((uint32_t)((buf).bytes / sizeof(type)))
 
-/* Both without the lock: bodies go to the message store, then the records, with references in
- * place of them, to new_chunk.  QS_EINVAL: the records do not fit a chunk any more. */
+/* Both without the lock: write the bodies to the message store, then the records, with references
+ * in place of them, to new_chunk.  QS_EINVAL: the records do not fit into a chunk any more. */
 qs_status qsi_sharing_write(struct sharing *sharing, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_sharing_build(struct sharing *sharing) QS_MUST_CHECK;
 

@@ -1,6 +1,6 @@
-/* Bodies that move to the message store are written, and the records of their chunk built again
- * with references in place of them.  All of it without the lock: what is read is a chunk, which
- * does not change, and what was noted of it.
+/* Writes bodies that move to the message store, and builds the records of their chunk again with
+ * references in place of them.  All of it runs without the lock: it reads a chunk, which does not
+ * change, and notes about it.
  *
  * The record builder makes records for one queue, of the rows that it keeps.  Here several queues
  * have the record and name its rows by number, so the copy has the same rows, routes and

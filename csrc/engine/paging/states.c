@@ -1,4 +1,5 @@
-/* States of segments, read at once and under the lock: at open, when nobody else has the store. */
+/* States of segments, read at once and under the lock: at open, when no other thread has the
+ * store. */
 #include "states.h"
 
 #include "check.h"

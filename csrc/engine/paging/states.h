@@ -1,4 +1,5 @@
-/* States of segments, read at once and under the lock: at open, when nobody else has the store. */
+/* States of segments, read at once and under the lock: at open, when no other thread has the
+ * store. */
 #ifndef QSI_STATES_H
 #define QSI_STATES_H
 
@@ -13,7 +14,8 @@ qs_status qsi_load_segment_state(struct qs_store *store, struct store_queue *que
 qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
                           const struct qsi_settle *settle, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* The states of all its segments; who comes for the messages of one that is damaged is told so. */
+/* Reads the states of all its segments; a caller that comes for the messages of a damaged one gets
+ * the error. */
 qs_status qsi_load_all_states(struct qs_store *store, struct store_queue *queue, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The state of the segment where the first ready messages are. */

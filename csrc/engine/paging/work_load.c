@@ -1,9 +1,9 @@
-/* Content for work queues: a view of the stream is taken under the lock, read without it, and what
- * was read becomes a run of the queue, whose chunk is the block's or the publisher's.
+/* Content for work queues: a view of the stream is taken under the lock and read without it.  The
+ * result becomes a run of the queue, whose chunk is the block's or the publisher's.
  *
- * Invariant: a run of a work queue refers to no body in the message store, whose references only
- * journal and checkpoints count.  So a piece of the tail that has such bodies is flushed first: in
- * blocks all bodies are inside. */
+ * Invariant: a run of a work queue refers to no body in the message store, because only journal and
+ * checkpoints count such references.  So a piece of the tail that has such bodies is flushed first:
+ * in blocks all bodies are inside. */
 #include "work_load.h"
 
 #include "check.h"
@@ -22,7 +22,7 @@ struct work_load {
     struct qsi_stream_view view;
     struct qsi_stream_batch batch;
     uint64_t seq;
-    bool is_out; /* it is about a message that somebody has */
+    bool is_out; /* it is about a message that a consumer has */
 };
 
 /* QS_EEXIST: the tail has the message, and must be flushed first. */
@@ -57,7 +57,8 @@ static qs_status install(struct store_queue *queue, const struct qsi_stream_batc
                             block.chunk->capacity * batch->count / batch->block.rows);
 }
 
-/* What could not be read: up to the next block, or, where an index is gone, some of it. */
+/* The messages that could not be read: up to the next block, or, if an index is gone, some of
+ * them. */
 static qs_status install_damaged(struct store_queue *queue, uint64_t seq, uint64_t end)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -68,7 +69,7 @@ static qs_status install_damaged(struct store_queue *queue, uint64_t seq, uint64
                                     end < most ? end : most);
 }
 
-/* The stream has none of [from, to).  QS_ENOMEM: they are there still, and would be looked for
+/* The stream has none of [from, to).  QS_ENOMEM: they still count as ready, and would be looked for
  * again and again. */
 static qs_status lose(struct store_queue *queue, uint64_t from, uint64_t to)
     QSI_REQUIRES(qsi_store_mutex)
@@ -96,7 +97,7 @@ static qs_status take_over(struct work_load *load, struct store_queue *queue, qs
     if (status != QS_OK && status != QS_EEMPTY && !qsi_is_unreadable(status)) {
         return status;
     }
-    if (load->is_out) { /* whoever has it is told that it cannot be read any more */
+    if (load->is_out) { /* its consumer gets the error that it cannot be read any more */
         return install_damaged(queue, load->seq, load->seq + 1);
     }
     if (load->seq < log->first) { /* trimmed meanwhile */
@@ -105,7 +106,7 @@ static qs_status take_over(struct work_load *load, struct store_queue *queue, qs
     if (qsi_is_unreadable(status)) {
         return install_damaged(queue, load->seq, found);
     }
-    if (status != QS_OK) { /* what came meanwhile is not in the view, nor a tail behind its files */
+    if (status != QS_OK) { /* the view has no later messages, nor a tail behind its files */
         found = load->seq < load->view.files_end ? load->view.files_end : load->view.next;
     }
     return lose(queue, load->seq, found > load->seq ? found : load->seq + 1);
