@@ -29,9 +29,9 @@
 #define FLUSH_BYTES (4u << 20) /* of content that one flush writes */
 #define DROP_BYTES (8u << 20)  /* in one step: other threads need the lock as well */
 #define UNPAGED_NS 1000000000u /* a queue that could not be paged is left alone */
-#define RESTS_NS 1000000000u /* content read ahead in a lazy queue waits so long for a consumer */
-#define IDLE_NS 1000000000u  /* between looks while there is nothing to do */
-#define COMPACT_NS 50000000u /* between looks for garbage while there is other work */
+#define RESTS_NS 1000000000u   /* content read ahead in a lazy queue waits so long for a consumer */
+#define IDLE_NS 1000000000u    /* between looks while there is nothing to do */
+#define COMPACT_NS 50000000u   /* between looks for garbage while there is other work */
 
 /* From here on paging hurries; qsi_pager_low_mark is where it begins. */
 static uint64_t high_mark(const struct qs_store *store)

@@ -1,4 +1,4 @@
-/* Values of arguments.  What RabbitMQ (3.10) refuses is refused in its words. */
+/* Values of arguments.  Errors that RabbitMQ (3.10) reports, too, have its texts. */
 #include "argument_values.h"
 
 #include "error.h"

@@ -1,5 +1,5 @@
-/* What single arguments say: of who declares a queue, and of who reads it.  queue is how texts of
- * errors call it (title.h). */
+/* Values of single arguments: of declarations of queues, and of readers. queue: how texts of errors
+ * call it (title.h). */
 #ifndef QSI_ARGUMENT_VALUES_H
 #define QSI_ARGUMENT_VALUES_H
 
@@ -17,13 +17,13 @@
     " or a time before now such as '1h' is needed"
 
 bool qsi_is_text(struct qsi_slice slice, const char *text);
-/* False: not a whole number of 64 bits; a timestamp is none. */
+/* False: not a whole number of 64 bits; a timestamp is not one. */
 bool qsi_argument_number(const struct qsi_field *field, int64_t *number_out);
-/* QS_PRECONDITION_FAILED, in RabbitMQ's words. */
+/* QS_PRECONDITION_FAILED, with RabbitMQ's text. */
 qs_status qsi_argument_invalid(const char *name, struct qsi_slice queue, const char *why,
                                qs_error *error);
 
-/* "7D": a whole number above 0 and one of Y M D h m s.  False: it is none. */
+/* "7D": a whole number above 0 and one of Y M D h m s.  False: it is not such a text. */
 bool qsi_max_age_parse(struct qsi_slice text, uint64_t *us_out);
 
 /* Where a reader begins. */
@@ -40,7 +40,7 @@ struct qsi_stream_start_spec {
     uint64_t time_us; /* QSI_START_TIME: since 1970 */
 };
 /* First, last, next, an offset (negative: the first), a timestamp, the text of a time
- * (time_text.h), or how long before now_us ("1h").  False: it is none of them. */
+ * (time_text.h), or a time before now_us ("1h").  False: it is none of them. */
 bool qsi_stream_start_read(const struct qsi_field *field, uint64_t now_us,
                            struct qsi_stream_start_spec *start_out);
 /* x-stream-offset of a consumer's arguments, or a work queue's.  Absent: next.  REQUIRES a checked

@@ -1,5 +1,5 @@
-/* The table of arguments.  Each one that means something has a row; all others are kept, and that
- * is all.  What RabbitMQ (3.10) refuses of a stream is refused in its words. */
+/* The table of arguments.  Each argument with a meaning has a row; all others are only kept.
+ * Errors of a stream that RabbitMQ (3.10) reports, too, have its texts. */
 #include "arguments.h"
 
 #include "qstore/qstore.h"
@@ -25,7 +25,7 @@
 #define PRINT(slice) (int)(slice).bytes, (const char *)(slice).data
 
 enum type {
-    ANYTHING, /* it means nothing here */
+    ANYTHING, /* it has no meaning here */
     NUMBER,   /* whole, least to most, at a uint64_t */
     CHOICE,   /* one of choices, its index at a uint32_t */
     TEXT,     /* of at most 255 bytes, at a slice */
@@ -44,7 +44,8 @@ enum {
     ALL = CLASSIC | STREAM | WORK
 };
 
-/* What the arguments say, one by one; absent is unlimited, the first choice, or a null slice. */
+/* The values of the arguments, one by one; an absent one is unlimited, the first choice, or a null
+ * slice. */
 struct parsed {
     uint64_t message_ttl_ms, expires_ms, messages_max, body_bytes_max, deliveries_max, priority_max;
     uint64_t age_us_max, segment_bytes;
@@ -56,7 +57,7 @@ struct parsed {
 
 struct argument {
     const char *name;
-    uint32_t takers; /* of QSI_CLASSIC_QUEUE and so on: others refuse it */
+    uint32_t takers; /* of QSI_CLASSIC_QUEUE and so on: other queues refuse it */
     enum type type;
     size_t at; /* in struct parsed */
     uint64_t least, most;
@@ -89,7 +90,7 @@ static const struct argument table[] = {
     {SOURCE, WORK, NAME, .at = AT(source)},
     {"x-stream-pin", WORK, BOOLEAN, .at = AT(pins)},
     {QSI_OFFSET_ARGUMENT, WORK, START, .at = 0},
-    /* What RabbitMQ compares or refuses, and means nothing here. */
+    /* Arguments that RabbitMQ compares or refuses, and that have no meaning here. */
     {"x-queue-version", QUEUES, ANYTHING, .at = 0},
     {"x-initial-cluster-size", ALL, ANYTHING, .at = 0},
     {"x-queue-leader-locator", ALL, ANYTHING, .at = 0},
@@ -97,7 +98,7 @@ static const struct argument table[] = {
     {"x-max-in-memory-bytes", QUEUES, ANYTHING, .is_not_compared = true},
 };
 
-/* What asks for copies on other machines, beside a queue type: never ignored. */
+/* Arguments that ask for copies on other machines, beside a queue type: never ignored. */
 struct refused_argument {
     const char *name;
     bool is_prefix;
@@ -112,7 +113,7 @@ static const struct refused_argument refused[] = {
     {"x-quorum-", true, "quorum queues"},
 };
 
-/* The row for such a queue, else another one of that name; NULL: it means nothing. */
+/* The row for such a queue, else another one of that name; NULL: the argument has no meaning. */
 static const struct argument *find(struct qsi_slice name, uint32_t kind)
 {
     const struct argument *other = NULL;
@@ -230,7 +231,7 @@ static qs_status check_type(const struct qsi_field *type, struct qsi_slice queue
                     PRINT(queue), PRINT(type->value));
 }
 
-/* *parsed is what it was where the value cannot be. */
+/* *parsed is unchanged if the value is invalid. */
 static qs_status parse_value(struct parsed *parsed, const struct argument *argument,
                              const struct qsi_field *field, struct qsi_slice queue, qs_error *error)
 {
@@ -279,11 +280,11 @@ static qs_status parse_value(struct parsed *parsed, const struct argument *argum
     return needed == NULL ? QS_OK : qsi_argument_invalid(argument->name, queue, needed, error);
 }
 
-/* Whoever asks for what such a queue has not would wait for it in vain. */
+/* Without the refusal, callers would wait in vain for what such a queue does not have. */
 static qs_status refuse_misfit(const struct argument *argument, enum qsi_queue_kind kind,
                                struct qsi_slice queue, qs_error *error)
 {
-    if (kind == QSI_WORK_QUEUE) { /* the messages are the stream's: it is for that to say */
+    if (kind == QSI_WORK_QUEUE) { /* the messages are the stream's, which decides */
         return qsi_argument_invalid(argument->name, queue,
                                     "a queue with '" SOURCE "' has its stream's messages", error);
     }
@@ -322,7 +323,7 @@ static void begin(struct parsed *parsed)
     };
 }
 
-/* A key alone says nothing; then it is not there. */
+/* A key alone has no meaning; then it is treated as absent. */
 static qs_status end(struct parsed *parsed, struct qsi_slice queue, qs_error *error)
 {
     if (parsed->dead_letter_key.data == NULL || parsed->dead_letter.data != NULL) {
@@ -404,7 +405,7 @@ qs_status qsi_arguments_check(struct qsi_slice arguments, uint32_t flags, bool i
 
 /* ---- read ---- */
 
-/* Only whole segments are dropped: those of a stream with a limit are a part of it. */
+/* Only whole segments are dropped: those of a stream with a limit are a fraction of it. */
 static uint64_t segment_bytes_of(const struct parsed *parsed)
 {
     uint64_t bytes = parsed->body_bytes_max / QSI_STREAM_SEGMENTS_KEPT;
@@ -417,7 +418,7 @@ static uint64_t segment_bytes_of(const struct parsed *parsed)
                                               : bytes;
 }
 
-/* A stream's limits are none of its queue. */
+/* The limits of a stream are not limits of its queue. */
 static void tell(struct qsi_arguments *out, const struct parsed *parsed, enum qsi_queue_kind kind)
 {
     bool is_stream = kind == QSI_STREAM_QUEUE;

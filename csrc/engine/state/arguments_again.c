@@ -1,4 +1,4 @@
-/* Queues that are declared again: do the arguments say the same? */
+/* Queues that are declared again: whether the arguments are the same. */
 #include "argument_values.h"
 #include "arguments.h"
 #include "buf.h"
@@ -15,8 +15,8 @@ static qs_status append_text(struct qsi_buf *text, const char *words)
     return qsi_buf_append(text, words, strlen(words));
 }
 
-/* In RabbitMQ's words: none, the value, and its type where there is no other.  field NULL: there
- * is none. */
+/* In RabbitMQ's words: none, the value, or its type if its value is not shown. field NULL: there is
+ * none. */
 static qs_status describe(struct qsi_buf *text, const struct qsi_field *field,
                           const struct qsi_field *other)
 {
@@ -53,7 +53,7 @@ static qs_status fail_inequivalent(const struct qsi_field *current,
     return status;
 }
 
-/* The same time, whatever it is written as; a timestamp has no fraction to compare. */
+/* Whether both are the same time, in any form; a timestamp has no fraction to compare. */
 static bool is_same_start(const struct qsi_field *a, const struct qsi_field *b)
 {
     struct qsi_stream_start_spec start, other;
@@ -64,7 +64,7 @@ static bool is_same_start(const struct qsi_field *a, const struct qsi_field *b)
            other.at == QSI_START_TIME && start.time_us / unit == other.time_us / unit;
 }
 
-/* Whole numbers are equal whatever they are wide. */
+/* Whole numbers are equal whatever their widths. */
 static bool is_same(const struct qsi_field *a, const struct qsi_field *b)
 {
     int64_t number, other;
@@ -78,8 +78,7 @@ static bool is_same(const struct qsi_field *a, const struct qsi_field *b)
     return a->type == b->type && qsi_slice_equals(a->value, b->value);
 }
 
-/* Arguments of one name, of which one may be missing: then the other may say what goes without
- * saying. */
+/* Arguments of one name, of which one may be missing: then the other may have the default value. */
 static bool is_equivalent(const struct qsi_field *a, const struct qsi_field *b)
 {
     const struct qsi_field *either = a != NULL ? a : b;

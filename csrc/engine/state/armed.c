@@ -1,10 +1,10 @@
-/* Channels that are armed for notification: of event loops, which wait without a thread until an
- * eventfd is signalled, and those of threads that sleep in a call until they are woken.
+/* Channels that are armed for notification: those of event loops, which wait without a thread until
+ * an eventfd is signalled, and those of threads that sleep in a call until they are woken.
  *
- * An armed channel counts among those who wait, until it asks for events again: the same as a
- * thread that was woken and has not run yet.  Invariant: a channel that is to be signalled
- * (armed_kinds) is armed, and stays so until it asks again.  Only who may have something is
- * asked: messages ask the consumers of their queue, a commit those who wait for confirms. */
+ * An armed channel counts as waiting until it asks for events again, like a thread that was woken
+ * and has not run yet.  Invariant: a channel that is to be signalled (armed_kinds) is armed, and
+ * stays armed until it asks again.  Only channels that may have the event are checked: messages
+ * check the consumers of their queue, and a commit the channels that wait for confirms. */
 #include "armed.h"
 
 #include "check.h"
@@ -57,12 +57,12 @@ void qsi_listener_wake(struct qs_listener *listener)
     if (listener->is_idle) {
         listener->is_idle = false;
         qsi_event_fd_signal(listener->event_fd);
-        /* Behind it: who sees this has something to read. */
+        /* After it: a thread that sees this has something to read. */
         __atomic_store_n(&listener->is_written, true, __ATOMIC_RELEASE);
     }
 }
 
-/* Its listener is told. */
+/* Its listener is notified. */
 static void ring(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(channel->listener != NULL);
@@ -119,7 +119,7 @@ void qsi_channel_signal(struct qs_channel *channel)
     }
 }
 
-/* True: a loop looks after it when it has looked at all that came. */
+/* True: a loop handles it once it has handled all that came. */
 static bool is_held(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_listener *listener = channel->listener;
@@ -194,7 +194,7 @@ static bool awaits_commit(const struct qs_channel *channel) QSI_REQUIRES(qsi_sto
            ((channel->armed_kinds & QS_EVENT_DURABLE) != 0 && channel->awaited_first_lsn != 0);
 }
 
-/* True: it is in the list of those that a commit asks from now on. */
+/* True: from now on it is in the list of channels that a commit checks. */
 static bool ask_at_commits(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     if (!awaits_commit(channel) || !qsi_list_is_empty(&channel->in_confirms)) {
@@ -230,7 +230,7 @@ void qsi_signal_if_due(struct qs_channel *channel)
         qsi_has_event(channel, channel->armed_kinds)) {
         qsi_channel_signal(channel);
     } else if (ask_at_commits(channel)) {
-        (void)is_held(channel); /* else it was armed before it published: no hurry */
+        (void)is_held(channel); /* otherwise it was armed before it published: no hurry */
     }
 }
 
@@ -254,7 +254,7 @@ void qsi_signal_confirmed(struct qs_store *store)
         qsi_list_remove(node);
         qsi_list_push_back(&asked, node);
     }
-    /* Each is back in the list, unless it is signalled, as any other may be on the way. */
+    /* Each is put back into the list, unless it is signalled, because other events may follow. */
     while (!qsi_list_is_empty(&asked)) {
         struct qs_channel *channel = QSI_LIST_OWNER(asked.next, struct qs_channel, in_confirms);
         qsi_list_remove(&channel->in_confirms);

@@ -1,8 +1,8 @@
 /* The store's clock.
  *
- * Messages expire by it.  It goes on with the machine's monotonic clock, so nobody who sets the
- * wall clock while the store is open makes messages expire.  From one session to the next it goes
- * on with the wall clock, as long as that makes sense: MANIFEST says what time it was last. */
+ * Messages expire by it.  It follows the machine's monotonic clock, so setting the wall clock while
+ * the store is open makes no message expire.  From one session to the next it follows the wall
+ * clock, as long as that makes sense: MANIFEST has its last time. */
 #include "clock.h"
 
 #include "enter.h"
@@ -11,7 +11,9 @@
 
 #define NS_PER_US UINT64_C(1000)
 #define US_PER_S INT64_C(1000000)
-#define AWAY_US_MAX (30 * 24 * 3600 * (uint64_t)US_PER_S) /* a store is not opened for so long */
+#define AWAY_US_MAX                                                              \
+    (30 * 24 * 3600 * (uint64_t)US_PER_S) /* a store does not stay closed for so \
+                                           * long */
 #define DELAY_US_MAX (UINT64_C(100) * 366 * 24 * 3600 * (uint64_t)US_PER_S)
 
 static uint64_t monotonic_us(const struct qs_store *store)
@@ -19,7 +21,7 @@ static uint64_t monotonic_us(const struct qs_store *store)
     return store->env->monotonic_ns(store->env) / NS_PER_US;
 }
 
-/* Sums and differences go round, so the offset may stand for a negative one. */
+/* Sums and differences wrap around, so the offset may stand for a negative one. */
 uint64_t qsi_clock_us(const struct qs_store *store)
 {
     return monotonic_us(store) + store->clock.offset_us;
@@ -48,7 +50,7 @@ static void set(struct qs_store *store, uint64_t now_us)
     store->clock.offset_us = now_us - monotonic_us(store);
 }
 
-/* A clock that goes back, or too far ahead, is not obeyed: time goes on from where it was. */
+/* A clock that goes back, or too far ahead, is ignored: time goes on from its last value. */
 void qsi_clock_start(struct qs_store *store)
 {
     uint64_t last_us = store->manifest.clock_us;
@@ -57,7 +59,7 @@ void qsi_clock_start(struct qs_store *store)
 
     QS_ASSERT_HELD(&store->mutex);
     set(store, is_believed ? wall_us : last_us);
-    store->watch.ahead_told_us = qsi_clock_ahead_us(store); /* who opens is told by the stats */
+    store->watch.ahead_told_us = qsi_clock_ahead_us(store); /* the stats report it */
 }
 
 qs_status qs_store_accept_clock(qs_store *store, qs_error *error)

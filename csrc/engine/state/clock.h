@@ -5,16 +5,16 @@
 #include "store.h"
 #include "thread_safety.h"
 
-/* Before anything is recovered: from what MANIFEST says. */
+/* Before anything is recovered: from the time in MANIFEST. */
 void qsi_clock_start(struct qs_store *store) QSI_REQUIRES(qsi_manifest_mutex)
     QSI_REQUIRES(qsi_store_mutex);
 uint64_t qsi_clock_us(const struct qs_store *store); /* since 1970, more or less */
 /* How far the machine's wall clock is ahead of it. */
 int64_t qsi_clock_ahead_us(const struct qs_store *store);
 
-/* QS_EINVAL: nobody waits for so long. */
+/* QS_EINVAL: a delay is never so long. */
 qs_status qsi_check_delay(uint64_t delay_us, qs_error *error) QS_MUST_CHECK;
-/* When that is over, by the store's clock; 0: at once. */
+/* The end of the delay, by the store's clock; 0: at once. */
 uint64_t qsi_due_us(const struct qs_store *store, uint64_t delay_us);
 
 #endif

@@ -7,11 +7,12 @@
 #include "store.h"
 #include "thread_safety.h"
 
-/* Makes them.  Without memory for them nothing is counted: they go to some that nobody reads. */
+/* Makes them.  Without memory for them nothing is counted: the counts go to counters that are never
+ * read. */
 struct queue_counts *qsi_counts_make(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
-/* Of the queue, for all its priorities.  Made when it is first used: queues are many, and most of
- * many are not. */
+/* The counters of the queue, for all its priorities.  Made at their first use: queues are many, and
+ * most of many are unused. */
 static inline struct queue_counts *qsi_counts_of(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -27,7 +28,7 @@ static inline struct queue_counts *qsi_counts_of(struct qs_store *store, struct 
         channel->counts.name += count;        \
         counts->name += count;                \
     }
-/* Messages of the queue come to the caller of the channel. */
+/* Messages of the queue go to the caller of the channel. */
 static inline void qsi_count_delivered(struct qs_channel *channel, struct store_queue *queue,
                                        uint32_t count, uint32_t redelivered, bool by_get,
                                        bool no_ack) QSI_REQUIRES(qsi_store_mutex)
@@ -59,10 +60,10 @@ static inline void qsi_count_acked(struct qs_channel *channel, struct store_queu
     channel->counts.ack += count;
     qsi_counts_of(channel->store, queue)->ack += count;
 }
-/* The channel has closed: what it counted stays in the sums of all channels. */
+/* The channel has closed: its counts stay in the sums of all channels. */
 void qsi_counts_keep(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* What any settle of this kind says of messages of the queue; on the internal channel only that
- * their dead letters went somewhere. */
+/* Counts a settle of this kind of messages of the queue; on the internal channel it only says that
+ * their dead letters were published. */
 void qsi_count_settled(struct qs_channel *channel, struct store_queue *queue, uint8_t kind,
                        uint32_t count) QSI_REQUIRES(qsi_store_mutex);
 

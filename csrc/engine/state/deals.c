@@ -1,12 +1,12 @@
-/* Dealing: of n consumers that have room the m-th message is for the one at m modulo n, whether its
- * channel asks or not.
+/* Dealing: of n consumers that have room, message m is for consumer m modulo n, whether its channel
+ * asks or not.
  *
- * A queue's consumers stand in a line.  Who asks for a message deals first to those before it in
- * the line: each has one more message waiting, which is out of the queue, and goes to its end.  A
- * message that nobody asked for stays dealt until its consumer asks, pauses or goes.  Consumers
- * whose prefetch is used up are out of the line, so that nobody looks at them in vain.
+ * A queue's consumers stand in a line.  A consumer that asks for a message first deals to those
+ * before it in the line: each gets one more message, which is out of the queue, and goes to the end
+ * of the line.  A dealt message stays dealt until its consumer asks, pauses or ends.  Consumers
+ * whose prefetch is used up are out of the line, so they are not looked at in vain.
  *
- * A queue with one consumer, or an active one, deals nothing: all is for that one. */
+ * A queue with one consumer, or an active one, deals nothing: all messages are for that one. */
 #include "deals.h"
 
 #include "alloc.h"
@@ -15,7 +15,8 @@
 #include "priorities.h"
 #include "turns.h"
 
-/* To a consumer without a prefetch, or with a larger one: the others go on when it has as many. */
+/* To a consumer without a prefetch, or with a larger one: the others continue when it has so
+ * many. */
 #define DEALS_MAX 16384u
 #define DEALS_FIRST 16u
 
@@ -42,8 +43,8 @@ void qsi_consumer_back_in_line(struct store_consumer *consumer)
     }
 }
 
-/* The first that may be dealt a message; nobody of a lower priority than one that has room, though
- * it was dealt as many as it may have. */
+/* The first that may be dealt a message; never one of a lower priority than a consumer that has
+ * room, even if that was dealt its maximum. */
 static struct store_consumer *find_first(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct store_consumer *sated = NULL;
@@ -99,7 +100,7 @@ static bool make_place(struct store_deals *deals)
     return true;
 }
 
-/* One ready message.  False: it is not in memory, or there is no memory. */
+/* Deals one ready message.  False: it is not in memory, or there is no memory. */
 static bool deal_one(struct store_queue *queue, struct store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -111,7 +112,7 @@ static bool deal_one(struct store_queue *queue, struct store_consumer *consumer)
     if (!make_place(deals) || qsi_container_take(container, 1, &stretch) != QSI_TAKE_TAKEN) {
         return false;
     }
-    container->taken_count -= 1; /* that is when the consumer has it */
+    container->taken_count -= 1; /* only then the consumer has it */
     deals->count += 1;
     *deal_at(deals, deals->count - 1) =
         (struct store_deal){consumer, container, stretch.segment, stretch.slot};

@@ -1,20 +1,20 @@
-/* Messages that are dealt: consumers of a queue get them in turn, whoever asks first. */
+/* Messages that are dealt: consumers of a queue get them in turn, in whatever order they ask. */
 #ifndef QSI_DEALS_H
 #define QSI_DEALS_H
 
 #include "store.h"
 #include "thread_safety.h"
 
-/* Behind the others of its priority, before those of lower ones. */
+/* After the others of its priority, before those of lower ones. */
 void qsi_consumer_line_up(struct store_queue *queue, struct store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex);
 enum qsi_turn {
-    QSI_TURN_IS_ITS,    /* it was dealt a message, or the first ready one is its */
+    QSI_TURN_IS_ITS,    /* it was dealt a message, or gets the first ready one */
     QSI_TURN_OF_OTHERS, /* there is none for it */
-    QSI_TURN_UNKNOWN,   /* the messages are not in memory: who asks brings them there */
+    QSI_TURN_UNKNOWN,   /* the messages are not in memory: the caller reads them */
 };
-/* REQUIRES qsi_consumer_can_take.  Is there a message for this consumer?  Those before it in line
- * are dealt theirs meanwhile. */
+/* REQUIRES qsi_consumer_can_take.  Whether there is a message for this consumer.  Those before it
+ * in line are dealt theirs meanwhile. */
 static inline enum qsi_turn qsi_deal_to(struct store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex);
 /* The first message that was dealt to a consumer of the channel; NULL: there is none.  Valid until
@@ -26,23 +26,23 @@ static inline const struct store_deal *qsi_deals_first(const struct qs_channel *
 
     return QS_LIKELY(deals->count == 0) ? NULL : &deals->deals[deals->first];
 }
-/* REQUIRES that there is one.  The caller has it, and it is out still. */
+/* REQUIRES that there is one.  The caller gets it, and it stays out. */
 void qsi_deals_take(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* If this is the first still, it is ready again, and the caller tells the other consumers.  False:
- * it is not. */
+/* If this is still the first, it is ready again, and the caller notifies the other consumers.
+ * False: it is not. */
 bool qsi_deals_give_up(struct qs_channel *channel, const struct store_deal *deal)
     QSI_REQUIRES(qsi_store_mutex);
-/* All that it was dealt is ready again, as if never touched.  True: there was some, and the
- * caller tells the other consumers. */
+/* All messages that were dealt to it are ready again, as if untouched.  True: there were some, and
+ * the caller notifies the other consumers. */
 bool qsi_deals_return(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
-/* REQUIRES that nothing is dealt to its consumers. */
+/* REQUIRES that no message is dealt to its consumers. */
 void qsi_deals_fini(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* It may have room again: it is in line, if it was not. */
+/* It may have room again: it joins the line, if it was not in it. */
 void qsi_consumer_back_in_line(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- inline ---- */
 
-/* Of qsi_deal_to: where the consumer is one of several, and was dealt nothing. */
+/* For qsi_deal_to, if the consumer is one of several, and was dealt nothing. */
 enum qsi_turn qsi_deal_in_line(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 
 static inline enum qsi_turn qsi_deal_to(struct store_consumer *consumer)

@@ -1,5 +1,5 @@
-/* Confirms ahead of the disk.  Of one entry of the journal at a time, as an entry is in one block:
- * what was noted for the last one is stale as soon as another one has begun. */
+/* Confirms ahead of the disk.  One entry of the journal at a time, because an entry is in one
+ * block: notes about the last entry are stale as soon as another one has begun. */
 #include "early.h"
 
 #include "alloc.h"
@@ -16,7 +16,7 @@
 #define MESSAGES_MAX 64u
 #define COPIES_MAX 128u
 #define SLOTS 512u    /* a power of two, and some times as many as copies */
-#define READY_MAX 64u /* in a queue that is longer none is likely to be had before its commit */
+#define READY_MAX 64u /* in a longer queue no message is likely to be consumed before its commit */
 
 struct early_copy {
     uint64_t container_id; /* 0: none */
@@ -31,7 +31,7 @@ struct early_message {
 };
 
 struct early {
-    uint64_t entry; /* in which all of them are */
+    uint64_t entry; /* the entry in which all of them are */
     uint32_t message_count, copy_count, done_count;
     struct early_message messages[MESSAGES_MAX];
     uint32_t done[MESSAGES_MAX]; /* acknowledged everywhere, and not confirmed yet */
@@ -69,7 +69,7 @@ static struct early *begin(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     return early;
 }
 
-/* Else nothing is acknowledged, or what is acknowledged is another's. */
+/* Otherwise nothing is acknowledged, or only other messages. */
 static bool is_had_soon(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_takes(queue) && qsi_appends(queue) && (queue->flags & QS_DURABLE) != 0 &&

@@ -5,7 +5,7 @@
 #include "store.h"
 #include "thread_safety.h"
 
-/* Locks, after checking that the store may be used here; QS_OK means locked. */
+/* Locks, after checking that this process may use the store; QS_OK means locked. */
 qs_status qsi_store_enter(struct qs_store *store, qs_error *error)
     QSI_ACQUIRES_IF_OK(qsi_store_mutex) QS_MUST_CHECK;
 /* The same; QS_ESTORE_READ_ONLY for a store that was opened for reading only, which has no journal.
@@ -15,29 +15,29 @@ qs_status qsi_store_enter_to_change(struct qs_store *store, qs_error *error)
 qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error)
     QSI_ACQUIRES_IF_OK(qsi_store_mutex) QS_MUST_CHECK;
 void qsi_store_leave(struct qs_store *store) QSI_RELEASES(qsi_store_mutex);
-/* An AMQP error ends the channel, some of them its connection: call it on the way out, locked.
+/* An AMQP error ends the channel, some of them its connection.  Called on the way out, locked.
  * Returns status. */
 qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
     QSI_RELEASES(qsi_store_mutex);
-/* The same of a call that, perhaps, must not wait: messages on the removal list that need it stay
- * there. */
+/* The same for a call that perhaps must not wait: messages on the removal list that need a wait
+ * stay there. */
 qs_status qsi_channel_leave_after(struct qs_channel *channel, enum qsi_wait wait, qs_status status)
     QSI_RELEASES(qsi_store_mutex);
 /* QS_ESTORE_FAILED when it has. */
 qs_status qsi_store_check_failed(const struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 bool qsi_store_is_forked(const struct qs_store *store);
-/* The process that opens the store is the one that may use it. */
+/* Only the process that opens the store may use it. */
 void qsi_store_note_process(struct qs_store *store);
-/* Is anything on the removal list?  What could not leave is the timer's business, if there is
- * one. */
+/* Whether anything is on the removal list.  The timer, if there is one, handles messages that could
+ * not leave. */
 static inline bool qsi_has_removals(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return store->removals.leaving_at < store->removals.leaving.bytes ||
            store->removals.fresh.bytes > 0 || !qsi_list_is_empty(&store->removals.trimming) ||
            (store->removals.stuck.bytes > 0 && !store->removals.has_timer);
 }
-/* QS_EWOULDBLOCK for a caller that must not wait: asked before the lock is let go. */
+/* QS_EWOULDBLOCK for a caller that must not wait: checked before the lock is released. */
 static inline qs_status qsi_check_may_wait(enum qsi_wait wait)
 {
     return wait == QSI_MUST_NOT_WAIT ? QS_EWOULDBLOCK : QS_OK;

@@ -1,4 +1,4 @@
-/* A store's inbox, and the thread that looks after it. */
+/* A store's inbox, and its thread. */
 #ifndef QSI_INBOX_STATE_H
 #define QSI_INBOX_STATE_H
 
@@ -21,7 +21,7 @@ enum qsi_inbox_known_as {
     QSI_INBOX_UNANSWERED, /* it was adopted, and its answer cannot be written, for now */
 };
 
-/* What a look found of a name, for the next one. */
+/* The result of a look at a name, for the next one. */
 struct qsi_inbox_known {
     struct qsi_inbox_name name;
     enum qsi_inbox_known_as as;

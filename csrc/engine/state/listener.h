@@ -1,8 +1,8 @@
 /* Listeners: one eventfd for the channels of an event loop.
  *
  * A channel that would write to its own eventfd goes to the listener's list instead.  The
- * descriptor is written only when the loop has seen the list empty, so that rings cost no system
- * call while it is at work. */
+ * descriptor is written only if the loop has seen the list empty, so signals cost no system call
+ * while the loop works. */
 #ifndef QSI_LISTENER_H
 #define QSI_LISTENER_H
 
@@ -26,13 +26,13 @@ struct qs_listener {
 };
 #undef GUARDED
 
-/* With the lock or without: what rings afterwards writes again. */
+/* With the lock or without: a later signal writes again. */
 void qsi_listener_read(struct qs_listener *listener);
-/* Something is there for the loop. */
+/* There is something for the loop. */
 void qsi_listener_wake(struct qs_listener *listener) QSI_REQUIRES(qsi_store_mutex);
-/* The listener hears of it no more.  NULL is fine. */
+/* The listener is not notified of it any more.  NULL is fine. */
 void qsi_channel_leave_listener(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* QS_EINVAL: nobody could tell of a commit. */
+/* QS_EINVAL: no thread could notify it of a commit. */
 qs_status qsi_check_has_threads(const struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 
 #endif

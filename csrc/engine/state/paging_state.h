@@ -19,8 +19,8 @@ struct dead_file {
     bool sealed; /* it was dead when the checkpoint that is being made began */
 };
 
-/* Readers of the message store, by the checkpoint that was the last when they began: what was
- * let go before it stays until they are done. */
+/* Readers of the message store, by the checkpoint that was the last when they began: files that
+ * were released before it stay until these readers have finished. */
 struct readers {
     uint32_t count[2];
     uint32_t epoch;
@@ -29,7 +29,7 @@ struct readers {
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct qsi_paging {
     enum qsi_flush_state flush GUARDED;
-    /* Jobs under way that a snapshot waits for: bits and counts, or names and areas, differ
+    /* Running jobs that a snapshot waits for: bits and counts, or names and areas, differ
      * meanwhile. */
     uint32_t releasing GUARDED, rewriting GUARDED;
     uint32_t writing GUARDED;       /* large batches into files of streams, and */

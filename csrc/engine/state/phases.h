@@ -1,11 +1,11 @@
 /* The states of a store that more than one thread steps through, all of them under the lock: its
- * life, which thread leads the journal, which flushes, and the checkpoint under way. */
+ * life, the thread that leads the journal, the thread that flushes, and the running checkpoint. */
 #ifndef QSI_PHASES_H
 #define QSI_PHASES_H
 
 #include "state.h"
 
-/* In the order in which they come. */
+/* In their order. */
 enum qsi_life {
     QSI_LIFE_OPENS, /* only its own threads know of the store */
     QSI_LIFE_OPEN,
@@ -25,7 +25,7 @@ static inline void qsi_life_step(enum qsi_life *life, enum qsi_life next)
     QSI_STATE_STEP(life, next, follows);
 }
 
-/* What the one thread is about that may write the journal; it does so without the lock. */
+/* The work of the one thread that may write the journal; it writes without the lock. */
 enum qsi_lead {
     QSI_LEAD_NONE,
     QSI_LEAD_GATHERS, /* lets others add to the commit that it is about to make */
@@ -53,12 +53,12 @@ static inline void qsi_lead_step(enum qsi_lead *lead, enum qsi_lead next)
     QSI_STATE_STEP(lead, next, follows);
 }
 
-/* Which thread moves content of queues to the disk: one at a time. */
+/* The thread that moves content of queues to the disk: one at a time. */
 enum qsi_flush_state {
     QSI_FLUSH_NONE,
     QSI_FLUSH_PAGES,    /* a queue's next messages to their segment */
     QSI_FLUSH_SHARES,   /* bodies that several queues have, to the message store */
-    QSI_FLUSH_SNAPSHOT, /* a checkpoint: what it carries */
+    QSI_FLUSH_SNAPSHOT, /* a checkpoint: the messages that it carries */
 };
 
 static inline void qsi_flush_step(enum qsi_flush_state *flush, enum qsi_flush_state next)
@@ -74,14 +74,14 @@ static inline void qsi_flush_step(enum qsi_flush_state *flush, enum qsi_flush_st
     QSI_STATE_STEP(flush, next, follows);
 }
 
-/* The checkpoint under way: one at a time. */
+/* The running checkpoint: one at a time. */
 enum qsi_checkpoint_state {
     QSI_CHECKPOINT_NONE,
-    QSI_CHECKPOINT_PREPARES, /* all that may take its time before the snapshot */
+    QSI_CHECKPOINT_PREPARES, /* everything before the snapshot that may take its time */
     QSI_CHECKPOINT_WAITS,    /* for its turn: no other flush begins */
     QSI_CHECKPOINT_WRITES,   /* takes the snapshot and writes it; it flushes */
     QSI_CHECKPOINT_SYNCS,    /* and is named; paging goes on */
-    QSI_CHECKPOINT_TRIED,    /* it went well, or is tried again, or given up */
+    QSI_CHECKPOINT_TRIED,    /* it succeeded, is tried again, or given up */
     QSI_CHECKPOINT_HELD,     /* there is none, and none begins: files are being copied */
 };
 

@@ -1,4 +1,4 @@
-/* What the arguments of a queue's declaration ask for, as numbers (arguments.h). */
+/* The arguments of a queue's declaration, as numbers (arguments.h). */
 #ifndef QSI_POLICY_H
 #define QSI_POLICY_H
 
@@ -13,11 +13,11 @@
 enum qsi_overflow { QSI_DROP_HEAD, QSI_REJECT_PUBLISH, QSI_REJECT_PUBLISH_DLX };
 
 struct qsi_queue_policy {
-    uint64_t message_ttl_ms; /* QSI_UNLIMITED: none */
-    uint64_t expires_ms;     /* QSI_UNLIMITED: the queue stays */
-    uint64_t messages_max;   /* ready ones; QSI_UNLIMITED */
-    uint64_t body_bytes_max; /* of ready ones; QSI_UNLIMITED */
-    uint64_t deliveries_max; /* earlier ones a message may have and be delivered; QSI_UNLIMITED */
+    uint64_t message_ttl_ms;    /* QSI_UNLIMITED: none */
+    uint64_t expires_ms;        /* QSI_UNLIMITED: the queue stays */
+    uint64_t messages_max;      /* ready ones; QSI_UNLIMITED */
+    uint64_t body_bytes_max;    /* of ready ones; QSI_UNLIMITED */
+    uint64_t deliveries_max;    /* earlier deliveries that a message may have; QSI_UNLIMITED */
     enum qsi_overflow overflow; /* when there are more */
     bool has_dead_letter_exchange;
     bool has_dead_letter_key;
@@ -29,7 +29,8 @@ struct qsi_queue_policy {
     bool single_active_consumer;
     bool lazy;
     bool keeps_all; /* its messages are persistent, whatever their delivery mode says */
-    bool asks_more; /* of a message than most queues: it refuses, has priorities, or keeps all */
+    bool asks_more; /* it needs more of a message than most queues: it refuses, has priorities, or
+                     * keeps all */
 };
 
 static inline bool qsi_policy_counts_deliveries(const struct qsi_queue_policy *policy)
@@ -45,7 +46,7 @@ static inline bool qsi_policy_has_ttl(const struct qsi_queue_policy *policy)
     return policy->message_ttl_ms != QSI_UNLIMITED;
 }
 
-/* What a stream keeps. */
+/* The limits of a stream. */
 struct qsi_stream_policy {
     uint64_t age_us_max;    /* x-max-age; QSI_UNLIMITED: no such limit */
     uint64_t bytes_max;     /* x-max-length-bytes; QSI_UNLIMITED */

@@ -1,4 +1,4 @@
-/* Sub-queues of queues with priorities: found, and made when they are first needed. */
+/* Sub-queues of queues with priorities: found, and made at their first use. */
 #include "priorities.h"
 
 #include "check.h"

@@ -1,4 +1,4 @@
-/* The life of a queue: found, made, emptied, and freed when nobody needs it any more. */
+/* The life of a queue: found, made, emptied, and freed when nothing needs it any more. */
 #include "queue_life.h"
 
 #include "alloc.h"
@@ -259,7 +259,7 @@ qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_er
     return QS_OK;
 }
 
-/* The consumers learn of it through an event; they hold the queue no longer. */
+/* The consumers learn of it through an event; they do not hold the queue any more. */
 static void cancel_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     while (queue->consumer_count > 0) {
@@ -285,7 +285,7 @@ void qsi_free_queue_if_done(struct store_queue *queue)
     }
 }
 
-/* Takes the queue, or a priority, from those that have messages. */
+/* Removes the queue, or a priority, from those that have messages. */
 static void abandon_queue(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -304,7 +304,7 @@ static void abandon_queue(struct qs_store *store, struct store_queue *queue)
     qsi_free_queue_if_done(queue);
 }
 
-/* From here on each priority lives as long as its own messages are out. */
+/* From here on each priority lives until its own outstanding messages are settled. */
 static void abandon_priorities(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {

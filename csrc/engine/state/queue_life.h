@@ -1,4 +1,4 @@
-/* The life of a queue: found, made, emptied, and freed when nobody needs it any more. */
+/* The life of a queue: found, made, emptied, and freed when nothing needs it any more. */
 #ifndef QSI_QUEUE_LIFE_H
 #define QSI_QUEUE_LIFE_H
 
@@ -41,7 +41,7 @@ static inline bool qsi_is_journalled(const struct store_queue *queue)
 qs_status qsi_stream_find(struct qs_store *store, struct qsi_slice name,
                           struct store_queue **queue_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* QS_NOT_IMPLEMENTED for a stream, which what ("basic.get") is not for. */
+/* QS_NOT_IMPLEMENTED for a stream, for which the verb ("basic.get") is not available. */
 qs_status qsi_refuse_stream(const struct qs_store *store, const struct store_queue *queue,
                             const char *what, qs_error *error) QS_MUST_CHECK;
 /* QS_RESOURCE_LOCKED */
@@ -59,7 +59,7 @@ qs_status qsi_new_queue(struct qs_store *store, const struct store_kind *kind, u
 qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 void qsi_free_queue(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
-/* What the next sample is compared with. */
+/* The values that the next sample is compared with. */
 void qsi_note_rate_counts(struct store_queue *queue, uint64_t now) QSI_REQUIRES(qsi_store_mutex);
 /* Counts from now on. */
 void qsi_begin_rates(struct qs_store *store, struct store_queue *queue)

@@ -12,12 +12,12 @@
 struct qs_channel;
 
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
-/* Messages on their way out of queues that no consumer took: removals.h. */
+/* Messages that leave queues without a consumer: removals.h. */
 struct removals {
     /* they are unacked there; not among the store's channels */
     struct qs_channel *internal_channel GUARDED;
     struct qsi_buf leaving GUARDED; /* struct removal: removed first */
-    /* what is before it has left; changed by the thread that drains the list alone */
+    /* the messages before it have left; changed only by the thread that drains */
     size_t leaving_at GUARDED;
     struct qsi_buf fresh GUARDED;     /* the same: what came since */
     struct qsi_buf stuck GUARDED;     /* the same: what could not leave, to be tried again */

@@ -1,7 +1,8 @@
-/* A stream of the store: a log, and how far the groups of its readers are.
+/* A stream of the store: a log, and the positions of its groups of readers.
  *
- * To all that takes, settles, expires or counts messages a stream is a queue that stays empty: its
- * messages are in the log, and nobody takes them.  Its consumers have cursors (stream_cursor.h). */
+ * For code that takes, settles, expires or counts messages a stream is a queue that stays empty:
+ * its messages are in the log, and no call takes them.  Its consumers have cursors
+ * (stream_cursor.h). */
 #ifndef QSI_STORE_STREAM_H
 #define QSI_STORE_STREAM_H
 
@@ -23,14 +24,14 @@ struct store_cursor {
 struct stream_mark {
     uint64_t next, commit;
 };
-/* So many commits wait for the disk at most, but for a batch that is larger. */
+/* At most so many commits wait for the disk, except for a larger batch. */
 #define QSI_STREAM_MARKS 40u
 
 struct store_stream {
     struct qsi_stream log;
     struct qsi_map cursors; /* group -> store_cursor */
-    /* What is below durable_next was durable when somebody asked last.  What is below a mark is
-     * durable when its commit is; marks follow each other in a ring. */
+    /* Messages below durable_next were durable at the last look.  Messages below a mark are durable
+     * when its commit is; marks follow each other in a ring. */
     uint64_t durable_next;
     struct stream_mark marks[QSI_STREAM_MARKS];
     uint32_t first_mark, mark_count;
@@ -42,8 +43,9 @@ struct store_stream {
     struct qsi_list in_sources;  /* of the store, while they are to be told of more */
 };
 
-/* Readers never get what is not durable: after a crash other messages would have its offsets, and
- * who keeps offsets elsewhere would miss them.  They get all that is. */
+/* Readers get only durable messages: after a crash other messages would have the offsets of lost
+ * ones, and a reader that keeps offsets elsewhere would miss them.  They get all durable
+ * messages. */
 struct qs_store;
 uint64_t qsi_stream_durable_next(const struct qs_store *store, struct store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex);
@@ -51,7 +53,7 @@ uint64_t qsi_stream_durable_next(const struct qs_store *store, struct store_stre
  * this hold of the lock. */
 void qsi_stream_note_pushed(const struct qs_store *store, struct store_stream *stream,
                             uint64_t count) QSI_REQUIRES(qsi_store_mutex);
-/* When more of the stream will be durable.  REQUIRES that something is not. */
+/* The LSN at which more of the stream will be durable.  REQUIRES that some messages are not. */
 uint64_t qsi_stream_awaited_lsn(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 /* NULL: the group has none. */

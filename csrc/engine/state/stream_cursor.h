@@ -1,7 +1,7 @@
-/* A consumer of a stream: a cursor.  It takes nothing from the stream, and settles nothing; what it
- * has unacknowledged is counted as its prefetch asks.
+/* A consumer of a stream: a cursor.  It takes nothing from the stream, and settles nothing; its
+ * unacknowledged messages are counted for its prefetch.
  *
- * It gets what is durable, in order, from its position on: a batch is read ahead, from the
+ * It gets durable messages in order, from its position on: a batch is read ahead, from the
  * publishers' chunks or from a block, and delivered row by row. */
 #ifndef QSI_STREAM_CURSOR_H
 #define QSI_STREAM_CURSOR_H
@@ -41,23 +41,24 @@ struct stream_cursor {
 };
 #undef GUARDED
 
-/* REQUIRES that nobody reads for it.  NULL is fine. */
+/* REQUIRES that no thread reads for it.  NULL is fine. */
 void qsi_stream_cursor_destroy(struct stream_cursor *cursor) QSI_REQUIRES(qsi_store_mutex);
 /* Forgets what was read ahead. */
 void qsi_stream_cursor_drop_batch(struct stream_cursor *cursor) QSI_REQUIRES(qsi_store_mutex);
-/* Does a consumer of a stream have something to get?  With a filter perhaps not. */
+/* Whether a consumer of a stream has something to get.  With a filter it may turn out that it has
+ * not. */
 bool qsi_stream_cursor_has_next(const struct store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex);
 
-/* Of the channel's consumers: the next messages of one are durable when this LSN is; 0: nothing is
- * on its way. */
+/* For the channel's consumers: the LSN that makes the next messages of one durable; 0: there are
+ * none. */
 uint64_t qsi_streams_awaited_lsn(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 
-/* Threads that wait for the stream see to it that what it has got is committed. */
+/* Threads that wait for the stream get its messages committed. */
 void qsi_stream_call_threads(struct qs_store *store, struct store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex);
-/* The stream has got messages.  A commit looks only at streams that did and have consumers: there
- * may be thousands, and most of them wait. */
+/* The stream got messages.  A commit looks only at streams that did and have consumers: there may
+ * be thousands, and most of them wait. */
 static inline void qsi_stream_note_growth(struct qs_store *store, struct store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -68,10 +69,10 @@ static inline void qsi_stream_note_growth(struct qs_store *store, struct store_s
         qsi_stream_call_threads(store, stream);
     }
 }
-/* A stream has consumers, or has none any more: whether a commit tells them. */
+/* A stream has consumers now, or none any more: whether a commit notifies them. */
 void qsi_stream_note_consumers(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
-/* After a commit: armed channels whose consumers have something to get are told. */
+/* After a commit: notifies armed channels whose consumers have something to get. */
 void qsi_streams_signal(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -1,4 +1,4 @@
-/* Traces: what they keep. */
+/* The contents of traces. */
 #include "trace.h"
 
 #include "alloc.h"
@@ -40,7 +40,7 @@ static size_t bytes_of(const struct traced *traced)
     return sizeof *traced + traced->exchange_bytes + traced->key_bytes + traced->queues_bytes;
 }
 
-/* What it takes in memory. */
+/* The memory that it takes. */
 static size_t size_of(const struct traced *traced)
 {
     return bytes_of(traced) + (traced->content != NULL ? traced->content->size : 0);
@@ -79,7 +79,7 @@ static uint32_t queues_bytes(const struct trace_step *step)
 {
     uint32_t bytes = 0;
 
-    /* Before it is routed nobody knows. */
+    /* Before the routing it is unknown. */
     for (uint32_t i = 0; step->step != QS_TRACE_PUBLISH && i < step->queue_count; i++) {
         bytes += 1 + step->queues[i]->name.bytes;
     }
@@ -268,7 +268,7 @@ void qsi_trace_await(struct qs_store *store, const struct trace_step *step, bool
 
 /* ---- what was awaited ---- */
 
-/* The same messages, a step further: so many of them. */
+/* The same messages, one step further: so many of them. */
 static void go_on(struct qs_trace *trace, const struct traced *awaited, qs_trace_step step,
                   uint64_t number, uint64_t count) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -311,8 +311,8 @@ void qsi_trace_synced(struct qs_store *store)
     }
 }
 
-/* What has a record is confirmed as one, when that is durable, or ahead of that by its number; what
- * has none, by its number. */
+/* A message with a record is confirmed with it, when that is durable, or ahead of that by its
+ * number; a message without a record, by its number. */
 static bool is_confirmed(const struct traced *awaited, const struct verdict *verdict)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -359,7 +359,7 @@ static void tell_verdict(struct qs_trace *trace, const struct verdict *verdict)
         if (!verdict->is_ack && is_refused(awaited, verdict)) {
             tell_refused(trace, awaited, verdict);
             if (!verdict->multiple) {
-                return; /* of a batch nobody knows which way the row went */
+                return; /* in a batch the way of a single row is unknown */
             }
         } else if (verdict->is_ack && is_confirmed(awaited, verdict)) {
             go_on(trace, awaited, QS_TRACE_CONFIRM, awaited->number, awaited->count);

@@ -1,7 +1,7 @@
-/* Traces (qstore/trace.h): what happens to messages is told to who looks on.
+/* Traces (qstore/trace.h): the steps of messages, reported to observers.
  *
- * While nobody does, a step costs one comparison.  Messages whose sync or confirm is still to come
- * are remembered by each trace, which has their names for these steps. */
+ * Without an observer a step costs one comparison.  Each trace remembers messages whose sync or
+ * confirm is still to come, with the names for these steps. */
 #ifndef QSI_TRACE_H
 #define QSI_TRACE_H
 
@@ -36,8 +36,8 @@ struct traced_list {
     uint64_t bytes;
 };
 
-/* What a publisher hears: of this number, with multiple also of all before it that were not told
- * of. */
+/* An answer to a publisher: about this number, with multiple also about all unanswered ones before
+ * it. */
 struct verdict {
     const struct qs_channel *channel;
     uint64_t number;
@@ -52,7 +52,7 @@ struct qs_trace {
     struct traced_list unread GUARDED;
     struct traced_list unsynced GUARDED, unconfirmed GUARDED; /* whose next steps are awaited */
     uint64_t dropped GUARDED;
-    struct traced *told; /* what the last call has told: of the thread that reads */
+    struct traced *told; /* the last step that a call returned: of the thread that reads */
     bool of_exchange, of_queue, of_content;
     struct qsi_slice exchange, queue; /* in names */
     uint8_t names[2 * UINT8_MAX];
@@ -64,17 +64,18 @@ static inline bool qsi_is_traced(const struct qs_store *store) QSI_REQUIRES(qsi_
     return QS_UNLIKELY(!qsi_list_is_empty(&store->events.traces));
 }
 
-/* Each of these tells all traces that want to hear of it.  Without memory for a step it counts as
+/* Each of these reports to all traces that want the step.  Without memory a step counts as
  * dropped. */
 void qsi_trace(struct qs_store *store, const struct trace_step *step) QSI_REQUIRES(qsi_store_mutex);
-/* Its sync, unless lsn is 0, and its confirm, if awaits_confirm, are to be told when they come. */
+/* Its sync, unless lsn is 0, and its confirm, if awaits_confirm, are to be reported when they
+ * come. */
 void qsi_trace_await(struct qs_store *store, const struct trace_step *step, bool awaits_confirm)
     QSI_REQUIRES(qsi_store_mutex);
 /* A commit has ended. */
 void qsi_trace_synced(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* A publisher hears of what it published. */
+/* A publisher gets an answer to its publish. */
 void qsi_trace_verdict(const struct verdict *verdict) QSI_REQUIRES(qsi_store_mutex);
-/* And of nothing more. */
+/* And it gets no more answers. */
 void qsi_trace_channel_ended(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* Messages of the queue were taken, or settled: DELIVER, ACK, NACK. */
 void qsi_trace_taken(const struct qs_channel *channel, qs_trace_step step,
@@ -83,7 +84,7 @@ void qsi_trace_taken(const struct qs_channel *channel, qs_trace_step step,
 /* A message is delivered, whose queue may be gone. */
 void qsi_trace_delivered(const struct qs_channel *channel, struct qsi_slice queue,
                          const qs_message *message) QSI_REQUIRES(qsi_store_mutex);
-/* The oldest step that was not read, which is the caller's; NULL: there is none. */
+/* The oldest unread step, which the caller then owns; NULL: there is none. */
 struct traced *qsi_trace_take(struct qs_trace *trace) QSI_REQUIRES(qsi_store_mutex);
 void qsi_traced_tell(const struct traced *traced, qs_trace_event *event_out);
 void qsi_traced_free(struct traced *traced);

@@ -1,4 +1,5 @@
-/* Which consumers may have a message, and which channels an event.  Whose turn it is: deals.c. */
+/* Which consumers may have a message, and which channels an event.  The turns of consumers:
+ * deals.c. */
 #include "turns.h"
 
 #include "armed.h"
@@ -48,7 +49,7 @@ uint64_t qsi_slow_count(struct qs_store *store)
     return found;
 }
 
-/* A full channel holds up its no-ack consumers as well, though what they get does not count: as
+/* A full channel also stops its no-ack consumers, though their messages do not count: as in
  * RabbitMQ. */
 bool qsi_consumer_has_room(const struct store_consumer *consumer)
 {
@@ -83,7 +84,7 @@ static void rest(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
 
     QS_DCHECK(!consumer->rests && queue != NULL);
     if (consumer->cursor != NULL) {
-        return; /* a stream tells of itself otherwise */
+        return; /* a stream announces its messages otherwise */
     }
     if (!qsi_consumer_is_used_up(consumer)) {
         if (qsi_has_ready(queue)) {
@@ -147,7 +148,7 @@ bool qsi_rest_is_right(const struct qs_channel *channel)
 
 /* ---- turns ---- */
 
-/* How many messages it may have more. */
+/* The number of messages that it may still have. */
 static uint64_t room_of(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qs_channel *channel = consumer->channel;
@@ -225,9 +226,10 @@ static struct store_consumer *find_armed(const struct store_queue *queue)
 static void signal_armed_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_consumer *consumer;
-    uint64_t unknown = 0; /* of whom it is not known: as many are signalled as there are messages */
+    uint64_t unknown = 0; /* consumers whose need is unknown: as many are signalled as there are
+                           * messages */
 
-    /* Dealing moves them in their line, and signals some: each search begins anew. */
+    /* Dealing moves consumers in their line, and signals some: each search begins anew. */
     while ((consumer = find_armed(queue)) != NULL) {
         enum qsi_turn turn = qsi_deal_to(consumer);
         if (turn == QSI_TURN_OF_OTHERS) {

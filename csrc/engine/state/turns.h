@@ -1,4 +1,4 @@
-/* Whose turn it is. */
+/* The turns of consumers. */
 #ifndef QSI_TURNS_H
 #define QSI_TURNS_H
 
@@ -17,11 +17,11 @@ static inline struct store_consumer *qsi_any_consumer(const struct store_queue *
     return qsi_consumer_in_queue(qsi_list_is_empty(&queue->consumers) ? queue->full.next
                                                                       : queue->consumers.next);
 }
-/* Does its limit allow another message? */
+/* Whether its limit permits another message. */
 bool qsi_channel_has_room(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* Has it as many as its prefetch allows? */
+/* Whether it has as many as its prefetch permits. */
 bool qsi_consumer_is_used_up(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
-/* It has a message more: its queue's growth counts from here on, if its prefetch is used up. */
+/* It has one more message: if its prefetch is used up, its queue's growth counts from here on. */
 static inline void qsi_consumer_note_full(struct store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -32,40 +32,40 @@ static inline void qsi_consumer_note_full(struct store_consumer *consumer)
         }
     }
 }
-/* Has its queue grown by as many messages as its prefetch since that was used up, while it
- * acknowledged none? */
+/* Whether its queue has grown by as many messages as its prefetch since that was used up, while it
+ * acknowledged none. */
 bool qsi_consumer_is_slow(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
-/* How many of the store's are. */
+/* The number of such consumers in the store. */
 uint64_t qsi_slow_count(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Do its prefetch and its channel's allow another message? */
+/* Whether its prefetch and its channel's permit another message. */
 bool qsi_consumer_has_room(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
-/* Was it dealt a message, or does its queue have one that it may have? */
+/* Whether it was dealt a message, or its queue has one that it may have. */
 bool qsi_consumer_can_take(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 
-/* Of many consumers of a channel those alone are looked at that may have a message.  Others rest:
- * until their queue has one, or something that they have is settled. */
+/* Of a channel's many consumers only those are looked at that may have a message.  Others rest:
+ * until their queue has one, or one of their messages is settled. */
 
-/* REQUIRES that it cannot take a message.  Behind some others that could not it rests. */
+/* REQUIRES that it cannot take a message.  After some others that could not, it rests. */
 void qsi_consumer_looked_at(struct store_consumer *consumer, uint32_t *in_vain)
     QSI_REQUIRES(qsi_store_mutex);
 /* It may have room again. */
 void qsi_consumer_has_settled(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
-/* The queue has messages again: those that rest for want of one are looked at. */
+/* The queue has messages again: consumers that rest because it had none are looked at. */
 void qsi_wake_awaiting(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
-/* For checks: does none rest that could take a message? */
+/* For checks: whether no consumer rests that could take a message. */
 bool qsi_rest_is_right(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 
-/* How many ready messages are left for a get: behind those of consumers who wait and have room.  Of
- * a queue with priorities: the one that was declared. */
+/* The number of ready messages that are left for a get, after those of consumers that wait and have
+ * room.  For a queue with priorities: the declared one. */
 uint64_t qsi_left_for_get(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
-/* Would asking for these kinds of events bring one?  Perhaps not, if what is ready has expired.
- * Messages are dealt (deals.h) to find out. */
+/* Whether asking for these kinds of events would return one.  It may turn out that it does not, if
+ * the ready messages have expired.  Messages are dealt (deals.h) to find out. */
 bool qsi_has_event(struct qs_channel *channel, uint32_t kinds) QSI_REQUIRES(qsi_store_mutex);
 
-/* There may be messages for who could not have them before: consumers of armed channels are called,
- * and of the threads that wait to get some one.  Of a queue with priorities: the one that was
- * declared. */
+/* There may be messages for consumers that could not have them before: notifies consumers of armed
+ * channels, and one of the threads that wait to get messages.  For a queue with priorities: the
+ * declared one. */
 void qsi_signal_who_asks(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 static inline void qsi_signal_consumers(struct qs_store *store, struct store_queue *queue)

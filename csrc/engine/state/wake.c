@@ -1,5 +1,4 @@
-/* Who sleeps is woken: the committer, the timer, and threads that wait for events or for
- * readers. */
+/* Waking: the committer, the timer, and threads that wait for events or for readers. */
 #include "wake.h"
 
 #include "armed.h"

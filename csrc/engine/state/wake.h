@@ -1,9 +1,9 @@
 /* Sleeping threads are woken, and readers of the message store are counted.
  *
- * A thread that waits for a message, a confirm or a step of a trace is woken for that alone.  In a
- * call of a channel it is armed as an event loop is (armed.h); what gets messages without a
- * consumer, and who reads a stream, waits at the queue.  Of threads that wait at a queue one is
- * woken at a time: it takes what it wants, and wakes the next when something is left. */
+ * A thread that waits for a message, a confirm or a step of a trace is woken only for that.  In a
+ * call of a channel it is armed like an event loop (armed.h); a thread that gets messages without a
+ * consumer, or reads a stream, waits at the queue.  Of the threads that wait at a queue one is
+ * woken at a time: it takes what it wants, and wakes the next one if something is left. */
 #ifndef QSI_WAKE_H
 #define QSI_WAKE_H
 
@@ -14,9 +14,9 @@
 void qsi_commit_kick(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* A call waits for a commit that it does not lead: the committer has to. */
 void qsi_commit_hurry(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Something came: who looked and let go of the lock looks again before it waits, and channels that
- * listen for any change are signalled.  Who waits is told where it is known who:
- * qsi_signal_consumers, qsi_signal_confirmed, and for its own channel qsi_channel_leave. */
+/* Something came: a thread that looked and released the lock looks again before it waits, and
+ * channels that listen for any change are signalled.  Waiting threads are woken where they are
+ * known: qsi_signal_consumers, qsi_signal_confirmed, and for its own channel qsi_channel_leave. */
 void qsi_events_announce(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Something expires earlier than the timer knows, or the clock was set. */
 void qsi_wake_timer(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
@@ -24,15 +24,16 @@ void qsi_wake_timer(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 struct qsi_waiter {
     struct qsi_cond woken;
 };
-/* A place in the line at a queue, of a thread that may stand in several.  Those that were woken and
- * have not run yet come first. */
+/* A thread's place in the line at a queue; a thread may stand in several lines.  Threads that were
+ * woken and have not run yet come first. */
 struct qsi_in_line {
     struct qsi_list in_queue;
     struct qsi_waiter *waiter;
     bool is_woken;
 };
 
-/* Of the caller's thread.  REQUIRES that who wakes it knows it.  May end early: look again. */
+/* For the caller's thread.  REQUIRES that the waking thread knows it.  May end early: look
+ * again. */
 void qsi_waiter_sleep(struct qs_store *store, struct qsi_waiter *waiter, uint64_t timeout_ns)
     QSI_REQUIRES(qsi_store_mutex);
 /* NULL is fine. */
@@ -43,16 +44,16 @@ void qsi_line_join(struct qs_store *store, struct store_queue *queue, struct qsi
 /* Twice is fine. */
 void qsi_line_leave(struct qs_store *store, struct qsi_in_line *place)
     QSI_REQUIRES(qsi_store_mutex);
-/* For so many messages: the next thread is woken, unless as many are on their way. */
+/* For so many messages: wakes the next thread, unless enough are already woken. */
 void qsi_line_wake_next(struct qs_store *store, struct store_queue *queue, uint64_t count)
     QSI_REQUIRES(qsi_store_mutex);
-/* All are, and the line is empty. */
+/* Wakes all, and empties the line. */
 void qsi_line_wake_all(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
-/* The store has failed, or is closed: every thread that waits finds out. */
+/* The store has failed, or is closed: every waiting thread finds out. */
 void qsi_wake_everyone(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
-/* Around reading from the message store without it. */
+/* Around reading from the message store without the lock. */
 static inline uint32_t qsi_reader_begin(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     store->paging.readers.count[store->paging.readers.epoch & 1] += 1;

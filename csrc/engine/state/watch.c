@@ -14,7 +14,7 @@
 #define JUMP_US (3600 * US_PER_S) /* clocks that differ by so much */
 #define STALL_NS (30 * NS_PER_S)
 #define WATCH_US (10 * US_PER_S) /* the timer never sleeps longer */
-#define EASE_NS NS_PER_S         /* without a refusal: a disk at its edge is not told each time */
+#define EASE_NS NS_PER_S         /* without a refusal: else a disk at its edge is reported often */
 #define TEXT_BYTES (512 + QS_ERROR_TEXT_BYTES)
 
 void qsi_watch_wake(struct qs_store *store)
@@ -141,7 +141,7 @@ static void tell_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 
 /* ---- slow consumers ---- */
 
-/* The first that is slow and was not told of; NULL: there is none.  It is told of once. */
+/* The first that is slow and was not reported; NULL: there is none.  It is reported once. */
 static struct store_consumer *find_slow(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_list *next;
@@ -168,7 +168,7 @@ static bool tell_one_slow(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     if (consumer == NULL) {
         return false;
     }
-    names = qsi_chunk_ref(consumer->names); /* it may go while it is told of */
+    names = qsi_chunk_ref(consumer->names); /* it may end while it is reported */
     tell(store, QS_NOTE_WARNING,
          "consumer '%.*s' of queue '%.*s' is slow: it holds the %u messages that its prefetch "
          "allows, and acknowledged none while the queue grew by %u",

@@ -1,7 +1,8 @@
-/* What no call tells: commits that stall, a clock that is set, a full disk, checkpoints, failure.
+/* Events that no call reports: commits that stall, a clock that is set, a full disk, checkpoints,
+ * failure.
  *
- * A thread that meets something notes it under the lock.  The timer tells it, without a lock, to
- * the host's function (qs_options.note): no thread that others wait for ever calls the host. */
+ * A thread that meets one notes it under the lock.  The timer reports it, without a lock, to the
+ * host's function (qs_options.note): no thread that others wait for ever calls the host. */
 #ifndef QSI_WATCH_H
 #define QSI_WATCH_H
 
@@ -11,36 +12,36 @@
 #include "thread_safety.h"
 
 struct qsi_watch {
-    int64_t ahead_told_us;  /* how far the wall clock was ahead when that was last told */
-    uint64_t stall_told_ns; /* of the last commit that was told to stall: its commit_began_ns */
+    int64_t ahead_told_us;  /* how far the wall clock was ahead at the last report */
+    uint64_t stall_told_ns; /* of the last stalled commit that was reported: its commit_began_ns */
     uint64_t refused_ns;    /* a publisher was last refused for want of space */
     uint64_t looked_ns;     /* whether there is some again, for listeners */
     bool is_full, is_full_told;
     bool is_held_told; /* that no checkpoint can be made */
     bool is_failure_told;
     bool are_ignored_told; /* arguments that the open found */
-    struct qsi_list full;  /* consumers whose prefetch was used up, since it was last looked */
+    struct qsi_list full;  /* consumers whose prefetch was used up, since the last look */
     struct {
         uint64_t number, lsn, bytes, took_ns;
         bool is_told;
     } checkpoint; /* the last one; number 0: none yet */
 };
 
-/* Releases the lock while the listener is told. */
+/* Releases the lock while the listener is called. */
 void qsi_watch_tell(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* How long it may sleep: what goes on is told in time. */
+/* How long the timer may sleep, so that events are reported in time. */
 uint64_t qsi_watch_again_us(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* How long the commit under way has been at the disk; 0: none is. */
+/* How long the running commit has been at the disk; 0: none runs. */
 uint64_t qsi_commit_running_ns(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
-/* By the leader.  A stall that ends before it was told counts all the same. */
+/* For the leader.  A stall that ends before its report is still counted. */
 void qsi_watch_commit_end(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 void qsi_watch_checkpoint_end(struct qs_store *store, uint64_t began_ns)
     QSI_REQUIRES(qsi_store_mutex);
-/* A publisher was refused for want of space; is admitted. */
+/* A publisher was refused for lack of space; is admitted. */
 void qsi_watch_full(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 void qsi_watch_admitted(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Something that wants telling has happened. */
+/* Something that must be reported has happened. */
 void qsi_watch_wake(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -1,6 +1,6 @@
-/* Where unconfirmed messages went.
+/* The destinations of unconfirmed messages.
  *
- * Invariant: ways lie in [begin, ways.bytes), in order of numbers and of LSNs, the last one at
+ * Invariant: ways are in [begin, ways.bytes), in order of numbers and of LSNs, the last one at
  * last_at. */
 #include "ways.h"
 
@@ -92,7 +92,7 @@ void qsi_ways_told(struct qs_channel *channel, uint64_t number)
     if (ways->begin == ways->ways.bytes) {
         return;
     }
-    /* One that grows while it is told of: of a batch all or nothing is durable. */
+    /* A way that grows while it is reported: of a batch all or nothing is durable. */
     way = way_at(ways, ways->begin);
     if (way->first_number <= number && number < way->last_number && way->early_count == 0 &&
         way->count == way->last_number - way->first_number + 1) {

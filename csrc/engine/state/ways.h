@@ -1,21 +1,22 @@
-/* Where the messages of a channel went whose confirms wait for the disk: by which exchange, and to
- * which queues.  They are noted as they are published, and counted as they are confirmed.
+/* The destinations of a channel's messages whose confirms wait for the disk: the exchange, and the
+ * queues.  They are noted at the publish, and counted at the confirm.
  *
- * Messages that follow each other and go the same way are one way.  A batch has a way for each
- * exchange and set of queues, each with the numbers of the whole batch. */
+ * Consecutive messages with the same destinations are one way.  A batch has a way for each exchange
+ * and set of queues, each with the numbers of the whole batch. */
 #ifndef QSI_WAYS_H
 #define QSI_WAYS_H
 
 #include "store.h"
 #include "thread_safety.h"
 
-struct confirm_way { /* behind it the ids of the queues, then the exchange's name */
+struct confirm_way { /* followed by the ids of the queues, then the exchange's name */
     uint64_t first_number, last_number;
-    uint64_t count; /* of messages: fewer than numbers, where others of the batch went elsewhere */
+    uint64_t count; /* of messages: fewer than numbers, if others of the batch had other
+                     * destinations */
     uint64_t lsn;   /* the last of them is durable with it */
     uint32_t queue_count;
     uint32_t early_count; /* of count: confirmed and counted ahead of their LSN */
-    bool persistent; /* what durable queues got waits for the disk, not only what streams got */
+    bool persistent; /* messages of durable queues wait for the disk, not only those of streams */
     uint8_t exchange_bytes;
 };
 
@@ -25,10 +26,11 @@ static inline size_t qsi_way_bytes(uint32_t queue_count)
     return sizeof(struct confirm_way) + queue_count * sizeof(uint64_t) + UINT8_MAX + 1;
 }
 
-/* The slow part of the next one.  What is durable by now is counted, and leaves. */
+/* The slow part of the next one.  Counts and removes the ways that are durable by now. */
 qs_status qsi_ways_make_room(struct qs_channel *channel, size_t bytes)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Room for ways of so many bytes, of qsi_way_bytes() each; outside confirm mode there are none. */
+/* Reserves room for ways of so many bytes, of qsi_way_bytes() each; outside confirm mode there are
+ * none. */
 static inline qs_status qsi_ways_reserve(struct qs_channel *channel, size_t bytes)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 static inline qs_status qsi_ways_reserve(struct qs_channel *channel, size_t bytes)
@@ -54,8 +56,8 @@ static inline struct confirm_way *qsi_ways_next(struct qs_channel *channel, uint
  * last one, or of the same batch. */
 void qsi_ways_note(struct qs_channel *channel, struct confirm_way *next, struct qsi_slice exchange)
     QSI_REQUIRES(qsi_store_mutex);
-/* One message more, counted already, that went the way of the last one, to one queue; false: it did
- * not, or not right behind it. */
+/* Adds one message, counted already, to the last way, if it has the same one queue; false: it has
+ * not, or does not follow directly. */
 static inline bool qsi_ways_again(struct qs_channel *channel, const struct qsi_route *route,
                                   bool persistent, uint64_t number, uint64_t lsn)
     QSI_REQUIRES(qsi_store_mutex)
@@ -87,15 +89,15 @@ static inline void qsi_ways_expect(struct qs_channel *channel, const struct qsi_
     ways->persistent = persistent;
 }
 
-/* Messages that went this way are confirmed. */
+/* Messages of this way are confirmed. */
 void qsi_ways_count(struct qs_store *store, struct qsi_slice exchange, const uint64_t *ids,
                     uint32_t queue_count, uint64_t count) QSI_REQUIRES(qsi_store_mutex);
-/* What is durable by now is counted, and leaves. */
+/* Counts and removes the ways that are durable by now. */
 void qsi_ways_leave(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* The publisher is told of numbers up to this one, and of all that are durable. */
+/* The publisher gets an answer to numbers up to this one, and to all that are durable. */
 void qsi_ways_told(struct qs_channel *channel, uint64_t number) QSI_REQUIRES(qsi_store_mutex);
 
-/* The publisher is told of this one alone, and its LSN may not be durable. */
+/* The publisher gets an answer to this one alone, and its LSN may not be durable. */
 void qsi_ways_told_early(struct qs_channel *channel, uint64_t number) QSI_REQUIRES(qsi_store_mutex);
 
 /* In order; NULL: the end. */
