@@ -1,19 +1,19 @@
 /* Checkpoints.
  *
- * A checkpoint says exactly what the store was at one position L of the journal: topology, the
- * state of each queue, the counts of the message store.  The snapshot of that is taken in one
- * hold of the lock.  What it needs of messages that are not on the disk yet is held on to, and
- * written without the lock afterwards: to segments, or, when it is little, into the checkpoint
- * itself.  So what is consumed soon after it was published never reaches a segment.
+ * A checkpoint is the exact state of the store at one position L of the journal: topology, the
+ * state of each queue, the counts of the message store.  The snapshot of that is taken in one hold
+ * of the lock.  Messages of the snapshot that are not on the disk yet are held, and written without
+ * the lock afterwards: to segments, or, if they are few, into the checkpoint itself.  So messages
+ * that are consumed soon after they were published never reach a segment.
  *
- * Order: segments and packs are written and synced, their directory too; the journal is durable
- * up to L; the checkpoint's file is written and synced, its directory too; then MANIFEST names
- * it, which is when it counts; then files go that only the last one named.  A cut anywhere
- * before that leaves the last checkpoint, whose files nobody has changed: slots and bodies are
+ * Order: segments and packs are written and synced, and their directories; the journal is durable
+ * up to L; the checkpoint's file is written and synced, and its directory; then MANIFEST names it,
+ * which makes it valid; then files that only the last checkpoint named are removed.  A power cut
+ * anywhere before that leaves the last checkpoint, whose files are unchanged: slots and bodies are
  * written once and on pages of their own, states go to the area that it does not name.
  *
- * Here: when one is due, and the order of the steps.  The snapshot is in checkpoint_snapshot.c,
- * writing it in checkpoint_write.c. */
+ * This file has the conditions of a checkpoint, and the order of the steps.  The snapshot is in
+ * checkpoint_snapshot.c, writing it in checkpoint_write.c. */
 #include "checkpoint.h"
 
 #include "backlog.h"
@@ -53,8 +53,8 @@ static bool is_bulk(const struct checkpoint *checkpoint, const struct store_queu
     return bytes > carried_max && bytes > qsi_checkpoint_small_max(checkpoint->store);
 }
 
-/* Releases the lock meanwhile.  The bulk: queues with more than is to be carried, up to where they
- * are now. */
+/* Releases the lock meanwhile.  The bulk: flushes queues with more than is to be carried, up to
+ * their present end. */
 static qs_status flush_bulk(struct checkpoint *checkpoint, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -92,7 +92,7 @@ static qs_status flush_bulk(struct checkpoint *checkpoint, qs_error *error)
         QS_DCHECK(queue->jobs > 0);
         queue->jobs -= 1;
         qsi_free_queue_if_done(queue);
-    } while (--passes > 0); /* who publishes faster than this will be flushed after the snapshot */
+    } while (--passes > 0); /* messages of a faster publisher are flushed after the snapshot */
     return QS_OK;
 }
 
@@ -100,7 +100,7 @@ static qs_status flush_bulk(struct checkpoint *checkpoint, qs_error *error)
  * snapshot, whatever their number. */
 static void share_all_bodies(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
-    for (bool released = true; released;) { /* the map may be another one then */
+    for (bool released = true; released;) { /* the map may be a different one then */
         struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
         released = false;
         while (!released && store->paging.flush == QSI_FLUSH_NONE &&
@@ -119,14 +119,15 @@ static void share_all_bodies(struct qs_store *store) QSI_REQUIRES(qsi_store_mute
 
 /* ---- all of it ---- */
 
-/* After one that did not come to count: what it took for written is to be synced by the next. */
+/* After a checkpoint that did not become valid: the next one syncs what this one took for
+ * written. */
 static void give_up(struct checkpoint *checkpoint)
 {
     struct qs_store *store = checkpoint->store;
 
     QS_ASSERT_NOT_HELD(&store->mutex);
     qsi_store_lock(store);
-    QS_ASSERT(store->checkpoint.number < checkpoint->number); /* the old one counts still */
+    QS_ASSERT(store->checkpoint.number < checkpoint->number); /* the old one is still valid */
     qsi_seal_dead_files(store, false);
     qsi_checkpoint_end_snapshots(checkpoint, false);
     store->checkpoint.failed_ns = store->env->monotonic_ns(store->env);
@@ -171,14 +172,14 @@ static qs_status prepare(struct checkpoint *checkpoint, qs_error *error)
     qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_WAITS);
     for (;;) {
         QS_TRY(qsi_store_check_failed(store, error));
-        /* Readers from before a snapshot that came to nothing are not told from new ones after
-         * the next. */
+        /* Readers from before a failed snapshot cannot be distinguished from new ones after the
+         * next. */
         if (store->paging.rewriting ||
             store->paging.readers.count[(store->paging.readers.epoch + 1) & 1] > 0) {
             qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
         } else if (!qsi_list_is_empty(&store->shared.releasing) ||
                    !qsi_list_is_empty(&store->shared.retired) || store->paging.releasing) {
-            /* Counts and bitmaps must tell of the same moment. */
+            /* Counts and bitmaps must be of the same moment. */
             if (store->paging.releasing) {
                 qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
             } else {
@@ -254,8 +255,8 @@ static qs_status try_checkpoint(struct qs_store *store, bool *left_file_out, qs_
     return status;
 }
 
-/* Releases the lock meanwhile.  For a checkpoint that found no space; false: there is nothing
- * that it could have. */
+/* Releases the lock meanwhile.  For a checkpoint that found no space; false: no more space can be
+ * freed. */
 static bool find_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     bool found;
@@ -275,8 +276,8 @@ static bool find_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     return found;
 }
 
-/* Releases the lock meanwhile.  In the order of asking: where checkpoints follow each other without
- * a pause, whoever makes them would otherwise begin the next one before a thread that waits has
+/* Releases the lock meanwhile.  In the order of the requests: if checkpoints follow each other
+ * without a pause, their thread would otherwise begin the next one before a thread that waits gets
  * the lock. */
 static void take_turn(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -314,7 +315,7 @@ static qs_status checkpoint_in_turn(struct qs_store *store, qs_error *error)
         status = try_checkpoint(store, &left_file, &detail);
     } while (left_file || (qsi_is_full(status) && find_space(store)));
     if (!qsi_space_is_whole(store)) {
-        /* Before anybody else: what is free now must do for the next one, too. */
+        /* Before any other thread: the free space must suffice for the next one, too. */
         uint64_t beyond = qsi_space_beyond_checkpoint(store);
         qsi_store_unlock(store);
         qsi_space_take_back(store, beyond);
@@ -391,7 +392,7 @@ void *qsi_run_checkpointer(void *argument)
     while (store->life < QSI_LIFE_STOPS) {
         qsi_backlog_look(store);
         if (qsi_checkpoint_is_due(store) || qsi_checkpoint_would_tidy(store)) {
-            /* Without space it is tried again; a failed store says so to everybody. */
+            /* Without space it is tried again; a failed store reports its failure itself. */
             (void)!qsi_checkpoint(store, NULL);
             continue;
         }

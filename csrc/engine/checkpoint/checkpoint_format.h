@@ -1,5 +1,5 @@
 /* The bytes of a checkpoint (docs/FORMAT.md, "Checkpoint"): a header, and records as in the
- * journal, which say in short what the journal said up to the checkpoint's LSN. */
+ * journal, with the effect of the journal up to the checkpoint's LSN. */
 #ifndef QSI_CHECKPOINT_FORMAT_H
 #define QSI_CHECKPOINT_FORMAT_H
 
@@ -40,7 +40,7 @@ qs_status qsi_key_file_encode(struct qsi_buf *out,
 qs_status qsi_key_file_decode(struct qsi_key_file_entry *entry_out, const uint8_t *record,
                               qs_error *error) QS_MUST_CHECK;
 
-/* What no other record tells: the next queue's id. */
+/* What no other record has: the next queue's id. */
 qs_status qsi_store_state_encode(struct qsi_buf *out, uint64_t next_queue_id) QS_MUST_CHECK;
 qs_status qsi_store_state_decode(uint64_t *next_queue_id_out, const uint8_t *record,
                                  qs_error *error) QS_MUST_CHECK;

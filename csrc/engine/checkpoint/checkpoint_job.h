@@ -1,5 +1,5 @@
-/* What the files of making a checkpoint share: checkpoint.c makes the steps,
- * checkpoint_snapshot.c says what the store is, checkpoint_write.c writes it. */
+/* Shared by the files that make a checkpoint: checkpoint.c makes the steps, checkpoint_snapshot.c
+ * takes the state of the store, checkpoint_write.c writes it. */
 #ifndef QSI_CHECKPOINT_JOB_H
 #define QSI_CHECKPOINT_JOB_H
 
@@ -10,7 +10,7 @@
 #include "store.h"
 #include "thread_safety.h"
 
-/* A container's snapshot, and the queue that stays for it. */
+/* A container's snapshot, and the queue, which exists until it ends. */
 struct taken_snapshot {
     struct qsi_snapshot *snapshot;
     struct store_queue *queue;
@@ -24,11 +24,11 @@ struct checkpoint {
     uint32_t record_count;
     struct qsi_buf snapshots; /* struct taken_snapshot */
     struct qsi_carried carried;
-    uint64_t unjournalled;    /* settles in memory alone that it tells of */
+    uint64_t unjournalled;    /* settles that are only in memory and that it has */
     uint32_t epoch;           /* of the readers before the snapshot */
     size_t dead_stream_bytes; /* of the list of streams' dead files: those before the snapshot */
     bool sealed;
-    bool left_file; /* a segment goes on in another file since: to be tried again at once */
+    bool left_file; /* a segment continues in another file since: to be tried again at once */
 };
 
 static inline uint32_t qsi_checkpoint_snapshot_count(const struct checkpoint *checkpoint)
@@ -43,17 +43,17 @@ static inline struct taken_snapshot *qsi_checkpoint_snapshot_at(const struct che
 
 /* ---- checkpoint_snapshot.c ---- */
 
-/* How many bytes of messages a checkpoint that begins now may carry itself. */
+/* The bytes of messages that a checkpoint that begins now may carry itself. */
 uint64_t qsi_checkpoint_carried_max(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Of one queue: with less in memory it is carried, however many there are. */
+/* For one queue: with less in memory it is carried, however many queues there are. */
 uint64_t qsi_checkpoint_small_max(const struct qs_store *store);
-/* Does not release the lock: this is the moment that the checkpoint tells of. */
+/* Does not release the lock: this is the moment of the checkpoint. */
 qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* It counts, or came to nothing. */
+/* It is valid, or failed. */
 void qsi_checkpoint_end_snapshots(struct checkpoint *checkpoint, bool counts)
     QSI_REQUIRES(qsi_store_mutex);
-/* Sealed: the checkpoint that is made does not name these files any more. */
+/* Sealed: the running checkpoint does not name these files any more. */
 void qsi_seal_dead_files(struct qs_store *store, bool sealed) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- checkpoint_write.c ---- */
@@ -64,10 +64,10 @@ qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out,
     QSI_RELEASES(qsi_store_mutex) QS_MUST_CHECK;
 /* Without the lock.  Ends the jobs that were begun and not done. */
 void qsi_checkpoint_end_jobs(struct checkpoint *checkpoint);
-/* MANIFEST names the checkpoint.  start_out: where the journal begins from now on. */
+/* MANIFEST names the checkpoint. start_out: the beginning of the journal from now on. */
 qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uint32_t crc,
                               struct qsi_session *start_out, qs_error *error) QS_MUST_CHECK;
-/* Releases the lock meanwhile.  What only the last one needed goes. */
+/* Releases the lock meanwhile.  Removes files that only the last one needed. */
 qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qsi_session *start,
                                   uint64_t last_number, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
@@ -80,7 +80,7 @@ qs_status qsi_checkpoint_note_failure(struct qs_store *store, qs_status status,
 /* Without the lock.  QS_ECORRUPT: a file is damaged or gone, and only the journal has its
  * messages. */
 qs_status qsi_checkpoint_sync_files(struct checkpoint *checkpoint, qs_error *error) QS_MUST_CHECK;
-/* Will the next open find the checkpoint's file? */
+/* Whether the next open will find the checkpoint's file. */
 qs_status qsi_checkpoint_check_file(struct qs_store *store, const char *name,
                                     qs_error *error) QS_MUST_CHECK;
 /* How a checkpoint ended: held up by this error, the journal grows until another one goes well.

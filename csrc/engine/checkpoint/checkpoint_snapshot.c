@@ -1,7 +1,7 @@
-/* The snapshot of a checkpoint: topology, keys of transactions, queues and their messages, in
- * one hold of the lock.  Of messages that are only in the journal it decides which are flushed
- * to segments and which the checkpoint carries itself; the jobs for both are begun here and run
- * by checkpoint_write.c. */
+/* The snapshot of a checkpoint: topology, keys of transactions, queues and their messages, in one
+ * hold of the lock.  It decides which messages that are only in the journal are flushed to
+ * segments, and which the checkpoint carries itself; the jobs for both are begun here and run by
+ * checkpoint_write.c. */
 #include "check.h"
 #include "checkpoint_job.h"
 #include "error.h"
@@ -17,11 +17,11 @@
 #define CARRIED_SHARE 16 /* of checkpoint_bytes: messages the checkpoint carries itself */
 #define CARRIED_BYTES_MIN (64u << 10)
 #define CARRIED_BYTES_MAX (16u << 20)
-/* A queue or stream with less than this share of checkpoint_bytes is small: carried again by sixty
- * checkpoints its messages cost the disk less than a file of its own costs once. */
+/* A queue or stream with less than this share of checkpoint_bytes is small: carrying its messages
+ * in sixty checkpoints costs the disk less than a file of its own costs once. */
 #define SMALL_SHARE 4096
 #define SMALL_QUEUE_MAX (64u << 10)
-#define SMALL_BYTES_MAX (1u << 30) /* of all of them: the next open has them in memory as well */
+#define SMALL_BYTES_MAX (1u << 30) /* of all of them: the next open also has them in memory */
 
 /* ---- what is flushed, and what is carried ---- */
 
@@ -33,8 +33,7 @@ uint64_t qsi_checkpoint_carried_max(struct qs_store *store)
     QS_ASSERT_HELD(&store->mutex);
     bytes = bytes < CARRIED_BYTES_MIN ? CARRIED_BYTES_MIN : bytes;
     bytes = bytes < CARRIED_BYTES_MAX ? bytes : CARRIED_BYTES_MAX;
-    /* What is carried is written again by each checkpoint: where space is short it goes to
-     * segments. */
+    /* Each checkpoint writes carried messages again: if space is short they go to segments. */
     return bytes < space ? bytes : space;
 }
 
@@ -45,8 +44,8 @@ uint64_t qsi_checkpoint_small_max(const struct qs_store *store)
     return share > 0 && share < SMALL_QUEUE_MAX ? share : SMALL_QUEUE_MAX;
 }
 
-/* Of small containers it carries what memory holds.  Where space is short as well: files of their
- * own would take more, and the room that publishers leave for a checkpoint counts those, too. */
+/* For small containers it carries what memory holds, also if space is short: files of their own
+ * would take more, and the room that publishers leave for a checkpoint includes those, too. */
 static void allow_small(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qs_store *store = checkpoint->store;
@@ -225,7 +224,7 @@ void qsi_seal_dead_files(struct qs_store *store, bool sealed)
     qsi_transactions_seal(store, sealed);
 }
 
-/* Does not release the lock: this is the moment that the checkpoint tells of. */
+/* Does not release the lock: this is the moment of the checkpoint. */
 qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {

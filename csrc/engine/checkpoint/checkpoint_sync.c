@@ -1,8 +1,8 @@
 /* A checkpoint syncs its files and checks that the next open of the store will find them.
  *
- * Until this checkpoint counts, the journal also has the messages that were written to these files
- * since the last one.  If such a file is damaged or missing, the checkpoint is held up and the
- * journal keeps its files: nothing is lost.  Publishers alone are stopped, once the journal has
+ * Until this checkpoint is valid, the journal also has the messages that were written to these
+ * files since the last one.  If such a file is damaged or missing, the checkpoint is held up and
+ * the journal keeps its files: nothing is lost.  Only publishers are stopped, once the journal has
  * grown to its bound (qsi_checkpoint_check_held).  The checkpoint goes on when the file is back, or
  * when nothing in it is needed any more. */
 #include "alloc.h"

@@ -1,6 +1,6 @@
-/* Writing a checkpoint, without the lock: the jobs that its snapshot began,
- * syncing their files, the checkpoint's own file, naming it in MANIFEST, and afterwards the
- * removal of what only the last one named.  The order is that of checkpoint.c. */
+/* Writing a checkpoint, without the lock: running the jobs of its snapshot, syncing their files,
+ * writing the checkpoint's own file, naming it in MANIFEST, and afterwards removing files that only
+ * the last one named.  The order is that of checkpoint.c. */
 #include "qstore/codec.h"
 
 #include "alloc.h"
@@ -19,7 +19,7 @@
 
 #include <string.h>
 
-#define OUTPUT_BYTES (1u << 20) /* of what is carried, written at once */
+#define OUTPUT_BYTES (1u << 20) /* of carried messages, written at once */
 
 /* ---- without the lock: what the snapshot needs is written ---- */
 
@@ -69,7 +69,7 @@ static qs_status run_snapshot(struct checkpoint *checkpoint, struct qsi_snapshot
 
     for (uint32_t i = 0; i < qsi_snapshot_job_count(snapshot, step); i++) {
         struct qsi_job **job = qsi_snapshot_job(snapshot, step, i);
-        if (left && step == QSI_SNAPSHOT_FLUSHES) { /* what is flushed is so up to some sequence */
+        if (left && step == QSI_SNAPSHOT_FLUSHES) { /* flushing is complete up to some sequence */
             end_job(checkpoint, job, false);
         } else {
             QS_TRY(run_job(checkpoint, job, &left, error));
@@ -129,7 +129,7 @@ static qs_status put(struct output *output, const void *data, size_t bytes, qs_e
     return QS_OK;
 }
 
-/* Of what is carried there is no more in memory than this and a record. */
+/* Of carried messages memory has no more than this and a record. */
 static qs_status put_carried(struct output *output, uint64_t least, qs_error *error)
 {
     struct qsi_buf *records = &output->checkpoint->carried.records;
@@ -142,7 +142,7 @@ static qs_status put_carried(struct output *output, uint64_t least, qs_error *er
     return QS_OK;
 }
 
-/* The jobs that carry: output NULL: they count. */
+/* The jobs that carry; output NULL: only count them. */
 static qs_status run_carries(struct checkpoint *checkpoint, struct output *output, qs_error *error)
 {
     checkpoint->carried.counts_only = output == NULL;
@@ -161,7 +161,7 @@ static qs_status run_carries(struct checkpoint *checkpoint, struct output *outpu
     return QS_OK;
 }
 
-/* What is carried comes last: it needs its queues' states first. */
+/* Carried messages come last, after the states of their queues. */
 static qs_status write_file(struct checkpoint *checkpoint, struct output *output, qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
@@ -207,7 +207,7 @@ static qs_status make_file(struct checkpoint *checkpoint, uint64_t *bytes_out, u
         return qsi_checkpoint_no_memory(error);
     }
     qsi_checkpoint_name(name, checkpoint->number);
-    /* One that was begun and did not come to count is in the way. */
+    /* A file that was begun and did not become valid is in the way. */
     status = remove_checkpoint(store, checkpoint->number, error);
     if (status == QS_OK) {
         status = qsi_env_open(store->env, store->checkpoint_dir, name,
@@ -239,13 +239,13 @@ static qs_status make_file(struct checkpoint *checkpoint, uint64_t *bytes_out, u
     store->env->close(store->env, output.file);
     *bytes_out = output.bytes;
     *crc_out = output.crc;
-    if (qsi_is_shortage(status)) { /* its space may be what the next one needs */
+    if (qsi_is_shortage(status)) { /* the next one may need its space */
         (void)!remove_checkpoint(store, checkpoint->number, NULL);
     }
     return status;
 }
 
-/* ---- all that is written before it counts ---- */
+/* ---- everything that is written before it is valid ---- */
 
 void qsi_checkpoint_end_jobs(struct checkpoint *checkpoint)
 {
@@ -296,7 +296,7 @@ qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out,
     return status;
 }
 
-/* ---- when it counts ---- */
+/* ---- when it becomes valid ---- */
 
 static qs_status copy_manifest(struct qsi_manifest *copy, const struct qsi_manifest *manifest)
 {
@@ -309,14 +309,14 @@ static qs_status copy_manifest(struct qsi_manifest *copy, const struct qsi_manif
     return QS_OK;
 }
 
-/* A commit syncs block files that a checkpoint names.  When that fails the checkpoint's own sync of
- * the file may succeed, as the kernel tells each failure once. */
+/* A commit syncs block files that a checkpoint names.  If that fails, the checkpoint's own sync of
+ * the file may succeed, because the kernel reports each failure once. */
 static qs_status check_blocks(const struct qsi_block_dir *blocks, qs_error *error)
 {
     return blocks != NULL ? qsi_block_dir_check_synced(blocks, error) : QS_OK;
 }
 
-/* MANIFEST names the checkpoint.  start_out: where the journal begins from now on. */
+/* MANIFEST names the checkpoint. start_out: the beginning of the journal from now on. */
 qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uint32_t crc,
                               struct qsi_session *start_out, qs_error *error)
 {
@@ -360,10 +360,10 @@ qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uin
     return status;
 }
 
-/* ---- afterwards: what only the last one needed goes ---- */
+/* ---- afterwards: files that only the last one needed are removed ---- */
 
-/* Releases the lock meanwhile.  For want of memory it is tried again with the next checkpoint;
- * else the next open removes what no checkpoint names. */
+/* Releases the lock meanwhile.  Without memory it is tried again with the next checkpoint;
+ * otherwise the next open removes files that no checkpoint names. */
 static void remove_dead_file(struct qs_store *store, struct dead_file *dead)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -407,8 +407,8 @@ static void remove_dead_files(struct qs_store *store) QSI_REQUIRES(qsi_store_mut
     }
 }
 
-/* Releases the lock meanwhile.  Files that no stream had at the snapshot any more; one that cannot
- * be removed now is removed by the next open. */
+/* Releases the lock meanwhile.  Removes files that no stream had any more at the snapshot; the next
+ * open removes those that cannot be removed now. */
 static void remove_stream_files(struct qs_store *store, size_t bytes) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_buf *dead = &store->streams.dead;
@@ -430,7 +430,7 @@ static void remove_stream_files(struct qs_store *store, size_t bytes) QSI_REQUIR
     }
 }
 
-/* As many as were in use since the last one; none in a store that is quiet. */
+/* As many as were in use since the last one; none in a quiet store. */
 static uint32_t spares_to_keep(struct qs_store *store, uint64_t lsn) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t used = (lsn - store->checkpoint.lsn) / store->options.journal_file_bytes + 1;

@@ -1,4 +1,4 @@
-/* Copying a store's files.  Which of them hold still when is copying.c's. */
+/* Copying a store's files. copying.c decides which of them hold still. */
 #include "copy_files.h"
 
 #include "alloc.h"
@@ -21,7 +21,7 @@
 
 static const struct {
     const char *name;
-    const char *suffixes[2]; /* of what is copied as it is found; NULL: nothing */
+    const char *suffixes[2]; /* of a file that is copied as it is found; NULL: nothing */
 } folders[QSI_COPY_FOLDERS] = {
     [QSI_COPY_JOURNAL] = {"journal", {NULL}},
     [QSI_COPY_CHECKPOINT] = {"checkpoint", {"ckp", "key"}},
@@ -99,7 +99,7 @@ struct walk {
     qs_status status;
 };
 
-/* One that goes meanwhile is not needed. */
+/* A file that is removed meanwhile is not needed. */
 static bool visit(void *context, const char *name)
 {
     struct walk *walk = context;
@@ -258,7 +258,7 @@ static bool was_sealed(const struct qsi_copy *copy, enum qsi_copy_folder folder,
                NULL;
 }
 
-/* QS_ENOENT: it went.  Where there can be no link it is copied. */
+/* QS_ENOENT: it was removed.  If there can be no link it is copied. */
 static qs_status link_file(struct qsi_copy *copy, enum qsi_copy_folder folder, const char *name,
                            qs_error *error)
 {
@@ -336,7 +336,7 @@ qs_status qsi_copy_rest(struct qsi_copy *copy, qs_error *error)
     return QS_OK;
 }
 
-/* Linked ones as well: the store they come from may do without syncs. */
+/* Linked ones as well: their store may run without syncs. */
 static qs_status step_sync(struct qsi_copy *copy, enum qsi_copy_folder folder, const char *name,
                            qs_error *error)
 {

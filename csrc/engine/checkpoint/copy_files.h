@@ -1,6 +1,6 @@
-/* The files of a copy of a store: how they come to be elsewhere, in which order, and durable.
+/* The files of a copy of a store: how they are copied, in which order, and made durable.
  *
- * MANIFEST comes last, when all the others are durable: what has none is no store. */
+ * MANIFEST comes last, when all others are durable: a directory without it is no store. */
 #ifndef QSI_COPY_FILES_H
 #define QSI_COPY_FILES_H
 
@@ -19,7 +19,7 @@ enum qsi_copy_folder {
     QSI_COPY_FOLDERS
 };
 
-/* The name of a file: of a block file its owner and number, of a message file its number and
+/* The name of a file: for a block file its owner and number, for a message file its number and
  * generation. */
 struct qsi_copy_sealed {
     uint64_t folder;
@@ -42,20 +42,22 @@ struct qsi_copy {
     qs_copied copied;
 };
 
-/* All of them without the store's lock, in this order.  What one that fails has made stays. */
+/* All of them without the store's lock, in this order.  After a failure the files made so far
+ * stay. */
 
-/* Makes the directories.  QS_EEXIST: there is something in the one at path. */
+/* Makes the directories.  QS_EEXIST: the directory at path is not empty. */
 qs_status qsi_copy_begin(struct qsi_copy *copy, qs_error *error) QS_MUST_CHECK;
-/* Notes which block files and message files never change any more.  The next checkpoint names as
- * sealed, or settled, what of them it names at all; so no store writes to a file that two have. */
+/* Notes which block files and message files never change any more.  The next checkpoint names them
+ * as sealed, or settled, if at all, so no store writes to a file that two stores have. */
 qs_status qsi_copy_sealed(struct qsi_copy *copy, qs_error *error) QS_MUST_CHECK;
-/* MANIFEST, in memory, and the journal from the file that it names to last. */
+/* Copies MANIFEST, in memory, and the journal from the file that it names to last. */
 qs_status qsi_copy_journal(struct qsi_copy *copy, uint32_t last, qs_error *error) QS_MUST_CHECK;
-/* The checkpoint and what it names, which no other checkpoint replaces meanwhile.  What was noted
- * is linked, and not before: the checkpoint until then may name a file as growing that is sealed
- * since, and recovery from it writes to that file, which must have no second name then. */
+/* Copies the checkpoint and the files that it names, which no other checkpoint replaces meanwhile.
+ * Noted files are linked, and not before: the earlier checkpoint may name a file as growing that
+ * was sealed since, and recovery from it writes to that file, which must not have a second name
+ * then. */
 qs_status qsi_copy_rest(struct qsi_copy *copy, qs_error *error) QS_MUST_CHECK;
-/* Everything is durable, and a store, when it returns QS_OK. */
+/* When it returns QS_OK, everything is durable, and a store. */
 qs_status qsi_copy_end(struct qsi_copy *copy, qs_error *error) QS_MUST_CHECK;
 void qsi_copy_fini(struct qsi_copy *copy);
 

@@ -1,14 +1,14 @@
-/* A copy of a store at work: holding off what would change its files meanwhile.
+/* A copy of an open store: holding off changes of its files meanwhile.
  *
- * The copy is what a crash at one moment could leave.  After a checkpoint the journal is copied
- * while nothing is written to it.  All other files are copied after it: what they have that the
- * journal has not is what a crash leaves of work that was under way, and what the journal has needs
- * nothing that came later.  A file that the last checkpoint names, or a record behind it, goes only
- * with the next checkpoint, which does not begin.
+ * The copy is a state that a crash at one moment could leave.  After a checkpoint the journal is
+ * copied while nothing is written to it.  All other files are copied after the journal.  What they
+ * have and the journal does not is what a crash leaves of unfinished work, and what the journal has
+ * needs nothing later.  A file that the last checkpoint, or a record after it, names is removed
+ * only with the next checkpoint, which does not begin.
  *
  * While either is held no code of the caller runs that could wait for this store, or for one that
- * waits for it: in Python a collection in the thread that copies could close a channel, which waits
- * for the journal. */
+ * waits for it: in Python a garbage collection in the copying thread could close a channel, which
+ * waits for the journal. */
 #include "check.h"
 #include "checkpoint.h"
 #include "commit.h"
@@ -24,8 +24,8 @@ static void release_journal(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex
     qsi_cond_signal(&store->commit.work);
 }
 
-/* Releases the lock meanwhile.  Whoever leads hands the lead over when it is done, even when the
- * store has failed. */
+/* Releases the lock meanwhile.  The leader hands the lead over when it is done, even when the store
+ * has failed. */
 static qs_status hold_journal(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status;

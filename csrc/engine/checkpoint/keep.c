@@ -1,8 +1,8 @@
 /* Keeping the journal for an archive.
  *
- * MANIFEST knows nothing of it: files that are kept have numbers below those of its first session,
- * as files have that a crash kept from being removed, and the next open removes them.  Who reads
- * them begins anew then. */
+ * MANIFEST has nothing of it: kept files have numbers below those of its first session, like files
+ * that a crash kept from being removed, and the next open removes them.  Their reader then begins
+ * anew. */
 #include "keep.h"
 
 #include "body_ref.h"
@@ -76,8 +76,8 @@ static void tell(struct qs_store *store, qs_kept *kept_out) QSI_REQUIRES(qsi_sto
     };
 }
 
-/* Releases the lock meanwhile.  What is being written into files of streams is accepted, or given
- * up: from here on the journal has everything. */
+/* Releases the lock meanwhile.  Writes to files of streams are accepted, or given up: from here on
+ * the journal has everything. */
 static qs_status begin(struct qs_store *store, uint64_t bytes_max, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {

@@ -1,8 +1,8 @@
-/* Files that are missing, and what the others say about them.
+/* Missing files, and what the other files say about them.
  *
- * A store's creation makes its directories and then a MANIFEST without sessions, and no file before
- * that.  So where there is a file and no MANIFEST, MANIFEST was lost: beginning again would bury
- * what is there. */
+ * The creation of a store makes its directories and then a MANIFEST without sessions, and no file
+ * before that.  So if there is a file and no MANIFEST, MANIFEST was lost: a new beginning would
+ * destroy the store. */
 #include "lost_files.h"
 
 #include "check.h"
@@ -28,7 +28,7 @@ static bool note_file(void *context, const char *name)
     return false;
 }
 
-/* QS_OK: the directory is not there, or empty. */
+/* QS_OK: the directory does not exist, or is empty. */
 static qs_status check_is_empty(qs_env *env, qs_dir *root, const char *dir_name, qs_error *error)
 {
     struct found_file found = {0};
@@ -132,8 +132,8 @@ qs_status qsi_require_directory(qs_env *env, qs_dir *root, const char *name, qs_
 
 /* ---- checkpoints ---- */
 
-/* One that was begun and is not named yet has the next number, and was made when the journal was
- * durable up to its LSN. */
+/* A checkpoint that was begun and is not named yet has the next number, and was made when the
+ * journal was durable up to its LSN. */
 static qs_status check_unnamed(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
                                uint64_t number, uint64_t end_lsn, qs_error *error)
 {

@@ -1,5 +1,5 @@
-/* Recovery: the same at every start.  The journal is scanned and replayed into memory, its tail
- * is made durable, and a new session begins behind it. */
+/* Recovery: the same at every start.  The journal is scanned and replayed into memory, its tail is
+ * made durable, and a new session begins after it. */
 #include "recover.h"
 
 #include "check.h"
@@ -20,8 +20,8 @@
 
 /* ---- the message store ---- */
 
-/* References of what the replay settled are dropped; the message files that live messages need
- * are synced: what was read may be in the page cache only. */
+/* Drops references of messages that the replay settled, and syncs the message files that live
+ * messages need: the bytes that were read may be only in the page cache. */
 static qs_status retain_bodies(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -36,7 +36,7 @@ static qs_status retain_bodies(struct qs_store *store, qs_error *error)
     if (status != QS_OK) {
         return status;
     }
-    /* Salvage takes a missing file for what it is: bodies that cannot be read. */
+    /* Salvage treats a missing file as bodies that cannot be read. */
     return qsi_message_store_retain_counted(store->messages,
                                             store->judges           ? QSI_RETAIN_JUDGE
                                             : qsi_is_salvage(store) ? QSI_RETAIN_SALVAGE
@@ -66,7 +66,7 @@ static qs_status sync_journal_file(struct qs_store *store, uint32_t number, qs_e
     return status;
 }
 
-/* Likewise of blocks that the journal names. */
+/* The same for blocks that the journal names. */
 static qs_status sync_streams(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -78,8 +78,8 @@ static qs_status sync_streams(struct qs_store *store, qs_error *error) QSI_REQUI
     return QS_OK;
 }
 
-/* What was read must be on the disk before anything is decided on it: it may be in the page
- * cache only.  That goes for two files: a process can die when the end block of the first one is
+/* The bytes that were read must be on the disk before a decision depends on them: they may be only
+ * in the page cache.  Two files need that: a process may die when the end block of the first one is
  * written and not synced, and the header of the second one is durable already. */
 static qs_status sync_tail(struct qs_store *store, const struct qsi_scan_result *result,
                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -118,13 +118,13 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
     qs_status status;
 
     QS_ASSERT(store->journal == NULL && !store->options.read_only);
-    /* Salvage keeps its hands off files that it could make nothing of: they are not recycled. */
+    /* Salvage leaves alone files that it could not read: they are not recycled. */
     uint32_t used_upto =
         store->options.recovery == QS_RECOVERY_SALVAGE ? result->highest_file : result->last_file;
 
-    /* Below the last session's files there may be one that an earlier session had begun behind
-     * what became its end.  Its header would speak against a torn tail if a new session took
-     * that file and lost its own. */
+    /* Below the last session's files there may be one that an earlier session had begun after what
+     * became its end.  Its header would contradict a torn tail if a new session took that file and
+     * lost its own. */
     if (store->manifest.session_count > 0) {
         uint32_t first_file =
             store->manifest.sessions[store->manifest.session_count - 1].first_file;
@@ -152,7 +152,8 @@ static void count_recovered(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex
     }
 }
 
-/* Nothing is removed, truncated or renamed before all that could refuse the store was read. */
+/* Nothing is removed, truncated or renamed before everything was read that could make the open
+ * fail. */
 static qs_status recover(struct qs_store *store, struct qsi_scan_result *result,
                          struct qsi_leftovers *leftovers, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)

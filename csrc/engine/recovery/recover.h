@@ -8,8 +8,8 @@
 
 qs_status qsi_recover(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex) QS_MUST_CHECK;
-/* Which rows of a checked record go to a destination: NULL for all, else the caller's.
- * QS_ECORRUPT when they are not as many as it says. */
+/* The rows of a checked record for a destination: NULL for all, else the caller frees them.
+ * QS_ECORRUPT if their number differs from the record's. */
 qs_status qsi_destination_rows(const struct qsi_messages *view, uint32_t destination,
                                uint32_t **rows_out, qs_error *error) QS_MUST_CHECK;
 /* One record of the journal or of a checkpoint, at data[at] of chunk. */

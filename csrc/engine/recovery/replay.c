@@ -73,7 +73,7 @@ static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *v
                                         .count = 1,
                                         .kind = QSI_SETTLE_ACK};
             if (qsi_container_replay_settle(&queue->container, &settle) != QS_OK) {
-                QS_ASSERT(false); /* only what delays takes memory */
+                QS_ASSERT(false); /* only delays take memory */
             }
         }
     }
@@ -115,7 +115,7 @@ static qs_status note_refs(struct qs_store *store, const struct qsi_messages *vi
             continue;
         }
         ref = qsi_messages_body_ref(view, row);
-        if (ref.offset % 8 != 0 || ref.offset / 8 > UINT32_MAX) { /* a segment could not tell it */
+        if (ref.offset % 8 != 0 || ref.offset / 8 > UINT32_MAX) { /* a segment cannot hold it */
             return qsi_fail(error, QS_ECORRUPT, "a body at offset %llu of message file %u",
                             (unsigned long long)ref.offset, ref.file);
         }
@@ -124,7 +124,7 @@ static qs_status note_refs(struct qs_store *store, const struct qsi_messages *vi
     return QS_OK;
 }
 
-/* NULL: messages for it need not be there. */
+/* NULL: messages for it are not needed. */
 static qs_status require_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -133,8 +133,7 @@ static qs_status require_queue(struct qs_store *store, uint64_t id, struct store
                : qsi_require_by_id(store, id, queue_out, error);
 }
 
-/* Messages that were added to a segment after the checkpoint have no place where it cannot be
- * read. */
+/* Messages that were added to a segment after the checkpoint have no place if it cannot be read. */
 static qs_status refuse_sequence(const struct qs_store *store, const struct store_queue *queue,
                                  uint64_t seq, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -191,7 +190,7 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
     return QS_OK;
 }
 
-/* Of a work queue nothing was settled that its stream did not have. */
+/* In a work queue no message was settled that its stream did not have. */
 static qs_status check_in_source(const struct store_queue *queue, const struct qsi_settle *settle,
                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -257,9 +256,9 @@ static qs_status replay_cursor(struct qs_store *store, const uint8_t *record, qs
     return QS_OK;
 }
 
-/* What was trimmed was in files that a checkpoint names, so it is flushed here, too; but not in a
- * store of an archive, whose journal goes on behind later checkpoints: retention will drop the rest
- * once more. */
+/* Trimmed messages were in files that a checkpoint names, so they are flushed here, too.  The
+ * exception is a store from an archive, whose journal goes on after later checkpoints: retention
+ * will drop the rest once more. */
 static qs_status replay_trim(struct qs_store *store, const uint8_t *record, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {

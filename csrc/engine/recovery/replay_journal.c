@@ -1,9 +1,9 @@
-/* Replaying the journal: which of its blocks count, and in which order they are applied.
+/* Replaying the journal: which of its blocks are valid, and in which order they are applied.
  *
- * A block is applied when a later one proves that it was durable.  Those at the very end lack
- * that proof: the write may have reached the disk and the message bodies it names may not.
- * There, atomic groups are applied whole or not at all, and only when every body they name is
- * there; nothing that was confirmed can be among what is dropped. */
+ * A block is applied when a later one proves that it was durable.  The last blocks lack that proof:
+ * their write may have reached the disk without the message bodies that they name.  There, atomic
+ * groups are applied as a whole or not at all, and only if every body that they name exists;
+ * dropped groups cannot have anything that was confirmed. */
 #include "replay_journal.h"
 
 #include "alloc.h"
@@ -30,7 +30,7 @@ struct replay {
     uint32_t held_capacity;
     uint32_t session; /* of the last applied block */
     uint64_t end_lsn; /* of the last one that was visited */
-    bool is_checked;  /* the journal is whole, as far as that can be told */
+    bool is_checked;  /* the journal is whole, as far as can be determined */
 };
 
 /* ---- before anything is written ---- */
@@ -43,8 +43,8 @@ static qs_status pass_over(void *context, const struct qsi_scan_block *block, qs
     return QS_OK;
 }
 
-/* An open that refuses the store changes nothing in it: before replaying writes the first segment,
- * the whole journal is read once. */
+/* An open that refuses the store changes nothing in it: the whole journal is read once before the
+ * replay writes the first segment. */
 static qs_status check_journal(struct replay *replay, qs_error *error)
 {
     struct qs_store *store = replay->store;
@@ -88,7 +88,7 @@ static qs_status mark_all_seen(struct qs_store *store, qs_error *error)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
-    qsi_work_recover(store); /* they had what their streams had */
+    qsi_work_recover(store); /* they had all messages of their streams */
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         if (qsi_container_mark_all_seen(&((struct store_queue *)cursor.value)->container) !=
             QS_OK) {
@@ -98,8 +98,8 @@ static qs_status mark_all_seen(struct qs_store *store, qs_error *error)
     return QS_OK;
 }
 
-/* What a session that crashed had delivered is not known, but in queues that count deliveries:
- * all it left counts as delivered once. */
+/* The deliveries of a session that crashed are unknown, except in queues that count deliveries: all
+ * its messages count as delivered once. */
 static qs_status enter_session(struct replay *replay, uint32_t session, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QSI_REQUIRES(qsi_manifest_mutex)
 {
@@ -113,8 +113,7 @@ static qs_status enter_session(struct replay *replay, uint32_t session, qs_error
     return QS_OK;
 }
 
-/* A journal that holds more than the budget is replayed all the same: what is behind goes to
- * segments. */
+/* A journal that exceeds the budget is replayed all the same: later messages go to segments. */
 static qs_status relieve_memory(struct replay *replay, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -209,7 +208,8 @@ static qs_status visit_block(void *context, const struct qsi_scan_block *block, 
     QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)
 {
     struct replay *replay = context;
-    uint64_t proven = replay->store->checkpoint.lsn; /* it was made when all before was durable */
+    uint64_t proven = replay->store->checkpoint.lsn; /* it was made when everything before it was
+                                                      * durable */
     bool new_session = replay->held_count > 0 && replay->held[0].session != block->session;
 
     QS_ASSERT_HELD(&replay->store->mutex);
@@ -218,7 +218,7 @@ static qs_status visit_block(void *context, const struct qsi_scan_block *block, 
     }
     QS_DCHECK(block->block.lsn >= replay->end_lsn || qsi_is_salvage(replay->store));
     replay->end_lsn = block->block.lsn + block->block.payload_bytes;
-    /* The end of an earlier session was decided when the one behind it began. */
+    /* The end of an earlier session was decided when the next one began. */
     if (block->chunk->budget == NULL) {
         qsi_chunk_charge(block->chunk, replay->store->budget);
     }
@@ -229,7 +229,7 @@ static qs_status visit_block(void *context, const struct qsi_scan_block *block, 
 
 /* ---- the tail ---- */
 
-/* Are all the bodies that a block names there?  QS_ECORRUPT if not. */
+/* Whether all bodies that a block names exist.  QS_ECORRUPT if not. */
 static qs_status check_bodies(struct qs_store *store, const struct qsi_scan_block *block,
                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -261,8 +261,8 @@ static qs_status check_bodies(struct qs_store *store, const struct qsi_scan_bloc
     return QS_OK;
 }
 
-/* How many of the held blocks begin with the first complete group, all its bodies there; 0: none
- * is. */
+/* How many of the held blocks are the first complete group, with all its bodies; 0: there is
+ * none. */
 static qs_status complete_group(struct replay *replay, uint32_t *count_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -291,9 +291,9 @@ static qs_status complete_group(struct replay *replay, uint32_t *count_out, qs_e
     return QS_OK;
 }
 
-/* Where the held blocks end was written down: by a close, by a commit that failed, or by the
- * recovery that began the session behind them.  The bodies they name may be gone since, because
- * nobody needs them any more. */
+/* The end of the held blocks was recorded: by a close, by a commit that failed, or by the recovery
+ * that began the next session.  The bodies that they name may be gone since, because they are not
+ * needed any more. */
 static bool is_decided(const struct replay *replay)
 {
     const struct qsi_manifest *manifest = &replay->store->manifest;

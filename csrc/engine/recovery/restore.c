@@ -1,5 +1,5 @@
-/* The checkpoint at open: its records are replayed like those of the journal, before those
- * behind its LSN. */
+/* The checkpoint at open: its records are replayed like those of the journal, before the journal's
+ * records after its LSN. */
 #include "restore.h"
 
 #include "qstore/codec.h"
@@ -28,7 +28,8 @@
 
 /* ---- a queue's state ---- */
 
-/* Messages will be added to it, which takes its state; without that the queue goes on behind it. */
+/* Messages will be added to the segment, which needs its state; without the state the queue
+ * continues after it. */
 static qs_status load_last_segment(struct qs_store *store, struct store_queue *queue,
                                    qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -160,7 +161,7 @@ qs_status qsi_checkpoint_load(qs_env *env, qs_dir *dir, const struct qsi_manifes
     return status;
 }
 
-/* Messages are kept in memory that they share with nothing else. */
+/* Messages get memory of their own, shared with nothing else. */
 static qs_status replay_one(struct qs_store *store, const uint8_t *record, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -222,7 +223,7 @@ static qs_status replay_records(struct qs_store *store, const char *path, const 
                                   record_count);
 }
 
-/* Sequences between the last carried message and the next new one were given out as well. */
+/* Sequences between the last carried message and the next new one were assigned as well. */
 static qs_status skip_to_next(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -316,8 +317,8 @@ qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_leftover
     return qsi_env_dir_list(store->env, store->checkpoint_dir, remove_old_checkpoint, &old, error);
 }
 
-/* Which segments and message files count is lost with it: what would be written could take their
- * names.  So the store is only read, as far as the journal goes. */
+/* With the checkpoint it is lost which segments and message files are valid: new files could take
+ * their names.  So the store is only read, as far as the journal goes. */
 static qs_status lose_checkpoint(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)
 {

@@ -1,6 +1,6 @@
-/* Salvage: a store with damage in it is opened, and everything is served that can be.  Invariants:
- * nothing on the disk is changed or removed; what is lost is counted; references to the message
- * store are never dropped for what could not be read. */
+/* Salvage: opens a store with damage, and serves everything that can be served.  Invariants:
+ * nothing on the disk is changed or removed; losses are counted; references to the message store
+ * are never dropped for unreadable messages. */
 #include "salvage.h"
 
 #include "check.h"
@@ -54,7 +54,7 @@ static struct qsi_slice name_recovered(struct qs_store *store, uint64_t id,
         bytes += snprintf(name_out + bytes, NAME_BYTES - (size_t)bytes, ".%u", qsi_priority_in(id));
     }
     while (qsi_find_queue(store, qsi_slice_make(name_out, (uint32_t)bytes)) != NULL &&
-           bytes + 1 < NAME_BYTES) { /* somebody has the name */
+           bytes + 1 < NAME_BYTES) { /* a queue already has the name */
         name_out[bytes++] = '_';
     }
     QS_DCHECK(bytes > 0 && bytes < NAME_BYTES);
@@ -96,7 +96,7 @@ qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_qu
 
 /* ---- streams ---- */
 
-/* Of the messages that came before, the record's files have all from its first offset on. */
+/* The record's files have all earlier messages from its first offset on. */
 static bool are_in_files(const struct store_queue *queue, const struct qsi_stream_written *written)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -143,7 +143,7 @@ qs_status qsi_salvage_stream(struct qs_store *store, const struct qsi_stream_wri
     if ((queue == NULL || queue->stream == NULL) && !store->recovery.has_lost_records) {
         return QS_OK;
     }
-    /* What is lost counts, and what was before it in memory stays. */
+    /* Lost messages count, and earlier ones in memory stay. */
     QS_TRY(qsi_stream_check_written(&store->streams, written, error));
     if (queue == NULL || queue->stream == NULL) {
         QS_TRY(make_stream(store, written, queue, &queue, error));

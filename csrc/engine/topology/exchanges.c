@@ -14,8 +14,8 @@
 
 /* ---- exchanges ---- */
 
-/* An auto-delete exchange lost its last binding, durable or not: replay cannot tell by the
- * durable ones.  The record lies in a chunk of its own, because the caller may have reserved a
+/* An auto-delete exchange lost its last binding, durable or not: a replay cannot derive that from
+ * the durable ones.  The record has a chunk of its own, because the caller may have reserved a
  * place in the shared one.  Without memory or room the exchange is back after a restart, without
  * bindings. */
 void qsi_journal_exchange_deleted(void *context, const struct qsi_exchange *exchange)
@@ -125,7 +125,7 @@ static qs_status delete_exchange(struct qs_channel *channel, struct qsi_slice na
     struct qsi_chunk *chunk = NULL;
     bool durable;
 
-    if (exchange == NULL) { /* as a broker: gone is gone */
+    if (exchange == NULL) { /* as in RabbitMQ: deleting a missing one succeeds */
         *lsn_out = store->topology_lsn;
         return qsi_router_check_delete_name(&store->router, name, error);
     }
@@ -180,7 +180,7 @@ bool qsi_describe_binding(const struct qsi_binding *binding, struct qsi_topology
     return binding->exchange->durable && qsi_is_journalled(qsi_queue_of(binding->destination));
 }
 
-/* Both ends, in the order in which a broker looks for them. */
+/* Both ends, in the order of RabbitMQ's checks. */
 static qs_status find_ends(struct qs_channel *channel, const struct binding_call *call,
                            struct qsi_exchange **source_out,
                            struct qsi_destination **destination_out, qs_error *error)
@@ -221,7 +221,7 @@ static qs_status change_binding(struct qs_channel *channel, const struct binding
 
     if (status == QS_NOT_FOUND && unbind) {
         *lsn_out = store->topology_lsn;
-        return QS_OK; /* as a broker: what is not there is not bound */
+        return QS_OK; /* as in RabbitMQ: unbinding a missing binding succeeds */
     }
     QS_TRY(status);
     QS_TRY(qsi_check_table(qsi_slice_of(call->arguments), error));
@@ -234,7 +234,7 @@ static qs_status change_binding(struct qs_channel *channel, const struct binding
     QS_TRY(qsi_reserve_topology(store, &topology, &chunk, error));
     if (unbind) {
         topology.type = to_exchange ? QSI_RECORD_EXCHANGE_UNBIND : QSI_RECORD_UNBIND;
-        topology.strings[0] = qsi_slice_of(call->source); /* the exchange may go */
+        topology.strings[0] = qsi_slice_of(call->source); /* the exchange may be deleted */
         topology.strings[3] = qsi_slice_of(to_exchange ? call->destination : (qs_slice){0});
         QS_TRY(qsi_router_unbind(&store->router, source, destination, topology.strings[1],
                                  topology.strings[2], QSI_AUTO_DELETE_GOES, &changed, error));

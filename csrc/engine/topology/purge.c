@@ -1,5 +1,5 @@
-/* Purging: what is ready or delayed goes, with a record for each stretch of it.  Discarding: one
- * message does. */
+/* Purging removes ready and delayed messages, with a record for each stretch of them.  Discarding
+ * removes one message. */
 #include "check.h"
 #include "commit.h"
 #include "enter.h"
@@ -34,7 +34,7 @@ static void record_purged(void *context, uint64_t first_seq, uint32_t count)
     purge->count += 1;
 }
 
-/* What the purge's records take. */
+/* The bytes of the purge's records. */
 static uint64_t purge_bytes(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t ranges = 0;
@@ -139,7 +139,7 @@ struct place {
     uint32_t slot;
 };
 
-/* QS_EEMPTY: no message lies there. */
+/* QS_EEMPTY: there is no such message. */
 static qs_status find_place(struct store_queue *queue, uint64_t position, struct place *place_out)
     QSI_REQUIRES(qsi_store_mutex)
 {

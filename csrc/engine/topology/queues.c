@@ -45,7 +45,7 @@ static qs_status check_equivalent(const struct qs_store *store, const struct sto
     struct qsi_title title;
 
     QS_DCHECK(((queue->flags ^ flags) & QS_PASSIVE) == 0);
-    if ((queue->flags & QS_EXCLUSIVE) != (flags & QS_EXCLUSIVE)) { /* a broker's code for it */
+    if ((queue->flags & QS_EXCLUSIVE) != (flags & QS_EXCLUSIVE)) { /* RabbitMQ's code for it */
         return qsi_fail_locked(store, queue, error);
     }
     for (size_t i = 0; i < sizeof checked / sizeof checked[0]; i++) {
@@ -73,7 +73,8 @@ static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_
     return QS_OK;
 }
 
-/* Its start was looked up without the lock: retention may have come since, or another stream. */
+/* Its start was looked up without the lock: retention may have dropped it since, or another stream
+ * replaced the stream. */
 static qs_status find_source(struct qs_store *store, struct qsi_slice name,
                              struct qsi_slice arguments, struct store_queue **source_out,
                              uint64_t *first_io, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -90,7 +91,7 @@ static qs_status find_source(struct qs_store *store, struct qsi_slice name,
     return QS_OK;
 }
 
-/* Who asks for a work queue has found out where it begins. */
+/* The caller has looked up where a new work queue begins. */
 static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
                               bool is_server_named, uint32_t flags, struct qsi_slice arguments,
                               uint64_t work_first, struct store_queue **queue_out,
@@ -160,7 +161,8 @@ static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name
     }
     *queue_out = qsi_find_queue(channel->store, name);
     if (*queue_out != NULL) {
-        *lsn_out = (*queue_out)->declared_lsn; /* whoever declared it may not have waited yet */
+        *lsn_out = (*queue_out)->declared_lsn; /* the caller that declared it may not have waited
+                                                * yet */
         QS_TRY(qsi_check_owner(channel, *queue_out, error));
         return check_equivalent(channel->store, *queue_out, flags, arguments, error);
     }
@@ -214,7 +216,7 @@ static qs_status declare_and_wait(struct qs_channel *channel, qs_slice queue, ui
     if (status == QS_OK) {
         channel->store->stats.queues_declared += (flags & QS_PASSIVE) == 0 ? 1 : 0;
         qsi_note_use(channel->store, found);
-        (void)!qsi_expire(channel->store, found, NULL); /* if not, they count still */
+        (void)!qsi_expire(channel->store, found, NULL); /* if not, they still count */
         QS_ASSERT(found->name.bytes < sizeof ok_out->queue);
         memcpy(ok_out->queue, found->name.data, found->name.bytes);
         ok_out->queue[found->name.bytes] = '\0';
@@ -263,8 +265,8 @@ void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
     struct qsi_chunk *chunk = NULL;
 
     QS_ASSERT_HELD(&store->mutex);
-    /* Without memory or with a failed store the queue is back after a restart, empty of
-     * consumers: it is deleted again then. */
+    /* Without memory or with a failed store the queue is back after a restart, without consumers:
+     * it is deleted again then. */
     if (qsi_is_journalled(queue) && !store->failed &&
         qsi_journal_has_room(store->journal, QSI_TOPOLOGY_ROOM, QSI_TOPOLOGY_ROOM) &&
         qsi_reserve_topology(store, &topology, &chunk, NULL) == QS_OK) {
@@ -281,7 +283,7 @@ static qs_status check_delete(const struct qs_store *store, const struct store_q
             error, QS_PRECONDITION_FAILED, "queue '%.*s'%s is the x-stream-source of queue '%.*s'",
             QSI_NAME(queue->name), store->place, QSI_NAME(qsi_work_reader(queue->stream)->name));
     }
-    if (!qsi_takes(queue)) { /* RabbitMQ asks neither of a stream */
+    if (!qsi_takes(queue)) { /* RabbitMQ checks neither for a stream */
         return QS_OK;
     }
     if ((flags & QS_IF_UNUSED) != 0 && queue->consumer_count > 0) {
@@ -305,7 +307,7 @@ qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t 
     *count_out = 0;
     QS_TRY(qsi_enter_topology(channel, 0, qsi_wait_of(flags), error));
     found = qsi_find_queue(channel->store, qsi_slice_of(queue));
-    if (found == NULL) { /* as a broker: gone is gone */
+    if (found == NULL) { /* as in RabbitMQ: deleting a missing one succeeds */
         lsn = channel->store->topology_lsn;
     } else {
         status = qsi_check_owner(channel, found, error);

@@ -1,4 +1,4 @@
-/* Where one begins to read a stream: at either end, at an offset, at a time, at the last block. */
+/* Where a reader of a stream begins: at either end, at an offset, at a time, at the last block. */
 #include "stream_start.h"
 
 #include "check.h"

@@ -1,4 +1,4 @@
-/* Where one begins to read a stream. */
+/* Where a reader of a stream begins. */
 #ifndef QSI_STREAM_START_H
 #define QSI_STREAM_START_H
 
@@ -12,7 +12,7 @@
 qs_status qsi_stream_find_time(struct qs_store *store, struct store_queue *queue, uint64_t time_us,
                                uint64_t *offset_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* The same of the last block, or of what was published together last. */
+/* The same for the last block, or for what was published together last. */
 qs_status qsi_stream_find_last(struct qs_store *store, struct store_queue *queue,
                                uint64_t *offset_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;

@@ -1,4 +1,4 @@
-/* What is declared, in the journal: written there, and made again from it. */
+/* Declarations in the journal: written to it, and made again from it. */
 #include "topology.h"
 
 #include "arguments.h"
@@ -39,7 +39,7 @@ qs_status qsi_check_new_argument(struct qsi_slice arguments, const char *name, q
 
     if (!qsi_table_find(arguments, qsi_slice_make(name, (uint32_t)strlen(name)), &field) ||
         field.type != 'S') {
-        return QS_OK; /* of another type it is refused for that */
+        return QS_OK; /* another type is refused for that */
     }
     return qsi_check_new_name((qs_slice){field.value.data, field.value.bytes}, name, error);
 }
@@ -155,7 +155,7 @@ static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_t
         qsi_drop_queue(store, queue, QSI_AUTO_DELETE_STAYS);
     }
     tell_ignored(store, topology);
-    /* Earlier builds took x-queue-type for granted: the record tells, not the argument. */
+    /* Earlier builds assumed x-queue-type: the record decides, not the argument. */
     QS_DCHECK(qsi_find_queue(store, topology->strings[0]) == NULL);
     QS_TRY(qsi_new_queue(store, kind, topology->number, topology->flags, topology->strings[0],
                          topology->strings[1], &queue, error));
@@ -183,8 +183,8 @@ static qs_status replay_exchange_declare(struct qs_store *store,
     struct qsi_exchange *found = qsi_router_find(&store->router, topology->strings[0]);
     bool created;
 
-    /* The journal holds first declarations only: one that is there already ended without a
-     * record (no room for it). */
+    /* The journal has only first declarations: a queue that exists already ended without a record
+     * (no room for it). */
     if (found != NULL && !found->predeclared) {
         qsi_router_delete(&store->router, found, QSI_AUTO_DELETE_STAYS);
     }
@@ -209,7 +209,7 @@ static struct qsi_destination *replayed_destination(struct qs_store *store,
     return queue != NULL ? &queue->destination : NULL;
 }
 
-/* A binding's that its exchange would refuse. */
+/* A binding that its exchange would refuse. */
 static void tell_ignored_of(struct qs_store *store, const struct qsi_exchange *exchange,
                             const struct qsi_topology *topology) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -231,7 +231,7 @@ static qs_status replay_binding(struct qs_store *store, const struct qsi_topolog
     bool changed;
 
     if (destination == NULL || source == NULL) {
-        return QS_OK; /* an auto-delete exchange may be gone, and with it the binding */
+        return QS_OK; /* an auto-delete exchange may be gone, with its binding */
     }
     if (topology->type == QSI_RECORD_BIND || topology->type == QSI_RECORD_EXCHANGE_BIND) {
         tell_ignored_of(store, source, topology);
@@ -242,7 +242,7 @@ static qs_status replay_binding(struct qs_store *store, const struct qsi_topolog
                              topology->strings[2], QSI_AUTO_DELETE_STAYS, &changed, error);
 }
 
-/* The queue with that id was deleted: priorities that salvage made without it go, too. */
+/* The queue with that id was deleted: priorities that salvage made without it are deleted, too. */
 static void drop_salvaged_priorities(struct qs_store *store, uint64_t id)
     QSI_REQUIRES(qsi_store_mutex)
 {

@@ -1,7 +1,7 @@
 /* Declaring work queues: where they begin.
  *
- * "first", a time or "1h" are looked up once.  The declaration in the journal has the offset that
- * was found, so a replay needs no look-up, and a queue that is declared again is the same. */
+ * "first", a time or "1h" are looked up once.  The declaration in the journal has the resulting
+ * offset, so a replay needs no look-up, and a queue that is declared again is the same. */
 #include "work_queues.h"
 
 #include "argument_values.h"
@@ -14,8 +14,8 @@
 #include "title.h"
 #include "work_record.h"
 
-/* Releases the lock meanwhile; the stream may be gone afterwards.  As RabbitMQ's consumers: what is
- * not there is the nearest that is. */
+/* Releases the lock meanwhile; the stream may be gone afterwards.  As for RabbitMQ's consumers, a
+ * missing offset becomes the nearest one. */
 static qs_status find_start(struct qs_store *store, struct store_queue *source,
                             const struct qsi_stream_start_spec *start, uint64_t *first_out,
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)

@@ -6,8 +6,8 @@
 #include "thread_safety.h"
 
 /* May release the lock meanwhile: x-stream-offset may ask for a time.  Where a work queue with
- * these arguments begins, in the stream that they name; checks them all.  REQUIRES a checked table.
- * QS_PRECONDITION_FAILED */
+ * these arguments begins in the stream that they name; checks all of them.  REQUIRES a checked
+ * table.  QS_PRECONDITION_FAILED */
 qs_status qsi_work_queue_start(struct qs_store *store, struct qsi_slice name, uint32_t flags,
                                struct qsi_slice arguments, uint64_t *first_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;

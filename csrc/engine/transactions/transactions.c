@@ -1,4 +1,4 @@
-/* Keys of transactions: what is in memory, and asking. */
+/* Keys of transactions: those in memory, and look-ups. */
 #include "transactions.h"
 
 #include "alloc.h"
@@ -191,7 +191,7 @@ qs_status qsi_transactions_find(struct qs_store *store, struct qsi_slice key,
             qsi_key_run_unref(store, candidates[i]);
         }
         if (found.generation != keys->generation) {
-            continue; /* a file that was read may have gone meanwhile */
+            continue; /* a file that was read may be gone meanwhile */
         }
         QS_TRY(status);
         *search = found;
@@ -281,7 +281,7 @@ static qs_status is_known(struct qs_store *store, struct qsi_slice key, bool *kn
         *known_out = lsn != 0;
         return QS_OK;
     }
-    /* One that is on its way to the disk may yet fail, or be gone after a power cut. */
+    /* One that is not durable yet may still fail, or be lost in a power cut. */
     *known_out = qsi_commit_wait(store, lsn, QS_FOREVER, NULL) == QS_OK;
     return QS_OK;
 }
@@ -301,7 +301,7 @@ qs_status qs_store_transaction_known(qs_store *store, qs_slice key, bool *known_
 
 /* ---- forgetting ---- */
 
-/* Room in the journal; the lock may be released on the way. */
+/* Makes room in the journal; the lock may be released. */
 static qs_status make_room(struct qs_store *store, const struct qsi_topology *record,
                            bool *released_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -356,7 +356,7 @@ qs_status qs_store_forget_transaction(qs_store *store, qs_slice key, uint64_t *c
     return status;
 }
 
-/* The count is made first: whoever is told of damage has lost nothing. */
+/* The count is made first: a caller that gets an error for damage has lost nothing. */
 static qs_status forget_before(struct qs_store *store, uint64_t before_us, uint64_t *count_out,
                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -375,7 +375,7 @@ static qs_status forget_before(struct qs_store *store, uint64_t before_us, uint6
     if (status != QS_OK || *count_out == 0 || before_us <= keys->forgotten_before_us) {
         return status;
     }
-    QS_ASSERT(keys->is_busy); /* what was counted is what is forgotten */
+    QS_ASSERT(keys->is_busy); /* the counted keys are the forgotten ones */
     keys->forgotten_before_us = before_us;
     keys->sweeps = true;
     return qsi_commit_wait(store, qsi_append_topology(store, &record, chunk), QS_FOREVER, error);
