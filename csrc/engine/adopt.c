@@ -10,7 +10,7 @@
 
 /* ---- publishing ---- */
 
-/* What was checked may have been replaced since: its rows were not counted, nor its routes told. */
+/* A checked file may have been replaced since: its rows were not counted, nor its routes read. */
 static qs_status check_same(const struct qs_staged_reader *reader,
                             const struct qsi_adopted_file *file, qs_error *error)
 {
@@ -82,7 +82,7 @@ static qs_status publish_files(struct qsi_adoption *adoption, struct qs_channel 
     }
     qsi_staged_folder_close(&folder, env);
     QS_TRY(status);
-    if (adoption->rows > 0) { /* a commit of many takes long, too */
+    if (adoption->rows > 0) { /* a commit of many rows takes long, too */
         QS_TRY(qsi_adoption_check_stop(adoption, error));
     }
     if (adoption->mandatory && adoption->unroutable > 0) {

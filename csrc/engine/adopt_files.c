@@ -1,4 +1,4 @@
-/* Adopting: what files there are, and where their rows lead. */
+/* Adopting: finding the files, and where their rows lead. */
 #include "adopt_files.h"
 
 #include "alloc.h"
@@ -60,7 +60,7 @@ static qs_status load_file(struct qsi_adoption *adoption, struct qsi_staged_fold
                : qsi_fail(error, QS_ENOMEM, "staged files");
 }
 
-/* Of a path of the adoption's own, which is cut in two. */
+/* For a path that the adoption owns, which is divided in place. */
 static struct qsi_adopted_file cut_path(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -72,7 +72,7 @@ static struct qsi_adopted_file cut_path(char *path)
     return (struct qsi_adopted_file){.folder = slash == path ? "/" : path, .name = slash + 1};
 }
 
-/* The caller's array need not outlive the call, and names are kept as they are. */
+/* The caller's array may end with the call, so names are copied. */
 static qs_status keep_names(struct qsi_adoption *adoption, const char *const *paths, size_t count,
                             qs_error *error)
 {

@@ -1,8 +1,8 @@
-/* Adopting: staged files become segments of the one stream that all their rows lead to.
+/* Adopting: staged files become segments of the one stream to which all their rows lead.
  *
- * The links are made, and their names synced, before anything is accepted, without the lock.  What
- * is accepted is one group of the journal: the record that names the segments, and the key.  A
- * crash before it leaves names that the next open removes. */
+ * The links are made, and their names synced, before anything is accepted, without the lock.  One
+ * group of the journal is accepted: the record that names the segments, and the key.  A crash
+ * before it leaves names that the next open removes. */
 #include "adopt_files.h"
 #include "alloc.h"
 #include "block_write.h"
@@ -40,8 +40,8 @@ struct linking {
 
 /* ---- the key, and room for the record ---- */
 
-/* May release the lock.  *lsn_out 0: nobody committed it.  Since the last release it was looked
- * for. */
+/* May release the lock.  *lsn_out 0: the key was not committed.  The look-up is valid since the
+ * last release. */
 static qs_status find_key(const struct linking *linking, uint64_t *lsn_out, bool *released_out,
                           qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -78,8 +78,8 @@ static qs_status make_room(const struct linking *linking, enum qsi_wait wait, qs
 
 /* ---- the job ---- */
 
-/* Nobody writes to the stream's files, and no checkpoint waits for its moment.  NULL: the stream is
- * not there any more, or the store is not, or an archive needs all of it in the journal. */
+/* Returns the stream if no thread writes to its files, and no checkpoint waits.  NULL: the stream
+ * or the store is closed, or an archive needs all of it in the journal. */
 static struct store_queue *wait_for_stream(const struct linking *linking)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -115,7 +115,7 @@ static void end_job(struct linking *linking, bool done) QSI_REQUIRES(qsi_store_m
     linking->queue = NULL;
 }
 
-/* What was linked is not to count. */
+/* Linked files are not to be used. */
 static void forget_job(struct linking *linking) QSI_REQUIRES(qsi_store_mutex)
 {
     if (linking->job != NULL) {
@@ -127,7 +127,7 @@ static void forget_job(struct linking *linking) QSI_REQUIRES(qsi_store_mutex)
 }
 
 /* Releases the lock meanwhile.  QS_NOT_IMPLEMENTED: links cannot be made, or nothing can be
- * written; QS_EEMPTY: too much of the stream was not told of. */
+ * written; QS_EEMPTY: too much of the stream is in no record that names blocks. */
 static qs_status run_job(struct linking *linking, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = linking->store;
@@ -218,7 +218,7 @@ static uint64_t accept(struct linking *linking, struct qsi_chunk *chunk)
     return lsn;
 }
 
-/* QS_EWOULDBLOCK: others came first, or a checkpoint must make room. */
+/* QS_EWOULDBLOCK: other publishers came first, or a checkpoint must make room. */
 static qs_status accept_if_next(struct linking *linking, uint64_t *lsn_out, bool *repeated_out,
                                 qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -244,7 +244,7 @@ static qs_status accept_if_next(struct linking *linking, uint64_t *lsn_out, bool
     return status;
 }
 
-/* One try.  QS_EWOULDBLOCK: another one may do. */
+/* One try.  QS_EWOULDBLOCK: another one may succeed. */
 static qs_status try_link(struct linking *linking, uint64_t *lsn_out, bool *repeated_out,
                           qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -269,14 +269,14 @@ static qs_status try_link(struct linking *linking, uint64_t *lsn_out, bool *repe
     return status;
 }
 
-/* Releases the lock meanwhile.  What the journal has of the stream in memory may be too much for
- * more to be told of it: then a checkpoint does. */
+/* Releases the lock meanwhile.  The stream's messages that only the journal has may be too many for
+ * another record that names files: then a checkpoint flushes them. */
 static void tell_of_stream(const struct linking *linking) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_ASSERT_HELD(&linking->store->mutex);
     if (linking->store->life == QSI_LIFE_OPEN && !linking->store->failed) {
         qs_status ignored = linking->store->upcalls->checkpoint(linking->store, NULL);
-        (void)ignored; /* the next try tells whether it helped */
+        (void)ignored; /* the next try finds out whether it helped */
     }
 }
 

@@ -1,5 +1,5 @@
-/* Who uses a store: what hosts say of their clients, and the listings of connections, channels and
- * consumers. */
+/* The clients of a store: what hosts report about them, and the listings of connections, channels
+ * and consumers. */
 #include "qstore/clients.h"
 
 #include "alloc.h"
@@ -94,7 +94,7 @@ qs_status qs_store_visit_connections(qs_store *store,
     return QS_OK;
 }
 
-/* Numbers of publishes whose commit is not done yet. */
+/* Publish numbers whose commit is not done yet. */
 static uint64_t unconfirmed_count(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_number_ranges *pending = &channel->confirms.pending;

@@ -34,14 +34,14 @@ void qsi_store_unref(struct qs_store *store)
     }
 }
 
-/* Settles that only a checkpoint makes durable: the disk was full. */
+/* Settles that only a checkpoint makes durable, because the disk was full. */
 static bool has_unjournalled(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return store->space.unjournalled != store->space.covered;
 }
 
-/* A checkpoint leaves nothing to replay.  A store that cannot make one, for want of space,
- * memory, descriptors or a file, is closed all the same: the journal has everything. */
+/* A checkpoint leaves nothing to replay.  A store that cannot make one, for lack of space, memory,
+ * descriptors or a file, is closed anyway: the journal has everything. */
 static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -69,7 +69,7 @@ static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
     return qsi_consequence_of(QSI_USE_CHECKPOINT, status) == QSI_FAILS_STORE ? status : QS_OK;
 }
 
-/* Everything accepted becomes durable, and the manifest says that the journal ends there. */
+/* Everything accepted becomes durable, and the manifest gets the end of the journal. */
 static qs_status settle(struct qs_store *store, qs_error *error)
 {
     qs_status status;
@@ -82,7 +82,7 @@ static qs_status settle(struct qs_store *store, qs_error *error)
     }
     status = qsi_commit_wait(store, qsi_journal_appended_lsn(store->journal), QS_FOREVER, error);
     if (status == QS_OK) {
-        /* A store that has failed since its last durable byte must not look well closed. */
+        /* A store that has failed since its last durable byte must not look closed in order. */
         status = qsi_store_check_failed(store, error);
     }
     qsi_store_unlock(store);
@@ -93,7 +93,7 @@ static qs_status settle(struct qs_store *store, qs_error *error)
         return status;
     }
     QS_ASSERT_NOT_HELD(&store->mutex);
-    qsi_store_is_private(store); /* its threads have ended, and no call begins any more */
+    qsi_store_is_private(store); /* its threads have ended, and no call can begin any more */
     store->manifest.clock_us = qsi_clock_us(store);
     do {
         status = qsi_journal_close_clean(store->journal, &store->manifest, error);
@@ -135,10 +135,11 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
         return QS_OK;
     }
     if (qsi_store_is_forked(
-            store)) { /* the parent's: its locks may be held for ever and its files are not ours */
+            store)) { /* the parent's: its locks may be held forever, and this process does not own
+                       * its files */
         return QS_OK;
     }
-    qsi_inbox_stop(store); /* it is a caller like others: before the store is shut */
+    qsi_inbox_stop(store); /* it is a caller like others: ended before the store is shut */
     qsi_store_lock(store);
     qsi_store_check(store);
     qsi_transactions_check(store);

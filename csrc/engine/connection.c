@@ -86,7 +86,7 @@ static void unref_connection(struct qs_connection *connection) QSI_REQUIRES(qsi_
 
 /* ---- connections ---- */
 
-/* Its one reference is the caller's. */
+/* The caller has its one reference. */
 static struct qs_connection *new_connection(struct qs_store *store, bool is_shared)
 {
     struct qs_connection *connection = qsi_zalloc(sizeof *connection);

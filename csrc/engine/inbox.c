@@ -26,14 +26,14 @@ struct looking {
     struct qsi_buf known; /* struct qsi_inbox_known, in order, with room for all names */
     size_t known_at;      /* in what was known before */
     uint32_t answered;
-    uint64_t due_ns; /* of the first that is tried again; UINT64_MAX: there is none */
+    uint64_t due_ns; /* of the first one to be tried again; UINT64_MAX: there is none */
     bool is_short;   /* of memory for the names */
 };
 
-/* When an owner began with a manifest: this one now, or some owner before. */
+/* When an owner began with a manifest: this owner now, or an earlier one. */
 enum begun { BEGUN_NOW, BEGUN_BEFORE };
 
-/* A name that is looked at. */
+/* A name that is examined. */
 struct one {
     struct qsi_inbox_name name;
     uint64_t expires_us;
@@ -41,7 +41,7 @@ struct one {
     struct qsi_inbox_known before;
 };
 
-/* By the clock now: what was before it may have taken long. */
+/* By the present time: earlier ones may have taken long. */
 static bool is_past(const struct looking *looking, uint64_t end_us)
 {
     qs_env *env = looking->store->env;
@@ -49,7 +49,7 @@ static bool is_past(const struct looking *looking, uint64_t end_us)
     return env->wall_us(env) > end_us;
 }
 
-/* So long after it expired that nobody comes for it any more. */
+/* So long after its expiry no process fetches it any more. */
 static bool is_old(const struct looking *looking, uint64_t expires_us)
 {
     return expires_us <= UINT64_MAX - QSI_INBOX_ANSWER_KEPT_US &&
@@ -58,7 +58,7 @@ static bool is_old(const struct looking *looking, uint64_t expires_us)
 
 /* ---- one manifest ---- */
 
-/* The adoption, as qs_store_adopt does it for anybody. */
+/* The adoption, like qs_store_adopt for any caller. */
 static qs_status adopt(struct qs_store *store, const struct qsi_inbox_note *note,
                        qs_adoption *adoption_out, qs_error *error)
 {
@@ -102,8 +102,8 @@ static void forget_keys(struct qs_store *store, const struct qsi_inbox_note *not
     }
 }
 
-/* Whether it was committed is not known, or nothing could be done: who owns the store next goes on
- * with it. */
+/* It is unknown whether it was committed, or nothing could be done: the store's next owner
+ * continues with it. */
 static bool is_for_the_next_owner(qs_status status)
 {
     return status == QS_ESTORE_FAILED || status == QS_ESTORE_CLOSED || status == QS_EFORKED;
@@ -157,7 +157,7 @@ static void note_error(struct qs_store *store, const struct one *one, const qs_e
 
 /* ---- answers ---- */
 
-/* The manifest's name means its answer from now on, durably. */
+/* From now on the manifest's name stands for its answer, durably. */
 static qs_status answer(struct looking *looking, const struct one *one, qs_status status,
                         const qs_adoption *adoption, const qs_error *detail)
 {
@@ -188,7 +188,7 @@ static qs_status answer(struct looking *looking, const struct one *one, qs_statu
     return stored;
 }
 
-/* Adopted again, it would be known to its key, and its answer another one. */
+/* If it was adopted again, its key would be known, and its answer a different one. */
 static void answer_adopted(struct looking *looking, const struct one *one,
                            const struct qsi_inbox_note *note, const qs_adoption *adoption)
 {
@@ -210,8 +210,9 @@ static void answer_refused(struct looking *looking, const struct one *one, qs_st
     }
 }
 
-/* Nothing came of one that this owner has just begun with.  Another one may have been adopted by an
- * owner before, or be an answer: who asked is told that this is not known. */
+/* This owner has just begun with it, and nothing was adopted.  For any other name, an earlier owner
+ * may have adopted it, or it may be an answer: the caller gets the answer that the outcome is
+ * unknown. */
 static void answer_damage(struct looking *looking, const struct one *one, const qs_error *damage)
 {
     const qs_adoption none = {.committed = false};
@@ -236,7 +237,7 @@ static bool has_failed(struct qs_store *store)
     return failed;
 }
 
-/* An owner died in the middle of it, and so much later nobody counts on it any more.  A store that
+/* An owner died in the middle of it, and so much later no caller depends on it.  A store that
  * failed does not know what it committed. */
 static bool is_too_late(const struct looking *looking, const struct one *one,
                         const struct qsi_inbox_note *note)
@@ -281,7 +282,7 @@ static void remove_note(const struct looking *looking, const struct one *one)
     (void)qsi_env_remove(looking->store->env, looking->store->inbox.dir, one->name.text, NULL);
 }
 
-/* It may be read another time, or be no file at all. */
+/* It may be readable another time, or be no file at all. */
 static void leave_unread(struct looking *looking, const struct one *one, const qs_error *error)
 {
     if (is_old(looking, one->expires_us)) {
@@ -292,7 +293,7 @@ static void leave_unread(struct looking *looking, const struct one *one, const q
     }
 }
 
-/* It stays for who asked. */
+/* It stays for the caller. */
 static void keep_answer(struct looking *looking, const struct one *one)
 {
     const struct qsi_inbox_known known = {.name = one->name, .as = QSI_INBOX_IS_ANSWER};
@@ -347,7 +348,7 @@ static void take_asked(struct looking *looking, const struct one *one)
     qs_error error = {0};
     qs_status status;
 
-    if (is_past(looking, one->expires_us)) { /* who asked died, or takes it back right now */
+    if (is_past(looking, one->expires_us)) { /* the caller died, or takes it back right now */
         remove_note(looking, one);
         return;
     }
@@ -356,7 +357,7 @@ static void take_asked(struct looking *looking, const struct one *one)
     status = qsi_env_rename(store->env, store->inbox.dir, one->name.text, owned.name.text, &error);
     if (status == QS_OK) {
         take_owned(looking, &owned);  /* which looks at the clock again */
-    } else if (status != QS_ENOENT) { /* which is one that was taken back */
+    } else if (status != QS_ENOENT) { /* which was taken back */
         note_error(store, one, &error);
         keep_failing(looking, one, NULL, true);
     }
@@ -372,7 +373,7 @@ static bool note_name(void *context, const char *name)
     const char *ending;
 
     if (!qsi_inbox_name_read(name, &expires_us, &ending) || strlen(name) >= sizeof one.text) {
-        return true; /* nobody knows what it is */
+        return true; /* its meaning is unknown */
     }
     memcpy(one.text, name, strlen(name));
     looking->is_short = qsi_buf_append(&looking->names, &one, sizeof one) != QS_OK;
@@ -384,8 +385,8 @@ static int compare_names(const void *left, const void *right)
     return memcmp(left, right, sizeof(struct qsi_inbox_name));
 }
 
-/* All names, what expires first first, and room for what is known of them: what is adopted from
- * then on is not forgotten for lack of memory. */
+/* All names, the earliest expiry first, and room for notes about them: an adoption from then on is
+ * not forgotten for lack of memory. */
 static qs_status list_names(struct looking *looking, qs_error *error)
 {
     struct qs_store *store = looking->store;
@@ -406,7 +407,7 @@ static qs_status list_names(struct looking *looking, qs_error *error)
     return QS_OK;
 }
 
-/* Both are in order.  What is known of a name that is gone is passed over. */
+/* Both are in order.  Notes about a name that is gone are skipped. */
 static void recall(struct looking *looking, struct one *one)
 {
     const struct qsi_buf *known = &looking->store->inbox.known;
@@ -453,7 +454,7 @@ static void take_one(struct looking *looking, const struct qsi_inbox_name *name)
     } else if (strcmp(ending, QSI_INBOX_OWNED) == 0) {
         take_owned(looking, &one);
     } else if (is_being_written(ending) && is_old(looking, one.expires_us)) {
-        /* a process left it in the middle of that */
+        /* a process ended in the middle of that */
         remove_note(looking, &one);
     }
 }
@@ -480,7 +481,7 @@ static uint64_t left_ns(const struct looking *looking)
     return looking->due_ns > now_ns ? looking->due_ns - now_ns : 0;
 }
 
-/* Of what was known, if nothing could be listed. */
+/* For earlier notes, if the directory could not be listed. */
 static void count_failing(struct qs_store *store, bool is_listed)
 {
     const struct qsi_inbox_known *known = (const void *)store->inbox.known.data;
@@ -567,7 +568,7 @@ qs_status qsi_inbox_open(struct qs_store *store, qs_error *error)
         store->inbox.event_fd = QSI_NO_EVENT_FD; /* the thread looks now and then */
     }
     status = qsi_inbox_make(store, error);
-    /* What is short keeps nobody from what is stored: the thread tries again. */
+    /* A shortage does not prevent the open of the store: the thread tries again. */
     return qsi_is_shortage(status) ? QS_OK : status;
 }
 

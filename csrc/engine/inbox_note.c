@@ -1,4 +1,4 @@
-/* Notes in a store's inbox: their names, and what is in them. */
+/* Notes in a store's inbox: their names and contents. */
 #include "inbox_note.h"
 
 #include "qstore/codec.h"
@@ -186,7 +186,7 @@ static bool is_key(qs_slice key)
     return key.bytes > 0 && key.bytes <= QSI_TRANSACTION_KEY_BYTES_MAX;
 }
 
-/* An owner's working directory is its own business: a path is told from the root. */
+/* An owner has its own working directory, so paths are absolute. */
 static bool is_path(qs_slice path)
 {
     return path.bytes > 0 && *(const char *)path.data == '/' &&

@@ -27,11 +27,11 @@
 enum qsi_inbox_kind { QSI_INBOX_MANIFEST = 1, QSI_INBOX_ANSWER };
 
 /* Strings of a manifest: the key, those of unless, those of forget, the paths, each path with a NUL
- * behind it.  Of an answer: the error's text and its file. */
+ * after it.  Of an answer: the error's text and its file. */
 struct qsi_inbox_note {
     uint32_t kind;
     uint32_t flags;  /* manifest: QS_MANDATORY or 0 */
-    uint32_t status; /* answer: a qs_status; the rest says what an adoption did */
+    uint32_t status; /* answer: a qs_status; the other fields are the result of the adoption */
     uint32_t unless_count, forget_count, path_count;
     uint32_t os_errno; /* answer */
     uint64_t offset;   /* answer: of the damage in the file */
@@ -49,13 +49,13 @@ void qsi_inbox_name_make(struct qsi_inbox_name *name, uint64_t expires_us, uint6
                          const char *ending);
 /* The same note with another ending. */
 void qsi_inbox_name_turn(struct qsi_inbox_name *name, const char *ending);
-/* ending: where it begins.  false: it is no note's. */
+/* ending: where it begins. false: it is not a note's name. */
 bool qsi_inbox_name_read(const char *name, uint64_t *expires_us_out, const char **ending_out);
 
-/* The note has this name, durably, or the name means what it meant.  QS_EINVAL: it is too long. */
+/* The note has this name, durably, or the name is unchanged.  QS_EINVAL: it is too long. */
 qs_status qsi_inbox_note_store(const struct qsi_inbox_note *note, qs_env *env, qs_dir *dir,
                                const char *name, qs_error *error) QS_MUST_CHECK;
-/* QS_ENOENT, QS_ECORRUPT.  fini after QS_OK. */
+/* QS_ENOENT, QS_ECORRUPT.  The caller calls fini after QS_OK. */
 qs_status qsi_inbox_note_load(struct qsi_inbox_note *note, qs_env *env, qs_dir *dir,
                               const char *name, qs_error *error) QS_MUST_CHECK;
 void qsi_inbox_note_fini(struct qsi_inbox_note *note); /* of one that was loaded */

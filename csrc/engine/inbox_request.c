@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* A note that is replaced between its opening and a look at its names has none any more. */
+/* A note that is replaced between the open and the check of its names has no name any more. */
 #define LOAD_TRIES 4
 #define NS_PER_US 1000u
 
@@ -104,9 +104,8 @@ static qs_status look_for(const struct qs_request *request, const struct qsi_inb
     return status;
 }
 
-/* A manifest that could not be made durable does not stay.  One that stays is waited for: it could
- * not be taken back, or an owner began with it already, and makes more of it durable than was
- * asked. */
+/* A manifest that could not be made durable is removed.  If that fails the call waits for it: it
+ * could not be taken back, or an owner has begun with it, and makes it durable. */
 static qs_status store_manifest(struct qs_request *request, const struct qsi_inbox_note *note,
                                 qs_error *error)
 {
@@ -212,9 +211,9 @@ static qs_status tell_failure(const struct qsi_inbox_note *note, qs_error *error
     return status;
 }
 
-/* What the owner's call returned.  It counts once its name is durable: until then a power cut may
- * bring the manifest back, to be adopted, or adopted again if who asked has its key forgotten.
- * What was adopted is so, whatever fails here. */
+/* The result of the owner's call.  It is valid once its name is durable: until then a power cut may
+ * bring the manifest back, to be adopted, or adopted again if the caller has its key forgotten.
+ * Adopted rows stay adopted, whatever fails here. */
 static qs_status read_answer(const struct qs_request *request, const struct qsi_inbox_note *note,
                              bool *answered_out, qs_adoption *adoption_out, qs_error *error)
 {
@@ -231,7 +230,7 @@ static qs_status read_answer(const struct qs_request *request, const struct qsi_
     return status == QS_OK ? QS_OK : tell_failure(note, error);
 }
 
-/* An owner removed it when it expired, durably now; or, much later, an answer to it. */
+/* An owner removed it when it expired, durably; or, much later, removed an answer to it. */
 static qs_status tell_it_is_gone(const struct qs_request *request, bool *answered_out,
                                  qs_error *error)
 {

@@ -1,4 +1,4 @@
-/* The thread that takes in what comes into a store's inbox.  It sleeps until something does. */
+/* The thread of a store's inbox.  It sleeps until a file comes. */
 #include "check.h"
 #include "drain.h"
 #include "enter.h"
@@ -13,8 +13,8 @@
 #define RETRY_MS 1000
 #define NS_PER_MS 1000000u
 
-/* How long to sleep, unless something comes.  What another machine does to its files is not told
- * here, nor, perhaps, what a process does that shows the same files elsewhere. */
+/* How long to sleep, unless a file comes.  Changes that another machine makes are not reported
+ * here, nor, perhaps, those of a process that shows the same files under another path. */
 static int idle_ms(const struct qs_store *store)
 {
     qs_file_system system = {.kind = QS_FS_LOCAL};
@@ -39,7 +39,7 @@ static void wait_for_more(const struct qsi_inbox *inbox, int timeout_ms)
     qsi_drain_fd(inbox->watch_fd);
 }
 
-/* Is it to go on?  *takes_out: the store is open. */
+/* Whether it continues.  *takes_out: the store is open. */
 static bool goes_on(struct qs_store *store, bool *takes_out)
 {
     bool stops;

@@ -1,4 +1,4 @@
-/* What a store is opened with. */
+/* The options of opening a store. */
 #include "error.h"
 #include "store_internal.h"
 

@@ -137,7 +137,7 @@ qs_status qs_staged_reader_next(qs_staged_reader *reader, struct ArrowSchema *sc
     return status;
 }
 
-/* The columns of a stream begin with the offset, which nobody publishes. */
+/* The columns of a stream begin with the offset, which is not published. */
 static void hide_offset(struct qsi_staged_batch *batch)
 {
     QS_DCHECK(batch->array.n_children == batch->schema.n_children && batch->array.n_children > 1);

@@ -1,4 +1,4 @@
-/* A staged file that is open: for its readers, and for who adopts it. */
+/* A staged file that is open: for its readers, and for adopting it. */
 #ifndef QSI_STAGED_READER_H
 #define QSI_STAGED_READER_H
 
@@ -20,18 +20,18 @@ struct qs_staged_reader {
     uint32_t next; /* of the entries */
 };
 
-/* dir stays the caller's, and open. */
+/* The caller keeps dir, open. */
 qs_status qsi_staged_reader_open_in(struct qs_staged_reader **reader_out, qs_env *env, qs_dir *dir,
                                     const char *name, qs_error *error) QS_MUST_CHECK;
 
 /* ---- to be published ---- */
 
-/* The rows of a block.  Properties that all of them have are apart, and no columns. */
+/* The rows of a block.  Properties that all of them have in common are separate, not columns. */
 struct qsi_staged_batch {
     struct ArrowSchema schema;
     struct ArrowArray array;
     struct qsi_buf properties; /* encoded; empty: rows have their own, or none */
-    /* what publishing looks at: without a column that it does not know */
+    /* the columns for publishing: without one that it does not know */
     struct ArrowSchema shown_schema;
     struct ArrowArray shown_array;
 };

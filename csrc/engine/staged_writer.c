@@ -1,7 +1,7 @@
 /* Writing staged files: record batches become blocks, in a process that has no store.
  *
- * Invariants: the file has its name when all of it is durable, and not before; until then it has a
- * name that no other writer uses; a batch that is refused left nothing. */
+ * Invariants: the file gets its name when all of it is durable, and not before; until then it has a
+ * name that no other writer uses; a batch that is refused leaves nothing. */
 #include "qstore/adopt.h"
 
 #include "alloc.h"
@@ -29,9 +29,9 @@ struct qs_staged_writer {
     struct qsi_staged staged;
     struct qsi_buf entries; /* struct qsi_block_entry */
     struct qsi_map routes;  /* as of qsi_staged_know_route */
-    bool has_many_routes;   /* too many to be told */
-    bool has_name;          /* its own, which nobody else's file has */
-    qs_status broken;       /* why what is in the file is not known, if it is not */
+    bool has_many_routes;   /* too many to be listed */
+    bool has_name;          /* its own, which no other file has */
+    qs_status broken;       /* why the contents of the file are unknown, if they are */
     qs_batch defaults;
     uint8_t *texts; /* of the defaults */
     uint64_t body_bytes_max, time_us;
@@ -77,7 +77,7 @@ static qs_status keep_options(struct qs_staged_writer *writer, const qs_staged_o
     return QS_OK;
 }
 
-/* Another writer of the name may be at work: its file is its own. */
+/* Another writer of the name may be at work: its file stays. */
 static qs_status keep_name(struct qs_staged_writer *writer, const char *name, qs_error *error)
 {
     uint64_t number;
@@ -105,7 +105,7 @@ static qs_status refuse_taken(const struct qs_staged_writer *writer, qs_error *e
                                     QS_OPEN_READ | QS_OPEN_LINKED, &handle, NULL);
 
     if (status != QS_OK) {
-        return QS_OK; /* whatever it is, making the file tells */
+        return QS_OK; /* whatever it is, making the file finds out */
     }
     writer->env->close(writer->env, handle);
     return fail_taken(writer, error);
@@ -165,8 +165,8 @@ qs_status qs_staged_writer_open(qs_staged_writer **writer_out, const char *folde
 
 /* ---- one batch ---- */
 
-/* Carbon copies lead elsewhere than the key says, and what is read back of other headers than
- * strings is text. */
+/* Carbon copies have other destinations than the key, and headers that are not strings are read
+ * back as text. */
 static qs_status check_defaults(const struct batch *batch, qs_error *error)
 {
     struct qsi_slice headers = qsi_properties_text(&batch->defaults, QSI_PROPERTY_HEADERS);
@@ -412,7 +412,7 @@ static qs_status sync_file(struct qs_staged_writer *writer, qs_error *error)
     return status;
 }
 
-/* Where there are links one of two writers gets the name, however close they come. */
+/* If links are available, one of two writers gets the name, however close they are. */
 static qs_status take_name(struct qs_staged_writer *writer, qs_error *error)
 {
     qs_env *env = writer->env;
@@ -451,7 +451,7 @@ static qs_status finish(struct qs_staged_writer *writer, struct qsi_buf *routes,
 
 static void remove_file(const struct qs_staged_writer *writer)
 {
-    if (writer->writer != NULL) { /* what stays counts for nothing */
+    if (writer->writer != NULL) { /* a file that stays is ignored */
         (void)qsi_env_remove(writer->env, writer->dir, writer->tmp_name, NULL);
     }
     if (writer->has_name) { /* else the file is another writer's, if there is one */

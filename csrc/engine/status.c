@@ -1,4 +1,4 @@
-/* What a store tells about itself. */
+/* The statistics of a store. */
 #include "check.h"
 #include "clock.h"
 #include "enter.h"
@@ -27,7 +27,7 @@ static qs_file_system file_system_of(struct qs_store *store)
     return system;
 }
 
-/* What the open found. */
+/* The findings of the open. */
 static void tell_recovery(const struct qsi_recovery *found, qs_stats *stats)
 {
     stats->recovered_lsn = found->from_lsn;
@@ -54,7 +54,7 @@ static void tell_inbox(const struct qs_store *store, qs_stats *stats) QSI_REQUIR
     memcpy(stats->inbox_error, store->inbox.error, sizeof store->inbox.error);
 }
 
-/* What came and went.  A channel in confirm mode has numbered what it published. */
+/* Published and delivered messages.  A channel in confirm mode has numbered its publishes. */
 static void tell_churn(const struct qs_store *store, qs_stats *stats) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t in_confirm_mode = store->stats.received_confirm;
@@ -193,8 +193,8 @@ static void add_measure(struct qsi_queue_measure *sum, const struct qsi_queue_me
     sum->disk_bytes += subqueue->disk_bytes;
 }
 
-/* A lazy queue has what was read ahead of its consumers, q3, and behind it delta, wherever else
- * its messages happen to be as well. */
+/* A lazy queue has content that was read ahead of its consumers, q3, and then delta, wherever else
+ * its messages may be as well. */
 static void measure_lazily(struct qsi_queue_measure *measure)
 {
     measure->delta_len += measure->q1 + measure->q2 + measure->q3 + measure->q4 - measure->ahead;
@@ -202,7 +202,7 @@ static void measure_lazily(struct qsi_queue_measure *measure)
     measure->q1 = measure->q2 = measure->q4 = 0;
 }
 
-/* Adds what the messages of one priority are. */
+/* Adds the counts of one priority. */
 static void measure_subqueue(struct qs_store *store, struct store_queue *subqueue,
                              struct qsi_queue_measure *sum) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -256,11 +256,12 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
     memset(status_out, 0, sizeof *status_out);
     QS_TRY(qsi_store_enter(store, error));
     queue = qsi_find_queue(store, qsi_slice_of(name));
-    /* What is on its way to the disk of a lazy queue arrives first. */
+    /* Messages on their way to the disk of a lazy queue are written first. */
     for (uint32_t i = 0;
          queue != NULL && queue->lazy && !store->options.read_only && i < qsi_subqueue_count(queue);
          i++) {
-        (void)!qsi_pager_settle_queue(store, qsi_subqueue_at(queue, i)); /* if not, it shows */
+        (void)!qsi_pager_settle_queue(store, qsi_subqueue_at(queue, i)); /* if not, the counts show
+                                                                          * it */
         queue = qsi_find_queue(store, qsi_slice_of(name));
     }
     if (queue != NULL) {
@@ -305,7 +306,7 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
 
 /* ---- visiting ---- */
 
-/* Queues may come and go while one is looked at. */
+/* Queues may be made and deleted while one is examined. */
 static qs_status expire_everywhere(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);

@@ -103,7 +103,7 @@ static qs_status open_index(struct qs_store *store, qs_error *error)
     QS_TRY(qsi_index_open(&store->index, store->env, store->index_dir, store->manifest.uuid,
                           entries, error));
     store->shared.index = store->index;
-    if (store->options.read_only) { /* what is transient ended with its process */
+    if (store->options.read_only) { /* transient messages ended with their process */
         return QS_OK;
     }
     QS_TRY(qsi_index_open(&store->transient_index, store->env, store->transient_dir,
@@ -112,7 +112,7 @@ static qs_status open_index(struct qs_store *store, qs_error *error)
     return QS_OK;
 }
 
-/* A store of an earlier version that is only read has no directory of them, and none of them. */
+/* A store of an earlier version that is only read has no such directory, and no such files. */
 static qs_status open_streams(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_block_cache_options options = {
@@ -131,7 +131,7 @@ static qs_status open_streams(struct qs_store *store, qs_error *error) QSI_REQUI
     return qsi_block_cache_create(&store->streams.cache, store->streams.blocks, &options, error);
 }
 
-/* What was recovered came in before. */
+/* Recovered messages came in before. */
 static void begin_all_rates(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -257,7 +257,7 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
     store->upcalls = &upcalls;
     status = init_memory(store, &detail);
     if (status == QS_OK) {
-        /* Held all the while, though files are read: nobody waits for it yet. */
+        /* Held all the while, though files are read: no other thread waits for it yet. */
         qsi_store_lock(store);
         qsi_store_is_private(store); /* which goes for its other mutexes */
         status = open_files(store, path, &detail);

@@ -1,7 +1,7 @@
 /* Opening a store: the lock that its owner holds, its directories and its MANIFEST.
  *
- * Nothing is made, and no file is opened to be written, before the directory is found to be a
- * store's or to become one. */
+ * Nothing is made, and no file is opened for writing, before the directory is known to be a store's
+ * or to become one. */
 #include "store_files.h"
 
 #include "check.h"
@@ -67,11 +67,11 @@ static qs_status open_root_to_write(struct qs_store *store, const char *path, qs
     }
     QS_TRY(qsi_check_nothing_else(store->env, store->root, error));
     QS_TRY(take_lock(store, path, error));
-    /* Also when an earlier open made it and was cut off before this. */
+    /* Also if an earlier open made it and was interrupted before this. */
     return qsi_dir_sync_parent(store->env, store->root, error);
 }
 
-/* Leaves no trace where there is no store.  Whatever else is wrong with one is told to who has
+/* Leaves no trace if there is no store.  Any other error of a store is reported to the holder of
  * its lock. */
 static qs_status check_is_there(struct qs_store *store, const char *path, qs_error *error)
     QSI_REQUIRES(qsi_manifest_mutex)
@@ -123,8 +123,8 @@ static void directories_of(struct qs_store *store, qs_dir **dirs_out[DIRECTORIES
     dirs_out[5] = &store->streams_dir;
 }
 
-/* Where there is a MANIFEST they were durable before it, and one that is missing is damage:
- * unless nothing in it outlives a process, or what can be saved is to be saved. */
+/* If there is a MANIFEST they were durable before it, and a missing one is damage: unless its
+ * contents end with a process, or the store is salvaged. */
 static qs_status open_directories(struct qs_store *store, bool creates, qs_error *error)
     QSI_REQUIRES(qsi_manifest_mutex)
 {
@@ -141,7 +141,7 @@ static qs_status open_directories(struct qs_store *store, bool creates, qs_error
                         : qsi_require_directory(store->env, store->root, directory_names[i],
                                                 dirs[i], error));
     }
-    /* A process that died may have left names the disk has not heard of; nothing is decided on
+    /* A process that died may have left names that are not durable; no decision depends on
      * those. */
     QS_TRY(qsi_dir_sync(store->env, store->root, error));
     for (size_t i = 0; i < DIRECTORIES; i++) {
@@ -152,7 +152,7 @@ static qs_status open_directories(struct qs_store *store, bool creates, qs_error
     return QS_OK;
 }
 
-/* Nothing is made, and nothing is synced: whatever is read may be gone after a power cut. */
+/* Nothing is made, and nothing is synced: what is read may be gone after a power cut. */
 static qs_status open_directories_to_read(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_manifest_mutex)
 {

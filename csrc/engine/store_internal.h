@@ -1,12 +1,12 @@
-/* What opening and closing a store share. */
+/* Shared by opening and closing a store. */
 #ifndef QSI_STORE_INTERNAL_H
 #define QSI_STORE_INTERNAL_H
 
 #include "store.h"
 
-/* QS_EINVAL tells what is wrong with the first that is. */
+/* QS_EINVAL names the first invalid option. */
 qs_status qsi_check_options(const qs_options *options, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES that nobody else has it. */
+/* REQUIRES that no other thread has it. */
 void qsi_free_store(struct qs_store *store);
 
 #endif

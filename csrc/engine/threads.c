@@ -1,4 +1,4 @@
-/* The store's threads: started and stopped in the order in which they need each other. */
+/* The store's threads: started and stopped in the order of their dependencies. */
 #include "check.h"
 #include "checkpoint.h"
 #include "commit.h"
@@ -22,7 +22,7 @@ static qs_status start_all(struct qs_store *store, qs_error *error) QSI_REQUIRES
     return qsi_inbox_start(store, error);
 }
 
-/* Under the lock, so that no thread looks at what is noted of the others before all of it is. */
+/* Under the lock, so that no thread sees an incomplete record of the others. */
 qs_status qsi_start_threads(struct qs_store *store, qs_error *error)
 {
     qs_status status;
@@ -56,7 +56,7 @@ void qsi_stop_threads(struct qs_store *store)
     checkpointer = store->checkpoint.thread;
     pager = store->paging.thread;
     qsi_store_unlock(store);
-    if (has_timer) { /* before those it may wait for */
+    if (has_timer) { /* before those that it may wait for */
         pthread_join(timer, NULL);
     }
     if (has_checkpointer) { /* first: it may wait for the others */

@@ -70,7 +70,7 @@ static bool is_ended(const struct qs_trace *trace) QSI_REQUIRES(qsi_store_mutex)
     return qsi_list_is_empty(&trace->in_store);
 }
 
-/* A step, or none in time.  Without threads of its own nothing happens in a store meanwhile. */
+/* A step, or none in time.  In a store without threads of its own nothing happens meanwhile. */
 static struct traced *await(struct qs_trace *trace, uint64_t timeout_ns)
     QSI_REQUIRES(qsi_store_mutex)
 {

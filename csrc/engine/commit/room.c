@@ -1,4 +1,4 @@
-/* Room in the journal, made before anything changes, and records that take it. */
+/* Room in the journal, made before anything changes, and appending records to it. */
 #include "budget.h"
 #include "check.h"
 #include "commit.h"
@@ -35,7 +35,8 @@ qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_
     return status;
 }
 
-/* Releases the lock meanwhile.  A small file of what is kept for calls that do not publish. */
+/* Releases the lock meanwhile.  Makes a small file from the space that is kept for calls that do
+ * not publish. */
 static qs_status make_reserved_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                      enum qsi_room_use use, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -45,13 +46,15 @@ static qs_status make_reserved_spare(struct qs_store *store, uint64_t bytes, uin
     qsi_store_unlock(store);
     gave = qsi_space_give(store, use);
     qsi_store_lock(store);
-    while (gave && store->commit.preparing) { /* one at a time; what was given is for this one */
+    while (gave && store->commit.preparing) { /* one at a time; space that was given up is for this
+                                               * one */
         qsi_cond_wait(&store->commit.prepared, &store->mutex, QSI_WAIT_FOREVER);
     }
     return gave ? qsi_make_spare(store, bytes, entry_bytes, 0, true, error) : QS_ENOSPC;
 }
 
-/* Releases the lock meanwhile.  A file of what is free beside the reserve.  QS_OK: look again. */
+/* Releases the lock meanwhile.  Makes a file from free space besides the reserve.  QS_OK: look
+ * again. */
 static qs_status make_free_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                  enum qsi_room_use use, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -85,7 +88,7 @@ static qs_status make_another_file(struct qs_store *store, uint64_t bytes, uint6
     if (status == QS_ENOSPC && !publishes) {
         status = make_reserved_spare(store, bytes, entry_bytes, QSI_ROOM_SETTLE, error);
     }
-    /* A checkpoint has the rest of the reserve, and brings more back than any file has. */
+    /* A checkpoint has the rest of the reserve, and frees more than any file takes. */
     if (status == QS_ENOSPC && may_regain && qsi_space_regain(store)) {
         return QS_OK;
     }
@@ -98,7 +101,7 @@ static qs_status make_another_file(struct qs_store *store, uint64_t bytes, uint6
     return status;
 }
 
-/* What waits to be written is in memory, whatever was paged. */
+/* Entries that wait to be written are in memory, whatever was paged. */
 uint64_t qsi_commit_unsynced_max(const struct qs_store *store)
 {
     uint64_t share = store->options.memory_budget / 4;
@@ -106,8 +109,8 @@ uint64_t qsi_commit_unsynced_max(const struct qs_store *store)
     return share < QSI_UNSYNCED_BYTES_MAX ? share : QSI_UNSYNCED_BYTES_MAX;
 }
 
-/* Is there a commit to wait for before more is appended?  Where memory is nearly used up less waits
- * than otherwise: who settles does not wait for the pager, and each record is in memory until it is
+/* Whether to wait for a commit before more is appended.  If memory is nearly used up, fewer entries
+ * may wait: a settle does not wait for the pager, and each record is in memory until it is
  * written. */
 static bool waits_for_commit(const struct qs_store *store, uint64_t waiting, uint64_t bytes)
     QSI_REQUIRES(qsi_store_mutex)

@@ -1,4 +1,4 @@
-/* Space on the disk: the reserve, whether publishers may go on, and how space comes back. */
+/* Space on the disk: the reserve, whether publishers may go on, and regaining space. */
 #include "space.h"
 
 #include "check.h"
@@ -18,7 +18,7 @@
 #define RESERVE_SHARE 16                /* of a journal file, and of the disk at most */
 #define SETTLE_KEEPS 2                  /* settles leave a half of the reserve to others, */
 #define REMOVE_KEEPS 4                  /* and removals a quarter to checkpoints */
-#define STEP_SHARE 16 /* of what is free is published before the disk is looked at again */
+#define STEP_SHARE 16 /* of the free space may be published before the disk is checked again */
 #define STEP_BYTES_MAX (16u << 20)
 #define GROWTH 4 /* bytes of a segment for one of the journal, at most, nearly always */
 #define TRY_NS 100000000u
@@ -67,8 +67,8 @@ static uint64_t reserve_size(struct qs_store *store)
     return qsi_round_up(bytes, QSI_BLOCK_ALIGN);
 }
 
-/* Makes the reserve whole again if free_bytes do for that, which nothing else needs, or as much
- * of it as checkpoints need and there is space for.  False: it is not whole. */
+/* Refills the reserve if free_bytes suffice, which nothing else needs, or refills as much of it as
+ * checkpoints need and there is space for.  False: it is not full. */
 static bool restore_reserve(struct qs_store *store, uint64_t free_bytes);
 
 void qsi_space_begin(struct qs_store *store)
@@ -88,7 +88,8 @@ void qsi_space_close(struct qs_store *store)
     qsi_mutex_fini(&store->space.mutex);
 }
 
-/* A store that finds less space makes its reserve smaller, while others ask without the mutex. */
+/* A store that finds less space makes its reserve smaller, while other threads read its size
+ * without the mutex. */
 static uint64_t whole_bytes(const struct space *space)
 {
     return __atomic_load_n(&space->whole_bytes, __ATOMIC_RELAXED);
@@ -99,7 +100,7 @@ static void set_whole(struct qs_store *store, bool whole)
     __atomic_store_n(&store->space.is_whole, whole, __ATOMIC_RELEASE);
 }
 
-/* What this use leaves of the reserve to those that bring space back. */
+/* The part of the reserve that this use leaves to uses that free space. */
 static uint64_t bytes_kept_from(const struct space *space, enum qsi_room_use use)
     QSI_REQUIRES(qsi_space_mutex)
 {
@@ -148,14 +149,14 @@ static qs_status fill_upto(struct qs_store *store, uint64_t bytes) QSI_REQUIRES(
         space->reserve_bytes = bytes;
         return QS_OK;
     }
-    /* A part of it may have been found, which others need. */
+    /* A part of it may have been found, which other uses need. */
     (void)!qsi_env_truncate(store->env, space->reserve, space->reserve_bytes, NULL);
     return error.os_errno == EFBIG ? QS_EINVAL : status;
 }
 
-/* Where files must not be as large, the whole reserve is smaller.  Where
- * there is less space, a part is kept as well: what is free otherwise would be the next
- * settle's, and none be left for the checkpoint that helps all of them. */
+/* If files may not be that large, the whole reserve is smaller.  If there is less space, a part is
+ * kept as well: otherwise the next settle would take the free space, and none would be left for the
+ * checkpoint that helps all of them. */
 static void fill_reserve(struct qs_store *store, uint64_t bytes) QSI_REQUIRES(qsi_space_mutex)
 {
     struct space *space = &store->space;
@@ -193,16 +194,15 @@ static void restore(struct qs_store *store, uint64_t bytes) QSI_REQUIRES(qsi_spa
         fill_reserve(store, bytes);
     }
     if (space->reserve_bytes >= space->whole_bytes) {
-        /* So that it is there after a power cut.  If that fails, it will be found out by the call
-         * that needs it. */
+        /* So that it exists after a power cut.  If that fails, the call that needs it finds out. */
         (void)!qsi_file_sync_new(store->env, space->reserve, NULL);
         qsi_message_store_leave_free(store->messages, space->whole_bytes);
         set_whole(store, true);
     }
 }
 
-/* Settles had a part of it: they do not get it again from what a checkpoint
- * would write. */
+/* Settles had a part of it: they do not get it again from the space that a checkpoint would
+ * write. */
 static void restore_from(struct qs_store *store, uint64_t free_bytes) QSI_REQUIRES(qsi_space_mutex)
 {
     const struct space *space = &store->space;
@@ -252,7 +252,7 @@ bool qsi_space_lend(struct qs_store *store)
     return qsi_space_give(store, QSI_ROOM_CHECKPOINT);
 }
 
-/* ---- what is free, and what it must do for ---- */
+/* ---- free space, and what it must suffice for ---- */
 
 static uint64_t checkpoint_cost(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -266,9 +266,9 @@ static uint64_t checkpoint_cost(struct qs_store *store) QSI_REQUIRES(qsi_store_m
     return bytes + store->space.named_bytes;
 }
 
-/* What is free beyond that; 0: nothing.  Asked with the store's lock held, because it is compared
+/* The free space beyond that; 0: none.  Computed with the store's lock held, because it is compared
  * with costs of the same moment: no file is touched, the file system answers from counters in
- * memory, and publishers come here once for a sixteenth of what is free (open_publishing). */
+ * memory, and publishers come here once for a sixteenth of the free space (open_publishing). */
 static uint64_t free_beyond(struct qs_store *store, uint64_t needs)
 {
     uint64_t total, free_bytes;
@@ -280,7 +280,7 @@ static uint64_t free_beyond(struct qs_store *store, uint64_t needs)
     return free_bytes > needs ? free_bytes - needs : 0;
 }
 
-/* What is free beyond what the store itself needs. */
+/* The free space beyond what the store itself needs. */
 static uint64_t free_beyond_needs(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return free_beyond(store, checkpoint_cost(store) + whole_bytes(&store->space) / SETTLE_KEEPS);
@@ -337,8 +337,9 @@ bool qsi_space_is_tight(struct qs_store *store)
 bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
-    /* A recovery pages what the journal has, and nothing of it can be refused.  Of a durable
-     * queue a checkpoint has the less to write; what it was lent is not for others. */
+    /* A recovery pages the contents of the journal, and cannot refuse any of them.  What it pages
+     * of a durable queue a checkpoint need not write; space that was lent to it is not for
+     * others. */
     if (store->journal == NULL ||
         (store->checkpoint.state != QSI_CHECKPOINT_NONE && queue->container.durable)) {
         return true;
@@ -346,9 +347,9 @@ bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
     return qsi_space_is_whole(store) && (queue->container.durable || free_beyond_needs(store) > 0);
 }
 
-/* ---- space that comes back ---- */
+/* ---- regaining space ---- */
 
-/* It differs whenever there may be more space to be had than before. */
+/* It differs whenever there may be more space to regain than before. */
 static uint64_t changes(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_journal_appended_lsn(store->journal) + store->space.unjournalled +

@@ -1,9 +1,9 @@
-/* Keys of committed transactions: kept until they are forgotten on purpose.
+/* Keys of committed transactions: kept until they are forgotten on request.
  *
- * The latest are in memory, in a table; when that is full it is frozen and written to a key file,
- * together with files that are no larger than it, so that there are few.  Of a file only its filter
- * stays in memory: most keys that were never committed are told without reading.  Checkpoints carry
- * the table and name the files; the journal has what came since.
+ * The latest keys are in memory, in a table.  A full table is frozen and written to a key file,
+ * together with files that are not larger, so that there are few files.  Memory keeps only a filter
+ * of each file: most keys that were never committed are recognised without reading.  Checkpoints
+ * carry the table and name the files; the journal has later keys.
  *
  * Everything here REQUIRES the store's lock. */
 #ifndef QSI_TRANSACTIONS_H
@@ -32,7 +32,7 @@ struct key_run { /* a file */
     struct qsi_key_file file;
     uint64_t lsn; /* all its keys are durable when this is */
     uint32_t reference_count;
-    bool named;       /* by a checkpoint, perhaps one that never came to count */
+    bool named;       /* by a checkpoint, perhaps one that never became valid */
     bool is_unmerged; /* it is damaged: it stays as it is */
     bool is_dead;     /* others have its keys */
     bool sealed;      /* it was dead when the checkpoint that is being made began */
@@ -48,15 +48,15 @@ struct transactions {
     uint64_t generation; /* of runs and frozen */
     struct qsi_list dead;
     uint64_t next_number;
-    uint64_t forgotten_before_us; /* what was committed before is forgotten */
-    bool is_busy; /* frozen and runs stay as they are, for whoever reads them unlocked */
-    bool sweeps;  /* files hold much that is forgotten: they are to be written anew */
+    uint64_t forgotten_before_us; /* keys that were committed before are forgotten */
+    bool is_busy; /* frozen and runs are not changed, for threads that read them unlocked */
+    bool sweeps;  /* files have many forgotten keys: they are to be written anew */
 };
 
-/* The store has none yet; its files and MANIFEST are open. */
+/* The store has no keys yet; its files and MANIFEST are open. */
 qs_status qsi_transactions_open(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex) QS_MUST_CHECK;
-void qsi_transactions_free(struct qs_store *store); /* a store that has none is fine */
+void qsi_transactions_free(struct qs_store *store); /* a store without any is fine */
 /* Debug builds: asserts that tables, files and counts agree; called where qsi_store_check is. */
 #ifdef NDEBUG
 #define qsi_transactions_check(store) ((void)(store))
@@ -66,31 +66,31 @@ void qsi_transactions_check(const struct qs_store *store) QSI_REQUIRES(qsi_store
 
 /* ---- asking (transactions.c) ---- */
 
-/* What the files say about a key; zeroed at first. */
+/* The files' answer about a key; zeroed at first. */
 struct key_search {
     uint64_t generation; /* 0: nobody looked */
     bool has;
     uint64_t lsn, time_us;
 };
-/* May release the lock, and tells so; ask again then, with the same search.  *lsn_out 0: no
- * transaction has that key; else it is known for good when that is durable.  QS_ECORRUPT: a file
- * that may have it is damaged. */
+/* May release the lock, and reports that; then ask again with the same search.  *lsn_out 0: no
+ * transaction has that key; otherwise the transaction is durable when that LSN is.  QS_ECORRUPT: a
+ * file that may have it is damaged. */
 qs_status qsi_transactions_find(struct qs_store *store, struct qsi_slice key,
                                 struct key_search *search, uint64_t *lsn_out, bool *released_out,
                                 qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* A place for what is to be noted of the key, made before anything changes. */
+/* Reserves a place for the key's note, before anything changes. */
 qs_status qsi_transactions_reserve(struct qs_store *store, struct qsi_slice key,
                                    qs_error *error) QS_MUST_CHECK;
 void qsi_transactions_unreserve(struct qs_store *store, struct qsi_slice key);
 /* REQUIRES the place. */
 void qsi_transactions_note(struct qs_store *store, struct qsi_slice key, uint64_t lsn,
                            uint64_t time_us, bool forgotten) QSI_REQUIRES(qsi_store_mutex);
-/* The time to journal for a commit now: none is forgotten by an age that was told before. */
+/* The time to journal for a commit now: no age that was given before makes it forgotten. */
 uint64_t qsi_transactions_time(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- the disk (transactions_spill.c) ---- */
 
-/* May release the lock, and tells so.  Returns when the table has room. */
+/* May release the lock, and reports that.  Returns when the table has room. */
 qs_status qsi_transactions_make_room(struct qs_store *store, bool *released_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Releases the lock meanwhile.  Writes the table to a file, if it is large enough or wanted: for
@@ -98,10 +98,10 @@ qs_status qsi_transactions_make_room(struct qs_store *store, bool *released_out,
 bool qsi_transactions_want_spill(const struct qs_store *store);
 qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Does the table hold more than a checkpoint should carry? */
+/* Whether the table has more than a checkpoint should carry. */
 bool qsi_transactions_are_many(const struct qs_store *store);
-/* Releases the lock meanwhile.  How many keys that are known are older than this; afterwards nobody
- * else is at the files until qsi_transactions_end_count. */
+/* Releases the lock meanwhile.  The number of known keys that are older than this; afterwards no
+ * other thread uses the files until qsi_transactions_end_count. */
 qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uint64_t *count_out,
                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 void qsi_transactions_end_count(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);

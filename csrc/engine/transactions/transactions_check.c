@@ -1,4 +1,4 @@
-/* Debug builds: do the tables of keys, the files and what is counted of them agree? */
+/* Debug builds: whether the tables of keys, the files and their counts agree. */
 #include "check.h"
 #include "transactions.h"
 

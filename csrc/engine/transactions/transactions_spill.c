@@ -1,7 +1,8 @@
-/* Keys of transactions on their way to files.
+/* Writing keys of transactions to files.
  *
- * A file is no part of the store before a checkpoint names it: until then the journal has its keys,
- * and the next open removes it.  What a checkpoint named goes when one counts that does not. */
+ * A file becomes part of the store when a checkpoint names it: until then the journal has its keys,
+ * and the next open removes it.  A file that a checkpoint named is removed when a checkpoint is
+ * valid that does not. */
 #include "alloc.h"
 #include "check.h"
 #include "enter.h"
@@ -17,7 +18,7 @@
 #define TABLE_SHARE 16
 #define TABLE_BYTES_MAX (4u << 20)
 #define CARRIED_BYTES_MAX (64u << 10) /* in a checkpoint */
-/* a file that is less than so many times what lies behind it is written anew with that */
+/* a file smaller than so many times the data after it is written anew with that data */
 #define GROWTH 2
 
 static uint64_t table_bytes_max(const struct qs_store *store)
@@ -143,14 +144,14 @@ static uint64_t keys_max(const struct spill *spill)
     return count;
 }
 
-/* In the oldest file there is nothing behind what was forgotten. */
+/* In the oldest file forgotten keys are dropped: no file is behind it. */
 static bool is_needed(const struct spill *spill, const struct qsi_key *key)
 {
     QS_DCHECK(spill->number > 0);
     return spill->first > 0 || (!key->forgotten && key->time_us >= spill->forgotten_before_us);
 }
 
-/* What is there and cannot be read is damaged: QS_EIO is left to writes. */
+/* A file that exists and cannot be read is damaged: QS_EIO is left to writes. */
 static qs_status fail_unread(qs_status status, qs_error *error)
 {
     return qsi_fail_unread(error, status, "checkpoint");
@@ -202,7 +203,7 @@ static qs_status run_spill(struct spill *spill, qs_error *error)
     return status;
 }
 
-/* Releases the lock meanwhile.  What no checkpoint knows of goes at once, the others with
+/* Releases the lock meanwhile.  Files that no checkpoint names are removed at once, the others with
  * the next one. */
 static void drop_run(struct qs_store *store, struct key_run *run) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -292,7 +293,7 @@ static qs_status spill_once(struct qs_store *store, qs_error *error) QSI_REQUIRE
     qsi_store_lock(store);
     if (status == QS_OK && spill->has_file) {
         run = qsi_key_run_create(store, &spill->file);
-        if (run == NULL) { /* the file is a leftover: its number is not given again */
+        if (run == NULL) { /* the file is a leftover: its number is not used again */
             qsi_key_file_fini(&spill->file);
             status = qsi_fail(error, QS_ENOMEM, "transaction keys");
         }
@@ -394,7 +395,8 @@ qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uin
     if (spill == NULL) {
         return qsi_fail(error, QS_ENOMEM, "transaction keys");
     }
-    status = qsi_transactions_spill(store, error); /* all that were committed by now are in files */
+    status = qsi_transactions_spill(store, error); /* all keys that were committed by now are in
+                                                    * files */
     if (status != QS_OK) {
         qsi_free(spill);
         return status;
