@@ -210,9 +210,8 @@ static void answer_refused(struct looking *looking, const struct one *one, qs_st
     }
 }
 
-/* This owner has just begun with it, and nothing was adopted.  For any other name, an earlier owner
- * may have adopted it, or it may be an answer: the caller gets the answer that the outcome is
- * unknown. */
+/* If this owner has just begun with the file, nothing was adopted.  Otherwise an earlier owner may
+ * have adopted it, or it may be an answer: the caller is told that the outcome is unknown. */
 static void answer_damage(struct looking *looking, const struct one *one, const qs_error *damage)
 {
     const qs_adoption none = {.committed = false};

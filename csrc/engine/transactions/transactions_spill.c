@@ -144,7 +144,7 @@ static uint64_t keys_max(const struct spill *spill)
     return count;
 }
 
-/* In the oldest file forgotten keys are dropped: no file is behind it. */
+/* In the oldest file forgotten keys are dropped: there is no older file. */
 static bool is_needed(const struct spill *spill, const struct qsi_key *key)
 {
     QS_DCHECK(spill->number > 0);
