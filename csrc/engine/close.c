@@ -134,9 +134,7 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
     if (store == NULL) {
         return QS_OK;
     }
-    if (qsi_store_is_forked(
-            store)) { /* the parent's: its locks may be held forever, and this process does not own
-                       * its files */
+    if (qsi_store_is_forked(store)) { /* the parent's: its locks may be held */
         return QS_OK;
     }
     qsi_inbox_stop(store); /* it is a caller like others: ended before the store is shut */

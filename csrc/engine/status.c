@@ -260,8 +260,7 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
     for (uint32_t i = 0;
          queue != NULL && queue->lazy && !store->options.read_only && i < qsi_subqueue_count(queue);
          i++) {
-        (void)!qsi_pager_settle_queue(store, qsi_subqueue_at(queue, i)); /* if not, the counts show
-                                                                          * it */
+        (void)!qsi_pager_settle_queue(store, qsi_subqueue_at(queue, i)); /* if not, it shows */
         queue = qsi_find_queue(store, qsi_slice_of(name));
     }
     if (queue != NULL) {

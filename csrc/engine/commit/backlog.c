@@ -4,19 +4,15 @@
 
 #include "error.h"
 
-#define DEAD_BYTES (64u << 20) /* of files that wait for a checkpoint: reason for one */
-#define DEAD_NS 1000000000u    /* and they wait so long at most */
-#define LARGE_BYTES                                                                       \
-    (16u << 20)       /* of a checkpoint's file: writing so much a second is no burden on \
-                       * a disk */
+#define DEAD_BYTES (64u << 20)  /* of files that wait for a checkpoint: reason for one */
+#define DEAD_NS 1000000000u     /* and they wait so long at most */
+#define LARGE_BYTES (16u << 20) /* of a checkpoint's file: one a second is little */
 #define IDLE_SHARE 16 /* a file as long as so many times the journal waits as many intervals */
 #define QUIET_NS 1000000000u   /* without an append: then */
 #define TIDY_BYTES (32u << 20) /* so much journal that a checkpoint gives back causes one */
 #define RETRY_NS 1000000000u   /* after a checkpoint that found no space */
-#define HELD                                                                                   \
-    4            /* times checkpoint_bytes of journal that cannot be shortened: publishers are \
-                  * refused */
-#define BEHIND 2 /* times checkpoint_bytes of journal: publishers wait */
+#define HELD 4                 /* times checkpoint_bytes of journal: publishers are refused */
+#define BEHIND 2               /* times checkpoint_bytes of journal: publishers wait */
 
 static uint64_t backlog_bytes(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {

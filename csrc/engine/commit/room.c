@@ -46,8 +46,7 @@ static qs_status make_reserved_spare(struct qs_store *store, uint64_t bytes, uin
     qsi_store_unlock(store);
     gave = qsi_space_give(store, use);
     qsi_store_lock(store);
-    while (gave && store->commit.preparing) { /* one at a time; space that was given up is for this
-                                               * one */
+    while (gave && store->commit.preparing) { /* one at a time: the space is for it */
         qsi_cond_wait(&store->commit.prepared, &store->mutex, QSI_WAIT_FOREVER);
     }
     return gave ? qsi_make_spare(store, bytes, entry_bytes, 0, true, error) : QS_ENOSPC;

@@ -22,8 +22,7 @@ enum qsi_room_use {
     QSI_ROOM_DEAD_LETTER,
     /* is always granted: without room it is done only in memory, until the next checkpoint */
     QSI_ROOM_SETTLE,
-    QSI_ROOM_REMOVE,     /* records that must be journalled: topology, purges, settles of
-                          * transactions */
+    QSI_ROOM_REMOVE,     /* topology, purges, settles of transactions: journalled */
     QSI_ROOM_CHECKPOINT, /* not in the journal: freeing space, opening and closing */
 };
 

@@ -7,9 +7,7 @@
 #include "settle.h"
 #include "wake.h"
 
-#define DEAD_LETTERS_AT_ONCE                                              \
-    256 /* that a caller removes before it returns; the timer removes the \
-         * rest */
+#define DEAD_LETTERS_AT_ONCE 256 /* that a caller removes; the timer goes on */
 
 /* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then.  After a failure the
  * messages stay reserved, and leave with a later try. */

@@ -143,8 +143,7 @@ static void put_off(struct qs_store *store, struct store_queue *queue, struct qs
 
     segment->earliest = segment->is_damaged ? QSI_NEVER : later_us;
     if (segment->delayed_count > 0 && segment->is_damaged) {
-        qsi_queue_release_unread(&queue->core, segment); /* a caller that comes for them gets the
-                                                          * error */
+        qsi_queue_release_unread(&queue->core, segment); /* callers get the error */
         tell_ready(store, queue);
     } else if (segment->earliest_due < later_us) {
         segment->earliest_due = later_us;

@@ -101,8 +101,7 @@ struct segment_files {
     struct qsi_former_file *formers;
     uint32_t former_count;
     uint32_t given_end;
-    bool of_rest, of_transients; /* messages that their states do not have as settled are wanted,
-                                  * too */
+    bool of_rest, of_transients; /* wants also unsettled messages */
 };
 
 static qs_status copy_files(struct segment_files *files, const struct qsi_segment *segment)

@@ -242,8 +242,7 @@ static qs_status refine_rows(struct refining *refining, const struct qsi_arrow_b
             continue;
         }
         bytes = read_row(batch, route, array, row, &values);
-        if (bytes <= batch->store->options.body_bytes_max) { /* otherwise it is refused when it is
-                                                              * measured */
+        if (bytes <= batch->store->options.body_bytes_max) { /* else measuring refuses it */
             QS_TRY(add_row(refining, array, &values, bytes, code));
             is_variant[row - from] = true;
         }

@@ -208,8 +208,7 @@ static qs_status visit_block(void *context, const struct qsi_scan_block *block, 
     QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)
 {
     struct replay *replay = context;
-    uint64_t proven = replay->store->checkpoint.lsn; /* it was made when everything before it was
-                                                      * durable */
+    uint64_t proven = replay->store->checkpoint.lsn; /* made when all before was durable */
     bool new_session = replay->held_count > 0 && replay->held[0].session != block->session;
 
     QS_ASSERT_HELD(&replay->store->mutex);

@@ -11,9 +11,7 @@
 
 #define NS_PER_US UINT64_C(1000)
 #define US_PER_S INT64_C(1000000)
-#define AWAY_US_MAX                                                              \
-    (30 * 24 * 3600 * (uint64_t)US_PER_S) /* a store does not stay closed for so \
-                                           * long */
+#define AWAY_US_MAX (30 * 24 * 3600 * (uint64_t)US_PER_S) /* longer than a store is closed */
 #define DELAY_US_MAX (UINT64_C(100) * 366 * 24 * 3600 * (uint64_t)US_PER_S)
 
 static uint64_t monotonic_us(const struct qs_store *store)

@@ -29,8 +29,7 @@ struct qsi_queue_policy {
     bool single_active_consumer;
     bool lazy;
     bool keeps_all; /* its messages are persistent, whatever their delivery mode says */
-    bool asks_more; /* it needs more of a message than most queues: it refuses, has priorities, or
-                     * keeps all */
+    bool asks_more; /* needs more of a message: refuses, has priorities, keeps all */
 };
 
 static inline bool qsi_policy_counts_deliveries(const struct qsi_queue_policy *policy)

@@ -226,8 +226,7 @@ static struct store_consumer *find_armed(const struct store_queue *queue)
 static void signal_armed_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_consumer *consumer;
-    uint64_t unknown = 0; /* consumers whose need is unknown: as many are signalled as there are
-                           * messages */
+    uint64_t unknown = 0; /* need unknown: one is signalled for each message */
 
     /* Dealing moves consumers in their line, and signals some: each search begins anew. */
     while ((consumer = find_armed(queue)) != NULL) {

@@ -11,8 +11,7 @@
 
 struct confirm_way { /* followed by the ids of the queues, then the exchange's name */
     uint64_t first_number, last_number;
-    uint64_t count; /* of messages: fewer than numbers, if others of the batch had other
-                     * destinations */
+    uint64_t count; /* of messages: fewer than numbers if some went elsewhere */
     uint64_t lsn;   /* the last of them is durable with it */
     uint32_t queue_count;
     uint32_t early_count; /* of count: confirmed and counted ahead of their LSN */

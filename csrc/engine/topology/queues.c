@@ -161,8 +161,7 @@ static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name
     }
     *queue_out = qsi_find_queue(channel->store, name);
     if (*queue_out != NULL) {
-        *lsn_out = (*queue_out)->declared_lsn; /* the caller that declared it may not have waited
-                                                * yet */
+        *lsn_out = (*queue_out)->declared_lsn; /* its declarer may not have waited */
         QS_TRY(qsi_check_owner(channel, *queue_out, error));
         return check_equivalent(channel->store, *queue_out, flags, arguments, error);
     }

@@ -395,8 +395,7 @@ qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uin
     if (spill == NULL) {
         return qsi_fail(error, QS_ENOMEM, "transaction keys");
     }
-    status = qsi_transactions_spill(store, error); /* all keys that were committed by now are in
-                                                    * files */
+    status = qsi_transactions_spill(store, error); /* all keys so far are in files */
     if (status != QS_OK) {
         qsi_free(spill);
         return status;
