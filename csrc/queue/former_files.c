@@ -1,8 +1,8 @@
-/* Files that a segment had before: one that could be neither added to nor told a state any more,
- * because it was damaged or gone, is left, and the segment goes on in a new one.  Invariants: a
- * slot that was written before its file was left is looked for there and nowhere else; the state
- * of all slots is in the new file; a file that was left is not written to, and goes with its
- * segment. */
+/* Files that a segment had before.  If a file could not be appended to, or could not get a state,
+ * because it was damaged or missing, it is left, and the segment continues in a new one.
+ * Invariants: a slot that was written before its file was left is looked for there and nowhere
+ * else; the state of all slots is in the new file; a file that was left is not written to, and is
+ * removed with its segment. */
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"

@@ -1,18 +1,17 @@
 /* Instead of flushing: the messages of a flush as records of the journal, for a checkpoint that
- * carries them itself.  Messages that were published one by one become rows of one record: of a
- * small body its own record would be the larger part.
+ * carries them itself.  Messages that were published one by one become rows of one record: with a
+ * small body, a record of its own would be mostly overhead.
  *
- * Invariants: every message that is live and not transient is in one record, under its own
- * sequence; replaying what is encoded counts each message's earlier deliveries again; only the
- * flush is read, not the queue's changing state, so that it can be encoded twice with the same
- * outcome. */
+ * Invariants: every live message that is not transient is in one record, under its own sequence;
+ * replaying the records counts each message's earlier deliveries again; only the flush is read, not
+ * the queue's changing state, so encoding twice has the same result. */
 #include "paging.h"
 #include "queue_internal.h"
 #include "record_build.h"
 
 #define RECORD_BYTES_MAX (1u << 20)
 
-/* Is the message of the slot carried? */
+/* Whether the message of the slot is carried. */
 static bool is_carried(const struct qsi_flush *flush, uint32_t slot)
 {
     return qsi_bitmap_has(flush->live, slot) &&
@@ -21,7 +20,7 @@ static bool is_carried(const struct qsi_flush *flush, uint32_t slot)
 
 /* ---- messages ---- */
 
-/* The record in the making: consecutive messages, published at the same time. */
+/* The record being made: consecutive messages with one time of publishing. */
 struct carrying {
     const struct qsi_flush *flush;
     struct qsi_carried *carried;
@@ -169,15 +168,14 @@ static qs_status encode_deliveries(const struct qsi_flush *flush, uint8_t least,
     return QS_OK;
 }
 
-/* Until when what the record of the message does not tell is delayed; 0: it is not. */
+/* The end of a delay that the message's record does not have; 0: there is none. */
 static uint64_t due_of(const struct qsi_flush *flush, uint32_t slot)
 {
     return flush->dues != NULL && is_carried(flush, slot) ? flush->dues[slot] : 0;
 }
 
-/* One for each stretch of messages that are delayed until the same time.  What is delayed by its
- * own record is told once more: it may be delayed again, and the requeues before this made it
- * ready. */
+/* One for each stretch of messages with the same due time.  A delay in the message's own record is
+ * repeated: the message may be delayed again, and the requeues before this made it ready. */
 static qs_status encode_delays(const struct qsi_flush *flush, struct qsi_carried *carried)
 {
     uint32_t slot = flush->from;

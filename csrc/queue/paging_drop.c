@@ -1,5 +1,5 @@
 /* Dropping: content and bitmaps leave memory, and changed states are written so that they can.
- * Invariants: only what the disk has goes: flushed content, states whose area tells the present
+ * Invariants: only what the disk has is dropped: flushed content, states whose area has the present
  * one; a state that changes while it is written stays dirty. */
 #include "alloc.h"
 #include "check.h"
@@ -10,7 +10,7 @@
 
 /* ---- content ---- */
 
-/* How many of the run's messages are ready. */
+/* The number of the run's ready messages. */
 static uint64_t ready_in_run(const struct qsi_queue *queue, const struct qsi_run *run)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -34,7 +34,7 @@ static uint64_t ready_in_run(const struct qsi_queue *queue, const struct qsi_run
     return ready;
 }
 
-/* One pass, whatever stays between what goes: with a run for each message there may be a
+/* One pass, whatever stays between dropped runs: with a run for each message there may be a
  * million. */
 uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, uint64_t bytes)
 {
@@ -73,7 +73,7 @@ static bool has_run(const struct qsi_queue *queue, const struct qsi_segment *seg
            qsi_queue_run_at(queue, index)->first_seq < first_seq + queue->shared->entries;
 }
 
-/* Could the state go, once the disk has it? */
+/* Whether the state could be dropped once the disk has it. */
 static bool may_drop_state(const struct qsi_queue *queue, const struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -85,16 +85,15 @@ static bool may_drop_state(const struct qsi_queue *queue, const struct qsi_segme
            end <= queue->container.next_seq && !has_run(queue, segment);
 }
 
-/* The index of the first segment whose state may go: behind the first that lacks content, and
- * behind the one that is read after it.  Whoever loads content has that one's state loaded
- * first, and would have to again. */
+/* The index of the first segment whose state may be dropped: behind the first that lacks content,
+ * and behind the one that is read after it, whose state every load of content would load again. */
 static uint32_t first_droppable(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_next_paged(queue, qsi_queue_first_paged(queue) + 1) + 1;
 }
 
-/* The next segment from index on whose state may go once the disk has it; NULL: none is.  Nobody
- * comes for one of which all messages are delayed. */
+/* The next segment from index on whose state may be dropped once the disk has it; NULL: there is
+ * none.  A segment with only delayed messages is read by no consumer. */
 static struct qsi_segment *next_droppable(const struct qsi_queue *queue, uint32_t *index_io,
                                           uint32_t droppable) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -149,7 +148,8 @@ static void free_state_write(struct qsi_state_write *write)
     memset(write, 0, sizeof *write);
 }
 
-/* A column of the whole segment; what the segment in memory does not cover is filled with fill. */
+/* A column of the whole segment; the part that the segment in memory does not cover is filled with
+ * fill. */
 static void *copy_column(const struct qsi_segment *segment, const void *column, size_t value_bytes,
                          uint32_t words, int fill) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -188,7 +188,7 @@ static qs_status copy_columns(struct qsi_segment_state *state, const struct qsi_
                : QS_OK;
 }
 
-/* The messages of one kind that are settled; those of the other kind count as settled. */
+/* The settled messages of one kind; those of the other kind count as settled. */
 static void copy_settled(uint64_t *settled, const struct qsi_segment *segment, bool of_transients)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -326,7 +326,7 @@ void qsi_state_write_end(struct qsi_state_write *write, bool done)
     QS_DCHECK(segment->busy > 0);
     segment->busy -= 1;
     if (write->of_file) {
-        segment->told_end = 0; /* what was not written to its end may have spoiled the area */
+        segment->told_end = 0; /* an incomplete write may have damaged the area */
     }
     if (done && write->of_file) {
         if (segment->file.heap_end == 0) {

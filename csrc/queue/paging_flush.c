@@ -1,6 +1,6 @@
-/* Flushing: messages get their slots in segment files.  Invariants: what a job needs of the
- * queue it copies or holds on to at begin; run looks at nothing else; end moves flushed_seq and
- * the file on, whatever was settled in between. */
+/* Flushing: messages get their slots in segment files.  Invariants: at begin a job copies or holds
+ * everything of the queue that it needs; run looks at nothing else; end advances flushed_seq and
+ * the file, whatever was settled in between. */
 #include "alloc.h"
 #include "check.h"
 #include "envelope.h"
@@ -30,7 +30,7 @@ static void free_flush(struct qsi_flush *flush)
     flush->live = flush->transient = NULL;
 }
 
-/* How far the flush goes: the segment's or the queue's end, or the first end of a run behind
+/* The end of the flush: the segment's or the queue's end, or the first end of a run after
  * bytes_max.  Counts the runs. */
 static uint64_t flush_limit(const struct qsi_queue *queue, uint64_t from_seq, uint64_t end_seq,
                             uint64_t bytes_max, uint32_t *run_count_out)
@@ -85,7 +85,7 @@ static qs_status copy_run(struct qsi_flush_run *copy, const struct qsi_run *run,
     return QS_OK;
 }
 
-/* Bitmaps end with the last slot that is flushed: a queue of few messages needs few words. */
+/* Bitmaps end with the last flushed slot: a queue of few messages needs few words. */
 static uint32_t flush_words(const struct qsi_flush *flush)
 {
     return qsi_bitmap_words(flush->to);
@@ -159,7 +159,7 @@ void qsi_flush_refresh(struct qsi_flush *flush)
     flush->page_aligned = flush->segment->page_aligned;
 }
 
-/* Passes over segments without live messages. */
+/* Skips segments without live messages. */
 static struct qsi_segment *segment_to_flush(const struct qsi_queue *queue, uint64_t *seq_io)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -229,7 +229,7 @@ qs_status qsi_flush_begin(struct qsi_flush *flush, struct qsi_queue *queue, uint
 
 /* ---- writing ---- */
 
-/* What is being written: the record at hand and its envelope, which often serves all its rows. */
+/* The current record and its envelope, which often serves all its rows. */
 struct flushing {
     struct qsi_flush *flush;
     struct qsi_segment_writer *writer;
@@ -448,13 +448,13 @@ void qsi_flush_end(struct qsi_flush *flush, bool done)
                 ? flush->file.heap_end - segment->file.heap_end
                 : 0;
         if (flush->message_count > 0 && wants_writer(flush, false)) {
-            segment->file_dirty = !flush->is_named; /* slots, even if there are no new bodies */
+            segment->file_dirty = !flush->is_named; /* slots, even without new bodies */
             segment->content_dirty = segment->file_dirty;
         }
         if (flush->file.heap_end != segment->file.heap_end) {
             segment->page_aligned = flush->is_named;
         }
-        /* The state belongs to others, who may have written it meanwhile. */
+        /* Other jobs write the state, and may have done so meanwhile. */
         flush->file.state_area = segment->file.state_area;
         flush->file.state_crc = segment->file.state_crc;
         segment->file = flush->file;

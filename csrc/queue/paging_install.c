@@ -1,4 +1,4 @@
-/* What a job has loaded becomes the state of a segment, or a run of its queue. */
+/* The result of a load becomes the state of a segment, or a run of its queue. */
 #include "alloc.h"
 #include "check.h"
 #include "paging.h"
@@ -7,9 +7,8 @@
 
 #include <string.h>
 
-/* The words from the first that has live messages to the last that was given out: a queue of few
- * messages takes no more memory than it took before.  False: not as many are live as there
- * should be. */
+/* The words from the first with live messages to the last assigned one: a queue of few messages
+ * takes no more memory than before.  False: the number of live messages is wrong. */
 static bool live_words(const struct qsi_page_in *page_in, uint32_t *first_out, uint32_t *end_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -30,7 +29,7 @@ static bool live_words(const struct qsi_page_in *page_in, uint32_t *first_out, u
     return count == qsi_segment_live_count(segment) && transient_count == segment->transient_count;
 }
 
-/* A column, cut to the words that the segment has. */
+/* A column, reduced to the words that the segment has. */
 static void *take_column(const struct qsi_segment *segment, void *column, size_t value_bytes)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -72,7 +71,7 @@ static void install_deliveries(struct qsi_page_in *page_in) QSI_REQUIRES(qsi_sto
     page_in->state.deliveries = NULL;
 }
 
-/* When the first ready message expires is known from now on. */
+/* The first expiry of a ready message is known from now on. */
 static void install_expiries(struct qsi_page_in *page_in) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment *segment = page_in->segment;
@@ -90,7 +89,7 @@ static void install_expiries(struct qsi_page_in *page_in) QSI_REQUIRES(qsi_store
     }
 }
 
-/* What is delayed first: it is not ready, for all others. */
+/* Delayed messages first: they are not ready, for all others. */
 static qs_status install_dues(struct qsi_page_in *page_in) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment *segment = page_in->segment;
@@ -122,7 +121,7 @@ static void install_columns(struct qsi_page_in *page_in) QSI_REQUIRES(qsi_store_
     qsi_queue_count_columns(page_in->queue, segment);
 }
 
-/* The queue went on behind the segment when it could not be read: the file does not tell. */
+/* The queue continued after the segment when it could not be read, which the file does not show. */
 static void settle_never_given(struct qsi_page_in *page_in) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = page_in->queue->shared->entries;
@@ -185,7 +184,7 @@ qs_status qsi_page_in_install_content(struct qsi_page_in *page_in)
     QS_DCHECK(!page_in->of_state && segment->queue == queue);
     if (load->chunk == NULL ||
         qsi_segment_first_seq(queue->shared, segment) + end > queue->container.next_seq) {
-        return QS_ECORRUPT; /* or the checkpoint told of fewer messages than the file has */
+        return QS_ECORRUPT; /* or the checkpoint counted fewer messages than the file has */
     }
     for (uint32_t word = load->first / QSI_WORD_BITS; word < qsi_bitmap_words(end); word++) {
         live += qsi_popcount(qsi_segment_live(queue, segment, word) &

@@ -1,15 +1,15 @@
-/* What RabbitMQ would show of a queue: how many messages are alpha, beta, gamma and delta, and
- * how they are divided among q1 to q4 and delta.  Invariants: each live message counts in one of
- * the four, each ready one in one of the five, as if the queue were walked message by message;
- * nothing is changed or read from the disk. */
+/* RabbitMQ's figures of a queue: how many messages are alpha, beta, gamma and delta, and how they
+ * are divided among q1 to q4 and delta.  Invariants: each live message counts in one of the four,
+ * each ready one in one of the five, as if the queue were walked message by message; nothing is
+ * changed or read from the disk. */
 #include "paging.h"
 #include "queue_internal.h"
 
 #include <string.h>
 
-/* Ready messages of one word, behind those that were counted before.  As RabbitMQ has it when they
- * come one after another: an alpha goes to q4 while all before it did, else to q1; a beta or a
- * gamma to q3 while delta is empty, else to q2. */
+/* Ready messages of one word, after those that were counted before.  As in RabbitMQ, one after
+ * another: an alpha goes to q4 if all before it did, else to q1; a beta or a gamma goes to q3 while
+ * delta is empty, else to q2. */
 static void add_ready(struct qsi_queue_measure *measure, uint64_t alphas, uint64_t betas)
 {
     bool past_q4 = measure->q3 + measure->q2 + measure->delta_len > 0;
@@ -37,7 +37,7 @@ static uint64_t stored_rows(const struct qsi_run *run, uint32_t first_row, uint6
     return stored;
 }
 
-/* Which slots of a word have theirs in the segment's files. */
+/* The slots of a word whose positions are in the segment's files. */
 static uint64_t flushed_rows(const struct qsi_queue *queue, uint64_t first_seq, uint32_t word)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -48,7 +48,7 @@ static uint64_t flushed_rows(const struct qsi_queue *queue, uint64_t first_seq, 
                           end < queue->shared->entries ? (uint32_t)end : queue->shared->entries);
 }
 
-/* Of the slots of a word, which are in memory, and whose bodies are in the message store. */
+/* The slots of a word that are in memory, and those whose bodies are in the message store. */
 struct rows {
     uint64_t in_memory, stored;
 };
@@ -102,7 +102,7 @@ static void measure_word(const struct qsi_queue *queue, const struct qsi_segment
     }
     rows = find_rows(queue, first_seq + (uint64_t)word * QSI_WORD_BITS, live, run_io);
     flushed = flushed_rows(queue, first_seq, word) | ~rows.in_memory;
-    rows.stored |= ~rows.in_memory; /* no more than their entries need be looked for */
+    rows.stored |= ~rows.in_memory; /* only their entries need be looked for */
     measure->alpha += qsi_popcount(live & ~rows.stored);
     measure->beta += qsi_popcount(live & rows.stored & ~flushed);
     measure->gamma += qsi_popcount(live & rows.stored & flushed);

@@ -1,6 +1,6 @@
-/* The queue: delivering, and taking back.  Invariants: the queue's ready and out counts are
- * the sums over its segments; a message is ready, out or settled, and goes from out to settled
- * or back to ready; no segment before scan, and no word before a segment's first_word, has ready
+/* The queue: delivering, and taking back.  Invariants: the queue's ready and out counts are the
+ * sums over its segments; a message is ready, out or settled, and changes from out to settled or
+ * back to ready; no segment before scan, and no word before a segment's first_word, has ready
  * messages. */
 #include "alloc.h"
 #include "check.h"

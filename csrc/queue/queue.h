@@ -1,17 +1,16 @@
-/* One queue's messages: which are ready, which are unacked, in which order, and where they are.
+/* One queue's messages: which are ready, which are unacked, their order, and their places.
  *
- * Two things are kept apart.  What a message *is* (ready, out, settled, seen) stands in bitmaps
- * by sequence, segment by segment, as in the files of the index.  Where its bytes *are* stands
- * in runs: stretches of consecutive sequences whose records lie in one chunk of memory.  Paging
- * drops runs, and then the bitmaps; loading brings both back.  A published batch is one run,
- * whatever its size; messages published one by one share a run while they share a chunk.
+ * The state of a message (ready, out, settled, seen) is in bitmaps by sequence, segment by segment,
+ * as in the files of the index.  The place of its bytes is in runs: stretches of consecutive
+ * sequences whose records are in one chunk of memory.  Paging drops runs, and then the bitmaps;
+ * loading brings both back.  A published batch is one run, whatever its size; messages published
+ * one by one share a run while they share a chunk.
  *
  * A message is ready when it is neither settled nor out; requeueing clears a bit, so a message
- * comes back to its very place.
+ * returns to its very place.
  *
- * What is below flushed_seq and live has a slot in the queue's segment files (paging.h writes
- * them).  References to the message store are counted there: one for each live message of each
- * queue.
+ * A live message below flushed_seq has a slot in the queue's segment files (paging.h writes them).
+ * References to the message store are counted there: one for each live message of each queue.
  *
  * Single-threaded: the engine's lock covers every call.  Chunks are immutable and may be read
  * without it while referenced. */
@@ -32,7 +31,7 @@
 #define QSI_US_PER_MS UINT64_C(1000)
 #define QSI_US_PER_S UINT64_C(1000000)
 
-/* What the queues of a store have in common. */
+/* Shared by the queues of a store. */
 struct qsi_queue_shared {
     struct qsi_message_store *messages; /* counts references; NULL: not counted */
     struct qsi_budget *budget;          /* NULL: not counted */

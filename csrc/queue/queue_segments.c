@@ -1,15 +1,15 @@
-/* Segments: the bitmaps that say what the messages are, the array of segments by number, room
- * for what is to come, and retiring.  Invariants: segments are in order of their numbers; a
- * segment's counts are those of its bitmaps, which cover words [word_base, word_base +
- * word_count), all before settled and nothing behind given out; the segment of next_seq has its
- * state in memory if it exists; one with jobs under way is not retired. */
+/* Segments: the bitmaps with the states of messages, the array of segments by number, room for new
+ * messages, and retiring.  Invariants: segments are in order of their numbers; a segment's counts
+ * are those of its bitmaps, which cover words [word_base, word_base + word_count), with everything
+ * before settled and nothing after assigned; the segment of next_seq has its state in memory if it
+ * exists; a segment with running jobs is not retired. */
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"
 
 #include <string.h>
 
-/* Most of many queues have few messages: what they get at first is small, and doubles. */
+/* Most of many queues have few messages: their first memory is small, and doubles. */
 #define POINTERS_FIRST 2u
 
 void qsi_queue_shared_init(struct qsi_queue_shared *shared, uint32_t entries)
@@ -22,7 +22,7 @@ void qsi_queue_shared_init(struct qsi_queue_shared *shared, uint32_t entries)
 
 /* ---- the state of a segment ---- */
 
-/* What the state takes of the budget. */
+/* The bytes of the state in the budget. */
 static uint64_t state_ram(const struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t slots = (uint64_t)segment->word_count * QSI_WORD_BITS;
@@ -101,7 +101,7 @@ void qsi_segment_dirty_state(struct qsi_segment *segment)
     segment->state_version += 1;
 }
 
-/* A column of old_count values with room for count, in memory of its own; what is new is filled
+/* A column of old_count values with room for count, in memory of its own; the new part is filled
  * with fill. */
 static void *widen_column(const void *column, size_t old_bytes, size_t bytes, int fill)
 {
@@ -136,7 +136,7 @@ static void free_columns(const struct columns *columns)
     qsi_delays_free(columns->delays);
 }
 
-/* Wider copies of the columns that the segment has.  QS_ENOMEM: none. */
+/* Wider copies of the segment's columns.  QS_ENOMEM: none. */
 static qs_status widen_columns(struct columns *columns, const struct qsi_segment *segment,
                                uint32_t old, uint32_t word_count) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -488,8 +488,8 @@ void qsi_segment_retire_if_done(struct qsi_queue *queue, struct qsi_segment *seg
     if (qsi_segment_live_count(segment) > 0 || segment->busy > 0) {
         return;
     }
-    /* One that is being filled stays, unless its file holds space; one that is about to be stays
-     * in any case. */
+    /* A segment that is being filled stays, unless its file holds space; one that is about to be
+     * filled stays in any case. */
     if (end > queue->container.next_seq && (!has_file(segment) || is_reserved(queue, segment))) {
         return;
     }

@@ -9,7 +9,7 @@
 
 /* ---- settling ---- */
 
-/* Turns messages of one word that are live, and not out, to settled.  REQUIRES state. */
+/* Makes live messages of one word that are not out settled.  REQUIRES state. */
 static void settle_word(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                         uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -185,7 +185,7 @@ void qsi_queue_discard(struct qsi_queue *queue, struct qsi_segment *segment, uin
     qsi_segment_retire_if_done(queue, segment);
 }
 
-/* Drops the references of the messages of one word that are out. */
+/* Drops the references of messages of one word that are out. */
 static void drop_out_refs(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word)
     QSI_REQUIRES(qsi_store_mutex)
 {

@@ -1,5 +1,5 @@
-/* Taking messages: for consumers, and out of the queue for their expiry or its limits; those that
- * are not to be taken yet, or cannot be. */
+/* Taking messages: for consumers, and for expiry or limits without a consumer; and messages that
+ * cannot be taken yet, or at all. */
 #ifndef QSI_QUEUE_TAKE_H
 #define QSI_QUEUE_TAKE_H
 
@@ -22,13 +22,13 @@ enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
 enum qsi_take qsi_queue_find_out(struct qsi_queue *queue, struct qsi_segment *segment,
                                  uint32_t slot, struct qsi_stretch *stretch_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Gives the last messages of a stretch that was just taken back, as if they had not been. */
+/* Returns the last messages of a stretch that was just taken, as if they had not been. */
 void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint32_t keep_count)
     QSI_REQUIRES(qsi_store_mutex);
 /* REQUIRES the memory of qsi_segment_keep_deliveries.  The stretch is handed out. */
 void qsi_queue_count_stretch(struct qsi_queue *queue, const struct qsi_stretch *stretch)
     QSI_REQUIRES(qsi_store_mutex);
-/* They are delivered: returns how many of them had been before. */
+/* They are delivered: returns how many of them had been delivered before. */
 static inline uint32_t qsi_stretch_mark_seen(const struct qsi_stretch *stretch)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -46,40 +46,42 @@ static inline uint32_t qsi_stretch_mark_seen(const struct qsi_stretch *stretch)
 enum qsi_take qsi_queue_reserve_in(struct qsi_queue *queue, struct qsi_segment *segment,
                                    uint32_t max_count, struct qsi_stretch *stretch_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* The next ready messages at or behind *seq_io, which moves on; false: there are none.  Those
- * whose state is not in memory are passed over. */
+/* The next ready messages at or after *seq_io, which advances; false: there are none.  Messages
+ * whose state is not in memory are skipped. */
 bool qsi_queue_reserve_next(struct qsi_queue *queue, uint64_t *seq_io,
                             struct qsi_stretch *stretch_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The last ready message before *seq_io, which moves to it; false: there is none.  The same. */
 bool qsi_queue_ready_before(const struct qsi_queue *queue, uint64_t *seq_io)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Messages that were reserved are ready again, as if never touched. */
+/* Messages that were reserved are ready again, as if untouched. */
 void qsi_queue_unreserve_removal(struct qsi_queue *queue, struct qsi_segment *segment,
                                  uint32_t word, uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
-/* A walk over what has expired, in one hold of the lock. */
+/* A walk over expired messages, in one hold of the lock. */
 struct qsi_expiry_walk {
     uint64_t now_us;
-    uint64_t number; /* of the segment at hand */
+    uint64_t number; /* of the current segment */
     uint32_t word;
     uint64_t earliest; /* of what is left in it, so far */
     /* the first segment that may have some, and whose state is not in memory */
     struct qsi_segment *lacks_state;
 };
-/* The next expired messages; false at the end, when queue->earliest tells when to come again. */
+/* The next expired messages; false at the end, when queue->earliest has the time of the next
+ * walk. */
 bool qsi_queue_reserve_expired(struct qsi_queue *queue, struct qsi_expiry_walk *walk,
                                struct qsi_stretch *stretch_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Of the message with that sequence, whose state is in memory, in a queue that counts bytes. */
+/* For the message with that sequence, whose state is in memory, in a queue that counts bytes. */
 uint32_t qsi_queue_body_bytes(const struct qsi_queue *queue, uint64_t seq)
     QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- messages that are not to be delivered yet ---- */
 
-/* Room to delay messages of the segment, whose state is in memory: delay cannot fail then. */
+/* Reserves room to delay messages of the segment, whose state is in memory: delay cannot fail
+ * then. */
 qs_status qsi_segment_cover_delays(struct qsi_queue *queue, struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Ready messages of one word are delayed until due_us.  REQUIRES that room. */
+/* Delays ready messages of one word until due_us.  REQUIRES that room. */
 void qsi_queue_delay(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                      uint64_t mask, uint64_t due_us) QSI_REQUIRES(qsi_store_mutex);
 /* Delayed messages that are due are ready, count_max at most, those of the first sequences first.
@@ -87,21 +89,21 @@ void qsi_queue_delay(struct qsi_queue *queue, struct qsi_segment *segment, uint3
  * memory, or NULL.  queue->earliest is right when fewer than count_max were found. */
 uint64_t qsi_queue_release_due(struct qsi_queue *queue, uint64_t now_us, uint64_t count_max,
                                struct qsi_segment **lacks_state_out) QSI_REQUIRES(qsi_store_mutex);
-/* The state cannot be read: all that is delayed counts as ready, so that the call that comes
- * for it tells of the damage. */
+/* The state cannot be read: all delayed messages count as ready, so that the call that comes for
+ * them gets the error. */
 void qsi_queue_release_unread(struct qsi_queue *queue, struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex);
-/* When the message in a slot is due, which is delayed. */
+/* The due time of the delayed message in a slot. */
 uint64_t qsi_segment_due(const struct qsi_segment *segment, uint32_t slot)
     QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- segments whose state cannot be read ---- */
 
-/* Its messages are not ready any more, until it is brought back.  REQUIRES that its state is not
- * in memory, and that it is ready. */
+/* Its messages are not ready any more, until it is brought back.  REQUIRES that its state is not in
+ * memory, and that it is ready. */
 void qsi_segment_set_aside(struct qsi_queue *queue, struct qsi_segment *segment, const void *holder)
     QSI_REQUIRES(qsi_store_mutex);
-/* Brings back what is aside for the holder; NULL: for anybody. */
+/* Brings back segments that are aside for the holder; NULL: for any. */
 void qsi_queue_bring_back(struct qsi_queue *queue, const void *holder)
     QSI_REQUIRES(qsi_store_mutex);
 /* The first segment with ready messages; NULL: none is ready. */
@@ -111,8 +113,8 @@ struct qsi_passed {
     uint64_t messages;
     uint64_t body_bytes; /* as far as they are known */
 };
-/* The first segment with ready messages that is not damaged, as far as anybody knows; those before
- * it are added to *passed_io. */
+/* The first segment with ready messages that is not known to be damaged; those before it are added
+ * to *passed_io. */
 struct qsi_segment *qsi_queue_readable_head(struct qsi_queue *queue, struct qsi_passed *passed_io)
     QSI_REQUIRES(qsi_store_mutex);
 

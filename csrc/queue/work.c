@@ -1,7 +1,8 @@
-/* Work queues: state for what comes from the source, and what the kind does otherwise than queues.
+/* Work queues: state for messages from the source, and the operations that differ from other
+ * queues.
  *
  * Invariants: the queue's ready count is the sum over its segments and the rest; flushed_seq is
- * next_seq; runs hold no references to the message store; no segment has a file. */
+ * next_seq; runs have no references to the message store; no segment has a file. */
 #include "work.h"
 
 #include "alloc.h"
@@ -39,7 +40,7 @@ uint64_t qsi_work_raise(struct qsi_queue *queue, uint64_t end)
     return count;
 }
 
-/* A process that crashed had them: in [seq, seq + count), all of one segment. */
+/* A process that crashed had them: [seq, seq + count), all in one segment. */
 static void mark_seen(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
                       uint32_t count) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -99,7 +100,7 @@ static qs_status admit(struct qsi_queue *queue, uint64_t upto) QSI_REQUIRES(qsi_
     return QS_OK;
 }
 
-/* Of the rest, what is below to goes without ever having had a state. */
+/* Messages of the rest below to are removed without ever having had a state. */
 static qs_status skip(struct qsi_queue *queue, uint64_t to) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t count = to - queue->container.next_seq;
@@ -133,7 +134,7 @@ static uint32_t count_live(const struct qsi_queue *queue, uint64_t from, uint64_
     return live;
 }
 
-/* What no run has of [from, *to_io), from its first message on; false: nothing. */
+/* The part of [from, *to_io) that no run has, from its first message on; false: nothing. */
 static bool fit(const struct qsi_queue *queue, uint64_t from, uint64_t *to_io)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -358,7 +359,7 @@ qs_status qsi_work_skip_to(struct qsi_container *container, uint64_t seq)
     return QS_OK;
 }
 
-/* What was settled was in the source, and may have no state here yet. */
+/* Settled messages were in the source, and may have no state here yet. */
 qs_status qsi_work_replay_settle(struct qsi_container *container, const struct qsi_settle *settled)
 {
     struct qsi_queue *queue = queue_of(container);

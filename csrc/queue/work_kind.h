@@ -1,5 +1,5 @@
-/* Inside the floor: what a work queue does otherwise than other queues (container.h says what).
- * work_state.c has snapshot and restore. */
+/* Inside the floor: the operations of a work queue that differ from other queues (container.h
+ * describes them). work_state.c has snapshot and restore. */
 #ifndef QSI_WORK_KIND_H
 #define QSI_WORK_KIND_H
 

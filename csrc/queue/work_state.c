@@ -1,8 +1,8 @@
-/* What a checkpoint says of a work queue: the bitmaps of segments that have messages which are not
- * settled, and counts and times that do not follow from them.
+/* A work queue in a checkpoint: the bitmaps of segments with unsettled messages, and counts and
+ * times that do not follow from them.
  *
- * Invariants: a snapshot is the records themselves, made at the moment that it tells of; bits of
- * messages that have no state yet are 0; what is out is told as ready. */
+ * Invariants: a snapshot is the records themselves, made at its moment; bits of messages that have
+ * no state yet are 0; messages that are out are recorded as ready. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -34,8 +34,8 @@ static struct qsi_queue *queue_of(struct qsi_container *container)
 
 /* ---- the snapshot ---- */
 
-/* The words from the first that has live messages to the last; in the segment that grows, to the
- * last that was given out, since nothing but the bitmap says what is settled there. */
+/* The words from the first that has live messages to the last; in the growing segment, to the last
+ * assigned one, since only the bitmap says what is settled there. */
 static void live_words(const struct qsi_queue *queue, const struct qsi_segment *segment,
                        uint32_t *first_out, uint32_t *end_out) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -73,7 +73,7 @@ static uint32_t deliveries_of(const struct qsi_segment *segment, uint32_t slot)
     return segment->deliveries[slot - segment->word_base * QSI_WORD_BITS];
 }
 
-/* What the bitmaps do not tell of a message; false: they tell all. */
+/* The values of a message that the bitmaps do not have; false: they have all. */
 static bool note_of(const struct telling *telling, uint32_t slot, uint64_t seen,
                     struct qsi_work_note *note_out) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -93,7 +93,7 @@ static bool note_of(const struct telling *telling, uint32_t slot, uint64_t seen,
                                           : deliveries != known);
 }
 
-/* Puts or counts the notes. */
+/* Writes or counts the notes. */
 static void tell_notes(struct telling *telling) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_segment *segment = telling->segment;
@@ -119,7 +119,7 @@ static void tell_notes(struct telling *telling) QSI_REQUIRES(qsi_store_mutex)
     telling->told.note_count = count;
 }
 
-/* As many planes as take the fewest bytes with the notes that are left. */
+/* The number of planes that takes the fewest bytes, including the remaining notes. */
 static void choose_planes(struct telling *telling) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_segment *segment = telling->segment;
