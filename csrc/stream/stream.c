@@ -1,6 +1,6 @@
-/* A stream's beginning and end, its segments, and what it is as a container.
+/* A stream's beginning and end, its segments, and its operations as a container.
  *
- * Invariant: segments are in order of their offsets, the active one behind those in the table. */
+ * Invariant: segments are in order of their offsets, the active one after those in the table. */
 #include "stream.h"
 
 #include "alloc.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define FILE_BYTES (64u << 10) /* headers, a footer and what a page is not full of */
+#define FILE_BYTES (64u << 10) /* headers, a footer and the unused rest of a page */
 
 _Static_assert(offsetof(struct qsi_stream, container) == 0, "a stream is a container");
 _Static_assert(sizeof(struct qsi_stream_segment) == 64, "memory of a segment");
@@ -92,7 +92,7 @@ static const struct qsi_stream_segment *find_segment(const struct qsi_stream *st
     if (file->owner != stream->container.id) {
         return NULL;
     }
-    while (low < high) { /* a file of each is asked for when a store is opened */
+    while (low < high) { /* each file is checked when a store is opened */
         uint32_t middle = low + (high - low) / 2;
         if (stream->table->segments[middle].first < file->number) {
             low = middle + 1;
@@ -172,7 +172,7 @@ static void abandon(struct qsi_container *container) QSI_REQUIRES(qsi_store_mute
     qsi_stream_drop_runs(stream);
     stream->is_deleted = true;
     if (qsi_stream_reserve_dead(stream, qsi_stream_segment_count(stream)) != QS_OK) {
-        return; /* the files stay until the next open, which knows no stream that has them */
+        return; /* the files stay until the next open, which has no stream for them */
     }
     for (; stream->table_first < qsi_stream_table_count(stream); stream->table_first++) {
         qsi_stream_kill(stream, &stream->table->segments[stream->table_first]);

@@ -1,10 +1,10 @@
-/* Blocks that somebody else wrote to the active file. */
+/* Blocks that another caller wrote to the active file. */
 #include "check.h"
 #include "stream_internal.h"
 
 #include <string.h>
 
-/* Room for one more entry: an index that others have does not change, so it is copied. */
+/* Room for one more entry: a shared index does not change, so it is copied. */
 qs_status qsi_stream_reserve_block(struct qsi_stream *stream)
 {
     const struct qsi_block_index *old = stream->active_index;

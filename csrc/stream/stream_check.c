@@ -1,10 +1,10 @@
-/* Debug builds: do a stream's segments, its tail and its counts agree? */
+/* Debug builds: whether a stream's segments, its tail and its counts agree. */
 #include "check.h"
 #include "stream_internal.h"
 
 #ifndef NDEBUG
 
-/* Returns where the segments before the active one end. */
+/* Returns the end of the segments before the active one. */
 static uint64_t check_table(const struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t next = 0, bytes = 0, time_us = 0;

@@ -1,8 +1,8 @@
 /* Large records that go straight into the active file.
  *
- * Invariants: a job writes behind what the files had when it began, or into files that it made; the
- * stream changes when it ends, and only if nobody appended meanwhile; what the journal is told is
- * never written again. */
+ * Invariants: a job writes after the contents that the files had when it began, or into files that
+ * it made; the stream changes when it ends, and only if no other publisher appended meanwhile;
+ * bytes that the journal names are never written again. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -21,7 +21,7 @@ void qsi_stream_note_told(struct qsi_stream *stream, uint64_t next, uint64_t in_
     stream->told_bytes = stream->told_bytes > in_bytes ? stream->told_bytes : in_bytes;
 }
 
-/* A record can be lost, which a checkpoint cannot: the next one tells again what it told. */
+/* A record can be lost, which a checkpoint cannot: the next record repeats its segments. */
 static void note_record(struct qsi_stream *stream, uint64_t next,
                         const struct qsi_stream_segment *active) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -48,8 +48,8 @@ static uint32_t count_of(const struct qsi_buf *segments)
     return (uint32_t)(segments->bytes / sizeof(struct qsi_stream_segment));
 }
 
-/* Segments that are sealed, or were left, since something was told; and, if they are not too many,
- * those that the last record alone told of. */
+/* Segments that were sealed, or left, since the last record or checkpoint; and, if they are not too
+ * many, those that only the last record named. */
 static qs_status take_untold(const struct qsi_stream *stream, struct qsi_stream_direct *direct)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -122,7 +122,7 @@ qs_status qsi_stream_direct_begin(struct qsi_stream *stream,
     return status;
 }
 
-/* ---- run, and what comes of it ---- */
+/* ---- run, and its result ---- */
 
 void qsi_stream_direct_undo(struct qsi_stream_flush_job *job)
 {
@@ -226,7 +226,7 @@ void qsi_stream_direct_end(struct qsi_stream_flush_job *job, bool done)
 
 /* ---- recovery ---- */
 
-/* The segments that the record does not tell of anew. */
+/* The segments that the record does not repeat. */
 static uint32_t kept_count(const struct qsi_stream *stream, uint64_t first)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -312,7 +312,7 @@ qs_status qsi_stream_replay_written(struct qsi_stream *stream,
     }
     stream->page_aligned = true;
     note_record(stream, written->next, &stream->active);
-    /* The files have what is in memory, and there is a gap behind it. */
+    /* The files have the messages in memory, and there is a gap after them. */
     (void)qsi_stream_drop_content(container, 0, UINT64_MAX);
     return stream->run_count == 0 ? QS_OK : qsi_fail(error, QS_ENOMEM, "stream");
 }
@@ -330,7 +330,7 @@ qs_status qsi_stream_check_written(struct qsi_stream_shared *shared,
         .next_offset = written->next,
     };
 
-    if (written->adopts) { /* the files were durable, names included, before the journal told */
+    if (written->adopts) { /* durable before, names included */
         return QS_OK;
     }
     qsi_stream_written_segment(written, written->segment_count - 1, &told);
@@ -341,8 +341,8 @@ qs_status qsi_stream_check_written(struct qsi_stream_shared *shared,
                : qsi_fail(error, QS_ECORRUPT, "the directory of streams is missing");
 }
 
-/* All of it or nothing is decided on: a file that cannot be opened refuses the store, as the
- * journal's does.  Other damage is found when it is read. */
+/* All of it or nothing is accepted: a file that cannot be opened refuses the store, like one of the
+ * journal.  Other damage is found when it is read. */
 static qs_status sync_told(const struct qsi_stream *stream,
                            const struct qsi_stream_segment *segment, qs_error *error)
 {

@@ -139,10 +139,10 @@ static void install(struct qsi_stream *stream, struct qsi_stream_flush_job *self
     }
 }
 
-/* The stream was deleted meanwhile: the files that this made are dead like its others. */
+/* The stream was deleted meanwhile: the files that this job made are dead like its others. */
 static void kill_made(struct qsi_stream *stream, struct qsi_stream_flush_job *self)
 {
-    /* Without memory they stay until the next open, which knows no stream that has them. */
+    /* Without memory they stay until the next open, which has no stream for them. */
     qs_status ignored = qsi_buf_append(&stream->shared->dead, self->stray.data, self->stray.bytes);
 
     (void)ignored;
@@ -163,7 +163,7 @@ void qsi_stream_flush_end(struct qsi_job *job, bool done)
     free_job(self);
 }
 
-/* The file stays where it is with what it has; the next blocks go to a new one. */
+/* The file stays in place with its contents; the next blocks go to a new one. */
 static qs_status leave_file(struct qsi_job *job) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream_flush_job *self = qsi_stream_flush_job_of(job);
@@ -268,7 +268,7 @@ qs_status qsi_stream_begin_flush(struct qsi_container *container, uint64_t bytes
     *job_out = NULL;
     if (stream->shared->recovers &&
         (stream->shared->salvages || qsi_stream_may_be_told(stream, 2 * QSI_STREAM_UNTOLD_BYTES))) {
-        return QS_EEMPTY; /* files may have it already, and blocks that the journal names later */
+        return QS_EEMPTY; /* files may have it already, like blocks that the journal names later */
     }
     QS_TRY(qsi_stream_flush_job_begin(stream, bytes_max, NULL, &job));
     *job_out = &job->job;

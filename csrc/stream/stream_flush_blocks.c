@@ -1,8 +1,8 @@
 /* Running a flush: the tail becomes blocks.
  *
- * Invariants: what is written lies behind what the stream's files had when the job began, or in
- * files that this made; a run that fails leaves both as they were known, so it can be tried again;
- * the stream is not touched. */
+ * Invariants: blocks are written after the contents that the stream's files had when the job began,
+ * or in files that this job made; a run that fails leaves both as they were known, so it can be
+ * tried again; the stream is not touched. */
 #include "block_build.h"
 #include "block_write.h"
 #include "check.h"
@@ -28,7 +28,7 @@ struct flushing {
     uint64_t first_offset; /* of the block in the making */
 };
 
-/* The content of a stored message.  QS_ECORRUPT: out is as it was. */
+/* The content of a stored message.  QS_ECORRUPT: out is unchanged. */
 static qs_status read_whole(const struct flushing *flushing, const struct qsi_body *stored,
                             struct qsi_buf *out, struct qsi_stored_content *content_out,
                             qs_error *error)
@@ -60,8 +60,7 @@ static qs_status read_whole(const struct flushing *flushing, const struct qsi_bo
     return QS_OK;
 }
 
-/* A body that is damaged costs its message alone, which says so from now on: the others are
- * written. */
+/* A damaged body costs only its message, which is marked as lost: the others are written. */
 static qs_status put_damaged(const struct flushing *flushing, const struct qsi_body *stored,
                              struct qsi_buf *out, struct qsi_stored_content *content_out,
                              qs_error *error)
@@ -104,7 +103,7 @@ static qs_status read_stored(void *context, const struct qsi_body *stored, struc
     return status;
 }
 
-/* Of a file that nobody has read since the store was opened. */
+/* For a file that was not read since the store was opened. */
 static qs_status load_entries(struct flushing *flushing, qs_error *error)
 {
     struct qsi_stream_flush_job *job = flushing->job;
@@ -191,8 +190,8 @@ static void note_block(struct qsi_stream_flush_job *job, const struct qsi_block_
     job->job.message_count += block->rows;
 }
 
-/* The active file has its share of what the stream keeps: what was published at that time goes to
- * the next one. */
+/* The active file has its share of what the stream keeps: messages published then go to the next
+ * one. */
 static bool is_full(const struct qsi_stream_flush_job *job, uint64_t bytes, uint64_t time_us)
 {
     const struct qsi_stream_segment *active = &job->active;
@@ -294,7 +293,7 @@ static qs_status sync_segments(const struct flushing *flushing, const struct qsi
     return QS_OK;
 }
 
-/* All that the journal will tell of but the blocks that are still to be written. */
+/* Everything that the journal will name except the blocks that are still to be written. */
 static qs_status sync_others(const struct flushing *flushing, qs_error *error)
 {
     const struct qsi_stream_flush_job *job = flushing->job;
@@ -358,7 +357,7 @@ static qs_status write_records(struct flushing *flushing, qs_error *error)
     }
     qsi_block_writer_close(flushing->writer);
     flushing->writer = NULL;
-    job->page_aligned = true; /* what is before is synced next */
+    job->page_aligned = true; /* the bytes before it are synced next */
     job->has_written = false;
     QS_TRY(open_writer(flushing, offset, error));
     QS_TRY(sync_others(flushing, error));
@@ -410,7 +409,7 @@ static qs_status link_files(struct flushing *flushing, qs_error *error)
     for (uint32_t i = 0; status == QS_OK && i < job->direct->staged_count; i++) {
         const struct qsi_stream_staged *staged = &job->direct->staged[i];
         if (qsi_staged_folder_open(&folder, env, staged->folder, error) != QS_OK) {
-            status = QS_NOT_IMPLEMENTED; /* the caller's folder, no failure of the store's */
+            status = QS_NOT_IMPLEMENTED; /* the caller's folder failed, not the store */
         } else {
             status = link_file(flushing, staged, offset, folder.dir, error);
         }
@@ -459,7 +458,7 @@ static void reset(struct qsi_stream_flush_job *self)
     }
 }
 
-/* Files that a run made which came to nothing: nobody knows of them. */
+/* Files that an unsuccessful run made: nothing names them. */
 static void remove_stray(struct qsi_stream_flush_job *self)
 {
     const struct qsi_block_file *files =
@@ -467,7 +466,8 @@ static void remove_stray(struct qsi_stream_flush_job *self)
     struct qsi_stream_shared *shared = qsi_stream_flushed(self)->shared;
 
     for (size_t i = 0; i < self->stray.bytes / sizeof *files; i++) {
-        /* What stays is replaced by the next file of that name, or removed at the next open. */
+        /* A file that stays is replaced by the next file of that name, or removed at the next
+         * open. */
         qs_status ignored = qsi_block_file_remove(shared->blocks, &files[i], NULL);
         (void)ignored;
     }

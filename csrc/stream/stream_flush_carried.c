@@ -1,6 +1,6 @@
 /* Running a flush for a checkpoint that carries the tail: it becomes records.
  *
- * Invariant: a run that fails leaves what is carried as it was. */
+ * Invariant: a run that fails leaves the carried records as they were. */
 #include "error.h"
 #include "record_build.h"
 #include "stream_flush_job.h"
@@ -23,7 +23,7 @@ static qs_status finish_record(const struct qsi_stream_flush_job *self,
     return QS_OK;
 }
 
-/* Each record has one time: rows of another one begin the next. */
+/* Each record has one time: rows with another time begin the next. */
 static qs_status carry_piece(const struct qsi_stream_flush_job *self,
                              const struct qsi_stream_tail *piece, struct qsi_record_build *build,
                              qs_error *error)

@@ -1,4 +1,4 @@
-/* A flush of a stream under way: what making the job, running it and ending it share. */
+/* A running flush of a stream: shared by making the job, running it and ending it. */
 #ifndef QSI_STREAM_FLUSH_JOB_H
 #define QSI_STREAM_FLUSH_JOB_H
 
@@ -8,7 +8,7 @@
 #define QSI_STREAM_TABLE_FIRST \
     16u /* segments for which a new table has room, and twice those there are */
 
-/* What a job writes behind the tail. */
+/* What a job writes after the tail. */
 struct qsi_stream_direct {
     const struct qsi_stream_direct_record *records;
     uint32_t record_count;
@@ -17,9 +17,9 @@ struct qsi_stream_direct {
     uint64_t first_offset, time_us;
     struct qsi_block_unsynced unsynced; /* where run wrote */
     struct qsi_buf untold;              /* struct qsi_stream_segment: sealed before the job began */
-    struct qsi_buf again;               /* likewise, those that only the last record told of */
+    struct qsi_buf again;               /* likewise, those that only the last record named */
     uint32_t crc;                       /* of the headers of the blocks */
-    bool has_untold;                    /* files have, or get from the tail, what was not told of */
+    bool has_untold;                    /* files have, or get, messages not named yet */
     bool reaches_disk;
 };
 
@@ -35,7 +35,7 @@ struct qsi_stream_flush_job {
 
     /* as the stream has it: */
     struct qsi_stream_segment base;
-    struct qsi_block_index *base_index; /* NULL: nobody has read it */
+    struct qsi_block_index *base_index; /* NULL: it was not read yet */
     bool page_aligned;
     uint32_t table_count;
 
@@ -79,7 +79,7 @@ qs_status qsi_stream_flush_job_make(struct qsi_stream *stream, const struct qsi_
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* End. */
 void qsi_stream_flush_end(struct qsi_job *job, bool done) QSI_REQUIRES(qsi_store_mutex);
-/* Without the lock: what run wrote goes, as far as that can be done.  The job ends undone. */
+/* Without the lock: removes what run wrote, as far as possible.  The job ends undone. */
 void qsi_stream_flush_undo(struct qsi_stream_flush_job *self);
 /* Run: the tail becomes blocks, in the active file and those that follow it. */
 qs_status qsi_stream_flush_blocks(struct qsi_job *job, qs_error *error);

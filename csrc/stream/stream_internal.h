@@ -7,8 +7,7 @@
 
 struct qsi_stream_run {
     struct qsi_run *run;
-    uint64_t
-        floor_us; /* times of its messages are those of their records, or this if it is later */
+    uint64_t floor_us; /* times of its messages are those of their records, or this if later */
 };
 
 /* Entries before `count` never change: views read them without the lock. */
@@ -35,7 +34,7 @@ static inline struct qsi_stream_run *qsi_stream_run_at(const struct qsi_stream *
 {
     return &stream->runs[stream->first_run + i];
 }
-/* The first run that ends behind offset; run_count if there is none. */
+/* The first run that ends after offset; run_count if there is none. */
 uint32_t qsi_stream_find_run(const struct qsi_stream *stream, uint64_t offset)
     QSI_REQUIRES(qsi_store_mutex);
 
@@ -71,39 +70,39 @@ uint64_t qsi_stream_drop_content(struct qsi_container *container, uint64_t keep_
                                  uint64_t bytes) QSI_REQUIRES(qsi_store_mutex);
 uint64_t qsi_stream_unflushed_bytes(const struct qsi_container *container)
     QSI_REQUIRES(qsi_store_mutex);
-/* All runs go: the stream is deleted. */
+/* Drops all runs: the stream is deleted. */
 void qsi_stream_drop_runs(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
-/* Their memory goes, and references stay counted: it is the process that ends. */
+/* Frees their memory; references stay counted, because the process ends. */
 void qsi_stream_free_runs(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 
-/* ---- pieces of the tail: runs, or parts of them, that somebody holds on to ---- */
+/* ---- pieces of the tail: held runs, or parts of them ---- */
 
-/* Of messages [from, from + count) of the run.  QS_ENOMEM. */
+/* For messages [from, from + count) of the run.  QS_ENOMEM. */
 qs_status qsi_stream_tail_take(struct qsi_stream_tail *tail_out, const struct qsi_stream_run *run,
                                uint32_t from, uint32_t count) QS_MUST_CHECK;
 void qsi_stream_tail_fini(struct qsi_stream_tail *tail);
-/* When message i of the piece was published. */
+/* The time of publishing of message i of the piece. */
 uint64_t qsi_stream_tail_time(const struct qsi_stream_tail *tail, uint32_t i);
 
-/* The references of the piece's stored bodies to the message store, once more or once less. */
+/* Adds, or removes, one reference to the message store for each of the piece's stored bodies. */
 void qsi_stream_count_refs(struct qsi_message_store *messages,
                            const struct qsi_messages_ref *messages_ref, uint32_t from,
                            uint32_t count, bool transient, bool adds) QSI_REQUIRES(qsi_store_mutex);
 
-/* Of the stored bodies of a run, from message from on. */
+/* For the stored bodies of a run, from message from on. */
 void qsi_stream_add_refs(struct qsi_stream *stream, const struct qsi_run *run, uint32_t from)
     QSI_REQUIRES(qsi_store_mutex);
 void qsi_stream_drop_refs(struct qsi_stream *stream, const struct qsi_run *run)
     QSI_REQUIRES(qsi_store_mutex);
-/* The references of a run that is dropped stay, until drop_kept.  QS_ENOMEM: nothing was done. */
+/* The references of a dropped run stay, until drop_kept.  QS_ENOMEM: nothing was done. */
 qs_status qsi_stream_keep_refs(struct qsi_stream *stream, const struct qsi_run *run)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 void qsi_stream_drop_kept(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 
-/* A checkpoint counts the references to the message store of what it carries, and the process that
- * restores it knows of no others.  So at its cut runs that are flushed have none, */
+/* A checkpoint counts the references to the message store of the messages that it carries, and a
+ * process that restores it has no others.  So at its cut flushed runs have none, */
 void qsi_stream_drop_stored(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
-/* and what is not flushed and has some is carried, however much it is: references are short. */
+/* and unflushed messages with references are carried, however many: references are short. */
 bool qsi_stream_has_stored_tail(const struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- jobs ---- */
@@ -125,24 +124,24 @@ qs_status qsi_stream_flush_job_begin(struct qsi_stream *stream, uint64_t bytes_m
                                      struct qsi_stream_flush_job **job_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 struct qsi_job *qsi_stream_flush_job(struct qsi_stream_flush_job *job);
-/* told is called by end, under the lock, when the job went well. */
+/* end calls told, under the lock, if the job succeeded. */
 void qsi_stream_flush_tell(struct qsi_stream_flush_job *job, void (*told)(void *context),
                            void *context);
 
-/* ---- what checkpoints and the journal tell ---- */
+/* ---- files that checkpoints and the journal name ---- */
 
 struct qsi_stream_state_segment qsi_stream_segment_told(const struct qsi_stream_segment *segment);
 struct qsi_stream_segment qsi_stream_told_segment(const struct qsi_stream_state_segment *from);
-/* Messages below next are in files that were told of, of which active is the last; in_bytes: of all
- * messages that came until then. */
+/* Messages below next are in named files, of which active is the last; in_bytes: of all messages
+ * that came until then. */
 void qsi_stream_note_told(struct qsi_stream *stream, uint64_t next, uint64_t in_bytes,
                           const struct qsi_stream_segment *active) QSI_REQUIRES(qsi_store_mutex);
-/* Can a record of what was written directly follow?  Not behind more messages, or more bytes of
- * them, than these, which nothing told of. */
+/* Whether a record of blocks written directly can follow.  It cannot after more messages, or more
+ * bytes of them, than these without a file that was named. */
 bool qsi_stream_may_be_told(const struct qsi_stream *stream, uint64_t bytes_max)
     QSI_REQUIRES(qsi_store_mutex);
 
-/* The segments leave the stream: their files are dead. */
+/* Removes the segments from the stream: their files are dead. */
 qs_status qsi_stream_reserve_dead(struct qsi_stream *stream, uint32_t count) QS_MUST_CHECK;
 void qsi_stream_kill(struct qsi_stream *stream, const struct qsi_stream_segment *segment);
 

@@ -2,10 +2,10 @@
  *
  * Invariants: each stored body of a run has one reference counted, and so has each in `kept`.
  *
- * A flush copies bodies into blocks, so the runs' references go with the runs.  In a recovery that
- * is too early: the blocks that it writes count only with the next checkpoint, and a crash before
- * that reads the same journal again, which names the bodies.  So what recovery drops is kept until
- * the next checkpoint's cut. */
+ * A flush copies bodies into blocks, so the runs' references are dropped with the runs.  In a
+ * recovery that is too early: the blocks that it writes become valid only with the next checkpoint,
+ * and a crash before that reads the same journal again, which names the bodies.  So references that
+ * recovery drops are kept until the next checkpoint's cut. */
 #include "check.h"
 #include "stream_internal.h"
 

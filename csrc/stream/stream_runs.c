@@ -1,7 +1,7 @@
 /* The tail: messages that are appended, and dropped from memory when the files have them.
  *
  * Invariants: runs are in order of their offsets and do not overlap; ram_bytes and ram_count are
- * the sums over them; what is not flushed is in a run. */
+ * the sums over them; messages that are not flushed are in a run. */
 #include "alloc.h"
 #include "check.h"
 #include "stream_internal.h"
@@ -96,7 +96,7 @@ static struct qsi_stream_run *last_run(const struct qsi_stream *stream)
     return stream->run_count > 0 ? qsi_stream_run_at(stream, stream->run_count - 1) : NULL;
 }
 
-/* May the next message, whose record is in chunk, belong to the last run? */
+/* Whether the next message, whose record is in chunk, can join the last run. */
 static bool is_continued(const struct qsi_stream *stream, const struct qsi_stream_run *last,
                          const struct qsi_chunk *chunk, bool journalled)
     QSI_REQUIRES(qsi_store_mutex)
@@ -258,7 +258,7 @@ uint64_t qsi_stream_drop_content(struct qsi_container *container, uint64_t keep_
     struct qsi_stream *stream = qsi_stream_of(container);
     uint64_t dropped = 0;
 
-    (void)keep_count; /* readers of what is old read files, which is what they are for */
+    (void)keep_count; /* readers of old messages read files */
     while (dropped < bytes && stream->run_count > 0) {
         const struct qsi_run *run = qsi_stream_run_at(stream, 0)->run;
         if (run->first_seq + run->count > container->flushed_seq) {

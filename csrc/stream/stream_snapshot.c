@@ -1,7 +1,7 @@
-/* What a checkpoint says of a stream: its segments, and what is in none of them.
+/* A stream in a checkpoint: its segments, and the messages that are in no segment.
  *
- * Invariants: the state is of one moment: messages below flushed are in the files that it tells
- * of, those from there on are carried; what is told is never written again, because the next block
+ * Invariants: the state is of one moment: messages below flushed are in the files that it names,
+ * those from there on are carried; named bytes are never written again, because the next block
  * begins on a page of its own. */
 #include "alloc.h"
 #include "check.h"
@@ -45,7 +45,7 @@ static const struct qsi_stream_segment *segment_at(const struct stream_snapshot 
                                                  : &self->active;
 }
 
-/* Notes what the files have now; nothing is added to their last pages any more. */
+/* Notes the present contents of the files; nothing is added to their last pages any more. */
 static void take_state(void *context) QSI_REQUIRES(qsi_store_mutex)
 {
     struct stream_snapshot *self = context;
@@ -64,7 +64,7 @@ static void take_state(void *context) QSI_REQUIRES(qsi_store_mutex)
     self->flushed_time_us = stream->flushed_time_us;
     QS_DCHECK(self->first <= self->flushed && self->table_from <= self->table_to);
     stream->page_aligned = true;
-    /* The directory is one more: names are new in it. */
+    /* The directory is synced, too: it has new names. */
     self->snapshot.file_count = segment_count(self) + 1;
 }
 

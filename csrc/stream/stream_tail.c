@@ -1,6 +1,6 @@
-/* Pieces of the tail: runs, or parts of them, that jobs and views hold on to.
+/* Pieces of the tail: runs, or parts of them, that jobs and views hold.
  *
- * Invariant: a piece owns its chunk and its rows, so the run may grow or go meanwhile. */
+ * Invariant: a piece owns its chunk and its rows, so the run may grow or be dropped meanwhile. */
 #include "alloc.h"
 #include "check.h"
 #include "stream_internal.h"

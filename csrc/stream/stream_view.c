@@ -1,6 +1,6 @@
 /* Reading: views, and batches of messages from files or from the tail.
  *
- * Invariant: what a view holds does not change: segments before table_to, the copy of the active
+ * Invariant: the contents of a view do not change: segments before table_to, the copy of the active
  * one, its index, and pieces of the tail with references of their own. */
 #include "alloc.h"
 #include "bits.h"
@@ -68,8 +68,8 @@ static void free_view(struct qsi_stream_view *view)
     memset(view, 0, sizeof *view);
 }
 
-/* Do the runs have what is at or behind from, as far as there is something?  Between the first
- * run and the end there is nothing that they lack. */
+/* Whether the runs have the messages at or after from, as far as there are any.  Between the first
+ * run and the end they lack none. */
 static bool tail_has(const struct qsi_stream *stream, uint64_t from) QSI_REQUIRES(qsi_store_mutex)
 {
     return from >= stream->container.flushed_seq ||
@@ -123,7 +123,7 @@ static const struct qsi_stream_segment *segment_at(const struct qsi_stream_view 
                                                  : &view->active;
 }
 
-/* The first segment that ends behind offset. */
+/* The first segment that ends after offset. */
 static uint32_t find_segment(const struct qsi_stream_view *view, uint64_t offset)
 {
     uint32_t low = 0, high = segment_count(view);
@@ -139,7 +139,7 @@ static uint32_t find_segment(const struct qsi_stream_view *view, uint64_t offset
     return low;
 }
 
-/* The first segment that has a message at or behind time_us. */
+/* The first segment that has a message at or after time_us. */
 static uint32_t find_segment_at(const struct qsi_stream_view *view, uint64_t time_us)
 {
     uint32_t low = 0, high = segment_count(view);
@@ -211,7 +211,7 @@ void qsi_stream_batch_times(const struct qsi_stream_batch *batch, uint32_t from,
 
 /* ---- reading blocks ---- */
 
-/* A bitmap of the routes that are wanted; *any_out: there are some. */
+/* A bitmap of the wanted routes; *any_out: there are some. */
 static qs_status filter_routes(const struct qsi_messages *messages, qsi_stream_filter *filter,
                                void *context, uint64_t **wanted_out, bool *any_out)
 {
@@ -233,7 +233,7 @@ static qs_status filter_routes(const struct qsi_messages *messages, qsi_stream_f
     return QS_OK;
 }
 
-/* Whether the block has a wanted route: its dictionary alone is read. */
+/* Whether the block has a wanted route: only its dictionary is read. */
 static qs_status look_at_block(const struct qsi_stream_view *view,
                                const struct qsi_block_file *file,
                                const struct qsi_block_entry *entry, qsi_stream_filter *filter,
@@ -260,7 +260,7 @@ static qs_status look_at_block(const struct qsi_stream_view *view,
     return QS_OK;
 }
 
-/* The rows of the block at or behind offset, and below files_end. */
+/* The rows of the block at or after offset, and below files_end. */
 static qs_status read_block(const struct qsi_stream_view *view, const struct qsi_block_file *file,
                             const struct qsi_block_entry *entry, uint64_t offset,
                             struct qsi_stream_batch *batch, qs_error *error)
@@ -272,7 +272,7 @@ static qs_status read_block(const struct qsi_stream_view *view, const struct qsi
     return QS_OK;
 }
 
-/* QS_EEMPTY: the segment has nothing that is wanted; *offset_io is behind it. */
+/* QS_EEMPTY: the segment has no wanted messages; *offset_io is after it. */
 static qs_status read_segment(const struct qsi_stream_view *view, uint32_t segment,
                               uint64_t *offset_io, qsi_stream_filter *filter, void *context,
                               struct qsi_stream_batch *batch, qs_error *error)
@@ -350,7 +350,7 @@ qs_status qsi_stream_read(const struct qsi_stream_view *view, uint64_t offset,
 
 /* ---- by time, and by block ---- */
 
-/* The first message of the tail at or behind time_us: there is one. */
+/* The first message of the tail at or after time_us: there is one. */
 static uint64_t find_in_runs(const struct qsi_stream *stream, uint64_t time_us)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -389,7 +389,7 @@ qs_status qsi_stream_seek_begin(struct qsi_stream_seek *seek, struct qsi_stream 
     return QS_OK;
 }
 
-/* In the block, or, if all in it is earlier, what comes behind it. */
+/* In the block, or, if all its messages are earlier, the next one after it. */
 static qs_status seek_block(struct qsi_stream_seek *seek, const struct qsi_block_file *file,
                             const struct qsi_block_index *index, uint32_t i, qs_error *error)
 {
