@@ -25,7 +25,7 @@
 
 #include <string.h>
 
-#define TRIES 16                      /* against others who publish to the stream */
+#define TRIES 16                      /* against other publishers of the stream */
 #define RECORD_BYTES_MAX (512u << 10) /* about 8,000 files */
 
 struct linking {

@@ -1,11 +1,11 @@
-/* Notes in a store's inbox: what is asked of its owner, and what became of it.  One file each, and
- * one at a time has its name's front:
+/* Notes in a store's inbox: a request to its owner, and the answer.  Each is one file.  At any time
+ * one name has its beginning:
  *
- *   EEEEEEEEEEEEEEEE-RRRRRRRRRRRRRRRR.ask   a manifest that nobody began with: when it expires, in
+ *   EEEEEEEEEEEEEEEE-RRRRRRRRRRRRRRRR.ask   a manifest that no owner has begun: its expiry, in
  *                                           microseconds since 1970, and a random number
  *   EEEEEEEEEEEEEEEE-RRRRRRRRRRRRRRRR.own   one that an owner began with; then its answer
  *
- * Each step is one rename or removal, which happens to one of those who try. */
+ * Each step is one rename or removal, in which only one of several processes succeeds. */
 #ifndef QSI_INBOX_NOTE_H
 #define QSI_INBOX_NOTE_H
 
@@ -19,7 +19,7 @@
 #define QSI_INBOX_OWNED ".own"
 #define QSI_INBOX_WRITING ".tmp" /* behind one of these */
 #define QSI_INBOX_NOTE_BYTES_MAX (16u << 20)
-/* After it expired, for who asked and was away meanwhile; nobody else reads an answer. */
+/* After its expiry, for a caller that was away meanwhile; no other process reads an answer. */
 #define QSI_INBOX_ANSWER_KEPT_US (UINT64_C(24) * 3600 * 1000000)
 
 #define QSI_INBOX_ANSWER_STRINGS 2

@@ -1,8 +1,7 @@
-/* Columns: what is noted of each message where somebody asks: when it expires, and how long its
- * body is.  Invariants: a segment has a column from the first message on that is noted in it,
- * and slots before that say never, or 0; no ready message expires before its segment's earliest,
- * nor that before the queue's; ready_bytes is the sum over ready messages, if the queue counts
- * bytes. */
+/* Columns: optional values of each message: its expiry, and the length of its body.  Invariants: a
+ * segment has a column from the first message with the value on, and slots before that have never,
+ * or 0; no ready message expires before its segment's earliest, nor that before the queue's;
+ * ready_bytes is the sum over ready messages, if the queue counts bytes. */
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"
@@ -12,7 +11,7 @@
 
 #include <string.h>
 
-/* In an expiry: the message was to go at once, and has the grace. */
+/* In an expiry: the message expires at once, and has the grace. */
 #define GRACED UINT64_C(1)
 
 /* ---- room ---- */
@@ -106,7 +105,7 @@ static uint64_t expiry_of(const struct qsi_queue *queue, const struct qsi_messag
     if (ttl_us == QSI_NEVER) {
         return QSI_NEVER;
     }
-    /* A message that is delayed begins to live when it is due. */
+    /* The time to live of a delayed message begins when it is due. */
     due_us = qsi_messages_due(view, row);
     from_us = qsi_messages_time(view->record);
     from_us = due_us > from_us ? due_us : from_us;
@@ -167,7 +166,7 @@ void qsi_queue_count_columns(struct qsi_queue *queue, const struct qsi_segment *
                        (segment->sizes != NULL ? slots * sizeof *segment->sizes : 0));
 }
 
-/* ---- ready, or not any more ---- */
+/* ---- ready, or not ready any more ---- */
 
 static uint64_t bytes_of(const struct qsi_segment *segment, uint32_t word, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex)
@@ -234,7 +233,7 @@ void qsi_queue_recount_bytes(struct qsi_queue *queue)
 
 /* ---- what has expired ---- */
 
-/* Of the ready messages of one word, those that have expired.  The others move *earliest_io. */
+/* The ready messages of one word that have expired.  The others change *earliest_io. */
 static uint64_t expired_of(const struct qsi_queue *queue, const struct qsi_segment *segment,
                            uint32_t word, uint64_t now_us, uint64_t *earliest_io)
     QSI_REQUIRES(qsi_store_mutex)
@@ -255,7 +254,7 @@ static uint64_t expired_of(const struct qsi_queue *queue, const struct qsi_segme
     return expired;
 }
 
-/* The next stretch of one segment; false: it has no more, and says when it will. */
+/* The next stretch of one segment; false: it has no more, and has the time of the next. */
 static bool reserve_in_segment(struct qsi_queue *queue, struct qsi_segment *segment,
                                struct qsi_expiry_walk *walk, struct qsi_stretch *stretch_out)
     QSI_REQUIRES(qsi_store_mutex)
@@ -273,7 +272,7 @@ static bool reserve_in_segment(struct qsi_queue *queue, struct qsi_segment *segm
             walk->earliest = earliest;
             continue;
         }
-        /* The word is looked at again, until nothing in it has expired. */
+        /* The word is checked again, until nothing in it has expired. */
         bit = (uint32_t)__builtin_ctzll(expired);
         *stretch_out = (struct qsi_stretch){
             .segment = segment,

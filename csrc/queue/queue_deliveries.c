@@ -1,9 +1,9 @@
 /* How often messages were delivered.
  *
- * A count is kept of a segment's messages from the first requeue on; until then a message that
- * was seen before has one delivery behind it.  In a queue with a delivery limit it is kept from
- * the first delivery on, and tells of those that are under way as well: whoever counts them has
- * journalled it. */
+ * Counts of a segment's messages are kept from the first requeue on; until then a message that was
+ * seen before has one earlier delivery.  In a queue with a delivery limit counts are kept from the
+ * first delivery on, and include running deliveries: the code that counts them has journalled
+ * them. */
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"
@@ -11,7 +11,7 @@
 #include "queue_settle.h"
 #include "queue_take.h"
 
-/* Of one word: those with a delivery behind them, where no count is kept. */
+/* In one word: messages with an earlier delivery, if no counts are kept. */
 static uint64_t delivered_once(const struct qsi_queue *queue, const struct qsi_segment *segment,
                                uint32_t at) QSI_REQUIRES(qsi_store_mutex)
 {

@@ -1,7 +1,6 @@
-/* Recovery: segments that a checkpoint names, and the settling that the journal tells after it.
- * Invariants: a restored segment has a count and a file, but no state until somebody loads it;
- * whoever replays has loaded the state of each segment that a settle divides or requeues; no
- * message is out. */
+/* Recovery: segments that a checkpoint names, and later settles of the journal.  Invariants: a
+ * restored segment has a count and a file, but no state until it is loaded; the replay has loaded
+ * the state of each segment that a settle divides or requeues; no message is out. */
 #include "queue_replay.h"
 
 #include "check.h"
@@ -150,9 +149,9 @@ void qsi_queue_end_segment(struct qsi_queue *queue, struct qsi_segment *segment)
 void qsi_queue_lose_segment(struct qsi_queue *queue, struct qsi_segment *segment)
 {
     QS_DCHECK(segment->queue == queue && segment->settled == NULL);
-    queue->retired_number = segment->number; /* what comes into it later gets another file */
+    queue->retired_number = segment->number; /* later messages of it get another file */
     queue->retired_generation = segment->file.generation + 1;
-    segment->file.heap_end = 0; /* so that nobody removes it */
+    segment->file.heap_end = 0; /* so that it is not removed */
     qsi_segment_free_formers(segment);
     segment->has_stored = false;
     qsi_queue_settle_unloaded(queue, segment);
@@ -180,8 +179,8 @@ struct qsi_segment *qsi_queue_needs_state(const struct qsi_queue *queue,
     return NULL;
 }
 
-/* A delivery more, or one less, or none, and perhaps a delay.  What was delayed before had been
- * delivered when this was written. */
+/* One delivery more, or one less, or none, and perhaps a delay.  A message that was delayed before
+ * had been delivered when this was written. */
 static void replay_deliveries(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
                               uint32_t to, const struct qsi_settle *settle)
     QSI_REQUIRES(qsi_store_mutex)
@@ -248,7 +247,7 @@ qs_status qsi_queue_replay_settle(struct qsi_queue *queue, const struct qsi_sett
             break;
         }
         to = end - first < entries ? (uint32_t)(end - first) : entries;
-        if (segment->settled == NULL) { /* whole: who replays has loaded the others */
+        if (segment->settled == NULL) { /* whole: the replay has loaded the others */
             QS_ASSERT(from == 0 && to == entries && settle->kind == QSI_SETTLE_ACK);
             qsi_queue_settle_unloaded(queue, segment);
         } else if (settle->kind != QSI_SETTLE_ACK) {

@@ -1,9 +1,8 @@
-/* Runs: where the content of messages is, and what it holds: its share of memory, and references
- * to the message store.  Invariants: runs are in order of their sequences and do not overlap; a
- * run has live messages (the last of them to be settled takes it along); the queue's ram_bytes
- * and ram_count are the sums over its runs; a live message has one reference of its queue
- * counted, which is dropped once: from its run, or, without one, when somebody has read it from
- * the disk. */
+/* Runs: the places of messages' content, its share of memory, and references to the message store.
+ * Invariants: runs are in order of their sequences and do not overlap; a run has live messages (it
+ * is removed when the last of them is settled); the queue's ram_bytes and ram_count are the sums
+ * over its runs; a live message has one reference of its queue counted, which is dropped once: from
+ * its run, or, without one, after it was read from the disk. */
 #include "alloc.h"
 #include "check.h"
 #include "paging.h"
@@ -13,7 +12,7 @@
 
 #include <string.h>
 
-/* As a run of single records is before its first message. */
+/* A run of single records before its first message. */
 static struct qsi_run *emptied(struct qsi_run *run)
 {
     uint32_t *rows = run->messages.rows;

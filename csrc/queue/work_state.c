@@ -333,7 +333,7 @@ static qs_status restore_dues(struct qsi_queue *queue, struct qsi_segment *segme
     return status;
 }
 
-/* Memory for them was zeroed; of the others nobody asks. */
+/* Memory for them was zeroed; the others are not read. */
 static void restore_deliveries(const struct qsi_queue *queue, struct qsi_segment *segment,
                                const struct qsi_work_segment *told) QSI_REQUIRES(qsi_store_mutex)
 {

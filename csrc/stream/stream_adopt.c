@@ -13,7 +13,7 @@ qs_status qsi_stream_reserve_block(struct qsi_stream *stream)
 
     QS_DCHECK(!stream->is_flushing);
     if (old == NULL && count > 0) {
-        return QS_OK; /* whoever needs it reads the file */
+        return QS_OK; /* readers read it from the file */
     }
     index = qsi_block_index_create(count + 1);
     if (index == NULL) {

@@ -95,7 +95,7 @@ uint64_t qsi_pending_records_accept(struct qs_store *store, struct pending_recor
                                     struct refusals *refusals, uint64_t last_lsn)
     QSI_REQUIRES(qsi_store_mutex);
 
-/* Nothing is in it: the name says so. */
+/* An empty receipt; of the name only the first byte is cleared. */
 static inline void qsi_receipt_clear(qs_receipt *receipt)
 {
     memset(receipt, 0, offsetof(qs_receipt, refused_queue));

@@ -53,7 +53,7 @@ static inline void qsi_count_empty(struct qs_channel *channel, struct store_queu
     channel->counts.get_empty += 1;
     qsi_counts_of(channel->store, queue)->get_empty += 1;
 }
-/* By a consumer, or by who got them. */
+/* By a consumer, or by a caller that got them. */
 static inline void qsi_count_acked(struct qs_channel *channel, struct store_queue *queue,
                                    uint32_t count) QSI_REQUIRES(qsi_store_mutex)
 {

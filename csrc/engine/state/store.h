@@ -33,7 +33,7 @@
 #include <pthread.h>
 
 #define QSI_EXCHANGE_BYTES_MAX QSI_ROUTE_NAME_BYTES_MAX
-/* Follows names of queues and exchanges in texts of errors. */
+/* Follows the names of queues and exchanges in texts of errors. */
 #define QSI_PLACE_DEFAULT QSI_ROUTE_PLACE_DEFAULT
 #define QSI_PLACE_BYTES 272 /* with its NUL; " in vhost '...'", whose name may have 255 */
 /* bytes accepted and not durable, beyond which publishers wait and help to commit */
@@ -53,8 +53,8 @@ struct store_stats {
     uint64_t queues_declared, queues_created, queues_deleted;
 };
 
-/* May a call release the lock to wait, or to read and write files?  With QS_NO_WAIT among its flags
- * it may not: what cannot go on then returns QS_EWOULDBLOCK. */
+/* Whether a call may release the lock to wait, or to read and write files.  With QS_NO_WAIT among
+ * its flags it may not: a call that cannot go on then returns QS_EWOULDBLOCK. */
 enum qsi_wait { QSI_MAY_WAIT, QSI_MUST_NOT_WAIT };
 
 static inline enum qsi_wait qsi_wait_of(uint32_t flags)
@@ -108,7 +108,7 @@ struct qsi_keep {
     bool is_active;
     bool is_lost;        /* keeping ended: too much was kept, or the disk is full */
     uint64_t lsn;        /* the archive has read the journal up to here */
-    uint64_t bytes_max;  /* of what a checkpoint may leave in the journal and in dead files */
+    uint64_t bytes_max;  /* of journal and dead files that a checkpoint may leave */
     uint64_t held_bytes; /* of dead message files that the last checkpoint left for it, */
     uint64_t held_upto;  /* until lsn is here */
 };
@@ -116,7 +116,7 @@ struct qsi_keep {
 /* Threads and event loops that wait for messages, confirms and the like. */
 struct qsi_events {
     uint64_t count; /* announced: a thread that looked before looks again before it waits */
-    /* who is to be told of something: channels that are armed, and waits at queues (wake.h) */
+    /* to be notified: armed channels, and waits at queues (wake.h) */
     uint32_t armed_count;
     uint32_t stream_thread_count;       /* threads that wait for consumers, some of streams */
     uint64_t woken_count;               /* how often threads that waited were woken */
@@ -128,7 +128,7 @@ struct qsi_events {
     uint32_t alarms;               /* QS_ALARM_* */
 };
 
-/* What the open found. */
+/* The findings of the open. */
 struct qsi_recovery {
     uint64_t from_lsn; /* where the replay began */
     uint64_t read_lsn; /* where it ended, in a store that was opened for reading only */
@@ -151,7 +151,7 @@ struct qs_store {
     qs_env *env;
     qs_env *own_env; /* of a store in memory, which ends with it; NULL otherwise */
     qs_options options;
-    char path[256]; /* for people: cut off where it is longer */
+    char path[256]; /* for people: truncated if it is longer */
     /* Opened by a verification: for reading only, and refused wherever an open for writing would
      * be. */
     bool judges;

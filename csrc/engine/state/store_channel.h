@@ -50,33 +50,33 @@ struct store_consumer {
     uint64_t full_ready GUARDED;  /* messages in its queue, when its prefetch was used up */
     bool is_slow_told GUARDED;    /* watch.c */
     struct stream_cursor *cursor; /* of a stream's consumer (stream_cursor.h); NULL: of a queue's */
-    /* what the two point into; deliveries share it, and the queue may go first */
+    /* the bytes of these two; deliveries share them, and the queue may be deleted first */
     struct qsi_chunk *names;
     struct qsi_slice tag, queue_name;
 };
 
 struct pending_records; /* publish.h */
 
-/* What was published where, to be counted when it was accepted: publish_counts.c. */
+/* Destinations of publishes, to be counted when they are accepted: publish_counts.c. */
 struct published_notes {
     struct qsi_buf notes;
     size_t last_at;       /* the last of them, or the one that took it in */
     struct qsi_map known; /* where notes are that came with others, to be one with the same again */
 };
 
-/* Where unconfirmed messages went: ways.h. */
+/* Destinations of unconfirmed messages: ways.h. */
 struct confirm_ways {
     struct qsi_buf ways;
     size_t begin, last_at;
-    /* The next message belongs to the last way if it has this number, is as persistent, and came by
-     * one exchange to one queue that have this tally, at this version of the router; NULL: it does
-     * not. */
+    /* The next message belongs to the last way if it has this number, is as persistent, and was
+     * published by one exchange to one queue that have this tally, at this version of the router;
+     * NULL: it does not. */
     const struct qsi_tally *tally;
     uint64_t version, next_number;
     bool persistent;
 };
 
-struct returned_message { /* lies in a chunk of its own, which a qs_message can hold */
+struct returned_message { /* is in a chunk of its own, which a qs_message can hold */
     struct qsi_chunk *chunk;
     struct qsi_list in_channel;
     uint64_t place; /* in a transaction: how many records it had before it */
@@ -89,17 +89,17 @@ struct tx_settle {
     uint8_t kind;    /* QSI_SETTLE_* */
     uint64_t due_us; /* of those that have it, else 0 */
 };
-/* Beside those of the journal, where it is an ack: the message goes to the queue's dead letters,
- * if it has any. */
+/* In addition to those of the journal, for an ack: the message goes to the queue's dead letters, if
+ * it has any. */
 #define QSI_SETTLE_REJECT 16
 /* The same, and each is counted as what it is: delivered without ack; rejected, without dead
- * letters; with a dead letter that a queue has. */
+ * letters; with a dead letter of the queue. */
 #define QSI_SETTLE_NO_ACK 17
 #define QSI_SETTLE_DROPPED 18
 #define QSI_SETTLE_DEAD_LETTERED 19
 
-/* What channels share.  A channel that was opened on the store itself has one of its own, which
- * ends with it. */
+/* The shared part of channels.  A channel that was opened on the store itself has its own
+ * connection, which ends with it. */
 struct qs_connection {
     struct qs_store *store;
     struct qsi_list in_store GUARDED;
@@ -111,7 +111,7 @@ struct qs_connection {
     uint64_t number; /* of the store's connections, from 1 */
     uint64_t opened_us;
     struct channel_counts closed_channels GUARDED; /* the sums of their counters */
-    struct qs_client *client GUARDED; /* with the bytes behind it; NULL: nobody said who it is */
+    struct qs_client *client GUARDED;              /* with its bytes; NULL: it is unknown */
 };
 
 /* No other thread knows of the connection: it is being made. */
@@ -127,17 +127,16 @@ struct qs_channel {
     struct qsi_list in_store GUARDED;
     struct qsi_list in_connection GUARDED;
     bool closed GUARDED;
-    uint64_t number; /* of the store's channels, from 1 */
-    uint32_t client_number
-        GUARDED; /* by which the client behind the connection knows it; 0: none */
+    uint64_t number;                /* of the store's channels, from 1 */
+    uint32_t client_number GUARDED; /* the client's number of it; 0: none */
     struct channel_counts counts GUARDED;
     struct qsi_unacked unacked GUARDED;
     struct qsi_confirms confirms GUARDED;
-    struct confirm_ways ways GUARDED; /* of what the confirms wait for */
-    /* nobody reads them: none but the first is kept, in confirm mode */
+    struct confirm_ways ways GUARDED; /* of the messages that confirms wait for */
+    /* the publisher reads none: only the first is kept, in confirm mode */
     bool ignores_returns GUARDED;
     struct qsi_list returns GUARDED;         /* returned_message, oldest first */
-    struct qsi_list ignored_returns GUARDED; /* the first since somebody asked */
+    struct qsi_list ignored_returns GUARDED; /* the first since the last report */
     uint64_t ignored_return_count GUARDED;
     struct qsi_list consumers GUARDED; /* in turn: the next to serve first */
     struct qsi_list resting GUARDED;   /* consumers that can have no message: turns.h */
@@ -146,10 +145,10 @@ struct qs_channel {
     uint64_t next_consumer_name GUARDED;
     uint32_t prefetch_new GUARDED;     /* for consumers to come */
     uint32_t prefetch_channel GUARDED; /* 0: unlimited */
-    uint64_t consumed_count GUARDED;   /* of the unacked: what came by consumers, not by a get */
+    uint64_t consumed_count GUARDED;   /* of the unacked: delivered to consumers */
     bool had_deal GUARDED; /* the last that its consumers had: others come before the next */
-    struct store_deals deals GUARDED;  /* what waits for its consumers, beside the unacked */
-    bool waits GUARDED;                /* for deliveries, in a call */
+    struct store_deals deals GUARDED; /* messages that wait for its consumers, beside the unacked */
+    bool waits GUARDED;               /* for deliveries, in a call */
     struct qsi_waiter *waiter GUARDED; /* a thread that waits in a call of it; NULL: none does */
     bool is_armed GUARDED;             /* it waits outside of a call, or that thread is armed */
     bool is_armed_by_thread GUARDED;
@@ -161,13 +160,14 @@ struct qs_channel {
     struct qs_listener *listener GUARDED; /* told instead; NULL: none */
     void *listener_tag GUARDED;
     struct qsi_list in_rang GUARDED; /* of the listener's */
-    /* Of the last call that did not wait for a commit; the channel's own thread reads it, too. */
+    /* For the last call that did not wait for a commit; the channel's own thread reads it, too. */
     uint64_t completion_lsn;
-    /* Of such calls whose commit is not told yet: the first and the last; 0: there are none. */
+    /* For such calls whose commit was not reported yet: the first and the last; 0: there are
+     * none. */
     uint64_t awaited_first_lsn GUARDED, awaited_last_lsn GUARDED;
     bool reads_streams GUARDED; /* it has, or had, a consumer of a stream */
-    /* Consumers of streams whose progress is to be noted: stream_cursor.in_acked.  The records take
-     * as many bytes as this at most. */
+    /* Consumers of streams whose position is to be stored: stream_cursor.in_acked.  The records
+     * take at most so many bytes. */
     struct qsi_list acked_cursors GUARDED;
     uint64_t tracking_bytes GUARDED;
     bool has_aside GUARDED;       /* segments were set aside for it */

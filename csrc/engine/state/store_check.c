@@ -10,7 +10,7 @@
 
 /* What belongs together and stands in different places. */
 struct tally {
-    uint64_t out;         /* messages that queues say somebody has */
+    uint64_t out;         /* out, by the queues' counts */
     uint64_t outstanding; /* and those that channels have, withheld and dealt ones among them */
     uint32_t streams;
     uint32_t channels, armed; /* of the last: what counts there, waits at queues among them */

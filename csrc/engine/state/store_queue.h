@@ -17,7 +17,7 @@ struct store_stream;     /* store_stream.h */
 
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct store_queue {
-    union { /* what has its messages: as any kind of container, and as the one that it is */
+    union { /* the holder of its messages: as any kind of container, and as its own kind */
         struct qsi_container container;
         struct qsi_queue core;
     };
@@ -30,7 +30,7 @@ struct store_queue {
     struct qsi_list in_source GUARDED;
     uint64_t work_first GUARDED; /* where it began */
     uint64_t looked_at GUARDED;  /* how many were taken when the pager last looked ahead */
-    bool pins;                   /* x-stream-pin: what it is not done with stays in the stream */
+    bool pins;                   /* x-stream-pin: the stream keeps what it has not settled */
     struct qsi_destination destination GUARDED;
     /* counts.h; NULL: nothing was counted yet.  Of a priority the queue's, which frees them */
     struct queue_counts *counts GUARDED;
@@ -45,16 +45,16 @@ struct store_queue {
     bool mode_was_set GUARDED; /* by qs_store_set_queue_mode, not by its declaration */
     /* behind its declaration in the journal; 0: it has none */
     uint64_t declared_lsn GUARDED;
-    uint64_t restored_next_seq GUARDED; /* of the checkpoint: what it carries comes first */
-    bool lazy GUARDED;           /* x-queue-mode=lazy: what is published goes to the disk at once */
+    uint64_t restored_next_seq GUARDED; /* of the checkpoint: its carried messages come first */
+    bool lazy GUARDED;           /* x-queue-mode=lazy: published messages go to the disk at once */
     uint32_t arrival_at GUARDED; /* arrivals.c: where its own was, in the last call that had one */
     uint32_t jobs GUARDED;       /* under way without the lock: it is not freed before they end */
     struct qs_connection *owner; /* of an exclusive queue */
     struct qsi_list in_owner GUARDED;
     struct qsi_list consumers GUARDED; /* highest priority first, and within one in turn */
-    struct qsi_list full GUARDED; /* those whose prefetch is used up, as far as anybody looked */
-    struct qsi_list awaiting GUARDED; /* those that rest until it has a message */
-    struct qsi_list waiting GUARDED;  /* threads that get, or read the stream: wake.h */
+    struct qsi_list full GUARDED;      /* those whose prefetch is used up, as far as is known */
+    struct qsi_list awaiting GUARDED;  /* those that rest until it has a message */
+    struct qsi_list waiting GUARDED;   /* threads that get, or read the stream: wake.h */
     uint32_t consumer_count GUARDED;
     bool exclusive_consumer GUARDED;
     /* messages stay ready for a consumer of higher priority that was dealt as many as it may be */
@@ -68,8 +68,8 @@ struct store_queue {
     uint64_t used_at_us GUARDED;
     /* when it could not be paged for want of its directory; 0: it can */
     uint64_t unpaged_ns GUARDED;
-    uint64_t read_at_ns GUARDED; /* when one last came for what was paged; 0: never */
-    /* a lazy queue: how many messages had been taken at a look, and when that was first so */
+    uint64_t read_at_ns GUARDED; /* the last request for paged messages; 0: never */
+    /* a lazy queue: the number of taken messages at a look, and the first time of that number */
     uint64_t rest_taken GUARDED, rests_from_ns GUARDED;
     /* rates */
     /* the last sample */

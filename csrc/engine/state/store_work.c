@@ -54,7 +54,7 @@ void qsi_work_attach(struct qs_store *store, struct store_queue *queue, struct s
     }
     queue->source = source;
     if (qsi_list_is_empty(&source->stream->work_queues)) {
-        source->stream->told_next = 0; /* while it had none nobody was told */
+        source->stream->told_next = 0; /* while it had no queue none was notified */
         qsi_list_push_back(&store->sources, &source->stream->in_sources);
     }
     (void)qsi_work_raise(&queue->core, source->stream->told_next);
@@ -132,7 +132,7 @@ void qsi_work_recover(struct qs_store *store)
         if (!qsi_queue_is_work(&queue->core)) {
             continue;
         }
-        if (queue->source == NULL) { /* salvage: nobody has its messages */
+        if (queue->source == NULL) { /* salvage: no stream has its messages */
             qsi_work_lose(&queue->core, 0, UINT64_MAX);
             continue;
         }

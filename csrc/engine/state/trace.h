@@ -12,7 +12,7 @@
 
 /* Of one message, for traces of contents. */
 struct trace_content {
-    const struct qs_channel *channel; /* of who published it or gets it */
+    const struct qs_channel *channel; /* of the publisher or the receiver */
     struct qsi_slice properties, body;
     bool redelivered;
 };
