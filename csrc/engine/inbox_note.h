@@ -1,5 +1,5 @@
-/* Notes in a store's inbox: a request to its owner, and the answer.  Each is one file.  At any time
- * one name has its beginning:
+/* Notes in a store's inbox: a request to its owner, and the answer.  Each note is one file,
+ * and only one file at a time has its name without the ending:
  *
  *   EEEEEEEEEEEEEEEE-RRRRRRRRRRRRRRRR.ask   a manifest that no owner has begun: its expiry, in
  *                                           microseconds since 1970, and a random number
