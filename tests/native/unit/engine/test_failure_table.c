@@ -268,7 +268,7 @@ static qs_status publish_to_other(struct engine *engine)
 {
     qs_receipt receipt;
 
-    return qs_channel_publish(engine->channel, NONE, text("other"), PERSISTENT, text("x"), 0,
+    return qs_channel_publish(engine->channel, NONE, text("other"), PERSISTENT, text("x"), 0, 0,
                               &receipt, QS_ERROR);
 }
 
