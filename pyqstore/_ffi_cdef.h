@@ -1,4 +1,4 @@
-/* What Python calls of qstore/codec.h: stateless functions over buffers. */
+/* What Python calls of qstore/codec.h: stateless functions over buffers and Arrow arrays. */
 typedef int... qs_status;
 typedef struct qs_error {
     char text[...];
@@ -15,6 +15,25 @@ typedef struct qs_strings {
 qs_status qs_crc32c_column(const qs_strings *column, uint32_t *crcs_out, qs_error *error);
 qs_status qs_shard_column(const qs_strings *column, uint32_t shard_count, uint32_t *shards_out,
                           qs_error *error);
+static const int QS_RECEIVED_DELIVERED, QS_RECEIVED_BROWSED, QS_RECEIVED_STREAM, QS_RECEIVED_POLLED;
+static const int QS_COLUMN_IGNORED, QS_COLUMN_BODY, QS_COLUMN_TEXT, QS_COLUMN_HEADERS;
+static const int QS_COLUMN_INTEGER, QS_COLUMN_TIMESTAMP, QS_COLUMN_INSTANT;
+typedef int... qs_column_kind;
+typedef struct qs_column {
+    const char *name;
+    const char *format;
+    const char *meaning;
+    uint32_t received;
+    uint32_t part;
+    qs_column_kind published;
+    int64_t low, high;
+} qs_column;
+const qs_column *qs_column_at(size_t index);
+struct ArrowSchema {
+    ...;
+};
+qs_status qs_columns_schema(uint32_t received, uint32_t parts, struct ArrowSchema *schema_out,
+                            qs_error *error);
 typedef struct qs_journal_walk {
     uint64_t salt;
     uint64_t from_lsn;

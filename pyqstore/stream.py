@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from . import _core
+from .columns import COLUMNS, STREAM
 from .errors import NotFound, OffsetOutOfRange, PreconditionFailed, StoreCorrupt
 from .fields import FieldValue
 from .figures import StreamStatus
@@ -438,39 +439,7 @@ def offset_of(store: Store, name: str, start: Start) -> int:
     return value
 
 
-_TEXTS = (
-    "message_id", "correlation_id", "type", "app_id", "content_type", "content_encoding",
-    "reply_to", "user_id",
-)  # fmt: skip
-_COLUMNS: dict[str, int] = {
-    "offset": 0,
-    "timestamp": _core.COLUMN_TIMESTAMP,
-    "exchange": _core.COLUMN_EXCHANGE,
-    "routing_key": _core.COLUMN_ROUTING_KEY,
-    "body": _core.COLUMN_BODY,
-}
-
-
-def whole_schema() -> pyarrow.Schema:
-    """All columns that a stream's messages have."""
-    import pyarrow as pa
-
-    text, name = pa.string(), pa.dictionary(pa.int32(), pa.string())
-    return pa.schema(
-        [
-            ("offset", pa.uint64()),
-            ("timestamp", pa.timestamp("us", "UTC")),
-            ("exchange", name),
-            ("routing_key", name),
-            ("body", pa.binary()),
-            ("headers", pa.map_(text, text)),
-            *((each, text) for each in _TEXTS),
-            ("priority", pa.uint8()),
-            ("delivery_mode", pa.uint8()),
-            ("expiration_ms", pa.int64()),
-            ("message_timestamp", pa.timestamp("s", "UTC")),
-        ]
-    )
+_PARTS = {column.name: column.part for column in COLUMNS if column.received & STREAM}
 
 
 def picked(whole: pyarrow.Schema, columns: Sequence[str] | None) -> pyarrow.Schema:
@@ -481,8 +450,7 @@ def picked(whole: pyarrow.Schema, columns: Sequence[str] | None) -> pyarrow.Sche
         return whole
     unknown = [name for name in columns if name not in whole.names]
     if unknown:
-        names = [*_COLUMNS, *(name for name in whole.names if name not in _COLUMNS)]
-        raise ValueError(f"no column {unknown[0]!r}: there are {', '.join(names)}")
+        raise ValueError(f"no column {unknown[0]!r}: there are {', '.join(_PARTS)}")
     return pyarrow.schema([whole.field(name) for name in columns])
 
 
@@ -492,7 +460,7 @@ def _columns_of(columns: Sequence[str] | None) -> int:
         return 0
     asked = 0
     for name in columns:
-        asked |= _COLUMNS.get(name, _core.COLUMN_PROPERTIES)
+        asked |= _PARTS.get(name, _core.COLUMN_PROPERTIES)
     return asked or _core.COLUMN_TIMESTAMP
 
 

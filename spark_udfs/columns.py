@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from pyqstore import columns as engine
+
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
 @dataclass(frozen=True)
@@ -26,43 +26,27 @@ class Column:
 
 
 _STRING = Column(("string",), "string")
+_TIMESTAMP = Column(("timestamp",), "timestamp")
+_TYPES = {
+    engine.TEXT: _STRING,
+    engine.HEADERS: Column(("map<string,string>",), "map<string, string>"),
+    engine.INTEGER: Column(
+        ("tinyint", "smallint", "int", "bigint"), "tinyint, smallint, int or bigint"
+    ),
+    engine.TIMESTAMP: _TIMESTAMP,
+    engine.INSTANT: _TIMESTAMP,
+}
 COPIES = ("CC", "BCC")  # headers that are lists
 _STRING_BYTES_MAX = 255  # AMQP 0-9-1's short string
 VOID = "void"  # what a column of nulls alone is, as lit(None)
 BODY = Column(("binary", "string"), "binary or string")
 PROPERTIES = {
-    "exchange": _STRING,
-    "routing_key": _STRING,
-    "headers": Column(("map<string,string>",), "map<string, string>"),
-    "message_id": _STRING,
-    "correlation_id": _STRING,
-    "type": _STRING,
-    "app_id": _STRING,
-    "content_type": _STRING,
-    "content_encoding": _STRING,
-    "reply_to": _STRING,
-    "user_id": _STRING,
-    "priority": Column(_INTEGERS, "tinyint, smallint, int or bigint"),
-    "delivery_mode": Column(_INTEGERS, "tinyint, smallint, int or bigint"),
-    "expiration_ms": Column(_INTEGERS, "tinyint, smallint, int or bigint"),
-    "timestamp": Column(("timestamp",), "timestamp"),
-    "message_timestamp": Column(("timestamp",), "timestamp"),
-    "due": Column(("timestamp",), "timestamp"),
+    column.name: _TYPES[column.published] for column in engine.COLUMNS if column.published in _TYPES
 }
 # What tells of a delivery: a frame of received messages can be written as it is.
-DELIVERY = (
-    "delivery_tag",
-    "redelivered",
-    "delivery_count",
-    "sequence",
-    "offset",
-    "unacked",
-    "delayed",
-)
-_UINT8 = {
-    "priority": (0, 255, "0 to 255"),
-    "delivery_mode": (1, 2, "1 (transient) or 2 (persistent)"),
-}
+DELIVERY = engine.PLACES
+_NUMBERS = {column.name: column for column in engine.COLUMNS if column.published == engine.INTEGER}
+_RANGES = {"delivery_mode": "1 (transient) or 2 (persistent)", "expiration_ms": "not negative"}
 
 _OUTLIVES = (
     "2 (persistent): what a job publishes is durable (spark_udfs.publish can send transient "
@@ -152,14 +136,12 @@ def shape_batch(
                     f"column '{body}' is null in row {row}: a message needs a body (empty is one)"
                 )
             name = "body"
-        elif name in _UINT8:
-            array = _to_uint8(name, array, first_row)
+        elif name in _NUMBERS:
+            array = _to_number(_NUMBERS[name], array, first_row)
             if outlives and name == "delivery_mode":
                 _check_range(name, array, 2, 2, _OUTLIVES, first_row)
         elif name == "message_timestamp":
             name = "timestamp"
-        elif name == "expiration_ms":
-            _check_range(name, array, 0, 2**63 - 1, "not negative", first_row)
         elif name == "headers":
             _check_headers(array, first_row)
         elif PROPERTIES.get(name) is _STRING:
@@ -169,12 +151,13 @@ def shape_batch(
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def _to_uint8(name: str, array: pa.Array, first_row: int) -> pa.Array:
+def _to_number(column: engine.Column, array: pa.Array, first_row: int) -> pa.Array:
     import pyarrow as pa
 
-    lowest, highest, words = _UINT8[name]
-    _check_range(name, array, lowest, highest, words, first_row)
-    return array if array.type == pa.uint8() else array.cast(pa.uint8())
+    low, high = column.low, column.high
+    words = _RANGES.get(column.name, f"{low} to {high}")
+    _check_range(column.name, array, low, high, words, first_row)
+    return array.cast(pa.uint8()) if high < 256 and array.type != pa.uint8() else array
 
 
 def _check_range(

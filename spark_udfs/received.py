@@ -5,43 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pyqstore import columns
+from pyqstore.columns import COLUMNS
+
 from .columns import ColumnError, _listed, _near, _plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MESSAGE = {
-    "exchange": "string",
-    "routing_key": "string",
-    "body": "binary",
-    "headers": "map<string,string>",
-    "message_id": "string",
-    "correlation_id": "string",
-    "type": "string",
-    "app_id": "string",
-    "content_type": "string",
-    "content_encoding": "string",
-    "reply_to": "string",
-    "user_id": "string",
-    "priority": "smallint",
-    "delivery_mode": "smallint",
-    "expiration_ms": "bigint",
+_TYPES = {
+    "b": "boolean",
+    "C": "smallint",
+    "I": "bigint",
+    "l": "bigint",
+    "L": "bigint",
+    "i": "string",
+    "u": "string",
+    "z": "binary",
+    "+m": "map<string,string>",
+    "tss:UTC": "timestamp",
+    "tsu:UTC": "timestamp",
 }
-_PLACE = {"offset": "bigint", "timestamp": "timestamp"}
-STREAM = {
-    **_PLACE,
-    **_MESSAGE,
-    "message_timestamp": "timestamp",
-    "redelivered": "boolean",
-}
-QUEUE = {
-    **_PLACE,
-    **_MESSAGE,
-    "redelivered": "boolean",
-    "delivery_count": "bigint",
-    "unacked": "boolean",
-    "delayed": "boolean",
-}
+
+
+def _received(batch: int) -> dict[str, str]:
+    """The columns of such a batch, and Spark's types of them."""
+    return {column.name: _TYPES[column.format] for column in COLUMNS if column.received & batch}
+
+
+STREAM = _received(columns.STREAM) | {"redelivered": "boolean"}
+QUEUE = STREAM | _received(columns.BROWSED)  # a queue's sequence is its offset
+del QUEUE["message_timestamp"], QUEUE["sequence"]
 
 
 def ddl(columns: dict[str, str]) -> str:

@@ -35,10 +35,10 @@ void qsi_arrow_builder_fini(struct qsi_arrow_builder *builder)
     qsi_arrow_text_fini(&builder->headers);
     qsi_arrow_text_fini(&builder->header_keys);
     qsi_arrow_text_fini(&builder->header_values);
-    for (int i = 0; i < QSI_ARROW_TEXT_COUNT; i++) {
+    for (int i = 0; i < QSI_COLUMN_TEXT_COUNT; i++) {
         qsi_arrow_text_fini(&builder->texts[i]);
     }
-    for (int i = 0; i < QSI_ARROW_NUMBER_COUNT; i++) {
+    for (int i = 0; i < QSI_COLUMN_NUMBER_COUNT; i++) {
         qsi_free(builder->numbers[i].values);
         qsi_free(builder->numbers[i].validity);
     }
@@ -72,17 +72,17 @@ static qs_status reserve_rows(struct qsi_arrow_builder *builder, uint64_t count)
     capacity = qsi_arrow_grown_capacity(builder->capacity, builder->rows + count);
     QS_TRY(qsi_arrow_grow(&builder->tags, capacity * sizeof *builder->tags));
     QS_TRY(reserve_states(builder, capacity));
-    if (qsi_arrow_builder_wants(builder, QSI_ARROW_HAS_EXCHANGE)) {
+    if (qsi_arrow_builder_wants(builder, QS_STREAM_COLUMN_EXCHANGE)) {
         QS_TRY(qsi_arrow_grow(&builder->codes[QSI_ARROW_EXCHANGE], capacity * sizeof(int32_t)));
     }
-    if (qsi_arrow_builder_wants(builder, QSI_ARROW_HAS_ROUTING_KEY)) {
+    if (qsi_arrow_builder_wants(builder, QS_STREAM_COLUMN_ROUTING_KEY)) {
         QS_TRY(qsi_arrow_grow(&builder->codes[QSI_ARROW_ROUTING_KEY], capacity * sizeof(int32_t)));
     }
     if (builder->shape == QSI_ARROW_STREAM &&
-        qsi_arrow_builder_wants(builder, QSI_ARROW_HAS_TIME)) {
+        qsi_arrow_builder_wants(builder, QS_STREAM_COLUMN_TIMESTAMP)) {
         QS_TRY(qsi_arrow_grow(&builder->times, capacity * sizeof *builder->times));
     }
-    if (qsi_arrow_builder_wants(builder, QSI_ARROW_HAS_BODY) && builder->lender == NULL) {
+    if (qsi_arrow_builder_wants(builder, QS_STREAM_COLUMN_BODY) && builder->lender == NULL) {
         QS_TRY(qsi_arrow_grow(&builder->body_offsets, (capacity + 1) * sizeof(int32_t)));
         builder->body_offsets[0] = 0;
     }
@@ -95,7 +95,7 @@ qs_status qsi_arrow_builder_reserve(struct qsi_arrow_builder *builder, uint64_t 
 {
     uint8_t *room;
 
-    body_bytes = qsi_arrow_builder_wants(builder, QSI_ARROW_HAS_BODY) ? body_bytes : 0;
+    body_bytes = qsi_arrow_builder_wants(builder, QS_STREAM_COLUMN_BODY) ? body_bytes : 0;
     if (rows > QSI_ARROW_ROWS_MAX - builder->rows ||
         body_bytes > QSI_ARROW_BODY_BYTES_MAX - builder->body.bytes) {
         return qsi_fail(error, QS_EINVAL,
@@ -206,7 +206,7 @@ qs_status qsi_arrow_builder_rows(struct qsi_arrow_builder *builder, const struct
                                  const uint8_t *offsets, const uint8_t *data, uint64_t count,
                                  qs_error *error)
 {
-    bool has_bodies = qsi_arrow_builder_wants(builder, QSI_ARROW_HAS_BODY);
+    bool has_bodies = qsi_arrow_builder_wants(builder, QS_STREAM_COLUMN_BODY);
     uint32_t first = has_bodies ? qsi_get_u32(offsets) : 0;
     uint32_t bytes = has_bodies ? qsi_get_u32(offsets + 4 * count) - first : 0;
 
@@ -298,12 +298,12 @@ qs_status qsi_arrow_builder_fill(struct qsi_arrow_builder *builder)
 {
     QS_TRY(qsi_arrow_text_fill(&builder->headers, builder->rows));
     QS_TRY(qsi_arrow_text_fill(&builder->header_values, builder->header_keys.filled));
-    for (int i = 0; i < QSI_ARROW_TEXT_COUNT; i++) {
+    for (int i = 0; i < QSI_COLUMN_TEXT_COUNT; i++) {
         QS_TRY(qsi_arrow_text_fill(&builder->texts[i], builder->rows));
     }
-    for (int i = 0; i < QSI_ARROW_NUMBER_COUNT; i++) {
+    for (int i = 0; i < QSI_COLUMN_NUMBER_COUNT; i++) {
         if (builder->numbers[i].capacity > 0) {
-            QS_TRY(qsi_arrow_number_reserve(&builder->numbers[i], qsi_arrow_number_bytes(i),
+            QS_TRY(qsi_arrow_number_reserve(&builder->numbers[i], qsi_column_number_bytes(i),
                                             builder->rows, 0));
         }
     }

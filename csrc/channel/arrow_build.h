@@ -1,12 +1,9 @@
 /* Building the record batch that a batch of deliveries comes back as, for the Arrow C Data
  * interface.
  *
- * Columns: delivery_tag (sequence, unacked and delayed, of a batch that was browsed; of a batch of
- * a stream offset, and of those that follow the chosen ones, with the time of each row),
- * redelivered, exchange, routing_key, body, headers, message_id, correlation_id, type, app_id,
- * content_type, content_encoding, reply_to, user_id, priority, delivery_mode, expiration_ms,
- * timestamp, delivery_count.  Strings that are not UTF-8 are repaired with U+FFFD; an expiration
- * that is no number and a timestamp beyond int64 come out null.
+ * Columns: those of columns.def, of a batch of a stream the chosen ones.  Strings that are not UTF-8
+ * are repaired with U+FFFD; an expiration that is no number and a timestamp beyond int64 come out
+ * null.
  *
  * Bodies are copied once, from where they lie into the batch, or not at all: those of a block of a
  * stream are Arrow's as they lie there.  A property column costs nothing until the first message
@@ -20,6 +17,7 @@
 
 #include "buf.h"
 #include "chunk.h"
+#include "columns.h"
 #include "map.h"
 #include "properties.h"
 #include "slice.h"
@@ -32,22 +30,10 @@
 /* Offsets of a record are little-endian, those of Arrow the machine's. */
 #define QSI_ARROW_LENDS (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 
+/* Which batch it becomes: the bit of QS_RECEIVED_*. */
 enum qsi_arrow_shape { QSI_ARROW_DELIVERED, QSI_ARROW_BROWSED, QSI_ARROW_STREAM };
 
-/* Columns of a batch of a stream, beside the offset.  As in stream.h. */
-enum {
-    QSI_ARROW_HAS_TIME = 1,
-    QSI_ARROW_HAS_EXCHANGE = 2,
-    QSI_ARROW_HAS_ROUTING_KEY = 4,
-    QSI_ARROW_HAS_BODY = 8,
-    QSI_ARROW_HAS_PROPERTIES = 16,
-};
-
 enum qsi_arrow_dictionary { QSI_ARROW_EXCHANGE, QSI_ARROW_ROUTING_KEY, QSI_ARROW_DICTIONARY_COUNT };
-
-/* The property columns that hold strings, and those that hold numbers, in the order of the
- * batch. */
-enum { QSI_ARROW_TEXT_COUNT = 8, QSI_ARROW_NUMBER_COUNT = 4 };
 
 /* Strings as an Arrow column; for the headers column, ranges of entries.  Rows from filled on
  * are null. */
@@ -80,7 +66,7 @@ struct qsi_arrow_recent_name {
 struct qsi_arrow_builder {
     uint64_t rows;
     enum qsi_arrow_shape shape; /* set it before the first row */
-    uint32_t columns;           /* QSI_ARROW_HAS_*; QSI_ARROW_STREAM: set it likewise */
+    uint32_t columns;           /* QS_STREAM_COLUMN_*; QSI_ARROW_STREAM: set it likewise */
     uint64_t capacity;          /* rows there is room for in the next ones, as far as wanted */
     uint64_t *tags;
     int64_t *times;       /* us since 1970, of a stream: each is written by who appends the row */
@@ -100,8 +86,8 @@ struct qsi_arrow_builder {
     struct qsi_arrow_text headers;
     struct qsi_arrow_text header_keys;
     struct qsi_arrow_text header_values;
-    struct qsi_arrow_text texts[QSI_ARROW_TEXT_COUNT];
-    struct qsi_arrow_number numbers[QSI_ARROW_NUMBER_COUNT];
+    struct qsi_arrow_text texts[QSI_COLUMN_TEXT_COUNT];
+    struct qsi_arrow_number numbers[QSI_COLUMN_NUMBER_COUNT];
 };
 
 /* What deliveries that arrive together have in common. */
@@ -153,15 +139,11 @@ qs_status qsi_arrow_builder_properties(struct qsi_arrow_builder *builder, uint64
                                        qs_error *error) QS_MUST_CHECK;
 
 /* When the rows from first on were published: us since 1970, for who fills them in.  REQUIRES
- * QSI_ARROW_STREAM with QSI_ARROW_HAS_TIME, and rows that were appended. */
+ * QSI_ARROW_STREAM with QS_STREAM_COLUMN_TIMESTAMP, and rows that were appended. */
 static inline int64_t *qsi_arrow_builder_times(struct qsi_arrow_builder *builder, uint64_t first)
 {
     return builder->times + first;
 }
-
-/* The schema of batches of this shape and these columns, without any rows.  QS_ENOMEM. */
-qs_status qsi_arrow_schema(enum qsi_arrow_shape shape, uint32_t columns,
-                           struct ArrowSchema *schema_out, qs_error *error) QS_MUST_CHECK;
 
 /* Appends one row. */
 qs_status qsi_arrow_builder_row(struct qsi_arrow_builder *builder, const struct qsi_arrow_run *run,

@@ -33,11 +33,6 @@ qs_status qsi_arrow_text_append(struct qsi_arrow_text *text, uint64_t first, uin
 /* Nulls up to rows, if it holds anything. */
 qs_status qsi_arrow_text_fill(struct qsi_arrow_text *text, uint64_t rows) QS_MUST_CHECK;
 
-/* Of a value in a column of numbers. */
-static inline uint64_t qsi_arrow_number_bytes(int column)
-{
-    return column < 2 ? 1 : 8;
-}
 /* As of strings. */
 qs_status qsi_arrow_number_reserve(struct qsi_arrow_number *number, uint64_t bytes_each,
                                    uint64_t first, uint64_t count) QS_MUST_CHECK;

@@ -7,20 +7,18 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const enum qsi_property text_properties[QSI_ARROW_TEXT_COUNT] = {
-    QSI_PROPERTY_MESSAGE_ID, QSI_PROPERTY_CORRELATION_ID, QSI_PROPERTY_TYPE,
-    QSI_PROPERTY_APP_ID,     QSI_PROPERTY_CONTENT_TYPE,   QSI_PROPERTY_CONTENT_ENCODING,
-    QSI_PROPERTY_REPLY_TO,   QSI_PROPERTY_USER_ID};
-
-enum { PRIORITY, DELIVERY_MODE, EXPIRATION_MS, TIMESTAMP };
+static const enum qsi_property text_properties[QSI_COLUMN_TEXT_COUNT] = {
+#define QSI_TEXT_COLUMN(id, name) QSI_PROPERTY_##id,
+#include "columns.def"
+};
 
 static qs_status number_append(struct qsi_arrow_builder *builder, int column, uint64_t first,
                                uint64_t count, int64_t value)
 {
     struct qsi_arrow_number *number = &builder->numbers[column];
 
-    QS_TRY(qsi_arrow_number_reserve(number, qsi_arrow_number_bytes(column), first, count));
-    if (qsi_arrow_number_bytes(column) == 1) {
+    QS_TRY(qsi_arrow_number_reserve(number, qsi_column_number_bytes(column), first, count));
+    if (qsi_column_number_bytes(column) == 1) {
         memset(number->values + number->filled, (int)value, count);
     } else {
         for (uint64_t i = 0; i < count; i++) {
@@ -88,17 +86,20 @@ static qs_status append_numbers(struct qsi_arrow_builder *builder, uint64_t firs
     int64_t milliseconds;
 
     if (qsi_properties_has(properties, QSI_PROPERTY_DELIVERY_MODE)) {
-        QS_TRY(number_append(builder, DELIVERY_MODE, first, count, properties->delivery_mode));
+        QS_TRY(number_append(builder, QSI_COLUMN_NUMBER_DELIVERY_MODE, first, count,
+                             properties->delivery_mode));
     }
     if (qsi_properties_has(properties, QSI_PROPERTY_PRIORITY)) {
-        QS_TRY(number_append(builder, PRIORITY, first, count, properties->priority));
+        QS_TRY(
+            number_append(builder, QSI_COLUMN_NUMBER_PRIORITY, first, count, properties->priority));
     }
     if (parse_expiration(qsi_properties_text(properties, QSI_PROPERTY_EXPIRATION), &milliseconds)) {
-        QS_TRY(number_append(builder, EXPIRATION_MS, first, count, milliseconds));
+        QS_TRY(number_append(builder, QSI_COLUMN_NUMBER_EXPIRATION_MS, first, count, milliseconds));
     }
     if (qsi_properties_has(properties, QSI_PROPERTY_TIMESTAMP) &&
         properties->timestamp <= INT64_MAX) {
-        QS_TRY(number_append(builder, TIMESTAMP, first, count, (int64_t)properties->timestamp));
+        QS_TRY(number_append(builder, QSI_COLUMN_NUMBER_TIMESTAMP, first, count,
+                             (int64_t)properties->timestamp));
     }
     return QS_OK;
 }
@@ -111,7 +112,7 @@ static qs_status append_properties(struct qsi_arrow_builder *builder, uint64_t f
     if (qsi_properties_has(properties, QSI_PROPERTY_HEADERS)) {
         QS_TRY(append_headers(builder, first, count, properties->text[QSI_PROPERTY_HEADERS]));
     }
-    for (int i = 0; i < QSI_ARROW_TEXT_COUNT; i++) {
+    for (int i = 0; i < QSI_COLUMN_TEXT_COUNT; i++) {
         if (qsi_properties_has(properties, text_properties[i])) {
             QS_TRY(qsi_arrow_text_append(&builder->texts[i], first, count,
                                          properties->text[text_properties[i]]));
@@ -126,7 +127,7 @@ qs_status qsi_arrow_builder_properties(struct qsi_arrow_builder *builder, uint64
     struct qsi_properties properties;
     qs_status status;
 
-    if (blob.bytes == 0 || !qsi_arrow_builder_wants(builder, QSI_ARROW_HAS_PROPERTIES)) {
+    if (blob.bytes == 0 || !qsi_arrow_builder_wants(builder, QS_STREAM_COLUMN_PROPERTIES)) {
         return QS_OK;
     }
     QS_TRY(qsi_properties_decode(&properties, blob.data, blob.bytes, error));

@@ -6,78 +6,43 @@
  * to see" from "look at each row", and only the row by row pass condemns. */
 #include "arrow_column.h"
 #include "check.h"
+#include "columns.h"
 #include "error.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-enum kind { KIND_TEXT, KIND_INTEGER, KIND_TIMESTAMP, KIND_INSTANT, KIND_HEADERS };
-
-/* The columns beside the body, and where a batch keeps them. */
-struct known_column {
-    const char *name;
-    enum kind kind;
-    size_t place;
-    int64_t low; /* integers: the range [low, low + count) */
-    uint64_t count;
-};
-
-#define TIME "timestamp"
-#define MESSAGE_TIME "message_timestamp" /* the same property of what a stream had */
+/* Where a batch keeps the columns beside the body. */
 #define PLACE(member) offsetof(struct qsi_arrow_batch, member)
-#define NOT_NEGATIVE 0, (uint64_t)INT64_MAX + 1
-
-static const struct known_column known_columns[] = {
-    {"exchange", KIND_TEXT, PLACE(exchange), 0, 0},
-    {"routing_key", KIND_TEXT, PLACE(routing_key), 0, 0},
-    {"headers", KIND_HEADERS, PLACE(headers), 0, 0},
-    {"message_id", KIND_TEXT, PLACE(text[QSI_PROPERTY_MESSAGE_ID]), 0, 0},
-    {"correlation_id", KIND_TEXT, PLACE(text[QSI_PROPERTY_CORRELATION_ID]), 0, 0},
-    {"type", KIND_TEXT, PLACE(text[QSI_PROPERTY_TYPE]), 0, 0},
-    {"app_id", KIND_TEXT, PLACE(text[QSI_PROPERTY_APP_ID]), 0, 0},
-    {"content_type", KIND_TEXT, PLACE(text[QSI_PROPERTY_CONTENT_TYPE]), 0, 0},
-    {"content_encoding", KIND_TEXT, PLACE(text[QSI_PROPERTY_CONTENT_ENCODING]), 0, 0},
-    {"reply_to", KIND_TEXT, PLACE(text[QSI_PROPERTY_REPLY_TO]), 0, 0},
-    {"user_id", KIND_TEXT, PLACE(text[QSI_PROPERTY_USER_ID]), 0, 0},
-    {"priority", KIND_INTEGER, PLACE(priority), 0, 256},
-    {"delivery_mode", KIND_INTEGER, PLACE(delivery_mode), 1, 2},
-    {"expiration_ms", KIND_INTEGER, PLACE(expiration_ms), NOT_NEGATIVE},
-    {TIME, KIND_TIMESTAMP, PLACE(timestamp), NOT_NEGATIVE},
-    {"due", KIND_INSTANT, PLACE(due), INT64_MIN, UINT64_MAX},
+static const size_t places[QSI_COLUMN_COUNT] = {
+    [QSI_COLUMN_EXCHANGE] = PLACE(exchange),
+    [QSI_COLUMN_ROUTING_KEY] = PLACE(routing_key),
+    [QSI_COLUMN_HEADERS] = PLACE(headers),
+    [QSI_COLUMN_MESSAGE_TIMESTAMP] = PLACE(timestamp), /* the same property of what a stream had */
+    [QSI_COLUMN_DUE] = PLACE(due),
+#define QSI_TEXT_COLUMN(id, name) [QSI_COLUMN_##id] = PLACE(text[QSI_PROPERTY_##id]),
+#define QSI_NUMBER_COLUMN(id, name, ...) [QSI_COLUMN_##id] = PLACE(name),
+#include "columns.def"
 };
 
-#define KNOWN_COUNT (sizeof known_columns / sizeof known_columns[0])
-#define BODY_INDEX KNOWN_COUNT /* its name is the caller's */
-
-static size_t known_index(const char *name, const char *body_name)
+/* QSI_COLUMN_COUNT: there is none.  What is not read comes last, as another column of that name may
+ * be. */
+static int find_column(const char *name, const char *body_name)
 {
-    size_t index = 0;
+    int found = QSI_COLUMN_COUNT;
 
     if (strcmp(name, body_name) == 0) {
-        return BODY_INDEX;
+        return QSI_COLUMN_BODY;
     }
-    if (strcmp(name, MESSAGE_TIME) == 0) {
-        name = TIME;
-    }
-    while (index < KNOWN_COUNT && strcmp(name, known_columns[index].name) != 0) {
-        index++;
-    }
-    return index < KNOWN_COUNT ? index : SIZE_MAX;
-}
-
-/* What tells of a delivery, or of a place in a queue or a stream: so that what was received can be
- * published. */
-static bool is_of_delivery(const char *name)
-{
-    static const char *const names[] = {"delivery_tag", "redelivered", "delivery_count", "sequence",
-                                        "unacked",      "delayed",     "offset",         "stream"};
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            return true;
+    for (int i = 0; i < QSI_COLUMN_COUNT; i++) {
+        if (i != QSI_COLUMN_BODY && strcmp(name, qsi_columns[i].name) == 0) {
+            if (qsi_columns[i].published != QS_COLUMN_IGNORED) {
+                return i;
+            }
+            found = i;
         }
     }
-    return false;
+    return found;
 }
 
 /* Of what a stream had, the timestamp is when it was published. */
@@ -86,7 +51,8 @@ static bool is_of_stream(const struct ArrowSchema *schema)
     for (int64_t child = 0; child < schema->n_children; child++) {
         const char *name = schema->children[child] == NULL ? NULL : schema->children[child]->name;
 
-        if (name != NULL && (strcmp(name, "offset") == 0 || strcmp(name, MESSAGE_TIME) == 0)) {
+        if (name != NULL && (strcmp(name, qsi_columns[QSI_COLUMN_OFFSET].name) == 0 ||
+                             strcmp(name, qsi_columns[QSI_COLUMN_MESSAGE_TIMESTAMP].name) == 0)) {
             return true;
         }
     }
@@ -98,36 +64,42 @@ static qs_status fail_unknown(const struct qsi_arrow_column *column, const char 
     char names[QS_ERROR_TEXT_BYTES] = "";
     size_t bytes = 0;
 
-    for (size_t i = 0; i < KNOWN_COUNT; i++) {
-        bytes +=
-            (size_t)snprintf(names + bytes, sizeof names - bytes, ", %s", known_columns[i].name);
-        QS_ASSERT(bytes < sizeof names);
+    for (int i = 0; i < QSI_COLUMN_COUNT; i++) {
+        if (places[i] != 0 && i != QSI_COLUMN_MESSAGE_TIMESTAMP) {
+            bytes +=
+                (size_t)snprintf(names + bytes, sizeof names - bytes, ", %s", qsi_columns[i].name);
+            QS_ASSERT(bytes < sizeof names);
+        }
     }
     return qsi_fail(column->error, QS_EINVAL, "unknown column \"%s\"; expected %s%s", column->name,
                     body_name, names);
 }
 
-static qs_status open_known(struct qsi_arrow_batch *batch, const struct known_column *known,
+static qs_status open_known(struct qsi_arrow_batch *batch, int index,
                             const struct qsi_arrow_column *column)
 {
-    void *place = (char *)batch + known->place;
+    const qs_column *known = &qsi_columns[index];
+    void *place = (char *)batch + places[index];
+    uint64_t count = (uint64_t)known->high - (uint64_t)known->low + 1;
 
-    QS_DCHECK(known->place < sizeof *batch);
+    QS_DCHECK(places[index] > 0 && places[index] < sizeof *batch);
     if (strcmp(column->schema->format, "n") == 0) {
         return QS_OK; /* a column of the null type says as much as none */
     }
-    switch (known->kind) {
-    case KIND_TEXT:
+    switch (known->published) {
+    case QS_COLUMN_TEXT:
         return qsi_arrow_open_text(column, place);
-    case KIND_INTEGER:
-        return qsi_arrow_open_int(column, place, known->low, known->count, false);
-    case KIND_TIMESTAMP:
-        return qsi_arrow_open_int(column, place, known->low, known->count, true);
-    case KIND_INSTANT: /* a bare number does not say of what */
+    case QS_COLUMN_INTEGER:
+        return qsi_arrow_open_int(column, place, known->low, count, false);
+    case QS_COLUMN_TIMESTAMP:
+        return qsi_arrow_open_int(column, place, known->low, count, true);
+    case QS_COLUMN_INSTANT: /* a bare number does not say of what */
         return qsi_arrow_timestamp_divisor(column->schema->format) != 0
-                   ? qsi_arrow_open_int(column, place, known->low, known->count, true)
+                   ? qsi_arrow_open_int(column, place, known->low, count, true)
                    : qsi_arrow_fail_type(column, "a timestamp");
-    case KIND_HEADERS:
+    case QS_COLUMN_HEADERS:
+    case QS_COLUMN_BODY:
+    case QS_COLUMN_IGNORED:
         break;
     }
     return qsi_arrow_open_headers(column, place);
@@ -150,27 +122,23 @@ static qs_status open_column(const struct qsi_arrow_column *root, struct qsi_arr
                              const struct qsi_arrow_column *column, const char *body_name,
                              uint32_t *seen)
 {
-    size_t index = known_index(column->name, body_name);
+    int index = find_column(column->name, body_name);
 
-    if (index == SIZE_MAX && is_of_delivery(column->name)) {
-        return QS_OK;
-    }
-    if (strcmp(column->name, TIME) == 0 && index != BODY_INDEX && is_of_stream(root->schema)) {
-        return QS_OK;
-    }
-    if (index == SIZE_MAX) {
+    if (index == QSI_COLUMN_COUNT) {
         QS_TRY(require_body(root, body_name));
         return fail_unknown(column, body_name);
+    }
+    if (qsi_columns[index].published == QS_COLUMN_IGNORED ||
+        (index == QSI_COLUMN_TIMESTAMP && is_of_stream(root->schema))) {
+        return QS_OK;
     }
     if ((*seen >> index & 1) != 0) {
         return qsi_fail(column->error, QS_EINVAL, "two columns are called \"%s\"", column->name);
     }
-    QS_DCHECK(index <= BODY_INDEX && BODY_INDEX < 32);
+    QS_DCHECK(index < QSI_COLUMN_COUNT && QSI_COLUMN_COUNT <= 32);
     *seen |= (uint32_t)1 << index;
-    if (index == BODY_INDEX) {
-        return qsi_arrow_open_body(column, &batch->body);
-    }
-    return open_known(batch, &known_columns[index], column);
+    return index == QSI_COLUMN_BODY ? qsi_arrow_open_body(column, &batch->body)
+                                    : open_known(batch, index, column);
 }
 
 /* The struct array itself. */
@@ -229,7 +197,7 @@ static qs_status open_children(struct qsi_arrow_batch *batch, const struct qsi_a
     for (int64_t child = 0; child < root->array->n_children; child++) {
         QS_TRY(open_child(batch, root, child, body_name, &seen));
     }
-    QS_DCHECK((seen >> BODY_INDEX & 1) == (batch->body.present ? 1 : 0));
+    QS_DCHECK((seen >> QSI_COLUMN_BODY & 1) == (batch->body.present ? 1 : 0));
     return batch->body.present ? QS_OK : require_body(root, body_name);
 }
 

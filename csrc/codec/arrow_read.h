@@ -105,10 +105,8 @@ struct qsi_arrow_batch {
     struct qsi_arrow_bytes_column routing_key;
     struct qsi_arrow_headers_column headers;
     struct qsi_arrow_bytes_column text[QSI_PROPERTY_COUNT]; /* the short strings, by property */
-    struct qsi_arrow_int_column priority;
-    struct qsi_arrow_int_column delivery_mode;
-    struct qsi_arrow_int_column expiration_ms;
-    struct qsi_arrow_int_column timestamp;
+#define QSI_NUMBER_COLUMN(id, name, ...) struct qsi_arrow_int_column name;
+#include "columns.def"
     struct qsi_arrow_int_column due;
     struct qsi_arrow_copy *copies; /* of the caller's buffers */
     uint8_t text_present

@@ -150,7 +150,8 @@ static void hide_offset(struct qsi_staged_batch *batch)
 qs_status qsi_staged_reader_next_batch(qs_staged_reader *reader, struct qsi_staged_batch *batch,
                                        qs_error *error)
 {
-    const uint32_t plain = QSI_ARROW_HAS_EXCHANGE | QSI_ARROW_HAS_ROUTING_KEY | QSI_ARROW_HAS_BODY;
+    const uint32_t plain =
+        QS_STREAM_COLUMN_EXCHANGE | QS_STREAM_COLUMN_ROUTING_KEY | QS_STREAM_COLUMN_BODY;
     struct qsi_slice common = {NULL, 0};
     struct qsi_block_view view;
     bool per_row;

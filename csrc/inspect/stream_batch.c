@@ -157,7 +157,7 @@ static uint32_t fitting(const struct qsi_messages *view, uint32_t row, uint32_t 
 static bool is_lent(const struct reading *reading, const struct qsi_messages *view, uint64_t bytes)
 {
     return QSI_ARROW_LENDS && bytes >= LENT_BYTES_MIN && bytes <= QSI_ARROW_BODY_BYTES_MAX &&
-           (reading->reader->columns & QSI_ARROW_HAS_BODY) != 0 &&
+           (reading->reader->columns & QS_STREAM_COLUMN_BODY) != 0 &&
            (view->flags & QSI_MESSAGES_ALIGNED) != 0;
 }
 

@@ -17,13 +17,6 @@
 
 #include <string.h>
 
-_Static_assert((uint32_t)QS_STREAM_COLUMN_TIMESTAMP == (uint32_t)QSI_ARROW_HAS_TIME &&
-                   (uint32_t)QS_STREAM_COLUMN_EXCHANGE == (uint32_t)QSI_ARROW_HAS_EXCHANGE &&
-                   (uint32_t)QS_STREAM_COLUMN_ROUTING_KEY == (uint32_t)QSI_ARROW_HAS_ROUTING_KEY &&
-                   (uint32_t)QS_STREAM_COLUMN_BODY == (uint32_t)QSI_ARROW_HAS_BODY &&
-                   (uint32_t)QS_STREAM_COLUMN_PROPERTIES == (uint32_t)QSI_ARROW_HAS_PROPERTIES,
-               "the same bits");
-
 /* ---- status ---- */
 
 qs_status qs_store_stream_status(qs_store *store, qs_slice name, qs_stream_status *status_out,
@@ -224,7 +217,7 @@ uint64_t qs_stream_reader_position(const qs_stream_reader *reader)
 qs_status qs_stream_reader_schema(const qs_stream_reader *reader, struct ArrowSchema *schema_out,
                                   qs_error *error)
 {
-    return qsi_arrow_schema(QSI_ARROW_STREAM, reader->columns, schema_out, error);
+    return qs_columns_schema(QS_RECEIVED_STREAM, reader->columns, schema_out, error);
 }
 
 qs_status qsi_stream_reader_find(const struct qs_stream_reader *reader,

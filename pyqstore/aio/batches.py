@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..columns import DELIVERED, schema_of
+
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
 
@@ -15,33 +17,7 @@ def no_messages() -> pyarrow.RecordBatch:
     busy."""
     import pyarrow as pa
 
-    name = pa.dictionary(pa.int32(), pa.string())
-    texts = (
-        "message_id",
-        "correlation_id",
-        "type",
-        "app_id",
-        "content_type",
-        "content_encoding",
-        "reply_to",
-        "user_id",
-    )
-    schema = pa.schema(
-        [
-            ("delivery_tag", pa.uint64()),
-            ("redelivered", pa.bool_()),
-            ("exchange", name),
-            ("routing_key", name),
-            ("body", pa.binary()),
-            ("headers", pa.map_(pa.string(), pa.string())),
-            *((text, pa.string()) for text in texts),
-            ("priority", pa.uint8()),
-            ("delivery_mode", pa.uint8()),
-            ("expiration_ms", pa.int64()),
-            ("timestamp", pa.timestamp("s", "UTC")),
-            ("delivery_count", pa.uint32()),
-        ]
-    )
+    schema = schema_of(DELIVERED)
     return pa.record_batch([pa.array([], field.type) for field in schema], schema=schema)
 
 

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..columns import BROWSED, COLUMNS, STREAM, TEXT, schema_of
 from ..control.messages import Seen
 from ..control.plain import plain
 from ..listings import printable
@@ -36,10 +37,11 @@ __all__ = [
 
 AMQP = "properties_amqp"
 AMQP_BASE64 = "properties_amqp_base64"
-_TEXTS = (
-    "message_id", "correlation_id", "type", "app_id", "content_type", "content_encoding",
-    "reply_to", "user_id",
-)  # fmt: skip
+_TEXTS = tuple(
+    column.name
+    for column in COLUMNS
+    if column.published == TEXT and column.name not in ("exchange", "routing_key")
+)
 PROPERTIES = (*_TEXTS, "headers", "priority", "delivery_mode", "expiration", "timestamp")
 """Properties that have a column.  ``cluster_id``, which AMQP gave up, has none."""
 _SECONDS_END = 253_402_300_800  # the year 10000, where Python's times end
@@ -51,24 +53,11 @@ def parquet_schema(is_stream: bool) -> pyarrow.Schema:
     """That of ``Store.browse`` or ``Stream.read``, and AMQP behind it."""
     import pyarrow as pa
 
-    text = pa.string()
-    seconds = pa.timestamp("s", "UTC")
-    routes = [("exchange", text), ("routing_key", text), ("body", pa.binary())]
-    properties = [
-        ("headers", pa.map_(text, text)),
-        *((name, text) for name in _TEXTS),
-        ("priority", pa.uint8()),
-        ("delivery_mode", pa.uint8()),
-        ("expiration_ms", pa.int64()),
+    fields = [
+        (field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
+        for field in schema_of(STREAM if is_stream else BROWSED)
     ]
-    if is_stream:
-        places = [("offset", pa.uint64()), ("timestamp", pa.timestamp("us", "UTC"))]
-        rest = [("message_timestamp", seconds)]
-    else:
-        places = [("sequence", pa.uint64()), ("redelivered", pa.bool_())]
-        states = [("unacked", pa.bool_()), ("delayed", pa.bool_())]
-        rest = [("timestamp", seconds), ("delivery_count", pa.uint32()), *states]
-    return pa.schema([*places, *routes, *properties, *rest, (AMQP, pa.binary())])
+    return pa.schema([*fields, (AMQP, pa.binary())])
 
 
 def parquet_row(message: Seen, is_stream: bool) -> dict[str, Any]:

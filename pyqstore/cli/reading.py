@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from ..codec import check_properties
+from ..columns import PLACES
 from ..control.messages import PACK_MESSAGES, Seen
 from ..properties import Properties
 from ..times import utc_of
@@ -31,9 +32,7 @@ _BUFFER_BYTES = 1 << 20
 _LINE_BYTES_MAX = 1 << 30
 _KEY_BYTES_MAX = 255
 # What tells where a message was, and when: it is another message afterwards.
-_PASSED_OVER = frozenset(
-    {"sequence", "offset", "delivery_tag", "redelivered", "delivery_count", "unacked", "delayed"}
-)
+_PASSED_OVER = frozenset(PLACES)
 _ROUTES = frozenset({"exchange", "routing_key"})
 _FIELDS = frozenset(
     {"body", "body_base64", "properties", "timestamp", columns.AMQP_BASE64, *_ROUTES, *_PASSED_OVER}

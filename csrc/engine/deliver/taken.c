@@ -211,7 +211,7 @@ static qs_status build_taken(struct building *building, const struct qsi_taken *
 /* For the rows that were appended last. */
 static void put_times(struct qsi_arrow_builder *builder, const struct qsi_taken *taken)
 {
-    if ((builder->columns & QSI_ARROW_HAS_TIME) != 0) {
+    if ((builder->columns & QS_STREAM_COLUMN_TIMESTAMP) != 0) {
         qsi_stream_batch_times(taken->of, taken->index, taken->count,
                                qsi_arrow_builder_times(builder, builder->rows - taken->count));
     }

@@ -25,7 +25,7 @@ struct qsi_taken_batch {
     struct qsi_buf taken; /* struct qsi_taken */
     uint64_t message_count;
     uint64_t body_bytes;
-    uint32_t columns; /* of a stream: QSI_ARROW_HAS_* */
+    uint32_t columns; /* of a stream: QS_STREAM_COLUMN_* */
     /* Not NULL: they are rows of one record in this chunk, which has their bodies.  The batch holds
      * the chunk until its receiver frees the batch. */
     struct qsi_chunk *lender;

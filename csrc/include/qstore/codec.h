@@ -1,11 +1,12 @@
-/* Stateless functions over bytes, for tools and workers that need the file formats without a store.
+/* Stateless functions over bytes and Arrow arrays, for tools and workers without a store.
  *
- * Nothing here allocates, blocks or keeps a pointer.  Sizes follow their pointer; a pointer may be
- * NULL only when its size is 0.
+ * Nothing here blocks or keeps a pointer; the functions that allocate return QS_ENOMEM.  Sizes
+ * follow their pointer; a pointer may be NULL only when its size is 0.
  * Threads: any.  Fork: no state, so both sides may go on. */
 #ifndef QSTORE_CODEC_H
 #define QSTORE_CODEC_H
 
+#include "qstore/arrow.h"
 #include "qstore/status.h"
 
 #include <stdbool.h>
@@ -60,6 +61,51 @@ QS_API QS_MUST_CHECK qs_status qs_crc32c_column(const qs_strings *column, uint32
  */
 QS_API QS_MUST_CHECK qs_status qs_shard_column(const qs_strings *column, uint32_t shard_count,
                                                uint32_t *shards_out, qs_error *error);
+
+enum {                            /* the batches that have a column, as bits */
+       QS_RECEIVED_DELIVERED = 1, /* of qs_channel_get_batch */
+       QS_RECEIVED_BROWSED = 2,   /* of qs_store_browse */
+       QS_RECEIVED_STREAM = 4,    /* of a stream's reader */
+       QS_RECEIVED_POLLED = 8,    /* of Python's stream consumers, beside those of a stream */
+};
+
+/* How a column is read in a batch that is published. */
+typedef enum qs_column_kind {
+    QS_COLUMN_IGNORED, /* it tells where a received message was */
+    QS_COLUMN_BODY,
+    QS_COLUMN_TEXT, /* strings of at most 255 bytes */
+    QS_COLUMN_HEADERS,
+    QS_COLUMN_INTEGER,
+    QS_COLUMN_TIMESTAMP, /* whole seconds since 1970, from a timestamp or an integer */
+    QS_COLUMN_INSTANT,   /* a timestamp */
+} qs_column_kind;
+
+/* An Arrow column of messages; docs/ARROW.md has a table of all. */
+typedef struct qs_column {
+    const char *name;
+    const char *format;  /* Arrow's, of the received column; of a dictionary, its codes' */
+    const char *meaning; /* of the received column */
+    uint32_t received;   /* QS_RECEIVED_*; 0: such a column is only published */
+    uint32_t part;       /* of a stream's batch: QS_STREAM_COLUMN_*; 0: always there */
+    qs_column_kind published;
+    int64_t low, high; /* the numbers that a published column may have, both inclusive */
+} qs_column;
+
+/* qs_column_at - one of the columns of messages, in the order of received batches.
+ *
+ * Returns: NULL behind the last one
+ */
+QS_API const qs_column *qs_column_at(size_t index);
+
+/* qs_columns_schema - the schema of a received batch.
+ *
+ * In:      received  one of QS_RECEIVED_DELIVERED, QS_RECEIVED_BROWSED, QS_RECEIVED_STREAM
+ *          parts     of a stream's batch: QS_STREAM_COLUMN_*
+ * Returns: QS_OK, or QS_ENOMEM
+ * Owns:    *schema_out: its own release callback
+ */
+QS_API QS_MUST_CHECK qs_status qs_columns_schema(uint32_t received, uint32_t parts,
+                                                 struct ArrowSchema *schema_out, qs_error *error);
 
 #define QS_BODY_REFERENCE_BYTES 28
 

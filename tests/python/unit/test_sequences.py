@@ -218,11 +218,11 @@ def test_options_are_checked_though_no_stream_is_bound(
 
 
 def test_the_schema_without_a_stream_is_that_of_streams(store: pyqstore.Store) -> None:
-    from pyqstore.stream import whole_schema
+    from pyqstore.columns import STREAM, schema_of
 
     stream = store.stream("log")
     stream.publish_batch(pa.table({"body": [b"x"]}))
-    assert whole_schema() == stream.read().schema
+    assert schema_of(STREAM) == stream.read().schema
 
 
 @pytest.fixture

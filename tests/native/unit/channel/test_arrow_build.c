@@ -213,7 +213,7 @@ static void build_stream(struct batch *batch, uint32_t columns)
     for (int row = 0; row < 40; row++) {
         run.first_tag = 1000 + (uint64_t)row;
         QS_CHECK_OK(qsi_arrow_builder_row(&builder, &run, QSI_SLICE_LITERAL("body"), QS_ERROR));
-        if ((columns & QSI_ARROW_HAS_TIME) != 0) {
+        if ((columns & QS_STREAM_COLUMN_TIMESTAMP) != 0) {
             *qsi_arrow_builder_times(&builder, (uint64_t)row) = 5000 + row;
         }
     }
@@ -228,10 +228,10 @@ static void test_a_batch_of_a_stream_has_offsets_times_and_the_chosen_columns(vo
         int64_t count;
     } choices[] = {{31, 18},
                    {0, 1},
-                   {QSI_ARROW_HAS_TIME, 2},
-                   {QSI_ARROW_HAS_BODY, 2},
-                   {QSI_ARROW_HAS_EXCHANGE | QSI_ARROW_HAS_ROUTING_KEY, 3},
-                   {QSI_ARROW_HAS_PROPERTIES, 14}};
+                   {QS_STREAM_COLUMN_TIMESTAMP, 2},
+                   {QS_STREAM_COLUMN_BODY, 2},
+                   {QS_STREAM_COLUMN_EXCHANGE | QS_STREAM_COLUMN_ROUTING_KEY, 3},
+                   {QS_STREAM_COLUMN_PROPERTIES, 14}};
 
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         const struct ArrowArray *offsets, *times;
@@ -239,7 +239,7 @@ static void test_a_batch_of_a_stream_has_offsets_times_and_the_chosen_columns(vo
         struct batch batch;
         build_stream(&batch, choices[i].columns);
         QS_CHECK(batch.array.n_children == choices[i].count && batch.array.length == 40);
-        QS_CHECK_OK(qsi_arrow_schema(QSI_ARROW_STREAM, choices[i].columns, &schema, QS_ERROR));
+        QS_CHECK_OK(qs_columns_schema(QS_RECEIVED_STREAM, choices[i].columns, &schema, QS_ERROR));
         QS_CHECK(schema.n_children == choices[i].count);
         for (int64_t k = 0; k < schema.n_children; k++) {
             QS_CHECK(strcmp(schema.children[k]->name, batch.schema.children[k]->name) == 0);
@@ -248,12 +248,12 @@ static void test_a_batch_of_a_stream_has_offsets_times_and_the_chosen_columns(vo
         offsets = named_column(&batch, "offset");
         times = named_column(&batch, "timestamp");
         QS_CHECK(((const uint64_t *)offsets->buffers[1])[39] == 1039);
-        QS_CHECK((times != NULL) == ((choices[i].columns & QSI_ARROW_HAS_TIME) != 0));
+        QS_CHECK((times != NULL) == ((choices[i].columns & QS_STREAM_COLUMN_TIMESTAMP) != 0));
         QS_CHECK(times == NULL || ((const int64_t *)times->buffers[1])[39] == 5039);
         QS_CHECK((named_column(&batch, "body") != NULL) ==
-                 ((choices[i].columns & QSI_ARROW_HAS_BODY) != 0));
+                 ((choices[i].columns & QS_STREAM_COLUMN_BODY) != 0));
         QS_CHECK((named_column(&batch, "message_timestamp") != NULL) ==
-                 ((choices[i].columns & QSI_ARROW_HAS_PROPERTIES) != 0));
+                 ((choices[i].columns & QS_STREAM_COLUMN_PROPERTIES) != 0));
         QS_CHECK(named_column(&batch, "redelivered") == NULL);
         schema.release(&schema);
         release(&batch);
@@ -266,8 +266,8 @@ static void test_lent_bodies_stay_where_they_are_until_the_last_column_goes(void
     enum { ROWS = 100, FROM = 10 };
     struct qsi_chunk *chunk = qsi_chunk_create(4 * (ROWS + 1) + 3 * ROWS);
     uint8_t *bodies = chunk->data + 4 * (ROWS + 1);
-    struct qsi_arrow_builder builder = {.shape = QSI_ARROW_STREAM,
-                                        .columns = QSI_ARROW_HAS_BODY | QSI_ARROW_HAS_PROPERTIES};
+    struct qsi_arrow_builder builder = {
+        .shape = QSI_ARROW_STREAM, .columns = QS_STREAM_COLUMN_BODY | QS_STREAM_COLUMN_PROPERTIES};
     const struct ArrowArray *column;
     struct ArrowArray body;
     struct qsi_arrow_run run;
