@@ -30,10 +30,18 @@ typedef struct qs_column {
 } qs_column;
 const qs_column *qs_column_at(size_t index);
 struct ArrowSchema {
+    void (*release)(struct ArrowSchema *);
+    ...;
+};
+struct ArrowArray {
+    void (*release)(struct ArrowArray *);
     ...;
 };
 qs_status qs_columns_schema(uint32_t received, uint32_t parts, struct ArrowSchema *schema_out,
                             qs_error *error);
+qs_status qs_rows_check(const struct ArrowSchema *schema, const struct ArrowArray *array,
+                        uint64_t rows_before, uint64_t now_us, qs_error *error);
+static const int QS_ENOMEM, QS_PRECONDITION_FAILED;
 typedef struct qs_journal_walk {
     uint64_t salt;
     uint64_t from_lsn;

@@ -7,15 +7,17 @@ buffers. It is read during the call, without the GIL, and not kept.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from ._ffi import ffi, lib
+from .errors import PreconditionFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
     from typing_extensions import Buffer
 
-__all__ = ["check_properties", "crc32c", "crc32c_column", "shard_column"]
+__all__ = ["check_properties", "check_rows", "crc32c", "crc32c_column", "shard_column"]
 
 
 def crc32c(data: Buffer, seed: int = 0) -> int:
@@ -48,6 +50,36 @@ def check_properties(blob: Buffer) -> None:
     error = ffi.new("qs_error *")
     if lib.qs_properties_check(view, len(view), error) != 0:
         raise ValueError(ffi.string(error.text).decode())
+
+
+def check_rows(batch: pa.RecordBatch, first_row: int = 0) -> None:
+    """Check that each row makes a message, as ``publish_batch`` does, for a store with the default
+    limits.
+
+    What depends on exchanges and queues is not looked at. Times without a zone are UTC. Of several
+    faults in one batch ``publish_batch`` may name another.
+
+    Args:
+        batch: n rows; the bodies are the column ``body``.
+        first_row: number of the first row, from which errors count.
+
+    Raises ``ValueError`` that names the column or the row, and ``PreconditionFailed`` for a body
+    or an expiration that is too large, and for headers CC and BCC.
+    """
+    schema, array = ffi.new("struct ArrowSchema *"), ffi.new("struct ArrowArray *")
+    error = ffi.new("qs_error *")
+    batch._export_to_c(int(ffi.cast("uintptr_t", array)), int(ffi.cast("uintptr_t", schema)))
+    try:
+        status = lib.qs_rows_check(schema, array, first_row, time.time_ns() // 1000, error)
+    finally:
+        array.release(array)
+        schema.release(schema)
+    if status == 0:
+        return
+    text = ffi.string(error.text).decode("utf-8", "replace")
+    if status == lib.QS_PRECONDITION_FAILED:
+        raise PreconditionFailed(status, f"PRECONDITION_FAILED - {text}")
+    raise MemoryError(text) if status == lib.QS_ENOMEM else ValueError(text)
 
 
 def crc32c_column(column: pa.Array[Any]) -> pa.Array[Any]:

@@ -1,7 +1,7 @@
 """The columns of a message frame: names, types, and how Spark's become the engine's.
 
 Pure: no Spark session, no store.  ``check_columns`` looks at names and types before anything runs,
-``shape_batch`` at the values of one batch.
+``shape_batch`` and ``check_rows`` at the values of one batch.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from pyqstore import PreconditionFailed, codec
 from pyqstore import columns as engine
 
 if TYPE_CHECKING:
@@ -149,6 +150,23 @@ def shape_batch(
         names.append(name)
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def check_rows(batch: pa.RecordBatch, *, first_row: int) -> None:
+    """Refuse what no store would take: dates before 1970, names that are too long.
+
+    Args:
+        batch: as ``shape_batch`` made it.  Where rows go is the commit's to find out.
+        first_row: number of the batch's first row, for the words of an error.
+
+    Raises:
+        ColumnError: a row makes no message.
+    """
+    names = [name for name in batch.schema.names if name not in ("exchange", "routing_key")]
+    try:
+        codec.check_rows(batch.select(names), first_row)
+    except (ValueError, PreconditionFailed) as error:
+        raise ColumnError(str(error)) from error
 
 
 def _to_number(column: engine.Column, array: pa.Array, first_row: int) -> pa.Array:

@@ -20,7 +20,6 @@ from pyspark.sql.datasource import (
 )
 
 from . import sink, to_stream
-from .checking import RowCheck
 from .columns import _plain
 from .dealing import deal
 from .options import OptionError, WriteOptions
@@ -72,15 +71,14 @@ def stage(
             )
 
     own = partition % remote.count
-    with RowCheck() as check:
-        rows = sink._shaped(batches, job.options.body, check, partition)
-        if job.options.shard_by:
-            column = _shaped_name(job.options)
-            return RemoteMessage(deal(rows, column, remote.count, own, stage_at))
-        first = next(rows, None)
-        if first is None:
-            return RemoteMessage({})
-        return RemoteMessage({own: stage_at(own, itertools.chain([first], rows))})
+    rows = sink._shaped(batches, job.options.body, partition, checks=True)
+    if job.options.shard_by:
+        column = _shaped_name(job.options)
+        return RemoteMessage(deal(rows, column, remote.count, own, stage_at))
+    first = next(rows, None)
+    if first is None:
+        return RemoteMessage({})
+    return RemoteMessage({own: stage_at(own, itertools.chain([first], rows))})
 
 
 def _check_frame(options: WriteOptions, columns: Sequence[tuple[str, str]]) -> WriteOptions:

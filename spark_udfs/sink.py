@@ -23,8 +23,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from . import to_stream
-from .checking import RowCheck
-from .columns import ColumnError, check_columns, shape_batch
+from .columns import ColumnError, check_columns, check_rows, shape_batch
 from .opening import StoreBusyError, busy, changing
 from .options import OptionError, WriteOptions
 from .staging import StagedFile, StagingError, StagingFolder
@@ -174,16 +173,15 @@ def stage(
     batches = chain([] if first is None else [first], batches)
     if first is None or "due" not in first.schema.names:
         return job.folder.write_blocks(
-            _shaped(batches, options.body, None, partition),
+            _shaped(batches, options.body, partition, checks=False),
             partition=partition,
             attempt=attempt,
             exchange=options.exchange,
             routing_key=options.routing_key,
             content_type=options.content_type,
         )
-    with RowCheck() as check:
-        rows = _shaped(batches, options.body, check, partition)
-        return job.folder.write(rows, partition=partition, attempt=attempt)
+    rows = _shaped(batches, options.body, partition, checks=True)
+    return job.folder.write(rows, partition=partition, attempt=attempt)
 
 
 def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
@@ -482,17 +480,17 @@ def _unroutable(
 
 
 def _shaped(
-    batches: Iterable[pa.RecordBatch], body: str, check: RowCheck | None, partition: int
+    batches: Iterable[pa.RecordBatch], body: str, partition: int, *, checks: bool
 ) -> Iterator[pa.RecordBatch]:
-    """What the engine reads; ``check`` None: its writer looks at each row."""
+    """What the engine reads; without ``checks`` its writer looks at each row."""
     row = 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
         try:
             shaped = shape_batch(batch, body=body, first_row=row, outlives=True)
-            if check is not None:
-                check.check(shaped, first_row=row)
+            if checks:
+                check_rows(shaped, first_row=row)
         except ColumnError as error:
             raise ColumnError(f"partition {partition}: {error}") from error
         yield shaped

@@ -16,6 +16,7 @@ outlives its job finds no folder and fails, instead of leaving rows behind.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import time
@@ -26,7 +27,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .checking import renumbered
 from .columns import ColumnError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ KEPT_PREFIX = "spool-"
 _KEPT = (KEPT_PREFIX, "prepared-")  # the latter are those of servers of Arrow Flight
 UNSEEN = "does not see"
 BLOCKS = ".qsb"
+_ROW = re.compile(r"\brow (\d+)")
 
 
 Route = tuple[str | None, str | None]
@@ -252,7 +253,7 @@ class StagingFolder:
                     try:
                         rows += writer.write_batch(batch)
                     except (ValueError, pyqstore.ChannelError) as error:
-                        words = renumbered(error, rows)
+                        words = _renumbered(error, rows)
                         raise ColumnError(f"partition {partition}: {words}") from error
         except FileNotFoundError as error:
             raise self._gone() from error
@@ -408,3 +409,8 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _renumbered(error: Exception, first_row: int) -> str:
+    """The words of an error about a row of a batch whose first row has this number."""
+    return _ROW.sub(lambda found: f"row {first_row + int(found[1])}", str(error), count=1)

@@ -1,9 +1,9 @@
 /* Building the record batch that a batch of deliveries comes back as, for the Arrow C Data
  * interface.
  *
- * Columns: those of columns.def, of a batch of a stream the chosen ones.  Strings that are not UTF-8
- * are repaired with U+FFFD; an expiration that is no number and a timestamp beyond int64 come out
- * null.
+ * Columns: those of columns.def, of a batch of a stream the chosen ones.  Strings that are not
+ * UTF-8 are repaired with U+FFFD; an expiration that is no number and a timestamp beyond int64 come
+ * out null.
  *
  * Bodies are copied once, from where they lie into the batch, or not at all: those of a block of a
  * stream are Arrow's as they lie there.  A property column costs nothing until the first message

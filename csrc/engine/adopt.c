@@ -4,6 +4,7 @@
 #include "commit.h"
 #include "enter.h"
 #include "error.h"
+#include "message_rules.h"
 #include "publish.h"
 #include "staged_reader.h"
 #include "transactions.h"

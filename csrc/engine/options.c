@@ -1,5 +1,6 @@
 /* The options of opening a store. */
 #include "error.h"
+#include "message_rules.h"
 #include "store_internal.h"
 
 #define FILE_BYTES_MIN (64u << 10)
@@ -18,7 +19,7 @@ void qs_options_default(qs_options *options_out)
         .checkpoint_interval_ms = 60000,
         .journal_file_bytes = UINT64_C(64) << 20,
         .message_file_bytes = UINT64_C(64) << 20,
-        .body_bytes_max = UINT64_C(128) << 20,
+        .body_bytes_max = QSI_BODY_BYTES_MAX,
         .sync = QS_SYNC_FDATASYNC,
         .recovery = QS_RECOVERY_STRICT,
         .create = true,

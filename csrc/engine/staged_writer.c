@@ -11,13 +11,13 @@
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
+#include "message_rules.h"
 #include "staged_file.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define TMP_SUFFIX ".0123456789abcdef.tmp"
-#define BODY_BYTES_MAX (UINT64_C(128) << 20)
 
 struct qs_staged_writer {
     qs_env *env;
@@ -73,7 +73,7 @@ static qs_status keep_options(struct qs_staged_writer *writer, const qs_staged_o
     writer->defaults.properties = keep_text(&at, options->properties);
     writer->defaults.utc_of = options->utc_of;
     writer->body_bytes_max =
-        options->body_bytes_max != 0 ? options->body_bytes_max : BODY_BYTES_MAX;
+        options->body_bytes_max != 0 ? options->body_bytes_max : QSI_BODY_BYTES_MAX;
     return QS_OK;
 }
 

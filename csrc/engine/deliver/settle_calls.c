@@ -6,6 +6,7 @@
 #include "enter.h"
 #include "error.h"
 #include "limits.h"
+#include "message_rules.h"
 #include "pager.h"
 #include "queue_life.h"
 #include "queue_take.h"

@@ -5,6 +5,7 @@
 #include "arrow_read.h"
 #include "copies.h"
 #include "error.h"
+#include "message_rules.h"
 #include "properties.h"
 #include "publish.h"
 #include "returns.h"

@@ -57,12 +57,7 @@ static qs_status encode_expirations(const struct batch *batch, const struct reco
         int64_t own_ms;
         uint32_t ms = common_ms;
         if (qsi_arrow_int(&plan->array->expiration_ms, plan->from + i, &own_ms)) {
-            if (own_ms > QSI_EXPIRATION_MS_MAX) {
-                return qsi_fail(error, QS_PRECONDITION_FAILED,
-                                "row %llu: invalid expiration '%lld': %u milliseconds at most",
-                                (unsigned long long)(plan->array_row + plan->from + i),
-                                (long long)own_ms, QSI_EXPIRATION_MS_MAX);
-            }
+            QS_TRY(qsi_check_row_expiration(own_ms, plan->array_row + plan->from + i, error));
             ms = (uint32_t)own_ms;
         }
         qsi_messages_put_expiration(record, &plan->layout, i, ms);
@@ -77,12 +72,7 @@ static qs_status encode_dues(const struct batch *batch, const struct record_plan
     QS_DCHECK((plan->layout.flags & QSI_MESSAGES_HAS_DUE) != 0);
     for (uint32_t i = 0; i < plan->layout.row_count; i++) {
         uint64_t due_us = qsi_arrow_due_us(plan->array, plan->from + i);
-        if (due_us > batch->now_us && qsi_check_delay(due_us - batch->now_us, error) != QS_OK) {
-            return qsi_fail(
-                error, QS_EINVAL,
-                "row %llu: due in more than 100 years: a later time cannot be waited for",
-                (unsigned long long)(plan->array_row + plan->from + i));
-        }
+        QS_TRY(qsi_check_row_due(due_us, batch->now_us, plan->array_row + plan->from + i, error));
         qsi_messages_put_due(record, &plan->layout, i, due_us > batch->now_us ? due_us : 0);
     }
     return QS_OK;

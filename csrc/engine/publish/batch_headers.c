@@ -43,35 +43,13 @@ static struct variant *variant_at(const struct refining *refining, uint64_t inde
 
 /* ---- CC and BCC ---- */
 
-/* A column's values are strings, but CC and BCC must be arrays, as in RabbitMQ. */
-static qs_status refuse_copies(const struct qsi_arrow_batch *array, uint64_t row,
-                               const struct qsi_arrow_entries *entries, qs_error *error)
-{
-    for (uint64_t entry = entries->from; entry < entries->to; entry++) {
-        struct qsi_slice name = qsi_arrow_bytes(&array->headers.keys, entry);
-        if (qsi_is_copies_name(name)) {
-            bool is_null = qsi_slice_is_null(qsi_arrow_bytes(&array->headers.values, entry));
-            qs_status status = qsi_copies_refuse(name, is_null ? 'V' : 'S', error);
-            qsi_error_prefix(error, "row %llu", (unsigned long long)row);
-            return status;
-        }
-    }
-    return QS_OK;
-}
-
 qs_status qsi_batch_check_headers(const struct batch *batch, qs_error *error)
 {
     uint64_t rows_before = 0;
 
     for (size_t i = 0; i < batch->input->array_count; i++) {
-        const struct qsi_arrow_batch *array = &batch->arrays[i];
-        for (uint64_t row = 0; array->headers.present && row < array->rows; row++) {
-            struct qsi_arrow_entries entries;
-            if (qsi_arrow_row_headers(array, row, &entries)) {
-                QS_TRY(refuse_copies(array, rows_before + row, &entries, error));
-            }
-        }
-        rows_before += array->rows;
+        QS_TRY(qsi_arrow_check_headers(&batch->arrays[i], rows_before, error));
+        rows_before += batch->arrays[i].rows;
     }
     return QS_OK;
 }

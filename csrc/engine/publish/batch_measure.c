@@ -35,11 +35,8 @@ static qs_status measure_rows(struct batch *batch, struct record_plan *plan, uin
         uint64_t cost = stored ? QSI_BODY_REF_BYTES : properties_bytes + body_bytes;
         if (properties_bytes > longest) {
             longest = properties_bytes;
-            if (longest > batch->rules.body_bytes_max) {
-                return qsi_fail(error, QS_EINVAL, "row %llu: properties of %llu bytes",
-                                (unsigned long long)(plan->array_row + row),
-                                (unsigned long long)longest);
-            }
+            QS_TRY(qsi_check_properties_bytes(batch->rules.body_bytes_max, longest,
+                                              plan->array_row + row, error));
         }
         if (row > plan->from &&
             layout->bodies_bytes + layout->properties_bytes + cost > limit_bytes) {

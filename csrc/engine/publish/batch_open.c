@@ -52,22 +52,10 @@ static qs_status open_arrays(struct batch *batch, qs_error *error)
         return qsi_batch_no_memory(error);
     }
     for (size_t i = 0; i < input->array_count; i++) {
-        uint64_t longest_row = 0;
-        uint32_t longest;
-        qs_status status =
-            qsi_arrow_batch_open(&batch->arrays[i], input->schema, input->arrays[i],
-                                 input->body_column, batch->row_count, input->utc_of, error);
-        if (status == QS_OK) {
-            longest = qsi_arrow_body_max(&batch->arrays[i], &longest_row);
-            status = qsi_check_body_bytes(batch->rules.body_bytes_max, longest, error);
-            if (status != QS_OK) {
-                qsi_error_prefix(error, "row %llu",
-                                 (unsigned long long)(batch->row_count + longest_row));
-            }
-        }
-        if (status != QS_OK) {
-            return status;
-        }
+        QS_TRY(qsi_arrow_batch_open(&batch->arrays[i], input->schema, input->arrays[i],
+                                    input->body_column, batch->row_count, input->utc_of, error));
+        QS_TRY(qsi_arrow_check_bodies(&batch->arrays[i], batch->row_count,
+                                      batch->rules.body_bytes_max, error));
         QS_DCHECK(batch->row_count + batch->arrays[i].rows >= batch->row_count);
         batch->row_count += batch->arrays[i].rows;
     }

@@ -4,19 +4,10 @@
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
-#include "field_print.h"
 #include "properties.h"
 
 #define CC QSI_SLICE_LITERAL("CC")
 #define BCC QSI_SLICE_LITERAL("BCC")
-
-qs_status qsi_copies_refuse(struct qsi_slice name, uint8_t type, qs_error *error)
-{
-    QS_DCHECK(qsi_is_copies_name(name));
-    return qsi_fail(error, QS_PRECONDITION_FAILED,
-                    "invalid message: {unacceptable_type_in_header,\"%.*s\",%s}", (int)name.bytes,
-                    (const char *)name.data, qsi_field_type_name(type));
-}
 
 qs_status qsi_copies_check(const struct qsi_copies *copies, qs_error *error)
 {

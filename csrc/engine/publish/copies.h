@@ -6,6 +6,7 @@
 
 #include "qstore/status.h"
 
+#include "message_rules.h"
 #include "slice.h"
 
 /* Zeroed memory is a message without copies. */
@@ -27,14 +28,5 @@ qs_status qsi_copies_read(struct qsi_copies *copies_out, struct qsi_slice blob,
 /* QS_PRECONDITION_FAILED */
 qs_status qsi_copies_check(const struct qsi_copies *copies, qs_error *error) QS_MUST_CHECK;
 void qsi_copies_fini(struct qsi_copies *copies);
-
-/* Whether this is the name of one of the two headers. */
-static inline bool qsi_is_copies_name(struct qsi_slice name)
-{
-    return (name.bytes == 2 && memcmp(name.data, "CC", 2) == 0) ||
-           (name.bytes == 3 && memcmp(name.data, "BCC", 3) == 0);
-}
-/* The refusal of a header of that name whose value is not an array. */
-qs_status qsi_copies_refuse(struct qsi_slice name, uint8_t type, qs_error *error);
 
 #endif

@@ -16,16 +16,6 @@
 
 #include <string.h>
 
-qs_status qsi_check_body_bytes(uint64_t bytes_max, uint64_t bytes, qs_error *error)
-{
-    if (bytes > bytes_max) {
-        return qsi_fail(error, QS_PRECONDITION_FAILED,
-                        "message size %llu is larger than max size %llu", (unsigned long long)bytes,
-                        (unsigned long long)bytes_max);
-    }
-    return QS_OK;
-}
-
 static qs_status take_unroutable(const struct publishing *publishing, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {

@@ -167,7 +167,6 @@ qs_status qsi_publish_dead_letter(struct qs_channel *channel, const struct dead_
                                   enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
-qs_status qsi_check_body_bytes(uint64_t bytes_max, uint64_t bytes, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *error) QS_MUST_CHECK;
 /* Whether a message of this size goes to the message store. */
 bool qsi_is_stored(const struct qs_store *store, uint64_t properties_bytes, uint64_t body_bytes);

@@ -12,7 +12,6 @@
 #define NS_PER_US UINT64_C(1000)
 #define US_PER_S INT64_C(1000000)
 #define AWAY_US_MAX (30 * 24 * 3600 * (uint64_t)US_PER_S) /* longer than a store is closed */
-#define DELAY_US_MAX (UINT64_C(100) * 366 * 24 * 3600 * (uint64_t)US_PER_S)
 
 static uint64_t monotonic_us(const struct qs_store *store)
 {
@@ -28,14 +27,6 @@ uint64_t qsi_clock_us(const struct qs_store *store)
 int64_t qsi_clock_ahead_us(const struct qs_store *store)
 {
     return (int64_t)(store->env->wall_us(store->env) - qsi_clock_us(store));
-}
-
-qs_status qsi_check_delay(uint64_t delay_us, qs_error *error)
-{
-    return delay_us <= DELAY_US_MAX
-               ? QS_OK
-               : qsi_fail(error, QS_EINVAL, "a delay of %llu s: 100 years at most",
-                          (unsigned long long)(delay_us / US_PER_S));
 }
 
 uint64_t qsi_due_us(const struct qs_store *store, uint64_t delay_us)

@@ -12,9 +12,7 @@ uint64_t qsi_clock_us(const struct qs_store *store); /* since 1970, more or less
 /* How far the machine's wall clock is ahead of it. */
 int64_t qsi_clock_ahead_us(const struct qs_store *store);
 
-/* QS_EINVAL: a delay is never so long. */
-qs_status qsi_check_delay(uint64_t delay_us, qs_error *error) QS_MUST_CHECK;
-/* The end of the delay, by the store's clock; 0: at once. */
+/* The end of a delay, by the store's clock; 0: at once. */
 uint64_t qsi_due_us(const struct qs_store *store, uint64_t delay_us);
 
 #endif

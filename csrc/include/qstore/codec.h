@@ -107,6 +107,26 @@ QS_API const qs_column *qs_column_at(size_t index);
 QS_API QS_MUST_CHECK qs_status qs_columns_schema(uint32_t received, uint32_t parts,
                                                  struct ArrowSchema *schema_out, qs_error *error);
 
+/* qs_rows_check - whether each row of a record batch makes a message, for a store with the default
+ * limits.
+ *
+ * The verdict is that of qs_channel_publish_batch, save for what depends on exchanges and queues,
+ * and so is the error text; of several faults in one batch the two may name different ones.  The
+ * body column is "body"; times without a zone are UTC.
+ * In:      array        one record batch
+ *          rows_before  error texts count rows from here
+ *          now_us       microseconds since 1970: from then on delays count
+ * Returns: QS_OK
+ *          QS_EINVAL               the batch cannot be read, or a message is due too late; column
+ *                                  or row are named
+ *          QS_PRECONDITION_FAILED  a body or an expiration is too large; headers have CC or BCC
+ *          QS_ENOMEM
+ * Owns:    the caller keeps schema and array
+ */
+QS_API QS_MUST_CHECK qs_status qs_rows_check(const struct ArrowSchema *schema,
+                                             const struct ArrowArray *array, uint64_t rows_before,
+                                             uint64_t now_us, qs_error *error);
+
 #define QS_BODY_REFERENCE_BYTES 28
 
 /* The position of a walk through a journal file. */
