@@ -530,8 +530,6 @@ cdef extern from "qstore/stream.h" nogil:
     void qs_trace_close(qs_trace *trace)
     qs_status qs_stream_readers_wait(qs_stream_reader **readers, size_t count,
                                      uint64_t timeout_ns, qs_error *error)
-    qs_status qs_stream_reader_schema(const qs_stream_reader *reader, ArrowSchema *schema_out,
-                                      qs_error *error)
     uint64_t qs_stream_reader_position(const qs_stream_reader *reader)
     qs_status qs_stream_reader_seek(qs_stream_reader *reader, const qs_stream_start *start,
                                     qs_error *error)

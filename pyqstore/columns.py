@@ -10,23 +10,7 @@ from ._ffi import ffi, lib
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
-__all__ = [
-    "BODY",
-    "BROWSED",
-    "COLUMNS",
-    "DELIVERED",
-    "HEADERS",
-    "IGNORED",
-    "INSTANT",
-    "INTEGER",
-    "PLACES",
-    "POLLED",
-    "STREAM",
-    "TEXT",
-    "TIMESTAMP",
-    "Column",
-    "schema_of",
-]
+__all__ = ["COLUMNS", "PLACES", "Column", "schema_of"]
 
 # The batches that have a column, as bits.
 DELIVERED: int = lib.QS_RECEIVED_DELIVERED
@@ -69,12 +53,10 @@ class Column(NamedTuple):
 def _rows() -> Iterator[Column]:
     index = 0
     while row := lib.qs_column_at(index):
-        name, format_, meaning = (
-            ffi.string(text).decode() for text in (row.name, row.format, row.meaning)
+        name, form, words = (
+            ffi.string(each).decode() for each in (row.name, row.format, row.meaning)
         )
-        yield Column(
-            *(name, format_, meaning, row.received, row.part, row.published, row.low, row.high)
-        )
+        yield Column(name, form, words, row.received, row.part, row.published, row.low, row.high)
         index += 1
 
 
@@ -87,12 +69,12 @@ PLACES: tuple[str, ...] = tuple(
 """Columns that tell where a message was, and how often: publishing ignores them."""
 
 
-def schema_of(received: int, parts: int = 2**32 - 1) -> pa.Schema:
+def schema_of(received: int, parts: int = 0) -> pa.Schema:
     """The schema of a received batch: ``DELIVERED``, ``BROWSED`` or ``STREAM``, of a stream with
-    these parts."""
+    these parts; 0: all."""
     import pyarrow as pa
 
     schema, error = ffi.new("struct ArrowSchema *"), ffi.new("qs_error *")
-    if lib.qs_columns_schema(received, parts, schema, error) != 0:
+    if lib.qs_columns_schema(received, parts or 2**32 - 1, schema, error) != 0:
         raise MemoryError(ffi.string(error.text).decode())
     return pa.Schema._import_from_c(int(ffi.cast("uintptr_t", schema)))

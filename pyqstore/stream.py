@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from . import _core
-from .columns import COLUMNS, STREAM
+from .columns import COLUMNS, STREAM, schema_of
 from .errors import NotFound, OffsetOutOfRange, PreconditionFailed, StoreCorrupt
 from .fields import FieldValue
 from .figures import StreamStatus
@@ -290,13 +290,14 @@ class Reader:
         self._is_nothing = keys == []
         self._store = store
         self._name = name
+        parts = _columns_of(self._columns)
         try:
             self.core: _core.StreamReader = _core.StreamReader(
-                store, name, at, value, _columns_of(self._columns), tuple(keys or ())
+                store, name, at, value, parts, tuple(keys or ())
             )
         except OffsetOutOfRange as error:
             raise OffsetOutOfRange(error.first, error.next, name) from None
-        whole = pyarrow.schema(self.core.schema())
+        whole = schema_of(STREAM, parts)
         self.schema: pyarrow.Schema = picked(whole, self._columns)
         self._end = end
         self.follows: bool = False

@@ -25,8 +25,8 @@ static const size_t places[QSI_COLUMN_COUNT] = {
 #include "columns.def"
 };
 
-/* QSI_COLUMN_COUNT: there is none.  What is not read comes last, as another column of that name may
- * be. */
+/* Returns QSI_COLUMN_COUNT for an unknown name.  Of two columns with the name, finds the one that
+ * is read. */
 static int find_column(const char *name, const char *body_name)
 {
     int found = QSI_COLUMN_COUNT;

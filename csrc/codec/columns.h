@@ -33,7 +33,7 @@ enum qsi_column_number {
 
 extern const qs_column qsi_columns[QSI_COLUMN_COUNT];
 
-/* Does such a batch have the column?  As qs_columns_schema. */
+/* Does such a batch have the column?  Arguments as of qs_columns_schema. */
 static inline bool qsi_column_is_in(int column, uint32_t received, uint32_t parts)
 {
     const qs_column *row = &qsi_columns[column];
@@ -42,7 +42,7 @@ static inline bool qsi_column_is_in(int column, uint32_t received, uint32_t part
            (received != QS_RECEIVED_STREAM || row->part == 0 || (row->part & parts) != 0);
 }
 
-/* Of a value in a column of numbers. */
+/* The size of a value in a column of numbers. */
 static inline uint64_t qsi_column_number_bytes(int number)
 {
     switch (number) {

@@ -112,7 +112,7 @@ qs_status qsi_arrow_check_headers(const struct qsi_arrow_batch *batch, uint64_t 
     return QS_OK;
 }
 
-/* Only headers have no limit of their own.  A row without a delivery mode gets one. */
+/* Only headers can make properties too large.  A row without a delivery mode gets one. */
 static qs_status check_properties(const struct qsi_arrow_batch *batch, uint64_t rows_before,
                                   qs_error *error)
 {

@@ -1,4 +1,4 @@
-/* What no message may be, however it is published. */
+/* Rules that every message keeps, however it is published. */
 #ifndef QSI_MESSAGE_RULES_H
 #define QSI_MESSAGE_RULES_H
 
@@ -22,18 +22,18 @@ qs_status qsi_check_body_bytes(uint64_t bytes_max, uint64_t bytes, qs_error *err
 qs_status qsi_check_properties_bytes(uint64_t bytes_max, uint64_t bytes, uint64_t row,
                                      qs_error *error) QS_MUST_CHECK;
 
-/* A store does not wait for so long. */
+/* QS_EINVAL: a store does not wait for so long. */
 qs_status qsi_check_delay(uint64_t delay_us, qs_error *error) QS_MUST_CHECK;
 
-/* Of a row of a batch. */
+/* Checks of one row of a batch, which the error text names. */
 qs_status qsi_check_row_expiration(int64_t expiration_ms, uint64_t row,
                                    qs_error *error) QS_MUST_CHECK;
 qs_status qsi_check_row_due(uint64_t due_us, uint64_t now_us, uint64_t row,
                             qs_error *error) QS_MUST_CHECK;
-/* The same of an open batch, whose rows count from rows_before. */
+/* Checks of an open batch; error texts count its rows from rows_before. */
 qs_status qsi_arrow_check_bodies(const struct qsi_arrow_batch *batch, uint64_t rows_before,
                                  uint64_t bytes_max, qs_error *error) QS_MUST_CHECK;
-/* CC and BCC are arrays, and a column's values are strings. */
+/* Refuses CC and BCC: both are arrays, and a column's values are strings. */
 qs_status qsi_arrow_check_headers(const struct qsi_arrow_batch *batch, uint64_t rows_before,
                                   qs_error *error) QS_MUST_CHECK;
 

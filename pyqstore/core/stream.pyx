@@ -17,30 +17,6 @@ COLUMN_BODY = <int>QS_STREAM_COLUMN_BODY
 COLUMN_PROPERTIES = <int>QS_STREAM_COLUMN_PROPERTIES
 
 
-cdef class ArrowSchemaOf:
-    """A schema under the Arrow PyCapsule protocol; it can be taken once."""
-    cdef ArrowSchema schema
-
-    def __dealloc__(self):
-        if self.schema.release != NULL:
-            self.schema.release(&self.schema)
-
-    def __arrow_c_schema__(self):
-        """The capsule "arrow_schema"."""
-        cdef ArrowSchema *schema
-        if self.schema.release == NULL:
-            raise ValueError("this schema was taken already")
-        schema = <ArrowSchema *>PyMem_RawMalloc(sizeof(ArrowSchema))
-        if schema == NULL:
-            raise MemoryError
-        schema[0] = self.schema
-        self.schema.release = NULL
-        return PyCapsule_New(schema, "arrow_schema", schema_capsule_free)
-
-    def __reduce__(self):
-        raise TypeError("cannot be pickled")
-
-
 cdef class StreamReader:
     """Reads one stream; one thread at a time uses it."""
     cdef qs_stream_reader *handle
@@ -127,19 +103,6 @@ cdef class StreamReader:
             return None
         self.end(status, &error)
         return batch
-
-    def schema(self):
-        """Of every batch, under the Arrow PyCapsule protocol."""
-        cdef ArrowSchemaOf schema = ArrowSchemaOf()
-        cdef qs_error error
-        cdef qs_status status
-        self.begin(&error)
-        with nogil:
-            status = qs_stream_reader_schema(self.handle, &schema.schema, &error)
-        if status != QS_OK:
-            schema.schema.release = NULL
-        self.end(status, &error)
-        return schema
 
     @property
     def position(self):

@@ -11,19 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COLUMN_COUNT 19
-
 static struct qs_test_alloc memory;
-
-static const char *const column_names[COLUMN_COUNT] = {
-    "delivery_tag",  "redelivered",      "exchange",       "routing_key",   "body",
-    "headers",       "message_id",       "correlation_id", "type",          "app_id",
-    "content_type",  "content_encoding", "reply_to",       "user_id",       "priority",
-    "delivery_mode", "expiration_ms",    "timestamp",      "delivery_count"};
-
-static const char *const column_formats[COLUMN_COUNT] = {"L", "b", "i", "i",       "z", "+m", "u",
-                                                         "u", "u", "u", "u",       "u", "u",  "u",
-                                                         "C", "C", "l", "tss:UTC", "I"};
 
 struct batch {
     struct ArrowSchema schema;
@@ -37,11 +25,22 @@ static inline void release(struct batch *batch)
     QS_CHECK(batch->array.release == NULL && batch->schema.release == NULL);
 }
 
+/* The columns of deliveries, in order; NULL behind the last. */
+static inline const qs_column *column_at(int index)
+{
+    for (int i = 0; i < QSI_COLUMN_COUNT; i++) {
+        if ((qsi_columns[i].received & QS_RECEIVED_DELIVERED) != 0 && index-- == 0) {
+            return &qsi_columns[i];
+        }
+    }
+    return NULL;
+}
+
 static inline int column_index(const char *name)
 {
     int index = 0;
 
-    while (strcmp(column_names[index], name) != 0) {
+    while (strcmp(column_at(index)->name, name) != 0) {
         index++;
     }
     return index;
@@ -112,10 +111,11 @@ static inline void finish(struct qsi_arrow_builder *builder, struct batch *batch
 {
     QS_CHECK(qsi_arrow_builder_finish(builder, &batch->schema, &batch->array, NULL) == QS_OK);
     QS_CHECK(builder->rows == 0 && builder->tags == NULL);
-    QS_CHECK(strcmp(batch->schema.format, "+s") == 0 && batch->schema.n_children == COLUMN_COUNT);
-    for (int i = 0; i < COLUMN_COUNT; i++) {
-        QS_CHECK(strcmp(batch->schema.children[i]->name, column_names[i]) == 0);
-        QS_CHECK(strcmp(batch->schema.children[i]->format, column_formats[i]) == 0);
+    QS_CHECK(strcmp(batch->schema.format, "+s") == 0 &&
+             column_at((int)batch->schema.n_children) == NULL);
+    for (int i = 0; i < batch->schema.n_children; i++) {
+        QS_CHECK(strcmp(batch->schema.children[i]->name, column_at(i)->name) == 0);
+        QS_CHECK(strcmp(batch->schema.children[i]->format, column_at(i)->format) == 0);
         QS_CHECK(batch->array.children[i]->length == batch->array.length);
     }
     check_array(&batch->schema, &batch->array);
