@@ -24,6 +24,15 @@ SOURCES = {
     "    return qsi_part() + qsi_low(); /* qsi_higher() */\n}\n",
 }
 
+# The modules (a .c file and its header) of the largest circle inside each floor.
+CIRCLES = {
+    "io": 4, "codec": 7, "journal": 6, "index": 2, "store": 4, "selector": 3, "route": 9,
+    "blocks": 6, "queue": 20, "stream": 12, "channel": 3, "engine/state": 15, "engine/commit": 4,
+    "engine/paging": 9, "engine/limits": 3, "engine/topology": 2, "engine/transactions": 2,
+    "engine/deliver": 4, "engine/publish": 13, "engine/recovery": 4, "engine": 7, "inspect": 5,
+    "amqp": 15, "net": 9,
+}  # fmt: skip
+
 
 @pytest.fixture
 def floors(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -108,6 +117,17 @@ def test_a_picture_that_is_not_drawn_from_the_sources_is_found(tree: Path) -> No
     failed = check(tree)
     assert failed.returncode == 1
     assert failed.stderr == "docs/pictures/way.svg is not what tools/graph.py draws: run it\n"
+
+
+def test_circles_inside_floors_do_not_grow(floors: ModuleType) -> None:
+    """Nor does the table stay behind when they shrink."""
+    sources = floors.Sources()
+    largest: dict[str, int] = {}
+    for floor in sources.floors:
+        for circle in floors.modules_in_circles(sources, floor):
+            if {str(Path(module).parent) for module in circle} == {floor}:
+                largest[floor] = max(largest.get(floor, 0), len(circle))
+    assert largest == CIRCLES
 
 
 def test_documented_figures_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
