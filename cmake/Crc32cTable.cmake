@@ -63,13 +63,11 @@ function(qs_crc32c_shifts text_out)
   set(${text_out} "${lines}" PARENT_SCOPE)
 endfunction()
 
-# Writes the header, unless it is there and no older than this file.
+# Writes the header, if it is not there or not the same.
 function(qs_crc32c_table header)
-  if(${CMAKE_CURRENT_FUNCTION_LIST_FILE} IS_NEWER_THAN ${header})
-    qs_crc32c_bytes(bytes)
-    qs_crc32c_shifts(shifts)
-    configure_file(${CMAKE_CURRENT_FUNCTION_LIST_DIR}/crc32c_table.h.in ${header} @ONLY)
-  endif()
+  qs_crc32c_bytes(bytes)
+  qs_crc32c_shifts(shifts)
+  configure_file(${CMAKE_CURRENT_FUNCTION_LIST_DIR}/crc32c_table.h.in ${header} @ONLY)
 endfunction()
 
 # Without a build: cmake -DQS_CRC32C_TABLE=PATH -P Crc32cTable.cmake

@@ -63,11 +63,13 @@ def check_rows(batch: pa.RecordBatch, first_row: int = 0) -> None:
         batch: n rows; the bodies are the column ``body``.
         first_row: number of the first row, from which errors count.
 
-    Raises ``ValueError`` that names the column or the row, and ``PreconditionFailed`` for a body
-    or an expiration that is too large, and for headers CC and BCC.
+    Raises ``ValueError`` that names the column or the row, ``PreconditionFailed`` for a body or an
+    expiration that is too large, and for headers CC and BCC, and ``TypeError`` for another object.
     """
     schema, array = ffi.new("struct ArrowSchema *"), ffi.new("struct ArrowArray *")
     error = ffi.new("qs_error *")
+    if not hasattr(batch, "_export_to_c"):
+        raise TypeError(f"batch: a pyarrow.RecordBatch is wanted, not {type(batch).__name__}")
     batch._export_to_c(int(ffi.cast("uintptr_t", array)), int(ffi.cast("uintptr_t", schema)))
     try:
         status = lib.qs_rows_check(schema, array, first_row, time.time_ns() // 1000, error)

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from . import _core
-from .columns import COLUMNS, STREAM, schema_of
 from .errors import NotFound, OffsetOutOfRange, PreconditionFailed, StoreCorrupt
 from .fields import FieldValue
 from .figures import StreamStatus
@@ -297,7 +296,7 @@ class Reader:
             )
         except OffsetOutOfRange as error:
             raise OffsetOutOfRange(error.first, error.next, name) from None
-        whole = schema_of(STREAM, parts)
+        whole = schema_of_parts(parts)
         self.schema: pyarrow.Schema = picked(whole, self._columns)
         self._end = end
         self.follows: bool = False
@@ -440,7 +439,18 @@ def offset_of(store: Store, name: str, start: Start) -> int:
     return value
 
 
-_PARTS = {column.name: column.part for column in COLUMNS if column.received & STREAM}
+def _parts() -> dict[str, int]:
+    """Which part of a batch the engine must read for each column."""
+    from .columns import COLUMNS, STREAM
+
+    return {column.name: column.part for column in COLUMNS if column.received & STREAM}
+
+
+def schema_of_parts(parts: int = 0) -> pyarrow.Schema:
+    """The schema of a stream's batches with these parts; 0: with all."""
+    from .columns import STREAM, schema_of
+
+    return schema_of(STREAM, parts)
 
 
 def picked(whole: pyarrow.Schema, columns: Sequence[str] | None) -> pyarrow.Schema:
@@ -451,7 +461,7 @@ def picked(whole: pyarrow.Schema, columns: Sequence[str] | None) -> pyarrow.Sche
         return whole
     unknown = [name for name in columns if name not in whole.names]
     if unknown:
-        raise ValueError(f"no column {unknown[0]!r}: there are {', '.join(_PARTS)}")
+        raise ValueError(f"no column {unknown[0]!r}: there are {', '.join(_parts())}")
     return pyarrow.schema([whole.field(name) for name in columns])
 
 
@@ -459,9 +469,9 @@ def _columns_of(columns: Sequence[str] | None) -> int:
     """What the engine must read; it takes 0 for all."""
     if columns is None:
         return 0
-    asked = 0
+    asked, parts = 0, _parts()
     for name in columns:
-        asked |= _PARTS.get(name, _core.COLUMN_PROPERTIES)
+        asked |= parts.get(name, _core.COLUMN_PROPERTIES)
     return asked or _core.COLUMN_TIMESTAMP
 
 

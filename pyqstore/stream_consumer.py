@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from . import _core
 from .callbacks import check_callable
 from .closing import Closing
-from .columns import STREAM, schema_of
 from .errors import (
     Error,
     NotFound,
@@ -29,6 +28,7 @@ from .stream import (
     check_stream,
     names_of,
     picked,
+    schema_of_parts,
     start_of,
 )
 from .stream_group import Group, Member
@@ -105,7 +105,7 @@ class StreamConsumer(Closing):
         self._first_names = frozenset(names)
         for name in names or [""]:
             _check_start(store, name, start)  # ValueError here, not in a poll
-        self._schema = picked(schema_of(STREAM), self._columns)  # of what poll returns without rows
+        self._schema = picked(schema_of_parts(), self._columns)  # of what poll returns without rows
         self._group: Group = store._groups.of(group)
         self._member: Member = self._group.join(names, instance)
 

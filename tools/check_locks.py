@@ -51,6 +51,9 @@ def main(names: list[str]) -> int:
     if clang is None:
         print("check_locks: clang is missing", file=sys.stderr)
         return 3
+    if shutil.which("cmake") is None:
+        print("check_locks: cmake is missing", file=sys.stderr)
+        return 3
     table = f"-DQS_CRC32C_TABLE={GENERATED / 'crc32c_table.h'}"
     subprocess.run(["cmake", table, "-P", ROOT / "cmake" / "Crc32cTable.cmake"], check=True)
     sources = [Path(name).resolve() for name in names] or sorted(CSRC.rglob("*.c"))

@@ -26,6 +26,12 @@ static inline bool qsi_is_unreadable(qs_status status)
     return status == QS_ECORRUPT || status == QS_EIO;
 }
 
+/* A file is damaged, gone, or of another version: a new one may serve in its place. */
+static inline bool qsi_is_damage(qs_status status)
+{
+    return status == QS_ECORRUPT || status == QS_EVERSION;
+}
+
 /* Sets status, text (printf style), clears path, offset and errno; returns status. */
 qs_status qsi_fail(qs_error *error, qs_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

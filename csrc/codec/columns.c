@@ -64,8 +64,13 @@ static void release_schema(struct ArrowSchema *schema)
 qs_status qs_columns_schema(uint32_t received, uint32_t parts, struct ArrowSchema *schema_out,
                             qs_error *error)
 {
-    struct schema_export *export = qsi_zalloc(sizeof *export);
+    struct schema_export *export;
 
+    if (received != QS_RECEIVED_DELIVERED && received != QS_RECEIVED_BROWSED &&
+        received != QS_RECEIVED_STREAM) {
+        return qsi_fail(error, QS_EINVAL, "%u is no kind of received batch", received);
+    }
+    export = qsi_zalloc(sizeof *export);
     if (export == NULL) {
         return qsi_fail(error, QS_ENOMEM, "a schema");
     }

@@ -54,6 +54,11 @@ static qs_status make_file(struct qsi_key_writer *writer, qs_error *error)
     }
     status = qsi_env_open(dir->env, dir->dir, name, QS_OPEN_WRITE | QS_OPEN_CREATE_NEW,
                           &writer->handle, error);
+    if (status == QS_ENOENT) {
+        char path[QSI_KEY_PATH_BYTES];
+        qsi_key_file_path(path, writer->made.header.number);
+        return qsi_fail_corrupt(error, path, 0, "it cannot be made: the directory is missing");
+    }
     if (status != QS_OK) {
         return blame(writer, status, error);
     }

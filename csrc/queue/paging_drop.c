@@ -3,6 +3,7 @@
  * one; a state that changes while it is written stays dirty. */
 #include "alloc.h"
 #include "check.h"
+#include "error.h"
 #include "paging.h"
 #include "queue_internal.h"
 
@@ -278,13 +279,13 @@ qs_status qsi_state_write_run(struct qsi_state_write *write, struct qsi_index *i
     if (write->of_file) {
         status =
             qsi_segment_write_state(index, &write->file, write->durable_area, &write->state, error);
-        write->cannot_read = status == QS_ECORRUPT;
+        write->cannot_read = qsi_is_damage(status);
     }
     transients.settled = write->transient_settled;
     if (status == QS_OK && write->transient_settled != NULL) {
         status =
             qsi_segment_write_state(transient_index, &write->transient_file, 0, &transients, error);
-        write->cannot_read_transient = status == QS_ECORRUPT;
+        write->cannot_read_transient = qsi_is_damage(status);
     }
     return status;
 }

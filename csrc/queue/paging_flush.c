@@ -355,7 +355,7 @@ static qs_status begin_writer(struct qsi_segment_writer **writer_out, struct qsi
     bool is_there = file->heap_end > 0;
     qs_status status = qsi_segment_writer_begin(writer_out, index, file, page_aligned, error);
 
-    *cannot_read_out = is_there && status == QS_ECORRUPT;
+    *cannot_read_out = is_there && qsi_is_damage(status);
     return status;
 }
 

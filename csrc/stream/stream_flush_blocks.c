@@ -116,7 +116,7 @@ static qs_status load_entries(struct flushing *flushing, qs_error *error)
         struct qsi_block_file file = qsi_stream_file(job->job.container->id, &job->base);
         qs_status status =
             qsi_block_cache_read_index(flushing->shared->cache, &file, &index, error);
-        job->cannot_read = status == QS_ECORRUPT;
+        job->cannot_read = qsi_is_damage(status);
         QS_TRY(status);
         job->base_index = index; /* the job's, like one that the stream had */
     }
@@ -143,7 +143,7 @@ static qs_status open_writer(struct flushing *flushing, uint64_t first_offset, q
     }
     status = qsi_block_writer_begin(&flushing->writer, flushing->shared->blocks, &flushing->file,
                                     job->page_aligned && !is_new && !job->has_written, error);
-    job->cannot_read = status == QS_ECORRUPT && !is_new;
+    job->cannot_read = qsi_is_damage(status) && !is_new;
     return status;
 }
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..columns import DELIVERED, schema_of
-
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
 
@@ -16,6 +14,8 @@ def no_messages() -> pyarrow.RecordBatch:
     """The batch that ``get_batch`` returns if no message came, made without the channel, which is
     busy."""
     import pyarrow as pa
+
+    from ..columns import DELIVERED, schema_of
 
     schema = schema_of(DELIVERED)
     return pa.record_batch([pa.array([], field.type) for field in schema], schema=schema)

@@ -29,10 +29,10 @@ cdef class NextTurn:
         self.generation = fork_generation
         self.thread = PyThread_get_thread_ident()
 
-    cdef int add(self, Confirm confirm) except -1:
+    cdef int add(self, Confirm confirm, object context) except -1:
         if PyThread_get_thread_ident() != self.thread:
             self.check_loop()
-        self.loop.call_soon(start_one, confirm)
+        self.loop.call_soon(start_one, confirm, context=context)
         return 0
 
     cdef int check_loop(self) except -1:
@@ -124,6 +124,11 @@ cdef class Confirm:
 
         return InvalidStateError("the message was not confirmed yet")
 
+    @property
+    def _cancel_message(self):
+        """As of asyncio's future: ``gather`` asks for this by that name."""
+        return self.answer if self.state == CONFIRM_CANCELLED else None
+
     def _make_cancelled_error(self):
         from asyncio import CancelledError
 
@@ -179,10 +184,10 @@ cdef class Confirm:
 
     def add_done_callback(self, fn, *, context=None):
         """Have the loop call ``fn(self)`` once it is done."""
-        if self.begin is not None and self.callback is None:
-            self.next_turn.add(self)
         if context is None:
             context = PyContext_CopyCurrent()
+        if self.begin is not None and self.callback is None:
+            self.next_turn.add(self, context)
         if self.state != CONFIRM_PENDING:
             self.loop.call_soon(fn, self, context=context)
         elif self.callback is None:

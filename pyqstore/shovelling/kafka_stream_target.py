@@ -109,6 +109,7 @@ class KafkaStreamTarget(KafkaTarget):
     def _new_producer(self) -> None:
         super()._new_producer()
         self._until_done(self._producer.init_transactions, _SET_UP_S)
+        self._producer.poll(0)  # servers of the address that do not answer are told now
         self._losses = self._link.losses
 
     def _drop_producer(self) -> None:
@@ -215,7 +216,7 @@ class KafkaStreamTarget(KafkaTarget):
         self._seen = self._mark
 
     def _check_losses(self) -> None:
-        """Later: a broker was lost in this transaction.  librdkafka would look for the group's
+        """Later: a broker was lost since the producer began.  librdkafka would look for the group's
         coordinator at the connection that is gone, for a minute and more, and no timeout ends that.
         """
         self._producer.poll(0)

@@ -41,7 +41,6 @@ static bool is_bulk(const struct checkpoint *checkpoint, const struct store_queu
 {
     uint64_t bytes = qsi_container_unflushed_bytes(queue->messages);
     uint64_t carried_max = checkpoint->carried.bytes_max;
-
     uint64_t own_max = queue->messages->kind->carried_max;
 
     if (!queue->container.durable) {
@@ -250,7 +249,7 @@ static qs_status try_checkpoint(struct qs_store *store, bool *left_file_out, qs_
     qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_PREPARES);
     status = make_checkpoint(&checkpoint, error);
     qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_TRIED);
-    *left_file_out = status == QS_ECORRUPT && checkpoint.left_file;
+    *left_file_out = qsi_is_damage(status) && checkpoint.left_file;
     free_checkpoint(&checkpoint);
     return status;
 }

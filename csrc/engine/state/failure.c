@@ -19,7 +19,7 @@ static enum error_class class_of(qs_status status)
     if (qsi_is_shortage(status)) {
         return SHORTAGE;
     }
-    return status == QS_ECORRUPT || status == QS_EVERSION ? DAMAGE : OTHER;
+    return qsi_is_damage(status) ? DAMAGE : OTHER;
 }
 
 enum qsi_consequence qsi_consequence_of(enum qsi_disk_use use, qs_status status)

@@ -36,7 +36,7 @@ void qsi_describe_queue(const struct store_queue *queue, struct qsi_declaration 
 {
     const struct store_kind *kind = queue->kind;
 
-    QS_DCHECK(!queue->policy.has_priorities || kind->declares_with_priorities != 0);
+    QS_ASSERT(!queue->policy.has_priorities || kind->declares_with_priorities != 0);
     declaration_out->topology = (struct qsi_topology){
         .type = queue->policy.has_priorities ? kind->declares_with_priorities : kind->declares,
         .flags = queue->flags,

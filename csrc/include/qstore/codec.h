@@ -100,8 +100,8 @@ QS_API const qs_column *qs_column_at(size_t index);
 /* qs_columns_schema - the schema of a received batch.
  *
  * In:      received  one of QS_RECEIVED_DELIVERED, QS_RECEIVED_BROWSED, QS_RECEIVED_STREAM
- *          parts     of a stream's batch: QS_STREAM_COLUMN_*
- * Returns: QS_OK, or QS_ENOMEM
+ *          parts     of a stream's batch: QS_STREAM_COLUMN_* (stream.h)
+ * Returns: QS_OK, QS_ENOMEM, or QS_EINVAL (another value of received)
  * Owns:    *schema_out: its own release callback
  */
 QS_API QS_MUST_CHECK qs_status qs_columns_schema(uint32_t received, uint32_t parts,

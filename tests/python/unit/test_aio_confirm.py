@@ -47,6 +47,29 @@ def test_a_thousand_confirms_wake_in_one_callback_and_take_no_task(run_aio: Run)
     run_aio(work, commit_delay_us=LATE)
 
 
+def test_a_gathering_of_which_a_publish_was_cancelled_ends(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        await channel.confirm_select()
+        cancelled, kept = (channel.basic_publish("", "q", b"x", PERSISTENT) for _ in range(2))
+        cancelled.cancel("enough")
+        both = asyncio.gather(cancelled, kept, return_exceptions=True)
+        told, number = await asyncio.wait_for(both, 30)
+        assert isinstance(told, asyncio.CancelledError) and told.args == ("enough",)
+        assert number == 1
+
+        async def gathered() -> None:
+            more = [channel.basic_publish("", "q", b"x", PERSISTENT) for _ in range(100)]
+            await asyncio.gather(*more, return_exceptions=True)
+
+        task = asyncio.create_task(gathered())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(asyncio.shield(task), 30)
+
+    run_aio(work, commit_delay_us=LATE)
+
+
 def test_publishing_begins_in_its_turn_among_tasks(run_aio: Run) -> None:
     async def work(store: aio.Store, channel: aio.Channel) -> None:
         await asyncio.gather(

@@ -355,6 +355,18 @@ def test_a_transaction_in_which_a_broker_was_lost_is_begun_again(cluster: Cluste
     target.close()
 
 
+def test_servers_of_the_address_that_are_down_are_no_loss(cluster: Cluster) -> None:
+    cluster.publish("t", [b"0"])
+    down = ",".join(f"127.0.0.1:{port}" for port in range(1, 5))
+    batch = Batch([Item(b"x", b"\0\0", "", "", False, 0)], 1, 1)
+    place = kafka_place(f"kafka://{down},{cluster.servers}/t")
+    target = KafkaStreamTarget(place, shovel="s", source="x")
+    target.open()
+    target.begin(batch)
+    wait_until(lambda: target.ended(0.2) is batch, 30)
+    target.close()
+
+
 def test_a_stop_waits_for_a_transaction_that_is_under_way(
     cluster: Cluster, store: pyqstore.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 #define ENGINE_DAMAGE_H
 
 #include "engine_fixture.h"
+#include "le.h"
+#include "segment_format.h"
 
 struct damage_wanted {
     const char *part; /* of the name */
@@ -81,6 +83,32 @@ static inline void damage_file(struct engine *engine, const char *dir_name, cons
     } else {
         QS_CHECK_OK(env->remove(env, dir, wanted.name, QS_ERROR));
     }
+    env->dir_close(env, dir);
+    env->dir_close(env, root);
+}
+
+/* Makes the segment file whose name has that part one of the next version, its checksum valid. */
+static inline void damage_version(struct engine *engine, const char *part)
+{
+    static uint8_t header[QSI_SEGMENT_HEADER_BYTES_MAX];
+    struct damage_wanted wanted = {.part = part};
+    const qs_part whole = {header, 4096}; /* of a segment of the usual size */
+    qs_env *env = engine->env;
+    qs_dir *root, *dir;
+    qs_file *file;
+    size_t done;
+    bool created;
+
+    QS_CHECK_OK(env->dir_open_root(env, engine->path, false, &root, &created, QS_ERROR));
+    QS_CHECK_OK(env->dir_open(env, root, "index", false, &dir, &created, QS_ERROR));
+    QS_CHECK_OK(env->dir_list(env, dir, damage_find_file, &wanted, QS_ERROR));
+    QS_CHECK_OK(env->open(env, dir, wanted.name, QS_OPEN_WRITE, &file, QS_ERROR));
+    QS_CHECK_OK(env->read(env, file, header, whole.bytes, 0, &done, QS_ERROR));
+    QS_CHECK(done == whole.bytes && memcmp(header, "QSSEGMT\n", 8) == 0);
+    header[8] += 1;
+    qsi_put_u32(header + whole.bytes - 4, qs_crc32c(0, header, whole.bytes - 4));
+    QS_CHECK_OK(env->write(env, file, &whole, 1, 0, &done, QS_ERROR));
+    env->close(env, file);
     env->dir_close(env, dir);
     env->dir_close(env, root);
 }

@@ -181,6 +181,11 @@ static void damage_segments(struct engine *engine)
     damage_segment(engine, 0, FILE_GONE);
 }
 
+static void renew_version(struct engine *engine)
+{
+    damage_version(engine, "-000000000000-");
+}
+
 static void damage_keys(struct engine *engine)
 {
     damage_file(engine, "checkpoint", ".key", true);
@@ -206,6 +211,7 @@ static const struct caller {
     {"mark", QSI_USE_COMMIT, sync_one, mark, NULL, "wsS"},
     {"next file", QSI_USE_NEXT_FILE, append_much, sync_store, NULL, "a"},
     {"paging", QSI_USE_PAGING, page_and_publish, page, damage_segments, "wo"},
+    {"paging of another version", QSI_USE_PAGING, page_and_publish, page, renew_version, ""},
     {"keys", QSI_USE_REWRITING, commit_keys, spill, damage_keys, "wos"},
     {"direct", QSI_USE_DIRECT, begin_file, publish_directly, damage_stream, "wo"},
     {"checkpoint", QSI_USE_CHECKPOINT, page_and_publish, make_checkpoint, damage_segments, "wosdr"},
