@@ -54,7 +54,8 @@ def test_a_gathering_of_which_a_publish_was_cancelled_ends(run_aio: Run) -> None
         cancelled.cancel("enough")
         both = asyncio.gather(cancelled, kept, return_exceptions=True)
         told, number = await asyncio.wait_for(both, 30)
-        assert isinstance(told, asyncio.CancelledError) and told.args == ("enough",)
+        assert isinstance(told, asyncio.CancelledError)
+        assert told.args == ("enough",)
         assert number == 1
 
         async def gathered() -> None:
