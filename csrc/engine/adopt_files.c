@@ -177,7 +177,7 @@ static qs_status look_up(struct looking *looking, const struct qsi_staged_route 
 {
     struct qsi_adoption *adoption = looking->adoption;
     const struct qsi_routing routing = {.key = route->key, .headers = QSI_SLICE_NULL};
-    const struct store_queue *queue;
+    const struct qsi_store_queue *queue;
     const struct qsi_route *found;
 
     QS_ASSERT_HELD(&adoption->store->mutex);

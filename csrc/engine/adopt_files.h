@@ -33,7 +33,7 @@ struct qsi_adoption {
     /* of the look-up: */
     uint64_t stream_id; /* the one that all rows lead to, or 0 */
     uint64_t unroutable;
-    struct published_notes notes; /* how many rows go where, for that stream */
+    struct qsi_published_notes notes; /* how many rows go where, for that stream */
 };
 
 static inline struct qsi_adopted_file *qsi_adopted_files(const struct qsi_adoption *adoption)

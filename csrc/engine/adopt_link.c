@@ -32,7 +32,7 @@ struct linking {
     struct qsi_adoption *adoption;
     struct qs_channel *channel;
     struct qs_store *store;
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     struct qsi_stream_flush_job *job;
     struct qsi_stream_staged *staged;
     struct qsi_topology key;
@@ -45,7 +45,7 @@ struct linking {
 static qs_status find_key(const struct linking *linking, uint64_t *lsn_out, bool *released_out,
                           qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct key_search search = {0};
+    struct qsi_key_search search = {0};
     bool searched;
 
     QS_DCHECK(linking->key.strings[0].bytes > 0);
@@ -80,14 +80,14 @@ static qs_status make_room(const struct linking *linking, enum qsi_wait wait, qs
 
 /* Returns the stream if no thread writes to its files, and no checkpoint waits.  NULL: the stream
  * or the store is closed, or an archive needs all of it in the journal. */
-static struct store_queue *wait_for_stream(const struct linking *linking)
+static struct qsi_store_queue *wait_for_stream(const struct linking *linking)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = linking->store;
 
     QS_ASSERT_HELD(&store->mutex);
     for (;;) {
-        struct store_queue *queue = qsi_find_by_id(store, linking->adoption->stream_id);
+        struct qsi_store_queue *queue = qsi_find_by_id(store, linking->adoption->stream_id);
         if (queue == NULL || queue->stream == NULL || queue->deleted || store->failed ||
             store->keep.is_active || store->life != QSI_LIFE_OPEN) {
             return NULL;
@@ -197,7 +197,7 @@ static uint64_t accept(struct linking *linking, struct qsi_chunk *chunk)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = linking->store;
-    struct store_queue *queue = linking->queue;
+    struct qsi_store_queue *queue = linking->queue;
     uint64_t rows = linking->adoption->rows, lsn;
 
     QS_ASSERT_HELD(&store->mutex);

@@ -111,7 +111,7 @@ static uint64_t unconfirmed_count(const struct qs_channel *channel) QSI_REQUIRES
 
 static uint64_t uncommitted_settles(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct tx_settle settle;
+    struct qsi_tx_settle settle;
     uint64_t found = 0;
 
     for (size_t at = 0; at < channel->tx_settles.bytes; at += sizeof settle) {
@@ -161,8 +161,8 @@ static void visit_consumers_in(const struct qsi_list *list, const struct qs_chan
                                void *context) QSI_REQUIRES(qsi_store_mutex)
 {
     for (const struct qsi_list *node = list->next; node != list; node = node->next) {
-        const struct store_consumer *consumer =
-            QSI_LIST_OWNER(node, const struct store_consumer, in_channel);
+        const struct qsi_store_consumer *consumer =
+            QSI_LIST_OWNER(node, const struct qsi_store_consumer, in_channel);
         qs_consumer_info info = {
             .channel = channel->number,
             .queue = qs_slice_of(consumer->queue_name),

@@ -67,7 +67,7 @@ void qsi_connection_shut(struct qs_connection *connection)
     while (!qsi_list_is_empty(&connection->exclusive_queues)) {
         qsi_drop_queue(
             connection->store,
-            QSI_LIST_OWNER(connection->exclusive_queues.next, struct store_queue, in_owner),
+            QSI_LIST_OWNER(connection->exclusive_queues.next, struct qsi_store_queue, in_owner),
             QSI_AUTO_DELETE_GOES);
     }
 }

@@ -167,7 +167,7 @@ qs_status qs_staged_writer_open(qs_staged_writer **writer_out, const char *folde
 
 /* Carbon copies have other destinations than the key, and headers that are not strings are read
  * back as text. */
-static qs_status check_defaults(const struct batch *batch, qs_error *error)
+static qs_status check_defaults(const struct qsi_batch *batch, qs_error *error)
 {
     struct qsi_slice headers = qsi_properties_text(&batch->defaults, QSI_PROPERTY_HEADERS);
     struct qsi_slice expiration = qsi_properties_text(&batch->defaults, QSI_PROPERTY_EXPIRATION);
@@ -196,7 +196,7 @@ static qs_status check_defaults(const struct batch *batch, qs_error *error)
     return QS_OK;
 }
 
-static qs_status check_columns(const struct batch *batch, qs_error *error)
+static qs_status check_columns(const struct qsi_batch *batch, qs_error *error)
 {
     qs_status status;
 
@@ -220,18 +220,18 @@ static qs_status check_broken(const struct qs_staged_writer *writer, qs_error *e
 }
 
 /* All rows lead to the file. */
-static qs_status lead_routes(struct batch *batch, qs_error *error)
+static qs_status lead_routes(struct qsi_batch *batch, qs_error *error)
 {
-    const struct batch_destination here = {.queue_id = QSI_BLOCK_STAGED_OWNER,
-                                           .durable = true,
-                                           .is_stream = true,
-                                           .record_code = NO_CODE};
+    const struct qsi_batch_destination here = {.queue_id = QSI_BLOCK_STAGED_OWNER,
+                                               .durable = true,
+                                               .is_stream = true,
+                                               .record_code = NO_CODE};
     uint32_t index;
 
     QS_DCHECK(batch->store == NULL && batch->destination_count == 0);
     QS_TRY(qsi_batch_add_destination(batch, &here, &index, error));
     for (uint32_t i = 0; i < batch->route_count; i++) {
-        struct batch_route *route = &batch->routes[i];
+        struct qsi_batch_route *route = &batch->routes[i];
         route->destinations = qsi_alloc(sizeof *route->destinations);
         if (route->destinations == NULL) {
             return qsi_batch_no_memory(error);
@@ -244,11 +244,11 @@ static qs_status lead_routes(struct batch *batch, qs_error *error)
 }
 
 /* Entries without rows are left out when the file is finished. */
-static qs_status know_routes(struct qs_staged_writer *writer, const struct batch *batch,
+static qs_status know_routes(struct qs_staged_writer *writer, const struct qsi_batch *batch,
                              qs_error *error)
 {
     for (uint32_t i = 0; !writer->has_many_routes && i < batch->route_count; i++) {
-        const struct batch_route *route = &batch->routes[i];
+        const struct qsi_batch_route *route = &batch->routes[i];
         if (qsi_staged_know_route(&writer->routes, route->exchange, route->key) == NULL) {
             return qsi_batch_no_memory(error);
         }
@@ -260,17 +260,17 @@ static qs_status know_routes(struct qs_staged_writer *writer, const struct batch
     return QS_OK;
 }
 
-static void count_routes(struct qs_staged_writer *writer, const struct batch *batch)
+static void count_routes(struct qs_staged_writer *writer, const struct qsi_batch *batch)
 {
     for (uint32_t i = 0; !writer->has_many_routes && i < batch->route_count; i++) {
-        const struct batch_route *route = &batch->routes[i];
+        const struct qsi_batch_route *route = &batch->routes[i];
         uint64_t *rows = qsi_staged_know_route(&writer->routes, route->exchange, route->key);
         QS_ASSERT(rows != NULL); /* know_routes made it */
         *rows += route->rows;
     }
 }
 
-static qs_status encode(struct qs_staged_writer *writer, struct batch *batch, qs_error *error)
+static qs_status encode(struct qs_staged_writer *writer, struct qsi_batch *batch, qs_error *error)
 {
     QS_TRY(qsi_batch_open(batch, error));
     QS_TRY(check_defaults(batch, error));
@@ -280,8 +280,8 @@ static qs_status encode(struct qs_staged_writer *writer, struct batch *batch, qs
     return know_routes(writer, batch, error);
 }
 
-static qs_status put_record(struct qs_staged_writer *writer, const struct pending_record *pending,
-                            qs_error *error)
+static qs_status put_record(struct qs_staged_writer *writer,
+                            const struct qsi_pending_record *pending, qs_error *error)
 {
     uint8_t *record = pending->chunk->data;
     const struct qsi_block_rows rows = {
@@ -305,10 +305,10 @@ static qs_status put_record(struct qs_staged_writer *writer, const struct pendin
                : qsi_fail(error, QS_ENOMEM, "blocks of a staged file");
 }
 
-static qs_status put_records(struct qs_staged_writer *writer, const struct batch *batch,
+static qs_status put_records(struct qs_staged_writer *writer, const struct qsi_batch *batch,
                              qs_error *error)
 {
-    const struct pending_records *records = &batch->pending_records;
+    const struct qsi_pending_records *records = &batch->pending_records;
 
     if (writer->writer == NULL && records->count > 0) {
         QS_TRY(qsi_block_writer_begin(&writer->writer, writer->blocks, &writer->staged.file, false,
@@ -320,13 +320,13 @@ static qs_status put_records(struct qs_staged_writer *writer, const struct batch
     return QS_OK;
 }
 
-static uint64_t body_bytes_of(const struct batch *batch)
+static uint64_t body_bytes_of(const struct qsi_batch *batch)
 {
     return batch->row_count > 0 ? qsi_arrow_body_total(&batch->arrays[0], 0, batch->arrays[0].rows)
                                 : 0;
 }
 
-static void note_longest(struct qs_staged_writer *writer, const struct batch *batch)
+static void note_longest(struct qs_staged_writer *writer, const struct qsi_batch *batch)
 {
     uint64_t row = 0;
     uint32_t longest = qsi_arrow_body_max(&batch->arrays[0], &row);
@@ -347,7 +347,7 @@ qs_status qs_staged_writer_put(qs_staged_writer *writer, const struct ArrowSchem
                                const struct ArrowArray *array, qs_error *error)
 {
     qs_batch input = writer->defaults;
-    struct batch batch = {
+    struct qsi_batch batch = {
         .input = &input,
         .rules = {.body_bytes_max = writer->body_bytes_max,
                   .record_bytes_max = QSI_BATCH_RECORD_BYTES_MAX,

@@ -203,7 +203,7 @@ static void measure_lazily(struct qsi_queue_measure *measure)
 }
 
 /* Adds the counts of one priority. */
-static void measure_subqueue(struct qs_store *store, struct store_queue *subqueue,
+static void measure_subqueue(struct qs_store *store, struct qsi_store_queue *subqueue,
                              struct qsi_queue_measure *sum) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_queue_measure measure;
@@ -218,8 +218,8 @@ static void measure_subqueue(struct qs_store *store, struct store_queue *subqueu
 }
 
 /* By the clock of this moment. */
-static void add_rates(struct qs_store *store, struct store_queue *subqueue, qs_queue_status *status)
-    QSI_REQUIRES(qsi_store_mutex)
+static void add_rates(struct qs_store *store, struct qsi_store_queue *subqueue,
+                      qs_queue_status *status) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_update_rates(store, subqueue);
     status->target_ram_count += qsi_target_ram_count(store, subqueue);
@@ -227,7 +227,7 @@ static void add_rates(struct qs_store *store, struct store_queue *subqueue, qs_q
     status->egress_rate += qsi_rate(subqueue, subqueue->egress_sum);
 }
 
-static void add_counts(const struct store_queue *subqueue, qs_queue_status *status)
+static void add_counts(const struct qsi_store_queue *subqueue, qs_queue_status *status)
     QSI_REQUIRES(qsi_store_mutex)
 {
     status->messages_ready += qsi_container_ready_count(subqueue->messages);
@@ -250,7 +250,7 @@ static uint64_t slow_consumers_of(const struct qsi_list *consumers) QSI_REQUIRES
 qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status *status_out,
                                 qs_error *error)
 {
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     struct qsi_queue_measure measure = {0};
 
     memset(status_out, 0, sizeof *status_out);
@@ -281,7 +281,7 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
     };
     qsi_update_targets(store, false);
     for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
-        struct store_queue *subqueue = qsi_subqueue_at(queue, i);
+        struct qsi_store_queue *subqueue = qsi_subqueue_at(queue, i);
         measure_subqueue(store, subqueue, &measure);
         add_counts(subqueue, status_out);
         add_rates(store, subqueue, status_out);
@@ -313,14 +313,14 @@ static qs_status expire_everywhere(struct qs_store *store) QSI_REQUIRES(qsi_stor
     qs_status status = QS_OK;
 
     while (status == QS_OK && qsi_map_next(&store->queues_by_id, &cursor)) {
-        const struct store_queue *queue = cursor.value;
+        const struct qsi_store_queue *queue = cursor.value;
         if (queue->parent == NULL && qsi_earliest(queue) != QSI_NEVER) {
             status = qsi_buf_append(&ids, &queue->container.id, sizeof queue->container.id);
         }
     }
     for (size_t at = 0; status == QS_OK && at < ids.bytes; at += sizeof(uint64_t)) {
         uint64_t id;
-        struct store_queue *queue;
+        struct qsi_store_queue *queue;
         memcpy(&id, ids.data + at, sizeof id);
         queue = qsi_find_by_id(store, id);
         if (queue != NULL) {
@@ -331,7 +331,7 @@ static qs_status expire_everywhere(struct qs_store *store) QSI_REQUIRES(qsi_stor
     return status;
 }
 
-static qs_queue_info info_of(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static qs_queue_info info_of(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_queue_status counts = {0};
 
@@ -365,7 +365,7 @@ qs_status qs_store_visit_queues(qs_store *store,
     }
     cursor = qsi_map_begin(&store->queues_by_id);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         if (queue->parent == NULL) {
             qs_queue_info info = info_of(queue);
             visit(context, &info);

@@ -28,7 +28,7 @@
 
 /* ---- noting messages ---- */
 
-qs_status qsi_browse_note(struct browse *browse, const struct qsi_taken *next, uint32_t bytes)
+qs_status qsi_browse_note(struct qsi_browse *browse, const struct qsi_taken *next, uint32_t bytes)
 {
     struct qsi_buf *buf = &browse->batch.taken;
     struct qsi_taken *last = NULL;
@@ -55,7 +55,7 @@ qs_status qsi_browse_note(struct browse *browse, const struct qsi_taken *next, u
 
 /* The message in a slot, whose record is known.  Does nothing when it does not fit any more: the
  * batch is full then. */
-static qs_status note_slot(struct browse *browse, const struct store_queue *subqueue,
+static qs_status note_slot(struct qsi_browse *browse, const struct qsi_store_queue *subqueue,
                            const struct qsi_segment *segment, uint32_t slot,
                            struct qsi_chunk *chunk, const uint8_t *record, uint32_t row)
     QSI_REQUIRES(qsi_store_mutex)
@@ -87,7 +87,7 @@ static qs_status note_slot(struct browse *browse, const struct store_queue *subq
 }
 
 /* Ready and due to expire: no consumer gets it any more. */
-static bool has_expired(const struct browse *browse, const struct qsi_segment *segment,
+static bool has_expired(const struct qsi_browse *browse, const struct qsi_segment *segment,
                         uint32_t slot) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t at = slot - segment->word_base * QSI_WORD_BITS;
@@ -103,7 +103,7 @@ static bool has_expired(const struct browse *browse, const struct qsi_segment *s
 }
 
 /* The next slot with a message to show, from slot on; entries: there is none. */
-static uint32_t next_slot(const struct browse *browse, const struct qsi_queue *queue,
+static uint32_t next_slot(const struct qsi_browse *browse, const struct qsi_queue *queue,
                           const struct qsi_segment *segment, uint32_t slot)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -129,7 +129,7 @@ static uint32_t next_slot(const struct browse *browse, const struct qsi_queue *q
 
 /* ---- messages on the disk ---- */
 
-static qs_status note_loaded(struct browse *browse, struct store_queue *subqueue,
+static qs_status note_loaded(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
                              const struct qsi_page_in *job) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_segment_load *load = &job->load;
@@ -148,7 +148,7 @@ static qs_status note_loaded(struct browse *browse, struct store_queue *subqueue
 
 /* Releases the lock meanwhile.  Runs the job and notes what it read, which memory does not
  * keep. */
-static qs_status load_and_note(struct browse *browse, struct store_queue *subqueue,
+static qs_status load_and_note(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
                                struct qsi_page_in *job, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -173,7 +173,7 @@ static qs_status load_and_note(struct browse *browse, struct store_queue *subque
     return status == QS_ENOMEM ? qsi_fail(error, status, "messages from the disk") : status;
 }
 
-static uint64_t load_bytes(const struct browse *browse)
+static uint64_t load_bytes(const struct qsi_browse *browse)
 {
     uint64_t bytes = browse->bytes_left < LOAD_BYTES_MAX ? browse->bytes_left : LOAD_BYTES_MAX;
 
@@ -186,7 +186,7 @@ static uint64_t load_bytes(const struct browse *browse)
 
 /* Releases the lock meanwhile.  Content of a work queue is its stream's: it comes as it does for a
  * consumer, and goes again. */
-static qs_status read_work(struct browse *browse, struct store_queue *queue, uint64_t seq,
+static qs_status read_work(struct qsi_browse *browse, struct qsi_store_queue *queue, uint64_t seq,
                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status;
@@ -204,7 +204,7 @@ static qs_status read_work(struct browse *browse, struct store_queue *queue, uin
 
 /* May release the lock meanwhile, and then *again_out is true: look everything up again.
  */
-static qs_status read_slot(struct browse *browse, struct store_queue *subqueue,
+static qs_status read_slot(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
                            struct qsi_segment *segment, uint32_t slot, bool *again_out,
                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -249,7 +249,7 @@ static uint64_t seq_after(const struct qsi_queue *queue, const struct qsi_segmen
 
 /* Messages of one segment from browse->position on, which moves on.  *again_out: the lock was
  * released. */
-static qs_status step_segment(struct browse *browse, struct store_queue *subqueue,
+static qs_status step_segment(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
                               struct qsi_segment *segment, bool *again_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -286,7 +286,7 @@ static qs_status step_segment(struct browse *browse, struct store_queue *subqueu
 }
 
 /* The position behind the last message that was noted. */
-static void pass_noted(struct browse *browse)
+static void pass_noted(struct qsi_browse *browse)
 {
     const struct qsi_buf *buf = &browse->batch.taken;
 
@@ -299,8 +299,8 @@ static void pass_noted(struct browse *browse)
 }
 
 /* One priority from browse->position on. */
-static qs_status step_subqueue(struct browse *browse, struct store_queue *subqueue, bool *again_out,
-                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status step_subqueue(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
+                               bool *again_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_queue *core = &subqueue->core;
     uint64_t number = qsi_sequence_in(browse->position) / qsi_queue_entries(core);
@@ -325,13 +325,13 @@ static qs_status step_subqueue(struct browse *browse, struct store_queue *subque
 }
 
 /* May release the lock meanwhile.  QS_EEMPTY: nothing is at or behind the position. */
-static qs_status gather(struct browse *browse, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status gather(struct qsi_browse *browse, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     bool again = true;
 
     QS_ASSERT_HELD(&browse->store->mutex);
     while (again && !qsi_browse_is_full(browse)) {
-        struct store_queue *queue = qsi_find_queue(browse->store, browse->name);
+        struct qsi_store_queue *queue = qsi_find_queue(browse->store, browse->name);
         again = false;
         if (queue == NULL) {
             return qsi_fail_no_queue(browse->store, browse->name, error);
@@ -346,7 +346,7 @@ static qs_status gather(struct browse *browse, qs_error *error) QSI_REQUIRES(qsi
         }
         for (uint32_t i = 0; i < qsi_subqueue_count(queue) && !again && !qsi_browse_is_full(browse);
              i++) {
-            struct store_queue *subqueue = qsi_subqueue_at(queue, i);
+            struct qsi_store_queue *subqueue = qsi_subqueue_at(queue, i);
             uint64_t first = qsi_position_of(subqueue, 0);
             if (browse->position >> QSI_PRIORITY_SHIFT > first >> QSI_PRIORITY_SHIFT) {
                 continue;
@@ -361,7 +361,7 @@ static qs_status gather(struct browse *browse, qs_error *error) QSI_REQUIRES(qsi
 /* ---- what was noted, as a batch or as one message ---- */
 
 /* Leaves out the messages from position on. */
-static void cut(struct browse *browse, uint64_t position)
+static void cut(struct qsi_browse *browse, uint64_t position)
 {
     struct qsi_buf *buf = &browse->batch.taken;
 
@@ -383,7 +383,7 @@ static void cut(struct browse *browse, uint64_t position)
 }
 
 /* What is before a message that cannot be read comes first; it is told of by the next call. */
-static qs_status build(struct browse *browse, struct ArrowSchema *schema_out,
+static qs_status build(struct qsi_browse *browse, struct ArrowSchema *schema_out,
                        struct ArrowArray *array_out, qs_error *error)
 {
     uint64_t first = ((const struct qsi_taken *)(const void *)browse->batch.taken.data)->first_tag;
@@ -412,16 +412,16 @@ static qs_status build(struct browse *browse, struct ArrowSchema *schema_out,
     return status;
 }
 
-static qs_status begin(struct browse *browse, qs_store *store, qs_slice queue, uint64_t position,
-                       uint64_t messages_max, uint64_t bytes_max, qs_error *error)
-    QSI_ACQUIRES_IF_OK(qsi_store_mutex)
+static qs_status begin(struct qsi_browse *browse, qs_store *store, qs_slice queue,
+                       uint64_t position, uint64_t messages_max, uint64_t bytes_max,
+                       qs_error *error) QSI_ACQUIRES_IF_OK(qsi_store_mutex)
 {
-    *browse = (struct browse){.store = store,
-                              .name = qsi_slice_of(queue),
-                              .position = position,
-                              .messages_left = messages_max,
-                              .bytes_left = bytes_max,
-                              .batch.shape = QSI_ARROW_BROWSED};
+    *browse = (struct qsi_browse){.store = store,
+                                  .name = qsi_slice_of(queue),
+                                  .position = position,
+                                  .messages_left = messages_max,
+                                  .bytes_left = bytes_max,
+                                  .batch.shape = QSI_ARROW_BROWSED};
     QS_TRY(qsi_store_enter(store, error));
     browse->now_us = qsi_clock_us(store);
     return QS_OK;
@@ -429,7 +429,7 @@ static qs_status begin(struct browse *browse, qs_store *store, qs_slice queue, u
 
 /* Releases the lock.  What is before a damaged segment comes first, and the next call
  * tells of the damage. */
-static qs_status gather_and_leave(struct browse *browse, uint32_t *reader_out, qs_error *error)
+static qs_status gather_and_leave(struct qsi_browse *browse, uint32_t *reader_out, qs_error *error)
     QSI_RELEASES(qsi_store_mutex)
 {
     qs_status status = gather(browse, error);
@@ -446,7 +446,7 @@ static qs_status gather_and_leave(struct browse *browse, uint32_t *reader_out, q
     return status;
 }
 
-static void end(struct browse *browse, uint32_t reader)
+static void end(struct qsi_browse *browse, uint32_t reader)
 {
     qsi_taken_release(&browse->batch.taken);
     qsi_store_lock(browse->store);
@@ -460,7 +460,7 @@ qs_status qs_store_browse(qs_store *store, qs_slice queue, uint64_t *position_io
 {
     uint64_t most =
         bytes_max < QSI_ARROW_BODY_BYTES_MAX ? bytes_max : (uint64_t)QSI_ARROW_BODY_BYTES_MAX;
-    struct browse browse;
+    struct qsi_browse browse;
     uint32_t reader;
     qs_status status;
 
@@ -477,7 +477,7 @@ qs_status qs_store_browse(qs_store *store, qs_slice queue, uint64_t *position_io
 qs_status qs_store_peek(qs_store *store, qs_slice queue, uint64_t *position_io, uint32_t *state_out,
                         qs_message *message_out, qs_error *error)
 {
-    struct browse browse;
+    struct qsi_browse browse;
     struct qsi_body body;
     uint32_t reader;
     qs_status status;

@@ -6,7 +6,7 @@
 #include "taken.h"
 #include "thread_safety.h"
 
-struct browse {
+struct qsi_browse {
     struct qs_store *store;
     struct qsi_slice name;
     uint64_t position; /* of the next message, or before it */
@@ -16,18 +16,18 @@ struct browse {
     struct qsi_taken_batch batch;
 };
 
-static inline bool qsi_browse_is_full(const struct browse *browse)
+static inline bool qsi_browse_is_full(const struct qsi_browse *browse)
 {
     return browse->messages_left == 0 ||
            (browse->bytes_left == 0 && browse->batch.message_count > 0);
 }
 
 /* One message more, with a reference to its chunk.  QS_ENOMEM. */
-qs_status qsi_browse_note(struct browse *browse, const struct qsi_taken *next,
+qs_status qsi_browse_note(struct qsi_browse *browse, const struct qsi_taken *next,
                           uint32_t bytes) QS_MUST_CHECK;
 /* Releases the lock meanwhile.  Notes messages of a stream from the position on, which moves on:
  * as many as lie together.  QS_EEMPTY: there is nothing durable behind it. */
-qs_status qsi_browse_stream(struct browse *browse, struct store_queue *queue, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_browse_stream(struct qsi_browse *browse, struct qsi_store_queue *queue,
+                            qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif

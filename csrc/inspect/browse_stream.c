@@ -9,7 +9,7 @@
 #define ROWS_MAX 1024u /* of the tail, in one step */
 
 /* The messages of the batch that are durable, and fit. */
-static qs_status note_batch(struct browse *browse, const struct qsi_stream_batch *batch,
+static qs_status note_batch(struct qsi_browse *browse, const struct qsi_stream_batch *batch,
                             struct qsi_chunk *chunk, uint64_t end)
 {
     for (uint32_t i = 0; i < batch->count && batch->first_offset + i < end; i++) {
@@ -32,7 +32,7 @@ static qs_status note_batch(struct browse *browse, const struct qsi_stream_batch
 }
 
 /* Releases the lock meanwhile. */
-static qs_status read_and_note(struct browse *browse, struct store_queue *queue,
+static qs_status read_and_note(struct qsi_browse *browse, struct qsi_store_queue *queue,
                                struct qsi_stream_view *view, uint64_t end, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -61,7 +61,8 @@ static qs_status read_and_note(struct browse *browse, struct store_queue *queue,
     return status;
 }
 
-qs_status qsi_browse_stream(struct browse *browse, struct store_queue *queue, qs_error *error)
+qs_status qsi_browse_stream(struct qsi_browse *browse, struct qsi_store_queue *queue,
+                            qs_error *error)
 {
     struct qsi_stream *log = &queue->stream->log;
     uint64_t end = qsi_stream_durable_next(browse->store, queue->stream);

@@ -263,7 +263,7 @@ static uint64_t left_until(struct qs_store *store, uint64_t deadline)
 /* Waits until the stream has messages behind the reader's position; QS_EEMPTY: there are none in
  * time. */
 static qs_status wait_for_messages(struct qs_stream_reader *reader, uint64_t deadline,
-                                   struct store_queue **queue_out, qs_error *error)
+                                   struct qsi_store_queue **queue_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = reader->store;
@@ -303,7 +303,7 @@ static qs_status wait_for_messages(struct qs_stream_reader *reader, uint64_t dea
 }
 
 /* Releases the lock meanwhile.  QS_EEMPTY: nothing of what there is is wanted. */
-static qs_status read_batch(struct reading *reading, struct store_queue *queue,
+static qs_status read_batch(struct reading *reading, struct qsi_store_queue *queue,
                             struct ArrowSchema *schema_out, struct ArrowArray *array_out,
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -348,7 +348,7 @@ qs_status qs_stream_reader_next(qs_stream_reader *reader, uint64_t rows_max, uin
                                 uint64_t timeout_ns, struct ArrowSchema *schema_out,
                                 struct ArrowArray *array_out, qs_error *error)
 {
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     uint64_t deadline, next = 0; /* of what there was when the call began */
     qs_status status;
 

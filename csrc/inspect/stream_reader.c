@@ -22,7 +22,7 @@
 qs_status qs_store_stream_status(qs_store *store, qs_slice name, qs_stream_status *status_out,
                                  qs_error *error)
 {
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     qs_status status;
 
     memset(status_out, 0, sizeof *status_out);
@@ -49,7 +49,8 @@ qs_status qs_store_stream_status(qs_store *store, qs_slice name, qs_stream_statu
 
 /* ---- where to begin ---- */
 
-qs_status qsi_stream_fail_dropped(const struct store_queue *queue, uint64_t offset, qs_error *error)
+qs_status qsi_stream_fail_dropped(const struct qsi_store_queue *queue, uint64_t offset,
+                                  qs_error *error)
 {
     QS_DCHECK(offset < queue->stream->log.first);
     return qsi_fail(error, QS_EOFFSET, "stream '%.*s': offset %llu was dropped, the first is %llu",
@@ -58,7 +59,7 @@ qs_status qsi_stream_fail_dropped(const struct store_queue *queue, uint64_t offs
 }
 
 /* May release the lock meanwhile. */
-static qs_status find_start(struct qs_stream_reader *reader, struct store_queue *queue,
+static qs_status find_start(struct qs_stream_reader *reader, struct qsi_store_queue *queue,
                             const qs_stream_start *start, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -90,7 +91,7 @@ static qs_status find_start(struct qs_stream_reader *reader, struct store_queue 
 qs_status qs_store_stream_offset_at(qs_store *store, qs_slice name, uint64_t time_us,
                                     uint64_t *offset_out, qs_error *error)
 {
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     qs_status status;
 
     *offset_out = 0;
@@ -161,7 +162,7 @@ qs_status qs_stream_reader_open(qs_stream_reader **reader_out, qs_store *store, 
                                 const qs_stream_read *read, qs_error *error)
 {
     struct qs_stream_reader *reader;
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     size_t key_bytes;
     qs_status status;
 
@@ -221,7 +222,7 @@ qs_status qs_stream_reader_schema(const qs_stream_reader *reader, struct ArrowSc
 }
 
 qs_status qsi_stream_reader_find(const struct qs_stream_reader *reader,
-                                 struct store_queue **queue_out, qs_error *error)
+                                 struct qsi_store_queue **queue_out, qs_error *error)
 {
     *queue_out = qsi_map_get_number(&reader->store->queues_by_id, reader->stream_id);
     QS_DCHECK(*queue_out == NULL || (*queue_out)->stream != NULL); /* ids are not used again */
@@ -233,7 +234,7 @@ qs_status qsi_stream_reader_find(const struct qs_stream_reader *reader,
 qs_status qs_stream_reader_seek(qs_stream_reader *reader, const qs_stream_start *start,
                                 qs_error *error)
 {
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     qs_status status;
 
     QS_TRY(qsi_store_enter(reader->store, error));
@@ -252,7 +253,7 @@ qs_status qs_stream_reader_seek(qs_stream_reader *reader, const qs_stream_start 
 static bool has_news(const struct qs_stream_reader *reader, uint64_t *lsn_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     const struct qsi_stream *log;
 
     *lsn_out = 0;
@@ -277,7 +278,7 @@ void qsi_stream_readers_sleep(struct qs_stream_reader *const *readers, size_t co
 
     QS_ASSERT_HELD(&store->mutex);
     for (size_t i = 0; i < count; i++) {
-        struct store_queue *queue;
+        struct qsi_store_queue *queue;
         if (qsi_list_is_empty(&readers[i]->place.in_queue) && /* else it comes twice */
             qsi_stream_reader_find(readers[i], &queue, NULL) == QS_OK) {
             qsi_line_join(store, queue, &readers[i]->place, &waiter);

@@ -23,13 +23,13 @@ struct qs_stream_reader {
 
 /* QS_NOT_FOUND: it was deleted. */
 qs_status qsi_stream_reader_find(const struct qs_stream_reader *reader,
-                                 struct store_queue **queue_out, qs_error *error)
+                                 struct qsi_store_queue **queue_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Until one of their streams grows or goes, or the store is closed; it may wake early. */
 void qsi_stream_readers_sleep(struct qs_stream_reader *const *readers, size_t count,
                               uint64_t timeout_ns) QSI_REQUIRES(qsi_store_mutex);
 /* Returns QS_EOFFSET. */
-qs_status qsi_stream_fail_dropped(const struct store_queue *queue, uint64_t offset, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex);
+qs_status qsi_stream_fail_dropped(const struct qsi_store_queue *queue, uint64_t offset,
+                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -21,7 +21,7 @@
 /* ---- telling ---- */
 
 /* Damage is told and passed over; everything else ends the verification. */
-qs_status qsi_verify_found(struct verify *verify, qs_status status, const qs_error *detail,
+qs_status qsi_verify_found(struct qsi_verify *verify, qs_status status, const qs_error *detail,
                            qs_error *error)
 {
     if (status == QS_OK || status == QS_ECORRUPT) {
@@ -43,7 +43,7 @@ qs_status qsi_verify_found(struct verify *verify, qs_status status, const qs_err
     return status;
 }
 
-void qsi_verify_report(struct verify *verify, uint64_t bytes_min)
+void qsi_verify_report(struct qsi_verify *verify, uint64_t bytes_min)
 {
     uint64_t done =
         verify->bytes_done < verify->bytes_total ? verify->bytes_done : verify->bytes_total;
@@ -58,7 +58,7 @@ void qsi_verify_report(struct verify *verify, uint64_t bytes_min)
         !verify->callbacks->progress(verify->callbacks->context, done, verify->bytes_total);
 }
 
-void qsi_verify_progress(struct verify *verify, uint64_t bytes)
+void qsi_verify_progress(struct qsi_verify *verify, uint64_t bytes)
 {
     verify->bytes_done += bytes;
     qsi_verify_report(verify, QSI_VERIFY_REPORT_BYTES);
@@ -67,7 +67,7 @@ void qsi_verify_progress(struct verify *verify, uint64_t bytes)
 /* ---- how much there is ---- */
 
 struct measure {
-    struct verify *verify;
+    struct qsi_verify *verify;
     qs_dir *dir;
     uint64_t bytes;
 };
@@ -90,7 +90,7 @@ static bool measure_file(void *context, const char *name)
 }
 
 /* Only for the progress: what cannot be measured counts for nothing.  The journal is read twice. */
-static qs_status measure_all(struct verify *verify, qs_error *error)
+static qs_status measure_all(struct qsi_verify *verify, qs_error *error)
 {
     qs_dir *dirs[] = {verify->journal_dir,  verify->journal_dir,    verify->index_dir,
                       verify->messages_dir, verify->checkpoint_dir, verify->streams_dir};
@@ -109,7 +109,7 @@ static qs_status measure_all(struct verify *verify, qs_error *error)
 
 /* ---- all of it ---- */
 
-static qs_status open_root(struct verify *verify, const char *path, qs_error *error)
+static qs_status open_root(struct qsi_verify *verify, const char *path, qs_error *error)
 {
     uint64_t pid = 0;
     bool created;
@@ -132,7 +132,7 @@ static qs_status open_root(struct verify *verify, const char *path, qs_error *er
     return status == QS_ESTORE_LOCKED ? qsi_fail_owned(error, pid, path, "close it first") : status;
 }
 
-static qs_status load_manifest(struct verify *verify, qs_error *error)
+static qs_status load_manifest(struct qsi_verify *verify, qs_error *error)
 {
     uint32_t entries;
 
@@ -148,7 +148,7 @@ static qs_status load_manifest(struct verify *verify, qs_error *error)
     return QS_OK;
 }
 
-static qs_status open_all(struct verify *verify, const char *path, qs_error *error)
+static qs_status open_all(struct qsi_verify *verify, const char *path, qs_error *error)
 {
     struct qsi_message_store_options options = {MESSAGE_FILE_BYTES, READ_HANDLES};
     uint32_t words;
@@ -181,7 +181,7 @@ static qs_status open_all(struct verify *verify, const char *path, qs_error *err
                           verify->manifest.segment_entries, error);
 }
 
-static qs_status run(struct verify *verify, const char *path, qs_error *error)
+static qs_status run(struct qsi_verify *verify, const char *path, qs_error *error)
 {
     qs_error detail = {0};
     qs_status status = open_all(verify, path, &detail);
@@ -212,13 +212,13 @@ static qs_status run(struct verify *verify, const char *path, qs_error *error)
     return qsi_verify_found(verify, QS_OK, &detail, error);
 }
 
-static void end(struct verify *verify)
+static void end(struct qsi_verify *verify)
 {
     qs_env *env = verify->env;
     struct qsi_map_cursor cursor = qsi_map_begin(&verify->queues);
 
     while (qsi_map_next(&verify->queues, &cursor)) {
-        struct known_queue *queue = cursor.value;
+        struct qsi_known_queue *queue = cursor.value;
         qsi_buf_fini(&queue->settled);
         qsi_free(queue);
     }
@@ -246,7 +246,7 @@ qs_status qs_store_verify(const char *path, qs_env *env, const qs_verify_callbac
                           qs_verified *verified_out, qs_error *error)
 {
     static const qs_verify_callbacks nobody;
-    struct verify verify = {
+    struct qsi_verify verify = {
         .env = env != NULL ? env : qs_env_posix(),
         .callbacks = callbacks != NULL ? callbacks : &nobody,
         .verified = verified_out,

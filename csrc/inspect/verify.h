@@ -9,22 +9,22 @@
 
 #define QSI_VERIFY_REPORT_BYTES (4u << 20) /* read, from one report of the progress to the next */
 
-struct range { /* of sequences */
+struct qsi_range { /* of sequences */
     uint64_t from, end;
 };
 
-struct known_queue {
+struct qsi_known_queue {
     uint64_t id;
     bool gone;
-    struct qsi_buf settled; /* struct range; in order once all were seen */
+    struct qsi_buf settled; /* struct qsi_range; in order once all were seen */
 };
 
-struct known_former { /* a file that a segment had before */
+struct qsi_known_former { /* a file that a segment had before */
     struct qsi_segment_file file;
     uint32_t end;
 };
 
-struct verify {
+struct qsi_verify {
     qs_env *env;
     const qs_verify_callbacks *callbacks;
     qs_verified *verified;
@@ -41,7 +41,7 @@ struct verify {
     uint8_t *checkpoint;
     size_t checkpoint_bytes;
     struct qsi_checkpoint_header header;
-    struct qsi_buf formers;   /* struct known_former */
+    struct qsi_buf formers;   /* struct qsi_known_former */
     struct qsi_buf written;   /* files that the journal names */
     uint64_t *settled, *live; /* bitmaps of a segment */
     uint64_t proven;          /* durable for certain: the journal says so */
@@ -53,51 +53,52 @@ struct verify {
 /* ---- verify.c ---- */
 
 /* Damage is told and passed over; everything else ends the verification. */
-qs_status qsi_verify_found(struct verify *verify, qs_status status, const qs_error *detail,
+qs_status qsi_verify_found(struct qsi_verify *verify, qs_status status, const qs_error *detail,
                            qs_error *error) QS_MUST_CHECK;
-void qsi_verify_report(struct verify *verify, uint64_t bytes_min);
-void qsi_verify_progress(struct verify *verify, uint64_t bytes);
+void qsi_verify_report(struct qsi_verify *verify, uint64_t bytes_min);
+void qsi_verify_progress(struct qsi_verify *verify, uint64_t bytes);
 
 /* ---- verify_queues.c ---- */
 
 /* A queue, or one of its priorities; NULL: the queue is gone. */
-const struct known_queue *qsi_verify_find_subqueue(const struct verify *verify, uint64_t id);
+const struct qsi_known_queue *qsi_verify_find_subqueue(const struct qsi_verify *verify,
+                                                       uint64_t id);
 /* Are these all settled? */
-bool qsi_verify_are_settled(const struct known_queue *queue, uint64_t from, uint64_t end);
-bool qsi_verify_is_settled(const struct known_queue *queue, uint64_t seq);
+bool qsi_verify_are_settled(const struct qsi_known_queue *queue, uint64_t from, uint64_t end);
+bool qsi_verify_is_settled(const struct qsi_known_queue *queue, uint64_t seq);
 /* The first reading of a record: is it well formed, and what becomes of queues and messages? */
-qs_status qsi_verify_note_record(struct verify *verify, const uint8_t *record,
+qs_status qsi_verify_note_record(struct qsi_verify *verify, const uint8_t *record,
                                  qs_error *error) QS_MUST_CHECK;
-void qsi_verify_end_notes(struct verify *verify);
+void qsi_verify_end_notes(struct qsi_verify *verify);
 
 /* ---- verify_messages.c ---- */
 
 /* The second reading of a record.  One that is not well formed was told of already.  is_certain:
  * else a body that is not there is what a crash left, like the record that names it. */
-qs_status qsi_verify_record_bodies(struct verify *verify, const uint8_t *record, bool is_certain,
-                                   qs_error *error) QS_MUST_CHECK;
+qs_status qsi_verify_record_bodies(struct qsi_verify *verify, const uint8_t *record,
+                                   bool is_certain, qs_error *error) QS_MUST_CHECK;
 /* The segments of a queue. */
-qs_status qsi_verify_queue_state(struct verify *verify, const uint8_t *record,
+qs_status qsi_verify_queue_state(struct qsi_verify *verify, const uint8_t *record,
                                  qs_error *error) QS_MUST_CHECK;
 
 /* ---- verify_streams.c ---- */
 
 /* The files of a stream. */
-qs_status qsi_verify_stream_state(struct verify *verify, const uint8_t *record,
+qs_status qsi_verify_stream_state(struct qsi_verify *verify, const uint8_t *record,
                                   qs_error *error) QS_MUST_CHECK;
 
 /* Files that the journal names: of a record, and then all of them. */
-qs_status qsi_verify_written(struct verify *verify, const uint8_t *record, bool is_certain,
+qs_status qsi_verify_written(struct qsi_verify *verify, const uint8_t *record, bool is_certain,
                              qs_error *error) QS_MUST_CHECK;
-qs_status qsi_verify_written_files(struct verify *verify, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_verify_written_files(struct qsi_verify *verify, qs_error *error) QS_MUST_CHECK;
 
 /* ---- verify_records.c ---- */
 
 /* The first reading. */
-qs_status qsi_verify_load_checkpoint(struct verify *verify, qs_error *error) QS_MUST_CHECK;
-qs_status qsi_verify_note_journal(struct verify *verify, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_verify_load_checkpoint(struct qsi_verify *verify, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_verify_note_journal(struct qsi_verify *verify, qs_error *error) QS_MUST_CHECK;
 /* The second. */
-qs_status qsi_verify_checkpoint(struct verify *verify, qs_error *error) QS_MUST_CHECK;
-qs_status qsi_verify_journal(struct verify *verify, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_verify_checkpoint(struct qsi_verify *verify, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_verify_journal(struct qsi_verify *verify, qs_error *error) QS_MUST_CHECK;
 
 #endif

@@ -14,8 +14,8 @@
 /* ---- bodies in the message store ---- */
 
 /* is_certain: else a body that is not there is what a crash left, like the record that names it. */
-static qs_status check_body(struct verify *verify, const struct qsi_body_ref *ref, bool is_certain,
-                            qs_error *error)
+static qs_status check_body(struct qsi_verify *verify, const struct qsi_body_ref *ref,
+                            bool is_certain, qs_error *error)
 {
     qs_error detail = {0};
     qs_status status = qsi_message_store_check(verify->messages, ref, &detail);
@@ -28,11 +28,11 @@ static qs_status check_body(struct verify *verify, const struct qsi_body_ref *re
 }
 
 /* Marks the rows that some durable queue still has. */
-static qs_status find_live_rows(const struct verify *verify, const struct qsi_messages *view,
+static qs_status find_live_rows(const struct qsi_verify *verify, const struct qsi_messages *view,
                                 uint8_t *live, qs_error *error)
 {
     for (uint32_t i = 0; i < view->destination_count; i++) {
-        const struct known_queue *queue =
+        const struct qsi_known_queue *queue =
             qsi_verify_find_subqueue(verify, qsi_messages_destination_queue(view, i));
         uint64_t seq = qsi_messages_destination_seq(view, i);
         uint32_t count = qsi_messages_destination_rows(view, i);
@@ -63,7 +63,7 @@ static bool ends_with_process(const struct qsi_messages *view, uint32_t row)
     return qsi_properties_delivery_mode(properties.data, properties.bytes) == 1;
 }
 
-static qs_status check_row_bodies(struct verify *verify, const struct qsi_messages *view,
+static qs_status check_row_bodies(struct qsi_verify *verify, const struct qsi_messages *view,
                                   const uint8_t *live, bool is_certain, qs_error *error)
 {
     for (uint32_t row = 0; row < view->row_count; row++) {
@@ -78,8 +78,8 @@ static qs_status check_row_bodies(struct verify *verify, const struct qsi_messag
 }
 
 /* The second reading of a record.  One that is not well formed was told of already. */
-qs_status qsi_verify_record_bodies(struct verify *verify, const uint8_t *record, bool is_certain,
-                                   qs_error *error)
+qs_status qsi_verify_record_bodies(struct qsi_verify *verify, const uint8_t *record,
+                                   bool is_certain, qs_error *error)
 {
     struct qsi_messages view;
     uint8_t *live;
@@ -111,7 +111,7 @@ qs_status qsi_verify_record_bodies(struct verify *verify, const uint8_t *record,
 /* ---- segments ---- */
 
 struct ref_visit {
-    struct verify *verify;
+    struct qsi_verify *verify;
     qs_status status;
     qs_error *error;
 };
@@ -127,7 +127,7 @@ static void visit_ref(void *context, uint32_t slot, const struct qsi_body_ref *r
 }
 
 /* One slot after the other, where a word of them has something wrong. */
-static qs_status check_slots(struct verify *verify, const struct qsi_segment_file *file,
+static qs_status check_slots(struct qsi_verify *verify, const struct qsi_segment_file *file,
                              uint64_t *wanted, uint32_t word, qs_error *error)
 {
     QS_DCHECK(wanted[word] == verify->live[word]);
@@ -145,7 +145,7 @@ static qs_status check_slots(struct verify *verify, const struct qsi_segment_fil
 }
 
 /* Slots and small bodies.  The file as a whole is right, so each slot that is not is told of. */
-static qs_status check_words(struct verify *verify, const struct qsi_segment_file *file,
+static qs_status check_words(struct qsi_verify *verify, const struct qsi_segment_file *file,
                              qs_error *error)
 {
     uint32_t words = qsi_bitmap_words(verify->manifest.segment_entries);
@@ -173,7 +173,7 @@ static qs_status check_words(struct verify *verify, const struct qsi_segment_fil
 }
 
 /* Which slots of a segment are live: what its state says, and then what the journal says. */
-static qs_status find_live_slots(struct verify *verify, const struct known_queue *queue,
+static qs_status find_live_slots(struct qsi_verify *verify, const struct qsi_known_queue *queue,
                                  const struct qsi_segment_entry *entry, uint64_t base_seq,
                                  qs_error *error)
 {
@@ -207,7 +207,7 @@ static qs_status find_live_slots(struct verify *verify, const struct known_queue
 }
 
 /* Slots and bodies of the live messages that are in this file. */
-static qs_status check_file(struct verify *verify, const struct qsi_segment_file *file,
+static qs_status check_file(struct qsi_verify *verify, const struct qsi_segment_file *file,
                             bool has_stored, qs_error *error)
 {
     struct ref_visit visit = {verify, QS_OK, error};
@@ -233,11 +233,11 @@ static qs_status check_file(struct verify *verify, const struct qsi_segment_file
 
 /* Files that the segment had before: each has slots of its own, which are no business of the
  * others. */
-static qs_status check_formers(struct verify *verify, const struct qsi_segment_entry *entry,
+static qs_status check_formers(struct qsi_verify *verify, const struct qsi_segment_entry *entry,
                                qs_error *error)
 {
-    const struct known_former *formers =
-        (const struct known_former *)(const void *)verify->formers.data;
+    const struct qsi_known_former *formers =
+        (const struct qsi_known_former *)(const void *)verify->formers.data;
     uint32_t words = qsi_bitmap_words(verify->manifest.segment_entries);
     size_t bytes = words * sizeof(uint64_t);
     uint64_t *rest = qsi_alloc(bytes);
@@ -270,7 +270,7 @@ static qs_status check_formers(struct verify *verify, const struct qsi_segment_e
     return status;
 }
 
-static qs_status check_segment(struct verify *verify, const struct known_queue *queue,
+static qs_status check_segment(struct qsi_verify *verify, const struct qsi_known_queue *queue,
                                const struct qsi_segment_entry *entry, uint64_t base_seq,
                                qs_error *error)
 {
@@ -293,10 +293,10 @@ static qs_status check_segment(struct verify *verify, const struct known_queue *
     return check_file(verify, &entry->file, entry->has_stored, error);
 }
 
-qs_status qsi_verify_queue_state(struct verify *verify, const uint8_t *record, qs_error *error)
+qs_status qsi_verify_queue_state(struct qsi_verify *verify, const uint8_t *record, qs_error *error)
 {
     uint32_t entries = verify->manifest.segment_entries;
-    const struct known_queue *queue;
+    const struct qsi_known_queue *queue;
     struct qsi_queue_state state;
     qs_error detail = {0};
     qs_status status = qsi_queue_state_decode(&state, record, &detail);

@@ -9,18 +9,18 @@
 
 #include <stdlib.h>
 
-static struct known_queue *find_queue(const struct verify *verify, uint64_t id)
+static struct qsi_known_queue *find_queue(const struct qsi_verify *verify, uint64_t id)
 {
-    struct known_queue *queue = qsi_map_get_number(&verify->queues, id);
+    struct qsi_known_queue *queue = qsi_map_get_number(&verify->queues, id);
 
     return queue != NULL && !queue->gone ? queue : NULL;
 }
 
 /* A queue, or one of its priorities; NULL: the queue is gone. */
-const struct known_queue *qsi_verify_find_subqueue(const struct verify *verify, uint64_t id)
+const struct qsi_known_queue *qsi_verify_find_subqueue(const struct qsi_verify *verify, uint64_t id)
 {
-    static const struct known_queue untouched; /* nothing was settled in it */
-    const struct known_queue *subqueue;
+    static const struct qsi_known_queue untouched; /* nothing was settled in it */
+    const struct qsi_known_queue *subqueue;
 
     if (find_queue(verify, qsi_queue_in(id)) == NULL) {
         return NULL;
@@ -29,8 +29,8 @@ const struct known_queue *qsi_verify_find_subqueue(const struct verify *verify, 
     return subqueue != NULL ? subqueue : &untouched;
 }
 
-static qs_status add_queue(struct verify *verify, uint64_t id, struct known_queue **queue_out,
-                           qs_error *error)
+static qs_status add_queue(struct qsi_verify *verify, uint64_t id,
+                           struct qsi_known_queue **queue_out, qs_error *error)
 {
     QS_DCHECK(qsi_map_get_number(&verify->queues, id) == NULL);
     *queue_out = qsi_zalloc(sizeof **queue_out);
@@ -42,11 +42,12 @@ static qs_status add_queue(struct verify *verify, uint64_t id, struct known_queu
     return QS_OK;
 }
 
-static qs_status declare(struct verify *verify, const struct qsi_topology *record, qs_error *error)
+static qs_status declare(struct qsi_verify *verify, const struct qsi_topology *record,
+                         qs_error *error)
 {
     struct qsi_slice name = record->strings[0];
-    struct known_queue *before = qsi_map_get(&verify->names, name.data, name.bytes);
-    struct known_queue *queue;
+    struct qsi_known_queue *before = qsi_map_get(&verify->names, name.data, name.bytes);
+    struct qsi_known_queue *queue;
 
     if (qsi_map_get_number(&verify->queues, record->number) != NULL) {
         return QS_OK; /* the second reading of a damaged journal */
@@ -61,11 +62,11 @@ static qs_status declare(struct verify *verify, const struct qsi_topology *recor
     return QS_OK;
 }
 
-static qs_status note_settle(struct verify *verify, const uint8_t *record, qs_error *error)
+static qs_status note_settle(struct qsi_verify *verify, const uint8_t *record, qs_error *error)
 {
     struct qsi_settle settle;
-    struct known_queue *queue;
-    struct range range;
+    struct qsi_known_queue *queue;
+    struct qsi_range range;
 
     QS_TRY(qsi_settle_decode(&settle, record, error));
     queue = find_queue(verify, settle.queue_id);
@@ -76,7 +77,7 @@ static qs_status note_settle(struct verify *verify, const uint8_t *record, qs_er
     if (queue == NULL) { /* the first of its priority */
         QS_TRY(add_queue(verify, settle.queue_id, &queue, error));
     }
-    range = (struct range){settle.first_seq, settle.first_seq + settle.count};
+    range = (struct qsi_range){settle.first_seq, settle.first_seq + settle.count};
     return qsi_buf_append(&queue->settled, &range, sizeof range) == QS_OK
                ? QS_OK
                : qsi_fail(error, QS_ENOMEM, "settled messages");
@@ -84,15 +85,15 @@ static qs_status note_settle(struct verify *verify, const uint8_t *record, qs_er
 
 static int compare_ranges(const void *left, const void *right)
 {
-    const struct range *a = left, *b = right;
+    const struct qsi_range *a = left, *b = right;
 
     return a->from < b->from ? -1 : a->from > b->from;
 }
 
 /* Ranges in order that do not touch. */
-static void merge_settled(struct known_queue *queue)
+static void merge_settled(struct qsi_known_queue *queue)
 {
-    struct range *ranges = (struct range *)(void *)queue->settled.data;
+    struct qsi_range *ranges = (struct qsi_range *)(void *)queue->settled.data;
     size_t count = queue->settled.bytes / sizeof *ranges;
     size_t kept = 0;
 
@@ -113,9 +114,9 @@ static void merge_settled(struct known_queue *queue)
 }
 
 /* Are these all settled? */
-bool qsi_verify_are_settled(const struct known_queue *queue, uint64_t from, uint64_t end)
+bool qsi_verify_are_settled(const struct qsi_known_queue *queue, uint64_t from, uint64_t end)
 {
-    const struct range *ranges = (const struct range *)(const void *)queue->settled.data;
+    const struct qsi_range *ranges = (const struct qsi_range *)(const void *)queue->settled.data;
     size_t low = 0, high = queue->settled.bytes / sizeof *ranges;
 
     while (low < high) { /* the first that ends behind from */
@@ -130,30 +131,30 @@ bool qsi_verify_are_settled(const struct known_queue *queue, uint64_t from, uint
            ranges[low].end >= end;
 }
 
-bool qsi_verify_is_settled(const struct known_queue *queue, uint64_t seq)
+bool qsi_verify_is_settled(const struct qsi_known_queue *queue, uint64_t seq)
 {
     return qsi_verify_are_settled(queue, seq, seq + 1);
 }
 
-void qsi_verify_end_notes(struct verify *verify)
+void qsi_verify_end_notes(struct qsi_verify *verify)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&verify->queues);
 
     while (qsi_map_next(&verify->queues, &cursor)) {
-        struct known_queue *queue = cursor.value;
+        struct qsi_known_queue *queue = cursor.value;
         merge_settled(queue);
         verify->verified->queues += queue->gone || qsi_priority_in(queue->id) != 0 ? 0 : 1;
     }
 }
 
 /* The first reading of a record: is it well formed, and what becomes of queues and messages? */
-qs_status qsi_verify_note_record(struct verify *verify, const uint8_t *record, qs_error *error)
+qs_status qsi_verify_note_record(struct qsi_verify *verify, const uint8_t *record, qs_error *error)
 {
     struct qsi_topology topology;
     struct qsi_cursor_record cursor;
     struct qsi_stream_trim trim;
     struct qsi_stream_written written;
-    struct known_queue *queue;
+    struct qsi_known_queue *queue;
 
     switch (qsi_record_type(record)) {
     case QSI_RECORD_MESSAGES:

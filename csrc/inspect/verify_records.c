@@ -15,7 +15,7 @@
 
 /* ---- the checkpoint ---- */
 
-static qs_status check_key_file(struct verify *verify, const uint8_t *record, qs_error *error)
+static qs_status check_key_file(struct qsi_verify *verify, const uint8_t *record, qs_error *error)
 {
     struct qsi_key_dir dir = {
         .env = verify->env, .dir = verify->checkpoint_dir, .filter_bytes_max = KEY_FILTER_BYTES};
@@ -31,9 +31,9 @@ static qs_status check_key_file(struct verify *verify, const uint8_t *record, qs
     return qsi_verify_found(verify, status, &detail, error);
 }
 
-static qs_status note_former(struct verify *verify, const uint8_t *record, qs_error *error)
+static qs_status note_former(struct qsi_verify *verify, const uint8_t *record, qs_error *error)
 {
-    struct known_former former;
+    struct qsi_known_former former;
 
     QS_TRY(qsi_former_file_decode(&former.file, &former.end, record, error));
     if (former.end > verify->manifest.segment_entries) {
@@ -44,7 +44,7 @@ static qs_status note_former(struct verify *verify, const uint8_t *record, qs_er
                : qsi_fail(error, QS_ENOMEM, "files of segments");
 }
 
-static qs_status note_checkpoint_record(struct verify *verify, const uint8_t *record,
+static qs_status note_checkpoint_record(struct qsi_verify *verify, const uint8_t *record,
                                         qs_error *error)
 {
     struct qsi_key_file_entry keys;
@@ -77,7 +77,7 @@ static qs_status note_checkpoint_record(struct verify *verify, const uint8_t *re
 }
 
 /* Its records, as far as they can be told apart. */
-static qs_status note_checkpoint(struct verify *verify, qs_error *error)
+static qs_status note_checkpoint(struct qsi_verify *verify, qs_error *error)
 {
     uint64_t at = QSI_CHECKPOINT_HEADER_BYTES;
     uint32_t count = 0;
@@ -108,7 +108,7 @@ static qs_status note_checkpoint(struct verify *verify, qs_error *error)
     return QS_OK;
 }
 
-qs_status qsi_verify_load_checkpoint(struct verify *verify, qs_error *error)
+qs_status qsi_verify_load_checkpoint(struct qsi_verify *verify, qs_error *error)
 {
     qs_error detail = {0};
     qs_status status;
@@ -129,7 +129,7 @@ qs_status qsi_verify_load_checkpoint(struct verify *verify, qs_error *error)
 }
 
 /* Segments, files of transaction keys, and bodies of the messages that it carries. */
-qs_status qsi_verify_checkpoint(struct verify *verify, qs_error *error)
+qs_status qsi_verify_checkpoint(struct qsi_verify *verify, qs_error *error)
 {
     uint64_t at = QSI_CHECKPOINT_HEADER_BYTES;
 
@@ -166,7 +166,7 @@ static void blame_block(const struct qsi_scan_block *block, qs_status status, qs
 }
 
 /* Both readings of the journal: the records of a block that the checkpoint does not have. */
-static qs_status walk_block(struct verify *verify, const struct qsi_scan_block *block,
+static qs_status walk_block(struct qsi_verify *verify, const struct qsi_scan_block *block,
                             bool of_bodies, bool is_certain, qs_error *error)
 {
     uint64_t at = block->from;
@@ -191,7 +191,7 @@ static qs_status walk_block(struct verify *verify, const struct qsi_scan_block *
 
 static qs_status note_block(void *context, const struct qsi_scan_block *block, qs_error *error)
 {
-    struct verify *verify = context;
+    struct qsi_verify *verify = context;
 
     verify->proven =
         block->block.durable_upto > verify->proven ? block->block.durable_upto : verify->proven;
@@ -202,7 +202,7 @@ static qs_status note_block(void *context, const struct qsi_scan_block *block, q
 
 static qs_status check_block(void *context, const struct qsi_scan_block *block, qs_error *error)
 {
-    struct verify *verify = context;
+    struct qsi_verify *verify = context;
     bool is_certain = block->session + 1 < verify->manifest.session_count ||
                       qsi_manifest_is_ended(&verify->manifest) || block->block.lsn < verify->proven;
 
@@ -211,7 +211,7 @@ static qs_status check_block(void *context, const struct qsi_scan_block *block, 
 
 static void journal_progress(void *context, uint64_t bytes_done, uint64_t bytes_total)
 {
-    struct verify *verify = context;
+    struct qsi_verify *verify = context;
 
     QS_DCHECK(bytes_done <= bytes_total);
     (void)bytes_total;
@@ -219,7 +219,7 @@ static void journal_progress(void *context, uint64_t bytes_done, uint64_t bytes_
     qsi_verify_report(verify, QSI_VERIFY_REPORT_BYTES);
 }
 
-static qs_status scan(struct verify *verify, qsi_scan_visitor *visit, qs_error *error)
+static qs_status scan(struct qsi_verify *verify, qsi_scan_visitor *visit, qs_error *error)
 {
     struct qsi_scan_options options = {
         .salvage = verify->salvage,
@@ -238,7 +238,7 @@ static qs_status scan(struct verify *verify, qsi_scan_visitor *visit, qs_error *
 }
 
 /* Damage of the journal is told once; what is whole behind it is read all the same. */
-qs_status qsi_verify_note_journal(struct verify *verify, qs_error *error)
+qs_status qsi_verify_note_journal(struct qsi_verify *verify, qs_error *error)
 {
     qs_error detail = {0};
     qs_status status = scan(verify, note_block, &detail);
@@ -255,7 +255,7 @@ qs_status qsi_verify_note_journal(struct verify *verify, qs_error *error)
     return qsi_verify_found(verify, status == QS_ECORRUPT ? QS_OK : status, &detail, error);
 }
 
-qs_status qsi_verify_journal(struct verify *verify, qs_error *error)
+qs_status qsi_verify_journal(struct qsi_verify *verify, qs_error *error)
 {
     return scan(verify, check_block, error);
 }

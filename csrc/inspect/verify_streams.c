@@ -7,7 +7,7 @@
 #include "verify.h"
 
 struct block_visit {
-    struct verify *verify;
+    struct qsi_verify *verify;
     qs_error *error;
     qs_status status;
 };
@@ -24,7 +24,7 @@ static void visit_block(void *context, const struct qsi_block_entry *entry, cons
 
 /* A FIFO or a link in the place of a file is damage, as no call has failed; what a call failed of
  * may be gone tomorrow. */
-static qs_status judge_open(const struct qsi_block_file *file, struct verify *verify,
+static qs_status judge_open(const struct qsi_block_file *file, struct qsi_verify *verify,
                             qs_status status, qs_error *detail)
 {
     char path[QSI_BLOCK_PATH_BYTES];
@@ -33,7 +33,7 @@ static qs_status judge_open(const struct qsi_block_file *file, struct verify *ve
     return detail->os_errno == 0 ? qsi_fail_unread(detail, status, path) : status;
 }
 
-static qs_status check_file(struct verify *verify, uint64_t stream_id,
+static qs_status check_file(struct qsi_verify *verify, uint64_t stream_id,
                             const struct qsi_stream_state_segment *segment, qs_error *error)
 {
     const struct qsi_block_file file = {
@@ -62,7 +62,7 @@ static qs_status check_file(struct verify *verify, uint64_t stream_id,
 }
 
 /* One that is not well formed was told of already. */
-qs_status qsi_verify_stream_state(struct verify *verify, const uint8_t *record, qs_error *error)
+qs_status qsi_verify_stream_state(struct qsi_verify *verify, const uint8_t *record, qs_error *error)
 {
     struct qsi_stream_state state;
 
@@ -85,14 +85,14 @@ struct written_file {
     struct qsi_stream_state_segment segment;
 };
 
-static struct written_file *written_files(const struct verify *verify, size_t *count_out)
+static struct written_file *written_files(const struct qsi_verify *verify, size_t *count_out)
 {
     *count_out = verify->written.bytes / sizeof(struct written_file);
     return (struct written_file *)(void *)verify->written.data;
 }
 
 /* What is known of these segments and of later ones is replaced, as recovery does. */
-static qs_status note_written(struct verify *verify, const struct qsi_stream_written *written,
+static qs_status note_written(struct qsi_verify *verify, const struct qsi_stream_written *written,
                               qs_error *error)
 {
     struct qsi_stream_state_segment first;
@@ -118,12 +118,12 @@ static qs_status note_written(struct verify *verify, const struct qsi_stream_wri
 }
 
 /* One that is not well formed was told of already. */
-qs_status qsi_verify_written(struct verify *verify, const uint8_t *record, bool is_certain,
+qs_status qsi_verify_written(struct qsi_verify *verify, const uint8_t *record, bool is_certain,
                              qs_error *error)
 {
     struct qsi_stream_written written;
     struct qsi_stream_shared shared = {.blocks = verify->blocks};
-    const struct known_queue *queue;
+    const struct qsi_known_queue *queue;
 
     if (qsi_stream_written_decode(&written, record, NULL) != QS_OK) {
         return QS_OK;
@@ -141,7 +141,7 @@ qs_status qsi_verify_written(struct verify *verify, const uint8_t *record, bool 
     return note_written(verify, &written, error);
 }
 
-qs_status qsi_verify_written_files(struct verify *verify, qs_error *error)
+qs_status qsi_verify_written_files(struct qsi_verify *verify, qs_error *error)
 {
     size_t count;
     const struct written_file *files = written_files(verify, &count);

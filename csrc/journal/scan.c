@@ -10,7 +10,7 @@
 
 /* ---- the files ---- */
 
-static qs_status list_files(struct scan *scan, qs_error *error)
+static qs_status list_files(struct qsi_scan *scan, qs_error *error)
 {
     QS_TRY(qsi_journal_list(&scan->files, scan->env, scan->dir, error));
     if (scan->files.count > 0) {
@@ -21,7 +21,7 @@ static qs_status list_files(struct scan *scan, qs_error *error)
 
 /* Passes over the LSNs up to lsn, which cannot be read.  What the checkpoint has is not lost
  * with them. */
-void qsi_scan_lose(struct scan *scan, uint64_t lsn)
+void qsi_scan_lose(struct qsi_scan *scan, uint64_t lsn)
 {
     uint64_t from = scan->lsn > scan->needed_from ? scan->lsn : scan->needed_from;
 
@@ -34,13 +34,13 @@ void qsi_scan_lose(struct scan *scan, uint64_t lsn)
 
 /* ---- progress ---- */
 
-static qs_status measure(struct scan *scan, qs_error *error)
+static qs_status measure(struct qsi_scan *scan, qs_error *error)
 {
     if (scan->options->progress == NULL || scan->manifest->session_count == 0) {
         return QS_OK;
     }
     for (uint32_t i = 0; i < scan->files.count; i++) {
-        struct scan_file file = {0};
+        struct qsi_scan_file file = {0};
         if (scan->files.items[i] >= scan->manifest->sessions[0].first_file) {
             QS_TRY(qsi_scan_open_file(scan, &file, scan->files.items[i], error));
             qsi_scan_close_file(scan, &file);
@@ -51,7 +51,7 @@ static qs_status measure(struct scan *scan, qs_error *error)
 }
 
 /* bytes of the current file were read. */
-void qsi_scan_report(struct scan *scan, uint64_t bytes, uint64_t bytes_min)
+void qsi_scan_report(struct qsi_scan *scan, uint64_t bytes, uint64_t bytes_min)
 {
     uint64_t done = scan->bytes_before + bytes;
 
@@ -65,10 +65,11 @@ void qsi_scan_report(struct scan *scan, uint64_t bytes, uint64_t bytes_min)
 /* ---- sessions ---- */
 
 /* How much of a begun block lies behind the end. */
-static qs_status measure_torn(struct scan *scan, const struct scan_file *last, qs_error *error)
+static qs_status measure_torn(struct qsi_scan *scan, const struct qsi_scan_file *last,
+                              qs_error *error)
 {
     uint8_t header[QSI_BLOCK_HEADER_BYTES];
-    struct scan_file file = {0};
+    struct qsi_scan_file file = {0};
     struct qsi_block block;
     size_t bytes = 0;
     qs_status status = qsi_scan_open_file(scan, &file, last->header.number, error);
@@ -91,7 +92,7 @@ static qs_status measure_torn(struct scan *scan, const struct scan_file *last, q
 /* Files are made in full size and durable before anything refers to them, and lose their ends when
  * their session is closed: a session that was not closed shows by that what is missing of a file.
  */
-static bool is_cut(const struct scan_file *file)
+static bool is_cut(const struct qsi_scan_file *file)
 {
     return file->bytes < (uint64_t)file->header.pages * QSI_BLOCK_ALIGN;
 }
@@ -99,8 +100,8 @@ static bool is_cut(const struct scan_file *file)
 /* Salvage: what is known to have been there and was not found.  Of a file that is gone nobody knows
  * how much it held: that counts as the least that can be, and puts on record that the session did
  * not end here. */
-static qs_status lose_rest(struct scan *scan, const struct scan_file *last, uint64_t known_end,
-                           qs_error *error)
+static qs_status lose_rest(struct qsi_scan *scan, const struct qsi_scan_file *last,
+                           uint64_t known_end, qs_error *error)
 {
     uint64_t from = scan->lsn > scan->needed_from ? scan->lsn : scan->needed_from;
     uint64_t marked_upto = 0;
@@ -120,7 +121,7 @@ static qs_status lose_rest(struct scan *scan, const struct scan_file *last, uint
     return QS_OK;
 }
 
-static qs_status end_session(struct scan *scan, const struct scan_file *last, uint32_t low,
+static qs_status end_session(struct qsi_scan *scan, const struct qsi_scan_file *last, uint32_t low,
                              uint64_t salt, qs_error *error)
 {
     /* A session whose end is not decided reaches to the checkpoint at least: records behind it
@@ -147,7 +148,8 @@ static qs_status end_session(struct scan *scan, const struct scan_file *last, ui
     return last != NULL ? measure_torn(scan, last, error) : QS_OK;
 }
 
-static qs_status check_size(const struct scan *scan, const struct scan_file *file, qs_error *error)
+static qs_status check_size(const struct qsi_scan *scan, const struct qsi_scan_file *file,
+                            qs_error *error)
 {
     if (scan->end_lsn != UINT64_MAX || scan->options->salvage || !is_cut(file)) {
         return QS_OK;
@@ -159,10 +161,10 @@ static qs_status check_size(const struct scan *scan, const struct scan_file *fil
 }
 
 /* The first file of a session is there, with its header, before MANIFEST names it. */
-static qs_status check_first_file(struct scan *scan, uint32_t number, uint64_t salt,
+static qs_status check_first_file(struct qsi_scan *scan, uint32_t number, uint64_t salt,
                                   qs_error *error)
 {
-    struct scan_file file = {0};
+    struct qsi_scan_file file = {0};
     qs_status status;
 
     if (scan->end_lsn != UINT64_MAX || scan->options->salvage) {
@@ -182,7 +184,7 @@ static qs_status check_first_file(struct scan *scan, uint32_t number, uint64_t s
 
 /* The next file of an undecided session was begun when the one before it was not whole yet: the
  * crash came before its end block was durable, unless what check_tail finds says otherwise. */
-static bool is_begun_too_early(const struct scan *scan, const struct scan_file *file)
+static bool is_begun_too_early(const struct qsi_scan *scan, const struct qsi_scan_file *file)
 {
     return scan->end_lsn == UINT64_MAX && !scan->options->salvage && scan->next_file == 0 &&
            file->header.base_lsn > scan->lsn;
@@ -190,7 +192,7 @@ static bool is_begun_too_early(const struct scan *scan, const struct scan_file *
 
 /* The file in which the session goes on at scan->lsn, of those from low on and below limit; a
  * salvage takes a later one, too.  QS_EEMPTY: there is none. */
-static qs_status find_next_file(struct scan *scan, struct scan_file *file, uint32_t low,
+static qs_status find_next_file(struct qsi_scan *scan, struct qsi_scan_file *file, uint32_t low,
                                 uint32_t limit, uint64_t salt, qs_error *error)
 {
     qs_status status;
@@ -208,14 +210,14 @@ static qs_status find_next_file(struct scan *scan, struct scan_file *file, uint3
                : status;
 }
 
-static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *error)
+static qs_status scan_session(struct qsi_scan *scan, uint32_t session, qs_error *error)
 {
     const struct qsi_manifest *manifest = scan->manifest;
     bool is_last = session + 1 == manifest->session_count;
     uint32_t limit = is_last ? UINT32_MAX : manifest->sessions[session + 1].first_file;
     uint32_t low = manifest->sessions[session].first_file;
     uint64_t salt = manifest->sessions[session].salt;
-    struct scan_file last = {0};
+    struct qsi_scan_file last = {0};
     bool any = false;
 
     scan->lsn = manifest->sessions[session].base_lsn;
@@ -225,7 +227,7 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
     scan->next_file = 0;
     QS_TRY(check_first_file(scan, low, salt, error));
     for (;;) {
-        struct scan_file file = {0};
+        struct qsi_scan_file file = {0};
         qs_status status = find_next_file(scan, &file, low, limit, salt, error);
         if (status == QS_EEMPTY) {
             return end_session(scan, any ? &last : NULL, low, salt, error);
@@ -265,14 +267,14 @@ qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *
                            const struct qsi_scan_options *options, qsi_scan_visitor *visit,
                            void *context, struct qsi_scan_result *result_out, qs_error *error)
 {
-    struct scan scan = {.env = env,
-                        .dir = dir,
-                        .manifest = manifest,
-                        .options = options,
-                        .visit = visit,
-                        .context = context,
-                        .result = result_out,
-                        .needed_from = qsi_manifest_needed_from(manifest)};
+    struct qsi_scan scan = {.env = env,
+                            .dir = dir,
+                            .manifest = manifest,
+                            .options = options,
+                            .visit = visit,
+                            .context = context,
+                            .result = result_out,
+                            .needed_from = qsi_manifest_needed_from(manifest)};
     qs_status status;
 
     memset(result_out, 0, sizeof *result_out);

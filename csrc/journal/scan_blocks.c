@@ -12,7 +12,7 @@
 /* Where the payload of the next block goes: small ones share a chunk.  A large one has a chunk
  * of its own size, which no small one may use the rest of if it was given up: whoever keeps the
  * small one would keep all of it. */
-static qs_status payload_place(struct scan *scan, uint64_t bytes, struct qsi_chunk **chunk_out,
+static qs_status payload_place(struct qsi_scan *scan, uint64_t bytes, struct qsi_chunk **chunk_out,
                                qs_error *error)
 {
     if (bytes <= ARENA_BYTES / 4 && scan->arena != NULL && scan->arena->capacity == ARENA_BYTES &&
@@ -31,8 +31,8 @@ static qs_status payload_place(struct scan *scan, uint64_t bytes, struct qsi_chu
 }
 
 /* Reads the block at offset; QS_EEMPTY when there is no valid one with the expected LSN. */
-static qs_status read_block(struct scan *scan, const struct scan_file *file, uint64_t offset,
-                            struct qsi_scan_block *out, qs_error *error)
+static qs_status read_block(struct qsi_scan *scan, const struct qsi_scan_file *file,
+                            uint64_t offset, struct qsi_scan_block *out, qs_error *error)
 {
     uint8_t header[QSI_BLOCK_HEADER_BYTES];
     size_t bytes = 0;
@@ -60,7 +60,7 @@ static qs_status read_block(struct scan *scan, const struct scan_file *file, uin
 
 /* Every record lies inside the payload and they fill it: checked once, so that nobody else has
  * to. */
-static qs_status check_records(const struct scan_file *file, const struct qsi_scan_block *block,
+static qs_status check_records(const struct qsi_scan_file *file, const struct qsi_scan_block *block,
                                qs_error *error)
 {
     const uint8_t *at = block->chunk->data + block->from;
@@ -82,8 +82,8 @@ static qs_status check_records(const struct scan_file *file, const struct qsi_sc
 }
 
 /* Goes on at the next whole block of the file; QS_EEMPTY when there is none. */
-qs_status qsi_scan_skip_damage(struct scan *scan, const struct scan_file *file, uint64_t *offset_io,
-                               qs_error *error)
+qs_status qsi_scan_skip_damage(struct qsi_scan *scan, const struct qsi_scan_file *file,
+                               uint64_t *offset_io, qs_error *error)
 {
     uint8_t header[QSI_BLOCK_HEADER_BYTES];
     uint64_t bad_lsn = scan->lsn;
@@ -117,7 +117,8 @@ qs_status qsi_scan_skip_damage(struct scan *scan, const struct scan_file *file, 
 
 /* A block that the checkpoint has whole is nobody's business; its place in memory serves the
  * next one. */
-static qs_status hand_over(struct scan *scan, const struct qsi_scan_block *block, qs_error *error)
+static qs_status hand_over(struct qsi_scan *scan, const struct qsi_scan_block *block,
+                           qs_error *error)
 {
     if (block->block.lsn + block->block.payload_bytes <= scan->needed_from) {
         block->chunk->used = block->from;
@@ -129,7 +130,7 @@ static qs_status hand_over(struct scan *scan, const struct qsi_scan_block *block
     return QS_OK;
 }
 
-qs_status qsi_scan_blocks(struct scan *scan, const struct scan_file *file, uint32_t session,
+qs_status qsi_scan_blocks(struct qsi_scan *scan, const struct qsi_scan_file *file, uint32_t session,
                           qs_error *error)
 {
     struct qsi_scan_result *result = scan->result;

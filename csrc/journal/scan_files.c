@@ -5,13 +5,13 @@
 #include "file.h"
 #include "scan_internal.h"
 
-void qsi_scan_close_file(struct scan *scan, struct scan_file *file)
+void qsi_scan_close_file(struct qsi_scan *scan, struct qsi_scan_file *file)
 {
     scan->env->close(scan->env, file->file);
     file->file = NULL;
 }
 
-qs_status qsi_scan_open_file(struct scan *scan, struct scan_file *file, uint32_t number,
+qs_status qsi_scan_open_file(struct qsi_scan *scan, struct qsi_scan_file *file, uint32_t number,
                              qs_error *error)
 {
     char name[QSI_JOURNAL_NAME_BYTES];
@@ -31,8 +31,8 @@ qs_status qsi_scan_open_file(struct scan *scan, struct scan_file *file, uint32_t
 }
 
 /* Opens the file with this number if its header is whole and carries the salt; QS_EEMPTY if not. */
-qs_status qsi_scan_open_generation(struct scan *scan, struct scan_file *file, uint32_t number,
-                                   uint64_t salt, qs_error *error)
+qs_status qsi_scan_open_generation(struct qsi_scan *scan, struct qsi_scan_file *file,
+                                   uint32_t number, uint64_t salt, qs_error *error)
 {
     uint8_t page[QSI_JOURNAL_PAGE_BYTES];
     size_t bytes = 0;
@@ -55,7 +55,7 @@ qs_status qsi_scan_open_generation(struct scan *scan, struct scan_file *file, ui
 
 /* With the header that told its salt lost, a file is believed by its own: only to save what can
  * be saved. */
-static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t low,
+static qs_status find_orphan(struct qsi_scan *scan, struct qsi_scan_file *file, uint32_t low,
                              uint32_t limit, qs_error *error)
 {
     for (uint32_t i = 0; i < scan->files.count; i++) {
@@ -84,7 +84,7 @@ static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t
 }
 
 /* The first file of [low, limit) that belongs to the generation; QS_EEMPTY: there is none. */
-qs_status qsi_scan_find_generation(struct scan *scan, struct scan_file *file, uint32_t low,
+qs_status qsi_scan_find_generation(struct qsi_scan *scan, struct qsi_scan_file *file, uint32_t low,
                                    uint32_t limit, uint64_t salt, qs_error *error)
 {
     for (uint32_t i = 0; i < scan->files.count; i++) {
@@ -102,7 +102,7 @@ qs_status qsi_scan_find_generation(struct scan *scan, struct scan_file *file, ui
 
 /* A file whose header is damaged and whose blocks are not: they carry the salt that was expected
  * of it. */
-static qs_status find_headerless(struct scan *scan, struct scan_file *file, uint32_t low,
+static qs_status find_headerless(struct qsi_scan *scan, struct qsi_scan_file *file, uint32_t low,
                                  uint32_t limit, uint64_t salt, qs_error *error)
 {
     struct qsi_scan_result result = *scan->result;
@@ -132,7 +132,7 @@ static qs_status find_headerless(struct scan *scan, struct scan_file *file, uint
 }
 
 /* Where to go on when the next file cannot be known by its header and salt. */
-qs_status qsi_scan_find_to_salvage(struct scan *scan, struct scan_file *file, uint32_t low,
+qs_status qsi_scan_find_to_salvage(struct qsi_scan *scan, struct qsi_scan_file *file, uint32_t low,
                                    uint32_t limit, uint64_t salt, qs_error *error)
 {
     qs_status status = find_headerless(scan, file, low, limit, salt, error);

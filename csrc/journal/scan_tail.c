@@ -17,8 +17,8 @@
 
 /* Is there, from offset on, the header of a block that proves that what lies at the current LSN had
  * been durable? */
-static qs_status find_proof(struct scan *scan, const struct scan_file *file, uint64_t offset,
-                            uint64_t salt, uint64_t *proof_out, qs_error *error)
+static qs_status find_proof(struct qsi_scan *scan, const struct qsi_scan_file *file,
+                            uint64_t offset, uint64_t salt, uint64_t *proof_out, qs_error *error)
 {
     uint8_t *window = qsi_alloc(SEARCH_BYTES);
     qs_status status = QS_EEMPTY;
@@ -48,10 +48,11 @@ static qs_status find_proof(struct scan *scan, const struct scan_file *file, uin
 }
 
 /* Looks for proof in one file, named number, whose header may be gone. */
-static qs_status check_blocks(struct scan *scan, uint32_t number, uint64_t offset, uint64_t salt,
-                              const char *bad_path, uint64_t bad_offset, qs_error *error)
+static qs_status check_blocks(struct qsi_scan *scan, uint32_t number, uint64_t offset,
+                              uint64_t salt, const char *bad_path, uint64_t bad_offset,
+                              qs_error *error)
 {
-    struct scan_file file = {0};
+    struct qsi_scan_file file = {0};
     uint64_t proof = 0;
     qs_status status = qsi_scan_open_file(scan, &file, number, error);
 
@@ -77,7 +78,7 @@ static qs_status check_blocks(struct scan *scan, uint32_t number, uint64_t offse
 /* A file's header alone proves nothing of the file before it, which is synced only with its end
  * block.  A block in it does, and so does a file that comes after it, or one of the next session.
  */
-static bool proves_more(const struct scan *scan, const struct scan_file *last,
+static bool proves_more(const struct qsi_scan *scan, const struct qsi_scan_file *last,
                         const struct qsi_journal_head *head)
 {
     uint32_t index = last != NULL ? last->header.index : 0;
@@ -91,8 +92,9 @@ static bool proves_more(const struct scan *scan, const struct scan_file *last,
 /* Its salt is believed, because the one who told it may be what is damaged; and no file from low on
  * carries the header of an earlier session: one that is used again has another number than its old
  * header tells. */
-static qs_status check_later_file(struct scan *scan, const struct scan_file *last, uint32_t number,
-                                  const char *bad_path, uint64_t bad_offset, qs_error *error)
+static qs_status check_later_file(struct qsi_scan *scan, const struct qsi_scan_file *last,
+                                  uint32_t number, const char *bad_path, uint64_t bad_offset,
+                                  qs_error *error)
 {
     char path[QSI_JOURNAL_PATH_BYTES];
     struct qsi_journal_head head;
@@ -110,8 +112,8 @@ static qs_status check_later_file(struct scan *scan, const struct scan_file *las
 
 /* ---- marks and end blocks ---- */
 
-qs_status qsi_scan_marked_upto(struct scan *scan, const struct scan_file *last, uint64_t *lsn_out,
-                               qs_error *error)
+qs_status qsi_scan_marked_upto(struct qsi_scan *scan, const struct qsi_scan_file *last,
+                               uint64_t *lsn_out, qs_error *error)
 {
     struct qsi_journal_head head;
 
@@ -121,7 +123,8 @@ qs_status qsi_scan_marked_upto(struct scan *scan, const struct scan_file *last, 
     return QS_OK;
 }
 
-static qs_status check_mark(struct scan *scan, const struct scan_file *last, qs_error *error)
+static qs_status check_mark(struct qsi_scan *scan, const struct qsi_scan_file *last,
+                            qs_error *error)
 {
     uint64_t marked_upto = 0;
 
@@ -135,9 +138,10 @@ static qs_status check_mark(struct scan *scan, const struct scan_file *last, qs_
 }
 
 /* The end block came after the header of the file that it names. */
-static qs_status fail_next_file(struct scan *scan, const struct scan_file *last, qs_error *error)
+static qs_status fail_next_file(struct qsi_scan *scan, const struct qsi_scan_file *last,
+                                qs_error *error)
 {
-    struct scan_file next = {0};
+    struct qsi_scan_file next = {0};
     qs_status status = qsi_scan_open_file(scan, &next, scan->next_file, error);
 
     if (status == QS_OK) {
@@ -152,7 +156,7 @@ static qs_status fail_next_file(struct scan *scan, const struct scan_file *last,
 
 /* ---- all of it ---- */
 
-qs_status qsi_scan_check_tail(struct scan *scan, const struct scan_file *last, uint32_t low,
+qs_status qsi_scan_check_tail(struct qsi_scan *scan, const struct qsi_scan_file *last, uint32_t low,
                               uint64_t next_salt, qs_error *error)
 {
     char path[QSI_JOURNAL_PATH_BYTES];

@@ -29,7 +29,8 @@ struct operand {
     const uint8_t *at; /* where it begins */
 };
 
-static qs_status parse(struct compiler *compiler, enum level level, struct operand *operand_out);
+static qs_status parse(struct qsi_compiler *compiler, enum level level,
+                       struct operand *operand_out);
 
 /* ---- checks ---- */
 
@@ -38,7 +39,7 @@ static const char *name_of(enum kind kind)
     return kind == KIND_CONDITION ? "a condition" : kind == KIND_NUMBER ? "a number" : "a text";
 }
 
-static qs_status require(const struct compiler *compiler, const struct operand *operand,
+static qs_status require(const struct qsi_compiler *compiler, const struct operand *operand,
                          enum kind kind, const char *needs)
 {
     if (operand->kind == KIND_ANY || operand->kind == kind) {
@@ -48,7 +49,7 @@ static qs_status require(const struct compiler *compiler, const struct operand *
                              name_of(kind), name_of(operand->kind));
 }
 
-static qs_status require_like(const struct compiler *compiler, const struct operand *left,
+static qs_status require_like(const struct qsi_compiler *compiler, const struct operand *left,
                               const struct operand *right)
 {
     if (left->kind == KIND_ANY || right->kind == KIND_ANY || left->kind == right->kind) {
@@ -58,7 +59,7 @@ static qs_status require_like(const struct compiler *compiler, const struct oper
                              name_of(left->kind), name_of(right->kind));
 }
 
-static qs_status expect(struct compiler *compiler, enum qsi_selector_token_kind kind,
+static qs_status expect(struct qsi_compiler *compiler, enum qsi_selector_token_kind kind,
                         const char *what)
 {
     if (compiler->scan.token.kind != kind) {
@@ -67,7 +68,7 @@ static qs_status expect(struct compiler *compiler, enum qsi_selector_token_kind 
     return qsi_selector_scan_next(&compiler->scan);
 }
 
-static qs_status expect_sign(struct compiler *compiler, const char *sign, const char *what)
+static qs_status expect_sign(struct qsi_compiler *compiler, const char *sign, const char *what)
 {
     if (!qsi_token_is(&compiler->scan.token, sign)) {
         return qsi_selector_fail_expected(&compiler->scan, what);
@@ -77,7 +78,7 @@ static qs_status expect_sign(struct compiler *compiler, const char *sign, const 
 
 /* ---- operands ---- */
 
-static qs_status parse_name(struct compiler *compiler)
+static qs_status parse_name(struct qsi_compiler *compiler)
 {
     static const struct {
         const char *name;
@@ -110,7 +111,7 @@ static qs_status parse_name(struct compiler *compiler)
     return qsi_selector_emit(compiler, instruction, 1);
 }
 
-static qs_status parse_sign(struct compiler *compiler, struct operand *operand)
+static qs_status parse_sign(struct qsi_compiler *compiler, struct operand *operand)
 {
     const struct qsi_selector_token *token = &compiler->scan.token;
     bool is_minus = qsi_token_is(token, "-");
@@ -130,7 +131,7 @@ static qs_status parse_sign(struct compiler *compiler, struct operand *operand)
     return is_minus ? QS_OK : qsi_selector_emit_plain(compiler, QSI_DO_NEGATE, 0);
 }
 
-static qs_status parse_parentheses(struct compiler *compiler, struct operand *operand)
+static qs_status parse_parentheses(struct qsi_compiler *compiler, struct operand *operand)
 {
     struct operand inner;
 
@@ -140,7 +141,7 @@ static qs_status parse_parentheses(struct compiler *compiler, struct operand *op
     return expect_sign(compiler, ")", "an operator or )");
 }
 
-static qs_status parse_not(struct compiler *compiler, enum level level, struct operand *operand)
+static qs_status parse_not(struct qsi_compiler *compiler, enum level level, struct operand *operand)
 {
     struct operand negated;
 
@@ -154,7 +155,7 @@ static qs_status parse_not(struct compiler *compiler, enum level level, struct o
     return qsi_selector_emit_plain(compiler, QSI_DO_NOT, 0);
 }
 
-static qs_status parse_literal(struct compiler *compiler, struct operand *operand)
+static qs_status parse_literal(struct qsi_compiler *compiler, struct operand *operand)
 {
     const struct qsi_selector_token *token = &compiler->scan.token;
     struct qsi_selector_value constant = {.kind = QSI_VALUE_UNKNOWN};
@@ -187,7 +188,8 @@ static qs_status parse_literal(struct compiler *compiler, struct operand *operan
     return qsi_selector_scan_next(&compiler->scan);
 }
 
-static qs_status parse_operand(struct compiler *compiler, enum level level, struct operand *operand)
+static qs_status parse_operand(struct qsi_compiler *compiler, enum level level,
+                               struct operand *operand)
 {
     const struct qsi_selector_token *token = &compiler->scan.token;
 
@@ -236,7 +238,7 @@ static const struct binary *find_binary(const struct qsi_selector_token *token)
 }
 
 /* The token at hand is a sign. */
-static qs_status parse_binary(struct compiler *compiler, const struct binary *binary,
+static qs_status parse_binary(struct qsi_compiler *compiler, const struct binary *binary,
                               struct operand *left)
 {
     struct operand right;
@@ -254,7 +256,7 @@ static qs_status parse_binary(struct compiler *compiler, const struct binary *bi
 }
 
 /* What decides alone is not followed by the other side's instructions. */
-static qs_status parse_logic(struct compiler *compiler, struct operand *left)
+static qs_status parse_logic(struct qsi_compiler *compiler, struct operand *left)
 {
     bool is_and = compiler->scan.token.kind == QSI_TOKEN_AND;
     const struct qsi_selector_instruction skip = {.operation = is_and ? QSI_DO_SKIP_IF_FALSE
@@ -275,7 +277,7 @@ static qs_status parse_logic(struct compiler *compiler, struct operand *left)
     return QS_OK;
 }
 
-static qs_status parse_is(struct compiler *compiler, struct operand *left)
+static qs_status parse_is(struct qsi_compiler *compiler, struct operand *left)
 {
     bool is_negated;
 
@@ -290,7 +292,7 @@ static qs_status parse_is(struct compiler *compiler, struct operand *left)
     return is_negated ? qsi_selector_emit_plain(compiler, QSI_DO_NOT, 0) : QS_OK;
 }
 
-static qs_status parse_between(struct compiler *compiler, const struct operand *left)
+static qs_status parse_between(struct qsi_compiler *compiler, const struct operand *left)
 {
     struct operand low, high;
 
@@ -304,7 +306,7 @@ static qs_status parse_between(struct compiler *compiler, const struct operand *
     return qsi_selector_emit_plain(compiler, QSI_DO_BETWEEN, -2);
 }
 
-static qs_status parse_like(struct compiler *compiler, const struct operand *left)
+static qs_status parse_like(struct qsi_compiler *compiler, const struct operand *left)
 {
     struct qsi_selector_instruction instruction = {.operation = QSI_DO_LIKE};
     struct qsi_selector_value pattern;
@@ -316,7 +318,7 @@ static qs_status parse_like(struct compiler *compiler, const struct operand *lef
     return qsi_selector_emit(compiler, instruction, 0);
 }
 
-static qs_status parse_in(struct compiler *compiler, const struct operand *left)
+static qs_status parse_in(struct qsi_compiler *compiler, const struct operand *left)
 {
     struct qsi_selector_instruction instruction = {.operation = QSI_DO_IN};
     struct qsi_selector_value text;
@@ -344,7 +346,7 @@ static qs_status parse_in(struct compiler *compiler, const struct operand *left)
 }
 
 /* BETWEEN, LIKE and IN, with or without a NOT in front. */
-static qs_status parse_test(struct compiler *compiler, struct operand *left)
+static qs_status parse_test(struct qsi_compiler *compiler, struct operand *left)
 {
     bool is_negated = compiler->scan.token.kind == QSI_TOKEN_NOT;
 
@@ -390,7 +392,7 @@ static enum level level_of(const struct qsi_selector_token *token)
     }
 }
 
-static qs_status parse_operator(struct compiler *compiler, struct operand *left)
+static qs_status parse_operator(struct qsi_compiler *compiler, struct operand *left)
 {
     const struct qsi_selector_token *token = &compiler->scan.token;
 
@@ -407,7 +409,7 @@ static qs_status parse_operator(struct compiler *compiler, struct operand *left)
     }
 }
 
-static qs_status parse(struct compiler *compiler, enum level level, struct operand *operand_out)
+static qs_status parse(struct qsi_compiler *compiler, enum level level, struct operand *operand_out)
 {
     const struct qsi_selector_token *token = &compiler->scan.token;
 
@@ -427,7 +429,7 @@ static qs_status parse(struct compiler *compiler, enum level level, struct opera
 
 /* ---- the whole ---- */
 
-static qs_status compile(struct compiler *compiler)
+static qs_status compile(struct qsi_compiler *compiler)
 {
     struct operand whole;
     qs_status status;
@@ -445,7 +447,7 @@ static qs_status compile(struct compiler *compiler)
 qs_status qsi_selector_compile(struct qsi_slice text, struct qsi_selector **selector_out,
                                qs_error *error)
 {
-    struct compiler compiler = {.scan.error = error};
+    struct qsi_compiler compiler = {.scan.error = error};
     struct qsi_selector *selector;
     qs_status status;
 

@@ -3,7 +3,7 @@
 #include "selector_compile.h"
 
 /* Room for what is unquoted: never more than was quoted. */
-static void put_unquoted(struct compiler *compiler, const void *bytes, uint32_t count)
+static void put_unquoted(struct qsi_compiler *compiler, const void *bytes, uint32_t count)
 {
     struct qsi_selector *selector = compiler->selector;
 
@@ -12,7 +12,7 @@ static void put_unquoted(struct compiler *compiler, const void *bytes, uint32_t 
     selector->unquoted_bytes += count;
 }
 
-static struct qsi_selector_value end_unquoted(const struct compiler *compiler, uint32_t start)
+static struct qsi_selector_value end_unquoted(const struct qsi_compiler *compiler, uint32_t start)
 {
     const struct qsi_selector *selector = compiler->selector;
 
@@ -22,7 +22,7 @@ static struct qsi_selector_value end_unquoted(const struct compiler *compiler, u
     };
 }
 
-struct qsi_selector_value qsi_selector_unquote(struct compiler *compiler)
+struct qsi_selector_value qsi_selector_unquote(struct qsi_compiler *compiler)
 {
     struct qsi_slice text = compiler->scan.token.text;
     uint32_t start = compiler->selector->unquoted_bytes;
@@ -54,7 +54,7 @@ static bool is_escape(struct qsi_slice text, uint32_t at, struct qsi_slice escap
 
 /* Wildcards become bytes that no text has.  quoted: for errors.  The pattern is written over the
  * text, which is not shorter. */
-static qs_status make_pattern(const struct compiler *compiler, struct qsi_slice *text_io,
+static qs_status make_pattern(const struct qsi_compiler *compiler, struct qsi_slice *text_io,
                               struct qsi_slice escape, const uint8_t *quoted)
 {
     static const uint8_t any = QSI_PATTERN_ANY, one = QSI_PATTERN_ONE;
@@ -82,7 +82,7 @@ static qs_status make_pattern(const struct compiler *compiler, struct qsi_slice 
     return QS_OK;
 }
 
-qs_status qsi_selector_read_pattern(struct compiler *compiler,
+qs_status qsi_selector_read_pattern(struct qsi_compiler *compiler,
                                     struct qsi_selector_value *pattern_out)
 {
     const uint8_t *quoted = compiler->scan.token.text.data;

@@ -130,6 +130,16 @@ def test_circles_inside_floors_do_not_grow(floors: ModuleType) -> None:
     assert largest == CIRCLES
 
 
+def test_types_of_headers_have_the_prefix() -> None:
+    found = {
+        (header.name, name)
+        for header in (ROOT / "csrc").rglob("*.h")
+        for name in re.findall(r"^(?:struct|enum|union) (\w+) \{", header.read_text(), re.M)
+        if not name.startswith(("qs_", "qsi_", "Arrow"))
+    }
+    assert found == set()
+
+
 def test_documented_figures_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     now = dataclasses.astuple(importlib.import_module("figures").bounded())

@@ -36,7 +36,7 @@
 /* ---- before the snapshot: the bulk ---- */
 
 /* Does the container have more than a checkpoint is to carry of it? */
-static bool is_bulk(const struct checkpoint *checkpoint, const struct store_queue *queue)
+static bool is_bulk(const struct qsi_checkpoint *checkpoint, const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t bytes = qsi_container_unflushed_bytes(queue->messages);
@@ -54,12 +54,12 @@ static bool is_bulk(const struct checkpoint *checkpoint, const struct store_queu
 
 /* Releases the lock meanwhile.  The bulk: flushes queues with more than is to be carried, up to
  * their present end. */
-static qs_status flush_bulk(struct checkpoint *checkpoint, qs_error *error)
+static qs_status flush_bulk(struct qsi_checkpoint *checkpoint, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
     struct qsi_map_cursor cursor;
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     uint64_t passes = store->queues_by_id.count + 1;
 
     do { /* the map may change while the lock is released: it is walked again after each flush */
@@ -67,7 +67,7 @@ static qs_status flush_bulk(struct checkpoint *checkpoint, qs_error *error)
         queue = NULL;
         cursor = qsi_map_begin(&store->queues_by_id);
         while (queue == NULL && qsi_map_next(&store->queues_by_id, &cursor)) {
-            struct store_queue *each = cursor.value;
+            struct qsi_store_queue *each = cursor.value;
             if (is_bulk(checkpoint, each)) {
                 queue = each;
             }
@@ -104,7 +104,7 @@ static void share_all_bodies(struct qs_store *store) QSI_REQUIRES(qsi_store_mute
         released = false;
         while (!released && store->paging.flush == QSI_FLUSH_NONE &&
                qsi_map_next(&store->queues_by_id, &cursor)) {
-            struct store_queue *queue = cursor.value;
+            struct qsi_store_queue *queue = cursor.value;
             queue->jobs += 1;
             while (!released &&
                    qsi_share_bodies(store, queue, UINT64_MAX, &released, NULL) == QS_OK) {
@@ -120,7 +120,7 @@ static void share_all_bodies(struct qs_store *store) QSI_REQUIRES(qsi_store_mute
 
 /* After a checkpoint that did not become valid: the next one syncs what this one took for
  * written. */
-static void give_up(struct checkpoint *checkpoint)
+static void give_up(struct qsi_checkpoint *checkpoint)
 {
     struct qs_store *store = checkpoint->store;
 
@@ -136,7 +136,7 @@ static void give_up(struct checkpoint *checkpoint)
     }
 }
 
-static void free_checkpoint(struct checkpoint *checkpoint)
+static void free_checkpoint(struct qsi_checkpoint *checkpoint)
 {
     qsi_buf_fini(&checkpoint->records);
     qsi_buf_fini(&checkpoint->snapshots);
@@ -157,7 +157,7 @@ static qs_status spill_keys(struct qs_store *store, qs_error *error) QSI_REQUIRE
 }
 
 /* Releases the lock meanwhile.  Everything before the snapshot that may take its time. */
-static qs_status prepare(struct checkpoint *checkpoint, qs_error *error)
+static qs_status prepare(struct qsi_checkpoint *checkpoint, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
@@ -193,7 +193,7 @@ static qs_status prepare(struct checkpoint *checkpoint, qs_error *error)
     }
 }
 
-static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
+static qs_status make_checkpoint(struct qsi_checkpoint *checkpoint, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
@@ -243,7 +243,7 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
 static qs_status try_checkpoint(struct qs_store *store, bool *left_file_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct checkpoint checkpoint = {.store = store};
+    struct qsi_checkpoint checkpoint = {.store = store};
     qs_status status;
 
     qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_PREPARES);

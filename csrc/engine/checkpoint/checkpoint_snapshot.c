@@ -46,7 +46,7 @@ uint64_t qsi_checkpoint_small_max(const struct qs_store *store)
 
 /* For small containers it carries what memory holds, also if space is short: files of their own
  * would take more, and the room that publishers leave for a checkpoint includes those, too. */
-static void allow_small(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex)
+static void allow_small(struct qsi_checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qs_store *store = checkpoint->store;
     struct qsi_carried *carried = &checkpoint->carried;
@@ -60,7 +60,8 @@ static void allow_small(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mu
 
 /* ---- the snapshot: topology ---- */
 
-static qs_status put_topology(struct checkpoint *checkpoint, const struct qsi_topology *topology)
+static qs_status put_topology(struct qsi_checkpoint *checkpoint,
+                              const struct qsi_topology *topology)
 {
     uint64_t bytes = qsi_topology_bytes(topology);
     uint8_t *at;
@@ -74,7 +75,7 @@ static qs_status put_topology(struct checkpoint *checkpoint, const struct qsi_to
 }
 
 struct topology_visit {
-    struct checkpoint *checkpoint;
+    struct qsi_checkpoint *checkpoint;
     qs_status status;
 };
 
@@ -104,13 +105,13 @@ static void put_binding(void *context, const struct qsi_binding *binding)
     }
 }
 
-static qs_status put_cursors(struct checkpoint *checkpoint, const struct store_stream *stream,
-                             uint64_t stream_id)
+static qs_status put_cursors(struct qsi_checkpoint *checkpoint,
+                             const struct qsi_store_stream *stream, uint64_t stream_id)
 {
     struct qsi_map_cursor walk = qsi_map_begin(&stream->cursors);
 
     while (qsi_map_next(&stream->cursors, &walk)) {
-        const struct store_cursor *cursor = walk.value;
+        const struct qsi_store_cursor *cursor = walk.value;
         const struct qsi_cursor_record record = {
             .stream_id = stream_id,
             .offset = cursor->offset,
@@ -130,7 +131,7 @@ static qs_status put_cursors(struct checkpoint *checkpoint, const struct store_s
     return QS_OK;
 }
 
-static qs_status put_queue(struct checkpoint *checkpoint, const struct store_queue *queue)
+static qs_status put_queue(struct qsi_checkpoint *checkpoint, const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_declaration declaration;
@@ -146,7 +147,7 @@ static qs_status put_queue(struct checkpoint *checkpoint, const struct store_que
     return queue->mode_was_set ? put_topology(checkpoint, &mode) : QS_OK;
 }
 
-static qs_status put_all_topology(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex)
+static qs_status put_all_topology(struct qsi_checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
     struct topology_visit visit = {checkpoint, QS_OK};
@@ -158,7 +159,7 @@ static qs_status put_all_topology(struct checkpoint *checkpoint) QSI_REQUIRES(qs
     qsi_router_visit_exchanges(&store->router, put_exchange, &visit);
     QS_TRY(visit.status);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        const struct store_queue *queue = cursor.value;
+        const struct qsi_store_queue *queue = cursor.value;
         if (queue->container.durable && queue->parent == NULL) {
             QS_TRY(put_queue(checkpoint, queue));
         }
@@ -169,10 +170,10 @@ static qs_status put_all_topology(struct checkpoint *checkpoint) QSI_REQUIRES(qs
 
 /* ---- the snapshot: queues ---- */
 
-static qs_status put_messages(struct checkpoint *checkpoint, struct store_queue *queue)
+static qs_status put_messages(struct qsi_checkpoint *checkpoint, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct taken_snapshot taken = {.queue = queue};
+    struct qsi_taken_snapshot taken = {.queue = queue};
     uint8_t *room;
     qs_status status;
 
@@ -186,14 +187,14 @@ static qs_status put_messages(struct checkpoint *checkpoint, struct store_queue 
     return status;
 }
 
-static qs_status put_all_messages(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex)
+static qs_status put_all_messages(struct qsi_checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
     allow_small(checkpoint);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         if (queue->container.durable) {
             QS_TRY(put_messages(checkpoint, queue));
         }
@@ -201,11 +202,11 @@ static qs_status put_all_messages(struct checkpoint *checkpoint) QSI_REQUIRES(qs
     return QS_OK;
 }
 
-void qsi_checkpoint_end_snapshots(struct checkpoint *checkpoint, bool counts)
+void qsi_checkpoint_end_snapshots(struct qsi_checkpoint *checkpoint, bool counts)
 {
     QS_ASSERT_HELD(&checkpoint->store->mutex);
     for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
-        struct taken_snapshot *taken = qsi_checkpoint_snapshot_at(checkpoint, i);
+        struct qsi_taken_snapshot *taken = qsi_checkpoint_snapshot_at(checkpoint, i);
         qsi_snapshot_end(taken->snapshot, counts);
         QS_DCHECK(taken->queue->jobs > 0);
         taken->queue->jobs -= 1;
@@ -219,13 +220,13 @@ void qsi_seal_dead_files(struct qs_store *store, bool sealed)
     QS_ASSERT_HELD(&store->mutex);
     for (struct qsi_list *node = store->paging.dead_files.next; node != &store->paging.dead_files;
          node = node->next) {
-        QSI_LIST_OWNER(node, struct dead_file, in_store)->sealed = sealed;
+        QSI_LIST_OWNER(node, struct qsi_dead_file, in_store)->sealed = sealed;
     }
     qsi_transactions_seal(store, sealed);
 }
 
 /* Does not release the lock: this is the moment of the checkpoint. */
-qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error)
+qs_status qsi_take_snapshot(struct qsi_checkpoint *checkpoint, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;

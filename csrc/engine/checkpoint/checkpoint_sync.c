@@ -16,7 +16,8 @@
 /* ---- files of queues ---- */
 
 /* Abandons a file whose messages memory has as well: the next try writes a new file. */
-static bool leave_file(struct checkpoint *checkpoint, struct qsi_snapshot *snapshot, uint32_t file)
+static bool leave_file(struct qsi_checkpoint *checkpoint, struct qsi_snapshot *snapshot,
+                       uint32_t file)
 {
     bool left;
 
@@ -29,7 +30,7 @@ static bool leave_file(struct checkpoint *checkpoint, struct qsi_snapshot *snaps
 }
 
 /* QS_ECORRUPT: a file was abandoned, or is still needed. */
-static qs_status sync_files(struct checkpoint *checkpoint, qs_error *error)
+static qs_status sync_files(struct qsi_checkpoint *checkpoint, qs_error *error)
 {
     bool reaches_disk = checkpoint->store->options.sync != QS_SYNC_NONE;
     qs_status status = QS_OK;
@@ -80,7 +81,7 @@ static qs_status check_place(struct qs_store *store, const char *dir_name, const
 
 /* Checks one file in each directory that this checkpoint wrote to.  Files of a kind share a
  * directory. */
-static qs_status check_places(struct checkpoint *checkpoint, qs_error *error)
+static qs_status check_places(struct qsi_checkpoint *checkpoint, qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
     const struct qsi_snapshot_kind *checked[2] = {NULL, NULL}; /* the kinds that there are */
@@ -116,7 +117,7 @@ qs_status qsi_checkpoint_note_failure(struct qs_store *store, qs_status status,
     return status;
 }
 
-qs_status qsi_checkpoint_sync_files(struct checkpoint *checkpoint, qs_error *error)
+qs_status qsi_checkpoint_sync_files(struct qsi_checkpoint *checkpoint, qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
 

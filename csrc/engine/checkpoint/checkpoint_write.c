@@ -24,7 +24,7 @@
 /* ---- without the lock: what the snapshot needs is written ---- */
 
 /* Takes the lock meanwhile. */
-static void end_job(struct checkpoint *checkpoint, struct qsi_job **job, bool done)
+static void end_job(struct qsi_checkpoint *checkpoint, struct qsi_job **job, bool done)
 {
     struct qs_store *store = checkpoint->store;
 
@@ -36,7 +36,7 @@ static void end_job(struct checkpoint *checkpoint, struct qsi_job **job, bool do
     qsi_store_unlock(store);
 }
 
-static qs_status run_job(struct checkpoint *checkpoint, struct qsi_job **job, bool *left_out,
+static qs_status run_job(struct qsi_checkpoint *checkpoint, struct qsi_job **job, bool *left_out,
                          qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
@@ -62,7 +62,7 @@ static qs_status run_job(struct checkpoint *checkpoint, struct qsi_job **job, bo
     return *left_out ? QS_OK : status;
 }
 
-static qs_status run_snapshot(struct checkpoint *checkpoint, struct qsi_snapshot *snapshot,
+static qs_status run_snapshot(struct qsi_checkpoint *checkpoint, struct qsi_snapshot *snapshot,
                               enum qsi_snapshot_step step, qs_error *error)
 {
     bool left = false;
@@ -79,7 +79,7 @@ static qs_status run_snapshot(struct checkpoint *checkpoint, struct qsi_snapshot
 }
 
 /* QS_ECORRUPT: files were left. */
-static qs_status run_jobs(struct checkpoint *checkpoint, qs_error *error)
+static qs_status run_jobs(struct qsi_checkpoint *checkpoint, qs_error *error)
 {
     QS_ASSERT(!checkpoint->left_file);
     for (enum qsi_snapshot_step step = 0; step < QSI_SNAPSHOT_CARRIES; step++) {
@@ -96,7 +96,7 @@ static qs_status run_jobs(struct checkpoint *checkpoint, qs_error *error)
 
 /* ---- the file ---- */
 
-static qs_status put_snapshots(struct checkpoint *checkpoint)
+static qs_status put_snapshots(struct qsi_checkpoint *checkpoint)
 {
     for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
         QS_TRY(qsi_snapshot_encode(qsi_checkpoint_snapshot_at(checkpoint, i)->snapshot,
@@ -107,7 +107,7 @@ static qs_status put_snapshots(struct checkpoint *checkpoint)
 
 /* A checkpoint's file while it is written. */
 struct output {
-    struct checkpoint *checkpoint;
+    struct qsi_checkpoint *checkpoint;
     qs_file *file;
     uint64_t bytes;
     uint32_t crc;
@@ -143,7 +143,8 @@ static qs_status put_carried(struct output *output, uint64_t least, qs_error *er
 }
 
 /* The jobs that carry; output NULL: only count them. */
-static qs_status run_carries(struct checkpoint *checkpoint, struct output *output, qs_error *error)
+static qs_status run_carries(struct qsi_checkpoint *checkpoint, struct output *output,
+                             qs_error *error)
 {
     checkpoint->carried.counts_only = output == NULL;
     for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
@@ -162,7 +163,8 @@ static qs_status run_carries(struct checkpoint *checkpoint, struct output *outpu
 }
 
 /* Carried messages come last, after the states of their queues. */
-static qs_status write_file(struct checkpoint *checkpoint, struct output *output, qs_error *error)
+static qs_status write_file(struct qsi_checkpoint *checkpoint, struct output *output,
+                            qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
     struct qsi_carried *carried = &checkpoint->carried;
@@ -195,8 +197,8 @@ static qs_status remove_checkpoint(struct qs_store *store, uint64_t number, qs_e
     return status == QS_ENOENT ? QS_OK : status;
 }
 
-static qs_status make_file(struct checkpoint *checkpoint, uint64_t *bytes_out, uint32_t *crc_out,
-                           qs_error *error)
+static qs_status make_file(struct qsi_checkpoint *checkpoint, uint64_t *bytes_out,
+                           uint32_t *crc_out, qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
     struct output output = {.checkpoint = checkpoint};
@@ -247,7 +249,7 @@ static qs_status make_file(struct checkpoint *checkpoint, uint64_t *bytes_out, u
 
 /* ---- everything that is written before it is valid ---- */
 
-void qsi_checkpoint_end_jobs(struct checkpoint *checkpoint)
+void qsi_checkpoint_end_jobs(struct qsi_checkpoint *checkpoint)
 {
     for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
         struct qsi_snapshot *snapshot = qsi_checkpoint_snapshot_at(checkpoint, i)->snapshot;
@@ -263,8 +265,8 @@ void qsi_checkpoint_end_jobs(struct checkpoint *checkpoint)
 }
 
 /* Releases the lock. */
-qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out, uint32_t *crc_out,
-                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+qs_status qsi_write_snapshot(struct qsi_checkpoint *checkpoint, uint64_t *bytes_out,
+                             uint32_t *crc_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
     qs_status status;
@@ -317,7 +319,7 @@ static qs_status check_blocks(const struct qsi_block_dir *blocks, qs_error *erro
 }
 
 /* MANIFEST names the checkpoint. start_out: the beginning of the journal from now on. */
-qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uint32_t crc,
+qs_status qsi_name_checkpoint(struct qsi_checkpoint *checkpoint, uint64_t bytes, uint32_t crc,
                               struct qsi_session *start_out, qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
@@ -364,7 +366,7 @@ qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uin
 
 /* Releases the lock meanwhile.  Without memory it is tried again with the next checkpoint;
  * otherwise the next open removes files that no checkpoint names. */
-static void remove_dead_file(struct qs_store *store, struct dead_file *dead)
+static void remove_dead_file(struct qs_store *store, struct qsi_dead_file *dead)
     QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status;
@@ -389,7 +391,7 @@ static void remove_dead_files(struct qs_store *store) QSI_REQUIRES(qsi_store_mut
 
     qsi_list_init(&sealed);
     while (node != &store->paging.dead_files) {
-        struct dead_file *dead = QSI_LIST_OWNER(node, struct dead_file, in_store);
+        struct qsi_dead_file *dead = QSI_LIST_OWNER(node, struct qsi_dead_file, in_store);
         node = node->next;
         if (dead->sealed) {
             qsi_list_remove(&dead->in_store);
@@ -397,7 +399,7 @@ static void remove_dead_files(struct qs_store *store) QSI_REQUIRES(qsi_store_mut
         }
     }
     while (!qsi_list_is_empty(&sealed)) {
-        struct dead_file *dead = QSI_LIST_OWNER(sealed.next, struct dead_file, in_store);
+        struct qsi_dead_file *dead = QSI_LIST_OWNER(sealed.next, struct qsi_dead_file, in_store);
         qsi_list_remove(&dead->in_store);
         remove_dead_file(store, dead);
     }
@@ -445,9 +447,9 @@ static uint32_t spares_to_keep(struct qs_store *store, uint64_t lsn) QSI_REQUIRE
 }
 
 /* Releases the lock meanwhile. */
-qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qsi_session *start,
-                                  uint64_t last_number, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+qs_status qsi_checkpoint_clean_up(struct qsi_checkpoint *checkpoint,
+                                  const struct qsi_session *start, uint64_t last_number,
+                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
     uint32_t keep = spares_to_keep(store, checkpoint->lsn);

@@ -184,7 +184,7 @@ static bool parse_name(enum qsi_copy_folder folder, const char *name, struct qsi
 static bool is_sealed_block(struct qs_store *store, const struct qsi_copy_sealed *name)
 {
     const struct qsi_block_file file = {.owner = name->major, .number = name->minor};
-    const struct store_queue *queue;
+    const struct qsi_store_queue *queue;
     bool sealed;
 
     qsi_store_lock(store);

@@ -11,7 +11,7 @@
 
 /* ---- the snapshot ---- */
 
-static qs_status put_record(struct checkpoint *checkpoint, const struct qsi_topology *record)
+static qs_status put_record(struct qsi_checkpoint *checkpoint, const struct qsi_topology *record)
 {
     uint64_t bytes = qsi_topology_bytes(record);
     uint8_t *at;
@@ -24,13 +24,13 @@ static qs_status put_record(struct checkpoint *checkpoint, const struct qsi_topo
     return QS_OK;
 }
 
-static qs_status put_table(struct checkpoint *checkpoint, const struct key_table *table)
+static qs_status put_table(struct qsi_checkpoint *checkpoint, const struct qsi_key_table *table)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&table->notes);
 
     QS_ASSERT_HELD(&checkpoint->store->mutex);
     while (qsi_map_next(&table->notes, &cursor)) {
-        const struct key_note *note = cursor.value;
+        const struct qsi_key_note *note = cursor.value;
         struct qsi_topology record = {
             .type = note->state == KEY_NOTE_KNOWN ? QSI_RECORD_TRANSACTION
                                                   : QSI_RECORD_TRANSACTION_FORGET,
@@ -44,9 +44,9 @@ static qs_status put_table(struct checkpoint *checkpoint, const struct key_table
     return QS_OK;
 }
 
-qs_status qsi_transactions_snapshot(struct checkpoint *checkpoint)
+qs_status qsi_transactions_snapshot(struct qsi_checkpoint *checkpoint)
 {
-    struct transactions *keys = checkpoint->store->transactions;
+    struct qsi_transactions *keys = checkpoint->store->transactions;
     struct qsi_topology forgotten = {.type = QSI_RECORD_TRANSACTION_FORGET,
                                      .number = keys->forgotten_before_us};
 
@@ -54,7 +54,7 @@ qs_status qsi_transactions_snapshot(struct checkpoint *checkpoint)
         QS_TRY(put_record(checkpoint, &forgotten));
     }
     for (uint32_t i = 0; i < keys->run_count; i++) {
-        struct key_run *run = keys->runs[i];
+        struct qsi_key_run *run = keys->runs[i];
         struct qsi_key_file_entry entry;
         QS_DCHECK(run->reference_count > 0 && !run->is_dead);
         run->named = true;
@@ -76,7 +76,7 @@ void qsi_transactions_seal(struct qs_store *store, bool sealed)
     QS_ASSERT_HELD(&store->mutex);
     for (struct qsi_list *node = store->transactions->dead.next; node != &store->transactions->dead;
          node = node->next) {
-        QSI_LIST_OWNER(node, struct key_run, in_dead)->sealed = sealed;
+        QSI_LIST_OWNER(node, struct qsi_key_run, in_dead)->sealed = sealed;
     }
 }
 
@@ -87,7 +87,7 @@ void qsi_transactions_remove_dead(struct qs_store *store)
 
     QS_ASSERT_HELD(&store->mutex);
     while (node != dead) {
-        struct key_run *run = QSI_LIST_OWNER(node, struct key_run, in_dead);
+        struct qsi_key_run *run = QSI_LIST_OWNER(node, struct qsi_key_run, in_dead);
         char name[QSI_KEY_NAME_BYTES];
         node = node->next;
         if (!run->sealed) {
@@ -111,7 +111,7 @@ void qsi_transactions_remove_dead(struct qs_store *store)
 qs_status qsi_transactions_replay(struct qs_store *store, const struct qsi_topology *record,
                                   qs_error *error)
 {
-    struct transactions *keys = store->transactions;
+    struct qsi_transactions *keys = store->transactions;
     struct qsi_slice key = record->strings[0];
     bool forgotten = record->type == QSI_RECORD_TRANSACTION_FORGET;
 
@@ -131,8 +131,8 @@ qs_status qsi_transactions_replay(struct qs_store *store, const struct qsi_topol
 
 static qs_status add_run(struct qs_store *store, const struct qsi_key_file *file, qs_error *error)
 {
-    struct transactions *keys = store->transactions;
-    struct key_run *run;
+    struct qsi_transactions *keys = store->transactions;
+    struct qsi_key_run *run;
 
     if (keys->run_count == QSI_KEY_RUNS_MAX) {
         return qsi_fail(error, QS_ECORRUPT, "more than %u key files", QSI_KEY_RUNS_MAX);
@@ -152,7 +152,7 @@ static qs_status add_run(struct qs_store *store, const struct qsi_key_file *file
 qs_status qsi_transactions_replay_file(struct qs_store *store, const uint8_t *record,
                                        qs_error *error)
 {
-    struct transactions *keys = store->transactions;
+    struct qsi_transactions *keys = store->transactions;
     struct qsi_key_file_entry entry;
     struct qsi_key_file file;
     qs_status status;
@@ -176,7 +176,7 @@ qs_status qsi_transactions_replay_file(struct qs_store *store, const uint8_t *re
 
 bool qsi_transactions_is_leftover(const struct qs_store *store, const char *name)
 {
-    const struct transactions *keys = store->transactions;
+    const struct qsi_transactions *keys = store->transactions;
     uint64_t number;
 
     if (!qsi_key_file_number(name, &number)) {
@@ -189,7 +189,7 @@ bool qsi_transactions_is_leftover(const struct qs_store *store, const char *name
     }
     for (const struct qsi_list *node = keys->dead.next; node != &keys->dead; node = node->next) {
         /* The replay merged it; the checkpoint names it still. */
-        if (QSI_LIST_OWNER(node, struct key_run, in_dead)->file.header.number == number) {
+        if (QSI_LIST_OWNER(node, struct qsi_key_run, in_dead)->file.header.number == number) {
             return false;
         }
     }

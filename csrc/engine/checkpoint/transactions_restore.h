@@ -6,9 +6,9 @@
 #include "store.h"
 #include "thread_safety.h"
 
-struct checkpoint;
+struct qsi_checkpoint;
 
-qs_status qsi_transactions_snapshot(struct checkpoint *checkpoint) QS_MUST_CHECK;
+qs_status qsi_transactions_snapshot(struct qsi_checkpoint *checkpoint) QS_MUST_CHECK;
 /* Sealed: the checkpoint that is made does not name the dead files any more. */
 void qsi_transactions_seal(struct qs_store *store, bool sealed) QSI_REQUIRES(qsi_store_mutex);
 /* Releases the lock meanwhile.  Sealed files go. */

@@ -166,21 +166,22 @@ static void tell_durable(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 }
 
 /* What was written before the commit was sealed, and perhaps more. */
-static struct dirty_blocks take_dirty_blocks(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+static struct qsi_dirty_blocks take_dirty_blocks(struct qs_store *store)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    struct dirty_blocks blocks = store->commit.dirty_blocks;
+    struct qsi_dirty_blocks blocks = store->commit.dirty_blocks;
 
     QS_DCHECK((blocks.bytes > 0) == (blocks.files.bytes > 0));
     QS_DCHECK(store->commit.spare_blocks.bytes == 0);
     blocks.dir = store->streams.blocks;
-    store->commit.dirty_blocks = (struct dirty_blocks){.files = store->commit.spare_blocks};
+    store->commit.dirty_blocks = (struct qsi_dirty_blocks){.files = store->commit.spare_blocks};
     store->commit.spare_blocks = (struct qsi_buf){0};
     store->commit.syncing_bytes = blocks.bytes;
     return blocks;
 }
 
 /* They were closed. */
-static void end_dirty_blocks(struct qs_store *store, struct dirty_blocks *blocks)
+static void end_dirty_blocks(struct qs_store *store, struct qsi_dirty_blocks *blocks)
     QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(blocks->files.bytes == 0);
@@ -191,7 +192,7 @@ static void end_dirty_blocks(struct qs_store *store, struct dirty_blocks *blocks
 
 void qsi_commit_forget_blocks(struct qs_store *store)
 {
-    struct dirty_blocks blocks = take_dirty_blocks(store);
+    struct qsi_dirty_blocks blocks = take_dirty_blocks(store);
 
     qsi_commit_close_blocks(&blocks);
     qsi_buf_fini(&blocks.files);
@@ -210,7 +211,7 @@ qs_status qsi_commit_reserve_blocks(struct qs_store *store)
 void qsi_commit_note_blocks(struct qs_store *store, struct qsi_block_unsynced *unsynced,
                             uint64_t bytes)
 {
-    struct dirty_blocks *dirty = &store->commit.dirty_blocks;
+    struct qsi_dirty_blocks *dirty = &store->commit.dirty_blocks;
     struct qsi_block_unsynced *files = (struct qsi_block_unsynced *)(void *)dirty->files.data;
 
     QS_ASSERT_HELD(&store->mutex);
@@ -229,7 +230,7 @@ void qsi_commit_note_blocks(struct qs_store *store, struct qsi_block_unsynced *u
 void qsi_commit_lead(struct qs_store *store)
 {
     struct qsi_dirty_set set = {0};
-    struct dirty_blocks blocks;
+    struct qsi_dirty_blocks blocks;
     qs_error error = {0};
     qs_status status;
     uint64_t began_ns, sealed_ns, message_syncs;

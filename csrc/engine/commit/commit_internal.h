@@ -10,8 +10,8 @@
 void *qsi_run_sync_helper(void *argument);
 /* Without the lock: bodies and journal are synced, in parallel when both have something. */
 qs_status qsi_commit_sync(struct qs_store *store, struct qsi_dirty_set *set,
-                          const struct dirty_blocks *blocks, qs_error *error) QS_MUST_CHECK;
-void qsi_commit_close_blocks(struct dirty_blocks *blocks);
+                          const struct qsi_dirty_blocks *blocks, qs_error *error) QS_MUST_CHECK;
+void qsi_commit_close_blocks(struct qsi_dirty_blocks *blocks);
 /* Whether something was written and not synced yet. */
 bool qsi_commit_has_unsynced(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Releases the lock meanwhile. */

@@ -32,7 +32,7 @@ void qsi_space_init(struct qs_store *store)
 
 static void open_reserve(struct qs_store *store, uint32_t flags) QSI_REQUIRES(qsi_space_mutex)
 {
-    struct space *space = &store->space;
+    struct qsi_space *space = &store->space;
 
     if (space->reserve == NULL && qsi_env_open(store->env, store->root, RESERVE_NAME, flags,
                                                &space->reserve, NULL) != QS_OK) {
@@ -90,7 +90,7 @@ void qsi_space_close(struct qs_store *store)
 
 /* A store that finds less space makes its reserve smaller, while other threads read its size
  * without the mutex. */
-static uint64_t whole_bytes(const struct space *space)
+static uint64_t whole_bytes(const struct qsi_space *space)
 {
     return __atomic_load_n(&space->whole_bytes, __ATOMIC_RELAXED);
 }
@@ -101,7 +101,7 @@ static void set_whole(struct qs_store *store, bool whole)
 }
 
 /* The part of the reserve that this use leaves to uses that free space. */
-static uint64_t bytes_kept_from(const struct space *space, enum qsi_room_use use)
+static uint64_t bytes_kept_from(const struct qsi_space *space, enum qsi_room_use use)
     QSI_REQUIRES(qsi_space_mutex)
 {
     switch (use) {
@@ -120,7 +120,7 @@ static uint64_t bytes_kept_from(const struct space *space, enum qsi_room_use use
 
 bool qsi_space_give(struct qs_store *store, enum qsi_room_use use)
 {
-    struct space *space = &store->space;
+    struct qsi_space *space = &store->space;
     uint64_t keep;
     bool gave = false;
 
@@ -141,7 +141,7 @@ bool qsi_space_give(struct qs_store *store, enum qsi_room_use use)
 /* All or nothing. */
 static qs_status fill_upto(struct qs_store *store, uint64_t bytes) QSI_REQUIRES(qsi_space_mutex)
 {
-    struct space *space = &store->space;
+    struct qsi_space *space = &store->space;
     qs_error error = {0};
     qs_status status = qsi_file_allocate(store->env, space->reserve, bytes, &error);
 
@@ -159,7 +159,7 @@ static qs_status fill_upto(struct qs_store *store, uint64_t bytes) QSI_REQUIRES(
  * checkpoint that helps all of them. */
 static void fill_reserve(struct qs_store *store, uint64_t bytes) QSI_REQUIRES(qsi_space_mutex)
 {
-    struct space *space = &store->space;
+    struct qsi_space *space = &store->space;
     qs_status status = fill_upto(store, bytes);
 
     while (status == QS_EINVAL && space->whole_bytes > RESERVE_BYTES_LEAST) {
@@ -176,7 +176,7 @@ static void fill_reserve(struct qs_store *store, uint64_t bytes) QSI_REQUIRES(qs
 
 static void restore(struct qs_store *store, uint64_t bytes) QSI_REQUIRES(qsi_space_mutex)
 {
-    struct space *space = &store->space;
+    struct qsi_space *space = &store->space;
 
     if (qsi_space_is_whole(store) || space->is_lent) {
         return;
@@ -205,7 +205,7 @@ static void restore(struct qs_store *store, uint64_t bytes) QSI_REQUIRES(qsi_spa
  * write. */
 static void restore_from(struct qs_store *store, uint64_t free_bytes) QSI_REQUIRES(qsi_space_mutex)
 {
-    const struct space *space = &store->space;
+    const struct qsi_space *space = &store->space;
     bool has_all = space->whole_bytes <= space->reserve_bytes ||
                    space->whole_bytes - space->reserve_bytes <= free_bytes;
 
@@ -232,7 +232,7 @@ void qsi_space_take_back(struct qs_store *store, uint64_t free_bytes)
 
 bool qsi_space_is_left(struct qs_store *store, enum qsi_room_use use)
 {
-    struct space *space = &store->space;
+    struct qsi_space *space = &store->space;
     bool is_left = qsi_space_is_whole(store);
 
     if (!is_left && use != QSI_ROOM_PUBLISH && use != QSI_ROOM_DEAD_LETTER) {
@@ -260,7 +260,7 @@ static uint64_t checkpoint_cost(struct qs_store *store) QSI_REQUIRES(qsi_store_m
     uint64_t bytes = 0;
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        const struct store_queue *queue = cursor.value;
+        const struct qsi_store_queue *queue = cursor.value;
         bytes += queue->container.durable ? qsi_container_checkpoint_bytes(queue->messages) : 0;
     }
     return bytes + store->space.named_bytes;
@@ -334,7 +334,7 @@ bool qsi_space_is_tight(struct qs_store *store)
     return qsi_space_file_max(store) < store->options.journal_file_bytes;
 }
 
-bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
+bool qsi_space_may_page(struct qs_store *store, const struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     /* A recovery pages the contents of the journal, and cannot refuse any of them.  What it pages
@@ -358,7 +358,7 @@ static uint64_t changes(const struct qs_store *store) QSI_REQUIRES(qsi_store_mut
 
 bool qsi_space_regain(struct qs_store *store)
 {
-    struct space *space = &store->space;
+    struct qsi_space *space = &store->space;
     uint64_t now = store->env->monotonic_ns(store->env);
     bool changed = space->tried_at_ns == 0 || space->tried_changes != changes(store);
     uint64_t beyond;

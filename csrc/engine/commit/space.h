@@ -84,7 +84,7 @@ uint64_t qsi_space_beyond_checkpoint(struct qs_store *store) QSI_REQUIRES(qsi_st
 bool qsi_space_settles_in_files(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Whether messages may be paged to the disk.  New messages must not use up the reserve that others
  * opened. */
-bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
+bool qsi_space_may_page(struct qs_store *store, const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 /* The most bytes of messages that a checkpoint should carry itself: each one writes them again. */
 uint64_t qsi_space_carried_max(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);

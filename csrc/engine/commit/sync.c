@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Names of new ones are durable already. */
-static qs_status sync_blocks(const struct dirty_blocks *blocks, qs_error *error)
+static qs_status sync_blocks(const struct qsi_dirty_blocks *blocks, qs_error *error)
 {
     const struct qsi_block_unsynced *files =
         (const struct qsi_block_unsynced *)(const void *)blocks->files.data;
@@ -18,7 +18,7 @@ static qs_status sync_blocks(const struct dirty_blocks *blocks, qs_error *error)
     return QS_OK;
 }
 
-void qsi_commit_close_blocks(struct dirty_blocks *blocks)
+void qsi_commit_close_blocks(struct qsi_dirty_blocks *blocks)
 {
     struct qsi_block_unsynced *files = (struct qsi_block_unsynced *)(void *)blocks->files.data;
 
@@ -29,7 +29,7 @@ void qsi_commit_close_blocks(struct dirty_blocks *blocks)
 }
 
 static qs_status sync_bodies(struct qs_store *store, struct qsi_dirty_set *set,
-                             const struct dirty_blocks *blocks, qs_error *error)
+                             const struct qsi_dirty_blocks *blocks, qs_error *error)
 {
     qs_status status = set->count > 0 ? qsi_message_store_sync(store->messages, set, error) : QS_OK;
 
@@ -41,12 +41,12 @@ static qs_status sync_bodies(struct qs_store *store, struct qsi_dirty_set *set,
 void *qsi_run_sync_helper(void *argument)
 {
     struct qs_store *store = argument;
-    struct sync_helper *helper = &store->commit.helper;
+    struct qsi_sync_helper *helper = &store->commit.helper;
 
     qsi_sync_helper_lock(helper);
     while (!helper->stop) {
         struct qsi_dirty_set set;
-        const struct dirty_blocks *blocks;
+        const struct qsi_dirty_blocks *blocks;
         qs_error error = {0};
         qs_status status;
         if (!helper->busy) {
@@ -67,8 +67,8 @@ void *qsi_run_sync_helper(void *argument)
     return NULL;
 }
 
-static void helper_begin(struct sync_helper *helper, const struct qsi_dirty_set *set,
-                         const struct dirty_blocks *blocks)
+static void helper_begin(struct qsi_sync_helper *helper, const struct qsi_dirty_set *set,
+                         const struct qsi_dirty_blocks *blocks)
 {
     qsi_sync_helper_lock(helper);
     helper->set = *set;
@@ -78,7 +78,7 @@ static void helper_begin(struct sync_helper *helper, const struct qsi_dirty_set 
     qsi_sync_helper_unlock(helper);
 }
 
-static qs_status helper_end(struct sync_helper *helper, qs_error *error)
+static qs_status helper_end(struct qsi_sync_helper *helper, qs_error *error)
 {
     qs_status status;
 
@@ -95,7 +95,7 @@ static qs_status helper_end(struct sync_helper *helper, qs_error *error)
 }
 
 qs_status qsi_commit_sync(struct qs_store *store, struct qsi_dirty_set *set,
-                          const struct dirty_blocks *blocks, qs_error *error)
+                          const struct qsi_dirty_blocks *blocks, qs_error *error)
 {
     qs_status status, bodies = QS_OK;
 

@@ -29,11 +29,12 @@
 
 /* ---- consumers ---- */
 
-static struct store_consumer *find_in(const struct qsi_list *list, struct qsi_slice tag)
+static struct qsi_store_consumer *find_in(const struct qsi_list *list, struct qsi_slice tag)
     QSI_REQUIRES(qsi_store_mutex)
 {
     for (struct qsi_list *node = list->next; node != list; node = node->next) {
-        struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+        struct qsi_store_consumer *consumer =
+            QSI_LIST_OWNER(node, struct qsi_store_consumer, in_channel);
         if (qsi_slice_equals(consumer->tag, tag)) {
             return consumer;
         }
@@ -41,10 +42,10 @@ static struct store_consumer *find_in(const struct qsi_list *list, struct qsi_sl
     return NULL;
 }
 
-static struct store_consumer *find_consumer(const struct qs_channel *channel, struct qsi_slice tag)
-    QSI_REQUIRES(qsi_store_mutex)
+static struct qsi_store_consumer *find_consumer(const struct qs_channel *channel,
+                                                struct qsi_slice tag) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_consumer *found = find_in(&channel->consumers, tag);
+    struct qsi_store_consumer *found = find_in(&channel->consumers, tag);
 
     if (found == NULL) {
         found = find_in(&channel->resting, tag);
@@ -52,7 +53,7 @@ static struct store_consumer *find_consumer(const struct qs_channel *channel, st
     return found != NULL ? found : find_in(&channel->cancelled, tag);
 }
 
-static qs_status check_exclusive(const struct qs_store *store, const struct store_queue *queue,
+static qs_status check_exclusive(const struct qs_store *store, const struct qsi_store_queue *queue,
                                  bool exclusive, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     if (queue->exclusive_consumer ||
@@ -75,7 +76,7 @@ static struct qsi_slice make_up_tag(struct qs_channel *channel, char tag_out[32]
     return tag;
 }
 
-static qs_status name_consumer(struct store_consumer *consumer, struct qsi_slice tag,
+static qs_status name_consumer(struct qsi_store_consumer *consumer, struct qsi_slice tag,
                                struct qsi_slice queue_name) QSI_REQUIRES(qsi_store_mutex)
 {
     char made_up[32];
@@ -97,7 +98,7 @@ static qs_status name_consumer(struct store_consumer *consumer, struct qsi_slice
     return QS_OK;
 }
 
-void qsi_consumer_share_names(const struct store_consumer *consumer, qs_message *message)
+void qsi_consumer_share_names(const struct qsi_store_consumer *consumer, qs_message *message)
 {
     message->consumer_tag = qs_slice_of(consumer->tag);
     message->queue = qs_slice_of(consumer->queue_name);
@@ -107,7 +108,7 @@ void qsi_consumer_share_names(const struct store_consumer *consumer, qs_message 
 #define GRACE_US 20000u /* a consumer that waits is awake by then */
 
 /* A message that expires at once may still go to a consumer that waits. */
-static void note_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static void note_consumers(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
         qsi_queue_set_grace(&qsi_subqueue_at(queue, i)->core,
@@ -115,8 +116,8 @@ static void note_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_mut
     }
 }
 
-static void join_queue(struct store_queue *queue, struct store_consumer *consumer, bool exclusive)
-    QSI_REQUIRES(qsi_store_mutex)
+static void join_queue(struct qsi_store_queue *queue, struct qsi_store_consumer *consumer,
+                       bool exclusive) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(!queue->exclusive_consumer && !queue->deleted);
     consumer->queue = queue;
@@ -132,8 +133,9 @@ static void join_queue(struct store_queue *queue, struct store_consumer *consume
 
 /* In the order of RabbitMQ's checks.  A stream's consumers are never exclusive. */
 static qs_status check_consume(struct qs_channel *channel, struct qsi_slice queue_name,
-                               const struct consume_call *call, struct store_queue **queue_out,
-                               int64_t *priority_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+                               const struct qsi_consume_call *call,
+                               struct qsi_store_queue **queue_out, int64_t *priority_out,
+                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_title title;
 
@@ -153,7 +155,7 @@ static qs_status check_consume(struct qs_channel *channel, struct qsi_slice queu
 }
 
 /* The most bytes that storing the consumer's position takes in the journal. */
-static uint64_t tracking_bytes_of(const struct store_consumer *consumer)
+static uint64_t tracking_bytes_of(const struct qsi_store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_cursor_record record = {.group = consumer->tag};
@@ -165,8 +167,8 @@ static uint64_t tracking_bytes_of(const struct store_consumer *consumer)
 /* For a stream: its cursor.  May release the lock meanwhile, and then looks up the stream again.
  * The caller owns *cursor_out, whatever is returned. */
 static qs_status find_cursor(struct qs_channel *channel, struct qsi_slice queue_name,
-                             const struct consume_call *call, struct store_queue **queue_io,
-                             int64_t *priority_io, struct stream_cursor **cursor_out,
+                             const struct qsi_consume_call *call, struct qsi_store_queue **queue_io,
+                             int64_t *priority_io, struct qsi_stream_cursor **cursor_out,
                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     *cursor_out = NULL;
@@ -195,7 +197,7 @@ static qs_status find_cursor(struct qs_channel *channel, struct qsi_slice queue_
 }
 
 /* The consumer owns the cursor from now on. */
-static void give_cursor(struct store_consumer *consumer, struct stream_cursor *cursor)
+static void give_cursor(struct qsi_store_consumer *consumer, struct qsi_stream_cursor *cursor)
     QSI_REQUIRES(qsi_store_mutex)
 {
     if (cursor == NULL) {
@@ -208,11 +210,11 @@ static void give_cursor(struct store_consumer *consumer, struct stream_cursor *c
 }
 
 static qs_status make_consumer(struct qs_channel *channel, struct qsi_slice queue_name,
-                               const struct consume_call *call,
-                               struct store_consumer **consumer_out, qs_error *error)
+                               const struct qsi_consume_call *call,
+                               struct qsi_store_consumer **consumer_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_consumer *consumer = qsi_zalloc(sizeof *consumer);
+    struct qsi_store_consumer *consumer = qsi_zalloc(sizeof *consumer);
 
     if (consumer != NULL) {
         consumer->channel = channel;
@@ -226,12 +228,12 @@ static qs_status make_consumer(struct qs_channel *channel, struct qsi_slice queu
 }
 
 static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue_name,
-                              const struct consume_call *call, char *tag_out, qs_error *error)
+                              const struct qsi_consume_call *call, char *tag_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue;
-    struct store_consumer *consumer;
-    struct stream_cursor *cursor = NULL;
+    struct qsi_store_queue *queue;
+    struct qsi_store_consumer *consumer;
+    struct qsi_stream_cursor *cursor = NULL;
     int64_t priority;
     qs_status status;
 
@@ -260,7 +262,7 @@ static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue
 qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consumer_tag,
                              uint32_t flags, qs_slice arguments, char tag_out[256], qs_error *error)
 {
-    struct consume_call call = {qsi_slice_of(consumer_tag), qsi_slice_of(arguments), flags};
+    struct qsi_consume_call call = {qsi_slice_of(consumer_tag), qsi_slice_of(arguments), flags};
     qs_status status;
 
     QS_TRY(qsi_check_new_name(consumer_tag, "consumer tag", error));
@@ -270,7 +272,7 @@ qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consu
 }
 
 /* Messages that were dealt to the consumer and not handed out are ready again. */
-static void return_deals(struct qs_store *store, struct store_consumer *consumer)
+static void return_deals(struct qs_store *store, struct qsi_store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(consumer->dealt_count == 0 || consumer->queue != NULL);
@@ -285,7 +287,7 @@ static void return_deals(struct qs_store *store, struct store_consumer *consumer
 
 static void return_all_deals(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_deal *deal;
+    const struct qsi_store_deal *deal;
 
     while ((deal = qsi_deals_first(channel)) != NULL) {
         return_deals(channel->store, deal->consumer);
@@ -294,7 +296,7 @@ static void return_all_deals(struct qs_channel *channel) QSI_REQUIRES(qsi_store_
 
 /* An auto-delete queue is deleted with its last consumer; ready messages are another consumer's
  * turn now. */
-static void leave_queue(struct store_queue *queue, struct store_consumer *consumer)
+static void leave_queue(struct qsi_store_queue *queue, struct qsi_store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = consumer->channel->store;
@@ -322,9 +324,9 @@ static void leave_queue(struct store_queue *queue, struct store_consumer *consum
     }
 }
 
-void qsi_consumer_free_if_done(struct store_consumer *consumer)
+void qsi_consumer_free_if_done(struct qsi_store_consumer *consumer)
 {
-    const struct stream_cursor *cursor = consumer->cursor;
+    const struct qsi_stream_cursor *cursor = consumer->cursor;
 
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
     if (consumer->is_gone && consumer->unacked_count == 0 &&
@@ -336,7 +338,7 @@ void qsi_consumer_free_if_done(struct store_consumer *consumer)
     }
 }
 
-void qsi_drop_consumer(struct store_consumer *consumer)
+void qsi_drop_consumer(struct qsi_store_consumer *consumer)
 {
     QS_DCHECK(!consumer->is_gone);
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
@@ -352,7 +354,7 @@ void qsi_drop_consumer(struct store_consumer *consumer)
     qsi_consumer_free_if_done(consumer);
 }
 
-void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count)
+void qsi_consumer_settled(struct qsi_store_consumer *consumer, uint32_t count)
 {
     QS_DCHECK(consumer->no_ack || consumer->channel->consumed_count >= count);
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
@@ -370,14 +372,15 @@ void qsi_drop_consumers(struct qs_channel *channel)
 
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         while (!qsi_list_is_empty(lists[i])) {
-            qsi_drop_consumer(QSI_LIST_OWNER(lists[i]->next, struct store_consumer, in_channel));
+            qsi_drop_consumer(
+                QSI_LIST_OWNER(lists[i]->next, struct qsi_store_consumer, in_channel));
         }
     }
 }
 
 qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error *error)
 {
-    struct store_consumer *consumer;
+    struct qsi_store_consumer *consumer;
 
     QS_TRY(qsi_channel_enter(channel, error));
     consumer = find_consumer(channel, qsi_slice_of(consumer_tag));
@@ -389,13 +392,14 @@ qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error
 
 void qsi_signal_beside(struct qs_channel *channel)
 {
-    const struct store_queue *last = NULL; /* of which many may come behind each other */
+    const struct qsi_store_queue *last = NULL; /* of which many may come behind each other */
 
     QS_ASSERT_HELD(&channel->store->mutex);
     qsi_events_announce(channel->store);
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = node->next) {
-        struct store_queue *queue = QSI_LIST_OWNER(node, struct store_consumer, in_channel)->queue;
+        struct qsi_store_queue *queue =
+            QSI_LIST_OWNER(node, struct qsi_store_consumer, in_channel)->queue;
         if (queue != last) {
             qsi_signal_consumers(channel->store, queue);
         }
@@ -426,7 +430,7 @@ qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t 
 
 qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag, bool paused, qs_error *error)
 {
-    struct store_consumer *consumer;
+    struct qsi_store_consumer *consumer;
 
     QS_TRY(qsi_channel_enter(channel, error));
     consumer = find_consumer(channel, qsi_slice_of(consumer_tag));

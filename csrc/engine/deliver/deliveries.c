@@ -14,19 +14,19 @@
 #define COUNT_BYTES_MAX ((uint64_t)QSI_WORD_BITS / 2 * QSI_SETTLE_BYTES)
 
 /* A store that failed still delivers, and counts nothing durably. */
-static bool is_journalled(const struct qs_store *store, const struct store_queue *queue)
+static bool is_journalled(const struct qs_store *store, const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return (queue->flags & QS_DURABLE) != 0 && !queue->deleted && !store->failed;
 }
 
-bool qsi_is_worn_out(const struct store_queue *queue, const struct qsi_segment *segment,
+bool qsi_is_worn_out(const struct qsi_store_queue *queue, const struct qsi_segment *segment,
                      uint32_t slot)
 {
     return qsi_segment_deliveries(segment, slot) > queue->policy.deliveries_max;
 }
 
-qs_status qsi_deliveries_find_room(struct qs_channel *channel, const struct store_queue *queue,
+qs_status qsi_deliveries_find_room(struct qs_channel *channel, const struct qsi_store_queue *queue,
                                    bool *released_out, enum qsi_wait wait, qs_error *error)
 {
     struct qs_store *store = channel->store;
@@ -50,7 +50,7 @@ qs_status qsi_deliveries_find_room(struct qs_channel *channel, const struct stor
 
 /* The number of messages at the start of the stretch that are all delivered too often, or all
  * not. */
-static uint32_t first_alike(const struct store_queue *queue, const struct qsi_stretch *stretch,
+static uint32_t first_alike(const struct qsi_store_queue *queue, const struct qsi_stretch *stretch,
                             bool worn_out) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t count = 0;
@@ -62,7 +62,7 @@ static uint32_t first_alike(const struct store_queue *queue, const struct qsi_st
     return count;
 }
 
-static qs_status reserve(struct qs_store *store, const struct store_queue *queue,
+static qs_status reserve(struct qs_store *store, const struct qsi_store_queue *queue,
                          struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_chunk *chunk;
@@ -76,7 +76,7 @@ static qs_status reserve(struct qs_store *store, const struct store_queue *queue
     return qsi_arena_place(store, true, COUNT_BYTES_MAX, &chunk, NULL);
 }
 
-qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queue,
+qs_status qsi_deliveries_screen(struct qs_store *store, struct qsi_store_queue *queue,
                                 struct qsi_stretch *stretch, qs_error *error)
 {
     uint32_t worn, fit;
@@ -103,7 +103,7 @@ qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queu
     return QS_OK;
 }
 
-qs_status qsi_deliveries_reserve_worn_out(struct qs_store *store, struct store_queue *queue,
+qs_status qsi_deliveries_reserve_worn_out(struct qs_store *store, struct qsi_store_queue *queue,
                                           qs_error *error)
 {
     struct qsi_stretch stretch;
@@ -132,7 +132,7 @@ qs_status qsi_deliveries_reserve_worn_out(struct qs_store *store, struct store_q
 
 /* A record for each run of a word's journalled messages.  REQUIRES a place in the arena and in
  * the journal.  0: there is none. */
-static uint64_t append(struct qs_store *store, const struct store_queue *queue,
+static uint64_t append(struct qs_store *store, const struct qsi_store_queue *queue,
                        const struct qsi_segment *segment, uint32_t word, uint64_t mask,
                        enum qsi_settle_kind kind) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -163,7 +163,7 @@ static uint64_t append(struct qs_store *store, const struct store_queue *queue,
                : 0;
 }
 
-void qsi_deliveries_count(struct qs_channel *channel, struct store_queue *queue,
+void qsi_deliveries_count(struct qs_channel *channel, struct qsi_store_queue *queue,
                           const struct qsi_stretch *stretch)
 {
     struct qs_store *store = channel->store;
@@ -206,7 +206,7 @@ bool qsi_deliveries_room_to_take_back(struct qs_channel *channel, uint64_t count
     return !channel->closed;
 }
 
-void qsi_deliveries_take_back(struct qs_store *store, const struct store_queue *queue,
+void qsi_deliveries_take_back(struct qs_store *store, const struct qsi_store_queue *queue,
                               const struct qsi_segment *segment, uint32_t word, uint64_t mask)
 {
     uint64_t journalled = qsi_segment_journalled(segment, word, mask);

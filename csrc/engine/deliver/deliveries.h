@@ -14,16 +14,16 @@
 
 /* Has it been delivered too often?  REQUIRES a queue that counts deliveries, all of them
  * counted. */
-bool qsi_is_worn_out(const struct store_queue *queue, const struct qsi_segment *segment,
+bool qsi_is_worn_out(const struct qsi_store_queue *queue, const struct qsi_segment *segment,
                      uint32_t slot) QSI_REQUIRES(qsi_store_mutex);
 
 /* May release the lock meanwhile, and reports that.  Reserves room to count a stretch, if the queue
  * has a message.  QS_ESTORE_FULL: no message can be delivered. */
-qs_status qsi_deliveries_find_room(struct qs_channel *channel, const struct store_queue *queue,
+qs_status qsi_deliveries_find_room(struct qs_channel *channel, const struct qsi_store_queue *queue,
                                    bool *released_out, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 static inline QS_MUST_CHECK qs_status qsi_deliveries_make_room(struct qs_channel *channel,
-                                                               const struct store_queue *queue,
+                                                               const struct qsi_store_queue *queue,
                                                                bool *released_out,
                                                                enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -36,17 +36,17 @@ static inline QS_MUST_CHECK qs_status qsi_deliveries_make_room(struct qs_channel
 /* REQUIRES a stretch that was just taken from a queue that counts.  Reduces the stretch to messages
  * that may be delivered, with memory to count them; count 0: the messages at its start were
  * removed, and the next stretch may be taken.  A failure leaves nothing. */
-qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queue,
+qs_status qsi_deliveries_screen(struct qs_store *store, struct qsi_store_queue *queue,
                                 struct qsi_stretch *stretch, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* After recovery: removes messages at the head of a queue that counts that were delivered too often
  * before a crash.  Messages on the disk, or further back, are removed when they would be
  * delivered. */
-qs_status qsi_deliveries_reserve_worn_out(struct qs_store *store, struct store_queue *queue,
+qs_status qsi_deliveries_reserve_worn_out(struct qs_store *store, struct qsi_store_queue *queue,
                                           qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* REQUIRES a stretch that was screened, or the beginning of it. */
-void qsi_deliveries_count(struct qs_channel *channel, struct store_queue *queue,
+void qsi_deliveries_count(struct qs_channel *channel, struct qsi_store_queue *queue,
                           const struct qsi_stretch *stretch) QSI_REQUIRES(qsi_store_mutex);
 /* May release the lock meanwhile.  Messages that the channel took and counted may be handed out;
  * after a failure the caller hands them back. */
@@ -64,7 +64,7 @@ bool qsi_deliveries_room_to_take_back(struct qs_channel *channel, uint64_t count
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Counted messages of a word did not reach the caller.  Without room for the record they stay
  * counted after a crash. */
-void qsi_deliveries_take_back(struct qs_store *store, const struct store_queue *queue,
+void qsi_deliveries_take_back(struct qs_store *store, const struct qsi_store_queue *queue,
                               const struct qsi_segment *segment, uint32_t word, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex);
 

@@ -86,7 +86,7 @@ qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, boo
 static void tell_why(struct qs_store *store, uint64_t refusing, qs_event *event)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_queue *queue = refusing != 0 ? qsi_find_by_id(store, refusing) : NULL;
+    const struct qsi_store_queue *queue = refusing != 0 ? qsi_find_by_id(store, refusing) : NULL;
     struct qsi_chunk *name = queue != NULL ? qsi_chunk_create(queue->name.bytes) : NULL;
 
     event->reason = refusing != 0 ? QS_EQUEUE_FULL : QS_ESTORE_FAILED;
@@ -126,10 +126,10 @@ static bool next_confirm(struct qs_channel *channel, qs_event *event) QSI_REQUIR
         tell_why(store, refusing, event);
     }
     if (qsi_is_traced(store)) {
-        qsi_trace_verdict(&(struct verdict){.channel = channel,
-                                            .number = event->publish_number,
-                                            .multiple = event->multiple,
-                                            .is_ack = verdict == QSI_VERDICT_ACK});
+        qsi_trace_verdict(&(struct qsi_traced_verdict){.channel = channel,
+                                                       .number = event->publish_number,
+                                                       .multiple = event->multiple,
+                                                       .is_ack = verdict == QSI_VERDICT_ACK});
     }
     return true;
 }
@@ -155,12 +155,12 @@ static bool next_durable(struct qs_channel *channel, qs_event *event) QSI_REQUIR
 /* A consumer whose queue was deleted: reported once, then forgotten. */
 static bool next_cancel(struct qs_channel *channel, qs_event *event) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_consumer *consumer;
+    struct qsi_store_consumer *consumer;
 
     if (QS_LIKELY(qsi_list_is_empty(&channel->cancelled))) {
         return false;
     }
-    consumer = QSI_LIST_OWNER(channel->cancelled.next, struct store_consumer, in_channel);
+    consumer = QSI_LIST_OWNER(channel->cancelled.next, struct qsi_store_consumer, in_channel);
     event->kind = QS_EVENT_CANCEL;
     qsi_consumer_share_names(consumer, &event->message);
     qsi_drop_consumer(consumer);
@@ -168,9 +168,9 @@ static bool next_cancel(struct qs_channel *channel, qs_event *event) QSI_REQUIRE
 }
 
 /* Whether the consumer may have a message, once all expired messages are gone. */
-static bool can_take(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
+static bool can_take(struct qsi_store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue = consumer->queue;
+    struct qsi_store_queue *queue = consumer->queue;
 
     if (!qsi_consumer_can_take(consumer)) {
         return false;
@@ -182,8 +182,8 @@ static bool can_take(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mut
 
 /* The next consumer in turn that may have a ready message; it goes to the end of the line.  If
  * beside is not NULL, only consumers of other queues. */
-static struct store_consumer *choose_in_turn(struct qs_channel *channel,
-                                             const struct store_queue *beside)
+static struct qsi_store_consumer *choose_in_turn(struct qs_channel *channel,
+                                                 const struct qsi_store_queue *beside)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t in_vain = 0;
@@ -191,7 +191,8 @@ static struct store_consumer *choose_in_turn(struct qs_channel *channel,
 
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = next) {
-        struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+        struct qsi_store_consumer *consumer =
+            QSI_LIST_OWNER(node, struct qsi_store_consumer, in_channel);
         uint32_t dealt = channel->deals.count;
         enum qsi_turn turn;
         next = node->next;
@@ -217,11 +218,11 @@ static struct store_consumer *choose_in_turn(struct qs_channel *channel,
 
 /* The channel's next consumer that may have a message: consumers with dealt messages and consumers
  * without take turns. */
-static struct store_consumer *choose_consumer(struct qs_channel *channel)
+static struct qsi_store_consumer *choose_consumer(struct qs_channel *channel)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_deal *deal = qsi_deals_first(channel);
-    struct store_consumer *consumer = NULL;
+    const struct qsi_store_deal *deal = qsi_deals_first(channel);
+    struct qsi_store_consumer *consumer = NULL;
 
     if (QS_UNLIKELY(deal != NULL && !channel->had_deal)) {
         return deal->consumer;
@@ -238,10 +239,10 @@ static struct store_consumer *choose_consumer(struct qs_channel *channel)
 }
 
 /* The consumer got a message: the others' turn comes first now, if it does not already. */
-static void note_delivery(struct store_consumer *consumer, bool was_dealt)
+static void note_delivery(struct qsi_store_consumer *consumer, bool was_dealt)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue = consumer->queue;
+    struct qsi_store_queue *queue = consumer->queue;
 
     consumer->channel->had_deal = was_dealt;
     consumer->unacked_count += 1;
@@ -260,7 +261,7 @@ static void note_delivery(struct store_consumer *consumer, bool was_dealt)
     }
 }
 
-static qs_status deliver_dealt(struct qs_channel *channel, struct store_deal deal,
+static qs_status deliver_dealt(struct qs_channel *channel, struct qsi_store_deal deal,
                                qs_message *message_out, struct qsi_body *body_out,
                                bool *released_out, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -279,9 +280,9 @@ static qs_status deliver_dealt(struct qs_channel *channel, struct store_deal dea
 }
 
 /* A message for this consumer, which may not exist any more if the lock was released. */
-static qs_status deliver_to(struct store_consumer *consumer, qs_message *message_out,
-                            struct delivery *delivery_out, bool *released_out, enum qsi_wait wait,
-                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status deliver_to(struct qsi_store_consumer *consumer, qs_message *message_out,
+                            struct qsi_delivery *delivery_out, bool *released_out,
+                            enum qsi_wait wait, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = consumer->channel;
 
@@ -301,11 +302,11 @@ static qs_status deliver_to(struct store_consumer *consumer, qs_message *message
 
 /* A message for the channel's first consumer that may have one; its body may still have to be read.
  * May release the lock meanwhile.  QS_EEMPTY: no consumer can have a message. */
-static qs_status deliver_next(struct qs_channel *channel, struct store_consumer **consumer_out,
-                              qs_message *message_out, struct delivery *delivery_out,
+static qs_status deliver_next(struct qs_channel *channel, struct qsi_store_consumer **consumer_out,
+                              qs_message *message_out, struct qsi_delivery *delivery_out,
                               enum qsi_wait wait, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_consumer *consumer = NULL;
+    struct qsi_store_consumer *consumer = NULL;
 
     delivery_out->is_of_stream = false;
     delivery_out->was_dealt = false;
@@ -349,8 +350,8 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, enum
                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
-    struct store_consumer *consumer = NULL;
-    struct delivery delivery;
+    struct qsi_store_consumer *consumer = NULL;
+    struct qsi_delivery delivery;
     qs_status status;
     bool no_ack;
 

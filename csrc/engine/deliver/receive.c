@@ -96,14 +96,14 @@ static bool lies_in_store(const struct qsi_stretch *stretch)
 }
 
 /* Whether a file is read or written before the message is handed out. */
-static bool must_wait(const struct store_queue *queue, const struct qsi_stretch *stretch)
+static bool must_wait(const struct qsi_store_queue *queue, const struct qsi_stretch *stretch)
 {
     return lies_in_store(stretch) ||
            (qsi_policy_counts_deliveries(&queue->policy) && (queue->flags & QS_DURABLE) != 0);
 }
 
-static void hand_out(struct qs_channel *channel, struct store_queue *queue,
-                     struct store_consumer *consumer, const struct qsi_stretch *stretch,
+static void hand_out(struct qs_channel *channel, struct qsi_store_queue *queue,
+                     struct qsi_store_consumer *consumer, const struct qsi_stretch *stretch,
                      qs_message *message_out, struct qsi_body *body_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -121,13 +121,13 @@ static void hand_out(struct qs_channel *channel, struct store_queue *queue,
     qsi_view_message(stretch->run, stretch->run_row, message_out, body_out);
 }
 
-qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
-                          struct store_consumer *consumer, qs_message *message_out,
+qs_status qsi_deliver_one(struct qs_channel *channel, struct qsi_store_queue *queue,
+                          struct qsi_store_consumer *consumer, qs_message *message_out,
                           struct qsi_body *body_out, bool *released_out, enum qsi_wait wait,
                           qs_error *error)
 {
     struct qsi_stretch stretch = {.count = 0};
-    struct store_queue *owner = queue;
+    struct qsi_store_queue *owner = queue;
 
     QS_ASSERT_HELD(&channel->store->mutex);
     memset(message_out, 0, sizeof *message_out);
@@ -156,11 +156,11 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
     return QS_OK;
 }
 
-qs_status qsi_deliver_dealt(struct qs_channel *channel, struct store_deal deal,
+qs_status qsi_deliver_dealt(struct qs_channel *channel, struct qsi_store_deal deal,
                             qs_message *message_out, struct qsi_body *body_out, bool *released_out,
                             enum qsi_wait wait, qs_error *error)
 {
-    struct store_queue *queue = qsi_queue_of_container(deal.container);
+    struct qsi_store_queue *queue = qsi_queue_of_container(deal.container);
     struct qsi_stretch stretch;
     qs_status status;
 
@@ -252,7 +252,7 @@ qs_status qsi_deliver_body(struct qs_store *store, qs_message *message, const st
 }
 
 /* QS_EEMPTY: consumers wait for all messages. */
-static inline qs_status check_left(struct qs_store *store, struct store_queue *queue,
+static inline qs_status check_left(struct qs_store *store, struct qsi_store_queue *queue,
                                    qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     if (QS_LIKELY(queue->consumer_count == 0)) {
@@ -266,7 +266,7 @@ static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, boo
                           qs_message *message, struct qsi_body *body_out, enum qsi_wait wait,
                           qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     qs_status status;
     bool released = false;
 

@@ -115,7 +115,7 @@ static __attribute__((noinline)) qs_status note_taken(struct get_batch *get,
 }
 
 /* Takes one stretch; false when there is no more to take. */
-static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_status *status_io,
+static bool take_stretch(struct get_batch *get, struct qsi_store_queue *queue, qs_status *status_io,
                          qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = get->channel;
@@ -185,7 +185,7 @@ static qs_status check_open(const struct qs_channel *channel, qs_error *error)
 
 /* Returns how long a getter may sleep: without a timer thread it must itself release messages that
  * fall due. */
-static uint64_t until_due_ns(const struct qs_store *store, const struct store_queue *queue)
+static uint64_t until_due_ns(const struct qs_store *store, const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t now = qsi_clock_us(store);
@@ -197,7 +197,7 @@ static uint64_t until_due_ns(const struct qs_store *store, const struct store_qu
     return NS_PER_US * (earliest > now + QSI_US_PER_MS ? earliest - now : QSI_US_PER_MS);
 }
 
-static void sleep_at(struct get_batch *get, struct store_queue *queue, uint64_t timeout_ns)
+static void sleep_at(struct get_batch *get, struct qsi_store_queue *queue, uint64_t timeout_ns)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = get->channel->store;
@@ -218,7 +218,7 @@ static void sleep_at(struct get_batch *get, struct store_queue *queue, uint64_t 
 static void pass_on(const struct get_batch *get) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = get->channel->store;
-    struct store_queue *queue = get->has_waited ? qsi_find_queue(store, get->queue) : NULL;
+    struct qsi_store_queue *queue = get->has_waited ? qsi_find_queue(store, get->queue) : NULL;
 
     if (queue != NULL) {
         qsi_note_use(store, queue); /* the queue was not idle while a thread waited */
@@ -229,14 +229,14 @@ static void pass_on(const struct get_batch *get) QSI_REQUIRES(qsi_store_mutex)
 /* Waits for the first message if needed, as long as there is time.  *queue_out: NULL if none
  * came. */
 static qs_status wait_for_first(struct get_batch *get, uint64_t timeout_ns,
-                                struct store_queue **queue_out, qs_error *error)
+                                struct qsi_store_queue **queue_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = get->channel;
     struct qs_store *store = channel->store;
     uint64_t now = store->env->monotonic_ns(store->env);
     uint64_t deadline = now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
-    struct store_queue *queue = NULL;
+    struct qsi_store_queue *queue = NULL;
     bool released;
 
     for (*queue_out = NULL;;) {
@@ -270,7 +270,7 @@ static qs_status take_batch(struct get_batch *get, uint64_t timeout_ns, qs_error
 {
     struct qs_channel *channel = get->channel;
     struct qs_store *store = channel->store;
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     qs_status status = wait_for_first(get, timeout_ns, &queue, error);
 
     if (status != QS_OK || queue == NULL) {

@@ -77,11 +77,11 @@ qs_status qsi_return_make(struct qs_store *store, const struct qsi_return_rules 
                           struct qsi_list *returns, struct qsi_slice exchange, struct qsi_slice key,
                           struct qsi_slice properties, struct qsi_slice body, qs_error *error)
 {
-    size_t bytes = sizeof(struct returned_message) + exchange.bytes + key.bytes + properties.bytes +
-                   body.bytes;
+    size_t bytes = sizeof(struct qsi_returned_message) + exchange.bytes + key.bytes +
+                   properties.bytes + body.bytes;
     uint64_t before;
     struct qsi_chunk *chunk;
-    struct returned_message *returned;
+    struct qsi_returned_message *returned;
     uint8_t *at;
 
     if (!reserve_return(store, bytes, &before)) {
@@ -100,7 +100,7 @@ qs_status qsi_return_make(struct qs_store *store, const struct qsi_return_rules 
         return qsi_fail(error, QS_ENOMEM, "returned message of %zu bytes", bytes);
     }
     qsi_chunk_charge(chunk, store->budget);
-    returned = (struct returned_message *)(void *)chunk->data;
+    returned = (struct qsi_returned_message *)(void *)chunk->data;
     returned->chunk = chunk;
     returned->place = 0;
     at = returned->bytes;
@@ -116,9 +116,9 @@ qs_status qsi_return_make(struct qs_store *store, const struct qsi_return_rules 
     return QS_OK;
 }
 
-static struct returned_message *returned_at(struct qsi_list *node)
+static struct qsi_returned_message *returned_at(struct qsi_list *node)
 {
-    return QSI_LIST_OWNER(node, struct returned_message, in_channel);
+    return QSI_LIST_OWNER(node, struct qsi_returned_message, in_channel);
 }
 
 /* The last one, after those that were published before it. */
@@ -136,7 +136,7 @@ static void put_in_place(struct qsi_list *returns, uint64_t place)
 
 /* For returns of the open transaction. */
 static void count_memory(struct qs_channel *channel, const struct qsi_list *returns,
-                         const struct returned_message *returned) QSI_REQUIRES(qsi_store_mutex)
+                         const struct qsi_returned_message *returned) QSI_REQUIRES(qsi_store_mutex)
 {
     if (returns == &channel->tx_returns) {
         channel->tx_return_bytes +=
@@ -177,10 +177,10 @@ void qsi_keep_returns(struct qs_channel *channel, struct qsi_list *fresh)
 /* ---- reading ---- */
 
 /* Out of its list: it was read, or will never be read. */
-static struct returned_message *unlink_first(struct qs_store *store, struct qsi_list *returns)
+static struct qsi_returned_message *unlink_first(struct qs_store *store, struct qsi_list *returns)
 {
-    struct returned_message *returned =
-        QSI_LIST_OWNER(returns->next, struct returned_message, in_channel);
+    struct qsi_returned_message *returned =
+        QSI_LIST_OWNER(returns->next, struct qsi_returned_message, in_channel);
 
     QS_DCHECK(!qsi_list_is_empty(returns));
     qsi_list_remove(&returned->in_channel);
@@ -191,7 +191,7 @@ static struct returned_message *unlink_first(struct qs_store *store, struct qsi_
 
 bool qsi_return_next(struct qs_store *store, struct qsi_list *returns, qs_event *event)
 {
-    struct returned_message *returned;
+    struct qsi_returned_message *returned;
 
     if (qsi_list_is_empty(returns)) {
         return false;

@@ -46,7 +46,7 @@ static void flush_range(struct settling *settling)
 }
 
 /* A queue that counts its deliveries in the journal counts none here. */
-static uint8_t record_kind(const struct settling *settling, const struct store_queue *queue)
+static uint8_t record_kind(const struct settling *settling, const struct qsi_store_queue *queue)
 {
     if (settling->kind == QSI_SETTLE_REQUEUE_DUE && qsi_policy_counts_deliveries(&queue->policy)) {
         return QSI_SETTLE_DUE;
@@ -54,7 +54,7 @@ static uint8_t record_kind(const struct settling *settling, const struct store_q
     return qsi_settle_requeues(settling->kind) ? settling->kind : QSI_SETTLE_ACK;
 }
 
-static void record_range(struct settling *settling, const struct store_queue *queue,
+static void record_range(struct settling *settling, const struct qsi_store_queue *queue,
                          uint64_t first_seq, uint32_t count)
 {
     struct qsi_settle *range = &settling->range;
@@ -76,7 +76,7 @@ static void record_range(struct settling *settling, const struct store_queue *qu
     };
 }
 
-static void record_extent(struct settling *settling, const struct store_queue *queue,
+static void record_extent(struct settling *settling, const struct qsi_store_queue *queue,
                           const struct qsi_extent *extent, uint64_t mask)
 {
     uint64_t first_seq =
@@ -92,7 +92,7 @@ static void record_extent(struct settling *settling, const struct store_queue *q
 }
 
 /* The messages are removed by what is appended next, whatever the outcome of its commit. */
-static void note_final(const struct settling *settling, const struct store_queue *queue,
+static void note_final(const struct settling *settling, const struct qsi_store_queue *queue,
                        const struct qsi_extent *extent, uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = settling->channel->store;
@@ -105,7 +105,7 @@ static void note_final(const struct settling *settling, const struct store_queue
 }
 
 /* Those of these messages that were delivered as often as the queue permits. */
-static uint64_t worn_out(const struct store_queue *queue, const struct qsi_extent *extent,
+static uint64_t worn_out(const struct qsi_store_queue *queue, const struct qsi_extent *extent,
                          uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t worn = 0;
@@ -145,7 +145,7 @@ static uint64_t take_for_removal(struct settling *settling, const struct qsi_ext
 static uint64_t see_what_is_removed(struct settling *settling, const struct qsi_extent *extent,
                                     uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_queue *queue = qsi_queue_of_container(extent->container);
+    const struct qsi_store_queue *queue = qsi_queue_of_container(extent->container);
 
     if (settling->kind == QSI_SETTLE_REJECT && qsi_has_dead_letters(queue)) {
         return take_for_removal(settling, extent, mask, QSI_REJECTED);
@@ -159,7 +159,7 @@ static uint64_t see_what_is_removed(struct settling *settling, const struct qsi_
     return 0;
 }
 
-static void trace_settled(const struct settling *settling, struct store_queue *queue,
+static void trace_settled(const struct settling *settling, struct qsi_store_queue *queue,
                           uint64_t first_tag, uint32_t count) QSI_REQUIRES(qsi_store_mutex)
 {
     if (settling->kind != QSI_SETTLE_NO_ACK) { /* the delivery's record says as much */
@@ -174,7 +174,7 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
 {
     struct settling *settling = context;
     struct qs_store *store = settling->channel->store;
-    struct store_queue *queue = qsi_queue_of_container(extent->container);
+    struct qsi_store_queue *queue = qsi_queue_of_container(extent->container);
     bool by_consumer = !qsi_channel_is_internal(settling->channel);
     uint32_t count = qsi_popcount(mask);
     uint64_t removed;
@@ -405,7 +405,7 @@ static void hand_back_extent(void *context, const struct qsi_extent *extent, uin
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = ((struct qs_channel *)context)->store;
-    struct store_queue *queue = qsi_queue_of_container(extent->container);
+    struct qsi_store_queue *queue = qsi_queue_of_container(extent->container);
 
     QS_DCHECK(mask != 0 && (mask & (extent->outstanding | extent->withheld)) == 0);
     if (extent->segment == NULL) {

@@ -46,8 +46,8 @@ static qs_status buffer_settle(struct qs_channel *channel, uint64_t first_tag, u
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t free_from = channel->unacked.free_from;
-    struct tx_settle settle = {first_tag > free_from ? first_tag : free_from, last_tag, kind,
-                               due_us};
+    struct qsi_tx_settle settle = {first_tag > free_from ? first_tag : free_from, last_tag, kind,
+                                   due_us};
 
     if (settle.first_tag > last_tag) {
         return QS_OK; /* everything, and it is settled already */
@@ -79,7 +79,7 @@ qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag
     QS_ASSERT_HELD(&channel->store->mutex);
     for (uint64_t tag = first_tag; tag <= last_tag;) {
         const struct qsi_extent *extent;
-        struct store_queue *queue;
+        struct qsi_store_queue *queue;
         if (!qsi_unacked_next(&channel->unacked, tag, &tag) || tag > last_tag) {
             break;
         }
@@ -175,8 +175,8 @@ static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, ui
         }
         QS_TRY(qsi_store_check_failed(channel->store, error));
         bytes = qsi_settle_bytes(channel, first_tag, last_tag, kind);
-        bytes +=
-            channel->tx_settles.bytes / sizeof(struct tx_settle) * qsi_settle_record_bytes(kind);
+        bytes += channel->tx_settles.bytes / sizeof(struct qsi_tx_settle) *
+                 qsi_settle_record_bytes(kind);
         QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, wait,
                                     error));
     }
@@ -258,7 +258,7 @@ static qs_status recover(struct qs_channel *channel, enum qsi_wait wait, qs_erro
         QS_TRY(refuse_recover(channel, error));
         bytes = qsi_settle_bytes(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
         /* Tags that a transaction has settled may divide a stretch. */
-        bytes += channel->tx_settles.bytes / sizeof(struct tx_settle) * QSI_SETTLE_BYTES;
+        bytes += channel->tx_settles.bytes / sizeof(struct qsi_tx_settle) * QSI_SETTLE_BYTES;
         QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, wait,
                                     error));
     }

@@ -41,7 +41,7 @@ static qs_status read_flag(struct qsi_slice arguments, const char *name, struct 
 }
 
 /* One value, or an array of them. */
-static qs_status read_filter(struct stream_filter *filter, struct qsi_slice arguments,
+static qs_status read_filter(struct qsi_stream_filter *filter, struct qsi_slice arguments,
                              struct qsi_slice queue, qs_error *error)
 {
     struct qsi_field field, entry;
@@ -74,8 +74,8 @@ static qs_status read_filter(struct stream_filter *filter, struct qsi_slice argu
 }
 
 /* In the order of RabbitMQ's checks. */
-static qs_status check_stream(const struct qs_channel *channel, const struct store_queue *queue,
-                              const struct consume_call *call, qs_error *error)
+static qs_status check_stream(const struct qs_channel *channel, const struct qsi_store_queue *queue,
+                              const struct qsi_consume_call *call, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_field field;
@@ -97,9 +97,10 @@ static qs_status check_stream(const struct qs_channel *channel, const struct sto
     return QS_OK;
 }
 
-static qs_status read_arguments(struct stream_cursor *cursor, const struct qs_channel *channel,
-                                const struct store_queue *queue, const struct consume_call *call,
-                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status read_arguments(struct qsi_stream_cursor *cursor, const struct qs_channel *channel,
+                                const struct qsi_store_queue *queue,
+                                const struct qsi_consume_call *call, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_slice arguments = {cursor->arguments, call->arguments.bytes};
     struct qsi_stream_start_spec start;
@@ -115,12 +116,12 @@ static qs_status read_arguments(struct stream_cursor *cursor, const struct qs_ch
     return read_filter(&cursor->filter, arguments, called, error);
 }
 
-qs_status qsi_stream_cursor_create(struct stream_cursor **cursor_out,
+qs_status qsi_stream_cursor_create(struct qsi_stream_cursor **cursor_out,
                                    const struct qs_channel *channel,
-                                   const struct store_queue *queue, const struct consume_call *call,
-                                   qs_error *error)
+                                   const struct qsi_store_queue *queue,
+                                   const struct qsi_consume_call *call, qs_error *error)
 {
-    struct stream_cursor *cursor;
+    struct qsi_stream_cursor *cursor;
     qs_status status;
 
     QS_ASSERT_HELD(&channel->store->mutex);
@@ -146,11 +147,11 @@ qs_status qsi_stream_cursor_create(struct stream_cursor **cursor_out,
     return QS_OK;
 }
 
-qs_status qsi_stream_cursor_start(struct stream_cursor *cursor, struct qs_store *store,
-                                  struct store_queue *queue, const struct consume_call *call,
-                                  qs_error *error)
+qs_status qsi_stream_cursor_start(struct qsi_stream_cursor *cursor, struct qs_store *store,
+                                  struct qsi_store_queue *queue,
+                                  const struct qsi_consume_call *call, qs_error *error)
 {
-    const struct store_cursor *noted =
+    const struct qsi_store_cursor *noted =
         cursor->tracks ? qsi_cursor_find(queue->stream, call->tag) : NULL;
     struct qsi_stream_start_spec start;
     struct qsi_title title;

@@ -6,7 +6,7 @@
 #include "stream_cursor.h"
 #include "thread_safety.h"
 
-struct consume_call {
+struct qsi_consume_call {
     struct qsi_slice tag; /* empty: the store makes one up */
     struct qsi_slice arguments;
     uint32_t flags;
@@ -14,14 +14,16 @@ struct consume_call {
 
 /* Checks, with RabbitMQ's texts, that there may be such a consumer, and makes its cursor, which has
  * no place yet.  QS_NOT_IMPLEMENTED, QS_PRECONDITION_FAILED, QS_ENOMEM */
-qs_status qsi_stream_cursor_create(struct stream_cursor **cursor_out,
+qs_status qsi_stream_cursor_create(struct qsi_stream_cursor **cursor_out,
                                    const struct qs_channel *channel,
-                                   const struct store_queue *queue, const struct consume_call *call,
-                                   qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+                                   const struct qsi_store_queue *queue,
+                                   const struct qsi_consume_call *call, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* May release the lock meanwhile; the stream may be gone afterwards.  Moves the cursor to the place
  * that its arguments name, or, with offset tracking, to the stored one. */
-qs_status qsi_stream_cursor_start(struct stream_cursor *cursor, struct qs_store *store,
-                                  struct store_queue *queue, const struct consume_call *call,
-                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_stream_cursor_start(struct qsi_stream_cursor *cursor, struct qs_store *store,
+                                  struct qsi_store_queue *queue,
+                                  const struct qsi_consume_call *call, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif

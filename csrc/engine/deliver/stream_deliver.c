@@ -26,13 +26,13 @@ static struct qsi_chunk *chunk_of(const struct qsi_stream_batch *batch)
 }
 
 /* QS_EWOULDBLOCK: its body is in a file. */
-static qs_status deliver_row(struct store_consumer *consumer, uint32_t i, qs_message *message,
-                             struct delivery *delivery, enum qsi_wait wait)
+static qs_status deliver_row(struct qsi_store_consumer *consumer, uint32_t i, qs_message *message,
+                             struct qsi_delivery *delivery, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct stream_cursor *cursor = consumer->cursor;
+    struct qsi_stream_cursor *cursor = consumer->cursor;
     struct qs_channel *channel = consumer->channel;
-    struct store_queue *queue = consumer->queue;
+    struct qsi_store_queue *queue = consumer->queue;
     const struct qsi_stream_batch *batch = &cursor->batch;
     struct qsi_messages view;
     uint32_t row;
@@ -56,8 +56,8 @@ static qs_status deliver_row(struct store_consumer *consumer, uint32_t i, qs_mes
     return QS_OK;
 }
 
-qs_status qsi_stream_deliver_one(struct store_consumer *consumer, qs_message *message_out,
-                                 struct delivery *delivery_out, bool *released_out,
+qs_status qsi_stream_deliver_one(struct qsi_store_consumer *consumer, qs_message *message_out,
+                                 struct qsi_delivery *delivery_out, bool *released_out,
                                  enum qsi_wait wait, qs_error *error)
 {
     uint32_t row;
@@ -102,7 +102,7 @@ qs_status qsi_stream_tell_offset(qs_message *message, uint64_t offset, qs_error 
 /* ---- what becomes of tags ---- */
 
 /* Messages that never reached the caller come again, and so do all behind them. */
-static void rewind_to(struct store_consumer *consumer, uint64_t offset)
+static void rewind_to(struct qsi_store_consumer *consumer, uint64_t offset)
     QSI_REQUIRES(qsi_store_mutex)
 {
     if (offset < consumer->cursor->position) {
@@ -115,10 +115,10 @@ static void rewind_to(struct store_consumer *consumer, uint64_t offset)
 
 void qsi_stream_settled(const struct qsi_extent *extent, uint64_t mask, enum qsi_stream_end end)
 {
-    struct store_consumer *consumer = extent->consumer;
-    struct stream_cursor *cursor = consumer->cursor;
+    struct qsi_store_consumer *consumer = extent->consumer;
+    struct qsi_stream_cursor *cursor = consumer->cursor;
     struct qs_channel *channel = consumer->channel;
-    struct store_queue *queue = qsi_queue_of_container(extent->container);
+    struct qsi_store_queue *queue = qsi_queue_of_container(extent->container);
     uint32_t count = qsi_popcount(mask);
 
     QS_ASSERT_HELD(&channel->store->mutex);
@@ -139,7 +139,7 @@ void qsi_stream_settled(const struct qsi_extent *extent, uint64_t mask, enum qsi
 
 void qsi_stream_withheld(const struct qsi_extent *extent, uint64_t mask)
 {
-    struct store_consumer *consumer = extent->consumer;
+    struct qsi_store_consumer *consumer = extent->consumer;
 
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
     rewind_to(consumer, extent->first_offset + (uint32_t)__builtin_ctzll(mask));
@@ -147,7 +147,7 @@ void qsi_stream_withheld(const struct qsi_extent *extent, uint64_t mask)
 
 void qsi_stream_hand_back(const struct qsi_extent *extent, uint64_t mask)
 {
-    struct store_queue *queue = qsi_queue_of_container(extent->container);
+    struct qsi_store_queue *queue = qsi_queue_of_container(extent->container);
 
     QS_DCHECK(queue->stream->out_count >= qsi_popcount(mask));
     queue->stream->out_count -= qsi_popcount(mask);
@@ -191,7 +191,7 @@ qs_status qsi_stream_refuse_nack(const struct qs_channel *channel, uint64_t firs
 /* ---- how far consumers are ---- */
 
 /* Everything below it was acknowledged. */
-static uint64_t progress_of(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
+static uint64_t progress_of(const struct qsi_store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t offset;
 
@@ -202,12 +202,13 @@ static uint64_t progress_of(const struct store_consumer *consumer) QSI_REQUIRES(
 }
 
 /* Only forward: another consumer with the name may be further.  Returns the number of records. */
-static uint32_t note_progress(const struct store_consumer *consumer, struct store_queue *queue,
-                              struct qsi_chunk *chunk) QSI_REQUIRES(qsi_store_mutex)
+static uint32_t note_progress(const struct qsi_store_consumer *consumer,
+                              struct qsi_store_queue *queue, struct qsi_chunk *chunk)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_cursor_record record = {
         .stream_id = queue->container.id, .offset = progress_of(consumer), .group = consumer->tag};
-    const struct store_cursor *noted = qsi_cursor_find(queue->stream, consumer->tag);
+    const struct qsi_store_cursor *noted = qsi_cursor_find(queue->stream, consumer->tag);
 
     if (noted != NULL && noted->offset >= record.offset) {
         return 0;
@@ -228,10 +229,10 @@ uint32_t qsi_stream_note_acked(struct qs_channel *channel, struct qsi_chunk *chu
 
     QS_ASSERT_HELD(&channel->store->mutex);
     while (!qsi_list_is_empty(&channel->acked_cursors)) {
-        struct stream_cursor *cursor =
-            QSI_LIST_OWNER(channel->acked_cursors.next, struct stream_cursor, in_acked);
-        struct store_consumer *consumer = cursor->consumer;
-        struct store_queue *queue = qsi_find_by_id(channel->store, cursor->stream_id);
+        struct qsi_stream_cursor *cursor =
+            QSI_LIST_OWNER(channel->acked_cursors.next, struct qsi_stream_cursor, in_acked);
+        struct qsi_store_consumer *consumer = cursor->consumer;
+        struct qsi_store_queue *queue = qsi_find_by_id(channel->store, cursor->stream_id);
         qsi_list_remove(&cursor->in_acked);
         cursor->is_acked = false;
         if (queue != NULL) {

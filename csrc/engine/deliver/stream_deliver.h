@@ -8,7 +8,7 @@
 #include "thread_safety.h"
 
 /* A message that a consumer gets: the place of its body, and, in a stream, its offset. */
-struct delivery {
+struct qsi_delivery {
     struct qsi_body body;
     bool is_of_stream;
     bool was_dealt; /* deals.h */
@@ -19,8 +19,8 @@ struct delivery {
  * *released_out says that nothing was delivered, and all is to be looked at again.
  * QS_ECORRUPT  messages cannot be read: the next call goes on behind them
  * QS_EWOULDBLOCK  they must be read from a file */
-qs_status qsi_stream_deliver_one(struct store_consumer *consumer, qs_message *message_out,
-                                 struct delivery *delivery_out, bool *released_out,
+qs_status qsi_stream_deliver_one(struct qsi_store_consumer *consumer, qs_message *message_out,
+                                 struct qsi_delivery *delivery_out, bool *released_out,
                                  enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Adds the header x-stream-offset to a message whose body is there.  QS_ENOMEM */

@@ -23,7 +23,7 @@
 
 /* ---- filters ---- */
 
-static bool wants(const struct stream_filter *filter, struct qsi_slice properties)
+static bool wants(const struct qsi_stream_filter *filter, struct qsi_slice properties)
 {
     struct qsi_slice headers = qsi_properties_headers(properties.data, properties.bytes);
     struct qsi_field field;
@@ -41,7 +41,7 @@ static bool wants(const struct stream_filter *filter, struct qsi_slice propertie
 }
 
 /* A message whose properties cannot be read is wanted: its receiver gets the error. */
-static qs_status wants_row(struct qs_store *store, const struct stream_filter *filter,
+static qs_status wants_row(struct qs_store *store, const struct qsi_stream_filter *filter,
                            const struct qsi_messages *view, uint32_t row, bool *wants_out,
                            qs_error *error)
 {
@@ -64,7 +64,7 @@ static qs_status wants_row(struct qs_store *store, const struct stream_filter *f
 }
 
 /* Without the lock, unless all bodies are in memory.  *wanted_out: NULL without a filter. */
-static qs_status choose(struct qs_store *store, const struct stream_filter *filter,
+static qs_status choose(struct qs_store *store, const struct qsi_stream_filter *filter,
                         const struct qsi_stream_batch *batch, uint64_t **wanted_out,
                         qs_error *error)
 {
@@ -98,7 +98,7 @@ static qs_status choose(struct qs_store *store, const struct stream_filter *filt
 /* ---- what was read ---- */
 
 /* The first wanted message at or behind i; count: there is none. */
-static uint32_t next_wanted(const struct stream_cursor *cursor, uint32_t i)
+static uint32_t next_wanted(const struct qsi_stream_cursor *cursor, uint32_t i)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t count = cursor->batch.count;
@@ -114,10 +114,10 @@ static uint32_t next_wanted(const struct stream_cursor *cursor, uint32_t i)
     return i < count ? i : count;
 }
 
-bool qsi_stream_next_row(struct store_consumer *consumer, uint32_t *row_out)
+bool qsi_stream_next_row(struct qsi_store_consumer *consumer, uint32_t *row_out)
 {
-    struct stream_cursor *cursor = consumer->cursor;
-    struct store_stream *stream = consumer->queue->stream;
+    struct qsi_stream_cursor *cursor = consumer->cursor;
+    struct qsi_store_stream *stream = consumer->queue->stream;
     uint64_t end = qsi_stream_durable_next(consumer->channel->store, stream);
     const struct qsi_stream_batch *batch = &cursor->batch;
     uint64_t first = batch->first_offset, offset;
@@ -146,8 +146,8 @@ bool qsi_stream_next_row(struct store_consumer *consumer, uint32_t *row_out)
 /* ---- reading ---- */
 
 struct read_ahead {
-    struct store_consumer *consumer;
-    struct store_queue *queue;
+    struct qsi_store_consumer *consumer;
+    struct qsi_store_queue *queue;
     struct qsi_stream_view view;
     struct qsi_stream_batch batch;
     uint64_t *wanted;
@@ -157,7 +157,7 @@ struct read_ahead {
 /* Gives the batch to the consumer, or frees it. */
 static void end(struct read_ahead *ahead, bool is_kept) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct stream_cursor *cursor = ahead->consumer->cursor;
+    struct qsi_stream_cursor *cursor = ahead->consumer->cursor;
 
     if (is_kept) {
         qsi_stream_cursor_drop_batch(cursor);
@@ -183,7 +183,7 @@ static void end(struct read_ahead *ahead, bool is_kept) QSI_REQUIRES(qsi_store_m
 static qs_status pass(struct read_ahead *ahead, qs_status status, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct stream_cursor *cursor = ahead->consumer->cursor;
+    struct qsi_stream_cursor *cursor = ahead->consumer->cursor;
     uint64_t first = ahead->queue->stream->log.first, behind = ahead->batch.first_offset;
 
     if (cursor->position < first) {
@@ -205,9 +205,9 @@ static qs_status pass(struct read_ahead *ahead, qs_status status, qs_error *erro
 static qs_status read_unlocked(struct read_ahead *ahead, struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_consumer *consumer = ahead->consumer;
-    struct stream_cursor *cursor = consumer->cursor;
-    const struct stream_filter *filter = &cursor->filter;
+    struct qsi_store_consumer *consumer = ahead->consumer;
+    struct qsi_stream_cursor *cursor = consumer->cursor;
+    const struct qsi_stream_filter *filter = &cursor->filter;
     uint32_t reader = qsi_reader_begin(store);
     qs_error detail = {0};
     qs_status status;
@@ -250,7 +250,7 @@ static bool is_at_hand(const struct read_ahead *ahead) QSI_REQUIRES(qsi_store_mu
            (ahead->consumer->cursor->filter.count == 0 || !tail->has_stored);
 }
 
-qs_status qsi_stream_read_ahead(struct store_consumer *consumer, bool *released_out,
+qs_status qsi_stream_read_ahead(struct qsi_store_consumer *consumer, bool *released_out,
                                 enum qsi_wait wait, qs_error *error)
 {
     struct qs_store *store = consumer->channel->store;

@@ -30,11 +30,11 @@ static void tell_numbers(struct qs_channel *channel, const struct unconfirmed_vi
 
 /* Deleted queues, and queues that keep nothing, are not waited for. */
 static void tell_queues(struct qs_channel *channel, const struct unconfirmed_visit *each,
-                        const struct confirm_way *way, qs_unconfirmed *info)
+                        const struct qsi_confirm_way *way, qs_unconfirmed *info)
     QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < way->queue_count; i++) {
-        const struct store_queue *queue =
+        const struct qsi_store_queue *queue =
             qsi_map_get_number(&channel->store->queues_by_id, qsi_queue_in(qsi_way_ids(way)[i]));
         if (queue != NULL &&
             (qsi_keeps_all(queue) || (way->persistent && (queue->flags & QS_DURABLE) != 0))) {
@@ -46,7 +46,7 @@ static void tell_queues(struct qs_channel *channel, const struct unconfirmed_vis
 
 /* Numbers that were confirmed ahead are left out. */
 static void tell_way(struct qs_channel *channel, const struct unconfirmed_visit *each,
-                     const struct confirm_way *way) QSI_REQUIRES(qsi_store_mutex)
+                     const struct qsi_confirm_way *way) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_slice exchange = qsi_way_exchange(way);
     qs_unconfirmed info = {.has_queue = true, .exchange = qs_slice_of(exchange)};
@@ -69,7 +69,7 @@ qs_status qs_channel_visit_unconfirmed(qs_channel *channel,
     QS_TRY(qsi_channel_enter(channel, error));
     durable = qsi_journal_durable_lsn(channel->store->journal);
     tell_numbers(channel, &each);
-    for (const struct confirm_way *way = qsi_ways_first(channel); way != NULL;
+    for (const struct qsi_confirm_way *way = qsi_ways_first(channel); way != NULL;
          way = qsi_ways_after(channel, way)) {
         if (way->lsn > durable) {
             tell_way(channel, &each, way);

@@ -49,7 +49,7 @@ static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_messa
     memset(message, 0, sizeof *message);
     for (;;) {
         const struct qsi_extent *extent = qsi_unacked_find(&channel->unacked, tag);
-        struct store_queue *queue;
+        struct qsi_store_queue *queue;
         const struct qsi_run *run;
         uint32_t slot;
         uint64_t seq;
@@ -86,11 +86,11 @@ static const char *reason_name(enum qsi_reason reason)
     return names[reason];
 }
 
-static qs_status publish_dead_letter(struct qs_channel *channel, const struct store_queue *queue,
-                                     const qs_message *message, enum qsi_reason reason,
-                                     uint32_t *queue_count_out, struct written *written_out,
-                                     enum qsi_wait wait, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+static qs_status publish_dead_letter(struct qs_channel *channel,
+                                     const struct qsi_store_queue *queue, const qs_message *message,
+                                     enum qsi_reason reason, uint32_t *queue_count_out,
+                                     struct written *written_out, enum qsi_wait wait,
+                                     qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue_policy *policy = &queue->policy;
     struct qsi_buf properties = {NULL};
@@ -102,7 +102,7 @@ static qs_status publish_dead_letter(struct qs_channel *channel, const struct st
         .time_s = channel->store->env->wall_us(channel->store->env) / QSI_US_PER_S,
         .has_new_key = policy->has_dead_letter_key,
     };
-    struct dead_letter dead_letter = {
+    struct qsi_dead_letter dead_letter = {
         .exchange = policy->dead_letter,
         .key = policy->has_dead_letter_key ? policy->dead_letter_key : death.key,
         .body = qsi_slice_of(message->body),
@@ -137,7 +137,7 @@ static bool is_unreadable(const struct qs_channel *channel, qs_status status)
 static bool is_passed(const struct qs_channel *channel, uint64_t tag) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_extent *extent = qsi_unacked_find(&channel->unacked, tag);
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
 
     if (extent == NULL || extent->segment == NULL) {
         return false;
@@ -148,8 +148,8 @@ static bool is_passed(const struct qs_channel *channel, uint64_t tag) QSI_REQUIR
 }
 
 /* May release the lock.  REQUIRES a job on the queue. */
-static qs_status move_message(struct qs_channel *channel, struct store_queue *queue, uint64_t tag,
-                              enum qsi_reason reason, struct written *written_out,
+static qs_status move_message(struct qs_channel *channel, struct qsi_store_queue *queue,
+                              uint64_t tag, enum qsi_reason reason, struct written *written_out,
                               enum qsi_wait wait, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_message message;
@@ -181,7 +181,7 @@ static qs_status write_dead_letter(struct qs_channel *channel, uint64_t tag, enu
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_extent *extent = qsi_unacked_find(&channel->unacked, tag);
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     qs_status status;
 
     *written_out = (struct written){.fate = FATE_GONE};
@@ -205,7 +205,7 @@ static qs_status reserve_settles(struct qsi_buf *settles, size_t count, qs_error
 {
     uint8_t *room;
 
-    return qsi_buf_reserve(settles, (count + 2) * sizeof(struct tx_settle), &room) == QS_OK
+    return qsi_buf_reserve(settles, (count + 2) * sizeof(struct qsi_tx_settle), &room) == QS_OK
                ? QS_OK
                : qsi_fail(error, QS_ENOMEM, "dead letter");
 }
@@ -214,8 +214,8 @@ static qs_status reserve_settles(struct qsi_buf *settles, size_t count, qs_error
 static void note_settle(struct qsi_buf *settles, uint64_t first_tag, uint64_t last_tag,
                         uint8_t kind, uint64_t due_us)
 {
-    struct tx_settle settle = {first_tag, last_tag, kind, due_us};
-    struct tx_settle *last = (struct tx_settle *)(void *)(settles->data + settles->bytes);
+    struct qsi_tx_settle settle = {first_tag, last_tag, kind, due_us};
+    struct qsi_tx_settle *last = (struct qsi_tx_settle *)(void *)(settles->data + settles->bytes);
 
     QS_DCHECK(first_tag <= last_tag);
     if (settles->bytes > 0 && last[-1].last_tag + 1 == first_tag && last[-1].kind == kind &&
@@ -256,7 +256,7 @@ static bool is_large(const struct qs_channel *internal_channel, uint32_t dead_le
 static qs_status keep_stuck(struct qsi_buf *stuck, uint64_t tag, enum qsi_reason reason,
                             qs_error *error)
 {
-    struct removal one = {tag, tag, reason};
+    struct qsi_removal one = {tag, tag, reason};
 
     QS_DCHECK(tag > 0);
     return qsi_buf_append(stuck, &one, sizeof one) == QS_OK
@@ -264,7 +264,7 @@ static qs_status keep_stuck(struct qsi_buf *stuck, uint64_t tag, enum qsi_reason
                : qsi_fail(error, QS_ENOMEM, "dead letter");
 }
 
-qs_status qsi_dead_letter(struct qs_store *store, const struct removal *removal,
+qs_status qsi_dead_letter(struct qs_store *store, const struct qsi_removal *removal,
                           struct qsi_buf *stuck_out, enum qsi_wait wait, qs_error *error)
 {
     struct qs_channel *internal_channel = store->removals.internal_channel;
@@ -303,7 +303,7 @@ qs_status qsi_dead_letter(struct qs_store *store, const struct removal *removal,
 
 /* Tags of an earlier verb of the transaction, in the order of the verbs. */
 struct taken {
-    const struct tx_settle *items;
+    const struct qsi_tx_settle *items;
     size_t count;
     uint64_t highest; /* tag of them */
     size_t left;      /* verbs behind these, the one at hand included */
@@ -321,7 +321,7 @@ static bool is_taken(const struct taken *taken, uint64_t tag)
 
 /* One range of rejects: they become acks if a dead letter replaces the message, or none is needed;
  * the others are removed after the commit.  After a failure the rest are still rejects. */
-static qs_status write_dead_letters(struct qs_channel *channel, const struct tx_settle *rejects,
+static qs_status write_dead_letters(struct qs_channel *channel, const struct qsi_tx_settle *rejects,
                                     const struct taken *taken, struct qsi_buf *settles,
                                     qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -353,7 +353,7 @@ static qs_status write_dead_letters(struct qs_channel *channel, const struct tx_
 
 static bool any_reject(const struct qsi_buf *settles)
 {
-    const struct tx_settle *items = (const struct tx_settle *)(const void *)settles->data;
+    const struct qsi_tx_settle *items = (const struct qsi_tx_settle *)(const void *)settles->data;
 
     for (size_t i = 0; i < settles->bytes / sizeof *items; i++) {
         if (items[i].kind == QSI_SETTLE_REJECT) {
@@ -368,12 +368,12 @@ static bool any_reject(const struct qsi_buf *settles)
 static qs_status write_all(struct qs_channel *channel, const struct qsi_buf *verbs,
                            struct qsi_buf *settles, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct taken taken = {.items = (const struct tx_settle *)(const void *)verbs->data,
+    struct taken taken = {.items = (const struct qsi_tx_settle *)(const void *)verbs->data,
                           .left = verbs->bytes / sizeof *taken.items};
     qs_status status = QS_OK;
 
     for (; taken.left > 0; taken.count++, taken.left--) {
-        const struct tx_settle *verb = &taken.items[taken.count];
+        const struct qsi_tx_settle *verb = &taken.items[taken.count];
         QS_DCHECK(verb->first_tag <= verb->last_tag);
         if (status == QS_OK && verb->kind == QSI_SETTLE_REJECT) {
             status = write_dead_letters(channel, verb, &taken, settles, error);
@@ -394,7 +394,7 @@ qs_status qsi_dead_letter_in_tx(struct qs_channel *channel, qs_error *error)
     if (!any_reject(&verbs)) {
         return QS_OK;
     }
-    QS_TRY(reserve_settles(&settles, verbs.bytes / sizeof(struct tx_settle), error));
+    QS_TRY(reserve_settles(&settles, verbs.bytes / sizeof(struct qsi_tx_settle), error));
     channel->tx_settles = (struct qsi_buf){NULL}; /* for what comes while the lock is released */
     status = write_all(channel, &verbs, &settles, error);
     qsi_buf_fini(&verbs);

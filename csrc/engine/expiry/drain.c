@@ -11,7 +11,7 @@
 
 /* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then.  After a failure the
  * messages stay reserved, and leave with a later try. */
-static qs_status drop(struct qs_store *store, const struct removal *removal, enum qsi_wait wait)
+static qs_status drop(struct qs_store *store, const struct qsi_removal *removal, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *internal_channel = store->removals.internal_channel;
@@ -29,12 +29,12 @@ static qs_status drop(struct qs_store *store, const struct removal *removal, enu
 
 /* The first tags of the removal with one outcome: all of their queues have dead letters, or none
  * has.  At most so many dead letters. */
-static struct removal first_fate(struct qs_store *store, const struct removal *removal,
-                                 uint64_t dead_letters_max, bool *dead_letters_out)
+static struct qsi_removal first_fate(struct qs_store *store, const struct qsi_removal *removal,
+                                     uint64_t dead_letters_max, bool *dead_letters_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_unacked *unacked = &store->removals.internal_channel->unacked;
-    struct removal first = *removal;
+    struct qsi_removal first = *removal;
     bool known = false;
 
     QS_DCHECK(removal->first_tag <= removal->last_tag && dead_letters_max > 0);
@@ -66,7 +66,7 @@ static struct removal first_fate(struct qs_store *store, const struct removal *r
 
 /* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then, and nothing has left.
  * Nor has it after QS_ENOMEM: there was no memory to note the messages that could not leave. */
-static qs_status leave(struct qs_store *store, const struct removal *removal, bool dead_letters,
+static qs_status leave(struct qs_store *store, const struct qsi_removal *removal, bool dead_letters,
                        enum qsi_wait wait) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_buf *stuck = &store->removals.stuck;
@@ -100,12 +100,12 @@ static qs_status leave(struct qs_store *store, const struct removal *removal, bo
 static bool drain_first(struct qs_store *store, uint64_t *dead_letters_left_io, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct removals *removals = &store->removals;
+    struct qsi_removals *removals = &store->removals;
     size_t at = removals->leaving_at;
-    struct removal *next = (struct removal *)(void *)(removals->leaving.data + at);
+    struct qsi_removal *next = (struct qsi_removal *)(void *)(removals->leaving.data + at);
     uint64_t dead_letters_max = *dead_letters_left_io > 0 ? *dead_letters_left_io : 1;
     bool dead_letters;
-    struct removal first = first_fate(store, next, dead_letters_max, &dead_letters);
+    struct qsi_removal first = first_fate(store, next, dead_letters_max, &dead_letters);
 
     QS_ASSERT(at + sizeof *next <= removals->leaving.bytes);
     if (dead_letters && *dead_letters_left_io == 0) {
@@ -125,7 +125,7 @@ static bool drain_first(struct qs_store *store, uint64_t *dead_letters_left_io, 
 
 void qsi_retry_stuck(struct qs_store *store)
 {
-    struct removals *removals = &store->removals;
+    struct qsi_removals *removals = &store->removals;
     struct qsi_buf *stuck = &removals->stuck, *leaving = &removals->leaving;
 
     QS_DCHECK(removals->leaving_at <= removals->leaving.bytes);
@@ -140,7 +140,7 @@ void qsi_retry_stuck(struct qs_store *store)
     *stuck = (struct qsi_buf){NULL};
 }
 
-bool qsi_has_leaving(const struct removals *removals)
+bool qsi_has_leaving(const struct qsi_removals *removals)
 {
     return removals->leaving_at < removals->leaving.bytes || removals->fresh.bytes > 0 ||
            !qsi_list_is_empty(&removals->trimming);
@@ -167,7 +167,7 @@ static uint64_t dead_letters_of_caller(const struct qs_store *store, enum qsi_wa
 static bool drain_next(struct qs_store *store, uint64_t *dead_letters_left_io, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct removals *removals = &store->removals;
+    struct qsi_removals *removals = &store->removals;
 
     qsi_trim(store, wait);
     if (removals->leaving_at == removals->leaving.bytes) {
@@ -183,7 +183,7 @@ static bool drain_next(struct qs_store *store, uint64_t *dead_letters_left_io, e
 
 void qsi_drain_removals(struct qs_store *store, enum qsi_wait wait)
 {
-    struct removals *removals = &store->removals;
+    struct qsi_removals *removals = &store->removals;
     uint64_t dead_letters_left = dead_letters_of_caller(store, wait);
 
     QS_ASSERT_HELD(&store->mutex);

@@ -18,7 +18,7 @@
 
 qs_status qsi_removals_open(struct qs_store *store, qs_error *error)
 {
-    struct removals *removals = &store->removals;
+    struct qsi_removals *removals = &store->removals;
     struct qs_channel *internal_channel = qsi_zalloc(sizeof *internal_channel);
 
     QS_ASSERT(removals->internal_channel == NULL);
@@ -42,10 +42,10 @@ qs_status qsi_removals_open(struct qs_store *store, qs_error *error)
 
 /* Messages that a queue with dead letters for them refused, and that could not leave before the
  * store was closed: the last messages. */
-static qs_status reserve_excess(struct qs_store *store, struct store_queue *subqueue,
+static qs_status reserve_excess(struct qs_store *store, struct qsi_store_queue *subqueue,
                                 qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_queue *queue = qsi_owner_of(subqueue);
+    const struct qsi_store_queue *queue = qsi_owner_of(subqueue);
     uint64_t ready = qsi_ready_count(queue), body_bytes = qsi_ready_bytes(queue);
     uint64_t seq = subqueue->container.next_seq;
     struct qsi_stretch stretch;
@@ -72,8 +72,8 @@ static qs_status reserve_excess(struct qs_store *store, struct store_queue *subq
 }
 
 /* REQUIRES all states of all priorities in memory, where bytes are counted. */
-static qs_status refuse_excess(struct qs_store *store, struct store_queue *queue, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+static qs_status refuse_excess(struct qs_store *store, struct qsi_store_queue *queue,
+                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(queue->parent == NULL);
     if (!qsi_queue_passes_on(queue)) {
@@ -92,7 +92,7 @@ qs_status qsi_removals_after_recovery(struct qs_store *store, qs_error *error)
 
     QS_ASSERT_HELD(&store->mutex);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         queue->used_at_us = now;
         if (qsi_policy_counts_bytes(&queue->policy)) {
             QS_TRY(qsi_load_all_states(store, queue, error));
@@ -101,7 +101,7 @@ qs_status qsi_removals_after_recovery(struct qs_store *store, qs_error *error)
     }
     cursor = qsi_map_begin(&store->queues_by_id);
     while (qsi_map_next(&store->queues_by_id, &cursor)) { /* with all their priorities counted */
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         qsi_note_growth(store, queue);
         if (qsi_policy_counts_deliveries(&queue->policy)) {
             QS_TRY(qsi_deliveries_reserve_worn_out(store, queue, error));
@@ -119,7 +119,7 @@ qs_status qsi_removals_after_recovery(struct qs_store *store, qs_error *error)
 static void unreserve_extent(void *context, const struct qsi_extent *extent, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue = qsi_queue_of_container(extent->container);
+    struct qsi_store_queue *queue = qsi_queue_of_container(extent->container);
 
     (void)context;
     QS_DCHECK(mask != 0);
@@ -138,8 +138,9 @@ static void unreserve(struct qs_store *store, const struct qsi_buf *removals)
     struct qs_channel *internal_channel = store->removals.internal_channel;
 
     QS_ASSERT(!store->removals.is_busy);
-    for (size_t at = 0; at < removals->bytes; at += sizeof(struct removal)) {
-        const struct removal *removal = (const struct removal *)(const void *)(removals->data + at);
+    for (size_t at = 0; at < removals->bytes; at += sizeof(struct qsi_removal)) {
+        const struct qsi_removal *removal =
+            (const struct qsi_removal *)(const void *)(removals->data + at);
         if (removal->reason == QSI_EXPIRED || removal->reason == QSI_MAXLEN) {
             qsi_unacked_take(&internal_channel->unacked, removal->first_tag, removal->last_tag,
                              unreserve_extent, NULL);
@@ -171,7 +172,7 @@ void qsi_removals_shut(struct qs_store *store)
 
 void qsi_removals_free(struct qs_store *store)
 {
-    struct removals *removals = &store->removals;
+    struct qsi_removals *removals = &store->removals;
 
     if (removals->internal_channel != NULL) {
         QS_DCHECK(!removals->is_busy);

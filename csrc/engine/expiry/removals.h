@@ -25,7 +25,7 @@ void qsi_drain_removals(struct qs_store *store, enum qsi_wait wait) QSI_REQUIRES
 void qsi_retry_stuck(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 bool qsi_is_retry_due(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Whether the list has messages other than those that wait to be tried again. */
-bool qsi_has_leaving(const struct removals *removals) QSI_REQUIRES(qsi_store_mutex);
+bool qsi_has_leaving(const struct qsi_removals *removals) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- internal_channel.c ---- */
 
@@ -48,7 +48,7 @@ void *qsi_run_timer(void *store);
 /* May release the lock.  Moves the removal's messages, or drops those without a destination;
  * messages that must not be dropped are left in *stuck_out.  After a failure the remaining messages
  * stay reserved. */
-qs_status qsi_dead_letter(struct qs_store *store, const struct removal *removal,
+qs_status qsi_dead_letter(struct qs_store *store, const struct qsi_removal *removal,
                           struct qsi_buf *stuck_out, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* May release the lock.  Adds the outcome of the channel's rejected messages to its open

@@ -17,7 +17,7 @@
 
 static uint64_t retain(struct qs_store *store, uint64_t now) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct removals *removals = &store->removals;
+    struct qsi_removals *removals = &store->removals;
 
     QS_ASSERT_HELD(&store->mutex);
     if (store->stream_count == 0) {
@@ -33,7 +33,7 @@ static uint64_t retain(struct qs_store *store, uint64_t now) QSI_REQUIRES(qsi_st
 /* May release the lock.  Returns when to run again. */
 static uint64_t keep_time(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct removals *removals = &store->removals;
+    struct qsi_removals *removals = &store->removals;
     uint64_t now = qsi_clock_us(store), next = retain(store, now);
     struct qsi_list due;
 
@@ -46,7 +46,7 @@ static uint64_t keep_time(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
         qsi_list_push_back(&due, node);
     }
     while (!qsi_list_is_empty(&due)) {
-        struct store_queue *queue = QSI_LIST_OWNER(due.next, struct store_queue, in_timed);
+        struct qsi_store_queue *queue = QSI_LIST_OWNER(due.next, struct qsi_store_queue, in_timed);
         uint64_t earliest;
         qsi_list_remove(&queue->in_timed);
         QS_DCHECK(!queue->deleted && queue->parent == NULL);
@@ -78,7 +78,7 @@ static uint64_t keep_time(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 void *qsi_run_timer(void *argument)
 {
     struct qs_store *store = argument;
-    struct removals *removals = &store->removals;
+    struct qsi_removals *removals = &store->removals;
 
     qsi_store_lock(store);
     while (store->life < QSI_LIFE_STOPS) {

@@ -16,7 +16,7 @@
 
 /* ---- when ---- */
 
-uint64_t qsi_idle_end_us(const struct store_queue *queue)
+uint64_t qsi_idle_end_us(const struct qsi_store_queue *queue)
 {
     return queue->policy.expires_ms == QSI_UNLIMITED || queue->consumer_count > 0 ||
                    !qsi_list_is_empty(&queue->waiting)
@@ -24,7 +24,7 @@ uint64_t qsi_idle_end_us(const struct store_queue *queue)
                : queue->used_at_us + queue->policy.expires_ms * QSI_US_PER_MS;
 }
 
-void qsi_note_time(struct qs_store *store, struct store_queue *queue, uint64_t earliest)
+void qsi_note_time(struct qs_store *store, struct qsi_store_queue *queue, uint64_t earliest)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (qsi_list_is_empty(&queue->in_timed)) {
@@ -36,7 +36,7 @@ void qsi_note_time(struct qs_store *store, struct store_queue *queue, uint64_t e
     }
 }
 
-void qsi_note_use(struct qs_store *store, struct store_queue *queue)
+void qsi_note_use(struct qs_store *store, struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (queue->policy.expires_ms != QSI_UNLIMITED) {
@@ -48,7 +48,7 @@ void qsi_note_use(struct qs_store *store, struct store_queue *queue)
 /* ---- expiry ---- */
 
 /* Messages of the priority have become ready. */
-static void tell_ready(struct qs_store *store, struct store_queue *queue)
+static void tell_ready(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_note_growth(store, queue);
@@ -57,7 +57,7 @@ static void tell_ready(struct qs_store *store, struct store_queue *queue)
 }
 
 /* For one priority: makes due messages ready. */
-static void release_due(struct qs_store *store, struct store_queue *queue,
+static void release_due(struct qs_store *store, struct qsi_store_queue *queue,
                         struct qsi_segment **lacks_state_out) QSI_REQUIRES(qsi_store_mutex)
 {
     if (qsi_queue_release_due(&queue->core, qsi_clock_us(store), DUE_AT_ONCE, lacks_state_out) >
@@ -70,7 +70,7 @@ static void release_due(struct qs_store *store, struct store_queue *queue,
  * segment whose state is needed, if there is one.  Messages without dead letters end at once, and
  * are not journalled: after a restart they have expired as well.  A store opened for reading only
  * moves none. */
-static qs_status expire(struct qs_store *store, struct store_queue *queue,
+static qs_status expire(struct qs_store *store, struct qsi_store_queue *queue,
                         struct qsi_segment **lacks_state_out) QSI_REQUIRES(qsi_store_mutex)
 {
     bool dead_letters = qsi_has_dead_letters(queue) && !store->options.read_only;
@@ -104,7 +104,7 @@ static qs_status expire(struct qs_store *store, struct store_queue *queue,
 
 /* Delayed messages of the segment, of which some are due, count as ready until its state is
  * read. */
-static void count_unread(struct qs_store *store, struct store_queue *subqueue,
+static void count_unread(struct qs_store *store, struct qsi_store_queue *subqueue,
                          struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     if (segment->delayed_count > 0 && segment->earliest_due <= qsi_clock_us(store)) {
@@ -113,7 +113,7 @@ static void count_unread(struct qs_store *store, struct store_queue *subqueue,
     }
 }
 
-qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_error *error)
+qs_status qsi_expire_now(struct qs_store *store, struct qsi_store_queue *queue, qs_error *error)
 {
     qs_status status = QS_OK;
 
@@ -122,7 +122,7 @@ qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_e
         return QS_OK;
     }
     for (uint32_t i = 0; i < qsi_subqueue_count(queue) && status == QS_OK; i++) {
-        struct store_queue *subqueue = qsi_subqueue_at(queue, i);
+        struct qsi_store_queue *subqueue = qsi_subqueue_at(queue, i);
         struct qsi_segment *lacks_state;
         status = expire(store, subqueue, &lacks_state);
         if (status == QS_OK && lacks_state != NULL && !store->removals.has_timer) {
@@ -136,8 +136,8 @@ qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_e
 
 /* It is unknown when its messages expire: never, if it is damaged, and looked at again in a while
  * if not. */
-static void put_off(struct qs_store *store, struct store_queue *queue, struct qsi_segment *segment)
-    QSI_REQUIRES(qsi_store_mutex)
+static void put_off(struct qs_store *store, struct qsi_store_queue *queue,
+                    struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t later_us = qsi_clock_us(store) + QSI_RETRY_US;
 
@@ -151,7 +151,7 @@ static void put_off(struct qs_store *store, struct store_queue *queue, struct qs
 }
 
 /* Releases the lock.  Reads a state from the disk. */
-static void load_state(struct qs_store *store, struct store_queue *queue,
+static void load_state(struct qs_store *store, struct qsi_store_queue *queue,
                        struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t number = segment->number;
@@ -175,7 +175,7 @@ static void load_state(struct qs_store *store, struct store_queue *queue,
 
 /* May release the lock. waits: for other threads that are about to read a state; otherwise the
  * timer tries again. */
-static void expire_subqueue(struct qs_store *store, struct store_queue *queue, bool waits)
+static void expire_subqueue(struct qs_store *store, struct qsi_store_queue *queue, bool waits)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment *lacks_state;
@@ -201,7 +201,7 @@ static void expire_subqueue(struct qs_store *store, struct store_queue *queue, b
     qsi_free_queue_if_done(queue);
 }
 
-void qsi_expire_all(struct qs_store *store, struct store_queue *queue, bool waits)
+void qsi_expire_all(struct qs_store *store, struct qsi_store_queue *queue, bool waits)
 {
     QS_ASSERT_HELD(&store->mutex);
     for (uint32_t i = 0; !queue->deleted && i < qsi_subqueue_count(queue); i++) {
@@ -210,7 +210,7 @@ void qsi_expire_all(struct qs_store *store, struct store_queue *queue, bool wait
     qsi_tell_earliest(queue);
 }
 
-void qsi_expire_to_tell(struct qs_store *store, struct store_queue *queue)
+void qsi_expire_to_tell(struct qs_store *store, struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (qsi_earliest(queue) > qsi_clock_us(store)) {

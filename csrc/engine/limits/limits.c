@@ -9,22 +9,22 @@
 #include "queue_take.h"
 #include "thread_safety.h"
 
-bool qsi_is_too_much(const struct store_queue *queue, uint64_t ready, uint64_t body_bytes)
+bool qsi_is_too_much(const struct qsi_store_queue *queue, uint64_t ready, uint64_t body_bytes)
 {
     return ready > queue->policy.messages_max ||
            (qsi_policy_counts_bytes(&queue->policy) && body_bytes > queue->policy.body_bytes_max);
 }
 
-bool qsi_is_over(const struct store_queue *queue)
+bool qsi_is_over(const struct qsi_store_queue *queue)
 {
     return (queue->policy.messages_max != QSI_UNLIMITED ||
             qsi_policy_counts_bytes(&queue->policy)) &&
            qsi_is_too_much(queue, qsi_ready_count(queue), qsi_ready_bytes(queue));
 }
 
-void qsi_note_growth(struct qs_store *store, struct store_queue *subqueue)
+void qsi_note_growth(struct qs_store *store, struct qsi_store_queue *subqueue)
 {
-    struct store_queue *queue = qsi_owner_of(subqueue);
+    struct qsi_store_queue *queue = qsi_owner_of(subqueue);
 
     QS_ASSERT_HELD(&store->mutex);
     if (queue->policy.overflow == QSI_DROP_HEAD && qsi_is_over(queue) &&
@@ -36,10 +36,10 @@ void qsi_note_growth(struct qs_store *store, struct store_queue *subqueue)
     }
 }
 
-uint32_t qsi_refused_count(struct store_queue *subqueue, uint64_t first_seq, uint32_t count)
+uint32_t qsi_refused_count(struct qsi_store_queue *subqueue, uint64_t first_seq, uint32_t count)
 {
     const struct qsi_queue *core = &subqueue->core;
-    const struct store_queue *queue = qsi_owner_of(subqueue);
+    const struct qsi_store_queue *queue = qsi_owner_of(subqueue);
     uint64_t ready = qsi_ready_count(queue), bytes = qsi_ready_bytes(queue);
     uint32_t refused = 0;
 
@@ -55,7 +55,8 @@ uint32_t qsi_refused_count(struct store_queue *subqueue, uint64_t first_seq, uin
 
 /* The message that would be delivered next and can be read: its segment, and its priority.  NULL:
  * there is none. */
-static struct qsi_segment *find_head(struct store_queue *queue, struct store_queue **subqueue_out,
+static struct qsi_segment *find_head(struct qsi_store_queue *queue,
+                                     struct qsi_store_queue **subqueue_out,
                                      struct qsi_passed *passed_out) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment *head = NULL;
@@ -69,7 +70,7 @@ static struct qsi_segment *find_head(struct store_queue *queue, struct store_que
 }
 
 /* May release the lock.  If the state cannot be read, the segment is marked as damaged. */
-static qs_status bring_state(struct qs_store *store, struct store_queue *subqueue,
+static qs_status bring_state(struct qs_store *store, struct qsi_store_queue *subqueue,
                              struct qsi_segment *segment, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -87,11 +88,11 @@ static qs_status bring_state(struct qs_store *store, struct store_queue *subqueu
 
 /* Removes the head, which would be delivered next, until the queue is within its limits.  Messages
  * that cannot be read neither count nor leave: a caller that comes for them gets the error. */
-static qs_status trim(struct qs_store *store, struct store_queue *queue, enum qsi_wait wait)
+static qs_status trim(struct qs_store *store, struct qsi_store_queue *queue, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
 {
     while (!queue->deleted && qsi_is_over(queue)) {
-        struct store_queue *subqueue = queue;
+        struct qsi_store_queue *subqueue = queue;
         struct qsi_passed passed;
         struct qsi_segment *head = find_head(queue, &subqueue, &passed);
         uint64_t ready = qsi_ready_count(queue) - passed.messages;
@@ -118,14 +119,14 @@ static qs_status trim(struct qs_store *store, struct store_queue *queue, enum qs
  * is on the disk.  It also handles a queue for which memory or descriptors do not suffice. */
 void qsi_trim(struct qs_store *store, enum qsi_wait wait)
 {
-    struct removals *removals = &store->removals;
+    struct qsi_removals *removals = &store->removals;
     struct qsi_list later;
 
     QS_ASSERT_HELD(&store->mutex);
     qsi_list_init(&later);
     while (!qsi_list_is_empty(&removals->trimming)) {
-        struct store_queue *queue =
-            QSI_LIST_OWNER(removals->trimming.next, struct store_queue, in_trimming);
+        struct qsi_store_queue *queue =
+            QSI_LIST_OWNER(removals->trimming.next, struct qsi_store_queue, in_trimming);
         qs_status status;
         qsi_list_remove(&queue->in_trimming);
         queue->jobs += 1;

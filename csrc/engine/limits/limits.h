@@ -15,7 +15,7 @@
 
 enum qsi_reason { QSI_EXPIRED, QSI_MAXLEN, QSI_REJECTED, QSI_DELIVERY_LIMIT };
 
-struct removal {
+struct qsi_removal {
     uint64_t first_tag, last_tag; /* of the internal channel */
     enum qsi_reason reason;
 };
@@ -26,19 +26,20 @@ struct removal {
 qs_status qsi_reserve_removals(struct qs_store *store, uint32_t stretch_count)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Adds messages of the queue that are already out to the removal list. */
-void qsi_add_removal(struct qs_store *store, struct store_queue *queue,
+void qsi_add_removal(struct qs_store *store, struct qsi_store_queue *queue,
                      const struct qsi_stretch *stretch, enum qsi_reason reason)
     QSI_REQUIRES(qsi_store_mutex);
 /* More messages of the priority are ready than before: some may exceed a limit, or expire. */
-void qsi_note_growth(struct qs_store *store, struct store_queue *subqueue)
+void qsi_note_growth(struct qs_store *store, struct qsi_store_queue *subqueue)
     QSI_REQUIRES(qsi_store_mutex);
 /* The queue is in use: it is not deleted as unused. */
-void qsi_note_use(struct qs_store *store, struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+void qsi_note_use(struct qs_store *store, struct qsi_store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Removes expired messages, as far as their state is in memory.  QS_ENOMEM: they are still there,
  * and must not be delivered. */
-qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_error *error)
+qs_status qsi_expire_now(struct qs_store *store, struct qsi_store_queue *queue, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-static inline qs_status qsi_expire(struct qs_store *store, struct store_queue *queue,
+static inline qs_status qsi_expire(struct qs_store *store, struct qsi_store_queue *queue,
                                    qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_earliest(queue) != QSI_NEVER ? qsi_expire_now(store, queue, error) : QS_OK;
@@ -48,30 +49,30 @@ static inline qs_status qsi_expire(struct qs_store *store, struct store_queue *q
 void qsi_trim(struct qs_store *store, enum qsi_wait wait) QSI_REQUIRES(qsi_store_mutex);
 /* The same, also for messages on the disk: before the number of messages is reported.  May release
  * the lock. */
-void qsi_expire_to_tell(struct qs_store *store, struct store_queue *queue)
+void qsi_expire_to_tell(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- limits.c ---- */
 
-static inline bool qsi_has_dead_letters(const struct store_queue *queue)
+static inline bool qsi_has_dead_letters(const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->policy.has_dead_letter_exchange && !queue->deleted;
 }
 /* Whether the queue refuses messages and does not drop others. */
-static inline bool qsi_queue_refuses(const struct store_queue *queue)
+static inline bool qsi_queue_refuses(const struct qsi_store_queue *queue)
 {
     return queue->policy.overflow != QSI_DROP_HEAD;
 }
 /* Whether messages that it refuses go on to its dead-letter exchange. */
-static inline bool qsi_queue_passes_on(const struct store_queue *queue)
+static inline bool qsi_queue_passes_on(const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->policy.overflow == QSI_REJECT_PUBLISH_DLX && qsi_has_dead_letters(queue);
 }
 /* Whether the queue would refuse one of so many more messages, with so many bytes of bodies
  * together. */
-static inline bool qsi_queue_would_refuse(const struct store_queue *queue, uint64_t count,
+static inline bool qsi_queue_would_refuse(const struct qsi_store_queue *queue, uint64_t count,
                                           uint64_t body_bytes) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_refuses(queue) &&
@@ -81,12 +82,12 @@ static inline bool qsi_queue_would_refuse(const struct store_queue *queue, uint6
 }
 /* How many of the messages [first_seq, first_seq + count), just pushed to a priority, its queue
  * refuses: the last ones. */
-uint32_t qsi_refused_count(struct store_queue *subqueue, uint64_t first_seq, uint32_t count)
+uint32_t qsi_refused_count(struct qsi_store_queue *subqueue, uint64_t first_seq, uint32_t count)
     QSI_REQUIRES(qsi_store_mutex);
 
 /* Whether so many ready messages, with so many bytes of bodies, exceed the queue's limits. */
-bool qsi_is_too_much(const struct store_queue *queue, uint64_t ready, uint64_t body_bytes);
-bool qsi_is_over(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+bool qsi_is_too_much(const struct qsi_store_queue *queue, uint64_t ready, uint64_t body_bytes);
+bool qsi_is_over(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- retention.c ---- */
 
@@ -97,13 +98,13 @@ void qsi_retain_streams(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* ---- expire.c ---- */
 
 /* When the queue is deleted if it stays unused. */
-uint64_t qsi_idle_end_us(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+uint64_t qsi_idle_end_us(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* Wakes the timer if it sleeps for too long. */
-void qsi_note_time(struct qs_store *store, struct store_queue *queue, uint64_t earliest)
+void qsi_note_time(struct qs_store *store, struct qsi_store_queue *queue, uint64_t earliest)
     QSI_REQUIRES(qsi_store_mutex);
 /* May release the lock: priorities may be added meanwhile, and all may be deleted.  REQUIRES a job
  * of the queue. */
-void qsi_expire_all(struct qs_store *store, struct store_queue *queue, bool waits)
+void qsi_expire_all(struct qs_store *store, struct qsi_store_queue *queue, bool waits)
     QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -4,19 +4,19 @@
 
 qs_status qsi_reserve_removals(struct qs_store *store, uint32_t stretch_count)
 {
-    struct removals *removals = &store->removals;
+    struct qsi_removals *removals = &store->removals;
     uint8_t *room;
 
     QS_TRY(qsi_unacked_reserve(&removals->internal_channel->unacked, stretch_count));
-    return qsi_buf_reserve(&removals->fresh, stretch_count * sizeof(struct removal), &room);
+    return qsi_buf_reserve(&removals->fresh, stretch_count * sizeof(struct qsi_removal), &room);
 }
 
-void qsi_add_removal(struct qs_store *store, struct store_queue *queue,
+void qsi_add_removal(struct qs_store *store, struct qsi_store_queue *queue,
                      const struct qsi_stretch *stretch, enum qsi_reason reason)
 {
-    struct removals *removals = &store->removals;
-    struct removal removal = {.reason = reason};
-    struct removal *last = NULL;
+    struct qsi_removals *removals = &store->removals;
+    struct qsi_removal removal = {.reason = reason};
+    struct qsi_removal *last = NULL;
 
     QS_DCHECK(stretch->count > 0);
     removal.first_tag =
@@ -24,7 +24,7 @@ void qsi_add_removal(struct qs_store *store, struct store_queue *queue,
     removal.last_tag = removal.first_tag + stretch->count - 1;
     QS_DCHECK(removal.first_tag <= removal.last_tag);
     if (removals->fresh.bytes > 0) {
-        last = (struct removal *)(void *)(removals->fresh.data + removals->fresh.bytes) - 1;
+        last = (struct qsi_removal *)(void *)(removals->fresh.data + removals->fresh.bytes) - 1;
     }
     if (last != NULL && last->reason == reason && last->last_tag + 1 == removal.first_tag) {
         last->last_tag = removal.last_tag;

@@ -41,7 +41,7 @@ void qsi_retain_streams(struct qs_store *store)
     QS_ASSERT_HELD(&store->mutex);
     while (store->stream_count > 0 && !store->failed &&
            qsi_map_next(&store->queues_by_id, &cursor)) {
-        const struct store_queue *queue = cursor.value;
+        const struct qsi_store_queue *queue = cursor.value;
         struct qsi_stream *stream = queue->stream != NULL ? &queue->stream->log : NULL;
         uint64_t first = stream != NULL ? qsi_stream_trim_offset(stream, now_us) : 0;
         if (stream == NULL) {

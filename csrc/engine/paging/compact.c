@@ -23,13 +23,13 @@ static bool is_sparse(const struct qs_store *store, const struct qsi_queue *queu
            (uint64_t)live_count * SPARSE_SHARE < segment->file.slot_count;
 }
 
-static struct qsi_segment *find_sparse(struct qs_store *store, struct store_queue **queue_out)
+static struct qsi_segment *find_sparse(struct qs_store *store, struct qsi_store_queue **queue_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         for (uint32_t i = 0; i < qsi_queue_segment_count(&queue->core); i++) {
             struct qsi_segment *segment = qsi_queue_segment_at(&queue->core, i);
             if (is_sparse(store, &queue->core, segment)) {
@@ -42,7 +42,7 @@ static struct qsi_segment *find_sparse(struct qs_store *store, struct store_queu
 }
 
 /* Releases the lock meanwhile. */
-static bool load_state(struct qs_store *store, struct store_queue *queue,
+static bool load_state(struct qs_store *store, struct qsi_store_queue *queue,
                        struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_page_in job;
@@ -77,7 +77,7 @@ static void find_live(const struct qsi_queue *queue, const struct qsi_segment *s
     }
 }
 
-static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
+static bool rewrite_segment(struct qs_store *store, struct qsi_store_queue *queue,
                             struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_index *index = qsi_index_of(store, queue);
@@ -85,7 +85,7 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
     struct qsi_segment_file from, to = {0};
     struct qsi_state_write state;
     const struct qsi_segment_state *told;
-    struct dead_file *dead;
+    struct qsi_dead_file *dead;
     uint64_t *live;
     qs_error error = {0};
     qs_status status;
@@ -171,7 +171,7 @@ static bool compact_messages(struct qs_store *store, qs_error *error) QSI_REQUIR
 
 bool qsi_pager_compact(struct qs_store *store, qs_error *error)
 {
-    struct store_queue *queue = NULL;
+    struct qsi_store_queue *queue = NULL;
     struct qsi_segment *segment;
 
     QS_ASSERT_HELD(&store->mutex);

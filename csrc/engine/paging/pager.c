@@ -40,7 +40,7 @@ static uint64_t high_mark(const struct qs_store *store)
 }
 
 /* Around a job: the queue stays while its count is above 0. */
-void qsi_pager_job_begin(struct qs_store *store, struct store_queue *queue)
+void qsi_pager_job_begin(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     QS_ASSERT_HELD(&store->mutex);
@@ -48,7 +48,7 @@ void qsi_pager_job_begin(struct qs_store *store, struct store_queue *queue)
     qsi_store_unlock(store);
 }
 
-void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
+void qsi_pager_job_end(struct qs_store *store, struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     QS_DCHECK(queue->jobs > 0);
@@ -94,7 +94,7 @@ static qs_status run_job(struct qs_store *store, struct qsi_job *job, qs_error *
 
 /* A queue that cannot be paged, because its directory is gone, is left alone for a while, so that
  * others are paged. */
-static void note_paged(struct qs_store *store, struct store_queue *queue, qs_status status,
+static void note_paged(struct qs_store *store, struct qsi_store_queue *queue, qs_status status,
                        const qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_pager_note_failure(store, QSI_USE_PAGING, status, error);
@@ -104,14 +104,14 @@ static void note_paged(struct qs_store *store, struct store_queue *queue, qs_sta
     }
 }
 
-static bool is_left_alone(const struct qs_store *store, const struct store_queue *queue)
+static bool is_left_alone(const struct qs_store *store, const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->unpaged_ns != 0 &&
            store->env->monotonic_ns(store->env) - queue->unpaged_ns < UNPAGED_NS;
 }
 
-qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_error *error)
+qs_status qsi_pager_flush(struct qs_store *store, struct qsi_store_queue *queue, qs_error *error)
 {
     struct qsi_job *job;
     qs_error detail = {0};
@@ -169,15 +169,15 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
 
 /* Changed states of content that is already on the disk.  Not while a checkpoint is made, because
  * it names their places. */
-static bool begin_state(struct qs_store *store, struct store_queue *queue, struct qsi_job **job_out)
-    QSI_REQUIRES(qsi_store_mutex)
+static bool begin_state(struct qs_store *store, struct qsi_store_queue *queue,
+                        struct qsi_job **job_out) QSI_REQUIRES(qsi_store_mutex)
 {
     return store->checkpoint.state == QSI_CHECKPOINT_NONE &&
            qsi_container_begin_state(&queue->container, job_out) == QS_OK;
 }
 
 /* Releases the lock meanwhile. */
-static bool write_begun_state(struct qs_store *store, struct store_queue *queue,
+static bool write_begun_state(struct qs_store *store, struct qsi_store_queue *queue,
                               struct qsi_job *job) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_error error = {0};
@@ -197,7 +197,7 @@ static bool write_begun_state(struct qs_store *store, struct store_queue *queue,
 }
 
 /* Releases the lock meanwhile. */
-static bool write_state(struct qs_store *store, struct store_queue *queue)
+static bool write_state(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_job *job;
@@ -213,7 +213,7 @@ static bool write_any_state(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex
     struct qsi_job *job;
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         if (begin_state(store, queue, &job)) {
             return write_begun_state(store, queue, job);
         }
@@ -223,15 +223,15 @@ static bool write_any_state(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex
 
 /* The queue that exceeds its target by most bytes; if none does and by_size is set, all bytes
  * count. */
-static struct store_queue *choose_queue(struct qs_store *store, bool by_size)
+static struct qsi_store_queue *choose_queue(struct qs_store *store, bool by_size)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
-    struct store_queue *chosen = NULL;
+    struct qsi_store_queue *chosen = NULL;
     double most = 0;
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         double excess =
             (double)queue->container.ram_count - (by_size ? 0 : qsi_target_ram_count(store, queue));
         excess *= qsi_pager_average_bytes(queue);
@@ -245,13 +245,13 @@ static struct store_queue *choose_queue(struct qs_store *store, bool by_size)
 
 /* The stream with most content in memory: reading its messages from files changes no order, so
  * streams are paged before queues.  NULL: none has any. */
-static struct store_queue *choose_stream(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+static struct qsi_store_queue *choose_stream(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
-    struct store_queue *chosen = NULL;
+    struct qsi_store_queue *chosen = NULL;
 
     while (store->stream_count > 0 && qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         if (!qsi_takes(queue) && queue->messages->ram_bytes > 0 && !is_left_alone(store, queue) &&
             (chosen == NULL || queue->messages->ram_bytes > chosen->messages->ram_bytes)) {
             chosen = queue;
@@ -261,7 +261,7 @@ static struct store_queue *choose_stream(struct qs_store *store) QSI_REQUIRES(qs
 }
 
 /* Releases the lock meanwhile. */
-static bool page_out(struct qs_store *store, struct store_queue *queue, uint64_t keep_count,
+static bool page_out(struct qs_store *store, struct qsi_store_queue *queue, uint64_t keep_count,
                      uint64_t bytes) QSI_REQUIRES(qsi_store_mutex)
 {
     if (qsi_container_drop_content(queue->messages, keep_count, bytes) > 0) {
@@ -284,7 +284,7 @@ static bool page_out(struct qs_store *store, struct store_queue *queue, uint64_t
     return write_state(store, queue);
 }
 
-static uint64_t keep_count(struct qs_store *store, const struct store_queue *queue)
+static uint64_t keep_count(struct qs_store *store, const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     double target = qsi_target_ram_count(store, queue);
@@ -307,7 +307,7 @@ static uint64_t bytes_to_drop(const struct qs_store *store, uint64_t excess)
 bool qsi_pager_step(struct qs_store *store)
 {
     uint64_t used = qsi_pager_memory_used(store);
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     uint64_t bytes;
 
     QS_ASSERT_HELD(&store->mutex);
@@ -342,7 +342,8 @@ bool qsi_pager_step(struct qs_store *store)
 
 /* Messages of a lazy queue are in memory only on their way to the disk, and on their way back:
  * whether no consumer has come for them for a while. */
-static bool rests(struct qs_store *store, struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static bool rests(struct qs_store *store, struct qsi_store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t now = store->env->monotonic_ns(store->env);
 
@@ -353,7 +354,7 @@ static bool rests(struct qs_store *store, struct store_queue *queue) QSI_REQUIRE
     return now - queue->rests_from_ns >= RESTS_NS && !qsi_pager_is_read(store, queue);
 }
 
-static bool is_settled(struct qs_store *store, struct store_queue *queue)
+static bool is_settled(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue *core = &queue->core;
@@ -384,7 +385,7 @@ static qs_status drop_runs(struct qsi_queue *queue, bool rests) QSI_REQUIRES(qsi
     return status;
 }
 
-qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *queue)
+qs_status qsi_pager_settle_queue(struct qs_store *store, struct qsi_store_queue *queue)
 {
     qs_status status = QS_OK;
 
@@ -413,7 +414,7 @@ bool qsi_pager_page_lazy(struct qs_store *store)
         return false;
     }
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         if (queue->lazy && !is_settled(store, queue) && !is_left_alone(store, queue)) {
             qs_status status = qsi_pager_settle_queue(store, queue);
             return status == QS_OK || status == QS_EEMPTY || leaves_file(status);

@@ -25,7 +25,7 @@ static uint64_t load_bytes(const struct qs_store *store)
     return share < LOAD_BYTES_MAX ? share : LOAD_BYTES_MAX;
 }
 
-qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queue,
+qs_status qsi_pager_run_page_in(struct qs_store *store, struct qsi_store_queue *queue,
                                 struct qsi_page_in *job, qs_error *error)
 {
     uint64_t number = job->segment->number;
@@ -69,7 +69,7 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
     return status;
 }
 
-qs_status qsi_pager_read_state(struct qs_store *store, struct store_queue *queue,
+qs_status qsi_pager_read_state(struct qs_store *store, struct qsi_store_queue *queue,
                                struct qsi_segment *segment, qs_error *error)
 {
     struct qsi_page_in job;
@@ -84,7 +84,7 @@ qs_status qsi_pager_read_state(struct qs_store *store, struct store_queue *queue
                            : qsi_fail(error, status, "state of a segment");
 }
 
-qs_status qsi_pager_wait(struct qs_store *store, struct store_queue *queue)
+qs_status qsi_pager_wait(struct qs_store *store, struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     queue->jobs += 1;
@@ -96,7 +96,7 @@ qs_status qsi_pager_wait(struct qs_store *store, struct store_queue *queue)
 }
 
 /* Releases the lock meanwhile.  Continues with a job by the result of its begin. */
-static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
+static qs_status run_begun(struct qs_store *store, struct qsi_store_queue *queue,
                            struct qsi_page_in *job, enum qsi_page_in_begun begun, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -115,7 +115,7 @@ static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
 
 /* If a segment's state cannot be read, its messages are unknown.  A caller that comes for them gets
  * one error, and then the messages behind, until its channel is closed. */
-static void set_aside(struct qs_channel *channel, struct store_queue *queue, qs_error *error)
+static void set_aside(struct qs_channel *channel, struct qsi_store_queue *queue, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment *segment = qsi_queue_head_segment(&queue->core);
@@ -138,7 +138,7 @@ void qsi_bring_back_aside(struct qs_channel *channel)
 
     QS_ASSERT_HELD(&channel->store->mutex);
     while (channel->has_aside && qsi_map_next(&channel->store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         if (qsi_queue_aside_count(&queue->core) > 0) {
             qsi_queue_bring_back(&queue->core, channel);
             qsi_signal_consumers(channel->store, qsi_owner_of(queue));
@@ -147,7 +147,7 @@ void qsi_bring_back_aside(struct qs_channel *channel)
     channel->has_aside = false;
 }
 
-static qs_status end_page_in(struct store_queue *queue, qs_status status)
+static qs_status end_page_in(struct qsi_store_queue *queue, qs_status status)
     QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(queue->jobs > 0);
@@ -156,8 +156,8 @@ static qs_status end_page_in(struct store_queue *queue, qs_status status)
     return status == QS_EEMPTY ? QS_OK : status;
 }
 
-qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct qs_channel *channel,
-                      enum qsi_wait wait, qs_error *error)
+qs_status qsi_page_in(struct qs_store *store, struct qsi_store_queue *queue,
+                      struct qs_channel *channel, enum qsi_wait wait, qs_error *error)
 {
     struct qsi_page_in job;
     enum qsi_page_in_begun begun;
@@ -187,7 +187,7 @@ qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct 
     return status;
 }
 
-qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,
+qs_status qsi_page_in_one(struct qs_store *store, struct qsi_store_queue *queue,
                           struct qsi_segment *segment, uint32_t slot, qs_error *error)
 {
     struct qsi_page_in job;
@@ -203,7 +203,7 @@ qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,
     return run_begun(store, queue, &job, begun, error);
 }
 
-double qsi_pager_average_bytes(const struct store_queue *queue)
+double qsi_pager_average_bytes(const struct qsi_store_queue *queue)
 {
     return queue->container.ram_count > 0
                ? (double)queue->container.ram_bytes / (double)queue->container.ram_count
@@ -212,7 +212,7 @@ double qsi_pager_average_bytes(const struct store_queue *queue)
 
 /* The number of messages that are kept ready in memory in front of a consumer: a segment, if that
  * is not too much of the budget. */
-uint64_t qsi_pager_ahead_count(const struct qs_store *store, const struct store_queue *queue)
+uint64_t qsi_pager_ahead_count(const struct qs_store *store, const struct qsi_store_queue *queue)
 {
     double bytes = qsi_pager_average_bytes(queue);
     double most = bytes > 0 ? (double)(2 * qsi_part_of_budget(store)) / bytes : 0;
@@ -223,14 +223,14 @@ uint64_t qsi_pager_ahead_count(const struct qs_store *store, const struct store_
 }
 
 /* Whether there is a consumer for paged messages. */
-bool qsi_pager_is_read(struct qs_store *store, const struct store_queue *queue)
+bool qsi_pager_is_read(struct qs_store *store, const struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     return queue->read_at_ns != 0 &&
            store->env->monotonic_ns(store->env) - queue->read_at_ns < READ_NS;
 }
 
-static bool wants_more(struct qs_store *store, struct store_queue *queue)
+static bool wants_more(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t ahead = qsi_pager_ahead_count(store, queue);
@@ -239,7 +239,7 @@ static bool wants_more(struct qs_store *store, struct store_queue *queue)
     return qsi_queue_ready_in_memory(&queue->core, ahead, &missing) < ahead && missing;
 }
 
-void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
+void qsi_pager_look_ahead(struct qs_store *store, struct qsi_store_queue *queue)
 {
     const struct qsi_queue *core = &queue->core;
 
@@ -267,8 +267,8 @@ bool qsi_pager_read_ahead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_ASSERT_HELD(&store->mutex);
     while (!qsi_list_is_empty(&store->paging.ahead)) {
-        struct store_queue *queue =
-            QSI_LIST_OWNER(store->paging.ahead.next, struct store_queue, in_ahead);
+        struct qsi_store_queue *queue =
+            QSI_LIST_OWNER(store->paging.ahead.next, struct qsi_store_queue, in_ahead);
         struct qsi_page_in job;
         bool is_work;
         qs_status status;

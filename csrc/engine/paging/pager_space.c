@@ -12,7 +12,7 @@
 /* ---- files of segments that ended ---- */
 
 /* Uses memory that was reserved before the file ended, because nothing else names the file. */
-static void add_dead_file(struct qs_store *store, struct dead_file *dead,
+static void add_dead_file(struct qs_store *store, struct qsi_dead_file *dead,
                           const struct qsi_segment_file *file) QSI_REQUIRES(qsi_store_mutex)
 {
     dead->file = *file;
@@ -26,8 +26,8 @@ static void add_dead_file(struct qs_store *store, struct dead_file *dead,
 void qsi_forget_dead_files(struct qs_store *store)
 {
     while (store->paging.dead_files.next != NULL && !qsi_list_is_empty(&store->paging.dead_files)) {
-        struct dead_file *dead =
-            QSI_LIST_OWNER(store->paging.dead_files.next, struct dead_file, in_store);
+        struct qsi_dead_file *dead =
+            QSI_LIST_OWNER(store->paging.dead_files.next, struct qsi_dead_file, in_store);
         qsi_list_remove(&dead->in_store);
         qsi_free(dead);
     }
@@ -269,7 +269,7 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
 }
 
 void qsi_bury_file(struct qs_store *store, struct qsi_index *index,
-                   const struct qsi_segment_file *file, struct dead_file *dead)
+                   const struct qsi_segment_file *file, struct qsi_dead_file *dead)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (file->heap_end == 0) {
@@ -298,7 +298,7 @@ static qs_status release_settled(struct qs_store *store, qs_error *error)
         struct qsi_segment *segment =
             QSI_LIST_OWNER(releasing->next, struct qsi_segment, in_shared);
         struct qsi_queue *queue = segment->queue;
-        struct store_queue *owner = qsi_queue_of_container(&queue->container);
+        struct qsi_store_queue *owner = qsi_queue_of_container(&queue->container);
         qsi_list_remove(&segment->in_shared);
         owner->jobs += 1;
         status = release_segment(store, segment, queue->container.durable, error);
@@ -321,7 +321,7 @@ static qs_status reserve_dead_files(struct qsi_list *reserve, const struct qsi_s
         count += segment->formers[i].named && !segment->formers[i].of_transients ? 1 : 0;
     }
     while (count-- > 0) {
-        struct dead_file *dead = qsi_zalloc(sizeof *dead);
+        struct qsi_dead_file *dead = qsi_zalloc(sizeof *dead);
         if (dead == NULL) {
             return QS_ENOMEM;
         }
@@ -330,9 +330,9 @@ static qs_status reserve_dead_files(struct qsi_list *reserve, const struct qsi_s
     return QS_OK;
 }
 
-static struct dead_file *take_reserved(struct qsi_list *reserve)
+static struct qsi_dead_file *take_reserved(struct qsi_list *reserve)
 {
-    struct dead_file *dead = QSI_LIST_OWNER(reserve->next, struct dead_file, in_store);
+    struct qsi_dead_file *dead = QSI_LIST_OWNER(reserve->next, struct qsi_dead_file, in_store);
 
     qsi_list_remove(&dead->in_store);
     return dead;

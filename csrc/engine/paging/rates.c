@@ -20,8 +20,8 @@
 
 /* Exponentially weighted, with RabbitMQ's half-life.  The sum begins at 0 and would be too low for
  * half a minute, so the weights so far are summed up as well. */
-static void blend(struct store_queue *queue, double in, double out, double settled, double seconds)
-    QSI_REQUIRES(qsi_store_mutex)
+static void blend(struct qsi_store_queue *queue, double in, double out, double settled,
+                  double seconds) QSI_REQUIRES(qsi_store_mutex)
 {
     double old, weight;
 
@@ -37,7 +37,7 @@ static void blend(struct store_queue *queue, double in, double out, double settl
 }
 
 /* Nothing moved for that time. */
-static void rest(struct store_queue *queue, double seconds) QSI_REQUIRES(qsi_store_mutex)
+static void rest(struct qsi_store_queue *queue, double seconds) QSI_REQUIRES(qsi_store_mutex)
 {
     if (seconds < FORGET_S) {
         blend(queue, 0, 0, 0, seconds);
@@ -46,7 +46,7 @@ static void rest(struct store_queue *queue, double seconds) QSI_REQUIRES(qsi_sto
     }
 }
 
-static bool has_moved(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static bool has_moved(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->messages->in_count != queue->rate_in ||
            queue->container.taken_count != queue->rate_out ||
@@ -54,7 +54,7 @@ static bool has_moved(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mu
 }
 
 /* The store's last sample found no change in a queue that was not sampled then. */
-static void sample(const struct qs_store *store, struct store_queue *queue, uint64_t now)
+static void sample(const struct qs_store *store, struct qsi_store_queue *queue, uint64_t now)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue *core = &queue->core;
@@ -75,7 +75,7 @@ static void sample(const struct qs_store *store, struct store_queue *queue, uint
     qsi_note_rate_counts(queue, now);
 }
 
-void qsi_update_rates(struct qs_store *store, struct store_queue *queue)
+void qsi_update_rates(struct qs_store *store, struct qsi_store_queue *queue)
 {
     uint64_t now = store->env->monotonic_ns(store->env);
 
@@ -102,7 +102,7 @@ void qsi_sample_rates(struct qs_store *store)
         return;
     }
     while (moved != store->paging.rates_moved && qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         if (has_moved(queue)) {
             sample(store, queue, now);
         }
@@ -115,13 +115,13 @@ void qsi_sample_rates(struct qs_store *store)
 
 /* Of messages in and out, and of those that wait for an ack: in when they are delivered, out when
  * they are acked. */
-static double sum_of_rates(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static double sum_of_rates(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_rate(queue, queue->ingress_sum + 2 * queue->egress_sum + queue->ack_sum);
 }
 
 /* The seconds for which the queue's content in memory would last; infinity if it does not move. */
-static double duration_of(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static double duration_of(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     double rates = sum_of_rates(queue);
 
@@ -137,7 +137,7 @@ static double target_duration(struct qs_store *store) QSI_REQUIRES(qsi_store_mut
     uint64_t count = 0;
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         double duration;
         qsi_update_rates(store, queue);
         duration = qsi_takes(queue) ? duration_of(queue) : INFINITY;
@@ -178,7 +178,7 @@ void qsi_update_targets(struct qs_store *store, bool for_pager)
     }
 }
 
-double qsi_target_ram_count(const struct qs_store *store, const struct store_queue *queue)
+double qsi_target_ram_count(const struct qs_store *store, const struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (queue->lazy) {

@@ -20,13 +20,13 @@
 
 #define OVERHEAD_BYTES 56u /* of a body in the message store: header, envelope, padding */
 
-static struct store_queue *queue_of(const struct sharing *sharing, uint64_t id)
+static struct qsi_store_queue *queue_of(const struct qsi_sharing *sharing, uint64_t id)
 {
     return qsi_map_get_number(&sharing->store->queues_by_id, id);
 }
 
 /* Whether the run has content of the chunk, none of which has a slot yet. */
-static bool is_movable(const struct sharing *sharing, const struct qsi_queue *queue,
+static bool is_movable(const struct qsi_sharing *sharing, const struct qsi_queue *queue,
                        const struct qsi_run *run) QSI_REQUIRES(qsi_store_mutex)
 {
     return run->messages.chunk == sharing->chunk && run->first_seq >= queue->container.flushed_seq;
@@ -46,10 +46,10 @@ static bool is_live(const struct qsi_queue *queue, uint64_t seq) QSI_REQUIRES(qs
 /* ---- begin: which records, which rows ---- */
 
 /* Counts the live references that the destination has to each row. */
-static void count_destination(const struct sharing *sharing, const struct qsi_messages *view,
+static void count_destination(const struct qsi_sharing *sharing, const struct qsi_messages *view,
                               uint32_t destination, uint32_t *counts) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_queue *queue =
+    const struct qsi_store_queue *queue =
         queue_of(sharing, qsi_messages_destination_queue(view, destination));
     uint64_t seq = qsi_messages_destination_seq(view, destination);
     uint64_t end = seq + qsi_messages_destination_rows(view, destination);
@@ -90,9 +90,9 @@ static bool is_worth_it(const struct qsi_messages *view, const uint32_t *counts)
     return stored < embedded;
 }
 
-static qs_status plan_record(struct sharing *sharing, uint32_t at) QSI_REQUIRES(qsi_store_mutex)
+static qs_status plan_record(struct qsi_sharing *sharing, uint32_t at) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct moved_record record = {.at = at, .first_row = UINT32_MAX};
+    struct qsi_moved_record record = {.at = at, .first_row = UINT32_MAX};
     struct qsi_messages view;
     uint32_t *counts;
     qs_status status = QS_OK;
@@ -119,7 +119,7 @@ static qs_status plan_record(struct sharing *sharing, uint32_t at) QSI_REQUIRES(
     return status == QS_OK ? qsi_buf_append(&sharing->records, &record, sizeof record) : status;
 }
 
-static qs_status plan(struct sharing *sharing) QSI_REQUIRES(qsi_store_mutex)
+static qs_status plan(struct qsi_sharing *sharing) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t at = 0;
 
@@ -138,10 +138,10 @@ static qs_status plan(struct sharing *sharing) QSI_REQUIRES(qsi_store_mutex)
 
 /* ---- end: the queues move to the new records ---- */
 
-static const struct moved_record *find_record(const struct sharing *sharing, uint32_t at)
+static const struct qsi_moved_record *find_record(const struct qsi_sharing *sharing, uint32_t at)
 {
-    const struct moved_record *records = ITEMS(sharing->records, struct moved_record);
-    uint32_t low = 0, high = COUNT(sharing->records, struct moved_record);
+    const struct qsi_moved_record *records = ITEMS(sharing->records, struct qsi_moved_record);
+    uint32_t low = 0, high = COUNT(sharing->records, struct qsi_moved_record);
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -151,16 +151,16 @@ static const struct moved_record *find_record(const struct sharing *sharing, uin
             high = middle;
         }
     }
-    QS_ASSERT(low < COUNT(sharing->records, struct moved_record) && records[low].at == at);
+    QS_ASSERT(low < COUNT(sharing->records, struct qsi_moved_record) && records[low].at == at);
     return &records[low];
 }
 
-static void move_run(struct sharing *sharing, struct qsi_queue *queue, struct qsi_run *run)
+static void move_run(struct qsi_sharing *sharing, struct qsi_queue *queue, struct qsi_run *run)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_chunk *old = run->messages.chunk;
     uint64_t bytes = run->ram_bytes * sharing->new_chunk->used / (old->used + 1) + 1;
-    const struct moved_record *record = NULL;
+    const struct qsi_moved_record *record = NULL;
 
     run->messages.chunk = qsi_chunk_ref(sharing->new_chunk);
     if (!run->messages.single_records) {
@@ -184,10 +184,10 @@ static void move_run(struct sharing *sharing, struct qsi_queue *queue, struct qs
 }
 
 /* The runs of a destination's messages.  A run of single records moves with the first of them. */
-static void move_destination(struct sharing *sharing, const struct qsi_messages *view,
+static void move_destination(struct qsi_sharing *sharing, const struct qsi_messages *view,
                              uint32_t destination) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue =
+    struct qsi_store_queue *queue =
         queue_of(sharing, qsi_messages_destination_queue(view, destination));
     uint64_t seq = qsi_messages_destination_seq(view, destination);
     uint64_t end = seq + qsi_messages_destination_rows(view, destination);
@@ -204,11 +204,11 @@ static void move_destination(struct sharing *sharing, const struct qsi_messages 
     }
 }
 
-static void move_all(struct sharing *sharing) QSI_REQUIRES(qsi_store_mutex)
+static void move_all(struct qsi_sharing *sharing) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct moved_record *records = ITEMS(sharing->records, struct moved_record);
+    const struct qsi_moved_record *records = ITEMS(sharing->records, struct qsi_moved_record);
 
-    for (uint32_t i = 0; i < COUNT(sharing->records, struct moved_record); i++) {
+    for (uint32_t i = 0; i < COUNT(sharing->records, struct qsi_moved_record); i++) {
         struct qsi_messages view;
         qsi_messages_view(&view, sharing->chunk->data + records[i].at);
         for (uint32_t k = 0; k < view.destination_count; k++) {
@@ -217,7 +217,7 @@ static void move_all(struct sharing *sharing) QSI_REQUIRES(qsi_store_mutex)
     }
 }
 
-static void end_places(struct sharing *sharing, bool done)
+static void end_places(struct qsi_sharing *sharing, bool done)
 {
     struct qsi_place *places = ITEMS(sharing->places, struct qsi_place);
 
@@ -230,11 +230,11 @@ static void end_places(struct sharing *sharing, bool done)
     }
 }
 
-static bool wants_sharing(const struct sharing *sharing)
+static bool wants_sharing(const struct qsi_sharing *sharing)
 {
-    const struct moved_record *records = ITEMS(sharing->records, struct moved_record);
+    const struct qsi_moved_record *records = ITEMS(sharing->records, struct qsi_moved_record);
 
-    for (uint32_t i = 0; i < COUNT(sharing->records, struct moved_record); i++) {
+    for (uint32_t i = 0; i < COUNT(sharing->records, struct qsi_moved_record); i++) {
         if (records[i].first_row != UINT32_MAX) {
             return true;
         }
@@ -269,7 +269,7 @@ static bool has_other_destinations(const struct qsi_run *run)
 static qs_status share_bodies(struct qs_store *store, struct qsi_chunk *chunk, bool *released_io,
                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct sharing sharing = {.store = store, .chunk = qsi_chunk_ref(chunk)};
+    struct qsi_sharing sharing = {.store = store, .chunk = qsi_chunk_ref(chunk)};
     qs_error detail = {0};
     qs_status status;
 
@@ -342,7 +342,7 @@ static struct qsi_chunk *next_shared(struct qs_store *store, struct qsi_queue *q
     return NULL;
 }
 
-qs_status qsi_share_bodies(struct qs_store *store, struct store_queue *queue, uint64_t bytes,
+qs_status qsi_share_bodies(struct qs_store *store, struct qsi_store_queue *queue, uint64_t bytes,
                            bool *released_io, qs_error *error)
 {
     QS_ASSERT_HELD(&store->mutex);

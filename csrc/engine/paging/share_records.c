@@ -18,7 +18,7 @@
 
 /* ---- bodies ---- */
 
-static qs_status write_pack(struct sharing *sharing, const struct qsi_pack_body *bodies,
+static qs_status write_pack(struct qsi_sharing *sharing, const struct qsi_pack_body *bodies,
                             struct qsi_body_ref **targets, uint32_t count, qs_error *error)
 {
     struct qsi_body_ref *refs = qsi_alloc((count + 1) * sizeof *refs);
@@ -45,8 +45,8 @@ struct packing {
     uint64_t bytes;
 };
 
-static qs_status pack_record(struct sharing *sharing, struct packing *packing,
-                             const struct moved_record *record, qs_error *error)
+static qs_status pack_record(struct qsi_sharing *sharing, struct packing *packing,
+                             const struct qsi_moved_record *record, qs_error *error)
 {
     struct qsi_messages view;
 
@@ -75,10 +75,10 @@ static qs_status pack_record(struct sharing *sharing, struct packing *packing,
     return QS_OK;
 }
 
-qs_status qsi_sharing_write(struct sharing *sharing, qs_error *error)
+qs_status qsi_sharing_write(struct qsi_sharing *sharing, qs_error *error)
 {
     struct packing *packing = qsi_alloc(sizeof *packing);
-    const struct moved_record *records = ITEMS(sharing->records, struct moved_record);
+    const struct qsi_moved_record *records = ITEMS(sharing->records, struct qsi_moved_record);
     qs_status status = QS_OK;
 
     if (packing == NULL) {
@@ -86,7 +86,8 @@ qs_status qsi_sharing_write(struct sharing *sharing, qs_error *error)
     }
     packing->count = 0;
     packing->bytes = 0;
-    for (uint32_t i = 0; status == QS_OK && i < COUNT(sharing->records, struct moved_record); i++) {
+    for (uint32_t i = 0; status == QS_OK && i < COUNT(sharing->records, struct qsi_moved_record);
+         i++) {
         if (records[i].first_row != UINT32_MAX) {
             status = pack_record(sharing, packing, &records[i], error);
         }
@@ -198,12 +199,12 @@ static qs_status build_record(uint8_t *out, const struct qsi_messages_layout *la
     return QS_OK;
 }
 
-static qs_status measure_new(struct sharing *sharing, uint64_t *bytes_out)
+static qs_status measure_new(struct qsi_sharing *sharing, uint64_t *bytes_out)
 {
-    struct moved_record *records = ITEMS(sharing->records, struct moved_record);
+    struct qsi_moved_record *records = ITEMS(sharing->records, struct qsi_moved_record);
 
     *bytes_out = 0;
-    for (uint32_t i = 0; i < COUNT(sharing->records, struct moved_record); i++) {
+    for (uint32_t i = 0; i < COUNT(sharing->records, struct qsi_moved_record); i++) {
         const uint8_t *record = sharing->chunk->data + records[i].at;
         struct qsi_messages_layout layout = {.record_bytes = qsi_record_length(record)};
         struct qsi_messages view;
@@ -218,9 +219,9 @@ static qs_status measure_new(struct sharing *sharing, uint64_t *bytes_out)
     return *bytes_out <= UINT32_MAX ? QS_OK : QS_EINVAL;
 }
 
-qs_status qsi_sharing_build(struct sharing *sharing)
+qs_status qsi_sharing_build(struct qsi_sharing *sharing)
 {
-    const struct moved_record *records = ITEMS(sharing->records, struct moved_record);
+    const struct qsi_moved_record *records = ITEMS(sharing->records, struct qsi_moved_record);
     uint64_t bytes;
 
     QS_TRY(measure_new(sharing, &bytes));
@@ -229,7 +230,7 @@ qs_status qsi_sharing_build(struct sharing *sharing)
         return QS_ENOMEM;
     }
     sharing->new_chunk->used = bytes;
-    for (uint32_t i = 0; i < COUNT(sharing->records, struct moved_record); i++) {
+    for (uint32_t i = 0; i < COUNT(sharing->records, struct qsi_moved_record); i++) {
         const uint8_t *record = sharing->chunk->data + records[i].at;
         uint8_t *out = sharing->new_chunk->data + records[i].new_at;
         struct qsi_messages_layout layout;

@@ -8,7 +8,7 @@
 #include "paging.h"
 #include "queue_replay.h"
 
-qs_status qsi_load_segment_state(struct qs_store *store, struct store_queue *queue,
+qs_status qsi_load_segment_state(struct qs_store *store, struct qsi_store_queue *queue,
                                  struct qsi_segment *segment, qs_error *error)
 {
     struct qsi_page_in job;
@@ -35,7 +35,7 @@ qs_status qsi_load_segment_state(struct qs_store *store, struct store_queue *que
     return status == QS_OK ? QS_OK : qsi_fail(error, status, "state of a segment");
 }
 
-qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
+qs_status qsi_load_states(struct qs_store *store, struct qsi_store_queue *queue,
                           const struct qsi_settle *settle, qs_error *error)
 {
     struct qsi_segment *segment;
@@ -47,7 +47,8 @@ qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
     return QS_OK;
 }
 
-qs_status qsi_load_all_states(struct qs_store *store, struct store_queue *queue, qs_error *error)
+qs_status qsi_load_all_states(struct qs_store *store, struct qsi_store_queue *queue,
+                              qs_error *error)
 {
     QS_ASSERT_HELD(&store->mutex);
     for (uint32_t i = 0; i < qsi_queue_segment_count(&queue->core); i++) {
@@ -61,7 +62,7 @@ qs_status qsi_load_all_states(struct qs_store *store, struct store_queue *queue,
     return QS_OK;
 }
 
-qs_status qsi_load_head(struct qs_store *store, struct store_queue *queue, qs_error *error)
+qs_status qsi_load_head(struct qs_store *store, struct qsi_store_queue *queue, qs_error *error)
 {
     const struct qsi_queue *core = &queue->core;
 

@@ -26,7 +26,7 @@ struct work_load {
 };
 
 /* QS_EEXIST: the tail has the message, and must be flushed first. */
-static qs_status begin(struct work_load *load, struct store_queue *queue)
+static qs_status begin(struct work_load *load, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream *log = &queue->source->stream->log;
@@ -41,7 +41,7 @@ static qs_status begin(struct work_load *load, struct store_queue *queue)
 }
 
 /* The message of a tail's piece where the batch begins, or the block's row. */
-static qs_status install(struct store_queue *queue, const struct qsi_stream_batch *batch)
+static qs_status install(struct qsi_store_queue *queue, const struct qsi_stream_batch *batch)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_container *log = queue->source->messages;
@@ -59,7 +59,7 @@ static qs_status install(struct store_queue *queue, const struct qsi_stream_batc
 
 /* The messages that could not be read: up to the next block, or, if an index is gone, some of
  * them. */
-static qs_status install_damaged(struct store_queue *queue, uint64_t seq, uint64_t end)
+static qs_status install_damaged(struct qsi_store_queue *queue, uint64_t seq, uint64_t end)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t most = seq + DAMAGED_BLOCK_ROWS;
@@ -71,7 +71,7 @@ static qs_status install_damaged(struct store_queue *queue, uint64_t seq, uint64
 
 /* The stream has none of [from, to).  QS_ENOMEM: they still count as ready, and would be looked for
  * again and again. */
-static qs_status lose(struct store_queue *queue, uint64_t from, uint64_t to)
+static qs_status lose(struct qsi_store_queue *queue, uint64_t from, uint64_t to)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t seq;
@@ -82,7 +82,7 @@ static qs_status lose(struct store_queue *queue, uint64_t from, uint64_t to)
                                                                                  : QS_OK;
 }
 
-static qs_status take_over(struct work_load *load, struct store_queue *queue, qs_status status)
+static qs_status take_over(struct work_load *load, struct qsi_store_queue *queue, qs_status status)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_stream *log = queue->source != NULL ? &queue->source->stream->log : NULL;
@@ -113,7 +113,7 @@ static qs_status take_over(struct work_load *load, struct store_queue *queue, qs
 }
 
 /* Releases the lock meanwhile. */
-static qs_status run(struct work_load *load, struct qs_store *store, struct store_queue *queue,
+static qs_status run(struct work_load *load, struct qs_store *store, struct qsi_store_queue *queue,
                      qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t count;
@@ -137,10 +137,10 @@ static qs_status run(struct work_load *load, struct qs_store *store, struct stor
     return status;
 }
 
-static qs_status load(struct qs_store *store, struct store_queue *queue, struct work_load *load,
+static qs_status load(struct qs_store *store, struct qsi_store_queue *queue, struct work_load *load,
                       qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *source = queue->source;
+    struct qsi_store_queue *source = queue->source;
     qs_status status = begin(load, queue);
 
     if (status == QS_EEXIST && store->options.read_only) {
@@ -161,7 +161,7 @@ static qs_status load(struct qs_store *store, struct store_queue *queue, struct 
                            : qsi_fail(error, status, "messages of a stream");
 }
 
-qs_status qsi_work_load_head(struct qs_store *store, struct store_queue *queue, qs_error *error)
+qs_status qsi_work_load_head(struct qs_store *store, struct qsi_store_queue *queue, qs_error *error)
 {
     struct work_load head = {.seq = 0};
 
@@ -179,7 +179,7 @@ qs_status qsi_work_load_head(struct qs_store *store, struct store_queue *queue, 
     return load(store, queue, &head, error);
 }
 
-qs_status qsi_work_load_one(struct qs_store *store, struct store_queue *queue, uint64_t seq,
+qs_status qsi_work_load_one(struct qs_store *store, struct qsi_store_queue *queue, uint64_t seq,
                             qs_error *error)
 {
     struct work_load one = {.seq = seq, .is_out = true};

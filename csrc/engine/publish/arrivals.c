@@ -13,18 +13,18 @@
 
 static int by_queue_id(const void *left, const void *right)
 {
-    uint64_t a = ((const struct arrival *)left)->queue_id;
-    uint64_t b = ((const struct arrival *)right)->queue_id;
+    uint64_t a = ((const struct qsi_arrival *)left)->queue_id;
+    uint64_t b = ((const struct qsi_arrival *)right)->queue_id;
 
     return a < b ? -1 : a > b;
 }
 
 /* Reserves room for one more item. */
-static qs_status grow(struct arrivals *arrivals)
+static qs_status grow(struct qsi_arrivals *arrivals)
 {
     uint32_t capacity = 4 * arrivals->capacity;
     bool is_few = arrivals->items == arrivals->few;
-    struct arrival *grown;
+    struct qsi_arrival *grown;
 
     if (arrivals->items == NULL) {
         arrivals->items = arrivals->few;
@@ -47,8 +47,8 @@ static qs_status grow(struct arrivals *arrivals)
 
 /* Returns the queue's item, or NULL.  Until items are sorted, the queue has the index of its item;
  * an index from an earlier call is recognized. */
-static struct arrival *known(const struct arrivals *arrivals, const struct store_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex)
+static struct qsi_arrival *known(const struct qsi_arrivals *arrivals,
+                                 const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t at = queue->arrival_at;
 
@@ -56,10 +56,10 @@ static struct arrival *known(const struct arrivals *arrivals, const struct store
 }
 
 /* Adds an item for the queue, with zero counts. */
-static struct arrival *make(struct arrivals *arrivals, struct store_queue *queue)
+static struct qsi_arrival *make(struct qsi_arrivals *arrivals, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct arrival *arrival;
+    struct qsi_arrival *arrival;
 
     if (grow(arrivals) != QS_OK) {
         return NULL;
@@ -67,15 +67,15 @@ static struct arrival *make(struct arrivals *arrivals, struct store_queue *queue
     QS_DCHECK(arrivals->count < arrivals->capacity);
     queue->arrival_at = arrivals->count;
     arrival = &arrivals->items[arrivals->count++];
-    *arrival = (struct arrival){
+    *arrival = (struct qsi_arrival){
         .queue_id = queue->container.id, .queue = queue, .is_dead_letter_alone = true};
     return arrival;
 }
 
-static void add(struct arrival *arrival, const struct pending_record *pending_record,
+static void add(struct qsi_arrival *arrival, const struct qsi_pending_record *pending_record,
                 const struct qsi_run *run) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_queue *queue = arrival->queue;
+    const struct qsi_store_queue *queue = arrival->queue;
     const uint8_t *record = pending_record->chunk->data;
 
     QS_DCHECK(run->count > 0);
@@ -90,13 +90,13 @@ static void add(struct arrival *arrival, const struct pending_record *pending_re
     arrival->is_dead_letter_alone = arrival->is_dead_letter_alone && pending_record->is_dead_letter;
 }
 
-static qs_status count_record(struct arrivals *arrivals,
-                              const struct pending_record *pending_record)
+static qs_status count_record(struct qsi_arrivals *arrivals,
+                              const struct qsi_pending_record *pending_record)
     QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t k = 0; k < pending_record->destination_count; k++) {
-        const struct pending_destination *destination = &pending_record->destinations[k];
-        struct arrival *arrival;
+        const struct qsi_pending_destination *destination = &pending_record->destinations[k];
+        struct qsi_arrival *arrival;
         if (destination->queue == NULL) {
             continue;
         }
@@ -111,8 +111,8 @@ static qs_status count_record(struct arrivals *arrivals,
     return QS_OK;
 }
 
-qs_status qsi_arrivals_count(struct arrivals *arrivals,
-                             const struct pending_records *pending_records, qs_error *error)
+qs_status qsi_arrivals_count(struct qsi_arrivals *arrivals,
+                             const struct qsi_pending_records *pending_records, qs_error *error)
 {
     QS_ASSERT(arrivals->items == NULL && arrivals->count == 0);
     for (uint32_t i = 0; i < pending_records->count; i++) {
@@ -126,9 +126,9 @@ qs_status qsi_arrivals_count(struct arrivals *arrivals,
     return QS_OK;
 }
 
-const struct arrival *qsi_arrivals_find(const struct arrivals *arrivals, uint64_t queue_id)
+const struct qsi_arrival *qsi_arrivals_find(const struct qsi_arrivals *arrivals, uint64_t queue_id)
 {
-    struct arrival wanted = {.queue_id = queue_id};
+    struct qsi_arrival wanted = {.queue_id = queue_id};
 
     QS_DCHECK(arrivals->count == 0 || arrivals->items != NULL);
     if (QS_LIKELY(arrivals->count == 1)) {
@@ -139,7 +139,7 @@ const struct arrival *qsi_arrivals_find(const struct arrivals *arrivals, uint64_
                                           sizeof *arrivals->items, by_queue_id);
 }
 
-void qsi_arrivals_fini(struct arrivals *arrivals)
+void qsi_arrivals_fini(struct qsi_arrivals *arrivals)
 {
     if (arrivals->items != arrivals->few) {
         qsi_free(arrivals->items);

@@ -11,9 +11,9 @@
 
 #define QSI_ARRIVALS_FEW 8
 
-struct arrival {
+struct qsi_arrival {
     uint64_t queue_id; /* of a sub-queue, where there are priorities */
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     uint64_t messages;
     uint64_t body_bytes; /* of a queue that refuses by them; 0 for others */
     /* a record with messages that have an expiration, or a due time; NULL: none has */
@@ -23,18 +23,18 @@ struct arrival {
     bool is_dead_letter_alone; /* only dead letters come */
 };
 /* Zeroed memory has none. */
-struct arrivals {
-    struct arrival *items; /* by queue_id, each of them once */
+struct qsi_arrivals {
+    struct qsi_arrival *items; /* by queue_id, each of them once */
     uint32_t count, capacity;
-    struct arrival few[QSI_ARRIVALS_FEW];
+    struct qsi_arrival few[QSI_ARRIVALS_FEW];
 };
 
 /* REQUIRES that the destinations' queues were looked up, and that *arrivals has none. */
-qs_status qsi_arrivals_count(struct arrivals *arrivals,
-                             const struct pending_records *pending_records, qs_error *error)
+qs_status qsi_arrivals_count(struct qsi_arrivals *arrivals,
+                             const struct qsi_pending_records *pending_records, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* NULL: nothing comes to that queue. */
-const struct arrival *qsi_arrivals_find(const struct arrivals *arrivals, uint64_t queue_id);
-void qsi_arrivals_fini(struct arrivals *arrivals);
+const struct qsi_arrival *qsi_arrivals_find(const struct qsi_arrivals *arrivals, uint64_t queue_id);
+void qsi_arrivals_fini(struct qsi_arrivals *arrivals);
 
 #endif

@@ -12,7 +12,7 @@
 #include "thread_safety.h"
 
 /* A distinct (exchange, routing key) of the batch and its destinations. */
-struct batch_route {
+struct qsi_batch_route {
     struct qsi_slice exchange, key; /* in the caller's arrays */
     uint64_t hash;
     uint32_t *destinations; /* indexes in destinations */
@@ -24,7 +24,7 @@ struct batch_route {
     uint64_t rows;          /* of the records that are made */
 };
 
-struct batch_destination {
+struct qsi_batch_destination {
     uint64_t queue_id;
     bool durable;
     bool is_stream;
@@ -40,7 +40,7 @@ struct batch_destination {
 #define STREAM_EMBED_BELOW (128u << 10)
 
 /* The limits of rows, and how they become records. */
-struct batch_rules {
+struct qsi_batch_rules {
     uint64_t body_bytes_max;     /* and of properties */
     uint64_t record_bytes_max;   /* of one record, but a row always fits */
     uint64_t stream_embed_below; /* of messages for exactly one stream */
@@ -48,10 +48,10 @@ struct batch_rules {
     struct qsi_budget *budget;   /* that counts the records */
 };
 
-struct batch {
+struct qsi_batch {
     struct qs_channel *channel; /* like the next: NULL for rows that are staged, without a store */
     struct qs_store *store;
-    struct batch_rules rules;
+    struct qsi_batch_rules rules;
     const qs_batch *input;
     struct qsi_arrow_batch *arrays;
     uint64_t row_count;
@@ -67,24 +67,24 @@ struct batch {
     uint8_t *constant;        /* the defaults as a blob */
     uint32_t constant_bytes;
 
-    struct batch_route *routes;
+    struct qsi_batch_route *routes;
     uint32_t route_count, route_capacity;
     struct qsi_slice hashed_exchange;
     uint64_t exchange_hash;
     uint32_t *slots; /* open addressing over routes; NO_CODE: free */
     uint32_t slot_count;
-    struct batch_destination *destinations;
+    struct qsi_batch_destination *destinations;
     uint32_t destination_count, destination_capacity;
     struct qsi_map destination_codes; /* queue id -> index + 1 */
 
     uint32_t *codes; /* route of each row of the array at hand; NULL: all rows take route 0 */
     uint64_t code_capacity;
     uint32_t *refined; /* routes of all rows, if headers or priorities decide; NULL: nowhere */
-    struct pending_records pending_records;
+    struct qsi_pending_records pending_records;
     struct qsi_return_rules return_rules; /* of the channel, at the look-up of the routes */
     struct qsi_list returns;
     uint64_t unrouted_count; /* rows that lead to no queue */
-    struct published_notes published;
+    struct qsi_published_notes published;
 };
 
 static inline qs_status qsi_batch_no_memory(qs_error *error)
@@ -94,11 +94,11 @@ static inline qs_status qsi_batch_no_memory(qs_error *error)
 
 /* ---- batch_open.c ---- */
 
-struct batch_rules qsi_batch_rules_of(const struct qs_store *store);
+struct qsi_batch_rules qsi_batch_rules_of(const struct qs_store *store);
 /* Checks defaults and arrays, and finds the distinct routes.  REQUIRES input, rules and an empty
  * list of returns.  fini in any case. */
-qs_status qsi_batch_open(struct batch *batch, qs_error *error) QS_MUST_CHECK;
-void qsi_batch_fini(struct batch *batch);
+qs_status qsi_batch_open(struct qsi_batch *batch, qs_error *error) QS_MUST_CHECK;
+void qsi_batch_fini(struct qsi_batch *batch);
 
 /* ---- batch_routes.c: the distinct routes, without the lock, and where they lead, under it ---- */
 
@@ -107,40 +107,40 @@ static inline bool qsi_batch_has_route_columns(const struct qsi_arrow_batch *arr
     return array->exchange.present || array->routing_key.present;
 }
 /* Fills batch->codes with the route of each row of an array that has route columns. */
-qs_status qsi_batch_code_rows(struct batch *batch, const struct qsi_arrow_batch *array,
+qs_status qsi_batch_code_rows(struct qsi_batch *batch, const struct qsi_arrow_batch *array,
                               qs_error *error) QS_MUST_CHECK;
-qs_status qsi_batch_find_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
-qs_status qsi_batch_look_up_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_batch_find_routes(struct qsi_batch *batch, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_batch_look_up_routes(struct qsi_batch *batch, qs_error *error) QS_MUST_CHECK;
 
 /* Adds a route at the end. */
-qs_status qsi_batch_add_route(struct batch *batch, const struct batch_route *route,
+qs_status qsi_batch_add_route(struct qsi_batch *batch, const struct qsi_batch_route *route,
                               uint32_t *code_out, qs_error *error) QS_MUST_CHECK;
 /* Looks up the destinations of the route with these properties (whose headers cannot be filled),
  * and with the defaults' carbon copies if it is to have them. */
-qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
+qs_status qsi_batch_look_up(struct qsi_batch *batch, struct qsi_batch_route *route,
                             const struct qsi_properties *properties, bool has_copies,
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* The index of a queue, or of a priority, known already or not. */
-qs_status qsi_batch_add_destination(struct batch *batch,
-                                    const struct batch_destination *destination,
+qs_status qsi_batch_add_destination(struct qsi_batch *batch,
+                                    const struct qsi_batch_destination *destination,
                                     uint32_t *index_out, qs_error *error) QS_MUST_CHECK;
 /* Fills batch->refined with the routes of all rows by their names. */
-qs_status qsi_batch_code_all_rows(struct batch *batch, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_batch_code_all_rows(struct qsi_batch *batch, qs_error *error) QS_MUST_CHECK;
 
 /* ---- batch_headers.c: rows whose own headers decide their route; the lock is taken briefly
  * ---- */
 
-qs_status qsi_batch_refine_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_batch_refine_routes(struct qsi_batch *batch, qs_error *error) QS_MUST_CHECK;
 /* QS_PRECONDITION_FAILED: a row has its own header CC or BCC. */
-qs_status qsi_batch_check_headers(const struct batch *batch, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_batch_check_headers(const struct qsi_batch *batch, qs_error *error) QS_MUST_CHECK;
 
 /* ---- batch_priorities.c: rows that go to queues with priorities; without the lock ---- */
 
-qs_status qsi_batch_divide_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_batch_divide_routes(struct qsi_batch *batch, qs_error *error) QS_MUST_CHECK;
 
 /* ---- batch_records.c: the rows as encoded records of some size; without the lock ---- */
 
-qs_status qsi_batch_make_records(struct batch *batch, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_batch_make_records(struct qsi_batch *batch, qs_error *error) QS_MUST_CHECK;
 
 #endif

@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-static qs_status encode_routes(struct batch *batch, const struct record_plan *plan, uint8_t *record,
-                               qs_error *error)
+static qs_status encode_routes(struct qsi_batch *batch, const struct qsi_record_plan *plan,
+                               uint8_t *record, qs_error *error)
 {
     uint64_t at = 0;
     uint32_t *codes =
@@ -20,7 +20,7 @@ static qs_status encode_routes(struct batch *batch, const struct record_plan *pl
         return qsi_batch_no_memory(error);
     }
     for (uint32_t i = 0; i < plan->layout.route_count; i++) {
-        const struct batch_route *route = &batch->routes[plan->used_routes[i]];
+        const struct qsi_batch_route *route = &batch->routes[plan->used_routes[i]];
         for (uint32_t k = 0; k < route->destination_count; k++) {
             QS_DCHECK(batch->destinations[route->destinations[k]].record_code <
                       plan->layout.destination_count);
@@ -43,8 +43,9 @@ static qs_status encode_routes(struct batch *batch, const struct record_plan *pl
 }
 
 /* Each row's time to live: its own column, or the common one. */
-static qs_status encode_expirations(const struct batch *batch, const struct record_plan *plan,
-                                    uint8_t *record, qs_error *error)
+static qs_status encode_expirations(const struct qsi_batch *batch,
+                                    const struct qsi_record_plan *plan, uint8_t *record,
+                                    qs_error *error)
 {
     struct qsi_slice text = qsi_properties_text(&batch->defaults, QSI_PROPERTY_EXPIRATION);
     uint32_t common_ms = QSI_NO_EXPIRATION;
@@ -66,7 +67,7 @@ static qs_status encode_expirations(const struct batch *batch, const struct reco
 }
 
 /* The due time of each row that is not to be delivered at once. */
-static qs_status encode_dues(const struct batch *batch, const struct record_plan *plan,
+static qs_status encode_dues(const struct qsi_batch *batch, const struct qsi_record_plan *plan,
                              uint8_t *record, qs_error *error)
 {
     QS_DCHECK((plan->layout.flags & QSI_MESSAGES_HAS_DUE) != 0);
@@ -80,8 +81,8 @@ static qs_status encode_dues(const struct batch *batch, const struct record_plan
 
 /* ---- rows ---- */
 
-qs_status qsi_plan_blob(const struct batch *batch, const struct record_plan *plan, uint64_t row,
-                        struct qsi_slice *blob_out, qs_error *error)
+qs_status qsi_plan_blob(const struct qsi_batch *batch, const struct qsi_record_plan *plan,
+                        uint64_t row, struct qsi_slice *blob_out, qs_error *error)
 {
     struct qsi_arrow_row properties;
     uint64_t bytes;
@@ -102,7 +103,7 @@ qs_status qsi_plan_blob(const struct batch *batch, const struct record_plan *pla
     return QS_OK;
 }
 
-void qsi_plan_free_blob(const struct record_plan *plan, struct qsi_slice blob)
+void qsi_plan_free_blob(const struct qsi_record_plan *plan, struct qsi_slice blob)
 {
     if (plan->per_row_properties) {
         qsi_free((void *)(uintptr_t)blob.data);
@@ -110,7 +111,7 @@ void qsi_plan_free_blob(const struct record_plan *plan, struct qsi_slice blob)
 }
 
 /* Room for a body in the message store, which the pending record then owns. */
-static qs_status reserve_body(struct batch *batch, struct pending_record *pending_record,
+static qs_status reserve_body(struct qsi_batch *batch, struct qsi_pending_record *pending_record,
                               uint32_t envelope_bytes, uint32_t body_bytes, qs_error *error)
 {
     struct qsi_place *place = &pending_record->places[pending_record->place_count];
@@ -126,11 +127,11 @@ static qs_status reserve_body(struct batch *batch, struct pending_record *pendin
 }
 
 /* Writes one row's body to the message store. */
-static qs_status store_row(struct batch *batch, const struct record_plan *plan,
-                           struct pending_record *pending_record, uint64_t row,
+static qs_status store_row(struct qsi_batch *batch, const struct qsi_record_plan *plan,
+                           struct qsi_pending_record *pending_record, uint64_t row,
                            struct qsi_slice blob, struct qsi_body_ref *ref_out, qs_error *error)
 {
-    const struct batch_route *route = qsi_row_route(batch, plan, row);
+    const struct qsi_batch_route *route = qsi_row_route(batch, plan, row);
     struct qsi_slice body = qsi_arrow_bytes(&plan->array->body, row);
     struct qsi_slice envelope = {NULL, 0};
     qs_status status;
@@ -148,8 +149,8 @@ static qs_status store_row(struct batch *batch, const struct record_plan *plan,
     return status;
 }
 
-static qs_status encode_stored(struct batch *batch, const struct record_plan *plan,
-                               struct pending_record *pending_record, uint64_t row,
+static qs_status encode_stored(struct qsi_batch *batch, const struct qsi_record_plan *plan,
+                               struct qsi_pending_record *pending_record, uint64_t row,
                                struct qsi_messages_writer *writer, qs_error *error)
 {
     struct qsi_slice blob = {NULL, 0};
@@ -167,8 +168,8 @@ static qs_status encode_stored(struct batch *batch, const struct record_plan *pl
 
 /* Row by row: properties, bodies and references to stored bodies, whose properties are in their
  * envelopes. */
-static qs_status encode_rows(struct batch *batch, const struct record_plan *plan,
-                             struct pending_record *pending_record, uint8_t *record,
+static qs_status encode_rows(struct qsi_batch *batch, const struct qsi_record_plan *plan,
+                             struct qsi_pending_record *pending_record, uint8_t *record,
                              qs_error *error)
 {
     struct qsi_messages_writer writer;
@@ -195,8 +196,8 @@ static qs_status encode_rows(struct batch *batch, const struct record_plan *plan
     return QS_OK;
 }
 
-qs_status qsi_plan_encode(struct batch *batch, const struct record_plan *plan,
-                          struct pending_record *pending_record, qs_error *error)
+qs_status qsi_plan_encode(struct qsi_batch *batch, const struct qsi_record_plan *plan,
+                          struct qsi_pending_record *pending_record, qs_error *error)
 {
     const struct qsi_messages_layout *layout = &plan->layout;
     uint8_t *record = pending_record->chunk->data;

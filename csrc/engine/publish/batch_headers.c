@@ -27,7 +27,7 @@ struct variant {
 };
 
 struct refining {
-    struct batch *batch;
+    struct qsi_batch *batch;
     struct qsi_map known;    /* base and properties -> index in variants + 1 */
     struct qsi_map finished; /* base and destinations -> code + 1 */
     struct qsi_buf variants; /* struct variant */
@@ -43,7 +43,7 @@ static struct variant *variant_at(const struct refining *refining, uint64_t inde
 
 /* ---- CC and BCC ---- */
 
-qs_status qsi_batch_check_headers(const struct batch *batch, qs_error *error)
+qs_status qsi_batch_check_headers(const struct qsi_batch *batch, qs_error *error)
 {
     uint64_t rows_before = 0;
 
@@ -57,14 +57,14 @@ qs_status qsi_batch_check_headers(const struct batch *batch, qs_error *error)
 /* ---- some rows at a time ---- */
 
 /* Whether rows of this route with headers of their own take the same route as the others. */
-static bool is_settled(const struct batch *batch, uint32_t code)
+static bool is_settled(const struct qsi_batch *batch, uint32_t code)
 {
     QS_DCHECK(code < batch->route_count);
     return !batch->routes[code].by_headers && batch->copies.count == 0;
 }
 
 /* Whether the row has headers of its own, or a column that selectors of its route read. */
-static bool may_differ(const struct batch_route *route, const struct qsi_arrow_batch *array,
+static bool may_differ(const struct qsi_batch_route *route, const struct qsi_arrow_batch *array,
                        uint64_t row)
 {
     struct qsi_arrow_entries entries;
@@ -110,7 +110,7 @@ static qs_status add_row(struct refining *refining, const struct qsi_arrow_batch
 }
 
 /* The row's properties that its route depends on.  Returns their bytes. */
-static uint64_t read_row(const struct batch *batch, const struct batch_route *route,
+static uint64_t read_row(const struct qsi_batch *batch, const struct qsi_batch_route *route,
                          const struct qsi_arrow_batch *array, uint64_t row,
                          struct qsi_arrow_row *row_out)
 {
@@ -123,7 +123,8 @@ static uint64_t read_row(const struct batch *batch, const struct batch_route *ro
     return qsi_properties_bytes(&row_out->properties);
 }
 
-static qs_status make_key(struct refining *refining, uint32_t base, const struct batch_route *route)
+static qs_status make_key(struct refining *refining, uint32_t base,
+                          const struct qsi_batch_route *route)
 {
     QS_DCHECK(base < refining->batch->route_count);
     qsi_buf_clear(&refining->key);
@@ -135,7 +136,7 @@ static qs_status make_key(struct refining *refining, uint32_t base, const struct
 }
 
 /* The only route of these names to these queues: route is used, or freed if there is one. */
-static qs_status finish(struct refining *refining, uint32_t base, struct batch_route *route,
+static qs_status finish(struct refining *refining, uint32_t base, struct qsi_batch_route *route,
                         uint32_t *code_out, qs_error *error)
 {
     uintptr_t found;
@@ -163,8 +164,8 @@ static qs_status finish(struct refining *refining, uint32_t base, struct batch_r
 static qs_status look_up_variant(struct refining *refining, struct variant *variant,
                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct batch_route *base = &refining->batch->routes[variant->base.code];
-    struct batch_route route = {
+    const struct qsi_batch_route *base = &refining->batch->routes[variant->base.code];
+    struct qsi_batch_route route = {
         .exchange = base->exchange, .key = base->key, .record_code = NO_CODE};
     struct qsi_properties properties;
     qs_status status = qsi_properties_decode(&properties, refining->blobs.data + variant->at,
@@ -184,7 +185,7 @@ static qs_status look_up_variant(struct refining *refining, struct variant *vari
 
 static qs_status look_up_variants(struct refining *refining, qs_error *error)
 {
-    struct batch *batch = refining->batch;
+    struct qsi_batch *batch = refining->batch;
     uint64_t count = refining->variants.bytes / sizeof(struct variant);
     qs_status status;
 
@@ -205,7 +206,7 @@ static qs_status refine_rows(struct refining *refining, const struct qsi_arrow_b
                              uint64_t from, uint64_t to, uint32_t *codes, qs_error *error)
 {
     bool is_variant[ROWS_AT_ONCE] = {false};
-    const struct batch *batch = refining->batch;
+    const struct qsi_batch *batch = refining->batch;
     struct qsi_arrow_row values;
     uint64_t bytes;
 
@@ -215,7 +216,7 @@ static qs_status refine_rows(struct refining *refining, const struct qsi_arrow_b
     qsi_buf_clear(&refining->blobs);
     for (uint64_t row = from; row < to; row++) {
         uint32_t *code = &codes[row - from];
-        const struct batch_route *route = &batch->routes[*code];
+        const struct qsi_batch_route *route = &batch->routes[*code];
         if (is_settled(batch, *code) || !may_differ(route, array, row)) {
             continue;
         }
@@ -249,7 +250,7 @@ static qs_status refine_array(struct refining *refining, const struct qsi_arrow_
 
 static qs_status note_finished(struct refining *refining)
 {
-    struct batch *batch = refining->batch;
+    struct qsi_batch *batch = refining->batch;
 
     for (uint32_t code = 0; code < batch->route_count; code++) {
         if (!is_settled(batch, code)) {
@@ -261,7 +262,7 @@ static qs_status note_finished(struct refining *refining)
     return QS_OK;
 }
 
-static bool needs_refining(const struct batch *batch)
+static bool needs_refining(const struct qsi_batch *batch)
 {
     for (uint32_t code = 0; code < batch->route_count; code++) {
         if (!is_settled(batch, code)) {
@@ -273,7 +274,7 @@ static bool needs_refining(const struct batch *batch)
 
 static qs_status refine(struct refining *refining, qs_error *error)
 {
-    struct batch *batch = refining->batch;
+    struct qsi_batch *batch = refining->batch;
     uint32_t *codes;
 
     QS_TRY(qsi_batch_code_all_rows(batch, error)); /* no route is added by name afterwards */
@@ -287,7 +288,7 @@ static qs_status refine(struct refining *refining, qs_error *error)
     return QS_OK;
 }
 
-qs_status qsi_batch_refine_routes(struct batch *batch, qs_error *error)
+qs_status qsi_batch_refine_routes(struct qsi_batch *batch, qs_error *error)
 {
     struct refining refining = {.batch = batch};
     qs_status status;

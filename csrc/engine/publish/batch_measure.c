@@ -4,8 +4,8 @@
 #include "block_file.h"
 #include "check.h"
 
-static uint64_t row_properties_bytes(const struct batch *batch, const struct record_plan *plan,
-                                     uint64_t row)
+static uint64_t row_properties_bytes(const struct qsi_batch *batch,
+                                     const struct qsi_record_plan *plan, uint64_t row)
 {
     struct qsi_arrow_row properties;
 
@@ -16,14 +16,14 @@ static uint64_t row_properties_bytes(const struct batch *batch, const struct rec
 }
 
 /* A record for one stream may become a block of it. */
-static uint64_t rows_limit(const struct batch *batch)
+static uint64_t rows_limit(const struct qsi_batch *batch)
 {
     return batch->is_for_stream ? QSI_BLOCK_ROWS_MAX : RECORD_ROWS_MAX;
 }
 
 /* The furthest end of a pending record that begins at plan->from, and its contents. */
-static qs_status measure_rows(struct batch *batch, struct record_plan *plan, uint64_t limit_bytes,
-                              qs_error *error)
+static qs_status measure_rows(struct qsi_batch *batch, struct qsi_record_plan *plan,
+                              uint64_t limit_bytes, qs_error *error)
 {
     struct qsi_messages_layout *layout = &plan->layout;
     uint64_t row = plan->from, longest = batch->properties_longest;
@@ -58,7 +58,8 @@ static qs_status measure_rows(struct batch *batch, struct record_plan *plan, uin
 }
 
 /* The common case: only the body differs from row to row, and all bodies are small. */
-static bool measure_plain(struct batch *batch, struct record_plan *plan, uint64_t limit_bytes)
+static bool measure_plain(struct qsi_batch *batch, struct qsi_record_plan *plan,
+                          uint64_t limit_bytes)
 {
     const struct qsi_arrow_batch *array = plan->array;
     uint64_t rows = array->rows - plan->from;
@@ -89,7 +90,7 @@ static bool measure_plain(struct batch *batch, struct record_plan *plan, uint64_
     return true;
 }
 
-qs_status qsi_plan_rows(struct batch *batch, struct record_plan *plan, uint64_t limit_bytes,
+qs_status qsi_plan_rows(struct qsi_batch *batch, struct qsi_record_plan *plan, uint64_t limit_bytes,
                         qs_error *error)
 {
     QS_DCHECK(plan->from < plan->array->rows);
@@ -97,7 +98,7 @@ qs_status qsi_plan_rows(struct batch *batch, struct record_plan *plan, uint64_t 
                                                    : measure_rows(batch, plan, limit_bytes, error);
 }
 
-qs_status qsi_plan_routes(struct batch *batch, struct record_plan *plan, qs_error *error)
+qs_status qsi_plan_routes(struct qsi_batch *batch, struct qsi_record_plan *plan, qs_error *error)
 {
     struct qsi_messages_layout *layout = &plan->layout;
     uint32_t alike = plan->codes == NULL ? (uint32_t)(plan->to - plan->from) : 1; /* rows at once */
@@ -111,7 +112,7 @@ qs_status qsi_plan_routes(struct batch *batch, struct record_plan *plan, qs_erro
     for (uint64_t row = plan->from; row < plan->to; row += alike) {
         uint32_t code = plan->codes != NULL ? plan->codes[row] : 0;
         QS_DCHECK(code < batch->route_count);
-        struct batch_route *route = &batch->routes[code];
+        struct qsi_batch_route *route = &batch->routes[code];
         if (route->record_code == NO_CODE) {
             route->record_code = layout->route_count++;
             plan->used_routes[route->record_code] = code;
@@ -119,7 +120,8 @@ qs_status qsi_plan_routes(struct batch *batch, struct record_plan *plan, qs_erro
                 qsi_route_bytes(route->exchange.bytes, route->key.bytes, route->destination_count);
         }
         for (uint32_t i = 0; i < route->destination_count; i++) {
-            struct batch_destination *destination = &batch->destinations[route->destinations[i]];
+            struct qsi_batch_destination *destination =
+                &batch->destinations[route->destinations[i]];
             if (destination->record_code == NO_CODE) {
                 destination->record_code = layout->destination_count++;
                 destination->record_rows = 0;
@@ -134,7 +136,7 @@ qs_status qsi_plan_routes(struct batch *batch, struct record_plan *plan, qs_erro
     return QS_OK;
 }
 
-void qsi_plan_forget_routes(struct batch *batch, struct record_plan *plan)
+void qsi_plan_forget_routes(struct qsi_batch *batch, struct qsi_record_plan *plan)
 {
     for (uint32_t i = 0; plan->used_routes != NULL && i < plan->layout.route_count; i++) {
         batch->routes[plan->used_routes[i]].record_code = NO_CODE;
@@ -149,7 +151,7 @@ void qsi_plan_forget_routes(struct batch *batch, struct record_plan *plan)
 
 /* A column of nulls is as good as none: an expiry time takes 8 bytes of each message in its
  * queue. */
-static bool has_expirations(const struct batch *batch, const struct record_plan *plan)
+static bool has_expirations(const struct qsi_batch *batch, const struct qsi_record_plan *plan)
 {
     int64_t own_ms;
     uint64_t row = plan->from;
@@ -163,7 +165,7 @@ static bool has_expirations(const struct batch *batch, const struct record_plan 
     return row < plan->to;
 }
 
-qs_status qsi_plan_layout(struct batch *batch, struct record_plan *plan, qs_error *error)
+qs_status qsi_plan_layout(struct qsi_batch *batch, struct qsi_record_plan *plan, qs_error *error)
 {
     struct qsi_messages_layout *layout = &plan->layout;
 

@@ -5,13 +5,13 @@
 #include "check.h"
 #include "publish_counts.h"
 
-struct batch_rules qsi_batch_rules_of(const struct qs_store *store)
+struct qsi_batch_rules qsi_batch_rules_of(const struct qs_store *store)
 {
     uint64_t limit = store->options.journal_file_bytes / 4;
 
     limit = limit < QSI_BATCH_RECORD_BYTES_MAX ? limit : QSI_BATCH_RECORD_BYTES_MAX;
     limit = limit < qsi_part_of_budget(store) ? limit : qsi_part_of_budget(store);
-    return (struct batch_rules){
+    return (struct qsi_batch_rules){
         .body_bytes_max = store->options.body_bytes_max,
         .record_bytes_max = limit,
         .stream_embed_below = STREAM_EMBED_BELOW,
@@ -19,7 +19,7 @@ struct batch_rules qsi_batch_rules_of(const struct qs_store *store)
     };
 }
 
-static qs_status read_defaults(struct batch *batch, qs_error *error)
+static qs_status read_defaults(struct qsi_batch *batch, qs_error *error)
 {
     struct qsi_slice blob = qsi_slice_of(batch->input->properties);
     uint64_t bytes;
@@ -43,7 +43,7 @@ static qs_status read_defaults(struct batch *batch, qs_error *error)
     return QS_OK;
 }
 
-static qs_status open_arrays(struct batch *batch, qs_error *error)
+static qs_status open_arrays(struct qsi_batch *batch, qs_error *error)
 {
     const qs_batch *input = batch->input;
 
@@ -62,14 +62,14 @@ static qs_status open_arrays(struct batch *batch, qs_error *error)
     return QS_OK;
 }
 
-qs_status qsi_batch_open(struct batch *batch, qs_error *error)
+qs_status qsi_batch_open(struct qsi_batch *batch, qs_error *error)
 {
     QS_TRY(read_defaults(batch, error));
     QS_TRY(open_arrays(batch, error));
     return qsi_batch_find_routes(batch, error);
 }
 
-void qsi_batch_fini(struct batch *batch)
+void qsi_batch_fini(struct qsi_batch *batch)
 {
     for (uint32_t i = 0; i < batch->route_count; i++) {
         qsi_free(batch->routes[i].destinations);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct dividing {
-    struct batch *batch;
+    struct qsi_batch *batch;
     uint32_t route_count; /* before any was divided */
     uint8_t *most;        /* by route: the highest priority of its queues */
     /* by route: the route of each priority, or NO_CODE; NULL: none was needed */
@@ -17,10 +17,10 @@ struct dividing {
 
 /* ---- destinations ---- */
 
-static qs_status priority_destination(struct batch *batch, uint32_t index, uint8_t priority,
+static qs_status priority_destination(struct qsi_batch *batch, uint32_t index, uint8_t priority,
                                       uint32_t *index_out, qs_error *error)
 {
-    struct batch_destination subqueue = batch->destinations[index];
+    struct qsi_batch_destination subqueue = batch->destinations[index];
 
     QS_DCHECK(qsi_priority_in(subqueue.queue_id) == 0);
     priority = priority < subqueue.priority_max ? priority : subqueue.priority_max;
@@ -28,7 +28,7 @@ static qs_status priority_destination(struct batch *batch, uint32_t index, uint8
     return qsi_batch_add_destination(batch, &subqueue, index_out, error);
 }
 
-static qs_status lead_to_priorities(struct batch *batch, uint32_t *destinations, uint32_t count,
+static qs_status lead_to_priorities(struct qsi_batch *batch, uint32_t *destinations, uint32_t count,
                                     uint8_t priority, qs_error *error)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -39,7 +39,7 @@ static qs_status lead_to_priorities(struct batch *batch, uint32_t *destinations,
 
 /* ---- all rows have the same priority ---- */
 
-static qs_status move_routes(struct batch *batch, uint8_t priority, qs_error *error)
+static qs_status move_routes(struct qsi_batch *batch, uint8_t priority, qs_error *error)
 {
     for (uint32_t i = 0; i < batch->route_count; i++) {
         QS_TRY(lead_to_priorities(batch, batch->routes[i].destinations,
@@ -53,8 +53,8 @@ static qs_status move_routes(struct batch *batch, uint8_t priority, qs_error *er
 static qs_status add_part(struct dividing *dividing, uint32_t code, uint8_t priority,
                           uint32_t *part_out, qs_error *error)
 {
-    struct batch *batch = dividing->batch;
-    struct batch_route part = batch->routes[code];
+    struct qsi_batch *batch = dividing->batch;
+    struct qsi_batch_route part = batch->routes[code];
     qs_status status;
 
     QS_DCHECK(priority > 0 && priority <= dividing->most[code]);
@@ -116,7 +116,7 @@ static qs_status divide_array(struct dividing *dividing, const struct qsi_arrow_
 
 static qs_status divide(struct dividing *dividing, qs_error *error)
 {
-    struct batch *batch = dividing->batch;
+    struct qsi_batch *batch = dividing->batch;
     uint32_t *codes;
 
     dividing->route_count = batch->route_count;
@@ -126,7 +126,7 @@ static qs_status divide(struct dividing *dividing, qs_error *error)
         return qsi_batch_no_memory(error);
     }
     for (uint32_t i = 0; i < batch->route_count; i++) {
-        const struct batch_route *route = &batch->routes[i];
+        const struct qsi_batch_route *route = &batch->routes[i];
         for (uint32_t k = 0; k < route->destination_count; k++) {
             uint8_t most = batch->destinations[route->destinations[k]].priority_max;
             dividing->most[i] = most > dividing->most[i] ? most : dividing->most[i];
@@ -154,7 +154,7 @@ static void fini(struct dividing *dividing)
 
 /* ---- the whole ---- */
 
-static bool any_queue_has_priorities(const struct batch *batch)
+static bool any_queue_has_priorities(const struct qsi_batch *batch)
 {
     for (uint32_t i = 0; i < batch->destination_count; i++) {
         if (batch->destinations[i].priority_max > 0) {
@@ -164,7 +164,7 @@ static bool any_queue_has_priorities(const struct batch *batch)
     return false;
 }
 
-static bool any_priorities(const struct batch *batch)
+static bool any_priorities(const struct qsi_batch *batch)
 {
     for (size_t i = 0; i < batch->input->array_count; i++) {
         if (batch->arrays[i].priority.present) {
@@ -174,7 +174,7 @@ static bool any_priorities(const struct batch *batch)
     return false;
 }
 
-qs_status qsi_batch_divide_routes(struct batch *batch, qs_error *error)
+qs_status qsi_batch_divide_routes(struct qsi_batch *batch, qs_error *error)
 {
     struct dividing dividing = {.batch = batch};
     qs_status status;

@@ -8,7 +8,7 @@
 #include "store.h"
 
 /* The rows for a destination that does not take all: ascending. */
-static qs_status list_rows(struct batch *batch, const struct record_plan *plan,
+static qs_status list_rows(struct qsi_batch *batch, const struct qsi_record_plan *plan,
                            uint32_t ***rows_out, qs_error *error)
 {
     uint32_t count = plan->layout.destination_count;
@@ -22,7 +22,7 @@ static qs_status list_rows(struct batch *batch, const struct record_plan *plan,
         return qsi_batch_no_memory(error);
     }
     for (uint32_t i = 0; i < count; i++) {
-        const struct batch_destination *destination =
+        const struct qsi_batch_destination *destination =
             &batch->destinations[plan->used_destinations[i]];
         if (destination->record_rows == plan->layout.row_count) {
             continue;
@@ -37,7 +37,7 @@ static qs_status list_rows(struct batch *batch, const struct record_plan *plan,
         }
     }
     for (uint32_t row = 0; any && row < plan->layout.row_count; row++) {
-        const struct batch_route *route = qsi_row_route(batch, plan, plan->from + row);
+        const struct qsi_batch_route *route = qsi_row_route(batch, plan, plan->from + row);
         for (uint32_t i = 0; i < route->destination_count; i++) {
             uint32_t code = batch->destinations[route->destinations[i]].record_code;
             if (rows[code] != NULL) {
@@ -51,15 +51,15 @@ static qs_status list_rows(struct batch *batch, const struct record_plan *plan,
 }
 
 /* A run for each destination, of all rows or of those for it. */
-static qs_status make_runs(struct batch *batch, const struct record_plan *plan,
-                           struct pending_record *pending_record, qs_error *error)
+static qs_status make_runs(struct qsi_batch *batch, const struct qsi_record_plan *plan,
+                           struct qsi_pending_record *pending_record, qs_error *error)
 {
     uint32_t count = plan->layout.destination_count;
     uint32_t **rows = NULL;
     qs_status status = list_rows(batch, plan, &rows, error);
 
     for (uint32_t i = 0; status == QS_OK && i < count; i++) {
-        const struct batch_destination *destination =
+        const struct qsi_batch_destination *destination =
             &batch->destinations[plan->used_destinations[i]];
         if (qsi_pending_record_lead_to(pending_record, destination->queue_id, rows[i],
                                        destination->record_rows, destination->durable) != QS_OK) {
@@ -76,10 +76,10 @@ static qs_status make_runs(struct batch *batch, const struct record_plan *plan,
 }
 
 /* Whether anything of the pending record is journalled. */
-static bool plan_is_journalled(const struct batch *batch, const struct record_plan *plan)
+static bool plan_is_journalled(const struct qsi_batch *batch, const struct qsi_record_plan *plan)
 {
     for (uint32_t i = 0; i < plan->layout.destination_count; i++) {
-        const struct batch_destination *destination =
+        const struct qsi_batch_destination *destination =
             &batch->destinations[plan->used_destinations[i]];
         if (destination->is_stream || (plan->any_persistent && destination->durable)) {
             return true;
@@ -88,9 +88,9 @@ static bool plan_is_journalled(const struct batch *batch, const struct record_pl
     return false;
 }
 
-static qs_status make_record(struct batch *batch, struct record_plan *plan, qs_error *error)
+static qs_status make_record(struct qsi_batch *batch, struct qsi_record_plan *plan, qs_error *error)
 {
-    struct pending_record *pending_record;
+    struct qsi_pending_record *pending_record;
 
     QS_TRY(qsi_plan_routes(batch, plan, error));
     if (plan->layout.destination_count == 0) {
@@ -113,10 +113,11 @@ static qs_status make_record(struct batch *batch, struct record_plan *plan, qs_e
     return QS_OK;
 }
 
-static qs_status return_rows(struct batch *batch, const struct record_plan *plan, qs_error *error)
+static qs_status return_rows(struct qsi_batch *batch, const struct qsi_record_plan *plan,
+                             qs_error *error)
 {
     for (uint64_t row = plan->from; row < plan->to; row++) {
-        const struct batch_route *route = qsi_row_route(batch, plan, row);
+        const struct qsi_batch_route *route = qsi_row_route(batch, plan, row);
         struct qsi_slice blob = {NULL, 0};
         qs_status status;
         if (route->destination_count > 0) {
@@ -137,7 +138,8 @@ static qs_status return_rows(struct batch *batch, const struct record_plan *plan
     return QS_OK;
 }
 
-static qs_status make_pending_record(struct batch *batch, struct record_plan *plan, qs_error *error)
+static qs_status make_pending_record(struct qsi_batch *batch, struct qsi_record_plan *plan,
+                                     qs_error *error)
 {
     qs_status status = qsi_plan_rows(batch, plan, batch->rules.record_bytes_max, error);
 
@@ -152,10 +154,10 @@ static qs_status make_pending_record(struct batch *batch, struct record_plan *pl
 }
 
 /* The number of rows for each destination, to be counted when they are accepted. */
-static qs_status note_rows(struct batch *batch, qs_error *error)
+static qs_status note_rows(struct qsi_batch *batch, qs_error *error)
 {
     for (uint32_t i = 0; i < batch->route_count; i++) {
-        const struct batch_route *route = &batch->routes[i];
+        const struct qsi_batch_route *route = &batch->routes[i];
         uint64_t *ids;
         if (route->rows == 0) {
             continue;
@@ -173,7 +175,7 @@ static qs_status note_rows(struct batch *batch, qs_error *error)
 }
 
 /* The bytes are worth a block, and exactly one stream gets them. */
-static bool is_for_stream(const struct batch *batch)
+static bool is_for_stream(const struct qsi_batch *batch)
 {
     uint64_t bytes = 0;
 
@@ -186,7 +188,7 @@ static bool is_for_stream(const struct batch *batch)
     return bytes >= QSI_DIRECT_BYTES_MIN;
 }
 
-qs_status qsi_batch_make_records(struct batch *batch, qs_error *error)
+qs_status qsi_batch_make_records(struct qsi_batch *batch, qs_error *error)
 {
     uint64_t rows_before = 0;
 
@@ -203,7 +205,7 @@ qs_status qsi_batch_make_records(struct batch *batch, qs_error *error)
             codes = batch->codes;
         }
         while (from < array->rows) {
-            struct record_plan plan = {
+            struct qsi_record_plan plan = {
                 .array = array,
                 .codes = codes,
                 .array_row = rows_before,

@@ -38,7 +38,7 @@ static qs_status grow(void **items, uint32_t *capacity, uint32_t needed, size_t 
 
 /* ---- distinct routes ---- */
 
-static qs_status grow_slots(struct batch *batch, qs_error *error)
+static qs_status grow_slots(struct qsi_batch *batch, qs_error *error)
 {
     uint32_t slot_count = batch->slot_count == 0 ? 64 : batch->slot_count * 4;
     uint32_t *slots = qsi_alloc(slot_count * sizeof *slots);
@@ -61,7 +61,7 @@ static qs_status grow_slots(struct batch *batch, qs_error *error)
     return QS_OK;
 }
 
-static bool same_names(const struct batch_route *route, struct qsi_slice exchange,
+static bool same_names(const struct qsi_batch_route *route, struct qsi_slice exchange,
                        struct qsi_slice key)
 {
     return route->key.bytes == key.bytes && route->exchange.bytes == exchange.bytes &&
@@ -69,13 +69,13 @@ static bool same_names(const struct batch_route *route, struct qsi_slice exchang
            memcmp(route->exchange.data, exchange.data, exchange.bytes) == 0;
 }
 
-static inline qs_status reserve_route(struct batch *batch, qs_error *error)
+static inline qs_status reserve_route(struct qsi_batch *batch, qs_error *error)
 {
     return grow((void **)&batch->routes, &batch->route_capacity, batch->route_count + 1,
                 sizeof *batch->routes, error);
 }
 
-qs_status qsi_batch_add_route(struct batch *batch, const struct batch_route *route,
+qs_status qsi_batch_add_route(struct qsi_batch *batch, const struct qsi_batch_route *route,
                               uint32_t *code_out, qs_error *error)
 {
     QS_TRY(reserve_route(batch, error));
@@ -87,7 +87,7 @@ qs_status qsi_batch_add_route(struct batch *batch, const struct batch_route *rou
 
 /* Rows often repeat the exchange, so the last one's hash is kept.  It is rotated, so that a key of
  * the same name does not cancel it. */
-static uint64_t hash_exchange(struct batch *batch, struct qsi_slice exchange)
+static uint64_t hash_exchange(struct qsi_batch *batch, struct qsi_slice exchange)
 {
     if (batch->hashed_exchange.data != exchange.data ||
         batch->hashed_exchange.bytes != exchange.bytes) {
@@ -99,7 +99,7 @@ static uint64_t hash_exchange(struct batch *batch, struct qsi_slice exchange)
 }
 
 /* The index of the route with these names, new or not. */
-static qs_status intern(struct batch *batch, struct qsi_slice exchange, struct qsi_slice key,
+static qs_status intern(struct qsi_batch *batch, struct qsi_slice exchange, struct qsi_slice key,
                         uint32_t *code_out, qs_error *error)
 {
     uint64_t hash = qsi_hash(key.data, key.bytes) ^ hash_exchange(batch, exchange);
@@ -120,7 +120,7 @@ static qs_status intern(struct batch *batch, struct qsi_slice exchange, struct q
     QS_TRY(qsi_check_new_name((qs_slice){exchange.data, exchange.bytes}, "exchange", error));
     QS_TRY(reserve_route(batch, error));
     *code_out = batch->route_count++;
-    batch->routes[*code_out] = (struct batch_route){
+    batch->routes[*code_out] = (struct qsi_batch_route){
         .exchange = exchange, .key = key, .hash = hash, .record_code = NO_CODE};
     batch->slots[slot] = *code_out;
     return QS_OK;
@@ -131,8 +131,8 @@ static struct qsi_slice or_default(struct qsi_slice value, qs_slice otherwise)
     return qsi_slice_is_null(value) ? qsi_slice_of(otherwise) : value;
 }
 
-static qs_status intern_row(struct batch *batch, const struct qsi_arrow_batch *array, uint64_t row,
-                            uint32_t *code_out, qs_error *error)
+static qs_status intern_row(struct qsi_batch *batch, const struct qsi_arrow_batch *array,
+                            uint64_t row, uint32_t *code_out, qs_error *error)
 {
     struct qsi_slice exchange = qsi_slice_of(batch->input->exchange);
     struct qsi_slice key = qsi_slice_of(batch->input->routing_key);
@@ -181,7 +181,7 @@ static bool is_worth_pairs(const struct qsi_arrow_batch *array, uint64_t exchang
 }
 
 /* One look-up for each pair of dictionary entries instead of one for each row. */
-static qs_status code_dictionaries(struct batch *batch, const struct qsi_arrow_batch *array,
+static qs_status code_dictionaries(struct qsi_batch *batch, const struct qsi_arrow_batch *array,
                                    uint64_t exchanges, uint64_t keys, uint32_t *codes,
                                    qs_error *error)
 {
@@ -204,7 +204,7 @@ static qs_status code_dictionaries(struct batch *batch, const struct qsi_arrow_b
     return status;
 }
 
-static qs_status reserve_codes(struct batch *batch, const struct qsi_arrow_batch *array,
+static qs_status reserve_codes(struct qsi_batch *batch, const struct qsi_arrow_batch *array,
                                qs_error *error)
 {
     if (array->rows > batch->code_capacity) {
@@ -219,7 +219,7 @@ static qs_status reserve_codes(struct batch *batch, const struct qsi_arrow_batch
     return QS_OK;
 }
 
-qs_status qsi_batch_code_rows(struct batch *batch, const struct qsi_arrow_batch *array,
+qs_status qsi_batch_code_rows(struct qsi_batch *batch, const struct qsi_arrow_batch *array,
                               qs_error *error)
 {
     uint64_t exchanges = count_entries(&array->exchange);
@@ -235,7 +235,7 @@ qs_status qsi_batch_code_rows(struct batch *batch, const struct qsi_arrow_batch 
     return QS_OK;
 }
 
-qs_status qsi_batch_find_routes(struct batch *batch, qs_error *error)
+qs_status qsi_batch_find_routes(struct qsi_batch *batch, qs_error *error)
 {
     uint32_t code;
 
@@ -251,7 +251,7 @@ qs_status qsi_batch_find_routes(struct batch *batch, qs_error *error)
     return QS_OK;
 }
 
-qs_status qsi_batch_code_all_rows(struct batch *batch, qs_error *error)
+qs_status qsi_batch_code_all_rows(struct qsi_batch *batch, qs_error *error)
 {
     uint32_t *codes;
 
@@ -276,8 +276,8 @@ qs_status qsi_batch_code_all_rows(struct batch *batch, qs_error *error)
 
 /* ---- looking routes up, under the lock ---- */
 
-qs_status qsi_batch_add_destination(struct batch *batch,
-                                    const struct batch_destination *destination,
+qs_status qsi_batch_add_destination(struct qsi_batch *batch,
+                                    const struct qsi_batch_destination *destination,
                                     uint32_t *index_out, qs_error *error)
 {
     struct qsi_map *known = &batch->destination_codes;
@@ -299,7 +299,7 @@ qs_status qsi_batch_add_destination(struct batch *batch,
     return QS_OK;
 }
 
-qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
+qs_status qsi_batch_look_up(struct qsi_batch *batch, struct qsi_batch_route *route,
                             const struct qsi_properties *properties, bool has_copies,
                             qs_error *error)
 {
@@ -325,8 +325,8 @@ qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
         return qsi_batch_no_memory(error);
     }
     for (uint32_t i = 0; i < found->count; i++) {
-        const struct store_queue *queue = qsi_queue_of(found->destinations[i]);
-        const struct batch_destination destination = {
+        const struct qsi_store_queue *queue = qsi_queue_of(found->destinations[i]);
+        const struct qsi_batch_destination destination = {
             .queue_id = queue->container.id,
             .durable = (queue->flags & QS_DURABLE) != 0,
             .is_stream = queue->stream != NULL,
@@ -341,7 +341,7 @@ qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
     return QS_OK;
 }
 
-qs_status qsi_batch_look_up_routes(struct batch *batch, qs_error *error)
+qs_status qsi_batch_look_up_routes(struct qsi_batch *batch, qs_error *error)
 {
     qs_status status;
 

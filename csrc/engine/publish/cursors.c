@@ -14,9 +14,9 @@
 
 #include <string.h>
 
-static struct store_stream *find_stream(struct qs_store *store, uint64_t id)
+static struct qsi_store_stream *find_stream(struct qs_store *store, uint64_t id)
 {
-    struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, id);
+    struct qsi_store_queue *queue = qsi_map_get_number(&store->queues_by_id, id);
 
     return queue != NULL ? queue->stream : NULL;
 }
@@ -39,7 +39,7 @@ qs_status qsi_tx_cursors_reserve(struct qs_channel *channel, qs_error *error)
     QS_ASSERT_HELD(&channel->store->mutex);
     for (size_t at = 0; at < channel->tx_cursors.bytes;) {
         const uint8_t *record = record_at(channel, at, &cursor);
-        struct store_stream *stream = find_stream(channel->store, cursor.stream_id);
+        struct qsi_store_stream *stream = find_stream(channel->store, cursor.stream_id);
         if (stream != NULL && qsi_cursor_reserve(stream, cursor.group) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "cursor");
         }
@@ -57,7 +57,7 @@ uint32_t qsi_tx_cursors_put(struct qs_channel *channel, struct qsi_chunk *tail)
     for (size_t at = 0; at < channel->tx_cursors.bytes; count++) {
         const uint8_t *record = record_at(channel, at, &cursor);
         uint32_t bytes = qsi_record_length(record);
-        struct store_stream *stream = find_stream(channel->store, cursor.stream_id);
+        struct qsi_store_stream *stream = find_stream(channel->store, cursor.stream_id);
         if (stream != NULL) { /* otherwise it was deleted, and a replay skips the record */
             qsi_cursor_set(stream, &cursor);
         }
@@ -87,7 +87,7 @@ static qs_status buffer(struct qs_channel *channel, const struct qsi_cursor_reco
 /* ---- by itself ---- */
 
 static qs_status require_stream(struct qs_channel *channel, struct qsi_slice name,
-                                struct store_queue **queue_out, qs_error *error)
+                                struct qsi_store_queue **queue_out, qs_error *error)
 {
     QS_TRY(qsi_require_queue(channel, name, queue_out, error));
     return (*queue_out)->stream != NULL
@@ -96,7 +96,7 @@ static qs_status require_stream(struct qs_channel *channel, struct qsi_slice nam
                           QSI_NAME((*queue_out)->name), channel->store->place);
 }
 
-static qs_status append(struct qs_store *store, struct store_stream *stream,
+static qs_status append(struct qs_store *store, struct qsi_store_stream *stream,
                         const struct qsi_cursor_record *cursor, uint64_t *lsn_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -123,7 +123,7 @@ static qs_status set_cursor(struct qs_channel *channel, struct qsi_slice name,
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
-    struct store_queue *queue = NULL;
+    struct qsi_store_queue *queue = NULL;
     uint64_t bytes = qsi_cursor_record_bytes(cursor);
     bool released = true;
 
@@ -198,8 +198,9 @@ qs_status qs_channel_forget_offset(qs_channel *channel, qs_slice stream, qs_slic
 
 /* ---- asking ---- */
 
-static qs_status enter_stream(struct qs_store *store, qs_slice name, struct store_queue **queue_out,
-                              qs_error *error) QSI_ACQUIRES_IF_OK(qsi_store_mutex)
+static qs_status enter_stream(struct qs_store *store, qs_slice name,
+                              struct qsi_store_queue **queue_out, qs_error *error)
+    QSI_ACQUIRES_IF_OK(qsi_store_mutex)
 {
     qs_status status;
 
@@ -214,8 +215,8 @@ static qs_status enter_stream(struct qs_store *store, qs_slice name, struct stor
 qs_status qs_store_cursor(qs_store *store, qs_slice stream, qs_slice group, qs_cursor *cursor_out,
                           qs_error *error)
 {
-    const struct store_cursor *cursor;
-    struct store_queue *queue;
+    const struct qsi_store_cursor *cursor;
+    struct qsi_store_queue *queue;
 
     memset(cursor_out, 0, sizeof *cursor_out);
     QS_TRY(enter_stream(store, stream, &queue, error));
@@ -235,12 +236,12 @@ qs_status qs_store_visit_cursors(qs_store *store, qs_slice stream,
                                  void *context, qs_error *error)
 {
     struct qsi_map_cursor walk;
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
 
     QS_TRY(enter_stream(store, stream, &queue, error));
     walk = qsi_map_begin(&queue->stream->cursors);
     while (qsi_map_next(&queue->stream->cursors, &walk)) {
-        const struct store_cursor *cursor = walk.value;
+        const struct qsi_store_cursor *cursor = walk.value;
         const qs_cursor_info info = {
             .group = {walk.key, walk.key_bytes},
             .own = {cursor->own, cursor->own_bytes},

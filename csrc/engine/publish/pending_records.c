@@ -17,11 +17,11 @@
 
 #include <string.h>
 
-struct pending_record *qsi_pending_records_add(struct pending_records *pending_records)
+struct qsi_pending_record *qsi_pending_records_add(struct qsi_pending_records *pending_records)
 {
     QS_DCHECK(pending_records->count <= pending_records->capacity);
     if (pending_records->count == pending_records->capacity) {
-        struct pending_record *grown =
+        struct qsi_pending_record *grown =
             qsi_grow(pending_records->items, &pending_records->capacity, 4, sizeof *grown);
         if (grown == NULL) {
             return NULL;
@@ -32,7 +32,7 @@ struct pending_record *qsi_pending_records_add(struct pending_records *pending_r
     return &pending_records->items[pending_records->count++];
 }
 
-qs_status qsi_pending_record_create(struct pending_record *pending_record,
+qs_status qsi_pending_record_create(struct qsi_pending_record *pending_record,
                                     const struct qsi_messages_layout *layout, uint32_t place_count,
                                     struct qsi_budget *budget)
 {
@@ -55,11 +55,11 @@ qs_status qsi_pending_record_create(struct pending_record *pending_record,
     return QS_OK;
 }
 
-qs_status qsi_pending_record_lead_to(struct pending_record *pending_record, uint64_t queue_id,
+qs_status qsi_pending_record_lead_to(struct qsi_pending_record *pending_record, uint64_t queue_id,
                                      uint32_t *rows, uint32_t row_count, bool journalled)
 {
     uint32_t index = pending_record->destination_count;
-    struct pending_destination *destination = &pending_record->destinations[index];
+    struct qsi_pending_destination *destination = &pending_record->destinations[index];
 
     QS_DCHECK(row_count > 0 && row_count <= pending_record->row_count);
     QS_TRY(qsi_run_create(&destination->run, pending_record->chunk, 0, row_count, rows,
@@ -72,8 +72,8 @@ qs_status qsi_pending_record_lead_to(struct pending_record *pending_record, uint
     return QS_OK;
 }
 
-void qsi_pending_records_note_bytes(struct pending_records *pending_records,
-                                    const struct pending_record *pending_record)
+void qsi_pending_records_note_bytes(struct qsi_pending_records *pending_records,
+                                    const struct qsi_pending_record *pending_record)
 {
     QS_DCHECK(pending_record->chunk->used > 0);
     if (pending_record->journalled) {
@@ -85,12 +85,13 @@ void qsi_pending_records_note_bytes(struct pending_records *pending_records,
     }
 }
 
-uint64_t qsi_pending_record_memory(const struct pending_record *pending_record)
+uint64_t qsi_pending_record_memory(const struct qsi_pending_record *pending_record)
 {
     const struct qsi_chunk *chunk = pending_record->chunk;
     uint64_t bytes = sizeof *chunk + chunk->capacity + QSI_ALLOCATION_BYTES;
 
-    bytes += (pending_record->destination_count + UINT64_C(1)) * sizeof(struct pending_destination);
+    bytes +=
+        (pending_record->destination_count + UINT64_C(1)) * sizeof(struct qsi_pending_destination);
     bytes += QSI_ALLOCATION_BYTES;
     if (pending_record->places != NULL) { /* room for at least one */
         uint32_t count = pending_record->place_count > 1 ? pending_record->place_count : 1;
@@ -106,11 +107,11 @@ uint64_t qsi_pending_record_memory(const struct pending_record *pending_record)
     return bytes;
 }
 
-void qsi_pending_records_fini(struct pending_records *pending_records,
+void qsi_pending_records_fini(struct qsi_pending_records *pending_records,
                               struct qsi_message_store *messages)
 {
     for (uint32_t i = 0; i < pending_records->count; i++) {
-        struct pending_record *pending_record = &pending_records->items[i];
+        struct qsi_pending_record *pending_record = &pending_records->items[i];
         for (uint32_t k = 0; k < pending_record->destination_count; k++) {
             qsi_run_destroy(pending_record->destinations[k].run);
         }
@@ -126,11 +127,11 @@ void qsi_pending_records_fini(struct pending_records *pending_records,
 }
 
 /* Finds the queues, and makes priorities at their first use. */
-static qs_status find_queues(struct qs_store *store, struct pending_record *pending_record,
+static qs_status find_queues(struct qs_store *store, struct qsi_pending_record *pending_record,
                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < pending_record->destination_count; i++) {
-        struct pending_destination *destination = &pending_record->destinations[i];
+        struct qsi_pending_destination *destination = &pending_record->destinations[i];
         QS_DCHECK(destination->run != NULL);
         QS_TRY(qsi_require_by_id(store, destination->queue_id, &destination->queue, error));
     }
@@ -138,9 +139,9 @@ static qs_status find_queues(struct qs_store *store, struct pending_record *pend
 }
 
 /* Reserves memory in one queue for all its arrivals. */
-static qs_status reserve_arrival(const struct arrival *arrival) QSI_REQUIRES(qsi_store_mutex)
+static qs_status reserve_arrival(const struct qsi_arrival *arrival) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue = arrival->queue;
+    struct qsi_store_queue *queue = arrival->queue;
 
     QS_DCHECK(arrival->runs > 0 && arrival->messages >= arrival->runs);
     QS_TRY(qsi_container_reserve(queue->messages, arrival->runs, arrival->messages,
@@ -153,11 +154,11 @@ static qs_status reserve_arrival(const struct arrival *arrival) QSI_REQUIRES(qsi
                : QS_OK;
 }
 
-static qs_status reserve_arrivals(const struct arrivals *arrivals, qs_error *error)
+static qs_status reserve_arrivals(const struct qsi_arrivals *arrivals, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < arrivals->count; i++) {
-        const struct store_queue *queue = arrivals->items[i].queue;
+        const struct qsi_store_queue *queue = arrivals->items[i].queue;
         if (reserve_arrival(&arrivals->items[i]) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes,
                             (const char *)queue->name.data);
@@ -167,8 +168,8 @@ static qs_status reserve_arrivals(const struct arrivals *arrivals, qs_error *err
 }
 
 qs_status qsi_pending_records_reserve(struct qs_store *store,
-                                      struct pending_records *pending_records,
-                                      uint32_t extra_entries, struct arrivals *arrivals,
+                                      struct qsi_pending_records *pending_records,
+                                      uint32_t extra_entries, struct qsi_arrivals *arrivals,
                                       qs_error *error)
 {
     QS_ASSERT_HELD(&store->mutex);
@@ -184,12 +185,12 @@ qs_status qsi_pending_records_reserve(struct qs_store *store,
 }
 
 /* Stamps messages that expire with the time of publishing. */
-static void stamp(struct qs_store *store, const struct pending_record *pending_record)
+static void stamp(struct qs_store *store, const struct qsi_pending_record *pending_record)
 {
     bool expires = pending_record->has_expiration;
 
     for (uint32_t i = 0; !expires && i < pending_record->destination_count; i++) {
-        const struct store_queue *queue = pending_record->destinations[i].queue;
+        const struct qsi_store_queue *queue = pending_record->destinations[i].queue;
         expires = queue != NULL && (qsi_policy_has_ttl(&queue->policy) || qsi_keeps_all(queue));
     }
     if (expires) {
@@ -199,21 +200,21 @@ static void stamp(struct qs_store *store, const struct pending_record *pending_r
 
 /* Pushes the record to its queues.  refusals NULL: no queue refuses any message.  Returns the
  * number of records added to refusals. */
-static uint32_t push(struct qs_store *store, struct pending_record *pending_record,
-                     struct refusals *refusals) QSI_REQUIRES(qsi_store_mutex)
+static uint32_t push(struct qs_store *store, struct qsi_pending_record *pending_record,
+                     struct qsi_refusals *refusals) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t refused = 0;
 
     for (uint32_t i = 0; i < pending_record->destination_count; i++) {
-        struct pending_destination *destination = &pending_record->destinations[i];
-        struct store_queue *queue = destination->queue;
+        struct qsi_pending_destination *destination = &pending_record->destinations[i];
+        struct qsi_store_queue *queue = destination->queue;
         struct qsi_run *run = destination->run;
-        struct pushed pushed;
+        struct qsi_pushed pushed;
         if (queue == NULL) {
             continue; /* deleted meanwhile; fini frees the run */
         }
         QS_DCHECK(run->messages.chunk == pending_record->chunk);
-        pushed = (struct pushed){
+        pushed = (struct qsi_pushed){
             .count = run->count, .rows = run->messages.rows, .journalled = run->journalled};
         destination->run = NULL;
         pushed.first_seq = qsi_container_append(queue->messages, run);
@@ -230,7 +231,7 @@ static uint32_t push(struct qs_store *store, struct pending_record *pending_reco
     return refused;
 }
 
-static void mark_bodies(struct qs_store *store, const struct pending_record *pending_record)
+static void mark_bodies(struct qs_store *store, const struct qsi_pending_record *pending_record)
 {
     QS_ASSERT_HELD(&store->mutex);
     for (uint32_t k = 0; k < pending_record->place_count; k++) {
@@ -239,7 +240,7 @@ static void mark_bodies(struct qs_store *store, const struct pending_record *pen
 }
 
 /* Appends the record to the journal.  more: other records of its group follow. */
-static uint64_t append(struct qs_store *store, const struct pending_record *pending_record,
+static uint64_t append(struct qs_store *store, const struct qsi_pending_record *pending_record,
                        bool more) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(pending_record->journalled);
@@ -248,7 +249,7 @@ static uint64_t append(struct qs_store *store, const struct pending_record *pend
 }
 
 uint64_t qsi_pending_records_accept_group(struct qs_store *store,
-                                          struct pending_records *pending_records, bool goes_on)
+                                          struct qsi_pending_records *pending_records, bool goes_on)
 {
     uint64_t lsn = 0;
     uint32_t journalled = 0; /* that are still to come */
@@ -258,7 +259,7 @@ uint64_t qsi_pending_records_accept_group(struct qs_store *store,
         journalled += pending_records->items[i].journalled ? 1 : 0;
     }
     for (uint32_t i = 0; i < pending_records->count; i++) {
-        struct pending_record *pending_record = &pending_records->items[i];
+        struct qsi_pending_record *pending_record = &pending_records->items[i];
         stamp(store, pending_record);
         (void)push(store, pending_record, NULL);
         if (pending_record->journalled) {
@@ -273,8 +274,9 @@ uint64_t qsi_pending_records_accept_group(struct qs_store *store,
 
 /* Accepts the record as a group of its own, with the refusals of its queues.  Returns its LSN, or
  * last_lsn if nothing was journalled. */
-static uint64_t accept(struct qs_store *store, struct pending_record *pending_record,
-                       struct refusals *refusals, uint64_t last_lsn) QSI_REQUIRES(qsi_store_mutex)
+static uint64_t accept(struct qs_store *store, struct qsi_pending_record *pending_record,
+                       struct qsi_refusals *refusals, uint64_t last_lsn)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_chunk *settles = refusals != NULL ? refusals->settles : NULL;
     uint64_t from = settles != NULL ? settles->used : 0;
@@ -293,7 +295,7 @@ static uint64_t accept(struct qs_store *store, struct pending_record *pending_re
 }
 
 void qsi_pending_records_push_written(struct qs_store *store,
-                                      struct pending_records *pending_records, uint32_t count)
+                                      struct qsi_pending_records *pending_records, uint32_t count)
 {
     QS_ASSERT(count <= pending_records->count && pending_records->written_count == 0);
     for (uint32_t i = 0; i < count; i++) {
@@ -302,8 +304,9 @@ void qsi_pending_records_push_written(struct qs_store *store,
     pending_records->written_count = count;
 }
 
-uint64_t qsi_pending_records_accept(struct qs_store *store, struct pending_records *pending_records,
-                                    struct refusals *refusals, uint64_t last_lsn)
+uint64_t qsi_pending_records_accept(struct qs_store *store,
+                                    struct qsi_pending_records *pending_records,
+                                    struct qsi_refusals *refusals, uint64_t last_lsn)
 {
     uint64_t lsn = last_lsn;
 

@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-static qs_status take_unroutable(const struct publishing *publishing, qs_error *error)
+static qs_status take_unroutable(const struct qsi_publishing *publishing, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = publishing->channel;
@@ -38,9 +38,10 @@ static qs_status take_unroutable(const struct publishing *publishing, qs_error *
 }
 
 /* In a transaction: notes the counts of the message until the commit. */
-static qs_status keep(struct publishing *publishing, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status keep(struct qsi_publishing *publishing, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    struct published_notes *notes = &publishing->channel->tx_published;
+    struct qsi_published_notes *notes = &publishing->channel->tx_published;
     const struct qsi_route *route = publishing->route;
     bool as_before = qsi_published_as_before(notes, publishing);
 
@@ -58,8 +59,8 @@ static qs_status keep(struct publishing *publishing, qs_error *error) QSI_REQUIR
     return QS_OK;
 }
 
-static qs_status take(struct publishing *publishing, struct refusals *refusals, qs_receipt *receipt,
-                      qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status take(struct qsi_publishing *publishing, struct qsi_refusals *refusals,
+                      qs_receipt *receipt, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     if (publishing->channel->tx_selected) {
         return keep(publishing, error);
@@ -73,25 +74,25 @@ static qs_status take(struct publishing *publishing, struct refusals *refusals, 
 
 /* Notes the way of the message for its confirm; a message that waits for nothing is counted as
  * confirmed. */
-static void note_way(const struct publishing *publishing, const qs_receipt *receipt)
+static void note_way(const struct qsi_publishing *publishing, const qs_receipt *receipt)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_route *route = publishing->route;
     struct qs_channel *channel = publishing->channel;
     uint64_t number = receipt->first_number, *ids;
-    struct confirm_way *way;
+    struct qsi_confirm_way *way;
 
     if (QS_LIKELY(receipt->lsn != 0 &&
                   qsi_ways_again(channel, route, publishing->persistent, number, receipt->lsn))) {
         return;
     }
     way = qsi_ways_next(channel, &ids);
-    *way = (struct confirm_way){.first_number = number,
-                                .last_number = number,
-                                .count = 1,
-                                .lsn = receipt->lsn,
-                                .queue_count = route->count,
-                                .persistent = publishing->persistent};
+    *way = (struct qsi_confirm_way){.first_number = number,
+                                    .last_number = number,
+                                    .count = 1,
+                                    .lsn = receipt->lsn,
+                                    .queue_count = route->count,
+                                    .persistent = publishing->persistent};
     for (uint32_t i = 0; i < route->count; i++) {
         ids[i] = qsi_queue_of(route->destinations[i])->container.id;
     }
@@ -103,11 +104,11 @@ static void note_way(const struct publishing *publishing, const qs_receipt *rece
     }
 }
 
-static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_error *error)
+static qs_status publish(struct qsi_publishing *publishing, qs_receipt *receipt, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = publishing->channel;
-    struct refusals refusals = {NULL};
+    struct qsi_refusals refusals = {NULL};
     uint64_t began_us = qsi_is_traced(channel->store) ? qsi_clock_us(channel->store) : 0;
     qs_status status = qsi_publishing_prepare(publishing, error);
 
@@ -150,7 +151,7 @@ static bool may_have_copies(struct qsi_slice properties)
            qsi_may_have_copies(properties);
 }
 
-static qs_status send_dead_letter(struct publishing *dead_letter, uint32_t *queue_count_out,
+static qs_status send_dead_letter(struct qsi_publishing *dead_letter, uint32_t *queue_count_out,
                                   qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status = qsi_publishing_prepare(dead_letter, error);
@@ -164,12 +165,13 @@ static qs_status send_dead_letter(struct publishing *dead_letter, uint32_t *queu
     return status;
 }
 
-qs_status qsi_publish_dead_letter(struct qs_channel *channel, const struct dead_letter *dead_letter,
+qs_status qsi_publish_dead_letter(struct qs_channel *channel,
+                                  const struct qsi_dead_letter *dead_letter,
                                   uint32_t *queue_count_out, bool *may_be_refused_out,
                                   enum qsi_wait wait, qs_error *error)
 {
     struct qsi_copies copies = {NULL};
-    struct publishing publishing = {
+    struct qsi_publishing publishing = {
         .wait = wait,
         .channel = channel,
         .exchange = dead_letter->exchange,
@@ -212,7 +214,7 @@ qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *err
     return QS_OK;
 }
 
-static qs_status publish_with_copies(struct publishing *publishing, qs_receipt *receipt,
+static qs_status publish_with_copies(struct qsi_publishing *publishing, qs_receipt *receipt,
                                      qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_copies copies;
@@ -233,7 +235,7 @@ static qs_status publish_with_copies(struct publishing *publishing, qs_receipt *
 
 /* Reads the expiration after the exchange is found: RabbitMQ reports errors of the exchange
  * first. */
-static qs_status read_expiration(struct publishing *publishing, qs_error *error)
+static qs_status read_expiration(struct qsi_publishing *publishing, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_slice blob = publishing->properties, text;
@@ -255,7 +257,7 @@ qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice ro
                              qs_slice properties, qs_slice body, uint32_t flags, uint64_t delay_us,
                              qs_receipt *receipt_out, qs_error *error)
 {
-    struct publishing publishing;
+    struct qsi_publishing publishing;
     qs_status status;
 
     qsi_receipt_clear(receipt_out);
@@ -265,7 +267,7 @@ qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice ro
         return qsi_fail(error, QS_EINVAL, "properties of %zu bytes", properties.bytes);
     }
     QS_TRY(qsi_channel_enter(channel, error));
-    memset(&publishing, 0, offsetof(struct publishing, route));
+    memset(&publishing, 0, offsetof(struct qsi_publishing, route));
     publishing.channel = channel;
     publishing.exchange = qsi_slice_of(exchange);
     publishing.routing.key = qsi_slice_of(routing_key);

@@ -28,9 +28,10 @@
 
 /* ---- accepting ---- */
 
-static qs_status reserve_records(struct batch *batch, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status reserve_records(struct qsi_batch *batch, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    struct arrivals arrivals = {0};
+    struct qsi_arrivals arrivals = {0};
     qs_status status =
         qsi_pending_records_reserve(batch->store, &batch->pending_records, 0, &arrivals, error);
 
@@ -39,8 +40,8 @@ static qs_status reserve_records(struct batch *batch, qs_error *error) QSI_REQUI
 }
 
 /* Reserves room for the refusals of full queues, and for the confirms of accepted rows. */
-static qs_status reserve_refusals(struct batch *batch, struct refusals *refusals, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+static qs_status reserve_refusals(struct qsi_batch *batch, struct qsi_refusals *refusals,
+                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status = qsi_refusals_reserve(refusals, batch->store, &batch->pending_records,
                                             batch->row_count, error);
@@ -57,9 +58,10 @@ static qs_status reserve_refusals(struct batch *batch, struct refusals *refusals
 }
 
 /* Reserves room to note the destinations of rows whose confirms wait. */
-static qs_status reserve_ways(struct batch *batch, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status reserve_ways(struct qsi_batch *batch, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct published_note *note = qsi_published_note_next(&batch->published, NULL);
+    const struct qsi_published_note *note = qsi_published_note_next(&batch->published, NULL);
     size_t bytes = 0;
 
     for (; note != NULL; note = qsi_published_note_next(&batch->published, note)) {
@@ -68,7 +70,7 @@ static qs_status reserve_ways(struct batch *batch, qs_error *error) QSI_REQUIRES
     return qsi_ways_reserve(batch->channel, bytes) == QS_OK ? QS_OK : qsi_batch_no_memory(error);
 }
 
-static bool has_id(const struct published_note *note, uint64_t id)
+static bool has_id(const struct qsi_published_note *note, uint64_t id)
 {
     const uint64_t *ids = qsi_published_note_ids(note);
 
@@ -83,7 +85,7 @@ static bool has_id(const struct published_note *note, uint64_t id)
 /* Returns how many rows on this way were taken.  A refused row, named by the queue that refused it,
  * is assigned to the first way to that queue, so the counts of the queue are exact.  left: refused
  * rows that were assigned to no way yet. */
-static uint64_t taken_of(const struct published_note *note, struct refusals *refusals,
+static uint64_t taken_of(const struct qsi_published_note *note, struct qsi_refusals *refusals,
                          uint64_t *left)
 {
     uint64_t taken = note->count;
@@ -99,36 +101,36 @@ static uint64_t taken_of(const struct published_note *note, struct refusals *ref
 }
 
 /* The rows were accepted and have numbers; their confirms wait for the LSN, if it is not 0. */
-static void note_ways(struct batch *batch, const qs_receipt *receipt, struct refusals *refusals)
-    QSI_REQUIRES(qsi_store_mutex)
+static void note_ways(struct qsi_batch *batch, const qs_receipt *receipt,
+                      struct qsi_refusals *refusals) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = batch->channel;
-    const struct published_note *note = qsi_published_note_next(&batch->published, NULL);
+    const struct qsi_published_note *note = qsi_published_note_next(&batch->published, NULL);
     uint64_t left = refusals->count;
 
     for (; note != NULL; note = qsi_published_note_next(&batch->published, note)) {
         struct qsi_slice exchange = qsi_published_note_exchange(note);
         const uint64_t *from = qsi_published_note_ids(note);
         uint64_t count = taken_of(note, refusals, &left), *ids;
-        struct confirm_way *way;
+        struct qsi_confirm_way *way;
         if (receipt->lsn == 0 || count == 0) {
             qsi_ways_count(channel->store, exchange, from, note->queue_count, count);
             continue;
         }
         way = qsi_ways_next(channel, &ids);
-        *way = (struct confirm_way){.first_number = receipt->first_number,
-                                    .last_number = receipt->last_number,
-                                    .count = count,
-                                    .lsn = receipt->lsn,
-                                    .queue_count = note->queue_count,
-                                    .persistent = true};
+        *way = (struct qsi_confirm_way){.first_number = receipt->first_number,
+                                        .last_number = receipt->last_number,
+                                        .count = count,
+                                        .lsn = receipt->lsn,
+                                        .queue_count = note->queue_count,
+                                        .persistent = true};
         memcpy(ids, from, note->queue_count * sizeof *ids);
         qsi_ways_note(channel, way, exchange);
     }
 }
 
 /* Makes room for the batch in memory, on the disk and in the journal. */
-static qs_status make_room(struct batch *batch, enum qsi_wait wait, qs_error *error)
+static qs_status make_room(struct qsi_batch *batch, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = batch->store;
@@ -145,8 +147,8 @@ static qs_status make_room(struct batch *batch, enum qsi_wait wait, qs_error *er
 }
 
 /* Releases the lock meanwhile; afterwards everything is as before, including the room. */
-static qs_status write_directly(struct batch *batch, struct direct_write *direct, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+static qs_status write_directly(struct qsi_batch *batch, struct qsi_direct_write *direct,
+                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = batch->store;
     bool released;
@@ -165,8 +167,8 @@ static qs_status write_directly(struct batch *batch, struct direct_write *direct
     return direct->job != NULL ? QS_OK : make_room(batch, QSI_MAY_WAIT, error);
 }
 
-static qs_status accept_now(struct batch *batch, struct refusals *refusals,
-                            struct direct_write *direct, qs_receipt *receipt, qs_error *error)
+static qs_status accept_now(struct qsi_batch *batch, struct qsi_refusals *refusals,
+                            struct qsi_direct_write *direct, qs_receipt *receipt, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = batch->channel;
@@ -196,17 +198,17 @@ static qs_status accept_now(struct batch *batch, struct refusals *refusals,
     return QS_OK;
 }
 
-static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *error)
+static qs_status accept(struct qsi_batch *batch, qs_receipt *receipt, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = batch->channel;
     struct qs_store *store = batch->store;
-    struct refusals refusals = {NULL};
+    struct qsi_refusals refusals = {NULL};
 
     if (channel->tx_selected) {
         QS_TRY(qsi_tx_take(channel, &batch->pending_records, &batch->published, error));
     } else {
-        struct direct_write direct = {NULL};
+        struct qsi_direct_write direct = {NULL};
         qs_status status = accept_now(batch, &refusals, &direct, receipt, error);
         qsi_direct_forget(store, &direct);
         QS_TRY(status);
@@ -235,7 +237,7 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
 }
 
 /* Without the lock, except for look-ups. */
-static qs_status make_records(struct batch *batch, qs_error *error)
+static qs_status make_records(struct qsi_batch *batch, qs_error *error)
 {
     QS_TRY(qsi_batch_open(batch, error));
     QS_TRY(qsi_batch_look_up_routes(batch, error));
@@ -245,7 +247,7 @@ static qs_status make_records(struct batch *batch, qs_error *error)
 }
 
 /* status: of make_records. */
-static qs_status finish(struct batch *batch, qs_status status, qs_receipt *receipt_out,
+static qs_status finish(struct qsi_batch *batch, qs_status status, qs_receipt *receipt_out,
                         qs_error *error)
 {
     struct qs_channel *channel = batch->channel;
@@ -265,7 +267,7 @@ static qs_status finish(struct batch *batch, qs_status status, qs_receipt *recei
 static qs_status publish_batch(qs_channel *channel, const qs_batch *input, qs_receipt *receipt_out,
                                qs_error *error)
 {
-    struct batch batch = {
+    struct qsi_batch batch = {
         .channel = channel,
         .store = channel->store,
         .input = input,

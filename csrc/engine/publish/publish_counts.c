@@ -14,26 +14,26 @@
 
 static size_t note_bytes(uint32_t queue_count, uint8_t exchange_bytes)
 {
-    return sizeof(struct published_note) + queue_count * sizeof(uint64_t) +
+    return sizeof(struct qsi_published_note) + queue_count * sizeof(uint64_t) +
            (exchange_bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static struct published_note *note_at(const struct published_notes *notes, size_t at)
+static struct qsi_published_note *note_at(const struct qsi_published_notes *notes, size_t at)
 {
-    return (struct published_note *)(void *)(notes->notes.data + at);
+    return (struct qsi_published_note *)(void *)(notes->notes.data + at);
 }
 
-static uint64_t *ids_of(struct published_note *note)
+static uint64_t *ids_of(struct qsi_published_note *note)
 {
     return (uint64_t *)(void *)(note + 1);
 }
 
-const uint64_t *qsi_published_note_ids(const struct published_note *note)
+const uint64_t *qsi_published_note_ids(const struct qsi_published_note *note)
 {
     return (const uint64_t *)(const void *)(note + 1);
 }
 
-struct qsi_slice qsi_published_note_exchange(const struct published_note *note)
+struct qsi_slice qsi_published_note_exchange(const struct qsi_published_note *note)
 {
     return qsi_slice_make(qsi_published_note_ids(note) + note->queue_count, note->exchange_bytes);
 }
@@ -53,21 +53,21 @@ void qsi_count_unroutable(struct qs_channel *channel, struct qsi_exchange *excha
 
 /* ---- notes ---- */
 
-qs_status qsi_published_note_begin(struct published_notes *notes, uint32_t queue_count,
+qs_status qsi_published_note_begin(struct qsi_published_notes *notes, uint32_t queue_count,
                                    uint64_t **ids_out)
 {
     uint8_t *room;
 
     QS_TRY(qsi_buf_reserve(&notes->notes, note_bytes(queue_count, UINT8_MAX), &room));
-    *ids_out = ids_of((struct published_note *)(void *)room);
+    *ids_out = ids_of((struct qsi_published_note *)(void *)room);
     return QS_OK;
 }
 
 /* Whether the note after the last one says the same about other messages. */
-static bool goes_the_same_way(const struct published_notes *notes,
-                              const struct published_note *next)
+static bool goes_the_same_way(const struct qsi_published_notes *notes,
+                              const struct qsi_published_note *next)
 {
-    const struct published_note *last = note_at(notes, notes->last_at);
+    const struct qsi_published_note *last = note_at(notes, notes->last_at);
 
     return notes->notes.bytes > 0 && last->queue_count == next->queue_count &&
            last->exchange_bytes == next->exchange_bytes && last->mandatory == next->mandatory &&
@@ -75,10 +75,10 @@ static bool goes_the_same_way(const struct published_notes *notes,
                   next->queue_count * sizeof(uint64_t) + next->exchange_bytes) == 0;
 }
 
-void qsi_published_note_end(struct published_notes *notes, struct qsi_slice exchange,
+void qsi_published_note_end(struct qsi_published_notes *notes, struct qsi_slice exchange,
                             uint32_t queue_count, uint64_t count, bool mandatory)
 {
-    struct published_note *next = note_at(notes, notes->notes.bytes);
+    struct qsi_published_note *next = note_at(notes, notes->notes.bytes);
 
     QS_DCHECK(exchange.bytes <= QSI_ROUTE_NAME_BYTES_MAX);
     memset(next, 0, sizeof *next); /* its gaps are compared, too */
@@ -95,11 +95,11 @@ void qsi_published_note_end(struct published_notes *notes, struct qsi_slice exch
     notes->notes.bytes += note_bytes(queue_count, next->exchange_bytes);
 }
 
-bool qsi_published_as_before(const struct published_notes *notes,
-                             const struct publishing *publishing)
+bool qsi_published_as_before(const struct qsi_published_notes *notes,
+                             const struct qsi_publishing *publishing)
 {
     const struct qsi_route *route = publishing->route;
-    struct published_note *last;
+    struct qsi_published_note *last;
     bool is_same;
 
     if (notes->notes.bytes == 0) {
@@ -115,7 +115,8 @@ bool qsi_published_as_before(const struct published_notes *notes,
     return is_same;
 }
 
-qs_status qsi_published_note_prepare(struct published_notes *notes, const struct qsi_route *route)
+qs_status qsi_published_note_prepare(struct qsi_published_notes *notes,
+                                     const struct qsi_route *route)
 {
     uint64_t *ids;
 
@@ -127,9 +128,9 @@ qs_status qsi_published_note_prepare(struct published_notes *notes, const struct
 }
 
 /* The destination: all but the number, and the gap after the name. */
-static struct qsi_slice way_of(struct published_note *note)
+static struct qsi_slice way_of(struct qsi_published_note *note)
 {
-    uint8_t *begin = (uint8_t *)note + offsetof(struct published_note, queue_count);
+    uint8_t *begin = (uint8_t *)note + offsetof(struct qsi_published_note, queue_count);
     struct qsi_slice exchange = qsi_published_note_exchange(note);
 
     QS_DCHECK(exchange.data >= begin);
@@ -138,7 +139,8 @@ static struct qsi_slice way_of(struct published_note *note)
 
 /* REQUIRES room.  A note that comes with others stays known at its place: notes of the next batch
  * mostly have the same destinations.  Without memory for that it does not. */
-static void add_note(struct published_notes *notes, struct published_note *note, bool has_others)
+static void add_note(struct qsi_published_notes *notes, struct qsi_published_note *note,
+                     bool has_others)
 {
     struct qsi_slice way = way_of(note);
     uintptr_t found = has_others ? (uintptr_t)qsi_map_get(&notes->known, way.data, way.bytes) : 0;
@@ -160,8 +162,8 @@ static void add_note(struct published_notes *notes, struct published_note *note,
     }
 }
 
-qs_status qsi_published_notes_add(struct published_notes *notes,
-                                  const struct published_notes *others)
+qs_status qsi_published_notes_add(struct qsi_published_notes *notes,
+                                  const struct qsi_published_notes *others)
 {
     size_t at = 0;
     uint8_t *room;
@@ -170,7 +172,7 @@ qs_status qsi_published_notes_add(struct published_notes *notes,
         QS_TRY(qsi_buf_reserve(&notes->notes, others->notes.bytes, &room));
     }
     while (at < others->notes.bytes) {
-        struct published_note *note = note_at(others, at);
+        struct qsi_published_note *note = note_at(others, at);
         at += note_bytes(note->queue_count, note->exchange_bytes);
         add_note(notes, note, others->last_at > 0);
     }
@@ -178,8 +180,8 @@ qs_status qsi_published_notes_add(struct published_notes *notes,
     return QS_OK;
 }
 
-const struct published_note *qsi_published_note_next(const struct published_notes *notes,
-                                                     const struct published_note *note)
+const struct qsi_published_note *qsi_published_note_next(const struct qsi_published_notes *notes,
+                                                         const struct qsi_published_note *note)
 {
     size_t at = note == NULL ? 0
                              : (size_t)((const uint8_t *)note - notes->notes.data) +
@@ -188,13 +190,13 @@ const struct published_note *qsi_published_note_next(const struct published_note
     return at < notes->notes.bytes ? note_at(notes, at) : NULL;
 }
 
-uint64_t qsi_published_notes_memory(const struct published_notes *notes)
+uint64_t qsi_published_notes_memory(const struct qsi_published_notes *notes)
 {
     return notes->notes.bytes + notes->known.count * KNOWN_BYTES +
            notes->known.bucket_count * sizeof *notes->known.buckets;
 }
 
-static void count_note(struct qs_channel *channel, struct published_note *note)
+static void count_note(struct qs_channel *channel, struct qsi_published_note *note)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
@@ -210,20 +212,20 @@ static void count_note(struct qs_channel *channel, struct published_note *note)
         qsi_count_unroutable(channel, exchange, note->count, note->mandatory);
     }
     for (uint32_t i = 0; i < note->queue_count; i++) {
-        struct store_queue *queue = qsi_find_by_id(store, qsi_queue_in(ids_of(note)[i]));
+        struct qsi_store_queue *queue = qsi_find_by_id(store, qsi_queue_in(ids_of(note)[i]));
         if (queue != NULL) {
             qsi_tally(exchange, &queue->destination, note->count);
         }
     }
 }
 
-void qsi_count_notes(struct qs_channel *channel, const struct published_notes *notes)
+void qsi_count_notes(struct qs_channel *channel, const struct qsi_published_notes *notes)
 {
     size_t at = 0;
 
     QS_ASSERT_HELD(&channel->store->mutex);
     while (at < notes->notes.bytes) {
-        struct published_note *note = note_at(notes, at);
+        struct qsi_published_note *note = note_at(notes, at);
         count_note(channel, note);
         at += note_bytes(note->queue_count, note->exchange_bytes);
     }

@@ -13,7 +13,7 @@
 void qsi_count_unroutable(struct qs_channel *channel, struct qsi_exchange *exchange, uint64_t count,
                           bool mandatory) QSI_REQUIRES(qsi_store_mutex);
 /* One message, accepted in this hold of the lock, in which it was also routed. */
-static inline void qsi_count_published(const struct publishing *publishing)
+static inline void qsi_count_published(const struct qsi_publishing *publishing)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = publishing->channel;
@@ -31,42 +31,42 @@ static inline void qsi_count_published(const struct publishing *publishing)
     }
 }
 
-struct published_note { /* followed by the queues' ids, then the exchange's name */
-    uint64_t count;     /* of messages */
+struct qsi_published_note { /* followed by the queues' ids, then the exchange's name */
+    uint64_t count;         /* of messages */
     uint32_t queue_count;
     uint8_t exchange_bytes;
     bool mandatory;
 };
 /* Reserves a note, whose queues' ids the caller writes to *ids_out.  The note is valid once it is
  * ended, which cannot fail. */
-qs_status qsi_published_note_begin(struct published_notes *notes, uint32_t queue_count,
+qs_status qsi_published_note_begin(struct qsi_published_notes *notes, uint32_t queue_count,
                                    uint64_t **ids_out) QS_MUST_CHECK;
-void qsi_published_note_end(struct published_notes *notes, struct qsi_slice exchange,
+void qsi_published_note_end(struct qsi_published_notes *notes, struct qsi_slice exchange,
                             uint32_t queue_count, uint64_t count, bool mandatory);
 /* Whether the last note is about messages like this one of a transaction, so that it needs none. */
-bool qsi_published_as_before(const struct published_notes *notes,
-                             const struct publishing *publishing) QSI_REQUIRES(qsi_store_mutex);
+bool qsi_published_as_before(const struct qsi_published_notes *notes,
+                             const struct qsi_publishing *publishing) QSI_REQUIRES(qsi_store_mutex);
 /* Reserves a note for it, with its queues' ids. */
-qs_status qsi_published_note_prepare(struct published_notes *notes,
+qs_status qsi_published_note_prepare(struct qsi_published_notes *notes,
                                      const struct qsi_route *route) QS_MUST_CHECK;
 /* Adds one message to the last note. */
-static inline void qsi_published_note_again(struct published_notes *notes)
+static inline void qsi_published_note_again(struct qsi_published_notes *notes)
 {
-    ((struct published_note *)(void *)(notes->notes.data + notes->last_at))->count += 1;
+    ((struct qsi_published_note *)(void *)(notes->notes.data + notes->last_at))->count += 1;
 }
 /* Adds other notes to these: notes with the same destinations as an added one are merged.
  * QS_ENOMEM changes nothing. */
-qs_status qsi_published_notes_add(struct published_notes *notes,
-                                  const struct published_notes *others) QS_MUST_CHECK;
+qs_status qsi_published_notes_add(struct qsi_published_notes *notes,
+                                  const struct qsi_published_notes *others) QS_MUST_CHECK;
 /* What they take. */
-uint64_t qsi_published_notes_memory(const struct published_notes *notes);
+uint64_t qsi_published_notes_memory(const struct qsi_published_notes *notes);
 /* The first note, or the next one; NULL: there is none.  Its queues' ids, and its exchange. */
-const struct published_note *qsi_published_note_next(const struct published_notes *notes,
-                                                     const struct published_note *note);
-const uint64_t *qsi_published_note_ids(const struct published_note *note);
-struct qsi_slice qsi_published_note_exchange(const struct published_note *note);
+const struct qsi_published_note *qsi_published_note_next(const struct qsi_published_notes *notes,
+                                                         const struct qsi_published_note *note);
+const uint64_t *qsi_published_note_ids(const struct qsi_published_note *note);
+struct qsi_slice qsi_published_note_exchange(const struct qsi_published_note *note);
 /* The messages were accepted.  Queues and exchanges that were deleted meanwhile count nothing. */
-void qsi_count_notes(struct qs_channel *channel, const struct published_notes *notes)
+void qsi_count_notes(struct qs_channel *channel, const struct qsi_published_notes *notes)
     QSI_REQUIRES(qsi_store_mutex);
 
 #endif

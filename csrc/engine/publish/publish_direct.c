@@ -18,7 +18,7 @@
 #include "priorities.h"
 #include "queue_life.h"
 
-static bool may_be_block(const struct pending_record *record, uint64_t queue_id)
+static bool may_be_block(const struct qsi_pending_record *record, uint64_t queue_id)
 {
     const uint8_t wanted = QSI_MESSAGES_ALIGNED;
     const uint8_t unwanted =
@@ -36,8 +36,8 @@ static bool may_be_block(const struct pending_record *record, uint64_t queue_id)
 }
 
 /* The first records that could be blocks.  False: there are too few. */
-static bool choose_records(const struct pending_records *pending_records,
-                           struct direct_write *direct)
+static bool choose_records(const struct qsi_pending_records *pending_records,
+                           struct qsi_direct_write *direct)
 {
     uint64_t queue_id;
 
@@ -52,7 +52,8 @@ static bool choose_records(const struct pending_records *pending_records,
     return direct->bytes >= QSI_DIRECT_BYTES_MIN;
 }
 
-static bool list_records(const struct pending_records *pending_records, struct direct_write *direct)
+static bool list_records(const struct qsi_pending_records *pending_records,
+                         struct qsi_direct_write *direct)
 {
     direct->records = qsi_alloc(direct->record_count * sizeof *direct->records);
     for (uint32_t i = 0; direct->records != NULL && i < direct->record_count; i++) {
@@ -97,12 +98,12 @@ static bool is_more_than_a_segment(const struct qsi_stream *stream, uint64_t byt
 
 /* Returns the stream if no flush of it runs, and no checkpoint waits; NULL: that takes too long, or
  * it is no stream, or deleted. */
-static struct store_queue *wait_for_stream(struct qs_store *store, uint64_t queue_id,
-                                           uint64_t bytes, bool *released_out)
+static struct qsi_store_queue *wait_for_stream(struct qs_store *store, uint64_t queue_id,
+                                               uint64_t bytes, bool *released_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
     while (wait_for_syncs(store, bytes, released_out)) {
-        struct store_queue *queue = qsi_find_by_id(store, queue_id);
+        struct qsi_store_queue *queue = qsi_find_by_id(store, queue_id);
         if (queue == NULL || queue->stream == NULL || store->failed || store->keep.is_active ||
             is_more_than_a_segment(&queue->stream->log, bytes) || store->life != QSI_LIFE_OPEN ||
             !qsi_space_may_page(store, queue) ||
@@ -123,7 +124,7 @@ static struct store_queue *wait_for_stream(struct qs_store *store, uint64_t queu
     return NULL;
 }
 
-static void end_job(struct qs_store *store, struct direct_write *direct, bool done)
+static void end_job(struct qs_store *store, struct qsi_direct_write *direct, bool done)
     QSI_REQUIRES(qsi_store_mutex)
 {
     QS_ASSERT_HELD(&store->mutex);
@@ -137,7 +138,7 @@ static void end_job(struct qs_store *store, struct direct_write *direct, bool do
 }
 
 /* Releases the lock meanwhile.  Where the store has not failed the journal takes the batch. */
-static void run_job(struct qs_store *store, struct direct_write *direct)
+static void run_job(struct qs_store *store, struct qsi_direct_write *direct)
     QSI_REQUIRES(qsi_store_mutex)
 {
     qs_error error = {0};
@@ -154,14 +155,14 @@ static void run_job(struct qs_store *store, struct direct_write *direct)
     }
 }
 
-void qsi_direct_write(struct qs_store *store, const struct pending_records *pending_records,
-                      struct direct_write *direct, bool *released_out)
+void qsi_direct_write(struct qs_store *store, const struct qsi_pending_records *pending_records,
+                      struct qsi_direct_write *direct, bool *released_out)
 {
     struct qsi_stream_direct_options options = {
         .now_us = qsi_clock_us(store),
         .reaches_disk = store->options.sync != QS_SYNC_NONE,
     };
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
 
     QS_ASSERT_HELD(&store->mutex);
     QS_DCHECK(direct->job == NULL);
@@ -183,8 +184,9 @@ void qsi_direct_write(struct qs_store *store, const struct pending_records *pend
     }
 }
 
-bool qsi_direct_may_accept(struct qs_store *store, const struct pending_records *pending_records,
-                           const struct direct_write *direct)
+bool qsi_direct_may_accept(struct qs_store *store,
+                           const struct qsi_pending_records *pending_records,
+                           const struct qsi_direct_write *direct)
 {
     uint64_t bytes;
 
@@ -195,7 +197,8 @@ bool qsi_direct_may_accept(struct qs_store *store, const struct pending_records 
            bytes <= pending_records->entry_bytes_max; /* for which there is room */
 }
 
-qs_status qsi_direct_reserve(struct qs_store *store, struct direct_write *direct, qs_error *error)
+qs_status qsi_direct_reserve(struct qs_store *store, struct qsi_direct_write *direct,
+                             qs_error *error)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (direct->job == NULL) {
@@ -208,8 +211,8 @@ qs_status qsi_direct_reserve(struct qs_store *store, struct direct_write *direct
                            error);
 }
 
-uint64_t qsi_direct_accept(struct qs_store *store, struct pending_records *pending_records,
-                           struct direct_write *direct)
+uint64_t qsi_direct_accept(struct qs_store *store, struct qsi_pending_records *pending_records,
+                           struct qsi_direct_write *direct)
 {
     struct qsi_chunk *chunk = direct->chunk;
     uint64_t from = chunk->used, bytes = qsi_stream_direct_bytes(direct->job);
@@ -229,7 +232,7 @@ uint64_t qsi_direct_accept(struct qs_store *store, struct pending_records *pendi
     return qsi_store_append(store, chunk, from, bytes, 1, false);
 }
 
-void qsi_direct_forget(struct qs_store *store, struct direct_write *direct)
+void qsi_direct_forget(struct qs_store *store, struct qsi_direct_write *direct)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (direct->job != NULL) {

@@ -35,7 +35,7 @@ qs_status qsi_make_envelope(struct qsi_slice exchange, struct qsi_slice key,
     return QS_OK;
 }
 
-static qs_status lay_out(struct publishing *publishing, qs_error *error)
+static qs_status lay_out(struct qsi_publishing *publishing, qs_error *error)
 {
     QS_DCHECK(publishing->route->count > 0);
     publishing->layout = (struct qsi_messages_layout){
@@ -59,7 +59,7 @@ static qs_status lay_out(struct publishing *publishing, qs_error *error)
 }
 
 /* Releases the lock while it writes.  Puts the body into the message store. */
-static qs_status store_body(struct publishing *publishing, qs_error *error)
+static qs_status store_body(struct qsi_publishing *publishing, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = publishing->channel->store;
@@ -91,7 +91,7 @@ static qs_status store_body(struct publishing *publishing, qs_error *error)
 
 /* Stores the body if the disk has space; releases the lock meanwhile.  QS_OK without a stored body
  * means that space was freed: the caller tries again. */
-static qs_status store_body_if_there_is_space(struct publishing *publishing, bool may_regain,
+static qs_status store_body_if_there_is_space(struct qsi_publishing *publishing, bool may_regain,
                                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = publishing->channel->store;
@@ -105,7 +105,7 @@ static qs_status store_body_if_there_is_space(struct publishing *publishing, boo
     return qsi_is_full(status) && may_regain && qsi_space_regain(store) ? QS_OK : status;
 }
 
-qs_status qsi_publishing_prepare(struct publishing *publishing, qs_error *error)
+qs_status qsi_publishing_prepare(struct qsi_publishing *publishing, qs_error *error)
 {
     struct qs_channel *channel = publishing->channel;
     struct qs_store *store = channel->store;

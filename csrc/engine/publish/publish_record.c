@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-static void encode_ref(const struct publishing *publishing, uint8_t *record)
+static void encode_ref(const struct qsi_publishing *publishing, uint8_t *record)
 {
     struct qsi_messages_writer writer;
 
@@ -22,7 +22,7 @@ static void encode_ref(const struct publishing *publishing, uint8_t *record)
     qsi_messages_write_ref(&writer, &publishing->ref);
 }
 
-static void encode(const struct publishing *publishing, uint8_t *record)
+static void encode(const struct qsi_publishing *publishing, uint8_t *record)
 {
     const struct qsi_messages_layout *layout = &publishing->layout;
     uint64_t route_at = 0;
@@ -50,11 +50,11 @@ static void encode(const struct publishing *publishing, uint8_t *record)
 /* ---- kept ---- */
 
 /* On success the pending record owns its parts. */
-static qs_status make_pending_record(struct publishing *publishing,
-                                     struct pending_records *pending_records, qs_error *error)
+static qs_status make_pending_record(struct qsi_publishing *publishing,
+                                     struct qsi_pending_records *pending_records, qs_error *error)
 {
     const struct qsi_route *route = publishing->route;
-    struct pending_record *pending_record = qsi_pending_records_add(pending_records);
+    struct qsi_pending_record *pending_record = qsi_pending_records_add(pending_records);
 
     if (pending_record == NULL ||
         qsi_pending_record_create(pending_record, &publishing->layout, 1,
@@ -66,7 +66,7 @@ static qs_status make_pending_record(struct publishing *publishing,
     pending_record->journalled = qsi_publishing_is_journalled(publishing);
     encode(publishing, pending_record->chunk->data);
     for (uint32_t i = 0; i < route->count; i++) {
-        const struct store_queue *queue = qsi_queue_of(route->destinations[i]);
+        const struct qsi_store_queue *queue = qsi_queue_of(route->destinations[i]);
         if (qsi_pending_record_lead_to(
                 pending_record, qsi_priority_id(queue, publishing->priority), NULL, 1,
                 qsi_publishing_is_journalled_in(publishing, queue)) != QS_OK) {
@@ -83,9 +83,9 @@ static qs_status make_pending_record(struct publishing *publishing,
     return QS_OK;
 }
 
-qs_status qsi_publishing_keep(struct publishing *publishing, qs_error *error)
+qs_status qsi_publishing_keep(struct qsi_publishing *publishing, qs_error *error)
 {
-    struct pending_records pending_records = {0};
+    struct qsi_pending_records pending_records = {0};
     qs_status status = make_pending_record(publishing, &pending_records, error);
 
     if (status == QS_OK) {
@@ -99,8 +99,8 @@ qs_status qsi_publishing_keep(struct publishing *publishing, qs_error *error)
 
 /* What a queue needs for a message that expires or is delayed; a stream keeps the message
  * regardless. */
-static qs_status reserve_times(const struct publishing *publishing, struct store_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex)
+static qs_status reserve_times(const struct qsi_publishing *publishing,
+                               struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     if (publishing->expiration_ms != QSI_NO_EXPIRATION && qsi_takes(queue)) {
         QS_TRY(qsi_queue_reserve_expiries(&queue->core, 1));
@@ -110,7 +110,7 @@ static qs_status reserve_times(const struct publishing *publishing, struct store
 }
 
 /* Memory in the chunk that small records share, in the queues and in the journal. */
-static qs_status reserve(const struct publishing *publishing, bool journalled,
+static qs_status reserve(const struct qsi_publishing *publishing, bool journalled,
                          struct qsi_chunk **chunk_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -119,7 +119,7 @@ static qs_status reserve(const struct publishing *publishing, bool journalled,
     QS_DCHECK(publishing->route->count > 0);
     QS_TRY(qsi_arena_place(store, journalled, publishing->layout.record_bytes, chunk_out, error));
     for (uint32_t i = 0; i < publishing->route->count; i++) {
-        struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
+        struct qsi_store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
         if (QS_UNLIKELY(queue->priorities != NULL) &&
             qsi_make_subqueue_of(store, queue, publishing->priority) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "message");
@@ -139,7 +139,7 @@ static qs_status reserve(const struct publishing *publishing, bool journalled,
 }
 
 /* Pushes to its queues.  Nothing can fail any more. */
-static void push(const struct publishing *publishing, struct qsi_chunk *chunk, uint64_t from)
+static void push(const struct qsi_publishing *publishing, struct qsi_chunk *chunk, uint64_t from)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_route *route = publishing->route;
@@ -150,9 +150,9 @@ static void push(const struct publishing *publishing, struct qsi_chunk *chunk, u
         qsi_messages_put_time(record, qsi_clock_us(store));
     }
     for (uint32_t i = 0; i < route->count; i++) {
-        struct store_queue *queue =
+        struct qsi_store_queue *queue =
             qsi_subqueue_of(qsi_queue_of(route->destinations[i]), publishing->priority);
-        struct pushed pushed = {
+        struct qsi_pushed pushed = {
             .count = 1,
             .journalled = qsi_publishing_is_journalled_in(publishing, queue),
         };
@@ -166,12 +166,12 @@ static void push(const struct publishing *publishing, struct qsi_chunk *chunk, u
 }
 
 /* Pushes to queues of which one refuses it: with a run, since the message may be removed again. */
-static qs_status offer(struct publishing *publishing, struct refusals *refusals, uint64_t *lsn_out,
-                       qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status offer(struct qsi_publishing *publishing, struct qsi_refusals *refusals,
+                       uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = publishing->channel->store;
-    struct pending_records pending_records = {0};
-    struct arrivals arrivals = {0};
+    struct qsi_pending_records pending_records = {0};
+    struct qsi_arrivals arrivals = {0};
     qs_status status = make_pending_record(publishing, &pending_records, error);
 
     if (status == QS_OK &&
@@ -193,7 +193,7 @@ static qs_status offer(struct publishing *publishing, struct refusals *refusals,
     return status;
 }
 
-qs_status qsi_publishing_accept(struct publishing *publishing, struct refusals *refusals,
+qs_status qsi_publishing_accept(struct qsi_publishing *publishing, struct qsi_refusals *refusals,
                                 uint64_t *lsn_out, qs_error *error)
 {
     struct qs_store *store = publishing->channel->store;

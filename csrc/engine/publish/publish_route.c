@@ -9,17 +9,17 @@
 
 /* Whether the queue would refuse the dead-lettered message, after those that the transaction
  * already has for it. */
-static bool is_full_for(const struct publishing *dead_letter, const struct store_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex)
+static bool is_full_for(const struct qsi_publishing *dead_letter,
+                        const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct pending_records *pending_records = dead_letter->channel->tx_records;
+    const struct qsi_pending_records *pending_records = dead_letter->channel->tx_records;
     uint64_t count = 1, body_bytes = dead_letter->body.bytes;
 
     QS_DCHECK(dead_letter->is_dead_letter && queue->parent == NULL);
     for (uint32_t i = 0; pending_records != NULL && i < pending_records->count; i++) {
-        const struct pending_record *pending_record = &pending_records->items[i];
+        const struct qsi_pending_record *pending_record = &pending_records->items[i];
         for (uint32_t k = 0; k < pending_record->destination_count; k++) {
-            const struct pending_destination *destination = &pending_record->destinations[k];
+            const struct qsi_pending_destination *destination = &pending_record->destinations[k];
             if (qsi_queue_in(destination->queue_id) == queue->container.id) {
                 count += destination->run->count;
                 body_bytes += qsi_policy_counts_bytes(&queue->policy)
@@ -33,7 +33,7 @@ static bool is_full_for(const struct publishing *dead_letter, const struct store
 
 /* A dead-lettered message does not go to a queue where it would go round forever, nor to one that
  * would refuse and drop it. */
-static bool is_open(const struct publishing *publishing, const struct store_queue *queue)
+static bool is_open(const struct qsi_publishing *publishing, const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return (publishing->may_go_round || !qsi_death_is_cycle(publishing->properties, queue->name)) &&
@@ -41,7 +41,7 @@ static bool is_open(const struct publishing *publishing, const struct store_queu
              is_full_for(publishing, queue));
 }
 
-static qs_status leave_out(struct publishing *publishing, qs_error *error)
+static qs_status leave_out(struct qsi_publishing *publishing, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_route *all = publishing->route;
@@ -64,7 +64,7 @@ static qs_status leave_out(struct publishing *publishing, qs_error *error)
 }
 
 /* Also to an internal exchange; dead letters are dropped if it does not exist. */
-static qs_status look_up_any(struct publishing *publishing, qs_error *error)
+static qs_status look_up_any(struct qsi_publishing *publishing, qs_error *error)
 {
     static const struct qsi_route nowhere = {0};
     struct qsi_router *router = &publishing->channel->store->router;
@@ -78,7 +78,7 @@ static qs_status look_up_any(struct publishing *publishing, qs_error *error)
     return qsi_exchange_lookup(router, exchange, &publishing->routing, &publishing->route, error);
 }
 
-static qs_status look_up_once(struct publishing *publishing, qs_error *error)
+static qs_status look_up_once(struct qsi_publishing *publishing, qs_error *error)
 {
     return QS_LIKELY((publishing->flags & QS_INTERNAL) == 0)
                ? qsi_router_lookup(&publishing->channel->store->router, publishing->exchange,
@@ -87,7 +87,7 @@ static qs_status look_up_once(struct publishing *publishing, qs_error *error)
 }
 
 /* Properties decide, too: they are decoded for this look-up alone. */
-static qs_status look_at_properties(struct publishing *publishing, qs_error *error)
+static qs_status look_at_properties(struct qsi_publishing *publishing, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_slice blob = publishing->properties;
@@ -102,7 +102,7 @@ static qs_status look_at_properties(struct publishing *publishing, qs_error *err
     return status;
 }
 
-qs_status qsi_publishing_look_up(struct publishing *publishing, qs_error *error)
+qs_status qsi_publishing_look_up(struct qsi_publishing *publishing, qs_error *error)
 {
     struct qsi_slice properties = publishing->properties;
     bool had_headers;
@@ -124,7 +124,7 @@ qs_status qsi_publishing_look_up(struct publishing *publishing, qs_error *error)
 }
 
 /* Values that most queues do not need. */
-static void ask_more(struct publishing *publishing, const struct store_queue *queue)
+static void ask_more(struct qsi_publishing *publishing, const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     publishing->persistent = publishing->persistent || queue->policy.keeps_all;
@@ -141,7 +141,7 @@ static void ask_more(struct publishing *publishing, const struct store_queue *qu
     }
 }
 
-qs_status qsi_publishing_route(struct publishing *publishing, qs_error *error)
+qs_status qsi_publishing_route(struct qsi_publishing *publishing, qs_error *error)
 {
     qsi_router_trim(&publishing->channel->store->router);
     QS_TRY(qsi_publishing_look_up(publishing, error));
@@ -156,7 +156,7 @@ qs_status qsi_publishing_route(struct publishing *publishing, qs_error *error)
     publishing->may_be_refused = publishing->is_refused = false;
     publishing->priority = 0;
     for (uint32_t i = 0; i < publishing->route->count; i++) {
-        const struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
+        const struct qsi_store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
         publishing->durable_count += (queue->flags & QS_DURABLE) != 0 ? 1 : 0;
         publishing->keeping_count += qsi_keeps_all(queue) ? 1 : 0;
         publishing->expires =

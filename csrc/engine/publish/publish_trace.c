@@ -8,14 +8,14 @@
 #include "publish_counts.h"
 #include "trace.h"
 
-static void tell(struct qs_store *store, struct trace_step *what, qs_trace_step step)
+static void tell(struct qs_store *store, struct qsi_trace_step *what, qs_trace_step step)
     QSI_REQUIRES(qsi_store_mutex)
 {
     what->step = step;
     qsi_trace(store, what);
 }
 
-static void tell_routed(struct qs_store *store, struct trace_step *what)
+static void tell_routed(struct qs_store *store, struct qsi_trace_step *what)
     QSI_REQUIRES(qsi_store_mutex)
 {
     tell(store, what, QS_TRACE_PUBLISH);
@@ -24,8 +24,8 @@ static void tell_routed(struct qs_store *store, struct trace_step *what)
 }
 
 /* The same for one message, whose content goes with its route. */
-static void tell_one_routed(struct qs_store *store, struct trace_step *what,
-                            const struct trace_content *content) QSI_REQUIRES(qsi_store_mutex)
+static void tell_one_routed(struct qs_store *store, struct qsi_trace_step *what,
+                            const struct qsi_trace_content *content) QSI_REQUIRES(qsi_store_mutex)
 {
     tell(store, what, QS_TRACE_PUBLISH);
     what->time_us = 0;
@@ -35,7 +35,7 @@ static void tell_one_routed(struct qs_store *store, struct trace_step *what,
 }
 
 /* It is in its queues, and in the journal if it has an LSN. */
-static void tell_accepted(struct qs_store *store, struct trace_step *what, bool mandatory,
+static void tell_accepted(struct qs_store *store, struct qsi_trace_step *what, bool mandatory,
                           uint64_t lsn, bool awaits_confirm) QSI_REQUIRES(qsi_store_mutex)
 {
     if (what->queue_count > 0) {
@@ -51,8 +51,8 @@ static void tell_accepted(struct qs_store *store, struct trace_step *what, bool 
 }
 
 /* The queues that have it: all but the one that refused it. */
-static void leave_out(struct trace_step *what, struct qsi_destination **others, uint64_t refusing)
-    QSI_REQUIRES(qsi_store_mutex)
+static void leave_out(struct qsi_trace_step *what, struct qsi_destination **others,
+                      uint64_t refusing) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t count = 0;
 
@@ -65,10 +65,11 @@ static void leave_out(struct trace_step *what, struct qsi_destination **others, 
     what->queue_count = count;
 }
 
-static void tell_refused(struct qs_store *store, const struct trace_step *what, uint64_t refusing,
-                         uint64_t lsn, bool confirms) QSI_REQUIRES(qsi_store_mutex)
+static void tell_refused(struct qs_store *store, const struct qsi_trace_step *what,
+                         uint64_t refusing, uint64_t lsn, bool confirms)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    struct trace_step all = *what, others = *what;
+    struct qsi_trace_step all = *what, others = *what;
     struct qsi_destination **kept = qsi_alloc((size_t)what->queue_count * sizeof *kept);
 
     if (kept != NULL) {
@@ -83,15 +84,15 @@ static void tell_refused(struct qs_store *store, const struct trace_step *what, 
     }
 }
 
-void qsi_trace_published(const struct publishing *publishing, const qs_receipt *receipt,
-                         const struct refusals *refusals, uint64_t began_us)
+void qsi_trace_published(const struct qsi_publishing *publishing, const qs_receipt *receipt,
+                         const struct qsi_refusals *refusals, uint64_t began_us)
 {
     const struct qs_channel *channel = publishing->channel;
     struct qs_store *store = channel->store;
     bool confirms = channel->confirms.selected && !channel->tx_selected;
-    const struct trace_content content = {
+    const struct qsi_trace_content content = {
         .channel = channel, .properties = publishing->properties, .body = publishing->body};
-    struct trace_step what = {
+    struct qsi_trace_step what = {
         .time_us = began_us,
         .number = confirms ? receipt->first_number : 0,
         .count = 1,
@@ -116,7 +117,8 @@ void qsi_trace_published(const struct publishing *publishing, const qs_receipt *
 }
 
 /* Queues of a note that still exist; NULL: no memory. */
-static struct qsi_destination **queues_of(struct qs_store *store, const struct published_note *note,
+static struct qsi_destination **queues_of(struct qs_store *store,
+                                          const struct qsi_published_note *note,
                                           uint32_t *count_out) QSI_REQUIRES(qsi_store_mutex)
 {
     const uint64_t *ids = qsi_published_note_ids(note);
@@ -124,7 +126,7 @@ static struct qsi_destination **queues_of(struct qs_store *store, const struct p
 
     *count_out = 0;
     for (uint32_t i = 0; queues != NULL && i < note->queue_count; i++) {
-        struct store_queue *queue = qsi_find_by_id(store, qsi_queue_in(ids[i]));
+        struct qsi_store_queue *queue = qsi_find_by_id(store, qsi_queue_in(ids[i]));
         if (queue != NULL) {
             queues[(*count_out)++] = &queue->destination;
         }
@@ -132,13 +134,13 @@ static struct qsi_destination **queues_of(struct qs_store *store, const struct p
     return queues;
 }
 
-static void tell_note(const struct qs_channel *channel, const struct published_note *note,
+static void tell_note(const struct qs_channel *channel, const struct qsi_published_note *note,
                       const qs_receipt *receipt, bool is_commit) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     bool confirms = channel->confirms.selected && !channel->tx_selected;
     struct qsi_slice exchange = qsi_published_note_exchange(note);
-    struct trace_step what = {
+    struct qsi_trace_step what = {
         .number = confirms ? receipt->first_number : 0,
         .last_number = confirms ? receipt->last_number : 0,
         .count = note->count,
@@ -161,10 +163,10 @@ static void tell_note(const struct qs_channel *channel, const struct published_n
     qsi_free(queues);
 }
 
-void qsi_trace_batch(const struct qs_channel *channel, const struct published_notes *notes,
+void qsi_trace_batch(const struct qs_channel *channel, const struct qsi_published_notes *notes,
                      const qs_receipt *receipt)
 {
-    const struct published_note *note = qsi_published_note_next(notes, NULL);
+    const struct qsi_published_note *note = qsi_published_note_next(notes, NULL);
 
     QS_ASSERT_HELD(&channel->store->mutex);
     for (; note != NULL; note = qsi_published_note_next(notes, note)) {
@@ -172,10 +174,10 @@ void qsi_trace_batch(const struct qs_channel *channel, const struct published_no
     }
 }
 
-void qsi_trace_committed(const struct qs_channel *channel, const struct published_notes *notes,
+void qsi_trace_committed(const struct qs_channel *channel, const struct qsi_published_notes *notes,
                          uint64_t lsn)
 {
-    const struct published_note *note = qsi_published_note_next(notes, NULL);
+    const struct qsi_published_note *note = qsi_published_note_next(notes, NULL);
     const qs_receipt receipt = {.lsn = lsn};
 
     QS_ASSERT_HELD(&channel->store->mutex);

@@ -8,7 +8,7 @@
 #include "error.h"
 #include "publish.h"
 
-struct publishing {
+struct qsi_publishing {
     struct qs_channel *channel;
     struct qsi_slice exchange, properties, body;
     struct qsi_routing routing;
@@ -38,18 +38,18 @@ struct publishing {
     struct qsi_body_ref ref; /* if stored */
 };
 
-static inline bool qsi_publishing_is_mandatory(const struct publishing *publishing)
+static inline bool qsi_publishing_is_mandatory(const struct qsi_publishing *publishing)
 {
     return (publishing->flags & QS_MANDATORY) != 0;
 }
-static inline bool qsi_publishing_is_journalled(const struct publishing *publishing)
+static inline bool qsi_publishing_is_journalled(const struct qsi_publishing *publishing)
 {
     return (publishing->persistent && publishing->durable_count > 0) ||
            publishing->keeping_count > 0;
 }
 /* Whether the message survives a restart in this queue. */
-static inline bool qsi_publishing_is_journalled_in(const struct publishing *publishing,
-                                                   const struct store_queue *queue)
+static inline bool qsi_publishing_is_journalled_in(const struct qsi_publishing *publishing,
+                                                   const struct qsi_store_queue *queue)
 {
     return qsi_keeps_all(queue) || (publishing->persistent && (queue->flags & QS_DURABLE) != 0);
 }
@@ -57,26 +57,26 @@ static inline bool qsi_publishing_is_journalled_in(const struct publishing *publ
 /* ---- publish_route.c ---- */
 
 /* Looks up the route.  Reads the headers only if they decide. */
-qs_status qsi_publishing_look_up(struct publishing *publishing, qs_error *error)
+qs_status qsi_publishing_look_up(struct qsi_publishing *publishing, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The same, and computes what the queues need to know of the message. */
-qs_status qsi_publishing_route(struct publishing *publishing, qs_error *error)
+qs_status qsi_publishing_route(struct qsi_publishing *publishing, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* ---- publish_prepare.c ---- */
 
 /* May release the lock meanwhile.  Routes, stores the body if it is large, makes room and lays out
  * the record; if the lock was released, it looks at everything again. */
-qs_status qsi_publishing_prepare(struct publishing *publishing, qs_error *error)
+qs_status qsi_publishing_prepare(struct qsi_publishing *publishing, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* ---- publish_record.c: REQUIRES a prepared message with a route ---- */
 
 /* In a transaction: the encoded record waits for the commit, which gives it its sequences. */
-qs_status qsi_publishing_keep(struct publishing *publishing, qs_error *error)
+qs_status qsi_publishing_keep(struct qsi_publishing *publishing, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Pushes it to its queues and the journal.  *lsn_out 0: nothing to wait for. */
-qs_status qsi_publishing_accept(struct publishing *publishing, struct refusals *refusals,
+qs_status qsi_publishing_accept(struct qsi_publishing *publishing, struct qsi_refusals *refusals,
                                 uint64_t *lsn_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 

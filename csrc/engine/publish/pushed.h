@@ -15,8 +15,8 @@
 #include "wake.h"
 
 /* The record has the places of its messages. */
-static inline void qsi_note_pushed(struct qs_store *store, const struct store_queue *queue,
-                                   uint8_t *record, uint32_t index, const struct pushed *pushed)
+static inline void qsi_note_pushed(struct qs_store *store, const struct qsi_store_queue *queue,
+                                   uint8_t *record, uint32_t index, const struct qsi_pushed *pushed)
     QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_messages_put_destination(record, index, queue->container.id, pushed->first_seq,
@@ -24,8 +24,9 @@ static inline void qsi_note_pushed(struct qs_store *store, const struct store_qu
     store->stats.routed += pushed->count;
 }
 /* REQUIRES that the record is appended next. */
-static inline void qsi_announce_pushed(struct qs_store *store, struct store_queue *queue,
-                                       const struct pushed *pushed) QSI_REQUIRES(qsi_store_mutex)
+static inline void qsi_announce_pushed(struct qs_store *store, struct qsi_store_queue *queue,
+                                       const struct qsi_pushed *pushed)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_note_growth(store, queue);
     if (qsi_takes(queue)) {

@@ -17,7 +17,7 @@
 #include <string.h>
 
 /* Destinations that may refuse, and the stretches that may be reserved at once. */
-static void measure(struct qs_store *store, const struct pending_records *pending_records,
+static void measure(struct qs_store *store, const struct qsi_pending_records *pending_records,
                     uint32_t *destinations_out, uint32_t *stretches_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -26,9 +26,9 @@ static void measure(struct qs_store *store, const struct pending_records *pendin
 
     *destinations_out = *stretches_out = 0;
     for (uint32_t i = 0; i < pending_records->count; i++) {
-        const struct pending_record *pending_record = &pending_records->items[i];
+        const struct qsi_pending_record *pending_record = &pending_records->items[i];
         for (uint32_t k = 0; k < pending_record->destination_count; k++) {
-            const struct store_queue *queue =
+            const struct qsi_store_queue *queue =
                 qsi_find_by_id(store, pending_record->destinations[k].queue_id);
             if (queue != NULL && qsi_queue_refuses(queue)) {
                 *destinations_out += 1;
@@ -38,7 +38,8 @@ static void measure(struct qs_store *store, const struct pending_records *pendin
     }
 }
 
-uint64_t qsi_refusals_bytes(struct qs_store *store, const struct pending_records *pending_records)
+uint64_t qsi_refusals_bytes(struct qs_store *store,
+                            const struct qsi_pending_records *pending_records)
 {
     uint32_t destinations, stretches;
 
@@ -47,9 +48,9 @@ uint64_t qsi_refusals_bytes(struct qs_store *store, const struct pending_records
     return (uint64_t)destinations * QSI_SETTLE_BYTES;
 }
 
-qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store,
-                               const struct pending_records *pending_records, uint64_t row_count,
-                               qs_error *error)
+qs_status qsi_refusals_reserve(struct qsi_refusals *refusals, struct qs_store *store,
+                               const struct qsi_pending_records *pending_records,
+                               uint64_t row_count, qs_error *error)
 {
     uint32_t destinations, stretches;
 
@@ -73,7 +74,7 @@ qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store
     return QS_OK;
 }
 
-static void note_row(struct refusals *refusals, uint64_t row, uint64_t queue_id)
+static void note_row(struct qsi_refusals *refusals, uint64_t row, uint64_t queue_id)
 {
     QS_ASSERT(row < refusals->row_count && queue_id != 0);
     if (refusals->queues[row] == 0) {
@@ -83,8 +84,8 @@ static void note_row(struct refusals *refusals, uint64_t row, uint64_t queue_id)
 }
 
 /* One record, over transient messages as well: a replay finds them settled. */
-static uint32_t record_end(struct refusals *refusals, const struct store_queue *queue,
-                           const struct pushed *pushed, uint64_t first_seq, uint32_t count)
+static uint32_t record_end(struct qsi_refusals *refusals, const struct qsi_store_queue *queue,
+                           const struct qsi_pushed *pushed, uint64_t first_seq, uint32_t count)
 {
     struct qsi_settle settle = {.queue_id = queue->container.id,
                                 .first_seq = first_seq,
@@ -102,7 +103,7 @@ static uint32_t record_end(struct refusals *refusals, const struct store_queue *
     return 1;
 }
 
-static void pass_on(struct qs_store *store, struct store_queue *queue, uint64_t first_seq)
+static void pass_on(struct qs_store *store, struct qsi_store_queue *queue, uint64_t first_seq)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stretch stretch;
@@ -112,7 +113,7 @@ static void pass_on(struct qs_store *store, struct store_queue *queue, uint64_t 
     }
 }
 
-void qsi_dead_letter_pass_on(struct qs_store *store, struct store_queue *queue,
+void qsi_dead_letter_pass_on(struct qs_store *store, struct qsi_store_queue *queue,
                              uint64_t dead_letter_seq)
 {
     QS_ASSERT_HELD(&store->mutex);
@@ -121,9 +122,10 @@ void qsi_dead_letter_pass_on(struct qs_store *store, struct store_queue *queue,
     }
 }
 
-uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
-                           struct store_queue *queue, const struct pending_record *pending_record,
-                           const struct pushed *pushed)
+uint32_t qsi_refusals_take(struct qsi_refusals *refusals, struct qs_store *store,
+                           struct qsi_store_queue *queue,
+                           const struct qsi_pending_record *pending_record,
+                           const struct qsi_pushed *pushed)
 {
     struct qs_channel *internal_channel = store->removals.internal_channel;
     uint32_t refused = qsi_refused_count(queue, pushed->first_seq, pushed->count);
@@ -159,7 +161,7 @@ uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
 static void tell_queue(struct qs_store *store, uint64_t queue_id, qs_receipt *receipt)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_queue *queue = qsi_find_by_id(store, queue_id);
+    const struct qsi_store_queue *queue = qsi_find_by_id(store, queue_id);
     uint32_t bytes = queue != NULL ? queue->name.bytes : 0;
 
     QS_ASSERT(bytes < sizeof receipt->refused_queue);
@@ -169,7 +171,7 @@ static void tell_queue(struct qs_store *store, uint64_t queue_id, qs_receipt *re
     receipt->refused_queue[bytes] = '\0';
 }
 
-void qsi_refusals_tell_rows(const struct refusals *refusals, struct qs_store *store,
+void qsi_refusals_tell_rows(const struct qsi_refusals *refusals, struct qs_store *store,
                             qs_receipt *receipt)
 {
     uint32_t told = 0;
@@ -188,7 +190,7 @@ void qsi_refusals_tell_rows(const struct refusals *refusals, struct qs_store *st
     }
 }
 
-void qsi_refusals_fini(struct refusals *refusals)
+void qsi_refusals_fini(struct qsi_refusals *refusals)
 {
     qsi_free(refusals->queues);
     qsi_chunk_unref(refusals->settles);
@@ -196,7 +198,7 @@ void qsi_refusals_fini(struct refusals *refusals)
 }
 
 /* With all arrivals of any of its priorities. */
-static bool would_be_over(const struct store_queue *queue, const struct arrivals *arrivals)
+static bool would_be_over(const struct qsi_store_queue *queue, const struct qsi_arrivals *arrivals)
     QSI_REQUIRES(qsi_store_mutex)
 {
     bool by_bytes = qsi_policy_counts_bytes(&queue->policy);
@@ -205,7 +207,7 @@ static bool would_be_over(const struct store_queue *queue, const struct arrivals
 
     QS_DCHECK(queue->parent == NULL);
     for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
-        const struct arrival *arrival =
+        const struct qsi_arrival *arrival =
             qsi_arrivals_find(arrivals, qsi_core_at(queue, i)->container.id);
         count += arrival != NULL ? arrival->messages : 0;
         bytes += arrival != NULL ? arrival->body_bytes : 0;
@@ -213,11 +215,11 @@ static bool would_be_over(const struct store_queue *queue, const struct arrivals
     return count > queue->policy.messages_max || (by_bytes && bytes > queue->policy.body_bytes_max);
 }
 
-qs_status qsi_refusals_check(const struct arrivals *arrivals, qs_error *error)
+qs_status qsi_refusals_check(const struct qsi_arrivals *arrivals, qs_error *error)
 {
     for (uint32_t i = 0; i < arrivals->count; i++) {
-        const struct arrival *arrival = &arrivals->items[i];
-        struct store_queue *queue = arrival->queue;
+        const struct qsi_arrival *arrival = &arrivals->items[i];
+        struct qsi_store_queue *queue = arrival->queue;
         if (!arrival->is_dead_letter_alone && qsi_queue_refuses(queue) &&
             would_be_over(qsi_owner_of(queue), arrivals)) {
             return qsi_fail(error, QS_PRECONDITION_FAILED,

@@ -26,10 +26,10 @@
 
 #define BUFFER_KEPT_BYTES (64u << 10) /* kept from one transaction to the next */
 
-qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pending_records,
-                      const struct published_notes *published, qs_error *error)
+qs_status qsi_tx_take(struct qs_channel *channel, struct qsi_pending_records *pending_records,
+                      const struct qsi_published_notes *published, qs_error *error)
 {
-    struct pending_records *kept = channel->tx_records;
+    struct qsi_pending_records *kept = channel->tx_records;
 
     QS_ASSERT_HELD(&channel->store->mutex);
     if (kept == NULL) {
@@ -74,8 +74,8 @@ static void clear_buffer(struct qsi_buf *buffer)
 
 static void give_back_settles(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct tx_settle *settles =
-        (const struct tx_settle *)(const void *)channel->tx_settles.data;
+    const struct qsi_tx_settle *settles =
+        (const struct qsi_tx_settle *)(const void *)channel->tx_settles.data;
 
     for (size_t i = 0; i < channel->tx_settles.bytes / sizeof *settles; i++) {
         qsi_unacked_give_back(&channel->unacked, settles[i].first_tag, settles[i].last_tag);
@@ -103,7 +103,7 @@ void qsi_tx_drop(struct qs_channel *channel)
 
 static uint64_t memory_of(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct pending_records *kept = channel->tx_records;
+    const struct qsi_pending_records *kept = channel->tx_records;
     uint64_t bytes = channel->tx_return_bytes + channel->tx_settles.bytes +
                      channel->tx_cursors.bytes + qsi_published_notes_memory(&channel->tx_published);
 
@@ -185,9 +185,9 @@ qs_status qs_channel_tx_rollback(qs_channel *channel, qs_error *error)
 struct commit {
     struct qs_channel *channel;
     struct qsi_topology key; /* the record that names the transaction; no key: none */
-    struct pending_records none;
-    struct pending_records *pending_records;
-    const struct tx_settle *settles;
+    struct qsi_pending_records none;
+    struct qsi_pending_records *pending_records;
+    const struct qsi_tx_settle *settles;
     uint32_t settle_count;
     uint64_t settle_bytes;
     uint64_t bytes; /* of everything */
@@ -198,7 +198,7 @@ static void measure(struct commit *commit) QSI_REQUIRES(qsi_store_mutex)
     struct qs_channel *channel = commit->channel;
 
     commit->pending_records = channel->tx_records != NULL ? channel->tx_records : &commit->none;
-    commit->settles = (const struct tx_settle *)(void *)channel->tx_settles.data;
+    commit->settles = (const struct qsi_tx_settle *)(void *)channel->tx_settles.data;
     commit->settle_count = (uint32_t)(channel->tx_settles.bytes / sizeof *commit->settles);
     commit->settle_bytes = 0;
     for (uint32_t i = 0; i < commit->settle_count; i++) {
@@ -251,7 +251,7 @@ static qs_status reserve_rejects(const struct commit *commit, qs_error *error)
     uint64_t runs = 0;
 
     for (uint32_t i = 0; i < commit->pending_records->count; i++) {
-        const struct pending_record *pending_record = &commit->pending_records->items[i];
+        const struct qsi_pending_record *pending_record = &commit->pending_records->items[i];
         runs += pending_record->is_dead_letter ? pending_record->destination_count : 0;
     }
 
@@ -272,7 +272,7 @@ static qs_status reserve(struct commit *commit, qs_error *error) QSI_REQUIRES(qs
     struct qs_channel *channel = commit->channel;
     struct qs_store *store = channel->store;
     struct qsi_slice key = commit->key.strings[0];
-    struct arrivals arrivals = {0};
+    struct qsi_arrivals arrivals = {0};
     qs_status status = QS_OK;
 
     if (key.bytes > 0) {
@@ -283,7 +283,7 @@ static qs_status reserve(struct commit *commit, qs_error *error) QSI_REQUIRES(qs
         status = qsi_pending_records_reserve(store, commit->pending_records, 1, &arrivals, error);
     }
     for (uint32_t i = 0; status == QS_OK && i < commit->settle_count; i++) {
-        const struct tx_settle *settle = &commit->settles[i];
+        const struct qsi_tx_settle *settle = &commit->settles[i];
         if (qsi_settle_has_due(settle->kind)) {
             status = qsi_settle_cover_delays(channel, settle->first_tag, settle->last_tag, error);
         }
@@ -373,7 +373,7 @@ static qs_status make_room_and_find(struct commit *commit, uint64_t *lsn_out, en
 {
     struct qs_store *store = commit->channel->store;
     struct qsi_slice key = commit->key.strings[0];
-    struct key_search search = {0};
+    struct qsi_key_search search = {0};
     bool paged = false, searched = false, released = false;
 
     *lsn_out = 0;
@@ -398,9 +398,9 @@ static qs_status check_need_not_wait(const struct commit *commit, uint32_t flags
 {
     bool has_rejects = false;
 
-    for (size_t i = 0; i < commit->channel->tx_settles.bytes / sizeof(struct tx_settle); i++) {
-        const struct tx_settle *settles =
-            (const struct tx_settle *)(const void *)commit->channel->tx_settles.data;
+    for (size_t i = 0; i < commit->channel->tx_settles.bytes / sizeof(struct qsi_tx_settle); i++) {
+        const struct qsi_tx_settle *settles =
+            (const struct qsi_tx_settle *)(const void *)commit->channel->tx_settles.data;
         has_rejects = has_rejects || settles[i].kind == QSI_SETTLE_REJECT;
     }
     return commit->key.strings[0].bytes > 0 || has_rejects ? qsi_check_may_wait(qsi_wait_of(flags))

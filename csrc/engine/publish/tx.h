@@ -8,8 +8,8 @@
 
 /* Adds the pending records, and their counts, to the channel's open transaction, and leaves
  * pending_records empty. published NULL: there are no counts, or they are noted. */
-qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pending_records,
-                      const struct published_notes *published, qs_error *error)
+qs_status qsi_tx_take(struct qs_channel *channel, struct qsi_pending_records *pending_records,
+                      const struct qsi_published_notes *published, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 void qsi_tx_drop(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* May release the lock meanwhile.  Appends the channel's open transaction as one group of the

@@ -9,7 +9,7 @@
 #include "tx.h"
 #include "wake.h"
 
-static bool is_gone(struct qs_store *store, const struct pending_record *pending_record)
+static bool is_gone(struct qs_store *store, const struct qsi_pending_record *pending_record)
     QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < pending_record->destination_count; i++) {
@@ -47,7 +47,7 @@ static qs_status read_body(struct qs_channel *channel, const struct qsi_body *bo
 static qs_status give_back(struct qs_channel *channel, uint32_t place, bool *released_out,
                            enum qsi_wait wait, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct pending_record *pending_record = &channel->tx_records->items[place];
+    struct qsi_pending_record *pending_record = &channel->tx_records->items[place];
     struct qsi_chunk *chunk = qsi_chunk_ref(pending_record->chunk);
     struct qsi_stored stored = {.chunk = NULL};
     struct qsi_messages view;
@@ -78,12 +78,12 @@ static qs_status give_back(struct qs_channel *channel, uint32_t place, bool *rel
 qs_status qsi_tx_return_gone(struct qs_channel *channel, bool *released_out, enum qsi_wait wait,
                              qs_error *error)
 {
-    const struct pending_records *pending_records = channel->tx_records;
+    const struct qsi_pending_records *pending_records = channel->tx_records;
 
     QS_ASSERT_HELD(&channel->store->mutex);
     *released_out = false;
     for (uint32_t i = 0; pending_records != NULL && i < pending_records->count; i++) {
-        const struct pending_record *pending_record = &pending_records->items[i];
+        const struct qsi_pending_record *pending_record = &pending_records->items[i];
         if (pending_record->is_mandatory && is_gone(channel->store, pending_record)) {
             QS_TRY(give_back(channel, i, released_out, wait, error));
         }

@@ -72,7 +72,7 @@ static qs_status sync_streams(struct qs_store *store, qs_error *error) QSI_REQUI
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
     while (store->stream_count > 0 && qsi_map_next(&store->queues_by_id, &cursor)) {
-        const struct store_queue *queue = cursor.value;
+        const struct qsi_store_queue *queue = cursor.value;
         QS_TRY(qsi_container_sync_named(queue->messages, error));
     }
     return QS_OK;
@@ -146,7 +146,7 @@ static void count_recovered(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex
 
     QS_ASSERT_HELD(&store->mutex);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        const struct store_queue *queue = cursor.value;
+        const struct qsi_store_queue *queue = cursor.value;
         store->recovery.messages += qsi_container_ready_count(queue->messages);
         store->recovery.messages += qsi_queue_delayed_count(&queue->core);
     }

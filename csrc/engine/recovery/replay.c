@@ -79,7 +79,7 @@ static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *v
     }
 }
 
-static qs_status replay_batch(struct store_queue *queue, struct qsi_chunk *chunk, uint64_t at,
+static qs_status replay_batch(struct qsi_store_queue *queue, struct qsi_chunk *chunk, uint64_t at,
                               const struct qsi_messages *view, uint32_t destination,
                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -125,8 +125,9 @@ static qs_status note_refs(struct qs_store *store, const struct qsi_messages *vi
 }
 
 /* NULL: messages for it are not needed. */
-static qs_status require_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
-                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status require_queue(struct qs_store *store, uint64_t id,
+                               struct qsi_store_queue **queue_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_UNLIKELY(store->recovery.has_lost_records)
                ? qsi_salvage_queue(store, id, queue_out, error)
@@ -134,7 +135,7 @@ static qs_status require_queue(struct qs_store *store, uint64_t id, struct store
 }
 
 /* Messages that were added to a segment after the checkpoint have no place if it cannot be read. */
-static qs_status refuse_sequence(const struct qs_store *store, const struct store_queue *queue,
+static qs_status refuse_sequence(const struct qs_store *store, const struct qsi_store_queue *queue,
                                  uint64_t seq, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = store->shared.entries;
@@ -163,7 +164,7 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
     qsi_messages_view(&view, record);
     QS_TRY(note_refs(store, &view, error));
     for (uint32_t i = 0; i < view.destination_count; i++) {
-        struct store_queue *queue;
+        struct qsi_store_queue *queue;
         uint64_t first_seq = qsi_messages_destination_seq(&view, i);
         QS_TRY(require_queue(store, qsi_messages_destination_queue(&view, i), &queue, error));
         if (queue == NULL) {
@@ -191,8 +192,9 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
 }
 
 /* In a work queue no message was settled that its stream did not have. */
-static qs_status check_in_source(const struct store_queue *queue, const struct qsi_settle *settle,
-                                 qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status check_in_source(const struct qsi_store_queue *queue,
+                                 const struct qsi_settle *settle, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t next = queue->source != NULL ? queue->source->messages->next_seq : UINT64_MAX / 4;
 
@@ -208,7 +210,7 @@ static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_settle settle;
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
 
     QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_settle_decode(&settle, record, error));
@@ -232,9 +234,9 @@ static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs
 
 /* ---- streams ---- */
 
-static struct store_stream *find_stream(struct qs_store *store, uint64_t id)
+static struct qsi_store_stream *find_stream(struct qs_store *store, uint64_t id)
 {
-    struct store_queue *queue = qsi_find_by_id(store, id);
+    struct qsi_store_queue *queue = qsi_find_by_id(store, id);
 
     return queue != NULL ? queue->stream : NULL; /* NULL: deleted meanwhile */
 }
@@ -242,7 +244,7 @@ static struct store_stream *find_stream(struct qs_store *store, uint64_t id)
 static qs_status replay_cursor(struct qs_store *store, const uint8_t *record, qs_error *error)
 {
     struct qsi_cursor_record cursor;
-    struct store_stream *stream;
+    struct qsi_store_stream *stream;
 
     QS_TRY(qsi_cursor_record_decode(&cursor, record, error));
     stream = find_stream(store, cursor.stream_id);
@@ -263,7 +265,7 @@ static qs_status replay_trim(struct qs_store *store, const uint8_t *record, qs_e
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream_trim trim;
-    struct store_stream *stream;
+    struct qsi_store_stream *stream;
 
     QS_TRY(qsi_stream_trim_decode(&trim, record, error));
     stream = find_stream(store, trim.stream_id);
@@ -288,7 +290,7 @@ static qs_status replay_written(struct qs_store *store, const uint8_t *record, q
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream_written written;
-    struct store_stream *stream;
+    struct qsi_store_stream *stream;
 
     QS_TRY(qsi_stream_written_decode(&written, record, error));
     if (qsi_is_salvage(store)) {

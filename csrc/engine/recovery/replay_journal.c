@@ -90,7 +90,7 @@ static qs_status mark_all_seen(struct qs_store *store, qs_error *error)
 
     qsi_work_recover(store); /* they had all messages of their streams */
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        if (qsi_container_mark_all_seen(&((struct store_queue *)cursor.value)->container) !=
+        if (qsi_container_mark_all_seen(&((struct qsi_store_queue *)cursor.value)->container) !=
             QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "counts of deliveries");
         }

@@ -30,7 +30,7 @@
 
 /* Messages will be added to the segment, which needs its state; without the state the queue
  * continues after it. */
-static qs_status load_last_segment(struct qs_store *store, struct store_queue *queue,
+static qs_status load_last_segment(struct qs_store *store, struct qsi_store_queue *queue,
                                    qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_queue *core = &queue->core;
@@ -47,8 +47,8 @@ static qs_status load_last_segment(struct qs_store *store, struct store_queue *q
 }
 
 /* What a snapshot of a container encoded. */
-static qs_status restore_record(struct store_queue *queue, const uint8_t *record, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+static qs_status restore_record(struct qsi_store_queue *queue, const uint8_t *record,
+                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status =
         qsi_container_restore(queue->messages, record, &queue->restored_next_seq, error);
@@ -63,7 +63,7 @@ static qs_status restore_record(struct store_queue *queue, const uint8_t *record
 static qs_status replay_state(struct qs_store *store, uint64_t id, const uint8_t *record,
                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
 
     QS_TRY(qsi_is_salvage(store) ? qsi_salvage_queue(store, id, &queue, error)
                                  : qsi_require_by_id(store, id, &queue, error));
@@ -85,7 +85,7 @@ static qs_status replay_state(struct qs_store *store, uint64_t id, const uint8_t
 static qs_status replay_rest(struct qs_store *store, uint64_t id, const uint8_t *record,
                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, id);
+    struct qsi_store_queue *queue = qsi_map_get_number(&store->queues_by_id, id);
     qs_status status =
         queue != NULL ? restore_record(queue, record, error)
                       : qsi_fail(error, QS_ECORRUPT, "a segment of queue %llu, which is not there",
@@ -229,7 +229,7 @@ static qs_status skip_to_next(struct qs_store *store, qs_error *error) QSI_REQUI
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         if (qsi_container_skip_to(queue->messages, queue->restored_next_seq) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "queue");
         }
@@ -245,7 +245,7 @@ static bool is_named(void *context, const struct qsi_segment_file *file)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qs_store *store = context;
-    struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->queue_id);
+    struct qsi_store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->queue_id);
     const struct qsi_queue *core = queue != NULL ? qsi_container_queue(&queue->container) : NULL;
 
     QS_ASSERT_HELD(&store->mutex);
@@ -256,7 +256,7 @@ static bool is_named_by_stream(void *context, const struct qsi_block_file *file)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qs_store *store = context;
-    const struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->owner);
+    const struct qsi_store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->owner);
 
     QS_ASSERT_HELD(&store->mutex);
     return queue != NULL && queue->stream != NULL && qsi_stream_has_file(&queue->stream->log, file);

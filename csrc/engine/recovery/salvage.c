@@ -17,7 +17,8 @@
 
 /* ---- segments ---- */
 
-qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue, qs_error *error)
+qs_status qsi_salvage_segments(struct qs_store *store, struct qsi_store_queue *queue,
+                               qs_error *error)
 {
     struct qsi_queue *core = &queue->core;
     uint32_t i = 0;
@@ -61,8 +62,8 @@ static struct qsi_slice name_recovered(struct qs_store *store, uint64_t id,
     return qsi_slice_make(name_out, (uint32_t)bytes);
 }
 
-static qs_status make_queue(struct qs_store *store, const struct store_kind *kind, uint64_t id,
-                            struct store_queue **queue_out, qs_error *error)
+static qs_status make_queue(struct qs_store *store, const struct qsi_store_kind *kind, uint64_t id,
+                            struct qsi_store_queue **queue_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     char name[NAME_BYTES];
@@ -81,7 +82,7 @@ static qs_status make_queue(struct qs_store *store, const struct store_kind *kin
     return QS_OK;
 }
 
-qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
+qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct qsi_store_queue **queue_out,
                             qs_error *error)
 {
     QS_ASSERT_HELD(&store->mutex);
@@ -97,8 +98,8 @@ qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_qu
 /* ---- streams ---- */
 
 /* The record's files have all earlier messages from its first offset on. */
-static bool are_in_files(const struct store_queue *queue, const struct qsi_stream_written *written)
-    QSI_REQUIRES(qsi_store_mutex)
+static bool are_in_files(const struct qsi_store_queue *queue,
+                         const struct qsi_stream_written *written) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue *core = &queue->core;
     struct qsi_stream_state_segment first;
@@ -110,7 +111,7 @@ static bool are_in_files(const struct store_queue *queue, const struct qsi_strea
 }
 
 static qs_status make_stream(struct qs_store *store, const struct qsi_stream_written *written,
-                             struct store_queue *before, struct store_queue **queue_out,
+                             struct qsi_store_queue *before, struct qsi_store_queue **queue_out,
                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t id = written->stream_id;
@@ -133,9 +134,9 @@ static qs_status make_stream(struct qs_store *store, const struct qsi_stream_wri
 }
 
 qs_status qsi_salvage_stream(struct qs_store *store, const struct qsi_stream_written *written,
-                             struct store_stream **stream_out, qs_error *error)
+                             struct qsi_store_stream **stream_out, qs_error *error)
 {
-    struct store_queue *queue = qsi_find_by_id(store, written->stream_id);
+    struct qsi_store_queue *queue = qsi_find_by_id(store, written->stream_id);
 
     QS_ASSERT(qsi_is_salvage(store));
     QS_ASSERT_HELD(&store->mutex);

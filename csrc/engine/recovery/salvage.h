@@ -12,13 +12,13 @@ static inline bool qsi_is_salvage(const struct qs_store *store)
 
 /* Goes through the restored segments of a queue and drops those that cannot be read, with their
  * messages; their files stay.  The states of the others are read and freed. */
-qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_salvage_segments(struct qs_store *store, struct qsi_store_queue *queue,
+                               qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* The queue with that id.  If records were lost before, and perhaps its declaration with them,
  * it is made: durable, without bindings, as "recovered.<id>"; a priority of one that had
  * priorities as "recovered.<id>.<priority>".  NULL: there is none, and none is missing. */
-qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
+qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct qsi_store_queue **queue_out,
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The stream of a record.  If its declaration may be lost the stream is made, as "recovered.<id>":
  * with the files that the record names, in place of a queue that was made of earlier messages and
@@ -26,7 +26,7 @@ qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_qu
  * record cannot be used. */
 struct qsi_stream_written;
 qs_status qsi_salvage_stream(struct qs_store *store, const struct qsi_stream_written *written,
-                             struct store_stream **stream_out, qs_error *error)
+                             struct qsi_store_stream **stream_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* A record that makes no sense at its place: salvage skips it and counts.  Otherwise returns
  * status. */

@@ -19,14 +19,14 @@ QSI_LOCK_CLASS(qsi_sync_helper_mutex);
 QSI_LOCK_CLASS(qsi_space_mutex);
 
 /* Block files that the journal names and that are to be synced. */
-struct dirty_blocks {
+struct qsi_dirty_blocks {
     struct qsi_block_dir *dir;
     struct qsi_buf files; /* struct qsi_block_unsynced */
     uint64_t bytes;       /* that are to be synced */
 };
 
 #define GUARDED QSI_GUARDED_BY(qsi_sync_helper_mutex)
-struct sync_helper { /* fdatasyncs message and block files while the leader syncs the journal */
+struct qsi_sync_helper { /* fdatasyncs message and block files while the leader syncs the journal */
     pthread_t thread;
     bool running; /* while other threads know of the store */
     struct qsi_mutex mutex;
@@ -34,19 +34,19 @@ struct sync_helper { /* fdatasyncs message and block files while the leader sync
     bool stop GUARDED;
     bool busy GUARDED;
     struct qsi_dirty_set set GUARDED;
-    const struct dirty_blocks *blocks GUARDED;
+    const struct qsi_dirty_blocks *blocks GUARDED;
     qs_status status GUARDED;
     qs_error error GUARDED;
 };
 #undef GUARDED
 
-static inline void qsi_sync_helper_lock(struct sync_helper *helper)
+static inline void qsi_sync_helper_lock(struct qsi_sync_helper *helper)
     QSI_ACQUIRES(qsi_sync_helper_mutex) QSI_UNCHECKED
 {
     qsi_mutex_lock(&helper->mutex);
 }
 
-static inline void qsi_sync_helper_unlock(struct sync_helper *helper)
+static inline void qsi_sync_helper_unlock(struct qsi_sync_helper *helper)
     QSI_RELEASES(qsi_sync_helper_mutex) QSI_UNCHECKED
 {
     qsi_mutex_unlock(&helper->mutex);
@@ -70,28 +70,28 @@ struct qsi_commit {
     uint64_t took_ns GUARDED;        /* the last commit, on the disk */
     /* The commit under way, or the last one, went to the disk; 0: not yet. */
     uint64_t began_ns GUARDED;
-    struct qsi_cond durable;                   /* a commit ended */
-    struct qsi_cond prepared;                  /* a spare was made, or not */
-    struct qsi_cond work;                      /* for the committer */
-    struct qsi_cond chores;                    /* for the maintainer */
-    struct dirty_blocks dirty_blocks GUARDED;  /* what the journal names was written there */
-    struct qsi_buf spare_blocks GUARDED;       /* empty: the memory of the last list */
-    uint64_t syncing_bytes GUARDED;            /* of blocks, by the commit under way */
-    struct qsi_chunk *arena GUARDED;           /* open chunk for journalled records */
-    struct qsi_chunk *transient_arena GUARDED; /* and for those that are not */
-    struct early *early GUARDED;               /* early.h; NULL: nothing was noted yet */
+    struct qsi_cond durable;                      /* a commit ended */
+    struct qsi_cond prepared;                     /* a spare was made, or not */
+    struct qsi_cond work;                         /* for the committer */
+    struct qsi_cond chores;                       /* for the maintainer */
+    struct qsi_dirty_blocks dirty_blocks GUARDED; /* what the journal names was written there */
+    struct qsi_buf spare_blocks GUARDED;          /* empty: the memory of the last list */
+    uint64_t syncing_bytes GUARDED;               /* of blocks, by the commit under way */
+    struct qsi_chunk *arena GUARDED;              /* open chunk for journalled records */
+    struct qsi_chunk *transient_arena GUARDED;    /* and for those that are not */
+    struct early *early GUARDED;                  /* early.h; NULL: nothing was noted yet */
     struct qsi_histogram latency GUARDED;
     struct qsi_histogram confirm_latency GUARDED;
     pthread_t committer, maintainer;
     bool committer_running, maintainer_running;
-    struct sync_helper helper;
+    struct qsi_sync_helper helper;
 };
 #undef GUARDED
 
 /* Space on the disk: space.h. */
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 #define SPACE_GUARDED QSI_GUARDED_BY(qsi_space_mutex)
-struct space {
+struct qsi_space {
     struct qsi_mutex mutex;               /* over the reserve's file; taken alone */
     qs_file *reserve SPACE_GUARDED;       /* NULL: it is not there, or could not be opened */
     uint64_t reserve_bytes SPACE_GUARDED; /* that the file has */
@@ -110,12 +110,14 @@ struct space {
 #undef GUARDED
 #undef SPACE_GUARDED
 
-static inline void qsi_space_lock(struct space *space) QSI_ACQUIRES(qsi_space_mutex) QSI_UNCHECKED
+static inline void qsi_space_lock(struct qsi_space *space)
+    QSI_ACQUIRES(qsi_space_mutex) QSI_UNCHECKED
 {
     qsi_mutex_lock(&space->mutex);
 }
 
-static inline void qsi_space_unlock(struct space *space) QSI_RELEASES(qsi_space_mutex) QSI_UNCHECKED
+static inline void qsi_space_unlock(struct qsi_space *space)
+    QSI_RELEASES(qsi_space_mutex) QSI_UNCHECKED
 {
     qsi_mutex_unlock(&space->mutex);
 }

@@ -5,19 +5,19 @@
 
 #include <stdint.h>
 
-struct channel_counts {
+struct qsi_channel_counts {
 #define QS_CHANNEL_COUNT(name, text) uint64_t name; /* text */
 #include "qstore/counts.def"
 };
-struct exchange_counts {
+struct qsi_exchange_counts {
 #define QS_EXCHANGE_COUNT(name, text) uint64_t name; /* text */
 #include "qstore/counts.def"
 };
-struct queue_counts {
+struct qsi_queue_counts {
 #define QS_QUEUE_COUNT(name, text) uint64_t name; /* text */
 #include "qstore/counts.def"
 };
-struct route_counts {
+struct qsi_route_counts {
 #define QS_ROUTE_COUNT(name, text) uint64_t name; /* text */
 #include "qstore/counts.def"
 };

@@ -9,9 +9,9 @@
 #include "trace.h"
 #include "ways.h"
 
-struct queue_counts *qsi_counts_make(struct qs_store *store, struct store_queue *queue)
+struct qsi_queue_counts *qsi_counts_make(struct qs_store *store, struct qsi_store_queue *queue)
 {
-    struct store_queue *owner = qsi_owner_of(queue);
+    struct qsi_store_queue *owner = qsi_owner_of(queue);
 
     QS_ASSERT_HELD(&store->mutex);
     QS_DCHECK(queue->counts == NULL && owner->parent == NULL);
@@ -22,10 +22,10 @@ struct queue_counts *qsi_counts_make(struct qs_store *store, struct store_queue 
     return queue->counts != NULL ? queue->counts : &store->uncounted;
 }
 
-void qsi_count_settled(struct qs_channel *channel, struct store_queue *queue, uint8_t kind,
+void qsi_count_settled(struct qs_channel *channel, struct qsi_store_queue *queue, uint8_t kind,
                        uint32_t count)
 {
-    struct queue_counts *counts = qsi_counts_of(channel->store, queue);
+    struct qsi_queue_counts *counts = qsi_counts_of(channel->store, queue);
 
     QS_ASSERT_HELD(&channel->store->mutex);
     counts->dead_lettered += kind == QSI_SETTLE_DEAD_LETTERED ? count : 0;
@@ -52,7 +52,7 @@ struct counts_visit {
 
 #define VALUES(counts) .values = (const uint64_t *)&(counts), .length = sizeof(counts) / 8
 
-static void add_counts(struct channel_counts *to, const struct channel_counts *from)
+static void add_counts(struct qsi_channel_counts *to, const struct qsi_channel_counts *from)
 {
     uint64_t *sums = (uint64_t *)to;
     const uint64_t *values = (const uint64_t *)from;
@@ -79,7 +79,7 @@ void qsi_counts_keep(struct qs_channel *channel)
 static void tell_channels(const struct qs_store *store, const struct counts_visit *visit)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct channel_counts all = store->closed_channels;
+    struct qsi_channel_counts all = store->closed_channels;
     const qs_counts told_all = {.of = QS_COUNTS_ALL_CHANNELS, VALUES(all)};
 
     for (const struct qsi_list *node = store->channels.next; node != &store->channels;
@@ -103,7 +103,7 @@ static void tell_connections(const struct qs_store *store, const struct counts_v
          node = node->next) {
         const struct qs_connection *connection =
             QSI_LIST_OWNER(node, struct qs_connection, in_store);
-        struct channel_counts sums = connection->closed_channels;
+        struct qsi_channel_counts sums = connection->closed_channels;
         const qs_counts told = {
             .of = QS_COUNTS_CONNECTION, .channel = connection->number, VALUES(sums)};
         for (const struct qsi_list *each = connection->channels.next; each != &connection->channels;
@@ -117,7 +117,7 @@ static void tell_connections(const struct qs_store *store, const struct counts_v
 static void tell_exchange(void *context, const struct qsi_exchange *exchange)
 {
     const struct counts_visit *visit = context;
-    const struct exchange_counts counts = {
+    const struct qsi_exchange_counts counts = {
         .publish_in = exchange->published_in,
         .publish_out = qsi_exchange_published_out(exchange),
         .confirm = exchange->confirmed,
@@ -136,8 +136,8 @@ static void tell_queues(struct qs_store *store, const struct counts_visit *visit
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        const struct store_queue *queue = cursor.value;
-        struct queue_counts counts = {0};
+        const struct qsi_store_queue *queue = cursor.value;
+        struct qsi_queue_counts counts = {0};
         const qs_counts told = {
             .of = QS_COUNTS_QUEUE, .queue = qs_slice_of(queue->name), VALUES(counts)};
         if (queue->parent != NULL) {
@@ -155,7 +155,8 @@ static void tell_queues(struct qs_store *store, const struct counts_visit *visit
 static void tell_route(void *context, const struct qsi_tally *tally)
 {
     const struct counts_visit *visit = context;
-    const struct route_counts counts = {.publish = tally->published, .confirm = tally->confirmed};
+    const struct qsi_route_counts counts = {.publish = tally->published,
+                                            .confirm = tally->confirmed};
     const qs_counts told = {.of = QS_COUNTS_ROUTE,
                             .exchange = qs_slice_of(tally->exchange->name),
                             .queue = qs_slice_of(tally->destination->name),

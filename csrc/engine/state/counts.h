@@ -9,11 +9,12 @@
 
 /* Makes them.  Without memory for them nothing is counted: the counts go to counters that are never
  * read. */
-struct queue_counts *qsi_counts_make(struct qs_store *store, struct store_queue *queue)
+struct qsi_queue_counts *qsi_counts_make(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 /* The counters of the queue, for all its priorities.  Made at their first use: queues are many, and
  * most of many are unused. */
-static inline struct queue_counts *qsi_counts_of(struct qs_store *store, struct store_queue *queue)
+static inline struct qsi_queue_counts *qsi_counts_of(struct qs_store *store,
+                                                     struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->counts != NULL) ? queue->counts : qsi_counts_make(store, queue);
@@ -29,11 +30,11 @@ static inline struct queue_counts *qsi_counts_of(struct qs_store *store, struct 
         counts->name += count;                \
     }
 /* Messages of the queue go to the caller of the channel. */
-static inline void qsi_count_delivered(struct qs_channel *channel, struct store_queue *queue,
+static inline void qsi_count_delivered(struct qs_channel *channel, struct qsi_store_queue *queue,
                                        uint32_t count, uint32_t redelivered, bool by_get,
                                        bool no_ack) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct queue_counts *counts = qsi_counts_of(channel->store, queue);
+    struct qsi_queue_counts *counts = qsi_counts_of(channel->store, queue);
 
     channel->store->stats.delivered += count;
     if (QS_UNLIKELY(redelivered > 0)) {
@@ -47,14 +48,14 @@ static inline void qsi_count_delivered(struct qs_channel *channel, struct store_
     }
 }
 #undef QSI_COUNT_TAKEN
-static inline void qsi_count_empty(struct qs_channel *channel, struct store_queue *queue)
+static inline void qsi_count_empty(struct qs_channel *channel, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     channel->counts.get_empty += 1;
     qsi_counts_of(channel->store, queue)->get_empty += 1;
 }
 /* By a consumer, or by a caller that got them. */
-static inline void qsi_count_acked(struct qs_channel *channel, struct store_queue *queue,
+static inline void qsi_count_acked(struct qs_channel *channel, struct qsi_store_queue *queue,
                                    uint32_t count) QSI_REQUIRES(qsi_store_mutex)
 {
     channel->counts.ack += count;
@@ -64,7 +65,7 @@ static inline void qsi_count_acked(struct qs_channel *channel, struct store_queu
 void qsi_counts_keep(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* Counts a settle of this kind of messages of the queue; on the internal channel it only says that
  * their dead letters were published. */
-void qsi_count_settled(struct qs_channel *channel, struct store_queue *queue, uint8_t kind,
+void qsi_count_settled(struct qs_channel *channel, struct qsi_store_queue *queue, uint8_t kind,
                        uint32_t count) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -22,7 +22,7 @@
 
 /* ---- the line ---- */
 
-void qsi_consumer_line_up(struct store_queue *queue, struct store_consumer *consumer)
+void qsi_consumer_line_up(struct qsi_store_queue *queue, struct qsi_store_consumer *consumer)
 {
     struct qsi_list *place = &queue->consumers;
 
@@ -34,7 +34,7 @@ void qsi_consumer_line_up(struct store_queue *queue, struct store_consumer *cons
     qsi_list_insert_before(place, &consumer->in_queue);
 }
 
-void qsi_consumer_back_in_line(struct store_consumer *consumer)
+void qsi_consumer_back_in_line(struct qsi_store_consumer *consumer)
 {
     if (consumer->is_full && !qsi_consumer_is_used_up(consumer)) {
         consumer->is_full = false;
@@ -45,14 +45,15 @@ void qsi_consumer_back_in_line(struct store_consumer *consumer)
 
 /* The first that may be dealt a message; never one of a lower priority than a consumer that has
  * room, even if that was dealt its maximum. */
-static struct store_consumer *find_first(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static struct qsi_store_consumer *find_first(struct qsi_store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_consumer *sated = NULL;
+    const struct qsi_store_consumer *sated = NULL;
     struct qsi_list *next;
 
     QS_DCHECK(queue->active == NULL && queue->parent == NULL);
     for (struct qsi_list *node = queue->consumers.next; node != &queue->consumers; node = next) {
-        struct store_consumer *consumer = qsi_consumer_in_queue(node);
+        struct qsi_store_consumer *consumer = qsi_consumer_in_queue(node);
         next = node->next;
         if (sated != NULL && sated->priority > consumer->priority) {
             break;
@@ -74,16 +75,16 @@ static struct store_consumer *find_first(struct store_queue *queue) QSI_REQUIRES
 
 /* ---- deals ---- */
 
-static struct store_deal *deal_at(const struct store_deals *deals, uint32_t index)
+static struct qsi_store_deal *deal_at(const struct qsi_store_deals *deals, uint32_t index)
 {
     QS_DCHECK(index < deals->capacity);
     return &deals->deals[(deals->first + index) & (deals->capacity - 1)];
 }
 
-static bool make_place(struct store_deals *deals)
+static bool make_place(struct qsi_store_deals *deals)
 {
     uint32_t capacity = deals->capacity == 0 ? DEALS_FIRST : 2 * deals->capacity;
-    struct store_deal *grown;
+    struct qsi_store_deal *grown;
 
     if (deals->count < deals->capacity) {
         return true;
@@ -96,16 +97,16 @@ static bool make_place(struct store_deals *deals)
         grown[i] = *deal_at(deals, i);
     }
     qsi_free(deals->deals);
-    *deals = (struct store_deals){.deals = grown, .count = deals->count, .capacity = capacity};
+    *deals = (struct qsi_store_deals){.deals = grown, .count = deals->count, .capacity = capacity};
     return true;
 }
 
 /* Deals one ready message.  False: it is not in memory, or there is no memory. */
-static bool deal_one(struct store_queue *queue, struct store_consumer *consumer)
+static bool deal_one(struct qsi_store_queue *queue, struct qsi_store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_container *container = &qsi_head_subqueue(queue)->container;
-    struct store_deals *deals = &consumer->channel->deals;
+    struct qsi_store_deals *deals = &consumer->channel->deals;
     struct qsi_stretch stretch;
 
     QS_DCHECK(qsi_consumer_has_room(consumer) && !consumer->is_full);
@@ -115,7 +116,7 @@ static bool deal_one(struct store_queue *queue, struct store_consumer *consumer)
     container->taken_count -= 1; /* only then the consumer has it */
     deals->count += 1;
     *deal_at(deals, deals->count - 1) =
-        (struct store_deal){consumer, container, stretch.segment, stretch.slot};
+        (struct qsi_store_deal){consumer, container, stretch.segment, stretch.slot};
     consumer->dealt_count += 1;
     qsi_consumer_note_full(consumer);
     qsi_list_remove(&consumer->in_queue);
@@ -126,13 +127,13 @@ static bool deal_one(struct store_queue *queue, struct store_consumer *consumer)
     return true;
 }
 
-enum qsi_turn qsi_deal_in_line(struct store_consumer *consumer)
+enum qsi_turn qsi_deal_in_line(struct qsi_store_consumer *consumer)
 {
-    struct store_queue *queue = consumer->queue;
+    struct qsi_store_queue *queue = consumer->queue;
 
     QS_DCHECK(queue != NULL && !queue->deleted && consumer->dealt_count == 0);
     while (qsi_has_ready(queue)) {
-        struct store_consumer *first = find_first(queue);
+        struct qsi_store_consumer *first = find_first(queue);
         if (first == NULL) {
             queue->left_for_sated = true;
             return QSI_TURN_OF_OTHERS;
@@ -148,7 +149,7 @@ enum qsi_turn qsi_deal_in_line(struct store_consumer *consumer)
 }
 
 /* It is ready again. */
-static void take_back(const struct store_deal *deal) QSI_REQUIRES(qsi_store_mutex)
+static void take_back(const struct qsi_store_deal *deal) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stretch stretch = {.segment = deal->segment, .slot = deal->slot, .count = 1};
 
@@ -159,7 +160,7 @@ static void take_back(const struct store_deal *deal) QSI_REQUIRES(qsi_store_mute
     qsi_consumer_back_in_line(deal->consumer);
 }
 
-static void remove_first(struct store_deals *deals)
+static void remove_first(struct qsi_store_deals *deals)
 {
     deals->first = (deals->first + 1) & (deals->capacity - 1);
     deals->count -= 1;
@@ -167,7 +168,7 @@ static void remove_first(struct store_deals *deals)
 
 void qsi_deals_take(struct qs_channel *channel)
 {
-    const struct store_deal *deal = qsi_deals_first(channel);
+    const struct qsi_store_deal *deal = qsi_deals_first(channel);
 
     QS_DCHECK(deal != NULL && deal->consumer->dealt_count > 0);
     deal->consumer->dealt_count -= 1;
@@ -175,9 +176,9 @@ void qsi_deals_take(struct qs_channel *channel)
     remove_first(&channel->deals);
 }
 
-bool qsi_deals_give_up(struct qs_channel *channel, const struct store_deal *deal)
+bool qsi_deals_give_up(struct qs_channel *channel, const struct qsi_store_deal *deal)
 {
-    const struct store_deal *first = qsi_deals_first(channel);
+    const struct qsi_store_deal *first = qsi_deals_first(channel);
 
     if (first == NULL || first->segment != deal->segment || first->slot != deal->slot) {
         return false;
@@ -187,9 +188,9 @@ bool qsi_deals_give_up(struct qs_channel *channel, const struct store_deal *deal
     return true;
 }
 
-bool qsi_deals_return(struct store_consumer *consumer)
+bool qsi_deals_return(struct qsi_store_consumer *consumer)
 {
-    struct store_deals *deals = &consumer->channel->deals;
+    struct qsi_store_deals *deals = &consumer->channel->deals;
     uint32_t kept = 0;
 
     QS_DCHECK(consumer->dealt_count <= deals->count);
@@ -197,7 +198,7 @@ bool qsi_deals_return(struct store_consumer *consumer)
         return false;
     }
     for (uint32_t i = 0; i < deals->count; i++) {
-        struct store_deal deal = *deal_at(deals, i);
+        struct qsi_store_deal deal = *deal_at(deals, i);
         if (deal.consumer == consumer) {
             take_back(&deal);
         } else {
@@ -212,5 +213,5 @@ void qsi_deals_fini(struct qs_channel *channel)
 {
     QS_ASSERT(channel->deals.count == 0);
     qsi_free(channel->deals.deals);
-    channel->deals = (struct store_deals){.deals = NULL};
+    channel->deals = (struct qsi_store_deals){.deals = NULL};
 }

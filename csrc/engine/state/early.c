@@ -70,7 +70,7 @@ static struct early *begin(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 }
 
 /* Otherwise nothing is acknowledged, or only other messages. */
-static bool is_had_soon(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static bool is_had_soon(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_takes(queue) && qsi_appends(queue) && (queue->flags & QS_DURABLE) != 0 &&
            queue->consumer_count > 0 && qsi_ready_count(queue) <= READY_MAX;

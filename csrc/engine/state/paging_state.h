@@ -13,7 +13,7 @@
 #include <pthread.h>
 
 /* A segment file without messages that the last checkpoint still names. */
-struct dead_file {
+struct qsi_dead_file {
     struct qsi_list in_store;
     struct qsi_segment_file file;
     bool sealed; /* it was dead when the checkpoint that is being made began */
@@ -21,7 +21,7 @@ struct dead_file {
 
 /* Readers of the message store, by the checkpoint that was the last when they began: files that
  * were released before it stay until these readers have finished. */
-struct readers {
+struct qsi_readers {
     uint32_t count[2];
     uint32_t epoch;
 };
@@ -53,7 +53,7 @@ struct qsi_paging {
     struct qsi_list dead_files GUARDED;
     uint64_t dead_bytes GUARDED;
     uint64_t dead_since_ns GUARDED; /* 0: nothing is dead */
-    struct readers readers GUARDED;
+    struct qsi_readers readers GUARDED;
     struct qsi_cond wanted; /* for the pager */
     struct qsi_cond done;   /* a job of the pager, or of a thread that did it itself, ended */
     pthread_t thread;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* The index of the sub-queue, or of the next one below. */
-static uint32_t find_index(const struct store_priorities *priorities, uint8_t priority)
+static uint32_t find_index(const struct qsi_store_priorities *priorities, uint8_t priority)
 {
     uint32_t low = 0, high = priorities->count;
 
@@ -24,9 +24,9 @@ static uint32_t find_index(const struct store_priorities *priorities, uint8_t pr
     return low;
 }
 
-struct store_queue *qsi_find_head_subqueue(struct store_queue *queue)
+struct qsi_store_queue *qsi_find_head_subqueue(struct qsi_store_queue *queue)
 {
-    const struct store_priorities *priorities = queue->priorities;
+    const struct qsi_store_priorities *priorities = queue->priorities;
 
     for (size_t word = sizeof priorities->sum.places / sizeof priorities->sum.places[0];
          word-- > 0;) {
@@ -40,7 +40,7 @@ struct store_queue *qsi_find_head_subqueue(struct store_queue *queue)
     return queue;
 }
 
-uint64_t qsi_delayed_count(const struct store_queue *queue)
+uint64_t qsi_delayed_count(const struct qsi_store_queue *queue)
 {
     uint64_t count = 0;
 
@@ -50,9 +50,9 @@ uint64_t qsi_delayed_count(const struct store_queue *queue)
     return count;
 }
 
-void qsi_tell_earliest(struct store_queue *queue)
+void qsi_tell_earliest(struct qsi_store_queue *queue)
 {
-    struct store_priorities *priorities = queue->priorities;
+    struct qsi_store_priorities *priorities = queue->priorities;
 
     if (priorities == NULL) {
         return;
@@ -65,31 +65,33 @@ void qsi_tell_earliest(struct store_queue *queue)
     }
 }
 
-static uint8_t clamp(const struct store_queue *queue, uint8_t priority)
+static uint8_t clamp(const struct qsi_store_queue *queue, uint8_t priority)
 {
     return priority < queue->policy.priority_max ? priority : queue->policy.priority_max;
 }
 
-struct store_queue *qsi_find_subqueue(struct store_queue *queue, uint8_t priority)
+struct qsi_store_queue *qsi_find_subqueue(struct qsi_store_queue *queue, uint8_t priority)
 {
     uint8_t clamped = clamp(queue, priority);
-    struct store_queue *found = queue->priorities->queues[find_index(queue->priorities, clamped)];
+    struct qsi_store_queue *found =
+        queue->priorities->queues[find_index(queue->priorities, clamped)];
 
     QS_DCHECK(queue->priorities != NULL);
     return found->priority == clamped ? found : NULL;
 }
 
-static qs_status make_subqueue(struct qs_store *store, struct store_queue *queue, uint8_t priority,
-                               struct store_queue **subqueue_out) QSI_REQUIRES(qsi_store_mutex)
+static qs_status make_subqueue(struct qs_store *store, struct qsi_store_queue *queue,
+                               uint8_t priority, struct qsi_store_queue **subqueue_out)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_priorities *priorities = queue->priorities;
+    struct qsi_store_priorities *priorities = queue->priorities;
     uint32_t index = find_index(priorities, priority);
 
     QS_DCHECK(priorities != NULL && priority > 0);
     QS_TRY(qsi_create_subqueue(store, queue, priority, subqueue_out));
     qsi_queue_join(&(*subqueue_out)->core, &priorities->sum, priority);
     memmove(priorities->queues + index + 1, priorities->queues + index,
-            (priorities->count - index) * sizeof(struct store_queue *));
+            (priorities->count - index) * sizeof(struct qsi_store_queue *));
     priorities->queues[index] = *subqueue_out;
     QS_DCHECK(index == 0 || priorities->queues[index - 1]->priority > priority);
     priorities->count += 1;
@@ -97,9 +99,10 @@ static qs_status make_subqueue(struct qs_store *store, struct store_queue *queue
     return QS_OK;
 }
 
-qs_status qsi_make_subqueue_of(struct qs_store *store, struct store_queue *queue, uint8_t priority)
+qs_status qsi_make_subqueue_of(struct qs_store *store, struct qsi_store_queue *queue,
+                               uint8_t priority)
 {
-    struct store_queue *subqueue;
+    struct qsi_store_queue *subqueue;
 
     QS_ASSERT_HELD(&store->mutex);
     return qsi_find_subqueue(queue, priority) != NULL
@@ -107,15 +110,15 @@ qs_status qsi_make_subqueue_of(struct qs_store *store, struct store_queue *queue
                : make_subqueue(store, queue, clamp(queue, priority), &subqueue);
 }
 
-struct store_queue *qsi_find_by_id(struct qs_store *store, uint64_t id)
+struct qsi_store_queue *qsi_find_by_id(struct qs_store *store, uint64_t id)
 {
     return qsi_map_get_number(&store->queues_by_id, id);
 }
 
-qs_status qsi_require_by_id(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
+qs_status qsi_require_by_id(struct qs_store *store, uint64_t id, struct qsi_store_queue **queue_out,
                             qs_error *error)
 {
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
 
     QS_ASSERT_HELD(&store->mutex);
     *queue_out = qsi_find_by_id(store, id);

@@ -13,38 +13,38 @@
 #include "queue_life.h"
 #include "thread_safety.h"
 
-struct store_priorities {
+struct qsi_store_priorities {
     struct qsi_queue_sum sum; /* of all sub-queues, by sub-queue */
     uint32_t count;
-    struct store_queue *queues[]; /* highest first; the last is the queue itself */
+    struct qsi_store_queue *queues[]; /* highest first; the last is the queue itself */
 };
 
 /* The declared queue. */
-static inline struct store_queue *qsi_owner_of(struct store_queue *queue)
+static inline struct qsi_store_queue *qsi_owner_of(struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->parent == NULL) ? queue : queue->parent;
 }
-static inline uint32_t qsi_subqueue_count(const struct store_queue *queue)
+static inline uint32_t qsi_subqueue_count(const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? 1 : queue->priorities->count;
 }
 /* Highest first. */
-static inline struct store_queue *qsi_subqueue_at(struct store_queue *queue, uint32_t index)
+static inline struct qsi_store_queue *qsi_subqueue_at(struct qsi_store_queue *queue, uint32_t index)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? queue : queue->priorities->queues[index];
 }
-static inline const struct qsi_queue *qsi_core_at(const struct store_queue *queue, uint32_t index)
-    QSI_REQUIRES(qsi_store_mutex)
+static inline const struct qsi_queue *qsi_core_at(const struct qsi_store_queue *queue,
+                                                  uint32_t index) QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? &queue->core
                                                 : &queue->priorities->queues[index]->core;
 }
 
 /* A message's place for browsers: it ascends in the order of delivery. */
-static inline uint64_t qsi_position_of(const struct store_queue *subqueue, uint64_t seq)
+static inline uint64_t qsi_position_of(const struct qsi_store_queue *subqueue, uint64_t seq)
 {
     uint64_t rank = (uint64_t)(subqueue->policy.priority_max - subqueue->priority);
 
@@ -58,43 +58,45 @@ static inline uint64_t qsi_sequence_in(uint64_t position)
 }
 
 /* The sub-queue of the next message: the highest that has one; the queue itself if none has. */
-struct store_queue *qsi_find_head_subqueue(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
-static inline struct store_queue *qsi_head_subqueue(struct store_queue *queue)
+struct qsi_store_queue *qsi_find_head_subqueue(struct qsi_store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
+static inline struct qsi_store_queue *qsi_head_subqueue(struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? queue : qsi_find_head_subqueue(queue);
 }
 
 /* Of all sub-queues. */
-static inline uint64_t qsi_ready_count(const struct store_queue *queue)
+static inline uint64_t qsi_ready_count(const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? qsi_queue_ready_count(&queue->core)
                                                 : queue->priorities->sum.ready_count;
 }
-static inline uint64_t qsi_ready_bytes(const struct store_queue *queue)
+static inline uint64_t qsi_ready_bytes(const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? qsi_queue_ready_bytes(&queue->core)
                                                 : queue->priorities->sum.ready_bytes;
 }
 /* Of all sub-queues. */
-uint64_t qsi_delayed_count(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
-static inline bool qsi_has_ready(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+uint64_t qsi_delayed_count(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+static inline bool qsi_has_ready(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_ready_count(queue) > 0;
 }
 /* A time before which no ready message expires, and no delayed one is due. */
-static inline uint64_t qsi_earliest(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static inline uint64_t qsi_earliest(const struct qsi_store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? qsi_queue_earliest(&queue->core)
                                                 : queue->priorities->sum.earliest;
 }
 /* Expired messages are gone, and due ones are ready: computes the next time. */
-void qsi_tell_earliest(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+void qsi_tell_earliest(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
 /* The id of the sub-queue for messages of this priority, used or not. */
-static inline uint64_t qsi_priority_id(const struct store_queue *queue, uint8_t priority)
+static inline uint64_t qsi_priority_id(const struct qsi_store_queue *queue, uint8_t priority)
 {
     uint8_t most = queue->policy.priority_max;
 
@@ -102,23 +104,24 @@ static inline uint64_t qsi_priority_id(const struct store_queue *queue, uint8_t 
 }
 /* For a queue that has sub-queues: the one for messages of this priority; NULL: it was never
  * used. */
-struct store_queue *qsi_find_subqueue(struct store_queue *queue, uint8_t priority)
+struct qsi_store_queue *qsi_find_subqueue(struct qsi_store_queue *queue, uint8_t priority)
     QSI_REQUIRES(qsi_store_mutex);
 /* REQUIRES that it was used or made. */
-static inline struct store_queue *qsi_subqueue_of(struct store_queue *queue, uint8_t priority)
+static inline struct qsi_store_queue *qsi_subqueue_of(struct qsi_store_queue *queue,
+                                                      uint8_t priority)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? queue : qsi_find_subqueue(queue, priority);
 }
 /* For a queue that has sub-queues: makes the one if needed; QS_ENOMEM. */
-qs_status qsi_make_subqueue_of(struct qs_store *store, struct store_queue *queue, uint8_t priority)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_make_subqueue_of(struct qs_store *store, struct qsi_store_queue *queue,
+                               uint8_t priority) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* A queue or a sub-queue; NULL: it was deleted, or never used. */
-struct store_queue *qsi_find_by_id(struct qs_store *store, uint64_t id);
+struct qsi_store_queue *qsi_find_by_id(struct qs_store *store, uint64_t id);
 /* The same, and makes a sub-queue that was never used; *queue_out NULL: its queue is gone.
  * QS_ECORRUPT  a sub-queue that the queue does not have */
-qs_status qsi_require_by_id(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
+qs_status qsi_require_by_id(struct qs_store *store, uint64_t id, struct qsi_store_queue **queue_out,
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif

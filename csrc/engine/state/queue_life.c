@@ -17,14 +17,14 @@
 
 #include <string.h>
 
-struct store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name)
+struct qsi_store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name)
 {
     struct qsi_destination *destination = qsi_router_find_destination(&store->router, name);
 
     return destination != NULL ? qsi_queue_of(destination) : NULL;
 }
 
-qs_status qsi_fail_locked(const struct qs_store *store, const struct store_queue *queue,
+qs_status qsi_fail_locked(const struct qs_store *store, const struct qsi_store_queue *queue,
                           qs_error *error)
 {
     return qsi_fail(error, QS_RESOURCE_LOCKED,
@@ -34,7 +34,7 @@ qs_status qsi_fail_locked(const struct qs_store *store, const struct store_queue
                     QSI_NAME(queue->name), store->place);
 }
 
-qs_status qsi_check_owner(const struct qs_channel *channel, const struct store_queue *queue,
+qs_status qsi_check_owner(const struct qs_channel *channel, const struct qsi_store_queue *queue,
                           qs_error *error)
 {
     if (queue->owner != NULL && queue->owner != channel->connection) {
@@ -49,7 +49,7 @@ qs_status qsi_fail_no_queue(const struct qs_store *store, struct qsi_slice name,
 }
 
 qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
-                            struct store_queue **queue_out, qs_error *error)
+                            struct qsi_store_queue **queue_out, qs_error *error)
 {
     *queue_out = qsi_find_queue(channel->store, name);
     if (*queue_out == NULL) {
@@ -59,7 +59,7 @@ qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
 }
 
 qs_status qsi_stream_find(struct qs_store *store, struct qsi_slice name,
-                          struct store_queue **queue_out, qs_error *error)
+                          struct qsi_store_queue **queue_out, qs_error *error)
 {
     QS_ASSERT_HELD(&store->mutex);
     *queue_out = qsi_find_queue(store, name);
@@ -71,7 +71,7 @@ qs_status qsi_stream_find(struct qs_store *store, struct qsi_slice name,
                                                    QSI_NAME(name), store->place);
 }
 
-qs_status qsi_refuse_stream(const struct qs_store *store, const struct store_queue *queue,
+qs_status qsi_refuse_stream(const struct qs_store *store, const struct qsi_store_queue *queue,
                             const char *what, qs_error *error)
 {
     return qsi_takes(queue) ? QS_OK
@@ -82,7 +82,7 @@ qs_status qsi_refuse_stream(const struct qs_store *store, const struct store_que
 
 /* ---- the life of a queue ---- */
 
-void qsi_note_rate_counts(struct store_queue *queue, uint64_t now)
+void qsi_note_rate_counts(struct qsi_store_queue *queue, uint64_t now)
 {
     queue->rate_at_ns = now;
     queue->rate_in = queue->messages->in_count;
@@ -90,14 +90,14 @@ void qsi_note_rate_counts(struct store_queue *queue, uint64_t now)
     queue->rate_settled = queue->container.settled_count;
 }
 
-void qsi_begin_rates(struct qs_store *store, struct store_queue *queue)
+void qsi_begin_rates(struct qs_store *store, struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     queue->rate_weight = queue->ingress_sum = queue->egress_sum = queue->ack_sum = 0;
     qsi_note_rate_counts(queue, store->env->monotonic_ns(store->env));
 }
 
-void qsi_free_queue(struct store_queue *queue)
+void qsi_free_queue(struct qsi_store_queue *queue)
 {
     QS_DCHECK(queue->jobs == 0 && queue->consumer_count == 0 && qsi_list_is_empty(&queue->waiting));
     qsi_list_remove(&queue->in_owner);
@@ -118,7 +118,7 @@ void qsi_free_queue(struct store_queue *queue)
 }
 
 /* The queue itself, and room for all the others. */
-static qs_status begin_priorities(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static qs_status begin_priorities(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(queue->priorities == NULL && queue->parent == NULL);
     if (!queue->policy.has_priorities) {
@@ -126,7 +126,7 @@ static qs_status begin_priorities(struct store_queue *queue) QSI_REQUIRES(qsi_st
     }
     queue->priorities =
         qsi_zalloc(sizeof *queue->priorities +
-                   (queue->policy.priority_max + (size_t)1) * sizeof(struct store_queue *));
+                   (queue->policy.priority_max + (size_t)1) * sizeof(struct qsi_store_queue *));
     if (queue->priorities == NULL) {
         return QS_ENOMEM;
     }
@@ -137,7 +137,7 @@ static qs_status begin_priorities(struct store_queue *queue) QSI_REQUIRES(qsi_st
     return QS_OK;
 }
 
-static void begin_lists(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static void begin_lists(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_list_init(&queue->in_owner);
     qsi_list_init(&queue->in_ahead);
@@ -152,8 +152,8 @@ static void begin_lists(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 }
 
 /* Before there is a container. */
-static void begin_queue(struct store_queue *queue, const struct store_kind *kind, uint32_t flags,
-                        struct qsi_slice name, struct qsi_slice arguments)
+static void begin_queue(struct qsi_store_queue *queue, const struct qsi_store_kind *kind,
+                        uint32_t flags, struct qsi_slice name, struct qsi_slice arguments)
     QSI_REQUIRES(qsi_store_mutex)
 {
     queue->kind = kind;
@@ -170,11 +170,11 @@ static void begin_queue(struct store_queue *queue, const struct store_kind *kind
     queue->destination.name = queue->name;
 }
 
-qs_status qsi_new_queue(struct qs_store *store, const struct store_kind *kind, uint64_t id,
+qs_status qsi_new_queue(struct qs_store *store, const struct qsi_store_kind *kind, uint64_t id,
                         uint32_t flags, struct qsi_slice name, struct qsi_slice arguments,
-                        struct store_queue **queue_out, qs_error *error)
+                        struct qsi_store_queue **queue_out, qs_error *error)
 {
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     struct qsi_arguments asked;
     qs_status status;
 
@@ -208,10 +208,10 @@ qs_status qsi_new_queue(struct qs_store *store, const struct store_kind *kind, u
     return QS_OK;
 }
 
-qs_status qsi_create_subqueue(struct qs_store *store, struct store_queue *queue, uint8_t priority,
-                              struct store_queue **subqueue_out)
+qs_status qsi_create_subqueue(struct qs_store *store, struct qsi_store_queue *queue,
+                              uint8_t priority, struct qsi_store_queue **subqueue_out)
 {
-    struct store_queue *created;
+    struct qsi_store_queue *created;
     uint64_t id = qsi_subqueue_id(queue->container.id, priority);
 
     QS_ASSERT_HELD(&store->mutex);
@@ -230,7 +230,7 @@ qs_status qsi_create_subqueue(struct qs_store *store, struct store_queue *queue,
     return QS_OK;
 }
 
-qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_error *error)
+qs_status qsi_add_queue(struct qs_store *store, struct qsi_store_queue *queue, qs_error *error)
 {
     qs_status status = qsi_map_put_number(&store->queues_by_id, queue->container.id, queue);
 
@@ -260,10 +260,10 @@ qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_er
 }
 
 /* The consumers learn of it through an event; they do not hold the queue any more. */
-static void cancel_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static void cancel_consumers(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     while (queue->consumer_count > 0) {
-        struct store_consumer *consumer = qsi_any_consumer(queue);
+        struct qsi_store_consumer *consumer = qsi_any_consumer(queue);
         (void)qsi_deals_return(consumer);
         qsi_list_remove(&consumer->in_queue);
         queue->consumer_count -= 1;
@@ -278,7 +278,7 @@ static void cancel_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_m
     queue->active = NULL;
 }
 
-void qsi_free_queue_if_done(struct store_queue *queue)
+void qsi_free_queue_if_done(struct qsi_store_queue *queue)
 {
     if (queue->deleted && queue->jobs == 0 && qsi_out_count(queue) == 0) {
         qsi_free_queue(queue);
@@ -286,7 +286,7 @@ void qsi_free_queue_if_done(struct store_queue *queue)
 }
 
 /* Removes the queue, or a priority, from those that have messages. */
-static void abandon_queue(struct qs_store *store, struct store_queue *queue)
+static void abandon_queue(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_map_remove_number(&store->queues_by_id, queue->container.id);
@@ -305,11 +305,11 @@ static void abandon_queue(struct qs_store *store, struct store_queue *queue)
 }
 
 /* From here on each priority lives until its own outstanding messages are settled. */
-static void abandon_priorities(struct qs_store *store, struct store_queue *queue)
+static void abandon_priorities(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i + 1 < qsi_subqueue_count(queue); i++) {
-        struct store_queue *subqueue = qsi_subqueue_at(queue, i);
+        struct qsi_store_queue *subqueue = qsi_subqueue_at(queue, i);
         subqueue->parent = NULL;
         subqueue->counts = NULL; /* they are the queue's */
         qsi_queue_join(&subqueue->core, NULL, 0);
@@ -320,7 +320,7 @@ static void abandon_priorities(struct qs_store *store, struct store_queue *queue
     queue->priorities = NULL;
 }
 
-void qsi_drop_queue(struct qs_store *store, struct store_queue *queue,
+void qsi_drop_queue(struct qs_store *store, struct qsi_store_queue *queue,
                     enum qsi_auto_delete auto_delete)
 {
     QS_ASSERT_HELD(&store->mutex);
@@ -343,6 +343,7 @@ void qsi_free_all_queues(struct qs_store *store)
         qsi_free_queue(cursor.value);
     }
     while (store->deleted_queues.next != NULL && !qsi_list_is_empty(&store->deleted_queues)) {
-        qsi_free_queue(QSI_LIST_OWNER(store->deleted_queues.next, struct store_queue, in_deleted));
+        qsi_free_queue(
+            QSI_LIST_OWNER(store->deleted_queues.next, struct qsi_store_queue, in_deleted));
     }
 }

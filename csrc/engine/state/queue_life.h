@@ -9,60 +9,61 @@
 
 #define QSI_NAME(slice) (int)(slice).bytes, (const char *)(slice).data
 
-struct store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name);
-static inline struct store_queue *qsi_queue_of(struct qsi_destination *destination)
+struct qsi_store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name);
+static inline struct qsi_store_queue *qsi_queue_of(struct qsi_destination *destination)
 {
-    return QSI_LIST_OWNER(destination, struct store_queue, destination);
+    return QSI_LIST_OWNER(destination, struct qsi_store_queue, destination);
 }
 
-static inline struct store_queue *qsi_queue_of_container(struct qsi_container *container)
+static inline struct qsi_store_queue *qsi_queue_of_container(struct qsi_container *container)
 {
-    return QSI_LIST_OWNER(container, struct store_queue, container);
+    return QSI_LIST_OWNER(container, struct qsi_store_queue, container);
 }
 
 /* QS_NOT_FOUND, QS_RESOURCE_LOCKED */
 qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
-                            struct store_queue **queue_out, qs_error *error) QS_MUST_CHECK;
+                            struct qsi_store_queue **queue_out, qs_error *error) QS_MUST_CHECK;
 /* Removes the queue from everything; journals nothing. */
-void qsi_drop_queue(struct qs_store *store, struct store_queue *queue,
+void qsi_drop_queue(struct qs_store *store, struct qsi_store_queue *queue,
                     enum qsi_auto_delete auto_delete) QSI_REQUIRES(qsi_store_mutex);
-void qsi_free_queue_if_done(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+void qsi_free_queue_if_done(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 void qsi_free_all_queues(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* A priority of the queue, known by its id; for priorities.c, which notes it.  QS_ENOMEM */
-qs_status qsi_create_subqueue(struct qs_store *store, struct store_queue *queue, uint8_t priority,
-                              struct store_queue **subqueue_out)
+qs_status qsi_create_subqueue(struct qs_store *store, struct qsi_store_queue *queue,
+                              uint8_t priority, struct qsi_store_queue **subqueue_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
-static inline bool qsi_is_journalled(const struct store_queue *queue)
+static inline bool qsi_is_journalled(const struct qsi_store_queue *queue)
 {
     return (queue->flags & QS_DURABLE) != 0;
 }
 /* QS_NOT_FOUND; QS_EINVAL: a queue that is no stream. */
 qs_status qsi_stream_find(struct qs_store *store, struct qsi_slice name,
-                          struct store_queue **queue_out, qs_error *error)
+                          struct qsi_store_queue **queue_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* QS_NOT_IMPLEMENTED for a stream, for which the verb ("basic.get") is not available. */
-qs_status qsi_refuse_stream(const struct qs_store *store, const struct store_queue *queue,
+qs_status qsi_refuse_stream(const struct qs_store *store, const struct qsi_store_queue *queue,
                             const char *what, qs_error *error) QS_MUST_CHECK;
 /* QS_RESOURCE_LOCKED */
-qs_status qsi_fail_locked(const struct qs_store *store, const struct store_queue *queue,
+qs_status qsi_fail_locked(const struct qs_store *store, const struct qsi_store_queue *queue,
                           qs_error *error);
 qs_status qsi_fail_no_queue(const struct qs_store *store, struct qsi_slice name, qs_error *error);
-qs_status qsi_check_owner(const struct qs_channel *channel, const struct store_queue *queue,
+qs_status qsi_check_owner(const struct qs_channel *channel, const struct qsi_store_queue *queue,
                           qs_error *error) QS_MUST_CHECK;
 /* A queue that nobody knows yet: to be added, or freed.  Arguments that make no sense are kept, and
  * that is all. */
-qs_status qsi_new_queue(struct qs_store *store, const struct store_kind *kind, uint64_t id,
+qs_status qsi_new_queue(struct qs_store *store, const struct qsi_store_kind *kind, uint64_t id,
                         uint32_t flags, struct qsi_slice name, struct qsi_slice arguments,
-                        struct store_queue **queue_out, qs_error *error)
+                        struct qsi_store_queue **queue_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_error *error)
+qs_status qsi_add_queue(struct qs_store *store, struct qsi_store_queue *queue, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-void qsi_free_queue(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+void qsi_free_queue(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* The values that the next sample is compared with. */
-void qsi_note_rate_counts(struct store_queue *queue, uint64_t now) QSI_REQUIRES(qsi_store_mutex);
+void qsi_note_rate_counts(struct qsi_store_queue *queue, uint64_t now)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Counts from now on. */
-void qsi_begin_rates(struct qs_store *store, struct store_queue *queue)
+void qsi_begin_rates(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -13,10 +13,10 @@ struct qs_channel;
 
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 /* Messages that leave queues without a consumer: removals.h. */
-struct removals {
+struct qsi_removals {
     /* they are unacked there; not among the store's channels */
     struct qs_channel *internal_channel GUARDED;
-    struct qsi_buf leaving GUARDED; /* struct removal: removed first */
+    struct qsi_buf leaving GUARDED; /* struct qsi_removal: removed first */
     /* the messages before it have left; changed only by the thread that drains */
     size_t leaving_at GUARDED;
     struct qsi_buf fresh GUARDED;     /* the same: what came since */

@@ -41,7 +41,7 @@
 #define QSI_BATCH_RECORD_BYTES_MAX (1u << 20) /* of one record of a batch */
 #define QSI_ARENA_BYTES_MAX (256u << 10)      /* chunk that small records share */
 
-struct store_stats {
+struct qsi_store_stats {
     uint64_t checkpoints, bytes_checkpointed, messages_paged_out, messages_paged_in,
         segments_written;
     uint64_t commits, published, routed, confirmed, returned, delivered, acked, requeued;
@@ -203,18 +203,19 @@ struct qs_store {
 
     struct qsi_events events GUARDED;
     struct qsi_commit commit;
-    struct space space;
+    struct qsi_space space;
     struct qsi_paging paging GUARDED;
-    struct removals removals GUARDED;
-    struct transactions *
+    struct qsi_removals removals GUARDED;
+    struct qsi_transactions *
         transactions QSI_POINTEE_GUARDED_BY(qsi_store_mutex); /* keys of committed transactions */
     struct qsi_checkpoints checkpoint GUARDED;
     struct qsi_recovery recovery GUARDED;
     struct qsi_watch watch GUARDED;
     struct qsi_inbox inbox;
-    struct store_stats stats GUARDED;
-    struct channel_counts closed_channels GUARDED;
-    struct queue_counts uncounted GUARDED; /* counts of queues that had no memory for their own */
+    struct qsi_store_stats stats GUARDED;
+    struct qsi_channel_counts closed_channels GUARDED;
+    struct qsi_queue_counts uncounted
+        GUARDED; /* counts of queues that had no memory for their own */
     struct qsi_keep keep GUARDED;
 };
 
@@ -284,7 +285,7 @@ static inline qs_slice qs_slice_of(struct qsi_slice slice)
 }
 
 static inline struct qsi_index *qsi_index_of(const struct qs_store *store,
-                                             const struct store_queue *queue)
+                                             const struct qsi_store_queue *queue)
 {
     return queue->container.durable ? store->index : store->transient_index;
 }

@@ -15,29 +15,29 @@
 
 struct qs_listener;
 struct qsi_waiter;
-struct store_queue;
-struct stream_cursor;
+struct qsi_store_queue;
+struct qsi_stream_cursor;
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 /* A message that waits for its consumer, out of its queue: deals.h. */
-struct store_deal {
-    struct store_consumer *consumer;
+struct qsi_store_deal {
+    struct qsi_store_consumer *consumer;
     struct qsi_container *container;
     struct qsi_segment *segment;
     uint32_t slot;
 };
-struct store_deals { /* a ring, oldest first */
-    struct store_deal *deals;
+struct qsi_store_deals { /* a ring, oldest first */
+    struct qsi_store_deal *deals;
     uint32_t first, count;
     uint32_t capacity; /* 0 or a power of two */
 };
 
-struct store_consumer {
+struct qsi_store_consumer {
     struct qsi_list in_channel GUARDED;  /* its consumers, resting or cancelled */
     struct qsi_list in_queue GUARDED;    /* its consumers in line, or those that are full */
     struct qsi_list in_awaiting GUARDED; /* of its queue, while it rests until that has a message */
     struct qsi_list in_full GUARDED;     /* of the store: watch.h */
     struct qs_channel *channel;
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     int64_t priority;
     bool no_ack;
     bool paused GUARDED;       /* it takes no messages, as if its prefetch were used up */
@@ -49,23 +49,24 @@ struct store_consumer {
     uint32_t dealt_count GUARDED; /* beside those: of the channel's deals */
     uint64_t full_ready GUARDED;  /* messages in its queue, when its prefetch was used up */
     bool is_slow_told GUARDED;    /* watch.c */
-    struct stream_cursor *cursor; /* of a stream's consumer (stream_cursor.h); NULL: of a queue's */
+    struct qsi_stream_cursor
+        *cursor; /* of a stream's consumer (stream_cursor.h); NULL: of a queue's */
     /* the bytes of these two; deliveries share them, and the queue may be deleted first */
     struct qsi_chunk *names;
     struct qsi_slice tag, queue_name;
 };
 
-struct pending_records; /* publish.h */
+struct qsi_pending_records; /* publish.h */
 
 /* Destinations of publishes, to be counted when they are accepted: publish_counts.c. */
-struct published_notes {
+struct qsi_published_notes {
     struct qsi_buf notes;
     size_t last_at;       /* the last of them, or the one that took it in */
     struct qsi_map known; /* where notes are that came with others, to be one with the same again */
 };
 
 /* Destinations of unconfirmed messages: ways.h. */
-struct confirm_ways {
+struct qsi_confirm_ways {
     struct qsi_buf ways;
     size_t begin, last_at;
     /* The next message belongs to the last way if it has this number, is as persistent, and was
@@ -76,7 +77,7 @@ struct confirm_ways {
     bool persistent;
 };
 
-struct returned_message { /* is in a chunk of its own, which a qs_message can hold */
+struct qsi_returned_message { /* is in a chunk of its own, which a qs_message can hold */
     struct qsi_chunk *chunk;
     struct qsi_list in_channel;
     uint64_t place; /* in a transaction: how many records it had before it */
@@ -84,7 +85,7 @@ struct returned_message { /* is in a chunk of its own, which a qs_message can ho
     uint8_t bytes[];
 };
 
-struct tx_settle {
+struct qsi_tx_settle {
     uint64_t first_tag, last_tag;
     uint8_t kind;    /* QSI_SETTLE_* */
     uint64_t due_us; /* of those that have it, else 0 */
@@ -110,8 +111,8 @@ struct qs_connection {
     bool closed GUARDED;
     uint64_t number; /* of the store's connections, from 1 */
     uint64_t opened_us;
-    struct channel_counts closed_channels GUARDED; /* the sums of their counters */
-    struct qs_client *client GUARDED;              /* with its bytes; NULL: it is unknown */
+    struct qsi_channel_counts closed_channels GUARDED; /* the sums of their counters */
+    struct qs_client *client GUARDED;                  /* with its bytes; NULL: it is unknown */
 };
 
 /* No other thread knows of the connection: it is being made. */
@@ -129,10 +130,10 @@ struct qs_channel {
     bool closed GUARDED;
     uint64_t number;                /* of the store's channels, from 1 */
     uint32_t client_number GUARDED; /* the client's number of it; 0: none */
-    struct channel_counts counts GUARDED;
+    struct qsi_channel_counts counts GUARDED;
     struct qsi_unacked unacked GUARDED;
     struct qsi_confirms confirms GUARDED;
-    struct confirm_ways ways GUARDED; /* of the messages that confirms wait for */
+    struct qsi_confirm_ways ways GUARDED; /* of the messages that confirms wait for */
     /* the publisher reads none: only the first is kept, in confirm mode */
     bool ignores_returns GUARDED;
     struct qsi_list returns GUARDED;         /* returned_message, oldest first */
@@ -147,8 +148,9 @@ struct qs_channel {
     uint32_t prefetch_channel GUARDED; /* 0: unlimited */
     uint64_t consumed_count GUARDED;   /* of the unacked: delivered to consumers */
     bool had_deal GUARDED; /* the last that its consumers had: others come before the next */
-    struct store_deals deals GUARDED; /* messages that wait for its consumers, beside the unacked */
-    bool waits GUARDED;               /* for deliveries, in a call */
+    struct qsi_store_deals deals
+        GUARDED;        /* messages that wait for its consumers, beside the unacked */
+    bool waits GUARDED; /* for deliveries, in a call */
     struct qsi_waiter *waiter GUARDED; /* a thread that waits in a call of it; NULL: none does */
     bool is_armed GUARDED;             /* it waits outside of a call, or that thread is armed */
     bool is_armed_by_thread GUARDED;
@@ -173,13 +175,13 @@ struct qs_channel {
     bool has_aside GUARDED;       /* segments were set aside for it */
     uint64_t counted_lsn GUARDED; /* of deliveries that count, and are not written yet; 0: none */
     bool tx_selected GUARDED;
-    struct pending_records *tx_records GUARDED;  /* of the open transaction; NULL: none */
-    uint64_t tx_dead_letters GUARDED;            /* dead letters among them */
-    struct published_notes tx_published GUARDED; /* counted at its commit */
-    struct qsi_list tx_returns GUARDED;          /* told at its commit */
-    uint64_t tx_return_bytes GUARDED;            /* of memory */
-    struct qsi_buf tx_settles GUARDED;           /* struct tx_settle */
-    struct qsi_buf tx_cursors GUARDED;           /* cursor records, behind each other */
+    struct qsi_pending_records *tx_records GUARDED;  /* of the open transaction; NULL: none */
+    uint64_t tx_dead_letters GUARDED;                /* dead letters among them */
+    struct qsi_published_notes tx_published GUARDED; /* counted at its commit */
+    struct qsi_list tx_returns GUARDED;              /* told at its commit */
+    uint64_t tx_return_bytes GUARDED;                /* of memory */
+    struct qsi_buf tx_settles GUARDED;               /* struct qsi_tx_settle */
+    struct qsi_buf tx_cursors GUARDED;               /* cursor records, behind each other */
 };
 #undef GUARDED
 

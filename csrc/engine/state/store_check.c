@@ -16,8 +16,8 @@ struct tally {
     uint32_t channels, armed; /* of the last: what counts there, waits at queues among them */
 };
 
-static void check_consumer(const struct store_queue *queue, const struct store_consumer *consumer)
-    QSI_REQUIRES(qsi_store_mutex)
+static void check_consumer(const struct qsi_store_queue *queue,
+                           const struct qsi_store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(consumer->queue == queue && !consumer->is_gone);
     QS_DCHECK(!consumer->rests || !qsi_consumer_can_take(consumer));
@@ -25,23 +25,23 @@ static void check_consumer(const struct store_queue *queue, const struct store_c
     QS_DCHECK(!qsi_consumer_is_slow(consumer) || !qsi_list_is_empty(&consumer->in_full));
 }
 
-static void check_consumers(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static void check_consumers(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t count = 0;
     int64_t priority = INT64_MAX;
 
     for (const struct qsi_list *node = queue->consumers.next; node != &queue->consumers;
          node = node->next) {
-        const struct store_consumer *consumer =
-            QSI_LIST_OWNER(node, const struct store_consumer, in_queue);
+        const struct qsi_store_consumer *consumer =
+            QSI_LIST_OWNER(node, const struct qsi_store_consumer, in_queue);
         check_consumer(queue, consumer);
         QS_DCHECK(!consumer->is_full && consumer->priority <= priority);
         priority = consumer->priority;
         count += 1;
     }
     for (const struct qsi_list *node = queue->full.next; node != &queue->full; node = node->next) {
-        const struct store_consumer *consumer =
-            QSI_LIST_OWNER(node, const struct store_consumer, in_queue);
+        const struct qsi_store_consumer *consumer =
+            QSI_LIST_OWNER(node, const struct qsi_store_consumer, in_queue);
         check_consumer(queue, consumer);
         QS_DCHECK(consumer->is_full && qsi_consumer_is_used_up(consumer));
         count += 1;
@@ -52,14 +52,14 @@ static void check_consumers(const struct store_queue *queue) QSI_REQUIRES(qsi_st
 }
 
 /* A queue with priorities, by its sub-queues. */
-static void check_priorities(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static void check_priorities(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_priorities *priorities = queue->priorities;
+    const struct qsi_store_priorities *priorities = queue->priorities;
     uint64_t ready = 0, bytes = 0;
 
     QS_DCHECK(priorities->count > 0 && priorities->queues[priorities->count - 1] == queue);
     for (uint32_t i = 0; i < priorities->count; i++) {
-        const struct store_queue *subqueue = priorities->queues[i];
+        const struct qsi_store_queue *subqueue = priorities->queues[i];
         QS_DCHECK(i == 0 || subqueue->priority < priorities->queues[i - 1]->priority);
         QS_DCHECK(subqueue == queue || subqueue->parent == queue);
         QS_DCHECK(subqueue->core.sum == &priorities->sum);
@@ -71,7 +71,7 @@ static void check_priorities(struct store_queue *queue) QSI_REQUIRES(qsi_store_m
     QS_DCHECK(priorities->sum.ready_bytes == bytes);
 }
 
-static void check_queue(struct store_queue *queue, struct tally *tally)
+static void check_queue(struct qsi_store_queue *queue, struct tally *tally)
     QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_queue_check(&queue->core);
@@ -102,14 +102,14 @@ static void check_queues(struct qs_store *store, struct tally *tally) QSI_REQUIR
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         QS_DCHECK(!queue->deleted && qsi_find_by_id(store, queue->container.id) == queue);
         check_queue(queue, tally);
     }
     QS_DCHECK(store->stream_count == tally->streams);
     for (struct qsi_list *node = store->deleted_queues.next; node != &store->deleted_queues;
          node = node->next) {
-        struct store_queue *queue = QSI_LIST_OWNER(node, struct store_queue, in_deleted);
+        struct qsi_store_queue *queue = QSI_LIST_OWNER(node, struct qsi_store_queue, in_deleted);
         QS_DCHECK(queue->deleted && qsi_queue_ready_count(&queue->core) == 0);
         tally->out += qsi_out_count(queue);
     }

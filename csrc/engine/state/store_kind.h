@@ -24,39 +24,40 @@ struct qsi_declaration {
 };
 
 /* NULL operations: the kind has nothing to do there. */
-struct store_kind {
+struct qsi_store_kind {
     enum qsi_queue_kind arguments;
     uint8_t declares;                 /* type of the record that declares it */
     uint8_t declares_with_priorities; /* the same with x-max-priority; 0: it has no priorities */
 
     /* A new queue, zeroed but for its name and policy: makes its container.  QS_ENOMEM: the
      * container is made, or fini may be called all the same. */
-    qs_status (*make)(struct qs_store *store, struct store_queue *queue, uint64_t id,
+    qs_status (*make)(struct qs_store *store, struct qsi_store_queue *queue, uint64_t id,
                       const struct qsi_arguments *asked, qs_error *error);
     /* What the declaration has besides name and arguments, and the same at a replay. */
-    void (*describe)(const struct store_queue *queue, struct qsi_declaration *declaration_io);
-    qs_status (*replay)(struct qs_store *store, struct store_queue *queue,
+    void (*describe)(const struct qsi_store_queue *queue, struct qsi_declaration *declaration_io);
+    qs_status (*replay)(struct qs_store *store, struct qsi_store_queue *queue,
                         const struct qsi_topology *declaration, qs_error *error);
-    void (*added)(struct qs_store *store, struct store_queue *queue);     /* it has its name */
-    void (*abandoned)(struct qs_store *store, struct store_queue *queue); /* it is deleted */
+    void (*added)(struct qs_store *store, struct qsi_store_queue *queue);     /* it has its name */
+    void (*abandoned)(struct qs_store *store, struct qsi_store_queue *queue); /* it is deleted */
     /* Delivered and not settled. */
-    uint64_t (*out_count)(const struct store_queue *queue);
+    uint64_t (*out_count)(const struct qsi_store_queue *queue);
     /* Adds to a status, which has what all kinds have. */
-    void (*tell)(const struct store_queue *queue, qs_queue_status *status_io);
-    void (*fini)(struct store_queue *queue);
+    void (*tell)(const struct qsi_store_queue *queue, qs_queue_status *status_io);
+    void (*fini)(struct qsi_store_queue *queue);
 };
 
-extern const struct store_kind qsi_classic_queue, qsi_stream_queue, qsi_work_queue;
+extern const struct qsi_store_kind qsi_classic_queue, qsi_stream_queue, qsi_work_queue;
 
 /* The kind that takes such arguments. */
-const struct store_kind *qsi_kind_of(enum qsi_queue_kind arguments);
+const struct qsi_store_kind *qsi_kind_of(enum qsi_queue_kind arguments);
 /* The kind that a record of this type declares; NULL: none. */
-const struct store_kind *qsi_kind_declared(uint8_t type);
+const struct qsi_store_kind *qsi_kind_declared(uint8_t type);
 /* The record that declares a queue.  It points into the queue, and into itself. */
-void qsi_describe_queue(const struct store_queue *queue, struct qsi_declaration *declaration_out)
-    QSI_REQUIRES(qsi_store_mutex);
+void qsi_describe_queue(const struct qsi_store_queue *queue,
+                        struct qsi_declaration *declaration_out) QSI_REQUIRES(qsi_store_mutex);
 
-static inline uint64_t qsi_out_count(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static inline uint64_t qsi_out_count(const struct qsi_store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->kind->out_count(queue);
 }

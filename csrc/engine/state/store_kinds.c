@@ -3,14 +3,14 @@
 #include "store.h"
 #include "store_kind.h"
 
-static const struct store_kind *const kinds[] = {
+static const struct qsi_store_kind *const kinds[] = {
     &qsi_classic_queue,
     &qsi_stream_queue,
     &qsi_work_queue,
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
-const struct store_kind *qsi_kind_of(enum qsi_queue_kind arguments)
+const struct qsi_store_kind *qsi_kind_of(enum qsi_queue_kind arguments)
 {
     size_t i = 0;
 
@@ -21,7 +21,7 @@ const struct store_kind *qsi_kind_of(enum qsi_queue_kind arguments)
     return kinds[i];
 }
 
-const struct store_kind *qsi_kind_declared(uint8_t type)
+const struct qsi_store_kind *qsi_kind_declared(uint8_t type)
 {
     for (size_t i = 0; i < KINDS; i++) {
         if (type != 0 &&
@@ -32,9 +32,10 @@ const struct store_kind *qsi_kind_declared(uint8_t type)
     return NULL;
 }
 
-void qsi_describe_queue(const struct store_queue *queue, struct qsi_declaration *declaration_out)
+void qsi_describe_queue(const struct qsi_store_queue *queue,
+                        struct qsi_declaration *declaration_out)
 {
-    const struct store_kind *kind = queue->kind;
+    const struct qsi_store_kind *kind = queue->kind;
 
     QS_ASSERT(!queue->policy.has_priorities || kind->declares_with_priorities != 0);
     declaration_out->topology = (struct qsi_topology){
@@ -50,7 +51,7 @@ void qsi_describe_queue(const struct store_queue *queue, struct qsi_declaration 
 
 /* ---- the plain kind ---- */
 
-static qs_status make(struct qs_store *store, struct store_queue *queue, uint64_t id,
+static qs_status make(struct qs_store *store, struct qsi_store_queue *queue, uint64_t id,
                       const struct qsi_arguments *asked, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -61,12 +62,12 @@ static qs_status make(struct qs_store *store, struct store_queue *queue, uint64_
     return QS_OK;
 }
 
-static uint64_t out_count(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static uint64_t out_count(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_out_count(&queue->core);
 }
 
-const struct store_kind qsi_classic_queue = {
+const struct qsi_store_kind qsi_classic_queue = {
     .arguments = QSI_CLASSIC_QUEUE,
     .declares = QSI_RECORD_QUEUE_DECLARE,
     .declares_with_priorities = QSI_RECORD_PRIORITY_QUEUE_DECLARE,

@@ -10,37 +10,38 @@
 #include "thread_safety.h"
 
 struct qs_connection;
-struct store_consumer;
-struct store_kind;       /* store_kind.h */
-struct store_priorities; /* priorities.h */
-struct store_stream;     /* store_stream.h */
+struct qsi_store_consumer;
+struct qsi_store_kind;       /* store_kind.h */
+struct qsi_store_priorities; /* priorities.h */
+struct qsi_store_stream;     /* store_stream.h */
 
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
-struct store_queue {
+struct qsi_store_queue {
     union { /* the holder of its messages: as any kind of container, and as its own kind */
         struct qsi_container container;
         struct qsi_queue core;
     };
-    const struct store_kind *kind;
+    const struct qsi_store_kind *kind;
     /* Where messages go that are published to it: the container above, or the stream's log. */
     struct qsi_container *messages;
-    struct store_stream *stream; /* NULL: it is none.  Of a stream the queue itself stays empty */
+    struct qsi_store_stream
+        *stream; /* NULL: it is none.  Of a stream the queue itself stays empty */
     /* Of a work queue: the stream that it reads; NULL: it is none, or was deleted. */
-    struct store_queue *source GUARDED;
+    struct qsi_store_queue *source GUARDED;
     struct qsi_list in_source GUARDED;
     uint64_t work_first GUARDED; /* where it began */
     uint64_t looked_at GUARDED;  /* how many were taken when the pager last looked ahead */
     bool pins;                   /* x-stream-pin: the stream keeps what it has not settled */
     struct qsi_destination destination GUARDED;
     /* counts.h; NULL: nothing was counted yet.  Of a priority the queue's, which frees them */
-    struct queue_counts *counts GUARDED;
+    struct qsi_queue_counts *counts GUARDED;
     uint32_t flags;                 /* QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE */
     bool deleted GUARDED;           /* gone, but some messages are still out */
     struct qsi_queue_policy policy; /* of its arguments */
     /* of a priority above 0; NULL: it is none, or was deleted */
-    struct store_queue *parent GUARDED;
+    struct qsi_store_queue *parent GUARDED;
     /* of a queue with priorities; NULL: it is its only priority */
-    struct store_priorities *priorities GUARDED;
+    struct qsi_store_priorities *priorities GUARDED;
     uint8_t priority;
     bool mode_was_set GUARDED; /* by qs_store_set_queue_mode, not by its declaration */
     /* behind its declaration in the journal; 0: it has none */
@@ -60,7 +61,7 @@ struct store_queue {
     /* messages stay ready for a consumer of higher priority that was dealt as many as it may be */
     bool left_for_sated GUARDED;
     /* of x-single-active-consumer; NULL: there is no consumer */
-    struct store_consumer *active GUARDED;
+    struct qsi_store_consumer *active GUARDED;
     struct qsi_list in_deleted GUARDED;
     struct qsi_list in_ahead GUARDED; /* of queues that a consumer reads from the disk */
     struct qsi_list in_trimming GUARDED, in_timed GUARDED; /* of removals */
@@ -84,15 +85,15 @@ struct store_queue {
 #undef GUARDED
 
 /* Of its messages, as container.h asks. */
-static inline bool qsi_takes(const struct store_queue *queue)
+static inline bool qsi_takes(const struct qsi_store_queue *queue)
 {
     return qsi_container_takes(queue->messages);
 }
-static inline bool qsi_keeps_all(const struct store_queue *queue)
+static inline bool qsi_keeps_all(const struct qsi_store_queue *queue)
 {
     return qsi_container_keeps_all(queue->messages);
 }
-static inline bool qsi_appends(const struct store_queue *queue)
+static inline bool qsi_appends(const struct qsi_store_queue *queue)
 {
     return qsi_container_appends(queue->messages);
 }

@@ -23,10 +23,10 @@ static uint64_t or_none(uint64_t limit)
 /* ---- the kind ---- */
 
 /* Without memory NULL. */
-static struct store_stream *create(struct qsi_stream_shared *shared, uint64_t id,
-                                   const struct qsi_stream_policy *policy)
+static struct qsi_store_stream *create(struct qsi_stream_shared *shared, uint64_t id,
+                                       const struct qsi_stream_policy *policy)
 {
-    struct store_stream *stream = qsi_zalloc(sizeof *stream);
+    struct qsi_store_stream *stream = qsi_zalloc(sizeof *stream);
     struct qsi_stream_limits limits;
 
     if (stream == NULL) {
@@ -50,7 +50,7 @@ static struct store_stream *create(struct qsi_stream_shared *shared, uint64_t id
 }
 
 /* The queue of the stream itself stays empty. */
-static qs_status make(struct qs_store *store, struct store_queue *queue, uint64_t id,
+static qs_status make(struct qs_store *store, struct qsi_store_queue *queue, uint64_t id,
                       const struct qsi_arguments *asked, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -64,14 +64,15 @@ static qs_status make(struct qs_store *store, struct store_queue *queue, uint64_
     return QS_OK;
 }
 
-static void added(struct qs_store *store, struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static void added(struct qs_store *store, struct qsi_store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     (void)queue;
     store->stream_count += 1;
     qsi_wake_timer(store);
 }
 
-static void abandoned(struct qs_store *store, struct store_queue *queue)
+static void abandoned(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     store->stream_count -= 1;
@@ -80,13 +81,13 @@ static void abandoned(struct qs_store *store, struct store_queue *queue)
     qsi_container_abandon(queue->messages);
 }
 
-static uint64_t out_count(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static uint64_t out_count(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->stream->out_count;
 }
 
 /* Nothing is in a queue's states: what files alone have is delta. */
-static void tell(const struct store_queue *queue, qs_queue_status *status)
+static void tell(const struct qsi_store_queue *queue, qs_queue_status *status)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_stream *log = &queue->stream->log;
@@ -102,9 +103,9 @@ static void tell(const struct store_queue *queue, qs_queue_status *status)
     status->disk_bytes = qsi_stream_bytes(log);
 }
 
-static void fini(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static void fini(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_stream *stream = queue->stream;
+    struct qsi_store_stream *stream = queue->stream;
     struct qsi_map_cursor walk;
 
     if (stream == NULL) { /* there was no memory for it */
@@ -124,7 +125,7 @@ static void fini(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
     qsi_free(stream);
 }
 
-const struct store_kind qsi_stream_queue = {
+const struct qsi_store_kind qsi_stream_queue = {
     .arguments = QSI_STREAM_QUEUE,
     .declares = QSI_RECORD_STREAM_DECLARE,
     .make = make,
@@ -137,28 +138,28 @@ const struct store_kind qsi_stream_queue = {
 
 /* ---- cursors ---- */
 
-const struct store_cursor *qsi_cursor_find(const struct store_stream *stream,
-                                           struct qsi_slice group)
+const struct qsi_store_cursor *qsi_cursor_find(const struct qsi_store_stream *stream,
+                                               struct qsi_slice group)
 {
-    const struct store_cursor *cursor = qsi_map_get(&stream->cursors, group.data, group.bytes);
+    const struct qsi_store_cursor *cursor = qsi_map_get(&stream->cursors, group.data, group.bytes);
 
     return cursor != NULL && cursor->offset != QSI_CURSOR_GONE ? cursor : NULL;
 }
 
-uint64_t qsi_cursor_count(const struct store_stream *stream)
+uint64_t qsi_cursor_count(const struct qsi_store_stream *stream)
 {
     struct qsi_map_cursor walk = qsi_map_begin(&stream->cursors);
     uint64_t count = 0;
 
     while (qsi_map_next(&stream->cursors, &walk)) {
-        count += ((const struct store_cursor *)walk.value)->offset != QSI_CURSOR_GONE ? 1 : 0;
+        count += ((const struct qsi_store_cursor *)walk.value)->offset != QSI_CURSOR_GONE ? 1 : 0;
     }
     return count;
 }
 
-qs_status qsi_cursor_reserve(struct store_stream *stream, struct qsi_slice group)
+qs_status qsi_cursor_reserve(struct qsi_store_stream *stream, struct qsi_slice group)
 {
-    struct store_cursor *cursor;
+    struct qsi_store_cursor *cursor;
 
     if (qsi_map_get(&stream->cursors, group.data, group.bytes) != NULL) {
         return QS_OK;
@@ -175,9 +176,9 @@ qs_status qsi_cursor_reserve(struct store_stream *stream, struct qsi_slice group
     return QS_OK;
 }
 
-void qsi_cursor_set(struct store_stream *stream, const struct qsi_cursor_record *record)
+void qsi_cursor_set(struct qsi_store_stream *stream, const struct qsi_cursor_record *record)
 {
-    struct store_cursor *cursor =
+    struct qsi_store_cursor *cursor =
         qsi_map_get(&stream->cursors, record->group.data, record->group.bytes);
 
     QS_ASSERT(cursor != NULL && record->own.bytes <= sizeof cursor->own);
@@ -190,13 +191,13 @@ void qsi_cursor_set(struct store_stream *stream, const struct qsi_cursor_record 
 
 /* ---- what is durable ---- */
 
-static struct stream_mark *mark_at(struct store_stream *stream, uint32_t i)
+static struct qsi_stream_mark *mark_at(struct qsi_store_stream *stream, uint32_t i)
 {
     QS_DCHECK(i < stream->mark_count);
     return &stream->marks[(stream->first_mark + i) % QSI_STREAM_MARKS];
 }
 
-uint64_t qsi_stream_durable_next(const struct qs_store *store, struct store_stream *stream)
+uint64_t qsi_stream_durable_next(const struct qs_store *store, struct qsi_store_stream *stream)
 {
     uint64_t durable;
 
@@ -216,12 +217,12 @@ uint64_t qsi_stream_durable_next(const struct qs_store *store, struct store_stre
     return stream->durable_next;
 }
 
-void qsi_stream_note_pushed(const struct qs_store *store, struct store_stream *stream,
+void qsi_stream_note_pushed(const struct qs_store *store, struct qsi_store_stream *stream,
                             uint64_t count)
 {
     uint64_t next = stream->log.container.next_seq;
     uint64_t commit = qsi_journal_commits(store->journal).open;
-    struct stream_mark *last;
+    struct qsi_stream_mark *last;
 
     QS_ASSERT_HELD(&store->mutex);
     QS_DCHECK(count > 0 && count <= next);
@@ -234,7 +235,7 @@ void qsi_stream_note_pushed(const struct qs_store *store, struct store_stream *s
     }
     last = mark_at(stream, stream->mark_count - 1);
     QS_DCHECK(stream->mark_count == 1 || last->commit <= commit);
-    *last = (struct stream_mark){.next = next, .commit = commit};
+    *last = (struct qsi_stream_mark){.next = next, .commit = commit};
 }
 
 uint64_t qsi_stream_awaited_lsn(const struct qs_store *store)

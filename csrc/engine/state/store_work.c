@@ -19,7 +19,7 @@
 #define SOURCE "x-stream-source"
 
 qs_status qsi_work_find_source(struct qs_store *store, struct qsi_slice arguments,
-                               struct qsi_slice queue, struct store_queue **source_out,
+                               struct qsi_slice queue, struct qsi_store_queue **source_out,
                                qs_error *error)
 {
     struct qsi_arguments asked;
@@ -37,13 +37,13 @@ qs_status qsi_work_find_source(struct qs_store *store, struct qsi_slice argument
 
 /* ---- which stream ---- */
 
-static struct store_queue *in_source(struct qsi_list *node)
+static struct qsi_store_queue *in_source(struct qsi_list *node)
 {
-    return QSI_LIST_OWNER(node, struct store_queue, in_source);
+    return QSI_LIST_OWNER(node, struct qsi_store_queue, in_source);
 }
 
-void qsi_work_attach(struct qs_store *store, struct store_queue *queue, struct store_queue *source,
-                     uint64_t first)
+void qsi_work_attach(struct qs_store *store, struct qsi_store_queue *queue,
+                     struct qsi_store_queue *source, uint64_t first)
 {
     QS_ASSERT_HELD(&store->mutex);
     QS_ASSERT(qsi_queue_is_work(&queue->core) && queue->source == NULL);
@@ -61,9 +61,9 @@ void qsi_work_attach(struct qs_store *store, struct store_queue *queue, struct s
     qsi_list_push_back(&source->stream->work_queues, &queue->in_source);
 }
 
-void qsi_work_detach(struct store_queue *queue)
+void qsi_work_detach(struct qsi_store_queue *queue)
 {
-    struct store_queue *source = queue->source;
+    struct qsi_store_queue *source = queue->source;
 
     if (source == NULL) {
         return;
@@ -75,29 +75,29 @@ void qsi_work_detach(struct store_queue *queue)
     queue->source = NULL;
 }
 
-void qsi_work_detach_readers(struct store_stream *stream)
+void qsi_work_detach_readers(struct qsi_store_stream *stream)
 {
     while (!qsi_list_is_empty(&stream->work_queues)) {
-        struct store_queue *queue = in_source(stream->work_queues.next);
+        struct qsi_store_queue *queue = in_source(stream->work_queues.next);
         QS_ASSERT(queue->source != NULL && queue->source->stream == stream);
         qsi_work_detach(queue);
     }
 }
 
-struct store_queue *qsi_work_reader(const struct store_stream *stream)
+struct qsi_store_queue *qsi_work_reader(const struct qsi_store_stream *stream)
 {
     return qsi_list_is_empty(&stream->work_queues) ? NULL : in_source(stream->work_queues.next);
 }
 
 /* ---- how far ---- */
 
-static void raise_all(struct qs_store *store, struct store_stream *stream, uint64_t end)
+static void raise_all(struct qs_store *store, struct qsi_store_stream *stream, uint64_t end)
     QSI_REQUIRES(qsi_store_mutex)
 {
     stream->told_next = end;
     for (struct qsi_list *node = stream->work_queues.next; node != &stream->work_queues;
          node = node->next) {
-        struct store_queue *queue = in_source(node);
+        struct qsi_store_queue *queue = in_source(node);
         if (qsi_work_raise(&queue->core, end) > 0) {
             qsi_signal_consumers(store, queue);
         }
@@ -110,7 +110,7 @@ void qsi_work_advance_all(struct qs_store *store)
 
     QS_ASSERT_HELD(&store->mutex);
     while (node != &store->sources) {
-        struct store_stream *stream = QSI_LIST_OWNER(node, struct store_stream, in_sources);
+        struct qsi_store_stream *stream = QSI_LIST_OWNER(node, struct qsi_store_stream, in_sources);
         uint64_t end = qsi_stream_durable_next(store, stream);
         node = node->next;
         if (end > stream->told_next) {
@@ -128,7 +128,7 @@ void qsi_work_recover(struct qs_store *store)
 
     QS_ASSERT_HELD(&store->mutex);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         if (!qsi_queue_is_work(&queue->core)) {
             continue;
         }
@@ -144,7 +144,7 @@ void qsi_work_recover(struct qs_store *store)
 
 /* ---- retention ---- */
 
-void qsi_work_pass(struct store_stream *stream)
+void qsi_work_pass(struct qsi_store_stream *stream)
 {
     for (struct qsi_list *node = stream->work_queues.next; node != &stream->work_queues;
          node = node->next) {
@@ -152,7 +152,7 @@ void qsi_work_pass(struct store_stream *stream)
     }
 }
 
-bool qsi_work_pass_one(struct store_queue *queue, uint64_t seq)
+bool qsi_work_pass_one(struct qsi_store_queue *queue, uint64_t seq)
 {
     if (!qsi_queue_is_work(&queue->core) ||
         (queue->source != NULL && seq >= queue->source->stream->log.first)) {
@@ -162,13 +162,13 @@ bool qsi_work_pass_one(struct store_queue *queue, uint64_t seq)
     return true;
 }
 
-uint64_t qsi_work_pinned_from(const struct store_stream *stream)
+uint64_t qsi_work_pinned_from(const struct qsi_store_stream *stream)
 {
     uint64_t from = UINT64_MAX;
 
     for (struct qsi_list *node = stream->work_queues.next; node != &stream->work_queues;
          node = node->next) {
-        const struct store_queue *queue = in_source(node);
+        const struct qsi_store_queue *queue = in_source(node);
         uint64_t low = queue->pins ? qsi_work_low_water(&queue->core) : UINT64_MAX;
         from = low < from ? low : from;
     }
@@ -177,7 +177,7 @@ uint64_t qsi_work_pinned_from(const struct store_stream *stream)
 
 /* ---- the kind ---- */
 
-static qs_status make(struct qs_store *store, struct store_queue *queue, uint64_t id,
+static qs_status make(struct qs_store *store, struct qsi_store_queue *queue, uint64_t id,
                       const struct qsi_arguments *asked, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -188,7 +188,7 @@ static qs_status make(struct qs_store *store, struct store_queue *queue, uint64_
     return QS_OK;
 }
 
-static void describe(const struct store_queue *queue, struct qsi_declaration *declaration)
+static void describe(const struct qsi_store_queue *queue, struct qsi_declaration *declaration)
     QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_work_source_encode(declaration->source,
@@ -200,12 +200,12 @@ static void describe(const struct store_queue *queue, struct qsi_declaration *de
         qsi_slice_make(declaration->source, sizeof declaration->source);
 }
 
-static qs_status replay(struct qs_store *store, struct store_queue *queue,
+static qs_status replay(struct qs_store *store, struct qsi_store_queue *queue,
                         const struct qsi_topology *declaration, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_work_source from;
-    struct store_queue *found;
+    struct qsi_store_queue *found;
 
     QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_work_source_decode(&from, declaration->strings[2], error));
@@ -226,19 +226,19 @@ static qs_status replay(struct qs_store *store, struct store_queue *queue,
     return QS_OK;
 }
 
-static void abandoned(struct qs_store *store, struct store_queue *queue)
+static void abandoned(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     (void)store;
     qsi_work_detach(queue);
 }
 
-static uint64_t out_count(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static uint64_t out_count(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_out_count(&queue->core);
 }
 
-const struct store_kind qsi_work_queue = {
+const struct qsi_store_kind qsi_work_queue = {
     .arguments = QSI_WORK_QUEUE,
     .declares = QSI_RECORD_WORK_QUEUE_DECLARE,
     .make = make,

@@ -12,23 +12,23 @@
 
 /* Its stream.  QS_PRECONDITION_FAILED: there is none of that name. */
 qs_status qsi_work_find_source(struct qs_store *store, struct qsi_slice arguments,
-                               struct qsi_slice queue, struct store_queue **source_out,
+                               struct qsi_slice queue, struct qsi_store_queue **source_out,
                                qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* The new queue reads source from offset first on. source NULL: salvage found none. */
-void qsi_work_attach(struct qs_store *store, struct store_queue *queue, struct store_queue *source,
-                     uint64_t first) QSI_REQUIRES(qsi_store_mutex);
-void qsi_work_detach(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+void qsi_work_attach(struct qs_store *store, struct qsi_store_queue *queue,
+                     struct qsi_store_queue *source, uint64_t first) QSI_REQUIRES(qsi_store_mutex);
+void qsi_work_detach(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* The stream is deleted, and its work queues lose all messages that they have not settled: only
  * salvage deletes a stream under a work queue, whose own deletion was lost. */
-void qsi_work_detach_readers(struct store_stream *stream) QSI_REQUIRES(qsi_store_mutex);
+void qsi_work_detach_readers(struct qsi_store_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 /* Some work queue that reads the stream; NULL: none does. */
-struct store_queue *qsi_work_reader(const struct store_stream *stream)
+struct qsi_store_queue *qsi_work_reader(const struct qsi_store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex);
 
 /* The stream got messages.  A commit looks only at streams that did: there may be thousands of work
  * queues, and most of them wait. */
-static inline void qsi_work_note_pushed(struct qs_store *store, struct store_stream *stream)
+static inline void qsi_work_note_pushed(struct qs_store *store, struct qsi_store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex)
 {
     if (!qsi_list_is_empty(&stream->work_queues) && qsi_list_is_empty(&stream->in_sources)) {
@@ -48,10 +48,10 @@ static inline void qsi_work_advance(struct qs_store *store) QSI_REQUIRES(qsi_sto
 void qsi_work_recover(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 /* The stream was trimmed: counts the messages that its work queues had not settled. */
-void qsi_work_pass(struct store_stream *stream) QSI_REQUIRES(qsi_store_mutex);
+void qsi_work_pass(struct qsi_store_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 /* For a message that is out: its content does not exist any more.  It is counted. */
-bool qsi_work_pass_one(struct store_queue *queue, uint64_t seq) QSI_REQUIRES(qsi_store_mutex);
+bool qsi_work_pass_one(struct qsi_store_queue *queue, uint64_t seq) QSI_REQUIRES(qsi_store_mutex);
 /* The first offset that a work queue with x-stream-pin needs; UINT64_MAX: there is none. */
-uint64_t qsi_work_pinned_from(const struct store_stream *stream) QSI_REQUIRES(qsi_store_mutex);
+uint64_t qsi_work_pinned_from(const struct qsi_store_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -8,7 +8,7 @@
 #include "turns.h"
 #include "wake.h"
 
-void qsi_stream_cursor_drop_batch(struct stream_cursor *cursor)
+void qsi_stream_cursor_drop_batch(struct qsi_stream_cursor *cursor)
 {
     qsi_stream_batch_fini(&cursor->batch);
     qsi_free(cursor->wanted);
@@ -19,7 +19,7 @@ void qsi_stream_cursor_drop_batch(struct stream_cursor *cursor)
     }
 }
 
-void qsi_stream_cursor_destroy(struct stream_cursor *cursor)
+void qsi_stream_cursor_destroy(struct qsi_stream_cursor *cursor)
 {
     if (cursor == NULL) {
         return;
@@ -31,16 +31,16 @@ void qsi_stream_cursor_destroy(struct stream_cursor *cursor)
     qsi_free(cursor);
 }
 
-static uint64_t next_of(const struct stream_cursor *cursor, const struct store_stream *stream)
-    QSI_REQUIRES(qsi_store_mutex)
+static uint64_t next_of(const struct qsi_stream_cursor *cursor,
+                        const struct qsi_store_stream *stream) QSI_REQUIRES(qsi_store_mutex)
 {
     return cursor->position < stream->log.first ? stream->log.first : cursor->position;
 }
 
-bool qsi_stream_cursor_has_next(const struct store_consumer *consumer)
+bool qsi_stream_cursor_has_next(const struct qsi_store_consumer *consumer)
 {
-    const struct stream_cursor *cursor = consumer->cursor;
-    struct store_stream *stream = consumer->queue->stream;
+    const struct qsi_stream_cursor *cursor = consumer->cursor;
+    struct qsi_store_stream *stream = consumer->queue->stream;
 
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
     return !cursor->is_reading &&
@@ -55,9 +55,9 @@ uint64_t qsi_streams_awaited_lsn(const struct qs_channel *channel)
     }
     for (const struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = node->next) {
-        const struct store_consumer *consumer =
-            QSI_LIST_OWNER(node, struct store_consumer, in_channel);
-        struct store_stream *stream;
+        const struct qsi_store_consumer *consumer =
+            QSI_LIST_OWNER(node, struct qsi_store_consumer, in_channel);
+        struct qsi_store_stream *stream;
         if (consumer->cursor == NULL || consumer->queue == NULL) {
             continue;
         }
@@ -70,7 +70,7 @@ uint64_t qsi_streams_awaited_lsn(const struct qs_channel *channel)
     return 0;
 }
 
-void qsi_stream_call_threads(struct qs_store *store, struct store_stream *stream)
+void qsi_stream_call_threads(struct qs_store *store, struct qsi_store_stream *stream)
 {
     const struct qsi_list *consumers = &stream->queue->consumers;
 
@@ -84,14 +84,15 @@ void qsi_stream_call_threads(struct qs_store *store, struct store_stream *stream
         return;
     }
     for (const struct qsi_list *node = consumers->next; node != consumers; node = node->next) {
-        struct qs_channel *channel = QSI_LIST_OWNER(node, struct store_consumer, in_queue)->channel;
+        struct qs_channel *channel =
+            QSI_LIST_OWNER(node, struct qsi_store_consumer, in_queue)->channel;
         if (channel->is_armed_by_thread && (channel->armed_kinds & QS_EVENT_DELIVERY) != 0) {
             qsi_channel_signal(channel); /* it commits for itself */
         }
     }
 }
 
-void qsi_stream_note_consumers(struct qs_store *store, struct store_queue *queue)
+void qsi_stream_note_consumers(struct qs_store *store, struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (queue->stream == NULL) {
@@ -112,7 +113,7 @@ void qsi_streams_signal(struct qs_store *store)
         return;
     }
     while (node != &store->events.grown_streams) {
-        struct store_stream *stream = QSI_LIST_OWNER(node, struct store_stream, in_grown);
+        struct qsi_store_stream *stream = QSI_LIST_OWNER(node, struct qsi_store_stream, in_grown);
         node = node->next;
         qsi_signal_consumers(store, stream->queue);
         if (qsi_stream_durable_next(store, stream) == stream->log.container.next_seq) {

@@ -16,15 +16,15 @@
 #include <stdint.h>
 
 /* Which messages it gets: by their header x-stream-filter-value. */
-struct stream_filter {
+struct qsi_stream_filter {
     uint32_t count; /* 0: every message */
     bool takes_unfiltered;
     struct qsi_slice *values; /* into the cursor's arguments */
 };
 
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
-struct stream_cursor {
-    struct store_consumer *consumer; /* whose cursor it is */
+struct qsi_stream_cursor {
+    struct qsi_store_consumer *consumer; /* whose cursor it is */
     uint64_t stream_id;
     uint64_t position GUARDED; /* of the next message, or before it */
     /* What was read ahead: none, if count is 0. */
@@ -36,18 +36,18 @@ struct stream_cursor {
     bool is_acked GUARDED;    /* since its progress was noted; it is in_acked of the channel */
     bool tracks;              /* its acks note how far it is, under its tag */
     struct qsi_list in_acked GUARDED;
-    struct stream_filter filter;
+    struct qsi_stream_filter filter;
     uint8_t *arguments; /* what the filter points into */
 };
 #undef GUARDED
 
 /* REQUIRES that no thread reads for it.  NULL is fine. */
-void qsi_stream_cursor_destroy(struct stream_cursor *cursor) QSI_REQUIRES(qsi_store_mutex);
+void qsi_stream_cursor_destroy(struct qsi_stream_cursor *cursor) QSI_REQUIRES(qsi_store_mutex);
 /* Forgets what was read ahead. */
-void qsi_stream_cursor_drop_batch(struct stream_cursor *cursor) QSI_REQUIRES(qsi_store_mutex);
+void qsi_stream_cursor_drop_batch(struct qsi_stream_cursor *cursor) QSI_REQUIRES(qsi_store_mutex);
 /* Whether a consumer of a stream has something to get.  With a filter it may turn out that it has
  * not. */
-bool qsi_stream_cursor_has_next(const struct store_consumer *consumer)
+bool qsi_stream_cursor_has_next(const struct qsi_store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex);
 
 /* For the channel's consumers: the LSN that makes the next messages of one durable; 0: there are
@@ -55,11 +55,11 @@ bool qsi_stream_cursor_has_next(const struct store_consumer *consumer)
 uint64_t qsi_streams_awaited_lsn(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 
 /* Threads that wait for the stream get its messages committed. */
-void qsi_stream_call_threads(struct qs_store *store, struct store_stream *stream)
+void qsi_stream_call_threads(struct qs_store *store, struct qsi_store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex);
 /* The stream got messages.  A commit looks only at streams that did and have consumers: there may
  * be thousands, and most of them wait. */
-static inline void qsi_stream_note_growth(struct qs_store *store, struct store_stream *stream)
+static inline void qsi_stream_note_growth(struct qs_store *store, struct qsi_store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex)
 {
     if (stream->queue->consumer_count > 0 && qsi_list_is_empty(&stream->in_grown)) {
@@ -70,7 +70,7 @@ static inline void qsi_stream_note_growth(struct qs_store *store, struct store_s
     }
 }
 /* A stream has consumers now, or none any more: whether a commit notifies them. */
-void qsi_stream_note_consumers(struct qs_store *store, struct store_queue *queue)
+void qsi_stream_note_consumers(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 /* After a commit: notifies armed channels whose consumers have something to get. */
 void qsi_streams_signal(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);

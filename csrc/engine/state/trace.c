@@ -57,13 +57,13 @@ void qsi_traced_free(struct traced *traced)
 /* ---- keeping ---- */
 
 /* A copy of a message is none itself. */
-static bool is_content(const struct trace_step *step)
+static bool is_content(const struct qsi_trace_step *step)
 {
     return step->content != NULL &&
            !qsi_slice_equals(*step->exchange, QSI_SLICE_LITERAL("amq.rabbitmq.trace"));
 }
 
-static bool is_wanted(const struct qs_trace *trace, const struct trace_step *step)
+static bool is_wanted(const struct qs_trace *trace, const struct qsi_trace_step *step)
 {
     bool leads_there = !trace->of_queue;
 
@@ -75,7 +75,7 @@ static bool is_wanted(const struct qs_trace *trace, const struct trace_step *ste
             (step->exchange != NULL && qsi_slice_equals(*step->exchange, trace->exchange)));
 }
 
-static uint32_t queues_bytes(const struct trace_step *step)
+static uint32_t queues_bytes(const struct qsi_trace_step *step)
 {
     uint32_t bytes = 0;
 
@@ -86,7 +86,7 @@ static uint32_t queues_bytes(const struct trace_step *step)
     return bytes;
 }
 
-static void put_queues(uint8_t *to, const struct trace_step *step)
+static void put_queues(uint8_t *to, const struct qsi_trace_step *step)
 {
     for (uint32_t i = 0; i < step->queue_count; i++) {
         struct qsi_slice name = step->queues[i]->name;
@@ -107,7 +107,7 @@ static qs_slice put(uint8_t **to, struct qsi_slice from)
 }
 
 /* NULL: no memory. */
-static struct traced_content *make_content(const struct trace_content *content)
+static struct traced_content *make_content(const struct qsi_trace_content *content)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qs_connection *connection = content->channel->connection;
@@ -136,7 +136,7 @@ static struct traced_content *make_content(const struct trace_content *content)
 }
 
 /* NULL: no memory. */
-static struct traced *make(const struct qs_store *store, const struct trace_step *step)
+static struct traced *make(const struct qs_store *store, const struct qsi_trace_step *step)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_slice exchange = step->exchange != NULL ? *step->exchange : qsi_slice_make("", 0);
@@ -167,13 +167,14 @@ static struct traced *make(const struct qs_store *store, const struct trace_step
 }
 
 /* One has room where nothing else is, as a message may be larger than all there is. */
-static bool has_room(const struct traced_list *list, size_t bytes)
+static bool has_room(const struct qsi_traced_list *list, size_t bytes)
 {
     return list->bytes == 0 || list->bytes + bytes <= BYTES_MAX;
 }
 
 /* NULL: no memory, or no room, which is seen before a body is copied. */
-static struct traced *make_with_content(const struct qs_trace *trace, const struct trace_step *step)
+static struct traced *make_with_content(const struct qs_trace *trace,
+                                        const struct qsi_trace_step *step)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct traced *made =
@@ -190,7 +191,7 @@ static struct traced *make_with_content(const struct qs_trace *trace, const stru
 }
 
 /* made: NULL, or the list's from now on; it is dropped where there is no room. */
-static void keep(struct qs_trace *trace, struct traced_list *list, struct traced *made)
+static void keep(struct qs_trace *trace, struct qsi_traced_list *list, struct traced *made)
     QSI_REQUIRES(qsi_store_mutex)
 {
     if (made == NULL || !has_room(list, size_of(made))) {
@@ -205,21 +206,21 @@ static void keep(struct qs_trace *trace, struct traced_list *list, struct traced
     qsi_list_push_back(&list->steps, &made->in_list);
 }
 
-static void leave(struct traced_list *list, struct traced *traced) QSI_REQUIRES(qsi_store_mutex)
+static void leave(struct qsi_traced_list *list, struct traced *traced) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(list->bytes >= size_of(traced));
     qsi_list_remove(&traced->in_list);
     list->bytes -= size_of(traced);
 }
 
-static void drop(struct traced_list *list, struct traced *traced) QSI_REQUIRES(qsi_store_mutex)
+static void drop(struct qsi_traced_list *list, struct traced *traced) QSI_REQUIRES(qsi_store_mutex)
 {
     leave(list, traced);
     qsi_traced_free(traced);
 }
 
 /* Publishers that never ask for their confirms leave room for those that do. */
-static void make_room(struct qs_trace *trace, struct traced_list *list)
+static void make_room(struct qs_trace *trace, struct qsi_traced_list *list)
     QSI_REQUIRES(qsi_store_mutex)
 {
     while (list->bytes > AWAITED_BYTES_MAX) {
@@ -233,7 +234,7 @@ static struct qs_trace *trace_at(struct qsi_list *node)
     return QSI_LIST_OWNER(node, struct qs_trace, in_store);
 }
 
-void qsi_trace(struct qs_store *store, const struct trace_step *step)
+void qsi_trace(struct qs_store *store, const struct qsi_trace_step *step)
 {
     QS_ASSERT_HELD(&store->mutex);
     for (struct qsi_list *node = store->events.traces.next; node != &store->events.traces;
@@ -246,7 +247,7 @@ void qsi_trace(struct qs_store *store, const struct trace_step *step)
     }
 }
 
-void qsi_trace_await(struct qs_store *store, const struct trace_step *step, bool awaits_confirm)
+void qsi_trace_await(struct qs_store *store, const struct qsi_trace_step *step, bool awaits_confirm)
 {
     QS_ASSERT_HELD(&store->mutex);
     QS_DCHECK(!awaits_confirm || step->number > 0);
@@ -288,7 +289,7 @@ static void go_on(struct qs_trace *trace, const struct traced *awaited, qs_trace
 
 static void tell_synced(struct qs_trace *trace, uint64_t durable) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct traced_list *list = &trace->unsynced;
+    struct qsi_traced_list *list = &trace->unsynced;
 
     while (!qsi_list_is_empty(&list->steps)) { /* their LSNs ascend */
         struct traced *awaited = traced_at(list->steps.next);
@@ -313,7 +314,7 @@ void qsi_trace_synced(struct qs_store *store)
 
 /* A message with a record is confirmed with it, when that is durable, or ahead of that by its
  * number; a message without a record, by its number. */
-static bool is_confirmed(const struct traced *awaited, const struct verdict *verdict)
+static bool is_confirmed(const struct traced *awaited, const struct qsi_traced_verdict *verdict)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t durable = qsi_journal_durable_lsn(verdict->channel->store->journal);
@@ -326,7 +327,7 @@ static bool is_confirmed(const struct traced *awaited, const struct verdict *ver
 }
 
 static void tell_refused(struct qs_trace *trace, struct traced *awaited,
-                         const struct verdict *verdict) QSI_REQUIRES(qsi_store_mutex)
+                         const struct qsi_traced_verdict *verdict) QSI_REQUIRES(qsi_store_mutex)
 {
     bool is_whole = verdict->multiple || awaited->count == 1;
 
@@ -338,16 +339,16 @@ static void tell_refused(struct qs_trace *trace, struct traced *awaited,
     }
 }
 
-static bool is_refused(const struct traced *awaited, const struct verdict *verdict)
+static bool is_refused(const struct traced *awaited, const struct qsi_traced_verdict *verdict)
 {
     return awaited->number <= verdict->number &&
            (verdict->multiple || verdict->number <= awaited->last_number);
 }
 
-static void tell_verdict(struct qs_trace *trace, const struct verdict *verdict)
+static void tell_verdict(struct qs_trace *trace, const struct qsi_traced_verdict *verdict)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct traced_list *list = &trace->unconfirmed;
+    struct qsi_traced_list *list = &trace->unconfirmed;
     struct qsi_list *next;
 
     for (struct qsi_list *at = list->steps.next; at != &list->steps; at = next) {
@@ -368,7 +369,7 @@ static void tell_verdict(struct qs_trace *trace, const struct verdict *verdict)
     }
 }
 
-void qsi_trace_verdict(const struct verdict *verdict)
+void qsi_trace_verdict(const struct qsi_traced_verdict *verdict)
 {
     struct qs_store *store = verdict->channel->store;
 
@@ -387,7 +388,7 @@ void qsi_trace_channel_ended(const struct qs_channel *channel)
     QS_ASSERT_HELD(&store->mutex);
     for (struct qsi_list *node = store->events.traces.next; node != &store->events.traces;
          node = node->next) {
-        struct traced_list *list = &trace_at(node)->unconfirmed;
+        struct qsi_traced_list *list = &trace_at(node)->unconfirmed;
         struct qsi_list *next;
         for (struct qsi_list *at = list->steps.next; at != &list->steps; at = next) {
             next = at->next;
@@ -399,16 +400,16 @@ void qsi_trace_channel_ended(const struct qs_channel *channel)
 }
 
 void qsi_trace_taken(const struct qs_channel *channel, qs_trace_step step,
-                     struct store_queue *queue, uint64_t first_tag, uint64_t count)
+                     struct qsi_store_queue *queue, uint64_t first_tag, uint64_t count)
 {
     struct qsi_destination *const destination = &qsi_owner_of(queue)->destination;
-    struct trace_step told = {.step = step,
-                              .number = first_tag,
-                              .count = count,
-                              .channel = channel->number,
-                              .key = qsi_slice_make("", 0),
-                              .queues = &destination,
-                              .queue_count = 1};
+    struct qsi_trace_step told = {.step = step,
+                                  .number = first_tag,
+                                  .count = count,
+                                  .channel = channel->number,
+                                  .key = qsi_slice_make("", 0),
+                                  .queues = &destination,
+                                  .queue_count = 1};
 
     QS_ASSERT_HELD(&channel->store->mutex);
     qsi_trace(channel->store, &told);
@@ -419,19 +420,19 @@ void qsi_trace_delivered(const struct qs_channel *channel, struct qsi_slice queu
 {
     struct qsi_destination named = {.name = queue}, *const destination = &named;
     struct qsi_slice exchange = qsi_slice_of(message->exchange);
-    struct trace_content content = {.channel = channel,
-                                    .properties = qsi_slice_of(message->properties),
-                                    .body = qsi_slice_of(message->body),
-                                    .redelivered = message->redelivered};
-    struct trace_step told = {.step = QS_TRACE_DELIVER,
-                              .number = message->delivery_tag,
-                              .count = 1,
-                              .channel = channel->number,
-                              .exchange = &exchange,
-                              .key = qsi_slice_of(message->routing_key),
-                              .queues = &destination,
-                              .queue_count = 1,
-                              .content = &content};
+    struct qsi_trace_content content = {.channel = channel,
+                                        .properties = qsi_slice_of(message->properties),
+                                        .body = qsi_slice_of(message->body),
+                                        .redelivered = message->redelivered};
+    struct qsi_trace_step told = {.step = QS_TRACE_DELIVER,
+                                  .number = message->delivery_tag,
+                                  .count = 1,
+                                  .channel = channel->number,
+                                  .exchange = &exchange,
+                                  .key = qsi_slice_of(message->routing_key),
+                                  .queues = &destination,
+                                  .queue_count = 1,
+                                  .content = &content};
 
     QS_ASSERT_HELD(&channel->store->mutex);
     qsi_trace(channel->store, &told);
@@ -472,7 +473,7 @@ void qsi_traced_tell(const struct traced *traced, qs_trace_event *event_out)
 
 void qsi_trace_forget(struct qs_trace *trace)
 {
-    struct traced_list *const lists[] = {&trace->unread, &trace->unsynced, &trace->unconfirmed};
+    struct qsi_traced_list *const lists[] = {&trace->unread, &trace->unsynced, &trace->unconfirmed};
 
     QS_ASSERT_HELD(&trace->store->mutex);
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {

@@ -17,14 +17,14 @@ bool qsi_channel_has_room(const struct qs_channel *channel)
            channel->consumed_count + channel->deals.count < channel->prefetch_channel;
 }
 
-bool qsi_consumer_is_used_up(const struct store_consumer *consumer)
+bool qsi_consumer_is_used_up(const struct qsi_store_consumer *consumer)
 {
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
     return consumer->prefetch != 0 &&
            consumer->unacked_count + consumer->dealt_count >= consumer->prefetch;
 }
 
-bool qsi_consumer_is_slow(const struct store_consumer *consumer)
+bool qsi_consumer_is_slow(const struct qsi_store_consumer *consumer)
 {
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
     return consumer->queue != NULL && qsi_consumer_is_used_up(consumer) &&
@@ -38,8 +38,8 @@ uint64_t qsi_slow_count(struct qs_store *store)
 
     QS_ASSERT_HELD(&store->mutex);
     for (struct qsi_list *node = store->watch.full.next; node != &store->watch.full; node = next) {
-        const struct store_consumer *consumer =
-            QSI_LIST_OWNER(node, const struct store_consumer, in_full);
+        const struct qsi_store_consumer *consumer =
+            QSI_LIST_OWNER(node, const struct qsi_store_consumer, in_full);
         next = node->next;
         if (!qsi_consumer_is_used_up(consumer)) {
             qsi_list_remove(node);
@@ -51,16 +51,16 @@ uint64_t qsi_slow_count(struct qs_store *store)
 
 /* A full channel also stops its no-ack consumers, though their messages do not count: as in
  * RabbitMQ. */
-bool qsi_consumer_has_room(const struct store_consumer *consumer)
+bool qsi_consumer_has_room(const struct qsi_store_consumer *consumer)
 {
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
     return !consumer->paused && !qsi_consumer_is_used_up(consumer) &&
            qsi_channel_has_room(consumer->channel);
 }
 
-bool qsi_consumer_can_take(const struct store_consumer *consumer)
+bool qsi_consumer_can_take(const struct qsi_store_consumer *consumer)
 {
-    const struct store_queue *queue = consumer->queue;
+    const struct qsi_store_queue *queue = consumer->queue;
 
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
     if (QS_UNLIKELY(consumer->dealt_count > 0)) {
@@ -78,9 +78,9 @@ bool qsi_consumer_can_take(const struct store_consumer *consumer)
 #define IN_VAIN_MAX 8
 
 /* Unless nothing would wake it. */
-static void rest(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
+static void rest(struct qsi_store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue = consumer->queue;
+    struct qsi_store_queue *queue = consumer->queue;
 
     QS_DCHECK(!consumer->rests && queue != NULL);
     if (consumer->cursor != NULL) {
@@ -97,7 +97,7 @@ static void rest(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
     qsi_list_push_back(&consumer->channel->resting, &consumer->in_channel);
 }
 
-void qsi_consumer_looked_at(struct store_consumer *consumer, uint32_t *in_vain)
+void qsi_consumer_looked_at(struct qsi_store_consumer *consumer, uint32_t *in_vain)
 {
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
     *in_vain += 1;
@@ -106,7 +106,7 @@ void qsi_consumer_looked_at(struct store_consumer *consumer, uint32_t *in_vain)
     }
 }
 
-static void wake(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
+static void wake(struct qsi_store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(consumer->rests);
     consumer->rests = false;
@@ -115,7 +115,7 @@ static void wake(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
     qsi_list_push_back(&consumer->channel->consumers, &consumer->in_channel);
 }
 
-void qsi_consumer_has_settled(struct store_consumer *consumer)
+void qsi_consumer_has_settled(struct qsi_store_consumer *consumer)
 {
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
     if (consumer->queue == NULL) {
@@ -127,10 +127,10 @@ void qsi_consumer_has_settled(struct store_consumer *consumer)
     }
 }
 
-void qsi_wake_awaiting(struct store_queue *queue)
+void qsi_wake_awaiting(struct qsi_store_queue *queue)
 {
     while (!qsi_list_is_empty(&queue->awaiting)) {
-        wake(QSI_LIST_OWNER(queue->awaiting.next, struct store_consumer, in_awaiting));
+        wake(QSI_LIST_OWNER(queue->awaiting.next, struct qsi_store_consumer, in_awaiting));
     }
 }
 
@@ -139,7 +139,7 @@ bool qsi_rest_is_right(const struct qs_channel *channel)
     QS_ASSERT_HELD(&channel->store->mutex);
     for (const struct qsi_list *node = channel->resting.next; node != &channel->resting;
          node = node->next) {
-        if (qsi_consumer_can_take(QSI_LIST_OWNER(node, struct store_consumer, in_channel))) {
+        if (qsi_consumer_can_take(QSI_LIST_OWNER(node, struct qsi_store_consumer, in_channel))) {
             return false;
         }
     }
@@ -149,7 +149,7 @@ bool qsi_rest_is_right(const struct qs_channel *channel)
 /* ---- turns ---- */
 
 /* The number of messages that it may still have. */
-static uint64_t room_of(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
+static uint64_t room_of(const struct qsi_store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qs_channel *channel = consumer->channel;
     uint64_t own = UINT64_MAX, shared = UINT64_MAX;
@@ -166,15 +166,15 @@ static uint64_t room_of(const struct store_consumer *consumer) QSI_REQUIRES(qsi_
     return own < shared ? own : shared;
 }
 
-uint64_t qsi_left_for_get(const struct store_queue *queue)
+uint64_t qsi_left_for_get(const struct qsi_store_queue *queue)
 {
     uint64_t left = qsi_ready_count(queue);
 
     QS_DCHECK(queue->parent == NULL);
     for (const struct qsi_list *node = queue->consumers.next; node != &queue->consumers;
          node = node->next) {
-        const struct store_consumer *consumer =
-            QSI_LIST_OWNER(node, struct store_consumer, in_queue);
+        const struct qsi_store_consumer *consumer =
+            QSI_LIST_OWNER(node, struct qsi_store_consumer, in_queue);
         if (consumer->channel->waits && (queue->active == NULL || queue->active == consumer)) {
             uint64_t room = room_of(consumer);
             left = left > room ? left - room : 0;
@@ -196,7 +196,8 @@ static bool has_delivery(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mute
     }
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = next) {
-        struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+        struct qsi_store_consumer *consumer =
+            QSI_LIST_OWNER(node, struct qsi_store_consumer, in_channel);
         next = node->next;
         if (!qsi_consumer_can_take(consumer)) {
             qsi_consumer_looked_at(consumer, &in_vain);
@@ -209,12 +210,12 @@ static bool has_delivery(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mute
     return false;
 }
 
-static struct store_consumer *find_armed(const struct store_queue *queue)
+static struct qsi_store_consumer *find_armed(const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     for (struct qsi_list *node = queue->consumers.next; node != &queue->consumers;
          node = node->next) {
-        struct store_consumer *consumer = qsi_consumer_in_queue(node);
+        struct qsi_store_consumer *consumer = qsi_consumer_in_queue(node);
         if ((consumer->channel->armed_kinds & QS_EVENT_DELIVERY) != 0 &&
             qsi_consumer_can_take(consumer)) {
             return consumer;
@@ -223,9 +224,9 @@ static struct store_consumer *find_armed(const struct store_queue *queue)
     return NULL;
 }
 
-static void signal_armed_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static void signal_armed_consumers(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_consumer *consumer;
+    struct qsi_store_consumer *consumer;
     uint64_t unknown = 0; /* need unknown: one is signalled for each message */
 
     /* Dealing moves consumers in their line, and signals some: each search begins anew. */
@@ -244,7 +245,7 @@ static void signal_armed_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_s
     }
 }
 
-void qsi_signal_who_asks(struct qs_store *store, struct store_queue *queue)
+void qsi_signal_who_asks(struct qs_store *store, struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (queue->consumer_count > 0) {

@@ -6,12 +6,12 @@
 #include "store.h"
 #include "thread_safety.h"
 
-static inline struct store_consumer *qsi_consumer_in_queue(struct qsi_list *node)
+static inline struct qsi_store_consumer *qsi_consumer_in_queue(struct qsi_list *node)
 {
-    return QSI_LIST_OWNER(node, struct store_consumer, in_queue);
+    return QSI_LIST_OWNER(node, struct qsi_store_consumer, in_queue);
 }
 /* REQUIRES consumer_count > 0. */
-static inline struct store_consumer *qsi_any_consumer(const struct store_queue *queue)
+static inline struct qsi_store_consumer *qsi_any_consumer(const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_consumer_in_queue(qsi_list_is_empty(&queue->consumers) ? queue->full.next
@@ -20,9 +20,10 @@ static inline struct store_consumer *qsi_any_consumer(const struct store_queue *
 /* Whether its limit permits another message. */
 bool qsi_channel_has_room(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* Whether it has as many as its prefetch permits. */
-bool qsi_consumer_is_used_up(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+bool qsi_consumer_is_used_up(const struct qsi_store_consumer *consumer)
+    QSI_REQUIRES(qsi_store_mutex);
 /* It has one more message: if its prefetch is used up, its queue's growth counts from here on. */
-static inline void qsi_consumer_note_full(struct store_consumer *consumer)
+static inline void qsi_consumer_note_full(struct qsi_store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex)
 {
     if (consumer->prefetch != 0 && qsi_consumer_is_used_up(consumer)) {
@@ -34,30 +35,30 @@ static inline void qsi_consumer_note_full(struct store_consumer *consumer)
 }
 /* Whether its queue has grown by as many messages as its prefetch since that was used up, while it
  * acknowledged none. */
-bool qsi_consumer_is_slow(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+bool qsi_consumer_is_slow(const struct qsi_store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 /* The number of such consumers in the store. */
 uint64_t qsi_slow_count(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Whether its prefetch and its channel's permit another message. */
-bool qsi_consumer_has_room(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+bool qsi_consumer_has_room(const struct qsi_store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 /* Whether it was dealt a message, or its queue has one that it may have. */
-bool qsi_consumer_can_take(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+bool qsi_consumer_can_take(const struct qsi_store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 
 /* Of a channel's many consumers only those are looked at that may have a message.  Others rest:
  * until their queue has one, or one of their messages is settled. */
 
 /* REQUIRES that it cannot take a message.  After some others that could not, it rests. */
-void qsi_consumer_looked_at(struct store_consumer *consumer, uint32_t *in_vain)
+void qsi_consumer_looked_at(struct qsi_store_consumer *consumer, uint32_t *in_vain)
     QSI_REQUIRES(qsi_store_mutex);
 /* It may have room again. */
-void qsi_consumer_has_settled(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+void qsi_consumer_has_settled(struct qsi_store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 /* The queue has messages again: consumers that rest because it had none are looked at. */
-void qsi_wake_awaiting(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+void qsi_wake_awaiting(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* For checks: whether no consumer rests that could take a message. */
 bool qsi_rest_is_right(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 
 /* The number of ready messages that are left for a get, after those of consumers that wait and have
  * room.  For a queue with priorities: the declared one. */
-uint64_t qsi_left_for_get(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+uint64_t qsi_left_for_get(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
 /* Whether asking for these kinds of events would return one.  It may turn out that it does not, if
  * the ready messages have expired.  Messages are dealt (deals.h) to find out. */
@@ -66,9 +67,9 @@ bool qsi_has_event(struct qs_channel *channel, uint32_t kinds) QSI_REQUIRES(qsi_
 /* There may be messages for consumers that could not have them before: notifies consumers of armed
  * channels, and one of the threads that wait to get messages.  For a queue with priorities: the
  * declared one. */
-void qsi_signal_who_asks(struct qs_store *store, struct store_queue *queue)
+void qsi_signal_who_asks(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
-static inline void qsi_signal_consumers(struct qs_store *store, struct store_queue *queue)
+static inline void qsi_signal_consumers(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     if (QS_UNLIKELY(!qsi_list_is_empty(&queue->awaiting))) {

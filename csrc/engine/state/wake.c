@@ -58,7 +58,7 @@ void qsi_waiter_wake(struct qs_store *store, struct qsi_waiter *waiter)
     }
 }
 
-void qsi_line_join(struct qs_store *store, struct store_queue *queue, struct qsi_in_line *place,
+void qsi_line_join(struct qs_store *store, struct qsi_store_queue *queue, struct qsi_in_line *place,
                    struct qsi_waiter *waiter)
 {
     QS_ASSERT_HELD(&store->mutex);
@@ -83,7 +83,7 @@ static struct qsi_in_line *place_of(struct qsi_list *node)
     return QSI_LIST_OWNER(node, struct qsi_in_line, in_queue);
 }
 
-void qsi_line_wake_next(struct qs_store *store, struct store_queue *queue, uint64_t count)
+void qsi_line_wake_next(struct qs_store *store, struct qsi_store_queue *queue, uint64_t count)
 {
     struct qsi_list *node = queue->waiting.next;
 
@@ -96,7 +96,7 @@ void qsi_line_wake_next(struct qs_store *store, struct store_queue *queue, uint6
     }
 }
 
-void qsi_line_wake_all(struct qs_store *store, struct store_queue *queue)
+void qsi_line_wake_all(struct qs_store *store, struct qsi_store_queue *queue)
 {
     while (!qsi_list_is_empty(&queue->waiting)) {
         struct qsi_in_line *place = place_of(queue->waiting.next);

@@ -39,16 +39,16 @@ void qsi_waiter_sleep(struct qs_store *store, struct qsi_waiter *waiter, uint64_
 /* NULL is fine. */
 void qsi_waiter_wake(struct qs_store *store, struct qsi_waiter *waiter)
     QSI_REQUIRES(qsi_store_mutex);
-void qsi_line_join(struct qs_store *store, struct store_queue *queue, struct qsi_in_line *place,
+void qsi_line_join(struct qs_store *store, struct qsi_store_queue *queue, struct qsi_in_line *place,
                    struct qsi_waiter *waiter) QSI_REQUIRES(qsi_store_mutex);
 /* Twice is fine. */
 void qsi_line_leave(struct qs_store *store, struct qsi_in_line *place)
     QSI_REQUIRES(qsi_store_mutex);
 /* For so many messages: wakes the next thread, unless enough are already woken. */
-void qsi_line_wake_next(struct qs_store *store, struct store_queue *queue, uint64_t count)
+void qsi_line_wake_next(struct qs_store *store, struct qsi_store_queue *queue, uint64_t count)
     QSI_REQUIRES(qsi_store_mutex);
 /* Wakes all, and empties the line. */
-void qsi_line_wake_all(struct qs_store *store, struct store_queue *queue)
+void qsi_line_wake_all(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 /* The store has failed, or is closed: every waiting thread finds out. */
 void qsi_wake_everyone(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);

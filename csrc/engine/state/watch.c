@@ -142,12 +142,13 @@ static void tell_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 /* ---- slow consumers ---- */
 
 /* The first that is slow and was not reported; NULL: there is none.  It is reported once. */
-static struct store_consumer *find_slow(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+static struct qsi_store_consumer *find_slow(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_list *next;
 
     for (struct qsi_list *node = store->watch.full.next; node != &store->watch.full; node = next) {
-        struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_full);
+        struct qsi_store_consumer *consumer =
+            QSI_LIST_OWNER(node, struct qsi_store_consumer, in_full);
         next = node->next;
         if (!qsi_consumer_is_used_up(consumer)) {
             qsi_list_remove(node);
@@ -161,7 +162,7 @@ static struct store_consumer *find_slow(struct qs_store *store) QSI_REQUIRES(qsi
 
 static bool tell_one_slow(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_consumer *consumer = find_slow(store);
+    const struct qsi_store_consumer *consumer = find_slow(store);
     struct qsi_chunk *names;
 
     QS_ASSERT_HELD(&store->mutex);

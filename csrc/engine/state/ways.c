@@ -12,23 +12,23 @@
 
 #define ALIGN 8u
 
-static struct confirm_way *way_at(const struct confirm_ways *ways, size_t at)
+static struct qsi_confirm_way *way_at(const struct qsi_confirm_ways *ways, size_t at)
 {
-    return (struct confirm_way *)(void *)(ways->ways.data + at);
+    return (struct qsi_confirm_way *)(void *)(ways->ways.data + at);
 }
 
-static size_t bytes_of(const struct confirm_way *way)
+static size_t bytes_of(const struct qsi_confirm_way *way)
 {
     return sizeof *way + way->queue_count * sizeof(uint64_t) +
            (way->exchange_bytes + ALIGN - 1u) / ALIGN * ALIGN;
 }
 
-const uint64_t *qsi_way_ids(const struct confirm_way *way)
+const uint64_t *qsi_way_ids(const struct qsi_confirm_way *way)
 {
     return (const uint64_t *)(const void *)(way + 1);
 }
 
-struct qsi_slice qsi_way_exchange(const struct confirm_way *way)
+struct qsi_slice qsi_way_exchange(const struct qsi_confirm_way *way)
 {
     return qsi_slice_make(qsi_way_ids(way) + way->queue_count, way->exchange_bytes);
 }
@@ -46,14 +46,14 @@ void qsi_ways_count(struct qs_store *store, struct qsi_slice exchange, const uin
     }
     found->confirmed += count;
     for (uint32_t i = 0; i < queue_count; i++) {
-        struct store_queue *queue = qsi_find_by_id(store, qsi_queue_in(ids[i]));
+        struct qsi_store_queue *queue = qsi_find_by_id(store, qsi_queue_in(ids[i]));
         if (queue != NULL) {
             qsi_tally_confirmed(found, &queue->destination, count);
         }
     }
 }
 
-static void count_way(struct qs_channel *channel, const struct confirm_way *way, uint64_t count)
+static void count_way(struct qs_channel *channel, const struct qsi_confirm_way *way, uint64_t count)
     QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(count <= way->count);
@@ -63,12 +63,12 @@ static void count_way(struct qs_channel *channel, const struct confirm_way *way,
 
 void qsi_ways_leave(struct qs_channel *channel)
 {
-    struct confirm_ways *ways = &channel->ways;
+    struct qsi_confirm_ways *ways = &channel->ways;
     uint64_t durable = qsi_journal_durable_lsn(channel->store->journal);
 
     QS_ASSERT_HELD(&channel->store->mutex);
     while (ways->begin < ways->ways.bytes && way_at(ways, ways->begin)->lsn <= durable) {
-        const struct confirm_way *way = way_at(ways, ways->begin);
+        const struct qsi_confirm_way *way = way_at(ways, ways->begin);
         QS_DCHECK(way->early_count <= way->count);
         count_way(channel, way, way->count - way->early_count);
         ways->begin += bytes_of(way);
@@ -83,8 +83,8 @@ void qsi_ways_leave(struct qs_channel *channel)
 
 void qsi_ways_told(struct qs_channel *channel, uint64_t number)
 {
-    struct confirm_ways *ways = &channel->ways;
-    struct confirm_way *way;
+    struct qsi_confirm_ways *ways = &channel->ways;
+    struct qsi_confirm_way *way;
     uint64_t count;
 
     QS_ASSERT_HELD(&channel->store->mutex);
@@ -105,11 +105,11 @@ void qsi_ways_told(struct qs_channel *channel, uint64_t number)
 
 void qsi_ways_told_early(struct qs_channel *channel, uint64_t number)
 {
-    struct confirm_ways *ways = &channel->ways;
+    struct qsi_confirm_ways *ways = &channel->ways;
 
     QS_ASSERT_HELD(&channel->store->mutex);
     for (size_t at = ways->begin; at < ways->ways.bytes; at += bytes_of(way_at(ways, at))) {
-        struct confirm_way *way = way_at(ways, at);
+        struct qsi_confirm_way *way = way_at(ways, at);
         if (way->first_number <= number && number <= way->last_number) {
             count_way(channel, way, 1);
             way->early_count += 1;
@@ -125,7 +125,7 @@ void qsi_ways_told_early(struct qs_channel *channel, uint64_t number)
 
 qs_status qsi_ways_make_room(struct qs_channel *channel, size_t bytes)
 {
-    struct confirm_ways *ways = &channel->ways;
+    struct qsi_confirm_ways *ways = &channel->ways;
     uint8_t *room;
 
     QS_ASSERT_HELD(&channel->store->mutex);
@@ -139,15 +139,16 @@ qs_status qsi_ways_make_room(struct qs_channel *channel, size_t bytes)
     return qsi_buf_reserve(&ways->ways, bytes, &room);
 }
 
-static struct confirm_way *last_of(const struct confirm_ways *ways)
+static struct qsi_confirm_way *last_of(const struct qsi_confirm_ways *ways)
 {
     return ways->begin < ways->ways.bytes ? way_at(ways, ways->last_at) : NULL;
 }
 
-void qsi_ways_note(struct qs_channel *channel, struct confirm_way *next, struct qsi_slice exchange)
+void qsi_ways_note(struct qs_channel *channel, struct qsi_confirm_way *next,
+                   struct qsi_slice exchange)
 {
-    struct confirm_ways *ways = &channel->ways;
-    const struct confirm_way *last = last_of(ways);
+    struct qsi_confirm_ways *ways = &channel->ways;
+    const struct qsi_confirm_way *last = last_of(ways);
 
     QS_ASSERT_HELD(&channel->store->mutex);
     QS_DCHECK(next == way_at(ways, ways->ways.bytes) && exchange.bytes <= UINT8_MAX);
@@ -163,17 +164,17 @@ void qsi_ways_note(struct qs_channel *channel, struct confirm_way *next, struct 
 
 /* ---- reading ---- */
 
-const struct confirm_way *qsi_ways_first(const struct qs_channel *channel)
+const struct qsi_confirm_way *qsi_ways_first(const struct qs_channel *channel)
 {
-    const struct confirm_ways *ways = &channel->ways;
+    const struct qsi_confirm_ways *ways = &channel->ways;
 
     return ways->begin < ways->ways.bytes ? way_at(ways, ways->begin) : NULL;
 }
 
-const struct confirm_way *qsi_ways_after(const struct qs_channel *channel,
-                                         const struct confirm_way *way)
+const struct qsi_confirm_way *qsi_ways_after(const struct qs_channel *channel,
+                                             const struct qsi_confirm_way *way)
 {
-    const struct confirm_ways *ways = &channel->ways;
+    const struct qsi_confirm_ways *ways = &channel->ways;
     size_t next = (size_t)((const uint8_t *)way - ways->ways.data) + bytes_of(way);
 
     return next < ways->ways.bytes ? way_at(ways, next) : NULL;

@@ -9,7 +9,7 @@
 #include "store.h"
 #include "thread_safety.h"
 
-struct confirm_way { /* followed by the ids of the queues, then the exchange's name */
+struct qsi_confirm_way { /* followed by the ids of the queues, then the exchange's name */
     uint64_t first_number, last_number;
     uint64_t count; /* of messages: fewer than numbers if some went elsewhere */
     uint64_t lsn;   /* the last of them is durable with it */
@@ -22,7 +22,7 @@ struct confirm_way { /* followed by the ids of the queues, then the exchange's n
 static inline size_t qsi_way_bytes(uint32_t queue_count)
 {
     /* as if all names were as long as any: what follows lies where numbers may */
-    return sizeof(struct confirm_way) + queue_count * sizeof(uint64_t) + UINT8_MAX + 1;
+    return sizeof(struct qsi_confirm_way) + queue_count * sizeof(uint64_t) + UINT8_MAX + 1;
 }
 
 /* The slow part of the next one.  Counts and removes the ways that are durable by now. */
@@ -42,34 +42,34 @@ static inline qs_status qsi_ways_reserve(struct qs_channel *channel, size_t byte
 }
 
 /* One to be filled and noted: its ids have room for as many as were reserved.  REQUIRES room. */
-static inline struct confirm_way *qsi_ways_next(struct qs_channel *channel, uint64_t **ids_out)
+static inline struct qsi_confirm_way *qsi_ways_next(struct qs_channel *channel, uint64_t **ids_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_buf *ways = &channel->ways.ways;
-    struct confirm_way *next = (struct confirm_way *)(void *)(ways->data + ways->bytes);
+    struct qsi_confirm_way *next = (struct qsi_confirm_way *)(void *)(ways->data + ways->bytes);
 
     *ids_out = (uint64_t *)(void *)(next + 1);
     return next;
 }
 /* REQUIRES that all of it is set but exchange_bytes, and that its numbers are behind those of the
  * last one, or of the same batch. */
-void qsi_ways_note(struct qs_channel *channel, struct confirm_way *next, struct qsi_slice exchange)
-    QSI_REQUIRES(qsi_store_mutex);
+void qsi_ways_note(struct qs_channel *channel, struct qsi_confirm_way *next,
+                   struct qsi_slice exchange) QSI_REQUIRES(qsi_store_mutex);
 /* Adds one message, counted already, to the last way, if it has the same one queue; false: it has
  * not, or does not follow directly. */
 static inline bool qsi_ways_again(struct qs_channel *channel, const struct qsi_route *route,
                                   bool persistent, uint64_t number, uint64_t lsn)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct confirm_ways *ways = &channel->ways;
-    struct confirm_way *last;
+    struct qsi_confirm_ways *ways = &channel->ways;
+    struct qsi_confirm_way *last;
 
     if (ways->tally == NULL || route->count != 1 ||
         route->destinations[0]->recent_tally != ways->tally || ways->next_number != number ||
         ways->version != channel->store->router.version || ways->persistent != persistent) {
         return false;
     }
-    last = (struct confirm_way *)(void *)(ways->ways.data + ways->last_at);
+    last = (struct qsi_confirm_way *)(void *)(ways->ways.data + ways->last_at);
     last->last_number = number;
     last->count += 1;
     last->lsn = lsn;
@@ -80,7 +80,7 @@ static inline bool qsi_ways_again(struct qs_channel *channel, const struct qsi_r
 static inline void qsi_ways_expect(struct qs_channel *channel, const struct qsi_route *route,
                                    bool persistent, uint64_t number) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct confirm_ways *ways = &channel->ways;
+    struct qsi_confirm_ways *ways = &channel->ways;
 
     ways->tally = route->count == 1 ? route->destinations[0]->recent_tally : NULL;
     ways->version = channel->store->router.version;
@@ -100,12 +100,12 @@ void qsi_ways_told(struct qs_channel *channel, uint64_t number) QSI_REQUIRES(qsi
 void qsi_ways_told_early(struct qs_channel *channel, uint64_t number) QSI_REQUIRES(qsi_store_mutex);
 
 /* In order; NULL: the end. */
-const struct confirm_way *qsi_ways_first(const struct qs_channel *channel)
+const struct qsi_confirm_way *qsi_ways_first(const struct qs_channel *channel)
     QSI_REQUIRES(qsi_store_mutex);
-const struct confirm_way *qsi_ways_after(const struct qs_channel *channel,
-                                         const struct confirm_way *way)
+const struct qsi_confirm_way *qsi_ways_after(const struct qs_channel *channel,
+                                             const struct qsi_confirm_way *way)
     QSI_REQUIRES(qsi_store_mutex);
-const uint64_t *qsi_way_ids(const struct confirm_way *way);
-struct qsi_slice qsi_way_exchange(const struct confirm_way *way);
+const uint64_t *qsi_way_ids(const struct qsi_confirm_way *way);
+struct qsi_slice qsi_way_exchange(const struct qsi_confirm_way *way);
 
 #endif

@@ -188,7 +188,7 @@ static qs_status find_ends(struct qs_channel *channel, const struct binding_call
     struct qsi_router *router = &channel->store->router;
     struct qsi_slice destination = qsi_slice_of(call->destination);
     struct qsi_exchange *exchange;
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
 
     QS_TRY(qsi_exchange_check_name(qsi_slice_of(call->source), error));
     if ((call->flags & QS_TO_EXCHANGE) != 0) {

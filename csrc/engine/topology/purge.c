@@ -35,7 +35,7 @@ static void record_purged(void *context, uint64_t first_seq, uint32_t count)
 }
 
 /* The bytes of the purge's records. */
-static uint64_t purge_bytes(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static uint64_t purge_bytes(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t ranges = 0;
 
@@ -52,7 +52,7 @@ static void ignore_range(void *context, uint64_t first_seq, uint32_t count)
     (void)count;
 }
 
-static uint64_t purge_priorities(struct store_queue *queue, qsi_range_visitor *visit,
+static uint64_t purge_priorities(struct qsi_store_queue *queue, qsi_range_visitor *visit,
                                  struct purge *purge) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t count = 0;
@@ -65,8 +65,9 @@ static uint64_t purge_priorities(struct store_queue *queue, qsi_range_visitor *v
     return count;
 }
 
-static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, uint64_t *count_out,
-                             uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status purge_queue(struct qs_store *store, struct qsi_store_queue *queue,
+                             uint64_t *count_out, uint64_t *lsn_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct purge purge = {0};
     struct qsi_chunk *chunk = NULL;
@@ -96,8 +97,8 @@ static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, 
 
 /* Finds the queue and makes room for the purge's records, which may take turns. */
 static qs_status prepare_purge(struct qs_channel *channel, struct qsi_slice name,
-                               struct store_queue **queue_out, enum qsi_wait wait, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+                               struct qsi_store_queue **queue_out, enum qsi_wait wait,
+                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     bool released = true;
 
@@ -115,7 +116,7 @@ static qs_status prepare_purge(struct qs_channel *channel, struct qsi_slice name
 qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint32_t flags,
                                  uint64_t *count_out, qs_error *error)
 {
-    struct store_queue *found = NULL;
+    struct qsi_store_queue *found = NULL;
     uint64_t lsn = 0;
     qs_status status;
 
@@ -134,19 +135,19 @@ qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint32_t f
 /* ---- one message ---- */
 
 struct place {
-    struct store_queue *subqueue;
+    struct qsi_store_queue *subqueue;
     struct qsi_segment *segment;
     uint32_t slot;
 };
 
 /* QS_EEMPTY: there is no such message. */
-static qs_status find_place(struct store_queue *queue, uint64_t position, struct place *place_out)
-    QSI_REQUIRES(qsi_store_mutex)
+static qs_status find_place(struct qsi_store_queue *queue, uint64_t position,
+                            struct place *place_out) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t seq = qsi_sequence_in(position);
 
     for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
-        struct store_queue *subqueue = qsi_subqueue_at(queue, i);
+        struct qsi_store_queue *subqueue = qsi_subqueue_at(queue, i);
         uint32_t entries = qsi_queue_entries(&subqueue->core);
         uint32_t index = qsi_queue_segment_index(&subqueue->core, seq / entries);
         if (qsi_position_of(subqueue, seq) != position ||
@@ -184,7 +185,7 @@ static qs_status prepare_discard(struct qs_channel *channel, struct qsi_slice na
     bool released = true;
 
     while (released) {
-        struct store_queue *queue;
+        struct qsi_store_queue *queue;
         QS_TRY(qsi_require_queue(channel, name, &queue, error));
         if (!qsi_takes(queue) || !qsi_appends(queue)) {
             return qsi_fail(error, QS_PRECONDITION_FAILED,

@@ -34,7 +34,7 @@ static const char *yes_no(uint32_t flags, uint32_t flag)
     return (flags & flag) != 0 ? "true" : "false";
 }
 
-static qs_status check_equivalent(const struct qs_store *store, const struct store_queue *queue,
+static qs_status check_equivalent(const struct qs_store *store, const struct qsi_store_queue *queue,
                                   uint32_t flags, struct qsi_slice arguments, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -76,7 +76,7 @@ static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_
 /* Its start was looked up without the lock: retention may have dropped it since, or another stream
  * replaced the stream. */
 static qs_status find_source(struct qs_store *store, struct qsi_slice name,
-                             struct qsi_slice arguments, struct store_queue **source_out,
+                             struct qsi_slice arguments, struct qsi_store_queue **source_out,
                              uint64_t *first_io, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t first, next;
@@ -94,14 +94,14 @@ static qs_status find_source(struct qs_store *store, struct qsi_slice name,
 /* The caller has looked up where a new work queue begins. */
 static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
                               bool is_server_named, uint32_t flags, struct qsi_slice arguments,
-                              uint64_t work_first, struct store_queue **queue_out,
+                              uint64_t work_first, struct qsi_store_queue **queue_out,
                               uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     struct qsi_declaration declaration;
     struct qsi_chunk *chunk = NULL;
-    struct store_queue *queue, *source = NULL;
-    const struct store_kind *kind;
+    struct qsi_store_queue *queue, *source = NULL;
+    const struct qsi_store_kind *kind;
     struct qsi_title title;
     qs_status status;
 
@@ -143,8 +143,8 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
 
 static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name, uint32_t flags,
                                struct qsi_slice arguments, uint64_t work_first,
-                               struct store_queue **queue_out, uint64_t *lsn_out, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+                               struct qsi_store_queue **queue_out, uint64_t *lsn_out,
+                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     char server_name[32];
     bool is_reserved = (flags & QS_RESERVED_NAME) != 0;
@@ -196,7 +196,7 @@ static qs_status find_work_start(struct qs_channel *channel, struct qsi_slice na
 static qs_status declare_and_wait(struct qs_channel *channel, qs_slice queue, uint32_t flags,
                                   qs_slice arguments, qs_declare_ok *ok_out, qs_error *error)
 {
-    struct store_queue *found = NULL;
+    struct qsi_store_queue *found = NULL;
     uint32_t kept = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
     uint64_t lsn = 0, work_first = 0;
     qs_status status;
@@ -242,7 +242,7 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
     return status;
 }
 
-static qs_status delete_queue(struct qs_channel *channel, struct store_queue *queue,
+static qs_status delete_queue(struct qs_channel *channel, struct qsi_store_queue *queue,
                               uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
@@ -258,7 +258,7 @@ static qs_status delete_queue(struct qs_channel *channel, struct store_queue *qu
     return QS_OK;
 }
 
-void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
+void qsi_delete_queue_now(struct qs_store *store, struct qsi_store_queue *queue)
 {
     struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DELETE, .number = queue->container.id};
     struct qsi_chunk *chunk = NULL;
@@ -274,7 +274,7 @@ void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
     qsi_drop_queue(store, queue, QSI_AUTO_DELETE_GOES);
 }
 
-static qs_status check_delete(const struct qs_store *store, const struct store_queue *queue,
+static qs_status check_delete(const struct qs_store *store, const struct qsi_store_queue *queue,
                               uint32_t flags, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     if (queue->stream != NULL && qsi_work_reader(queue->stream) != NULL) {
@@ -299,7 +299,7 @@ static qs_status check_delete(const struct qs_store *store, const struct store_q
 qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t flags,
                                   uint64_t *count_out, qs_error *error)
 {
-    struct store_queue *found;
+    struct qsi_store_queue *found;
     uint64_t lsn = 0;
     qs_status status = QS_OK;
 
@@ -326,11 +326,11 @@ qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t 
 
 /* ---- the queue's mode ---- */
 
-void qsi_set_mode(struct qs_store *store, struct store_queue *queue, bool lazy)
+void qsi_set_mode(struct qs_store *store, struct qsi_store_queue *queue, bool lazy)
 {
     QS_ASSERT_HELD(&store->mutex);
     for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
-        struct store_queue *subqueue = qsi_subqueue_at(queue, i);
+        struct qsi_store_queue *subqueue = qsi_subqueue_at(queue, i);
         store->paging.lazy_count += lazy ? 1 : 0;
         store->paging.lazy_count -= subqueue->lazy ? 1 : 0;
         subqueue->lazy = lazy;
@@ -343,7 +343,7 @@ qs_status qs_store_set_queue_mode(qs_store *store, qs_slice name, bool lazy, qs_
 {
     struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_MODE, .flags = lazy ? 1 : 0};
     struct qsi_chunk *chunk = NULL;
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     uint64_t lsn = 0;
     bool released;
     qs_status status;

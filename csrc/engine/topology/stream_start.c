@@ -8,14 +8,14 @@
 #include "wake.h"
 
 /* Files that retention drops meanwhile stay until end_reading. */
-static uint32_t begin_reading(struct qs_store *store, struct store_queue *queue)
+static uint32_t begin_reading(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     queue->jobs += 1;
     return qsi_reader_begin(store);
 }
 
-static void end_reading(struct qs_store *store, struct store_queue *queue, uint32_t reader)
+static void end_reading(struct qs_store *store, struct qsi_store_queue *queue, uint32_t reader)
     QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(queue->jobs > 0);
@@ -24,8 +24,8 @@ static void end_reading(struct qs_store *store, struct store_queue *queue, uint3
     qsi_free_queue_if_done(queue);
 }
 
-qs_status qsi_stream_find_time(struct qs_store *store, struct store_queue *queue, uint64_t time_us,
-                               uint64_t *offset_out, qs_error *error)
+qs_status qsi_stream_find_time(struct qs_store *store, struct qsi_store_queue *queue,
+                               uint64_t time_us, uint64_t *offset_out, qs_error *error)
 {
     struct qsi_stream_seek seek;
     uint32_t reader;
@@ -46,7 +46,7 @@ qs_status qsi_stream_find_time(struct qs_store *store, struct store_queue *queue
     return status;
 }
 
-qs_status qsi_stream_find_last(struct qs_store *store, struct store_queue *queue,
+qs_status qsi_stream_find_last(struct qs_store *store, struct qsi_store_queue *queue,
                                uint64_t *offset_out, qs_error *error)
 {
     struct qsi_stream *log = &queue->stream->log;
@@ -72,7 +72,7 @@ qs_status qsi_stream_find_last(struct qs_store *store, struct store_queue *queue
     return status;
 }
 
-qs_status qsi_stream_find_start(struct qs_store *store, struct store_queue *queue,
+qs_status qsi_stream_find_start(struct qs_store *store, struct qsi_store_queue *queue,
                                 const struct qsi_stream_start_spec *start, uint64_t *offset_out,
                                 qs_error *error)
 {

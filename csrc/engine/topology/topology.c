@@ -137,8 +137,8 @@ static void tell_ignored(struct qs_store *store, const struct qsi_topology *topo
 static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_topology *topology,
                                       qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_kind *kind = qsi_kind_declared(topology->type);
-    struct store_queue *queue = qsi_find_queue(store, topology->strings[0]);
+    const struct qsi_store_kind *kind = qsi_kind_declared(topology->type);
+    struct qsi_store_queue *queue = qsi_find_queue(store, topology->strings[0]);
     qs_status status;
 
     if (qsi_priority_in(topology->number) != 0) {
@@ -197,7 +197,7 @@ static qs_status replay_exchange_declare(struct qs_store *store,
 static struct qsi_destination *replayed_destination(struct qs_store *store,
                                                     const struct qsi_topology *topology)
 {
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     struct qsi_exchange *exchange;
 
     if (topology->type == QSI_RECORD_EXCHANGE_BIND ||
@@ -247,7 +247,8 @@ static void drop_salvaged_priorities(struct qs_store *store, uint64_t id)
     QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t priority = 1; store->recovery.queues > 0 && priority <= UINT8_MAX; priority++) {
-        struct store_queue *queue = qsi_find_by_id(store, qsi_subqueue_id(id, (uint8_t)priority));
+        struct qsi_store_queue *queue =
+            qsi_find_by_id(store, qsi_subqueue_id(id, (uint8_t)priority));
         if (queue != NULL) {
             qsi_drop_queue(store, queue, QSI_AUTO_DELETE_STAYS);
         }
@@ -257,7 +258,7 @@ static void drop_salvaged_priorities(struct qs_store *store, uint64_t id)
 static qs_status replay(struct qs_store *store, const struct qsi_topology *topology,
                         qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
     struct qsi_exchange *exchange;
 
     if (qsi_kind_declared(topology->type) != NULL) {

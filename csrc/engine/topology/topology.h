@@ -41,10 +41,10 @@ qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology 
 /* ---- queues.c ---- */
 
 /* A queue that is deleted with its channel or its last consumer. */
-void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
+void qsi_delete_queue_now(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 
-void qsi_set_mode(struct qs_store *store, struct store_queue *queue, bool lazy)
+void qsi_set_mode(struct qs_store *store, struct qsi_store_queue *queue, bool lazy)
     QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- exchanges.c ---- */

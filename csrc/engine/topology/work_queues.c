@@ -16,7 +16,7 @@
 
 /* Releases the lock meanwhile; the stream may be gone afterwards.  As for RabbitMQ's consumers, a
  * missing offset becomes the nearest one. */
-static qs_status find_start(struct qs_store *store, struct store_queue *source,
+static qs_status find_start(struct qs_store *store, struct qsi_store_queue *source,
                             const struct qsi_stream_start_spec *start, uint64_t *first_out,
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -38,7 +38,7 @@ qs_status qsi_work_queue_start(struct qs_store *store, struct qsi_slice name, ui
                                struct qsi_slice arguments, uint64_t *first_out, qs_error *error)
 {
     struct qsi_stream_start_spec start;
-    struct store_queue *source;
+    struct qsi_store_queue *source;
     struct qsi_title title;
     struct qsi_slice called = qsi_title_of(&title, store, name);
 

@@ -16,7 +16,7 @@
 
 qs_status qsi_transactions_open(struct qs_store *store, qs_error *error)
 {
-    struct transactions *keys = qsi_zalloc(sizeof *keys);
+    struct qsi_transactions *keys = qsi_zalloc(sizeof *keys);
     uint64_t share = store->options.memory_budget / FILTERS_SHARE;
 
     QS_DCHECK(store->checkpoint_dir != NULL || store->options.read_only);
@@ -37,7 +37,7 @@ qs_status qsi_transactions_open(struct qs_store *store, qs_error *error)
     return QS_OK;
 }
 
-void qsi_key_table_free(struct qs_store *store, struct key_table *table)
+void qsi_key_table_free(struct qs_store *store, struct qsi_key_table *table)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&table->notes);
 
@@ -47,12 +47,12 @@ void qsi_key_table_free(struct qs_store *store, struct key_table *table)
     qsi_map_fini(&table->notes);
     QS_DCHECK(table->bytes == 0 || qsi_budget_bytes(store->budget) >= table->bytes);
     qsi_budget_sub(store->budget, table->bytes);
-    *table = (struct key_table){0};
+    *table = (struct qsi_key_table){0};
 }
 
-struct key_run *qsi_key_run_create(struct qs_store *store, const struct qsi_key_file *file)
+struct qsi_key_run *qsi_key_run_create(struct qs_store *store, const struct qsi_key_file *file)
 {
-    struct key_run *run = qsi_zalloc(sizeof *run);
+    struct qsi_key_run *run = qsi_zalloc(sizeof *run);
 
     QS_DCHECK(file->filter != NULL && file->filter_bytes <= file->header.filter_bytes);
     if (run != NULL) {
@@ -64,7 +64,7 @@ struct key_run *qsi_key_run_create(struct qs_store *store, const struct qsi_key_
     return run;
 }
 
-void qsi_key_run_unref(struct qs_store *store, struct key_run *run)
+void qsi_key_run_unref(struct qs_store *store, struct qsi_key_run *run)
 {
     QS_DCHECK(run->reference_count > 0);
     run->reference_count -= 1;
@@ -77,7 +77,7 @@ void qsi_key_run_unref(struct qs_store *store, struct key_run *run)
 
 void qsi_transactions_free(struct qs_store *store)
 {
-    struct transactions *keys = store->transactions;
+    struct qsi_transactions *keys = store->transactions;
 
     if (keys == NULL) {
         return;
@@ -88,7 +88,7 @@ void qsi_transactions_free(struct qs_store *store)
         qsi_key_run_unref(store, keys->runs[i]);
     }
     while (!qsi_list_is_empty(&keys->dead)) {
-        struct key_run *run = QSI_LIST_OWNER(keys->dead.next, struct key_run, in_dead);
+        struct qsi_key_run *run = QSI_LIST_OWNER(keys->dead.next, struct qsi_key_run, in_dead);
         qsi_list_remove(&run->in_dead);
         qsi_key_run_unref(store, run);
     }
@@ -100,9 +100,10 @@ void qsi_transactions_free(struct qs_store *store)
 
 /* ---- asking ---- */
 
-static const struct key_note *find_note(const struct transactions *keys, struct qsi_slice key)
+static const struct qsi_key_note *find_note(const struct qsi_transactions *keys,
+                                            struct qsi_slice key)
 {
-    const struct key_note *note = qsi_map_get(&keys->fresh.notes, key.data, key.bytes);
+    const struct qsi_key_note *note = qsi_map_get(&keys->fresh.notes, key.data, key.bytes);
 
     if (note == NULL || note->state == KEY_NOTE_NONE) {
         note = qsi_map_get(&keys->frozen.notes, key.data, key.bytes);
@@ -110,14 +111,14 @@ static const struct key_note *find_note(const struct transactions *keys, struct 
     return note;
 }
 
-static uint64_t known_lsn(const struct transactions *keys, uint64_t lsn, uint64_t time_us)
+static uint64_t known_lsn(const struct qsi_transactions *keys, uint64_t lsn, uint64_t time_us)
 {
     return time_us < keys->forgotten_before_us ? 0 : lsn;
 }
 
 /* The files that may have the key, newest first; each referenced. */
-static uint32_t find_candidates(const struct transactions *keys, uint64_t hash,
-                                struct key_run *candidates[QSI_KEY_RUNS_MAX])
+static uint32_t find_candidates(const struct qsi_transactions *keys, uint64_t hash,
+                                struct qsi_key_run *candidates[QSI_KEY_RUNS_MAX])
 {
     uint32_t count = 0;
 
@@ -133,8 +134,9 @@ static uint32_t find_candidates(const struct transactions *keys, uint64_t hash,
 }
 
 /* Without the lock. */
-static qs_status search_files(const struct transactions *keys, struct key_run *const *candidates,
-                              uint32_t count, const struct qsi_key *key, struct key_search *search,
+static qs_status search_files(const struct qsi_transactions *keys,
+                              struct qsi_key_run *const *candidates, uint32_t count,
+                              const struct qsi_key *key, struct qsi_key_search *search,
                               qs_error *error)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -153,19 +155,19 @@ static qs_status search_files(const struct transactions *keys, struct key_run *c
 }
 
 qs_status qsi_transactions_find(struct qs_store *store, struct qsi_slice key,
-                                struct key_search *search, uint64_t *lsn_out, bool *released_out,
-                                qs_error *error)
+                                struct qsi_key_search *search, uint64_t *lsn_out,
+                                bool *released_out, qs_error *error)
 {
-    struct transactions *keys = store->transactions;
+    struct qsi_transactions *keys = store->transactions;
     struct qsi_key wanted = {.hash = qsi_key_hash(keys->dir.uuid, key), .bytes = key};
 
     QS_ASSERT_HELD(&store->mutex);
     *lsn_out = 0;
     *released_out = false;
     for (;;) {
-        const struct key_note *note = find_note(keys, key);
-        struct key_run *candidates[QSI_KEY_RUNS_MAX];
-        struct key_search found = {.generation = keys->generation};
+        const struct qsi_key_note *note = find_note(keys, key);
+        struct qsi_key_run *candidates[QSI_KEY_RUNS_MAX];
+        struct qsi_key_search found = {.generation = keys->generation};
         qs_status status;
         uint32_t count;
         if (note != NULL && note->state != KEY_NOTE_NONE) {
@@ -202,8 +204,8 @@ qs_status qsi_transactions_find(struct qs_store *store, struct qsi_slice key,
 
 qs_status qsi_transactions_reserve(struct qs_store *store, struct qsi_slice key, qs_error *error)
 {
-    struct key_table *table = &store->transactions->fresh;
-    struct key_note *note = qsi_map_get(&table->notes, key.data, key.bytes);
+    struct qsi_key_table *table = &store->transactions->fresh;
+    struct qsi_key_note *note = qsi_map_get(&table->notes, key.data, key.bytes);
 
     QS_DCHECK(key.bytes > 0 && key.bytes <= QSI_TRANSACTION_KEY_BYTES_MAX);
     if (note != NULL) {
@@ -221,8 +223,8 @@ qs_status qsi_transactions_reserve(struct qs_store *store, struct qsi_slice key,
 
 void qsi_transactions_unreserve(struct qs_store *store, struct qsi_slice key)
 {
-    struct key_table *table = &store->transactions->fresh;
-    struct key_note *note = qsi_map_get(&table->notes, key.data, key.bytes);
+    struct qsi_key_table *table = &store->transactions->fresh;
+    struct qsi_key_note *note = qsi_map_get(&table->notes, key.data, key.bytes);
 
     if (note != NULL && note->state == KEY_NOTE_NONE) {
         qsi_map_remove(&table->notes, key.data, key.bytes);
@@ -236,7 +238,7 @@ void qsi_transactions_unreserve(struct qs_store *store, struct qsi_slice key)
 void qsi_transactions_note(struct qs_store *store, struct qsi_slice key, uint64_t lsn,
                            uint64_t time_us, bool forgotten)
 {
-    struct key_note *note = qsi_map_get(&store->transactions->fresh.notes, key.data, key.bytes);
+    struct qsi_key_note *note = qsi_map_get(&store->transactions->fresh.notes, key.data, key.bytes);
 
     QS_ASSERT(note->state == KEY_NOTE_NONE || note->lsn <= lsn);
     QS_ASSERT_HELD(&store->mutex);
@@ -270,7 +272,7 @@ static qs_status check_key(qs_slice key, qs_error *error)
 static qs_status is_known(struct qs_store *store, struct qsi_slice key, bool *known_out,
                           qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct key_search search = {0};
+    struct qsi_key_search search = {0};
     bool released = true;
     uint64_t lsn = 0;
 
@@ -318,7 +320,7 @@ static qs_status forget_key(struct qs_store *store, struct qsi_slice key, uint64
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_topology record = {.type = QSI_RECORD_TRANSACTION_FORGET, .strings = {key}};
-    struct key_search search = {0};
+    struct qsi_key_search search = {0};
     struct qsi_chunk *chunk = NULL;
     bool waited = true, paged = false, searched = false;
     uint64_t lsn = 0;
@@ -360,7 +362,7 @@ qs_status qs_store_forget_transaction(qs_store *store, qs_slice key, uint64_t *c
 static qs_status forget_before(struct qs_store *store, uint64_t before_us, uint64_t *count_out,
                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct transactions *keys = store->transactions;
+    struct qsi_transactions *keys = store->transactions;
     struct qsi_topology record = {.type = QSI_RECORD_TRANSACTION_FORGET, .number = before_us};
     struct qsi_chunk *chunk = NULL;
     bool released = true;

@@ -22,12 +22,12 @@ _Static_assert(QSI_TRANSACTION_KEY_BYTES_MAX == QSI_KEY_BYTES_MAX, "of files");
 #define QSI_KEY_NOTE_BYTES 128u /* of a note in memory, about, besides its key */
 #define QSI_KEY_RUNS_MAX 40u    /* each is larger than all behind it, nearly */
 
-struct key_table {
+struct qsi_key_table {
     struct qsi_map notes; /* key -> key_note */
     uint64_t bytes;       /* in the budget */
 };
 
-struct key_run { /* a file */
+struct qsi_key_run { /* a file */
     struct qsi_list in_dead;
     struct qsi_key_file file;
     uint64_t lsn; /* all its keys are durable when this is */
@@ -38,12 +38,12 @@ struct key_run { /* a file */
     bool sealed;      /* it was dead when the checkpoint that is being made began */
 };
 
-struct transactions {
+struct qsi_transactions {
     struct qsi_key_dir dir;
-    struct key_table fresh;
-    struct key_table frozen;                /* is being written; does not change */
-    uint64_t frozen_lsn;                    /* its keys are durable when this is */
-    struct key_run *runs[QSI_KEY_RUNS_MAX]; /* oldest first */
+    struct qsi_key_table fresh;
+    struct qsi_key_table frozen;                /* is being written; does not change */
+    uint64_t frozen_lsn;                        /* its keys are durable when this is */
+    struct qsi_key_run *runs[QSI_KEY_RUNS_MAX]; /* oldest first */
     uint32_t run_count;
     uint64_t generation; /* of runs and frozen */
     struct qsi_list dead;
@@ -67,7 +67,7 @@ void qsi_transactions_check(const struct qs_store *store) QSI_REQUIRES(qsi_store
 /* ---- asking (transactions.c) ---- */
 
 /* The files' answer about a key; zeroed at first. */
-struct key_search {
+struct qsi_key_search {
     uint64_t generation; /* 0: nobody looked */
     bool has;
     uint64_t lsn, time_us;
@@ -76,8 +76,9 @@ struct key_search {
  * transaction has that key; otherwise the transaction is durable when that LSN is.  QS_ECORRUPT: a
  * file that may have it is damaged. */
 qs_status qsi_transactions_find(struct qs_store *store, struct qsi_slice key,
-                                struct key_search *search, uint64_t *lsn_out, bool *released_out,
-                                qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+                                struct qsi_key_search *search, uint64_t *lsn_out,
+                                bool *released_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Reserves a place for the key's note, before anything changes. */
 qs_status qsi_transactions_reserve(struct qs_store *store, struct qsi_slice key,
                                    qs_error *error) QS_MUST_CHECK;
@@ -108,14 +109,14 @@ void qsi_transactions_end_count(struct qs_store *store) QSI_REQUIRES(qsi_store_m
 
 /* ---- among those files ---- */
 
-struct key_note {
+struct qsi_key_note {
     uint64_t lsn, time_us;
     enum { KEY_NOTE_NONE, KEY_NOTE_KNOWN, KEY_NOTE_FORGOTTEN } state;
 };
-void qsi_key_table_free(struct qs_store *store, struct key_table *table);
-struct key_run *qsi_key_run_create(struct qs_store *store, const struct qsi_key_file *file);
-void qsi_key_run_unref(struct qs_store *store, struct key_run *run);
-static inline uint64_t qsi_key_run_bytes(const struct key_run *run)
+void qsi_key_table_free(struct qs_store *store, struct qsi_key_table *table);
+struct qsi_key_run *qsi_key_run_create(struct qs_store *store, const struct qsi_key_file *file);
+void qsi_key_run_unref(struct qs_store *store, struct qsi_key_run *run);
+static inline uint64_t qsi_key_run_bytes(const struct qsi_key_run *run)
 {
     return qsi_key_file_bytes(&run->file.header);
 }

@@ -4,13 +4,13 @@
 
 #ifndef NDEBUG
 
-static void check_table(const struct key_table *table)
+static void check_table(const struct qsi_key_table *table)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&table->notes);
     uint64_t bytes = 0;
 
     while (qsi_map_next(&table->notes, &cursor)) {
-        const struct key_note *note = cursor.value;
+        const struct qsi_key_note *note = cursor.value;
         QS_DCHECK(cursor.key_bytes > 0 && cursor.key_bytes <= QSI_TRANSACTION_KEY_BYTES_MAX);
         QS_DCHECK((note->state == KEY_NOTE_NONE) == (note->lsn == 0));
         bytes += QSI_KEY_NOTE_BYTES + cursor.key_bytes;
@@ -18,7 +18,7 @@ static void check_table(const struct key_table *table)
     QS_DCHECK(table->bytes == bytes);
 }
 
-static void check_run(const struct transactions *keys, const struct key_run *run)
+static void check_run(const struct qsi_transactions *keys, const struct qsi_key_run *run)
 {
     QS_DCHECK(run->reference_count > 0 && run->lsn > 0);
     QS_DCHECK(run->file.header.number < keys->next_number);
@@ -28,7 +28,7 @@ static void check_run(const struct transactions *keys, const struct key_run *run
 
 void qsi_transactions_check(const struct qs_store *store)
 {
-    const struct transactions *keys = store->transactions;
+    const struct qsi_transactions *keys = store->transactions;
     uint64_t dead_bytes = 0;
 
     QS_ASSERT_HELD(&store->mutex);
@@ -43,7 +43,7 @@ void qsi_transactions_check(const struct qs_store *store)
         }
     }
     for (const struct qsi_list *node = keys->dead.next; node != &keys->dead; node = node->next) {
-        const struct key_run *run = QSI_LIST_OWNER(node, const struct key_run, in_dead);
+        const struct qsi_key_run *run = QSI_LIST_OWNER(node, const struct qsi_key_run, in_dead);
         check_run(keys, run);
         QS_DCHECK(run->is_dead && run->named);
         dead_bytes += qsi_key_run_bytes(run);

@@ -30,7 +30,7 @@ static uint64_t table_bytes_max(const struct qs_store *store)
 
 bool qsi_transactions_want_spill(const struct qs_store *store)
 {
-    const struct transactions *keys = store->transactions;
+    const struct qsi_transactions *keys = store->transactions;
 
     return !keys->is_busy &&
            (keys->fresh.bytes > table_bytes_max(store) || (keys->sweeps && keys->run_count > 0));
@@ -38,7 +38,7 @@ bool qsi_transactions_want_spill(const struct qs_store *store)
 
 bool qsi_transactions_are_many(const struct qs_store *store)
 {
-    const struct transactions *keys = store->transactions;
+    const struct qsi_transactions *keys = store->transactions;
 
     return keys->fresh.bytes + keys->frozen.bytes > CARRIED_BYTES_MAX;
 }
@@ -67,7 +67,7 @@ static int compare(const void *left, const void *right)
 /* Without the lock: the frozen table does not change. */
 static qs_status collect(struct spill *spill, qs_error *error)
 {
-    const struct transactions *keys = spill->store->transactions;
+    const struct qsi_transactions *keys = spill->store->transactions;
     struct qsi_map_cursor cursor = qsi_map_begin(&keys->frozen.notes);
 
     if (keys->frozen.notes.count == 0) {
@@ -78,7 +78,7 @@ static qs_status collect(struct spill *spill, qs_error *error)
         return qsi_fail(error, QS_ENOMEM, "transaction keys");
     }
     while (qsi_map_next(&keys->frozen.notes, &cursor)) {
-        const struct key_note *note = cursor.value;
+        const struct qsi_key_note *note = cursor.value;
         struct qsi_slice key = qsi_slice_make(cursor.key, (uint32_t)cursor.key_bytes);
         if (note->state != KEY_NOTE_NONE) {
             spill->keys[spill->key_count++] = (struct qsi_key){
@@ -96,13 +96,13 @@ static qs_status collect(struct spill *spill, qs_error *error)
 
 static void choose_runs(struct spill *spill) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct transactions *keys = spill->store->transactions;
+    const struct qsi_transactions *keys = spill->store->transactions;
     uint64_t count = keys->frozen.notes.count;
 
     QS_ASSERT(keys->run_count <= QSI_KEY_RUNS_MAX);
     spill->first = keys->run_count;
     while (spill->first > 0) {
-        const struct key_run *run = keys->runs[spill->first - 1];
+        const struct qsi_key_run *run = keys->runs[spill->first - 1];
         if (run->is_unmerged || (!keys->sweeps && keys->run_count < QSI_KEY_RUNS_MAX - 1 &&
                                  run->file.header.key_count >= GROWTH * count)) {
             break;
@@ -115,7 +115,7 @@ static void choose_runs(struct spill *spill) QSI_REQUIRES(qsi_store_mutex)
 
 static qs_status open_readers(struct spill *spill, qs_error *error)
 {
-    const struct transactions *keys = spill->store->transactions;
+    const struct qsi_transactions *keys = spill->store->transactions;
 
     QS_ASSERT(keys->is_busy && spill->reader_count == 0);
     for (uint32_t i = keys->run_count; i-- > spill->first;) { /* the newest counts */
@@ -205,7 +205,7 @@ static qs_status run_spill(struct spill *spill, qs_error *error)
 
 /* Releases the lock meanwhile.  Files that no checkpoint names are removed at once, the others with
  * the next one. */
-static void drop_run(struct qs_store *store, struct key_run *run) QSI_REQUIRES(qsi_store_mutex)
+static void drop_run(struct qs_store *store, struct qsi_key_run *run) QSI_REQUIRES(qsi_store_mutex)
 {
     char name[QSI_KEY_NAME_BYTES];
 
@@ -224,15 +224,15 @@ static void drop_run(struct qs_store *store, struct key_run *run) QSI_REQUIRES(q
 }
 
 /* May release the lock meanwhile. */
-static void install(struct spill *spill, struct key_run *run) QSI_REQUIRES(qsi_store_mutex)
+static void install(struct spill *spill, struct qsi_key_run *run) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = spill->store;
-    struct transactions *keys = store->transactions;
-    struct key_run *dropped[QSI_KEY_RUNS_MAX];
+    struct qsi_transactions *keys = store->transactions;
+    struct qsi_key_run *dropped[QSI_KEY_RUNS_MAX];
     uint32_t count = keys->run_count - spill->first;
 
     QS_ASSERT(keys->is_busy && spill->first <= keys->run_count);
-    memcpy(dropped, keys->runs + spill->first, count * sizeof(struct key_run *));
+    memcpy(dropped, keys->runs + spill->first, count * sizeof(struct qsi_key_run *));
     keys->run_count = spill->first;
     if (run != NULL) {
         run->lsn = spill->lsn;
@@ -263,9 +263,9 @@ static bool is_told(qs_status status)
 /* REQUIRES that nobody is at it; releases it meanwhile. */
 static qs_status spill_once(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct transactions *keys = store->transactions;
+    struct qsi_transactions *keys = store->transactions;
     struct spill *spill = qsi_zalloc(sizeof *spill);
-    struct key_run *run = NULL;
+    struct qsi_key_run *run = NULL;
     qs_status status;
 
     QS_ASSERT(keys->is_busy);
@@ -275,7 +275,7 @@ static qs_status spill_once(struct qs_store *store, qs_error *error) QSI_REQUIRE
     if (keys->frozen.notes.count == 0) {
         qsi_key_table_free(store, &keys->frozen);
         keys->frozen = keys->fresh;
-        keys->fresh = (struct key_table){0};
+        keys->fresh = (struct qsi_key_table){0};
         keys->frozen_lsn = appended_lsn(store);
     }
     spill->store = store;
@@ -311,7 +311,7 @@ static qs_status spill_once(struct qs_store *store, qs_error *error) QSI_REQUIRE
 
 qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
 {
-    struct transactions *keys = store->transactions;
+    struct qsi_transactions *keys = store->transactions;
     uint32_t tries = QSI_KEY_RUNS_MAX;
     qs_error detail = {0};
     qs_status status;
@@ -342,7 +342,7 @@ qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
 
 qs_status qsi_transactions_make_room(struct qs_store *store, bool *released_out, qs_error *error)
 {
-    const struct transactions *keys = store->transactions;
+    const struct qsi_transactions *keys = store->transactions;
     uint64_t most = table_bytes_max(store) * (store->paging.is_running ? 2 : 1);
 
     QS_ASSERT_HELD(&store->mutex);
@@ -387,7 +387,7 @@ static qs_status count_merged(struct spill *spill, uint64_t before_us, uint64_t 
 qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uint64_t *count_out,
                                  qs_error *error)
 {
-    struct transactions *keys = store->transactions;
+    struct qsi_transactions *keys = store->transactions;
     struct spill *spill = qsi_zalloc(sizeof *spill);
     qs_status status;
 

@@ -237,7 +237,7 @@ static void start_paging(struct scene *scene, uint32_t segment_entries, uint64_t
 static void page_out(struct scene *scene)
 {
     qs_store *store = scene->work.store;
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
 
     qsi_mutex_lock(&store->mutex);
     queue = qsi_find_queue(store, qsi_slice_make("q0", 2));

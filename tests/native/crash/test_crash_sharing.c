@@ -341,7 +341,7 @@ static void plant(struct run *run)
 
     qsi_store_lock(run->store);
     while (qsi_map_next(&run->store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         if (queue->container.flushed_seq == 0) {
             queue->container.flushed_seq = queue->container.next_seq;
         }

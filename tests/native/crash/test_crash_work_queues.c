@@ -247,7 +247,7 @@ static void at_step(void *context, uint64_t step)
 
 /* ---- what is done ---- */
 
-static void plant_in(struct run *run, struct store_queue *queue)
+static void plant_in(struct run *run, struct qsi_store_queue *queue)
 {
     struct qsi_queue *core = &queue->core;
 
@@ -281,7 +281,7 @@ static void plant(struct run *run)
     struct qsi_map_cursor walk = qsi_map_begin(&run->store->queues_by_id);
 
     while (run->bug != NO_BUG && qsi_map_next(&run->store->queues_by_id, &walk)) {
-        struct store_queue *queue = walk.value;
+        struct qsi_store_queue *queue = walk.value;
         if (queue->source != NULL) {
             plant_in(run, queue);
         }

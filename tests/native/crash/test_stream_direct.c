@@ -210,12 +210,12 @@ static void declare_short(struct scene *scene)
                                          qs_test_fields_slice(&arguments), &ok, QS_ERROR));
 }
 
-static struct store_queue *find_short(struct scene *scene) QSI_REQUIRES(qsi_store_mutex)
+static struct qsi_store_queue *find_short(struct scene *scene) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor walk = qsi_map_begin(&scene->store->queues_by_id);
 
     while (qsi_map_next(&scene->store->queues_by_id, &walk)) {
-        struct store_queue *queue = walk.value;
+        struct qsi_store_queue *queue = walk.value;
         if (queue->stream != NULL && queue->stream->log.limits.max_messages > 0) {
             return queue;
         }

@@ -68,7 +68,7 @@ static qs_status flush(struct scene *scene)
     qsi_mutex_lock(&store->mutex);
     walk = qsi_map_begin(&store->queues_by_id);
     while (qsi_map_next(&store->queues_by_id, &walk)) {
-        struct store_queue *queue = walk.value;
+        struct qsi_store_queue *queue = walk.value;
         if (queue->stream != NULL) {
             status = qsi_pager_flush(store, queue, QS_ERROR);
             break;

@@ -220,7 +220,7 @@ static qs_status flush_streams(struct log_work *work, uint32_t streams, bool dro
     qs_status status = QS_OK;
 
     while (status == QS_OK && qsi_map_next(&store->queues_by_id, &walk)) {
-        struct store_queue *queue = walk.value;
+        struct qsi_store_queue *queue = walk.value;
         if (queue->stream == NULL || (streams & 1) == 0) {
             streams = queue->stream == NULL ? streams : streams >> 1;
             continue;
@@ -300,7 +300,7 @@ static void plant(struct log_work *work)
     qsi_mutex_lock(&store->mutex);
     walk = qsi_map_begin(&store->queues_by_id);
     while (qsi_map_next(&store->queues_by_id, &walk)) {
-        const struct store_queue *queue = walk.value;
+        const struct qsi_store_queue *queue = walk.value;
         struct qsi_stream *log = queue->stream != NULL ? &queue->stream->log : NULL;
         if (log == NULL) {
             continue;

@@ -129,7 +129,7 @@ void crash_plant(struct crash_work *work, bool was_opened)
 {
     enum crash_bug bug = work->env->bug;
     struct qsi_map_cursor cursor;
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
 
     if (bug < CRASH_EARLY_REMOVAL) {
         return;

@@ -22,11 +22,11 @@ static const qs_status statuses[ERROR_CLASSES] = {QS_ENOSPC, QS_ECORRUPT, QS_EIO
 
 /* ---- operations: the first call that may fail is one of the row ---- */
 
-static struct store_queue *find_queue(struct engine *engine, const char *name)
+static struct qsi_store_queue *find_queue(struct engine *engine, const char *name)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&engine->store->queues_by_id);
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
 
     do {
         QS_CHECK(qsi_map_next(&engine->store->queues_by_id, &cursor));

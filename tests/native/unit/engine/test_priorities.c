@@ -350,7 +350,7 @@ static void publish_to_expire(struct engine *engine, uint8_t priority, const cha
 static void test_priorities_expire_each_in_its_time(void)
 {
     struct engine engine;
-    const struct store_queue *queue;
+    const struct qsi_store_queue *queue;
     uint64_t first_us;
 
     engine_start(&engine, IN_MEMORY);

@@ -392,9 +392,9 @@ static void test_want_of_memory_skips_no_message(struct engine *engine)
     QS_CHECK(failures > 20);
 }
 
-static const struct stream_cursor *first_cursor(const struct engine *engine)
+static const struct qsi_stream_cursor *first_cursor(const struct engine *engine)
 {
-    return QSI_LIST_OWNER(engine->channel->consumers.next, struct store_consumer, in_channel)
+    return QSI_LIST_OWNER(engine->channel->consumers.next, struct qsi_store_consumer, in_channel)
         ->cursor;
 }
 
@@ -421,7 +421,7 @@ static void test_a_consumer_at_the_end_keeps_nothing_in_memory(struct engine *en
 /* A cancelled one stays until what it has is acknowledged. */
 static void test_a_cancelled_consumer_keeps_nothing_in_memory(struct engine *engine)
 {
-    const struct stream_cursor *cursor;
+    const struct qsi_stream_cursor *cursor;
     qs_event event;
 
     declare_stream(engine, "s");

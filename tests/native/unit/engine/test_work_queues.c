@@ -51,7 +51,7 @@ static void fill(struct engine *engine, uint32_t from, uint32_t to)
 static void forget_content(struct engine *engine, const char *name)
 {
     struct qs_store *store = engine->store;
-    struct store_queue *queue;
+    struct qsi_store_queue *queue;
 
     qsi_store_lock(store);
     queue = qsi_find_queue(store, qsi_slice_make(name, (uint32_t)strlen(name)));
