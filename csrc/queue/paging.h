@@ -124,11 +124,11 @@ bool qsi_run_may_leave(struct qsi_queue *queue, const struct qsi_run *run)
     QSI_REQUIRES(qsi_store_mutex);
 /* Drops flushed content of messages that are out or behind the first keep_count ready ones, until
  * bytes were dropped from the queue's share.  Returns the dropped bytes. */
-uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, uint64_t bytes)
-    QSI_REQUIRES(qsi_store_mutex);
+uint64_t qsi_queue_drop_content(struct qsi_container *container, uint64_t keep_count,
+                                uint64_t bytes) QSI_REQUIRES(qsi_store_mutex);
 /* Drops bitmaps that the disk has too, of segments without content after the first that lacks some
  * and the next one. */
-void qsi_queue_drop_states(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+void qsi_queue_drop_states(struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex);
 
 /* Writes a changed state to its areas. */
 struct qsi_state_write {

@@ -37,8 +37,10 @@ static uint64_t ready_in_run(const struct qsi_queue *queue, const struct qsi_run
 
 /* One pass, whatever stays between dropped runs: with a run for each message there may be a
  * million. */
-uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, uint64_t bytes)
+uint64_t qsi_queue_drop_content(struct qsi_container *container, uint64_t keep_count,
+                                uint64_t bytes)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     uint64_t kept = 0, dropped = 0;
     uint32_t stays = 0, i = 0;
 
@@ -112,8 +114,9 @@ static struct qsi_segment *next_droppable(const struct qsi_queue *queue, uint32_
     return NULL;
 }
 
-void qsi_queue_drop_states(struct qsi_queue *queue)
+void qsi_queue_drop_states(struct qsi_container *container)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     uint32_t droppable = first_droppable(queue), i = 0;
     struct qsi_segment *segment;
 

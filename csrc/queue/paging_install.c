@@ -193,7 +193,7 @@ qs_status qsi_page_in_install_content(struct qsi_page_in *page_in)
     if (live == 0) {
         return QS_OK;
     }
-    QS_TRY(qsi_queue_reserve(queue, 1, 0, false));
+    QS_TRY(qsi_queue_reserve(&queue->container, 1, 0, false));
     QS_TRY(qsi_run_create(&run, load->chunk, 0, load->count, load->rows,
                           queue->container.durable && !page_in->of_transients));
     load->rows = NULL;

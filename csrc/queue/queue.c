@@ -31,14 +31,18 @@ void qsi_queue_set(struct qsi_queue *queue, const struct qsi_queue_settings *set
     queue->counts_deliveries = settings->counts_deliveries;
 }
 
-void qsi_queue_start_at(struct qsi_queue *queue, uint64_t seq)
+void qsi_queue_start_at(struct qsi_container *container, uint64_t seq)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
+
     QS_ASSERT(queue->run_count == 0 && seq >= queue->container.next_seq);
     queue->container.next_seq = queue->container.flushed_seq = seq;
 }
 
-void qsi_queue_fini(struct qsi_queue *queue)
+void qsi_queue_fini(struct qsi_container *container)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
+
     QS_DCHECK(queue->container.flushed_seq <= queue->container.next_seq);
     for (uint32_t i = 0; i < queue->run_count; i++) {
         qsi_run_destroy(qsi_queue_run_at(queue, i));
@@ -153,9 +157,10 @@ static enum qsi_take find_ready(const struct qsi_queue *queue, struct qsi_segmen
     return QSI_TAKE_TAKEN;
 }
 
-enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
+enum qsi_take qsi_queue_take(struct qsi_container *container, uint32_t max_count,
                              struct qsi_stretch *stretch_out)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     struct qsi_segment *segment = qsi_queue_head_segment(queue);
     const struct qsi_run *run;
     uint64_t ready = 0, seq, left;
@@ -312,8 +317,10 @@ void qsi_queue_unreserve_removal(struct qsi_queue *queue, struct qsi_segment *se
     make_ready(queue, segment, word, mask);
 }
 
-void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint32_t keep_count)
+void qsi_queue_untake(struct qsi_container *container, struct qsi_stretch *stretch,
+                      uint32_t keep_count)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     uint64_t all = qsi_stretch_mask(stretch);
 
     QS_DCHECK(stretch->segment->queue == queue);

@@ -102,7 +102,7 @@ struct qsi_queue {
 void qsi_queue_init(struct qsi_queue *queue, struct qsi_queue_shared *shared, uint64_t id,
                     bool durable) QSI_REQUIRES(qsi_store_mutex);
 /* REQUIRES that no job is under way.  References are not dropped: it is the process that ends. */
-void qsi_queue_fini(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+void qsi_queue_fini(struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex);
 
 extern const struct qsi_container_kind qsi_queue_kind;
 extern const struct qsi_container_kind qsi_work_kind; /* work.h */
@@ -112,6 +112,13 @@ static inline struct qsi_queue *qsi_container_queue(struct qsi_container *contai
     return container->kind == &qsi_queue_kind || container->kind == &qsi_work_kind
                ? (struct qsi_queue *)(void *)container
                : NULL;
+}
+
+/* REQUIRES a container that is a queue. */
+static inline struct qsi_queue *qsi_as_queue(struct qsi_container *container)
+{
+    QS_DCHECK(qsi_container_queue(container) != NULL);
+    return (struct qsi_queue *)(void *)container;
 }
 
 /* What its declaration asks of all its messages. */

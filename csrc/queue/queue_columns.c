@@ -82,8 +82,11 @@ qs_status qsi_queue_reserve_expiries(struct qsi_queue *queue, uint64_t count)
     return cover(queue, count, true, false);
 }
 
-qs_status qsi_queue_reserve_times(struct qsi_queue *queue, const uint8_t *record, uint64_t count)
+qs_status qsi_queue_reserve_times(struct qsi_container *container, const uint8_t *record,
+                                  uint64_t count)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
+
     if (qsi_messages_has_expiration(record)) {
         QS_TRY(qsi_queue_reserve_expiries(queue, count));
     }

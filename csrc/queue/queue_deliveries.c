@@ -104,9 +104,11 @@ uint32_t qsi_segment_deliveries_before(const struct qsi_queue *queue,
 
 /* ---- messages that come back ---- */
 
-void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+void qsi_queue_requeue(struct qsi_container *container, struct qsi_segment *segment, uint32_t word,
                        uint64_t mask)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
+
     QS_DCHECK(segment->queue == queue);
     if (!queue->counts_deliveries) {
         qsi_segment_count_deliveries(queue, segment, word, mask);
@@ -116,9 +118,10 @@ void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uin
     qsi_queue_unreserve_removal(queue, segment, word, mask);
 }
 
-void qsi_queue_give_back(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                         uint64_t mask)
+void qsi_queue_give_back(struct qsi_container *container, struct qsi_segment *segment,
+                         uint32_t word, uint64_t mask)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     uint32_t at = word - segment->word_base;
     uint64_t seen_before;
 
@@ -158,8 +161,9 @@ static qs_status mark_segment(struct qsi_queue *queue, struct qsi_segment *segme
     return QS_OK;
 }
 
-qs_status qsi_queue_mark_all_seen(struct qsi_queue *queue)
+qs_status qsi_queue_mark_all_seen(struct qsi_container *container)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     uint32_t entries = queue->shared->entries;
 
     QS_DCHECK(queue->out_count == 0);

@@ -155,9 +155,10 @@ qs_status qsi_state_job_begin(struct qsi_queue *queue, struct qsi_segment *segme
 
 /* ---- for the table of operations ---- */
 
-qs_status qsi_queue_begin_flush(struct qsi_queue *queue, uint64_t bytes_max,
+qs_status qsi_queue_begin_flush(struct qsi_container *container, uint64_t bytes_max,
                                 struct qsi_job **job_out)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     struct qsi_flush_job *job;
 
     QS_TRY(qsi_flush_job_begin(queue, queue->container.flushed_seq, bytes_max, NULL, &job));
@@ -165,8 +166,9 @@ qs_status qsi_queue_begin_flush(struct qsi_queue *queue, uint64_t bytes_max,
     return QS_OK;
 }
 
-qs_status qsi_queue_begin_state(struct qsi_queue *queue, struct qsi_job **job_out)
+qs_status qsi_queue_begin_state(struct qsi_container *container, struct qsi_job **job_out)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     struct qsi_segment *segment = qsi_queue_dirty_state(queue, 0);
     struct qsi_state_job *job;
 

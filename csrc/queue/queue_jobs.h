@@ -36,15 +36,15 @@ qs_status qsi_state_job_begin(struct qsi_queue *queue, struct qsi_segment *segme
 
 /* ---- the operations of container.h ---- */
 
-qs_status qsi_queue_begin_flush(struct qsi_queue *queue, uint64_t bytes_max,
+qs_status qsi_queue_begin_flush(struct qsi_container *container, uint64_t bytes_max,
                                 struct qsi_job **job_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-qs_status qsi_queue_begin_state(struct qsi_queue *queue, struct qsi_job **job_out)
+qs_status qsi_queue_begin_state(struct qsi_container *container, struct qsi_job **job_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-qs_status qsi_queue_snapshot(struct qsi_queue *queue, struct qsi_carried *carried,
+qs_status qsi_queue_snapshot(struct qsi_container *container, struct qsi_carried *carried,
                              struct qsi_snapshot **snapshot_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-qs_status qsi_queue_restore_record(struct qsi_queue *queue, const uint8_t *record,
+qs_status qsi_queue_restore_record(struct qsi_container *container, const uint8_t *record,
                                    uint64_t *next_seq_io, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 

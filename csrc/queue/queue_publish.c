@@ -31,9 +31,11 @@ static qs_status cover_transient(struct qsi_queue *queue, uint64_t count)
     return QS_OK;
 }
 
-qs_status qsi_queue_reserve(struct qsi_queue *queue, uint32_t run_count, uint64_t message_count,
-                            bool any_transient)
+qs_status qsi_queue_reserve(struct qsi_container *container, uint32_t run_count,
+                            uint64_t message_count, bool any_transient)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
+
     QS_DCHECK(queue->run_count <= queue->run_capacity);
     QS_TRY(qsi_queue_reserve_runs(queue, run_count));
     QS_TRY(qsi_queue_cover_next(queue, message_count));
@@ -114,8 +116,9 @@ static void count_in(struct qsi_queue *queue, const struct qsi_run *run, uint32_
     }
 }
 
-uint64_t qsi_queue_push_run(struct qsi_queue *queue, struct qsi_run *run)
+uint64_t qsi_queue_push_run(struct qsi_container *container, struct qsi_run *run)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     uint64_t seq = queue->container.next_seq;
 
     QS_ASSERT(queue->first_run + queue->run_count < queue->run_capacity);
@@ -191,19 +194,22 @@ static qs_status reserve_single(struct qsi_queue *queue, struct qsi_chunk *chunk
     return QS_OK;
 }
 
-qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
+qs_status qsi_queue_reserve_message(struct qsi_container *container, struct qsi_chunk *chunk,
                                     bool journalled)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
+
     QS_TRY(reserve_single(queue, chunk, journalled));
     QS_TRY(qsi_queue_cover_next(queue, 1));
     QS_TRY(qsi_queue_cover_columns(queue, 1));
     return queue->container.durable && !journalled ? cover_transient(queue, 1) : QS_OK;
 }
 
-uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
+uint64_t qsi_queue_push_message(struct qsi_container *container, struct qsi_chunk *chunk,
                                 uint32_t record_at, uint32_t ram_bytes, bool journalled,
                                 bool stored)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     uint64_t seq = queue->container.next_seq;
     struct qsi_run *run;
 
@@ -247,8 +253,9 @@ static void settle_gap(struct qsi_segment *segment, uint32_t from, uint32_t to)
     qsi_segment_dirty_state(segment);
 }
 
-qs_status qsi_queue_skip_to(struct qsi_queue *queue, uint64_t seq)
+qs_status qsi_queue_skip_to(struct qsi_container *container, uint64_t seq)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     uint32_t entries = queue->shared->entries;
     struct qsi_segment *segment;
 

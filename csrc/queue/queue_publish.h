@@ -6,17 +6,18 @@
 
 /* Room for run_count more runs with message_count messages in all: push cannot fail then.
  * any_transient: some of them end with the process. */
-qs_status qsi_queue_reserve(struct qsi_queue *queue, uint32_t run_count, uint64_t message_count,
-                            bool any_transient) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_queue_reserve(struct qsi_container *container, uint32_t run_count,
+                            uint64_t message_count, bool any_transient)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Returns the sequence of the run's first message.  The queue owns the run. */
-uint64_t qsi_queue_push_run(struct qsi_queue *queue, struct qsi_run *run)
+uint64_t qsi_queue_push_run(struct qsi_container *container, struct qsi_run *run)
     QSI_REQUIRES(qsi_store_mutex);
 
 /* Room for one message whose record will lie in chunk. */
-qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
+qs_status qsi_queue_reserve_message(struct qsi_container *container, struct qsi_chunk *chunk,
                                     bool journalled) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* REQUIRES that room.  Returns the message's sequence. */
-uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
+uint64_t qsi_queue_push_message(struct qsi_container *container, struct qsi_chunk *chunk,
                                 uint32_t record_at, uint32_t ram_bytes, bool journalled,
                                 bool stored) QSI_REQUIRES(qsi_store_mutex);
 /* Room to note when the next count messages expire, which say so themselves; REQUIRES the other
@@ -28,17 +29,18 @@ qs_status qsi_queue_reserve_expiries(struct qsi_queue *queue, uint64_t count)
 qs_status qsi_queue_reserve_dues(struct qsi_queue *queue, uint64_t count)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Both, as far as the record says such a thing of its rows. */
-qs_status qsi_queue_reserve_times(struct qsi_queue *queue, const uint8_t *record, uint64_t count)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_queue_reserve_times(struct qsi_container *container, const uint8_t *record,
+                                  uint64_t count) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Begins at seq: what is below was flushed.  REQUIRES that nothing is in memory. */
-void qsi_queue_start_at(struct qsi_queue *queue, uint64_t seq) QSI_REQUIRES(qsi_store_mutex);
+void qsi_queue_start_at(struct qsi_container *container, uint64_t seq)
+    QSI_REQUIRES(qsi_store_mutex);
 /* About how many bytes of live messages are not flushed. */
 uint64_t qsi_queue_unflushed_bytes(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* About what a checkpoint would write of it at most. */
 uint64_t qsi_queue_checkpoint_bytes(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* Gives out no sequence below seq any more (recovery: transient messages left gaps; checkpoints:
  * the next message shares no page of slots with the last). */
-qs_status qsi_queue_skip_to(struct qsi_queue *queue, uint64_t seq)
+qs_status qsi_queue_skip_to(struct qsi_container *container, uint64_t seq)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif

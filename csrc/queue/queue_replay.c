@@ -91,7 +91,7 @@ static qs_status restore_state(struct qsi_queue *queue, const uint8_t *record,
         return qsi_fail(error, QS_ECORRUPT, "sequence %llu", (unsigned long long)state.next_seq);
     }
     QS_TRY(restore_segments(queue, &state, record, error));
-    qsi_queue_start_at(queue, state.base_seq);
+    qsi_queue_start_at(&queue->container, state.base_seq);
     *next_seq_io = state.next_seq;
     return QS_OK;
 }
@@ -113,9 +113,11 @@ static qs_status restore_former(struct qsi_queue *queue, const uint8_t *record, 
                : qsi_fail(error, QS_ENOMEM, "segments of a queue");
 }
 
-qs_status qsi_queue_restore_record(struct qsi_queue *queue, const uint8_t *record,
+qs_status qsi_queue_restore_record(struct qsi_container *container, const uint8_t *record,
                                    uint64_t *next_seq_io, qs_error *error)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
+
     return qsi_record_type(record) == QSI_RECORD_FORMER_FILE
                ? restore_former(queue, record, error)
                : restore_state(queue, record, next_seq_io, error);
@@ -229,8 +231,9 @@ static qs_status cover_delays(struct qsi_queue *queue, const struct qsi_settle *
     return QS_OK;
 }
 
-qs_status qsi_queue_replay_settle(struct qsi_queue *queue, const struct qsi_settle *settle)
+qs_status qsi_queue_replay_settle(struct qsi_container *container, const struct qsi_settle *settle)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     uint32_t entries = queue->shared->entries;
     uint64_t end = settle->first_seq + settle->count;
     uint32_t i = qsi_queue_segment_index(queue, settle->first_seq / entries);

@@ -34,11 +34,11 @@ struct qsi_segment *qsi_queue_needs_state(const struct qsi_queue *queue,
     QSI_REQUIRES(qsi_store_mutex);
 /* Settles, requeues or delays by sequence; sequences that are not there are passed over.
  * QS_ENOMEM: nothing was done. */
-qs_status qsi_queue_replay_settle(struct qsi_queue *queue, const struct qsi_settle *settle)
+qs_status qsi_queue_replay_settle(struct qsi_container *container, const struct qsi_settle *settle)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Every message counts as delivered before; in a queue that counts deliveries it is said to be
  * redelivered, and counts as often as before.  QS_ENOMEM. */
-qs_status qsi_queue_mark_all_seen(struct qsi_queue *queue)
+qs_status qsi_queue_mark_all_seen(struct qsi_container *container)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Recovery, all states in memory: how many bytes of bodies are ready. */
 void qsi_queue_recount_bytes(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);

@@ -28,9 +28,10 @@ static void settle_word(struct qsi_queue *queue, struct qsi_segment *segment, ui
     qsi_queue_let_go(queue, segment, word, mask);
 }
 
-void qsi_queue_settle(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+void qsi_queue_settle(struct qsi_container *container, struct qsi_segment *segment, uint32_t word,
                       uint64_t mask)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     uint32_t count = qsi_popcount(mask);
 
     QS_DCHECK(segment->queue == queue && segment->settled != NULL);
@@ -152,8 +153,9 @@ void qsi_queue_settle_waiting(struct qsi_queue *queue, struct qsi_segment *segme
     }
 }
 
-uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void *context)
+uint64_t qsi_queue_purge(struct qsi_container *container, qsi_range_visitor *visit, void *context)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     struct ranges ranges = {.visit = visit, .context = context};
     uint64_t dropped = queue->ready_count + queue->delayed_count;
 
@@ -205,11 +207,13 @@ static void drop_out_refs(struct qsi_queue *queue, struct qsi_segment *segment, 
     }
 }
 
-void qsi_queue_abandon(struct qsi_queue *queue)
+void qsi_queue_abandon(struct qsi_container *container)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
+
     queue->reserved_seq = 0; /* nothing is to come */
     qsi_queue_bring_back(queue, NULL);
-    qsi_queue_purge(queue, NULL, NULL);
+    qsi_queue_purge(&queue->container, NULL, NULL);
     for (uint32_t i = 0; i < queue->segment_count; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         for (uint32_t at = 0; segment->out_count > 0 && at < segment->word_count; at++) {

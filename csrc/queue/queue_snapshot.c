@@ -460,9 +460,10 @@ static const struct qsi_snapshot_kind snapshot_kind = {
     .end = end_snapshot,
 };
 
-qs_status qsi_queue_snapshot(struct qsi_queue *queue, struct qsi_carried *carried,
+qs_status qsi_queue_snapshot(struct qsi_container *container, struct qsi_carried *carried,
                              struct qsi_snapshot **snapshot_out)
 {
+    struct qsi_queue *queue = qsi_as_queue(container);
     struct queue_snapshot *self = qsi_zalloc(sizeof *self);
     qs_status status;
 

@@ -15,7 +15,7 @@ static inline uint64_t qsi_stretch_mask(const struct qsi_stretch *stretch)
     return ones << (stretch->slot % QSI_WORD_BITS);
 }
 /* The first ready messages, max_count at most; they are out from now on. */
-enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
+enum qsi_take qsi_queue_take(struct qsi_container *container, uint32_t max_count,
                              struct qsi_stretch *stretch_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The message in a slot, which was taken and is out.  TAKE_PAGED: its content is not in memory. */
@@ -23,8 +23,8 @@ enum qsi_take qsi_queue_find_out(struct qsi_queue *queue, struct qsi_segment *se
                                  uint32_t slot, struct qsi_stretch *stretch_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Returns the last messages of a stretch that was just taken, as if they had not been. */
-void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint32_t keep_count)
-    QSI_REQUIRES(qsi_store_mutex);
+void qsi_queue_untake(struct qsi_container *container, struct qsi_stretch *stretch,
+                      uint32_t keep_count) QSI_REQUIRES(qsi_store_mutex);
 /* REQUIRES the memory of qsi_segment_keep_deliveries.  The stretch is handed out. */
 void qsi_queue_count_stretch(struct qsi_queue *queue, const struct qsi_stretch *stretch)
     QSI_REQUIRES(qsi_store_mutex);

@@ -16,11 +16,6 @@
 
 #include <string.h>
 
-static inline struct qsi_queue *queue_of(struct qsi_container *container)
-{
-    return (struct qsi_queue *)(void *)container;
-}
-
 void qsi_work_init(struct qsi_queue *queue, struct qsi_queue_shared *shared, uint64_t id)
 {
     qsi_queue_init(queue, shared, id, true);
@@ -106,7 +101,7 @@ static qs_status skip(struct qsi_queue *queue, uint64_t to) QSI_REQUIRES(qsi_sto
     uint64_t count = to - queue->container.next_seq;
 
     QS_DCHECK(to > queue->container.next_seq && to <= queue->work.end);
-    QS_TRY(qsi_queue_skip_to(queue, to));
+    QS_TRY(qsi_queue_skip_to(&queue->container, to));
     queue->container.flushed_seq = to;
     queue->container.settled_count += count;
     qsi_queue_fewer_ready(queue, count);
@@ -278,8 +273,8 @@ uint64_t qsi_work_low_water(const struct qsi_queue *queue)
 enum qsi_take qsi_work_take(struct qsi_container *container, uint32_t max_count,
                             struct qsi_stretch *stretch_out)
 {
-    struct qsi_queue *queue = queue_of(container);
-    enum qsi_take found = qsi_queue_take(queue, max_count, stretch_out);
+    struct qsi_queue *queue = qsi_as_queue(container);
+    enum qsi_take found = qsi_queue_take(&queue->container, max_count, stretch_out);
 
     return found == QSI_TAKE_EMPTY && qsi_work_rest(queue) > 0 ? QSI_TAKE_PAGED : found;
 }
@@ -287,7 +282,7 @@ enum qsi_take qsi_work_take(struct qsi_container *container, uint32_t max_count,
 /* As qsi_queue_skip_to needs it. */
 qs_status qsi_work_reserve_purge(struct qsi_container *container)
 {
-    struct qsi_queue *queue = queue_of(container);
+    struct qsi_queue *queue = qsi_as_queue(container);
     uint32_t entries = queue->shared->entries;
     uint32_t slot = (uint32_t)(queue->container.next_seq & (entries - 1));
     const struct qsi_segment *last = qsi_queue_last_segment(queue);
@@ -303,9 +298,9 @@ qs_status qsi_work_reserve_purge(struct qsi_container *container)
 /* Without memory (qsi_work_reserve_purge) the rest stays. */
 uint64_t qsi_work_purge(struct qsi_container *container, qsi_range_visitor *visit, void *context)
 {
-    struct qsi_queue *queue = queue_of(container);
+    struct qsi_queue *queue = qsi_as_queue(container);
     uint64_t from, to = queue->work.end, rest = qsi_work_rest(queue);
-    uint64_t dropped = qsi_queue_purge(queue, visit, context);
+    uint64_t dropped = qsi_queue_purge(&queue->container, visit, context);
 
     from = queue->container.next_seq;
     if (rest == 0) {
@@ -347,9 +342,9 @@ qs_status qsi_work_begin_flush(struct qsi_container *container, uint64_t bytes_m
 
 void qsi_work_start_at(struct qsi_container *container, uint64_t seq)
 {
-    struct qsi_queue *queue = queue_of(container);
+    struct qsi_queue *queue = qsi_as_queue(container);
 
-    qsi_queue_start_at(queue, seq);
+    qsi_queue_start_at(&queue->container, seq);
     queue->work.end = seq > queue->work.end ? seq : queue->work.end;
 }
 
@@ -362,7 +357,7 @@ qs_status qsi_work_skip_to(struct qsi_container *container, uint64_t seq)
 /* Settled messages were in the source, and may have no state here yet. */
 qs_status qsi_work_replay_settle(struct qsi_container *container, const struct qsi_settle *settled)
 {
-    struct qsi_queue *queue = queue_of(container);
+    struct qsi_queue *queue = qsi_as_queue(container);
     uint64_t first = settled->first_seq, end = first + settled->count;
 
     if (end > container->next_seq) {
@@ -374,22 +369,22 @@ qs_status qsi_work_replay_settle(struct qsi_container *container, const struct q
             QS_TRY(skip(queue, end));
         }
     }
-    return qsi_queue_replay_settle(queue, settled);
+    return qsi_queue_replay_settle(&queue->container, settled);
 }
 
 qs_status qsi_work_mark_all_seen(struct qsi_container *container)
 {
-    struct qsi_queue *queue = queue_of(container);
+    struct qsi_queue *queue = qsi_as_queue(container);
 
     queue->work.seen_upto = queue->work.end;
-    return qsi_queue_mark_all_seen(queue);
+    return qsi_queue_mark_all_seen(&queue->container);
 }
 
 void qsi_work_abandon(struct qsi_container *container)
 {
-    struct qsi_queue *queue = queue_of(container);
+    struct qsi_queue *queue = qsi_as_queue(container);
 
     qsi_queue_fewer_ready(queue, qsi_work_rest(queue));
     queue->work.end = container->next_seq;
-    qsi_queue_abandon(queue);
+    qsi_queue_abandon(&queue->container);
 }

@@ -27,11 +27,6 @@ static struct work_snapshot *self_of(struct qsi_snapshot *snapshot)
     return (struct work_snapshot *)(void *)snapshot;
 }
 
-static struct qsi_queue *queue_of(struct qsi_container *container)
-{
-    return (struct qsi_queue *)(void *)container;
-}
-
 /* ---- the snapshot ---- */
 
 /* The words from the first that has live messages to the last; in the growing segment, to the last
@@ -282,7 +277,7 @@ qs_status qsi_work_snapshot(struct qsi_container *container, struct qsi_carried 
     }
     self->snapshot.kind = &snapshot_kind;
     self->snapshot.container = container;
-    status = put_state(self, queue_of(container));
+    status = put_state(self, qsi_as_queue(container));
     *snapshot_out = &self->snapshot;
     return status;
 }
@@ -402,7 +397,7 @@ static qs_status restore_segment(struct qsi_queue *queue, const uint8_t *record,
 qs_status qsi_work_restore(struct qsi_container *container, const uint8_t *record,
                            uint64_t *next_seq_io, qs_error *error)
 {
-    struct qsi_queue *queue = queue_of(container);
+    struct qsi_queue *queue = qsi_as_queue(container);
 
     (void)next_seq_io; /* its sequences are its source's */
     switch (qsi_record_type(record)) {

@@ -26,7 +26,7 @@ static inline bool take_some(struct fixture *fixture, uint32_t max, struct qsi_s
 {
     enum qsi_take taken;
 
-    while ((taken = qsi_queue_take(&fixture->queue, max, stretch)) == QSI_TAKE_PAGED) {
+    while ((taken = qsi_queue_take(&fixture->queue.container, max, stretch)) == QSI_TAKE_PAGED) {
         page_in(fixture, 300);
     }
     if (taken == QSI_TAKE_EMPTY) {
@@ -42,13 +42,13 @@ static inline bool take_some(struct fixture *fixture, uint32_t max, struct qsi_s
 
 static inline void settle_all(struct fixture *fixture, const struct qsi_stretch *stretch)
 {
-    qsi_queue_settle(&fixture->queue, stretch->segment, stretch->slot / QSI_WORD_BITS,
+    qsi_queue_settle(&fixture->queue.container, stretch->segment, stretch->slot / QSI_WORD_BITS,
                      qsi_stretch_mask(stretch));
 }
 
 static inline void requeue_all(struct fixture *fixture, const struct qsi_stretch *stretch)
 {
-    qsi_queue_requeue(&fixture->queue, stretch->segment, stretch->slot / QSI_WORD_BITS,
+    qsi_queue_requeue(&fixture->queue.container, stretch->segment, stretch->slot / QSI_WORD_BITS,
                       qsi_stretch_mask(stretch));
 }
 

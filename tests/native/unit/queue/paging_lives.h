@@ -252,16 +252,16 @@ static inline void push_carried(struct run *run, const uint8_t *record)
     seq = qsi_messages_destination_seq(&view, 0);
     QS_CHECK(qsi_messages_destination_queue(&view, 0) == QUEUE_ID &&
              seq >= queue->container.next_seq);
-    QS_CHECK_OK(qsi_queue_skip_to(queue, seq));
+    QS_CHECK_OK(qsi_queue_skip_to(&queue->container, seq));
     if (view.row_count == 1) {
-        QS_CHECK_OK(qsi_queue_reserve_message(queue, chunk, true));
-        QS_CHECK(qsi_queue_push_message(queue, chunk, 0, bytes, true,
+        QS_CHECK_OK(qsi_queue_reserve_message(&queue->container, chunk, true));
+        QS_CHECK(qsi_queue_push_message(&queue->container, chunk, 0, bytes, true,
                                         qsi_messages_is_stored(&view, 0)) == seq);
     } else {
-        QS_CHECK_OK(qsi_queue_reserve(queue, 1, view.row_count, false));
+        QS_CHECK_OK(qsi_queue_reserve(&queue->container, 1, view.row_count, false));
         QS_CHECK_OK(qsi_run_create(&pushed, chunk, 0, view.row_count, NULL, true));
         pushed->ram_bytes = bytes;
-        QS_CHECK(qsi_queue_push_run(queue, pushed) == seq);
+        QS_CHECK(qsi_queue_push_run(&queue->container, pushed) == seq);
     }
     qsi_chunk_unref(chunk);
 }
@@ -281,7 +281,7 @@ static inline void replay_carried(struct run *run)
             struct qsi_settle settle;
             QS_CHECK_OK(qsi_settle_decode(&settle, record, QS_ERROR));
             QS_CHECK(settle.queue_id == QUEUE_ID && settle.kind == QSI_SETTLE_REQUEUE);
-            QS_CHECK_OK(qsi_queue_replay_settle(&run->fixture.queue, &settle));
+            QS_CHECK_OK(qsi_queue_replay_settle(&run->fixture.queue.container, &settle));
         }
         at += qsi_record_length(record);
     }
@@ -322,7 +322,7 @@ static inline void replay_some(struct run *run)
             QS_CHECK(segment->settled == NULL);
             load_state(&run->fixture, segment);
         }
-        QS_CHECK_OK(qsi_queue_replay_settle(queue, &settle));
+        QS_CHECK_OK(qsi_queue_replay_settle(&queue->container, &settle));
         for (uint64_t seq = from; seq < from + settle.count && seq < run->model.count; seq++) {
             struct entry *entry = &run->model.entries[seq];
             if (requeue && entry->state == READY) {
@@ -355,7 +355,7 @@ static inline void enter_next_life(struct run *run)
 
 static inline void mark_all_seen(struct run *run)
 {
-    QS_CHECK_OK(qsi_queue_mark_all_seen(&run->fixture.queue));
+    QS_CHECK_OK(qsi_queue_mark_all_seen(&run->fixture.queue.container));
     for (uint64_t seq = 0; seq < run->model.count; seq++) {
         struct entry *entry = &run->model.entries[seq];
         entry->seen = true;
@@ -396,7 +396,7 @@ static inline void step_crash(struct run *run)
         load_state(fixture, last);
     }
     replay_carried(run);
-    QS_CHECK_OK(qsi_queue_skip_to(queue, saved->next_seq));
+    QS_CHECK_OK(qsi_queue_skip_to(&queue->container, saved->next_seq));
     if (queue->run_count == 0) {
         queue->container.flushed_seq = queue->container.next_seq;
     }

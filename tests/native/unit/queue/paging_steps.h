@@ -114,7 +114,7 @@ static inline void step_take(struct run *run)
     uint32_t max = 1 + below(run, 70);
     uint64_t first = first_ready(run);
     struct qsi_stretch stretch;
-    enum qsi_take taken = qsi_queue_take(queue, max, &stretch);
+    enum qsi_take taken = qsi_queue_take(&queue->container, max, &stretch);
     uint32_t keep;
 
     if (taken == QSI_TAKE_EMPTY) {
@@ -132,7 +132,7 @@ static inline void step_take(struct run *run)
     keep = stretch.count;
     if (one_in(run, 4)) {
         keep = below(run, stretch.count);
-        qsi_queue_untake(queue, &stretch, keep);
+        qsi_queue_untake(&queue->container, &stretch, keep);
     }
     for (uint32_t i = 0; i < keep; i++) {
         struct entry *entry = &run->model.entries[first + i];
@@ -172,10 +172,10 @@ static inline void step_settle(struct run *run, bool requeue)
     segment = qsi_queue_find_segment(&run->fixture.queue, word_seq / entries);
     QS_CHECK(segment != NULL);
     if (requeue) {
-        qsi_queue_requeue(&run->fixture.queue, segment,
+        qsi_queue_requeue(&run->fixture.queue.container, segment,
                           (uint32_t)(word_seq % entries) / QSI_WORD_BITS, mask);
     } else {
-        qsi_queue_settle(&run->fixture.queue, segment,
+        qsi_queue_settle(&run->fixture.queue.container, segment,
                          (uint32_t)(word_seq % entries) / QSI_WORD_BITS, mask);
     }
 }
@@ -196,13 +196,13 @@ static inline void step_purge(struct run *run)
     uint64_t most = qsi_queue_purge_ranges(&run->fixture.queue);
 
     QS_CHECK((most > 0) == (ready > 0));
-    QS_CHECK(qsi_queue_purge(&run->fixture.queue, visit_purged, run) == ready);
+    QS_CHECK(qsi_queue_purge(&run->fixture.queue.container, visit_purged, run) == ready);
     QS_CHECK(first_ready(run) == run->model.count);
 }
 
 static inline void step_skip(struct run *run, uint64_t seq)
 {
-    QS_CHECK_OK(qsi_queue_skip_to(&run->fixture.queue, seq));
+    QS_CHECK_OK(qsi_queue_skip_to(&run->fixture.queue.container, seq));
     while (run->model.count < seq) {
         run->model.entries[run->model.count++] = (struct entry){.state = SETTLED};
     }
@@ -211,8 +211,8 @@ static inline void step_skip(struct run *run, uint64_t seq)
 /* Room that is never used. */
 static inline void step_reserve(struct run *run)
 {
-    QS_CHECK_OK(qsi_queue_reserve(&run->fixture.queue, 1 + below(run, 3), 1 + below(run, 300),
-                                  one_in(run, 2)));
+    QS_CHECK_OK(qsi_queue_reserve(&run->fixture.queue.container, 1 + below(run, 3),
+                                  1 + below(run, 300), one_in(run, 2)));
 }
 
 /* ---- jobs, a step at a time ---- */

@@ -31,7 +31,7 @@ static inline void begin(struct qsi_queue *queue)
 /* Nothing here reaches the disk, so no segment leaves anything behind. */
 static inline void end(struct qsi_queue *queue)
 {
-    qsi_queue_fini(queue);
+    qsi_queue_fini(&queue->container);
     QS_CHECK(qsi_list_is_empty(&shared.retired) && qsi_list_is_empty(&shared.releasing));
 }
 
@@ -96,8 +96,8 @@ static inline uint64_t push_batch(struct qsi_queue *queue, uint32_t count, uint3
     QS_CHECK_OK(qsi_run_create(&run, chunk, 0, count, rows, journalled));
     run->ram_bytes = count * 10;
     qsi_chunk_unref(chunk);
-    QS_CHECK_OK(qsi_queue_reserve(queue, 1, count, !journalled));
-    return qsi_queue_push_run(queue, run);
+    QS_CHECK_OK(qsi_queue_reserve(&queue->container, 1, count, !journalled));
+    return qsi_queue_push_run(&queue->container, run);
 }
 
 /* Messages one by one into a chunk that is replaced when it is full. */
@@ -112,9 +112,9 @@ static inline uint64_t push_single(struct qsi_queue *queue, bool journalled, boo
         arena = qsi_chunk_create(2000);
         QS_CHECK(arena != NULL);
     }
-    QS_CHECK_OK(qsi_queue_reserve_message(queue, arena, journalled));
-    return qsi_queue_push_message(queue, arena, put_record(arena, 1, stored ? 1 : 0), 10,
-                                  journalled, stored);
+    QS_CHECK_OK(qsi_queue_reserve_message(&queue->container, arena, journalled));
+    return qsi_queue_push_message(&queue->container, arena, put_record(arena, 1, stored ? 1 : 0),
+                                  10, journalled, stored);
 }
 
 static inline void drop_arena(void)
@@ -130,7 +130,7 @@ static inline uint64_t seq_of(const struct qsi_stretch *stretch)
 
 static inline bool take_unseen(struct qsi_queue *queue, uint32_t max, struct qsi_stretch *stretch)
 {
-    enum qsi_take taken = qsi_queue_take(queue, max, stretch);
+    enum qsi_take taken = qsi_queue_take(&queue->container, max, stretch);
 
     QS_CHECK(taken != QSI_TAKE_PAGED); /* everything is in memory */
     if (taken == QSI_TAKE_EMPTY) {
@@ -165,13 +165,13 @@ static inline bool take(struct qsi_queue *queue, uint32_t max, struct qsi_stretc
 
 static inline void settle_all(struct qsi_queue *queue, const struct qsi_stretch *stretch)
 {
-    qsi_queue_settle(queue, stretch->segment, stretch->slot / QSI_WORD_BITS,
+    qsi_queue_settle(&queue->container, stretch->segment, stretch->slot / QSI_WORD_BITS,
                      qsi_stretch_mask(stretch));
 }
 
 static inline void requeue_all(struct qsi_queue *queue, const struct qsi_stretch *stretch)
 {
-    qsi_queue_requeue(queue, stretch->segment, stretch->slot / QSI_WORD_BITS,
+    qsi_queue_requeue(&queue->container, stretch->segment, stretch->slot / QSI_WORD_BITS,
                       qsi_stretch_mask(stretch));
 }
 

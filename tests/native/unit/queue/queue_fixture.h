@@ -89,7 +89,7 @@ static inline void close_queue(struct fixture *fixture)
 {
     qsi_chunk_unref(fixture->arena);
     fixture->arena = NULL;
-    qsi_queue_fini(&fixture->queue);
+    qsi_queue_fini(&fixture->queue.container);
     while (!qsi_list_is_empty(&fixture->shared.retired)) {
         qsi_segment_free(
             QSI_LIST_OWNER(fixture->shared.retired.next, struct qsi_segment, in_shared));
@@ -347,11 +347,12 @@ static inline uint64_t push_batch(struct fixture *fixture, const struct message 
     QS_CHECK_OK(qsi_run_create(&run, chunk, 0, count, rows, journalled));
     run->ram_bytes = layout.record_bytes;
     qsi_chunk_unref(chunk);
-    QS_CHECK_OK(qsi_queue_reserve(&fixture->queue, 1, count, !journalled || run->has_transient));
+    QS_CHECK_OK(
+        qsi_queue_reserve(&fixture->queue.container, 1, count, !journalled || run->has_transient));
     if ((layout.flags & QSI_MESSAGES_HAS_EXPIRATION) != 0) {
         QS_CHECK_OK(qsi_queue_reserve_expiries(&fixture->queue, count));
     }
-    return qsi_queue_push_run(&fixture->queue, run);
+    return qsi_queue_push_run(&fixture->queue.container, run);
 }
 
 static inline uint64_t push_single(struct fixture *fixture, const struct message *message,
@@ -365,11 +366,11 @@ static inline uint64_t push_single(struct fixture *fixture, const struct message
         qsi_chunk_unref(fixture->arena);
         fixture->arena = make_chunk(fixture, 8192);
     }
-    QS_CHECK_OK(qsi_queue_reserve_message(&fixture->queue, fixture->arena, journalled));
+    QS_CHECK_OK(qsi_queue_reserve_message(&fixture->queue.container, fixture->arena, journalled));
     if (message->life_ms > 0) {
         QS_CHECK_OK(qsi_queue_reserve_expiries(&fixture->queue, 1));
     }
-    return qsi_queue_push_message(&fixture->queue, fixture->arena,
+    return qsi_queue_push_message(&fixture->queue.container, fixture->arena,
                                   put_record(fixture->arena, message, 1, true),
                                   (uint32_t)layout.record_bytes, journalled, message->stored);
 }

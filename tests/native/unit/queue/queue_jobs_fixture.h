@@ -60,7 +60,7 @@ static inline void drop_states(struct fixture *fixture)
             qsi_state_write_run(&write, own_index(fixture), fixture->transient_index, QS_ERROR));
         qsi_state_write_end(&write, true);
     }
-    qsi_queue_drop_states(&fixture->queue);
+    qsi_queue_drop_states(&fixture->queue.container);
 }
 
 /* ---- references of what was settled on the disk ---- */

@@ -141,7 +141,7 @@ static void take(struct run *run, bool hold)
         struct qsi_queue *queue = &run->fixture.queue;
         enum qsi_take taken =
             hold ? qsi_queue_reserve_in(queue, qsi_queue_head_segment(queue), count, &stretch)
-                 : qsi_queue_take(queue, count, &stretch);
+                 : qsi_queue_take(&queue->container, count, &stretch);
         if (taken == QSI_TAKE_EMPTY) {
             QS_CHECK(first_ready(run) == run->fixture.queue.container.next_seq);
             return;
@@ -155,7 +155,7 @@ static void take(struct run *run, bool hold)
         if (!hold && stretch.count > 1 && below(run, 4) == 0) { /* fewer than they seemed */
             uint64_t seq = stretch_seq(run, &stretch);
             uint32_t kept = below(run, stretch.count), all = stretch.count;
-            qsi_queue_untake(&run->fixture.queue, &stretch, kept);
+            qsi_queue_untake(&run->fixture.queue.container, &stretch, kept);
             for (uint32_t i = kept; i < all; i++) {
                 run->known[seq + i].is = READY;
             }
@@ -179,8 +179,8 @@ static void settle(struct run *run)
         }
         segment = qsi_queue_find_segment(queue, seq / ENTRIES);
         QS_CHECK(segment != NULL);
-        (requeue ? qsi_queue_requeue : qsi_queue_settle)(queue, segment, slot / QSI_WORD_BITS,
-                                                         UINT64_C(1) << slot % QSI_WORD_BITS);
+        (requeue ? qsi_queue_requeue : qsi_queue_settle)(
+            &queue->container, segment, slot / QSI_WORD_BITS, UINT64_C(1) << slot % QSI_WORD_BITS);
         run->known[seq].is = requeue ? READY : SETTLED;
     }
     release_all(&run->fixture, false);
@@ -278,7 +278,7 @@ static void restore(struct run *run)
         }
     }
     qsi_queue_recount_bytes(queue);
-    QS_CHECK_OK(qsi_queue_skip_to(queue, next_seq));
+    QS_CHECK_OK(qsi_queue_skip_to(&queue->container, next_seq));
     for (uint64_t seq = 0; seq < next_seq; seq++) {
         run->known[seq].is = run->known[seq].is == OUT ? READY : run->known[seq].is;
     }
@@ -286,7 +286,7 @@ static void restore(struct run *run)
 
 static void purge(struct run *run)
 {
-    qsi_queue_purge(&run->fixture.queue, NULL, NULL);
+    qsi_queue_purge(&run->fixture.queue.container, NULL, NULL);
     for (uint64_t seq = 0; seq < run->fixture.queue.container.next_seq; seq++) {
         run->known[seq].is = run->known[seq].is == READY ? SETTLED : run->known[seq].is;
     }
@@ -348,7 +348,7 @@ static void run_random(uint64_t seed, bool counts_bytes, uint64_t ttl_us)
         }
         check(run);
     }
-    qsi_queue_abandon(&run->fixture.queue);
+    qsi_queue_abandon(&run->fixture.queue.container);
     release_all(&run->fixture, false);
     stop(&run->fixture);
     free(run);

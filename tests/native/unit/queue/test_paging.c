@@ -7,7 +7,7 @@
 /* Everything that is flushed leaves memory, states included. */
 static void drop_all(struct fixture *fixture)
 {
-    qsi_queue_drop_content(&fixture->queue, 0, UINT64_MAX);
+    qsi_queue_drop_content(&fixture->queue.container, 0, UINT64_MAX);
     drop_states(fixture);
 }
 
@@ -95,7 +95,7 @@ static void test_a_purge_while_a_job_is_under_way(enum job job, bool before)
     QS_CHECK(segment->busy == 1);
     for (int phase = 0; phase < 2; phase++) {
         if (before == (phase == 0)) {
-            QS_CHECK(qsi_queue_purge(&fixture.queue, NULL, NULL) == 256);
+            QS_CHECK(qsi_queue_purge(&fixture.queue.container, NULL, NULL) == 256);
             QS_CHECK(segment->queue == &fixture.queue); /* it stays until the job ends */
         } else if (job == FLUSH) {
             QS_CHECK_OK(qsi_flush_run(&flush, fixture.index, fixture.transient_index, QS_ERROR));
@@ -132,7 +132,7 @@ static void test_acks_between_run_and_end_of_a_load(void)
     publish(&fixture, 64, 64, 0, true);
     flush_all(&fixture);
     QS_CHECK(take_some(&fixture, 10, &out)); /* 0 to 9 are out, and not in memory any more */
-    qsi_queue_drop_content(&fixture.queue, 0, UINT64_MAX);
+    qsi_queue_drop_content(&fixture.queue.container, 0, UINT64_MAX);
     QS_CHECK(qsi_page_in_begin(&page, &fixture.queue, UINT64_MAX) == QSI_PAGE_IN_BEGUN);
     QS_CHECK(!page.of_state);
     settle_all(&fixture, &out);
@@ -160,7 +160,7 @@ static void test_delivery_counts_survive_on_the_disk(void)
         }
         drop_all(&fixture); /* content only: states with messages that are out stay */
         for (uint32_t i = 0; i < 4; i++) {
-            qsi_queue_requeue(&fixture.queue, qsi_queue_segment_at(&fixture.queue, i), 0,
+            qsi_queue_requeue(&fixture.queue.container, qsi_queue_segment_at(&fixture.queue, i), 0,
                               UINT64_MAX);
         }
         drop_all(&fixture);
@@ -190,20 +190,24 @@ static void test_a_loaded_state_begins_where_messages_are_live(void)
         }
     }
     segment = qsi_queue_segment_at(&fixture.queue, 2);
-    qsi_queue_requeue(&fixture.queue, segment, 1, UINT64_MAX);
-    qsi_queue_requeue(&fixture.queue, qsi_queue_segment_at(&fixture.queue, 0), 0, UINT64_MAX);
-    qsi_queue_requeue(&fixture.queue, qsi_queue_segment_at(&fixture.queue, 1), 0, UINT64_MAX);
+    qsi_queue_requeue(&fixture.queue.container, segment, 1, UINT64_MAX);
+    qsi_queue_requeue(&fixture.queue.container, qsi_queue_segment_at(&fixture.queue, 0), 0,
+                      UINT64_MAX);
+    qsi_queue_requeue(&fixture.queue.container, qsi_queue_segment_at(&fixture.queue, 1), 0,
+                      UINT64_MAX);
     drop_all(&fixture);
     QS_CHECK(segment->settled == NULL);
     load_state(&fixture, segment);
     QS_CHECK(segment->word_base == 1 && segment->word_count == 1 && segment->ready_count == 64);
     QS_CHECK(qsi_segment_deliveries(segment, 64) == 1 && qsi_segment_was_seen(segment, 127));
     for (uint32_t number = 0; number < 2; number++) {
-        qsi_queue_requeue(&fixture.queue, qsi_queue_segment_at(&fixture.queue, number), 1,
+        qsi_queue_requeue(&fixture.queue.container, qsi_queue_segment_at(&fixture.queue, number), 1,
                           UINT64_MAX);
     }
-    qsi_queue_requeue(&fixture.queue, qsi_queue_segment_at(&fixture.queue, 3), 0, UINT64_MAX);
-    qsi_queue_requeue(&fixture.queue, qsi_queue_segment_at(&fixture.queue, 3), 1, UINT64_MAX);
+    qsi_queue_requeue(&fixture.queue.container, qsi_queue_segment_at(&fixture.queue, 3), 0,
+                      UINT64_MAX);
+    qsi_queue_requeue(&fixture.queue.container, qsi_queue_segment_at(&fixture.queue, 3), 1,
+                      UINT64_MAX);
     QS_CHECK(drain(&fixture) == 512 - 64);
     finish(&fixture);
 }
@@ -252,7 +256,7 @@ static void test_mark_all_seen_reaches_what_is_on_the_disk(void)
     drop_all(&fixture);
     segment = qsi_queue_segment_at(&fixture.queue, 2);
     QS_CHECK(segment->settled == NULL);
-    QS_CHECK_OK(qsi_queue_mark_all_seen(&fixture.queue));
+    QS_CHECK_OK(qsi_queue_mark_all_seen(&fixture.queue.container));
     load_state(&fixture, segment);
     for (uint32_t i = 0; i < 4; i++) {
         segment = qsi_queue_segment_at(&fixture.queue, i);
@@ -282,7 +286,7 @@ static void test_a_replayed_requeue_of_a_whole_segment_is_seen(void)
     }
     segment = qsi_queue_segment_at(&fixture.queue, 2);
     QS_CHECK(segment->settled != NULL); /* how often it was delivered stands there */
-    QS_CHECK_OK(qsi_queue_replay_settle(&fixture.queue, &settle));
+    QS_CHECK_OK(qsi_queue_replay_settle(&fixture.queue.container, &settle));
     QS_CHECK(qsi_segment_was_seen(segment, 0) && qsi_segment_was_seen(segment, 63));
     QS_CHECK(drain(&fixture) == 256);
     finish(&fixture);
@@ -303,7 +307,7 @@ static void test_replay_settles_whole_segments_that_are_not_loaded(void)
     while ((segment = qsi_queue_needs_state(&fixture.queue, &settle)) != NULL) {
         load_state(&fixture, segment);
     }
-    QS_CHECK_OK(qsi_queue_replay_settle(&fixture.queue, &settle));
+    QS_CHECK_OK(qsi_queue_replay_settle(&fixture.queue.container, &settle));
     QS_CHECK(fixture.queue.ready_count == 186);
     QS_CHECK(qsi_queue_find_segment(&fixture.queue, 1) == NULL);
     QS_CHECK(drain(&fixture) == 186);
@@ -357,7 +361,7 @@ static void test_references_alone_make_a_file_dirty(void)
     sent[30].body_bytes = 30;
     flush_all(&fixture);
     QS_CHECK(segment->file_dirty && !segment->page_aligned);
-    qsi_queue_purge(&fixture.queue, NULL, NULL);
+    qsi_queue_purge(&fixture.queue.container, NULL, NULL);
     finish(&fixture);
 }
 
@@ -375,7 +379,7 @@ static void test_a_deleted_queue_refers_to_nothing(void)
     drop_all(&fixture);
     publish(&fixture, 256, 64, 2, true);
     QS_CHECK(take_some(&fixture, 10, &in_memory));
-    qsi_queue_abandon(&fixture.queue);
+    qsi_queue_abandon(&fixture.queue.container);
     release_all(&fixture, false);
     QS_CHECK(referenced_bytes(&fixture) == 0);
     settle_all(&fixture, &on_disk);
@@ -396,7 +400,7 @@ static void test_transients_of_a_batch_refer_until_they_are_settled(void)
     flush_all(&fixture);
     QS_CHECK(take_some(&fixture, 5, &stretch));
     QS_CHECK(qsi_segment_journalled(stretch.segment, 0, 0x1f) == 0x15);
-    qsi_queue_drop_content(&fixture.queue, 0, UINT64_MAX);
+    qsi_queue_drop_content(&fixture.queue.container, 0, UINT64_MAX);
     settle_all(&fixture, &stretch); /* from both files */
     QS_CHECK(drain(&fixture) == 35);
     finish(&fixture);

@@ -47,7 +47,7 @@ static void test_every_allocation_may_fail(void)
             QS_CHECK(status == QS_OK || status == QS_ENOMEM);
         }
         QS_CHECK(fixture.queue.container.flushed_seq == 320);
-        qsi_queue_drop_content(&fixture.queue, 0, UINT64_MAX);
+        qsi_queue_drop_content(&fixture.queue.container, 0, UINT64_MAX);
         for (struct qsi_segment *segment;
              (segment = qsi_queue_dirty_state(&fixture.queue, 0)) != NULL;) {
             status = qsi_state_write_begin(&write, &fixture.queue, segment);
@@ -58,7 +58,7 @@ static void test_every_allocation_may_fail(void)
             }
             QS_CHECK(status == QS_OK || status == QS_ENOMEM);
         }
-        qsi_queue_drop_states(&fixture.queue);
+        qsi_queue_drop_states(&fixture.queue.container);
         for (;;) {
             enum qsi_page_in_begun begun = qsi_page_in_begin(&page, &fixture.queue, 1000);
             if (begun == QSI_PAGE_IN_NOTHING) {
@@ -99,19 +99,19 @@ static void test_settling_messages_on_the_disk_needs_no_memory(bool loaded)
     publish(&fixture, 0, 64, 1, true);
     flush_all(&fixture);
     qs_test_alloc_arm(&memory, 1, true);
-    QS_CHECK(qsi_queue_drop_content(&fixture.queue, 0, UINT64_MAX) == 0);
+    QS_CHECK(qsi_queue_drop_content(&fixture.queue.container, 0, UINT64_MAX) == 0);
     QS_CHECK(qsi_queue_ready_in_memory(&fixture.queue, 64, &missing) == 64 && !missing);
     qs_test_alloc_arm(&memory, 0, false);
     if (loaded) { /* taken, and then on the disk only */
         QS_CHECK(take_some(&fixture, 10, &stretch));
     }
-    QS_CHECK(qsi_queue_drop_content(&fixture.queue, 0, UINT64_MAX) > 0);
+    QS_CHECK(qsi_queue_drop_content(&fixture.queue.container, 0, UINT64_MAX) > 0);
     QS_CHECK(referenced_bytes(&fixture) > 0);
     qs_test_alloc_arm(&memory, 1, true);
     if (loaded) {
         settle_all(&fixture, &stretch);
     }
-    QS_CHECK(qsi_queue_purge(&fixture.queue, NULL, NULL) == (loaded ? 54 : 64));
+    QS_CHECK(qsi_queue_purge(&fixture.queue.container, NULL, NULL) == (loaded ? 54 : 64));
     qs_test_alloc_arm(&memory, 0, false);
     release_all(&fixture, false);
     QS_CHECK(referenced_bytes(&fixture) == 0);
@@ -150,7 +150,7 @@ static void test_every_call_of_a_disk_may_fail(void)
             qsi_flush_end(&flush, status == QS_OK);
         }
         QS_CHECK(status == QS_EEMPTY && fixture.queue.container.flushed_seq == 220);
-        qsi_queue_drop_content(&fixture.queue, 0, UINT64_MAX);
+        qsi_queue_drop_content(&fixture.queue.container, 0, UINT64_MAX);
         while ((begun = qsi_page_in_begin(&page, &fixture.queue, 1000)) == QSI_PAGE_IN_BEGUN) {
             status = qsi_page_in_run(&page, fixture.index, fixture.transient_index, QS_ERROR);
             QS_CHECK(status == QS_OK || qsi_env_fault_fired(env));
@@ -199,8 +199,8 @@ static void test_a_cut_takes_nothing_that_was_named(void)
         segment->page_aligned = segment->named = true;
         segment->durable_area = named.state_area;
 
-        QS_CHECK_OK(
-            qsi_queue_skip_to(&fixture.queue, 128)); /* later ones: on a page of their own */
+        QS_CHECK_OK(qsi_queue_skip_to(&fixture.queue.container,
+                                      128)); /* later ones: on a page of their own */
         for (uint32_t i = 128; i < 200; i++) {
             sent[i] = make_message(&fixture, i % 50, 2, i % 2 == 0);
         }
@@ -215,7 +215,7 @@ static void test_a_cut_takes_nothing_that_was_named(void)
             qsi_state_write_end(&write, true);
         }
         cut = qsi_env_sim_cut(fixture.env, seed < 3 ? QSI_CUT_DROP_ALL : QSI_CUT_RANDOM, seed);
-        qsi_queue_purge(&fixture.queue, NULL, NULL);
+        qsi_queue_purge(&fixture.queue.container, NULL, NULL);
         release_all(&fixture, false);
         stop_files(&fixture);
         qsi_env_sim_destroy(fixture.env);

@@ -20,9 +20,10 @@ static void paging_step(struct run *run)
     } else if (choice < 65) {
         advance_write(run);
     } else if (choice < 75) {
-        qsi_queue_drop_content(&run->fixture.queue, below(run, 200), 1 + below(run, 20000));
+        qsi_queue_drop_content(&run->fixture.queue.container, below(run, 200),
+                               1 + below(run, 20000));
     } else if (choice < 85) {
-        qsi_queue_drop_states(&run->fixture.queue);
+        qsi_queue_drop_states(&run->fixture.queue.container);
     } else if (choice < 90) {
         drive(run);
     } else if (choice < 92) {

@@ -64,24 +64,24 @@ static void test_singles_share_runs_while_they_share_chunks(void)
     QS_CHECK(chunk != NULL);
     begin(&queue);
     for (int i = 0; i < 4096; i++) {
-        QS_CHECK_OK(qsi_queue_reserve_message(&queue, chunk, true));
-        qsi_queue_push_message(&queue, chunk, put_record(chunk, 1, 0), 10, true, false);
+        QS_CHECK_OK(qsi_queue_reserve_message(&queue.container, chunk, true));
+        qsi_queue_push_message(&queue.container, chunk, put_record(chunk, 1, 0), 10, true, false);
     }
     QS_CHECK(queue.run_count == 1);
-    QS_CHECK_OK(qsi_queue_reserve_message(&queue, chunk, true));
-    qsi_queue_push_message(&queue, chunk, put_record(chunk, 1, 0), 10, true, false);
+    QS_CHECK_OK(qsi_queue_reserve_message(&queue.container, chunk, true));
+    qsi_queue_push_message(&queue.container, chunk, put_record(chunk, 1, 0), 10, true, false);
     QS_CHECK(queue.run_count == 2); /* a run is full */
-    QS_CHECK_OK(qsi_queue_reserve_message(&queue, chunk, false));
-    qsi_queue_push_message(&queue, chunk, put_record(chunk, 1, 0), 10, false, false);
+    QS_CHECK_OK(qsi_queue_reserve_message(&queue.container, chunk, false));
+    qsi_queue_push_message(&queue.container, chunk, put_record(chunk, 1, 0), 10, false, false);
     QS_CHECK(queue.run_count == 3); /* what is journalled does not share with what is not */
     push_batch(&queue, 2, 1, 0, false);
-    QS_CHECK_OK(qsi_queue_reserve_message(&queue, chunk, false));
-    qsi_queue_push_message(&queue, chunk, put_record(chunk, 1, 0), 10, false, false);
+    QS_CHECK_OK(qsi_queue_reserve_message(&queue.container, chunk, false));
+    qsi_queue_push_message(&queue.container, chunk, put_record(chunk, 1, 0), 10, false, false);
     QS_CHECK(queue.run_count == 5);
-    QS_CHECK_OK(
-        qsi_queue_skip_to(&queue, queue.container.next_seq + 5)); /* a gap, as recovery finds it */
-    QS_CHECK_OK(qsi_queue_reserve_message(&queue, chunk, false));
-    qsi_queue_push_message(&queue, chunk, put_record(chunk, 1, 0), 10, false, false);
+    QS_CHECK_OK(qsi_queue_skip_to(&queue.container,
+                                  queue.container.next_seq + 5)); /* a gap, as recovery finds it */
+    QS_CHECK_OK(qsi_queue_reserve_message(&queue.container, chunk, false));
+    qsi_queue_push_message(&queue.container, chunk, put_record(chunk, 1, 0), 10, false, false);
     QS_CHECK(queue.run_count == 6);
     QS_CHECK(queue.container.ram_bytes == 4102 * 10);
     end(&queue);
@@ -137,7 +137,7 @@ static void test_untaken_messages_were_never_out(void)
     push_batch(&queue, 64, 1, 0, true);
     for (uint32_t keep = 0; keep < 10; keep++) { /* 45 messages in all */
         QS_CHECK(take_unseen(&queue, 64, &stretch) && stretch.slot == keep * (keep - 1) / 2);
-        qsi_queue_untake(&queue, &stretch, keep);
+        qsi_queue_untake(&queue.container, &stretch, keep);
         QS_CHECK(stretch.count == keep && queue.out_count == keep);
         if (keep > 0) {
             settle_all(&queue, &stretch);
@@ -183,8 +183,9 @@ static void test_a_spare_run_serves_again(void)
         if (i == 600) { /* the bitmaps of the segment are as long as they will be */
             calls = memory.calls;
         }
-        QS_CHECK_OK(qsi_queue_reserve_message(&queue, chunk, i % 3 == 0));
-        qsi_queue_push_message(&queue, chunk, put_record(chunk, 1, 0), 10, i % 3 == 0, false);
+        QS_CHECK_OK(qsi_queue_reserve_message(&queue.container, chunk, i % 3 == 0));
+        qsi_queue_push_message(&queue.container, chunk, put_record(chunk, 1, 0), 10, i % 3 == 0,
+                               false);
         QS_CHECK(take(&queue, 1, &stretch) && seq_of(&stretch) == (uint64_t)i);
         QS_CHECK(stretch.run->journalled == (i % 3 == 0));
         settle_all(&queue, &stretch);
@@ -263,13 +264,13 @@ static void test_purge_visits_what_lies_between_messages_that_are_out(void)
     }
     most = qsi_queue_purge_ranges(
         &queue); /* 5 to 49 are settled and may be visited, 50 to 73 are out */
-    QS_CHECK(qsi_queue_purge(&queue, note_range, &ranges) == 66);
+    QS_CHECK(qsi_queue_purge(&queue.container, note_range, &ranges) == 66);
     QS_CHECK(ranges.calls == most && most == 2 && ranges.messages == 45 + 66);
     QS_CHECK(ranges.last_seq == 139);
     QS_CHECK(queue.ready_count == 0 && queue.out_count == 5 + 24);
     QS_CHECK(queue.run_count == 1 && queue.segment_count == 3); /* the last one may be filled */
     QS_CHECK(qsi_queue_purge_ranges(&queue) == 0);
-    QS_CHECK(qsi_queue_purge(&queue, note_range, &ranges) == 0 && ranges.calls == 2);
+    QS_CHECK(qsi_queue_purge(&queue.container, note_range, &ranges) == 0 && ranges.calls == 2);
     push_single(&queue, true, false);
     QS_CHECK(take(&queue, 1, &stretch) && seq_of(&stretch) == 140);
     end(&queue);

@@ -17,14 +17,14 @@ static void test_reserving_may_fail_and_pushing_cannot(void)
         chunk->used = 0;
         qs_test_alloc_arm(&memory, n, false);
         while (pushed < 200) {
-            qs_status status = qsi_queue_reserve_message(&queue, chunk, pushed % 90 < 80);
+            qs_status status = qsi_queue_reserve_message(&queue.container, chunk, pushed % 90 < 80);
 
             if (status != QS_OK) {
                 QS_CHECK(status == QS_ENOMEM && memory.has_failed && !failed);
                 failed = true;
                 continue;
             }
-            QS_CHECK(qsi_queue_push_message(&queue, chunk, put_record(chunk, 1, 0), 10,
+            QS_CHECK(qsi_queue_push_message(&queue.container, chunk, put_record(chunk, 1, 0), 10,
                                             pushed % 90 < 80, false) == pushed);
             pushed += 1;
         }
@@ -56,11 +56,12 @@ static void test_room_that_was_made_in_part_harms_nobody(void)
         begin_with(&queue, 64);
         push_batch(&queue, 10, 1, 0, true);
         qs_test_alloc_arm(&memory, n, false);
-        status = qsi_queue_reserve(&queue, 2, 300, true);
+        status = qsi_queue_reserve(&queue.container, 2, 300, true);
         QS_CHECK(status == (memory.has_failed ? QS_ENOMEM : QS_OK));
         qs_test_alloc_arm(&memory, 0, false);
         if (n % 2 == 0) {
-            QS_CHECK_OK(qsi_queue_skip_to(&queue, 100)); /* into a segment that was reserved */
+            QS_CHECK_OK(
+                qsi_queue_skip_to(&queue.container, 100)); /* into a segment that was reserved */
         }
         push_batch(&queue, 100, 1, 0, n % 3 != 0);
         QS_CHECK(queue.ready_count == 110);

@@ -75,7 +75,7 @@ static void model_take(struct model *model)
     keep = stretch.count;
     if (random_below(model, 4) == 0) {
         keep = random_below(model, stretch.count);
-        qsi_queue_untake(&model->queue, &stretch, keep);
+        qsi_queue_untake(&model->queue.container, &stretch, keep);
     }
     for (uint32_t i = 0; i < keep; i++) {
         struct model_message *message = &model->messages[first + i];
@@ -121,9 +121,9 @@ static void model_settle(struct model *model, bool requeue)
         QS_CHECK((qsi_segment_journalled(segment, word, bit) != 0) == message->journalled);
     }
     if (requeue) {
-        qsi_queue_requeue(&model->queue, segment, word, mask);
+        qsi_queue_requeue(&model->queue.container, segment, word, mask);
     } else {
-        qsi_queue_settle(&model->queue, segment, word, mask);
+        qsi_queue_settle(&model->queue.container, segment, word, mask);
     }
 }
 
@@ -143,7 +143,7 @@ static void model_purge(struct model *model)
 {
     uint64_t ready = model->queue.ready_count;
 
-    QS_CHECK(qsi_queue_purge(&model->queue, visit_model, model) == ready);
+    QS_CHECK(qsi_queue_purge(&model->queue.container, visit_model, model) == ready);
     QS_CHECK(model_first_ready(model) == model->count); /* all of them were visited */
 }
 

@@ -8,12 +8,12 @@ static void replay(struct qsi_queue *queue, uint64_t first, uint32_t count, uint
 {
     struct qsi_settle settle = {queue->container.id, first, count, kind, 0};
 
-    QS_CHECK_OK(qsi_queue_replay_settle(queue, &settle));
+    QS_CHECK_OK(qsi_queue_replay_settle(&queue->container, &settle));
 }
 
 static void push_batch_at(struct qsi_queue *queue, uint32_t count, uint64_t seq)
 {
-    QS_CHECK_OK(qsi_queue_skip_to(queue, seq));
+    QS_CHECK_OK(qsi_queue_skip_to(&queue->container, seq));
     QS_CHECK(push_batch(queue, count, 1, 0, true) == seq);
 }
 
@@ -80,7 +80,7 @@ static void test_what_a_crash_left_counts_as_delivered_once(void)
     }
     replay(&queue, 3, 1, QSI_SETTLE_REQUEUE);
     replay(&queue, 3, 1, QSI_SETTLE_REQUEUE);
-    QS_CHECK_OK(qsi_queue_mark_all_seen(&queue));
+    QS_CHECK_OK(qsi_queue_mark_all_seen(&queue.container));
     push_single(&queue, true, false); /* of the next session, into the same chunk */
     for (uint32_t i = 0; i < 6; i++) {
         uint32_t expected = i == 3 ? 2 : i == 5 ? 0 : 1;
