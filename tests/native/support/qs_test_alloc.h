@@ -40,13 +40,18 @@ static inline void qs_test_alloc_free(void *context, void *memory)
 }
 
 /* One thread only.  state must live until qs_allocator_set(NULL). */
-static inline void qs_test_alloc_install(struct qs_test_alloc *state)
+static inline void qs_test_alloc_use(struct qs_test_alloc *state)
 {
     qs_allocator allocator = {
         .realloc = qs_test_alloc_realloc, .free = qs_test_alloc_free, .context = state};
 
-    *state = (struct qs_test_alloc){0};
     qs_allocator_set(&allocator);
+}
+
+static inline void qs_test_alloc_install(struct qs_test_alloc *state)
+{
+    *state = (struct qs_test_alloc){0};
+    qs_test_alloc_use(state);
 }
 
 static inline void qs_test_alloc_arm(struct qs_test_alloc *state, uint64_t fail_at, bool is_sticky)

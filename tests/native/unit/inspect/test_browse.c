@@ -4,26 +4,10 @@
 
 #include "../engine/arrow_table.h"
 #include "../engine/engine_fixture.h"
+#include "qs_test_alloc.h"
 
 #define MESSAGES 300
 #define LARGE 9000
-
-static uint64_t allocations_left; /* before one fails; 0: none does */
-
-static void *failing_realloc(void *context, void *memory, size_t bytes)
-{
-    (void)context;
-    if (allocations_left > 0 && --allocations_left == 0) {
-        return NULL;
-    }
-    return realloc(memory, bytes);
-}
-
-static void free_memory(void *context, void *memory)
-{
-    (void)context;
-    free(memory);
-}
 
 static bool is_large(uint64_t number)
 {
@@ -230,7 +214,7 @@ static void test_an_owner_and_a_reader_exclude_each_other_and_readers_do_not(str
 static void
 test_each_failing_allocation_of_a_browse_is_told_and_leaves_nothing(struct engine *engine)
 {
-    static const qs_allocator allocator = {failing_realloc, free_memory, NULL};
+    struct qs_test_alloc allocator;
     qs_status status = QS_ENOMEM;
     uint64_t rows;
 
@@ -238,11 +222,11 @@ test_each_failing_allocation_of_a_browse_is_told_and_leaves_nothing(struct engin
         return; /* its threads allocate as well */
     }
     fill(engine);
-    qs_allocator_set(&allocator);
+    qs_test_alloc_install(&allocator);
     for (uint64_t n = 1; status == QS_ENOMEM; n++) {
-        allocations_left = n;
+        qs_test_alloc_arm(&allocator, n, false);
         status = browse_all(engine->store, &rows);
-        allocations_left = 0;
+        qs_test_alloc_arm(&allocator, 0, false);
         QS_CHECK(status == QS_ENOMEM || (status == QS_EEMPTY && rows == MESSAGES));
     }
     qs_allocator_set(NULL);

@@ -298,9 +298,9 @@ static void test_a_hash_exchange_may_lie_on_the_way_from_another(void)
 
 static void test_a_failed_allocation_changes_nothing(void)
 {
-    struct failing failing = {0};
+    struct qs_test_alloc failing = {0};
 
-    use_failing(&failing);
+    qs_test_alloc_use(&failing);
     for (uint64_t fail_at = 1; fail_at < 200; fail_at++) {
         struct qsi_router router;
         const struct qsi_route *route = NULL;
@@ -308,7 +308,7 @@ static void test_a_failed_allocation_changes_nothing(void)
         bool bound;
         int done = 0;
 
-        failing = (struct failing){0};
+        failing = (struct qs_test_alloc){0};
         start(&router);
         exchange = declare(&router, "hash", "x-consistent-hash");
         failing.calls = 0;

@@ -424,12 +424,12 @@ static void test_every_failed_allocation_leaves_a_working_exchange(void)
     qs_status status = QS_ENOMEM;
 
     for (uint64_t n = 1; status != QS_OK; n++) {
-        struct failing failing = {.fail_at = n};
+        struct qs_test_alloc failing = {.fail_at = n};
         struct table headers = table_of("a=1");
         struct queue queues[4];
         struct qsi_router router;
 
-        use_failing(&failing);
+        qs_test_alloc_use(&failing);
         status = qsi_router_init(&router, NULL, NULL, NULL);
         if (status == QS_OK) {
             status = run_sequence(&router, queues);

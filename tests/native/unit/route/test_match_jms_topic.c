@@ -233,10 +233,10 @@ static qs_status try_bind(const char *selector)
 
 static void test_a_failed_allocation_changes_nothing(void)
 {
-    struct failing failing = {0};
+    struct qs_test_alloc failing = {0};
     qs_status status = QS_ENOMEM;
 
-    use_failing(&failing);
+    qs_test_alloc_use(&failing);
     for (uint64_t at = 1; status == QS_ENOMEM; at++) {
         start();
         QS_CHECK(select_into(&queues[0], "#", "n = '1'"));

@@ -1,7 +1,6 @@
 /* The grammar of selectors, their three values of truth, and what is said of what is none: tables
  * of conditions and what each comes to for one message. */
-#include "qstore/alloc.h"
-
+#include "qs_test_alloc.h"
 #include "selector_fixture.h"
 
 struct row {
@@ -427,41 +426,16 @@ static void test_depth_and_size_have_limits_and_length_alone_costs_no_depth(void
     QS_CHECK(compile_bytes(longest, 255) == QS_OK);
 }
 
-/* ---- an allocator that fails its n-th call ---- */
-
-static struct {
-    uint64_t fail_at, calls;
-    int64_t alive;
-} failing;
-
-static void *failing_realloc(void *context, void *memory, size_t bytes)
-{
-    void *result;
-
-    (void)context;
-    if (++failing.calls == failing.fail_at) {
-        return NULL;
-    }
-    result = realloc(memory, bytes);
-    failing.alive += memory == NULL && result != NULL;
-    return result;
-}
-
-static void failing_free(void *context, void *memory)
-{
-    (void)context;
-    failing.alive -= memory != NULL;
-    free(memory);
-}
+/* ---- memory ---- */
 
 static void test_compiling_survives_failed_allocations_and_evaluating_makes_none(void)
 {
     static const char selector[] = "a = 'x' AND b LIKE '%y' OR c IN ('1', '2') AND d > 1.5";
-    const qs_allocator allocator = {failing_realloc, failing_free, NULL};
+    struct qs_test_alloc failing;
     struct qsi_selector *compiled = NULL;
     qs_status status = QS_ENOMEM;
 
-    qs_allocator_set(&allocator);
+    qs_test_alloc_install(&failing);
     for (failing.fail_at = 1; status == QS_ENOMEM; failing.fail_at++) {
         failing.calls = 0;
         status = qsi_selector_compile(text(selector), &compiled, NULL);

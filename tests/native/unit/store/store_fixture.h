@@ -9,6 +9,7 @@
 #include "env_test.h"
 #include "message_store.h"
 #include "qs_test.h"
+#include "qs_test_alloc.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -175,43 +176,6 @@ static inline void create_file(struct fixture *fixture, const char *name)
     QS_CHECK(fixture->env->open(fixture->env, fixture->dir, name,
                                 QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, NULL) == QS_OK);
     fixture->env->close(fixture->env, file);
-}
-
-/* ---- an allocator that fails its n-th call and counts what is alive ---- */
-
-struct failing {
-    uint64_t fail_at; /* 0: never */
-    uint64_t calls;
-    int64_t alive;
-};
-
-static inline void *failing_realloc(void *context, void *memory, size_t bytes)
-{
-    struct failing *failing = context;
-    void *result;
-
-    failing->calls++;
-    if (failing->calls == failing->fail_at) {
-        return NULL;
-    }
-    result = realloc(memory, bytes);
-    failing->alive += memory == NULL && result != NULL;
-    return result;
-}
-
-static inline void failing_free(void *context, void *memory)
-{
-    struct failing *failing = context;
-
-    failing->alive -= memory != NULL;
-    free(memory);
-}
-
-static inline void use_failing(struct failing *failing)
-{
-    const qs_allocator allocator = {failing_realloc, failing_free, failing};
-
-    qs_allocator_set(&allocator);
 }
 
 #endif

@@ -214,11 +214,11 @@ static void test_every_failed_allocation_is_reported_and_leaks_nothing(void)
     bool passed = false;
 
     for (uint64_t n = 1; !passed; n++) {
-        struct failing failing = {.fail_at = n};
+        struct qs_test_alloc failing = {.fail_at = n};
         struct state state = {.counts = {.count = 0}};
         qs_env *env;
 
-        use_failing(&failing);
+        qs_test_alloc_use(&failing);
         env = qsi_env_mem_create(n);
         if (env != NULL) {
             qs_status status = run_session(env, &state, NULL);
@@ -245,7 +245,7 @@ static void test_every_failed_allocation_is_reported_and_leaks_nothing(void)
 /* References of queues that end with the process cannot fail: without memory the file stays. */
 static void test_transient_references_without_memory_keep_the_file(void)
 {
-    struct failing failing = {.fail_at = 0};
+    struct qs_test_alloc failing = {.fail_at = 0};
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint taken = {0};
     struct fixture fixture;
@@ -253,7 +253,7 @@ static void test_transient_references_without_memory_keep_the_file(void)
 
     start(&fixture, env);
     ref = put_counted(&fixture, BODY, 1, 1);
-    use_failing(&failing);
+    qs_test_alloc_use(&failing);
     failing.fail_at = failing.calls + 1;
     qsi_message_store_add_refs(fixture.store, &ref, 0, 1);
     qs_allocator_set(NULL);

@@ -201,11 +201,11 @@ static void test_every_failed_allocation_is_reported_and_leaks_nothing(void)
     qs_status status = QS_ENOMEM;
 
     for (uint64_t n = 1; status != QS_OK; n++) {
-        struct failing failing = {.fail_at = n};
+        struct qs_test_alloc failing = {.fail_at = n};
         struct bodies bodies = {.written = 0};
         qs_env *env;
 
-        use_failing(&failing);
+        qs_test_alloc_use(&failing);
         env = qsi_env_mem_create(n);
         if (env != NULL) {
             status = run_session(env, &bodies, NULL);
