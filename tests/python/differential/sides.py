@@ -8,22 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-PROPERTY_NAMES = (
-    "content_type",
-    "content_encoding",
-    "headers",
-    "delivery_mode",
-    "priority",
-    "correlation_id",
-    "reply_to",
-    "expiration",
-    "message_id",
-    "timestamp",
-    "type",
-    "user_id",
-    "app_id",
-    "cluster_id",
-)
+from pyqstore.properties import NAMES
+
 CONFIRM_SECONDS = 10
 RECENT_SECONDS = 300
 POLL_SECONDS = 0.004
@@ -69,7 +55,7 @@ class Events:
 
 def described(properties: object) -> str:
     """Properties as text: equal values are equal texts, whatever type carried them."""
-    present = {name: getattr(properties, name) for name in PROPERTY_NAMES}
+    present = {name: getattr(properties, name) for name in NAMES}
     told = {name: plain(value) for name, value in present.items() if value not in (None, {})}
     for death in told.get("headers", {}).get("x-death", ()):
         death["time"] = abs(death["time"][1] - time.time()) < RECENT_SECONDS

@@ -5,8 +5,6 @@ and frequent checkpoints, and one that keeps everything in memory and makes none
 the two is the same, and the invariants of RabbitMQ's variable queue hold after every step.
 """
 
-import contextlib
-import os
 import shutil
 import sys
 import tempfile
@@ -27,6 +25,7 @@ from hypothesis.stateful import (
 
 import pyqstore
 
+from .copies import copy_store
 from .sizes import model_settings
 
 DECLARED: dict[str, dict[str, Any]] = {
@@ -49,16 +48,6 @@ channels = st.sampled_from((0, 1))
 modes = st.sampled_from((None, 1, 2, 2))
 sizes = st.sampled_from((0, 0, 0, 90, 200, 3000, 6000))
 Answer = Callable[[pyqstore.Channel], Any]
-
-
-def listing(path: Path) -> list[tuple[str, int, int]]:
-    found = []
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                status = os.stat(os.path.join(folder, name))
-                found.append((os.path.join(folder, name), status.st_mtime_ns, status.st_ino))
-    return sorted(found)
 
 
 class Told(NamedTuple):
@@ -117,15 +106,7 @@ class Side:
         self.store.sync()
         self.copies += 1
         copy = self.folder / f"{self.name}-{self.copies}"
-        deadline = time.monotonic() + 60
-        while True:
-            before = listing(self.path)
-            with contextlib.suppress(shutil.Error):
-                shutil.copytree(self.path, copy)
-                if listing(self.path) == before:  # nothing was written meanwhile
-                    break
-            assert time.monotonic() < deadline
-            shutil.rmtree(copy)
+        copy_store(self.path, copy)
         self.close()
         shutil.rmtree(self.path)
         self.path = copy

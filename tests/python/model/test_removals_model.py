@@ -7,7 +7,6 @@ time to agree.  A restart is a close, or a copy of the directory of the open sto
 SIGKILL, once everything is durable.
 """
 
-import contextlib
 import shutil
 import tempfile
 import time
@@ -22,14 +21,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import pyqstore
 
+from .copies import copy_store
 from .sizes import model_settings
 
 HOUR = "3600000"
-
-
-def listing(path: Path) -> list[tuple[str, int, int]]:
-    found = ((each, each.stat()) for each in sorted(path.rglob("*")))
-    return [(str(each), stat.st_size, stat.st_mtime_ns) for each, stat in found]
 
 
 @dataclass(frozen=True)
@@ -280,15 +275,7 @@ class RemovalMachine(RuleBasedStateMachine):
         self.killed = True
         self.store.sync()
         copy = self.path.with_name(f"{self.path.name}'")
-        end = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(shutil.Error, FileNotFoundError):
-                before = listing(self.path)
-                shutil.copytree(self.path, copy)
-                if listing(self.path) == before:  # nothing was written meanwhile
-                    break
-            assert time.monotonic() < end
-            shutil.rmtree(copy, ignore_errors=True)
+        copy_store(self.path, copy)
         self.close()
         shutil.rmtree(self.path)
         self.path = copy

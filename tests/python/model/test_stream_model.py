@@ -7,11 +7,9 @@ to any stop, with and without a filter, by readers and by groups, is a part of t
 """
 
 import contextlib
-import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +28,7 @@ from hypothesis.stateful import (
 
 import pyqstore
 
+from .copies import copy_store
 from .sizes import model_settings
 
 KEPT = 50
@@ -46,16 +45,6 @@ streams = st.sampled_from(sorted(DECLARED))
 sizes = st.sampled_from((0, 10, 90, 300, 2500, 6000))
 keys = st.sampled_from((None, *KEYS))
 places = st.floats(0, 1)
-
-
-def listing(path: Path) -> list[tuple[str, int, int]]:
-    found = []
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                status = os.stat(os.path.join(folder, name))
-                found.append((os.path.join(folder, name), status.st_mtime_ns, status.st_ino))
-    return sorted(found)
 
 
 class Log:
@@ -287,15 +276,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.store.sync()
         self.copies += 1
         path = self.folder / str(self.copies)
-        deadline = time.monotonic() + 60
-        while True:
-            before = listing(self.path)
-            with contextlib.suppress(shutil.Error):
-                shutil.copytree(self.path, path)
-                if listing(self.path) == before:  # nothing was written meanwhile
-                    break
-            assert time.monotonic() < deadline
-            shutil.rmtree(path)
+        copy_store(self.path, path)
         self.store.close()
         shutil.rmtree(self.path)
         self.path = path

@@ -9,8 +9,6 @@ and tells how much; from one that is pinned it takes nothing.  What comes back a
 passed it may be there still, or not.
 """
 
-import contextlib
-import os
 import shutil
 import sys
 import tempfile
@@ -24,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import pyqstore
 
+from .copies import copy_store
 from .sizes import model_settings
 
 LIMIT = 3
@@ -35,16 +34,6 @@ DECLARED: dict[str, dict[str, Any]] = {
 }
 queues = st.sampled_from(sorted(DECLARED))
 places = st.floats(0, 0.999)
-
-
-def listing(path: Path) -> list[tuple[str, int, int]]:
-    found = []
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                status = os.stat(os.path.join(folder, name))
-                found.append((os.path.join(folder, name), status.st_mtime_ns, status.st_size))
-    return sorted(found)
 
 
 class Work:
@@ -346,15 +335,7 @@ class WorkMachine(RuleBasedStateMachine):
         self.store.sync()
         self.copies += 1
         path = self.folder / str(self.copies)
-        deadline = time.monotonic() + 60
-        while True:
-            before = listing(self.path)
-            with contextlib.suppress(shutil.Error):
-                shutil.copytree(self.path, path)
-                if listing(self.path) == before:  # nothing was written meanwhile
-                    break
-            assert time.monotonic() < deadline
-            shutil.rmtree(path)
+        copy_store(self.path, path)
         self.store.close()
         shutil.rmtree(self.path)
         self.path = path
