@@ -66,33 +66,53 @@ class KafkaStreamTarget(KafkaTarget):
     def open(self) -> Position | None:
         """As of Target.  It ends the producer of an earlier shovel of this name."""
         self._check_fenced()
-        super().open()
-        options = {
-            "group.id": self._id,
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-        }
-        self._consumer = self._link.client("Consumer", options)
-        place = self._link.kafka.TopicPartition(self._topic, 0)
-        found = self._until_done(lambda left: self._consumer.committed([place], left), _SET_UP_S)[0]
-        if found.error is not None:
-            raise self._link.trouble_of(found.error)
+        self.close()
+        self._link.open()
+        if self._was_open:
+            self._check_alone()
+        self._new_producer()
+        self._consumer = self._new_consumer("read_committed")
+        found = self._noted(self._consumer)
         self._position = found.offset
-        was_open, self._was_open = self._was_open, True
+        self._was_open = True
         if found.offset < 0:
             return None
-        self._check_mark(found.metadata or "", was_open)
-        return StreamOffset(found.offset, self._source)
-
-    def _check_mark(self, mark: str, was_open: bool) -> None:
-        if mark.split(" ")[0] != self._source:
+        self._seen = found.metadata or ""
+        if self._seen.split(" ")[0] != self._source:
             raise ShovelError(
                 f"{self.shown}: the offset of the group {self._id!r} is of another stream, perhaps"
                 " one that was deleted, or no shovel has written it: give this one another name"
             )
-        if was_open and mark not in (self._seen, self._mark):
+        return StreamOffset(found.offset, self._source)
+
+    def _new_consumer(self, isolation: str) -> Any:
+        options = {
+            "group.id": self._id,
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+        }
+        return self._link.client("Consumer", options)
+
+    def _noted(self, consumer: Any) -> Any:
+        """What the group has: offset and mark.  Later, ShovelError."""
+        place = self._link.kafka.TopicPartition(self._topic, 0)
+        found = self._until_done(lambda left: consumer.committed([place], left), _SET_UP_S)[0]
+        if found.error is not None:
+            raise self._link.trouble_of(found.error)
+        return found
+
+    def _check_alone(self) -> None:
+        """ShovelError: another shovel of this name has committed since.  It goes on, so it must not
+        be fenced.  Without waiting for a transaction that did not end, which may be this one's own.
+        """
+        consumer = self._new_consumer("read_uncommitted")
+        try:
+            found = self._noted(consumer)
+        finally:
+            with contextlib.suppress(self._link.kafka.KafkaException):
+                consumer.close()
+        if found.offset >= 0 and (found.metadata or "") not in (self._seen, self._mark):
             raise self._another()
-        self._seen = mark
 
     def _check_fenced(self) -> None:
         """One that was fenced ends the other, and if that does the same, one of them ends."""
