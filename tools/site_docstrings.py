@@ -1,8 +1,9 @@
 """An extension of griffe, which makes the reference: stubs of compiled modules get the docstrings
-that the modules have."""
+that the modules have, and verbs of asyncio the arguments of the verbs that they await."""
 
 import importlib
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import griffe
@@ -23,7 +24,53 @@ def fill(stub: griffe.Object, compiled: object) -> None:
             fill(member, there)
 
 
-class CompiledDocstrings(griffe.Extension):
+def verbs(module: griffe.Module) -> Iterator[tuple[griffe.Class, griffe.Attribute]]:
+    """What ``awaited(...)`` makes in the classes of a module."""
+    for member in list(module.members.values()):
+        if isinstance(member, griffe.Module):
+            yield from verbs(member)
+        elif isinstance(member, griffe.Class):
+            for each in list(member.members.values()):
+                if not isinstance(each, griffe.Attribute):
+                    continue
+                if (
+                    isinstance(each.value, griffe.ExprCall)
+                    and str(each.value.function) == "awaited"
+                ):
+                    yield member, each
+
+
+def describe(owner: griffe.Class, verb: griffe.Attribute) -> None:
+    """The verb has the arguments of the synchronous one, and a docstring with its own note."""
+    assert isinstance(verb.value, griffe.ExprCall)
+    awaited = verb.value.arguments[0]
+    assert isinstance(awaited, griffe.Expr)
+    place, _, name = awaited.canonical_path.rpartition(".")
+    one = owner.package[place.partition(".")[2]].all_members[name]
+    described = griffe.Function(
+        verb.name,
+        parameters=one.parameters,
+        returns=returned(verb.value, owner.module) or one.returns,
+        lineno=verb.lineno,
+        parent=owner,
+    )
+    described.labels.add("async")
+    made = getattr(importlib.import_module(owner.module.path), owner.name)
+    text = inspect.getdoc(getattr(made, verb.name))
+    described.docstring = griffe.Docstring(text, parent=described) if text else None
+    owner.set_member(verb.name, described)
+
+
+def returned(call: griffe.ExprCall, module: griffe.Module) -> griffe.Expr | str | None:
+    """What stands in place of the result: an object of a class, or what a function makes."""
+    for argument in call.arguments:
+        if isinstance(argument, griffe.ExprKeyword) and argument.name == "made":
+            maker = module.members.get(str(argument.value))
+            return maker.returns if isinstance(maker, griffe.Function) else argument.value
+    return None
+
+
+class Docstrings(griffe.Extension):
     """Called by griffe with each package that it has read."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
@@ -34,3 +81,8 @@ class CompiledDocstrings(griffe.Extension):
                 stub = pkg[name]
                 assert isinstance(stub, griffe.Module)
                 fill(stub, module)
+        if pkg.name == "pyqstore":
+            aio = pkg["aio"]
+            assert isinstance(aio, griffe.Module)
+            for owner, verb in verbs(aio):
+                describe(owner, verb)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
 from .. import _core
 from ..connection import Connection as SynchronousConnection
@@ -13,11 +11,12 @@ from ..errors import StoreClosed
 from .channel import Channel
 from .registry import Registry
 from .threads import Threads
+from .twin import Closing
 
 __all__ = ["Connection"]
 
 
-class Connection:
+class Connection(Closing):
     """A group of channels, from ``Store.connection()``: see :class:`pyqstore.Connection`.  Any loop
     may use it."""
 
@@ -31,17 +30,6 @@ class Connection:
         self._channels = channels
         self._connection = SynchronousConnection(store, name)
         channels.add_connection(self._connection)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<aio.{type(self).__name__} {self.name!r}{' (closed)' if self.closed else ''}>"

@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from .. import queue as synchronous
 from ..errors import ChannelClosed, Empty
 from ..fields import FieldValue
 from ..forking import check_process
-from ..message import Message as SynchronousMessage
 from ..properties import Properties
 from ..queue import Codec, check_codec, envelope
 from ..waiting import Seconds, check_timeout, told
 from .awaiting import Awaited
 from .channel import Channel
 from .message import Message
+from .twin import Twin, awaited
 
 if TYPE_CHECKING:
     from .store import Store
@@ -27,14 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["Queue"]
 
 
-class Queue:
+class Queue(Twin[synchronous.Queue]):
     """A durable queue, from ``Store.queue()``: see :class:`pyqstore.Queue`.  Any task of the event
     loop in which it was made may use it."""
 
     def __init__(self, store: Store, queue: synchronous.Queue) -> None:
         """See ``Store.queue``."""
         self._store = store
-        self._queue = queue
+        self._threads = store._threads
+        self._twin = queue
         self._publishing: Channel | None = None
         self._receiving: Channel | None = None
         self._opening = asyncio.Lock()
@@ -45,11 +45,11 @@ class Queue:
     @property
     def name(self) -> str:
         """The queue's name."""
-        return self._queue.name
+        return self._twin.name
 
     def __len__(self) -> int:
         """How many messages are ready.  NotFound: the queue was deleted."""
-        return len(self._queue)
+        return len(self._twin)
 
     def __bool__(self) -> bool:
         return True
@@ -72,12 +72,12 @@ class Queue:
         check_process(self._store._store)
         encoded, properties = envelope(
             body,
-            check_codec(codec) or self._queue._codec,
+            check_codec(codec) or self._twin._codec,
             priority=priority,
             expires=expires,
             headers=headers,
         )
-        exchange = await self._store._threads.run(self._queue._exchange) if key else ""
+        exchange = await self._threads.run(self._twin._exchange) if key else ""
         await self._publish(exchange, key or self.name, encoded, properties, delay)
 
     async def _publish(
@@ -100,15 +100,11 @@ class Queue:
             delay=delay,
         )
 
-    async def put_many(self, data: object, *, codec: Codec | None = None) -> int:
-        """Like :meth:`pyqstore.Queue.put_many`, in a thread of its own, which iterates over
-        ``data``.
-
-        If this is cancelled, the thread goes on.
-        """
-        return await self._store._threads.run_apart(
-            partial(self._queue.put_many, data, codec=codec)
-        )
+    put_many: Final = awaited(
+        synchronous.Queue.put_many,
+        "A thread of its own iterates over ``data``; if this is cancelled, the thread goes on.",
+        by=Twin._apart,
+    )
 
     def get(self, timeout: Seconds | None = None) -> Getting:
         """Return the first ready message; wait ``timeout`` seconds for one (None: without end).
@@ -164,19 +160,11 @@ class Queue:
 
     def decode(self, message: Message) -> Any:
         """The value of a message, decoded by the queue's codec; without a codec, its body."""
-        return self._queue.decode(message)
+        return self._twin.decode(message)
 
-    async def peek(self, count: int = 1) -> list[SynchronousMessage]:
-        """Like :meth:`pyqstore.Queue.peek`."""
-        return await self._store._threads.run(partial(self._queue.peek, count))
-
-    async def purge(self) -> int:
-        """Drop all ready and delayed messages, and return their number."""
-        return await self._store._threads.run(self._queue.purge)
-
-    async def delete(self) -> int:
-        """Delete the queue, and return the number of ready messages."""
-        return await self._store._threads.run(self._queue.delete)
+    peek: Final = awaited(synchronous.Queue.peek)
+    purge: Final = awaited(synchronous.Queue.purge)
+    delete: Final = awaited(synchronous.Queue.delete)
 
     async def work(
         self,
@@ -200,9 +188,7 @@ class Queue:
     async def _open_publishing(self) -> Channel:
         async with self._opening:
             if self._publishing is None or self._publishing.closed:
-                channel = OwnChannel(
-                    self._store._store, self._store._threads, self._store._channels, None
-                )
+                channel = OwnChannel(self._store._store, self._threads, self._store._channels, None)
                 await channel.confirm_select()
                 self._publishing = channel
             return self._publishing
@@ -210,9 +196,7 @@ class Queue:
     async def _open_receiving(self) -> Channel:
         async with self._opening:
             if self._receiving is None or self._receiving.closed:
-                channel = OwnChannel(
-                    self._store._store, self._store._threads, self._store._channels, None
-                )
+                channel = OwnChannel(self._store._store, self._threads, self._store._channels, None)
                 await channel.basic_qos(1)
                 self._receiving = channel
             return self._receiving

@@ -12,30 +12,24 @@ from collections.abc import (
     Callable,
     Collection,
     Mapping,
-    Sequence,
 )
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack, overload
 
 from .. import connection as synchronous_connection
 from .. import queue as synchronous_queue
 from .. import store as synchronous
 from .. import stream_consumer as synchronous_consumer
-from ..counts import Counts
 from ..errors import StoreCorrupt
 from ..fields import FieldValue
-from ..figures import DetailedStats, QueueStatus, Stats
+from ..figures import DetailedStats, Stats
 from ..listening import Authenticate, Certified, Listener
 from ..options import signature_of
-from ..queue import Codec, Seconds
-from ..snapshots import Copied
-from ..staged import Adoption
-from ..store import Binding, ExchangeInfo, RecoveryReport, StoreOptions
-from ..stream import Start
-from .awaiting import Awaited, Taken
+from ..queue import Codec
+from ..store import RecoveryReport, StoreOptions
+from .awaiting import Taken
 from .channel import Channel
 from .connection import Connection
 from .engine import Engine
@@ -44,6 +38,7 @@ from .queue import Queue
 from .registry import Registry
 from .stream import Stream, StreamConsumer
 from .threads import Threads
+from .twin import Closing, Opening, Twin, awaited
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
@@ -55,29 +50,9 @@ __all__ = ["Store", "open"]
 _CLOSE_POLL_S = 0.001
 
 
-class Opening(Awaited["Store"]):
-    """A store that is being opened: a coroutine that returns it, and an asynchronous context
-    manager that opens and closes it.  From :func:`open`."""
-
-    __slots__ = ("_store",)
-
-    async def __aenter__(self) -> Store:
-        self._store: Store | None = await self
-        return self._store
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._store is not None
-        await self._store.close()
-
-
 def open(  # noqa: A001 - pyqstore.aio.open
     path: str | os.PathLike[str], **options: Unpack[StoreOptions]
-) -> Opening:
+) -> Opening[Store]:
     """Open the store in the directory ``path`` in a thread, like :func:`pyqstore.open`: ``async
     with aio.open(path) as store``, or ``store = await aio.open(path)``.
 
@@ -104,7 +79,7 @@ async def _open(path: str | os.PathLike[str], options: StoreOptions) -> Store:
     return Store._owning(store, threads)
 
 
-class Store:
+class Store(Twin[synchronous.Store], Closing):
     """An open store: one directory, one owner.  From :func:`open`; or ``Store(store)`` for an open
     :class:`pyqstore.Store`, which threads and loops then use together.
 
@@ -118,7 +93,7 @@ class Store:
         if not isinstance(store, synchronous.Store):
             raise TypeError(f"store must be a pyqstore.Store, not {type(store).__name__}")
         store._durable_lsn()
-        self._store = store
+        self._twin = self._store = store
         self._is_owner = False
         self._threads = Threads()
         self._channels = Registry()
@@ -132,17 +107,6 @@ class Store:
         self._threads = threads
         self._is_owner = True
         return self
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<aio.{type(self).__name__} {self.path!r}{' (closed)' if self.closed else ''}>"
@@ -197,57 +161,13 @@ class Store:
         synchronous_queue.warn_of_slips(name, arguments, stacklevel=2)
         return Queue(self, queue)
 
-    async def stream(
-        self,
-        name: str,
-        *,
-        max_age: str | Seconds | None = None,
-        max_length_bytes: int | None = None,
-        max_messages: int | None = None,
-        segment_bytes: int | None = None,
-        codec: Codec | None = None,
-    ) -> Stream:
-        """Like :meth:`pyqstore.Store.stream`."""
-        declare = partial(
-            self._store.stream,
-            name,
-            max_age=max_age,
-            max_length_bytes=max_length_bytes,
-            max_messages=max_messages,
-            segment_bytes=segment_bytes,
-            codec=codec,
-        )
-        return Stream(self, await self._threads.run(declare))
-
-    async def stream_consumer(
-        self,
-        streams: str | Sequence[str],
-        group: str,
-        *,
-        instance: str | None = None,
-        start: Start = "first",
-        reset: Literal["first", "next"] | None = None,
-        columns: Sequence[str] | None = None,
-        routing_keys: Sequence[str] | None = None,
-        on_assign: Callable[[list[str]], object] | None = None,
-        on_revoke: Callable[[list[str]], object] | None = None,
-    ) -> StreamConsumer:
-        """Like :meth:`pyqstore.Store.stream_consumer`; ``on_assign`` and ``on_revoke`` are called
-        in a thread."""
-        join = partial(
-            self._store.stream_consumer,
-            streams,
-            group,
-            instance=instance,
-            start=start,
-            reset=reset,
-            columns=columns,
-            routing_keys=routing_keys,
-            on_assign=on_assign,
-            on_revoke=on_revoke,
-        )
-        made = await self._threads.run(join, undo=synchronous_consumer.StreamConsumer.close)
-        return StreamConsumer(self, made)
+    stream: Final = awaited(synchronous.Store.stream, made=Stream)
+    stream_consumer: Final = awaited(
+        synchronous.Store.stream_consumer,
+        "``on_assign`` and ``on_revoke`` are called in a thread.",
+        made=StreamConsumer,
+        undo=synchronous_consumer.StreamConsumer.close,
+    )
 
     async def close(self) -> None:
         """Requeue unacknowledged messages, make everything durable, close the files.  Closing twice
@@ -269,22 +189,14 @@ class Store:
                 self._closing = self._threads.finish(close)
         await asyncio.shield(asyncio.wrap_future(self._closing))
 
-    async def sync(self) -> None:
-        """Like :meth:`pyqstore.Store.sync`."""
-        await self._threads.run(self._store.sync)
-
-    async def checkpoint(self) -> None:
-        """Like :meth:`pyqstore.Store.checkpoint`."""
-        await self._threads.run(self._store.checkpoint)
-
-    async def snapshot(self, path: str | os.PathLike[str]) -> Copied:
-        """Like :meth:`pyqstore.Store.snapshot`.  If the task is cancelled, the snapshot is still
-        made."""
-        return await self._threads.run_apart(partial(self._store.snapshot, path))
-
-    async def accept_clock(self) -> None:
-        """Like :meth:`pyqstore.Store.accept_clock`."""
-        await self._threads.run(self._store.accept_clock)
+    sync: Final = awaited(synchronous.Store.sync)
+    checkpoint: Final = awaited(synchronous.Store.checkpoint)
+    snapshot: Final = awaited(
+        synchronous.Store.snapshot,
+        "If the task is cancelled, the snapshot is still made.",
+        by=Twin._apart,
+    )
+    accept_clock: Final = awaited(synchronous.Store.accept_clock)
 
     async def listen(
         self,
@@ -344,24 +256,14 @@ class Store:
         )
         return await self._threads.run(serve)
 
-    async def queues(self) -> list[str]:
-        """The names of all queues, sorted."""
+    async def _inline(self, call: Callable[[], Any]) -> Any:
         self._channels.check()
-        return self._store.queues()
+        return call()
 
-    async def exchanges(self) -> dict[str, ExchangeInfo]:
-        """All exchanges by name, sorted."""
-        self._channels.check()
-        return self._store.exchanges()
-
-    async def bindings(self) -> list[Binding]:
-        """All bindings, sorted by source, destination and routing key."""
-        self._channels.check()
-        return self._store.bindings()
-
-    async def queue_status(self, name: str) -> QueueStatus:
-        """Like :meth:`pyqstore.Store.queue_status`."""
-        return await self._threads.run(partial(self._store.queue_status, name))
+    queues: Final = awaited(synchronous.Store.queues, by=_inline)
+    exchanges: Final = awaited(synchronous.Store.exchanges, by=_inline)
+    bindings: Final = awaited(synchronous.Store.bindings, by=_inline)
+    queue_status: Final = awaited(synchronous.Store.queue_status)
 
     def browse(
         self,
@@ -376,31 +278,10 @@ class Store:
         batches = self._store.browse(queue, start, limit, damaged=damaged)
         return Taken(partial(next, batches, None), self._threads)
 
-    async def set_queue_mode(self, name: str, mode: Literal["default", "lazy"]) -> None:
-        """Like :meth:`pyqstore.Store.set_queue_mode`."""
-        await self._threads.run(partial(self._store.set_queue_mode, name, mode))
-
-    async def transaction_known(self, key: str) -> bool:
-        """Like :meth:`pyqstore.Store.transaction_known`."""
-        return await self._threads.run(partial(self._store.transaction_known, key))
-
-    async def adopt(
-        self,
-        files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        key: str,
-        *,
-        mandatory: bool = True,
-    ) -> Adoption:
-        """Like :meth:`pyqstore.Store.adopt`."""
-        return await self._threads.run(partial(self._store.adopt, files, key, mandatory=mandatory))
-
-    async def forget_transaction(
-        self, key: str | None = None, *, older_than: timedelta | float | None = None
-    ) -> int:
-        """Like :meth:`pyqstore.Store.forget_transaction`."""
-        return await self._threads.run(
-            partial(self._store.forget_transaction, key, older_than=older_than)
-        )
+    set_queue_mode: Final = awaited(synchronous.Store.set_queue_mode)
+    transaction_known: Final = awaited(synchronous.Store.transaction_known)
+    adopt: Final = awaited(synchronous.Store.adopt)
+    forget_transaction: Final = awaited(synchronous.Store.forget_transaction)
 
     @overload
     async def stats(self, *, detail: Literal[False] = False) -> Stats: ...
@@ -419,10 +300,7 @@ class Store:
             return await self._threads.run(partial(self._store.stats, detail=True))
         return self._store.stats()
 
-    async def counters(self) -> dict[str, dict[Any, Counts]]:
-        """Like :meth:`pyqstore.Store.counters`."""
-        self._channels.check()
-        return await self._threads.run(self._store.counters)
+    counters: Final = awaited(synchronous.Store.counters)
 
     def trace(self, exchange: str | None = None, queue: str | None = None) -> Trace:
         """Like :meth:`pyqstore.Store.trace`, for ``async with`` and ``async for``."""

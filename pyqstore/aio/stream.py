@@ -6,19 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from .. import stream as synchronous
 from .. import stream_consumer as synchronous_consumer
-from ..fields import FieldValue
-from ..figures import StreamStatus
-from ..message import Receipt as SynchronousReceipt
-from ..queue import Codec
 from ..stream import Reader, Start
 from ..stream_consumer import rows_of
 from ..waiting import Deadline, Seconds, check_main
 from .calls import Calls
+from .twin import Closing, Twin, awaited
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
@@ -27,17 +23,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Stream", "StreamConsumer"]
 
-_Result = TypeVar("_Result")
 
-
-class Stream:
+class Stream(Twin[synchronous.Stream]):
     """A log of messages, from ``Store.stream()``: see :class:`pyqstore.Stream`.  Any task may use
     it."""
 
     def __init__(self, store: Store, stream: synchronous.Stream) -> None:
         """See ``Store.stream``."""
         self._store = store
-        self._stream = stream
+        self._threads = store._threads
+        self._twin = stream
 
     def __repr__(self) -> str:
         return f"<aio.{type(self).__name__} {self.name!r} of {self._store!r}>"
@@ -45,52 +40,31 @@ class Stream:
     @property
     def name(self) -> str:
         """The stream's name."""
-        return self._stream.name
+        return self._twin.name
 
     @property
     def first(self) -> int:
         """The offset of the first message that is kept."""
-        return self._stream.first
+        return self._twin.first
 
     @property
     def next(self) -> int:
         """The offset of the next message to be published."""
-        return self._stream.next
+        return self._twin.next
 
     def __len__(self) -> int:
         """The number of messages that are kept.  NotFound: the stream was deleted."""
-        return len(self._stream)
+        return len(self._twin)
 
     def __bool__(self) -> bool:
         return True
 
-    async def status(self) -> StreamStatus:
-        """Like :meth:`pyqstore.Stream.status`."""
-        return await self._store._threads.run(self._stream.status)
-
-    async def offset_at(self, when: datetime | timedelta) -> int:
-        """Like :meth:`pyqstore.Stream.offset_at`."""
-        return await self._store._threads.run(partial(self._stream.offset_at, when))
-
-    async def publish(
-        self,
-        body: object,
-        *,
-        key: str = "",
-        headers: Mapping[str, FieldValue] | None = None,
-        codec: Codec | None = None,
-    ) -> None:
-        """Like :meth:`pyqstore.Stream.publish`.  If this is cancelled, the message may have been
-        published."""
-        publish = partial(self._stream.publish, body, key=key, headers=headers, codec=codec)
-        await self._store._threads.run(publish)
-
-    async def publish_batch(
-        self, data: object, *, routing_key: str | None = None, body: str = "body"
-    ) -> SynchronousReceipt:
-        """Like :meth:`pyqstore.Stream.publish_batch`."""
-        publish = partial(self._stream.publish_batch, data, routing_key=routing_key, body=body)
-        return await self._store._threads.run_apart(publish)
+    status: Final = awaited(synchronous.Stream.status)
+    offset_at: Final = awaited(synchronous.Stream.offset_at)
+    publish: Final = awaited(
+        synchronous.Stream.publish, "If this is cancelled, the message may have been published."
+    )
+    publish_batch: Final = awaited(synchronous.Stream.publish_batch, by=Twin._apart)
 
     def read(
         self,
@@ -104,16 +78,11 @@ class Stream:
 
         After a step that was cancelled the next one continues after the last returned batch.
         """
-        make = partial(self._stream._reader, start, stop, columns, routing_keys, follow)
+        make = partial(self._twin._reader, start, stop, columns, routing_keys, follow)
         return _Batches(self._store, make)
 
-    async def forget_group(self, group: str) -> None:
-        """Like :meth:`pyqstore.Stream.forget_group`."""
-        await self._store._threads.run(partial(self._stream.forget_group, group))
-
-    async def delete(self) -> int:
-        """Like :meth:`pyqstore.Stream.delete`."""
-        return await self._store._threads.run(self._stream.delete)
+    forget_group: Final = awaited(synchronous.Stream.forget_group)
+    delete: Final = awaited(synchronous.Stream.delete)
 
 
 class _Batches(AsyncIterator["pyarrow.RecordBatch"]):
@@ -165,7 +134,7 @@ class _Batches(AsyncIterator["pyarrow.RecordBatch"]):
         self._is_closed = True
 
 
-class StreamConsumer:
+class StreamConsumer(Twin[synchronous_consumer.StreamConsumer], Closing):
     """Reads streams for a group, from ``Store.stream_consumer()``: see
     :class:`pyqstore.StreamConsumer`.  One task at a time uses it.
 
@@ -175,48 +144,38 @@ class StreamConsumer:
     def __init__(self, store: Store, consumer: synchronous_consumer.StreamConsumer) -> None:
         """See ``Store.stream_consumer``."""
         self._store = store
-        self._consumer = consumer
+        self._threads = store._threads
+        self._twin = consumer
         self._calls = Calls(store._threads)
         self._is_polling = False
 
     def __repr__(self) -> str:
-        return f"<aio.{self._consumer!r}"[:-1] + ">"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
+        return f"<aio.{self._twin!r}"[:-1] + ">"
 
     @property
     def group(self) -> str:
         """The group's name."""
-        return self._consumer.group
+        return self._twin.group
 
     @property
     def instance(self) -> str:
         """The name of this consumer in its group."""
-        return self._consumer.instance
+        return self._twin.instance
 
     @property
     def closed(self) -> bool:
         """Whether ``close`` was called."""
-        return self._consumer.closed
+        return self._twin.closed
 
     @property
     def assignment(self) -> list[str]:
         """The streams that this consumer reads now, sorted."""
-        return self._consumer.assignment
+        return self._twin.assignment
 
     @property
     def paused(self) -> list[str]:
         """The assigned streams that ``poll`` skips, sorted."""
-        return self._consumer.paused
+        return self._twin.paused
 
     async def poll(
         self, max_rows: int = 65_536, timeout: Seconds | None = 0.0
@@ -229,61 +188,42 @@ class StreamConsumer:
         if self._is_polling:
             raise RuntimeError("another task is polling this consumer")
         deadline = Deadline(timeout)
-        look = partial(self._consumer._look, rows_of(max_rows), deadline)
+        look = partial(self._twin._look, rows_of(max_rows), deadline)
         self._is_polling = True
         try:
             # Nothing is awaited between taking the rows and returning them, so none are lost.
-            return self._consumer._taken(await self._calls.run_apart(look, deadline.end))
+            return self._twin._taken(await self._calls.run_apart(look, deadline.end))
         finally:
             self._is_polling = False
 
-    async def _run(self, call: Callable[[], _Result]) -> _Result:
+    async def _threaded(
+        self, call: Callable[[], Any], undo: Callable[[Any], object] | None = None
+    ) -> Any:
         """Run in a thread, after a poll that was abandoned; a listener's own calls do not wait for
         that poll."""
-        if self._consumer._is_telling:
-            return await self._store._threads.run(call)
+        if self._twin._is_telling:
+            return await self._threads.run(call, undo)
         return await self._calls.run(call)
 
-    async def commit(self) -> None:
-        """Like :meth:`pyqstore.StreamConsumer.commit`."""
-        await self._run(self._consumer.commit)
-
-    async def committed(self, stream: str) -> int | None:
-        """Like :meth:`pyqstore.StreamConsumer.committed`."""
-        return await self._run(partial(self._consumer.committed, stream))
-
-    async def position(self, stream: str) -> int:
-        """Like :meth:`pyqstore.StreamConsumer.position`."""
-        return await self._run(partial(self._consumer.position, stream))
-
-    async def seek(self, stream: str, offset: Start) -> None:
-        """Like :meth:`pyqstore.StreamConsumer.seek`."""
-        await self._run(partial(self._consumer.seek, stream, offset))
-
-    async def pause(self, *streams: str) -> None:
-        """Like :meth:`pyqstore.StreamConsumer.pause`."""
-        await self._run(partial(self._consumer.pause, *streams))
-
-    async def resume(self, *streams: str) -> None:
-        """Like :meth:`pyqstore.StreamConsumer.resume`."""
-        await self._run(partial(self._consumer.resume, *streams))
-
-    async def lag(self) -> dict[str, int]:
-        """Like :meth:`pyqstore.StreamConsumer.lag`."""
-        return await self._run(self._consumer.lag)
-
+    commit: Final = awaited(synchronous_consumer.StreamConsumer.commit)
+    committed: Final = awaited(synchronous_consumer.StreamConsumer.committed)
+    position: Final = awaited(synchronous_consumer.StreamConsumer.position)
+    seek: Final = awaited(synchronous_consumer.StreamConsumer.seek)
+    pause: Final = awaited(synchronous_consumer.StreamConsumer.pause)
+    resume: Final = awaited(synchronous_consumer.StreamConsumer.resume)
+    lag: Final = awaited(synchronous_consumer.StreamConsumer.lag)
     # For transactions.
 
     async def _rest(self) -> None:
         """Return when no abandoned call is running."""
-        if not self._consumer._is_telling:
+        if not self._twin._is_telling:
             await self._calls.rest()
 
     def _note_committed(self, offsets: Mapping[str, int]) -> None:
-        self._consumer._note_committed(offsets)
+        self._twin._note_committed(offsets)
 
     async def close(self) -> None:
         """Like :meth:`pyqstore.StreamConsumer.close`.  A close that is cancelled goes on."""
         if self.closed:
             return
-        await asyncio.shield(self._run(self._consumer.close))
+        await asyncio.shield(self._threaded(self._twin.close))

@@ -111,7 +111,7 @@ class Transaction:
             if self._refused is not None:
                 raise self._refused
             for consumer, _, terms in self._offsets:
-                consumer._consumer._check_terms(terms)
+                consumer._twin._check_terms(terms)
         except BaseException:
             await self._channel.tx_rollback()
             raise
@@ -160,14 +160,14 @@ class Transaction:
     async def commit_offsets(self, consumer: StreamConsumer) -> None:
         """Like :meth:`pyqstore.Transaction.commit_offsets`."""
         self._check()
-        check_store(consumer._consumer._store, self._channel._store)
+        check_store(consumer._twin._store, self._channel._store)
         await consumer._rest()
-        offsets = consumer._consumer._uncommitted()
-        terms = consumer._consumer._terms_of(offsets)
+        offsets = consumer._twin._uncommitted()
+        terms = consumer._twin._terms_of(offsets)
         try:
             for stream, offset in offsets.items():
                 await self._channel._commit_offset(stream, consumer.group, offset)
-            consumer._consumer._check_noted(offsets)
+            consumer._twin._check_noted(offsets)
         except BaseException as error:  # what was noted must not be committed, whoever catches it
             self._refused = error
             raise

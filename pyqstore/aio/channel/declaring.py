@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from ...channel import Arguments, warn_of_unknown
+from ...channel import Channel as SynchronousChannel
 from ...message import DeclareOk
+from ..twin import awaited
 from .handle import Handle
 
 __all__ = ["Declaring"]
@@ -14,64 +17,10 @@ __all__ = ["Declaring"]
 class Declaring(Handle):
     """Exchanges, queues and bindings: each call in a thread."""
 
-    async def exchange_declare(
-        self,
-        exchange: str,
-        exchange_type: str = "direct",
-        *,
-        passive: bool = False,
-        durable: bool = False,
-        auto_delete: bool = False,
-        internal: bool = False,
-        arguments: Arguments | None = None,
-        nowait: bool = False,
-    ) -> None:
-        """Like :meth:`pyqstore.Channel.exchange_declare`."""
-        await self._threaded(
-            partial(
-                self._engine.exchange_declare,
-                exchange,
-                exchange_type,
-                passive=passive,
-                durable=durable,
-                auto_delete=auto_delete,
-                internal=internal,
-                arguments=arguments,
-                nowait=nowait,
-            )
-        )
-
-    async def exchange_delete(
-        self, exchange: str, if_unused: bool = False, nowait: bool = False
-    ) -> None:
-        """Like :meth:`pyqstore.Channel.exchange_delete`."""
-        await self._threaded(partial(self._engine.exchange_delete, exchange, if_unused, nowait))
-
-    async def exchange_bind(
-        self,
-        destination: str,
-        source: str,
-        routing_key: str = "",
-        arguments: Arguments | None = None,
-        *,
-        nowait: bool = False,
-    ) -> None:
-        """Like :meth:`pyqstore.Channel.exchange_bind`."""
-        verb = partial(self._engine.exchange_bind, nowait=nowait)
-        await self._threaded(partial(verb, destination, source, routing_key, arguments))
-
-    async def exchange_unbind(
-        self,
-        destination: str,
-        source: str,
-        routing_key: str = "",
-        arguments: Arguments | None = None,
-        *,
-        nowait: bool = False,
-    ) -> None:
-        """Like :meth:`pyqstore.Channel.exchange_unbind`."""
-        verb = partial(self._engine.exchange_unbind, nowait=nowait)
-        await self._threaded(partial(verb, destination, source, routing_key, arguments))
+    exchange_declare: Final = awaited(SynchronousChannel.exchange_declare)
+    exchange_delete: Final = awaited(SynchronousChannel.exchange_delete)
+    exchange_bind: Final = awaited(SynchronousChannel.exchange_bind)
+    exchange_unbind: Final = awaited(SynchronousChannel.exchange_unbind)
 
     async def queue_declare(
         self,
@@ -100,42 +49,7 @@ class Declaring(Handle):
         warn_of_unknown(answer.queue, arguments, stacklevel=2)
         return answer
 
-    async def queue_bind(
-        self,
-        queue: str,
-        exchange: str,
-        routing_key: str = "",
-        arguments: Arguments | None = None,
-        *,
-        nowait: bool = False,
-    ) -> None:
-        """Like :meth:`pyqstore.Channel.queue_bind`."""
-        verb = partial(self._engine.queue_bind, nowait=nowait)
-        await self._threaded(partial(verb, queue, exchange, routing_key, arguments))
-
-    async def queue_unbind(
-        self,
-        queue: str,
-        exchange: str,
-        routing_key: str = "",
-        arguments: Arguments | None = None,
-        *,
-        nowait: bool = False,
-    ) -> None:
-        """Like :meth:`pyqstore.Channel.queue_unbind`."""
-        verb = partial(self._engine.queue_unbind, nowait=nowait)
-        await self._threaded(partial(verb, queue, exchange, routing_key, arguments))
-
-    async def queue_purge(self, queue: str) -> int:
-        """Like :meth:`pyqstore.Channel.queue_purge`."""
-        count: int = await self._threaded(partial(self._engine.queue_purge, queue))
-        return count
-
-    async def queue_delete(
-        self, queue: str, if_unused: bool = False, if_empty: bool = False, nowait: bool = False
-    ) -> int:
-        """Like :meth:`pyqstore.Channel.queue_delete`."""
-        count: int = await self._threaded(
-            partial(self._engine.queue_delete, queue, if_unused, if_empty, nowait)
-        )
-        return count
+    queue_bind: Final = awaited(SynchronousChannel.queue_bind)
+    queue_unbind: Final = awaited(SynchronousChannel.queue_unbind)
+    queue_purge: Final = awaited(SynchronousChannel.queue_purge)
+    queue_delete: Final = awaited(SynchronousChannel.queue_delete)

@@ -10,8 +10,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from threading import get_ident
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ... import _core
 from ..._core import NextTurn
@@ -26,6 +25,7 @@ from ..message import Message
 from ..receiving import Receiver
 from ..registry import Registry
 from ..threads import Threads
+from ..twin import Closing, Twin
 
 __all__ = ["CALLS_PER_TURN", "Handle", "nothing"]
 
@@ -33,7 +33,7 @@ CALLS_PER_TURN = 64
 _CLOSED = "the channel is closed"
 
 
-class Handle(Face):
+class Handle(Face, Twin[Engine], Closing):
     """The base of all methods of a channel."""
 
     _is_made: bool = False  # the constructor has returned
@@ -56,7 +56,7 @@ class Handle(Face):
         self._calls = 0
         self._in_block = False  # of Channel.transaction()
         self._watched_fd: int | None = None
-        self._engine = Engine(store, connection)
+        self._twin = self._engine = Engine(store, connection)
         self._engine._face = weakref.ref(self)
         self._engine._set_message_type(Message)
         self._lane = Lane(self._engine, threads, self._look, self._failed)
@@ -68,17 +68,6 @@ class Handle(Face):
         self._loop.add_reader(self._watched_fd, _signalled, weakref.ref(self), self._watched_fd)
         channels.add(self)
         self._is_made = True
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __del__(self) -> None:
         event_fd: int | None = getattr(self, "_watched_fd", None)
@@ -179,9 +168,11 @@ class Handle(Face):
         if self._calls % CALLS_PER_TURN == 0:
             await asyncio.sleep(0)
 
-    async def _threaded(self, call: Callable[[], Any]) -> Any:
+    async def _threaded(
+        self, call: Callable[[], Any], undo: Callable[[Any], object] | None = None
+    ) -> Any:
         self._check()
-        return await self._lane.run(call)
+        return await self._lane.run(call, undo=undo)
 
     async def _inline(self, call: Callable[[], Any]) -> Any:
         self._check()

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..._core import Confirm
 from ...callbacks import check_callable
+from ...channel import Channel as SynchronousChannel
 from ...channel import ConfirmCallback, ReturnCallback
 from ...errors import MessageReturned, PreconditionFailed, PublishRefused, StoreFailed
 from ...listings import Unconfirmed
@@ -20,6 +21,7 @@ from ...outcomes import OutcomeListener
 from ...properties import Properties
 from ...waiting import Seconds, check_timeout
 from ..message import Receipt
+from ..twin import awaited
 from .handle import CALLS_PER_TURN, Handle, nothing
 
 if TYPE_CHECKING:
@@ -241,19 +243,12 @@ class Publishing(Handle):
         check_callable(callback=callback)
         self._events.cancel_listeners.append(callback)
 
-    async def tx_select(self) -> None:
-        """Like :meth:`pyqstore.Channel.tx_select`."""
-        await self._inline(self._engine.tx_select)
-
-    async def tx_commit(self, *, key: str | None = None) -> bool:
-        """Like :meth:`pyqstore.Channel.tx_commit`.  If this is cancelled, the transaction may have
-        been committed: a ``key`` tells."""
-        committed: bool = await self._threaded(partial(self._engine.tx_commit, key=key))
-        return committed
-
-    async def tx_rollback(self) -> None:
-        """Like :meth:`pyqstore.Channel.tx_rollback`."""
-        await self._threaded(self._engine.tx_rollback)
+    tx_select: Final = awaited(SynchronousChannel.tx_select, by=Handle._inline)
+    tx_commit: Final = awaited(
+        SynchronousChannel.tx_commit,
+        "If this is cancelled, the transaction may have been committed: a ``key`` tells.",
+    )
+    tx_rollback: Final = awaited(SynchronousChannel.tx_rollback)
 
     async def _begin_transaction(self) -> bool:
         """Return whether the channel was not transactional before."""

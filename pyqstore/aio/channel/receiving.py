@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import math
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ... import _core
 from ...callbacks import check_callable
 from ...channel import Arguments
+from ...channel import Channel as SynchronousChannel
 from ...waiting import Seconds, check_main, check_timeout
 from ..batches import no_messages, tags_of
 from ..consumers import Consumer
 from ..message import Message
 from ..receiving import MessageCallback, Messages
+from ..twin import awaited
 from .handle import Handle, nothing
 
 if TYPE_CHECKING:
@@ -116,13 +118,7 @@ class Receiving(Handle):
     def _acknowledge_soon(self, first_tag: int, last_tag: int) -> None:
         self._consumers.settle_soon(first_tag, last_tag, requeue=False)
 
-    async def basic_qos(
-        self, prefetch_count: int = 0, global_: bool = False, *, prefetch_size: int = 0
-    ) -> None:
-        """Like :meth:`pyqstore.Channel.basic_qos`."""
-        await self._inline(
-            partial(self._engine.basic_qos, prefetch_count, global_, prefetch_size=prefetch_size)
-        )
+    basic_qos: Final = awaited(SynchronousChannel.basic_qos, by=Handle._inline)
 
     async def basic_consume(
         self,

@@ -4,40 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from ... import session as synchronous
 from ...session.failures import ExceptionListener
 from ...session.options import Options
 from ...session.redelivery import RedeliveryPolicy
 from ...store import Store as SynchronousStore
-from ..awaiting import Awaited
 from ..store import Store
 from ..threads import Threads
+from ..twin import Closing, Opening
 from .session import Session
 
 __all__ = ["Connecting", "Connection", "connect"]
 
 
-class Connecting(Awaited["Connection"]):
-    """A connection that is being made: a coroutine that returns it, and an asynchronous context
-    manager that makes and closes it.  From :func:`connect`."""
+class Connecting(Opening["Connection"]):
+    """A connection that is being made.  From :func:`connect`."""
 
-    __slots__ = ("_connection",)
-
-    async def __aenter__(self) -> Connection:
-        self._connection: Connection | None = await self
-        return self._connection
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._connection is not None
-        await self._connection.close()
+    __slots__ = ()
 
 
 def connect(
@@ -63,7 +47,7 @@ def connect(
     return Connecting(make())
 
 
-class Connection:
+class Connection(Closing):
     """Sessions of one client: see :class:`pyqstore.session.Connection`.  From :func:`connect`."""
 
     def __init__(self, connection: synchronous.Connection, store: Store, threads: Threads) -> None:
@@ -72,17 +56,6 @@ class Connection:
         self._store = store
         self._threads = threads
         self._sessions: set[Session] = set()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<aio.{self._connection!r}"[:-1] + ">"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self, cast
+from typing import cast
 
 from ... import session as synchronous
 from ...session.buffer import PushBuffer
 from ...session.destinations import Destination
 from ...waiting import Seconds, check_timeout
 from ..threads import Threads
+from ..twin import Closing
 from .message import Message
 from .turns import Turns
 
@@ -20,7 +20,7 @@ __all__ = ["Consumer", "Listener"]
 Listener = Callable[[Message], object]
 
 
-class Consumer:
+class Consumer(Closing):
     """Receives from a destination: see :class:`pyqstore.session.Consumer`."""
 
     def __init__(self, turns: Turns, threads: Threads, consumer: synchronous.Consumer) -> None:
@@ -32,17 +32,6 @@ class Consumer:
         """The destination that it receives from."""
         self.buffer: PushBuffer = consumer.buffer
         """Messages that were pushed and not handed out yet."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<aio.{self._consumer!r}"[:-1] + ">"

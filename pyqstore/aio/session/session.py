@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from types import TracebackType
-from typing import Self
+from typing import Final
 
 from ... import session as synchronous
 from ...errors import Error
-from ...session.destinations import Destination, Groups, Queue, Topic
+from ...session.destinations import Queue, Topic
 from ...session.errors import IllegalState, TransactionRolledBack
 from ...session.listening import NO_CLOSE
 from ...session.modes import Mode
-from ...session.redelivery import RedeliveryPolicy
-from ...waiting import Seconds
 from ..awaiting import Taken
 from ..threads import Threads
+from ..twin import Closing, Twin, awaited
 from .consumer import Consumer
 from .message import Message
 from .producer import Producer
@@ -26,7 +24,15 @@ from .turns import Turns
 __all__ = ["Session"]
 
 
-class Session:
+def _consumer(session: Session, made: synchronous.Consumer) -> Consumer:
+    return Consumer(session._turns, session._threads, made)
+
+
+def _producer(session: Session, made: synchronous.Producer) -> Producer:
+    return Producer(session._threads, made)
+
+
+class Session(Twin[synchronous.Session], Closing):
     """Receives and sends by the rules of one acknowledgement mode: see
     :class:`pyqstore.session.Session`.  One task at a time uses it.  Once a consumer has a listener,
     that is the session's own task, and other tasks may close, send and acknowledge."""
@@ -38,124 +44,56 @@ class Session:
         on_close: Callable[[Session], object],
     ) -> None:
         """See ``Connection.session``."""
-        self._session = session
+        self._twin = session
         self._threads = threads
         self._on_close = on_close
         session._peers.message_type = Message
         self._turns = Turns(session, threads)
         self._committing: asyncio.Future[None] | None = None  # for somebody who was cancelled
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     def __repr__(self) -> str:
-        return f"<aio.{self._session!r}"[:-1] + ">"
+        return f"<aio.{self._twin!r}"[:-1] + ">"
 
     @property
     def mode(self) -> Mode:
         """The acknowledgement mode."""
-        return self._session.mode
+        return self._twin.mode
 
     @property
     def transacted(self) -> bool:
         """Whether the mode is "transacted"."""
-        return self._session.transacted
+        return self._twin.transacted
 
     @property
     def closed(self) -> bool:
         """Whether the session or its connection was closed."""
-        return self._session.closed
+        return self._twin.closed
 
     def queue(self, name: str) -> Queue:
         """Like :meth:`pyqstore.session.Session.queue`."""
-        return self._session.queue(name)
+        return self._twin.queue(name)
 
     def topic(self, name: str) -> Topic:
         """Like :meth:`pyqstore.session.Session.topic`."""
-        return self._session.topic(name)
+        return self._twin.topic(name)
 
-    async def groups(self, name: str, count: int) -> Groups:
-        """Like :meth:`pyqstore.session.Session.groups`."""
-        return await self._threads.run(partial(self._session.groups, name, count))
-
-    async def temporary_queue(self) -> Queue:
-        """Like :meth:`pyqstore.session.Session.temporary_queue`."""
-        return await self._threads.run(self._session.temporary_queue)
-
-    async def consumer(
-        self,
-        destination: Destination,
-        *,
-        prefetch: int | None = None,
-        optimize_acknowledge: bool | None = None,
-        optimize_timeout: Seconds | None = None,
-        selector: str | None = None,
-        redelivery: RedeliveryPolicy | None = None,
-    ) -> Consumer:
-        """Like :meth:`pyqstore.session.Session.consumer`."""
-        make = partial(
-            self._session.consumer,
-            destination,
-            prefetch=prefetch,
-            optimize_acknowledge=optimize_acknowledge,
-            optimize_timeout=optimize_timeout,
-            selector=selector,
-            redelivery=redelivery,
-        )
-        made = await self._threads.run(make, undo=synchronous.Consumer.close)
-        return Consumer(self._turns, self._threads, made)
-
-    async def subscribe(
-        self,
-        topic: Topic,
-        name: str | None = None,
-        *,
-        durable: bool = False,
-        shared: bool = False,
-        selector: str | None = None,
-        prefetch: int | None = None,
-        optimize_acknowledge: bool | None = None,
-        optimize_timeout: Seconds | None = None,
-        redelivery: RedeliveryPolicy | None = None,
-    ) -> Consumer:
-        """Like :meth:`pyqstore.session.Session.subscribe`."""
-        make = partial(
-            self._session.subscribe,
-            topic,
-            name,
-            durable=durable,
-            shared=shared,
-            selector=selector,
-            prefetch=prefetch,
-            optimize_acknowledge=optimize_acknowledge,
-            optimize_timeout=optimize_timeout,
-            redelivery=redelivery,
-        )
-        made = await self._threads.run(make, undo=synchronous.Consumer.close)
-        return Consumer(self._turns, self._threads, made)
-
-    async def unsubscribe(self, name: str) -> None:
-        """Like :meth:`pyqstore.session.Session.unsubscribe`."""
-        await self._threads.run(partial(self._session.unsubscribe, name))
+    groups: Final = awaited(synchronous.Session.groups)
+    temporary_queue: Final = awaited(synchronous.Session.temporary_queue)
+    consumer: Final = awaited(
+        synchronous.Session.consumer, made=_consumer, undo=synchronous.Consumer.close
+    )
+    subscribe: Final = awaited(
+        synchronous.Session.subscribe, made=_consumer, undo=synchronous.Consumer.close
+    )
+    unsubscribe: Final = awaited(synchronous.Session.unsubscribe)
 
     def browse(self, queue: Queue) -> AsyncIterator[synchronous.Message]:
         """Like :meth:`pyqstore.session.Session.browse`: ``async for message in s.browse(queue)``.
         If an ``anext`` is cancelled, the next one returns its message."""
-        found = self._session.browse(queue)
+        found = self._twin.browse(queue)
         return Taken(partial(next, found, None), self._threads)
 
-    async def producer(self, destination: Destination | None = None) -> Producer:
-        """Like :meth:`pyqstore.session.Session.producer`."""
-        make = partial(self._session.producer, destination)
-        return Producer(self._threads, await self._threads.run(make))
+    producer: Final = awaited(synchronous.Session.producer, made=_producer)
 
     async def commit(self) -> None:
         """Like :meth:`pyqstore.session.Session.commit`.  If this is cancelled, it goes on.  If it
@@ -164,7 +102,7 @@ class Session:
         self._threads.check_process()
         if self._committing is not None:
             await asyncio.wait([self._committing])
-        committing = asyncio.ensure_future(self._threads.run(self._session.commit))
+        committing = asyncio.ensure_future(self._threads.run(self._twin.commit))
         try:
             await asyncio.shield(committing)
         except asyncio.CancelledError:
@@ -177,18 +115,18 @@ class Session:
             self._committing = None
         error = None if committing.cancelled() else committing.exception()
         if isinstance(error, TransactionRolledBack) and isinstance(error.__cause__, Error):
-            self._session._peers.loss = error.__cause__
+            self._twin._peers.loss = error.__cause__
 
     async def rollback(self) -> None:
         """Like :meth:`pyqstore.session.Session.rollback`."""
         self._threads.check_process()
         if self._committing is not None:
             await asyncio.wait([self._committing])
-        await asyncio.shield(self._threads.run(self._session.rollback))
+        await asyncio.shield(self._threads.run(self._twin.rollback))
 
     async def recover(self) -> None:
         """Like :meth:`pyqstore.session.Session.recover`."""
-        await asyncio.shield(self._threads.run(self._session.recover))
+        await asyncio.shield(self._threads.run(self._twin.recover))
 
     def _check_not_listening(self) -> None:
         if self._turns.is_here:
@@ -205,7 +143,7 @@ class Session:
 
     async def _end(self) -> None:
         try:
-            await self._threads.run(self._session.close)
+            await self._threads.run(self._twin.close)
         finally:
             self._turns.wake()
             self._on_close(self)

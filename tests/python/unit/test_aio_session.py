@@ -179,7 +179,7 @@ def test_what_comes_while_another_listener_is_asked_for_is_delivered(path: Path)
         seen: list[str] = []
         one = await session.consumer(session.queue("one"))
         two = await session.consumer(session.queue("two"))
-        link = session._session._link
+        link = session._twin._link
         push = link._push
         armed: list[int] = []
 

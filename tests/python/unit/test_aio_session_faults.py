@@ -149,7 +149,7 @@ def test_the_loop_runs_while_a_thread_has_the_lock_of_a_session(path: Path, pref
         was_told: list[bool] = []
 
         def hold() -> None:
-            with session._session._link.lock:
+            with session._twin._link.lock:
                 has.set()
                 was_told.append(may_end.wait(20))
 

@@ -161,7 +161,7 @@ async def made_of_asyncio(given: pyqstore.Store) -> dict[str, Any]:
     transaction = transacting.transaction()
     await transaction.__aenter__()
     consumer = await store.stream_consumer("s", "of asyncio")
-    assert consumer._consumer._look(1, Deadline(0)) is not None
+    assert consumer._twin._look(1, Deadline(0)) is not None
     connection = await aio.session.connect(store)
     its = await connection.session("client")
     receiver = await its.consumer(its.queue("q"), prefetch=5)

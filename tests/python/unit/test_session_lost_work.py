@@ -388,7 +388,7 @@ def test_a_commit_that_fails_after_its_task_was_cancelled_is_told_to_the_next(
         ):
             session = await connection.session("transacted")
             out = await session.producer(session.queue("out"))
-            link = session._session._link
+            link = session._twin._link
             commit, began, may_fail = link.commit, threading.Event(), threading.Event()
 
             def fail_once(tags: list[int]) -> None:

@@ -362,7 +362,7 @@ def test_what_nobody_asked_for_and_fails_is_told_to_whoever_asks(
 ) -> None:
     session = connection.session()
     consumer = session.consumer(session.queue("q"), prefetch=PREFETCH)
-    link = session._session._link if isinstance(connection, Blocking) else session._link
+    link = session._twin._link if isinstance(connection, Blocking) else session._link
     push, raised = link._push, threading.Event()
 
     def fail_once(kinds: int) -> bool:

@@ -97,6 +97,13 @@ def test_both_faces_take_the_same_arguments(name: str) -> None:
     assert compared or name in {"Messages", "Receipt"}
 
 
+def test_a_verb_of_asyncio_is_described_as_the_one_it_awaits_and_with_what_differs() -> None:
+    assert inspect.getdoc(aio.Store.sync) == inspect.getdoc(pyqstore.Store.sync)
+    described, rest = inspect.getdoc(pyqstore.Store.snapshot), inspect.getdoc(aio.Store.snapshot)
+    assert described and rest and rest.startswith(described) and "cancelled" in rest
+    assert inspect.iscoroutinefunction(aio.Store.snapshot)
+
+
 def test_opening_takes_the_same_arguments() -> None:
     assert inspect.signature(pyqstore.open).parameters == inspect.signature(aio.open).parameters
 

@@ -269,16 +269,16 @@ def test_a_cancelled_poll_that_had_found_rows_gives_them_to_the_next(
 async def cancelled_poll(consumer: aio.StreamConsumer, timeout: float | None) -> None:
     """A poll that was cancelled while its thread was in it."""
     began = threading.Event()
-    look = consumer._consumer._look
+    look = consumer._twin._look
 
     def noted(*arguments: Any) -> Any:
         began.set()
         return look(*arguments)
 
-    consumer._consumer._look = noted  # type: ignore[method-assign, assignment]
+    consumer._twin._look = noted  # type: ignore[method-assign, assignment]
     poll = asyncio.create_task(consumer.poll(timeout=timeout))
     await set_in_a_thread(began)
-    del consumer._consumer._look
+    del consumer._twin._look
     poll.cancel()
     with pytest.raises(asyncio.CancelledError):
         await poll
