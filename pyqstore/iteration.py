@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from .errors import Error
 from .fields import FieldValue
 from .message import Message
 from .waiting import Seconds
 
+if TYPE_CHECKING:
+    from .channel.receiving import Receiving
+
 __all__ = ["Messages"]
 
 
 _NUMBERS = itertools.count(1)
-
-
-class _Channel(Protocol):
-    """What is iterated on: a channel, which imports this module."""
-
-    _left: list[str]
-
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def _consumers(self) -> Container[str]: ...
-    def basic_consume(
-        self,
-        queue: str,
-        /,
-        *,
-        auto_ack: bool,
-        consumer_tag: str,
-        arguments: Mapping[str, FieldValue] | None,
-    ) -> str: ...
-    def basic_cancel(self, consumer_tag: str, /) -> object: ...
-    def _next_delivery(self, tag: str, timeout: Seconds | None, /) -> Message | None: ...
-    def _settle_range(self, first_tag: int, last_tag: int, requeue: bool, /) -> None: ...
 
 
 class Messages(Iterator[Message]):
@@ -63,7 +43,7 @@ class Messages(Iterator[Message]):
 
     def __init__(
         self,
-        channel: _Channel,
+        channel: Receiving,
         queue: str,
         auto_ack: bool,
         timeout: Seconds | None,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from .message import Message, Receipt
 from .properties import Properties
@@ -13,69 +12,21 @@ from .properties import Properties
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from .channel import Channel
+    from .stream_consumer import StreamConsumer
+
 __all__ = ["Transaction"]
-
-
-class _Channel(Protocol):
-    """Where a transaction is open: a channel, which imports this module."""
-
-    @property
-    def _store(self) -> object: ...
-    @property
-    def closed(self) -> bool: ...
-    def _begin_transaction(self) -> bool: ...
-    def _leave_transaction(self) -> None: ...
-    def tx_commit(self, *, key: str | None) -> bool: ...
-    def tx_rollback(self) -> None: ...
-    def basic_ack(self, delivery_tag: int, multiple: bool, /) -> None: ...
-    def _commit_offset(self, stream: str, group: str, offset: int, /) -> None: ...
-    def basic_publish(
-        self,
-        exchange: str,
-        routing_key: str,
-        body: Buffer | str,
-        properties: Properties | None,
-        mandatory: bool,
-        /,
-        *,
-        delay: float | timedelta | None,
-    ) -> object: ...
-    def publish_batch(
-        self,
-        data: object,
-        exchange: str,
-        routing_key: str | None,
-        /,
-        *,
-        body: str,
-        mandatory: bool,
-        properties: Properties | None,
-    ) -> Receipt: ...
-
-
-class _Consumer(Protocol):
-    """Whose offsets are committed: a consumer of streams, whose module imports this one."""
-
-    @property
-    def _store(self) -> object: ...
-    @property
-    def group(self) -> str: ...
-    def _uncommitted(self) -> dict[str, int]: ...
-    def _check_noted(self, offsets: Mapping[str, int], /) -> None: ...
-    def _terms_of(self, offsets: Mapping[str, int], /) -> dict[str, int]: ...
-    def _check_terms(self, terms: Mapping[str, int], /) -> None: ...
-    def _note_committed(self, offsets: Mapping[str, int], /) -> None: ...
 
 
 class Transaction:
     """Publishes, acknowledgements and offsets that are done together or not at all: from
     ``Channel.transaction()``."""
 
-    def __init__(self, channel: _Channel, key: str | None) -> None:
+    def __init__(self, channel: Channel, key: str | None) -> None:
         """See ``Channel.transaction``."""
         self._channel = channel
         self._key = key
-        self._offsets: list[tuple[_Consumer, dict[str, int], dict[str, int]]] = []
+        self._offsets: list[tuple[StreamConsumer, dict[str, int], dict[str, int]]] = []
         self._refused: BaseException | None = None
         self._is_open = False
         self._is_own = False
@@ -164,7 +115,7 @@ class Transaction:
         self._check()
         self._channel.basic_ack(tag_of(delivery, self._channel), multiple)
 
-    def commit_offsets(self, consumer: _Consumer) -> None:
+    def commit_offsets(self, consumer: StreamConsumer) -> None:
         """The consumer's group goes on behind what its ``poll`` has returned, from the commit of
         the transaction on.
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from ..channel import Arguments
 from ..errors import ChannelClosed, StoreClosed
@@ -18,6 +18,9 @@ from .consumers import Consumer, Consumers
 from .events import Events
 from .lane import Lane
 from .message import Message
+
+if TYPE_CHECKING:
+    from .channel.receiving import Receiving
 
 __all__ = ["MessageCallback", "Messages", "Receiver"]
 
@@ -104,37 +107,12 @@ class Receiver:
                 self._report(error)
 
 
-class _Channel(Protocol):
-    """The channel that is iterated over: an asynchronous channel, which imports this module."""
-
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def _loop(self) -> asyncio.AbstractEventLoop: ...
-    @property
-    def _consumers(self) -> Consumers: ...
-    @property
-    def _receiver(self) -> Receiver: ...
-    def _check_loop(self) -> None: ...
-    async def _turn(self) -> None: ...
-    async def _consume(
-        self,
-        queue: str,
-        callback: MessageCallback | None,
-        /,
-        *,
-        auto_ack: bool,
-        consumer_tag: str,
-        arguments: Arguments | None,
-    ) -> Consumer: ...
-
-
 class Messages(AsyncIterator[Message]):
     """Iterates over the messages of a queue, as they come: from ``Channel.consume``."""
 
     def __init__(
         self,
-        channel: _Channel,
+        channel: Receiving,
         queue: str,
         auto_ack: bool,
         seconds: float,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from ..properties import Properties
 from ..transaction import check_store, tag_of
@@ -15,46 +14,9 @@ from .stream import StreamConsumer
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from .channel import Channel
+
 __all__ = ["Transaction"]
-
-
-class _Channel(Protocol):
-    """The channel of a transaction; it imports this module."""
-
-    @property
-    def _engine(self) -> object: ...
-    @property
-    def _store(self) -> object: ...
-    @property
-    def closed(self) -> bool: ...
-    async def _begin_transaction(self) -> bool: ...
-    async def _leave_transaction(self) -> None: ...
-    async def tx_commit(self, *, key: str | None) -> bool: ...
-    async def tx_rollback(self) -> None: ...
-    async def _commit_offset(self, stream: str, group: str, offset: int, /) -> None: ...
-    async def basic_ack(self, delivery_tag: int, multiple: bool, /) -> None: ...
-    def basic_publish(
-        self,
-        exchange: str,
-        routing_key: str,
-        body: Buffer | str,
-        properties: Properties | None,
-        mandatory: bool,
-        /,
-        *,
-        delay: float | timedelta | None,
-    ) -> Awaitable[object]: ...
-    async def publish_batch(
-        self,
-        data: object,
-        exchange: str,
-        routing_key: str | None,
-        /,
-        *,
-        body: str,
-        mandatory: bool,
-        properties: Properties | None,
-    ) -> Receipt: ...
 
 
 class Transaction:
@@ -63,7 +25,7 @@ class Transaction:
     If its end is cancelled, it may have been committed.
     """
 
-    def __init__(self, channel: _Channel, key: str | None) -> None:
+    def __init__(self, channel: Channel, key: str | None) -> None:
         """See ``Channel.transaction``."""
         self._channel = channel
         self._key = key

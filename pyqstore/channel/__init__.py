@@ -4,6 +4,9 @@
 arguments, run listeners or wait.
 """
 
+from __future__ import annotations
+
+from ..transaction import Transaction
 from .arguments import Arguments, warn_of_unknown
 from .declaring import Declaring
 from .handle import ConfirmCallback, MessageCallback, ReturnCallback
@@ -33,3 +36,17 @@ class Channel(Declaring, Publishing, Receiving):
     so are routing keys, which may contain NUL.  Counts are numbers of messages; timeouts are
     seconds or timedeltas, and None waits for ever.
     """
+
+    def transaction(self, key: str | None = None) -> Transaction:
+        """A transaction for a ``with`` block: its publishes and acknowledgements are committed
+        together, durably, at the end of the block, or not at all if the block raises::
+
+            with channel.transaction(key="b-17") as tx:
+                tx.publish_batch(result, "", "out")
+                tx.ack(message)
+
+        It includes everything that the channel publishes and settles until then, in confirm mode
+        too, where such a publish has no number.  ``key``: as of ``tx_commit``; ``tx.committed`` is
+        False after the block if a transaction with that key had been committed before.
+        """
+        return Transaction(self, key)

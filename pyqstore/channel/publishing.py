@@ -6,7 +6,6 @@ from ..errors import MessageReturned, PublishRefused, StoreFailed
 from ..listings import Unconfirmed, unconfirmed_of
 from ..message import Receipt, Transaction
 from ..properties import Properties
-from ..transaction import Transaction as TransactionBlock
 from ..waiting import Deadline, Seconds, told
 from .events import ANSWERS, Events
 
@@ -167,20 +166,6 @@ class Publishing(Events):
         requeued."""
         self._tx_rollback()
         self._end_transaction(committed=False)
-
-    def transaction(self, key: str | None = None) -> TransactionBlock:
-        """A transaction for a ``with`` block: its publishes and acknowledgements are committed
-        together, durably, at the end of the block, or not at all if the block raises::
-
-            with channel.transaction(key="b-17") as tx:
-                tx.publish_batch(result, "", "out")
-                tx.ack(message)
-
-        It includes everything that the channel publishes and settles until then, in confirm mode
-        too, where such a publish has no number.  ``key``: as of ``tx_commit``; ``tx.committed`` is
-        False after the block if a transaction with that key had been committed before.
-        """
-        return TransactionBlock(self, key)
 
     def _begin_transaction(self) -> bool:
         """Whether it was not transactional before."""

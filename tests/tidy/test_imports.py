@@ -11,17 +11,22 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 Graph = dict[str, set[str]]
 # Of the types alone, or inside of a function: an exception has a message of the engine, whose
-# extension raises the exceptions; queues and streams belong to a store, which makes them; a queue
-# starts workers, which take from it; a store lets tools in, whose calls have the store, and starts
-# the server of its page.
+# extension raises the exceptions; queues and streams belong to a store, which makes them, and
+# transactions and iterations to a channel; a queue starts workers, which take from it; a store lets
+# tools in, whose calls have the store, and starts the server of its page.
 LATER = {
     ("pyqstore.errors", "pyqstore._core"),
     ("pyqstore.control.hub", "pyqstore.control.answering"),
+    ("pyqstore.iteration", "pyqstore.channel.receiving"),
+    ("pyqstore.transaction", "pyqstore.channel"),
+    ("pyqstore.transaction", "pyqstore.stream_consumer"),
     ("pyqstore.queue", "pyqstore.store"),
     ("pyqstore.queue", "pyqstore.work"),
     ("pyqstore.stream", "pyqstore.store"),
     ("pyqstore.stream_consumer", "pyqstore.store"),
     ("pyqstore.store", "pyqstore.http.server"),
+    ("pyqstore.aio.receiving", "pyqstore.aio.channel.receiving"),
+    ("pyqstore.aio.transaction", "pyqstore.aio.channel"),
     ("pyqstore.aio.queue", "pyqstore.aio.store"),
     ("pyqstore.aio.stream", "pyqstore.aio.store"),
     ("pyqstore.aio.queue", "pyqstore.aio.work"),
