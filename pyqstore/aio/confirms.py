@@ -8,7 +8,7 @@ from .._core import Confirm, Outstanding, confirm_all
 from ..errors import MessageReturned
 from ..message import ReturnedMessage
 from ..refusals import Reason, refusal_of
-from .engine import Engine
+from .loop_channel import LoopChannel
 
 __all__ = ["Confirms"]
 
@@ -19,9 +19,9 @@ class Confirms(Outstanding):
 
     __slots__ = ("_decided", "_loop", "_nacked", "_refusals", "_returned", "_waits")
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, channel: LoopChannel) -> None:
         """For this channel."""
-        self._refusals = engine._refusals
+        self._refusals = channel._refusals
         self._loop = asyncio.get_running_loop()
         self._waits: list[tuple[int, asyncio.Future[None]]] = []
         self._decided = 0  # every number up to it is confirmed or refused

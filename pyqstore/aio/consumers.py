@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from ..deliveries import Backlog, Deliveries
-from .engine import Engine
 from .lane import Lane
+from .loop_channel import LoopChannel
 from .message import Message
 
 __all__ = ["Consumer", "Consumers"]
@@ -38,11 +38,11 @@ class Consumer:
 class Consumers:
     """The consumers by tag.  Messages that no consumer gets any more are settled in the lane."""
 
-    __slots__ = ("_by_tag", "_deliveries", "_engine", "_lane")
+    __slots__ = ("_by_tag", "_channel", "_deliveries", "_lane")
 
-    def __init__(self, engine: Engine, lane: Lane, deliveries: Deliveries) -> None:
+    def __init__(self, channel: LoopChannel, lane: Lane, deliveries: Deliveries) -> None:
         self._by_tag: dict[str, Consumer] = {}
-        self._engine = engine
+        self._channel = channel
         self._lane = lane
         self._deliveries = deliveries
 
@@ -85,7 +85,7 @@ class Consumers:
             self._deliveries.came(tag, tag)
             consumer.buffered.append(message)
         except MemoryError:
-            self._engine._withhold(tag, tag)
+            self._channel._withhold(tag, tag)
             raise
         if consumer.buffered.is_full and not consumer.buffered.is_paused:
             self._pause(consumer, True)
@@ -94,7 +94,7 @@ class Consumers:
     def _pause(self, consumer: Consumer, paused: bool) -> None:
         """Pause the consumer when the lane's turn comes: its buffer is full, or it is cancelled."""
         consumer.buffered.is_paused = paused
-        self._lane.post(partial(self._engine._pause, consumer.tag, paused))
+        self._lane.post(partial(self._channel._pause, consumer.tag, paused))
 
     def hand_out(self, consumer: Consumer) -> Message:
         """The next buffered message."""
@@ -118,7 +118,7 @@ class Consumers:
 
     def cancelled(self, tag: str, queue: str) -> None:
         """The store cancelled the consumer; messages that came before are still handed out."""
-        self._engine._cancelled(tag, queue)
+        self._channel._cancelled(tag, queue)
         consumer = self._by_tag.get(tag)
         if consumer is not None:
             consumer.cancelled = True
@@ -127,7 +127,7 @@ class Consumers:
     def drop(self, tag: str) -> Consumer | None:
         """Cancel the consumer when the lane's turn comes."""
         consumer = self._by_tag.pop(tag, None)
-        self._lane.post(partial(self._engine.basic_cancel, tag))
+        self._lane.post(partial(self._channel.basic_cancel, tag))
         if consumer is not None:
             consumer.cancelled = True
             self.put_back(consumer)
@@ -151,7 +151,7 @@ class Consumers:
 
     def settle_soon(self, first_tag: int, last_tag: int, requeue: bool) -> None:
         """Acknowledge these messages, or requeue them, when the lane's turn comes."""
-        self._lane.post(partial(self._engine._settle_range, first_tag, last_tag, requeue))
+        self._lane.post(partial(self._channel._settle_range, first_tag, last_tag, requeue))
 
 
 def _end(consumer: Consumer, error: BaseException) -> None:

@@ -15,8 +15,8 @@ from ..waiting import check_main
 from .awaiting import wait_until
 from .confirms import Confirms
 from .consumers import Consumers
-from .engine import Engine
 from .lane import Lane
+from .loop_channel import LoopChannel
 
 __all__ = ["Events"]
 
@@ -37,14 +37,14 @@ class Events:
 
     def __init__(
         self,
-        engine: Engine,
+        channel: LoopChannel,
         lane: Lane,
         consumers: Consumers,
         failed: Callable[[BaseException], object],
         report: Callable[[BaseException], object],
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._engine = engine
+        self._channel = channel
         self._lane = lane
         self._consumers = consumers
         self._failed = failed
@@ -64,7 +64,7 @@ class Events:
     def select_confirms(self) -> None:
         """The engine is in confirm mode from now on."""
         if self.confirms is None:
-            self.confirms = Confirms(self._engine)
+            self.confirms = Confirms(self._channel)
 
     def end(self, error: BaseException) -> None:
         """The channel is closed: report that to waiting tasks and to listeners of outcomes.  No
@@ -72,7 +72,7 @@ class Events:
         if self.confirms is not None:
             self.confirms.reject(error)
         self._changed()
-        for raised in self._engine.tell_rest():
+        for raised in self._channel.tell_rest():
             self._report(raised)
 
     def _changed(self) -> None:
@@ -145,7 +145,7 @@ class Events:
     def _take(self, kinds: int, most: int) -> tuple[int, bool]:
         """Return the number of events, and whether the next one needs a wait."""
         try:
-            events, would_wait = self._engine._take_events(kinds, most)
+            events, would_wait = self._channel._take_events(kinds, most)
         except Exception as error:
             self._failed(error)
             raise
@@ -156,7 +156,7 @@ class Events:
         """The next message must be read from a file: read it in a thread, with some more."""
 
         def take() -> list[tuple[int, Any, Any]]:
-            return self._engine._take_events(_ALL, _DELIVERIES_PER_THREAD_CALL)[0]
+            return self._channel._take_events(_ALL, _DELIVERIES_PER_THREAD_CALL)[0]
 
         # At once: until the call is in the lane another look would fetch, too.
         self._lane.post(take, then=self._dispatch_all, refused=self._blame, inline=False)
@@ -177,7 +177,7 @@ class Events:
 
     def _dispatch(self, event: _Event) -> None:
         kind, what, detail = event
-        if kind & _QUIET and not self._engine._is_unheard(event):
+        if kind & _QUIET and not self._channel._is_unheard(event):
             return  # a look while it was on its way from a thread, or a listener's
         self.count += 1
         if kind == _core.EVENT_DELIVERY:
@@ -187,7 +187,7 @@ class Events:
             self._decided(event, multiple, count, None)
         elif kind == _core.EVENT_NACK:
             multiple, count, queue = detail
-            reason = self._engine._store._failure() if queue is None else queue
+            reason = self._channel._store._failure() if queue is None else queue
             self._decided(event, multiple, count, reason)
         elif kind == _core.EVENT_RETURN:
             self._tell(event, self.return_listeners, what)
@@ -212,8 +212,8 @@ class Events:
     def _tell(
         self, event: _Event, listeners: Sequence[Callable[..., object]], *arguments: object
     ) -> None:
-        while self._engine._is_unheard(event):
+        while self._channel._is_unheard(event):
             try:
-                self._engine._tell(event, listeners, arguments)
+                self._channel._tell(event, listeners, arguments)
             except Exception as error:
                 self._report(error)

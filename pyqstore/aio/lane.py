@@ -14,7 +14,7 @@ from typing import Any
 
 from .._core import Confirm
 from ..errors import Error
-from .engine import Engine
+from .loop_channel import LoopChannel
 from .threads import Threads, no_stop_iteration
 
 __all__ = ["Lane"]
@@ -50,16 +50,16 @@ class Lane:
     call.
     """
 
-    __slots__ = ("_after", "_engine", "_failed", "_jobs", "_loop", "_threads", "end", "free")
+    __slots__ = ("_after", "_channel", "_failed", "_jobs", "_loop", "_threads", "end", "free")
 
     def __init__(
         self,
-        engine: Engine,
+        channel: LoopChannel,
         threads: Threads,
         after: Callable[[], object],
         failed: Callable[[BaseException], object],
     ) -> None:
-        self._engine = engine
+        self._channel = channel
         self._threads = threads
         self._after = after
         self._failed = failed
@@ -69,7 +69,7 @@ class Lane:
         """No call is under way or waits for its turn."""
         self.end: BaseException | None = None
         """The exception for waiting tasks once the channel is closed."""
-        engine._set_no_wait(True)
+        channel._set_no_wait(True)
 
     async def run(
         self,
@@ -193,11 +193,11 @@ class Lane:
                 else:
                     self._answer(job, result)
                     continue
-            self._engine._set_no_wait(False)
+            self._channel._set_no_wait(False)
             try:
                 job.running = self._threads.begin(job.call)
             except Error as error:  # the threads are gone: no job's turn comes any more
-                self._engine._set_no_wait(True)
+                self._channel._set_no_wait(True)
                 self._jobs.appendleft(job)
                 self._reject_all(error)
                 self._failed(error)
@@ -213,7 +213,7 @@ class Lane:
             self._loop.call_soon_threadsafe(self._end_of, job, result, error)
 
     def _end_of(self, job: _Job, result: Any, error: BaseException | None) -> None:
-        self._engine._set_no_wait(True)
+        self._channel._set_no_wait(True)
         try:
             if error is None:
                 self._answer(job, result)

@@ -10,7 +10,7 @@ from typing import NoReturn, Self
 
 from .. import message as synchronous
 from ..waiting import SLICE_NS, Seconds, check_timeout
-from .engine import Engine
+from .loop_channel import LoopChannel
 from .threads import Threads
 
 __all__ = ["Message", "Receipt"]
@@ -25,7 +25,7 @@ class Message(synchronous.Message):
 
     async def ack(self) -> None:  # type: ignore[override]
         """Acknowledge this message.  Raises as ``Channel.basic_ack`` does."""
-        await _engine_of(self).face().basic_ack(self.delivery_tag)
+        await _channel_of(self).face().basic_ack(self.delivery_tag)
         self.settled = True
 
     async def nack(  # type: ignore[override]
@@ -33,7 +33,7 @@ class Message(synchronous.Message):
     ) -> None:
         """Refuse this message.  It is requeued at its place, or, with ``delay`` (seconds, or a
         timedelta), after the delay; or it is dead-lettered, or dropped."""
-        channel = _engine_of(self).face()
+        channel = _channel_of(self).face()
         await channel.basic_nack(self.delivery_tag, requeue=requeue, delay=delay)
         self.settled = True
 
@@ -63,14 +63,14 @@ class Message(synchronous.Message):
             return
         if kind is None:
             await self.ack()
-        elif not _engine_of(self).closed:  # which has requeued it
+        elif not _channel_of(self).closed:  # which has requeued it
             await self.nack()
 
 
-def _engine_of(message: Message) -> Engine:
-    engine = message._channel
-    assert isinstance(engine, Engine)
-    return engine
+def _channel_of(message: Message) -> LoopChannel:
+    channel = message._channel
+    assert isinstance(channel, LoopChannel)
+    return channel
 
 
 class Receipt(synchronous.Receipt):

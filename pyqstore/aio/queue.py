@@ -277,7 +277,7 @@ class Incoming(AsyncIterator[Message]):
         if message is None or message.settled:
             return
         channel = self._queue._receiving
-        if channel is not None and channel._engine is message._channel:  # or it was requeued
+        if channel is not None and channel._twin is message._channel:  # or it was requeued
             tag = message.delivery_tag
             with suppress(RuntimeError):  # the loop was closed
                 channel._loop.call_soon_threadsafe(channel._consumers.settle_soon, tag, tag, True)

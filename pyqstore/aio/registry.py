@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..connection import Connection
 from ..errors import ChannelClosed, StoreClosed
-from .engine import Engine
+from .loop_channel import LoopChannel
 
 __all__ = ["Registry"]
 
@@ -21,7 +21,7 @@ class _Channel(Protocol):
     @property
     def _loop(self) -> asyncio.AbstractEventLoop: ...
     @property
-    def _engine(self) -> Engine: ...
+    def _twin(self) -> LoopChannel: ...
     def _ended(self, reason: ChannelClosed, /) -> None: ...
 
 
@@ -61,7 +61,7 @@ class Registry:
         channel._ended(_reason())
         raise StoreClosed("the store is closed")
 
-    def close(self) -> list[Engine | Connection]:
+    def close(self) -> list[LoopChannel | Connection]:
         """End every channel: those of the running loop before this returns, and each other one in
         its own loop, when that loop runs.  Returns the synchronous channels under them, and the
         connections."""
@@ -77,11 +77,11 @@ class Registry:
             if channel._loop is here:
                 channel._ended(_reason())
             elif channel._loop.is_closed():
-                channel._engine._forget_event_fd()
+                channel._twin._forget_event_fd()
             else:
                 with suppress(RuntimeError):  # it was closed just now
                     channel._loop.call_soon_threadsafe(channel._ended, _reason())
-        return [*(channel._engine for channel in channels), *connections]
+        return [*(channel._twin for channel in channels), *connections]
 
 
 def _reason() -> ChannelClosed:

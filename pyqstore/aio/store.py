@@ -32,7 +32,7 @@ from ..store import RecoveryReport, StoreOptions
 from .awaiting import Taken
 from .channel import Channel
 from .connection import Connection
-from .engine import Engine
+from .loop_channel import LoopChannel
 from .message_trace import Trace
 from .queue import Queue
 from .registry import Registry
@@ -308,7 +308,7 @@ class Store(Twin[synchronous.Store], Closing):
         return Trace(self._store.trace(exchange, queue), self._threads)
 
 
-def _close_all(ended: list[Engine | synchronous_connection.Connection]) -> None:
+def _close_all(ended: list[LoopChannel | synchronous_connection.Connection]) -> None:
     """Close in a thread what no task uses any more, except for a running call."""
     for handle in ended:
         while True:

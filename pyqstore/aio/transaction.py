@@ -117,7 +117,7 @@ class Transaction:
     async def ack(self, delivery: Message | int, multiple: bool = False) -> None:
         """Like :meth:`pyqstore.Transaction.ack`."""
         self._check()
-        await self._channel.basic_ack(tag_of(delivery, self._channel._engine), multiple)
+        await self._channel.basic_ack(tag_of(delivery, self._channel._twin), multiple)
 
     async def commit_offsets(self, consumer: StreamConsumer) -> None:
         """Like :meth:`pyqstore.Transaction.commit_offsets`."""

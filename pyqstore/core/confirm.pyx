@@ -332,7 +332,7 @@ def confirm_all(list confirms not None):
 cdef class Outstanding:
     """The publishes of a channel in confirm mode that were not decided yet, and the confirms of
     those that were made one by one, in the order of their numbers."""
-    cdef Channel engine
+    cdef Channel channel
     cdef readonly uint64_t published  # the highest number
     cdef readonly uint64_t undecided  # how many
     cdef list confirms
@@ -341,8 +341,8 @@ cdef class Outstanding:
     cdef object verdict
     cdef readonly list taken  # what the verdict is about and was not told of it yet
 
-    def __cinit__(self, Channel engine not None):
-        self.engine = engine
+    def __cinit__(self, Channel channel not None):
+        self.channel = channel
         self.confirms = []
         self.taken = []
 
@@ -355,11 +355,11 @@ cdef class Outstanding:
         (exchange, routing_key, body, properties, mandatory, immediate, delay,
          correlation) = arguments
         if delay is None and correlation is None:
-            number = self.engine.basic_publish(exchange, routing_key, body, properties, mandatory,
-                                               immediate)
+            number = self.channel.basic_publish(exchange, routing_key, body, properties, mandatory,
+                                                immediate)
         else:
-            number = self.engine.basic_publish(exchange, routing_key, body, properties, mandatory,
-                                               immediate, delay=delay, correlation=correlation)
+            number = self.channel.basic_publish(exchange, routing_key, body, properties, mandatory,
+                                                immediate, delay=delay, correlation=correlation)
         self.add(number, confirm)
 
     def add(self, uint64_t number, Confirm confirm not None):

@@ -36,7 +36,7 @@ class Declaring(Handle):
         """Like :meth:`pyqstore.Channel.queue_declare`."""
         answer: DeclareOk = await self._threaded(
             partial(
-                self._engine._declare_queue,
+                self._twin._declare_queue,
                 queue,
                 passive,
                 durable,

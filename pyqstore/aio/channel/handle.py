@@ -1,5 +1,5 @@
-"""An asynchronous channel's life: its engine, the loop that watches it, and the turns of its
-calls."""
+"""An asynchronous channel's life: the synchronous channel under it, the loop that watches that, and
+the turns of its calls."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ...channel.handle import raise_first
 from ...deliveries import Deliveries
 from ...errors import ChannelClosed, Error, ForkedStore, StoreClosed
 from ..consumers import Consumers
-from ..engine import Engine, Face
 from ..events import Events
 from ..lane import Lane
+from ..loop_channel import Face, LoopChannel
 from ..message import Message
 from ..receiving import Receiver
 from ..registry import Registry
@@ -33,7 +33,7 @@ CALLS_PER_TURN = 64
 _CLOSED = "the channel is closed"
 
 
-class Handle(Face, Twin[Engine], Closing):
+class Handle(Face, Twin[LoopChannel], Closing):
     """The base of all methods of a channel."""
 
     _is_made: bool = False  # the constructor has returned
@@ -56,15 +56,15 @@ class Handle(Face, Twin[Engine], Closing):
         self._calls = 0
         self._in_block = False  # of Channel.transaction()
         self._watched_fd: int | None = None
-        self._twin = self._engine = Engine(store, connection)
-        self._engine._face = weakref.ref(self)
-        self._engine._set_message_type(Message)
-        self._lane = Lane(self._engine, threads, self._look, self._failed)
+        self._twin = LoopChannel(store, connection)
+        self._twin._face = weakref.ref(self)
+        self._twin._set_message_type(Message)
+        self._lane = Lane(self._twin, threads, self._look, self._failed)
         self._deliveries = Deliveries()
-        self._consumers = Consumers(self._engine, self._lane, self._deliveries)
-        self._events = Events(self._engine, self._lane, self._consumers, self._failed, self._report)
+        self._consumers = Consumers(self._twin, self._lane, self._deliveries)
+        self._events = Events(self._twin, self._lane, self._consumers, self._failed, self._report)
         self._receiver = Receiver(self._lane, self._events, self._consumers, self._report)
-        self._watched_fd = self._engine._event_fd()
+        self._watched_fd = self._twin._event_fd()
         self._loop.add_reader(self._watched_fd, _signalled, weakref.ref(self), self._watched_fd)
         channels.add(self)
         self._is_made = True
@@ -75,10 +75,10 @@ class Handle(Face, Twin[Engine], Closing):
             return
         if self._store._forked:
             return  # the loop watches what the parent's loop watches
-        if self._is_made and not self._store.closed and not self._engine.closed:
+        if self._is_made and not self._store.closed and not self._twin.closed:
             self._warn_unclosed()
         with suppress(RuntimeError):  # the loop was closed, and watches nothing any more
-            self._loop.call_soon_threadsafe(_forget_watched_fd, self._loop, event_fd, self._engine)
+            self._loop.call_soon_threadsafe(_forget_watched_fd, self._loop, event_fd, self._twin)
 
     def _warn_unclosed(self) -> None:
         warnings.warn(f"unclosed channel {self!r}", ResourceWarning, stacklevel=3, source=self)
@@ -89,13 +89,13 @@ class Handle(Face, Twin[Engine], Closing):
     @property
     def number(self) -> int:
         """Like :attr:`pyqstore.Channel.number`."""
-        return self._engine.number
+        return self._twin.number
 
     @property
     def closed(self) -> bool:
         """Whether the channel is closed: by ``close()``, by an AMQP error, or with its connection
         or its store."""
-        return self._lane.end is not None or self._engine.closed
+        return self._lane.end is not None or self._twin.closed
 
     async def close(self) -> None:
         """Requeue everything unacknowledged and cancel the consumers.  Closing twice is fine.
@@ -104,7 +104,7 @@ class Handle(Face, Twin[Engine], Closing):
         child of fork() only memory is freed.
         """
         if self._store._forked:
-            self._engine.close()
+            self._twin.close()
             return
         self._check_loop()
         if self._closing is None:
@@ -114,7 +114,7 @@ class Handle(Face, Twin[Engine], Closing):
 
     async def _close(self) -> None:
         with suppress(StoreClosed):  # which closes its channels
-            await self._lane.finish(self._engine.close)
+            await self._lane.finish(self._twin.close)
 
     def _ended(self, error: BaseException) -> None:
         """Tell waiting tasks, once, that the channel has ended."""
@@ -131,11 +131,11 @@ class Handle(Face, Twin[Engine], Closing):
         if self._watched_fd is not None:
             self._loop.remove_reader(self._watched_fd)
             self._watched_fd = None
-            self._engine._forget_event_fd()
+            self._twin._forget_event_fd()
 
     def _failed(self, error: BaseException) -> None:
         """A call raised this.  An AMQP error closes the channel."""
-        if isinstance(error, Error) and self._engine.closed:
+        if isinstance(error, Error) and self._twin.closed:
             self._ended(ChannelClosed(f"{_CLOSED}: {error}"))
 
     def _look(self) -> None:
@@ -187,13 +187,15 @@ def _signalled(channel: weakref.ref[Handle], event_fd: int) -> None:
         listener._events.signalled()
 
 
-def _forget_watched_fd(loop: asyncio.AbstractEventLoop, event_fd: int, engine: Engine) -> None:
-    """Stop watching, in the loop.  The engine, which owns the descriptor, exists until this is
+def _forget_watched_fd(
+    loop: asyncio.AbstractEventLoop, event_fd: int, channel: LoopChannel
+) -> None:
+    """Stop watching, in the loop.  The channel, which owns the descriptor, exists until this is
     done."""
     loop.remove_reader(event_fd)
-    engine._forget_event_fd()
-    engine.close()
-    raise_first(engine.tell_rest())
+    channel._forget_event_fd()
+    channel.close()
+    raise_first(channel.tell_rest())
 
 
 def nothing() -> None:

@@ -38,7 +38,7 @@ class Publishing(Handle):
         self._check()
         # In the lane: what comes behind is confirmed, whoever is cancelled meanwhile.
         await self._lane.run(
-            self._engine.confirm_select,
+            self._twin.confirm_select,
             then=lambda _: self._events.select_confirms(),
             inline=True,
         )
@@ -49,7 +49,7 @@ class Publishing(Handle):
 
         RuntimeError while a call of this channel is in a thread.
         """
-        return self._engine.next_publish_number
+        return self._twin.next_publish_number
 
     @property
     def unconfirmed(self) -> Unconfirmed:
@@ -57,7 +57,7 @@ class Publishing(Handle):
 
         RuntimeError while a call of this channel is in a thread.
         """
-        return self._engine.unconfirmed
+        return self._twin.unconfirmed
 
     def basic_publish(
         self,
@@ -112,7 +112,7 @@ class Publishing(Handle):
         mandatory = arguments[4]
         self._lane.publish(
             partial(
-                self._engine.basic_publish,
+                self._twin.basic_publish,
                 *arguments[:-2],
                 delay=arguments[-2],
                 correlation=arguments[-1],
@@ -137,7 +137,7 @@ class Publishing(Handle):
 
     def _check_returned(self, confirm: Confirm) -> None:
         """Handle a message that was just published and returned, if no listener can learn of it."""
-        returned, confirms = self._engine._take_ignored_returns(), self._events.confirms
+        returned, confirms = self._twin._take_ignored_returns(), self._events.confirms
         if returned is not None and confirms is not None:
             confirms.fail(confirm, MessageReturned(*returned))
 
@@ -165,7 +165,7 @@ class Publishing(Handle):
         self._check()
         receipt: Receipt = await self._lane.run(
             partial(
-                self._engine.publish_batch,
+                self._twin.publish_batch,
                 data,
                 exchange,
                 routing_key,
@@ -180,7 +180,7 @@ class Publishing(Handle):
     def _published_batch(self, receipt: SynchronousReceipt) -> Receipt:
         if self._events.confirms is not None and not self._in_block:
             self._events.confirms.add_batch(receipt.last_publish_number, receipt.count)
-            returned = self._engine._take_ignored_returns()
+            returned = self._twin._take_ignored_returns()
             if returned is not None:
                 self._events.confirms.note_returned(*returned)
         self._events.look_soon()
@@ -210,7 +210,7 @@ class Publishing(Handle):
     @property
     def refusal(self) -> PublishRefused | StoreFailed | None:
         """Like :attr:`pyqstore.Channel.refusal`."""
-        return self._engine.refusal
+        return self._twin.refusal
 
     def add_confirm_listener(
         self, on_ack: ConfirmCallback | None, on_nack: ConfirmCallback | None
@@ -219,7 +219,7 @@ class Publishing(Handle):
 
         An exception of a listener goes to the loop's exception handler.
         """
-        self._engine._check_process()
+        self._twin._check_process()
         check_callable(on_ack=on_ack, on_nack=on_nack)
         self._events.confirm_listeners.append((on_ack, on_nack))
 
@@ -228,18 +228,18 @@ class Publishing(Handle):
 
         An exception of a listener goes to the loop's exception handler.
         """
-        self._engine.add_outcome_listener(callback)
+        self._twin.add_outcome_listener(callback)
 
     def add_return_listener(self, callback: ReturnCallback) -> None:
         """Like :meth:`pyqstore.Channel.add_return_listener`; called in the loop."""
-        self._engine._check_process()
+        self._twin._check_process()
         check_callable(callback=callback)
         self._events.return_listeners.append(callback)
-        self._lane.post(partial(self._engine._ignore_returns, False))
+        self._lane.post(partial(self._twin._ignore_returns, False))
 
     def add_cancel_listener(self, callback: Callable[[str], object]) -> None:
         """Like :meth:`pyqstore.Channel.add_cancel_listener`; called in the loop."""
-        self._engine._check_process()
+        self._twin._check_process()
         check_callable(callback=callback)
         self._events.cancel_listeners.append(callback)
 
@@ -252,13 +252,13 @@ class Publishing(Handle):
 
     async def _begin_transaction(self) -> bool:
         """Return whether the channel was not transactional before."""
-        begun: bool = await self._threaded(self._engine._begin_transaction)
+        begun: bool = await self._threaded(self._twin._begin_transaction)
         self._in_block = self._in_block or begun
         return begun
 
     async def _leave_transaction(self) -> None:
         """Restore the channel's state before the transaction."""
-        await self._threaded(self._engine._leave_transaction)
+        await self._threaded(self._twin._leave_transaction)
         self._in_block = False
 
 

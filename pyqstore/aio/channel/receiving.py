@@ -32,7 +32,7 @@ class Receiving(Handle):
         """The first ready message of ``queue``, or None.  NotFound: no such queue."""
         await self._turn()
         message: Message | None = await self._lane.run(
-            partial(self._engine.basic_get, queue),
+            partial(self._twin.basic_get, queue),
             then=self._came,
             undo=self._give_back,
             inline=True,
@@ -49,7 +49,7 @@ class Receiving(Handle):
             try:
                 self._deliveries.came(tag, tag)
             except MemoryError:
-                self._engine._withhold(tag, tag)
+                self._twin._withhold(tag, tag)
                 raise
         return message
 
@@ -78,11 +78,11 @@ class Receiving(Handle):
         seconds = check_timeout(timeout)
         end = self._loop.time() + seconds
         self._check()
-        get = partial(self._engine.get_batch, queue, max_messages, max_bytes=max_bytes)
+        get = partial(self._twin.get_batch, queue, max_messages, max_bytes=max_bytes)
         until = math.inf if seconds == 0 else end
 
         async def is_message_there() -> bool:
-            declare = partial(self._engine._queue_declare, queue, _core.PASSIVE, b"")
+            declare = partial(self._twin._queue_declare, queue, _core.PASSIVE, b"")
             declared = await self._lane.run(declare, inline=True, until=until)
             return bool(declared[1] > 0)
 
@@ -170,7 +170,7 @@ class Receiving(Handle):
 
         consumer: Consumer = await self._lane.run(
             partial(
-                self._engine.consume_for_loop,
+                self._twin.consume_for_loop,
                 queue,
                 consumer_tag,
                 auto_ack=auto_ack,
@@ -232,7 +232,7 @@ class Receiving(Handle):
 
     async def stop_consuming(self) -> None:
         """Cancel the consumers that have a callback."""
-        self._engine._check_process()
+        self._twin._check_process()
         for consumer in self._consumers:
             if consumer.task is not None:
                 await self.basic_cancel(consumer.tag)
@@ -255,13 +255,13 @@ class Receiving(Handle):
         if consumer is None:
             if self._lane.end is not None:
                 raise self._lane.end
-            self._engine._check_there(consumer_tag)
+            self._twin._check_there(consumer_tag)
             return None
         if consumer.task is not None:
             raise RuntimeError("the messages of this consumer go to its callback")
         message = await self._receiver.next_message(consumer, seconds)
         if message is None:
-            self._engine._check_there(consumer_tag)
+            self._twin._check_there(consumer_tag)
         return message
 
     def consume(

@@ -23,19 +23,19 @@ class Settling(Handle):
         """Like :meth:`pyqstore.Channel.basic_ack`; ``multiple`` covers messages that were handed
         out before this call."""
         if multiple:
-            await self._settle_all(self._engine.basic_ack, delivery_tag, False, False, 0)
+            await self._settle_all(self._twin.basic_ack, delivery_tag, False, False, 0)
             return
         if self._lane.free:
             self._check()
             try:
-                self._engine.basic_ack(delivery_tag)
+                self._twin.basic_ack(delivery_tag)
                 return
             except BlockingIOError:
                 pass
             except Error as error:
                 self._failed(error)
                 raise
-        await self._inline(partial(self._engine.basic_ack, delivery_tag))
+        await self._inline(partial(self._twin.basic_ack, delivery_tag))
 
     async def basic_nack(
         self,
@@ -47,7 +47,7 @@ class Settling(Handle):
     ) -> None:
         """Like :meth:`pyqstore.Channel.basic_nack`; ``multiple`` covers messages that were handed
         out before this call."""
-        nack = partial(self._engine.basic_nack, requeue=requeue, delay=delay)
+        nack = partial(self._twin.basic_nack, requeue=requeue, delay=delay)
         if multiple:
             delay_us = _core.delay_us(requeue, delay)
             await self._settle_all(nack, delivery_tag, requeue, not requeue, delay_us)
@@ -64,9 +64,7 @@ class Settling(Handle):
             await self._inline(partial(verb, tag, multiple=True))
             return
         buffered, last = self._deliveries.buffered, self._deliveries.last
-        settle = partial(
-            self._engine._settle_around, buffered, tag, requeue, reject, delay_us, last
-        )
+        settle = partial(self._twin._settle_around, buffered, tag, requeue, reject, delay_us, last)
         # Inline only what may be begun anew: a tag is known once.
         await self._lane.run(settle, inline=tag == 0)
 
@@ -76,13 +74,13 @@ class Settling(Handle):
         """Like :meth:`pyqstore.Channel.basic_recover`, for messages that were handed out before
         this call."""
         if not requeue:
-            await self._threaded(partial(self._engine.basic_recover, requeue))
+            await self._threaded(partial(self._twin.basic_recover, requeue))
             return
         self._check()
         for consumer in self._consumers:
             self._consumers.put_back(consumer)
         between = self._deliveries.handed_out(self._deliveries.last)
-        await self._threaded(partial(self._engine._recover_handed_out, between))
+        await self._threaded(partial(self._twin._recover_handed_out, between))
 
     async def _commit_offset(self, stream: str, group: str, offset: int) -> None:
-        await self._threaded(partial(self._engine._commit_offset, stream, group, offset))
+        await self._threaded(partial(self._twin._commit_offset, stream, group, offset))

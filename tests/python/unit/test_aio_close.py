@@ -187,7 +187,7 @@ def test_a_descriptor_stays_the_loops_while_another_thread_closes_the_store(path
         loop.add_reader(first[0], close_and_reopen)
         # Both are there when the loop looks next, in this order.
         os.write(first[1], b"x")
-        other._engine.basic_publish("", "q", b"x")
+        other._twin.basic_publish("", "q", b"x")
         await asyncio.wait([waiting], timeout=20)
         assert [os.read(pipe[0], 8) for pipe in pipes] == [b"12345678"] * len(pipes)
         assert waiting.done()

@@ -358,7 +358,7 @@ def test_a_publish_that_a_thread_makes_while_the_channel_ends_is_told_once(path:
             channel.add_outcome_listener(lambda outcome: heard.append(outcome.correlation))
             begun, go_on = asyncio.Event(), threading.Event()
             loop, here = asyncio.get_running_loop(), threading.get_ident()
-            publish = channel._engine.basic_publish
+            publish = channel._twin.basic_publish
 
             def slow(*arguments: Any, **named: Any) -> int:
                 if threading.get_ident() == here:
@@ -367,7 +367,7 @@ def test_a_publish_that_a_thread_makes_while_the_channel_ends_is_told_once(path:
                 go_on.wait()
                 return publish(*arguments, **named)
 
-            channel._engine.basic_publish = slow  # type: ignore[method-assign]
+            channel._twin.basic_publish = slow  # type: ignore[method-assign]
             awaited = asyncio.gather(
                 channel.basic_publish("", "q", b"x", PERSISTENT, correlation="c"),
                 return_exceptions=True,

@@ -13,7 +13,7 @@ from ..channel.arguments import encoded, flag
 from ..channel.handle import Consumer
 from ..errors import ChannelClosed
 
-__all__ = ["Engine", "Face"]
+__all__ = ["Face", "LoopChannel"]
 
 
 class Face(Protocol):
@@ -25,7 +25,7 @@ class Face(Protocol):
     ) -> None: ...
 
 
-class Engine(SynchronousChannel):
+class LoopChannel(SynchronousChannel):
     """Encodes arguments and calls the engine, in the thread that has the channel's turn."""
 
     _face: weakref.ref[Face] | None = None
