@@ -222,7 +222,7 @@ QS_API QS_MUST_CHECK qs_status qs_store_verify(const char *path, qs_env *env,
                                                const qs_verify_callbacks *callbacks,
                                                qs_verified *verified_out, qs_error *error);
 
-/* ---- what an operator sets ---- */
+/* ---- settings of an operator ---- */
 
 /* qs_store_set_queue_mode - make a queue lazy or not, as x-queue-mode does in a declaration.
  *

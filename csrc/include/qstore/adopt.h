@@ -31,7 +31,7 @@ typedef struct qs_staged_info {
     uint64_t rows;
     uint64_t bytes;      /* of the file */
     uint64_t body_bytes; /* of all messages */
-    uint32_t routes;     /* distinct (exchange, routing key); 0: too many to be told */
+    uint32_t routes;     /* distinct (exchange, routing key); 0: too many to count */
 } qs_staged_info;
 
 /* qs_staged_writer_open - begin the file name in the existing directory folder.
@@ -136,7 +136,7 @@ typedef struct qs_ask {
     const char *const *paths; /* from the root */
     size_t path_count;
     qs_slice key;
-    const qs_slice *unless; /* keys: where one was committed before, nothing is adopted */
+    const qs_slice *unless; /* keys: if one was committed before, nothing is adopted */
     size_t unless_count;
     const qs_slice *forget; /* keys to forget afterwards, when no repeat can need them any more; an
                                owner that dies right then leaves them known */

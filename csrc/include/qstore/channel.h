@@ -145,8 +145,8 @@ QS_API QS_MUST_CHECK qs_status qs_channel_change_binding(qs_channel *channel, qs
                                                          qs_slice arguments, uint32_t flags,
                                                          qs_error *error);
 
-/* qs_queue_argument_name - the names of the queue arguments that are supported, by index from 0;
- * NULL after the last.
+/* qs_queue_argument_name - return the name of a supported queue argument, by index from 0; NULL
+ * after the last.
  *
  * Any other argument is stored, and may differ when the queue is declared again.  Arguments that
  * ask for copies on other machines (x-queue-type other than classic, x-ha-*, x-quorum-*, ...) are
@@ -216,8 +216,8 @@ QS_API QS_MUST_CHECK qs_status qs_channel_confirm_select(qs_channel *channel, qs
 /* qs_channel_next_publish_number - the number of the next publish; 0 outside confirm mode. */
 QS_API uint64_t qs_channel_next_publish_number(qs_channel *channel);
 
-/* Publishes whose confirms wait for the disk, by number; with has_queue also the exchange and the
- * queue that they went through.  Those of a batch are reported for each of its queues. */
+/* Publishes whose confirms wait for the disk, by number; with has_queue also their exchange and
+ * queue.  Publishes of a batch are reported once for each queue of the batch. */
 typedef struct qs_unconfirmed {
     uint64_t first_number, last_number;
     bool has_queue;
@@ -363,8 +363,8 @@ QS_API QS_MUST_CHECK qs_status qs_channel_cancel(qs_channel *channel, qs_slice c
  * resume.
  *
  * Messages that were delivered stay with the consumer; messages dealt to it and not yet read are
- * ready again.  A caller that reads the consumers of a channel one by one bounds with this what
- * comes for the others meanwhile.  An unknown tag is no error.
+ * ready again.  A caller that reads a channel's consumers one by one can pause the others, which
+ * bounds the messages that arrive for them.  An unknown tag is no error.
  * Returns: QS_OK, or the common statuses */
 QS_API QS_MUST_CHECK qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag,
                                                 bool paused, qs_error *error);

@@ -34,7 +34,7 @@ typedef struct qs_connection_info {
 
 typedef struct qs_channel_info {
     uint64_t number, connection; /* of the store's */
-    uint64_t client_number;      /* 0: none was said */
+    uint64_t client_number;      /* 0: not set */
     uint64_t prefetch;           /* of each new consumer; 0: unlimited, as for the next */
     uint64_t prefetch_channel;   /* of all its consumers together */
     uint64_t consumers, unacked, unconfirmed;

@@ -71,7 +71,7 @@ enum {                            /* the batches that have a column, as bits */
 
 /* How a column is read in a batch that is published. */
 typedef enum qs_column_kind {
-    QS_COLUMN_IGNORED, /* it tells where a received message was */
+    QS_COLUMN_IGNORED, /* it describes where a received message was */
     QS_COLUMN_BODY,
     QS_COLUMN_TEXT, /* strings of at most 255 bytes */
     QS_COLUMN_HEADERS,

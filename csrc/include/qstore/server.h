@@ -16,7 +16,7 @@ typedef struct qs_server qs_server;
 typedef struct qs_server_options {
     /* The most connections; further ones are closed as they come; 16384. */
     uint32_t connections_max;
-    /* Channels of a connection; 2047. */
+    /* The most channels of a connection; 2047. */
     uint16_t channel_max;
     /* The heartbeat offered to clients, in seconds; 0: none; 60. */
     uint16_t heartbeat_s;
@@ -45,8 +45,9 @@ typedef struct qs_server_options {
     const char *mechanisms;
     /* Ask for permissions of users, too; false: each user may do everything. */
     bool asks_permissions;
-    /* Called for events of connections, like the note of qs_options, from a thread of the server,
-     * which must not be kept waiting, until qs_server_stop has returned.  NULL: no reports. */
+    /* Called for events of connections, like the note of qs_options, until qs_server_stop has
+     * returned.  The calling thread serves clients, so the function must not wait.  NULL: no
+     * reports. */
     void (*note)(void *context, uint32_t level, const char *text);
     void *note_context;
 } qs_server_options;

@@ -86,11 +86,12 @@ typedef struct qs_options {
      * files.  NULL: no reports. */
     void (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
     void *progress_context;
-    /* Called for events that no call reports, with a level QS_NOTE_*: a commit has waited for the
-     * disk for 30 s (while it waits), the clock was set, the disk is full or is no longer, no
-     * checkpoint can be made or one can again, a checkpoint was made, the store has failed.  The
-     * calling thread belongs to the store and holds no lock, and no other thread waits for it.
-     * Calls come until qs_store_close has returned, and only with background.  NULL: no reports. */
+    /* Called for events that no call reports, with a level QS_NOTE_*: a commit has waited 30 s for
+     * the disk (the call comes while it still waits), the clock was set, the disk became full or
+     * has space again, checkpoints began to fail or succeed again, a checkpoint was made, the store
+     * failed.  The calling thread belongs to the store and holds no lock, and no other thread waits
+     * for it.  Calls come until qs_store_close has returned, and only with background.  NULL: no
+     * reports. */
     void (*note)(void *context, uint32_t level, const char *text);
     void *note_context;
 } qs_options;

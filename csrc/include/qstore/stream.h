@@ -12,7 +12,7 @@
 #include "qstore/arrow.h"
 #include "qstore/channel.h"
 
-/* ---- what there is ---- */
+/* ---- status ---- */
 
 typedef struct qs_stream_status {
     uint64_t first, next;  /* the offsets of the stream are [first, next) */
