@@ -1,4 +1,4 @@
-/* Contents on their way in. */
+/* Incoming contents. */
 #include "amqp_content.h"
 
 #include "check.h"
@@ -9,7 +9,7 @@
 #define BASIC_CLASS 60
 #define PUBLISH_METHOD 40
 #define HEADER_BYTES 12     /* class, weight, body size */
-#define KEPT_BYTES_MAX 4096 /* of memory that waits for the next message */
+#define KEPT_BYTES_MAX 4096 /* of memory that is kept for the next message */
 
 void qsi_amqp_content_fini(struct qsi_amqp_content *content)
 {
@@ -152,7 +152,7 @@ bool qsi_amqp_content_body(struct qsi_amqp_content *content, struct qsi_slice pa
     if (content->body_got + payload.bytes == content->body_bytes) {
         *body_out =
             qsi_slice_make(content->kept.data + body_at(content), (uint32_t)content->body_bytes);
-        content->kept.bytes -= payload.bytes; /* what is behind stays where it is */
+        content->kept.bytes -= payload.bytes; /* the bytes after it stay in place */
         *is_whole_out = true;
         return true;
     }

@@ -36,7 +36,7 @@ bool qsi_amqp_closes_connection(uint16_t code)
     return code == QSI_AMQP_CONNECTION_FORCED || code == 402 || code >= 500;
 }
 
-/* A text that was cut within a character must not end in half of it: names are UTF-8. */
+/* Shortens a cut text to whole characters: names are UTF-8. */
 static size_t whole_characters(const char *text, size_t bytes)
 {
     while (bytes > 0 && ((uint8_t)text[bytes] & 0xc0) == 0x80) {
@@ -64,7 +64,7 @@ void qsi_amqp_fault_set(struct qsi_amqp_fault *fault, uint16_t code, const char 
     memcpy(fault->text, whole, strlen(whole) + 1);
 }
 
-/* RabbitMQ's are the printable characters of Latin-1. */
+/* Like RabbitMQ, takes the printable characters of Latin-1. */
 static bool is_printable(struct qsi_slice bytes)
 {
     for (uint32_t i = 0; i < bytes.bytes; i++) {

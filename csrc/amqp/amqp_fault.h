@@ -1,4 +1,4 @@
-/* What a connection or a channel is closed for: reply code and text as RabbitMQ words them. */
+/* The reason for closing a connection or a channel: reply code and text as in RabbitMQ. */
 #ifndef QSI_AMQP_FAULT_H
 #define QSI_AMQP_FAULT_H
 
@@ -22,20 +22,22 @@ enum {
 
 struct qsi_amqp_fault {
     uint16_t code;
-    uint16_t class_id, method_id;         /* of the method that was at fault; 0: none */
-    bool is_fatal;                        /* what follows cannot be told into frames any more */
+    uint16_t class_id, method_id; /* of the method that was at fault; 0: none */
+    /* The bytes after the fault cannot be divided into frames any more. */
+    bool is_fatal;
     char text[QSI_AMQP_FAULT_TEXT_BYTES]; /* "NOT_FOUND - no queue ...", 255 bytes at most */
 };
 
-/* Code, its name and the text; longer ones are cut and end in "...".  Class and method are 0. */
+/* Sets code and text, with the code's name in front; a longer text is cut and ends in "...".  Class
+ * and method become 0. */
 void qsi_amqp_fault_set(struct qsi_amqp_fault *fault, uint16_t code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Does an error with this code close the whole connection? */
+/* Whether an error with this code closes the whole connection. */
 bool qsi_amqp_closes_connection(uint16_t code);
 
-/* The bytes as a term of RabbitMQ's language: <<"text">> if all of them are printable and
- * may_be_text, <<1,2,3>> otherwise; cut where the text is full. */
+/* Prints bytes as an Erlang term: <<"text">> if all of them are printable and may_be_text,
+ * <<1,2,3>> otherwise; cut at the capacity of the text. */
 void qsi_amqp_print_binary(char text_out[QSI_AMQP_FAULT_TEXT_BYTES], struct qsi_slice bytes,
                            bool may_be_text);
 

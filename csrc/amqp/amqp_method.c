@@ -1,4 +1,4 @@
-/* Methods to and from bytes, by the fields of amqp_method.def. */
+/* Encodes and decodes methods by the fields of amqp_method.def. */
 #include "amqp_method.h"
 
 #include "check.h"
@@ -33,8 +33,8 @@ bool qsi_amqp_method_find(uint16_t class_id, uint16_t method_id, enum qsi_amqp_m
 
 /* ---- UTF-8 ---- */
 
-/* How many bytes follow a first byte, and the least that the first of them may be: no shorter
- * encoding of the same, no surrogates, nothing above U+10FFFF. */
+/* How many bytes follow a first byte; -1: no character begins with it.  0xc0 and 0xc1 would begin
+ * overlong encodings, bytes above 0xf4 characters above U+10FFFF. */
 static int bytes_behind(const uint8_t *at)
 {
     if (*at < 0xc2 || *at > 0xf4) {

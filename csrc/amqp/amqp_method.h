@@ -1,5 +1,5 @@
-/* The methods of AMQP 0-9-1: their numbers, and their arguments to and from bytes.  Pure: decoded
- * slices point into what was decoded, and nothing is read past its size. */
+/* The methods of AMQP 0-9-1: their numbers, and decoding and encoding of their arguments.  Pure:
+ * decoded slices point into the input, and nothing is read beyond its size. */
 #ifndef QSI_AMQP_METHOD_H
 #define QSI_AMQP_METHOD_H
 
@@ -30,28 +30,29 @@ extern const struct qsi_amqp_layout qsi_amqp_layouts[QSI_AMQP_METHOD_COUNT];
  * two octets of bits.  The octets of connection.start are numbers. */
 struct qsi_amqp_arguments {
     struct qsi_slice text[3];
-    struct qsi_slice table; /* without its length word */
+    struct qsi_slice table; /* without the 4-byte length in front */
     uint64_t number[3];
-    uint8_t bits; /* the first bit is 1 */
+    uint8_t bits; /* the first flag is bit 1 */
 };
 
-/* False: there is no such method. */
+/* False: no method has these numbers. */
 bool qsi_amqp_method_find(uint16_t class_id, uint16_t method_id, enum qsi_amqp_method *method_out);
 
 enum qsi_amqp_decoded {
     QSI_AMQP_DECODED,
-    QSI_AMQP_CANNOT_DECODE, /* too short, or bytes behind the last argument */
-    QSI_AMQP_NOT_UTF8,      /* a short string */
+    QSI_AMQP_CANNOT_DECODE, /* too short, or bytes after the last argument */
+    QSI_AMQP_NOT_UTF8,      /* a short string is not UTF-8 */
     QSI_AMQP_BAD_TABLE,     /* damaged, or more than QSI_FIELD_DEPTH_MAX tables deep */
 };
-/* fields: what is behind class and method in the frame. */
+/* fields: the bytes of the frame after class and method. */
 enum qsi_amqp_decoded qsi_amqp_method_decode(enum qsi_amqp_method method, struct qsi_slice fields,
                                              struct qsi_amqp_arguments *arguments_out);
 
 /* The size of class, method and arguments. */
 size_t qsi_amqp_method_bytes(enum qsi_amqp_method method,
                              const struct qsi_amqp_arguments *arguments);
-/* Writes them; returns the end.  REQUIRES short strings within 255 bytes. */
+/* Encodes class, method and arguments at out; returns the end.  REQUIRES short strings of at most
+ * 255 bytes. */
 uint8_t *qsi_amqp_method_put(uint8_t *out, enum qsi_amqp_method method,
                              const struct qsi_amqp_arguments *arguments);
 

@@ -1,5 +1,5 @@
-/* Invariant: the pieces from piece_from on are what is unsent, in order; each lies in a block that
- * counts it, or in the body of a held message.  The block that is built in is the last. */
+/* Invariant: the pieces from piece_from on are the unsent bytes, in order; each lies in a block
+ * that counts it, or in the body of a held message.  Frames are built in the last block. */
 #include "amqp_output.h"
 
 #include "alloc.h"
@@ -9,21 +9,21 @@
 #include <string.h>
 
 #define BLOCK_BYTES 16384u
-#define COPIED_BODY_BYTES 4096u /* larger ones are referred to */
+#define COPIED_BODY_BYTES 4096u /* larger bodies are referred to */
 #define CONTENT_HEAD_BYTES 12u  /* class, weight, size */
 
 struct qsi_amqp_block {
     struct qsi_amqp_block *next;
     size_t used, capacity;
-    uint32_t piece_count; /* that are unsent */
+    uint32_t piece_count; /* unsent ones */
     uint8_t bytes[];
 };
 
 struct qsi_amqp_piece {
     const uint8_t *data;
     size_t bytes;
-    struct qsi_amqp_block *block; /* NULL: of the body of a held message */
-    bool ends_message;            /* the first held message is not needed behind it */
+    struct qsi_amqp_block *block; /* NULL: the piece is in the body of a held message */
+    bool ends_message;            /* the first held message is not needed after this piece */
 };
 
 /* ---- blocks ---- */
@@ -53,7 +53,8 @@ static void drop_block(struct qsi_amqp_output *output, struct qsi_amqp_block *bl
     }
 }
 
-/* Blocks at the front that nothing unsent lies in; the last one stays to be built in. */
+/* Drops blocks at the front without unsent pieces; the last one stays, since frames are built in
+ * it. */
 static void drop_sent_blocks(struct qsi_amqp_output *output)
 {
     while (output->first != output->last && output->first->piece_count == 0) {
@@ -74,8 +75,8 @@ static void drop_sent_blocks(struct qsi_amqp_output *output)
 
 /* ---- pieces ---- */
 
-/* One more element behind the last; moves those that are left to the front when there is no room
- * behind them.  False: no memory. */
+/* Makes room for one more element at the end; if there is none, first moves the remaining ones to
+ * the front.  False: no memory. */
 static bool make_room(void **array, uint32_t *from, uint32_t *count, uint32_t *capacity,
                       size_t element_bytes)
 {
@@ -119,8 +120,8 @@ static struct qsi_amqp_piece *new_piece(struct qsi_amqp_output *output)
     return &output->pieces[output->piece_count++];
 }
 
-/* Contiguous room for bytes in the block that is built in; NULL: no memory.  Nothing may be built
- * behind bytes that failed: the stream would have a hole. */
+/* Contiguous room for bytes in the last block; NULL: no memory.  Nothing may be built after bytes
+ * that failed: the stream would have a hole. */
 static uint8_t *room(struct qsi_amqp_output *output, size_t bytes)
 {
     struct qsi_amqp_block *block = output->last;
@@ -144,7 +145,7 @@ static uint8_t *room(struct qsi_amqp_output *output, size_t bytes)
     return block->bytes + block->used;
 }
 
-/* Puts out bytes that were built in the room. */
+/* Appends bytes that were built in the room. */
 static void commit(struct qsi_amqp_output *output, size_t bytes)
 {
     struct qsi_amqp_block *block = output->last;
@@ -202,7 +203,7 @@ void qsi_amqp_put_method(struct qsi_amqp_output *output, uint16_t channel,
     commit(output, bytes + QSI_AMQP_FRAME_EXTRA_BYTES);
 }
 
-/* An empty blob is a message without properties: its flags say so. */
+/* Writes the header frame.  An empty blob is a message without properties: its flags are 0. */
 static void put_content_header(struct qsi_amqp_output *output, uint16_t channel,
                                qs_slice properties, uint64_t body_bytes)
 {
@@ -333,7 +334,8 @@ void qsi_amqp_put_content(struct qsi_amqp_output *output, uint16_t channel,
 
 /* ---- barriers ---- */
 
-/* Where there are too many, those behind the last wait a little longer. */
+/* With too many barriers the last one gets the higher LSN, so the bytes between the two wait a
+ * little longer. */
 void qsi_amqp_output_hold(struct qsi_amqp_output *output, uint64_t lsn)
 {
     struct qsi_amqp_barrier *last =
@@ -387,7 +389,7 @@ int qsi_amqp_output_pieces(const struct qsi_amqp_output *output, struct iovec *p
     return given;
 }
 
-/* A piece was written whole. */
+/* Drops a piece that was written whole. */
 static void drop_piece(struct qsi_amqp_output *output)
 {
     struct qsi_amqp_piece *piece = &output->pieces[output->piece_from++];

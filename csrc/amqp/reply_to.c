@@ -1,8 +1,8 @@
-/* Direct reply-to: a consumer of amq.rabbitmq.reply-to has a queue of its own, which ends with it,
- * and what the channel publishes with that name in reply-to says the queue's instead.
+/* Direct reply-to: a consumer of amq.rabbitmq.reply-to has a queue of its own, which is deleted
+ * with it.  In messages of the channel, reply-to with that name is replaced by the queue's name.
  *
- * The queue is transient and exclusive, its name cannot be guessed, and anybody publishes to it as
- * to any other: programs in the server's own process as well. */
+ * The queue is transient and exclusive, and its name cannot be guessed.  Any publisher can publish
+ * to it as to other queues, programs in the server's own process included. */
 #include "alloc.h"
 #include "check.h"
 #include "verbs.h"
@@ -32,7 +32,7 @@ static enum qsi_amqp_result refuse(struct qsi_amqp_call *call, const char *why)
     return QSI_AMQP_FAULT;
 }
 
-/* Who answers may ask with a declare whether the client is still there. */
+/* Answers a declare, by which a responder asks whether the client still exists. */
 enum qsi_amqp_result qsi_amqp_declare_reply_to(struct qsi_amqp_call *call, struct qsi_slice name)
 {
     struct qsi_amqp_arguments arguments = {.text = {name}, .number = {0, 1}};
@@ -86,7 +86,7 @@ enum qsi_amqp_result qsi_amqp_consume_reply_to(struct qsi_amqp_call *call)
     qs_status status;
 
     if (!call->session->may_block) {
-        return QSI_AMQP_MUST_WAIT; /* for the queue's declaration */
+        return QSI_AMQP_MUST_WAIT; /* the declaration of the queue may block */
     }
     if (!qsi_amqp_has_bit(call, CONSUME_NO_ACK)) {
         return refuse(call, "reply consumer cannot acknowledge");

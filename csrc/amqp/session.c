@@ -1,4 +1,4 @@
-/* A session's life: made, held back, timed, ended. */
+/* The life of a session: creation, alarms, deadlines, ends. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -29,7 +29,7 @@ void qsi_amqp_limits_default(struct qsi_amqp_limits *limits_out)
     };
 }
 
-/* ---- made and freed ---- */
+/* ---- creating and freeing ---- */
 
 static qs_status check_setup(const struct qsi_amqp_setup *setup, qs_error *error)
 {
@@ -157,7 +157,7 @@ void qsi_amqp_close_connection(struct qsi_amqp_session *session, enum qsi_amqp_e
     }
 }
 
-/* False: there is no memory. */
+/* False: no memory. */
 static bool keep_shut_text(struct qsi_amqp_session *session, const char *text)
 {
     size_t bytes = strlen(text) + 1;
@@ -169,7 +169,7 @@ static bool keep_shut_text(struct qsi_amqp_session *session, const char *text)
     return session->shut_text != NULL;
 }
 
-/* Something was done for the client that it has not heard of, perhaps. */
+/* Whether the client may not have heard of everything that was done for it. */
 static bool may_owe_answers(const struct qsi_amqp_session *session)
 {
     return session->state == QSI_AMQP_RUNNING &&
@@ -189,7 +189,7 @@ void qsi_amqp_session_shut(struct qsi_amqp_session *session, const char *text, u
     }
 }
 
-/* ---- what the engine says ---- */
+/* ---- errors of the engine ---- */
 
 static uint16_t code_of(qs_status status)
 {
@@ -304,7 +304,7 @@ uint64_t qsi_amqp_session_deadline(const struct qsi_amqp_session *session)
     return deadline;
 }
 
-/* The state ends by itself: refused clients are let go, and those that take too long. */
+/* Ends a state whose time is over: disconnects refused clients, and those that take too long. */
 static void end_state(struct qsi_amqp_session *session)
 {
     session->until_ns = QSI_AMQP_NEVER;
@@ -316,8 +316,8 @@ static void end_state(struct qsi_amqp_session *session)
     }
 }
 
-/* Whoever is not read cannot be heard: its silence counts from when it is read again.  Nothing is
- * added to output that does not move. */
+/* While the socket is not read, heartbeats of the client cannot arrive: its silence counts from the
+ * next read.  No heartbeat is added while unwritten output waits. */
 static void keep_heartbeats(struct qsi_amqp_session *session)
 {
     if (!qsi_amqp_session_reads(session)) {

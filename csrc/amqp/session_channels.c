@@ -1,8 +1,8 @@
-/* The channels of a session: opened, looked up, closed.
+/* The channels of a session: opening, lookup, closing.
  *
- * A channel that was refused stays until the client's close-ok, so that frames on their way do not
- * meet a new one with its number.  Closing the engine's channel may block: it is doomed until a
- * turn that may. */
+ * A refused channel stays until the client's close-ok, so that frames already sent do not reach a
+ * new channel with its number.  Closing the engine's channel may block: the channel is doomed until
+ * a turn that may. */
 #include "alloc.h"
 #include "check.h"
 #include "session_internal.h"
@@ -129,7 +129,8 @@ void qsi_amqp_end_content(struct qsi_amqp_session *session, struct qsi_amqp_chan
     qsi_amqp_content_end(content);
 }
 
-/* Nothing tells of a channel's work any more once it is closed. */
+/* The LSNs of answers are lost when a channel is closed, so it is not closed before they are
+ * durable. */
 void qsi_amqp_await_answers(struct qsi_amqp_session *session)
 {
     struct qsi_amqp_output *output = &session->output;
@@ -140,7 +141,7 @@ void qsi_amqp_await_answers(struct qsi_amqp_session *session)
     }
 }
 
-/* Blocks. */
+/* Closes the engine's channel; this blocks. */
 static void close_engine(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel)
 {
     qsi_list_remove(&channel->in_rung);
@@ -175,7 +176,7 @@ void qsi_amqp_channel_forget(struct qsi_amqp_session *session, struct qsi_amqp_c
     free_channel(session, channel);
 }
 
-/* A channel that is left or was refused counts no more. */
+/* Removes a channel that was closed or refused from the counts. */
 static void stop_counting(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel)
 {
     session->counts.channels--;

@@ -1,7 +1,7 @@
-/* What goes to the client unasked: returns, confirms, deliveries, cancels.
+/* Events for the client: returns, confirms, deliveries, cancels.
  *
- * The channels that rang take turns, EVENTS_MAX of each.  No event is taken while too much waits to
- * be written: messages stay in their queues, and can go to others. */
+ * Channels with events take turns, EVENTS_MAX events each.  No event is taken while too much output
+ * is unwritten: messages stay in their queues, and can go to other consumers. */
 #include "check.h"
 #include "error.h"
 #include "session_internal.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define EVENTS_MAX 64
-/* Of a nack to a publisher: requeue, which says nothing there and is set by default. */
+/* The requeue bit of a nack to a publisher: without meaning there, and set by default. */
 #define NACK_DEFAULT 2
 #define TO_PUBLISHERS (QS_EVENT_RETURN | QS_EVENT_ACK | QS_EVENT_NACK)
 #define TO_CONSUMERS (QS_EVENT_DELIVERY | QS_EVENT_CANCEL)
@@ -31,7 +31,8 @@ void qsi_amqp_forget_returns(struct qsi_amqp_session *session, struct qsi_amqp_c
     channel->returns_due = 0;
 }
 
-/* Of a transaction none is due. */
+/* Counts a returned message as sent.  Returns of a transaction were never counted as due, so the
+ * counts stay at 0. */
 static void note_returned(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel,
                           const qs_message *message)
 {
@@ -70,7 +71,7 @@ static void send_delivery(struct qsi_amqp_session *session, uint16_t number, qs_
                          &event->message, session->frame_max);
 }
 
-/* Why it was refused, AMQP has no room for. */
+/* Sends ack or nack.  AMQP has no field for the reason of a nack. */
 static void send_confirm(struct qsi_amqp_session *session, uint16_t number, qs_event *event)
 {
     struct qsi_amqp_arguments arguments;
@@ -85,7 +86,7 @@ static void send_confirm(struct qsi_amqp_session *session, uint16_t number, qs_e
     }
 }
 
-/* A consumer whose queue went. */
+/* Cancels a consumer whose queue was deleted. */
 static void send_cancel(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel,
                         qs_event *event)
 {
@@ -100,7 +101,8 @@ static void send_cancel(struct qsi_amqp_session *session, struct qsi_amqp_channe
     qs_message_release(&event->message);
 }
 
-/* What the answers tell of never became durable, and is not to be believed: they are not sent. */
+/* LSN 0: the store failed.  The effects of the held answers never became durable, so the answers
+ * are not sent. */
 static void note_durable(struct qsi_amqp_session *session, uint64_t lsn)
 {
     if (lsn > 0) {
@@ -141,13 +143,14 @@ static bool is_output_full(const struct qsi_amqp_session *session)
     return qsi_amqp_output_is_full(session) || session->output.failed;
 }
 
-/* What closes the session, unless it is the end of the store, of which the server tells. */
+/* Handles the status that ended the events: most errors close the session.  The end of the store
+ * does not, because the server reports that. */
 static enum qsi_amqp_result end_of_events(struct qsi_amqp_session *session,
                                           struct qsi_amqp_channel *channel, qs_status status,
                                           const qs_error *error)
 {
     if (qsi_is_full(status)) {
-        return QSI_AMQP_IS_FULL; /* it is asked again */
+        return QSI_AMQP_IS_FULL; /* events are asked for again */
     }
     qsi_list_remove(&channel->in_rung);
     qsi_amqp_forget_returns(session, channel);
@@ -162,7 +165,8 @@ static uint32_t wait_flag(const struct qsi_amqp_session *session)
     return session->may_block ? 0u : QS_NO_WAIT;
 }
 
-/* Besides what goes to the client: that answers may. */
+/* The kinds of events to ask for: those for the client, and DURABLE, which releases held
+ * answers. */
 static uint32_t kinds_of(const struct qsi_amqp_session *session)
 {
     return TO_PUBLISHERS | (qsi_amqp_is_shutting(session) ? 0u : TO_CONSUMERS) |
@@ -174,8 +178,9 @@ static uint64_t room_of(const struct qsi_amqp_session *session)
     return session->setup.limits.unsent_bytes_max - session->output.unsent;
 }
 
-/* DONE: none is left, or others' turn has come.  It stays in the list unless none is left.  What
- * was taken is sent, whatever came behind it. */
+/* Sends events of one channel.  DONE: none is left, or it is another channel's turn.  The channel
+ * stays in the list unless none is left.  Events that were taken are sent, whatever status followed
+ * them. */
 static enum qsi_amqp_result take_events_of(struct qsi_amqp_session *session,
                                            struct qsi_amqp_channel *channel)
 {
@@ -206,7 +211,7 @@ enum qsi_amqp_result qsi_amqp_send_returns(struct qsi_amqp_session *session,
     qs_status status = QS_OK;
     qs_event event;
 
-    if (channel->is_watched) { /* who asks is called no more until it has asked for everything */
+    if (channel->is_watched) { /* it is armed again only when all events were taken */
         qsi_amqp_channel_rung(session, channel);
     }
     while (status == QS_OK && !is_output_full(session)) {
@@ -218,8 +223,8 @@ enum qsi_amqp_result qsi_amqp_send_returns(struct qsi_amqp_session *session,
     return status == QS_OK ? QSI_AMQP_MUST_WRITE : QSI_AMQP_DONE;
 }
 
-/* A host that hears of nothing has every channel looked at in every turn.  At the end all are, as
- * the host may not have told yet of what it has heard. */
+/* Marks all channels.  A host that watches none has every channel checked in every turn.  At the
+ * end of a session all are checked, because the host may not have reported yet. */
 static void ring_all(struct qsi_amqp_session *session)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&session->channels);
@@ -251,7 +256,7 @@ enum qsi_amqp_result qsi_amqp_take_events(struct qsi_amqp_session *session)
         qsi_list_push_back(&turn, node);
         result = take_events_of(session, channel);
     }
-    /* Those that had their turn and may have more come behind those that had none. */
+    /* Channels that had their turn and may have more events come after those that had none. */
     while (!qsi_list_is_empty(&turn)) {
         struct qsi_list *node = turn.next;
 

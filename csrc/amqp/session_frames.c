@@ -1,4 +1,4 @@
-/* Frames in: cut out of the input, checked, and handed to what they are for. */
+/* Incoming frames: divides the input into frames, checks them, and passes them on. */
 #include "check.h"
 #include "le.h"
 #include "session_internal.h"
@@ -7,9 +7,9 @@
 
 #define PROTOCOL_HEADER_BYTES 8
 #define CONTENT_HEADER_BYTES 12
-#define UNCOUNTED_PROPERTIES_BYTES 1024 /* 2 MiB with as many channels as there may be */
+#define UNCOUNTED_PROPERTIES_BYTES 1024 /* 2 MiB for the largest number of channels */
 #define METHOD_BYTES 4
-#define TOLD_BYTES_MAX 16 /* of a frame, in the text of an error */
+#define TOLD_BYTES_MAX 16 /* bytes of a frame shown in an error text */
 
 struct frame {
     uint8_t type;
@@ -19,7 +19,7 @@ struct frame {
 
 /* ---- faults of frames ---- */
 
-/* " octets = ..." of a frame, as RabbitMQ tells it. */
+/* " octets = ..." of a frame, in RabbitMQ's format. */
 static const char *tell_octets(char text_out[QSI_AMQP_FAULT_TEXT_BYTES], const struct frame *frame)
 {
     bool is_short = frame->payload.bytes <= TOLD_BYTES_MAX;
@@ -116,7 +116,7 @@ static enum qsi_amqp_result publish(struct qsi_amqp_session *session,
     return result;
 }
 
-/* A body that is too large closes the channel at once: what comes of it is read and forgotten. */
+/* A body that is too large closes the channel at once: its frames are read and dropped. */
 static enum qsi_amqp_result refuse_large_body(struct qsi_amqp_session *session,
                                               struct qsi_amqp_content *content)
 {
@@ -130,8 +130,8 @@ static enum qsi_amqp_result refuse_large_body(struct qsi_amqp_session *session,
     return QSI_AMQP_FAULT;
 }
 
-/* They are kept until the body has come.  Small ones do not count, nor do names: most messages come
- * in one body frame, and are then no business of the other sessions. */
+/* Takes room for properties, which are kept until the body has arrived.  Small properties and names
+ * do not count: most messages have one body frame, and then do not affect other sessions. */
 static enum qsi_amqp_result take_room_for_properties(struct qsi_amqp_session *session,
                                                      struct qsi_amqp_content *content,
                                                      struct qsi_slice payload)
@@ -170,7 +170,7 @@ static enum qsi_amqp_result handle_content_header(struct qsi_amqp_session *sessi
     return result;
 }
 
-/* Is more of the body to come behind it, so that it must be kept? */
+/* Whether more of the body follows this payload, so that it must be kept. */
 static bool is_part(const struct qsi_amqp_content *content, struct qsi_slice payload)
 {
     return content->state == QSI_AMQP_NEEDS_BODY && !content->is_skipped && payload.bytes > 0 &&
@@ -225,7 +225,8 @@ static enum qsi_amqp_result handle_method(struct qsi_amqp_session *session, uint
     return qsi_amqp_handle_verb(session, channel, method, arguments);
 }
 
-/* channel.close was sent: nothing counts but close, which crosses it, and close-ok. */
+/* After channel.close was sent: handles only close-ok, and a close of the client that crosses
+ * it. */
 static enum qsi_amqp_result handle_closing(struct qsi_amqp_session *session,
                                            struct qsi_amqp_channel *channel,
                                            const struct frame *frame)
@@ -241,7 +242,7 @@ static enum qsi_amqp_result handle_closing(struct qsi_amqp_session *session,
         qsi_amqp_send_empty(session, channel->number, QSI_AMQP_CHANNEL_CLOSE_OK);
     } else if (method == QSI_AMQP_CHANNEL_CLOSE_OK) {
         if (!qsi_list_is_empty(&channel->in_doomed)) {
-            return QSI_AMQP_MUST_WAIT; /* its number is free once it is closed */
+            return QSI_AMQP_MUST_WAIT; /* until the engine's channel is closed */
         }
         qsi_amqp_channel_forget(session, channel);
     }
@@ -303,7 +304,7 @@ static enum qsi_amqp_result handle_on_channel(struct qsi_amqp_session *session,
 
 /* ---- frames ---- */
 
-/* A type that there is, with the payload that it has at least. */
+/* Whether the type exists and the payload has its minimum size. */
 static bool is_well_formed(const struct frame *frame)
 {
     switch (frame->type) {
@@ -320,7 +321,7 @@ static bool is_well_formed(const struct frame *frame)
     }
 }
 
-/* connection.close was sent: the client's close and close-ok still count. */
+/* After connection.close was sent: handles only the client's close and close-ok. */
 static enum qsi_amqp_result handle_while_closing(struct qsi_amqp_session *session,
                                                  const struct frame *frame)
 {
@@ -362,8 +363,8 @@ static enum qsi_amqp_result handle_frame(struct qsi_amqp_session *session,
     return frame->type == QSI_AMQP_FRAME_HEARTBEAT ? QSI_AMQP_DONE : decode_method(session, frame);
 }
 
-/* What a fault closes: the channel, the connection with a word, or without one a client that has
- * not come as far as connection.open. */
+/* Closes what a fault closes: the channel, or the connection with connection.close.  A client that
+ * has not reached connection.open is disconnected without connection.close. */
 static void settle_fault(struct qsi_amqp_session *session, uint16_t number)
 {
     struct qsi_amqp_channel *channel = number != 0 ? qsi_amqp_find_channel(session, number) : NULL;
@@ -379,7 +380,7 @@ static void settle_fault(struct qsi_amqp_session *session, uint16_t number)
     }
 }
 
-/* RabbitMQ lets a payload be as large as the frame may be: some clients count wrong. */
+/* RabbitMQ accepts a payload of frame_max bytes, since some clients count wrong. */
 static bool is_too_large(const struct qsi_amqp_session *session, uint32_t payload_bytes)
 {
     return payload_bytes > session->frame_max;
@@ -390,7 +391,7 @@ static bool may_go_on(const struct qsi_amqp_session *session)
     return session->stopped == QSI_AMQP_DONE && session->input_left > 0 && !session->output.failed;
 }
 
-/* The bytes of the first frame; 0: it is not whole, or was not handled. */
+/* Returns the bytes of the first frame; 0: it is incomplete, or was not handled. */
 static size_t handle_first(struct qsi_amqp_session *session, const uint8_t *data, size_t bytes)
 {
     struct frame frame;
@@ -448,7 +449,7 @@ size_t qsi_amqp_handle_input(struct qsi_amqp_session *session, const uint8_t *da
         size_t step = 0;
 
         if (session->state >= QSI_AMQP_SILENT) {
-            return bytes; /* nothing is listened to any more */
+            return bytes; /* input is ignored from now on */
         }
         if (session->state == QSI_AMQP_HEADER) {
             if (bytes - used >= PROTOCOL_HEADER_BYTES) {

@@ -9,7 +9,7 @@
 
 /* ---- connection.start ---- */
 
-/* An entry of a table, at out. */
+/* Writes the head of a table entry at out. */
 static uint8_t *put_head(uint8_t *out, const char *name, uint8_t type)
 {
     size_t bytes = strlen(name);
@@ -47,7 +47,8 @@ static uint8_t *put_capabilities(uint8_t *out)
     return out;
 }
 
-/* A text of the host, which may leave it out; NULL out: there was no room any more. */
+/* Writes a text of the host, which may be absent; NULL out: there was no room for an earlier
+ * one. */
 static uint8_t *put_text(uint8_t *out, const uint8_t *end, const char *name, const char *value)
 {
     struct qsi_slice text;
@@ -76,7 +77,7 @@ static void send_start(struct qsi_amqp_session *session)
     out = put_text(out, end, "platform", setup->platform);
     out = put_text(out, end, "product", setup->product);
     out = put_text(out, end, "version", setup->version);
-    QS_ASSERT(out != NULL); /* the texts of a server are short: qsi_amqp_session_create looks */
+    QS_ASSERT(out != NULL); /* qsi_amqp_session_create limits the texts */
     arguments.number[0] = session->minor == 9 ? 0 : 8;
     arguments.number[1] = session->minor == 9 ? 9 : 0;
     arguments.table = qsi_slice_make(table, (uint32_t)(out - table));
@@ -87,7 +88,7 @@ static void send_start(struct qsi_amqp_session *session)
 
 void qsi_amqp_handle_header(struct qsi_amqp_session *session, const uint8_t data[8])
 {
-    /* 0-9-1; 0-9, which is the same; and two ways in which clients say 0-8. */
+    /* 0-9-1; 0-9, which is the same; and two forms of 0-8 that clients send. */
     static const uint8_t known[][4] = {{0, 0, 9, 1}, {1, 1, 0, 9}, {1, 1, 8, 0}, {1, 1, 9, 1}};
 
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
@@ -132,7 +133,7 @@ static uint8_t capabilities_of(struct qsi_slice properties)
     return flags;
 }
 
-/* Is it one of the words of the host's list? */
+/* Whether it is a word of the host's list. */
 static bool is_offered(const char *mechanisms, struct qsi_slice mechanism)
 {
     for (const char *word = mechanisms; *word != '\0';) {
@@ -147,7 +148,7 @@ static bool is_offered(const char *mechanisms, struct qsi_slice mechanism)
     return false;
 }
 
-/* The next string that begins with a zero octet. */
+/* Takes the next string, which begins with a zero octet. */
 static bool take_element(struct qsi_slice *left, struct qsi_slice *element_out)
 {
     const uint8_t *end;
@@ -169,7 +170,7 @@ struct credentials {
     struct qsi_slice user, password;
 };
 
-/* What RabbitMQ takes: a zero, the user, a zero, the password, and nothing else. */
+/* Takes what RabbitMQ takes: a zero, the user, a zero, the password, and nothing else. */
 static bool take_plain(struct qsi_slice response, struct credentials *out)
 {
     return take_element(&response, &out->user) && take_element(&response, &out->password) &&
@@ -228,8 +229,8 @@ static enum qsi_amqp_result refuse_login(struct qsi_amqp_session *session)
     return QSI_AMQP_DONE;
 }
 
-/* False: it is longer than a name may be, or ends before its bytes do: it would be kept as another
- * than the one that is asked for. */
+/* Copies a name.  False: it is too long, or contains a zero, so that a different name would be kept
+ * than the one in the request. */
 static bool keep_name(char name_out[QSI_AMQP_NAME_BYTES], struct qsi_slice name)
 {
     if (name.bytes >= QSI_AMQP_NAME_BYTES ||
@@ -264,7 +265,7 @@ static enum qsi_amqp_result ask_for_login(struct qsi_amqp_session *session,
     memcpy(session->mechanism, arguments->text[0].data, arguments->text[0].bytes);
     session->mechanism[arguments->text[0].bytes] = '\0';
     session->capabilities = capabilities_of(arguments->table);
-    /* For people alone: without memory they are not told of it. */
+    /* Only listings show these: without memory they are left out. */
     (void)!qsi_buf_append(&session->client_properties, arguments->table.data,
                           arguments->table.bytes);
     *question = (struct qsi_amqp_question){.is_open = true};
@@ -327,7 +328,7 @@ static qs_slice text_slice(const char *text)
     return (qs_slice){.data = text, .bytes = strlen(text)};
 }
 
-/* Who looks at the store's connections is told who this is; without memory it is not. */
+/* Describes the client to the engine, for listings; without memory the description is left out. */
 static void introduce(struct qsi_amqp_session *session)
 {
     const struct qsi_amqp_host *host = &session->setup.host;
@@ -361,7 +362,8 @@ static enum qsi_amqp_result open_vhost(struct qsi_amqp_session *session,
     if (!keep_name(session->vhost, vhost)) {
         return malformed(session, "the name of the vhost is too long, or has a NUL");
     }
-    if (session->store == NULL) { /* not while the host is asked whether the user may use it */
+    /* Set already if the host was asked whether the user may use the vhost. */
+    if (session->store == NULL) {
         session->store =
             host->find_store(host->context, session, qsi_amqp_public(vhost), &is_refused);
     }
@@ -393,7 +395,7 @@ static enum qsi_amqp_result open_vhost(struct qsi_amqp_session *session,
 
 /* ---- connection.close ---- */
 
-/* Its queues are gone when close-ok comes. */
+/* Deletes the connection's exclusive queues before close-ok. */
 static enum qsi_amqp_result close_by_client(struct qsi_amqp_session *session)
 {
     if (!session->may_block && session->connection != NULL) {

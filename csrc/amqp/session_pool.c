@@ -1,9 +1,9 @@
-/* Memory for bodies that have not come whole, of all sessions of a server together.
+/* Memory for incomplete bodies of all sessions of a server.
  *
- * A session that finds no room is not read until there is some.  So that sessions which all wait
- * for the rest of their bodies do not wait for each other, one of them is favoured: it may go on
- * beyond the limit until it has no unfinished body.  It is closed when it sends nothing for a while
- * and others wait. */
+ * A session that finds no room is not read until there is some.  If all sessions waited for the
+ * rest of their bodies, they would wait for each other.  Therefore one of them is favoured: it may
+ * exceed the limit until it has no incomplete body.  It is closed when it sends nothing for a while
+ * and other sessions wait. */
 #include "check.h"
 #include "session_internal.h"
 
@@ -43,7 +43,7 @@ static enum qsi_amqp_result fail(struct qsi_amqp_session *session, const char *w
     return QSI_AMQP_FAULT;
 }
 
-/* There is no room. */
+/* Handles bytes beyond the limit: only the favoured session may take them. */
 static enum qsi_amqp_result go_beyond(struct qsi_amqp_session *session, uint32_t bytes)
 {
     struct qsi_amqp_pool *pool = session->setup.pool;
@@ -107,7 +107,8 @@ uint64_t qsi_amqp_pool_deadline(const struct qsi_amqp_session *session)
                : QSI_AMQP_NEVER;
 }
 
-/* That it does not read its answers is its own doing. */
+/* Resets the client's time while the server keeps it waiting.  A client that does not read its
+ * output (MUST_WRITE) gets no more time. */
 void qsi_amqp_pool_pass_time(struct qsi_amqp_session *session)
 {
     if (session->alarm[0] != '\0' ||
@@ -116,7 +117,8 @@ void qsi_amqp_pool_pass_time(struct qsi_amqp_session *session)
     }
 }
 
-/* Those who wait ask ten times a second. */
+/* A waiting session asks ten times a second, so a second without a request means that none
+ * waits. */
 bool qsi_amqp_pool_is_patient(struct qsi_amqp_session *session)
 {
     uint64_t asked_ns;

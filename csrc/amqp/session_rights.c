@@ -1,4 +1,4 @@
-/* What the user may do: asked of the host, and remembered while it was granted. */
+/* The user's rights: asked of the host, and cached if granted. */
 #include "alloc.h"
 #include "check.h"
 #include "session_internal.h"
@@ -24,7 +24,7 @@ static bool is_for(const struct qsi_amqp_granted *granted, enum qsi_amqp_right r
            memcmp(granted->name, name.data, name.bytes) == 0;
 }
 
-/* Most messages are published as the one before them. */
+/* Tries the right found last first: most messages are published like the one before. */
 static bool is_known(struct qsi_amqp_rights *rights, enum qsi_amqp_right right,
                      struct qsi_slice name)
 {
@@ -41,7 +41,7 @@ static bool is_known(struct qsi_amqp_rights *rights, enum qsi_amqp_right right,
     return false;
 }
 
-/* Without memory it is asked for once more the next time. */
+/* Without memory the right is not cached, and is asked again the next time. */
 static void keep(struct qsi_amqp_rights *rights, enum qsi_amqp_right right, struct qsi_slice name)
 {
     struct qsi_amqp_granted *granted;
@@ -57,7 +57,7 @@ static void keep(struct qsi_amqp_rights *rights, enum qsi_amqp_right right, stru
     }
 }
 
-/* Unless the rights have changed since it was asked. */
+/* Caches an answer, unless the rights have changed since the question. */
 static void remember(struct qsi_amqp_rights *rights, const struct qsi_amqp_question *question)
 {
     if (question->version != rights->version) {
@@ -103,7 +103,7 @@ static void ask(struct qsi_amqp_session *session, enum qsi_amqp_right right, str
     question->is_answered = question->verdict != QSI_AMQP_LATER;
 }
 
-/* FAULT: refused, and what is said of it is the caller's. */
+/* FAULT: refused; the caller sets the text. */
 static enum qsi_amqp_result find_out(struct qsi_amqp_session *session, enum qsi_amqp_right right,
                                      struct qsi_slice name)
 {

@@ -1,17 +1,18 @@
-/* Memory of transactions that were not committed, of all sessions of a server together.
+/* Memory of uncommitted transactions, of all sessions of a server.
  *
- * No memory is had back from them before they end, so they must not take all of it: then every
- * publisher would be held back.  Who puts more into its transactions than is left free for all
- * others has that one rolled back, and the channel closed.  So one client can have half of the
- * room, a second one half of the rest, and so on.  A thousandth of it is each one's own: many that
- * have taken all the rest do not keep others from small transactions.
+ * This memory is free again only after the transactions end.  If they took all of it, every
+ * publisher would be held back.  A session whose transactions take more than the remaining room
+ * therefore has the transaction that grew last rolled back, and its channel closed.  So one client
+ * can take half of the room, a second one half of the rest, and so on.  A thousandth of the room is
+ * allowed to each session in any case: small transactions work even when large ones have taken all
+ * the rest.
  *
- * What comes back at their commit has room that is shared with all publishers of mandatory
- * messages, and is much smaller: a part of it is divided in the same way. */
+ * Messages that are returned at the commit have much less room, which all publishers of mandatory
+ * messages share: a part of it is divided in the same way. */
 #include "check.h"
 #include "session_internal.h"
 
-#define OWN_SHARE 1024 /* of what there is for all, whatever others have */
+#define OWN_SHARE 1024 /* each session may take 1/1024 of the room in any case */
 
 static enum qsi_amqp_result refuse(struct qsi_amqp_session *session, const char *what,
                                    uint64_t bytes, uint64_t bytes_max)

@@ -1,8 +1,7 @@
-/* The turns of a session: what came in is handled as far as it can be, then what came for the
- * channels is sent.
+/* The turns of a session: handles input as far as possible, then sends the events of the channels.
  *
- * `stopped` says why the next frame was not handled: everything behind it waits, so that what a
- * client sends on one connection happens in its order. */
+ * `stopped` says why the next frame was not handled: all later frames wait, so that a client's
+ * requests on one connection take effect in their order. */
 #include "check.h"
 #include "session_internal.h"
 
@@ -39,7 +38,7 @@ static void handle_rest(struct qsi_amqp_session *session)
     }
 }
 
-/* Makes the first frame of the rest whole with what came; returns how many bytes that took. */
+/* Completes the first frame of the rest with new input; returns the number of bytes taken. */
 static size_t complete_rest(struct qsi_amqp_session *session, const uint8_t *data, size_t bytes)
 {
     size_t lacks = qsi_amqp_frame_lacks(session, session->rest.data + session->rest_from,
@@ -50,7 +49,7 @@ static size_t complete_rest(struct qsi_amqp_session *session, const uint8_t *dat
     return taken;
 }
 
-/* What is there already comes first; what came is handled where it lies, if nothing was kept. */
+/* Handles kept input first; new input is handled in place if nothing is kept. */
 static void take_input(struct qsi_amqp_session *session, const uint8_t *data, size_t bytes)
 {
     while (session->rest.bytes > 0 && session->state < QSI_AMQP_ENDED) {
@@ -64,7 +63,7 @@ static void take_input(struct qsi_amqp_session *session, const uint8_t *data, si
         data += taken;
         bytes -= taken;
         if (taken == 0 && session->rest.bytes - session->rest_from == before) {
-            break; /* it waits: for bytes, or for what stopped it */
+            break; /* it waits for bytes, or for the reason in stopped */
         }
     }
     if (session->rest.bytes == 0 && bytes > 0 && session->state < QSI_AMQP_ENDED) {
@@ -80,7 +79,7 @@ static void take_input(struct qsi_amqp_session *session, const uint8_t *data, si
 
 /* ---- turns ---- */
 
-/* The time that the host takes for a login is not the client's. */
+/* Excludes the time that the host takes for a login from the client's time. */
 static void pass_time(struct qsi_amqp_session *session, uint64_t now_ns)
 {
     if (session->stopped == QSI_AMQP_MUST_ASK && session->state < QSI_AMQP_RUNNING) {
@@ -90,8 +89,8 @@ static void pass_time(struct qsi_amqp_session *session, uint64_t now_ns)
     qsi_amqp_pool_pass_time(session);
 }
 
-/* After frames that had to wait: what stopped the session may be over.  An answer and room are told
- * or waited for elsewhere. */
+/* Begins a turn after frames that had to wait: the reason may have gone.  MUST_ASK ends with an
+ * answer, and IS_FULL with a time. */
 static void begin_turn(struct qsi_amqp_session *session, const struct qsi_amqp_turn *turn)
 {
     pass_time(session, turn->now_ns);
@@ -108,8 +107,8 @@ static void begin_turn(struct qsi_amqp_session *session, const struct qsi_amqp_t
     qsi_amqp_look_at_clock(session);
 }
 
-/* A full store is asked again after a while; the client is told meanwhile, and when that is over,
- * which is not while a worker asks. */
+/* A full store is asked again after a while.  The client is told that the store is full, and when
+ * it is not full any more, but not while a worker asks. */
 static void note_fullness(struct qsi_amqp_session *session)
 {
     bool is_full = session->stopped == QSI_AMQP_IS_FULL ||
@@ -124,7 +123,7 @@ static void note_fullness(struct qsi_amqp_session *session)
     }
 }
 
-/* What came in, then what came for the channels. */
+/* Handles input, then sends the events of the channels. */
 static enum qsi_amqp_result take_events(struct qsi_amqp_session *session)
 {
     enum qsi_amqp_result result;
@@ -155,7 +154,8 @@ static bool has_more_events(const struct qsi_amqp_session *session)
            session->stopped != QSI_AMQP_IS_FULL && !qsi_amqp_output_is_full(session);
 }
 
-/* So many answers wait for the disk that there is no room for others: a worker waits with them. */
+/* Whether the output is full of answers that wait for the disk: a worker waits until they are
+ * durable. */
 static bool is_full_of_held(const struct qsi_amqp_session *session)
 {
     return session->output.barrier_count > 0 && qsi_amqp_output_is_full(session) &&
@@ -177,7 +177,7 @@ static enum qsi_amqp_wants wants_of(const struct qsi_amqp_session *session,
         return QSI_AMQP_WANTS_WORKER;
     }
     if (qsi_amqp_is_shutting(session) && !session->may_block && !qsi_amqp_output_is_full(session)) {
-        return QSI_AMQP_WANTS_WORKER; /* which waits for the disk */
+        return QSI_AMQP_WANTS_WORKER; /* the worker waits for the disk */
     }
     if (has_more_events(session)) {
         return QSI_AMQP_WANTS_TURN;
@@ -192,7 +192,7 @@ static enum qsi_amqp_wants wants_of(const struct qsi_amqp_session *session,
                                                                             : QSI_AMQP_WANTS_INPUT;
 }
 
-/* Answers that waited for the disk may go out. */
+/* Releases answers whose effects are durable. */
 static void lift_barriers(struct qsi_amqp_session *session)
 {
     if (session->may_block && is_full_of_held(session)) {
@@ -202,8 +202,8 @@ static void lift_barriers(struct qsi_amqp_session *session)
     }
 }
 
-/* What was read and handled becomes durable, so that its confirms can be taken.  A store that fails
- * tells so with them. */
+/* Makes the effects of the handled input durable, so that their confirms can be taken.  If the
+ * store fails, the confirms report it. */
 static void make_durable(struct qsi_amqp_session *session)
 {
     if (qsi_amqp_is_shutting(session) && session->may_block &&
@@ -212,7 +212,8 @@ static void make_durable(struct qsi_amqp_session *session)
     }
 }
 
-/* The client has heard of everything that was done for it, or will not in time. */
+/* Closes the session when the client has heard of everything that was done for it, or its time is
+ * over. */
 static void shut_at_last(struct qsi_amqp_session *session, enum qsi_amqp_result events)
 {
     bool has_more = !qsi_list_is_empty(&session->rung) || session->stopped == QSI_AMQP_MUST_WRITE ||

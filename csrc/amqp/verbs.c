@@ -1,5 +1,5 @@
-/* The methods of channels: a table of what each needs before its function is called, what all of
- * those functions share, and the short ones. */
+/* The methods of channels: a table of each method's needs, helpers for all of them, and the short
+ * methods. */
 #include "verbs.h"
 
 #include "alloc.h"
@@ -105,7 +105,7 @@ static enum qsi_amqp_result flow(struct qsi_amqp_call *call)
     return QSI_AMQP_DONE;
 }
 
-/* From the days of realms: a ticket for everybody. */
+/* Access tickets of AMQP 0-8: every client gets one. */
 static enum qsi_amqp_result request_access(struct qsi_amqp_call *call)
 {
     struct qsi_amqp_arguments arguments = {.number = {1}};
@@ -150,8 +150,8 @@ static enum qsi_amqp_result commit(struct qsi_amqp_call *call)
                                    : result;
 }
 
-/* What came back is sent before commit-ok, as the client reads it: that may take many turns, of
- * which the first commits. */
+/* Sends returned messages before commit-ok, in the order in which the client reads them.  This may
+ * take many turns; the first one commits. */
 static enum qsi_amqp_result tx_commit(struct qsi_amqp_call *call)
 {
     enum qsi_amqp_result result = call->channel->is_committed ? QSI_AMQP_DONE : commit(call);
@@ -179,12 +179,12 @@ static enum qsi_amqp_result tx_rollback(struct qsi_amqp_call *call)
 
 enum {
     WAITS = 1,   /* the engine may wait in it */
-    ANSWERS = 2, /* it puts something out at once */
-    IN_TX = 4,   /* it is part of a transaction, or ends it */
+    ANSWERS = 2, /* it appends output at once */
+    IN_TX = 4,   /* it is part of a transaction, or ends one */
 };
 
 static const struct verb {
-    qsi_amqp_verb *call; /* NULL: it is not for channels */
+    qsi_amqp_verb *call; /* NULL: not a method of channels */
     uint8_t needs;
 } verbs[QSI_AMQP_METHOD_COUNT] = {
     [QSI_AMQP_CHANNEL_CLOSE] = {close_channel, WAITS},

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum {
-    CONSUME_NO_ACK = 2, /* 1 is no-local, which no broker has */
+    CONSUME_NO_ACK = 2, /* 1 is no-local, which no broker supports */
     CONSUME_EXCLUSIVE = 4,
     CONSUME_NO_WAIT = 8,
     CANCEL_NO_WAIT = 1,
@@ -98,7 +98,7 @@ enum qsi_amqp_result qsi_amqp_basic_consume(struct qsi_amqp_call *call)
     return result == QSI_AMQP_DONE ? qsi_amqp_began_consuming(call, tag) : result;
 }
 
-/* An unknown tag is cancelled as well as a known one. */
+/* An unknown tag is answered like a known one. */
 enum qsi_amqp_result qsi_amqp_basic_cancel(struct qsi_amqp_call *call)
 {
     struct qsi_slice tag = call->arguments->text[0];

@@ -1,4 +1,4 @@
-/* basic.publish: its method, and the message once its content is whole. */
+/* basic.publish: the method, and the message once its content is complete. */
 #include "check.h"
 #include "verbs.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define RETURNS_DUE_MAX 64
-#define RETURN_NOTED_BYTES 128 /* of memory, besides what the client sent */
+#define RETURN_NOTED_BYTES 128 /* of memory for a return, besides the bytes of the client */
 
 enum { PUBLISH_MANDATORY = 1, PUBLISH_IMMEDIATE = 2 };
 
@@ -28,9 +28,9 @@ static enum qsi_amqp_result refuse(struct qsi_amqp_session *session, const char 
 
 /* ---- the method ---- */
 
-/* What came back is sent before more is published, so a client that does not read it is not read
- * either: else its returns would take the room that all publishers have for theirs.  Channels that
- * have all begun a message before the output was full wait at its end. */
+/* Returned messages are sent before more is published, so a client that does not read them is not
+ * read either; otherwise its returns would take the room that all publishers share.  Channels that
+ * all began a message before the output was full wait at the message's end. */
 static bool must_write_returns(const struct qsi_amqp_session *session,
                                const struct qsi_amqp_channel *channel, uint8_t bits)
 {
@@ -117,7 +117,7 @@ static enum qsi_amqp_result check_properties(struct qsi_amqp_session *session,
     return QSI_AMQP_DONE;
 }
 
-/* What the client may say, and what is to be published for it. */
+/* Checks the client's properties, and prepares those that are published. */
 static enum qsi_amqp_result prepare_properties(struct qsi_amqp_session *session,
                                                const struct qsi_amqp_channel *channel,
                                                struct qsi_slice *blob_io, struct qsi_buf *room_out)
@@ -149,7 +149,7 @@ static uint32_t flags_of(const struct qsi_amqp_session *session, uint8_t bits)
            ((bits & PUBLISH_IMMEDIATE) != 0 ? QS_IMMEDIATE : 0u);
 }
 
-/* A mandatory message of so many bytes that no queue took. */
+/* Counts a mandatory message that no queue took. */
 static enum qsi_amqp_result came_back(struct qsi_amqp_session *session,
                                       struct qsi_amqp_channel *channel, uint64_t bytes)
 {
@@ -190,8 +190,8 @@ static enum qsi_amqp_result publish(struct qsi_amqp_session *session,
                : QSI_AMQP_DONE;
 }
 
-/* A session with a transaction open is read while others are held back, so that this one can end:
- * nothing else of its goes on, neither what is in no transaction nor what would begin another. */
+/* A session with an open transaction is read during an alarm, so that the transaction can end.  Its
+ * other work waits: publishes outside transactions, and those that would begin one. */
 static bool must_wait_for_alarm(const struct qsi_amqp_session *session,
                                 const struct qsi_amqp_channel *channel)
 {

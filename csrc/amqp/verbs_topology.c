@@ -15,12 +15,12 @@ enum {
     QUEUE_DURABLE = 2,
     QUEUE_EXCLUSIVE = 4,
     QUEUE_AUTO_DELETE = 8,
-    DECLARE_NO_WAIT = 16, /* of both */
+    DECLARE_NO_WAIT = 16, /* of exchanges and of queues */
     IF_UNUSED = 1,
     QUEUE_IF_EMPTY = 2,
     EXCHANGE_DELETE_NO_WAIT = 2,
     QUEUE_DELETE_NO_WAIT = 4,
-    NO_WAIT = 1, /* of binding and purging */
+    NO_WAIT = 1, /* of bindings and of purge */
 };
 
 struct flag {
@@ -38,16 +38,16 @@ static uint32_t flags_of(const struct qsi_amqp_call *call, const struct flag *fl
     return found;
 }
 
-/* Declares that name another exchange let messages pass from the one to the other: the user must be
- * allowed to read here and to write there. */
+/* A declaration that names another exchange lets messages pass from one to the other: the user
+ * needs the right to read the one and to write to the other. */
 struct declared {
     struct qsi_slice name;
     bool is_exchange;
-    struct qsi_slice key;        /* of the argument that names the other */
-    const struct qsi_buf *table; /* as the engine gets it: of arguments of one name the last */
+    struct qsi_slice key;        /* of the argument that names the other exchange */
+    const struct qsi_buf *table; /* in the engine's form: of repeated arguments only the last */
 };
 
-/* The name of something else, in an argument.  One that is too long is the engine's to refuse. */
+/* Finds the name in an argument.  The engine refuses a name that is too long. */
 static bool find_other(const struct qsi_buf *table, struct qsi_slice key,
                        struct qsi_slice *name_out)
 {
@@ -150,7 +150,7 @@ static enum qsi_amqp_result change_binding(struct qsi_amqp_call *call,
     enum qsi_amqp_result result =
         qsi_amqp_require(call->session, QSI_AMQP_WRITE, to_exchange, binding->destination);
 
-    if (result == QSI_AMQP_DONE && binding->source.bytes > 0) { /* which the engine refuses */
+    if (result == QSI_AMQP_DONE && binding->source.bytes > 0) { /* else the engine refuses it */
         result = qsi_amqp_require(call->session, QSI_AMQP_READ, true, binding->source);
     }
     if (result == QSI_AMQP_DONE) {
@@ -195,7 +195,7 @@ enum qsi_amqp_result qsi_amqp_exchange_unbind(struct qsi_amqp_call *call)
     return change_exchange_binding(call, QS_UNBIND, QSI_AMQP_EXCHANGE_UNBIND_OK);
 }
 
-/* An empty key goes with the queue that was declared last, if that is meant: its name. */
+/* With an empty queue name, an empty key means the name of the queue that was declared last. */
 static enum qsi_amqp_result change_queue_binding(struct qsi_amqp_call *call, uint32_t flags,
                                                  enum qsi_amqp_method answer)
 {
@@ -223,7 +223,7 @@ enum qsi_amqp_result qsi_amqp_queue_bind(struct qsi_amqp_call *call)
     return change_queue_binding(call, 0, QSI_AMQP_QUEUE_BIND_OK);
 }
 
-/* It has no no-wait bit: bits are 0 then. */
+/* queue.unbind has no no-wait bit: bits are 0. */
 enum qsi_amqp_result qsi_amqp_queue_unbind(struct qsi_amqp_call *call)
 {
     return change_queue_binding(call, QS_UNBIND, QSI_AMQP_QUEUE_UNBIND_OK);
@@ -231,11 +231,11 @@ enum qsi_amqp_result qsi_amqp_queue_unbind(struct qsi_amqp_call *call)
 
 /* ---- queues ---- */
 
-/* Whoever has a work queue reads its stream. */
+/* A consumer of a work queue reads its stream, so declaring one needs the right to read it. */
 static enum qsi_amqp_result require_queue(struct qsi_amqp_call *call, struct qsi_slice name,
                                           const struct qsi_buf *table)
 {
-    /* The engine makes a name up that begins so. */
+    /* Names that the engine makes up begin so. */
     struct declared declared = {name.bytes > 0 ? name : QSI_SLICE_LITERAL("amq.gen-"), false,
                                 QSI_SLICE_LITERAL("x-dead-letter-exchange"), table};
     struct qsi_slice stream;
@@ -291,8 +291,8 @@ static bool asks_for_quorum(const struct qsi_buf *table)
            field.type == 'S' && qsi_slice_equals(field.value, QSI_SLICE_LITERAL("quorum"));
 }
 
-/* Does it ask for a quorum queue, and get a classic one?  What only the former has is dropped; that
- * it keeps all messages is said. */
+/* Whether a declared quorum queue becomes a classic one.  Arguments that only quorum queues have
+ * are dropped, and x-persistent is added. */
 static bool take_as_classic(const struct qsi_amqp_call *call, struct qsi_buf *table)
 {
     static const char keeps_all[] = "\x0cx-persistentt\x01";
@@ -311,13 +311,13 @@ static bool take_as_classic(const struct qsi_amqp_call *call, struct qsi_buf *ta
             table->bytes += (size_t)(walk.at - from);
         }
     }
-    /* Shorter than x-queue-type was. */
+    /* Shorter than the x-queue-type that was removed. */
     memcpy(table->data + table->bytes, keeps_all, sizeof keeps_all - 1);
     table->bytes += sizeof keeps_all - 1;
     return true;
 }
 
-/* A person who has met the error learns what the server can do. */
+/* Adds the server's option to the error text. */
 static void tell_of_quorum(qs_error *error)
 {
     size_t bytes = strlen(error->text);
@@ -400,7 +400,7 @@ static void send_count(struct qsi_amqp_call *call, enum qsi_amqp_method method, 
     qsi_amqp_send(call->session, call->channel->number, method, &arguments);
 }
 
-/* The queue that is meant, and the right to it. */
+/* Finds the queue's name, and checks the right to it. */
 static enum qsi_amqp_result meant_queue(struct qsi_amqp_call *call, enum qsi_amqp_right right,
                                         char room[QSI_AMQP_NAME_BYTES], struct qsi_slice *name_out)
 {

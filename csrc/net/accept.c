@@ -66,7 +66,7 @@ void qsi_net_connection_free(struct qsi_net_connection *connection)
     qsi_free(connection);
 }
 
-/* One for each connection of the process, whichever server has it. */
+/* Connections are numbered over all servers of the process. */
 static uint64_t next_number(void)
 {
     static uint64_t last; /* atomic */
@@ -74,7 +74,7 @@ static uint64_t next_number(void)
     return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 }
 
-/* Hands the socket to epoll.  False: it could not, and the connection is gone. */
+/* Registers the socket with epoll.  False: that failed, and the connection is freed. */
 static bool begin(struct qsi_net_connection *connection)
 {
     struct qs_server *server = connection->server;
@@ -97,7 +97,7 @@ static bool begin(struct qsi_net_connection *connection)
     server->counts.connections += 1;
     server->counts.connections_accepted += 1;
     qsi_net_unlock(server);
-    qsi_net_make_ready(connection); /* its deadline is set */
+    qsi_net_make_ready(connection); /* sets its deadline */
     return true;
 }
 
@@ -115,7 +115,8 @@ static void turn_away(struct qs_server *server, int fd, const char *why)
     }
 }
 
-/* epoll would tell of a connection that is not accepted again and again: until then it does not. */
+/* Stops watching a listener for a while: epoll would report a connection that cannot be accepted
+ * again and again. */
 static void rest(struct qs_server *server, struct qsi_net_listener *listener)
 {
     struct epoll_event event = {.data.ptr = listener};
@@ -146,8 +147,8 @@ void qsi_net_accept_again(struct qs_server *server)
     }
 }
 
-/* No descriptor is left.  Another thread may take the one that is given up.  False: nobody was
- * accepted. */
+/* Accepts and closes a connection when no descriptor is left, with the spare one.  Another thread
+ * may take that one first.  False: no connection was accepted. */
 static bool accept_with_spare(struct qs_server *server, int listener_fd)
 {
     int fd;

@@ -28,7 +28,7 @@
 #define PORT_DIGITS_MAX 5
 #define SOCKET_MODE 0600
 
-/* ---- in words ---- */
+/* ---- text ---- */
 
 void qsi_address_text(char text_out[QS_ADDRESS_BYTES], const struct sockaddr *address)
 {
@@ -72,7 +72,7 @@ bool qsi_address_is_loopback(const struct sockaddr *address)
 
 /* ---- listening ---- */
 
-/* Is anything there but a socket: a file, a folder, a link? */
+/* Whether the path has something other than a socket: a file, a directory, a link. */
 static bool is_other_file(const char *address)
 {
     struct stat stat;
@@ -111,7 +111,7 @@ static qs_status fail_listen(qs_error *error, int os_errno, const char *address)
     return status;
 }
 
-/* The descriptor, or -1 with errno set. */
+/* Returns the descriptor, or -1 with errno set. */
 static int listen_at(const struct sockaddr *address, socklen_t address_bytes)
 {
     int fd = qsi_net_socket(address->sa_family, SOCK_STREAM);
@@ -129,7 +129,7 @@ static int listen_at(const struct sockaddr *address, socklen_t address_bytes)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
     }
     failed = bind(fd, address, address_bytes);
-    if (failed == 0 && is_unix) { /* nobody can connect before it listens */
+    if (failed == 0 && is_unix) { /* no client can connect before listen */
         failed = chmod(((const struct sockaddr_un *)(const void *)address)->sun_path, SOCKET_MODE);
     }
     if (failed == 0) {
@@ -144,7 +144,7 @@ static int listen_at(const struct sockaddr *address, socklen_t address_bytes)
     return fd;
 }
 
-/* A socket whose process has gone. */
+/* Whether the path has a socket at which no process listens any more. */
 static bool is_stale(const struct sockaddr_un *address)
 {
     struct stat stat;
@@ -179,7 +179,7 @@ static qs_status listen_unix(int *fd_out, const char *address, qs_error *error)
     return *fd_out >= 0 ? QS_OK : fail_listen(error, errno, address);
 }
 
-/* Host and port of "host:port" and "[host]:port". */
+/* Splits "host:port" and "[host]:port". */
 static bool split(const char *address, char *host_out, size_t host_bytes, const char **port_out)
 {
     const char *colon = strrchr(address, ':');
@@ -189,7 +189,7 @@ static bool split(const char *address, char *host_out, size_t host_bytes, const 
         address += 1;
         bytes -= 2;
     } else if (bytes > 0 && memchr(address, ':', bytes) != NULL) {
-        return false; /* IPv6 without brackets: where does the port begin? */
+        return false; /* IPv6 without brackets: the port is ambiguous */
     }
     if (bytes == 0 || bytes >= host_bytes || colon[1] == '\0' ||
         strspn(colon + 1, "0123456789") != strlen(colon + 1)) {
@@ -201,7 +201,7 @@ static bool split(const char *address, char *host_out, size_t host_bytes, const 
     return true;
 }
 
-/* getaddrinfo takes any number, and its lower 16 bits. */
+/* getaddrinfo accepts larger numbers, and takes their lower 16 bits. */
 static bool is_port(const char *digits)
 {
     digits += strspn(digits, "0");
@@ -235,15 +235,15 @@ static qs_status listen_tcp(int *fd_out, const char *address, qs_error *error)
     return *fd_out >= 0 ? QS_OK : fail_listen(error, failed, address);
 }
 
-/* ---- sockets that were passed ---- */
+/* ---- passed sockets ---- */
 
 bool qsi_address_is_passed(const char *address)
 {
     return strncmp(address, PASSED_PREFIX, PASSED_PREFIX_BYTES) == 0;
 }
 
-/* Its length counts: a name may have no NUL at its end, and begins with one where it is in no file
- * system, which is written as '@'. */
+/* Uses the length of the name: it may have no NUL at its end.  An abstract name begins with a NUL,
+ * which is written as '@'. */
 static void name_unix(char text_out[QS_ADDRESS_BYTES], const struct sockaddr_un *name,
                       socklen_t bytes)
 {
@@ -256,7 +256,7 @@ static void name_unix(char text_out[QS_ADDRESS_BYTES], const struct sockaddr_un 
              (int)path_bytes, path);
 }
 
-/* Is it a stream's socket that listens? */
+/* Whether it is a listening stream socket. */
 static bool listens(int fd)
 {
     int type = 0, is_listening = 0;

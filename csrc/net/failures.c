@@ -1,11 +1,11 @@
-/* Logins that failed.
+/* Failed logins.
  *
- * Who tries out passwords waits longer and longer; who mistyped one does not notice.  An answer
- * that is yes is never kept back, so one address cannot keep another's users out, nor its own.
+ * A client that tries passwords waits longer and longer; one that mistypes once does not notice.  A
+ * successful login is never delayed, so failures of an address cannot lock out any user.
  *
- * There are more addresses than can be remembered.  One IPv6 client can take any of the 2^64 of its
- * network, so those count as one.  With all places taken the address whose last failure is the
- * oldest makes room: it is the one that has the least to wait for. */
+ * The table has fewer entries than there are addresses.  One IPv6 client can use any of the 2^64
+ * addresses of its network, so a network is one entry.  If the table is full, the entry with the
+ * oldest failure is replaced: its delay is the closest to expiry. */
 #include "failures.h"
 
 #include <arpa/inet.h>
@@ -15,10 +15,10 @@
 #define FORGET_NS UINT64_C(60000000000)
 #define FIRST_DELAY_NS UINT64_C(100000000)
 #define DELAY_NS_MAX UINT64_C(2000000000)
-#define DELAYS 5 /* that are shorter */
+#define DELAYS 5 /* shorter than DELAY_NS_MAX */
 #define NETWORK_BYTES 8
 
-/* The host's part of "HOST:PORT", without brackets and the name of an interface. */
+/* Copies the host of "HOST:PORT", without brackets and the name of an interface. */
 static bool host_of(char host_out[INET6_ADDRSTRLEN], const char *peer)
 {
     const char *end = strrchr(peer, ':'), *interface = strchr(peer, '%');
@@ -39,7 +39,8 @@ static bool host_of(char host_out[INET6_ADDRSTRLEN], const char *peer)
     return true;
 }
 
-/* An IPv4 address as its IPv6 form is, of an IPv6 one the network; what is neither is all zeros. */
+/* Maps an IPv4 address to its IPv6 form, and an IPv6 address to its network; anything else is all
+ * zeros. */
 static void address_of(uint8_t address_out[QSI_FAILURES_ADDRESS_BYTES], const char *peer)
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
@@ -63,7 +64,7 @@ static bool is_over(const struct qsi_failure *failure, uint64_t now_ns)
     return failure->count == 0 || now_ns - failure->last_ns >= FORGET_NS;
 }
 
-/* What is noted of the address, or where it may be. */
+/* Returns the entry of the address, or a new one for it. */
 static struct qsi_failure *place_of(struct qsi_failures *failures,
                                     const uint8_t address[QSI_FAILURES_ADDRESS_BYTES])
 {

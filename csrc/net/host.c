@@ -1,4 +1,4 @@
-/* What sessions ask of the server: who a client is, which store, and to hear of events. */
+/* The callbacks of sessions: logins, stores, and events of channels. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -69,7 +69,8 @@ static qs_status watch(void *context, struct qsi_amqp_session *session, uint16_t
     return QS_OK;
 }
 
-/* The I/O thread may have been told of it already, and frees it when it has been through that. */
+/* Drops the watch.  The I/O thread may have it in a list of events, so it frees the watch after
+ * handling that list. */
 static void unwatch(void *context, struct qsi_amqp_session *session, void *watched)
 {
     struct qsi_net_watch *watch = watched;
@@ -90,7 +91,7 @@ static void note_rung(struct qsi_net_watch *watch)
     qsi_net_make_ready(watch->connection);
 }
 
-/* Each connection tells its session in its next turn. */
+/* Records the alarms; each connection tells its session in its next turn. */
 static void note_alarms(struct qsi_net_vhost *vhost, uint32_t alarms)
 {
     struct qs_server *server = vhost->server;

@@ -1,5 +1,5 @@
-/* The I/O thread: waits for sockets, channels, timers and other threads, and gives each connection
- * that has something to do its turn. */
+/* The I/O thread: waits for sockets, channels, timers and other threads, and gives a turn to each
+ * connection that has something to do. */
 #include "alloc.h"
 #include "net_fork.h"
 #include "net_server.h"
@@ -12,7 +12,7 @@
 #define EVENTS 256
 #define BEAT_WHILE_AWAY_NS QSI_NET_SECOND
 
-/* Which another thread put into a list of its own. */
+/* Moves a list that other threads fill into a local one. */
 static void move_all(struct qsi_list *from, struct qsi_list *to)
 {
     qsi_list_init(to);
@@ -40,7 +40,7 @@ void qsi_net_make_ready(struct qsi_net_connection *connection)
     }
 }
 
-/* ---- what other threads left ---- */
+/* ---- requests of other threads ---- */
 
 static void begin_listeners(struct qs_server *server, struct qsi_list *listeners)
 {
@@ -86,12 +86,12 @@ static void welcome_back(struct qsi_list *returned, uint64_t now_ns)
             connection->place = QSI_NET_HERE;
             qsi_timers_set(&connection->server->timers, &connection->timer, QSI_TIMER_NEVER);
             qsi_net_go_on(connection, connection->wants, now_ns);
-            qsi_net_make_ready(connection); /* for what came meanwhile */
+            qsi_net_make_ready(connection); /* for events that came meanwhile */
         }
     }
 }
 
-/* Connections that were told of while they were away have their turn, too. */
+/* Gives all connections a turn to tell their sessions of the end. */
 static void tell_shut(struct qs_server *server)
 {
     for (struct qsi_list *node = server->connections.next; node != &server->connections;
@@ -126,7 +126,7 @@ static void cut_off(struct qs_server *server)
     }
 }
 
-/* Numbers of connections, some of which may have ended by themselves. */
+/* Ends connections by number, some of which may have ended already. */
 static void end_unwanted(struct qs_server *server, struct qsi_buf *numbers)
 {
     for (size_t at = 0; at < numbers->bytes; at += sizeof(uint64_t)) {
@@ -142,7 +142,8 @@ static void end_unwanted(struct qs_server *server, struct qsi_buf *numbers)
     qsi_buf_fini(numbers);
 }
 
-/* False: the server is stopped, and no connection is left. */
+/* Handles the requests of other threads.  False: the server is stopped, and no connection is
+ * left. */
 static bool look_around(struct qs_server *server)
 {
     struct qsi_list listeners, newcomers, dropped, returned;
@@ -163,7 +164,7 @@ static bool look_around(struct qs_server *server)
     server->cut_by_ns = server->stop_by_ns;
     server->is_awake = false;
     qsi_net_unlock(server);
-    qsi_net_free_watches(&dropped); /* before the connections that they are of */
+    qsi_net_free_watches(&dropped); /* before their connections */
     begin_listeners(server, &listeners);
     begin_newcomers(&newcomers);
     welcome_back(&returned, now_ns);
@@ -186,11 +187,11 @@ static bool look_around(struct qs_server *server)
     return !is_stopping || server->by_number.count > 0;
 }
 
-/* ---- what epoll and the timers tell ---- */
+/* ---- events of epoll and timers ---- */
 
 static void note_connection(struct qsi_net_connection *connection, uint32_t events)
 {
-    if (connection->fd == QSI_NET_NO_FD) { /* it ended since epoll was asked */
+    if (connection->fd == QSI_NET_NO_FD) { /* it ended after epoll_wait returned */
         return;
     }
     connection->can_read = connection->can_read || (events & ~(uint32_t)EPOLLOUT) != 0;
@@ -238,7 +239,7 @@ static void fire_timers(struct qs_server *server, uint64_t now_ns)
     }
 }
 
-/* Nobody is ready, and epoll would tell of nothing. */
+/* Whether no connection is ready and epoll has no event. */
 static bool is_idle(const struct qs_server *server)
 {
     struct pollfd asked = {.fd = server->epoll_fd, .events = POLLIN};
@@ -246,7 +247,7 @@ static bool is_idle(const struct qs_server *server)
     return qsi_list_is_empty(&server->ready) && poll(&asked, 1, 0) == 0;
 }
 
-/* NULL: there are several, or it has none yet. */
+/* The vhost of the only ready connection; NULL: there are several, or it has none yet. */
 static struct qsi_net_vhost *vhost_of_single(const struct qsi_list *ready)
 {
     return qsi_list_is_single(ready)
@@ -254,9 +255,9 @@ static struct qsi_net_vhost *vhost_of_single(const struct qsi_list *ready)
                : NULL;
 }
 
-/* Those that are ready now; who becomes so meanwhile waits for its next turn.  When it is one
- * alone, and then there is nothing else to do, this thread commits what that one waits for: two
- * threads less have to wake before it is told. */
+/* Serves the connections that are ready now; those that become ready meanwhile wait for the next
+ * round.  If there is only one, and nothing else to do after it, this thread leads the commit for
+ * which it waits: two threads fewer have to wake before the client gets its confirm. */
 static void serve_ready(struct qs_server *server)
 {
     struct qsi_list now;
@@ -282,7 +283,7 @@ static int timeout_ms(struct qs_server *server)
     uint64_t now_ns = qsi_net_now(server), due_ns = qsi_timers_next_ns(&server->timers);
 
     if (server->is_shutting && server->cut_by_ns > now_ns && server->cut_by_ns < due_ns) {
-        due_ns = server->cut_by_ns; /* after it workers have what is left, and tell of it */
+        due_ns = server->cut_by_ns; /* at that time workers take the remaining connections */
     }
     if (server->accept_again_ns < due_ns) {
         due_ns = server->accept_again_ns;

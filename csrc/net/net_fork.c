@@ -1,7 +1,7 @@
-/* Sockets, and what a child of fork() does with its copies.
+/* Sockets of this process, which a child of fork() closes.
  *
- * Invariant: a descriptor of a socket has its bit in the table from the call that makes it to the
- * one that closes it; the mutex is held in both, and while the process forks. */
+ * Invariant: a socket's descriptor has its bit in the table from the call that makes it to the call
+ * that closes it.  Both calls hold the mutex, and fork holds it, too. */
 #define _GNU_SOURCE 1 /* accept4 */
 #include "net_fork.h"
 
@@ -81,7 +81,7 @@ static bool has_room_for(int fd)
     return true;
 }
 
-/* fd, or -1 with errno set and fd closed.  REQUIRES the mutex. */
+/* Registers fd.  Returns fd, or -1 with errno set and fd closed.  REQUIRES the mutex. */
 static int note(int fd)
 {
     if (fd < 0) {

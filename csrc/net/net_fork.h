@@ -1,5 +1,5 @@
-/* Sockets, and what a child of fork() does with its copies: it closes them at once.  Otherwise a
- * client would not hear that the parent has gone, and the address would stay taken. */
+/* Sockets of this process.  A child of fork() closes its copies at once.  Otherwise a client would
+ * not see the parent's end, and the address would stay in use. */
 #ifndef QSI_NET_FORK_H
 #define QSI_NET_FORK_H
 
@@ -8,19 +8,20 @@
 
 struct sockaddr;
 
-/* How often this process was made by a fork. */
+/* The number of forks between the first process and this one. */
 uint32_t qsi_net_fork_generation(void);
 
-/* Before the first socket of a process. */
+/* Call it before the first socket of a process. */
 void qsi_net_fork_prepare(void);
 
-/* Non-blocking and close-on-exec; -1 with errno set. */
+/* Creates a socket, non-blocking and close-on-exec; -1 with errno set.  qsi_net_accept does
+ * likewise. */
 int qsi_net_socket(int family, int type);
 int qsi_net_accept(int listener_fd, struct sockaddr *peer_out, unsigned *peer_bytes);
-/* A descriptor that the caller made; false: there is no memory, and fd is closed. */
+/* Registers a descriptor that the caller made; false: no memory, and fd is closed. */
 bool qsi_net_adopt(int fd);
-/* It is the caller's from now on, and a child keeps its copy. */
+/* Unregisters a descriptor: the caller owns it from now on, and a child keeps its copy. */
 void qsi_net_release(int fd);
-void qsi_net_close(int fd); /* negative: nothing */
+void qsi_net_close(int fd); /* negative: does nothing */
 
 #endif

@@ -1,18 +1,18 @@
-/* Writing what sessions put out. */
+/* Writing the output of sessions. */
 #include "net_server.h"
 
 #include <errno.h>
 
 #define PIECES 64
 
-/* An error of a socket that says that the client cannot be written to any more. */
+/* Whether the error means that the client cannot be written to any more. */
 static bool is_final(int os_errno)
 {
     return os_errno != EAGAIN && os_errno != EWOULDBLOCK && os_errno != EINTR &&
            os_errno != ENOBUFS && os_errno != ENOMEM;
 }
 
-/* False: not now, or never. */
+/* False: the socket takes nothing now, or never again. */
 static bool write_some(struct qsi_net_connection *connection, uint64_t now_ns)
 {
     struct iovec pieces[PIECES];
@@ -53,7 +53,8 @@ bool qsi_net_send_heartbeat(struct qsi_net_connection *connection)
     }
     sent = send(connection->fd, qsi_amqp_heartbeat_frame, sizeof qsi_amqp_heartbeat_frame,
                 MSG_NOSIGNAL | MSG_DONTWAIT);
-    /* Part of one cannot be taken back, and the rest cannot come behind what else is written. */
+    /* Part of a frame cannot be withdrawn, and the session does not know of it, so its rest cannot
+     * be written later. */
     if (sent > 0 && (size_t)sent < sizeof qsi_amqp_heartbeat_frame) {
         connection->is_lost = true;
     }

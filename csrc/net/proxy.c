@@ -1,11 +1,11 @@
-/* Connections that come through a proxy: the header that it puts before what the client sends. */
+/* Connections through a proxy: the header that the proxy sends before the client's bytes. */
 #include "error.h"
 #include "net_server.h"
 
 #include <errno.h>
 #include <stdio.h>
 
-/* What has come, which stays in the socket: what lies behind the header is the session's. */
+/* Reads the input and leaves it in the socket: the bytes after the header are the session's. */
 static size_t peek(struct qsi_net_connection *connection)
 {
     ssize_t got;
@@ -15,7 +15,7 @@ static size_t peek(struct qsi_net_connection *connection)
                    MSG_PEEK | MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
     if (got <= 0) {
-        connection->can_read = false; /* epoll tells when more comes */
+        connection->can_read = false; /* epoll reports further input */
         connection->is_lost = connection->is_lost || got == 0 ||
                               (errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOMEM);
     }
@@ -28,8 +28,8 @@ static void await_rest(struct qsi_net_connection *connection)
     connection->is_lost = connection->is_lost || connection->has_ended;
 }
 
-/* Who can reach a proxy on this machine may be of any other, and who is of a proxy's machine may
- * not be of this one. */
+/* Loopback needs both: a proxy on this machine serves clients of any machine, and a client on the
+ * proxy's machine may not be on this one. */
 static void take_peer(struct qsi_net_connection *connection, const qs_proxy_header *header)
 {
     if (header->has_peer) {
@@ -70,7 +70,7 @@ bool qsi_net_take_header(struct qsi_net_connection *connection)
 
 void qsi_net_note_no_header(struct qsi_net_connection *connection, enum qsi_amqp_end end)
 {
-    if (connection->header == QSI_NET_HEADER_REFUSED) { /* which was told */
+    if (connection->header == QSI_NET_HEADER_REFUSED) { /* this was logged */
         return;
     }
     if (end == QSI_AMQP_END_HANDSHAKE) {

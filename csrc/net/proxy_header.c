@@ -1,8 +1,8 @@
-/* The PROXY protocol, versions 1 and 2: a header before a connection, in which the proxy that made
- * it says whose it is (haproxy's doc/proxy-protocol.txt).
+/* The PROXY protocol, versions 1 and 2: a header at the beginning of a connection, in which the
+ * proxy that made it names the client's address (haproxy's doc/proxy-protocol.txt).
  *
- * Bytes in, and whether they are a header: no socket and no memory.  What is no header is told as
- * soon as it can be seen, so that nothing waits for the rest of it. */
+ * A pure function of the bytes, without sockets or memory.  Bytes that cannot be a header are
+ * refused as soon as possible, so a connection without a header does not wait for more bytes. */
 #include "qstore/codec.h"
 
 #include "address.h"
@@ -22,7 +22,7 @@
 #define PORT_MAX 65535
 #define FIELDS 5 /* TCP4 or TCP6, two addresses, two ports */
 
-#define FIXED_BYTES 16 /* of version 2, in front of its addresses */
+#define FIXED_BYTES 16 /* of version 2, before its addresses */
 #define UNIX_BYTES 216 /* two paths */
 #define EXTENSION_BYTES 3
 #define CHECKSUM_TYPE 3
@@ -63,7 +63,8 @@ static void name_peer_6(qs_proxy_header *header, const struct in6_addr *host, ui
 
 /* ---- version 1: a line ---- */
 
-/* Five fields with a space between; the line is cut up.  False: more, fewer, or one is empty. */
+/* Splits the line in place into five fields with one space between.  False: there are more or
+ * fewer, or one is empty. */
 static bool split(char *line, char *fields_out[FIELDS])
 {
     for (int i = 0; i < FIELDS; i++) {
@@ -80,7 +81,7 @@ static bool split(char *line, char *fields_out[FIELDS])
     return true;
 }
 
-/* As the protocol writes it: digits, and no zero in front of others. */
+/* Reads a port as the protocol writes it: digits, without leading zeros. */
 static bool read_port(const char *digits, uint16_t *port_out)
 {
     uint32_t port = 0;
@@ -96,7 +97,7 @@ static bool read_port(const char *digits, uint16_t *port_out)
     return port <= PORT_MAX;
 }
 
-/* The source is the client; the destination is the proxy's, and need only be one. */
+/* The source is the client; the destination is the proxy's address, which is only checked. */
 static bool read_addresses(qs_proxy_header *header, int family, char *const fields[FIELDS])
 {
     struct in6_addr source, destination; /* room for both families */
@@ -117,7 +118,7 @@ static bool read_addresses(qs_proxy_header *header, int family, char *const fiel
     return true;
 }
 
-/* Without its prefix and its end. */
+/* Reads the line without its prefix and its end. */
 static qs_status read_line(qs_proxy_header *header, char *line, qs_error *error)
 {
     static const char unknown[] = "UNKNOWN";
@@ -127,7 +128,7 @@ static qs_status read_line(qs_proxy_header *header, char *line, qs_error *error)
 
     if (strncmp(line, unknown, unknown_bytes) == 0 &&
         (line[unknown_bytes] == '\0' || line[unknown_bytes] == ' ')) {
-        return QS_OK; /* what follows is to be ignored */
+        return QS_OK; /* the rest is to be ignored */
     }
     if (!split(line, fields)) {
         return refuse(error, "its line is not PROXY, protocol, two addresses and two ports");
@@ -156,7 +157,7 @@ static qs_status read_text(qs_proxy_header *header, const uint8_t *data, size_t 
         return refuse(error, "its line has more than 107 bytes");
     }
     if (end == NULL || line_bytes + 1 == bytes) {
-        return QS_OK; /* the rest is to come */
+        return QS_OK; /* the line is incomplete */
     }
     if (end[1] != '\n') {
         return refuse(error, "its line has a CR without LF");
@@ -169,7 +170,7 @@ static qs_status read_text(qs_proxy_header *header, const uint8_t *data, size_t 
 
 /* ---- version 2: fields of fixed size ---- */
 
-/* With the checksum's own bytes as zeros. */
+/* Computes the checksum with zeros in place of its own bytes. */
 static bool has_checksum(const uint8_t *data, size_t bytes, size_t at)
 {
     static const uint8_t zeros[CHECKSUM_BYTES];
@@ -180,7 +181,7 @@ static bool has_checksum(const uint8_t *data, size_t bytes, size_t at)
     return sum == qsi_get_be32(data + at);
 }
 
-/* What stands behind the addresses: of its types the checksum alone says something to us. */
+/* Checks the fields after the addresses; only the checksum is used. */
 static qs_status check_extensions(const uint8_t *data, size_t bytes, size_t at, qs_error *error)
 {
     while (at < bytes) {
@@ -201,7 +202,7 @@ static qs_status check_extensions(const uint8_t *data, size_t bytes, size_t at, 
     return QS_OK;
 }
 
-/* Of a family that is none the length stays as it is. */
+/* For an unknown family the length is not changed. */
 static qs_status measure_addresses(uint8_t family, size_t *bytes_out, qs_error *error)
 {
     switch (family) {
@@ -223,8 +224,8 @@ static qs_status measure_addresses(uint8_t family, size_t *bytes_out, qs_error *
     }
 }
 
-/* All of it is there.  A client at a socket in the file system of the proxy's machine has no
- * address: the proxy's stands for it. */
+/* Reads the complete addresses.  A client at a Unix socket of the proxy's machine has no address:
+ * the peer stays the proxy's address. */
 static qs_status read_addresses_2(qs_proxy_header *header, const uint8_t *data,
                                   size_t address_bytes, qs_error *error)
 {
@@ -274,9 +275,9 @@ static qs_status read_binary(qs_proxy_header *header, const uint8_t *data, size_
     return has_addresses ? read_addresses_2(header, data, address_bytes, error) : QS_OK;
 }
 
-/* ---- either ---- */
+/* ---- both versions ---- */
 
-/* As far as there are bytes. */
+/* Compares as far as there are bytes. */
 static bool begins_with(const uint8_t *data, size_t bytes, const void *prefix, size_t prefix_bytes)
 {
     return memcmp(data, prefix, bytes < prefix_bytes ? bytes : prefix_bytes) == 0;

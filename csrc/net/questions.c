@@ -1,5 +1,5 @@
-/* Who may come in, and do what, is not the server's to say: questions wait for a thread of the
- * caller, and the answers for the I/O thread. */
+/* Questions to the caller: the server does not decide about logins and permissions.  Questions wait
+ * for a thread of the caller, and answers for the I/O thread. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -12,7 +12,7 @@ static struct qsi_net_question *question_at(struct qsi_list *node)
     return QSI_LIST_OWNER(node, struct qsi_net_question, in_list);
 }
 
-/* Copies to *room, moves that on, and points there. */
+/* Copies source to *room, and advances *room. */
 static qs_slice keep(char **room, qs_slice source)
 {
     qs_slice copy = {.data = *room, .bytes = source.bytes};
@@ -34,8 +34,8 @@ static bool is_login(const struct qsi_net_question *question)
     return question->asked.kind == QS_MAY_LOG_IN;
 }
 
-/* Of those who are in each has one question, which does not wait for those who are not.  False:
- * there are too many logins. */
+/* Queues a question.  Permissions have a list of their own, so clients that are logged in do not
+ * wait for logins.  Each client has at most one question.  False: there are too many logins. */
 static bool put(struct qs_server *server, struct qsi_net_question *question)
 {
     bool has_room;
@@ -85,7 +85,7 @@ enum qsi_amqp_verdict qsi_net_ask(struct qsi_net_connection *connection, qs_slic
     return QSI_AMQP_LATER;
 }
 
-/* What a permission is asked for, as the caller has it. */
+/* The kind of a permission in the caller's enumeration. */
 static uint32_t kind_of(enum qsi_amqp_right right)
 {
     static const uint32_t kinds[] = {[QSI_AMQP_CONFIGURE] = QS_MAY_CONFIGURE,
@@ -124,7 +124,7 @@ enum qsi_amqp_verdict qsi_net_ask_permission(struct qsi_net_connection *connecti
     return QSI_AMQP_LATER;
 }
 
-/* The first that no thread has taken; NULL: there is none. */
+/* The first question that no thread has taken; NULL: none. */
 static struct qsi_net_question *first_in(const struct qsi_list *list)
 {
     for (struct qsi_list *node = list->next; node != list; node = node->next) {
@@ -216,7 +216,7 @@ static enum qsi_amqp_verdict verdict_of(const struct qsi_net_question *question)
                                                                     : QSI_AMQP_GRANTED;
 }
 
-/* Its client hears of it in its next turn, or later. */
+/* Logs a failed login, and sets the time of its answer. */
 static void note_failure(struct qsi_net_connection *connection,
                          const struct qsi_net_question *question)
 {
@@ -252,7 +252,7 @@ static void tell(struct qsi_net_connection *connection, const struct qsi_net_que
     qsi_net_make_ready(connection);
 }
 
-/* One that a thread has taken is that thread's until it is answered. */
+/* A question that a thread has taken stays until it is answered. */
 void qsi_net_withdraw_question(struct qsi_net_connection *connection)
 {
     struct qs_server *server = connection->server;
@@ -284,7 +284,8 @@ static void free_all(struct qsi_list *list)
     }
 }
 
-/* Its client may have gone; a worker that has the session gives it back, and wakes this thread. */
+/* Passes answers to sessions.  The client may have gone.  If a worker has the session, the answer
+ * stays in the list until the worker gives it back, which wakes this thread. */
 void qsi_net_take_answers(struct qs_server *server)
 {
     struct qsi_list told, early;

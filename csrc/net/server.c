@@ -1,4 +1,4 @@
-/* A server's beginning and end, and what the caller's threads ask of it. */
+/* Opening, stopping and closing a server, and the calls of the caller's threads. */
 #include "qstore/server.h"
 
 #include "address.h"
@@ -21,7 +21,7 @@
 #define FRAME_MAX_LEAST 4096
 #define FIRST_VHOST "/"
 
-/* ---- what its files share ---- */
+/* ---- shared by all files ---- */
 
 void qsi_net_lock(struct qs_server *server) QSI_UNCHECKED
 {
@@ -46,7 +46,8 @@ void qsi_net_wake(struct qs_server *server)
     }
 }
 
-/* A client's name could end a line of the log and begin another. */
+/* Replaces control characters: with a line break in its name, a client could forge a line of the
+ * log. */
 static void blank_controls(char *text)
 {
     for (; *text != '\0'; text++) {
@@ -86,7 +87,7 @@ void qs_server_options_default(qs_server_options *options_out)
                                        .mechanisms = "PLAIN AMQPLAIN"};
 }
 
-/* False: it is too long. */
+/* False: the text is too long. */
 static bool copy_text(char *copy, size_t copy_bytes, const char *text)
 {
     return text != NULL && (size_t)snprintf(copy, copy_bytes, "%s", text) < copy_bytes;
@@ -117,7 +118,7 @@ static qs_status take_options(struct qs_server *server, const qs_server_options 
     return QS_OK;
 }
 
-/* What depends on a store comes with its vhost. */
+/* Prepares the sessions' setup; members that depend on a store are set with the vhost. */
 static void set_up_sessions(struct qs_server *server)
 {
     struct qsi_amqp_setup *setup = &server->setup;
@@ -239,7 +240,7 @@ static qs_status check_usable(struct qs_server *server, qs_error *error)
     return QS_OK;
 }
 
-/* Into a list of the I/O thread's; false: the server is stopped. */
+/* Puts an element into a list for the I/O thread; false: the server is stopped. */
 static bool put(struct qs_server *server, struct qsi_list *list, struct qsi_list *node)
 {
     bool is_open;
@@ -290,7 +291,7 @@ qs_status qs_server_bind(const char *address, int *fd_out, char bound_out[QS_ADD
     return QS_OK;
 }
 
-/* As the sockets that the server accepts. */
+/* Sets the options that the server's own sockets have. */
 static qs_status prepare(int fd, qs_error *error)
 {
     int flags = fcntl(fd, F_GETFL);
@@ -338,7 +339,7 @@ qs_status qs_server_add_vhost(qs_server *server, const char *name, qs_store *sto
     return qsi_net_add_vhost(server, name, store, error);
 }
 
-/* Of the server's clock. */
+/* By the server's clock. */
 static uint64_t end_of(const struct qs_server *server, uint64_t timeout_ns)
 {
     uint64_t now_ns = qsi_net_now(server);

@@ -1,6 +1,6 @@
-/* When what is due next: a binary heap.
+/* Timers by due time: a binary heap.
  *
- * Invariant: heap[place - 1] is the timer whose place it is, and no timer is due before the one at
+ * Invariant: heap[place - 1] is the timer with that place, and no timer is due before the one at
  * half its place. */
 #include "timers.h"
 

@@ -1,4 +1,4 @@
-/* A connection's turn: reading, a turn of its session, writing, and what comes of it. */
+/* A connection's turn: reading, a turn of its session, writing, and handling the result. */
 #include "amqp_fault.h"
 #include "check.h"
 #include "net_fork.h"
@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 
-#define END_NS (3 * QSI_NET_SECOND) /* for a last word to be read */
+#define END_NS (3 * QSI_NET_SECOND) /* time for the client to read the last frames */
 
 /* ---- reading ---- */
 
-/* Bytes, or 0: there are none now. */
+/* Returns the number of bytes read; 0: there are none now. */
 static size_t read_some(struct qsi_net_connection *connection)
 {
     ssize_t got;
@@ -21,8 +21,8 @@ static size_t read_some(struct qsi_net_connection *connection)
         got = recv(connection->fd, connection->server->input, QSI_NET_INPUT_BYTES, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
     if (got > 0) {
-        /* Less than there is room for: no more is there, and epoll tells when that changes.  Of the
-         * end it has told already. */
+        /* The buffer was not filled, so the socket is empty, and epoll reports further input.  If
+         * epoll has reported the end already, it will not report it again, so reading goes on. */
         connection->can_read = got == QSI_NET_INPUT_BYTES || connection->has_ended;
         return (size_t)got;
     }
@@ -32,7 +32,7 @@ static size_t read_some(struct qsi_net_connection *connection)
     return 0;
 }
 
-/* False: nothing has come. */
+/* False: there was no input. */
 static bool read_and_feed(struct qsi_net_connection *connection, const struct qsi_amqp_turn *turn,
                           enum qsi_amqp_wants *wants_out)
 {
@@ -58,7 +58,7 @@ static bool read_and_feed(struct qsi_net_connection *connection, const struct qs
 
 /* ---- the end ---- */
 
-/* Closing with a reset: what the client sees when a server fails. */
+/* Makes the close a reset, as a client would see if the server failed. */
 static void set_reset(int fd)
 {
     struct linger at_once = {.l_onoff = 1, .l_linger = 0};
@@ -66,7 +66,8 @@ static void set_reset(int fd)
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
-/* Bytes that were not read would make the close a reset, which can overtake the last word. */
+/* Reads remaining input: unread bytes would make the close a reset, which can overtake the last
+ * frames. */
 static void drain(struct qsi_net_connection *connection)
 {
     shutdown(connection->fd, SHUT_WR);
@@ -180,7 +181,7 @@ static void tell_shut(struct qsi_net_connection *connection, uint64_t now_ns)
     qsi_amqp_session_shut(connection->session, text, now_ns);
 }
 
-/* Its output must be written before it goes on. */
+/* Waits until the output is written. */
 static void go_on_writing(struct qsi_net_connection *connection)
 {
     if (connection->is_lost) {
@@ -209,7 +210,7 @@ static void set_timer(struct qsi_net_connection *connection)
     if (connection->refuse_at_ns < due_ns) {
         due_ns = connection->refuse_at_ns;
     }
-    /* One that is due too early costs a turn for nothing, one that moves costs each turn. */
+    /* A timer that fires too early costs one turn; moving it would cost something in every turn. */
     if (connection->timer.place == 0 || due_ns < connection->timer.due_ns) {
         qsi_timers_set(&connection->server->timers, &connection->timer, due_ns);
     }
@@ -221,7 +222,7 @@ void qsi_net_go_on(struct qsi_net_connection *connection, enum qsi_amqp_wants wa
     bool was_full = is_full(connection);
 
     qsi_net_flush(connection, now_ns);
-    if (was_full && !is_full(connection)) { /* there may be messages that it did not take */
+    if (was_full && !is_full(connection)) { /* messages may wait that it did not take */
         qsi_net_make_ready(connection);
     }
     switch (wants) {
@@ -241,7 +242,8 @@ void qsi_net_go_on(struct qsi_net_connection *connection, enum qsi_amqp_wants wa
         go_on_writing(connection);
         break;
     case QSI_AMQP_WANTS_ANSWER:
-        /* Who left before it was let in needs no answer, and no read would tell of it. */
+        /* A client that left before its login was answered needs no answer; nothing is read, so no
+         * read would notice that it left. */
         connection->is_lost =
             connection->is_lost || (connection->has_asked && connection->has_ended);
         /* fall through */
@@ -277,7 +279,7 @@ void qsi_net_serve(struct qsi_net_connection *connection, uint64_t now_ns)
     tell_rung(connection);
     tell_alarms(connection, now_ns);
     if (connection->is_cut && !qsi_amqp_session_reads(session)) {
-        connection->is_lost = true; /* no read would tell */
+        connection->is_lost = true; /* nothing is read, so no read would notice */
     }
     if (!read_and_feed(connection, &turn, &wants)) {
         wants = qsi_amqp_session_run(session, &turn);

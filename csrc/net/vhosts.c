@@ -1,9 +1,10 @@
-/* Virtual hosts: a store each, and what the I/O thread hears of its channels.
+/* Virtual hosts: one store each, and the events of its channels for the I/O thread.
  *
- * Invariant: a vhost has as many sessions as connections point to it.  A session is counted in as
- * it is told the store, while the vhost serves, and out when it is closed: who ends a vhost waits
- * for the last one, and then nothing of the server uses the store.  The I/O thread frees what has
- * ended, between two calls of epoll, which may have told of it. */
+ * Invariant: the count of a vhost's sessions is the number of connections that point to it.  A
+ * session is counted when it gets the store, while the vhost serves, and until it is closed.  A
+ * thread that ends a vhost waits for the last session, and after that the server does not use the
+ * store.  The I/O thread frees ended vhosts between two calls of epoll, since epoll's events may
+ * point to them. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -16,8 +17,8 @@
 
 #define UNFINISHED_SHARE 4
 #define TRANSACTION_SHARE 4
-#define TRANSACTION_RETURNS_SHARE 16 /* half of what the engine has for all returns */
-#define PLACE " in vhost '%s'"       /* what clients expect behind names in texts */
+#define TRANSACTION_RETURNS_SHARE 16 /* half of the engine's room for all returns */
+#define PLACE " in vhost '%s'"       /* clients expect this after names in texts */
 
 static struct qsi_net_vhost *vhost_at(struct qsi_list *node)
 {
@@ -124,7 +125,7 @@ static qs_status make(struct qsi_net_vhost **vhost_out, struct qs_server *server
     return QS_OK;
 }
 
-/* Its name is taken before its store is touched. */
+/* Takes the name before the store is touched. */
 static qs_status put(struct qs_server *server, struct qsi_net_vhost *vhost, qs_error *error)
 {
     qs_status status;
@@ -132,7 +133,7 @@ static qs_status put(struct qs_server *server, struct qsi_net_vhost *vhost, qs_e
     qsi_net_lock(server);
     status = check_free(server, vhost, error);
     if (status == QS_OK) {
-        vhost->enders = 1; /* who makes it, until it serves */
+        vhost->enders = 1; /* the thread that adds it, until it serves */
         qsi_list_push_back(&server->vhosts, &vhost->in_server);
     }
     qsi_net_unlock(server);
@@ -163,7 +164,7 @@ static void note_begun(struct qsi_net_vhost *vhost)
     qsi_net_unlock(server);
 }
 
-/* REQUIRES that the caller is one of its enders: it is not to be used any more. */
+/* REQUIRES that the caller is one of its enders.  The caller does not use the vhost after this. */
 static void note_ended(struct qsi_net_vhost *vhost)
 {
     struct qs_server *server = vhost->server;
@@ -304,7 +305,7 @@ static bool is_done_with(const struct qsi_net_vhost *vhost) QSI_REQUIRES(qsi_net
     return vhost->state == QSI_NET_VHOST_HAS_ENDED && vhost->enders == 0;
 }
 
-/* One that has ended and has enders stays: the last of them tells of it again. */
+/* An ended vhost with enders stays; the last ender sets vhosts_ended again. */
 void qsi_net_free_ended_vhosts(struct qs_server *server)
 {
     qsi_net_lock(server);
@@ -320,7 +321,7 @@ void qsi_net_free_ended_vhosts(struct qs_server *server)
     qsi_net_unlock(server);
 }
 
-/* One that a caller's thread adds has begun, and none is added any more. */
+/* Waits until vhosts that callers are adding are added; no further ones begin. */
 static void await_beginnings(struct qs_server *server) QSI_REQUIRES(qsi_net_mutex)
 {
     struct qsi_list *node = server->vhosts.next;
@@ -334,7 +335,7 @@ static void await_beginnings(struct qs_server *server) QSI_REQUIRES(qsi_net_mute
     }
 }
 
-/* None comes or goes any more. */
+/* No vhost is added or freed meanwhile. */
 void qsi_net_close_vhosts(struct qs_server *server) QSI_UNCHECKED
 {
     qsi_net_lock(server);

@@ -1,7 +1,7 @@
-/* Threads that may wait: they go on with sessions that would have to, and close sessions.
+/* Threads that may wait: they continue sessions that would have to wait, and close sessions.
  *
- * The whole session goes, not one call of it: with large bodies every publish may have to wait, and
- * two changes of threads for each of them would be the limit. */
+ * A worker takes the whole session, not one call of it: with large bodies every publish may have to
+ * wait, and two thread switches for each publish would limit the throughput. */
 #include "check.h"
 #include "net_server.h"
 
