@@ -170,7 +170,7 @@ static qs_status read_text(qs_proxy_header *header, const uint8_t *data, size_t 
 
 /* ---- version 2: fields of fixed size ---- */
 
-/* Computes the checksum with zeros in place of its own bytes. */
+/* Whether the checksum is right; it is computed with zeros in place of its own bytes. */
 static bool has_checksum(const uint8_t *data, size_t bytes, size_t at)
 {
     static const uint8_t zeros[CHECKSUM_BYTES];

@@ -1,4 +1,4 @@
-/* Debug builds: do the counts of message files, and the lists that files are in, agree? */
+/* Debug builds: checks that the counts of message files and the lists of files agree. */
 #include "check.h"
 #include "message_file.h"
 #include "message_store.h"

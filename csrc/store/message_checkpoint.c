@@ -1,8 +1,8 @@
-/* What checkpoints know of message files, and giving back what they do not need any more.
+/* Message files in checkpoints, and removal of files that are not needed any more.
  *
  * Invariants: a file is removed only after a checkpoint that does not name it became durable, or
- * when recovery has found that nobody refers to it; what is sealed was dead, or replaced, when the
- * checkpoint under way was taken. */
+ * when recovery has found that it has no references; sealed files were dead, or replaced, when the
+ * running checkpoint was taken. */
 #include "alloc.h"
 #include "check.h"
 #include "env_call.h"
@@ -52,7 +52,7 @@ static void encode_runs(uint8_t *record, const struct qsi_message_file *file)
     }
 }
 
-/* Bodies that compaction had to leave out still count as live, and take no bytes. */
+/* Bodies that compaction left out still count as live, and take no bytes. */
 static uint64_t durable_bytes(const struct qsi_message_file *file)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -93,7 +93,7 @@ static qs_status encode(struct qsi_buf *out, const struct qsi_message_file *file
     return QS_OK;
 }
 
-/* An encoding is kept while it takes no more than the counts themselves. */
+/* Whether to keep an encoding: it takes no more memory than the counts themselves. */
 static bool is_worth_keeping(const struct qsi_message_file *file, size_t bytes)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -106,7 +106,7 @@ static void keep_encoding(struct qsi_message_file *file, const uint8_t *data, si
 {
     qsi_buf_clear(&file->encoded);
     if (is_worth_keeping(file, bytes)) {
-        /* Without memory it is made again next time. */
+        /* Without memory the file is encoded again next time. */
         file->is_encoded = qsi_buf_append(&file->encoded, data, bytes) == QS_OK;
     } else {
         qsi_buf_fini(&file->encoded);
@@ -183,7 +183,7 @@ qs_status qsi_message_store_snapshot(struct qsi_message_store *store, struct qsi
     return status;
 }
 
-/* Puts a sealed file that nobody uses in front of *going_io, if it is to go. */
+/* Puts a sealed file without references in front of *going_io, if it is to be removed. */
 static void unseal_file(const struct qsi_message_store *store, struct qsi_message_file *file,
                         bool durable, struct qsi_message_file **going_io)
     QSI_REQUIRES(qsi_message_store_mutex)
@@ -218,7 +218,7 @@ static struct qsi_message_file *take_sealed(struct qsi_message_store *store, boo
     return going;
 }
 
-/* One that is going is nobody else's: it cannot be found, and nobody had it. */
+/* Removes a file of the list.  No other thread can find or use it. */
 static qs_status let_go(struct qsi_message_store *store, struct qsi_message_file *file,
                         qs_error *error)
 {
@@ -236,7 +236,7 @@ static qs_status let_go(struct qsi_message_store *store, struct qsi_message_file
     return status;
 }
 
-/* After the first failure error is taken. */
+/* error is set by the first failure only. */
 qs_status qsi_message_store_unseal(struct qsi_message_store *store, bool durable, qs_error *error)
 {
     struct qsi_message_file *going = take_sealed(store, durable);
@@ -261,8 +261,8 @@ qs_status qsi_message_store_unseal(struct qsi_message_store *store, bool durable
 
 /* -- after recovery --------------------------------------------------------------------------- */
 
-/* References that are dead count for the reach of a file as well, and earlier versions truncated
- * files behind the last live record: then that is what matters. */
+/* Dead references extend the recorded end of a file as well, but earlier versions truncated files
+ * after the last live record.  For such a file, only the live records must be there. */
 static qs_status check_end(struct qsi_message_store *store, struct qsi_message_file *file,
                            const struct qsi_message_view *view, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
@@ -325,14 +325,14 @@ static qs_status retain_file(struct qsi_message_store *store, struct qsi_message
     }
     if (status == QS_OK) {
         file->named_salt =
-            view.header.salt; /* the next checkpoint says it without opening the file */
+            view.header.salt; /* for the next checkpoint, which does not open the file */
         file->is_named = true;
     }
     store->env->close(store->env, view.handle);
     return status;
 }
 
-/* What the next checkpoint says of the file; one that cannot be read is not checked here. */
+/* Reads the salt for the next checkpoint; a file that cannot be read is not checked here. */
 static void learn_salt(struct qsi_message_store *store, struct qsi_message_file *file)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -346,7 +346,7 @@ static void learn_salt(struct qsi_message_store *store, struct qsi_message_file 
     }
 }
 
-/* Single-threaded by their contract, so the mutex is left alone in both. */
+/* Both functions run in a single thread, so they do not lock the mutex. */
 qs_status qsi_message_store_retain_counted(struct qsi_message_store *store, enum qsi_retain how,
                                            qs_error *error)
 {

@@ -1,8 +1,8 @@
 /* Compaction: the live records of a message file move into its next generation.
  *
- * Invariants: the file that is read changes in nothing, and stays until a checkpoint that names
- * the new generation is durable; a new generation is whole and durable, with its name, before
- * anybody can find it; what is copied was verified while it was copied. */
+ * Invariants: the old file does not change, and stays until a checkpoint that names the new
+ * generation is durable; a new generation is complete and durable, with its name, before another
+ * thread can find it; copied records were verified during the copy. */
 #include "qstore/codec.h"
 
 #include "alloc.h"
@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-/* How many times the size of a file may be read to tell its records from garbage. */
+/* The bytes that may be read to distinguish records from garbage, in sizes of the file. */
 #define EFFORT_MAX 4u
 
 static void set_bit(uint8_t *bits, uint32_t index)
@@ -33,7 +33,7 @@ static uint64_t compact_bytes(const struct qsi_message_file *file)
            qsi_message_table_bytes(file->next_slot);
 }
 
-/* Bytes that compaction would give back; 0: not worth it, or not possible. */
+/* Bytes that compaction would free; 0: not worth it, or not possible. */
 static uint64_t gain(const struct qsi_message_file *file) QSI_REQUIRES(qsi_message_store_mutex)
 {
     uint64_t bytes = compact_bytes(file);
@@ -43,7 +43,7 @@ static uint64_t gain(const struct qsi_message_file *file) QSI_REQUIRES(qsi_messa
         file->id.generation == QSI_MESSAGE_GENERATION_MAX) {
         return 0;
     }
-    /* What is not counted cannot be told from garbage; what nobody refers to just goes. */
+    /* Uncounted references look like garbage; a file without references is removed anyway. */
     if (file->counts.live_count == 0 || file->counts.beyond > 0 || file->counts.is_pinned) {
         return 0;
     }
@@ -137,7 +137,7 @@ qs_status qsi_message_store_compact_begin(struct qsi_message_store *store,
     return status;
 }
 
-/* Nobody may come to need what was left behind as dead. */
+/* Whether no reference was added to a slot that was left out as dead. */
 static bool still_fits(const struct qsi_compaction *job) QSI_REQUIRES(qsi_message_store_mutex)
 {
     const struct qsi_message_counts *counts = &job->from->counts;
@@ -163,7 +163,7 @@ static void take_over(struct qsi_message_store *store, struct qsi_compaction *jo
     from->counts = (struct qsi_message_counts){0};
     to->next_slot = from->next_slot;
     to->is_final = true;
-    /* Never fails: the key is there. */
+    /* Cannot fail: the key exists. */
     QS_ASSERT(qsi_message_table_add(store, to) == QS_OK);
     from->is_replaced = true;
     qsi_list_push_back(&store->replaced, &from->in_replaced);
@@ -176,7 +176,8 @@ static void discard_new(struct qsi_message_store *store, const struct qsi_compac
         char name[QSI_MESSAGE_NAME_BYTES];
 
         qsi_message_name(name, job->to->id);
-        /* If this fails it stays until the next recovery finds that no checkpoint names it. */
+        /* If this fails, the file stays until the next recovery finds that no checkpoint names
+         * it. */
         (void)qsi_env_remove(store->env, store->dir, name, NULL);
     }
 }
@@ -231,7 +232,7 @@ static qs_status put_table(struct qsi_compaction *job, struct qsi_message_output
     return QS_OK;
 }
 
-/* The table, the header, and the size: then all of it is durable, with its name. */
+/* Writes the table, the header and the size, and makes all of it durable, with the name. */
 static qs_status finish(struct qsi_message_store *store, struct qsi_compaction *job,
                         struct qsi_message_output *output, uint64_t salt, qs_error *error)
 {
@@ -245,7 +246,7 @@ static qs_status finish(struct qsi_message_store *store, struct qsi_compaction *
     if (output->high_water > output->flushed) {
         status = qsi_env_truncate(output->env, output->handle, output->flushed, error);
     }
-    /* A failed sync is no more than a failed compaction: nobody trusts this file yet. */
+    /* A failed sync only fails the compaction: no reference needs this file yet. */
     if (status == QS_OK) {
         status = qsi_file_sync_new(output->env, output->handle, error);
     }
@@ -269,7 +270,7 @@ static qs_status create_new(struct qsi_message_store *store, struct qsi_compacti
     char name[QSI_MESSAGE_NAME_BYTES];
     qs_status status;
 
-    /* One may be left of a compaction that was cut off or could not be cleaned up. */
+    /* The name may exist after a compaction that was interrupted or could not be cleaned up. */
     QS_TRY(qsi_message_file_remove_name(store, job->to->id, error));
     qsi_message_name(name, job->to->id);
     status = qsi_env_open(store->env, store->dir, name, QS_OPEN_WRITE | QS_OPEN_CREATE_NEW,

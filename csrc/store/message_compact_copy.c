@@ -1,4 +1,4 @@
-/* The live records of a message file, found and copied into its next generation. */
+/* Finding the live records of a message file, and copying them into its next generation. */
 #include "qstore/codec.h"
 
 #include "compaction.h"
@@ -25,7 +25,7 @@ static qs_status copy_found(struct qsi_compaction *job, struct qsi_message_outpu
     return QS_OK;
 }
 
-/* skips: headers of dead records are believed, and their bodies neither read nor searched. */
+/* skips: trusts the headers of dead records, and neither reads nor searches their bodies. */
 static qs_status sweep(struct qsi_compaction *job, struct qsi_message_output *output,
                        struct qsi_message_walk *walk, bool skips, qs_error *error)
 {
@@ -64,8 +64,8 @@ static qs_status fail_unread(const struct qsi_compaction *job, qs_status status,
     return qsi_message_file_fail_unread(error, status, job->from->id);
 }
 
-/* Slots [first, first + *count_out) of the old file's table, into the buffer.  *count_out 0: the
- * table or the file ends here. */
+/* Reads slots [first, first + *count_out) of the old file's table into the buffer.  *count_out 0:
+ * the table or the file ends here. */
 static qs_status read_table(const struct qsi_compaction *job, struct qsi_message_output *output,
                             const struct qsi_message_view *view, uint32_t first,
                             uint32_t *count_out, qs_error *error)
@@ -107,8 +107,8 @@ static qs_status is_table_whole(const struct qsi_compaction *job, struct qsi_mes
     return QS_OK;
 }
 
-/* What an earlier compaction has lost is not searched for again.  A damaged table tells nothing:
- * then everything is. */
+/* Does not search again for records that an earlier compaction has lost.  A damaged table has no
+ * information, so all are searched for. */
 static qs_status forget_lost(struct qsi_compaction *job, struct qsi_message_output *output,
                              const struct qsi_message_view *view, qs_error *error)
 {
@@ -145,7 +145,8 @@ qs_status qsi_compaction_copy_live(struct qsi_message_store *store, struct qsi_c
     if (status == QS_OK) {
         status = sweep(job, output, &walk, true, error);
     }
-    /* An abandoned place may have led the first one past a record: look everywhere. */
+    /* The header of an abandoned place may have led the first sweep past a record: search
+     * everywhere. */
     if (status == QS_OK && job->wanted_count > 0) {
         status = sweep(job, output, &walk, false, error);
     }

@@ -1,7 +1,7 @@
-/* Copying records byte for byte, verified on the way.
+/* Copying records byte for byte, verified during the copy.
  *
- * Invariant: what counts as appended is whole; a record that turns out to be damaged is written
- * over by the next, or cut off at the end. */
+ * Invariant: records that count as appended are whole; a damaged record is overwritten by the next
+ * one, or truncated at the end. */
 #include "message_copy.h"
 
 #include "qstore/codec.h"
@@ -36,7 +36,8 @@ qs_status qsi_output_flush(struct qsi_message_output *output, qs_error *error)
     return QS_OK;
 }
 
-/* Bytes of a record, and how its checksum goes on over them; *whole_out false: not there. */
+/* Reads bytes of a record, and continues its checksum over them; *whole_out false: the file has
+ * fewer. */
 static qs_status read_piece(struct qsi_message_output *output, const struct qsi_message_view *view,
                             const struct qsi_body_ref *ref, uint64_t done, size_t bytes,
                             uint8_t *data, uint32_t *crc_io, bool *whole_out, qs_error *error)
@@ -61,7 +62,7 @@ static qs_status read_piece(struct qsi_message_output *output, const struct qsi_
     return QS_OK;
 }
 
-/* One that fits the buffer: appended to it, if its checksum is right. */
+/* Appends a record that fits into the buffer, if its checksum is right. */
 static qs_status copy_small(struct qsi_message_output *output, const struct qsi_message_view *view,
                             const struct qsi_body_ref *ref, bool *copied_out, qs_error *error)
 {
@@ -84,7 +85,7 @@ static qs_status copy_small(struct qsi_message_output *output, const struct qsi_
     return QS_OK;
 }
 
-/* A larger one is written as it is read, and written over by the next if it turns out to be bad. */
+/* Writes a larger record while it is read; if it is damaged, the next one overwrites it. */
 static qs_status copy_large(struct qsi_message_output *output, const struct qsi_message_view *view,
                             const struct qsi_body_ref *ref, bool *copied_out, qs_error *error)
 {

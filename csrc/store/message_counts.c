@@ -1,6 +1,6 @@
 /* Counting the references to bodies.
  *
- * Invariants: live_count and durable_count are the numbers of slots that the arrays say; counts of
+ * Invariants: live_count and durable_count are the numbers of such slots in the arrays; counts of
  * slots from the file's next one on are 0. */
 #include "message_counts.h"
 
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define CAPACITY_MIN 16u
-#define UNCHECKED_SLOTS 4096u /* so few slots are given room without a look at the file */
+#define UNCHECKED_SLOTS 4096u /* so many get room without a check of the file's size */
 
 /* -- the counts of one file ------------------------------------------------------------------- */
 
@@ -57,7 +57,7 @@ qs_status qsi_counts_reserve(struct qsi_message_counts *counts, uint32_t slot_co
         return QS_OK;
     }
     capacity = grown_capacity(counts->capacity, slot_count);
-    /* One that is larger than capacity says does no harm. */
+    /* A larger array than capacity says is harmless. */
     if (!grow(&counts->durable, counts->capacity, capacity) ||
         (counts->transient != NULL && !grow(&counts->transient, counts->capacity, capacity))) {
         return QS_ENOMEM;
@@ -87,7 +87,8 @@ static void add_durable(struct qsi_message_counts *counts, uint32_t slot, uint64
     raise_count(&counts->durable[slot], count);
 }
 
-/* Without memory the file stays as long as the session, whose end ends transient references. */
+/* Adds transient references.  Without memory the file is pinned: it stays until the session ends,
+ * which ends transient references. */
 static void add_transient(struct qsi_message_counts *counts, uint32_t slot, uint32_t count)
 {
     QS_DCHECK(slot < counts->capacity && count > 0);
@@ -100,7 +101,8 @@ static void add_transient(struct qsi_message_counts *counts, uint32_t slot, uint
     }
 }
 
-/* bytes: of the body in the slot, the same in every call.  True: the durable counts changed. */
+/* Adds references.  bytes: of the body in the slot, the same in every call.  True: the durable
+ * counts changed. */
 static bool add_count(struct qsi_message_counts *counts, uint32_t slot, uint64_t bytes,
                       uint32_t durable, uint32_t transient)
 {
@@ -126,7 +128,7 @@ static bool add_count(struct qsi_message_counts *counts, uint32_t slot, uint64_t
     return durable > 0;
 }
 
-/* False: there was none to take away, or it is stuck. */
+/* Decrements the count.  False: it was 0, or it is stuck. */
 static bool lower(uint16_t *count)
 {
     if (*count == 0 || *count == QSI_COUNT_STUCK) {
@@ -185,8 +187,8 @@ static void restore_durable(struct qsi_message_counts *counts, uint32_t first, u
 
 /* -- the counts of the store ------------------------------------------------------------------ */
 
-/* A record has 32 bytes at least, so the slot cannot be larger than the offset allows.  A reference
- * that contradicts itself names a slot that no file has. */
+/* A record has at least 32 bytes, which bounds the slot by the offset.  An inconsistent reference
+ * gets a slot that no file has. */
 static uint32_t slot_of(const struct qsi_body_ref *ref)
 {
     bool possible = ref->offset >= QSI_MESSAGE_HEADER_BYTES && ref->offset <= INT64_MAX &&
@@ -226,7 +228,7 @@ void qsi_message_store_drop_ref(struct qsi_message_store *store, const struct qs
 
 /* -- recovery --------------------------------------------------------------------------------- */
 
-/* An entry for a file that is named and not there: a number is never used again. */
+/* Also adds an entry for a missing file, so that its number is not used again. */
 static qs_status find_or_add(struct qsi_message_store *store, uint32_t number,
                              struct qsi_message_file **file_out, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
@@ -267,7 +269,8 @@ static qs_status look_at_size(struct qsi_message_store *store, struct qsi_messag
     return status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, file->id);
 }
 
-/* A number from a file allocates no more than the file that it is about has bytes for. */
+/* Makes room for slots.  The number comes from a file, so it is checked against the size of the
+ * message file before memory is allocated. */
 static qs_status make_room(struct qsi_message_store *store, struct qsi_message_file *file,
                            uint32_t slot_count, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
@@ -309,14 +312,15 @@ qs_status qsi_message_store_note(struct qsi_message_store *store, const struct q
     if (slot < file->counts.capacity && slot >= file->next_slot) {
         file->next_slot = slot + 1;
     }
-    /* Offsets in references are those of generation 0. */
+    /* Offsets in references are offsets in generation 0. */
     if (file->id.generation == 0 && qsi_body_ref_end(ref) > file->end) {
         file->end = qsi_body_ref_end(ref);
     }
     return QS_OK;
 }
 
-/* The file of a checkpoint's record is this generation; any other one is a stray. */
+/* Makes this generation the file, as the checkpoint's record says; any other one becomes a
+ * stray. */
 static qs_status choose_generation(struct qsi_message_store *store, struct qsi_message_file *file,
                                    uint32_t generation, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
@@ -347,7 +351,7 @@ static void restore_counts(struct qsi_message_file *file,
         restore_durable(&file->counts, slot, length, (uint16_t)count);
         slot += length;
     }
-    QS_DCHECK(slot == record->slot_count); /* decoding checked it */
+    QS_DCHECK(slot == record->slot_count); /* checked by decoding */
     file->counts.live_bytes = record->live_bytes;
     file->counts.durable_bytes = record->live_bytes;
 }
@@ -374,7 +378,7 @@ qs_status qsi_message_store_restore(struct qsi_message_store *store, const uint8
     if (file->counts.capacity >= decoded.slot_count) {
         file->next_slot = decoded.slot_count;
     } else {
-        qsi_counts_fini(&file->counts); /* too short for its slots: all are beyond it */
+        qsi_counts_fini(&file->counts); /* the file is too short for its slots: all are beyond it */
     }
     restore_counts(file, &decoded);
     return QS_OK;

@@ -1,9 +1,9 @@
-/* How many references the bodies of one message file have, by slot.
+/* The numbers of references to the bodies of one message file, by slot.
  *
- * Durable and transient references are counted apart, in 2 bytes each; the latter only in files
- * that have any.  A slot that has no room here, because the file that should hold it does not or
- * is not there, is counted together with all others like it: recovery only has to know whether
- * anybody still needs one. */
+ * Durable and transient references are counted separately, in 2 bytes each; the latter only in
+ * files that have any.  References to slots without room in the arrays are counted together: their
+ * file should have the slots and does not, or is missing.  Recovery needs only to know whether
+ * there are any. */
 #ifndef QSI_MESSAGE_COUNTS_H
 #define QSI_MESSAGE_COUNTS_H
 
@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define QSI_COUNT_STUCK UINT16_MAX /* so many or more: never counted down again */
+#define QSI_COUNT_STUCK UINT16_MAX /* this value or more: never counted down again */
 #define QSI_SLOT_BEYOND UINT32_MAX /* a slot that no file has */
 
 /* Zeroed memory is an empty one. */
@@ -21,19 +21,20 @@ struct qsi_message_counts {
     uint16_t *durable;   /* by slot */
     uint16_t *transient; /* NULL: none so far */
     uint32_t capacity;
-    uint32_t live_count;    /* slots with any reference */
+    uint32_t live_count;    /* slots with references of either kind */
     uint32_t durable_count; /* slots with durable ones */
-    uint64_t live_bytes;    /* of the bodies in them */
+    uint64_t live_bytes;    /* bytes of the bodies in live slots */
     uint64_t durable_bytes;
-    uint64_t beyond; /* references to slots without room */
-    bool is_pinned;  /* transient references went uncounted for want of memory: lives on */
+    uint64_t beyond; /* references to slots without room in the arrays */
+    /* Transient references were not counted, because memory was short: the file stays. */
+    bool is_pinned;
 };
 void qsi_counts_fini(struct qsi_message_counts *counts);
 
-/* Room for slots [0, slot_count).  QS_ENOMEM: nothing changed. */
+/* Makes room for slots [0, slot_count).  QS_ENOMEM: nothing changed. */
 qs_status qsi_counts_reserve(struct qsi_message_counts *counts, uint32_t slot_count) QS_MUST_CHECK;
 
-/* Whether anybody refers to the file. */
+/* Whether the file has references. */
 static inline bool qsi_counts_any(const struct qsi_message_counts *counts)
 {
     return counts->live_count > 0 || counts->beyond > 0 || counts->is_pinned;

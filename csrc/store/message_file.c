@@ -1,4 +1,4 @@
-/* Message files: making, opening and removing them. */
+/* Message files: creating, opening and removing them. */
 #include "message_file.h"
 
 #include "alloc.h"
@@ -16,7 +16,7 @@ qs_status qsi_message_file_fail(qs_error *error, qs_status status, struct qsi_me
     char path[QSI_MESSAGE_PATH_BYTES];
 
     qsi_message_path(path, id);
-    if (status == QS_ENOENT) { /* of a file that was to be made */
+    if (status == QS_ENOENT) { /* a file was to be created */
         return qsi_fail_corrupt(error, path, 0, "it cannot be made: the directory is missing");
     }
     return qsi_fail_file(error, status, path);
@@ -78,7 +78,7 @@ void qsi_message_file_discard(struct qsi_message_store *store, struct qsi_messag
 
     qsi_message_name(name, file->id);
     qsi_message_file_destroy(store, file);
-    /* If this fails the file stays until the next recovery finds that nothing names it. */
+    /* If this fails, the file stays until the next recovery finds that nothing names it. */
     (void)qsi_env_remove(store->env, store->dir, name, NULL);
 }
 
@@ -93,7 +93,7 @@ static qs_status write_header(struct qsi_message_store *store, struct qsi_messag
     return qsi_file_write(store->env, file->handle, &part, 1, 0, error);
 }
 
-/* A file that is only read may be a snapshot's, too. */
+/* Opens a file; a file opened only for reading may be one of a snapshot. */
 static qs_status open_named(struct qsi_message_store *store, struct qsi_message_id id,
                             uint32_t flags, qs_file **handle_out, qs_error *error)
 {
@@ -104,9 +104,8 @@ static qs_status open_named(struct qsi_message_store *store, struct qsi_message_
     return qsi_env_open(store->env, store->dir, name, flags, handle_out, error);
 }
 
-/* Reserved and not filled with zeros: large bodies would be written twice, and that costs more
- * than what unwritten extents add to their syncs.  The name is synced last, when there is
- * something behind it. */
+/* Reserves the space without writing zeros: that would write large bodies twice, which costs more
+ * than the syncs of unwritten extents.  The name is synced last, after the file's content. */
 static qs_status fill(struct qsi_message_store *store, struct qsi_message_file *file,
                       qs_error *error)
 {
@@ -118,7 +117,7 @@ static qs_status fill(struct qsi_message_store *store, struct qsi_message_file *
     return qsi_dir_sync(store->env, store->dir, error);
 }
 
-/* Others need some of what is free. */
+/* Checks that leave_free bytes remain free. */
 static qs_status check_space(struct qsi_message_store *store, uint64_t bytes, qs_error *error)
 {
     uint64_t leave_free = __atomic_load_n(&store->leave_free, __ATOMIC_RELAXED);
@@ -137,7 +136,7 @@ static qs_status check_space(struct qsi_message_store *store, uint64_t bytes, qs
                           (unsigned long long)free_bytes);
 }
 
-/* A new file of this size, durable with its name.  On failure its name is gone again as far as
+/* Creates a file of this size, durable with its name.  On failure its name is removed again, if
  * possible. */
 static qs_status create(struct qsi_message_store *store, uint32_t number, uint64_t bytes,
                         struct qsi_message_file **file_out, qs_error *error)
@@ -149,7 +148,7 @@ static qs_status create(struct qsi_message_store *store, uint32_t number, uint64
     QS_DCHECK(number > 0 && bytes > QSI_MESSAGE_HEADER_BYTES);
     *file_out = NULL;
     file = qsi_message_file_describe(id);
-    /* So that a file that is made for one record has room for its counts. */
+    /* A file for a single record has room for its counts, too. */
     if (file == NULL || qsi_counts_reserve(&file->counts, 1) != QS_OK) {
         status = qsi_fail(error, QS_ENOMEM, "out of memory");
         goto out;
@@ -203,7 +202,7 @@ qs_status qsi_message_file_make(struct qsi_message_store *store, uint64_t bytes,
     if (number > UINT32_MAX) {
         return qsi_fail(error, QS_ESTORE_FULL, "no numbers are left for message files");
     }
-    store->next_number++; /* for good: after a failure the name may still be there */
+    store->next_number++; /* not undone: after a failure the name may still exist */
     store->is_creating = true;
     qsi_message_store_unlock(store);
     status = create(store, (uint32_t)number, bytes, &file, error);
@@ -266,7 +265,7 @@ static qs_status read_header(struct qsi_message_store *store, struct qsi_message
     return QS_OK;
 }
 
-/* Adds the file's name where the text does not have it yet. */
+/* Adds the file's name, unless the text has it already. */
 static qs_status name_failure(qs_error *error, qs_status status, struct qsi_message_id id)
 {
     if (status == QS_ENOENT) {

@@ -1,4 +1,4 @@
-/* Encoding and checking what message_format.h describes.  Pure: bytes in, bytes out. */
+/* Encoding and checking of the structures in message_format.h.  Pure functions of bytes. */
 #include "message_format.h"
 
 #include "qstore/codec.h"
@@ -61,7 +61,7 @@ void qsi_message_path(char path_out[QSI_MESSAGE_PATH_BYTES], struct qsi_message_
     snprintf(path_out, QSI_MESSAGE_PATH_BYTES, "messages/%s", name);
 }
 
-/* Exactly so many decimal digits. */
+/* Parses exactly this number of decimal digits. */
 static bool parse_digits(uint64_t *value_out, const char *text, size_t digits)
 {
     *value_out = 0;

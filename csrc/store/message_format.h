@@ -54,45 +54,45 @@
 
 #define QSI_MESSAGE_HEADER_BYTES 4096u
 #define QSI_BODY_HEADER_BYTES 32u
-#define QSI_BODY_ALIGNMENT 512u /* a sector that is torn or garbled is so as a whole */
+#define QSI_BODY_ALIGNMENT 512u /* a torn or garbled sector is so as a whole */
 #define QSI_BODY_PACKED_ALIGNMENT 8u
 #define QSI_MESSAGE_GENERATION_MAX 9999u
 
-/* A file: its number, which references name, and how often it was rewritten. */
+/* The identity of a file: its number, which references name, and the number of its rewrites. */
 struct qsi_message_id {
     uint32_t number;
     uint32_t generation;
 };
 
-/* Header, envelope and body, without padding. */
+/* Bytes of header, envelope and body, without padding. */
 static inline uint64_t qsi_body_record_bytes(const struct qsi_body_ref *ref)
 {
     return (uint64_t)QSI_BODY_HEADER_BYTES + ref->envelope_bytes + ref->body_bytes;
 }
 
-/* What a record takes where records stand as close as they may: this is what compaction leaves. */
+/* Bytes of a record in a packed file, which is the result of compaction. */
 static inline uint64_t qsi_body_packed_bytes(const struct qsi_body_ref *ref)
 {
     return qsi_round_up(qsi_body_record_bytes(ref), QSI_BODY_PACKED_ALIGNMENT);
 }
 
-/* How far into its file, in generation 0, the write that brought a record reached at least.
- * REQUIRES a reference that was located or written. */
+/* The least end, in a file of generation 0, of the write that wrote the record.  REQUIRES a
+ * reference that was located or written. */
 static inline uint64_t qsi_body_ref_end(const struct qsi_body_ref *ref)
 {
     return qsi_round_up(ref->offset + qsi_body_record_bytes(ref), QSI_BODY_ALIGNMENT);
 }
 
-/* A file's name, "0000000007.msg" or "0000000007-0001.msg", and what errors call it,
+/* Writes a file's name, "0000000007.msg" or "0000000007-0001.msg", and its path in errors,
  * "messages/0000000007.msg". */
 #define QSI_MESSAGE_NAME_BYTES 20u
 #define QSI_MESSAGE_PATH_BYTES 29u
 void qsi_message_name(char name_out[QSI_MESSAGE_NAME_BYTES], struct qsi_message_id id);
 void qsi_message_path(char path_out[QSI_MESSAGE_PATH_BYTES], struct qsi_message_id id);
-/* False when it is not the name of a message file. */
+/* False: it is not the name of a message file. */
 bool qsi_message_name_parse(struct qsi_message_id *id_out, const char *name);
 
-/* What the header of a file says beyond its name. */
+/* The content of a file's header, without that of its name. */
 struct qsi_message_header {
     uint64_t salt;
     uint64_t table_offset; /* 0 in generation 0 */
@@ -103,26 +103,27 @@ static inline uint64_t qsi_message_table_bytes(uint32_t slots)
     return (uint64_t)slots * 8 + 8;
 }
 
-/* QSI_MESSAGE_HEADER_BYTES bytes: the header of a new file. */
+/* Encodes the header of a new file in QSI_MESSAGE_HEADER_BYTES bytes. */
 void qsi_message_header_encode(uint8_t *bytes_out, uint32_t number,
                                const uint8_t uuid[QSI_UUID_BYTES], uint64_t salt);
-/* The same for a later generation. */
+/* Encodes the header of a later generation. */
 void qsi_message_header_encode_table(uint8_t *bytes_out, struct qsi_message_id id,
                                      const uint8_t uuid[QSI_UUID_BYTES],
                                      const struct qsi_message_header *header);
-/* Whether bytes are the header of this file of this store.  QS_ECORRUPT; QS_EVERSION: from a
- * later version, and whole.  Where the table ends is not checked. */
+/* Checks that bytes are the header of this file of this store.  QS_ECORRUPT; QS_EVERSION: a whole
+ * header of a later version.  The end of the table is not checked. */
 qs_status qsi_message_header_check(const uint8_t *bytes, struct qsi_message_id id,
                                    const uint8_t uuid[QSI_UUID_BYTES],
                                    struct qsi_message_header *header_out,
                                    qs_error *error) QS_MUST_CHECK;
 
-/* QSI_BODY_HEADER_BYTES bytes: the header of the record that ref names, ref->crc included. */
+/* Encodes the header of the record that ref names, ref->crc included, in QSI_BODY_HEADER_BYTES
+ * bytes. */
 void qsi_body_header_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref, uint64_t salt);
 /* The checksum of a record's header, to be continued over envelope and body. */
 uint32_t qsi_body_header_crc(const uint8_t *bytes);
-/* What a header says, of a record of the file with this salt: ref_out lacks file and offset.
- * False: these bytes are no such header. */
+/* Decodes a record's header of the file with this salt; file and offset of ref_out are not set.
+ * False: the bytes are no such header. */
 bool qsi_body_header_parse(struct qsi_body_ref *ref_out, const uint8_t *bytes, uint64_t salt);
 
 #endif

@@ -1,7 +1,7 @@
 /* Packs: small bodies that move into the message store together, at a checkpoint.
  *
- * Invariants: a pack begins and ends at a sector, so that its write touches no other record; a file
- * with a marked pack that was not synced is neither settled nor forgotten. */
+ * Invariants: a pack begins and ends at a sector boundary, so that its write touches no other
+ * record; a file with a marked pack that was not synced is neither settled nor forgotten. */
 #include "qstore/codec.h"
 
 #include "alloc.h"
@@ -17,7 +17,7 @@
 
 /* -- writing ---------------------------------------------------------------------------------- */
 
-/* The lengths of a body's record; where it goes is not known yet. */
+/* Sets the lengths of a body's record; its place is not known yet. */
 static struct qsi_body_ref measure(const struct qsi_pack_body *body)
 {
     return (struct qsi_body_ref){
@@ -38,7 +38,7 @@ static uint64_t pack_bytes(const struct qsi_pack_body *bodies, uint32_t count)
     return bytes;
 }
 
-/* Header, envelope, body and padding; fills in ref->crc. */
+/* Encodes header, envelope, body and padding; sets ref->crc. */
 static void encode_record(uint8_t *at, const struct qsi_pack_body *body, struct qsi_body_ref *ref,
                           uint64_t salt)
 {
@@ -50,7 +50,7 @@ static void encode_record(uint8_t *at, const struct qsi_pack_body *body, struct 
         memcpy(envelope + ref->envelope_bytes, body->body.data, body->body.bytes);
     }
     memset(at + qsi_body_record_bytes(ref), 0, padding);
-    qsi_body_header_encode(at, ref, salt); /* all but the checksum, which covers it */
+    qsi_body_header_encode(at, ref, salt); /* without the checksum, which covers the header */
     ref->crc =
         qs_crc32c(qsi_body_header_crc(at), envelope, (size_t)ref->envelope_bytes + ref->body_bytes);
     qsi_body_header_encode(at, ref, salt);
@@ -119,7 +119,7 @@ out:
 
 /* -- syncing ---------------------------------------------------------------------------------- */
 
-/* The first file with a higher number that has packs to sync, or NULL. */
+/* The first file with a number above behind that has packs to sync, or NULL. */
 static struct qsi_message_file *find_marked(struct qsi_message_store *store, uint32_t behind)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -135,8 +135,8 @@ static struct qsi_message_file *find_marked(struct qsi_message_store *store, uin
     return NULL;
 }
 
-/* Releases the lock meanwhile.  What is marked after the sync began waits for the
- * next. */
+/* Releases the lock meanwhile.  Packs that are marked after the sync began wait for the next
+ * one. */
 static qs_status sync_marked(struct qsi_message_store *store, struct qsi_message_file *file,
                              qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -147,7 +147,7 @@ static qs_status sync_marked(struct qsi_message_store *store, struct qsi_message
     file->refs++;
     qsi_message_store_unlock(store);
     status = qsi_message_file_sync(store, file->id, file->handle, error);
-    if (status == QS_OK) { /* else the journal is to keep what was packed */
+    if (status == QS_OK) { /* on failure the journal keeps the packed messages */
         status = qsi_env_check_linked(store->env, file->handle, error);
         status = qsi_message_file_fail_unread(error, status, file->id);
     }
@@ -155,7 +155,7 @@ static qs_status sync_marked(struct qsi_message_store *store, struct qsi_message
     if (status == QS_OK) {
         file->pack_syncs = marks;
     }
-    /* Never a handle to close: what has a pack to sync is unsettled. */
+    /* There is no handle to close: a file with a pack to sync is unsettled. */
     (void)qsi_message_file_unref(store, file);
     return status;
 }

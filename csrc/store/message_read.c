@@ -1,7 +1,7 @@
-/* Reading bodies back.
+/* Reading bodies.
  *
- * A reference tells every byte of a record's header, so the header is compared, not interpreted:
- * nothing that stands in a file decides how much is read or where. */
+ * A reference determines every byte of a record's header, so the header is compared, not
+ * interpreted: bytes of a file never decide how much is read, or where. */
 #include "qstore/codec.h"
 
 #include "check.h"
@@ -14,7 +14,7 @@
 
 #define CHECK_BUFFER_BYTES 32768u
 
-/* Where a record is.  In generation 0 that is what the reference says. */
+/* The location of a record.  In generation 0 it is the one in the reference. */
 struct location {
     struct qsi_message_view view;
     uint64_t offset;
@@ -43,7 +43,8 @@ static qs_status read_fully(struct qsi_message_store *store, const struct locati
     return read == bytes ? QS_OK : fail_record(error, at, ref, "beyond the end of the file");
 }
 
-/* One offset of the table, without its checksum: a wrong one leads to no record of this slot. */
+/* Reads one offset of the table, without checking the table's checksum: a wrong offset leads to no
+ * record of this slot. */
 static qs_status look_up(struct qsi_message_store *store, struct location *at,
                          const struct qsi_body_ref *ref, qs_error *error)
 {
@@ -75,7 +76,7 @@ static qs_status check_range(const struct location *at, const struct qsi_body_re
     return QS_OK;
 }
 
-/* Finds a reference in the file that was acquired, which is released if it is not there. */
+/* Locates a reference in the acquired file, which is released if the record is not there. */
 static qs_status find(struct qsi_message_store *store, const struct qsi_body_ref *ref,
                       struct location *at_out, qs_error *error)
 {
@@ -94,7 +95,7 @@ static qs_status find(struct qsi_message_store *store, const struct qsi_body_ref
     return status;
 }
 
-/* Acquires the file of a reference that it is large enough for. */
+/* Acquires the file of a reference, and checks that it is large enough. */
 static qs_status acquire(struct qsi_message_store *store, const struct qsi_body_ref *ref,
                          struct location *at_out, qs_error *error)
 {

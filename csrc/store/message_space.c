@@ -1,7 +1,7 @@
-/* Space: files made ahead, ends given back, and files removed.
+/* Space: creating files ahead, truncating files, and removing them.
  *
- * Invariant: a file leaves store->unsettled only when it is neither current nor next, no place
- * in it is open, no mark of it waits for a sync, and it has been truncated to its last record and
+ * Invariant: a file leaves store->unsettled only when it is neither current nor next, no place in
+ * it is open, no mark of it waits for a sync, and it has been truncated to its last record and
  * synced at that size. */
 #include "check.h"
 #include "env_call.h"
@@ -11,7 +11,7 @@
 
 /* -- settling --------------------------------------------------------------------------------- */
 
-/* The first unsettled file that nobody will write to again, or NULL. */
+/* The first unsettled file that gets no further writes, or NULL. */
 static struct qsi_message_file *find_full(struct qsi_message_store *store)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -33,7 +33,7 @@ static struct qsi_message_file *find_full(struct qsi_message_store *store)
 static qs_status settle_file(struct qsi_message_store *store, struct qsi_message_file *file,
                              qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
-    const uint64_t end = file->end; /* for good: nobody writes to a full file */
+    const uint64_t end = file->end; /* final: a full file gets no writes */
     qs_file *evicted;
     qs_status status = QS_OK;
 
@@ -46,7 +46,7 @@ static qs_status settle_file(struct qsi_message_store *store, struct qsi_message
     }
     if (status == QS_OK) {
         file->bytes = end;
-        file->is_final = true; /* a checkpoint may promise that it needs nothing at recovery */
+        file->is_final = true; /* a checkpoint may name it as settled */
         qsi_list_remove(&file->in_unsettled);
         store->open_count++;
     }
@@ -74,8 +74,8 @@ static qs_status settle_full(struct qsi_message_store *store, qs_error *error)
 
 /* -- maintenance ------------------------------------------------------------------------------ */
 
-/* Half a file is ample time to make one, and an idle store has at most one
- * to spare. */
+/* Creating a file takes less time than filling half of one, and an idle store has at most one
+ * unused file. */
 static bool wants_next(const struct qsi_message_store *store) QSI_REQUIRES(qsi_message_store_mutex)
 {
     QS_ASSERT_HELD(&store->mutex);
@@ -109,7 +109,7 @@ qs_status qsi_message_store_maintain(struct qsi_message_store *store, qs_error *
 
     qsi_message_store_lock(store);
     status = check_alive(store, error);
-    /* First what gives space back: on a full disk it makes room for the next file. */
+    /* Truncating comes first: on a full disk it makes room for the next file. */
     if (status == QS_OK) {
         status = settle_full(store, error);
     }
@@ -124,8 +124,8 @@ qs_status qsi_message_store_maintain(struct qsi_message_store *store, qs_error *
     return status;
 }
 
-/* Nobody writes to current or next any more; an unused next is out of the
- * table. */
+/* Retires current and next, which get no further writes; an unused next is removed from the table
+ * and returned. */
 static struct qsi_message_file *retire(struct qsi_message_store *store)
     QSI_REQUIRES(qsi_message_store_mutex)
 {

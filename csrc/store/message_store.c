@@ -1,4 +1,4 @@
-/* The writing side of the message store: places, and what a commit has to sync.
+/* Writing to the message store: places, and the files that a commit has to sync.
  *
  * Invariants: records of a file do not overlap and are in order of their slots; a file with a
  * marked body that no set has taken is in store->dirty. */
@@ -33,7 +33,7 @@ static qs_status add_existing(struct qsi_message_store *store, struct qsi_messag
     return QS_OK;
 }
 
-/* Which generation counts is for a checkpoint to say; without one it is the first. */
+/* The checkpoint determines the valid generation; without one it is the first. */
 static qs_status visit_file(struct qsi_message_store *store, struct qsi_message_id id)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -162,8 +162,8 @@ static uint64_t padded_bytes(uint32_t envelope_bytes, uint32_t body_bytes)
     return qsi_round_up(bytes, QSI_BODY_ALIGNMENT);
 }
 
-/* REQUIRES room in the file.  Also makes room for the counts: adding to them cannot
- * fail. */
+/* Takes a place at the end of the file.  REQUIRES room in the file.  Also makes room for the
+ * counts, so adding to them cannot fail. */
 static qs_status take_place(struct qsi_message_file *file, struct qsi_place *place, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -185,8 +185,8 @@ static qs_status take_place(struct qsi_message_file *file, struct qsi_place *pla
     return QS_OK;
 }
 
-/* Releases the lock while a file is made or awaited: look again afterwards.  On a full disk
- * files become smaller, as long as one for needed bytes does. */
+/* Releases the lock while a file is created or awaited: check again afterwards.  On a full disk
+ * files become smaller, as long as needed bytes fit. */
 static qs_status advance_current(struct qsi_message_store *store, uint64_t needed, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -226,7 +226,7 @@ static qs_status place_in_current(struct qsi_message_store *store, struct qsi_pl
     return take_place(store->current, place, error);
 }
 
-/* The current file stays what it is: the record gets a file that it fills. */
+/* Creates a file for a single large record; the current file stays current. */
 static qs_status place_alone(struct qsi_message_store *store, struct qsi_place *place,
                              qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -287,12 +287,12 @@ void qsi_message_store_abandon(struct qsi_message_store *store, struct qsi_place
         return;
     }
     qsi_message_store_lock(store);
-    /* Never a handle to close: a file that had a place is unsettled. */
+    /* There is no handle to close: a file that had a place is unsettled. */
     (void)qsi_message_file_unref(store, end_place(place));
     qsi_message_store_unlock(store);
 }
 
-/* -- what is written -------------------------------------------------------------------------- */
+/* -- marking ---------------------------------------------------------------------------------- */
 
 void qsi_message_store_mark(struct qsi_message_store *store, struct qsi_place *place)
 {
@@ -303,7 +303,7 @@ void qsi_message_store_mark(struct qsi_message_store *store, struct qsi_place *p
     file = end_place(place);
     store->bytes_written += place->bytes;
     if (place->is_pack) {
-        file->pack_marks++; /* for qsi_message_store_sync_packs: no commit waits for it */
+        file->pack_marks++; /* synced by qsi_message_store_sync_packs: no commit waits for it */
     } else if (!file->is_dirty) {
         file->is_dirty = true;
         file->refs++;
@@ -345,7 +345,7 @@ void qsi_message_store_dirty_take(struct qsi_message_store *store, struct qsi_di
     QS_ASSERT(!store->set_is_out);
     for (file = store->dirty; file != NULL; file = file->next_dirty) {
         QS_ASSERT(file->is_dirty && !file->is_taken);
-        file->is_dirty = false; /* its reference becomes the set's */
+        file->is_dirty = false; /* its reference becomes that of the set */
         file->is_taken = true;
         file->next_taken = set_out->first;
         set_out->first = file;
@@ -399,7 +399,7 @@ qs_status qsi_message_store_sync(struct qsi_message_store *store, struct qsi_dir
     for (struct qsi_message_file *file = set->first; file != NULL && status == QS_OK;
          file = file->next_taken) {
         status = qsi_message_file_sync(store, file->id, file->handle, error);
-        if (status == QS_OK) { /* what is synced into a file without a name is lost */
+        if (status == QS_OK) { /* bytes synced into a file without a name are lost */
             status = qsi_env_check_linked(store->env, file->handle, error);
             status = status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, file->id);
         }

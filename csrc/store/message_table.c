@@ -1,8 +1,8 @@
-/* The table of message files, and which of their handles are open.
+/* The table of message files, and their open handles.
  *
- * Invariants: a handle with references stays open; store->idle holds exactly the open handles of
- * settled files without references, so at most handle_max handles, and those in use, are open
- * for reading. */
+ * Invariants: a handle with references stays open; store->idle has exactly the open handles of
+ * settled files without references.  So at most handle_max handles, and those in use, are open for
+ * reading. */
 #include "check.h"
 #include "error.h"
 #include "message_file.h"
@@ -40,7 +40,7 @@ bool qsi_message_file_is_dead(const struct qsi_message_store *store,
            file != store->next && !file->is_kept;
 }
 
-/* Takes the handle of the idle file that was used longest ago, when there are too many. */
+/* Takes the handle of the least recently used idle file, if there are too many. */
 static qs_file *evict(struct qsi_message_store *store) QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *file;
@@ -70,7 +70,7 @@ qs_file *qsi_message_file_unref(struct qsi_message_store *store, struct qsi_mess
     return evict(store);
 }
 
-/* Gives file a handle, unless another reader was faster.  REQUIRES a reference. */
+/* Opens the file's handle, unless another reader was faster.  REQUIRES a reference. */
 static qs_status open_handle(struct qsi_message_store *store, struct qsi_message_file *file,
                              qs_error *error)
 {
@@ -134,7 +134,7 @@ qs_status qsi_message_file_acquire(struct qsi_message_store *store, uint32_t num
     return QS_OK;
 }
 
-/* The earlier generation of a file that compaction replaced after so many others. */
+/* The earlier generation of a file, after index others that compaction replaced before it. */
 static struct qsi_message_file *find_replaced(struct qsi_message_store *store, uint32_t number,
                                               uint32_t index) QSI_REQUIRES(qsi_message_store_mutex)
 {

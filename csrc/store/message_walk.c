@@ -1,7 +1,7 @@
 /* Walking over a message file from header to header.
  *
- * Records begin at multiples of 8, and of what is between them nothing is known: so every multiple
- * of 8 is looked at that is not inside a record which the caller passes over. */
+ * Records begin at multiples of 8, and the bytes between them are unknown.  So every multiple of 8
+ * is examined, except those inside a record that the caller skips. */
 #include "message_walk.h"
 
 #include "alloc.h"
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-#define FIRST_READ_BYTES 4096u /* of a place that was jumped to: most of it may be of no interest */
+#define FIRST_READ_BYTES 4096u /* after a jump: most of what follows may be irrelevant */
 
 qs_status qsi_walk_init(struct qsi_message_walk *walk, qs_env *env,
                         const struct qsi_message_view *view, uint64_t end, qs_error *error)
@@ -49,7 +49,7 @@ static qs_status fill(struct qsi_message_walk *walk, qs_error *error)
         return qsi_message_file_fail(error, status, walk->view->file->id);
     }
     if (walk->window_bytes < bytes) {
-        walk->end = walk->position + walk->window_bytes; /* the file is shorter than it was */
+        walk->end = walk->position + walk->window_bytes; /* the file was truncated meanwhile */
     }
     return QS_OK;
 }
@@ -77,7 +77,7 @@ qs_status qsi_walk_next(struct qsi_message_walk *walk, struct qsi_body_ref *ref_
     while (walk->position + QSI_BODY_HEADER_BYTES <= walk->end) {
         if (!is_in_window(walk)) {
             QS_TRY(fill(walk, error));
-            continue; /* the end may be another now */
+            continue; /* the end may have changed */
         }
         if (is_header(walk, ref_out)) {
             ref_out->file = walk->view->file->id.number;
@@ -111,7 +111,7 @@ qs_status qsi_walk_finds_live(struct qsi_message_store *store, const struct qsi_
         if (status == QS_OK && found) {
             left -= qsi_counts_is_live(&file->counts, ref.slot);
             qsi_walk_skip(&walk, &ref);
-            walk.slot_min = (uint64_t)ref.slot + 1; /* so each is counted once */
+            walk.slot_min = (uint64_t)ref.slot + 1; /* so each record is counted once */
         }
     }
     *all_out = left == 0;

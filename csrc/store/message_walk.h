@@ -1,4 +1,4 @@
-/* Inside the store floor: finding the records of a message file by their headers, for who has no
+/* Inside the store floor: finding the records of a message file by their headers, without
  * references. */
 #ifndef QSI_MESSAGE_WALK_H
 #define QSI_MESSAGE_WALK_H
@@ -11,25 +11,25 @@
 struct qsi_message_walk {
     qs_env *env;
     const struct qsi_message_view *view;
-    uint64_t end;      /* no record reaches beyond it */
-    uint64_t position; /* where the next header may be; the caller moves it on */
-    uint64_t slot_min; /* headers of lower slots are none */
+    uint64_t end;      /* no record ends after it */
+    uint64_t position; /* where the next header may be; the caller advances it */
+    uint64_t slot_min; /* headers with lower slots are ignored */
     uint8_t *window;
     uint64_t window_from;
     size_t window_bytes;
 };
 
-/* view stays the caller's.  QS_ENOMEM. */
+/* The caller owns view.  QS_ENOMEM. */
 qs_status qsi_walk_init(struct qsi_message_walk *walk, qs_env *env,
                         const struct qsi_message_view *view, uint64_t end,
                         qs_error *error) QS_MUST_CHECK;
 void qsi_walk_fini(struct qsi_message_walk *walk);
-/* The next place from position on where a header of this file stands whose record ends in bounds;
- * position is its offset then.  *found_out false: there is none.  What the header says of the
- * record is not verified: its place may have been abandoned. */
+/* Finds the next header of this file, from position on, whose record ends before end; position
+ * becomes its offset.  *found_out false: there is none.  The record is not verified: its place may
+ * have been abandoned. */
 qs_status qsi_walk_next(struct qsi_message_walk *walk, struct qsi_body_ref *ref_out,
                         bool *found_out, qs_error *error) QS_MUST_CHECK;
-/* Past the record of ref, which is at position. */
+/* Advances past the record of ref, which is at position. */
 void qsi_walk_skip(struct qsi_message_walk *walk, const struct qsi_body_ref *ref);
 
 /* Whether the headers of all live records of a file in generation 0 are found before end. */

@@ -1,8 +1,8 @@
 /* Writing a body to its place.
  *
- * A body is the caller's memory, which others may change while it is read.  What is written must be
- * what was checksummed, so such a body is copied, piece by piece, through memory of our own.  A
- * body that nobody changes is written from where it lies. */
+ * Other threads may change the caller's memory during the write.  The checksum must be that of the
+ * written bytes, so such a body is copied, piece by piece, through the store's own memory.  A body
+ * that does not change is written in place. */
 #include "qstore/codec.h"
 
 #include "alloc.h"
@@ -26,7 +26,7 @@ static uint64_t total_bytes(const qs_part *parts, size_t part_count)
     return bytes;
 }
 
-/* All of the reference but the checksum. */
+/* The reference without its checksum. */
 static struct qsi_body_ref ref_of(const struct qsi_place *place)
 {
     return (struct qsi_body_ref){
@@ -56,7 +56,7 @@ static qs_status write_at(struct qsi_message_store *store, struct qsi_message_fi
     return status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, file->id);
 }
 
-/* -- a body that nobody changes --------------------------------------------------------------- */
+/* -- a body that does not change -------------------------------------------------------------- */
 
 qs_status qsi_message_store_write_constant(struct qsi_message_store *store,
                                            const struct qsi_place *place, const qs_part *parts,
@@ -69,7 +69,7 @@ qs_status qsi_message_store_write_constant(struct qsi_message_store *store,
     struct qsi_body_ref ref = ref_of(place);
 
     check_parts(place, parts, part_count);
-    qsi_body_header_encode(header, &ref, salt); /* all but the checksum, which covers it */
+    qsi_body_header_encode(header, &ref, salt); /* without the checksum, which covers the header */
     ref.crc = qsi_body_header_crc(header);
     for (size_t i = 0; i < part_count; i++) {
         gathered[i + 1] = parts[i];
@@ -81,16 +81,16 @@ qs_status qsi_message_store_write_constant(struct qsi_message_store *store,
     return QS_OK;
 }
 
-/* -- a body that others may change ------------------------------------------------------------ */
+/* -- a body that may change ------------------------------------------------------------------- */
 
-/* What of the parts was not copied yet.  Every byte is read once. */
+/* The remaining part of the parts.  Every byte is read once. */
 struct source {
     const qs_part *parts;
     size_t part_count;
     size_t part_done; /* bytes of the first part */
 };
 
-/* Fills data as far as the parts go; returns how many bytes that is. */
+/* Copies up to bytes_max bytes into data; returns their number. */
 static size_t copy_piece(struct source *source, uint8_t *data, size_t bytes_max)
 {
     size_t done = 0;
@@ -113,7 +113,7 @@ static size_t copy_piece(struct source *source, uint8_t *data, size_t bytes_max)
     return done;
 }
 
-/* The pieces behind the first one. */
+/* Writes the pieces after the first one. */
 static qs_status write_pieces(struct qsi_message_store *store, const struct qsi_place *place,
                               struct source *source, uint8_t *piece, uint32_t *crc_io,
                               qs_error *error)
@@ -130,7 +130,8 @@ static qs_status write_pieces(struct qsi_message_store *store, const struct qsi_
     return QS_OK;
 }
 
-/* The first piece has the header, with the checksum of all of them: it is written last. */
+/* Copies and writes a body in pieces.  The first piece has the header, with the checksum of all
+ * pieces, so it is written last. */
 static qs_status write_copies(struct qsi_message_store *store, const struct qsi_place *place,
                               struct source *source, uint8_t *first, uint8_t *piece,
                               struct qsi_body_ref *ref, qs_error *error)
@@ -140,7 +141,7 @@ static qs_status write_copies(struct qsi_message_store *store, const struct qsi_
     size_t bytes =
         copy_piece(source, first + QSI_BODY_HEADER_BYTES, PIECE_BYTES - QSI_BODY_HEADER_BYTES);
 
-    qsi_body_header_encode(first, ref, salt); /* all but the checksum, which covers it */
+    qsi_body_header_encode(first, ref, salt); /* without the checksum, which covers the header */
     ref->crc = qs_crc32c(qsi_body_header_crc(first), first + QSI_BODY_HEADER_BYTES, bytes);
     QS_TRY(write_pieces(store, place, source, piece, &ref->crc, error));
     qsi_body_header_encode(first, ref, salt);
