@@ -1,7 +1,6 @@
-/* The index as a whole, and one segment file that is open.
+/* The index, and one open segment file.
  *
- * Invariant: nothing of a file is read before its header was found to be that of the file that
- * was meant. */
+ * Invariant: a file is read only after its header was found to be that of the right file. */
 #include "segment_file.h"
 
 #include "alloc.h"
@@ -13,7 +12,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define HEAP_END_MAX (UINT64_C(1) << 62) /* no file gets there, and sums with it do not overflow */
+/* No file is so large, and sums with this do not overflow. */
+#define HEAP_END_MAX (UINT64_C(1) << 62)
 
 /* -- errors ----------------------------------------------------------------------------------- */
 
@@ -22,7 +22,7 @@ qs_status qsi_segment_fail(qs_error *error, qs_status status, const struct qsi_s
     char path[QSI_SEGMENT_PATH_BYTES];
 
     qsi_segment_path(path, file);
-    if (status == QS_ENOENT) { /* of a file that was to be made */
+    if (status == QS_ENOENT) { /* a file was to be created */
         return qsi_fail_corrupt(error, path, 0, "it cannot be made: the directory is missing");
     }
     return qsi_fail_file(error, status, path);
@@ -196,7 +196,7 @@ void qsi_index_close(struct qsi_index *index)
 
 /* -- one open file ---------------------------------------------------------------------------- */
 
-/* What is said of a file comes from a checkpoint, so it is a file's word after all. */
+/* Checks the description: it comes from a checkpoint, which is a file, too. */
 static qs_status check_description(const struct qsi_segment_view *view, qs_error *error)
 {
     const struct qsi_segment_file *file = view->file;

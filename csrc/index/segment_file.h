@@ -1,4 +1,4 @@
-/* Inside the floor: the index, one open segment file, and the messages gathered from it. */
+/* Inside the floor: the index, one open segment file, and messages gathered from it. */
 #ifndef QSI_SEGMENT_FILE_H
 #define QSI_SEGMENT_FILE_H
 
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a writer gathers in. */
+/* The buffers of a writer. */
 struct qsi_segment_buffers {
     uint8_t *slots; /* entries slots */
     uint8_t *heap;  /* QSI_SEGMENT_HEAP_BUFFER_BYTES */
@@ -28,30 +28,30 @@ struct qsi_index {
     uint32_t entries;
     uint8_t uuid[QSI_UUID_BYTES];
     struct qsi_segment_buffers buffers;
-    bool is_writing; /* a writer has the buffers */
+    bool is_writing; /* a writer uses the buffers */
 };
 
-/* Puts the file's name before the text; "no space" becomes the status that callers know. */
+/* Puts the file's name in front of the text; a full disk becomes QS_ESTORE_FULL. */
 qs_status qsi_segment_fail(qs_error *error, qs_status status, const struct qsi_segment_file *file);
 
-/* A job that writes could not read what is there: qsi_fail_unread. */
+/* A job that writes could not read the file: qsi_fail_unread. */
 qs_status qsi_segment_fail_unread(qs_error *error, qs_status status,
                                   const struct qsi_segment_file *file);
 
-/* The 64 bits of words from `word` on that are below `bits`. */
+/* A mask of the bits of a word of the bitmap that are below `bits`. */
 static inline uint64_t qsi_bitmap_mask(uint32_t bits, uint32_t word)
 {
     uint32_t left = bits - word * 64;
 
     return left >= 64 ? UINT64_MAX : (UINT64_C(1) << left) - 1;
 }
-/* The first bit that is set in [from, to); to if there is none. */
+/* The first set bit in [from, to); to if there is none. */
 uint32_t qsi_bitmap_next(const uint64_t *bits, uint32_t from, uint32_t to);
-/* The first bit that is clear in [from, to); to if there is none. */
+/* The first clear bit in [from, to); to if there is none. */
 uint32_t qsi_bitmap_next_clear(const uint64_t *bits, uint32_t from, uint32_t to);
-/* Behind the last bit that is set in [from, to); from if there is none. */
+/* One after the last set bit in [from, to); from if there is none. */
 uint32_t qsi_bitmap_end(const uint64_t *bits, uint32_t from, uint32_t to);
-/* How many are set in [from, to). */
+/* The number of set bits in [from, to). */
 uint32_t qsi_bitmap_count(const uint64_t *bits, uint32_t from, uint32_t to);
 
 /* ---- one open file ---- */
@@ -62,20 +62,21 @@ struct qsi_segment_view {
     qs_file *handle;
     uint64_t slots_at;
     uint64_t heap_at;
-    uint64_t *present; /* of a packed file, else NULL; one allocation with ranks */
-    uint32_t *ranks;   /* slots present before each word of the bitmap */
+    uint64_t *present; /* of a packed file, otherwise NULL; one allocation with ranks */
+    uint32_t *ranks;   /* number of present slots before each word of the bitmap */
     uint32_t seed;     /* of the identities of its slots */
 };
-/* Header checked, and long enough for heap_end.  flags: those of qs_env.open. */
+/* Opens a file, and checks its header and that it reaches heap_end.  flags: those of
+ * qs_env.open. */
 qs_status qsi_segment_view_open(struct qsi_segment_view *view_out, struct qsi_index *index,
                                 const struct qsi_segment_file *file, uint32_t flags,
                                 qs_error *error) QS_MUST_CHECK;
-/* To be written to: QS_ECORRUPT when it cannot be read, for whatever reason. */
+/* Opens a file for writing: QS_ECORRUPT if it cannot be read, for any reason. */
 qs_status qsi_segment_view_open_to_write(struct qsi_segment_view *view_out, struct qsi_index *index,
                                          const struct qsi_segment_file *file,
                                          qs_error *error) QS_MUST_CHECK;
 void qsi_segment_view_close(struct qsi_segment_view *view);
-/* QS_ECORRUPT when the file ends before. */
+/* QS_ECORRUPT: the file ends before. */
 qs_status qsi_segment_view_read(const struct qsi_segment_view *view, void *data, size_t bytes,
                                 uint64_t offset, qs_error *error) QS_MUST_CHECK;
 
@@ -83,8 +84,8 @@ static inline bool qsi_segment_view_has(const struct qsi_segment_view *view, uin
 {
     return view->present == NULL || qsi_bitmap_has(view->present, slot);
 }
-/* Where a slot that the file has stands among its slots; of one it lacks, where the next one
- * does. */
+/* The index of a slot among the slots of the file; for a slot that a packed file lacks, the index
+ * of the next one. */
 static inline uint32_t qsi_segment_view_place(const struct qsi_segment_view *view, uint32_t slot)
 {
     if (view->present == NULL) {
@@ -98,7 +99,7 @@ static inline uint64_t qsi_segment_view_sequence(const struct qsi_segment_view *
     return view->file->number * view->index->entries + slot;
 }
 
-/* Whether the envelope and the body that an embedded slot names are in the file. */
+/* Whether the envelope and the body of an embedded slot are within the file. */
 static inline bool qsi_segment_view_holds(const struct qsi_segment_view *view,
                                           const struct qsi_slot *slot)
 {
@@ -115,31 +116,32 @@ static inline bool qsi_segment_view_holds(const struct qsi_segment_view *view,
 enum qsi_row_kind {
     QSI_ROW_EMBEDDED,
     QSI_ROW_STORED,
-    QSI_ROW_NO_SLOT,      /* the slot is not what was written; where: of the slot */
-    QSI_ROW_NO_BODY,      /* the slot is right, envelope or body are not */
+    QSI_ROW_NO_SLOT,      /* the slot's bytes are damaged; where: of the slot */
+    QSI_ROW_NO_BODY,      /* the slot is valid, but envelope or body are damaged */
     QSI_ROW_NOTHING_THERE /* the slot is zeros, or a packed file lacks it */
 };
 
 struct qsi_row {
-    uint64_t where;      /* in the file; of a stored row: the slot's file and slot */
+    /* Offset in the file; of a stored row: file and slot of the message store. */
+    uint64_t where;
     uint32_t heap_index; /* of the body in the gathered bytes */
     uint32_t slot;
     uint32_t envelope; /* index of the gathered envelope; of a stored row: offset / 8 */
     uint32_t envelope_bytes;
     uint32_t body_bytes;
-    uint32_t crc;      /* as the slot says */
+    uint32_t crc;      /* from the slot */
     uint32_t identity; /* of the slot */
     uint8_t kind;
 };
 
-/* Consecutive rows share one. */
+/* An envelope; consecutive rows share it. */
 struct qsi_row_envelope {
     uint64_t where;
     uint32_t heap_index;
     uint32_t bytes;
-    uint32_t route;    /* the reader's */
-    bool is_malformed; /* although its checksum may be right */
-    bool has_route;    /* the reader's */
+    uint32_t route;    /* set by the reader */
+    bool is_malformed; /* even though its checksum may be right */
+    bool has_route;    /* set by the reader */
     struct qsi_slice exchange, key, properties;
 };
 
@@ -150,10 +152,10 @@ struct qsi_gather {
     struct qsi_buf pieces;
     uint8_t *heap;
     uint64_t heap_bytes;
-    uint64_t wasted_bytes; /* of those, what is read because it lies between */
+    uint64_t wasted_bytes; /* bytes of gaps, which are read with their neighbours */
     uint32_t row_count;
     uint32_t envelope_count;
-    uint32_t damaged_count; /* of rows that are neither embedded nor stored */
+    uint32_t damaged_count; /* rows that are neither embedded nor stored */
 };
 void qsi_gather_fini(struct qsi_gather *gather);
 
@@ -166,17 +168,17 @@ static inline struct qsi_row_envelope *qsi_gather_envelopes(const struct qsi_gat
     return (struct qsi_row_envelope *)(void *)gather->envelopes.data;
 }
 
-/* Reads the slots wanted in [from, to) and checks them, until the next would bring envelopes and
- * bodies above bytes_max; one in any case.  REQUIRES an empty gather and from < to; *next_out is
- * the slot at which to go on. */
+/* Reads and checks the wanted slots in [from, to), and stops before envelopes and bodies would
+ * exceed bytes_max, but takes at least one.  *next_out is the next slot to read.  REQUIRES an empty
+ * gather and from < to. */
 qs_status qsi_gather_slots(struct qsi_gather *gather, const struct qsi_segment_view *view,
                            uint32_t from, uint32_t to, const uint64_t *wanted, uint64_t bytes_max,
                            uint32_t *next_out, qs_error *error) QS_MUST_CHECK;
-/* Reads their envelopes and bodies and checks them. */
+/* Reads and checks the envelopes and bodies of the rows. */
 qs_status qsi_gather_heap(struct qsi_gather *gather, const struct qsi_segment_view *view,
                           qs_error *error) QS_MUST_CHECK;
 
-/* The checksum that an embedded row's slot should have.  REQUIRES its bytes to have been read. */
+/* The checksum of an embedded row, computed from its bytes.  REQUIRES that its bytes were read. */
 uint32_t qsi_row_crc(const struct qsi_gather *gather, const struct qsi_row *row);
 
 /* The reference of a stored row. */
@@ -192,33 +194,32 @@ static inline struct qsi_body_ref qsi_row_ref(const struct qsi_row *row)
     };
 }
 
-/* As qsi_segment_load() does, if the messages lie side by side; load->chunk stays NULL when they do
- * not, or when one of them is damaged.  REQUIRES a load whose results are empty, and a slot that is
- * wanted. */
+/* Loads messages like qsi_segment_load(), if they are contiguous and none is damaged; otherwise
+ * load->chunk stays NULL.  REQUIRES empty results in load, and a wanted slot. */
 qs_status qsi_segment_load_plain(const struct qsi_segment_view *view, struct qsi_segment_load *load,
                                  qs_error *error) QS_MUST_CHECK;
 
 qs_status qsi_segment_fail_slot(qs_error *error, const struct qsi_segment_file *file,
                                 const struct qsi_row *row);
-/* qsi_segment_read_state() of an open file. */
+/* qsi_segment_read_state() for an open file. */
 qs_status qsi_segment_view_state(const struct qsi_segment_view *view,
                                  struct qsi_segment_state *state, uint32_t *columns_out,
                                  qs_error *error) QS_MUST_CHECK;
 
 /* ---- writing a packed file ---- */
 
-/* Begins a file with the slots of present (file: identity and generation; the rest is set),
- * which are then put in ascending order.  REQUIRES buffers that nobody else uses. */
-/* A file without messages. */
+/* Creates a file without messages. */
 qs_status qsi_segment_make(struct qsi_index *index, struct qsi_segment_file *file,
                            qs_error *error) QS_MUST_CHECK;
+/* Begins a file with the slots of present, which are then put in ascending order.  file has
+ * identity and generation; the rest is set.  REQUIRES buffers without another user. */
 qs_status qsi_segment_writer_begin_packed(struct qsi_segment_writer **writer_out,
                                           struct qsi_index *index, struct qsi_segment_file *file,
                                           const uint64_t *present,
                                           const struct qsi_segment_buffers *buffers,
                                           qs_error *error) QS_MUST_CHECK;
-/* Damage stays what it is: a body whose checksum differs from the slot's by crc_difference, or a
- * slot whose bytes are not what was written. */
+/* Copy damage: a body whose checksum differs from the slot's by crc_difference, or a slot with
+ * damaged bytes. */
 qs_status qsi_segment_put_wrong(struct qsi_segment_writer *writer, uint32_t slot,
                                 struct qsi_slice envelope, struct qsi_slice body,
                                 uint32_t crc_difference, qs_error *error) QS_MUST_CHECK;

@@ -1,4 +1,4 @@
-/* Encoding and checking what segment_format.h describes.  Pure: bytes in, bytes out. */
+/* Encoding and checking of the structures in segment_format.h.  Pure functions of bytes. */
 #include "segment_format.h"
 
 #include "check.h"
@@ -71,7 +71,7 @@ bool qsi_segment_name_parse(struct qsi_segment_file *file_out, const char *name)
     }
     *file_out = (struct qsi_segment_file){
         .queue_id = values[0], .number = values[1], .generation = (uint32_t)values[2]};
-    /* There is one way to write a name, so what is not written that way is not one. */
+    /* Each name has only one form. */
     qsi_segment_name(canonical, file_out);
     return strcmp(canonical, name) == 0;
 }

@@ -79,7 +79,7 @@
  * most). */
 #define QSI_SEGMENT_MESSAGE_BYTES_MAX (UINT32_MAX - (16u << 20))
 
-/* -- where things are ------------------------------------------------------------------------- */
+/* -- offsets ---------------------------------------------------------------------------------- */
 
 static inline uint64_t qsi_segment_header_bytes(uint32_t entries)
 {
@@ -91,7 +91,7 @@ static inline uint64_t qsi_segment_bitmaps_bytes(uint32_t entries)
     return 2 * 8 * (uint64_t)qsi_bitmap_words(entries);
 }
 
-/* Of one area. */
+/* Bytes of one state area. */
 static inline uint64_t qsi_segment_state_bytes(uint32_t entries)
 {
     return qsi_round_up(QSI_SEGMENT_STATE_HEAD_BYTES + qsi_segment_bitmaps_bytes(entries) +
@@ -99,7 +99,7 @@ static inline uint64_t qsi_segment_state_bytes(uint32_t entries)
                         QSI_SEGMENT_PAGE);
 }
 
-/* area: 1 or 2. */
+/* Offset of a state area; area: 1 or 2. */
 static inline uint64_t qsi_segment_state_at(uint32_t entries, uint32_t area)
 {
     return qsi_segment_header_bytes(entries) + (area - 1) * qsi_segment_state_bytes(entries);
@@ -119,45 +119,45 @@ static inline uint64_t qsi_segment_heap_at(uint32_t entries, bool packed, uint32
 
 /* -- names ------------------------------------------------------------------------------------ */
 
-/* Sixteen digits, a hyphen, twelve digits (more if the number needs them), a hyphen, eight
- * digits, ".seg". */
+/* Sixteen digits, a hyphen, twelve digits (more if the number needs them), a hyphen, eight digits,
+ * ".seg". */
 #define QSI_SEGMENT_NAME_BYTES 47u
 void qsi_segment_name(char name_out[QSI_SEGMENT_NAME_BYTES], const struct qsi_segment_file *file);
-/* Sets queue_id, number and generation, the rest to zero.  False when it is not the name of a
+/* Sets queue_id, number and generation, and the rest to zero.  False: it is not the name of a
  * segment file. */
 bool qsi_segment_name_parse(struct qsi_segment_file *file_out, const char *name);
 
 /* -- header ----------------------------------------------------------------------------------- */
 
-/* qsi_segment_header_bytes() bytes.  present: of a packed file, else NULL. */
+/* Encodes qsi_segment_header_bytes() bytes.  present: of a packed file, otherwise NULL. */
 void qsi_segment_header_encode(uint8_t *bytes_out, const struct qsi_segment_file *file,
                                uint32_t entries, const uint8_t uuid[QSI_UUID_BYTES],
                                const uint64_t *present);
-/* Whether bytes are the header of this very file.  QS_ECORRUPT; QS_EVERSION: from a later
- * version, and whole. */
+/* Checks that bytes are the header of exactly this file.  QS_ECORRUPT; QS_EVERSION: a whole header
+ * of a later version. */
 qs_status qsi_segment_header_check(const uint8_t *bytes, const struct qsi_segment_file *file,
                                    uint32_t entries, const uint8_t uuid[QSI_UUID_BYTES],
                                    qs_error *error) QS_MUST_CHECK;
 
-/* Bitmaps on disk are words of 8 bytes; in the header, of as many bytes as there are, which is
- * the same. */
+/* Decodes a bitmap.  State areas have whole words of 8 bytes; the header has entries / 8 bytes,
+ * which are the same words. */
 void qsi_bitmap_decode(uint64_t *bits_out, const uint8_t *bytes, uint32_t words);
 
 /* -- state ------------------------------------------------------------------------------------ */
 
-/* Head, bitmaps and deliveries as they go to the file; *bytes_out tells how many.  area_out has
- * room for qsi_segment_state_bytes().  Returns the checksum. */
+/* Encodes head, bitmaps and columns; *bytes_out is their size.  area_out has room for
+ * qsi_segment_state_bytes().  Returns the checksum. */
 uint32_t qsi_segment_state_encode(uint8_t *area_out, uint64_t *bytes_out,
                                   const struct qsi_segment_file *file, uint32_t entries,
                                   const struct qsi_segment_state *state);
-/* How much of an area with these columns is used. */
+/* The used bytes of an area with these columns. */
 uint64_t qsi_segment_state_used(uint32_t entries, uint32_t columns);
-/* Which columns the head of an area, checked or not, says that it has. */
+/* The columns in the head of an area; the head need not be checked. */
 uint32_t qsi_segment_state_columns(const uint8_t *head);
-/* area: as much as its head says that is used. */
+/* Checks an area.  area: the bytes that are used according to its head. */
 qs_status qsi_segment_state_check(const uint8_t *area, const struct qsi_segment_file *file,
                                   uint32_t entries, qs_error *error) QS_MUST_CHECK;
-/* Of a checked area: bitmaps, and those columns that state has room for. */
+/* Decodes a checked area: bitmaps, and the columns for which state has room. */
 void qsi_segment_state_decode(const uint8_t *area, uint32_t entries,
                               struct qsi_segment_state *state);
 
@@ -174,7 +174,7 @@ struct qsi_slot {
     uint8_t kind;
 };
 
-/* What is the same in all identities of a file. */
+/* The checksum of salt and queue id, with which all identities of a file begin. */
 uint32_t qsi_slot_seed(const struct qsi_segment_file *file);
 
 static inline uint32_t qsi_slot_identity(uint32_t seed, uint64_t sequence)
@@ -197,7 +197,8 @@ static inline void qsi_slot_encode(uint8_t bytes_out[QSI_SLOT_BYTES], const stru
     qsi_put_u32(bytes_out + 28, qs_crc32c(identity, bytes_out, 28));
 }
 
-/* What the bytes say, unchecked; of the kind: unless its four bytes are one of the kinds, none. */
+/* Decodes a slot without checking it.  If the first four bytes are no valid kind, the kind is
+ * QSI_SLOT_NONE. */
 static inline struct qsi_slot qsi_slot_fields(const uint8_t bytes[QSI_SLOT_BYTES])
 {
     uint32_t head = qsi_get_u32(bytes);
@@ -212,8 +213,8 @@ static inline struct qsi_slot qsi_slot_fields(const uint8_t bytes[QSI_SLOT_BYTES
     };
 }
 
-/* False: these bytes are not what was written for this slot.  Where the body is said to be is
- * not checked. */
+/* Decodes a slot.  False: the bytes are damaged, or of another slot.  The offset of the body is not
+ * checked. */
 static inline bool qsi_slot_decode(struct qsi_slot *slot_out, const uint8_t bytes[QSI_SLOT_BYTES],
                                    uint32_t identity)
 {

@@ -1,9 +1,9 @@
-/* Gathering messages: slots first, then what they name in as few reads as sensible, all of it
+/* Gathering messages: first the slots, then their envelopes and bodies in few reads; everything is
  * checked.
  *
- * Invariant: a row that is embedded or stored is one whose slot was written for this sequence of
- * this file and names bytes between the slots and heap_end; after qsi_gather_heap an embedded
- * row's envelope and body are the ones that were written. */
+ * Invariant: the slot of an embedded or stored row was written for this sequence of this file, and
+ * refers to bytes between the slots and heap_end.  After qsi_gather_heap the envelope and the body
+ * of an embedded row have the right checksum. */
 #include "alloc.h"
 #include "check.h"
 #include "envelope.h"
@@ -14,8 +14,8 @@
 
 #define SLOT_BATCH_MAX 4096u /* slots of one read */
 #define SLOT_BATCH_MIN 128u
-#define GAP_BYTES_MAX 65536u        /* more than that between two bodies is not read with them */
-#define WASTED_BYTES_MAX (8u << 20) /* but not many gaps either */
+#define GAP_BYTES_MAX 65536u        /* a larger gap between two bodies is not read */
+#define WASTED_BYTES_MAX (8u << 20) /* limit for the sum of the gaps */
 
 /* A stretch of the heap that is read at once. */
 struct piece {
@@ -56,7 +56,8 @@ static qs_status add_piece(struct qsi_gather *gather, uint64_t from, uint64_t to
     return QS_OK;
 }
 
-/* Bytes [from, to) of the file will be at *heap_index_out of the gathered ones. */
+/* Plans to read bytes [from, to) of the file; they will be at *heap_index_out of the gathered
+ * ones. */
 static inline qs_status plan(struct qsi_gather *gather, uint64_t from, uint64_t to,
                              uint32_t *heap_index_out)
 {
@@ -93,7 +94,7 @@ static inline qs_status plan_embedded(struct qsi_gather *gather, struct qsi_row 
     uint64_t envelope_at = row->where - back;
     const struct qsi_row_envelope *last = qsi_gather_envelopes(gather) + gather->envelope_count;
 
-    QS_DCHECK(back <= row->where); /* the view holds it */
+    QS_DCHECK(back <= row->where); /* checked by qsi_segment_view_holds */
     if (gather->envelope_count == 0 || last[-1].where != envelope_at ||
         last[-1].bytes != row->envelope_bytes) {
         QS_TRY(add_envelope(gather, envelope_at, row->envelope_bytes));
@@ -111,7 +112,7 @@ static bool is_zeros(const uint8_t *bytes)
     return memcmp(bytes, zeros, QSI_SLOT_BYTES) == 0;
 }
 
-/* bytes NULL: the file has no such slot. */
+/* Classifies a slot.  bytes NULL: the file lacks the slot. */
 static inline enum qsi_row_kind judge(const struct qsi_segment_view *view, struct qsi_row *row,
                                       const uint8_t *bytes, uint32_t *back_out)
 {
@@ -136,11 +137,11 @@ static inline enum qsi_row_kind judge(const struct qsi_segment_view *view, struc
     return slot.kind == QSI_SLOT_EMBEDDED ? QSI_ROW_EMBEDDED : QSI_ROW_STORED;
 }
 
-/* The slots wanted in [from, to), as they are in the file. */
+/* Slots of the file from the first to the last wanted one in [from, to). */
 struct batch {
     uint32_t from;
     uint32_t to;
-    uint32_t first_place; /* of what was read */
+    uint32_t first_place; /* place of the first slot in bytes */
     uint8_t *bytes;
 };
 
@@ -160,7 +161,7 @@ static qs_status read_batch(struct batch *batch, const struct qsi_segment_view *
                                  view->slots_at + (uint64_t)place * QSI_SLOT_BYTES, error);
 }
 
-/* Turns slots into rows up to bytes_max; *next_out is the first that is left, or batch->to. */
+/* Turns slots into rows up to bytes_max; *next_out is the first remaining one, or batch->to. */
 static qs_status take_batch(struct qsi_gather *gather, const struct qsi_segment_view *view,
                             const struct batch *batch, const uint64_t *wanted, uint64_t bytes_max,
                             uint64_t *bytes_io, uint32_t *next_out)
@@ -200,7 +201,8 @@ static qs_status take_batch(struct qsi_gather *gather, const struct qsi_segment_
     return QS_OK;
 }
 
-/* A message has some 64 bytes at least, so few bytes need few slots. */
+/* Slots to read at once: a message takes about 64 bytes at least, so a small bytes_max needs few
+ * slots. */
 static uint32_t batch_slots(uint64_t bytes_max)
 {
     uint64_t slots = bytes_max / 64;
@@ -217,7 +219,7 @@ static qs_status take_slots(struct qsi_gather *gather, const struct qsi_segment_
     uint32_t step = batch_slots(bytes_max);
     uint64_t bytes = 0;
 
-    /* The rest of the record, and what is read in vain, must have room below 4 GiB as well. */
+    /* The rest of the record and the gaps must fit below 4 GiB, too. */
     if (bytes_max > QSI_SEGMENT_MESSAGE_BYTES_MAX) {
         bytes_max = QSI_SEGMENT_MESSAGE_BYTES_MAX;
     }

@@ -1,9 +1,9 @@
-/* Messages whose bodies lie side by side, as batches and flushes leave them, are read to where they
- * are needed: into the bodies of the record that is made of them.  Nothing is kept of a message
- * but what its checksum takes, and its bytes are checked while they are in the processor's cache.
+/* Messages with contiguous bodies, as batches and flushes write them, are read directly into the
+ * bodies of the new record.  Of each message only the data for its checksum is kept, and its bytes
+ * are checked while they are in the processor's cache.
  *
- * Invariant: what does not look like that is left to the gathering of messages, which is slower
- * and takes everything; so is what is damaged, and nothing is said of it here. */
+ * Invariant: other messages, and damaged ones, are left to gathering, which is slower and handles
+ * all cases; no error is reported here. */
 #include "alloc.h"
 #include "check.h"
 #include "chunk.h"
@@ -15,11 +15,12 @@
 
 #include <string.h>
 
-#define STRETCHES_MAX 16u       /* after a batch or a page of a file begins another */
-#define READ_BYTES (256u << 10) /* of one read: what is checked next is in the cache */
-#define SLOTS_READ 512u         /* at once, for the same reason */
+#define STRETCHES_MAX 16u /* a batch or a page of a file begins a new one */
+/* Of one read: the bytes are still in the cache when they are checked. */
+#define READ_BYTES (256u << 10)
+#define SLOTS_READ 512u /* of one read, for the same reason */
 
-/* Bodies without a gap between them, behind an envelope that is theirs. */
+/* Contiguous bodies after their common envelope. */
 struct stretch {
     uint64_t envelope_at;
     uint64_t where; /* of the first body */
@@ -31,12 +32,12 @@ struct plain {
     const struct qsi_segment_view *view;
     struct qsi_crc32c_row *rows; /* end: of the body, among the bodies; seed: the identity */
     uint32_t first, count;       /* slots */
-    /* bytes, envelopes counted for each message, as the limit of a load does */
+    /* Bytes; envelopes count once for each message, as in the limit of a load. */
     uint64_t counted;
-    bool is_full; /* the next message would pass the limit */
+    bool is_full; /* the next message would exceed the limit */
     struct stretch stretches[STRETCHES_MAX];
     uint32_t stretch_count;
-    uint8_t *envelope; /* of all rows; and room for another */
+    uint8_t *envelope; /* the envelope of all rows, and room for another */
 };
 
 static uint32_t bodies_bytes(const struct plain *plain, uint32_t count)
@@ -47,7 +48,7 @@ static uint32_t bodies_bytes(const struct plain *plain, uint32_t count)
 
 /* -- slots ------------------------------------------------------------------------------------ */
 
-/* False: the message is of another kind, or begins one stretch too many. */
+/* Adds a row.  False: the slot is of another kind, or would begin too many stretches. */
 static bool add_row(struct plain *plain, const struct qsi_slot *slot, uint32_t identity)
 {
     uint32_t at = bodies_bytes(plain, plain->count);
@@ -75,7 +76,7 @@ static bool add_row(struct plain *plain, const struct qsi_slot *slot, uint32_t i
     return true;
 }
 
-/* Takes the slots read; false at the first that is not like the others, or passes the limit. */
+/* Takes slots that were read; false at the first that does not fit, or exceeds the limit. */
 static bool take_slots(struct plain *plain, const uint8_t *bytes, uint32_t count,
                        uint64_t bytes_max)
 {
@@ -104,7 +105,7 @@ static bool take_slots(struct plain *plain, const uint8_t *bytes, uint32_t count
     return whole == count;
 }
 
-/* As many as are wanted one behind the other, and are alike. */
+/* Finds as many consecutive wanted slots as fit together. */
 static qs_status find_rows(struct plain *plain, uint32_t end, uint64_t bytes_max, qs_error *error)
 {
     const struct qsi_segment_view *view = plain->view;
@@ -138,7 +139,7 @@ static qs_status find_rows(struct plain *plain, uint32_t end, uint64_t bytes_max
 
 /* -- envelopes -------------------------------------------------------------------------------- */
 
-/* Leaves the rows whose envelopes are those of the first. */
+/* Keeps only rows whose envelope equals that of the first. */
 static qs_status compare_envelopes(struct plain *plain, qs_error *error)
 {
     uint32_t bytes = plain->stretches[0].envelope_bytes;
@@ -165,8 +166,7 @@ static qs_status compare_envelopes(struct plain *plain, qs_error *error)
 
 /* -- the record ------------------------------------------------------------------------------- */
 
-/* Reads the bodies of a stretch to where they belong, and checks them.  QS_ECORRUPT: one is not
- * what was written. */
+/* Reads the bodies of a stretch into the record, and checks them.  QS_ECORRUPT: one is damaged. */
 static qs_status read_stretch(const struct plain *plain, const struct stretch *stretch,
                               uint8_t *bodies, qs_error *error)
 {
@@ -221,7 +221,7 @@ static void put_head(const struct plain *plain, const struct qsi_messages_layout
     }
 }
 
-/* QS_ECORRUPT: something was not what was written. */
+/* QS_ECORRUPT: some bytes are damaged. */
 static qs_status make_record(const struct plain *plain, struct qsi_segment_load *load,
                              qs_error *error)
 {
@@ -262,7 +262,7 @@ static qs_status make_record(const struct plain *plain, struct qsi_segment_load 
     return QS_OK;
 }
 
-/* Whether they are as many as one load brings. */
+/* Whether the rows are all that one load would bring. */
 static bool is_all(const struct plain *plain, const struct qsi_segment_load *load)
 {
     return plain->is_full ||
@@ -294,7 +294,7 @@ qs_status qsi_segment_load_plain(const struct qsi_segment_view *view, struct qsi
                                  qs_error *error)
 {
     struct plain plain = {.view = view};
-    qs_error own = {0}; /* of damage the caller hears from whoever tells which message it is */
+    qs_error own = {0}; /* not the caller's: gathering reports which message is damaged */
     uint32_t end;
     qs_status status;
 

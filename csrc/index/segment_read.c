@@ -1,6 +1,6 @@
-/* Reads messages of a segment into one messages record, as the journal would have it.
+/* Reads messages of a segment into one messages record, in the journal's format.
  *
- * Invariant: the record has checked messages only; for each damaged message it has the place of the
+ * Invariant: the record has only checked messages; for each damaged message it has the place of the
  * damage. */
 #include "alloc.h"
 #include "check.h"
@@ -11,21 +11,21 @@
 
 #include <string.h>
 
-#define ROUTES_COMPARED 4u /* messages of a queue that take turns on more routes get more of them */
+#define ROUTES_COMPARED 4u /* with more alternating routes, routes are repeated */
 #define NO_ROW UINT32_MAX
 
-/* A record in the making. */
+/* The record being made. */
 struct build {
     struct qsi_gather gather;
     const struct qsi_segment_view *view;
     struct qsi_messages_layout layout;
-    /* u32 for each route: the index of its first envelope; NO_ENVELOPE for references */
+    /* u32 for each route: the index of its first envelope; NO_ENVELOPE: the route of references. */
     struct qsi_buf routes;
     uint32_t *codes; /* of the rows; NULL with one route */
     uint32_t reference_route;
     bool has_reference_route;
     bool has_properties; /* properties is that of the first row */
-    bool differ;         /* some row has other properties */
+    bool differ;         /* some row has different properties */
     struct qsi_slice properties;
     uint64_t properties_bytes;
 };
@@ -102,7 +102,7 @@ static void compare_properties(struct build *build, struct qsi_slice properties)
     }
 }
 
-/* Counts what the rows need; rows that share an envelope share all of this. */
+/* Counts the needs of the rows; rows with one envelope share them. */
 static qs_status plan_rows(struct build *build)
 {
     struct qsi_row_envelope *envelopes = qsi_gather_envelopes(&build->gather);
@@ -196,7 +196,7 @@ static void put_properties(const struct build *build, uint8_t *record)
     qsi_put_u32(offsets + 4 * (size_t)build->gather.row_count, at);
 }
 
-/* Adjacent bodies of the file, to be copied in one go. */
+/* Adjacent bodies of the file, which are copied at once. */
 struct copy {
     uint8_t *out;
     const uint8_t *from;
@@ -283,7 +283,7 @@ static qs_status fail_memory(const struct build *build, qs_error *error)
                             build->view->file);
 }
 
-/* Maps slots to rows; load->rows stays NULL when each slot has a row. */
+/* Maps slots to rows; load->rows stays NULL if every slot has a row. */
 static qs_status map_rows(const struct build *build, struct qsi_segment_load *load, qs_error *error)
 {
     const struct qsi_row *rows = qsi_gather_rows(&build->gather);

@@ -1,6 +1,6 @@
-/* The references to the message store that a segment holds: what keeps message files alive.
+/* The references of a segment to the message store, which keep message files.
  *
- * Invariant: damage of one slot does not keep the references of others from being visited. */
+ * Invariant: damage of one slot does not prevent the visit of other references. */
 #include "check.h"
 #include "segment_file.h"
 

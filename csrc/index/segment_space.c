@@ -1,7 +1,6 @@
-/* Space: segments rewritten without what is settled, synced, removed and checked.
+/* Space: rewriting segments without settled messages, syncing, removing and checking them.
  *
- * Invariant: a file goes only after its name was handed to a function that says so; rewriting
- * leaves the old one. */
+ * Invariant: only functions whose comments say so remove a file; rewriting keeps the old one. */
 #include "alloc.h"
 #include "check.h"
 #include "env_call.h"
@@ -19,10 +18,10 @@ struct rewrite {
     struct qsi_segment_view from;
     struct qsi_segment_writer *writer;
     struct qsi_segment_buffers buffers;
-    uint64_t *live; /* without bits behind the last slot */
+    uint64_t *live; /* without bits after the last slot */
 };
 
-/* A slot that is wrong goes over as the bytes that it has, and its check is as wrong as before. */
+/* Copies a damaged slot with its bytes, and a check that is wrong by the same difference. */
 static qs_status copy_slot(struct rewrite *rewrite, const struct qsi_row *row, qs_error *error)
 {
     uint8_t bytes[QSI_SLOT_BYTES] = {0};
@@ -37,13 +36,14 @@ static qs_status copy_slot(struct rewrite *rewrite, const struct qsi_row *row, q
         }
         difference = qs_crc32c(row->identity, bytes, QSI_SLOT_BYTES - 4) ^
                      qsi_get_u32(bytes + QSI_SLOT_BYTES - 4);
-        /* A right check over impossible lengths: they might be possible in the new file. */
+        /* The check is right, but the lengths are impossible; in the new file they might be
+         * possible. */
         difference = difference == 0 ? 1 : difference;
     }
     return qsi_segment_put_raw(rewrite->writer, row->slot, bytes, difference, error);
 }
 
-/* Also one that is wrong: its checksum will be, too. */
+/* Copies a message, also a damaged one: its checksum stays wrong. */
 static qs_status copy_embedded(struct rewrite *rewrite, const struct qsi_gather *gather,
                                const struct qsi_row *row, qs_error *error)
 {
@@ -145,7 +145,7 @@ static qs_status take_live(struct rewrite *rewrite, const uint64_t *live, qs_err
     return qsi_segment_buffers_init(&rewrite->buffers, entries, error);
 }
 
-/* If this fails the file stays until its name is taken again, or nobody keeps it. */
+/* If this fails, the file stays until its name is used again, or keep returns false for it. */
 static void discard(struct qsi_index *index, const struct qsi_segment_file *file)
 {
     char name[QSI_SEGMENT_NAME_BYTES];
@@ -203,8 +203,7 @@ qs_status qsi_segment_sync(struct qsi_index *index, const struct qsi_segment_fil
     QS_TRY(qsi_segment_view_open_to_write(&view, index, file, error));
     status = qsi_file_sync(index->env, view.handle, error);
     if (status != QS_OK && error != NULL) {
-        /* Not qsi_segment_fail(): whatever the reason, a sync that failed is not to be tried
-         * again. */
+        /* Not qsi_segment_fail(): a failed sync must not be tried again, whatever its cause. */
         qsi_segment_path(path, file);
         qsi_error_prefix(error, "%s", path);
     }
@@ -288,7 +287,7 @@ qs_status qsi_index_remove_noted(struct qsi_index *index, const struct qsi_buf *
     return QS_OK;
 }
 
-/* Noted first: whether a walk shows names that change meanwhile is the file system's affair. */
+/* Lists first: a walk over a directory whose names change meanwhile may miss or repeat names. */
 qs_status qsi_index_remove_others(struct qsi_index *index, qsi_segment_filter *keep, void *context,
                                   uint64_t *removed_out, qs_error *error)
 {
@@ -357,7 +356,7 @@ static qs_status check_messages(const struct qsi_segment_view *view, const uint6
     return QS_OK;
 }
 
-/* Without being told, what is not settled is live, if it was ever written. */
+/* live NULL: messages that were written and are not settled. */
 static qs_status check_view(const struct qsi_segment_view *view, const uint64_t *live,
                             qs_error *error)
 {
@@ -399,7 +398,7 @@ uint64_t qsi_segment_disk_bytes(const struct qsi_index *index, const struct qsi_
     uint64_t states = 2 * qsi_segment_state_bytes(index->entries);
     uint64_t state = QSI_SEGMENT_STATE_HEAD_BYTES + qsi_segment_bitmaps_bytes(index->entries);
 
-    if (file->heap_end < states) { /* there is no file, or the checkpoint that says so is damaged */
+    if (file->heap_end < states) { /* there is no file, or the checkpoint is damaged */
         return 0;
     }
     return file->heap_end - states +

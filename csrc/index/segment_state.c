@@ -1,6 +1,6 @@
-/* Which messages of a segment are settled and seen: two areas that take turns.
+/* The settled and seen messages of a segment: two areas, which are written in turn.
  *
- * Invariant: the area that a checkpoint names is never written to. */
+ * Invariant: the area that a checkpoint names is never overwritten. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* An area that no checkpoint names may be written over again and again. */
+/* An area that no checkpoint names may be overwritten again. */
 static uint8_t area_to_write(const struct qsi_segment_file *file, uint8_t durable_area)
 {
     QS_ASSERT(file->state_area <= 2 && durable_area <= 2);
@@ -41,7 +41,7 @@ static qs_status write_area(const struct qsi_segment_view *view, const uint8_t *
     return status == QS_OK ? QS_OK : qsi_segment_fail(error, status, view->file);
 }
 
-/* The file's description follows only when all of it is written. */
+/* Updates the file's description only after everything is written. */
 static qs_status write_encoded(const struct qsi_segment_view *view, struct qsi_segment_file *file,
                                uint8_t number, const struct qsi_segment_state *state,
                                qs_error *error)
@@ -75,7 +75,7 @@ static qs_status write_state(struct qsi_index *index, struct qsi_segment_file *f
     QS_TRY(qsi_segment_view_open_to_write(&view, index, file, error));
     status = write_encoded(&view, file, area_to_write(file, durable_area), state, error);
     QS_ASSERT(status != QS_OK ||
-              file->state_area != durable_area); /* a power cut leaves that one */
+              file->state_area != durable_area); /* a power cut leaves durable_area intact */
     qsi_segment_view_close(&view);
     return status;
 }
@@ -95,7 +95,8 @@ qs_status qsi_segment_write_state(struct qsi_index *index, struct qsi_segment_fi
         status = write_state(index, file, durable_area, state, error);
     }
     if (status != QS_OK && before.heap_end == 0 && file->heap_end > 0) {
-        /* If this fails the file stays until its name is taken again, or nobody keeps it. */
+        /* If this fails, the file stays until its name is used again, or keep returns false for
+         * it. */
         (void)!qsi_segment_remove(index, file, NULL);
         *file = before;
     }
@@ -104,7 +105,7 @@ qs_status qsi_segment_write_state(struct qsi_index *index, struct qsi_segment_fi
 
 /* -- reading ---------------------------------------------------------------------------------- */
 
-/* Zeros for a column that is there and wanted; false: there is no memory. */
+/* Allocates zeros for a wanted column that the file has; false: no memory. */
 static bool make_column(void **column_out, uint32_t wanted, uint32_t column, size_t bytes)
 {
     if ((wanted & column) != 0) {
@@ -145,7 +146,7 @@ static qs_status read_area(const struct qsi_segment_view *view, uint8_t *area,
     QS_DCHECK(view->file->state_area == 1 || view->file->state_area == 2);
     QS_TRY(qsi_segment_view_read(view, area, (size_t)common, at, error));
     used = qsi_segment_state_used(entries, qsi_segment_state_columns(area));
-    if (used > common) { /* rare, and most of the area */
+    if (used > common) { /* rare: columns are most of the area */
         QS_TRY(qsi_segment_view_read(view, area + common, (size_t)(used - common), at + common,
                                      error));
     }
@@ -173,7 +174,7 @@ qs_status qsi_segment_view_state(const struct qsi_segment_view *view,
         status = area == NULL ? QS_ENOMEM : read_area(view, area, state, columns_out, error);
         qsi_free(area);
     }
-    /* Whatever was said of them, the messages that a packed file lacks are no more. */
+    /* Messages that a packed file lacks are settled, whatever the state area has. */
     for (uint32_t i = 0; status == QS_OK && view->present != NULL && i < words; i++) {
         state->settled[i] |= ~view->present[i] & qsi_bitmap_mask(entries, i);
     }

@@ -1,8 +1,8 @@
 /* Writing slots, envelopes and bodies.
  *
- * Invariant: slots are written after all that they name, and only those from the first to the
- * last that was put; so whoever trusts a slot of this writer finds its body, and slots of
- * earlier writers are never touched. */
+ * Invariant: slots are written after everything they refer to, and only from the first to the last
+ * that was put.  So a valid slot of this writer has its body, and slots of earlier writers are not
+ * touched. */
 #include "alloc.h"
 #include "check.h"
 #include "env_call.h"
@@ -14,31 +14,31 @@
 
 struct qsi_segment_writer {
     struct qsi_index *index;
-    struct qsi_segment_file *file; /* the caller's */
+    struct qsi_segment_file *file; /* owned by the caller */
     struct qsi_segment_file before;
     qs_file *handle;
     struct qsi_segment_buffers buffers;
-    uint32_t seed; /* of the identities of the slots */
+    uint32_t seed; /* of the slots' identities */
     bool owns_index_buffers;
-    qs_status failed; /* what the first failure was */
+    qs_status failed; /* status of the first failure */
     /* slots */
     uint64_t first_sequence; /* of the segment */
-    uint32_t next_slot;      /* the lowest that may come */
-    uint32_t first_place;    /* of the slots that were put, as places among those of the file */
+    uint32_t next_slot;      /* lower slots cannot be put any more */
+    uint32_t first_place;    /* of the slots that were put, among the slots of the file */
     uint32_t end_place;
     /* heap */
     uint64_t heap_at;   /* in the file, of the buffer */
     uint32_t heap_used; /* in the buffer */
     bool has_bodies;
-    /* the envelope before */
+    /* The previous envelope. */
     uint32_t envelope_bytes;
     uint64_t envelope_at;
 };
 
 /* -- a new file ------------------------------------------------------------------------------- */
 
-/* A file that nothing names is worthless, and one may be left where a crash or a full disk ended
- * a writer. */
+/* Creates a file.  A file of that name, left by a crash or a full disk, has no references and is
+ * replaced. */
 static qs_status create(struct qsi_segment_writer *writer, qs_error *error)
 {
     struct qsi_index *index = writer->index;
@@ -55,8 +55,8 @@ static qs_status create(struct qsi_segment_writer *writer, qs_error *error)
     return qsi_env_open(index->env, index->dir, name, flags, &writer->handle, error);
 }
 
-/* The size says at once that all before the heap is there; no block is taken before something is
- * written to it. */
+/* Writes the header.  The size extends to the heap at once; blocks are allocated when they are
+ * written. */
 static qs_status write_header(struct qsi_segment_writer *writer, const uint64_t *present,
                               qs_error *error)
 {
@@ -70,7 +70,7 @@ static qs_status write_header(struct qsi_segment_writer *writer, const uint64_t 
     return qsi_env_truncate(index->env, writer->handle, writer->file->heap_end, error);
 }
 
-/* REQUIRES file->packed and slot_count as they are to be. */
+/* REQUIRES the final file->packed and slot_count. */
 static qs_status begin_new(struct qsi_segment_writer *writer, const uint64_t *present,
                            qs_error *error)
 {
@@ -125,7 +125,8 @@ void qsi_segment_writer_abandon(struct qsi_segment_writer *writer)
     *writer->file = writer->before;
     writer_free(writer);
     if (is_new) {
-        /* If this fails the file stays until the name is taken again, or nobody keeps it. */
+        /* If this fails, the file stays until its name is used again, or keep returns false for
+         * it. */
         (void)qsi_env_remove(index->env, index->dir, name, NULL);
     }
 }
@@ -147,7 +148,7 @@ static qs_status writer_create(struct qsi_segment_writer **writer_out, struct qs
     return QS_OK;
 }
 
-/* What the slots and the heap begin with, now that there is a file. */
+/* Sets the begin of slots and heap, after the file was opened or created. */
 static void start(struct qsi_segment_writer *writer, bool page_aligned)
 {
     const struct qsi_segment_file *file = writer->file;
@@ -236,7 +237,7 @@ qs_status qsi_segment_writer_begin_packed(struct qsi_segment_writer **writer_out
 
 /* -- the heap --------------------------------------------------------------------------------- */
 
-/* Slots of a writer that failed would name what may not be there. */
+/* Records a failure: slots put later could refer to missing bytes, so they are not written. */
 static qs_status note_failure(struct qsi_segment_writer *writer, qs_status status, qs_error *error)
 {
     QS_DCHECK(status != QS_OK);
@@ -299,8 +300,8 @@ static inline uint64_t heap_end(const struct qsi_segment_writer *writer)
     return writer->heap_at + writer->heap_used;
 }
 
-/* Whether the envelope before has these very bytes.  One that went to the file is not fetched
- * back for that: once in a buffer an envelope is written although it need not be. */
+/* Whether the previous envelope has the same bytes.  It is compared only while it is in the buffer;
+ * after that an equal envelope is written again. */
 static bool repeats(const struct qsi_segment_writer *writer, struct qsi_slice envelope)
 {
     return writer->has_bodies && envelope.bytes == writer->envelope_bytes &&
@@ -309,7 +310,7 @@ static bool repeats(const struct qsi_segment_writer *writer, struct qsi_slice en
                   envelope.bytes) == 0;
 }
 
-/* The slot can say 4 GiB: how far back from the body the envelope is. */
+/* Writes an envelope unless it repeats; the distance from body to envelope must fit into 4 GiB. */
 static inline qs_status put_envelope(struct qsi_segment_writer *writer, struct qsi_slice envelope,
                                      qs_error *error)
 {
@@ -326,7 +327,7 @@ static inline qs_status put_envelope(struct qsi_segment_writer *writer, struct q
 
 /* -- slots ------------------------------------------------------------------------------------ */
 
-/* Where to encode the slot.  Slots that are passed over in a dense file become zeros. */
+/* Room to encode a slot.  Slots that are skipped in a dense file become zeros. */
 static inline uint8_t *slot_room(struct qsi_segment_writer *writer, uint32_t slot)
 {
     bool is_first = writer->next_slot == 0;
@@ -458,7 +459,7 @@ qs_status qsi_segment_writer_end(struct qsi_segment_writer *writer, qs_error *er
         qsi_segment_writer_abandon(writer);
         return status;
     }
-    /* Where an aligned heap would have begun is no end if nothing was put there. */
+    /* Without bodies, an aligned begin of the heap does not move its end. */
     if (writer->has_bodies) {
         QS_DCHECK(writer->heap_used == 0 && writer->heap_at >= writer->before.heap_end);
         writer->file->heap_end = writer->heap_at;
