@@ -1,4 +1,4 @@
-/* The journal as those see it who have the lock: what is appended, sealed and finished. */
+/* The journal under the lock: appending, sealing, finishing. */
 #include "alloc.h"
 #include "check.h"
 #include "journal_internal.h"
@@ -27,7 +27,8 @@ static qs_status reserve_entries(struct qsi_entries *entries, uint32_t count)
         return QS_ENOMEM;
     }
     entries->items = items;
-    parts = qsi_realloc(entries->parts, (capacity + 2) * sizeof *parts); /* block header, padding */
+    /* Two more: block header, padding. */
+    parts = qsi_realloc(entries->parts, (capacity + 2) * sizeof *parts);
     if (parts == NULL) {
         return QS_ENOMEM;
     }
@@ -58,8 +59,8 @@ qs_status qsi_journal_reserve(struct qsi_journal *journal, uint32_t entry_count)
     return reserve_entries(&journal->open, entry_count);
 }
 
-/* Small records that follow each other in a chunk are one entry: one part of the write.  Not across
- * the end of a commit, which takes whole entries. */
+/* Whether small adjacent records in a chunk can share an entry, which is one part of the write.  An
+ * entry does not continue across the end of a commit, which takes whole entries. */
 static bool extends_last(const struct qsi_entries *open, const struct qsi_chunk *chunk,
                          uint64_t from, bool more, bool is_commit_begin)
 {
@@ -73,7 +74,7 @@ static bool extends_last(const struct qsi_entries *open, const struct qsi_chunk 
            (open->count == 1 || !open->items[open->count - 2].more);
 }
 
-/* What is appended next is of another commit, as commit_count will see it. */
+/* Begins a commit: the next appended records belong to it, in agreement with commit_count. */
 static void begin_commit(struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex)
 {
     journal->commits.open += 1;
@@ -142,9 +143,8 @@ struct qsi_journal_counts qsi_journal_counts(const struct qsi_journal *journal)
 
 /* ---- seal and finish ---- */
 
-/* How many of the open entries one commit takes: whole groups, and no more bytes than the disk
- * likes at a time.  Writing much at once only delays the sync, and with it the confirms of what
- * was written first. */
+/* The number of open entries for one commit: whole groups, and a limited number of bytes.  A larger
+ * write would delay the sync, and with it the confirms of the entries that were written first. */
 static uint32_t commit_count(const struct qsi_entries *open)
 {
     uint64_t bytes = 0;
@@ -162,8 +162,8 @@ static uint32_t commit_count(const struct qsi_entries *open)
     return count;
 }
 
-/* Puts the entries behind the first keep_count back into the open end.  Without memory for that
- * they all stay sealed. */
+/* Puts the entries after the first keep_count back in front of the open ones.  Without memory for
+ * that all of them stay sealed. */
 static void unseal_rest(struct qsi_journal *journal, uint32_t keep_count)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -185,8 +185,6 @@ static void unseal_rest(struct qsi_journal *journal, uint32_t keep_count)
     sealed->bytes -= journal->open.bytes;
 }
 
-/* Without memory the file is left out: reading then begins at an earlier one, which is right as
- * well. */
 void qsi_starts_note(struct qsi_starts *starts, const struct qsi_session *start)
 {
     QS_DCHECK(starts->count == 0 || starts->items[starts->count - 1].base_lsn <= start->base_lsn);
@@ -200,7 +198,7 @@ void qsi_starts_note(struct qsi_starts *starts, const struct qsi_session *start)
     starts->items[starts->count++] = *start;
 }
 
-/* What was sealed is one commit, or all that was appended. */
+/* Numbers the sealed entries: they are one commit, or everything that was appended. */
 static void number_sealed(struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex)
 {
     if (journal->open.count > 0) {

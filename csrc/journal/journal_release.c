@@ -1,4 +1,4 @@
-/* Files that the journal gives back: renamed to be spares, or removed. */
+/* Journal files that are not needed any more: renamed to be spares, or removed. */
 #include "alloc.h"
 #include "check.h"
 #include "env_call.h"
@@ -10,17 +10,17 @@
 #include <string.h>
 
 struct old_file {
-    uint64_t bytes; /* that it offers as a spare; 0: it is of no use as one */
+    uint64_t bytes; /* its size as a spare; 0: it cannot be one */
     uint32_t number;
 };
 
 struct release {
-    struct old_file *files; /* the most useful ones first */
+    struct old_file *files; /* those to be reused first */
     uint32_t count;
-    struct qsi_spares fresh; /* of those that will be used again */
+    struct qsi_spares fresh; /* renamed files, which become spares */
     uint32_t below_number;
-    uint32_t making;  /* a spare in the making: somebody else is writing to it */
-    uint32_t reusing; /* this many at most */
+    uint32_t making;  /* number of the spare that another thread is creating; 0: none */
+    uint32_t reusing; /* the number of files to be reused */
 };
 
 qs_status qsi_journal_remove(struct qsi_journal *journal, uint32_t number, qs_error *error)
@@ -33,8 +33,8 @@ qs_status qsi_journal_remove(struct qsi_journal *journal, uint32_t number, qs_er
     return status == QS_ENOENT ? QS_OK : status;
 }
 
-/* Nothing begins at a file that goes, and a spare that was overtaken goes with the files around
- * it. */
+/* Removes files below below_number from the list of starts.  Spares below it were overtaken, and
+ * are removed with the other files. */
 static void forget_below(struct qsi_journal *journal, uint32_t below_number)
 {
     struct qsi_starts *files = &journal->files;
@@ -66,7 +66,7 @@ static void begin_release(struct qsi_journal *journal, struct release *release, 
     qsi_journal_unlock(journal);
 }
 
-/* What cannot even be opened is no spare, and goes. */
+/* Returns 0 for a file that cannot be opened: it is removed. */
 static uint64_t spare_bytes_of(struct qsi_journal *journal, uint32_t number)
 {
     char name[QSI_JOURNAL_NAME_BYTES];
@@ -96,7 +96,7 @@ static int compare_use(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-/* Which files go, and which of them are of use again. */
+/* Finds the files to remove, and those of them to reuse. */
 static qs_status find_old(struct qsi_journal *journal, struct release *release, qs_error *error)
 {
     struct qsi_journal_numbers numbers;
@@ -128,8 +128,8 @@ static qs_status find_old(struct qsi_journal *journal, struct release *release, 
     return QS_OK;
 }
 
-/* Gives a file a fresh number.  It is in nobody's way there, stale bytes and all: its header and
- * blocks tell the old number, and salts that nobody expects any more. */
+/* Renames a file to a new number.  Its old bytes do no harm there: its header and blocks have the
+ * old number, and salts that no reader expects any more. */
 static qs_status rename_old(struct qsi_journal *journal, struct release *release,
                             const struct old_file *old, qs_error *error)
 {
@@ -144,15 +144,15 @@ static qs_status rename_old(struct qsi_journal *journal, struct release *release
     QS_TRY(qsi_env_open(journal->env, journal->dir, from, QS_OPEN_WRITE, &spare.file, error));
     release->fresh.items[release->fresh.count++] = spare;
     QS_TRY(qsi_env_rename(journal->env, journal->dir, from, to, error));
-    status = qsi_file_sync(journal->env, spare.file, error); /* its size may be news to the disk */
+    status = qsi_file_sync(journal->env, spare.file, error); /* the size may not be durable yet */
     if (status != QS_OK) {
         qsi_error_prefix(error, "journal/%s, %s before", to, from);
     }
     return status;
 }
 
-/* No file is used before its new name is durable: a crash would take what was written to it back
- * to a number that is dead. */
+/* Renames the files to reuse.  The new names must be durable before a file is used: otherwise a
+ * crash could return it, with new records, to its old number, which is not read any more. */
 static qs_status rename_reused(struct qsi_journal *journal, struct release *release,
                                qs_error *error)
 {
@@ -169,9 +169,9 @@ static qs_status rename_reused(struct qsi_journal *journal, struct release *rele
     return qsi_dir_sync(journal->env, journal->dir, error);
 }
 
-/* The first failure is the one to report.  The directory is not synced: a file whose removal a
- * crash undoes has a number below those of the first session, which nobody reads, and goes with
- * the next open or release. */
+/* Removes the other files; the first failure is reported.  The directory is not synced: a file
+ * whose removal a crash undoes has a number below that of the first session, so it is not read, and
+ * the next open or release removes it. */
 static qs_status remove_unused(struct qsi_journal *journal, const struct release *release,
                                qs_error *error)
 {
@@ -185,7 +185,7 @@ static qs_status remove_unused(struct qsi_journal *journal, const struct release
     return first;
 }
 
-/* Nobody has them yet: they go like the others. */
+/* Removes renamed files, which are not in the list of spares yet. */
 static void drop_fresh(struct qsi_journal *journal, struct release *release, uint32_t first)
 {
     for (uint32_t i = first; i < release->fresh.count; i++) {
@@ -211,8 +211,8 @@ static qs_status hand_over(struct qsi_journal *journal, struct release *release,
     return status == QS_OK ? QS_OK : qsi_fail(error, status, "spare journal files");
 }
 
-/* A spare that is more than is to be kept, and than is needed for what was accepted; the last
- * one.  False: there is none. */
+/* Takes the last spare, if there are more than keep and it is not needed for accepted entries.
+ * False: there is none to take. */
 static bool take_excess(struct qsi_journal *journal, uint32_t keep, struct qsi_spare *spare_out)
 {
     struct qsi_spares *spares = &journal->spares;
@@ -228,7 +228,7 @@ static bool take_excess(struct qsi_journal *journal, uint32_t keep, struct qsi_s
     return found;
 }
 
-/* What the journal grew to while it was busy is given back when it is not. */
+/* Removes spares that the journal needed only while it was busy. */
 static qs_status remove_excess(struct qsi_journal *journal, uint32_t keep, qs_error *error)
 {
     struct qsi_spare spare;
@@ -257,7 +257,7 @@ qs_status qsi_journal_release(struct qsi_journal *journal, uint32_t below_number
         status = hand_over(journal, &release, error);
     } else {
         drop_fresh(journal, &release, 0);
-        release.reusing = 0; /* those that have their old names still go, too */
+        release.reusing = 0; /* files with their old names are removed, too */
     }
     removed = remove_unused(journal, &release, status == QS_OK ? error : NULL);
     status = status == QS_OK ? removed : status;

@@ -1,4 +1,4 @@
-/* How a session of the journal begins and ends. */
+/* Beginning and ending a session of the journal. */
 #include "alloc.h"
 #include "check.h"
 #include "env_call.h"
@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-/* An unused file of an earlier session serves again, stale bytes and all: they carry another salt.
- * A small one is left to remove_others. */
+/* Reuses an unused file of an earlier session; its old bytes do no harm, because they have another
+ * salt.  remove_others removes a file that is too small. */
 static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error *error)
 {
     char name[QSI_JOURNAL_NAME_BYTES];
@@ -28,24 +28,24 @@ static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error 
         journal->file = NULL;
         return QS_OK;
     }
-    /* Its size and name may be news to the disk. */
+    /* Size and name may not be durable yet. */
     QS_TRY(qsi_file_sync(journal->env, journal->file, error));
     QS_TRY(qsi_dir_sync(journal->env, journal->dir, error));
     journal->header.number = number;
     return QS_OK;
 }
 
-/* Which of the files there are of no use to anybody: those behind the sessions, made ahead and
- * never used, or begun and cut off; those before the first session, whose contents a checkpoint
- * took over; and the file of a session that journalled nothing. */
+/* Files without use: those after the sessions, created ahead and never used, or begun and cut off;
+ * those before the first session, whose content is in a checkpoint; and the file of a session
+ * without records. */
 struct leftovers {
     struct qsi_journal_numbers files;
-    uint32_t used_from; /* what lies between these two belongs to sessions */
+    uint32_t used_from; /* files in [used_from, used_upto] belong to sessions */
     uint32_t used_upto;
-    uint32_t needed_upto; /* the same, once the new session is in the manifest */
+    uint32_t needed_upto; /* the same after the new session is in the manifest */
 };
 
-/* The lowest one behind the sessions that is large enough, if there is one. */
+/* Reuses the lowest file after the sessions that is large enough, if there is one. */
 static qs_status recycle_unused(struct qsi_journal *journal, const struct leftovers *leftovers,
                                 qs_error *error)
 {
@@ -57,8 +57,8 @@ static qs_status recycle_unused(struct qsi_journal *journal, const struct leftov
     return QS_OK;
 }
 
-/* Kills do not leave a growing heap of unused files.  Not before the manifest is new: the old
- * one may name one of them. */
+/* Removes unused files, so that repeated kills do not accumulate them.  This must come after the
+ * new manifest: the old one may name one of them. */
 static qs_status remove_others(struct qsi_journal *journal, const struct leftovers *leftovers,
                                qs_error *error)
 {
@@ -72,8 +72,8 @@ static qs_status remove_others(struct qsi_journal *journal, const struct leftove
     return QS_OK;
 }
 
-/* On a full disk a small file does, and what a checkpoint has made dead goes first: the manifest
- * names none of it. */
+/* Creates the first file.  On a full disk it first removes files that a checkpoint has made dead,
+ * which the manifest does not name; a small file suffices then. */
 static qs_status make_first(struct qsi_journal *journal, const struct leftovers *leftovers,
                             struct qsi_spare *spare, qs_error *error)
 {
@@ -119,7 +119,7 @@ static qs_status first_file(struct qsi_journal *journal, struct leftovers *lefto
         journal->file_bytes = spare.bytes;
         journal->header.number = spare.number;
     }
-    journal->filled_upto = journal->file_bytes; /* or nobody knows */
+    journal->filled_upto = journal->file_bytes; /* or not known */
     journal->last_spare_ns = journal->env->monotonic_ns(journal->env);
     journal->last_spare_lsn = journal->appended_lsn;
     journal->last_spare_bytes = qsi_journal_first_bytes(journal);
@@ -129,8 +129,8 @@ static qs_status first_file(struct qsi_journal *journal, struct leftovers *lefto
     return QS_OK;
 }
 
-/* The file's header is durable before the manifest names the session: without it the file is
- * damaged. */
+/* Begins the session.  The file's header must be durable before the manifest names the session:
+ * without it the file would count as damaged. */
 static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest *manifest,
                                uint64_t end_lsn, qs_error *error)
 {
@@ -148,7 +148,7 @@ static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest 
     journal->header.session = manifest->session_number + 1;
     QS_TRY(qsi_journal_begin_file(journal, error));
     session.after_crash = last != NULL && !manifest->clean;
-    if (last != NULL && last->base_lsn == end_lsn) { /* nothing was journalled in it */
+    if (last != NULL && last->base_lsn == end_lsn) { /* the last session has no records */
         session.after_crash = session.after_crash || last->after_crash;
         *last = session;
     } else if (qsi_manifest_add_session(manifest, &session) != QS_OK) {
@@ -159,8 +159,8 @@ static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest 
     manifest->end_lsn = end_lsn;
     journal->session = session;
     status = qsi_manifest_store(manifest, journal->env, journal->root, error);
-    if (qsi_is_shortage(
-            status)) { /* the old one is as it was, and so it is here: to be tried again */
+    /* The old manifest is unchanged, so restore this copy: the caller may try again. */
+    if (qsi_is_shortage(status)) {
         if (manifest->session_count == old.session_count && old.session_count > 0) {
             manifest->sessions[old.session_count - 1] = before;
         }
@@ -173,7 +173,7 @@ static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest 
     return status;
 }
 
-/* Which files are whose before the new session begins. */
+/* Determines the use of the files before the new session begins. */
 static void judge_files(const struct qsi_journal *journal, const struct qsi_manifest *manifest,
                         uint64_t end_lsn, struct leftovers *leftovers)
 {
@@ -193,7 +193,8 @@ static void judge_files(const struct qsi_journal *journal, const struct qsi_mani
     }
 }
 
-/* What is journalled at LSNs that the checkpoint covers, the next open would pass over. */
+/* Refuses an end before the checkpoint: the next open would skip records at LSNs that the
+ * checkpoint covers. */
 static qs_status check_end(const struct qsi_manifest *manifest, uint64_t end_lsn, qs_error *error)
 {
     if (end_lsn >= qsi_manifest_needed_from(manifest)) {
@@ -265,7 +266,7 @@ void qsi_journal_close(struct qsi_journal *journal)
     qsi_free(journal);
 }
 
-/* ---- where reading begins ---- */
+/* ---- begin of reading ---- */
 
 void qsi_journal_session_at(const struct qsi_journal *journal, uint64_t lsn,
                             struct qsi_session *start_out)
@@ -274,7 +275,7 @@ void qsi_journal_session_at(const struct qsi_journal *journal, uint64_t lsn,
     uint32_t high = journal->files.count;
 
     QS_ASSERT(lsn >= journal->session.base_lsn && lsn <= journal->durable_lsn);
-    while (low < high) { /* ends at the first file that begins behind lsn */
+    while (low < high) { /* finds the first file that begins after lsn */
         uint32_t middle = low + (high - low) / 2;
         if (journal->files.items[middle].base_lsn <= lsn) {
             low = middle + 1;
@@ -307,10 +308,10 @@ qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manife
 {
     qsi_journal_is_private(journal);
     QS_ASSERT(journal->durable_lsn == journal->appended_lsn);
-    qsi_journal_close_spares(journal); /* replacing the manifest takes a descriptor */
+    qsi_journal_close_spares(journal); /* replacing the manifest needs a descriptor */
     manifest->clean = true;
     manifest->end_lsn = journal->durable_lsn;
     QS_TRY(qsi_manifest_store(manifest, journal->env, journal->root, error));
-    /* Only a gift of space: if it is lost, the next session leaves the tail unread all the same. */
+    /* This only frees space: if it fails, the next session ignores the tail anyway. */
     return qsi_env_truncate(journal->env, journal->file, journal->write_at, error);
 }

@@ -1,8 +1,7 @@
-/* Files made ahead of the journal, and the room they offer.
+/* Journal files created ahead, and their room.
  *
- * Numbers are never given out twice while a store is open, and each is higher than those of all
- * files there when it was opened.  So a file that is used again never has the number that its
- * old header and blocks tell. */
+ * While a store is open no number is used twice, and each is higher than those of all files at the
+ * open.  So a reused file never has the number that is in its old header and blocks. */
 #include "alloc.h"
 #include "check.h"
 #include "env_call.h"
@@ -12,13 +11,14 @@
 
 #include <string.h>
 
-#define GROWTH 4                      /* a session's files grow fourfold */
-#define FAST_BYTES_PER_MS (64u << 10) /* some 64 MB/s: commits are hundreds of KiB then */
+/* Each file of a session is four times as large as the last. */
+#define GROWTH 4
+#define FAST_BYTES_PER_MS (64u << 10) /* about 64 MB/s, where commits have hundreds of KiB */
 
 /* ---- room ---- */
 
-/* What a file offers for sure, when a block may leave one entry's worth of it unused.  A page is
- * the end block's. */
+/* The certain room of a file: a block may leave room for one entry unused, and the end block needs
+ * a page. */
 static uint64_t usable(uint64_t room, uint64_t entry_bytes)
 {
     uint64_t waste = entry_bytes + 3 * (uint64_t)QSI_BLOCK_ALIGN;
@@ -87,7 +87,7 @@ uint32_t qsi_journal_take_number(struct qsi_journal *journal)
     return __atomic_fetch_add(&journal->next_number, 1, __ATOMIC_RELAXED);
 }
 
-/* bytes_max is no more than a wish: what has to fit comes first. */
+/* The size of a spare.  bytes_max is only a wish: the needed size has precedence. */
 static uint64_t spare_bytes(const struct qsi_journal *journal, uint64_t grows_from, uint64_t bytes,
                             uint64_t entry_bytes, uint64_t bytes_max)
 {
@@ -158,7 +158,7 @@ static void insert_spare(struct qsi_spares *spares, const struct qsi_spare *spar
     spares->items[at] = *spare;
 }
 
-/* Room for count more. */
+/* Makes room for count more. */
 static qs_status reserve_spares(struct qsi_spares *spares, uint32_t count)
 {
     uint32_t needed = spares->count + count;
@@ -199,26 +199,26 @@ void qsi_journal_drop_spares_below(struct qsi_journal *journal, uint32_t number)
 
 qs_status qsi_journal_spare_finish(struct qsi_journal *journal, struct qsi_spare *spare)
 {
-    /* Room for those the leader holds as well: return_spares cannot fail. */
+    /* Also makes room for the leader's spares, so that return_spares cannot fail. */
     qs_status status = qsi_spares_push(&journal->spares, spare, journal->taken.count + 1);
 
     journal->making = 0;
     if (status != QS_OK) {
         journal->env->close(journal->env,
-                            spare->file); /* the file stays, and the next open makes use of it */
+                            spare->file); /* the file stays, and the next open reuses it */
         return status;
     }
     if (spare->bytes <= journal->options.file_bytes) {
         journal->last_spare_bytes = spare->bytes;
     }
-    if (journal->sealed.count == 0) { /* else the leader's finish does it */
+    if (journal->sealed.count == 0) { /* otherwise the leader's finish does this */
         qsi_journal_drop_spares_below(journal, journal->header.number);
     }
     return QS_OK;
 }
 
-/* Takes the next spare that lies behind the current file; one with a lower number was overtaken
- * by a file that a leader had to make itself, and serves nobody. */
+/* Takes the next spare after the current file.  A spare with a lower number was overtaken by a file
+ * that the leader created itself, and is not usable. */
 static bool next_spare(struct qsi_journal *journal, struct qsi_spare *spare_out)
 {
     const struct qsi_spares *taken = &journal->taken;
@@ -234,7 +234,7 @@ static bool next_spare(struct qsi_journal *journal, struct qsi_spare *spare_out)
     return false;
 }
 
-/* No larger than need be where space is short. */
+/* Creates the next file; smaller, if space is short. */
 static qs_status make_next(struct qsi_journal *journal, struct qsi_spare *spare_out,
                            uint64_t entry_bytes, qs_error *error)
 {
@@ -269,10 +269,10 @@ void qsi_journal_take_spares(struct qsi_journal *journal)
     struct qsi_spares *spares = &journal->spares;
 
     QS_ASSERT(journal->sealed.count > 0);
-    /* An overtaken one would be put before those that are in use. */
+    /* An overtaken spare would be inserted before files that are in use. */
     qsi_journal_drop_spares_below(journal, journal->header.number);
     if (spares->count == 0 || reserve_spares(taken, spares->count) != QS_OK) {
-        return; /* the leader tries again, or finish puts them in order */
+        return; /* the leader tries again, or finish returns them */
     }
     for (uint32_t i = 0; i < spares->count; i++) {
         insert_spare(taken, &spares->items[i]);
@@ -303,7 +303,8 @@ void qsi_journal_return_spares(struct qsi_journal *journal)
         }
         taken->count = 0;
     }
-    qsi_journal_drop_spares_below(journal, journal->header.number); /* they are no room */
+    /* They have no room for the journal. */
+    qsi_journal_drop_spares_below(journal, journal->header.number);
 }
 
 static void close_spares(struct qsi_journal *journal, struct qsi_spares *spares, uint32_t first)

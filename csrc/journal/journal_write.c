@@ -1,4 +1,4 @@
-/* The journal as the leader writes it: blocks, one file after the other, marks, zeros ahead. */
+/* The leader's part of the journal: blocks, file after file, marks, zeros ahead. */
 #include "check.h"
 #include "env_call.h"
 #include "error.h"
@@ -7,14 +7,14 @@
 
 #define STREAM_BYTES_MIN (1u << 20)
 #define STREAM_PART_BYTES_MIN (16u << 10)
-#define PAYLOAD_BYTES_MAX (256u << 20) /* of a block that holds more than one entry */
-#define MARK_NS 10000000u /* between marks in one file while commits follow each other */
+#define PAYLOAD_BYTES_MAX (256u << 20) /* of a block with more than one entry */
+#define MARK_NS 10000000u              /* between marks in a file, during a series of commits */
 
 static const uint8_t zeros[QSI_BLOCK_ALIGN];
 
 /* ---- writing ---- */
 
-/* "journal/0000000001.jnl: " in front.  Returns status. */
+/* Puts "journal/0000000001.jnl: " in front of the text.  Returns status. */
 static qs_status name_file(uint32_t number, qs_status status, qs_error *error)
 {
     char path[QSI_JOURNAL_PATH_BYTES];
@@ -36,7 +36,7 @@ static qs_status sync_file(struct qsi_journal *journal, qs_file *file, uint32_t 
     return name_file(number, qsi_file_sync(journal->env, file, error), error);
 }
 
-/* Data at the begin of a page, zeros behind it. */
+/* Writes data at the begin of a page, and zeros after it. */
 static qs_status write_page(struct qsi_journal *journal, qs_file *file, uint32_t number,
                             const void *data, size_t bytes, uint64_t at, qs_error *error)
 {
@@ -145,10 +145,10 @@ struct span {
 static bool fits(const struct qsi_journal *journal, uint64_t payload_bytes)
 {
     return journal->write_at + qsi_block_bytes(payload_bytes) + QSI_BLOCK_ALIGN <=
-           journal->file_bytes; /* the end block has room for ever */
+           journal->file_bytes; /* the end block always has room */
 }
 
-/* The rest of the group that entry index is in, itself alone if it is in none. */
+/* The rest of the group of entry index; the entry alone if it is in no group. */
 static struct span unit_at(const struct qsi_entries *sealed, uint32_t index)
 {
     struct span unit = {.first = index};
@@ -172,7 +172,8 @@ static void span_add(struct span *span, const struct span *unit)
     span->record_count += unit->record_count;
 }
 
-/* A group that fits nowhere whole is a chain of blocks that hold nothing else. */
+/* The first part of a group that does not fit into a file: such a group becomes a chain of blocks
+ * without other entries. */
 static struct span chain_link(const struct qsi_journal *journal, const struct span *unit)
 {
     struct span span = {.first = unit->first, .more = true};
@@ -189,7 +190,7 @@ static struct span chain_link(const struct qsi_journal *journal, const struct sp
     return span;
 }
 
-/* The next block from entry first on; count 0 when not even one entry fits into the file. */
+/* The next block, from entry first on; count 0: not even one entry fits into the file. */
 static struct span next_span(const struct qsi_journal *journal, uint32_t first)
 {
     const struct qsi_entries *sealed = &journal->sealed;
@@ -207,8 +208,8 @@ static struct span next_span(const struct qsi_journal *journal, uint32_t first)
     return span;
 }
 
-/* A long block of long records is on its way to the device while its rest is copied; small ones
- * go in one call. */
+/* Writes a block.  The device receives the beginning of a long block of long records while the rest
+ * is copied; smaller blocks are written in one call. */
 static qs_status write_parts(const struct qsi_journal *journal, const qs_part *parts, size_t count,
                              uint64_t at, uint64_t bytes, qs_error *error)
 {
@@ -271,7 +272,7 @@ static qs_status write_mark(struct qsi_journal *journal, uint64_t durable_upto, 
     return QS_OK;
 }
 
-/* The sync that follows is the commit's own. */
+/* Writes a mark if one is due.  The commit's sync, which follows, covers it. */
 static qs_status mark_if_due(struct qsi_journal *journal, qs_error *error)
 {
     uint64_t now;
@@ -292,7 +293,7 @@ bool qsi_journal_has_unmarked(const struct qsi_journal *journal)
     return journal->options.sync && journal->durable_lsn > journal->marked_upto;
 }
 
-/* By the leader, without the lock: nobody else moves it. */
+/* For the leader, without the lock: no other thread changes it. */
 static uint64_t durable_lsn_as_leader(const struct qsi_journal *journal) QSI_UNCHECKED
 {
     return journal->durable_lsn;

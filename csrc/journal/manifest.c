@@ -20,16 +20,16 @@
 #define MANIFEST_NAME "MANIFEST"
 #define MANIFEST_MAGIC "QSMANIF1"
 #define MANIFEST_VERSION 7
-#define FEATURE_ALIGNED 1u /* messages records may have aligned columns */
+#define FEATURE_ALIGNED 1u /* message records may have aligned columns */
 #define FEATURE_STREAMS 2u /* streams: their records, and a directory of their files */
-#define FEATURE_WRITTEN 4u /* records of messages that are in a stream's file already */
-#define FEATURE_ADOPTED 8u /* staged files in streams, and the record that tells of them */
+#define FEATURE_WRITTEN 4u /* records of messages that are already in a stream's file */
+#define FEATURE_ADOPTED 8u /* staged files in streams, and the record of their adoption */
 #define FEATURES (FEATURE_ALIGNED | FEATURE_STREAMS | FEATURE_WRITTEN | FEATURE_ADOPTED)
 #define FIXED_BYTES 104
 #define SESSION_BYTES 24
 #define CRC_BYTES 4
 #define MANIFEST_BYTES_MAX (16u << 20)
-#define LSN_MAX (UINT64_MAX / 4) /* no journal gets there, and sums with it do not overflow */
+#define LSN_MAX (UINT64_MAX / 4) /* no journal is so long, and sums with this do not overflow */
 #define FLAG_CLEAN 1u
 #define FLAG_FAILED 2u
 
@@ -61,8 +61,7 @@ void qsi_manifest_begin_at(struct qsi_manifest *manifest, const struct qsi_sessi
     manifest->session_count = 1;
 }
 
-/* REQUIRES the sessions.  A checkpoint lies in the journal: behind its begin, and not behind its
- * end. */
+/* REQUIRES the sessions.  The checkpoint must be within the journal, its end included. */
 static qs_status decode_checkpoint(struct qsi_manifest *manifest, const uint8_t *data,
                                    qs_error *error)
 {
@@ -192,7 +191,7 @@ qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, q
     }
     memcpy(data, MANIFEST_MAGIC, 8);
     qsi_put_u32(data + 8, MANIFEST_VERSION);
-    qsi_put_u32(data + 12, FEATURES); /* before the first block that needs them is written */
+    qsi_put_u32(data + 12, FEATURES); /* set before the first block that needs them is written */
     qsi_put_u32(data + 20,
                 (manifest->clean ? FLAG_CLEAN : 0) | (manifest->failed ? FLAG_FAILED : 0));
     memcpy(data + 24, manifest->uuid, QSI_UUID_BYTES);

@@ -19,8 +19,6 @@ static qs_status list_files(struct qsi_scan *scan, qs_error *error)
     return QS_OK;
 }
 
-/* Passes over the LSNs up to lsn, which cannot be read.  What the checkpoint has is not lost
- * with them. */
 void qsi_scan_lose(struct qsi_scan *scan, uint64_t lsn)
 {
     uint64_t from = scan->lsn > scan->needed_from ? scan->lsn : scan->needed_from;
@@ -50,7 +48,6 @@ static qs_status measure(struct qsi_scan *scan, qs_error *error)
     return QS_OK;
 }
 
-/* bytes of the current file were read. */
 void qsi_scan_report(struct qsi_scan *scan, uint64_t bytes, uint64_t bytes_min)
 {
     uint64_t done = scan->bytes_before + bytes;
@@ -64,7 +61,7 @@ void qsi_scan_report(struct qsi_scan *scan, uint64_t bytes, uint64_t bytes_min)
 
 /* ---- sessions ---- */
 
-/* How much of a begun block lies behind the end. */
+/* Measures the incomplete block after the end. */
 static qs_status measure_torn(struct qsi_scan *scan, const struct qsi_scan_file *last,
                               qs_error *error)
 {
@@ -89,17 +86,16 @@ static qs_status measure_torn(struct qsi_scan *scan, const struct qsi_scan_file 
     return status;
 }
 
-/* Files are made in full size and durable before anything refers to them, and lose their ends when
- * their session is closed: a session that was not closed shows by that what is missing of a file.
- */
+/* Whether a file was cut.  Files have their full size, durably, before anything refers to them, and
+ * are truncated only when their session is closed.  So a file of an open session that is shorter
+ * has lost bytes. */
 static bool is_cut(const struct qsi_scan_file *file)
 {
     return file->bytes < (uint64_t)file->header.pages * QSI_BLOCK_ALIGN;
 }
 
-/* Salvage: what is known to have been there and was not found.  Of a file that is gone nobody knows
- * how much it held: that counts as the least that can be, and puts on record that the session did
- * not end here. */
+/* Salvage: counts records that existed and were not found.  The size of a missing file is unknown:
+ * one record of the smallest size is counted, which shows that the session did not end here. */
 static qs_status lose_rest(struct qsi_scan *scan, const struct qsi_scan_file *last,
                            uint64_t known_end, qs_error *error)
 {
@@ -124,8 +120,8 @@ static qs_status lose_rest(struct qsi_scan *scan, const struct qsi_scan_file *la
 static qs_status end_session(struct qsi_scan *scan, const struct qsi_scan_file *last, uint32_t low,
                              uint64_t salt, qs_error *error)
 {
-    /* A session whose end is not decided reaches to the checkpoint at least: records behind it
-     * must not get LSNs before it. */
+    /* An undecided session extends at least to the checkpoint: later records must not get LSNs
+     * before it. */
     uint64_t known_end = scan->end_lsn != UINT64_MAX ? scan->end_lsn : scan->needed_from;
     char path[QSI_JOURNAL_PATH_BYTES];
 
@@ -160,7 +156,8 @@ static qs_status check_size(const struct qsi_scan *scan, const struct qsi_scan_f
                             (unsigned long long)file->header.pages * QSI_BLOCK_ALIGN);
 }
 
-/* The first file of a session is there, with its header, before MANIFEST names it. */
+/* Checks that the session's first file exists with its header, as it did before MANIFEST named
+ * it. */
 static qs_status check_first_file(struct qsi_scan *scan, uint32_t number, uint64_t salt,
                                   qs_error *error)
 {
@@ -182,16 +179,16 @@ static qs_status check_first_file(struct qsi_scan *scan, uint32_t number, uint64
     return status;
 }
 
-/* The next file of an undecided session was begun when the one before it was not whole yet: the
- * crash came before its end block was durable, unless what check_tail finds says otherwise. */
+/* Whether the next file of an undecided session begins after the last whole block of the current
+ * file.  Then the crash came before the end block was durable, unless check_tail proves damage. */
 static bool is_begun_too_early(const struct qsi_scan *scan, const struct qsi_scan_file *file)
 {
     return scan->end_lsn == UINT64_MAX && !scan->options->salvage && scan->next_file == 0 &&
            file->header.base_lsn > scan->lsn;
 }
 
-/* The file in which the session goes on at scan->lsn, of those from low on and below limit; a
- * salvage takes a later one, too.  QS_EEMPTY: there is none. */
+/* Finds the file in [low, limit) in which the session continues at scan->lsn; with salvage also a
+ * later one.  QS_EEMPTY: there is none. */
 static qs_status find_next_file(struct qsi_scan *scan, struct qsi_scan_file *file, uint32_t low,
                                 uint32_t limit, uint64_t salt, qs_error *error)
 {

@@ -1,5 +1,5 @@
-/* The blocks of one file, handed over one by one.  Memory: one chunk that small blocks share, and
- * one block. */
+/* Reads the blocks of one file, and passes them to the visitor one by one.  Memory: one chunk
+ * shared by small blocks, and one block. */
 #include "check.h"
 #include "error.h"
 #include "file.h"
@@ -9,9 +9,9 @@
 #define ARENA_BYTES (256u << 10)
 #define PROGRESS_BYTES (4u << 20)
 
-/* Where the payload of the next block goes: small ones share a chunk.  A large one has a chunk
- * of its own size, which no small one may use the rest of if it was given up: whoever keeps the
- * small one would keep all of it. */
+/* Memory for the payload of the next block.  Small payloads share a chunk.  A large one has a chunk
+ * of its own size, and small ones must not use the rest of it: a reference to a small payload would
+ * keep the large chunk. */
 static qs_status payload_place(struct qsi_scan *scan, uint64_t bytes, struct qsi_chunk **chunk_out,
                                qs_error *error)
 {
@@ -30,7 +30,7 @@ static qs_status payload_place(struct qsi_scan *scan, uint64_t bytes, struct qsi
     return QS_OK;
 }
 
-/* Reads the block at offset; QS_EEMPTY when there is no valid one with the expected LSN. */
+/* Reads the block at offset; QS_EEMPTY: there is no valid block with the expected LSN. */
 static qs_status read_block(struct qsi_scan *scan, const struct qsi_scan_file *file,
                             uint64_t offset, struct qsi_scan_block *out, qs_error *error)
 {
@@ -58,8 +58,7 @@ static qs_status read_block(struct qsi_scan *scan, const struct qsi_scan_file *f
     return QS_OK;
 }
 
-/* Every record lies inside the payload and they fill it: checked once, so that nobody else has
- * to. */
+/* Checks once that the records fill the payload exactly, so that no visitor has to check it. */
 static qs_status check_records(const struct qsi_scan_file *file, const struct qsi_scan_block *block,
                                qs_error *error)
 {
@@ -81,7 +80,6 @@ static qs_status check_records(const struct qsi_scan_file *file, const struct qs
     return QS_OK;
 }
 
-/* Goes on at the next whole block of the file; QS_EEMPTY when there is none. */
 qs_status qsi_scan_skip_damage(struct qsi_scan *scan, const struct qsi_scan_file *file,
                                uint64_t *offset_io, qs_error *error)
 {
@@ -101,7 +99,7 @@ qs_status qsi_scan_skip_damage(struct qsi_scan *scan, const struct qsi_scan_file
         scan->lsn = block.block.lsn;
         status = read_block(scan, file, offset, &block, error);
         if (status == QS_OK) {
-            block.chunk->used = block.from; /* read again by the caller */
+            block.chunk->used = block.from; /* the caller reads it again */
             scan->lsn = bad_lsn;
             qsi_scan_lose(scan, block.block.lsn);
             *offset_io = offset;
@@ -115,7 +113,7 @@ qs_status qsi_scan_skip_damage(struct qsi_scan *scan, const struct qsi_scan_file
     return QS_EEMPTY;
 }
 
-/* A block that the checkpoint has whole is nobody's business; its place in memory serves the
+/* Visits a block, unless the whole block is before the checkpoint; then its memory is used for the
  * next one. */
 static qs_status hand_over(struct qsi_scan *scan, const struct qsi_scan_block *block,
                            qs_error *error)

@@ -1,5 +1,4 @@
-/* The files that a scan reads: opened by number, found by the salt that the one before them
- * names. */
+/* The files of a scan: opened by number, found by the salt that the previous file names. */
 #include "check.h"
 #include "env_call.h"
 #include "file.h"
@@ -30,7 +29,6 @@ qs_status qsi_scan_open_file(struct qsi_scan *scan, struct qsi_scan_file *file, 
     return status;
 }
 
-/* Opens the file with this number if its header is whole and carries the salt; QS_EEMPTY if not. */
 qs_status qsi_scan_open_generation(struct qsi_scan *scan, struct qsi_scan_file *file,
                                    uint32_t number, uint64_t salt, qs_error *error)
 {
@@ -53,8 +51,7 @@ qs_status qsi_scan_open_generation(struct qsi_scan *scan, struct qsi_scan_file *
     return status;
 }
 
-/* With the header that told its salt lost, a file is believed by its own: only to save what can
- * be saved. */
+/* Finds a file by its own salt, because the header that named it is lost: only for salvage. */
 static qs_status find_orphan(struct qsi_scan *scan, struct qsi_scan_file *file, uint32_t low,
                              uint32_t limit, qs_error *error)
 {
@@ -83,7 +80,6 @@ static qs_status find_orphan(struct qsi_scan *scan, struct qsi_scan_file *file, 
     return QS_EEMPTY;
 }
 
-/* The first file of [low, limit) that belongs to the generation; QS_EEMPTY: there is none. */
 qs_status qsi_scan_find_generation(struct qsi_scan *scan, struct qsi_scan_file *file, uint32_t low,
                                    uint32_t limit, uint64_t salt, qs_error *error)
 {
@@ -100,8 +96,7 @@ qs_status qsi_scan_find_generation(struct qsi_scan *scan, struct qsi_scan_file *
     return QS_EEMPTY;
 }
 
-/* A file whose header is damaged and whose blocks are not: they carry the salt that was expected
- * of it. */
+/* Finds a file with a damaged header and whole blocks, which have the expected salt. */
 static qs_status find_headerless(struct qsi_scan *scan, struct qsi_scan_file *file, uint32_t low,
                                  uint32_t limit, uint64_t salt, qs_error *error)
 {
@@ -118,7 +113,7 @@ static qs_status find_headerless(struct qsi_scan *scan, struct qsi_scan_file *fi
         file->header = (struct qsi_journal_header){
             .number = scan->files.items[i], .salt = salt, .base_lsn = lsn};
         status = qsi_scan_skip_damage(scan, file, &offset, error);
-        *scan->result = result; /* it was only a look */
+        *scan->result = result; /* this was only a test */
         scan->lsn = lsn;
         if (status != QS_EEMPTY) {
             if (status != QS_OK) {
@@ -131,7 +126,6 @@ static qs_status find_headerless(struct qsi_scan *scan, struct qsi_scan_file *fi
     return QS_EEMPTY;
 }
 
-/* Where to go on when the next file cannot be known by its header and salt. */
 qs_status qsi_scan_find_to_salvage(struct qsi_scan *scan, struct qsi_scan_file *file, uint32_t low,
                                    uint32_t limit, uint64_t salt, qs_error *error)
 {

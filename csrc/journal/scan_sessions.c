@@ -1,9 +1,9 @@
-/* Sessions that the journal's files know of and MANIFEST does not.
+/* Sessions in the journal's files that MANIFEST does not have.
  *
- * An open makes the first file of its session, header and all, before MANIFEST names the session,
- * and journals nothing before that.  So a crash may leave a file of the next session without
- * anything in it.  More than that is there only if MANIFEST is older than the journal: a copy from
- * before, put back over the one that belongs here. */
+ * An open creates the first file of its session, with the header, before MANIFEST names the
+ * session, and journals nothing before that.  So a crash may leave a file of the next session
+ * without records.  If there is more, MANIFEST is older than the journal: an earlier copy has
+ * replaced it. */
 #include "check.h"
 #include "env_call.h"
 #include "error.h"
@@ -69,8 +69,8 @@ static qs_status fail_unknown(const struct qsi_manifest *manifest,
                             (unsigned long long)head->header.session);
 }
 
-/* REQUIRES a session with files in ascending order: each begins at the first of its files that is
- * there. */
+/* Adds a session to the manifest, beginning at the first of its files that exists.  REQUIRES that
+ * the files of a session come in ascending order. */
 static qs_status adopt(struct qsi_manifest *manifest, const struct qsi_journal_head *head,
                        qs_error *error)
 {

@@ -1,7 +1,7 @@
-/* Where a session ends that nobody ended in order: what a crash tore, or what was damaged since?
+/* The end of a session that was not closed: torn by a crash, or damaged later.
  *
- * Damage leaves evidence: an end block whose successor is not there, a mark, or a block or a file
- * that was begun when the bad place was durable already. */
+ * Damage leaves evidence: an end block without its next file, a mark, or a block or a file that was
+ * begun when the bad place was already durable. */
 #include "alloc.h"
 #include "check.h"
 #include "env_call.h"
@@ -15,8 +15,7 @@
 
 /* ---- blocks ---- */
 
-/* Is there, from offset on, the header of a block that proves that what lies at the current LSN had
- * been durable? */
+/* Searches, from offset on, for a block header which proves that the current LSN was durable. */
 static qs_status find_proof(struct qsi_scan *scan, const struct qsi_scan_file *file,
                             uint64_t offset, uint64_t salt, uint64_t *proof_out, qs_error *error)
 {
@@ -47,7 +46,7 @@ static qs_status find_proof(struct qsi_scan *scan, const struct qsi_scan_file *f
     return status;
 }
 
-/* Looks for proof in one file, named number, whose header may be gone. */
+/* Searches one file, whose header may be lost, for a proof. */
 static qs_status check_blocks(struct qsi_scan *scan, uint32_t number, uint64_t offset,
                               uint64_t salt, const char *bad_path, uint64_t bad_offset,
                               qs_error *error)
@@ -75,9 +74,9 @@ static qs_status check_blocks(struct qsi_scan *scan, uint32_t number, uint64_t o
 
 /* ---- later files ---- */
 
-/* A file's header alone proves nothing of the file before it, which is synced only with its end
- * block.  A block in it does, and so does a file that comes after it, or one of the next session.
- */
+/* Whether a later file proves damage.  Its header alone proves nothing about the file before it,
+ * which is synced only with its end block.  A block in it does, and so does a file after it, or one
+ * of the next session. */
 static bool proves_more(const struct qsi_scan *scan, const struct qsi_scan_file *last,
                         const struct qsi_journal_head *head)
 {
@@ -89,9 +88,9 @@ static bool proves_more(const struct qsi_scan *scan, const struct qsi_scan_file 
              head->header.index > index + 1));
 }
 
-/* Its salt is believed, because the one who told it may be what is damaged; and no file from low on
- * carries the header of an earlier session: one that is used again has another number than its old
- * header tells. */
+/* Checks a later file.  Its own salt is used, because the file that names its salt may be the
+ * damaged one.  No file from low on has the header of an earlier session: a reused file has a
+ * number different from that in its old header. */
 static qs_status check_later_file(struct qsi_scan *scan, const struct qsi_scan_file *last,
                                   uint32_t number, const char *bad_path, uint64_t bad_offset,
                                   qs_error *error)
@@ -137,7 +136,7 @@ static qs_status check_mark(struct qsi_scan *scan, const struct qsi_scan_file *l
                : QS_OK;
 }
 
-/* The end block came after the header of the file that it names. */
+/* Reports the missing next file: the end block was written after its header was durable. */
 static qs_status fail_next_file(struct qsi_scan *scan, const struct qsi_scan_file *last,
                                 qs_error *error)
 {
