@@ -1,4 +1,4 @@
-/* What comes through the descriptor of qs_env.watch. */
+/* Reading the descriptor of qs_env.watch. */
 #include "drain.h"
 
 #include <unistd.h>

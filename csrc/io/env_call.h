@@ -1,5 +1,6 @@
-/* Calls of an environment, repeated when a signal interrupted them before anything was done: no
- * caller has to know.  Transfers are in file.h, and so are syncs, which are never repeated. */
+/* Calls of an environment, repeated if a signal interrupted them before they did anything, so that
+ * callers need not handle that.  Transfers are in file.h, and so are syncs, which are never
+ * repeated. */
 #ifndef QSI_ENV_CALL_H
 #define QSI_ENV_CALL_H
 
@@ -44,7 +45,7 @@ static inline QS_MUST_CHECK qs_status qsi_env_rename(qs_env *env, qs_dir *dir, c
     QSI_UNTIL_DONE(env->rename(env, dir, from, to, error));
 }
 
-/* QS_NOT_IMPLEMENTED also where the environment knows no links. */
+/* QS_NOT_IMPLEMENTED, too, if the environment has no links. */
 static inline QS_MUST_CHECK qs_status qsi_env_link(qs_env *env, qs_dir *from_dir, const char *from,
                                                    qs_dir *to_dir, const char *to, qs_error *error)
 {
@@ -54,7 +55,7 @@ static inline QS_MUST_CHECK qs_status qsi_env_link(qs_env *env, qs_dir *from_dir
     QSI_UNTIL_DONE(env->link(env, from_dir, from, to_dir, to, error));
 }
 
-/* Its failure is often none of the caller's business. */
+/* Callers may ignore the status. */
 static inline qs_status qsi_env_remove(qs_env *env, qs_dir *dir, const char *name, qs_error *error)
 {
     QSI_UNTIL_DONE(env->remove(env, dir, name, error));

@@ -1,4 +1,4 @@
-/* The environment of stores that leave no files: a disk in RAM, with the machine's clock and
+/* The environment of stores without files: a disk in memory, with the machine's clock and
  * randomness. */
 #include "alloc.h"
 #include "ram_disk.h"

@@ -1,12 +1,11 @@
-/* The real environment: Linux system calls, one per function where that is possible, and what takes
- * their place on macOS, which was compiled and never run.  Here are its errors, clock and
- * randomness, and the table; env_posix_dir.c has directories and names, env_posix_file.c files,
- * env_posix_lock.c the lock.
+/* The real environment: Linux system calls, one per function if possible, and replacements for
+ * macOS, which are compiled but never run.  This file has errors, clock, randomness, and the table;
+ * env_posix_dir.c has directories and names, env_posix_file.c files, env_posix_lock.c the lock.
  *
  * Invariants: every descriptor is close-on-exec and above 2; every name is resolved relative to an
- * open directory and never through a symbolic link; every file that was opened is a regular one
- * with a single name.  So nobody who can only plant names in the store can make it hang on a FIFO
- * or write elsewhere. */
+ * open directory and never through a symbolic link; every opened file is a regular one with a
+ * single name.  So a process that can only create names in the store cannot make it hang on a FIFO
+ * or write to other files. */
 #define _GNU_SOURCE 1
 #include "env_posix.h"
 
@@ -32,7 +31,7 @@
 #define US_PER_SECOND 1000000u
 #define NS_PER_US 1000u
 
-/* It goes on while the machine sleeps. */
+/* A clock that continues while the machine sleeps. */
 #ifdef __APPLE__
 #define MONOTONIC_CLOCK CLOCK_MONOTONIC
 #else
@@ -98,7 +97,7 @@ static uint64_t posix_wall_us(qs_env *env)
     return (uint64_t)time.tv_sec * US_PER_SECOND + (uint64_t)time.tv_nsec / NS_PER_US;
 }
 
-/* Loops, unlike the rest: half a salt is of no use to anyone.  macOS's call cannot fail. */
+/* Loops, unlike the other functions: half of a salt is useless.  macOS's call cannot fail. */
 static qs_status posix_random(qs_env *env, void *data, size_t bytes, qs_error *error)
 {
 #ifdef __APPLE__
@@ -124,7 +123,7 @@ static qs_status posix_random(qs_env *env, void *data, size_t bytes, qs_error *e
     return QS_OK;
 }
 
-/* macOS numbers them as they come, and tells names. */
+/* macOS has no fixed numbers for file systems, but names. */
 static void tell_file_system(const struct statfs *stat, qs_file_system *system_out)
 {
 #ifdef __APPLE__
@@ -153,8 +152,9 @@ static void posix_file_system(qs_env *env, qs_dir *dir, qs_file_system *system_o
     }
 }
 
-/* When the library is loaded, before any name is hashed.  A machine that has no random numbers yet,
- * early in its start, is not waited for: then it is those that the kernel gave the process. */
+/* Draws the key of hash tables when the library is loaded, before any name is hashed.  It does not
+ * wait for random numbers that the machine does not have yet, early at boot: then it uses the
+ * random bytes that the kernel gave the process. */
 __attribute__((constructor)) static void draw_hash_key(void)
 {
     uint8_t key[QSI_HASH_KEY_BYTES];
@@ -200,7 +200,7 @@ static const qs_env posix_env = {
     .watch = qsi_posix_watch,
 };
 
-/* Not const in the interface because other environments carry state; nobody writes to this one. */
+/* The interface is not const, because other environments have state; this one is never written. */
 qs_env *qs_env_posix(void)
 {
     return (qs_env *)&posix_env;

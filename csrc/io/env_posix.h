@@ -1,4 +1,4 @@
-/* What the files of the real environment share: system calls on descriptors. */
+/* Declarations shared by the files of the real environment: system calls on descriptors. */
 #ifndef QSI_ENV_POSIX_H
 #define QSI_ENV_POSIX_H
 
@@ -12,8 +12,8 @@ struct qsi_posix_dir {
 
 struct qsi_posix_file {
     int fd;
-    struct qsi_posix_lock *lock;      /* NULL: a file */
-    char name[QS_NAME_BYTES_MAX + 1]; /* as it was opened, for error text */
+    struct qsi_posix_lock *lock;      /* NULL: not a lock but a file */
+    char name[QS_NAME_BYTES_MAX + 1]; /* as opened, for error texts */
 };
 
 static inline struct qsi_posix_dir *qsi_posix_dir_of(qs_dir *dir)
@@ -26,27 +26,27 @@ static inline struct qsi_posix_file *qsi_posix_file_of(qs_file *file)
     return (struct qsi_posix_file *)(void *)file;
 }
 
-/* For the system call that just failed: call it before anything else can change errno. */
+/* The error of the system call that just failed: call it before anything else changes errno. */
 qs_status qsi_posix_fail(qs_error *error, const char *what, const char *name);
 /* The same for open, whose ELOOP means a symbolic link. */
 qs_status qsi_posix_fail_open(qs_error *error, const char *name);
 /* QS_EIO: "'name' what". */
 qs_status qsi_posix_fail_kind(qs_error *error, const char *name, const char *what);
 
-/* -1 with errno set on failure.  Close-on-exec, above the standard streams, never through a
- * symbolic link. */
+/* Returns -1 with errno set on failure.  Descriptors are close-on-exec and above the standard
+ * streams; a symbolic link is not followed. */
 int qsi_posix_open_at(int dir_fd, const char *name, int flags);
 int qsi_posix_open_directory_at(int parent_fd, const char *name, int more_flags);
 
 qs_status qsi_posix_check_regular(int fd, const char *name, bool may_be_linked,
                                   struct stat *stat_out, qs_error *error) QS_MUST_CHECK;
-/* The umask may have taken bits away from a file that was just made. */
+/* Restores permission bits that the umask removed from a new file. */
 qs_status qsi_posix_set_file_mode(int fd, const char *name, const struct stat *stat,
                                   qs_error *error) QS_MUST_CHECK;
-/* Only what is certain counts: not that a call fails. */
+/* False, too, if the system call fails: only certainty counts. */
 bool qsi_posix_is_unlinked(int fd);
 
-/* fsync, and on macOS, where that leaves bytes in the disk's cache, what empties it. */
+/* Calls fsync; on macOS, where fsync leaves bytes in the disk's cache, F_FULLFSYNC. */
 int qsi_posix_sync_all(int fd);
 
 /* ---- calls of the environment: env_posix_dir.c ---- */
@@ -100,7 +100,7 @@ struct qsi_posix_lock;
 qs_status qsi_posix_lock_take(int dir_fd, const char *name, bool is_shared,
                               struct qsi_posix_lock **lock_out, uint64_t *pid_out,
                               qs_error *error) QS_MUST_CHECK;
-/* In a forked child it frees memory only: the descriptors were closed when it was forked. */
+/* In a forked child it frees only memory: the descriptors were closed at the fork. */
 void qsi_posix_lock_release(struct qsi_posix_lock *lock);
 qs_status qsi_posix_lock_check(const struct qsi_posix_lock *lock, qs_error *error) QS_MUST_CHECK;
 

@@ -1,4 +1,4 @@
-/* Directories of the real environment, and the names in them. */
+/* Directories of the real environment, and their names. */
 #define _GNU_SOURCE 1
 #include "above_stdio.h"
 #include "alloc.h"
@@ -28,8 +28,8 @@ int qsi_posix_open_directory_at(int parent_fd, const char *name, int more_flags)
         openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | more_flags));
 }
 
-/* The umask may have taken bits away from a new directory: without them its owner cannot open
- * it. */
+/* Creates a directory, and restores permission bits that the umask removed: without them its owner
+ * cannot open it. */
 static int make_directory_at(int parent_fd, const char *name)
 {
     if (mkdirat(parent_fd, name, DIR_MODE) != 0) {
@@ -38,8 +38,8 @@ static int make_directory_at(int parent_fd, const char *name)
     return fchmodat(parent_fd, name, DIR_MODE, 0);
 }
 
-/* Opens the directory, making it if it is missing and create says so.  Losing the race to another
- * creator is fine: it is there then, and created_out stays false. */
+/* Opens the directory; with create, makes a missing one.  If another process makes it at the same
+ * time, it is opened, and created_out stays false. */
 static qs_status open_or_make_directory(int parent_fd, const char *name, int more_flags,
                                         bool create, int *fd_out, bool *created_out,
                                         qs_error *error)
@@ -65,7 +65,7 @@ static qs_status open_or_make_directory(int parent_fd, const char *name, int mor
 
 /* -- directories ------------------------------------------------------------------------------ */
 
-/* Takes fd over, also on failure. */
+/* Takes over fd, also on failure. */
 static qs_status wrap_directory(int fd, qs_dir **dir_out, qs_error *error)
 {
     struct qsi_posix_dir *dir = qsi_alloc(sizeof *dir);
@@ -80,7 +80,7 @@ static qs_status wrap_directory(int fd, qs_dir **dir_out, qs_error *error)
     return QS_OK;
 }
 
-/* Who can write in a directory of the store can replace the files in it. */
+/* Refuses a directory that other users can write to: they could replace the store's files. */
 static qs_status check_private(int fd, const char *path, const char *what, qs_error *error)
 {
     struct stat stat;
@@ -103,7 +103,7 @@ static qs_status check_private(int fd, const char *path, const char *what, qs_er
     return QS_OK;
 }
 
-/* The root may be reached through symbolic links: its path is the user's own choice. */
+/* The path of the root may have symbolic links: the user chose it. */
 qs_status qsi_posix_dir_open_root(qs_env *env, const char *path, bool create, qs_dir **dir_out,
                                   bool *created_out, qs_error *error)
 {
@@ -154,7 +154,7 @@ qs_status qsi_posix_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
     return QS_OK;
 }
 
-/* ".." of an open directory is its parent even if the path meanwhile means something else. */
+/* ".." of an open directory is its parent even if the path now leads elsewhere. */
 qs_status qsi_posix_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error *error)
 {
     qs_status status = QS_OK;
@@ -177,7 +177,7 @@ static qs_status visit_entries(DIR *stream, qs_name_visitor *visit, void *contex
     for (;;) {
         const struct dirent *entry;
 
-        errno = 0; /* the only way to tell the end from a failure */
+        errno = 0; /* only errno distinguishes the end from a failure */
         entry = readdir(stream);
         if (entry == NULL) {
             return errno == 0 ? QS_OK : qsi_posix_fail(error, "list directory", ".");
@@ -191,7 +191,7 @@ static qs_status visit_entries(DIR *stream, qs_name_visitor *visit, void *contex
     }
 }
 
-/* Walks on a description of its own, so that walks of several threads have a place each. */
+/* Opens the directory again, so that walks of several threads have separate positions. */
 qs_status qsi_posix_dir_list(qs_env *env, qs_dir *dir, qs_name_visitor *visit, void *context,
                              qs_error *error)
 {
@@ -225,8 +225,8 @@ void qsi_posix_dir_close(qs_env *env, qs_dir *dir)
     }
 }
 
-/* inotify takes paths alone: that of the descriptor cannot lead elsewhere.  On macOS nothing that
- * tells of names can be read: whoever asks looks now and then instead. */
+/* inotify accepts only paths; the path of the descriptor in /proc cannot lead elsewhere.  macOS has
+ * no readable descriptor for changes of names: callers poll instead. */
 #ifdef __APPLE__
 qs_status qsi_posix_watch(qs_env *env, qs_dir *dir, int *fd_out, qs_error *error)
 {
@@ -273,8 +273,8 @@ qs_status qsi_posix_rename(qs_env *env, qs_dir *dir, const char *from, const cha
     return QS_OK;
 }
 
-/* Another file system, one without links, a file of somebody else or in a folder that cannot be
- * searched any more, or one with too many names. */
+/* Whether a link is impossible there: another file system, one without links, a file of another
+ * user or in a directory that cannot be searched, or a file with too many names. */
 static bool is_no_place_for_links(int os_errno)
 {
     return os_errno == EXDEV || os_errno == EPERM || os_errno == EACCES || os_errno == EMLINK ||
@@ -296,8 +296,8 @@ qs_status qsi_posix_link(qs_env *env, qs_dir *from_dir, const char *from, qs_dir
     return qsi_posix_fail(error, "link", from);
 }
 
-/* Did unlink fail because the name is a directory's?  POSIX says EPERM, which other things are
- * called as well; Linux has a number of its own. */
+/* Whether unlink may have failed because the name is a directory's.  POSIX returns EPERM, which has
+ * other causes as well; Linux returns EISDIR. */
 static bool may_be_directory(int os_errno)
 {
 #ifdef __APPLE__

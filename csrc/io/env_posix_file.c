@@ -19,11 +19,11 @@
 #define MODE_BITS 0777
 #define ZERO_BYTES 65536
 
-/* O_NONBLOCK: opening a FIFO must not wait for its other end.  It means nothing for regular
+/* O_NONBLOCK: opening a FIFO must not wait for its other end.  The flag has no effect on regular
  * files. */
 int qsi_posix_open_at(int dir_fd, const char *name, int flags)
 {
-    QS_DCHECK((flags & (O_APPEND | O_TRUNC)) == 0); /* writes have places of their own */
+    QS_DCHECK((flags & (O_APPEND | O_TRUNC)) == 0); /* writes have explicit offsets */
     return qsi_move_above_stdio(
         openat(dir_fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, FILE_MODE));
 }
@@ -77,7 +77,7 @@ static int posix_open_flags(uint32_t flags)
 
 qs_status qsi_posix_fail_open(qs_error *error, const char *name)
 {
-    if (errno == ELOOP) { /* strerror's text would speak of levels */
+    if (errno == ELOOP) { /* strerror's text would be about levels of links */
         return qsi_posix_fail_kind(error, name, "is a symbolic link, which is never followed");
     }
     return qsi_posix_fail(error, "open", name);
@@ -177,8 +177,8 @@ qs_status qsi_posix_read(qs_env *env, qs_file *handle, void *data, size_t bytes,
     return QS_OK;
 }
 
-/* A qs_part has the layout of an iovec, which saves copying a thousand of them per write; the
- * kernel does not write through iov_base here. */
+/* A qs_part has the layout of an iovec, which avoids copying up to a thousand of them per write;
+ * the kernel does not write through iov_base here. */
 _Static_assert(sizeof(qs_part) == sizeof(struct iovec), "qs_part is an iovec");
 _Static_assert(offsetof(qs_part, data) == offsetof(struct iovec, iov_base), "qs_part is an iovec");
 _Static_assert(offsetof(qs_part, bytes) == offsetof(struct iovec, iov_len), "qs_part is an iovec");
@@ -189,7 +189,7 @@ qs_status qsi_posix_write(qs_env *env, qs_file *handle, const qs_part *parts, si
     struct qsi_posix_file *file = qsi_posix_file_of(handle);
     ssize_t result;
 
-    QS_DCHECK(file->lock == NULL); /* the text in it is written before there is a handle */
+    QS_DCHECK(file->lock == NULL); /* the lock file's text is written before there is a handle */
     (void)env;
     QS_ASSERT(part_count <= QS_PARTS_MAX);
     *written_out = 0;
@@ -205,7 +205,7 @@ qs_status qsi_posix_write(qs_env *env, qs_file *handle, const qs_part *parts, si
     return QS_OK;
 }
 
-/* fdatasync, but for macOS: see qsi_posix_sync_all. */
+/* Calls fdatasync; on macOS: see qsi_posix_sync_all. */
 static int sync_data(int fd)
 {
 #ifdef F_FULLFSYNC
@@ -236,13 +236,13 @@ qs_status qsi_posix_sync(qs_env *env, qs_file *handle, qs_error *error)
     return QS_OK;
 }
 
-/* Without waiting nobody is told of an error of the device: fdatasync still is. */
+/* Errors of the device are not reported here: fdatasync reports them. */
 void qsi_posix_begin_sync(qs_env *env, qs_file *handle, uint64_t offset, uint64_t bytes)
 {
     QS_DCHECK(offset + bytes <= INT64_MAX);
     (void)env;
 #ifdef __APPLE__
-    (void)handle; /* it can only wait */
+    (void)handle; /* macOS can only sync and wait */
 #else
     (void)sync_file_range(qsi_posix_file_of(handle)->fd, (off_t)offset, (off_t)bytes,
                           SYNC_FILE_RANGE_WRITE);
@@ -263,8 +263,8 @@ qs_status qsi_posix_size(qs_env *env, qs_file *handle, uint64_t *bytes_out, qs_e
     return QS_OK;
 }
 
-/* Where blocks cannot be reserved, they are taken by writing to them: else a full disk would be
- * met by a commit.  EINTR after a part is no harm: whoever repeats the call goes on behind it. */
+/* Allocates blocks by writing zeros if they cannot be reserved: otherwise a commit would meet the
+ * full disk.  EINTR after a part is harmless: a repeated call continues after it. */
 static qs_status extend_with_zeros(struct qsi_posix_file *file, uint64_t bytes, qs_error *error)
 {
     static const uint8_t zeros[ZERO_BYTES];
@@ -287,8 +287,8 @@ static qs_status extend_with_zeros(struct qsi_posix_file *file, uint64_t bytes, 
     return QS_OK;
 }
 
-/* -1 with errno set on failure.  macOS reserves blocks (F_PREALLOCATE), but not as a part of the
- * file: there zeros are written. */
+/* Returns -1 with errno set on failure.  macOS reserves blocks (F_PREALLOCATE), but not as part of
+ * the file: zeros are written there. */
 static int reserve(int fd, uint64_t bytes)
 {
 #ifdef __APPLE__
@@ -308,7 +308,7 @@ qs_status qsi_posix_allocate(qs_env *env, qs_file *handle, uint64_t bytes, qs_er
     QS_DCHECK(file->lock == NULL);
     (void)env;
     if (bytes == 0) {
-        return QS_OK; /* nothing to reserve, which fallocate calls an error */
+        return QS_OK; /* nothing to reserve; fallocate would fail */
     }
     if (bytes > INT64_MAX) {
         return fail_beyond_off_t(error, file->name);
@@ -390,9 +390,9 @@ qs_status qsi_posix_lock_shared(qs_env *env, qs_dir *dir, const char *name, qs_f
     return lock_as(dir, name, true, lock_out, pid_out, error);
 }
 
-/* Each commit asks, so the times are not asked for: Linux 6.13 and later give a file whose times
- * somebody has seen a new time at its next write, and the sync of that write then writes the inode,
- * too, which takes half as long again.  musl has statx from 1.2.4 on. */
+/* Every commit calls this, so it does not ask for times.  Since Linux 6.13 a file whose times were
+ * read gets a new time at its next write, and the sync of that write then writes the inode, too,
+ * which takes half as long again.  musl has statx since 1.2.4. */
 bool qsi_posix_is_unlinked(int fd)
 {
 #ifdef STATX_NLINK

@@ -1,12 +1,13 @@
 /* The lock of a directory in the real environment.
  *
- * Two things are locked: the directory itself, which nobody can take away without taking the store
- * away, and a file in it, for file systems that lock no directories (NFS) and for its text, the
- * owner's process number.  flock and not fcntl: an fcntl lock is lost when anything in the process
- * closes the same file, and it lets the process open its own store twice.
+ * Two objects are locked.  One is the directory itself, which cannot be removed without removing
+ * the store.  The other is a file in it, which has the owner's process number, and is for file
+ * systems that cannot lock directories (NFS).  The locks are flock locks.  An fcntl lock is lost
+ * when any code of the process closes the same file, and would let the process open its own store
+ * twice.
  *
- * Invariant: no other descriptor shares the open file description of the two that are locked, but a
- * forked child's copy. */
+ * Invariant: no other descriptor shares the open file descriptions of the two locks, except the
+ * copies of a forked child. */
 #define _GNU_SOURCE 1 /* O_PATH */
 #include "alloc.h"
 #include "check.h"
@@ -32,7 +33,7 @@
 #define LOCKS_LINE_BYTES 256
 #define NO_FD (-1)
 
-/* A directory that is only a place for names: whoever may not list it can have it, too. */
+/* Opens a directory only as a base for names: permission to list it is not needed. */
 #ifdef __APPLE__
 #define ONLY_A_PLACE O_SEARCH
 #else
@@ -41,21 +42,21 @@
 
 struct qsi_posix_lock {
     struct qsi_list in_process;
-    pid_t owner; /* the process that took it */
+    pid_t owner; /* the process that took the lock */
     int dir_fd;  /* the directory, locked if is_dir_locked */
-    int file_fd; /* the file, locked; NO_FD: a reader found none */
+    int file_fd; /* the locked file; NO_FD: a reader found none */
     int parent_fd;
     bool is_dir_locked;
     dev_t device; /* of the directory */
     ino_t inode;
-    char entry[NAME_MAX + 1]; /* the directory's name in its parent; "": not known */
+    char entry[NAME_MAX + 1]; /* the directory's name in its parent; "": unknown */
 };
 
 /* -- fork -------------------------------------------------------------------------------------
  *
- * A child inherits the descriptors, and so would keep the lock alive when its parent has died: it
- * closes its copies at once.  The mutex is held from before a lock is taken until it is in the
- * list, so no fork can come between. */
+ * A child inherits the descriptors, and would keep the lock after its parent's death, so it closes
+ * its copies at once.  The mutex is held from before a lock is taken until it is in the list, so no
+ * fork can happen between. */
 
 static struct {
     pthread_once_t once;
@@ -108,7 +109,7 @@ static void start_process(void)
 
 /* -- the owner's process number --------------------------------------------------------------- */
 
-/* 0 when the owner has not written it yet, or could not. */
+/* Returns 0 if the owner has not written it yet, or could not. */
 static uint64_t read_pid(int fd)
 {
     char text[PID_TEXT_BYTES] = {0};
@@ -119,7 +120,7 @@ static uint64_t read_pid(int fd)
     return strtoull(text, NULL, 10);
 }
 
-/* The number is for people only: a full disk must not keep a store from opening. */
+/* The number is only for people: a full disk must not prevent the open of a store. */
 static void write_pid(int fd)
 {
     char text[PID_TEXT_BYTES];
@@ -132,8 +133,9 @@ static void write_pid(int fd)
     }
 }
 
-/* What Linux says, which is true also when the file was removed or tells of an owner that is
- * gone; 0 when nothing says it: the line is "1: FLOCK  ADVISORY  WRITE 4711 08:02:131 0 EOF". */
+/* Finds the owner in /proc/locks, which is correct even if the file was removed or has the number
+ * of an earlier owner; 0: not found.  A line is "1: FLOCK  ADVISORY  WRITE 4711 08:02:131 0
+ * EOF". */
 #ifdef __APPLE__
 static uint64_t find_pid(const struct stat *directory)
 {
@@ -173,7 +175,8 @@ static qs_status fail_locked(const struct qsi_posix_lock *lock, int dir_fd, cons
     struct stat directory;
     int fd = lock->file_fd;
 
-    QS_DCHECK(!lock->is_dir_locked || lock->file_fd != NO_FD); /* one of the two refused */
+    /* One of the two locks was refused. */
+    QS_DCHECK(!lock->is_dir_locked || lock->file_fd != NO_FD);
     QS_DCHECK(dir_fd != lock->dir_fd);
     *pid_out = fstat(dir_fd, &directory) == 0 ? find_pid(&directory) : 0;
     if (*pid_out == 0) {
@@ -190,9 +193,9 @@ static qs_status fail_locked(const struct qsi_posix_lock *lock, int dir_fd, cons
                     (unsigned long long)*pid_out);
 }
 
-/* -- taking it -------------------------------------------------------------------------------- */
+/* -- taking the lock -------------------------------------------------------------------------- */
 
-/* A file system that locks no directories leaves it to the file. */
+/* Locks the directory.  If the file system cannot lock directories, only the file is locked. */
 static qs_status lock_directory(struct qsi_posix_lock *lock, int dir_fd, const char *name,
                                 int operation, uint64_t *pid_out, qs_error *error)
 {
@@ -206,7 +209,7 @@ static qs_status lock_directory(struct qsi_posix_lock *lock, int dir_fd, const c
                : QS_OK;
 }
 
-/* Who only reads makes no file, and needs none where the directory is locked. */
+/* Opens the lock file.  A reader does not create it, and needs none if the directory is locked. */
 static qs_status open_lock_file(struct qsi_posix_lock *lock, int dir_fd, const char *name,
                                 bool is_shared, qs_error *error)
 {
@@ -239,7 +242,7 @@ static qs_status lock_file(struct qsi_posix_lock *lock, int dir_fd, const char *
     return QS_OK;
 }
 
-/* -- where the directory is ------------------------------------------------------------------- */
+/* -- the directory's place -------------------------------------------------------------------- */
 
 static bool is_entry(const struct qsi_posix_lock *lock)
 {
@@ -249,7 +252,7 @@ static bool is_entry(const struct qsi_posix_lock *lock)
            stat.st_dev == lock->device && stat.st_ino == lock->inode;
 }
 
-/* The path of an open directory, with its NUL; false: nothing says it. */
+/* Finds the path of an open directory, with its NUL; false: unknown. */
 static bool find_path(int dir_fd, char path[static PATH_MAX])
 {
 #ifdef __APPLE__
@@ -268,8 +271,8 @@ static bool find_path(int dir_fd, char path[static PATH_MAX])
 #endif
 }
 
-/* Without /proc, or without a way to the parent, nobody notices when the directory is moved: it can
- * be watched only. */
+/* Records the directory's name in its parent.  Without /proc, or without permission for the parent,
+ * a move of the directory is not detected. */
 static void note_entry(struct qsi_posix_lock *lock)
 {
     char path[PATH_MAX];
@@ -293,8 +296,9 @@ static void note_entry(struct qsi_posix_lock *lock)
     }
 }
 
-/* Only what is certain counts: a call that fails for another reason says nothing about the
- * directory.  Where the directory itself is locked, the file may go: nobody gets in. */
+/* Reports only certain problems: a system call that fails for another reason says nothing about the
+ * directory.  If the directory itself is locked, the file may be removed: another owner cannot take
+ * the lock. */
 qs_status qsi_posix_lock_check(const struct qsi_posix_lock *lock, qs_error *error)
 {
     struct stat stat;
@@ -333,7 +337,7 @@ qs_status qsi_posix_lock_check(const struct qsi_posix_lock *lock, qs_error *erro
     return QS_OK;
 }
 
-/* -- the whole -------------------------------------------------------------------------------- */
+/* -- the calls of the environment ------------------------------------------------------------- */
 
 qs_status qsi_posix_lock_take(int dir_fd, const char *name, bool is_shared,
                               struct qsi_posix_lock **lock_out, uint64_t *pid_out, qs_error *error)
@@ -376,8 +380,8 @@ static void unlock_fd(int fd)
     }
 }
 
-/* In words: a process that was forked before this library could see it may share the open file
- * descriptions. */
+/* Also unlocks explicitly: a process that was forked before this library could register its handler
+ * may share the open file descriptions. */
 void qsi_posix_lock_release(struct qsi_posix_lock *lock)
 {
     QS_DCHECK(!qsi_list_is_empty(&lock->in_process) || lock->owner != getpid());

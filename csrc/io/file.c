@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define SLICE_PARTS 64
-#define STREAM_BYTES (512u << 10) /* of a step: a device works well with that much */
+#define STREAM_BYTES (512u << 10) /* bytes of a step: large enough for a device to work well */
 #define ZERO_BLOCK_BYTES 65536u
 #define ZERO_STEP_BYTES (1u << 20)
 #define ZERO_STEP_PARTS (ZERO_STEP_BYTES / ZERO_BLOCK_BYTES)
@@ -23,14 +23,14 @@ static const uint8_t zero_block[ZERO_BLOCK_BYTES];
 
 /* -- transfers -------------------------------------------------------------------------------- */
 
-struct write_place { /* the first byte that is not written yet */
+struct write_place { /* the first unwritten byte */
     const qs_part *parts;
-    size_t part_count; /* of parts, the current one included */
-    size_t part_done;  /* bytes of the current part that are written */
+    size_t part_count; /* remaining parts, the current one included */
+    size_t part_done;  /* written bytes of the current part */
     uint64_t offset;
 };
 
-/* Moves on by bytes, and past empty parts, so that the current part always has bytes left. */
+/* Advances by bytes, and past empty parts, so that the current part always has bytes left. */
 static void advance(struct write_place *place, size_t bytes)
 {
     place->offset += bytes;
@@ -44,7 +44,8 @@ static void advance(struct write_place *place, size_t bytes)
     place->part_done = bytes;
 }
 
-/* A slice that cuts parts at its ends: they belong to the caller, so it is a copy. */
+/* Copies parts into a slice and cuts them at its ends; the parts belong to the caller, so they
+ * cannot be changed. */
 static size_t copy_slice(qs_part *slice, const struct write_place *place, size_t bytes_max)
 {
     size_t part_count = place->part_count < SLICE_PARTS ? place->part_count : SLICE_PARTS;
@@ -64,7 +65,7 @@ static size_t copy_slice(qs_part *slice, const struct write_place *place, size_t
     return count;
 }
 
-/* One call of the environment; whole parts are handed over where they are. */
+/* Makes one call of the environment; whole parts are passed in place. */
 static qs_status write_some(qs_env *env, qs_file *file, const struct write_place *place,
                             size_t step_bytes, size_t *written_out, qs_error *error)
 {
@@ -81,7 +82,7 @@ static qs_status write_some(qs_env *env, qs_file *file, const struct write_place
     return env->write(env, file, parts, count, place->offset, written_out, error);
 }
 
-/* In steps: after each but the last the device is told to begin. */
+/* Writes in steps, and starts the device after each step except the last. */
 static qs_status write_steps(qs_env *env, qs_file *file, struct write_place *place,
                              size_t step_bytes, qs_error *error)
 {
@@ -154,8 +155,8 @@ qs_status qsi_file_read(qs_env *env, qs_file *file, void *data, size_t bytes, ui
 
 /* -- syncs ------------------------------------------------------------------------------------ */
 
-/* Interruptions and shortages invite a repetition, and a repeated sync reports success for bytes
- * that are gone. */
+/* Changes interruptions and shortages to QS_EIO: they invite a repetition, and a repeated sync
+ * reports success for lost bytes. */
 static qs_status final_sync_status(qs_status status, qs_error *error)
 {
     if (status == QS_EINTR) {
@@ -167,7 +168,7 @@ static qs_status final_sync_status(qs_status status, qs_error *error)
         }
         return QS_EIO;
     }
-    QS_DCHECK(!qsi_is_shortage(status)); /* or it would be tried again */
+    QS_DCHECK(!qsi_is_shortage(status)); /* otherwise it would be tried again */
     return status;
 }
 
@@ -192,7 +193,7 @@ qs_status qsi_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error *error)
 {
     qs_status status = env->dir_sync_parent(env, dir, error);
 
-    /* It opens the parent first: without a descriptor nothing was synced. */
+    /* Without a descriptor for the parent, nothing was synced. */
     return status == QS_EMFILE ? status : final_sync_status(status, error);
 }
 
@@ -232,8 +233,8 @@ qs_status qsi_file_write_zeros(qs_env *env, qs_file *file, uint64_t offset, uint
     return QS_OK;
 }
 
-/* Reserving first turns a full disk into an early, harmless QS_ENOSPC; the zeros make later syncs
- * pure data writes, because the extents are written ones by then. */
+/* Reserving first makes a full disk an early, harmless QS_ENOSPC.  The zeros turn the extents into
+ * written ones, so later syncs write only data. */
 static qs_status fill_new_file(qs_env *env, qs_file *file, uint64_t bytes, enum qsi_fill fill,
                                qs_error *error)
 {
@@ -270,12 +271,12 @@ qs_status qsi_file_create(qs_env *env, qs_dir *dir, const char *name, uint64_t b
 out:
     if (file != NULL) {
         env->close(env, file);
-        (void)qsi_env_remove(env, dir, name, NULL); /* the first failure is the one to report */
+        (void)qsi_env_remove(env, dir, name, NULL); /* the first failure is reported */
     }
     return status;
 }
 
-/* A temporary file that a crash left behind is worthless: nothing ever reads one. */
+/* Opens a temporary file.  One that a crash left is replaced, because such files are never read. */
 static qs_status open_tmp(qs_env *env, qs_dir *dir, const char *tmp_name, qs_file **file_out,
                           qs_error *error)
 {

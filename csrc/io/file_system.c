@@ -14,7 +14,7 @@ static const struct {
     {0x2fc12fc1, QS_FS_LOCAL, "zfs"},
     {0xca451a4e, QS_FS_LOCAL, "bcachefs"},
     {0x3153464a, QS_FS_LOCAL, "jfs"},
-    {0x794c7630, QS_FS_LOCAL, "overlay"}, /* syncs are those of the upper layer */
+    {0x794c7630, QS_FS_LOCAL, "overlay"}, /* syncs go to the upper layer */
     {0x01021994, QS_FS_VOLATILE, "tmpfs"},
     {0x858458f6, QS_FS_VOLATILE, "ramfs"},
     {0x6969, QS_FS_NETWORK, "nfs"},
@@ -29,8 +29,8 @@ static const struct {
     {0x7461636f, QS_FS_NETWORK, "ocfs2"},
     {0x01161970, QS_FS_NETWORK, "gfs2"},
     {0x786f4256, QS_FS_NETWORK, "vboxsf"},
-    {0x65735546, QS_FS_UNKNOWN, "fuse"}, /* whatever its process does */
-    {0x4d44, QS_FS_UNKNOWN, "vfat"},     /* no journal of its own */
+    {0x65735546, QS_FS_UNKNOWN, "fuse"}, /* depends on its process */
+    {0x4d44, QS_FS_UNKNOWN, "vfat"},     /* no journal */
     {0x2011bab0, QS_FS_UNKNOWN, "exfat"},
 };
 

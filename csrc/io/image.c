@@ -1,8 +1,8 @@
-/* File contents as a shared table of shared 4 KiB pages, both copied on write.
+/* File content as a shared table of shared 4 KiB pages, both copied on write.
  *
- * Invariants: a table or page with more than one reference is never written; bytes of a page behind
- * the end of the image are zeros, so that extending an image is only a new size.  Only the holder
- * of a reference can make another one, so a count of 1 that is seen stays 1. */
+ * Invariants: a table or page with more than one reference is never written; bytes of a page after
+ * the end of the image are zeros, so extending an image only changes its size.  Only the holder of
+ * a reference can add another one, so a count of 1 seen by its holder stays 1. */
 #include "image.h"
 
 #include "alloc.h"
@@ -75,7 +75,7 @@ void qsi_image_assign(struct qsi_image *image, const struct qsi_image *source)
     *image = *source;
 }
 
-/* A table of the image's own with room for page_count pages. */
+/* Gives the image a table of its own with room for page_count pages. */
 static qs_status own_table(struct qsi_image *image, size_t page_count)
 {
     struct qsi_image_table *old = image->table;
@@ -88,7 +88,7 @@ static qs_status own_table(struct qsi_image *image, size_t page_count)
     if (page_count <= old_count) {
         page_count = old_count;
     } else if (page_count < old_count + old_count / 2 + PAGE_COUNT_MIN) {
-        page_count = old_count + old_count / 2 + PAGE_COUNT_MIN; /* room for more appends */
+        page_count = old_count + old_count / 2 + PAGE_COUNT_MIN; /* room for further appends */
     }
     if (page_count > (SIZE_MAX - sizeof *table) / sizeof table->pages[0]) {
         return QS_ENOMEM;
@@ -111,7 +111,7 @@ static qs_status own_table(struct qsi_image *image, size_t page_count)
     return QS_OK;
 }
 
-/* A page of the table's own, for writing. REQUIRES that the table is the image's own. */
+/* Gives the table a page of its own, for writing.  REQUIRES that the image owns the table. */
 static qs_status own_page(struct qsi_image_table *table, size_t index, uint8_t **data_out)
 {
     struct image_page *old = table->pages[index];
@@ -137,8 +137,8 @@ static qs_status own_page(struct qsi_image_table *table, size_t index, uint8_t *
     return QS_OK;
 }
 
-/* Comparing memory with itself, one byte on, is a fast way to ask whether all bytes are the
- * first. */
+/* A comparison of memory with itself, shifted by one byte, is a fast test whether all bytes equal
+ * the first. */
 bool qsi_is_zero(const void *data, size_t bytes)
 {
     const uint8_t *first = data;
@@ -169,7 +169,7 @@ static qs_status write_in_page(struct qsi_image_table *table, size_t index, cons
     return QS_OK;
 }
 
-/* Whether no page stands for [first, end): writing zeros there needs no table of one's own. */
+/* Whether [first, end) has no pages: then writing zeros needs no table of its own. */
 static bool is_hole(const struct qsi_image *image, uint64_t first, uint64_t end)
 {
     uint64_t page_count = image->table != NULL ? image->table->page_count : 0;
@@ -222,7 +222,7 @@ qs_status qsi_image_write(struct qsi_image *image, const void *data, size_t byte
     return QS_OK;
 }
 
-/* REQUIRES offset + bytes within one page. */
+/* REQUIRES that [offset, offset + bytes) is in one page. */
 static void read_page(const struct qsi_image *image, uint8_t *data, size_t bytes, uint64_t offset)
 {
     uint64_t index = offset / PAGE_BYTES;
@@ -273,7 +273,7 @@ uint64_t qsi_image_pages(const struct qsi_image *image, uint64_t first)
     return count;
 }
 
-/* Zeros everything from bytes on, so that growing again shows zeros. */
+/* Zeros all bytes from bytes on, so that they are zeros if the image grows again. */
 static qs_status clear_tail(struct qsi_image *image, uint64_t bytes)
 {
     size_t start = (size_t)(bytes % PAGE_BYTES);

@@ -1,4 +1,4 @@
-/* What every environment checks of its arguments in the same way, and numbered names. */
+/* Argument checks shared by all environments, and numbered names. */
 #ifndef QSI_NAME_H
 #define QSI_NAME_H
 
@@ -11,12 +11,12 @@
  * "..". */
 qs_status qsi_name_check(const char *name, qs_error *error) QS_MUST_CHECK;
 
-/* QS_EINVAL unless flags say READ, WRITE or WRITE with CREATE_NEW. */
+/* QS_EINVAL unless flags are READ, WRITE, or WRITE with CREATE_NEW. */
 qs_status qsi_open_flags_check(uint32_t flags, const char *name, qs_error *error) QS_MUST_CHECK;
 
-/* A name of ten digits and an ending; false: it is another one. */
+/* Parses a name of ten digits and an ending; false: it is a different name. */
 bool qsi_name_number(const char *name, const char *ending, uint64_t *number_out);
-/* Up to 16 lower-case hexadecimal digits at the front of a name; returns where they end. */
+/* Parses up to 16 lower-case hexadecimal digits at the begin of a name; returns their end. */
 const char *qsi_name_hex(const char *at, uint64_t *value_out);
 
 #endif

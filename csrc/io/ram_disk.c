@@ -1,6 +1,6 @@
-/* Nodes of the disk in RAM, and the operations that change them.
+/* Nodes of the disk in memory, and the operations that change them.
  *
- * References: a name counts its node, and so does a handle; a removed file lives while one is
+ * References: names and handles count for their nodes; a removed file exists while a handle is
  * open. */
 #include "ram_disk.h"
 
@@ -150,7 +150,7 @@ static qs_status move_name(struct qsi_ram_disk *disk, struct qsi_ram_node *dir, 
     return QS_OK;
 }
 
-/* Nothing outlives the process. */
+/* Does nothing: no data survives the process. */
 static qs_status sync_node(struct qsi_ram_disk *disk, struct qsi_ram_node *node)
 {
     (void)disk;

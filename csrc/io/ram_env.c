@@ -1,7 +1,7 @@
-/* The functions of a qs_env over the disk in RAM.
+/* The functions of a qs_env over the disk in memory.
  *
- * Each takes the disk's mutex for its whole length, so that any number of threads may call; the
- * only exception is dir_list, which lets the visitor call back into the environment. */
+ * Each function holds the disk's mutex while it runs, so any number of threads may call.  The only
+ * exception is dir_list, whose visitor may call the environment. */
 #include "alloc.h"
 #include "buf.h"
 #include "check.h"
@@ -30,7 +30,7 @@ qs_status qsi_ram_fail_kind(qs_error *error, const char *name, const char *what)
 
 /* -- directories ------------------------------------------------------------------------------ */
 
-/* A node in *node_out is the caller's to unref, also on failure. */
+/* The caller unrefs a node in *node_out, also on failure. */
 static qs_status find_or_make_dir(struct qsi_ram_disk *disk, struct qsi_ram_node *parent,
                                   const char *name, bool create, struct qsi_ram_node **node_out,
                                   bool *created_out)
@@ -138,7 +138,7 @@ static qs_status ram_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error *error)
     return sync_names(env, qsi_ram_dir_of(dir)->parent, error);
 }
 
-/* Every name with its NUL, one behind the other. */
+/* Collects the names one after another, each with its NUL. */
 static qs_status collect_names(const struct qsi_map *names, struct qsi_buf *list)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(names);
@@ -150,7 +150,7 @@ static qs_status collect_names(const struct qsi_map *names, struct qsi_buf *list
     return QS_OK;
 }
 
-/* Walks over a copy: the visitor may create and remove names. */
+/* Walks over a copy, because the visitor may create and remove names. */
 static qs_status ram_dir_list(qs_env *env, qs_dir *dir, qs_name_visitor *visit, void *context,
                               qs_error *error)
 {

@@ -1,5 +1,5 @@
-/* Files and locks of the environment in RAM.  Each function takes the disk's mutex for its whole
- * length. */
+/* Files and locks of the environment in memory.  Each function holds the disk's mutex while it
+ * runs. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -11,7 +11,7 @@
 
 enum file_must { MUST_EXIST, MUST_NOT_EXIST, MAY_EXIST };
 
-/* A node in *node_out is the caller's to unref, also on failure. */
+/* The caller unrefs a node in *node_out, also on failure. */
 static qs_status find_or_make_file(struct qsi_ram_disk *disk, struct qsi_ram_node *dir,
                                    const char *name, enum file_must must,
                                    struct qsi_ram_node **node_out)
@@ -208,7 +208,7 @@ static qs_status ram_truncate(qs_env *env, qs_file *handle, uint64_t bytes, qs_e
 
 /* -- locks ------------------------------------------------------------------------------------ */
 
-/* The lock file is made, where that is asked for, and its name written by nobody. */
+/* Creates the lock file if wanted; its content stays empty. */
 static qs_status make_lock_file(struct qsi_ram_disk *disk, struct qsi_ram_node *dir,
                                 const char *name, qs_error *error)
 {
@@ -285,7 +285,7 @@ static bool has_name_in(const struct qsi_map *names, const struct qsi_ram_file *
     if (qsi_ram_find(names, file->name) == file->node) {
         return true;
     }
-    while (qsi_map_next(names, &cursor)) { /* it was renamed */
+    while (qsi_map_next(names, &cursor)) { /* the file was renamed */
         if (cursor.value == file->node) {
             return true;
         }

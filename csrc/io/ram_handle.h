@@ -1,21 +1,23 @@
-/* What the functions of the environment in RAM share: its handles, its mutex, its error text. */
+/* Declarations shared by the functions of the environment in memory: handles, mutex, error
+ * texts. */
 #ifndef QSI_RAM_HANDLE_H
 #define QSI_RAM_HANDLE_H
 
 #include "ram_disk.h"
 
 struct qsi_ram_dir {
-    struct qsi_ram_node *node; /* counted, as the next */
+    struct qsi_ram_node *node; /* a counted reference, like the next one */
     struct qsi_ram_node *parent;
 };
 
 struct qsi_ram_file {
     struct qsi_ram_node *node; /* counted; of a lock: the directory */
-    struct qsi_ram_node *dir;  /* counted: where it was opened; of a lock: the directory's parent */
+    /* Counted: the directory of the open; of a lock: the directory's parent. */
+    struct qsi_ram_node *dir;
     bool is_writable;
     bool is_lock;
-    bool is_shared;                   /* a lock that others who read may have as well */
-    char name[QS_NAME_BYTES_MAX + 1]; /* as it was opened, for error text */
+    bool is_shared;                   /* a lock that other readers can share */
+    char name[QS_NAME_BYTES_MAX + 1]; /* as opened, for error texts */
 };
 
 static inline struct qsi_ram_dir *qsi_ram_dir_of(qs_dir *dir)
@@ -36,10 +38,10 @@ static inline struct qsi_ram_disk *qsi_ram_lock_disk(qs_env *env)
     return disk;
 }
 
-/* Words for what an operation answered; returns status. */
+/* Sets the error text for an operation's status; returns status. */
 qs_status qsi_ram_report(qs_error *error, qs_status status, const char *what, const char *name);
 
-/* QS_EIO: what has the name is of the wrong kind. */
+/* QS_EIO: the name belongs to the wrong kind of node. */
 qs_status qsi_ram_fail_kind(qs_error *error, const char *name, const char *what);
 
 /* Fills in the functions of files and locks. */
