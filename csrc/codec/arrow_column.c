@@ -1,7 +1,7 @@
-/* One array under examination: its errors, the copies of its buffers, its structure and nulls.
+/* Checking one array: its errors, the copies of its buffers, its structure and nulls.
  *
- * Invariant: no byte of a buffer is looked at before it was copied, so what was checked is what is
- * used. */
+ * Invariant: bytes of a buffer are copied before they are examined, so the checked bytes are the
+ * used ones. */
 #include "arrow_column.h"
 
 #include "alloc.h"
@@ -135,7 +135,6 @@ qs_status qsi_arrow_check_structure(const struct qsi_arrow_column *column, int64
     return QS_OK;
 }
 
-/* The bits of the rows in use; *offset_out: that of row 0. */
 qs_status qsi_arrow_open_validity(const struct qsi_arrow_column *column,
                                   const uint8_t **validity_out, uint64_t *offset_out)
 {
@@ -155,7 +154,6 @@ qs_status qsi_arrow_open_validity(const struct qsi_arrow_column *column,
                                 (*offset_out + column->rows + 7) / 8, validity_out);
 }
 
-/* The first cleared bit of count, or count. */
 uint64_t qsi_arrow_first_null(const uint8_t *validity, uint64_t offset, uint64_t count)
 {
     uint64_t row = 0;

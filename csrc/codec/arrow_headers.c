@@ -1,5 +1,5 @@
-/* A column of maps from strings to strings: the headers of messages.  Lists of key and value have
- * the same layout. */
+/* Columns of maps from strings to strings: the headers of messages.  Lists of key-value structs
+ * have the same layout. */
 #include "arrow_column.h"
 #include "check.h"
 
@@ -43,7 +43,7 @@ static qs_status check_header_names(const struct qsi_arrow_column *map,
     return QS_OK;
 }
 
-/* One of the two children of a map's entries, for the entries in use. */
+/* Opens one of the two children of a map's entries, for the entries in use. */
 static qs_status open_map_child(const struct qsi_arrow_column *entries,
                                 struct qsi_arrow_bytes_column *bytes_out, int child,
                                 const char *part)
@@ -64,7 +64,7 @@ static qs_status open_map_child(const struct qsi_arrow_column *entries,
     return qsi_arrow_open_bytes(&column, bytes_out, false);
 }
 
-/* REQUIRES at least one row: the offsets, which are then there. */
+/* Opens the offsets.  REQUIRES at least one row, so that offsets exist. */
 static qs_status open_map_offsets(const struct qsi_arrow_column *map,
                                   struct qsi_arrow_headers_column *headers_out,
                                   uint64_t *entries_out)

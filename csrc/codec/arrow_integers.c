@@ -1,4 +1,4 @@
-/* Columns of integers and of times: copied, and each value in its range. */
+/* Columns of integers and of times: copied, and each value checked against its range. */
 #include "arrow_column.h"
 #include "check.h"
 
@@ -41,7 +41,7 @@ qs_status qsi_arrow_open_integers(const struct qsi_arrow_column *column,
                                 column->rows * integer_bytes(type), &integers_out->values);
 }
 
-/* Whether all slots lie in [low, low + count): one subtraction and one comparison each. */
+/* Whether all slots are in [low, low + count): one subtraction and one comparison each. */
 static bool all_within(const struct qsi_arrow_integers *integers, uint64_t rows, int64_t low,
                        uint64_t count)
 {
@@ -68,7 +68,7 @@ static bool all_within(const struct qsi_arrow_integers *integers, uint64_t rows,
     case QSI_ARROW_UINT32:
         EACH_OF(qsi_arrow_u32);
     case QSI_ARROW_INT64:
-    case QSI_ARROW_UINT64: /* beyond int64 is negative, and nothing below allows that */
+    case QSI_ARROW_UINT64: /* larger values appear negative, and no range below allows those */
         EACH_OF(qsi_arrow_i64);
     case QSI_ARROW_NONE:
         break;
@@ -77,7 +77,6 @@ static bool all_within(const struct qsi_arrow_integers *integers, uint64_t rows,
     return !outside;
 }
 
-/* The first row that is not null and lies outside, or rows. */
 uint64_t qsi_arrow_first_outside(const struct qsi_arrow_integers *integers, uint64_t rows,
                                  int64_t low, uint64_t count)
 {
@@ -111,8 +110,6 @@ static qs_status fail_outside(const struct qsi_arrow_column *column,
                               low, (uint64_t)low + count - 1);
 }
 
-/* The divisor that makes seconds of "tss:", "tsm:", "tsu:" or "tsn:" with any zone behind; 0 for
- * others. */
 int64_t qsi_arrow_timestamp_divisor(const char *format)
 {
     if (strncmp(format, "ts", 2) != 0 || format[2] == '\0' || format[3] != ':') {
@@ -132,7 +129,7 @@ int64_t qsi_arrow_timestamp_divisor(const char *format)
     }
 }
 
-/* Times that clocks show somewhere become those of UTC.  REQUIRES values of 64 bits, copied. */
+/* Converts local times to UTC.  REQUIRES copied values of 64 bits. */
 static void make_utc(struct qsi_arrow_integers *values, uint64_t rows, int64_t divisor,
                      qsi_arrow_utc_of *utc_of)
 {
@@ -150,13 +147,13 @@ static void make_utc(struct qsi_arrow_integers *values, uint64_t rows, int64_t d
     }
 }
 
-/* "tss:" and the like, with nothing behind. */
+/* "tss:" and similar formats without a zone. */
 static bool has_no_zone(const char *format)
 {
     return format[0] == 't' && format[4] == '\0';
 }
 
-/* The integer that a floating-point format has the bytes of. */
+/* The integer type of the same size as a floating-point format. */
 static enum qsi_arrow_integer float_type(const char *format)
 {
     return strcmp(format, "g") == 0   ? QSI_ARROW_INT64
@@ -164,7 +161,8 @@ static enum qsi_arrow_integer float_type(const char *format)
                                       : QSI_ARROW_NONE;
 }
 
-/* Whole numbers, as pandas has them where one is missing, become integers.  REQUIRES a copy. */
+/* Converts whole numbers to integers: pandas stores integers with missing values as floats.
+ * REQUIRES a copy. */
 static qs_status make_whole(const struct qsi_arrow_column *column,
                             struct qsi_arrow_integers *values)
 {

@@ -1,9 +1,9 @@
-/* Opening a record batch: types, structure and contents are checked here, once, so that reading is
- * free of it.
+/* Opening a record batch: types, structure and contents are checked here, once, so that reading
+ * need not check them.
  *
- * Arrays come from other libraries and may be made by hand.  What the interface lets us check is
- * checked; null slots may hold anything, so the fast passes over whole columns only tell "nothing
- * to see" from "look at each row", and only the row by row pass condemns. */
+ * Arrays come from other libraries and may be built by hand, so everything is checked that the
+ * interface allows.  Null slots may have any content, so the fast passes over whole columns only
+ * find out whether a pass over single rows is needed; only that pass reports errors. */
 #include "arrow_column.h"
 #include "check.h"
 #include "columns.h"
@@ -12,21 +12,22 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Where a batch keeps the columns beside the body. */
+/* Where a batch has the columns besides the body. */
 #define PLACE(member) offsetof(struct qsi_arrow_batch, member)
 static const size_t places[QSI_COLUMN_COUNT] = {
     [QSI_COLUMN_EXCHANGE] = PLACE(exchange),
     [QSI_COLUMN_ROUTING_KEY] = PLACE(routing_key),
     [QSI_COLUMN_HEADERS] = PLACE(headers),
-    [QSI_COLUMN_MESSAGE_TIMESTAMP] = PLACE(timestamp), /* the same property of what a stream had */
+    /* The same property in batches of a stream. */
+    [QSI_COLUMN_MESSAGE_TIMESTAMP] = PLACE(timestamp),
     [QSI_COLUMN_DUE] = PLACE(due),
 #define QSI_TEXT_COLUMN(id, name) [QSI_COLUMN_##id] = PLACE(text[QSI_PROPERTY_##id]),
 #define QSI_NUMBER_COLUMN(id, name, ...) [QSI_COLUMN_##id] = PLACE(name),
 #include "columns.def"
 };
 
-/* Returns QSI_COLUMN_COUNT for an unknown name.  Of two columns with the name, finds the one that
- * is read. */
+/* Returns QSI_COLUMN_COUNT for an unknown name.  If two columns have the name, returns the one that
+ * is published. */
 static int find_column(const char *name, const char *body_name)
 {
     int found = QSI_COLUMN_COUNT;
@@ -45,7 +46,7 @@ static int find_column(const char *name, const char *body_name)
     return found;
 }
 
-/* Of what a stream had, the timestamp is when it was published. */
+/* Whether the batch came from a stream: its column "timestamp" is the time of publishing. */
 static bool is_of_stream(const struct ArrowSchema *schema)
 {
     for (int64_t child = 0; child < schema->n_children; child++) {
@@ -84,7 +85,7 @@ static qs_status open_known(struct qsi_arrow_batch *batch, int index,
 
     QS_DCHECK(places[index] > 0 && places[index] < sizeof *batch);
     if (strcmp(column->schema->format, "n") == 0) {
-        return QS_OK; /* a column of the null type says as much as none */
+        return QS_OK; /* a column of the null type is like an absent one */
     }
     switch (known->published) {
     case QS_COLUMN_TEXT:
@@ -93,7 +94,7 @@ static qs_status open_known(struct qsi_arrow_batch *batch, int index,
         return qsi_arrow_open_int(column, place, known->low, count, false);
     case QS_COLUMN_TIMESTAMP:
         return qsi_arrow_open_int(column, place, known->low, count, true);
-    case QS_COLUMN_INSTANT: /* a bare number does not say of what */
+    case QS_COLUMN_INSTANT: /* an integer without a unit is ambiguous */
         return qsi_arrow_timestamp_divisor(column->schema->format) != 0
                    ? qsi_arrow_open_int(column, place, known->low, count, true)
                    : qsi_arrow_fail_type(column, "a timestamp");
@@ -105,7 +106,7 @@ static qs_status open_known(struct qsi_arrow_batch *batch, int index,
     return qsi_arrow_open_headers(column, place);
 }
 
-/* A body column under another name looks unknown: what is missing is told first. */
+/* Reports a missing body first: a body column under another name would be reported as unknown. */
 static qs_status require_body(const struct qsi_arrow_column *root, const char *body_name)
 {
     for (int64_t child = 0; child < root->array->n_children; child++) {
@@ -141,7 +142,7 @@ static qs_status open_column(const struct qsi_arrow_column *root, struct qsi_arr
                                     : open_known(batch, index, column);
 }
 
-/* The struct array itself. */
+/* Checks the struct array itself. */
 static qs_status open_root(const struct qsi_arrow_column *root)
 {
     const struct ArrowArray *array = root->array;
@@ -183,7 +184,8 @@ static qs_status open_child(struct qsi_arrow_batch *batch, const struct qsi_arro
         return qsi_arrow_fail(&column, "offset %" PRId64 " is impossible", column.array->offset);
     }
     column.first +=
-        (uint64_t)column.array->offset; /* a struct's offset applies on top of its children's */
+        /* A struct's offset is added to the offsets of its children. */
+        (uint64_t)column.array->offset;
     return open_column(root, batch, &column, body_name, seen);
 }
 

@@ -1,5 +1,4 @@
-/* Measuring, copying and encoding the rows of an open batch.  Everything was checked when it was
- * opened. */
+/* Measuring, copying and encoding the rows of an open batch.  Opening checked everything. */
 #include "arrow_read.h"
 
 #include "check.h"
@@ -74,7 +73,7 @@ uint32_t qsi_arrow_body_max(const struct qsi_arrow_batch *batch, uint64_t *row_o
         *row_out = row;
         return longest;
     }
-    for (; row < batch->rows; row++) { /* the longest entry need not be in use */
+    for (; row < batch->rows; row++) { /* the longest entry of the dictionary need not be in use */
         uint32_t bytes = qsi_arrow_bytes(&batch->body, row).bytes;
 
         if (bytes > longest) {
@@ -110,7 +109,7 @@ uint64_t qsi_arrow_body_total(const struct qsi_arrow_batch *batch, uint64_t from
     return total;
 }
 
-/* restrict: so that the loops become vector code. */
+/* restrict lets the compiler vectorise the loops. */
 static void rebase32(uint8_t *restrict offsets_out, const qsi_arrow_i32 *restrict offsets,
                      uint64_t count)
 {
@@ -124,8 +123,7 @@ static void rebase32(uint8_t *restrict offsets_out, const qsi_arrow_i32 *restric
 static void rebase64(uint8_t *restrict offsets_out, const qsi_arrow_i64 *restrict offsets,
                      uint64_t count)
 {
-    uint32_t base =
-        (uint32_t)offsets[0]; /* differences fit 32 bits, so their low halves tell them */
+    uint32_t base = (uint32_t)offsets[0]; /* differences fit 32 bits, so the lower halves suffice */
 
     for (uint64_t i = 0; i < count; i++) {
         qsi_put_u32(offsets_out + 4 * i, (uint32_t)offsets[i] - base);
@@ -166,7 +164,7 @@ void qsi_arrow_body_copy(const struct qsi_arrow_batch *batch, uint64_t from, uin
     uint64_t count = to - from;
 
     QS_DCHECK(from <= to && to <= batch->rows);
-    if (count == 0) { /* an empty batch may come without buffers */
+    if (count == 0) { /* an empty batch may have no buffers */
         qsi_put_u32(offsets_out, 0);
     } else if (qsi_arrow_has_dictionary(&batch->body) || strings->layout == QSI_ARROW_VIEWS) {
         copy_rows(&batch->body, from, to, offsets_out, bytes_out);
@@ -231,7 +229,7 @@ static void set_numbers(struct qsi_properties *properties, const struct qsi_arro
     }
 }
 
-/* The number as decimal text at the end of the row's room for it. */
+/* Writes the number as decimal text at the end of the row's buffer. */
 static struct qsi_slice expiration_text(struct qsi_arrow_row *row, uint64_t milliseconds)
 {
     uint8_t *end = row->expiration_text + sizeof row->expiration_text;
@@ -298,12 +296,12 @@ uint64_t qsi_arrow_row_begin(struct qsi_arrow_row *row_out, const struct qsi_arr
                            expiration_text(row_out, (uint64_t)expiration_ms));
     }
     if (qsi_arrow_row_headers(batch, row, &row_out->headers)) {
-        headers_bytes = row_out->headers.bytes; /* their size only: they are written from the map */
+        headers_bytes = row_out->headers.bytes; /* only their size: they are written from the map */
         qsi_properties_set(properties, QSI_PROPERTY_HEADERS,
                            qsi_slice_make(NULL, (uint32_t)headers_bytes));
     }
-    /* What did not fit the slice still counts, so that the caller sees the size that it must
-     * refuse. */
+    /* Adds the bytes that do not fit the slice's 32 bits, so that the caller sees the full size and
+     * refuses it. */
     return qsi_properties_bytes(properties) + (headers_bytes - (uint32_t)headers_bytes);
 }
 

@@ -1,4 +1,4 @@
-/* Columns of byte strings in all of Arrow's layouts, with a dictionary or without. */
+/* Columns of byte strings in all of Arrow's layouts, with or without a dictionary. */
 #include "arrow_column.h"
 #include "check.h"
 #include "error.h"
@@ -8,7 +8,7 @@
 #define VIEW_BYTES 16
 #define VIEW_INLINE_BYTES 12
 
-/* "w:16" */
+/* Parses "w:16". */
 static bool fixed_width(const char *format, uint32_t *width_out)
 {
     uint64_t width = 0;
@@ -40,8 +40,7 @@ static enum qsi_arrow_layout string_layout(const char *format, bool binary, uint
     return binary && fixed_width(format, width_out) ? QSI_ARROW_FIXED : QSI_ARROW_ABSENT;
 }
 
-/* Offsets are in order when none is negative and no difference is: all their sign bits are
- * clear. */
+/* Offsets ascend if no offset and no difference is negative: all sign bits are clear. */
 static bool ascend32(const qsi_arrow_i32 *offsets, uint64_t count)
 {
     uint32_t signs = (uint32_t)offsets[0];
@@ -52,7 +51,7 @@ static bool ascend32(const qsi_arrow_i32 *offsets, uint64_t count)
     return signs >> 31 == 0;
 }
 
-/* The same; a difference must also fit 32 bits. */
+/* The same; differences must also fit 32 bits. */
 static bool ascend64(const qsi_arrow_i64 *offsets, uint64_t count)
 {
     uint64_t signs = (uint64_t)offsets[0];
@@ -74,7 +73,7 @@ static int64_t offset_at(const struct qsi_arrow_strings *strings, uint64_t index
     return ((const qsi_arrow_i64 *)strings->places)[index];
 }
 
-/* Names the row whose offsets made the fast pass fail. */
+/* Finds the row because of which the fast check failed. */
 static qs_status fail_offsets(const struct qsi_arrow_column *column,
                               const struct qsi_arrow_strings *strings)
 {
@@ -95,7 +94,6 @@ static qs_status fail_offsets(const struct qsi_arrow_column *column,
     return qsi_arrow_fail(column, "impossible offsets");
 }
 
-/* The offsets' bytes, copied; in order and not negative. */
 qs_status qsi_arrow_copy_offsets(const struct qsi_arrow_column *column,
                                  struct qsi_arrow_strings *strings)
 {
@@ -114,7 +112,7 @@ qs_status qsi_arrow_copy_offsets(const struct qsi_arrow_column *column,
     return ascend ? QS_OK : fail_offsets(column, strings);
 }
 
-/* Of the bytes, those that the rows in use have, and the offsets moved to fit them. */
+/* Copies the bytes of the rows in use, and adjusts the offsets. */
 static qs_status copy_data(const struct qsi_arrow_column *column, struct qsi_arrow_strings *strings)
 {
     int64_t from = offset_at(strings, 0);
@@ -176,7 +174,7 @@ static qs_status check_view(const struct qsi_arrow_column *column,
     return QS_OK;
 }
 
-/* The strings, one behind the other, with 64-bit offsets instead of views. */
+/* Copies the strings one after another, with 64-bit offsets in place of views. */
 static qs_status flatten_views(const struct qsi_arrow_column *column,
                                struct qsi_arrow_strings *strings)
 {
@@ -208,7 +206,7 @@ static qs_status flatten_views(const struct qsi_arrow_column *column,
     return QS_OK;
 }
 
-/* Buffers: validity, views, any number with data, the sizes of those. */
+/* The buffers are validity, views, any number of data buffers, and the sizes of those. */
 static qs_status open_views(const struct qsi_arrow_column *column,
                             struct qsi_arrow_strings *strings, bool is_body)
 {
@@ -250,7 +248,7 @@ static qs_status open_fixed(const struct qsi_arrow_column *column,
     return QS_OK;
 }
 
-/* Any string type, and binary ones too for a body; no dictionary. */
+/* Opens strings of any string type, for a body also binary ones, without a dictionary. */
 static qs_status open_strings(const struct qsi_arrow_column *column,
                               struct qsi_arrow_strings *strings_out, bool is_body,
                               const char *expected)
@@ -269,7 +267,7 @@ static qs_status open_strings(const struct qsi_arrow_column *column,
     QS_TRY(qsi_arrow_open_validity(column, &strings_out->validity, &strings_out->validity_offset));
     strings_out->count = column->rows;
     strings_out->data = qsi_arrow_no_bytes;
-    if (column->rows == 0) { /* then buffers may be missing */
+    if (column->rows == 0) { /* buffers may be missing then */
         return QS_OK;
     }
     switch (strings_out->layout) {
@@ -335,7 +333,7 @@ static qs_status check_no_null(const struct qsi_arrow_column *column,
     const uint8_t *validity = coded ? bytes->codes.validity : bytes->strings.validity;
     uint64_t row = qsi_arrow_first_null(validity, column->first % 8, column->rows);
 
-    if (coded && bytes->strings.validity != NULL) { /* a row may also name a null entry */
+    if (coded && bytes->strings.validity != NULL) { /* a row may also refer to a null entry */
         for (row = 0; row < column->rows && !qsi_slice_is_null(qsi_arrow_bytes(bytes, row));) {
             row++;
         }

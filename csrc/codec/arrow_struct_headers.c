@@ -1,5 +1,5 @@
-/* Headers as a struct, which is what data frames make of dicts: a field for each name that any row
- * has, null where the row has none.  They become a map, of which everything is copied. */
+/* Headers as a struct, as data frames store dicts: a field for each name in any row, null in rows
+ * without that name.  They are converted to a map, and everything is copied. */
 #include "arrow_column.h"
 #include "check.h"
 
@@ -31,7 +31,7 @@ static qs_status open_field(const struct qsi_arrow_column *record, int64_t child
         return qsi_arrow_fail(record, "offset %" PRId64 " is impossible", column.array->offset);
     }
     if (strcmp(column.schema->format, "n") == 0) {
-        return QS_OK; /* no row has it */
+        return QS_OK; /* no row has a value */
     }
     column.name = column.schema->name;
     column.part = " of the headers";
@@ -60,7 +60,7 @@ static qs_status open_fields(const struct qsi_arrow_column *record, struct field
     return QS_OK;
 }
 
-/* Headers of a row: what each of its fields has. */
+/* The value of a field in a row. */
 static struct qsi_slice value_at(const struct qsi_arrow_headers_column *headers,
                                  const struct fields *fields, uint64_t field, uint64_t row)
 {
@@ -105,7 +105,7 @@ static void put_string(struct qsi_arrow_strings *strings, struct qsi_slice text)
     ends[++strings->count] = at + text.bytes;
 }
 
-/* Of the map: room for so many strings, of so many bytes in all. */
+/* Allocates a column of the map for count strings with bytes in total. */
 static qs_status make_strings(const struct qsi_arrow_column *record, uint64_t count, uint64_t bytes,
                               struct qsi_arrow_bytes_column *column_out)
 {

@@ -1,11 +1,11 @@
-/* What Arrow calls its types: the format strings of the C data interface in words. */
+/* Names of Arrow's types: the format strings of the C data interface in words. */
 #include "arrow_words.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A format, or what it begins with, where parameters or children follow.  The first that fits. */
+/* A format, or its begin if parameters or children follow.  The first match is used. */
 struct words {
     const char *format;
     bool begins;

@@ -1,4 +1,4 @@
-/* What Arrow calls its types, for errors. */
+/* Names of Arrow's types, for error texts. */
 #ifndef QSI_ARROW_WORDS_H
 #define QSI_ARROW_WORDS_H
 
@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-/* Puts words such as "int64" or "dictionary of large_string" for the type; cut if they do not
+/* Writes the name of the type, such as "int64" or "dictionary of large_string"; cut if it does not
  * fit. */
 void qsi_arrow_type_words(const struct ArrowSchema *schema, char *text, size_t bytes);
 

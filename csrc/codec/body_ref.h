@@ -1,9 +1,9 @@
-/* The body of a message, as its record has it.
+/* The body of a message in its record.
  *
- * Small ones lie in the record.  Of a body in the message store the record has a reference of 28
- * bytes, also in the journal (docs/FORMAT.md, "Body reference").  Of a damaged message it
- * has where that is: in memory, in records that were read back from segments; in files, in blocks
- * of streams whose message had a body that could not be read any more. */
+ * Small bodies are in the record.  For a body in the message store, the record has a reference of
+ * 28 bytes, also in the journal (docs/FORMAT.md, "Body reference").  For a damaged message it has
+ * the place of the damage.  In memory this happens in records read from segments; in files, in
+ * blocks of streams, for messages whose body could not be read. */
 #ifndef QSI_BODY_REF_H
 #define QSI_BODY_REF_H
 
@@ -12,7 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Of the cells in a record, for who lays one out.  Nobody else looks at the length of a cell. */
+/* Sizes of cells, for code that lays out a record.  Other code does not look at the length of a
+ * cell. */
 #define QSI_BODY_REF_BYTES 28u
 #define QSI_BODY_DAMAGE_BYTES 32u
 
@@ -22,17 +23,17 @@ enum qsi_body_kind {
     QSI_BODY_DAMAGED,
 };
 
-/* Where a body is and what it must be: enough to read and to verify it. */
+/* The place of a body and its checksum: enough to read and to verify it. */
 struct qsi_body_ref {
     uint32_t file;
     uint32_t slot;
-    uint64_t offset; /* where the record was written first; compaction may have moved it since */
+    uint64_t offset; /* where the record was first written; compaction may have moved it */
     uint32_t envelope_bytes;
     uint32_t body_bytes;
     uint32_t crc;
 };
 
-/* Where a damaged message is: the segment file, and the place in it. */
+/* The place of a damaged message: the segment file, and the place in it. */
 #define QSI_DAMAGE_OF_STREAM UINT32_MAX
 struct qsi_body_damage {
     uint64_t queue_id;   /* a priority's own */
@@ -52,13 +53,13 @@ struct qsi_body {
     };
 };
 
-/* QSI_BODY_REF_BYTES bytes. */
+/* Writes QSI_BODY_REF_BYTES bytes. */
 void qsi_body_ref_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref);
-/* QSI_BODY_DAMAGE_BYTES bytes. */
+/* Writes QSI_BODY_DAMAGE_BYTES bytes. */
 void qsi_body_damage_encode(uint8_t *bytes_out, const struct qsi_body_damage *damage);
-/* REQUIRES a cell that one of the two has written, or that is a reference: the one place that
- * tells them apart.  The kind is STORED or DAMAGED.  Any bytes decode to something; the message
- * store tells whether a reference leads anywhere. */
+/* Decodes a cell written by one of the two functions, or a reference from a file; this is the only
+ * function that distinguishes them.  The kind is STORED or DAMAGED.  Any bytes decode to something;
+ * the message store checks whether a reference is valid. */
 void qsi_body_decode(struct qsi_body *body_out, struct qsi_slice cell);
 
 #endif

@@ -1,4 +1,4 @@
-/* Functions of each row of a column. */
+/* Functions over each row of a column. */
 #include "qstore/codec.h"
 
 #include "check.h"

@@ -1,7 +1,7 @@
-/* The table of the Arrow columns, and the schemas that are made of it.
+/* The table of the Arrow columns, and the schemas generated from it.
  *
  * A consumer may move any part of a tree out and release the rest, in any order.  So all nodes of a
- * tree lie in one counted block: each unreleased node counts, and the last one frees the block. */
+ * tree are in one counted block: each unreleased node counts, and the last one frees the block. */
 #include "columns.h"
 
 #include "alloc.h"
@@ -34,7 +34,7 @@ const qs_column *qs_column_at(size_t index)
     return index < QSI_COLUMN_COUNT ? &qsi_columns[index] : NULL;
 }
 
-/* What a map must have may not be null. */
+/* The nodes below columns; parts that a map must have are not nullable. */
 static const struct {
     const char *name, *format;
     int64_t flags;

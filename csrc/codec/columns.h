@@ -1,4 +1,4 @@
-/* The Arrow columns of messages by number, and the tree of arrays that a received batch is. */
+/* The Arrow columns of messages by number, and the tree of arrays of a received batch. */
 #ifndef QSI_COLUMNS_H
 #define QSI_COLUMNS_H
 
@@ -9,7 +9,7 @@ enum qsi_column {
 #define QSI_COLUMN(id, ...) QSI_COLUMN_##id,
 #include "columns.def"
     QSI_COLUMN_COUNT,
-    /* nodes below columns, and the batch itself */
+    /* Nodes below columns, and the batch itself. */
     QSI_NODE_ENTRIES = QSI_COLUMN_COUNT, /* inside headers */
     QSI_NODE_KEY,
     QSI_NODE_VALUE,
@@ -33,7 +33,7 @@ enum qsi_column_number {
 
 extern const qs_column qsi_columns[QSI_COLUMN_COUNT];
 
-/* Does such a batch have the column?  Arguments as of qs_columns_schema. */
+/* Whether such a batch has the column.  Arguments as of qs_columns_schema. */
 static inline bool qsi_column_is_in(int column, uint32_t received, uint32_t parts)
 {
     const qs_column *row = &qsi_columns[column];
@@ -42,7 +42,7 @@ static inline bool qsi_column_is_in(int column, uint32_t received, uint32_t part
            (received != QS_RECEIVED_STREAM || row->part == 0 || (row->part & parts) != 0);
 }
 
-/* The size of a value in a column of numbers. */
+/* The size of a value in a numeric column. */
 static inline uint64_t qsi_column_number_bytes(int number)
 {
     switch (number) {
@@ -54,8 +54,8 @@ static inline uint64_t qsi_column_number_bytes(int number)
     return 8;
 }
 
-/* A tree of ArrowSchema or of ArrowArray.  refs: its nodes that are not released yet, touched with
- * atomics only. */
+/* A tree of ArrowSchema or of ArrowArray.  refs: the number of nodes that are not released yet;
+ * accessed only with atomics. */
 #define QSI_COLUMN_TREE(type)                   \
     struct {                                    \
         uint32_t refs;                          \
@@ -89,7 +89,7 @@ static inline uint64_t qsi_column_number_bytes(int number)
         (tree)->nodes[QSI_COLUMN_ROUTING_KEY].dictionary = &(tree)->nodes[QSI_NODE_ROUTING_KEYS]; \
     } while (0)
 
-/* Nodes below a column. */
+/* The number of nodes below a column. */
 static inline uint32_t qsi_column_inner_count(int column)
 {
     return column == QSI_COLUMN_HEADERS                                        ? 3
@@ -97,8 +97,8 @@ static inline uint32_t qsi_column_inner_count(int column)
                                                                                : 0;
 }
 
-/* Releases the children and the dictionary of a node: those that were not moved out, nor released
- * by themselves. */
+/* Releases the children and the dictionary of a node, except those that were moved out or released
+ * separately. */
 #define QSI_COLUMN_TREE_RELEASE_BELOW(node)                                      \
     do {                                                                         \
         for (int64_t i = 0; i < (node)->n_children; i++) {                       \

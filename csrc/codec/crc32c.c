@@ -1,9 +1,8 @@
-/* CRC-32C with what this processor has for it: wide carry-less products, the checksum instruction,
- * or tables.
+/* CRC-32C with the fastest code for this processor: wide carry-less products, the checksum
+ * instruction, or tables.
  *
- * Which code runs is asked on each call (some loads from what the start-up code found out), so
- * that there is no state here.  This file defines qs_crc32c and nothing else: a test may put its
- * own in place of it. */
+ * Each call selects the code by a few loads of the results of the start-up code, so this file has
+ * no state.  It defines only qs_crc32c, so a test can replace it. */
 #include "qstore/codec.h"
 
 #include "crc32c_hardware.h"

@@ -1,5 +1,5 @@
-/* The processor's checksum instruction: HARDWARE marks functions that use it, HAVE_HARDWARE asks
- * whether this processor has it.  Neither is defined where no processor does. */
+/* The processor's checksum instruction.  HARDWARE marks functions that use it, HAVE_HARDWARE tests
+ * whether this processor has it.  Neither is defined for architectures without one. */
 #ifndef QSI_CRC32C_HARDWARE_H
 #define QSI_CRC32C_HARDWARE_H
 
@@ -42,8 +42,8 @@ HARDWARE static inline uint64_t multiply(uint32_t a, uint32_t b)
 #define HARDWARE_CAPS ((1ul << 7 /* crc32 */) | (1ul << 4 /* pmull */))
 #define HAVE_HARDWARE ((getauxval(AT_HWCAP) & HARDWARE_CAPS) == HARDWARE_CAPS)
 
-/* <arm_acle.h> shows its functions only when the whole file is built for +crc, so by their
- * builtin names. */
+/* <arm_acle.h> declares its functions only if the whole file is compiled with +crc, so the builtins
+ * are used. */
 #if defined(__clang__)
 #define HARDWARE __attribute__((target("crc,aes")))
 #define CRC32C_U64 __builtin_arm_crc32cd

@@ -1,8 +1,9 @@
 /* CRC-32C with the processor's checksum instruction.
  *
- * It takes eight bytes but waits three cycles for its own result, so one chain of it uses a third
- * of the machine.  Three neighbouring lanes are summed side by side and joined with carry-less
- * products: the register of a lane is moved over the zero bytes of the lanes behind it. */
+ * The instruction takes eight bytes, but its result is available only after three cycles, so a
+ * single chain uses a third of the processor.  Three adjacent lanes are summed in parallel and
+ * joined with carry-less products: the register of a lane is moved over the bytes of the lanes
+ * after it. */
 #include "crc32c_lanes.h"
 
 #include "crc32c_hardware.h"
@@ -13,7 +14,7 @@
 #include "check.h"
 #include "crc32c_table.h"
 
-/* Below this the chain of one lane is over before three would be joined. */
+/* Below this, one lane alone is faster than three that must be joined. */
 #define LANE_WORDS_MIN 2
 
 HARDWARE uint32_t qsi_crc32c_join_lanes(uint32_t sum, uint32_t sum1, uint32_t sum2, size_t words)

@@ -1,5 +1,5 @@
-/* The checksum with the processor's instruction for it.  REQUIRES HAVE_HARDWARE; there is none
- * where no processor has it. */
+/* The checksum with the processor's instruction for it.  REQUIRES HAVE_HARDWARE; not defined for
+ * architectures without the instruction. */
 #ifndef QSI_CRC32C_LANES_H
 #define QSI_CRC32C_LANES_H
 
@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 uint32_t qsi_crc32c_lanes(uint32_t seed, const uint8_t *p, size_t bytes);
-/* The registers of three neighbouring lanes of so many words each, as one. */
+/* Joins the sums of three adjacent lanes of that many words each into one. */
 uint32_t qsi_crc32c_join_lanes(uint32_t sum, uint32_t sum1, uint32_t sum2, size_t words);
 
 #endif

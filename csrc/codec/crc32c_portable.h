@@ -1,5 +1,5 @@
-/* The checksum without special instructions: what qs_crc32c() falls back to, and what tests
- * compare it with. */
+/* The checksum without special instructions: the fallback of qs_crc32c(), and the reference for
+ * tests. */
 #ifndef QSI_CRC32C_PORTABLE_H
 #define QSI_CRC32C_PORTABLE_H
 

@@ -1,5 +1,5 @@
-/* Four rows side by side: the instruction takes a word in each cycle, but waits three cycles for
- * its own result. */
+/* Checks four rows in parallel: the instruction takes a word in each cycle, but its result is
+ * available only after three cycles. */
 #include "crc32c_rows.h"
 
 #include "qstore/codec.h"
@@ -9,7 +9,7 @@
 #include "le.h"
 
 #define LANES 4u
-#define LANE_BYTES_MAX 2048u /* more in a row is quicker by itself, in three parts */
+#define LANE_BYTES_MAX 2048u /* longer rows are faster alone, in three parts */
 
 static bool row_matches(const struct qsi_crc32c_row *row, const uint8_t *prefix,
                         uint32_t prefix_bytes, const uint8_t *data, uint32_t begin)
@@ -80,7 +80,7 @@ HARDWARE static inline bool four_match(const struct qsi_crc32c_row rows[LANES],
            ~crc3 == rows[3].crc;
 }
 
-/* How many of the rows are done, four at a time; *matches_out: and whether they match. */
+/* Returns how many of the rows were checked, four at a time; *matches_out: whether they match. */
 HARDWARE static uint32_t lanes_match(const struct qsi_crc32c_row *rows, uint32_t count,
                                      const uint8_t *prefix, uint32_t prefix_bytes,
                                      const uint8_t *data, uint32_t begin, bool *matches_out)

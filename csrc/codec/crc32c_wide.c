@@ -1,14 +1,14 @@
-/* Four registers of 512 bits each hold what is left of the bytes so far, as polynomials.  A step
- * moves each over the 256 bytes ahead (two carry-less products for each 128 bits) and adds those.
- * What is left in the end has the checksum of all that went in: it is folded up to 128 bits, over
- * which the checksum instruction goes.
+/* Four registers of 512 bits have the remainder of the bytes so far, as polynomials.  A step moves
+ * each over the next 256 bytes (two carry-less products for each 128 bits) and adds those.  The
+ * final remainder has the checksum of all bytes: it is folded to 128 bits, which the checksum
+ * instruction reduces.
  *
- * The products keep one unit of the processor busy and the checksum instruction another, so a long
- * stretch has both at once: the registers go over its front, three lanes over its back, and then
- * the registers are moved over the lanes, whose sum goes into what comes next.
+ * The products use one unit of the processor and the checksum instruction another, so a long
+ * stretch uses both at once: the registers go over its front, three lanes over its back.  Then the
+ * registers are moved over the lanes, whose sum is added to the next bytes.
  *
  * A polynomial of 128 bits, lower half first, is moved by n words of 64 bits with the constants
- * that move a register over n + 1 words (the lower half) and over n (the upper one). */
+ * that move a register over n + 1 words (the lower half) and over n words (the upper half). */
 #include "crc32c_wide.h"
 
 #ifdef WIDE
@@ -21,10 +21,10 @@
 #include "crc32c_table.h"
 #include "le.h"
 
-#define STRIDE 256u /* of a step: four registers */
+#define STRIDE 256u /* bytes of a step: four registers */
 
-/* A stretch: bytes of a step for the registers and words for each lane, so many that both are done
- * at once.  The shifts reach over the lanes and a step. */
+/* A stretch: bytes of a step for the registers and words for each lane, so that both finish at the
+ * same time.  The shifts extend over the lanes and a step. */
 #define LANE_STEP_WORDS 4u
 #define STEPS 39u
 #define LANE_BYTES (8 * LANE_STEP_WORDS * STEPS)
@@ -57,7 +57,7 @@ WIDE static inline __m512i load(const uint8_t *data)
     return _mm512_loadu_si512(data);
 }
 
-/* The four parts of a are 128 bits apart. */
+/* Joins the four parts of a, each 128 bits. */
 WIDE static inline __m128i join_parts(__m512i a)
 {
     __m512i shifts = _mm512_set_epi64(0, 0, crc32c_shifts[2], crc32c_shifts[3], crc32c_shifts[4],
@@ -77,7 +77,7 @@ WIDE static inline void fold_step(struct registers *r, __m512i shift, const uint
     r->d = fold(r->d, shift, load(data + 192));
 }
 
-/* The words that a lane goes over beside a step. */
+/* Sums the words of a lane for one step. */
 WIDE static inline uint64_t sum_lane(uint64_t sum, const uint8_t *lane)
 {
     sum = _mm_crc32_u64(sum, qsi_get_u64(lane));
@@ -103,7 +103,7 @@ WIDE static inline uint32_t fold_front(struct registers *r, __m512i by_stride, c
     return qsi_crc32c_join_lanes((uint32_t)sum, (uint32_t)sum1, (uint32_t)sum2, LANE_BYTES / 8);
 }
 
-/* Adds a sum so far to the bytes that come next. */
+/* Adds a sum to the next bytes. */
 WIDE static inline __m512i add_sum(__m512i next, uint32_t sum)
 {
     return _mm512_xor_si512(next, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)sum)));

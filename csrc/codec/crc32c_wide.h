@@ -1,6 +1,6 @@
-/* CRC-32C with the 512-bit carry-less products that newer processors of x86 have: 256 bytes at a
- * time, as fast as the processor's cache gives them.  WIDE marks what uses them, HAVE_WIDE asks
- * whether this processor has them; neither is defined where none does. */
+/* CRC-32C with the 512-bit carry-less products of newer x86 processors: 256 bytes at a time, at the
+ * speed of the processor's cache.  WIDE marks functions that use them, HAVE_WIDE tests whether this
+ * processor has them; neither is defined for other architectures. */
 #ifndef QSI_CRC32C_WIDE_H
 #define QSI_CRC32C_WIDE_H
 
@@ -9,7 +9,8 @@
 
 #if defined(__x86_64__)
 
-#define QSI_CRC32C_WIDE_BYTES_MIN 512u /* below that joining the lanes costs more than it gains */
+/* Below this, joining the lanes takes longer than it saves. */
+#define QSI_CRC32C_WIDE_BYTES_MIN 512u
 
 #define WIDE __attribute__((target("sse4.2,crc32,pclmul,avx512f,avx512vl,vpclmulqdq")))
 #define HAVE_WIDE                                                               \

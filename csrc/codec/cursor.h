@@ -1,5 +1,5 @@
-/* Inside the codec floor: reading and writing AMQP's strings.  Invariant: a cursor's `at` never
- * passes its `end`, and every length is compared with what is left before it is used. */
+/* Inside the codec floor: reading and writing AMQP's strings.  Invariant: a cursor's `at` is never
+ * above its `end`, and every length is compared with the remaining bytes before it is used. */
 #ifndef QSI_CURSOR_H
 #define QSI_CURSOR_H
 
@@ -21,7 +21,7 @@ static inline size_t qsi_cursor_left(const struct qsi_cursor *cursor)
     return (size_t)(cursor->end - cursor->at);
 }
 
-/* The next bytes, or NULL when there are fewer. */
+/* The next bytes; NULL: there are fewer. */
 static inline const uint8_t *qsi_take(struct qsi_cursor *cursor, size_t bytes)
 {
     const uint8_t *taken = cursor->at;
@@ -45,7 +45,7 @@ static inline bool qsi_take_short_string(struct qsi_cursor *cursor, struct qsi_s
     return true;
 }
 
-/* Bytes behind a 32-bit length: long strings, tables, arrays. */
+/* The bytes after a 32-bit length: long strings, tables, arrays. */
 static inline bool qsi_take_long_string(struct qsi_cursor *cursor, struct qsi_slice *string_out)
 {
     const uint8_t *length = qsi_take(cursor, 4);

@@ -1,4 +1,4 @@
-/* Field tables with a death more. */
+/* Field tables with an additional death. */
 #include "death.h"
 
 #include "check.h"
@@ -62,7 +62,7 @@ static void put_text(struct writer *writer, const char *name, struct qsi_slice v
     put_sized(writer, value);
 }
 
-/* A field as it was. */
+/* Copies a field unchanged. */
 static void put_value(struct writer *writer, const struct qsi_field *field)
 {
     if (strchr("SxAF", field->type) != NULL) {
@@ -78,7 +78,7 @@ static void put_field(struct writer *writer, const struct qsi_field *field)
     put_value(writer, field);
 }
 
-/* What follows is counted: returns where its length is to go. */
+/* Begins a value with a length in front; returns the place of the length. */
 static size_t begin_sized(struct writer *writer)
 {
     size_t at = writer->out->bytes;
@@ -108,7 +108,7 @@ static bool has_text(struct qsi_slice table, const char *name, struct qsi_slice 
            field.type == 'S' && qsi_slice_equals(field.value, text);
 }
 
-/* The deaths that the headers tell; null: none, or they make no sense. */
+/* The deaths in the headers; a null slice: there are none, or the header is invalid. */
 static struct qsi_slice deaths_of(struct qsi_slice headers)
 {
     struct qsi_field field;
@@ -119,9 +119,9 @@ static struct qsi_slice deaths_of(struct qsi_slice headers)
                : QSI_SLICE_NULL;
 }
 
-/* ---- one death more ---- */
+/* ---- adding a death ---- */
 
-/* The routing key, and those of the CC header. */
+/* Writes the routing key, and those of the CC header. */
 static void put_routing_keys(struct writer *writer, const struct qsi_death *death,
                              struct qsi_slice headers)
 {
@@ -172,7 +172,7 @@ static void put_first_death(struct writer *writer, const struct qsi_death *death
     end_sized(writer, at);
 }
 
-/* A client may have written anything there. */
+/* The count; a client may have written any value. */
 static int64_t count_of(const struct qsi_field *field)
 {
     struct qsi_number number;
@@ -182,7 +182,7 @@ static int64_t count_of(const struct qsi_field *field)
                : 0;
 }
 
-/* The table of an earlier death, counted once more. */
+/* Writes the table of an earlier death with its count increased. */
 static void put_death_again(struct writer *writer, struct qsi_slice death)
 {
     struct qsi_field_walk walk = qsi_table_walk(death);
@@ -304,7 +304,7 @@ bool qsi_death_is_cycle(struct qsi_slice properties, struct qsi_slice queue)
 
     while (told.data != NULL && qsi_field_next(&walk, &field)) {
         if (field.type != 'F' || has_text(field.value, "reason", QSI_SLICE_LITERAL("rejected"))) {
-            return false; /* a client had a hand in it: it does not go round by itself */
+            return false; /* a client rejected it, so it does not circulate by itself */
         }
         if (has_text(field.value, "queue", queue)) {
             return true;

@@ -1,6 +1,6 @@
-/* What a stored message has in front of its body: exchange and routing key with a length byte
- * each, properties with four.  It makes a record of the message store, or an entry of an index
- * segment, readable without the journal. */
+/* The bytes before a stored message's body: exchange and routing key, each with a length byte, and
+ * properties with a length of four bytes.  They make a record of the message store, or an entry of
+ * an index segment, readable without the journal. */
 #ifndef QSI_ENVELOPE_H
 #define QSI_ENVELOPE_H
 
@@ -11,7 +11,7 @@
 
 uint32_t qsi_envelope_bytes(struct qsi_slice exchange, struct qsi_slice key,
                             struct qsi_slice properties);
-/* qsi_envelope_bytes() bytes.  REQUIRES names of 255 bytes at most. */
+/* Writes qsi_envelope_bytes() bytes.  REQUIRES names of at most 255 bytes. */
 void qsi_envelope_encode(uint8_t *out, struct qsi_slice exchange, struct qsi_slice key,
                          struct qsi_slice properties);
 /* False: malformed.  The slices point into data. */

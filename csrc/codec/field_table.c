@@ -1,4 +1,4 @@
-/* AMQP's field tables and arrays: walking, looking up, checking and writing them. */
+/* AMQP's field tables and arrays: walking, lookup, checking and writing. */
 #include "check.h"
 #include "cursor.h"
 #include "le.h"

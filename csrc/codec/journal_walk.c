@@ -1,4 +1,4 @@
-/* Blocks of a journal file, as far as they are whole, and the bodies outside that they name. */
+/* The whole blocks of a journal file, and their references to bodies in the message store. */
 #include "qstore/codec.h"
 
 #include "block.h"
@@ -11,7 +11,7 @@
 struct refs {
     uint8_t *to;
     size_t room;  /* of references */
-    size_t count; /* more than room: those behind it were counted only */
+    size_t count; /* may exceed room: further references are only counted */
 };
 
 static void note_ref(struct refs *refs, struct qsi_slice cell)
@@ -57,7 +57,7 @@ static qs_status walk_records(const uint8_t *at, uint64_t bytes, struct refs *re
     return QS_OK;
 }
 
-/* False: it is not whole yet. */
+/* False: the block is incomplete. */
 static bool find_block(struct qsi_block *block, const uint8_t *data, size_t bytes,
                        qs_journal_walk *walk)
 {

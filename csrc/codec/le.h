@@ -1,12 +1,12 @@
-/* Fixed-width integers in memory of any alignment: little-endian for our files, big-endian for
- * AMQP. */
+/* Fixed-width integers in memory of any alignment: little-endian for the store's files, big-endian
+ * for AMQP. */
 #ifndef QSI_LE_H
 #define QSI_LE_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* memcpy keeps unaligned access defined; compilers make one instruction of each of these. */
+/* memcpy makes unaligned access defined; compilers turn each of these into one instruction. */
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define QSI_LE16(v) (v)
 #define QSI_LE32(v) (v)

@@ -1,4 +1,4 @@
-/* The rules of messages, and the check of a record batch without a store. */
+/* Rules for messages, and the check of a record batch without a store. */
 #include "message_rules.h"
 
 #include "qstore/codec.h"
@@ -112,7 +112,8 @@ qs_status qsi_arrow_check_headers(const struct qsi_arrow_batch *batch, uint64_t 
     return QS_OK;
 }
 
-/* Only headers can make properties too large.  A row without a delivery mode gets one. */
+/* Checks the size of properties, which only headers can make too large.  A row without a delivery
+ * mode gets one. */
 static qs_status check_properties(const struct qsi_arrow_batch *batch, uint64_t rows_before,
                                   qs_error *error)
 {

@@ -1,4 +1,4 @@
-/* How long the columns of a messages record are: what its writer and its readers share. */
+/* Sizes of the columns of a messages record, for its writer and its readers. */
 #ifndef QSI_MESSAGES_COLUMNS_H
 #define QSI_MESSAGES_COLUMNS_H
 
@@ -10,7 +10,7 @@ static inline uint64_t qsi_offsets_bytes(uint32_t row_count)
     return 4 * ((uint64_t)row_count + 1);
 }
 
-/* Of columns, with the gap behind them: what follows begins where it has to. */
+/* Bytes of columns with the gap after them, so that the next column is aligned. */
 static inline uint64_t qsi_column_bytes(uint8_t flags, uint64_t bytes)
 {
     return QS_UNLIKELY((flags & QSI_MESSAGES_ALIGNED) != 0)
@@ -43,7 +43,7 @@ static inline uint64_t qsi_dues_bytes(uint8_t flags, uint32_t row_count)
                                                : 0;
 }
 
-/* Of the codes in the column of routes. */
+/* Bytes of a code in the column of routes. */
 static inline uint8_t qsi_code_width(uint32_t route_count)
 {
     if (route_count <= 1) {

@@ -1,4 +1,4 @@
-/* Viewing and checking of messages records. */
+/* Viewing and checking messages records. */
 #include "messages_record.h"
 
 #include "check.h"
@@ -6,12 +6,12 @@
 #include "messages_columns.h"
 #include "record.h"
 
-/* Without these the columns are the plain ones, one behind the other. */
+/* Without these flags the columns are contiguous. */
 #define VIEWED_APART                                                                \
     (QSI_MESSAGES_HAS_STORED | QSI_MESSAGES_HAS_EXPIRATION | QSI_MESSAGES_HAS_DUE | \
      QSI_MESSAGES_ALIGNED)
 
-/* The columns that not every record has. */
+/* Sets the columns that only some records have. */
 static void view_columns(struct qsi_messages *view)
 {
     const uint8_t *dues = view->properties - qsi_dues_bytes(view->flags, view->row_count);
@@ -59,7 +59,7 @@ static qs_status bad(qs_error *error, const char *what)
     return qsi_fail(error, QS_ECORRUPT, "message record: %s", what);
 }
 
-/* The first is 0, none is below the one before it, and the last is limit at most. */
+/* Whether the first is 0, they ascend, and the last is at most limit. */
 static bool offsets_ascend(const uint8_t *offsets, uint32_t count, uint64_t limit)
 {
     const uint8_t *next = offsets + 4;
@@ -94,10 +94,10 @@ static qs_status check_routes(const struct qsi_messages *view, uint64_t routes_e
     return QS_OK;
 }
 
-#define GROUP 16u /* of rows that are looked at without a branch for each */
+#define GROUP 16u /* rows that are checked without a branch for each */
 
-/* Codes of one byte, as most records have them, eight in a word.  Returns how many rows it has
- * found good: all but the last ones, or those before a group with a bad one. */
+/* Checks codes of one byte, which most records have, eight in a word.  Returns the number of rows
+ * found valid: all but the last few, or those before a group with an invalid one. */
 static uint32_t check_short_codes(const struct qsi_messages *view)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
@@ -110,7 +110,7 @@ static uint32_t check_short_codes(const struct qsi_messages *view)
     for (; view->row_count - row >= GROUP; row += GROUP) {
         uint64_t first = qsi_get_u64(view->row_routes + row);
         uint64_t second = qsi_get_u64(view->row_routes + row + 8);
-        uint64_t lift = (0x80 - view->route_count) * ones; /* takes a bad code's top bit up */
+        uint64_t lift = (0x80 - view->route_count) * ones; /* sets the top bit of invalid codes */
         uint64_t lifted = ((first & ~tops) + lift) | ((second & ~tops) + lift);
         if (((first | second | lifted) & tops) != 0) {
             break;
@@ -154,7 +154,7 @@ qs_status qsi_messages_check_routes(const uint8_t *record, uint64_t bytes, qs_er
     return check_routes(&view, bytes, error);
 }
 
-/* Cells of bodies that are not in the record: each has cell_bytes. */
+/* Checks cells of bodies that are not in the record: each has cell_bytes. */
 static qs_status check_cells(const uint8_t *record, uint32_t cell_bytes, qs_error *error)
 {
     struct qsi_messages view;

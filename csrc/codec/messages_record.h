@@ -1,10 +1,9 @@
-/* Messages: the record of a batch of them.
+/* The record of a batch of messages.
  *
- * It holds messages column by column, each body once however many queues take it.  The rows' order
- * is the publish order.  A destination is a queue and the sequence of the first row that goes
- * there; the following rows that go there count up from it.  A route is an exchange, a routing key
- * and the destinations they lead to; a row names its route.  One published message is a batch of
- * one row. */
+ * It has the messages in columns, and each body once even if several queues take it.  The order of
+ * rows is the order of publishing.  A destination is a queue and the sequence of the first row for
+ * it; later rows for it have the following sequences.  A route is an exchange, a routing key and
+ * their destinations; a row names its route.  A message published alone is a batch of one row. */
 #ifndef QSI_MESSAGES_RECORD_H
 #define QSI_MESSAGES_RECORD_H
 
@@ -20,25 +19,26 @@
 
 #define QSI_MESSAGES_HEADER_BYTES 48
 #define QSI_MESSAGES_DESTINATION_BYTES 24
-#define QSI_NO_EXPIRATION UINT32_MAX /* ms: the row lives as long as its queue lets it */
+#define QSI_NO_EXPIRATION UINT32_MAX /* in ms: the row has no expiration of its own */
 
 enum {
-    QSI_MESSAGES_PROPERTIES_PER_ROW = 1, /* else one blob serves all rows */
-    QSI_MESSAGES_HAS_STORED =
-        2, /* a bitmap tells the rows whose body cell is a message store reference */
-    QSI_MESSAGES_HAS_TRANSIENT =
-        4, /* rows with delivery mode 1 are among them and end with the process */
-    QSI_MESSAGES_HAS_EXPIRATION = 8, /* a column tells how long each row lives, by its properties */
-    QSI_MESSAGES_HAS_DUE = 16,       /* a column tells when each row may be delivered */
-    QSI_MESSAGES_ALIGNED = 32, /* columns begin at multiples of QSI_MESSAGES_ALIGN_TO: Arrow's */
+    QSI_MESSAGES_PROPERTIES_PER_ROW = 1, /* otherwise one blob is for all rows */
+    /* A bitmap has the rows whose body cell is a reference to the message store. */
+    QSI_MESSAGES_HAS_STORED = 2,
+    /* Some rows have delivery mode 1, and end with the process. */
+    QSI_MESSAGES_HAS_TRANSIENT = 4,
+    QSI_MESSAGES_HAS_EXPIRATION = 8, /* a column has the expiration of each row */
+    QSI_MESSAGES_HAS_DUE = 16,       /* a column has the due time of each row */
+    /* Columns begin at multiples of QSI_MESSAGES_ALIGN_TO, as Arrow recommends. */
+    QSI_MESSAGES_ALIGNED = 32,
 };
 #define QSI_MESSAGES_FLAGS 63 /* all of them */
 #define QSI_MESSAGES_ALIGN_TO 64u
-/* A record of several rows has aligned columns from this size on: gaps are about a hundred
+/* A record of several rows of at least this size has aligned columns; the gaps take about a hundred
  * bytes. */
 #define QSI_MESSAGES_ALIGN_FROM (16u << 10)
 
-/* A view of a record; pointers into it. */
+/* A view of a record; its pointers are into the record. */
 struct qsi_messages {
     const uint8_t *record;
     uint32_t row_count;
@@ -51,22 +51,22 @@ struct qsi_messages {
     const uint8_t *row_routes;  /* row_count codes of row_route_width bytes */
     const uint8_t *expirations; /* row_count of u32 ms, or NULL */
     const uint8_t *dues;        /* row_count of u64 us, or NULL */
-    /* PER_ROW: row_count + 1 offsets u32, then blobs; else length u32, then the blob */
+    /* PER_ROW: row_count + 1 offsets u32, then blobs; otherwise length u32, then the blob. */
     const uint8_t *properties;
     const uint8_t *stored;       /* bitmap, or NULL */
     const uint8_t *body_offsets; /* row_count + 1 of u32 */
     const uint8_t *bodies;
 };
-/* REQUIRES a record that was written by this process or has passed qsi_messages_check. */
+/* REQUIRES a record that this process wrote, or that passed qsi_messages_check. */
 void qsi_messages_view(struct qsi_messages *view_out, const uint8_t *record);
-/* Every count, offset and index of a record from a file, and that each stored body is a
- * reference.  QS_ECORRUPT tells what is wrong. */
+/* Checks every count, offset and index of a record from a file, and that each stored body is a
+ * reference.  QS_ECORRUPT has the reason. */
 qs_status qsi_messages_check(const uint8_t *record, qs_error *error) QS_MUST_CHECK;
-/* The same of a record that refers to no body elsewhere: a row whose body is not inside is known to
- * be damaged. */
+/* The same for a record without references to the message store: a row whose body is not in the
+ * record is a damaged message. */
 qs_status qsi_messages_check_whole(const uint8_t *record, qs_error *error) QS_MUST_CHECK;
-/* The same of header, destinations and routes alone, for who has the record's first bytes bytes:
- * the routes and counts of a view may be used then. */
+/* Checks only header, destinations and routes, given the record's first bytes bytes: then the
+ * routes and counts of a view may be used. */
 qs_status qsi_messages_check_routes(const uint8_t *record, uint64_t bytes,
                                     qs_error *error) QS_MUST_CHECK;
 
@@ -74,7 +74,7 @@ static inline uint64_t qsi_messages_time(const uint8_t *record)
 {
     return qsi_get_u64(record + 40);
 }
-/* The routes end there, or before: what lies between is zeros. */
+/* The limit of the routes; bytes between their end and this are zeros. */
 static inline uint32_t qsi_messages_routes_end(const uint8_t *record)
 {
     return qsi_get_u32(record + 24);
@@ -87,7 +87,7 @@ static inline bool qsi_messages_has_due(const uint8_t *record)
 {
     return (record[5] & QSI_MESSAGES_HAS_DUE) != 0;
 }
-/* Does a column say something of its rows' times? */
+/* Whether a column has expirations or due times. */
 static inline bool qsi_messages_has_times(const uint8_t *record)
 {
     return (record[5] & (QSI_MESSAGES_HAS_EXPIRATION | QSI_MESSAGES_HAS_DUE)) != 0;
@@ -97,7 +97,7 @@ static inline uint32_t qsi_messages_expiration(const struct qsi_messages *view, 
     return view->expirations != NULL ? qsi_get_u32(view->expirations + 4 * (size_t)row)
                                      : QSI_NO_EXPIRATION;
 }
-/* 0: at once. */
+/* 0: not delayed. */
 static inline uint64_t qsi_messages_due(const struct qsi_messages *view, uint32_t row)
 {
     return view->dues != NULL ? qsi_get_u64(view->dues + 8 * (size_t)row) : 0;
@@ -153,7 +153,7 @@ static inline bool qsi_messages_is_stored(const struct qsi_messages *view, uint3
 {
     return view->stored != NULL && (view->stored[row / 8] >> (row % 8) & 1) != 0;
 }
-/* The cell of a body: what it means, qsi_messages_read_body tells. */
+/* The cell of a body; qsi_messages_read_body decodes it. */
 static inline struct qsi_slice qsi_messages_body(const struct qsi_messages *view, uint32_t row)
 {
     uint32_t from = qsi_get_u32(view->body_offsets + 4 * (size_t)row);
@@ -161,7 +161,7 @@ static inline struct qsi_slice qsi_messages_body(const struct qsi_messages *view
     return qsi_slice_make(view->bodies + from,
                           qsi_get_u32(view->body_offsets + 4 * (size_t)row + 4) - from);
 }
-/* The body, or where it is, or that it is damaged. */
+/* Returns the body, its reference, or its damage. */
 static inline void qsi_messages_read_body(const struct qsi_messages *view, uint32_t row,
                                           struct qsi_body *body_out)
 {
@@ -174,10 +174,10 @@ static inline void qsi_messages_read_body(const struct qsi_messages *view, uint3
         body_out->bytes = cell;
     }
 }
-/* REQUIRES a stored one, in a record that has passed qsi_messages_check: no message in it is known
- * to be damaged. */
+/* The reference of a stored body.  REQUIRES a record that passed qsi_messages_check, which has no
+ * damaged messages. */
 struct qsi_body_ref qsi_messages_body_ref(const struct qsi_messages *view, uint32_t row);
-/* How many bytes the body has, wherever it is; 0 of a damaged one. */
+/* The size of the body, wherever it is; 0 for a damaged one. */
 uint32_t qsi_messages_body_bytes(const struct qsi_messages *view, uint32_t row);
 static inline uint64_t qsi_messages_destination_queue(const struct qsi_messages *view,
                                                       uint32_t index)

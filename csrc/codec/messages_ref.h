@@ -1,4 +1,4 @@
-/* Where messages are: a chunk of memory with their records, and which rows of them. */
+/* The place of messages: a chunk with their records, and their rows. */
 #ifndef QSI_MESSAGES_REF_H
 #define QSI_MESSAGES_REF_H
 
@@ -7,17 +7,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Where the records of some messages are: one that has them all, or one for each. */
+/* The place of some messages: one record with all of them, or one record for each. */
 struct qsi_messages_ref {
     struct qsi_chunk *chunk;
     uint32_t *rows;     /* NULL: message i is row first_row + i */
-    uint32_t first_row; /* 0 where there are rows */
-    uint32_t record_at; /* of the one record, unless single_records */
-    /* Rows are offsets of records of one message each, else rows of the one record. */
+    uint32_t first_row; /* 0 with rows */
+    uint32_t record_at; /* of the one record; unused with single_records */
+    /* rows are offsets of records of one message each, instead of rows of the one record. */
     bool single_records;
 };
 
-/* Where message i is: the record, and the row in it. */
+/* The record of message i, and its row in it. */
 static inline const uint8_t *qsi_messages_ref_record(const struct qsi_messages_ref *ref, uint32_t i,
                                                      uint32_t *record_row_out)
 {

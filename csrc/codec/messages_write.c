@@ -47,7 +47,8 @@ qs_status qsi_messages_layout(struct qsi_messages_layout *layout, qs_error *erro
     return QS_OK;
 }
 
-/* Zeros before each place where a column begins: what is the column's own is written over them. */
+/* Writes zeros before each place where a column begins; the column's own bytes are written over
+ * them. */
 static void clear_gaps(uint8_t *record, const struct qsi_messages_layout *layout)
 {
     uint64_t offsets_at = layout->bodies_at + qsi_stored_bytes(layout->flags, layout->row_count);

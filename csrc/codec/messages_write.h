@@ -1,6 +1,7 @@
-/* Writing the record of messages: the one encoder of all that publish, page and restore.
+/* Writing the record of messages: the only encoder, for publishing, paging and restoring.
  *
- * Sizes first: they lay the record out.  Then the frames, the sections, and the rows in order. */
+ * First the sizes, which determine the layout; then the frames, the sections, and the rows in
+ * order. */
 #ifndef QSI_MESSAGES_WRITE_H
 #define QSI_MESSAGES_WRITE_H
 
@@ -9,35 +10,35 @@
 
 #include <string.h>
 
-/* Sizes a record is laid out from; qsi_messages_layout fills the rest. */
+/* Sizes for the layout; qsi_messages_layout fills in the rest. */
 struct qsi_messages_layout {
     uint32_t row_count;
     uint32_t route_count;
     uint32_t destination_count;
     uint64_t routes_bytes;     /* sum of qsi_route_bytes() */
-    uint64_t properties_bytes; /* all blobs together */
-    uint64_t bodies_bytes;     /* all body cells together */
-    uint8_t flags;             /* of ALIGNED: asked for; filled in where the record is long */
-    /* filled in: */
-    uint8_t row_route_width; /* 0 with one route, else 1, 2 or 4 */
+    uint64_t properties_bytes; /* of all blobs */
+    uint64_t bodies_bytes;     /* of all body cells */
+    uint8_t flags;             /* ALIGNED on input: wanted; it is also set for long records */
+    /* Filled in by qsi_messages_layout. */
+    uint8_t row_route_width; /* 0 with one route, otherwise 1, 2 or 4 */
     uint64_t routes_at, row_routes_at, expirations_at, dues_at, properties_at, bodies_at,
         record_bytes;
 };
-/* One route's bytes in the record. */
+/* Bytes of a route in the record. */
 static inline uint64_t qsi_route_bytes(uint32_t exchange_bytes, uint32_t key_bytes,
                                        uint32_t destination_count)
 {
     return 8 + 4 * (uint64_t)destination_count + exchange_bytes + key_bytes;
 }
-/* The one place that decides whether columns are aligned.  QS_EINVAL: the record would pass 4
- * GiB. */
+/* Computes the layout; this is the only function that decides about alignment.  QS_EINVAL: the
+ * record would exceed 4 GiB. */
 qs_status qsi_messages_layout(struct qsi_messages_layout *layout, qs_error *error) QS_MUST_CHECK;
 
-/* Writes header and empty sections' frames into layout->record_bytes bytes at record, padding
- * included. */
+/* Writes the header and the frames of empty sections into layout->record_bytes bytes at record,
+ * padding included. */
 void qsi_messages_begin(uint8_t *record, const struct qsi_messages_layout *layout);
 
-/* Writers for the sections of a record in the making. */
+/* Writers for the sections of a record. */
 static inline void qsi_messages_put_destination(uint8_t *record, uint32_t index, uint64_t queue_id,
                                                 uint64_t first_seq, uint32_t row_count)
 {
@@ -49,26 +50,26 @@ static inline void qsi_messages_put_destination(uint8_t *record, uint32_t index,
     qsi_put_u32(at + 16, row_count);
     qsi_put_u32(at + 20, 0);
 }
-/* When the messages were published, in us since 1970; 0 where nobody asks. */
+/* Sets the time of publishing, in us since 1970; 0: not needed. */
 static inline void qsi_messages_put_time(uint8_t *record, uint64_t time_us)
 {
     qsi_put_u64(record + 40, time_us);
 }
-/* REQUIRES the column. */
+/* REQUIRES the column of expirations. */
 static inline void qsi_messages_put_expiration(uint8_t *record,
                                                const struct qsi_messages_layout *layout,
                                                uint32_t row, uint32_t ms)
 {
     qsi_put_u32(record + layout->expirations_at + 4 * (size_t)row, ms);
 }
-/* REQUIRES the column.  0: at once. */
+/* REQUIRES the column of due times.  0: not delayed. */
 static inline void qsi_messages_put_due(uint8_t *record, const struct qsi_messages_layout *layout,
                                         uint32_t row, uint64_t due_us)
 {
     qsi_put_u64(record + layout->dues_at + 8 * (size_t)row, due_us);
 }
-/* Routes are written in order; *at_io starts at 0 and counts the bytes of routes written so far.
- * destinations NULL: the first ones of the record, in order. */
+/* Writes routes in order; *at_io starts at 0 and counts the bytes of routes so far. destinations
+ * NULL: the record's next destinations, in order. */
 static inline void qsi_messages_put_route(uint8_t *record, const struct qsi_messages_layout *layout,
                                           uint32_t index, uint64_t *at_io,
                                           struct qsi_slice exchange, struct qsi_slice key,
@@ -97,7 +98,7 @@ static inline uint8_t *qsi_messages_properties_place(uint8_t *record,
 {
     return record + layout->properties_at;
 }
-/* What serves all rows.  REQUIRES that they have none of their own. */
+/* Writes the properties of all rows.  REQUIRES that rows have none of their own. */
 static inline void qsi_messages_put_properties(uint8_t *record,
                                                const struct qsi_messages_layout *layout,
                                                struct qsi_slice properties)
@@ -107,9 +108,9 @@ static inline void qsi_messages_put_properties(uint8_t *record,
     qsi_put_u32(at, properties.bytes);
     qsi_slice_put(at + 4, properties);
 }
-/* The body of the only row.  REQUIRES properties that serve all rows, and none in the message
- * store: what a writer of rows makes of that, without its state, for which a single message would
- * pay. */
+/* Writes the body of the only row.  REQUIRES common properties, and no body in the message store.
+ * It has the result of a writer of rows without its state, which would be costly for a single
+ * message. */
 static inline void qsi_messages_put_only_body(uint8_t *record,
                                               const struct qsi_messages_layout *layout,
                                               struct qsi_slice body)
@@ -123,12 +124,12 @@ static inline void qsi_messages_put_only_body(uint8_t *record,
     qsi_put_u32(offsets + 4, body.bytes);
     qsi_slice_put(offsets + 8, body);
 }
-/* The bitmap. */
+/* The place of the bitmap of stored bodies. */
 uint8_t *qsi_messages_stored_place(uint8_t *record, const struct qsi_messages_layout *layout);
 uint8_t *qsi_messages_body_offsets_place(uint8_t *record, const struct qsi_messages_layout *layout);
 uint8_t *qsi_messages_bodies_place(uint8_t *record, const struct qsi_messages_layout *layout);
 
-/* ---- rows, in order: what each has of its own, and its body ---- */
+/* ---- rows, in order: properties and body ---- */
 
 struct qsi_messages_writer {
     uint8_t *stored; /* the bitmap */
@@ -159,8 +160,8 @@ static inline void qsi_messages_writer_begin(struct qsi_messages_writer *writer_
         qsi_put_u32(properties, 0);
     }
 }
-/* Where the next row's properties belong.  REQUIRES that rows have their own, and for each row at
- * most one call, before its body; without a call it has none. */
+/* Makes room for the next row's properties.  REQUIRES that rows have their own, and at most one
+ * call for each row, before its body; without a call a row has none. */
 static inline uint8_t *qsi_messages_write_properties(struct qsi_messages_writer *writer,
                                                      uint32_t bytes)
 {
@@ -169,7 +170,7 @@ static inline uint8_t *qsi_messages_write_properties(struct qsi_messages_writer 
     writer->blob_at += bytes;
     return at;
 }
-/* The cell of the next row's body: its place. */
+/* Makes room for the cell of the next row's body. */
 static inline uint8_t *qsi_messages_write_cell(struct qsi_messages_writer *writer, uint32_t bytes)
 {
     uint8_t *at = writer->bodies + writer->body_at;
@@ -187,9 +188,9 @@ static inline void qsi_messages_write_body(struct qsi_messages_writer *writer,
 {
     qsi_slice_put(qsi_messages_write_cell(writer, body.bytes), body);
 }
-/* Of a body that is in the message store.  REQUIRES the bitmap. */
+/* Writes the cell of a body in the message store.  REQUIRES the bitmap. */
 void qsi_messages_write_ref(struct qsi_messages_writer *writer, const struct qsi_body_ref *ref);
-/* Of a message that is damaged.  REQUIRES the bitmap. */
+/* Writes the cell of a damaged message.  REQUIRES the bitmap. */
 void qsi_messages_write_damage(struct qsi_messages_writer *writer,
                                const struct qsi_body_damage *damage);
 

@@ -1,4 +1,4 @@
-/* The AMQP property encoding of a message. */
+/* The AMQP encoding of a message's properties. */
 #include "properties.h"
 
 #include "qstore/codec.h"
@@ -9,7 +9,7 @@
 #include "le.h"
 
 #define FLAGS_BYTES 2
-/* bit 0 announces more flags, which basic messages do not have; bit 1 is unused */
+/* Bit 0 announces more flags, which basic messages do not have; bit 1 is unused. */
 #define FLAGS_UNKNOWN 3u
 
 const char *qsi_property_name(enum qsi_property property)
@@ -23,7 +23,7 @@ const char *qsi_property_name(enum qsi_property property)
     return names[property];
 }
 
-/* The first property of a set of flags. */
+/* The first property in a set of flags. */
 static enum qsi_property first_property(uint16_t flags)
 {
     QS_DCHECK(flags != 0);
@@ -141,7 +141,7 @@ uint64_t qsi_properties_bytes(const struct qsi_properties *properties)
     return bytes;
 }
 
-/* The length word and the table, or room for it: see the header. */
+/* Writes length and table, or leaves room for the table: see the header. */
 static uint8_t *put_headers(uint8_t *out, struct qsi_slice table)
 {
     qsi_put_be32(out, table.bytes);
@@ -189,7 +189,7 @@ uint8_t *qsi_properties_encode(uint8_t *blob_out, const struct qsi_properties *p
     return table;
 }
 
-/* Puts the cursor on a property's value, skipping those before it. */
+/* Moves the cursor to a property's value, and skips those before it. */
 static bool find_property(struct qsi_cursor *cursor, enum qsi_property wanted)
 {
     struct qsi_slice skipped;

@@ -20,7 +20,7 @@
 enum qsi_property { /* in the order of the encoding */
                     QSI_PROPERTY_CONTENT_TYPE,
                     QSI_PROPERTY_CONTENT_ENCODING,
-                    QSI_PROPERTY_HEADERS, /* a field table, without its length word */
+                    QSI_PROPERTY_HEADERS, /* a field table, without its 4-byte length */
                     QSI_PROPERTY_DELIVERY_MODE,
                     QSI_PROPERTY_PRIORITY,
                     QSI_PROPERTY_CORRELATION_ID,
@@ -36,12 +36,12 @@ enum qsi_property { /* in the order of the encoding */
 };
 
 #define QSI_SHORTSTR_BYTES_MAX 255
-/* tables and arrays inside each other, the headers table being the first */
+/* Limit for nested tables and arrays; the headers table is the first level. */
 #define QSI_FIELD_DEPTH_MAX 128
 
-/* Zeroed memory has no property.  Strings and headers are in text, the three numbers beside it;
- * present holds the flag of each property that is there.  The fields of one that is not mean
- * nothing: clearing them all would cost more than most messages' properties. */
+/* Zeroed memory has no property.  Strings and headers are in text, the three numbers are members;
+ * present has the flag of each present property.  Fields of absent properties are undefined:
+ * clearing all of them would cost more than decoding most messages' properties. */
 struct qsi_properties {
     struct qsi_slice text[QSI_PROPERTY_COUNT];
     uint64_t timestamp;
@@ -61,7 +61,7 @@ static inline bool qsi_properties_has(const struct qsi_properties *properties,
     return (properties->present & qsi_property_flag(property)) != 0;
 }
 
-/* A string or the headers; null when absent. */
+/* A string or the headers; a null slice if absent. */
 static inline struct qsi_slice qsi_properties_text(const struct qsi_properties *properties,
                                                    enum qsi_property property)
 {
@@ -79,38 +79,38 @@ static inline void qsi_properties_set(struct qsi_properties *properties, enum qs
 /* The AMQP name, "content_type"; never NULL. */
 const char *qsi_property_name(enum qsi_property property);
 
-/* Decodes and checks all of a blob, nested tables too.  QS_ECORRUPT: not a property blob, and
- * why. */
+/* Decodes and checks a whole blob, nested tables included.  QS_ECORRUPT: it is malformed; the text
+ * has the reason. */
 qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uint8_t *blob,
                                 uint32_t blob_bytes, qs_error *error) QS_MUST_CHECK;
 
-/* The exact size of the blob; 0 when no property is present. */
+/* The exact size of the blob; 0 without properties. */
 uint64_t qsi_properties_bytes(const struct qsi_properties *properties);
 
-/* Writes qsi_properties_bytes() bytes.  REQUIRES a size that fits 32 bits and strings within 255
- * bytes.  When headers are present with data NULL, room for text[QSI_PROPERTY_HEADERS].bytes is
- * left for the caller to fill in; returns where that room (or the copied table) begins, NULL
+/* Writes qsi_properties_bytes() bytes.  REQUIRES a size that fits 32 bits, and strings of at most
+ * 255 bytes.  If headers are present with data NULL, room for text[QSI_PROPERTY_HEADERS].bytes is
+ * left for the caller to fill in.  Returns the begin of that room, or of the copied table; NULL
  * without headers. */
 uint8_t *qsi_properties_encode(uint8_t *blob_out, const struct qsi_properties *properties);
 
-/* Single properties of a blob without decoding the rest: what publishing and expiry ask about
- * each message.  0 or a null slice when the property is absent or the blob is damaged. */
+/* Single properties of a blob, without decoding the rest, for publishing and expiry of each
+ * message. 0 or a null slice: the property is absent, or the blob is malformed. */
 uint8_t qsi_properties_delivery_mode(const uint8_t *blob, uint32_t blob_bytes);
 uint8_t qsi_properties_priority(const uint8_t *blob, uint32_t blob_bytes);
 struct qsi_slice qsi_properties_expiration(const uint8_t *blob, uint32_t blob_bytes);
 struct qsi_slice qsi_properties_headers(const uint8_t *blob, uint32_t blob_bytes);
-/* Whether asking for them is worth it. */
+/* A fast test: false means that there are no headers. */
 static inline bool qsi_properties_may_have_headers(const uint8_t *blob, uint32_t blob_bytes)
 {
     return blob_bytes > 0 && (blob[0] & (qsi_property_flag(QSI_PROPERTY_HEADERS) >> 8)) != 0;
 }
-/* The same of an expiration. */
+/* The same for an expiration. */
 static inline bool qsi_properties_may_have_expiration(const uint8_t *blob, uint32_t blob_bytes)
 {
     return blob_bytes > 0 && (blob[0] & (qsi_property_flag(QSI_PROPERTY_EXPIRATION) >> 8)) != 0;
 }
-/* The milliseconds of an expiration.  QS_PRECONDITION_FAILED: it is not a decimal number of
- * QSI_EXPIRATION_MS_MAX at most. */
+/* Parses the milliseconds of an expiration.  QS_PRECONDITION_FAILED: it is not a decimal number of
+ * at most QSI_EXPIRATION_MS_MAX. */
 #define QSI_EXPIRATION_MS_MAX (UINT32_MAX - 1)
 qs_status qsi_expiration_parse(struct qsi_slice text, uint32_t *ms_out,
                                qs_error *error) QS_MUST_CHECK;
@@ -129,24 +129,23 @@ struct qsi_field {
     uint8_t type;
 };
 
-/* An integer of 64 bits, signed or not: bits as two's complement if it is negative. */
+/* An integer of 64 bits, signed or unsigned: bits in two's complement if it is negative. */
 struct qsi_number {
     uint64_t bits;
     bool is_negative;
 };
-/* The value of an integer or a timestamp; false for the other types. */
+/* The value of an integer or a timestamp; false for other types. */
 bool qsi_field_integer(const struct qsi_field *field, struct qsi_number *number_out);
 
-/* Walks the entries of one table or array, in order; nested ones are walked with a walk of their
- * own. */
+/* Walks the entries of one table or array, in order; nested ones need walks of their own. */
 struct qsi_field_walk {
     const uint8_t *at;
     const uint8_t *end;
     bool named;     /* a table: entries have names */
-    bool malformed; /* set when a walk stopped at bytes that are no entry */
+    bool malformed; /* set if the walk stopped at bytes that are no entry */
 };
 
-/* Of an empty slice, which may be at no address, the beginning. */
+/* The end of a slice; an empty one may have no address. */
 static inline const uint8_t *qsi_fields_end(struct qsi_slice fields)
 {
     return fields.bytes > 0 ? fields.data + fields.bytes : fields.data;
@@ -162,17 +161,18 @@ static inline struct qsi_field_walk qsi_array_walk(struct qsi_slice array)
     return (struct qsi_field_walk){array.data, qsi_fields_end(array), false, false};
 }
 
-/* False at the end and at malformed bytes. */
+/* False: the end, or malformed bytes. */
 bool qsi_field_next(struct qsi_field_walk *walk, struct qsi_field *field_out);
 
-/* The first entry of a table with this name; false when there is none. */
+/* Finds the first entry of a table with this name; false: there is none. */
 bool qsi_table_find(struct qsi_slice table, struct qsi_slice name, struct qsi_field *field_out);
 
-/* Whether a field table, without its length word, is well formed to the last nested value. */
+/* Whether a field table, without its 4-byte length, is well-formed down to the last nested
+ * value. */
 bool qsi_table_check(struct qsi_slice table);
 
-/* A table entry holding a string (value null: void): its size, and writing it.  REQUIRES a name
- * within 255 bytes.  put returns the end of what it wrote. */
+/* The size of a table entry with a string (value null: void), and writing it.  REQUIRE a name of at
+ * most 255 bytes.  put returns the end of the written bytes. */
 uint64_t qsi_table_string_bytes(struct qsi_slice name, struct qsi_slice value);
 uint8_t *qsi_table_string_put(uint8_t *out, struct qsi_slice name, struct qsi_slice value);
 

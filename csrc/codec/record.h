@@ -1,8 +1,8 @@
-/* Records: what a commit block is made of (docs/FORMAT.md, "Records").
+/* Records: the content of a commit block (docs/FORMAT.md, "Records").
  *
- * Every record begins with {bytes u32, type u8, flags u8, u16} and is a multiple of 8 bytes
- * long.  This header has what all of them share; each kind has its own.  The readers take bytes
- * whose block checksum was right, and check them all the same: a record is data from a file. */
+ * Every record begins with {bytes u32, type u8, flags u8, u16}, and its size is a multiple of 8
+ * bytes.  This header has the common part; each kind has a header of its own.  Readers get bytes
+ * with a correct block checksum, and still check them, because a record is data from a file. */
 #ifndef QSI_RECORD_H
 #define QSI_RECORD_H
 
@@ -46,10 +46,10 @@ enum qsi_record_type {
     /* in the journal only */
     QSI_RECORD_STREAM_WRITTEN = 24, /* stream_record.h */
     QSI_RECORD_STREAM_ADOPTED = 25, /* as a stream written */
-    /* of work queues over a stream: work_record.h.  Numbers between are not used */
+    /* of work queues over a stream: work_record.h.  The numbers between are unused */
     QSI_RECORD_WORK_QUEUE_DECLARE = 40, /* in the journal as well */
-    QSI_RECORD_WORK_STATE = 41,         /* in checkpoints only, and */
-    QSI_RECORD_WORK_SEGMENT = 42,       /* likewise */
+    QSI_RECORD_WORK_STATE = 41,         /* only in checkpoints, like the next one */
+    QSI_RECORD_WORK_SEGMENT = 42,       /* only in checkpoints */
 };
 
 #define QSI_RECORD_ALIGN 8
@@ -67,7 +67,7 @@ static inline uint8_t qsi_record_type(const uint8_t *record)
 {
     return record[4];
 }
-/* The record at the start of at[0, bytes): false when its length is impossible. */
+/* Whether the record at the start of at[0, bytes) has a possible length. */
 bool qsi_record_fits(const uint8_t *at, uint64_t bytes);
 static inline void qsi_record_put_head(uint8_t *record, uint32_t bytes, uint8_t type, uint8_t flags)
 {

@@ -1,7 +1,7 @@
-/* Building a record of rows of others: collecting the rows.
+/* Building a record from rows of other records: collecting the rows.
  *
  * Invariants: codes has one code for each row, an index of routes; contents has one entry for each
- * stored row that was read, in their order; every stretch has rows; the sums are those of the
+ * stored row that was read, in order; every stretch has rows; the sums are those of the
  * stretches. */
 #include "record_build.h"
 
@@ -15,9 +15,9 @@
 
 #define NO_CODE UINT32_MAX
 #define SLOTS_FIRST 64u
-/* What a row takes besides properties and body: an offset of each, and a code of its route. */
+/* Bytes of a row besides properties and body: two offsets, and a code of its route. */
 #define ROW_BYTES 9u
-#define RECORD_BYTES 1024u /* and a record besides its rows and routes, gaps included */
+#define RECORD_BYTES 1024u /* bytes of a record besides rows and routes, gaps included */
 
 struct qsi_record_build *qsi_record_build_create(uint32_t options, qsi_stored_reader *reader,
                                                  void *context)
@@ -98,7 +98,7 @@ static void put_slot(struct qsi_record_build *build, uint64_t hash, uint32_t cod
     build->slots[i] = code;
 }
 
-/* At most half of the slots are taken. */
+/* Grows the table so that at most half of the slots are used. */
 static qs_status grow_slots(struct qsi_record_build *build)
 {
     uint32_t count = build->slot_count == 0 ? SLOTS_FIRST : 2 * build->slot_count;
@@ -128,7 +128,7 @@ static bool is_route(const struct qsi_build_route *route, const struct qsi_route
            qsi_slice_compare(route->key, view->key) == 0;
 }
 
-/* The code of a route, which is made if it is new. */
+/* Finds the code of a route, or assigns one to a new route. */
 static qs_status find_code(struct qsi_record_build *build, const struct qsi_route_view *view,
                            uint32_t *code_out)
 {
@@ -137,8 +137,8 @@ static qs_status find_code(struct qsi_record_build *build, const struct qsi_rout
                         ? ((uint32_t *)(void *)build->codes.data)[build->row_count - 1]
                         : NO_CODE;
 
-    if (last != NO_CODE &&
-        is_route(&qsi_build_routes(build)[last], view)) { /* as the row before, mostly */
+    /* Usually the route of the previous row. */
+    if (last != NO_CODE && is_route(&qsi_build_routes(build)[last], view)) {
         *code_out = last;
         return QS_OK;
     }
@@ -164,7 +164,7 @@ static qs_status find_code(struct qsi_record_build *build, const struct qsi_rout
     return QS_OK;
 }
 
-/* The same of a row, with what is known of its record's other rows. */
+/* Finds the code of a row, using the known codes of its record. */
 static qs_status row_code(struct qsi_record_build *build, const struct qsi_messages *view,
                           uint32_t row, uint32_t *code_out)
 {
@@ -200,11 +200,11 @@ static qs_status begin_record(struct qsi_record_build *build, const struct qsi_m
 
 /* ---- adding rows ---- */
 
-/* What is to be added of one row. */
+/* One row to add. */
 struct row {
     struct qsi_slice properties;
     uint32_t body_bytes;
-    bool was_read; /* from the message store: content tells where it is */
+    bool was_read; /* from the message store: content has its place */
     struct qsi_stored_content content;
 };
 
@@ -284,7 +284,7 @@ static qs_status note_row(struct qsi_record_build *build, const struct qsi_messa
     return QS_OK;
 }
 
-/* Room for the stretch, so that its rows, once noted, belong to one. */
+/* Makes room for the stretch, so that its rows are in one stretch. */
 static qs_status open_stretch(struct qsi_record_build *build, const struct qsi_row_stretch *stretch)
 {
     struct qsi_row_stretch empty = {.record = stretch->record, .first_row = stretch->first_row};
@@ -293,7 +293,7 @@ static qs_status open_stretch(struct qsi_record_build *build, const struct qsi_r
     if (count > 0) {
         const struct qsi_row_stretch *last =
             (const struct qsi_row_stretch *)(const void *)build->stretches.data + count - 1;
-        QS_DCHECK(last->count > 0); /* an empty one was taken back */
+        QS_DCHECK(last->count > 0); /* empty ones were removed */
         if (last->record == stretch->record &&
             last->first_row + last->count == stretch->first_row) {
             return QS_OK;

@@ -1,4 +1,4 @@
-/* A record in the making: what adding rows and writing them share. */
+/* Building a record: declarations shared by adding rows and writing them. */
 #ifndef QSI_RECORD_BUILD_INTERNAL_H
 #define QSI_RECORD_BUILD_INTERNAL_H
 
@@ -7,7 +7,7 @@
 
 #define QSI_NO_PLACE SIZE_MAX
 
-/* Of the rows so far: each (exchange, routing key) once. */
+/* A route of the rows so far; each (exchange, routing key) has one. */
 struct qsi_build_route {
     struct qsi_slice exchange, key;
     uint64_t hash;
@@ -22,19 +22,20 @@ struct qsi_record_build {
     struct qsi_buf codes;     /* uint32_t by row */
     struct qsi_buf routes;    /* struct qsi_build_route */
     struct qsi_buf contents;  /* struct qsi_stored_content */
-    struct qsi_buf stored;    /* what they lead to */
+    struct qsi_buf stored;    /* the content of stored messages */
     uint32_t *slots;          /* hash table of codes; slot_count is a power of two */
     uint32_t slot_count;
 
-    const uint8_t *record; /* the last stretch's; its routes have these codes: */
+    /* The record of the last stretch; record_codes has the codes of its routes. */
+    const uint8_t *record;
     struct qsi_buf record_codes;
 
     struct qsi_slice properties; /* of the first row, if all have the same */
-    size_t stored_properties_at; /* where they are in stored, if not QSI_NO_PLACE */
+    size_t stored_properties_at; /* the place of properties in stored, or QSI_NO_PLACE */
     bool properties_differ, has_expiration, has_due, has_stored;
     uint32_t row_count, route_count;
     uint64_t routes_bytes, properties_bytes, bodies_bytes;
-    struct qsi_messages_layout layout; /* since measure */
+    struct qsi_messages_layout layout; /* valid after measure */
 };
 
 static inline struct qsi_build_route *qsi_build_routes(const struct qsi_record_build *build)

@@ -1,6 +1,6 @@
-/* Building a record of rows of others: its size and its bytes.
+/* Building a record from rows of other records: its size and its bytes.
  *
- * Invariant: what is written has the size that was measured; each body is copied once. */
+ * Invariant: the written record has the measured size; each body is copied once. */
 #include "check.h"
 #include "record_build_internal.h"
 
@@ -49,7 +49,7 @@ static uint32_t put_routes(const struct qsi_record_build *build, uint8_t *record
     return (uint32_t)(layout->routes_at + 4 * (uint64_t)build->route_count + at);
 }
 
-/* Where the next row goes. */
+/* The place of the next row. */
 struct writing {
     const struct qsi_record_build *build;
     uint8_t *record;
@@ -85,8 +85,8 @@ static void put_row(struct writing *writing, struct qsi_slice properties, struct
     writing->body_at += body.bytes;
 }
 
-/* Rows whose cells can be copied together: none of them was read from the message store, and there
- * is nothing to do for each but its offset. */
+/* Copies the cells of several rows at once: none was read from the message store, and only their
+ * offsets need adjusting. */
 static void put_plain_rows(struct writing *writing, const struct qsi_messages *view, uint32_t row,
                            uint32_t count)
 {

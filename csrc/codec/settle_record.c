@@ -8,7 +8,7 @@
 
 void qsi_settle_encode(uint8_t *record_out, const struct qsi_settle *settle)
 {
-    QS_DCHECK(settle->first_seq + settle->count >= settle->first_seq); /* decoding refuses it */
+    QS_DCHECK(settle->first_seq + settle->count >= settle->first_seq); /* checked by decoding */
     qsi_record_put_head(record_out, QSI_SETTLE_BYTES, QSI_RECORD_SETTLE, settle->kind);
     qsi_put_u64(record_out + 8, settle->queue_id);
     qsi_put_u64(record_out + 16, settle->first_seq);

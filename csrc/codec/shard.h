@@ -1,5 +1,5 @@
-/* Which of n equal shares a key belongs to, the same in every process: a hash of its bytes, and the
- * consistent hash that x-consistent-hash exchanges divide it by. */
+/* The shard of a key among n equal shards, the same in every process: a hash of its bytes, and the
+ * consistent hash by which x-consistent-hash exchanges distribute it. */
 #ifndef QSI_SHARD_H
 #define QSI_SHARD_H
 
@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* The finisher of splitmix64.  A checksum differs in few bits where keys do. */
+/* The finisher of splitmix64: checksums of similar keys differ in few bits. */
 static inline uint64_t qsi_shard_hash(const void *data, uint64_t bytes)
 {
     uint64_t hash = qs_crc32c(0, data, bytes) + UINT64_C(0x9e3779b97f4a7c15);

@@ -27,9 +27,9 @@ static inline bool qsi_slice_is_null(struct qsi_slice slice)
     return slice.data == NULL;
 }
 
-/* memcpy for strings of some ten bytes.  When GCC sees that a size is bounded by a few hundred
- * it makes a "rep movs" of memcpy, whose start alone takes longer than this.  The last piece
- * overlaps the one before it. */
+/* memcpy for short strings.  If GCC knows that a size is at most a few hundred bytes, it turns
+ * memcpy into "rep movs", whose start alone takes longer than this copy.  The last piece overlaps
+ * the one before. */
 static inline void qsi_copy_short(uint8_t *out, const uint8_t *data, uint32_t bytes)
 {
     if (bytes >= 16) {
@@ -50,7 +50,7 @@ static inline void qsi_copy_short(uint8_t *out, const uint8_t *data, uint32_t by
     }
 }
 
-/* Its bytes at out; returns what is behind them. */
+/* Writes the bytes at out; returns their end. */
 static inline uint8_t *qsi_slice_put(uint8_t *out, struct qsi_slice slice)
 {
     if (slice.bytes > 0) {
@@ -59,7 +59,7 @@ static inline uint8_t *qsi_slice_put(uint8_t *out, struct qsi_slice slice)
     return out + slice.bytes;
 }
 
-/* By bytes; of two of which one begins with the other, the shorter first. */
+/* Orders by bytes; a prefix comes first. */
 static inline int qsi_slice_compare(struct qsi_slice a, struct qsi_slice b)
 {
     uint32_t shorter = a.bytes < b.bytes ? a.bytes : b.bytes;

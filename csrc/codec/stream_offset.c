@@ -1,4 +1,4 @@
-/* The blob is taken apart at the headers only: two short strings may stand before them. */
+/* Only the begin of the blob is parsed: at most two short strings are before the headers. */
 #include "stream_offset.h"
 
 #include "check.h"
@@ -25,7 +25,7 @@ static uint8_t *put_big(uint8_t *at, uint64_t value, uint32_t bytes)
     return at + bytes;
 }
 
-/* Where the headers' length is, or would be. */
+/* The place of the headers' length, or where it would be. */
 static uint32_t find_headers(struct qsi_slice blob, uint16_t flags)
 {
     uint32_t at = 2;
@@ -40,7 +40,7 @@ static uint32_t find_headers(struct qsi_slice blob, uint16_t flags)
     return at;
 }
 
-/* The entries but that of this name. */
+/* Writes the entries except the one of this name. */
 static uint8_t *put_others(uint8_t *at, struct qsi_slice headers)
 {
     struct qsi_field_walk walk = qsi_table_walk(headers);

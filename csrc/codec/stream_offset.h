@@ -1,4 +1,4 @@
-/* The header x-stream-offset, which a message that is delivered from a stream has. */
+/* The header x-stream-offset of messages delivered from a stream. */
 #ifndef QSI_STREAM_OFFSET_H
 #define QSI_STREAM_OFFSET_H
 
@@ -6,12 +6,12 @@
 
 #include <stdint.h>
 
-/* So many bytes more than the properties it is added to, at most. */
+/* The most bytes that the header adds to properties. */
 #define QSI_STREAM_OFFSET_BYTES_MAX 31u
 
-/* Copies well-formed properties with that header, a long, behind all others; one of that name goes.
- * REQUIRES room for as many bytes as they have, and QSI_STREAM_OFFSET_BYTES_MAX more.  Returns how
- * many bytes it wrote. */
+/* Copies well-formed properties and adds the header, a long, after all others; an existing one is
+ * dropped.  REQUIRES room for the properties and QSI_STREAM_OFFSET_BYTES_MAX more bytes.  Returns
+ * the number of bytes written. */
 uint32_t qsi_stream_offset_put(uint8_t *properties_out, struct qsi_slice properties,
                                uint64_t offset);
 

@@ -30,7 +30,7 @@ qs_status qsi_stream_trim_decode(struct qsi_stream_trim *trim_out, const uint8_t
     return QS_OK;
 }
 
-/* Of a segment. */
+/* Flags of a segment. */
 enum { SEALED = 1, ADOPTED = 2 };
 
 /* ---- stream state: stream id, first, flushed, next, last time u64 each | segment count u32 | 0 |
@@ -207,7 +207,7 @@ static bool is_end_of_last(const struct qsi_stream_written *written)
                      written->block_count <= last.block_count;
 }
 
-/* The messages are those of whole segments that were staged. */
+/* Whether the messages are those of whole adopted segments. */
 static bool is_of_adopted(const struct qsi_stream_written *written)
 {
     uint64_t next = written->first;

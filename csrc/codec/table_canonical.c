@@ -1,8 +1,8 @@
 /* Field tables with their names in order.
  *
- * One buffer holds, level by level, where the entries of the tables around the one in hand lie; a
+ * One buffer has, level by level, the places of the entries of all tables around the current one; a
  * level is a stretch of it.  A level is sorted once, when it is entered, and then written entry by
- * entry.  So a table of n entries costs n log n, whatever it was made to look like. */
+ * entry.  So a table of n entries costs n log n, for any input. */
 #include "table_canonical.h"
 
 #include "check.h"
@@ -14,16 +14,16 @@
 
 /* An entry of a table, or an element of an array. */
 struct entry {
-    struct qsi_slice name; /* null: an element */
-    const uint8_t *from;   /* all of it, its name and its type too */
+    struct qsi_slice name; /* null: an element of an array */
+    const uint8_t *from;   /* the whole entry, with name and type */
     struct qsi_slice value;
     uint8_t type;
 };
 
 struct level {
-    size_t next, end; /* of its entries, those that are still to be written */
-    size_t length_at; /* of the length word in front, in out */
-    bool has_length;  /* the outermost has none */
+    size_t next, end; /* the level's entries that are not written yet */
+    size_t length_at; /* place of its length in out */
+    bool has_length;  /* false for the outermost table */
 };
 
 struct canonical {
@@ -43,7 +43,7 @@ static size_t entry_count(const struct canonical *canonical)
     return canonical->entries.bytes / sizeof(struct entry);
 }
 
-/* Equal names stay in the order in which they came. */
+/* Entries with equal names keep their order. */
 static int compare_entries(const void *left, const void *right)
 {
     const struct entry *a = left, *b = right;
@@ -52,7 +52,7 @@ static int compare_entries(const void *left, const void *right)
     return order != 0 ? order : (a->from > b->from) - (a->from < b->from);
 }
 
-/* Goes in: its entries, in the order in which they are to be written. */
+/* Enters a table or an array: collects its entries in the order of writing. */
 static qs_status enter(struct canonical *canonical, struct qsi_field_walk walk)
 {
     struct level *level = &canonical->open[canonical->depth];
@@ -65,7 +65,7 @@ static qs_status enter(struct canonical *canonical, struct qsi_field_walk walk)
         QS_TRY(qsi_buf_append(&canonical->entries, &entry, sizeof entry));
         from = walk.at;
     }
-    QS_DCHECK(!walk.malformed); /* the whole table was checked */
+    QS_DCHECK(!walk.malformed); /* the whole table was checked before */
     level->end = entry_count(canonical);
     if (walk.named && level->end - level->next > 1) {
         qsort(entry_at(canonical, level->next), level->end - level->next, sizeof(struct entry),
@@ -79,7 +79,7 @@ static bool is_nested(const struct entry *entry)
     return entry->type == 'F' || entry->type == 'A';
 }
 
-/* Of a nested value what lies before its first entry, and then into it. */
+/* Writes the bytes of a nested value before its first entry, and enters it. */
 static qs_status descend(struct canonical *canonical, struct entry entry)
 {
     struct level *level;
@@ -94,7 +94,8 @@ static qs_status descend(struct canonical *canonical, struct entry entry)
                  entry.type == 'F' ? qsi_table_walk(entry.value) : qsi_array_walk(entry.value));
 }
 
-/* Back to the level around: what was written in this one may be shorter than it was. */
+/* Returns to the outer level, and sets the length: the written value may be shorter than the
+ * original. */
 static void ascend(struct canonical *canonical)
 {
     const struct level *level = &canonical->open[canonical->depth];

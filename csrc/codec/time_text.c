@@ -1,4 +1,4 @@
-/* ISO 8601 in one form: four digits of a year, and the zone of UTC. */
+/* ISO 8601 in one form: a year of four digits, and the zone UTC. */
 #include "time_text.h"
 
 #include "check.h"
@@ -7,7 +7,7 @@
 #define FORM_BYTES ((uint32_t)sizeof FORM - 1)
 #define FRACTION_DIGITS 6
 
-/* A digit where the form has one, and the very same elsewhere. */
+/* Whether text has digits where FORM has them, and equals FORM elsewhere. */
 static bool has_form(const uint8_t *text)
 {
     for (uint32_t i = 0; i < FORM_BYTES; i++) {
@@ -28,7 +28,7 @@ static uint32_t number_at(const uint8_t *text, uint32_t digits)
     return number;
 }
 
-/* Of the fraction and the zone: "Z", ".5Z". */
+/* Parses fraction and zone: "Z", ".5Z". */
 static bool parse_rest(const uint8_t *text, uint32_t bytes, uint32_t *us_out)
 {
     uint32_t digits = bytes < 2 ? 0 : bytes - 2;
@@ -63,7 +63,7 @@ static uint32_t days_before(uint32_t year, uint32_t month)
     return days[month - 1] + (month > 2 && is_leap(year) ? 1 : 0);
 }
 
-/* Of all years before, from the year 0 on. */
+/* The number of leap days in the years [1, year). */
 static uint32_t leap_days(uint32_t year)
 {
     uint32_t last = year - 1;

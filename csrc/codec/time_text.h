@@ -1,4 +1,4 @@
-/* A moment as text, for fractions of seconds, which AMQP's timestamps do not have. */
+/* A time as text with fractions of a second, which AMQP's timestamps do not have. */
 #ifndef QSI_TIME_TEXT_H
 #define QSI_TIME_TEXT_H
 
@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* "2026-01-31T12:00:00Z", with one to six digits behind a point for a fraction: in us since 1970.
- * False: it is none, or before that. */
+/* Parses "2026-01-31T12:00:00Z", with one to six digits of a fraction after a point, to us since
+ * 1970.  False: it is no such text, or before 1970. */
 bool qsi_time_parse(struct qsi_slice text, uint64_t *us_out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Topology and transactions: a number and up to four strings. */
+/* Records of topology and transactions: a number and up to four strings. */
 #ifndef QSI_TOPOLOGY_RECORD_H
 #define QSI_TOPOLOGY_RECORD_H
 
@@ -30,8 +30,8 @@ void qsi_topology_encode(uint8_t *record_out, const struct qsi_topology *topolog
 qs_status qsi_topology_decode(struct qsi_topology *topology_out, const uint8_t *record,
                               qs_error *error) QS_MUST_CHECK;
 
-/* Each priority of a queue has an id of its own: the queue's, with the priority in the highest
- * byte.  Priority 0 is the queue. */
+/* The id of a queue's priority: the queue's id with the priority in the highest byte.  Priority 0
+ * has the queue's id. */
 #define QSI_PRIORITY_SHIFT 56
 static inline uint64_t qsi_subqueue_id(uint64_t queue_id, uint8_t priority)
 {

@@ -1,5 +1,5 @@
-/* Records about work queues over a stream (docs/FORMAT.md, "Records"): where one reads from, and,
- * in checkpoints, which messages of the stream it is done with. */
+/* Records about work queues over a stream (docs/FORMAT.md, "Records"): the source of a queue, and,
+ * in checkpoints, the messages of the stream that it has settled. */
 #ifndef QSI_WORK_RECORD_H
 #define QSI_WORK_RECORD_H
 
@@ -10,25 +10,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- where it reads from: the third string of WORK_QUEUE_DECLARE ---- */
+/* ---- source: the third string of WORK_QUEUE_DECLARE ---- */
 
 #define QSI_WORK_SOURCE_BYTES 16
-#define QSI_WORK_SOURCE_LOST 0 /* salvage found no stream: ids begin at 1 */
+#define QSI_WORK_SOURCE_LOST 0 /* salvage found no stream; ids begin at 1 */
 struct qsi_work_source {
     uint64_t stream_id; /* or QSI_WORK_SOURCE_LOST */
-    uint64_t first;     /* offset of the first message that is its own */
+    uint64_t first;     /* offset of the queue's first message */
 };
 void qsi_work_source_encode(uint8_t *bytes_out, const struct qsi_work_source *source);
 qs_status qsi_work_source_decode(struct qsi_work_source *source_out, struct qsi_slice bytes,
                                  qs_error *error) QS_MUST_CHECK;
 
-/* ---- its state: comes before its segments ---- */
+/* ---- state: precedes the queue's segments ---- */
 
 #define QSI_WORK_STATE_BYTES 40
 struct qsi_work_state {
     uint64_t queue_id;
-    uint64_t next_seq;     /* from there on nothing has a state */
-    uint64_t seen_upto;    /* what is below counts as delivered: a process that crashed had it */
+    uint64_t next_seq; /* messages from here on have no state */
+    /* Lower ones count as delivered: a crashed process may have delivered them. */
+    uint64_t seen_upto;
     uint64_t passed_count; /* messages that retention dropped before they were settled */
 };
 void qsi_work_state_encode(uint8_t *record_out, const struct qsi_work_state *state);
@@ -37,9 +38,9 @@ qs_status qsi_work_state_decode(struct qsi_work_state *state_out, const uint8_t 
 
 /* ---- the messages of one segment ----
  *
- * Bitmaps of its words, behind each other: what is settled, what was delivered before, and, where
- * that tells less than is known, plane_count bits of how often, from the lowest on.  What no bitmap
- * says of a message stands in a note. */
+ * Bitmaps of its words, one after another: settled messages; messages delivered before; and, if
+ * more is known, plane_count bits of the count of deliveries, lowest bit first.  A note has what no
+ * bitmap has. */
 
 #define QSI_WORK_SEGMENT_BYTES 40 /* before its bitmaps */
 #define QSI_WORK_NOTE_BYTES 16
@@ -48,14 +49,14 @@ enum qsi_work_bitmap { QSI_WORK_SETTLED, QSI_WORK_SEEN, QSI_WORK_PLANES /* the f
 struct qsi_work_segment {
     uint64_t queue_id;
     uint64_t number;
-    uint32_t word_base, word_count; /* of each bitmap: what is before is settled */
+    uint32_t word_base, word_count; /* of each bitmap: messages before are settled */
     uint32_t note_count;
-    uint32_t plane_count;  /* 0: 1 for what was seen */
+    uint32_t plane_count;  /* 0: seen messages count as delivered once */
     bool keeps_deliveries; /* counts are kept */
     const uint8_t *words;  /* decoded: u64 each */
     const uint8_t *notes;  /* decoded */
 };
-/* A message whose count of deliveries does not follow from the bitmaps, or that is delayed. */
+/* A message that is delayed, or whose count of deliveries is not in the bitmaps. */
 struct qsi_work_note {
     uint32_t slot;
     uint32_t deliveries;
@@ -67,11 +68,11 @@ static inline uint64_t qsi_work_segment_bytes(const struct qsi_work_segment *seg
            (uint64_t)segment->word_count * (QSI_WORK_PLANES + segment->plane_count) * 8 +
            (uint64_t)segment->note_count * QSI_WORK_NOTE_BYTES;
 }
-/* All but words and notes. */
+/* Encodes the record without words and notes. */
 void qsi_work_segment_encode(uint8_t *record_out, const struct qsi_work_segment *segment);
 void qsi_work_segment_put_word(uint8_t *record, uint32_t bitmap, uint32_t index, uint64_t bits);
 void qsi_work_segment_put_note(uint8_t *record, uint32_t index, const struct qsi_work_note *note);
-/* Checks everything that the record alone can say. */
+/* Checks everything that the record alone allows. */
 qs_status qsi_work_segment_decode(struct qsi_work_segment *segment_out, const uint8_t *record,
                                   qs_error *error) QS_MUST_CHECK;
 static inline uint64_t qsi_work_segment_word(const struct qsi_work_segment *segment,
@@ -79,7 +80,7 @@ static inline uint64_t qsi_work_segment_word(const struct qsi_work_segment *segm
 {
     return qsi_get_u64(segment->words + 8 * ((size_t)bitmap * segment->word_count + index));
 }
-/* How often a message was delivered, as the bitmaps have it. */
+/* The message's count of deliveries in the bitmaps. */
 uint32_t qsi_work_segment_deliveries(const struct qsi_work_segment *segment, uint32_t slot);
 void qsi_work_segment_note(const struct qsi_work_segment *segment, uint32_t index,
                            struct qsi_work_note *note_out);
