@@ -1,10 +1,9 @@
-/* Bindings: made, found by what makes them the same, and dropped. */
+/* Bindings: creation, lookup by identity, deletion. */
 #include "alloc.h"
 #include "check.h"
 #include "match.h"
 #include "route_internal.h"
 
-/* Bindings to it, which others may have lost with that. */
 void qsi_router_drop_bindings_to(struct qsi_router *router, struct qsi_destination *destination,
                                  struct qsi_list *done)
 {
@@ -19,8 +18,8 @@ void qsi_router_drop_bindings_to(struct qsi_router *router, struct qsi_destinati
     }
 }
 
-/* What makes a binding the same: both ends, the length of the key, the key, the arguments.  The
- * ends are addresses, as this never leaves memory. */
+/* The identity of a binding: both ends, the length of the key, the key, the arguments.  The ends
+ * are addresses, because identities stay in memory. */
 #define IDENTITY_FIXED_BYTES (2 * sizeof(void *) + sizeof(uint32_t))
 
 static qs_status make_identity(struct qsi_buf *identity, const struct qsi_exchange *exchange,
@@ -37,7 +36,7 @@ static qs_status make_identity(struct qsi_buf *identity, const struct qsi_exchan
     return identity->bytes <= UINT32_MAX ? QS_OK : QS_ENOMEM;
 }
 
-/* From router->identity; in no list and no set yet. */
+/* Creates a binding from router->identity; it is in no list and no set yet. */
 static struct qsi_binding *create_binding(struct qsi_router *router, struct qsi_exchange *exchange,
                                           struct qsi_destination *destination, uint32_t key_bytes)
 {

@@ -1,10 +1,10 @@
-/* Sets of bindings and the routes made from them.
+/* Sets of bindings, and routes built from them.
  *
- * A destination that several bindings lead to is met several times and taken once: each
- * collection has a number, and a destination is marked with that of the last one that took it.
- * Exchanges are taken apart from queues: who collects visits them next.
+ * A destination of several bindings is found several times and added once: each collection has a
+ * number, and a destination is marked with the number of the last collection that added it.
+ * Exchanges are not added to the route: the caller visits them next.
  *
- * Invariant: a set's route names exactly the destinations of its bindings, or is NULL. */
+ * Invariant: a set's route has exactly the destinations of its bindings, or is NULL. */
 #include "alloc.h"
 #include "check.h"
 #include "match.h"
@@ -99,7 +99,7 @@ static int compare_order(const void *left, const void *right)
     return ((*a)->order > (*b)->order) - ((*a)->order < (*b)->order);
 }
 
-/* Queues are mostly bound in the order they were declared in, and then there is nothing to sort. */
+/* Queues are usually bound in the order of their declaration, so usually no sort is needed. */
 static bool is_sorted(const struct qsi_route *route)
 {
     for (uint32_t i = 1; i < route->count; i++) {

@@ -1,4 +1,4 @@
-/* Exchanges: declared, found to be equivalent, deleted. */
+/* Exchanges: declaration, comparison, deletion. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -12,7 +12,7 @@
 #define RESERVED_PREFIX_BYTES 4u
 #define ALTERNATE "alternate-exchange"
 
-/* Copies to *at and moves it on. */
+/* Copies slice to *at, and advances *at. */
 static struct qsi_slice copy_slice(uint8_t **at, struct qsi_slice slice)
 {
     uint8_t *start = *at;
@@ -65,7 +65,7 @@ static bool find_alternate(struct qsi_slice arguments, struct qsi_field *alterna
     return qsi_table_find(arguments, QSI_SLICE_LITERAL(ALTERNATE), alternate_out);
 }
 
-/* No bytes when there is none. */
+/* An empty slice: there is none. */
 static struct qsi_slice alternate_of(struct qsi_slice arguments)
 {
     struct qsi_field alternate;
@@ -154,7 +154,7 @@ static void destroy_exchange(struct qsi_router *router, struct qsi_exchange *exc
     }
 }
 
-/* As bindings from other exchanges see it. */
+/* Initialises the exchange as a destination of bindings. */
 static void init_destination(struct qsi_exchange *exchange)
 {
     exchange->destination.name = exchange->name;
@@ -327,7 +327,6 @@ qs_status qsi_router_check_delete(const struct qsi_router *router,
     return QS_OK;
 }
 
-/* After a binding of exchange was dropped: an auto-delete exchange without any is done. */
 void qsi_exchange_note_if_done(struct qsi_exchange *exchange, struct qsi_list *done)
 {
     if (exchange->auto_delete && exchange->binding_count == 0 && done != NULL) {
@@ -356,7 +355,8 @@ void qsi_router_drop_exchange(struct qsi_router *router, struct qsi_exchange *ex
     router->version++;
 }
 
-/* One that goes may take another along; a list, because a chain of them may be long. */
+/* Deleting an exchange may complete another one; a list is used because such a chain may be
+ * long. */
 void qsi_router_delete_done(struct qsi_router *router, struct qsi_list *done)
 {
     while (done != NULL && !qsi_list_is_empty(done)) {

@@ -1,4 +1,4 @@
-/* Header fields, read for comparing. */
+/* Reading header fields for comparison. */
 #include "header_fields.h"
 
 #include "check.h"
@@ -22,7 +22,7 @@ static struct qsi_header_value value_of_integer(struct qsi_number number)
     return value_of_bits(number.is_negative ? 'j' : 'i', number.bits);
 }
 
-/* A whole number is the integer it equals; what 64 bits cannot hold stays a float. */
+/* A whole number becomes the equal integer; values beyond 64 bits stay floats. */
 static struct qsi_header_value value_of_double(double number)
 {
     uint64_t bits;
@@ -66,7 +66,7 @@ static struct qsi_field_walk walk_of(uint8_t type, struct qsi_slice value)
     return type == 'F' ? qsi_table_walk(value) : qsi_array_walk(value);
 }
 
-/* What has several encodings gets one of them.  False: a NaN. */
+/* Normalises a value with several encodings.  False: a NaN. */
 static bool normalize_field(const struct qsi_field *field)
 {
     uint8_t *value = (uint8_t *)field->value.data; /* in the copy */
@@ -77,14 +77,15 @@ static bool normalize_field(const struct qsi_field *field)
     } else if (field->type == 'f' || field->type == 'd') {
         number = field->type == 'f' ? read_float(value) : read_double(value);
         if (number == 0) {
-            memset(value, 0, field->value.bytes); /* of the two zeros, the positive one */
+            memset(value, 0, field->value.bytes); /* the positive zero */
         }
-        return number == number; /* no NaN */
+        return number == number; /* false for a NaN */
     }
     return true;
 }
 
-/* Normalizes a copy of an array or a table down to its last part.  False: it can equal nothing. */
+/* Normalises a copy of an array or a table down to its nested values.  False: it equals no
+ * value. */
 static bool normalize(uint8_t type, struct qsi_slice copy)
 {
     struct qsi_field_walk levels[QSI_FIELD_DEPTH_MAX];
@@ -114,7 +115,7 @@ static bool normalize(uint8_t type, struct qsi_slice copy)
 
 static struct qsi_header_value value_of_parts(const struct qsi_field *field, struct qsi_buf *copies)
 {
-    uint8_t *copy = copies->data + copies->bytes; /* room for all of the table was made */
+    uint8_t *copy = copies->data + copies->bytes; /* there is room for the whole table */
     struct qsi_slice bytes = qsi_slice_make(copy, field->value.bytes);
 
     QS_DCHECK(copies->bytes + field->value.bytes <= copies->capacity);
@@ -164,7 +165,7 @@ int qsi_header_compare(const struct qsi_header_field *a, const struct qsi_header
     return order != 0 ? order : (a->occurrence > b->occurrence) - (a->occurrence < b->occurrence);
 }
 
-/* For qsort, before occurrences are counted: equal names stay as they lie in the table. */
+/* For qsort, before occurrences are counted: fields with equal names keep their order. */
 static int compare_places(const void *left, const void *right)
 {
     const struct qsi_header_field *a = left, *b = right;
@@ -173,7 +174,7 @@ static int compare_places(const void *left, const void *right)
     return order != 0 ? order : (a->name.data > b->name.data) - (a->name.data < b->name.data);
 }
 
-/* They mostly come in order: so this library writes them. */
+/* Fields are usually sorted already: this library writes them so. */
 static void sort(struct qsi_header_fields *fields)
 {
     for (uint32_t i = 1; i < fields->count; i++) {

@@ -1,4 +1,4 @@
-/* What a binding of a headers exchange wants, read from its arguments. */
+/* The pattern of a binding to a headers exchange, read from its arguments. */
 #include "headers_pattern.h"
 
 #include "alloc.h"
@@ -62,7 +62,7 @@ qs_status qsi_headers_pattern_check(struct qsi_slice arguments, qs_error *error)
                     qsi_field_type_name(field.type), text);
 }
 
-/* What is no mode, of another build's binding, is all. */
+/* An unknown mode, from a binding of another build, counts as all. */
 static struct mode mode_of(struct qsi_slice arguments)
 {
     struct mode mode = {0};

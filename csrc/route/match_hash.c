@@ -1,13 +1,13 @@
-/* The types that give each message to one destination, chosen by a hash: x-consistent-hash and
+/* Types that route each message to one destination, chosen by a hash: x-consistent-hash and
  * x-modulus-hash.
  *
- * The ring has a span of buckets for each destination, in the order of its oldest binding: as many
- * as the weight that the binding's key is, or one of a modulus exchange.  A consistent hash (the
- * jump hash of Lamping and Veach) leads to a bucket such that buckets behind the others take their
- * share from all and move nothing else.
+ * The ring has a span of buckets for each destination, in the order of its oldest binding.  The
+ * span has as many buckets as the weight in the binding's key, or one for a modulus exchange.  A
+ * consistent hash (the jump hash of Lamping and Veach) chooses a bucket.  With it, new buckets
+ * after the others take their share from all of them, and no other key changes its bucket.
  *
- * Where a key leads is the same in every process, after a restart too: the hash has no key of the
- * process, and the ring follows from the bindings alone.
+ * A key has the same destination in every process, also after a restart: the hash does not depend
+ * on the process, and the ring depends only on the bindings.
  *
  * Invariant: the ring has room for a span of each binding. */
 #include "alloc.h"
@@ -24,7 +24,7 @@
 #define WEIGHT_MAX INT32_MAX
 
 struct span {
-    uint64_t end; /* of its buckets */
+    uint64_t end; /* end of its buckets */
     struct qsi_destination *destination;
 };
 
@@ -36,7 +36,7 @@ struct ring {
 
 /* ---- weights ---- */
 
-/* False: no whole number.  What is too large for the type is WEIGHT_MAX + 1. */
+/* False: it is no whole number.  A larger value becomes WEIGHT_MAX + 1. */
 static bool parse_weight(struct qsi_slice key, int64_t *weight_out)
 {
     bool is_signed = key.bytes > 0 && (key.data[0] == '-' || key.data[0] == '+');
@@ -171,7 +171,7 @@ static qs_status refresh_ring(const struct qsi_exchange *exchange)
 
 /* ---- choosing ---- */
 
-/* The destination that has the bucket.  REQUIRES bucket below the last end. */
+/* The destination of the bucket.  REQUIRES a bucket below the last end. */
 static struct qsi_destination *find_span(const struct ring *ring, uint64_t bucket)
 {
     uint32_t low = 0, high = ring->count;
@@ -188,7 +188,7 @@ static struct qsi_destination *find_span(const struct ring *ring, uint64_t bucke
     return ring->spans[low].destination;
 }
 
-/* NULL: nothing is bound. */
+/* NULL: there are no bindings. */
 static qs_status choose(const struct qsi_exchange *exchange, uint64_t hash,
                         struct qsi_destination **destination_out)
 {
@@ -207,7 +207,7 @@ static qs_status choose(const struct qsi_exchange *exchange, uint64_t hash,
     return QS_OK;
 }
 
-/* ---- what is hashed: the routing key, or a header ---- */
+/* ---- hash of the routing key, or of a header ---- */
 
 static bool looks_at_headers(struct qsi_slice arguments)
 {
@@ -216,8 +216,8 @@ static bool looks_at_headers(struct qsi_slice arguments)
     return qsi_table_find(arguments, QSI_SLICE_LITERAL(HASH_HEADER), &field) && field.type == 'S';
 }
 
-/* Text and bytes count as a routing key with these bytes would, whole numbers by their value
- * whatever their type is; no header as an empty one. */
+/* Text and bytes hash like a routing key with these bytes, whole numbers by their value independent
+ * of their type, and a missing header like an empty one. */
 static uint64_t hash_header(const struct qsi_exchange *exchange, struct qsi_slice headers)
 {
     struct qsi_field name, field;
@@ -272,7 +272,7 @@ static qs_status lookup(struct qsi_router *router, struct qsi_exchange *exchange
     return QS_OK;
 }
 
-/* Carbon copies are further routing keys; the first one decides, as in RabbitMQ. */
+/* Keys of CC and BCC are further routing keys; the first key decides, as in RabbitMQ. */
 static qs_status collect(struct qsi_collection *collection, struct qsi_exchange *exchange,
                          const struct qsi_routing *routing)
 {

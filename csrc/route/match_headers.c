@@ -1,13 +1,13 @@
 /* The headers type: a binding's arguments are a pattern of header fields.
  *
- * A binding that wants any of its fields is kept under each of them, so finding it is matching it.
- * One that wants all is kept under the one that fewest others are kept under, and the rest is
- * compared when it is found there.  A message probes once for each of its fields, and for each of
- * those that patterns name, once for its value; so only bindings are looked at that agree in a
- * field, however many there are.
+ * A pattern of type any is in the buckets of all its fields, so finding it is matching it.  A
+ * pattern of type all is in the bucket of the one field with the fewest other patterns, and its
+ * other fields are compared when it is found.  A message makes one probe for each of its fields,
+ * and one more, for the value, for each field that patterns name.  So only bindings that agree in a
+ * field are examined, however many there are.
  *
- * A pattern without fields is matched by everything (all) or nothing (any); headers_pattern.h tells
- * which fields count.
+ * A pattern without fields is matched by every message (all) or by none (any); headers_pattern.h
+ * describes which fields count.
  *
  * Invariant: each field of a pattern that has a bucket is in it, and every bucket has a field. */
 #include "alloc.h"
@@ -22,17 +22,17 @@ struct qsi_headers_bucket {
     uint32_t count;
 };
 
-/* What patterns say of fields of one name (and occurrence). */
+/* The buckets of fields with one name (and occurrence). */
 struct name {
     struct qsi_headers_bucket presence;
-    struct qsi_map values; /* value -> bucket */
+    struct qsi_map values; /* value to bucket */
 };
 
 struct headers {
-    struct qsi_map names;          /* occurrence and name -> name */
-    struct qsi_list always;        /* of qsi_headers_pattern: matched by everything */
-    struct qsi_header_fields read; /* of the message at hand */
-    struct qsi_buf key;            /* under construction */
+    struct qsi_map names;          /* occurrence and name to struct name */
+    struct qsi_list always;        /* list of qsi_headers_pattern: matched by every message */
+    struct qsi_header_fields read; /* of the current message */
+    struct qsi_buf key;            /* while it is built */
 };
 
 /* -- buckets ---------------------------------------------------------------------------------- */
@@ -61,7 +61,7 @@ static qs_status find_name(struct headers *headers, const struct qsi_header_fiel
     return QS_OK;
 }
 
-/* *bucket_out NULL: no pattern is kept under this value. */
+/* *bucket_out NULL: no pattern has this value. */
 static qs_status find_value(struct headers *headers, const struct name *name,
                             const struct qsi_header_value *value,
                             struct qsi_headers_bucket **bucket_out)
@@ -110,7 +110,7 @@ static qs_status add_value(struct headers *headers, struct name *name,
     return QS_OK;
 }
 
-/* Room for any key of these arguments: none of them fails for want of memory afterwards. */
+/* Makes room for every key of these arguments, so that none of them can fail later. */
 static qs_status reserve_keys(struct headers *headers, struct qsi_slice arguments)
 {
     uint8_t *room;
@@ -119,7 +119,7 @@ static qs_status reserve_keys(struct headers *headers, struct qsi_slice argument
     return qsi_buf_reserve(&headers->key, (size_t)arguments.bytes + KEY_BYTES_MAX, &room);
 }
 
-/* Removes what no pattern is kept under any more. */
+/* Removes bucket and name if they have no patterns any more. */
 static void prune(struct headers *headers, const struct qsi_header_field *field)
 {
     struct name *name = NULL;
@@ -179,9 +179,9 @@ static void let_go(struct headers *headers, struct qsi_pattern_field *field)
     }
 }
 
-/* -- which field a pattern is kept under ------------------------------------------------------ */
+/* -- choosing the bucket of a pattern --------------------------------------------------------- */
 
-/* How many others are kept under the same. */
+/* Counts the other patterns in the bucket. */
 static qs_status count_others(struct headers *headers, const struct qsi_header_field *field,
                               uint32_t *count_out)
 {
@@ -200,7 +200,8 @@ static qs_status count_others(struct headers *headers, const struct qsi_header_f
     return QS_OK;
 }
 
-/* Values before presence: more messages have a field than have it with one value. */
+/* Chooses values before presence: fewer messages have a field with one value than have the
+ * field. */
 static qs_status choose(struct headers *headers, struct qsi_headers_pattern *pattern,
                         struct qsi_pattern_field **field_out)
 {
@@ -383,7 +384,7 @@ static bool looks_at_headers(struct qsi_slice arguments)
     return true;
 }
 
-/* No lookup: what a message leads to is never a matter of its key. */
+/* No lookup: the route never depends on the key. */
 const struct qsi_exchange_type qsi_match_headers = {
     .name = {(const uint8_t *)"headers", 7},
     .create = create,

@@ -1,13 +1,13 @@
 /* The x-jms-topic type: a topic exchange whose bindings may have a selector.
  *
- * A binding leads where it does for messages whose key matches, as in a topic exchange, and whose
- * headers and properties its selector selects.  Equal selectors are compiled once, and a message
- * is looked at by each of them once, however many bindings share it.
+ * A binding matches a message if its key matches, as in a topic exchange, and its selector is true
+ * for the message's headers and properties.  Equal selectors are compiled once, and evaluated once
+ * for each message, however many bindings share them.
  *
- * Without selectors the key alone decides, and the exchange is as quick as a topic exchange.
+ * Without selectors only the key decides, and the exchange is as fast as a topic exchange.
  *
- * Invariant: a selector is in the map while bindings use it; the exchange says that headers decide,
- * and which properties, while the map has one. */
+ * Invariant: a selector is in the map while bindings use it; while the map has selectors, the
+ * exchange is marked with headers and the properties that decide. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -22,19 +22,19 @@
 struct qsi_shared_selector {
     struct qsi_selector *selector;
     uint64_t user_count;
-    uint64_t message; /* the last one that it looked at */
-    bool is_selected; /* was that one? */
+    uint64_t message; /* the last message for which it was evaluated */
+    bool is_selected; /* its value for that message */
 };
 
 struct jms_topic {
     struct topic *topic;
-    struct qsi_map selectors; /* text -> qsi_shared_selector */
-    uint64_t message;         /* number of the last one */
+    struct qsi_map selectors; /* text to qsi_shared_selector */
+    uint64_t message;         /* number of the last message */
 };
 
 /* ---- arguments ---- */
 
-/* No bytes: everything is selected. */
+/* An empty slice: every message is selected. */
 static struct qsi_slice text_of(struct qsi_slice arguments)
 {
     struct qsi_field field;
@@ -72,7 +72,7 @@ static qs_status check(struct qsi_slice key, struct qsi_slice arguments, qs_erro
     return text.bytes > 0 ? check_text(text, error) : QS_OK;
 }
 
-/* ---- selectors that bindings share ---- */
+/* ---- shared selectors ---- */
 
 static void note_selectors(struct qsi_exchange *exchange)
 {
@@ -110,7 +110,8 @@ static qs_status create_shared(struct jms_topic *jms, struct qsi_slice text,
     return QS_OK;
 }
 
-/* A text that is no selector, of another build's binding, selects all: nothing is lost. */
+/* An invalid selector, from a binding of another build, selects all messages, so that none is
+ * lost. */
 static qs_status use_selector(struct qsi_binding *binding)
 {
     struct jms_topic *jms = binding->exchange->matcher;

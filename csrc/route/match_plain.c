@@ -1,8 +1,8 @@
-/* The types that compare the whole key or nothing of it: default, direct and fanout.
+/* The types that compare the whole key or ignore it: default, direct and fanout.
  *
- * The matcher of a direct exchange maps each key to the set of its bindings, that of a fanout
- * exchange is one set, and the default exchange needs none: its bindings are the router's table
- * of destinations. */
+ * The matcher of a direct exchange maps each key to the set of its bindings; that of a fanout
+ * exchange is one set.  The default exchange needs none: its bindings are the router's table of
+ * destinations. */
 #include "alloc.h"
 #include "check.h"
 #include "match.h"
@@ -52,7 +52,7 @@ static qs_status collect_default(struct qsi_collection *collection, struct qsi_e
     return QS_OK;
 }
 
-/* No add and no remove: the router refuses to bind to the default exchange. */
+/* No add and no remove: the router refuses bindings of the default exchange. */
 const struct qsi_exchange_type qsi_match_default = {
     .name = {(const uint8_t *)"direct", 6},
     .create = create_nothing,

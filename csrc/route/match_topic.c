@@ -1,17 +1,16 @@
 /* The topic type: a trie of the words between the dots of binding keys.
  *
- * A key of no bytes has no words; any other has one more than it has dots, and words may be
- * empty.  "*" stands for one word and "#" for any number, none included; both are nodes beside
- * the literal ones.
+ * An empty key has no words; any other has one more than it has dots, and words may be empty.  "*"
+ * stands for one word and "#" for any number of words, including none; both are nodes besides the
+ * literal ones.
  *
- * A lookup walks the words of the key once and keeps the set of nodes that the words so far can
- * lead to, each node once.  So its cost is bounded by words times nodes, however many "#" a
- * binding key has, where trying one way after the other would take time exponential in their
- * number.
+ * A lookup walks the words of the key once and keeps the set of nodes that the words so far lead
+ * to, each node once.  So its cost is at most words times nodes, however many "#" a binding key
+ * has.  Trying the alternatives one by one would take time exponential in their number.
  *
- * The answers are remembered by key until a binding comes or goes.
+ * Results are cached by key until a binding is added or removed.
  *
- * Invariant: every node but the root has a binding in or below it. */
+ * Invariant: every node except the root has a binding in or below it. */
 #include "match_topic.h"
 
 #include "alloc.h"
@@ -21,19 +20,19 @@
 
 struct node {
     struct node *parent;     /* NULL: the root */
-    struct qsi_map children; /* literal word -> node */
+    struct qsi_map children; /* literal word to node */
     struct node *one;        /* the child "*", or NULL */
     struct node *any;        /* the child "#", or NULL */
     bool is_any;             /* is a child "#" */
-    uint64_t step;           /* the last step of a walk that has entered this node */
+    uint64_t step;           /* the last step of a walk that entered this node */
     struct qsi_binding_set set;
 };
 
 struct topic {
     struct node root;
     uint64_t step;          /* number of the last step of a walk */
-    struct qsi_buf entered; /* node *: of this step */
-    struct qsi_buf left;    /* node *: of the step before */
+    struct qsi_buf entered; /* node *: entered by this step */
+    struct qsi_buf left;    /* node *: entered by the previous step */
     struct qsi_route_cache cache;
 };
 
@@ -68,7 +67,7 @@ static bool next_word(struct words *words, struct qsi_slice *word_out)
     return true;
 }
 
-/* Takes the last word, and the dot before it, off a key that has words. */
+/* Removes the last word, and the dot before it, from a key that has words. */
 static struct qsi_slice cut_last_word(struct qsi_slice *key)
 {
     uint32_t start = key->bytes;
@@ -159,7 +158,8 @@ static bool is_bare(const struct node *node)
            node->one == NULL && node->any == NULL;
 }
 
-/* Removes the node at the end of path, and those above it, as far as nothing needs them. */
+/* Removes the node at the end of path, and its ancestors, while they have no bindings and no
+ * children. */
 static void prune(struct node *node, struct qsi_slice path)
 {
     while (node->parent != NULL && is_bare(node)) {
@@ -171,7 +171,7 @@ static void prune(struct node *node, struct qsi_slice path)
     }
 }
 
-/* The node of a binding key; what was added on the way is gone again on failure. */
+/* Finds the node of a binding key, or adds it; on failure added nodes are removed. */
 static qs_status find_or_add(struct node *root, struct qsi_slice key, struct node **node_out)
 {
     struct words words = split(key);
@@ -195,7 +195,7 @@ static qs_status find_or_add(struct node *root, struct qsi_slice key, struct nod
 
 /* -- matching --------------------------------------------------------------------------------- */
 
-/* Enters node and, since "#" may stand for no word at all, the "#" below it. */
+/* Enters node and the "#" below it, since "#" may stand for no word. */
 static qs_status enter(struct topic *topic, struct node *node)
 {
     for (; node != NULL && node->step != topic->step; node = node->any) {
@@ -235,7 +235,7 @@ static qs_status walk_word(struct topic *topic, struct qsi_slice word)
     return QS_OK;
 }
 
-/* Leaves the nodes that match key in topic->entered. */
+/* Finds the nodes that match key, in topic->entered. */
 qs_status qsi_topic_walk(struct topic *topic, struct qsi_slice key, uint32_t *count_out)
 {
     struct words words = split(key);
@@ -302,7 +302,7 @@ void qsi_topic_forget(struct qsi_router *router, struct topic *topic)
     qsi_route_cache_forget(router, &topic->cache);
 }
 
-/* -- coming and going ------------------------------------------------------------------------- */
+/* -- adding and removing ---------------------------------------------------------------------- */
 
 qs_status qsi_topic_create(struct topic **topic_out)
 {

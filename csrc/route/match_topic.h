@@ -1,4 +1,4 @@
-/* The trie of the topic type, for types that look further. */
+/* The trie of the topic type, for types that check more than the key. */
 #ifndef QSI_MATCH_TOPIC_H
 #define QSI_MATCH_TOPIC_H
 
@@ -12,12 +12,12 @@ void qsi_topic_destroy(struct qsi_router *router, struct topic *topic);
 qs_status qsi_topic_add(struct qsi_router *router, struct topic *topic,
                         struct qsi_binding *binding) QS_MUST_CHECK; /* QS_ENOMEM */
 void qsi_topic_remove(struct qsi_router *router, struct topic *topic, struct qsi_binding *binding);
-/* Of a plain exchange.  QS_ENOMEM */
+/* For a plain exchange.  QS_ENOMEM */
 qs_status qsi_topic_lookup(struct qsi_router *router, struct topic *topic, struct qsi_slice key,
                            const struct qsi_route **route_out) QS_MUST_CHECK;
 void qsi_topic_forget(struct qsi_router *router, struct topic *topic);
 
-/* Finds the sets of bindings that match the key; they last until the next walk.  QS_ENOMEM */
+/* Finds the sets of bindings that match the key; they are valid until the next walk.  QS_ENOMEM */
 qs_status qsi_topic_walk(struct topic *topic, struct qsi_slice key,
                          uint32_t *count_out) QS_MUST_CHECK;
 const struct qsi_binding_set *qsi_topic_found(const struct topic *topic, uint32_t index);

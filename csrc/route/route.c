@@ -1,8 +1,8 @@
-/* The router as a whole: its predeclared exchanges, its destinations, and visiting them all.
+/* The router: predeclared exchanges, destinations, and visiting all of them.
  *
- * Invariants: a binding is in router->bindings, in its exchange's list, in its destination's
- * list and in the set of its exchange's matcher, or in none of them; every change that can
- * change a route raises the version; a failed call has changed nothing. */
+ * Invariants: a binding is in router->bindings, in its exchange's list, in its destination's list
+ * and in the set of its exchange's matcher, or in none of them; every change that can change a
+ * route raises the version; a failed call changes nothing. */
 #include "alloc.h"
 #include "check.h"
 #include "match.h"
@@ -116,7 +116,8 @@ static qs_status predeclare(struct qsi_router *router, struct qsi_slice name,
     return QS_OK;
 }
 
-/* To the last a broker copies messages while it traces, and nobody else publishes there. */
+/* amq.rabbitmq.trace, the last one, gets the copies of traced messages; clients cannot publish to
+ * it. */
 static qs_status predeclare_all(struct qsi_router *router, qs_error *error)
 {
     static const struct {

@@ -1,12 +1,12 @@
-/* Routes remembered by routing key: an exchange's answers until topology changes.
+/* Routes cached by routing key: an exchange's results until topology changes.
  *
- * Keys differ far more than routes do, so equal routes are kept once.
+ * There are many more keys than routes, so equal routes are stored once.
  *
- * Invariant: whatever a cache holds is counted in it and in its router. */
+ * Invariant: the memory of a cache is counted in it and in its router. */
 #include "check.h"
 #include "match.h"
 
-/* What a remembered key or route takes besides its bytes: about an entry of a map. */
+/* Approximate memory of a cached key or route besides its bytes: an entry of a map. */
 #define ENTRY_BYTES 80u
 
 static void count_remembered(struct qsi_router *router, struct qsi_route_cache *cache,
@@ -50,12 +50,12 @@ static qs_status add_route(struct qsi_router *router, struct qsi_route_cache *ca
     return QS_OK;
 }
 
-/* The one route with the destinations of model. */
+/* Finds or creates the route with the destinations of model. */
 static qs_status share_route(struct qsi_router *router, struct qsi_route_cache *cache,
                              const struct qsi_route *model, const struct qsi_route **route_out)
 {
     if (model->count <= 1) {
-        *route_out = qsi_route_create(model); /* takes no memory, so there is one of each anyway */
+        *route_out = qsi_route_create(model); /* these take no memory, so they are shared anyway */
         return QS_OK;
     }
     *route_out = qsi_map_get(&cache->routes, model->destinations,
@@ -73,7 +73,7 @@ qs_status qsi_route_cache_put(struct qsi_router *router, struct qsi_route_cache 
                               struct qsi_slice key, const struct qsi_route *model,
                               const struct qsi_route **route_out)
 {
-    QS_DCHECK(!model->by_headers); /* another message with this key may go elsewhere */
+    QS_DCHECK(!model->by_headers); /* other messages with this key may have other routes */
     QS_TRY(share_route(router, cache, model, route_out));
     QS_TRY(qsi_map_put(&cache->keys, key.data, key.bytes, (void *)*route_out));
     count_remembered(router, cache, key.bytes + ENTRY_BYTES);

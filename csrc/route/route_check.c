@@ -1,4 +1,4 @@
-/* Debug builds: do exchanges, bindings and destinations agree with each other? */
+/* Debug builds: checks that exchanges, bindings and destinations agree. */
 #include "check.h"
 #include "match.h"
 #include "route_internal.h"
@@ -25,7 +25,7 @@ static void check_list(const struct qsi_list *list)
     } while (at != list);
 }
 
-/* Returns how many bindings lead from the exchange. */
+/* Returns the number of bindings from the exchange. */
 static uint32_t check_exchange(const struct qsi_router *router, const struct qsi_exchange *exchange)
 {
     uint32_t count = 0, onward = 0;
@@ -51,7 +51,7 @@ static uint32_t check_exchange(const struct qsi_router *router, const struct qsi
     return count;
 }
 
-/* Each destination has the bindings that lead to it: their other end is looked at above. */
+/* Checks that each destination has the bindings to it; their other end is checked above. */
 static uint32_t check_destination(const struct qsi_destination *destination)
 {
     uint32_t count = 0;

@@ -1,4 +1,4 @@
-/* Inside the route floor: what the parts of the router share. */
+/* Inside the route floor: declarations shared by the parts of the router. */
 #ifndef QSI_ROUTE_INTERNAL_H
 #define QSI_ROUTE_INTERNAL_H
 
@@ -9,11 +9,10 @@
 
 struct qsi_exchange_type;
 
-/* For "%.*s". */
+/* Arguments for "%.*s". */
 #define QSI_PRINT(slice) (int)(slice).bytes, (const char *)(slice).data
 
-/* Unlike qsi_slice_equals, with an empty slice and a null one the same: both are a key of no
- * bytes. */
+/* Unlike qsi_slice_equals, treats an empty slice and a null one as equal: both are an empty key. */
 static inline bool qsi_same_bytes(struct qsi_slice a, struct qsi_slice b)
 {
     return a.bytes == b.bytes && (a.bytes == 0 || memcmp(a.data, b.data, a.bytes) == 0);
@@ -33,22 +32,24 @@ static inline qs_status qsi_router_out_of_memory(qs_error *error)
 
 qs_status qsi_route_check_name_bytes(struct qsi_slice name, const char *what,
                                      qs_error *error) QS_MUST_CHECK;
-/* REQUIRES that there is none of this name. */
+/* REQUIRES that no exchange has this name. */
 qs_status qsi_router_add_exchange(struct qsi_router *router, struct qsi_slice name,
                                   const struct qsi_exchange_type *type,
                                   const struct qsi_exchange_options *options,
                                   struct qsi_exchange **exchange_out,
                                   qs_error *error) QS_MUST_CHECK;
 void qsi_exchange_note_is_plain(struct qsi_exchange *exchange);
-/* done: a list of one call, of auto-delete exchanges that lost their last binding in it, or NULL:
- * they stay. */
-/* After a binding of exchange was dropped: an auto-delete exchange without any is done. */
+/* done: a list, for one call, of auto-delete exchanges that lost their last binding in it; NULL:
+ * they are not deleted. */
+/* Call it after a binding of exchange was dropped: adds an auto-delete exchange without bindings to
+ * done. */
 void qsi_exchange_note_if_done(struct qsi_exchange *exchange, struct qsi_list *done);
 void qsi_router_drop_exchange(struct qsi_router *router, struct qsi_exchange *exchange,
                               struct qsi_list *done);
-/* Deletes what is done, and what is done with that.  NULL: nothing is. */
+/* Deletes the exchanges in done, and auto-delete exchanges that lose their last binding by that.
+ * NULL: does nothing. */
 void qsi_router_delete_done(struct qsi_router *router, struct qsi_list *done);
-/* The list for a call: an empty one, or NULL. */
+/* Returns the list for a call: an empty one, or NULL. */
 static inline struct qsi_list *qsi_done_list(struct qsi_list *list,
                                              enum qsi_auto_delete auto_delete)
 {
@@ -58,14 +59,14 @@ static inline struct qsi_list *qsi_done_list(struct qsi_list *list,
 
 /* ---- route_lookup.c ---- */
 
-/* QS_PRECONDITION_FAILED: nothing may be published, or bound, to the queue. */
+/* QS_PRECONDITION_FAILED: the queue cannot be published to, or bound. */
 qs_status qsi_router_fail_takes_none(const struct qsi_router *router, struct qsi_slice queue,
                                      qs_error *error);
 
 /* ---- binding.c ---- */
 
 void qsi_router_drop_binding(struct qsi_router *router, struct qsi_binding *binding);
-/* Bindings to it, which others may have lost with that. */
+/* Drops the bindings to destination; their exchanges may be added to done. */
 void qsi_router_drop_bindings_to(struct qsi_router *router, struct qsi_destination *destination,
                                  struct qsi_list *done);
 

@@ -1,4 +1,4 @@
-/* Looking up: which queues a message goes to.  Every message takes this way. */
+/* Looking up the queues of a message; every message is looked up here. */
 #include "check.h"
 #include "error.h"
 #include "match.h"
@@ -37,9 +37,9 @@ qs_status qsi_router_require(struct qsi_router *router, struct qsi_slice name,
     return QS_OK;
 }
 
-/* The alternate exchange, unless there is none or it was reached before.  It is found by name at
- * each use: it may be declared later than what names it, deleted, and declared again.  The default
- * exchange has no bindings that could match, as in RabbitMQ. */
+/* Adds the alternate exchange, unless there is none or it was reached before.  It is looked up by
+ * name each time, because it may be declared after its name was used, deleted, and declared again.
+ * The default exchange has no bindings that could match, as in RabbitMQ. */
 static qs_status reach_alternate(struct qsi_collection *collection,
                                  const struct qsi_exchange *exchange)
 {
@@ -54,8 +54,8 @@ static qs_status reach_alternate(struct qsi_collection *collection,
     return alternate != NULL ? qsi_collect_destination(collection, &alternate->destination) : QS_OK;
 }
 
-/* Collects from exchange and all that lie behind it.  Whoever is reached is marked, so each is
- * visited once; those that wait for their turn are the rest of router->reached. */
+/* Collects from exchange and from all exchanges reached from it.  Reached exchanges are marked, so
+ * each is visited once; router->reached has those that are not visited yet. */
 static qs_status walk(struct qsi_router *router, struct qsi_exchange *exchange,
                       const struct qsi_routing *routing)
 {
@@ -81,7 +81,7 @@ static qs_status walk(struct qsi_router *router, struct qsi_exchange *exchange,
     return QS_OK;
 }
 
-/* Routes through several exchanges are remembered at the first of them, until anything changes. */
+/* Routes through several exchanges are cached at the first of them, until anything changes. */
 static qs_status walk_or_remember(struct qsi_router *router, struct qsi_exchange *exchange,
                                   const struct qsi_routing *routing,
                                   const struct qsi_route **route_out)
@@ -105,7 +105,7 @@ static qs_status walk_or_remember(struct qsi_router *router, struct qsi_exchange
     return QS_OK;
 }
 
-/* Inline: every message takes this way. */
+/* Inline, because every message is looked up here. */
 static inline qs_status look_up(struct qsi_router *router, struct qsi_exchange *exchange,
                                 const struct qsi_routing *routing,
                                 const struct qsi_route **route_out, qs_error *error)
@@ -135,7 +135,7 @@ qs_status qsi_router_fail_takes_none(const struct qsi_router *router, struct qsi
                     QSI_PRINT(queue), router->place);
 }
 
-/* Nobody publishes by name to what takes nothing without being told. */
+/* Refuses a publish by name to a queue that takes none. */
 static qs_status check_unroutable(struct qsi_router *router, const struct qsi_exchange *exchange,
                                   struct qsi_slice key, qs_error *error)
 {

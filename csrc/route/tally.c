@@ -1,7 +1,7 @@
 /* Counters of exchange and queue together.
  *
  * Invariant: a tally is in the list of its exchange and in that of its destination, or in neither.
- * The one that a destination counted last is found at once: most queues get all they have by one
+ * The last tally of a destination is found at once: most queues get all messages from one
  * exchange. */
 #include "tally.h"
 
@@ -18,8 +18,8 @@ static struct qsi_tally *at_destination(const struct qsi_list *node)
     return QSI_LIST_OWNER(node, struct qsi_tally, in_destination);
 }
 
-/* NULL: there is none.  Both lists are walked in step, so the shorter one decides how far: an
- * exchange may lead to many queues, and a queue may be led to by many exchanges. */
+/* NULL: there is none.  Both lists are walked in step, so the shorter one limits the search: an
+ * exchange may have many queues, and a queue many exchanges. */
 static struct qsi_tally *find(const struct qsi_exchange *exchange,
                               const struct qsi_destination *destination)
 {

@@ -1,8 +1,8 @@
-/* How many messages came to each queue by each exchange, and how many of them were confirmed:
- * counters for each pair that was used.
+/* Counts of messages that came to each queue by each exchange, and of confirmed ones: counters for
+ * each pair of exchange and queue.
  *
- * A pair is made when the first message takes it, and goes with either of its ends; what it counted
- * stays with the other one. */
+ * A pair is created with its first message, and deleted with either of its ends; its counts are
+ * added to the other end. */
 #ifndef QSI_TALLY_H
 #define QSI_TALLY_H
 
@@ -17,11 +17,11 @@ struct qsi_tally {
     struct qsi_list in_destination;
 };
 
-/* Of another exchange than the last: finds the pair, or makes it.  Without memory for it the two
- * ends count alone. */
+/* Counts messages of an exchange other than the last: finds or creates the pair.  Without memory
+ * for it, exchange and queue count separately. */
 void qsi_tally_other(struct qsi_exchange *exchange, struct qsi_destination *destination,
                      uint64_t count);
-/* So many messages that were published to the exchange came to the queue. */
+/* Counts messages published to the exchange that came to the queue. */
 static inline void qsi_tally(struct qsi_exchange *exchange, struct qsi_destination *destination,
                              uint64_t count)
 {
@@ -33,11 +33,11 @@ static inline void qsi_tally(struct qsi_exchange *exchange, struct qsi_destinati
         qsi_tally_other(exchange, destination, count);
     }
 }
-/* So many of them were confirmed. */
+/* Counts confirmed messages of the pair. */
 void qsi_tally_confirmed(struct qsi_exchange *exchange, struct qsi_destination *destination,
                          uint64_t count);
 
-/* Of all exchanges, or of all queues. */
+/* Sums over all exchanges, or over all queues. */
 uint64_t qsi_destination_published(const struct qsi_destination *destination);
 uint64_t qsi_destination_confirmed(const struct qsi_destination *destination);
 uint64_t qsi_exchange_published_out(const struct qsi_exchange *exchange);
@@ -47,7 +47,7 @@ void qsi_router_visit_tallies(const struct qsi_router *router,
 
 /* ---- inside the route floor ---- */
 
-/* One end goes. */
+/* One end is deleted. */
 void qsi_exchange_drop_tallies(struct qsi_exchange *exchange);
 void qsi_destination_drop_tallies(struct qsi_destination *destination);
 

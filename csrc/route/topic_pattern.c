@@ -1,5 +1,5 @@
-/* A pattern against a key, word by word.  After a mismatch it is enough to let the last '#' take
- * one word more. */
+/* Matches a pattern with a key, word by word.  After a mismatch it suffices to let the last '#'
+ * take one more word. */
 #include "topic_pattern.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@ struct words {
     uint32_t at; /* of the next word; text.bytes + 1: there is none */
 };
 
-/* An empty text is one empty word in a pattern, and no word in a key, as in the exchange. */
+/* An empty text has no words, in a pattern and in a key, as in a topic exchange. */
 static bool has_word(const struct words *words)
 {
     return words->at <= words->text.bytes && words->text.bytes > 0;
@@ -42,7 +42,7 @@ static bool same_word(struct qsi_slice a, struct qsi_slice b)
 bool qsi_topic_pattern_matches(struct qsi_slice pattern_text, struct qsi_slice key_text)
 {
     struct words pattern = {pattern_text, 0}, key = {key_text, 0};
-    struct words behind_hash = pattern, taken = key; /* where to go on after a mismatch */
+    struct words behind_hash = pattern, taken = key; /* where to continue after a mismatch */
     bool has_hash = false;
 
     for (;;) {

@@ -1,4 +1,4 @@
-/* One pattern of a topic exchange by itself, for who has few of them and many keys. */
+/* A single pattern of a topic exchange, for few patterns and many keys. */
 #ifndef QSI_TOPIC_PATTERN_H
 #define QSI_TOPIC_PATTERN_H
 
@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-/* Words are parted by dots; '*' stands for one word, '#' for any number of them. */
+/* Words are separated by dots; '*' matches one word, '#' any number of words. */
 bool qsi_topic_pattern_matches(struct qsi_slice pattern, struct qsi_slice key);
 
 #endif
