@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Rows from row on have this time, until the next one. */
+/* The time of rows from row on, until the next run. */
 struct time_run {
     uint64_t time_us;
     uint32_t row;
@@ -65,7 +65,7 @@ void qsi_block_builder_destroy(struct qsi_block_builder *builder)
     qsi_free(builder);
 }
 
-/* Forgets the rows. */
+/* Removes all rows. */
 static void clear(struct qsi_block_builder *builder)
 {
     QS_DCHECK(qsi_block_builder_rows(builder) > 0 || builder->times.bytes == 0);
@@ -91,7 +91,7 @@ qs_status qsi_block_builder_add(struct qsi_block_builder *builder,
     *taken_out = 0;
     QS_ASSERT(last == NULL || last->time_us <= time_us);
     if (last != NULL && time_us - times_of(builder)[0].time_us > UINT32_MAX) {
-        return QS_OK; /* times of a block are told in 32 bits */
+        return QS_OK; /* times of a block have 32 bits */
     }
     if (is_new && qsi_buf_append(&builder->times, &run, sizeof run) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "times of a block");

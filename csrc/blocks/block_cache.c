@@ -1,8 +1,8 @@
-/* What readers share.
+/* The cache shared by readers.
  *
- * Three LRU lists, of blocks, of indexes and of open files; each finds an item by its key and
- * evicts the one that was used longest ago when it holds too much, first of those that were asked
- * for once.  Nothing is read with the mutex held. */
+ * There are three LRU lists: blocks, indexes and open files.  Each finds items by key, and evicts
+ * the least recently used ones when it is too large, first those requested once.  The mutex is not
+ * held during input. */
 #include "block_cache.h"
 
 #include "alloc.h"
@@ -16,7 +16,7 @@
 #define BYTES_MAX_DEFAULT (UINT64_C(32) << 20)
 #define INDEX_BYTES_MAX_DEFAULT (UINT64_C(4) << 20)
 #define HANDLES_DEFAULT 32u
-#define PASSING_PART 8u /* of the cache are blocks that were asked for once */
+#define PASSING_PART 8u /* part of the cache for blocks requested once */
 
 qs_status qsi_block_cache_create(struct qsi_block_cache **cache_out, struct qsi_block_dir *blocks,
                                  const struct qsi_block_cache_options *options, qs_error *error)
@@ -68,7 +68,8 @@ void qsi_block_cache_destroy(struct qsi_block_cache *cache)
 
 /* ---- open files ---- */
 
-/* REQUIRES the mutex, which is released meanwhile.  Several threads use one handle at once. */
+/* REQUIRES the mutex, which is released meanwhile.  Several threads may use one handle at the same
+ * time. */
 static qs_status take_handle(struct qsi_block_cache *cache, const struct qsi_block_file *file,
                              struct qsi_cached_item **item_out, qs_error *error)
     QSI_REQUIRES(qsi_block_cache_mutex)
@@ -95,7 +96,7 @@ static qs_status take_handle(struct qsi_block_cache *cache, const struct qsi_blo
     qsi_block_cache_lock(cache);
     QS_DCHECK(item->is_loading && item->users > 0);
     item->handle = handle;
-    item->users += status == QS_OK ? 1 : 0; /* the caller, besides who loads it */
+    item->users += status == QS_OK ? 1 : 0; /* the caller, besides the loading thread */
     qsi_cache_end_loading(cache, QSI_LRU_HANDLES, item, 1, status == QS_OK);
     *item_out = status == QS_OK ? item : NULL;
     return status;
@@ -154,7 +155,7 @@ qs_status qsi_block_cache_read(struct qsi_block_cache *cache, const struct qsi_b
     qsi_cache_key(key, file, entry->at);
     qsi_block_cache_lock(cache);
     item = qsi_cache_find(cache, QSI_LRU_BLOCKS, key, &is_new);
-    if (item == NULL) { /* without the cache, then */
+    if (item == NULL) { /* read without the cache */
         status = load_block(cache, file, entry, view_out, error);
     } else if (!is_new) {
         QS_DCHECK(item->view.chunk != NULL && item->view.first_offset == entry->first_offset);
@@ -291,7 +292,7 @@ qs_status qsi_block_cache_read_index(struct qsi_block_cache *cache,
     qs_status status = QS_OK;
     bool is_new;
 
-    qsi_cache_key(key, file, file->last_at); /* a file that grows has another one then */
+    qsi_cache_key(key, file, file->last_at); /* this changes when the file grows */
     qsi_block_cache_lock(cache);
     item = qsi_cache_find(cache, QSI_LRU_INDEXES, key, &is_new);
     if (item == NULL) {

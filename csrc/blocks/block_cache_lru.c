@@ -1,7 +1,7 @@
-/* The LRU lists of the cache: finding items, and evicting what was used longest ago.
+/* The LRU lists of the cache: finding items, and evicting the least recently used ones.
  *
- * Invariants: an item that is being read is in its list and is not evicted; a thread that waits for
- * it looks it up anew; a chunk among the spare ones has no other reference. */
+ * Invariants: an item that is being loaded is in its list and is not evicted; a waiting thread
+ * searches for it again; a spare chunk has no other reference. */
 #include "alloc.h"
 #include "block_cache_internal.h"
 #include "block_dir.h"
@@ -9,9 +9,9 @@
 
 #include <string.h>
 
-/* A chunk without other references may serve for the next block: the kernel has made its pages.
- * Spare chunks count in the budget like others, so all of them together are a part of the cache:
- * large bodies make blocks that are larger than it. */
+/* Keeps a chunk without other references for the next block: its pages are allocated already.  The
+ * budget counts spare chunks like others, so their sum is limited to a part of the cache: large
+ * bodies make blocks that are larger than the cache. */
 static void keep_spare(struct qsi_block_cache *cache, struct qsi_chunk *chunk)
     QSI_REQUIRES(qsi_block_cache_mutex)
 {
@@ -60,7 +60,7 @@ void qsi_cache_free_item(struct qsi_block_cache *cache, struct qsi_cached_item *
     qsi_free(item);
 }
 
-/* Off its list; it is freed now, or by its last user. */
+/* Removes an item from its list; it is freed now, or by its last user. */
 static void remove_item(struct qsi_block_cache *cache, enum qsi_cache_lru_kind kind,
                         struct qsi_cached_item *item) QSI_REQUIRES(qsi_block_cache_mutex)
 {
@@ -145,7 +145,7 @@ struct qsi_cached_item *qsi_cache_find(struct qsi_block_cache *cache, enum qsi_c
     memcpy(item->key, key, QSI_CACHE_KEY_BYTES);
     item->is_loading = true;
     item->is_passing = true;
-    item->users = 1; /* who loads it */
+    item->users = 1; /* the loading thread */
     if (qsi_map_put(&lru->map, item->key, QSI_CACHE_KEY_BYTES, item) != QS_OK) {
         qsi_free(item);
         return NULL;
@@ -173,7 +173,7 @@ void qsi_cache_end_loading(struct qsi_block_cache *cache, enum qsi_cache_lru_kin
         item->weight = weight;
         lru->weight += weight;
         lru->passing_weight += item->is_passing ? weight : 0;
-        item->users += 1; /* it is needed still */
+        item->users += 1; /* it is still needed */
         qsi_cache_shrink(cache, kind, lru->weight_max);
         item->users -= 1;
     }

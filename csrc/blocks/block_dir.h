@@ -1,4 +1,4 @@
-/* Inside the floor: the directory of block files, and one file that is open. */
+/* Inside the floor: the directory of block files, and one open file. */
 #ifndef QSI_BLOCK_DIR_H
 #define QSI_BLOCK_DIR_H
 
@@ -14,38 +14,38 @@ struct qsi_block_dir {
     qs_dir *dir;
     uint8_t uuid[QSI_UUID_BYTES];
     const char *label, *suffix;
-    const char *name;          /* NULL: names are of owner and number */
-    atomic_bool has_new_names; /* since the directory was synced, or perhaps before it was opened */
-    bool sync_failed;          /* atomic: the kernel may have told it to one handle only */
+    const char *name; /* NULL: names consist of owner and number */
+    /* Created after the last sync of the directory, or perhaps before the open. */
+    atomic_bool has_new_names;
+    bool sync_failed; /* atomic: the kernel may report an error to one handle only */
 };
 
 void qsi_block_dir_name(char name_out[QSI_BLOCK_NAME_BYTES], const struct qsi_block_dir *blocks,
                         const struct qsi_block_file *file);
 
-/* fdatasync.  QS_EIO also behind one that failed, of whatever file: what that lost may be in this
- * one, and a second sync would not tell. */
+/* Calls fdatasync.  QS_EIO, too, after an earlier failure for any file: the lost bytes may be in
+ * this one, and a second sync would not report that. */
 qs_status qsi_block_sync_handle(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                                 qs_file *handle, qs_error *error) QS_MUST_CHECK;
 
-/* Puts the file's name before the text; "no space" becomes the status that callers know, a missing
- * file damage. */
+/* Puts the file's name in front of the text; a full disk becomes QS_ESTORE_FULL, a missing file
+ * damage. */
 qs_status qsi_block_fail(qs_error *error, qs_status status, const struct qsi_block_dir *blocks,
                          const struct qsi_block_file *file);
-/* QS_ECORRUPT at a place of the file. */
+/* QS_ECORRUPT at an offset of the file. */
 qs_status qsi_block_damaged(qs_error *error, const struct qsi_block_dir *blocks,
                             const struct qsi_block_file *file, uint64_t at, const char *what);
 
-/* Opens a file that should be there; its header and its length are right.  flags: those of
- * qs_env.open. */
+/* Opens an existing file, and checks its header and length.  flags: those of qs_env.open. */
 qs_status qsi_block_open(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                          uint32_t flags, qs_file **handle_out, qs_error *error) QS_MUST_CHECK;
 
-/* All of them: QS_ECORRUPT if the file ends before. */
+/* Reads exactly bytes; QS_ECORRUPT: the file ends before. */
 qs_status qsi_block_read_at(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                             qs_file *handle, void *data, size_t bytes, uint64_t at,
                             qs_error *error) QS_MUST_CHECK;
 
-/* What the functions of block_read.h do, with a handle. */
+/* The functions of block_read.h, with a handle. */
 qs_status qsi_block_load(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                          qs_file *handle, const struct qsi_block_entry *entry,
                          struct qsi_chunk *room, struct qsi_block_view *view_out,
@@ -55,11 +55,12 @@ qs_status qsi_block_load_dictionary(const struct qsi_block_dir *blocks,
                                     const struct qsi_block_entry *entry,
                                     struct qsi_block_dictionary *dictionary_out,
                                     qs_error *error) QS_MUST_CHECK;
-/* block_count entries. */
+/* Reads block_count entries. */
 qs_status qsi_block_load_index(const struct qsi_block_dir *blocks,
                                const struct qsi_block_file *file, qs_file *handle,
                                struct qsi_block_entry *entries_out, qs_error *error) QS_MUST_CHECK;
-/* QS_ECORRUPT unless a file can have that many blocks: before memory is taken for them. */
+/* QS_ECORRUPT unless a file can have that many blocks.  Call it before allocating memory for
+ * them. */
 qs_status qsi_block_check_count(const struct qsi_block_dir *blocks,
                                 const struct qsi_block_file *file, qs_error *error) QS_MUST_CHECK;
 

@@ -1,7 +1,6 @@
-/* The directory of block files, and what concerns a file as a whole.
+/* The directory of block files, and functions for whole files.
  *
- * Invariant: nothing of a file is read before its header was found to be that of the file that was
- * meant. */
+ * Invariant: a file is read only after its header was found to be that of the right file. */
 #include "block_file.h"
 
 #include "alloc.h"
@@ -119,8 +118,8 @@ static qs_status check_header(const struct qsi_block_dir *blocks, const struct q
     return qsi_block_file_header_check(header, file, blocks->uuid, path, error);
 }
 
-/* What is sealed is never written to, and may have other names: where it was staged, and in copies
- * of the store. */
+/* A sealed file is never written to, and may have other names: in the directory where it was
+ * staged, and in copies of the store. */
 static uint32_t open_flags(const struct qsi_block_file *file, uint32_t flags)
 {
     return file->sealed ? QS_OPEN_READ | QS_OPEN_LINKED : flags;
@@ -173,11 +172,12 @@ qs_status qsi_block_file_link(struct qsi_block_dir *blocks, const struct qsi_blo
         return status;
     }
     atomic_store(&blocks->has_new_names, true);
-    /* What was staged may have been replaced since it was checked: no failure of the store's. */
+    /* The staged file may have been replaced since it was checked, which is not a failure of the
+     * store. */
     return qsi_fail_unread(error, qsi_block_file_find(blocks, file, error), from);
 }
 
-/* What cannot be read is damage, so that QS_EIO is left to the sync itself. */
+/* A file that cannot be opened counts as damage, so that QS_EIO only means a failed sync. */
 static qs_status open_to_write(const struct qsi_block_dir *blocks,
                                const struct qsi_block_file *file, qs_file **handle_out,
                                qs_error *error)
@@ -252,7 +252,7 @@ void qsi_block_file_cut(struct qsi_block_dir *blocks, const struct qsi_block_fil
     }
     if (qsi_env_size(blocks->env, handle, &bytes, NULL) == QS_OK && bytes > keep) {
         qs_status ignored = qsi_env_truncate(blocks->env, handle, keep, NULL);
-        (void)ignored; /* the next block is written over it */
+        (void)ignored; /* the next block overwrites it */
     }
     blocks->env->close(blocks->env, handle);
 }
@@ -271,7 +271,7 @@ qs_status qsi_block_dir_sync(struct qsi_block_dir *blocks, qs_error *error)
 {
     qs_status status;
 
-    /* A file that is made from here on asks for the next sync. */
+    /* A file created from here on makes the next call sync. */
     if (!atomic_exchange(&blocks->has_new_names, false)) {
         return QS_OK;
     }

@@ -1,4 +1,4 @@
-/* Encoding and checking what block_format.h describes. */
+/* Encoding and checking of the structures in block_format.h. */
 #include "block_format.h"
 
 #include "qstore/codec.h"
@@ -16,7 +16,7 @@
 
 #define BLOCK_MAGIC UINT32_C(0x4b425351)   /* "QSBK" */
 #define TRAILER_MAGIC UINT32_C(0x46425351) /* "QSBF" */
-#define PLACE_MAX (UINT64_C(1) << 62) /* no file gets there, and sums with it do not overflow */
+#define PLACE_MAX (UINT64_C(1) << 62) /* no file is so large, and sums with this do not overflow */
 
 static const struct qsi_file_kind file_kind = {"QSBLOCK\n", "a block file", 1};
 
@@ -82,7 +82,7 @@ bool qsi_block_name_parse(struct qsi_block_file *file_out, const char *name, con
     memset(file_out, 0, sizeof *file_out);
     at = qsi_name_hex(name, &file_out->owner);
     qsi_name_hex(*at == '-' ? at + 1 : at, &file_out->number);
-    /* There is one way to write a name, so what is not written that way is not one. */
+    /* Each name has only one form. */
     qsi_block_name(canonical, file_out, suffix);
     return strcmp(canonical, name) == 0;
 }
@@ -200,7 +200,7 @@ static qs_status bad_head(const struct qsi_block_head *head, const char *path, q
     return qsi_fail_corrupt(error, path, head->at, "block header: %s", what);
 }
 
-/* What the fields of a head whose checksum is right say of each other. */
+/* Checks the fields of a head, whose checksum is right, against each other. */
 static qs_status check_head(const struct qsi_block_head *head, const struct qsi_block_file *file,
                             const char *path, qs_error *error)
 {
@@ -394,7 +394,7 @@ void qsi_block_footer_encode(uint8_t *bytes_out, const struct qsi_block_file *fi
     qsi_put_u32(trailer + TRAILER_MAGIC_AT, TRAILER_MAGIC);
 }
 
-/* Blocks lie behind each other and before the footer; offsets and times ascend. */
+/* Blocks must not overlap and must end before the footer; offsets and times must ascend. */
 static bool entries_are_possible(const uint8_t *bytes, const struct qsi_block_file *file,
                                  uint64_t *rows_out)
 {

@@ -60,8 +60,8 @@
 #include <stdint.h>
 
 #define QSI_BLOCK_HEAD_BYTES 128u
-#define QSI_BLOCK_UNIT 64u   /* blocks begin at multiples of it */
-#define QSI_BLOCK_PAGE 4096u /* and, behind what a checkpoint names, of this */
+#define QSI_BLOCK_UNIT 64u   /* blocks begin at multiples of this */
+#define QSI_BLOCK_PAGE 4096u /* after an end that a checkpoint names, at multiples of this */
 #define QSI_BLOCK_ENTRY_BYTES 32u
 #define QSI_BLOCK_TRAILER_BYTES 64u
 
@@ -93,19 +93,19 @@ struct qsi_block_head {
 #define QSI_BLOCK_NAME_BYTES (QS_NAME_BYTES_MAX + 1u)
 void qsi_block_name(char name_out[QSI_BLOCK_NAME_BYTES], const struct qsi_block_file *file,
                     const char *suffix);
-/* Sets owner and number, the rest to zero.  False when it is not such a name. */
+/* Sets owner and number, and the rest to zero.  False: it is not such a name. */
 bool qsi_block_name_parse(struct qsi_block_file *file_out, const char *name, const char *suffix);
 
-/* ---- files that were staged ----
+/* ---- staged files ----
  *
- * Who wrote such a file knew no store: it says that its owner is this one, its number 0 and its
- * store's UUID zeros, and its offsets count from 0.  A stream that adopted it gives its rows other
- * offsets, and one time.  What encodes and checks takes the file as the stream knows it; what was
- * decoded is as the file has it until one of these. */
+ * The writer of a staged file knows no store.  In the file, owner is QSI_BLOCK_STAGED_OWNER, number
+ * is 0, the store's UUID is zeros, and offsets count from 0.  A stream that adopted the file gives
+ * its rows other offsets, and one time.  Functions that encode and check get the file as the stream
+ * describes it; decoded data is as in the file until one of these functions converts it. */
 
 #define QSI_BLOCK_STAGED_OWNER UINT64_MAX
 struct qsi_block_head;
-/* As the stream has them; of any other file nothing changes. */
+/* Convert to the stream's values; for other files they change nothing. */
 void qsi_block_adopt_head(struct qsi_block_head *head, const struct qsi_block_file *file);
 void qsi_block_adopt_entry(struct qsi_block_entry *entry, const struct qsi_block_file *file);
 
@@ -113,8 +113,8 @@ void qsi_block_adopt_entry(struct qsi_block_entry *entry, const struct qsi_block
 
 void qsi_block_file_header_encode(uint8_t *bytes_out, const struct qsi_block_file *file,
                                   const uint8_t uuid[QSI_UUID_BYTES]);
-/* Whether bytes are the header of this very file.  QS_ECORRUPT; QS_EVERSION: from a later version,
- * and whole.  path: what errors call the file. */
+/* Checks that bytes are the header of exactly this file.  QS_ECORRUPT; QS_EVERSION: a whole header
+ * of a later version.  path: of the file in errors. */
 qs_status qsi_block_file_header_check(const uint8_t *bytes, const struct qsi_block_file *file,
                                       const uint8_t uuid[QSI_UUID_BYTES], const char *path,
                                       qs_error *error) QS_MUST_CHECK;
@@ -129,17 +129,17 @@ static inline uint64_t qsi_block_times_bytes(uint8_t kind, uint32_t count)
 }
 void qsi_block_head_encode(uint8_t bytes_out[QSI_BLOCK_HEAD_BYTES],
                            const struct qsi_block_head *head);
-/* Whether bytes are the header of a block of file at this place, and sizes and counts agree with
- * each other.  QS_ECORRUPT; QS_EVERSION: a codec that this version does not have. */
+/* Decodes the header of a block of file at this place, and checks that its sizes and counts are
+ * consistent.  QS_ECORRUPT; QS_EVERSION: an unknown codec. */
 qs_status qsi_block_head_decode(struct qsi_block_head *head_out,
                                 const uint8_t bytes[QSI_BLOCK_HEAD_BYTES],
                                 const struct qsi_block_file *file, uint64_t at, const char *path,
                                 qs_error *error) QS_MUST_CHECK;
-/* Whether the content (checksum checked) is what the head tells: the record, its one destination,
- * and times that ascend.  QS_ECORRUPT. */
+/* Checks the content, whose checksum is right, against the head: the record, its one destination,
+ * and ascending times.  QS_ECORRUPT. */
 qs_status qsi_block_content_check(const struct qsi_block_head *head, const uint8_t *content,
                                   const char *path, qs_error *error) QS_MUST_CHECK;
-/* The same of the first dictionary_bytes of the content. */
+/* The same for the first dictionary_bytes of the content. */
 qs_status qsi_block_dictionary_check(const struct qsi_block_head *head, const uint8_t *content,
                                      const char *path, qs_error *error) QS_MUST_CHECK;
 
@@ -149,12 +149,12 @@ static inline uint64_t qsi_block_footer_bytes(uint32_t block_count)
 {
     return (uint64_t)block_count * QSI_BLOCK_ENTRY_BYTES + QSI_BLOCK_TRAILER_BYTES;
 }
-/* qsi_block_footer_bytes() bytes; at: where it will be. */
+/* Encodes qsi_block_footer_bytes() bytes; at: the footer's offset. */
 void qsi_block_footer_encode(uint8_t *bytes_out, const struct qsi_block_file *file,
                              const struct qsi_block_entry *entries, uint64_t last_time_us,
                              uint64_t at);
-/* Whether bytes are the footer of this file, at file->last_at, and its entries ascend and lie
- * behind each other.  QS_ECORRUPT. */
+/* Checks that bytes are the footer of this file, at file->last_at, with ascending entries that do
+ * not overlap.  QS_ECORRUPT. */
 qs_status qsi_block_footer_check(const uint8_t *bytes, const struct qsi_block_file *file,
                                  const char *path, qs_error *error) QS_MUST_CHECK;
 void qsi_block_entry_decode(struct qsi_block_entry *entry_out, const uint8_t *bytes);

@@ -1,4 +1,4 @@
-/* The index of a block file: read, and looked up in. */
+/* The index of a block file: reading it, and lookups. */
 #include "alloc.h"
 #include "block_dir.h"
 #include "block_read.h"
@@ -46,8 +46,8 @@ static qs_status load_footer(const struct qsi_block_dir *blocks, const struct qs
     return status;
 }
 
-/* From the last block, which the checkpoint names, back through all before it: what a crash left
- * between them is not reached. */
+/* Walks from the last block, which the checkpoint names, back through all blocks: leftovers of a
+ * crash between them are not reached. */
 static qs_status walk_back(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                            qs_file *handle, struct qsi_block_entry *entries_out, qs_error *error)
 {
@@ -101,7 +101,7 @@ uint32_t qsi_block_entries_find(const struct qsi_block_entry *entries, uint32_t 
 {
     uint32_t low = 0, high = count;
 
-    while (low < high) { /* the first one that ends behind offset */
+    while (low < high) { /* finds the first one that ends after offset */
         uint32_t middle = low + (high - low) / 2;
         if (entries[middle].first_offset + entries[middle].rows <= offset) {
             low = middle + 1;
@@ -118,7 +118,7 @@ uint32_t qsi_block_entries_find_time(const struct qsi_block_entry *entries, uint
 {
     uint32_t low = 0, high = count;
 
-    while (low < high) { /* the first one that begins at or behind time_us */
+    while (low < high) { /* finds the first one that begins at or after time_us */
         uint32_t middle = low + (high - low) / 2;
         if (entries[middle].first_time_us < time_us) {
             low = middle + 1;

@@ -1,11 +1,11 @@
-/* The last blocks of a file, which a record of the journal names: read and compared with it. */
+/* The last blocks of a file, which a journal record names: read, and compared with the record. */
 #include "qstore/codec.h"
 
 #include "alloc.h"
 #include "block_dir.h"
 #include "error.h"
 
-/* From the last one back; the file has count of them at least. */
+/* Finds entries from the last one back; the file has at least count of them. */
 static qs_status find_entries(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                               qs_file *handle, uint32_t count, struct qsi_block_entry *entries_out,
                               qs_error *error)

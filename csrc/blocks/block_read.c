@@ -1,4 +1,4 @@
-/* Reading blocks and their dictionaries: checked before anything of them is used. */
+/* Reading blocks and their dictionaries, which are checked before use. */
 #include "block_read.h"
 
 #include "qstore/codec.h"
@@ -12,8 +12,8 @@
 
 #include <string.h>
 
-#define DICTIONARY_READ_BYTES 4096u /* what is read before it is known how long it is */
-#define PART_BYTES (2u << 20)       /* of a block that are read at once; most have fewer */
+#define DICTIONARY_READ_BYTES 4096u /* read before the size is known */
+#define PART_BYTES (2u << 20)       /* bytes of a block read at once; most blocks have fewer */
 
 void qsi_block_dictionary_fini(struct qsi_block_dictionary *dictionary)
 {
@@ -35,7 +35,7 @@ qs_status qsi_block_read_at(const struct qsi_block_dir *blocks, const struct qsi
                                              "the file ends before what it should have");
 }
 
-/* Entries come from a file as well. */
+/* Checks an entry, which comes from a file, too. */
 static qs_status check_entry(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                              const struct qsi_block_entry *entry, qs_error *error)
 {
@@ -48,8 +48,8 @@ static qs_status check_entry(const struct qsi_block_dir *blocks, const struct qs
     return QS_OK;
 }
 
-/* Whether the header that is there is that of the block which entry tells of.  The path is made for
- * an error alone: that takes as long as the rest. */
+/* Checks that the header is that of the block of entry.  The path is formatted only for an error:
+ * formatting takes as long as the rest. */
 static qs_status decode_head(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                              const struct qsi_block_entry *entry, const uint8_t *bytes,
                              struct qsi_block_head *head_out, qs_error *error)
@@ -73,7 +73,7 @@ static qs_status decode_head(const struct qsi_block_dir *blocks, const struct qs
     return QS_OK;
 }
 
-/* Whether what has the right checksum is what a block can have. */
+/* Checks content with the right checksum: whether a block can have it. */
 static qs_status check_content(const struct qsi_block_dir *blocks,
                                const struct qsi_block_file *file, const struct qsi_block_head *head,
                                const uint8_t *content, qs_error *error)
@@ -87,7 +87,8 @@ static qs_status check_content(const struct qsi_block_dir *blocks,
     return qsi_block_content_check(head, content, path, error);
 }
 
-/* Sums the block's bytes [from, to) up; those of the dictionary have a checksum of their own. */
+/* Continues the checksum over the block's bytes [from, to); the dictionary has a checksum of its
+ * own. */
 static uint32_t sum_part(const struct qsi_block_head *head, const uint8_t *block, uint32_t from,
                          uint32_t to, uint32_t crc, bool *matches_io)
 {
@@ -102,7 +103,7 @@ static uint32_t sum_part(const struct qsi_block_head *head, const uint8_t *block
     return qs_crc32c(crc, block + from, to - from);
 }
 
-/* Reads in parts and sums each one up while the processor's cache has it. */
+/* Reads in parts, and sums each part while it is in the processor's cache. */
 static qs_status read_block(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                             qs_file *handle, const struct qsi_block_entry *entry, uint8_t *block,
                             struct qsi_block_head *head_out, qs_error *error)
@@ -175,7 +176,7 @@ qs_status qsi_block_load(const struct qsi_block_dir *blocks, const struct qsi_bl
         goto out;
     }
     QS_ASSERT(room->capacity >= qsi_block_chunk_bytes(entry->bytes));
-    /* So that columns begin at multiples of 64 in memory as they do in the file. */
+    /* Columns begin at multiples of 64 in memory, as in the file. */
     shift = (uint32_t)(-(uintptr_t)room->data & (QSI_BLOCK_UNIT - 1));
     room->used = shift + entry->bytes;
     status = read_block(blocks, file, handle, entry, room->data + shift, &head, error);
@@ -189,7 +190,7 @@ out:
     return status;
 }
 
-/* The page that was read has the whole header; there may be more of the dictionary to be read. */
+/* Reads the rest of a dictionary; the first page has the whole header. */
 static qs_status read_rest(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                            qs_file *handle, const struct qsi_block_head *head, uint32_t read,
                            struct qsi_chunk **chunk_io, qs_error *error)

@@ -1,4 +1,4 @@
-/* Blocks in memory: who holds them, and the times of their rows. */
+/* Blocks in memory: references, and the times of rows. */
 #include "block_format.h"
 #include "block_read.h"
 #include "check.h"
@@ -65,7 +65,7 @@ uint64_t qsi_block_view_time(const struct qsi_block_view *view, uint32_t row)
     }
 }
 
-/* Eight at a time, for the processor stores several at once. */
+/* Writes eight at a time, since the processor stores several at once. */
 static void put_time(int64_t *times_out, size_t count, int64_t time_us)
 {
     size_t done = 0;
@@ -133,7 +133,7 @@ uint32_t qsi_block_view_row_at(const struct qsi_block_view *view, uint64_t time_
     if (time_us > view->last_time_us) {
         return view->rows;
     }
-    while (low < high) { /* the first entry that is not before time_us; there is one */
+    while (low < high) { /* finds the first entry that is not before time_us; there is one */
         uint32_t middle = low + (high - low) / 2;
         if ((by_row ? row_time(view, middle) : run_time(view, middle)) < time_us) {
             low = middle + 1;

@@ -1,7 +1,7 @@
 /* Writing block files.
  *
- * Invariant: file says what was written in full; what a write that failed left lies behind
- * file->end, and the next one is written over it. */
+ * Invariant: file describes only complete writes; bytes of a failed write are after file->end, and
+ * the next write overwrites them. */
 #include "block_write.h"
 
 #include "qstore/codec.h"
@@ -28,7 +28,7 @@ uint64_t qsi_block_next_place(const struct qsi_block_file *file, bool page_align
                           : qsi_round_up(file->end, page_aligned ? QSI_BLOCK_PAGE : QSI_BLOCK_UNIT);
 }
 
-/* A name that is taken is a crash's: nothing refers to that file. */
+/* Creates the file.  A file of that name, left by a crash, has no references and is replaced. */
 static qs_status create(struct qsi_block_writer *writer, qs_error *error)
 {
     const uint32_t flags = QS_OPEN_WRITE | QS_OPEN_CREATE_NEW;
@@ -72,12 +72,12 @@ static qs_status make_file(struct qsi_block_writer *writer, qs_error *error)
     if (status != QS_OK) {
         if (writer->handle != NULL) {
             writer->blocks->env->close(writer->blocks->env, writer->handle);
-            /* What stays is replaced the next time. */
+            /* A remaining file is replaced the next time. */
             qs_status ignored = qsi_block_file_remove(writer->blocks, file, NULL);
             (void)ignored;
         }
         file->salt = 0;
-        if (status == QS_ENOENT) { /* the directory is */
+        if (status == QS_ENOENT) { /* the directory is missing */
             return qsi_block_damaged(error, writer->blocks, file, 0,
                                      "it cannot be made: the directory is missing");
         }
@@ -139,7 +139,7 @@ static void sum_content(struct qsi_block_head *head, const uint8_t *content)
                                   head->content_bytes - head->dictionary_bytes);
 }
 
-/* The block is in the file. */
+/* Updates file after the block was written. */
 static void note_block(struct qsi_block_writer *writer, const struct qsi_block_head *head,
                        struct qsi_block_entry *entry_out)
 {

@@ -73,7 +73,7 @@ bool qsi_staged_next_route(const struct qsi_buf *routes, size_t *at_io,
     return true;
 }
 
-/* As many as the tail says, which have all rows. */
+/* Checks that there are as many routes as the tail says, with all rows. */
 static bool routes_are_possible(const struct qsi_staged *staged, const struct qsi_buf *routes)
 {
     struct qsi_staged_route route;
@@ -100,7 +100,7 @@ uint64_t *qsi_staged_know_route(struct qsi_map *routes, struct qsi_slice exchang
     uint64_t *known;
 
     QS_ASSERT(exchange.bytes <= 255 && key.bytes <= 255);
-    names[0] = (uint8_t)exchange.bytes; /* where the key begins */
+    names[0] = (uint8_t)exchange.bytes; /* the begin of the key */
     if (exchange.bytes > 0) {
         memcpy(names + 1, exchange.data, exchange.bytes);
     }
@@ -140,7 +140,7 @@ void qsi_staged_forget_routes(struct qsi_map *routes)
     qsi_map_fini(routes);
 }
 
-/* ---- folders ---- */
+/* ---- directories ---- */
 
 void qsi_staged_folder_close(struct qsi_staged_folder *folder, qs_env *env)
 {
@@ -246,7 +246,7 @@ static qs_status load_routes(const struct qsi_staged *staged, struct qsi_buf *ro
     return QS_OK;
 }
 
-/* The footer, and that its blocks have the rows that the tail tells of, without a gap. */
+/* Checks the footer, and that its blocks have the rows of the tail, without a gap. */
 static qs_status check_blocks(const struct qsi_staged *staged, const struct qsi_block_dir *blocks,
                               qs_file *handle, qs_error *error)
 {

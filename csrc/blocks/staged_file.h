@@ -1,6 +1,6 @@
 /* Staged files: block files that were written without a store, for one that adopts them.
  *
- * A sealed block file whose owner is QSI_BLOCK_STAGED_OWNER, and behind its footer:
+ * A sealed block file with the owner QSI_BLOCK_STAGED_OWNER, and after its footer:
  *
  *        routes           the distinct (exchange, routing key) of all rows; for each: rows u64,
  *                         bytes of the exchange u8, of the key u8, the exchange, the key
@@ -9,8 +9,8 @@
  *                         longest properties 4 (0: not told), crc32c of the 56 bytes before it 4,
  *                         magic 4 "QSST"
  *
- * A file that has no whole tail was not finished.  With more than QSI_STAGED_ROUTES_MAX routes none
- * are told. */
+ * A file without a whole tail was not finished.  With more than QSI_STAGED_ROUTES_MAX routes the
+ * file has none. */
 #ifndef QSI_STAGED_FILE_H
 #define QSI_STAGED_FILE_H
 
@@ -30,54 +30,54 @@
 struct qsi_staged {
     struct qsi_block_file file; /* sealed */
     uint64_t rows, body_bytes;
-    uint32_t body_longest, properties_longest; /* the latter 0: not told */
-    uint32_t route_count;                      /* 0: not told */
+    uint32_t body_longest, properties_longest; /* properties_longest 0: unknown */
+    uint32_t route_count;                      /* 0: unknown */
 };
 struct qsi_staged_route {
     uint64_t rows;
     struct qsi_slice exchange, key;
 };
 
-/* ---- routes by their names: a map whose values are these rows ---- */
+/* ---- routes by name: a map with the number of rows ---- */
 
-/* How many rows take the route; 0 for a new one, until the caller says how many.  NULL: out of
+/* The number of rows of the route, for the caller to change; 0 for a new route.  NULL: out of
  * memory. */
 uint64_t *qsi_staged_know_route(struct qsi_map *routes, struct qsi_slice exchange,
                                 struct qsi_slice key);
 struct qsi_staged_route qsi_staged_known_route(const struct qsi_map_cursor *cursor);
 void qsi_staged_forget_routes(struct qsi_map *routes);
 
-/* ---- one folder at a time, opened by its path ---- */
+/* ---- one open directory at a time, opened by path ---- */
 
 struct qsi_staged_folder {
     qs_dir *dir;      /* NULL: none */
-    const char *path; /* the caller's */
+    const char *path; /* owned by the caller */
 };
-/* Opens it instead of the one that is open. */
+/* Opens the directory, and closes the one that is open. */
 qs_status qsi_staged_folder_open(struct qsi_staged_folder *folder, qs_env *env, const char *path,
                                  qs_error *error) QS_MUST_CHECK;
 void qsi_staged_folder_close(struct qsi_staged_folder *folder, qs_env *env);
 
 /* ---- files ---- */
 
-/* A zeroed one for qsi_block_writer_begin: the file is made. */
+/* A new file for qsi_block_writer_begin, which creates it. */
 static inline struct qsi_block_file qsi_staged_new_file(void)
 {
     return (struct qsi_block_file){.owner = UINT64_MAX};
 }
 
-/* Behind the others.  QS_ENOMEM. */
+/* Appends a route.  QS_ENOMEM. */
 qs_status qsi_staged_put_route(struct qsi_buf *routes,
                                const struct qsi_staged_route *route) QS_MUST_CHECK;
-/* The next one; false at the end.  REQUIRES routes that load gave. */
+/* Returns the next route; false at the end.  REQUIRES routes from qsi_staged_load. */
 bool qsi_staged_next_route(const struct qsi_buf *routes, size_t *at_io,
                            struct qsi_staged_route *route_out);
 
 /* Writes the routes and the tail.  REQUIRES a sealed file. */
 qs_status qsi_staged_finish(struct qsi_block_writer *writer, const struct qsi_staged *staged,
                             const struct qsi_buf *routes, qs_error *error) QS_MUST_CHECK;
-/* What the file of such a directory (qsi_block_dir_open_one) is: its tail, its header, its routes
- * and its footer are checked, its blocks are not read.  QS_ECORRUPT, QS_ENOENT. */
+/* Reads the file of such a directory (qsi_block_dir_open_one): tail, header, routes and footer are
+ * checked, blocks are not read.  QS_ECORRUPT, QS_ENOENT. */
 qs_status qsi_staged_load(struct qsi_staged *staged_out, struct qsi_buf *routes_out,
                           struct qsi_block_dir *blocks, qs_error *error) QS_MUST_CHECK;
 
