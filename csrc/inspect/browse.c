@@ -1,9 +1,8 @@
-/* Looking at a queue's messages without taking them: nothing is delivered, no count moves, no file
- * is written.
+/* Looking at a queue's messages: nothing is delivered, no count changes, no file is written.
  *
- * A position is a message's sequence; in a queue with priorities the distance of its priority from
- * the highest stands above it, so that positions ascend in the order of delivery.  Messages that
- * are not in memory are read into memory of the call's own.  States of segments are a few KiB each
+ * A position is a message's sequence.  In a queue with priorities, the bits above have the distance
+ * of its priority from the highest one, so positions ascend in the order of delivery.  Messages
+ * that are not in memory are read into memory of the call.  States of segments take a few KiB each
  * and are read into the queue, as for a consumer. */
 #include "browse.h"
 
@@ -26,7 +25,7 @@
 
 #define LOAD_BYTES_MAX (2u << 20)
 
-/* ---- noting messages ---- */
+/* ---- adding messages ---- */
 
 qs_status qsi_browse_note(struct qsi_browse *browse, const struct qsi_taken *next, uint32_t bytes)
 {
@@ -53,7 +52,7 @@ qs_status qsi_browse_note(struct qsi_browse *browse, const struct qsi_taken *nex
     return QS_OK;
 }
 
-/* The message in a slot, whose record is known.  Does nothing when it does not fit any more: the
+/* Adds the message in a slot with a known record.  Does nothing if the message does not fit: the
  * batch is full then. */
 static qs_status note_slot(struct qsi_browse *browse, const struct qsi_store_queue *subqueue,
                            const struct qsi_segment *segment, uint32_t slot,
@@ -86,7 +85,7 @@ static qs_status note_slot(struct qsi_browse *browse, const struct qsi_store_que
     return qsi_browse_note(browse, &next, bytes);
 }
 
-/* Ready and due to expire: no consumer gets it any more. */
+/* Whether the message is ready and has expired: no consumer gets it any more. */
 static bool has_expired(const struct qsi_browse *browse, const struct qsi_segment *segment,
                         uint32_t slot) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -146,8 +145,8 @@ static qs_status note_loaded(struct qsi_browse *browse, struct qsi_store_queue *
     return QS_OK;
 }
 
-/* Releases the lock meanwhile.  Runs the job and notes what it read, which memory does not
- * keep. */
+/* Runs the job and adds the messages that it read; the queue's memory does not keep them.  Releases
+ * the lock meanwhile. */
 static qs_status load_and_note(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
                                struct qsi_page_in *job, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -182,10 +181,10 @@ static uint64_t load_bytes(const struct qsi_browse *browse)
 
 /* ---- one step ---- */
 
-#define WORK_BYTES_MAX (16u << 20) /* of a work queue's content, where nobody else sees to it */
+#define WORK_BYTES_MAX (16u << 20) /* of a work queue's content, if the pager does not read it */
 
-/* Releases the lock meanwhile.  Content of a work queue is its stream's: it comes as it does for a
- * consumer, and goes again. */
+/* Reads content of a work queue, which is in its stream, as for a consumer, and drops it again.
+ * Releases the lock meanwhile. */
 static qs_status read_work(struct qsi_browse *browse, struct qsi_store_queue *queue, uint64_t seq,
                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -202,8 +201,8 @@ static qs_status read_work(struct qsi_browse *browse, struct qsi_store_queue *qu
     return status == QS_EEMPTY ? QS_OK : status;
 }
 
-/* May release the lock meanwhile, and then *again_out is true: look everything up again.
- */
+/* Reads the message in a slot.  May release the lock meanwhile, and then sets *again_out: look
+ * everything up again. */
 static qs_status read_slot(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
                            struct qsi_segment *segment, uint32_t slot, bool *again_out,
                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -221,7 +220,7 @@ static qs_status read_slot(struct qsi_browse *browse, struct qsi_store_queue *su
     if (!qsi_appends(subqueue)) {
         return read_work(browse, subqueue, seq, error);
     }
-    QS_DCHECK(seq < subqueue->core.container.flushed_seq); /* else memory had it */
+    QS_DCHECK(seq < subqueue->core.container.flushed_seq); /* otherwise it is in memory */
     switch (qsi_page_in_message(&job, &subqueue->core, segment, slot, load_bytes(browse))) {
     case QSI_PAGE_IN_BEGUN:
         return load_and_note(browse, subqueue, &job, error);
@@ -235,8 +234,8 @@ static qs_status read_slot(struct qsi_browse *browse, struct qsi_store_queue *su
     return qsi_fail(error, QS_ENOMEM, "messages from the disk");
 }
 
-/* The next sequence to look at when a segment has nothing more to show from seq on.  The rest
- * of a work queue may begin in the same segment. */
+/* The next sequence to examine if a segment has no more messages to show from seq on.  The rest of
+ * a work queue may begin in the same segment. */
 static uint64_t seq_after(const struct qsi_queue *queue, const struct qsi_segment *segment,
                           uint64_t seq) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -247,7 +246,7 @@ static uint64_t seq_after(const struct qsi_queue *queue, const struct qsi_segmen
     return qsi_queue_is_work(queue) && next < end ? next : end;
 }
 
-/* Messages of one segment from browse->position on, which moves on.  *again_out: the lock was
+/* Adds messages of one segment from browse->position on, and advances it.  *again_out: the lock was
  * released. */
 static qs_status step_segment(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
                               struct qsi_segment *segment, bool *again_out, qs_error *error)
@@ -285,7 +284,7 @@ static qs_status step_segment(struct qsi_browse *browse, struct qsi_store_queue 
     return QS_OK;
 }
 
-/* The position behind the last message that was noted. */
+/* Sets the position after the last message that was added. */
 static void pass_noted(struct qsi_browse *browse)
 {
     const struct qsi_buf *buf = &browse->batch.taken;
@@ -298,7 +297,7 @@ static void pass_noted(struct qsi_browse *browse)
     }
 }
 
-/* One priority from browse->position on. */
+/* Adds messages of one priority from browse->position on. */
 static qs_status step_subqueue(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
                                bool *again_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -324,7 +323,8 @@ static qs_status step_subqueue(struct qsi_browse *browse, struct qsi_store_queue
     return QS_OK;
 }
 
-/* May release the lock meanwhile.  QS_EEMPTY: nothing is at or behind the position. */
+/* Collects messages.  QS_EEMPTY: there is none at or after the position.  May release the lock
+ * meanwhile. */
 static qs_status gather(struct qsi_browse *browse, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     bool again = true;
@@ -358,9 +358,9 @@ static qs_status gather(struct qsi_browse *browse, qs_error *error) QSI_REQUIRES
     return browse->batch.message_count > 0 ? QS_OK : QS_EEMPTY;
 }
 
-/* ---- what was noted, as a batch or as one message ---- */
+/* ---- the result, as a batch or as one message ---- */
 
-/* Leaves out the messages from position on. */
+/* Removes the messages from position on. */
 static void cut(struct qsi_browse *browse, uint64_t position)
 {
     struct qsi_buf *buf = &browse->batch.taken;
@@ -382,7 +382,8 @@ static void cut(struct qsi_browse *browse, uint64_t position)
     }
 }
 
-/* What is before a message that cannot be read comes first; it is told of by the next call. */
+/* Builds the batch.  If a message cannot be read, the messages before it are returned first; the
+ * next call reports the error. */
 static qs_status build(struct qsi_browse *browse, struct ArrowSchema *schema_out,
                        struct ArrowArray *array_out, qs_error *error)
 {
@@ -402,7 +403,7 @@ static qs_status build(struct qsi_browse *browse, struct ArrowSchema *schema_out
             browse->position = bad + 1;
             break;
         }
-        QS_ASSERT(bad > first); /* or this would not end */
+        QS_ASSERT(bad > first); /* otherwise this loop would not end */
         cut(browse, bad);
         browse->position = bad;
     }
@@ -427,8 +428,8 @@ static qs_status begin(struct qsi_browse *browse, qs_store *store, qs_slice queu
     return QS_OK;
 }
 
-/* Releases the lock.  What is before a damaged segment comes first, and the next call
- * tells of the damage. */
+/* Collects messages, and releases the lock.  Messages before a damaged segment are returned first;
+ * the next call reports the damage. */
 static qs_status gather_and_leave(struct qsi_browse *browse, uint32_t *reader_out, qs_error *error)
     QSI_RELEASES(qsi_store_mutex)
 {

@@ -1,4 +1,5 @@
-/* What the files of browsing share: browse.c looks at queues, browse_stream.c at streams. */
+/* Declarations shared by the files of browsing: browse.c is for queues, browse_stream.c for
+ * streams. */
 #ifndef QSI_BROWSE_H
 #define QSI_BROWSE_H
 
@@ -9,10 +10,10 @@
 struct qsi_browse {
     struct qs_store *store;
     struct qsi_slice name;
-    uint64_t position; /* of the next message, or before it */
+    uint64_t position; /* at or before the next message */
     uint64_t messages_left, bytes_left;
     uint64_t now_us;
-    uint64_t behind_damage; /* where to go on after the error; 0: there was none */
+    uint64_t behind_damage; /* the position after the damage of the error; 0: there was none */
     struct qsi_taken_batch batch;
 };
 
@@ -22,11 +23,11 @@ static inline bool qsi_browse_is_full(const struct qsi_browse *browse)
            (browse->bytes_left == 0 && browse->batch.message_count > 0);
 }
 
-/* One message more, with a reference to its chunk.  QS_ENOMEM. */
+/* Adds a message, with a reference to its chunk.  QS_ENOMEM. */
 qs_status qsi_browse_note(struct qsi_browse *browse, const struct qsi_taken *next,
                           uint32_t bytes) QS_MUST_CHECK;
-/* Releases the lock meanwhile.  Notes messages of a stream from the position on, which moves on:
- * as many as lie together.  QS_EEMPTY: there is nothing durable behind it. */
+/* Adds adjacent messages of a stream from the position on, and advances it.  QS_EEMPTY: no durable
+ * message is at or after it.  Releases the lock meanwhile. */
 qs_status qsi_browse_stream(struct qsi_browse *browse, struct qsi_store_queue *queue,
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 

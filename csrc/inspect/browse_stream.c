@@ -1,5 +1,5 @@
-/* Looking at a stream's messages: a position is an offset.  Blocks are read through the cache that
- * readers share. */
+/* Looking at a stream's messages: a position is an offset.  Blocks are read through the shared
+ * cache. */
 #include "browse.h"
 #include "check.h"
 #include "error.h"
@@ -8,7 +8,7 @@
 
 #define ROWS_MAX 1024u /* of the tail, in one step */
 
-/* The messages of the batch that are durable, and fit. */
+/* Adds the durable messages of the batch that fit. */
 static qs_status note_batch(struct qsi_browse *browse, const struct qsi_stream_batch *batch,
                             struct qsi_chunk *chunk, uint64_t end)
 {

@@ -1,8 +1,8 @@
 /* Reading a stream: record batches from its blocks and from its tail.
  *
- * Bodies of a block stay where they are: the batch holds the chunk that the block was read into,
- * which other readers may hold as well.  It is made of that block alone then.  Small blocks, rows
- * that a filter chose, and the tail are copied together into one batch. */
+ * Bodies of a large block are not copied: the batch refers to the block's chunk, which other
+ * readers may use, too.  Such a batch has only rows of that block.  Small blocks, rows chosen by a
+ * filter, and the tail are copied into one batch. */
 #include "check.h"
 #include "commit.h"
 #include "engine.h"
@@ -17,8 +17,8 @@
 
 #include <string.h>
 
-#define BLOCKS_MAX 64u /* that one batch is made of */
-/* Bodies of a block that are worth a batch of their own; below that they are copied. */
+#define BLOCKS_MAX 64u /* blocks and stretches of the tail in one batch */
+/* From this size on, the bodies of a block become a batch of their own; below, they are copied. */
 #define LENT_BYTES_MIN (64u << 10)
 
 struct reading {
@@ -28,8 +28,8 @@ struct reading {
     struct qsi_taken_batch taken;
     struct qsi_stream_batch batches[BLOCKS_MAX];
     uint32_t batch_count;
-    uint64_t end;      /* what is behind is not durable yet */
-    uint64_t position; /* behind what was taken, or passed over */
+    uint64_t end;      /* messages from here on are not durable yet */
+    uint64_t position; /* after the rows that were taken or skipped */
 };
 
 /* ---- taking rows ---- */
@@ -70,8 +70,8 @@ static bool is_full(const struct reading *reading)
            (reading->bytes_left == 0 && reading->taken.message_count > 0);
 }
 
-/* Rows from i on, which follow each other in record, next to the last ones if they go on from
- * them. */
+/* Adds rows from i on, which are consecutive in record; they extend the last stretch if they
+ * continue it. */
 static qs_status take_stretch(struct reading *reading, const struct qsi_stream_batch *batch,
                               uint32_t i, uint32_t count, const uint8_t *record, uint32_t row,
                               uint64_t bytes)
@@ -103,7 +103,7 @@ static qs_status take_stretch(struct reading *reading, const struct qsi_stream_b
     return QS_OK;
 }
 
-/* QS_EEMPTY: it is full before the last row, or that is not durable. */
+/* QS_EEMPTY: the batch is full before the last row, or the last row is not durable. */
 static qs_status take_rows(struct reading *reading, const struct qsi_stream_batch *batch)
 {
     const uint8_t *viewed = NULL;
@@ -133,8 +133,8 @@ static qs_status take_rows(struct reading *reading, const struct qsi_stream_batc
     return QS_OK;
 }
 
-/* How many of the rows from row on, count at most, have bytes_max bytes together; one in any
- * case. */
+/* The number of rows from row on, at most count, whose bodies have at most bytes_max bytes
+ * together; at least one. */
 static uint32_t fitting(const struct qsi_messages *view, uint32_t row, uint32_t count,
                         uint64_t bytes_max)
 {
@@ -153,7 +153,7 @@ static uint32_t fitting(const struct qsi_messages *view, uint32_t row, uint32_t 
     return low;
 }
 
-/* Is the block to be a batch of its own, with bodies that stay where they are? */
+/* Whether the block becomes a batch of its own, with bodies that are not copied. */
 static bool is_lent(const struct reading *reading, const struct qsi_messages *view, uint64_t bytes)
 {
     return QSI_ARROW_LENDS && bytes >= LENT_BYTES_MIN && bytes <= QSI_ARROW_BODY_BYTES_MAX &&
@@ -161,8 +161,8 @@ static bool is_lent(const struct reading *reading, const struct qsi_messages *vi
            (view->flags & QSI_MESSAGES_ALIGNED) != 0;
 }
 
-/* All rows of a block are wanted, and their bodies are there: no row is looked at by itself.
- * QS_EEMPTY: as take_rows, or the batch is made of this block, or of those before it. */
+/* Adds all rows of a block at once: all are wanted, and none is damaged.  QS_EEMPTY: as take_rows,
+ * or the batch consists of this block, or of the blocks before it. */
 static qs_status take_block(struct reading *reading, const struct qsi_stream_batch *batch)
 {
     const struct qsi_messages *view = &batch->block.messages;
@@ -198,7 +198,8 @@ static qs_status take(struct reading *reading, const struct qsi_stream_batch *ba
     return is_whole ? take_block(reading, batch) : take_rows(reading, batch);
 }
 
-/* Without the lock.  QS_ECORRUPT: nothing was taken before the damage, which position is behind. */
+/* Collects batches, without the lock.  QS_ECORRUPT: nothing was taken before the damage, and
+ * position is after it. */
 static qs_status take_batches(struct reading *reading, qs_error *error)
 {
     qs_status status = QS_OK;
@@ -216,7 +217,7 @@ static qs_status take_batches(struct reading *reading, qs_error *error)
         }
         if (status != QS_OK) {
             if (reading->taken.message_count > 0) {
-                return QS_OK; /* the next call tells of it */
+                return QS_OK; /* the next call reports it */
             }
             reading->position = status == QS_ECORRUPT && batch->first_offset > reading->position
                                     ? batch->first_offset
@@ -240,12 +241,12 @@ static void fini(struct reading *reading)
     for (uint32_t i = 0; i < reading->batch_count; i++) {
         qsi_stream_batch_fini(&reading->batches[i]);
     }
-    qsi_buf_fini(&reading->taken.taken); /* the batches hold the chunks */
+    qsi_buf_fini(&reading->taken.taken); /* the batches have references to the chunks */
 }
 
 /* ---- one batch ---- */
 
-/* When the call shall end; 0: it waits for nothing. */
+/* The time at which the call must end; 0: it does not wait. */
 static uint64_t deadline_of(struct qs_store *store, uint64_t timeout_ns)
 {
     uint64_t now = timeout_ns > 0 ? store->env->monotonic_ns(store->env) : 0;
@@ -260,7 +261,7 @@ static uint64_t left_until(struct qs_store *store, uint64_t deadline)
     return now < deadline ? deadline - now : 0;
 }
 
-/* Waits until the stream has messages behind the reader's position; QS_EEMPTY: there are none in
+/* Waits until the stream has messages after the reader's position; QS_EEMPTY: there were none in
  * time. */
 static qs_status wait_for_messages(struct qs_stream_reader *reader, uint64_t deadline,
                                    struct qsi_store_queue **queue_out, qs_error *error)
@@ -290,7 +291,7 @@ static qs_status wait_for_messages(struct qs_stream_reader *reader, uint64_t dea
         if (left_ns == 0) {
             return QS_EEMPTY;
         }
-        if (reader->position < log->container.next_seq) { /* it is on its way to the disk */
+        if (reader->position < log->container.next_seq) { /* it is not durable yet */
             qs_status status =
                 qsi_commit_wait(store, qsi_stream_awaited_lsn(store), left_ns, error);
             if (status != QS_OK) {
@@ -302,7 +303,8 @@ static qs_status wait_for_messages(struct qs_stream_reader *reader, uint64_t dea
     }
 }
 
-/* Releases the lock meanwhile.  QS_EEMPTY: nothing of what there is is wanted. */
+/* Builds a batch.  QS_EEMPTY: none of the present messages is wanted.  Releases the lock
+ * meanwhile. */
 static qs_status read_batch(struct reading *reading, struct qsi_store_queue *queue,
                             struct ArrowSchema *schema_out, struct ArrowArray *array_out,
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -349,7 +351,7 @@ qs_status qs_stream_reader_next(qs_stream_reader *reader, uint64_t rows_max, uin
                                 struct ArrowArray *array_out, qs_error *error)
 {
     struct qsi_store_queue *queue;
-    uint64_t deadline, next = 0; /* of what there was when the call began */
+    uint64_t deadline, next = 0; /* the stream's end when the call began */
     qs_status status;
 
     if (rows_max == 0) {
@@ -357,7 +359,8 @@ qs_status qs_stream_reader_next(qs_stream_reader *reader, uint64_t rows_max, uin
     }
     QS_TRY(qsi_store_enter(reader->store, error));
     deadline = deadline_of(reader->store, timeout_ns);
-    do { /* what there was is looked through, what else comes only until the deadline */
+    /* Reads the messages that were present at the call, and later ones only until the deadline. */
+    do {
         struct reading reading = {
             .reader = reader,
             .rows_left = rows_max < QSI_ARROW_ROWS_MAX ? rows_max : QSI_ARROW_ROWS_MAX,

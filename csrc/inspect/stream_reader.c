@@ -1,4 +1,4 @@
-/* Reading a stream by offset: nothing is delivered, and the store knows nothing of who reads. */
+/* Reading a stream by offset: nothing is delivered, and the store has no state for readers. */
 #include "stream_reader.h"
 
 #include "qstore/stream.h"
@@ -47,7 +47,7 @@ qs_status qs_store_stream_status(qs_store *store, qs_slice name, qs_stream_statu
     return status;
 }
 
-/* ---- where to begin ---- */
+/* ---- start positions ---- */
 
 qs_status qsi_stream_fail_dropped(const struct qsi_store_queue *queue, uint64_t offset,
                                   qs_error *error)
@@ -58,7 +58,7 @@ qs_status qsi_stream_fail_dropped(const struct qsi_store_queue *queue, uint64_t 
                     (unsigned long long)queue->stream->log.first);
 }
 
-/* May release the lock meanwhile. */
+/* Finds the offset of a start.  May release the lock meanwhile. */
 static qs_status find_start(struct qs_stream_reader *reader, struct qsi_store_queue *queue,
                             const qs_stream_start *start, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -225,7 +225,7 @@ qs_status qsi_stream_reader_find(const struct qs_stream_reader *reader,
                                  struct qsi_store_queue **queue_out, qs_error *error)
 {
     *queue_out = qsi_map_get_number(&reader->store->queues_by_id, reader->stream_id);
-    QS_DCHECK(*queue_out == NULL || (*queue_out)->stream != NULL); /* ids are not used again */
+    QS_DCHECK(*queue_out == NULL || (*queue_out)->stream != NULL); /* ids are not reused */
     return *queue_out != NULL
                ? QS_OK
                : qsi_fail(error, QS_NOT_FOUND, "stream '%.*s' was deleted", QSI_NAME(reader->name));
@@ -248,8 +248,8 @@ qs_status qs_stream_reader_seek(qs_stream_reader *reader, const qs_stream_start 
 
 /* ---- several readers ---- */
 
-/* Has the reader something to tell: messages, or that it cannot go on?  *lsn_out: behind messages
- * that are on their way to the disk; 0: there are none. */
+/* Whether the reader has messages or an error to return.  *lsn_out: the LSN at which further
+ * messages are durable; 0: there are none. */
 static bool has_news(const struct qs_stream_reader *reader, uint64_t *lsn_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -279,7 +279,7 @@ void qsi_stream_readers_sleep(struct qs_stream_reader *const *readers, size_t co
     QS_ASSERT_HELD(&store->mutex);
     for (size_t i = 0; i < count; i++) {
         struct qsi_store_queue *queue;
-        if (qsi_list_is_empty(&readers[i]->place.in_queue) && /* else it comes twice */
+        if (qsi_list_is_empty(&readers[i]->place.in_queue) && /* otherwise it is added twice */
             qsi_stream_reader_find(readers[i], &queue, NULL) == QS_OK) {
             qsi_line_join(store, queue, &readers[i]->place, &waiter);
         }

@@ -1,4 +1,4 @@
-/* A reader of a stream: what opening one and getting batches from it share. */
+/* A reader of a stream: declarations shared by opening one and reading batches. */
 #ifndef QSI_STREAM_READER_H
 #define QSI_STREAM_READER_H
 
@@ -21,11 +21,12 @@ struct qs_stream_reader {
     uint8_t bytes[]; /* of name and keys */
 };
 
-/* QS_NOT_FOUND: it was deleted. */
+/* QS_NOT_FOUND: the stream was deleted. */
 qs_status qsi_stream_reader_find(const struct qs_stream_reader *reader,
                                  struct qsi_store_queue **queue_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Until one of their streams grows or goes, or the store is closed; it may wake early. */
+/* Waits until one of their streams grows or is deleted, or the store is closed; it may return
+ * early. */
 void qsi_stream_readers_sleep(struct qs_stream_reader *const *readers, size_t count,
                               uint64_t timeout_ns) QSI_REQUIRES(qsi_store_mutex);
 /* Returns QS_EOFFSET. */

@@ -1,9 +1,8 @@
-/* Verifying: everything that a store needs of its files is read and checked, and nothing is
- * written.
+/* Verifying: reads and checks everything that a store needs of its files, and writes nothing.
  *
- * Which messages are needed must be known first: bodies of others may be gone.  So checkpoint and
- * journal are read for queues and for what was settled, and then once more for the bodies that live
- * messages refer to.  Kept meanwhile: two numbers per settle. */
+ * The needed messages must be known first, because bodies of others may be missing.  So checkpoint
+ * and journal are read once for queues and settled messages, and once more for the bodies that live
+ * messages refer to.  Between the readings two numbers are kept for each settle record. */
 #include "verify.h"
 
 #include "alloc.h"
@@ -16,11 +15,10 @@
 #include <string.h>
 
 #define READ_HANDLES 64
-#define MESSAGE_FILE_BYTES (64u << 10) /* none is made */
+#define MESSAGE_FILE_BYTES (64u << 10) /* no file is created */
 
-/* ---- telling ---- */
+/* ---- reports ---- */
 
-/* Damage is told and passed over; everything else ends the verification. */
 qs_status qsi_verify_found(struct qsi_verify *verify, qs_status status, const qs_error *detail,
                            qs_error *error)
 {
@@ -64,7 +62,7 @@ void qsi_verify_progress(struct qsi_verify *verify, uint64_t bytes)
     qsi_verify_report(verify, QSI_VERIFY_REPORT_BYTES);
 }
 
-/* ---- how much there is ---- */
+/* ---- bytes to read ---- */
 
 struct measure {
     struct qsi_verify *verify;
@@ -89,7 +87,8 @@ static bool measure_file(void *context, const char *name)
     return true;
 }
 
-/* Only for the progress: what cannot be measured counts for nothing.  The journal is read twice. */
+/* Measures files for the progress; files that cannot be measured count as empty.  The journal is
+ * read twice. */
 static qs_status measure_all(struct qsi_verify *verify, qs_error *error)
 {
     qs_dir *dirs[] = {verify->journal_dir,  verify->journal_dir,    verify->index_dir,
@@ -107,7 +106,7 @@ static qs_status measure_all(struct qsi_verify *verify, qs_error *error)
     return QS_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- verification ---- */
 
 static qs_status open_root(struct qsi_verify *verify, const char *path, qs_error *error)
 {
@@ -136,7 +135,7 @@ static qs_status load_manifest(struct qsi_verify *verify, qs_error *error)
 {
     uint32_t entries;
 
-    QS_DCHECK(verify->lock_file != NULL); /* what was read before may be another one */
+    QS_DCHECK(verify->lock_file != NULL); /* an earlier reading may be of another one */
     QS_TRY(qsi_manifest_load(&verify->manifest, verify->env, verify->root, error));
     if (verify->manifest.session_count == 0) {
         return qsi_fail_not_created(error);
@@ -186,24 +185,24 @@ static qs_status run(struct qsi_verify *verify, const char *path, qs_error *erro
     qs_error detail = {0};
     qs_status status = open_all(verify, path, &detail);
 
-    if (status != QS_OK) { /* without these nothing else can be judged */
+    if (status != QS_OK) { /* without these nothing else can be checked */
         return qsi_verify_found(verify, status, &detail, error);
     }
     QS_TRY(measure_all(verify, error));
     QS_TRY(qsi_verify_load_checkpoint(verify, error));
     QS_TRY(qsi_verify_note_journal(verify, error));
     qsi_verify_end_notes(verify);
-    /* Without the checkpoint nobody knows which generation of a message file counts. */
+    /* Without the checkpoint the valid generations of message files are not known. */
     if (verify->manifest.checkpoint_number != 0 && verify->checkpoint == NULL) {
         return QS_OK;
     }
     QS_DCHECK(verify->checkpoint == NULL || verify->manifest.checkpoint_number != 0);
     QS_TRY(qsi_verify_checkpoint(verify, error));
     status = qsi_verify_journal(verify, &detail);
-    /* Damage of the journal itself was told. */
+    /* Damage of the journal itself was reported before. */
     QS_TRY(qsi_verify_found(verify, status == QS_ECORRUPT ? QS_OK : status, &detail, error));
     QS_TRY(qsi_verify_written_files(verify, error));
-    if (verify->verified->damages == 0) { /* is there something that only an open meets? */
+    if (verify->verified->damages == 0) { /* finds errors that only an open would find */
         status = qsi_store_judge(path, verify->env, &detail);
         QS_TRY(qsi_verify_found(verify, status, &detail, error));
     }

@@ -1,4 +1,4 @@
-/* Verifying: messages that somebody still has, in message files and in segments. */
+/* Verifying: live messages, in message files and in segments. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -13,7 +13,8 @@
 
 /* ---- bodies in the message store ---- */
 
-/* is_certain: else a body that is not there is what a crash left, like the record that names it. */
+/* is_certain: if false, a missing body may be the result of a crash, like the record that names
+ * it. */
 static qs_status check_body(struct qsi_verify *verify, const struct qsi_body_ref *ref,
                             bool is_certain, qs_error *error)
 {
@@ -77,7 +78,6 @@ static qs_status check_row_bodies(struct qsi_verify *verify, const struct qsi_me
     return QS_OK;
 }
 
-/* The second reading of a record.  One that is not well formed was told of already. */
 qs_status qsi_verify_record_bodies(struct qsi_verify *verify, const uint8_t *record,
                                    bool is_certain, qs_error *error)
 {
@@ -126,7 +126,7 @@ static void visit_ref(void *context, uint32_t slot, const struct qsi_body_ref *r
     }
 }
 
-/* One slot after the other, where a word of them has something wrong. */
+/* Checks the slots of a word one by one, since some of them are damaged. */
 static qs_status check_slots(struct qsi_verify *verify, const struct qsi_segment_file *file,
                              uint64_t *wanted, uint32_t word, qs_error *error)
 {
@@ -144,7 +144,8 @@ static qs_status check_slots(struct qsi_verify *verify, const struct qsi_segment
     return QS_OK;
 }
 
-/* Slots and small bodies.  The file as a whole is right, so each slot that is not is told of. */
+/* Checks slots and small bodies.  The file as a whole is valid, so each damaged slot is
+ * reported. */
 static qs_status check_words(struct qsi_verify *verify, const struct qsi_segment_file *file,
                              qs_error *error)
 {
@@ -157,7 +158,7 @@ static qs_status check_words(struct qsi_verify *verify, const struct qsi_segment
         return qsi_fail(error, QS_ENOMEM, "checking a segment");
     }
     status = qsi_segment_check(verify->index, file, wanted, &detail);
-    if (status != QS_OK) { /* its header, or its state */
+    if (status != QS_OK) { /* header or state are damaged */
         qsi_free(wanted);
         return qsi_verify_found(verify, status, &detail, error);
     }
@@ -172,7 +173,7 @@ static qs_status check_words(struct qsi_verify *verify, const struct qsi_segment
     return status;
 }
 
-/* Which slots of a segment are live: what its state says, and then what the journal says. */
+/* Finds the live slots of a segment: from its state, and then from the journal. */
 static qs_status find_live_slots(struct qsi_verify *verify, const struct qsi_known_queue *queue,
                                  const struct qsi_segment_entry *entry, uint64_t base_seq,
                                  qs_error *error)
@@ -180,7 +181,7 @@ static qs_status find_live_slots(struct qsi_verify *verify, const struct qsi_kno
     uint32_t entries = verify->manifest.segment_entries;
     uint32_t words = qsi_bitmap_words(entries);
     uint64_t first_seq = entry->file.number * entries;
-    /* Seen is of no interest, and its bitmap the same memory. */
+    /* The seen bitmap is not used, so it shares the memory of live. */
     struct qsi_segment_state state = {.settled = verify->settled, .seen = verify->live};
     uint32_t end = entry->given_end > 0 ? entry->given_end : entries;
     uint64_t count = 0;
@@ -206,7 +207,7 @@ static qs_status find_live_slots(struct qsi_verify *verify, const struct qsi_kno
     return QS_OK;
 }
 
-/* Slots and bodies of the live messages that are in this file. */
+/* Checks slots and bodies of the live messages in this file. */
 static qs_status check_file(struct qsi_verify *verify, const struct qsi_segment_file *file,
                             bool has_stored, qs_error *error)
 {
@@ -225,14 +226,13 @@ static qs_status check_file(struct qsi_verify *verify, const struct qsi_segment_
         status =
             qsi_segment_read_refs(verify->index, file, verify->live, visit_ref, &visit, &detail);
         QS_TRY(visit.status);
-        /* Damaged slots were told of. */
+        /* Damaged slots were reported before. */
         return qsi_verify_found(verify, status == QS_ECORRUPT ? QS_OK : status, &detail, error);
     }
     return QS_OK;
 }
 
-/* Files that the segment had before: each has slots of its own, which are no business of the
- * others. */
+/* Checks earlier files of the segment: each has slots of its own, which are not in the others. */
 static qs_status check_formers(struct qsi_verify *verify, const struct qsi_segment_entry *entry,
                                qs_error *error)
 {
@@ -283,7 +283,8 @@ static qs_status check_segment(struct qsi_verify *verify, const struct qsi_known
     QS_DCHECK(entry->file.number <= UINT64_MAX / 2 / entries);
     verify->verified->segments += 1;
     if (qsi_verify_are_settled(queue, first_seq, end)) {
-        return QS_OK; /* nobody reads it; whether a replay can do without it, opening tells */
+        /* Its messages are not read; opening checks whether replay works without it. */
+        return QS_OK;
     }
     status = find_live_slots(verify, queue, entry, base_seq, &detail);
     if (status != QS_OK) {

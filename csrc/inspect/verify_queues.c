@@ -1,4 +1,4 @@
-/* Verifying: which queues there are, and which of their messages were settled. */
+/* Verifying: queues, and their settled messages. */
 #include "alloc.h"
 #include "check.h"
 #include "cursor_record.h"
@@ -16,10 +16,9 @@ static struct qsi_known_queue *find_queue(const struct qsi_verify *verify, uint6
     return queue != NULL && !queue->gone ? queue : NULL;
 }
 
-/* A queue, or one of its priorities; NULL: the queue is gone. */
 const struct qsi_known_queue *qsi_verify_find_subqueue(const struct qsi_verify *verify, uint64_t id)
 {
-    static const struct qsi_known_queue untouched; /* nothing was settled in it */
+    static const struct qsi_known_queue untouched; /* no message was settled in it */
     const struct qsi_known_queue *subqueue;
 
     if (find_queue(verify, qsi_queue_in(id)) == NULL) {
@@ -74,7 +73,7 @@ static qs_status note_settle(struct qsi_verify *verify, const uint8_t *record, q
         qsi_verify_find_subqueue(verify, settle.queue_id) == NULL) {
         return QS_OK;
     }
-    if (queue == NULL) { /* the first of its priority */
+    if (queue == NULL) { /* the first record of its priority */
         QS_TRY(add_queue(verify, settle.queue_id, &queue, error));
     }
     range = (struct qsi_range){settle.first_seq, settle.first_seq + settle.count};
@@ -90,7 +89,7 @@ static int compare_ranges(const void *left, const void *right)
     return a->from < b->from ? -1 : a->from > b->from;
 }
 
-/* Ranges in order that do not touch. */
+/* Sorts and merges the ranges. */
 static void merge_settled(struct qsi_known_queue *queue)
 {
     struct qsi_range *ranges = (struct qsi_range *)(void *)queue->settled.data;
@@ -113,13 +112,12 @@ static void merge_settled(struct qsi_known_queue *queue)
     queue->settled.bytes = (kept + 1) * sizeof *ranges;
 }
 
-/* Are these all settled? */
 bool qsi_verify_are_settled(const struct qsi_known_queue *queue, uint64_t from, uint64_t end)
 {
     const struct qsi_range *ranges = (const struct qsi_range *)(const void *)queue->settled.data;
     size_t low = 0, high = queue->settled.bytes / sizeof *ranges;
 
-    while (low < high) { /* the first that ends behind from */
+    while (low < high) { /* finds the first that ends after from */
         size_t middle = low + (high - low) / 2;
         if (ranges[middle].end > from) {
             high = middle;
@@ -147,7 +145,6 @@ void qsi_verify_end_notes(struct qsi_verify *verify)
     }
 }
 
-/* The first reading of a record: is it well formed, and what becomes of queues and messages? */
 qs_status qsi_verify_note_record(struct qsi_verify *verify, const uint8_t *record, qs_error *error)
 {
     struct qsi_topology topology;

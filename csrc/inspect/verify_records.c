@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-#define KEY_FILTER_BYTES 512u /* it is read, and not needed */
+#define KEY_FILTER_BYTES 512u /* the filter is read, but not needed */
 
 /* ---- the checkpoint ---- */
 
@@ -76,7 +76,7 @@ static qs_status note_checkpoint_record(struct qsi_verify *verify, const uint8_t
     }
 }
 
-/* Its records, as far as they can be told apart. */
+/* Reads the checkpoint's records, up to one of invalid length. */
 static qs_status note_checkpoint(struct qsi_verify *verify, qs_error *error)
 {
     uint64_t at = QSI_CHECKPOINT_HEADER_BYTES;
@@ -128,7 +128,7 @@ qs_status qsi_verify_load_checkpoint(struct qsi_verify *verify, qs_error *error)
     return note_checkpoint(verify, error);
 }
 
-/* Segments, files of transaction keys, and bodies of the messages that it carries. */
+/* Checks segments, files of transaction keys, and bodies of the messages in the checkpoint. */
 qs_status qsi_verify_checkpoint(struct qsi_verify *verify, qs_error *error)
 {
     uint64_t at = QSI_CHECKPOINT_HEADER_BYTES;
@@ -165,7 +165,8 @@ static void blame_block(const struct qsi_scan_block *block, qs_status status, qs
     }
 }
 
-/* Both readings of the journal: the records of a block that the checkpoint does not have. */
+/* For both readings of the journal: visits the records of a block that are not in the
+ * checkpoint. */
 static qs_status walk_block(struct qsi_verify *verify, const struct qsi_scan_block *block,
                             bool of_bodies, bool is_certain, qs_error *error)
 {
@@ -237,7 +238,7 @@ static qs_status scan(struct qsi_verify *verify, qsi_scan_visitor *visit, qs_err
                                                    &verify->manifest, result.end_lsn, error);
 }
 
-/* Damage of the journal is told once; what is whole behind it is read all the same. */
+/* Damage of the journal is reported once; whole blocks after it are still read. */
 qs_status qsi_verify_note_journal(struct qsi_verify *verify, qs_error *error)
 {
     qs_error detail = {0};

@@ -22,8 +22,8 @@ static void visit_block(void *context, const struct qsi_block_entry *entry, cons
     }
 }
 
-/* A FIFO or a link in the place of a file is damage, as no call has failed; what a call failed of
- * may be gone tomorrow. */
+/* Counts a FIFO or a link in place of a file as damage, since no system call failed.  The cause of
+ * a failed system call may be temporary. */
 static qs_status judge_open(const struct qsi_block_file *file, struct qsi_verify *verify,
                             qs_status status, qs_error *detail)
 {
@@ -55,13 +55,13 @@ static qs_status check_file(struct qsi_verify *verify, uint64_t stream_id,
     QS_TRY(visit.status);
     status = judge_open(&file, verify, status, &detail);
     verify->verified->segments += 1;
-    /* What blocks told of is not told again of the file. */
+    /* Damage of blocks is not reported again for the file. */
     return status == QS_ECORRUPT && verify->verified->damages > damages
                ? QS_OK
                : qsi_verify_found(verify, status, &detail, error);
 }
 
-/* One that is not well formed was told of already. */
+/* A malformed record was reported before. */
 qs_status qsi_verify_stream_state(struct qsi_verify *verify, const uint8_t *record, qs_error *error)
 {
     struct qsi_stream_state state;
@@ -72,13 +72,13 @@ qs_status qsi_verify_stream_state(struct qsi_verify *verify, const uint8_t *reco
     for (uint32_t i = 0; i < state.segment_count; i++) {
         struct qsi_stream_state_segment segment;
         qsi_stream_state_segment(&state, i, &segment);
-        QS_DCHECK(segment.first < segment.next); /* decoding checked it */
+        QS_DCHECK(segment.first < segment.next); /* checked by decoding */
         QS_TRY(check_file(verify, state.stream_id, &segment, error));
     }
     return QS_OK;
 }
 
-/* ---- what the journal names ---- */
+/* ---- files that the journal names ---- */
 
 struct written_file {
     uint64_t stream_id;
@@ -91,7 +91,7 @@ static struct written_file *written_files(const struct qsi_verify *verify, size_
     return (struct written_file *)(void *)verify->written.data;
 }
 
-/* What is known of these segments and of later ones is replaced, as recovery does. */
+/* Replaces what is known of these segments and later ones, as recovery does. */
 static qs_status note_written(struct qsi_verify *verify, const struct qsi_stream_written *written,
                               qs_error *error)
 {
@@ -117,7 +117,7 @@ static qs_status note_written(struct qsi_verify *verify, const struct qsi_stream
     return QS_OK;
 }
 
-/* One that is not well formed was told of already. */
+/* A malformed record was reported before. */
 qs_status qsi_verify_written(struct qsi_verify *verify, const uint8_t *record, bool is_certain,
                              qs_error *error)
 {
@@ -134,7 +134,7 @@ qs_status qsi_verify_written(struct qsi_verify *verify, const uint8_t *record, b
     }
     if (!is_certain || verify->blocks == NULL) {
         qs_status status = qsi_stream_check_written(&shared, &written, error);
-        if (status != QS_OK) { /* the write of the last commit may have been cut off */
+        if (status != QS_OK) { /* the write of the last commit may have been interrupted */
             return status == QS_ECORRUPT && !is_certain ? QS_OK : status;
         }
     }

@@ -1,4 +1,4 @@
-/* Debug builds: is what memory has of a key file what its header says? */
+/* Debug builds: checks that the data of a key file in memory agrees with its header. */
 #include "check.h"
 #include "key_file.h"
 
@@ -17,7 +17,7 @@ void qsi_key_file_memory_check(const struct qsi_key_file *file)
     for (uint64_t i = 0; i < file->filter_bytes; i++) {
         bits += (uint64_t)__builtin_popcount(file->filter[i]);
     }
-    QS_DCHECK(bits > 0); /* a filter without a bit would deny each key */
+    QS_DCHECK(bits > 0); /* an empty filter would exclude every key */
 }
 
 #endif

@@ -1,7 +1,6 @@
 /* Reading key files.
  *
- * Invariant: nothing of a page is looked at before its checksum, its salt and its number were found
- * right. */
+ * Invariant: a page is used only after its checksum, its salt and its number were checked. */
 #include "key_file.h"
 
 #include "qstore/codec.h"
@@ -14,7 +13,7 @@
 
 #include <string.h>
 
-#define PAGES 8u /* that are read at once */
+#define PAGES 8u /* read at once */
 #define INTERPOLATIONS 6
 
 static qs_status blame(uint64_t number, qs_status status, qs_error *error)
@@ -66,7 +65,8 @@ static qs_status read_bytes(const struct qsi_key_dir *dir, uint64_t number, qs_f
 
 /* ---- opening ---- */
 
-/* Bits of the file's filter that fall on one of ours are one: a probe is taken modulo the size. */
+/* Loads the file's filter, folded to the size in memory: a bit is set if any of the file's bits
+ * that fall on it is.  Probes are taken modulo the size, so this is correct. */
 static qs_status load_filter(struct qsi_key_file *file, const struct qsi_key_dir *dir,
                              qs_file *handle, qs_error *error)
 {
@@ -151,7 +151,7 @@ static qs_status read_page(const struct qsi_key_file *file, const struct qsi_key
                : fail_damaged(file->header.number, offset, "a page of keys is damaged", error);
 }
 
-/* Where the key stands: before the page (-1), behind it (1), or in it, if anywhere (0). */
+/* The position of the key: before the page (-1), after it (1), or in it, if anywhere (0). */
 static int look_into(const uint8_t *page, const struct qsi_key *key, bool *has_out,
                      struct qsi_key *found_out, uint64_t *edge_out)
 {
@@ -177,8 +177,8 @@ static int look_into(const uint8_t *page, const struct qsi_key *key, bool *has_o
     return 1;
 }
 
-/* Hashes are spread evenly, so a page is found where the hash says, about; whoever chose the keys
- * cannot make it more than a binary search. */
+/* Guesses the page by interpolation: hashes are distributed evenly.  Adversarial keys cost no more
+ * than a binary search. */
 static uint64_t guess(uint64_t low, uint64_t high, uint64_t low_hash, uint64_t high_hash,
                       uint64_t hash, int turn)
 {
@@ -286,7 +286,7 @@ static qs_status fill(struct qsi_key_reader *reader, uint64_t first_page, qs_err
     return QS_OK;
 }
 
-/* Each page is in order in itself; this one begins before the last one ended. */
+/* Each page is sorted; this one begins before the end of the previous page. */
 static qs_status fail_order(const struct qsi_key_reader *reader, qs_error *error)
 {
     const struct qsi_key_header *header = &reader->file->header;
@@ -378,8 +378,8 @@ static const struct qsi_key *least(const struct qsi_key_merge *merge)
     return chosen;
 }
 
-/* The keys of readers lie in buffers that the next call fills again: who is at the last key moves
- * now. */
+/* Advances all sources that are at key.  The keys of readers are in buffers, which the next read
+ * overwrites. */
 static qs_status pass(struct qsi_key_merge *merge, const struct qsi_key *key, qs_error *error)
 {
     if (merge->fresh_at < merge->fresh_count &&
@@ -402,7 +402,7 @@ qs_status qsi_key_merge_next(struct qsi_key_merge *merge, qs_error *error)
     const struct qsi_key *next;
 
     QS_DCHECK(!merge->at_end);
-    if (merge->key.bytes.data != NULL) { /* of which the bytes may go on the way */
+    if (merge->key.bytes.data != NULL) { /* its bytes may be overwritten meanwhile */
         QS_ASSERT(last.bytes.bytes <= sizeof bytes);
         memcpy(bytes, last.bytes.data, last.bytes.bytes);
         last.bytes.data = bytes;

@@ -14,7 +14,7 @@
 #define PAGE_HEAD_BYTES 32u
 #define ENTRY_HEAD_BYTES 24u
 #define FILTER_PROBES 4u
-/* none is so large, and sums with it do not overflow */
+/* No filter is so large, and sums with this do not overflow. */
 #define FILTER_BYTES_MAX (UINT64_C(1) << 40)
 #define PAGES_MAX (UINT64_C(1) << 40)
 
@@ -205,7 +205,7 @@ void qsi_key_page_end(uint8_t page[QSI_KEY_PAGE_BYTES], uint64_t salt, uint64_t 
     qsi_put_u64(page + 8, salt);
     qsi_put_u64(page + 16, number);
     qsi_put_u32(page, qs_crc32c(0, page + 4, QSI_KEY_PAGE_BYTES - 4));
-    QS_DCHECK(qsi_key_page_check(page, salt, number)); /* in order, too */
+    QS_DCHECK(qsi_key_page_check(page, salt, number)); /* checks the order, too */
 }
 
 bool qsi_key_page_next(const uint8_t page[QSI_KEY_PAGE_BYTES], uint32_t *at_io,
@@ -255,7 +255,7 @@ bool qsi_key_page_check(const uint8_t page[QSI_KEY_PAGE_BYTES], uint64_t salt, u
 
 /* ---- the filter ---- */
 
-/* The step is odd, so that the probes of one hash are different bits. */
+/* The step is odd, so the probes of one hash are different bits. */
 static uint64_t probe(uint64_t hash, uint32_t index, uint64_t filter_bytes)
 {
     QS_DCHECK((filter_bytes & (filter_bytes - 1)) == 0);

@@ -48,7 +48,7 @@
 #define QSI_KEY_BYTES_MAX 1024u /* of a key */
 #define QSI_KEY_PAGE_BYTES 4096u
 #define QSI_KEY_NAME_BYTES 16 /* "0000000001.key" and a NUL */
-#define QSI_KEY_PATH_BYTES 26 /* "checkpoint/0000000001.key": what errors call it */
+#define QSI_KEY_PATH_BYTES 26 /* "checkpoint/0000000001.key", the path in errors */
 
 struct qsi_key {
     uint64_t hash;
@@ -57,7 +57,7 @@ struct qsi_key {
     bool forgotten;
 };
 
-/* What a finished file says of itself. */
+/* The content of a finished file's header. */
 struct qsi_key_header {
     uint64_t number, salt, key_count, page_count, filter_bytes;
     uint32_t filter_crc;
@@ -65,17 +65,18 @@ struct qsi_key_header {
 
 void qsi_key_file_name(char name_out[QSI_KEY_NAME_BYTES], uint64_t number);
 void qsi_key_file_path(char path_out[QSI_KEY_PATH_BYTES], uint64_t number);
-/* Is it the name of a key file? */
+/* Whether it is the name of a key file. */
 bool qsi_key_file_number(const char *name, uint64_t *number_out);
 
 uint64_t qsi_key_hash(const uint8_t uuid[QSI_UUID_BYTES], struct qsi_slice key);
-/* The order of a file: less than 0, 0, more than 0. */
+/* Compares in the order of a file: less than 0, 0, more than 0. */
 int qsi_key_compare(const struct qsi_key *left, const struct qsi_key *right);
 
 /* Returns the header's CRC. */
 uint32_t qsi_key_header_encode(uint8_t out[QSI_KEY_PAGE_BYTES], const struct qsi_key_header *header,
                                const uint8_t uuid[QSI_UUID_BYTES]);
-/* header_crc, number: as the checkpoint says.  QS_ECORRUPT, QS_EVERSION. */
+/* Decodes and checks a header; header_crc and number are those in the checkpoint.  QS_ECORRUPT,
+ * QS_EVERSION. */
 qs_status qsi_key_header_decode(struct qsi_key_header *header_out, const uint8_t *in,
                                 uint64_t number, uint32_t header_crc,
                                 const uint8_t uuid[QSI_UUID_BYTES], qs_error *error) QS_MUST_CHECK;
@@ -87,19 +88,19 @@ static inline uint64_t qsi_key_file_bytes(const struct qsi_key_header *header)
 
 /* ---- pages ---- */
 
-/* An empty page that keys are added to. */
+/* Begins an empty page for keys. */
 void qsi_key_page_begin(uint8_t page[QSI_KEY_PAGE_BYTES]);
-/* False: it is full. */
+/* False: the page is full. */
 bool qsi_key_page_add(uint8_t page[QSI_KEY_PAGE_BYTES], const struct qsi_key *key);
 void qsi_key_page_end(uint8_t page[QSI_KEY_PAGE_BYTES], uint64_t salt, uint64_t number);
 
-/* Whole, of this file and in this place, with 1 entry or more, all of them in order? */
+/* Whether a page is whole, belongs to this file and place, and has at least one entry, in order. */
 bool qsi_key_page_check(const uint8_t page[QSI_KEY_PAGE_BYTES], uint64_t salt, uint64_t number);
-/* The entries of a checked page: *at_io from 0 on; false behind the last one. */
+/* Iterates over the entries of a checked page: *at_io begins at 0; false after the last entry. */
 bool qsi_key_page_next(const uint8_t page[QSI_KEY_PAGE_BYTES], uint32_t *at_io,
                        struct qsi_key *key_out);
 
-/* ---- the filter: which hashes are certainly not there ---- */
+/* ---- the filter of hashes ---- */
 
 void qsi_key_filter_add(uint8_t *filter, uint64_t filter_bytes, uint64_t hash);
 bool qsi_key_filter_may_have(const uint8_t *filter, uint64_t filter_bytes, uint64_t hash);

@@ -1,4 +1,5 @@
-/* Making a key file: pages in order, then the filter and the header, which make it one. */
+/* Creating a key file: pages in order, then the filter and the header, which make the file
+ * valid. */
 #include "qstore/codec.h"
 
 #include "alloc.h"
@@ -10,8 +11,8 @@
 
 #include <string.h>
 
-#define PAGES 8u              /* that are written at once */
-#define FILTER_BYTES_MIN 512u /* of 8 bits for a key, and up to 16 */
+#define PAGES 8u              /* written at once */
+#define FILTER_BYTES_MIN 512u /* a filter has 8 to 16 bits for each key */
 
 static qs_status blame(const struct qsi_key_writer *writer, qs_status status, qs_error *error)
 {
@@ -47,7 +48,7 @@ static qs_status make_file(struct qsi_key_writer *writer, qs_error *error)
 
     QS_ASSERT(writer->handle == NULL && !writer->has_name);
     qsi_key_file_name(name, writer->made.header.number);
-    /* One that was begun and never came to count is in the way. */
+    /* A file that was begun and never finished may have the name. */
     status = qsi_env_remove(dir->env, dir->dir, name, error);
     if (status != QS_OK && status != QS_ENOENT) {
         return blame(writer, status, error);
@@ -93,7 +94,7 @@ qs_status qsi_key_writer_begin(struct qsi_key_writer *writer, const struct qsi_k
     return status;
 }
 
-/* The finished pages of the buffer. */
+/* Writes the finished pages of the buffer. */
 static qs_status write_pages(struct qsi_key_writer *writer, qs_error *error)
 {
     struct qsi_key_header *header = &writer->made.header;
@@ -130,7 +131,7 @@ qs_status qsi_key_writer_add(struct qsi_key_writer *writer, const struct qsi_key
         QS_TRY(end_page(writer, error));
         qsi_key_page_begin(page_at(writer));
         if (!qsi_key_page_add(page_at(writer), key)) {
-            QS_ASSERT(false); /* an empty page takes any key */
+            QS_ASSERT(false); /* an empty page has room for any key */
         }
     }
     qsi_key_filter_add(writer->made.filter, writer->made.filter_bytes, key->hash);
@@ -185,7 +186,8 @@ void qsi_key_writer_fini(struct qsi_key_writer *writer)
         if (writer->has_name) {
             char name[QSI_KEY_NAME_BYTES];
             qsi_key_file_name(name, writer->made.header.number);
-            (void)!qsi_env_remove(dir->env, dir->dir, name, NULL); /* else the next open does */
+            /* Otherwise the next open removes it. */
+            (void)!qsi_env_remove(dir->env, dir->dir, name, NULL);
         }
     }
     qsi_key_file_fini(&writer->made);

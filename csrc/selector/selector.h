@@ -23,14 +23,14 @@
 #include "properties.h"
 #include "slice.h"
 
-/* Of a selector's text. */
+/* Limit of a selector's text. */
 #define QSI_SELECTOR_BYTES_MAX 16384u
-/* Operators that wait for a value, and parentheses inside each other. */
+/* Limit for operators that wait for a value, and for nested parentheses. */
 #define QSI_SELECTOR_DEPTH_MAX 100u
 
 struct qsi_selector;
 
-/* What of a message is asked for. */
+/* The message to evaluate. */
 struct qsi_selector_subject {
     struct qsi_slice headers;                /* a field table; null: none */
     const struct qsi_properties *properties; /* NULL: none */
@@ -38,9 +38,8 @@ struct qsi_selector_subject {
 
 enum qsi_truth { QSI_TRUTH_FALSE, QSI_TRUTH_TRUE, QSI_TRUTH_UNKNOWN };
 
-/* The selector keeps a copy of the text.
- * QS_PRECONDITION_FAILED  the text is no selector: the error tells at which character, and what
- *                         was expected;  QS_ENOMEM */
+/* Compiles a selector, which keeps a copy of the text.  QS_PRECONDITION_FAILED: the text is no
+ * selector; the error has the position of the character and the expected token.  QS_ENOMEM. */
 qs_status qsi_selector_compile(struct qsi_slice text, struct qsi_selector **selector_out,
                                qs_error *error) QS_MUST_CHECK;
 void qsi_selector_destroy(struct qsi_selector *selector); /* NULL is fine */
@@ -48,7 +47,7 @@ void qsi_selector_destroy(struct qsi_selector *selector); /* NULL is fine */
 enum qsi_truth qsi_selector_evaluate(const struct qsi_selector *selector,
                                      const struct qsi_selector_subject *subject);
 
-/* The properties that it reads beside headers: qsi_property_flag() of each. */
+/* The properties that it reads: qsi_property_flag() of each. */
 uint16_t qsi_selector_properties(const struct qsi_selector *selector);
 
 #endif

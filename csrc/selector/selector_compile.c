@@ -1,15 +1,15 @@
-/* From text to program: operators by precedence, checked for what their operands can be.
+/* From text to program: operator precedence parsing, with checks of the operands' kinds.
  *
- * An expression reads an operand, then operators that bind as strongly as was asked for.  It calls
- * itself for what stands behind an operator or in parentheses; scan and depth go along, and the
- * depth is bounded, so are the stack of this and that of the program. */
+ * An expression reads an operand, then operators of at least the given precedence.  It calls itself
+ * for operands of operators and for parentheses.  The depth is limited, and so are the C stack and
+ * the program's stack. */
 #include "selector_compile.h"
 
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
 
-/* What binds more strongly has a higher number. */
+/* A higher number binds more strongly. */
 enum level {
     LEVEL_OR = 1,
     LEVEL_AND,
@@ -21,12 +21,12 @@ enum level {
     LEVEL_SIGN
 };
 
-/* What is known of an expression before there is a message. */
+/* The kind of an expression, as far as it is known without a message. */
 enum kind { KIND_ANY, KIND_CONDITION, KIND_NUMBER, KIND_TEXT };
 
 struct operand {
     enum kind kind;
-    const uint8_t *at; /* where it begins */
+    const uint8_t *at; /* the begin of its text */
 };
 
 static qs_status parse(struct qsi_compiler *compiler, enum level level,
@@ -126,7 +126,7 @@ static qs_status parse_sign(struct qsi_compiler *compiler, struct operand *opera
     }
     QS_TRY(parse(compiler, LEVEL_SIGN, &signed_operand));
     QS_TRY(require(compiler, &signed_operand, KIND_NUMBER, is_minus ? "-" : "+"));
-    /* A plus makes a number of what is none, too: of a text, nothing. */
+    /* A plus makes the operand a number, too: a text becomes unknown. */
     QS_TRY(qsi_selector_emit_plain(compiler, QSI_DO_NEGATE, 0));
     return is_minus ? QS_OK : qsi_selector_emit_plain(compiler, QSI_DO_NEGATE, 0);
 }
@@ -218,7 +218,7 @@ struct binary {
     enum qsi_selector_operation operation;
 };
 
-/* Those of two values that are signs; NULL: the token is none. */
+/* The binary operator of the token, if it is a sign; NULL: it is none. */
 static const struct binary *find_binary(const struct qsi_selector_token *token)
 {
     static const struct binary operators[] = {
@@ -237,7 +237,7 @@ static const struct binary *find_binary(const struct qsi_selector_token *token)
     return NULL;
 }
 
-/* The token at hand is a sign. */
+/* Parses a binary operator; the current token is a sign. */
 static qs_status parse_binary(struct qsi_compiler *compiler, const struct binary *binary,
                               struct operand *left)
 {
@@ -255,7 +255,7 @@ static qs_status parse_binary(struct qsi_compiler *compiler, const struct binary
     return qsi_selector_emit_plain(compiler, binary->operation, -1);
 }
 
-/* What decides alone is not followed by the other side's instructions. */
+/* If the left side decides alone, the instructions of the right side are skipped. */
 static qs_status parse_logic(struct qsi_compiler *compiler, struct operand *left)
 {
     bool is_and = compiler->scan.token.kind == QSI_TOKEN_AND;
@@ -345,7 +345,7 @@ static qs_status parse_in(struct qsi_compiler *compiler, const struct operand *l
     return qsi_selector_emit(compiler, instruction, 0);
 }
 
-/* BETWEEN, LIKE and IN, with or without a NOT in front. */
+/* Parses BETWEEN, LIKE and IN, with or without NOT. */
 static qs_status parse_test(struct qsi_compiler *compiler, struct operand *left)
 {
     bool is_negated = compiler->scan.token.kind == QSI_TOKEN_NOT;
@@ -370,7 +370,7 @@ static qs_status parse_test(struct qsi_compiler *compiler, struct operand *left)
     return is_negated ? qsi_selector_emit_plain(compiler, QSI_DO_NOT, 0) : QS_OK;
 }
 
-/* How strongly the operator at hand binds; 0: there is none. */
+/* The precedence of the current operator; 0: there is none. */
 static enum level level_of(const struct qsi_selector_token *token)
 {
     const struct binary *binary = find_binary(token);
@@ -427,7 +427,7 @@ static qs_status parse(struct qsi_compiler *compiler, enum level level, struct o
     return QS_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- the selector ---- */
 
 static qs_status compile(struct qsi_compiler *compiler)
 {

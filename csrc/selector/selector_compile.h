@@ -1,4 +1,4 @@
-/* While a selector is compiled: what its parts share. */
+/* Compiling a selector: declarations shared by its parts. */
 #ifndef QSI_SELECTOR_COMPILE_H
 #define QSI_SELECTOR_COMPILE_H
 
@@ -9,13 +9,13 @@ struct qsi_compiler {
     struct qsi_selector_scan scan;
     struct qsi_selector *selector;
     unsigned depth;
-    unsigned stack; /* values on it at this place of the program */
+    unsigned stack; /* size of the program's stack at this point */
 };
 
 /* ---- selector_emit.c; all of them QS_ENOMEM ---- */
 
 uint32_t qsi_selector_instruction_count(const struct qsi_compiler *compiler);
-/* pushed: how many values more are on the stack behind it. */
+/* pushed: the change of the stack's size by the instruction. */
 qs_status qsi_selector_emit(struct qsi_compiler *compiler,
                             struct qsi_selector_instruction instruction, int pushed) QS_MUST_CHECK;
 qs_status qsi_selector_emit_plain(struct qsi_compiler *compiler,
@@ -28,9 +28,9 @@ qs_status qsi_selector_add_constant(struct qsi_compiler *compiler,
 
 /* ---- selector_texts.c ---- */
 
-/* The text of the token at hand, without its quotes.  REQUIRES a QSI_TOKEN_TEXT. */
+/* The current token's text without its quotes.  REQUIRES a QSI_TOKEN_TEXT. */
 struct qsi_selector_value qsi_selector_unquote(struct qsi_compiler *compiler);
-/* Reads 'pattern' [ESCAPE 'c'], which begins with the token at hand.  QS_PRECONDITION_FAILED. */
+/* Reads 'pattern' [ESCAPE 'c'], which begins with the current token.  QS_PRECONDITION_FAILED. */
 qs_status qsi_selector_read_pattern(struct qsi_compiler *compiler,
                                     struct qsi_selector_value *pattern_out) QS_MUST_CHECK;
 

@@ -1,4 +1,4 @@
-/* Instructions and constants of a program that is being made. */
+/* Adding instructions and constants to a program. */
 #include "check.h"
 #include "error.h"
 #include "selector_compile.h"

@@ -31,7 +31,7 @@ static value of_truth(enum qsi_truth truth)
     return of_kind((enum qsi_selector_kind)truth);
 }
 
-/* ---- what names stand for ---- */
+/* ---- values of names ---- */
 
 static double real_of(const struct qsi_field *field)
 {
@@ -48,7 +48,7 @@ static double real_of(const struct qsi_field *field)
     return number;
 }
 
-/* A scale and a number: that many digits are behind the point. */
+/* A scale, the number of digits after the point, and a number. */
 static double decimal_of(const struct qsi_field *field)
 {
     double number = (double)(int32_t)qsi_get_be32(field->value.data + 1), power = 1;
@@ -98,7 +98,7 @@ static value milliseconds_of(uint64_t seconds, uint64_t more_ms)
     return of_integer((int64_t)ms);
 }
 
-/* When the message expires, as far as its publisher said when it was. */
+/* The time at which the message expires, computed from its timestamp and its expiration. */
 static value expiration_of(const struct qsi_properties *properties)
 {
     uint32_t ms;
@@ -151,7 +151,7 @@ static value look_up(const struct qsi_selector_instruction *instruction, struct 
 
 /* ---- logic ---- */
 
-/* What is no truth is unknown. */
+/* Values that are no truth are unknown. */
 static enum qsi_truth truth_of(const value *of)
 {
     return of->kind <= QSI_VALUE_UNKNOWN ? (enum qsi_truth)of->kind : QSI_TRUTH_UNKNOWN;
@@ -206,7 +206,7 @@ static enum qsi_truth is_like(const value *tested, struct qsi_slice pattern)
 
 /* ---- running ---- */
 
-/* An operation of two values or three, whose result takes the place of the first. */
+/* An operation with two or three values; its result replaces the first. */
 static value combine(enum qsi_selector_operation operation, const value *values)
 {
     switch (operation) {
@@ -226,7 +226,7 @@ static value combine(enum qsi_selector_operation operation, const value *values)
     }
 }
 
-/* An operation of one value. */
+/* An operation with one value. */
 static value change(const struct qsi_selector_instruction *instruction, const value *constants,
                     const value *changed)
 {

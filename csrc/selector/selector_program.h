@@ -1,4 +1,4 @@
-/* What a selector becomes: instructions for a stack of values. */
+/* A compiled selector: instructions for a stack machine. */
 #ifndef QSI_SELECTOR_PROGRAM_H
 #define QSI_SELECTOR_PROGRAM_H
 
@@ -6,7 +6,7 @@
 #include "selector.h"
 #include "slice.h"
 
-/* Each open expression has two values on the stack at most (BETWEEN), and makes one. */
+/* Each open expression has at most two values on the stack (BETWEEN), and makes one. */
 #define QSI_SELECTOR_STACK_MAX (2 * QSI_SELECTOR_DEPTH_MAX + 2)
 
 enum qsi_selector_kind {
@@ -14,9 +14,9 @@ enum qsi_selector_kind {
     QSI_VALUE_TRUE = QSI_TRUTH_TRUE,
     QSI_VALUE_UNKNOWN = QSI_TRUTH_UNKNOWN,
     QSI_VALUE_INTEGER,
-    QSI_VALUE_REAL, /* no NaN */
+    QSI_VALUE_REAL, /* never a NaN */
     QSI_VALUE_TEXT,
-    QSI_VALUE_OTHER, /* bytes, arrays, tables: there, and like nothing */
+    QSI_VALUE_OTHER, /* bytes, arrays, tables: present, and not comparable */
 };
 
 struct qsi_selector_value {
@@ -30,9 +30,9 @@ struct qsi_selector_value {
 
 enum qsi_selector_operation {
     QSI_DO_CONSTANT, /* pushes constants[at] */
-    QSI_DO_NAME,     /* pushes the header field that is named constants[at] */
-    QSI_DO_PROPERTY, /* the same; without such a field, the property */
-    QSI_DO_NEGATE,   /* these take their values off the stack, and push one */
+    QSI_DO_NAME,     /* pushes the header field with the name constants[at] */
+    QSI_DO_PROPERTY, /* the same; if there is no such field, the property */
+    QSI_DO_NEGATE,   /* this and the following replace their operands by one value */
     QSI_DO_ADD,
     QSI_DO_SUBTRACT,
     QSI_DO_MULTIPLY,
@@ -44,13 +44,13 @@ enum qsi_selector_operation {
     QSI_DO_GREATER,
     QSI_DO_GREATER_OR_EQUAL,
     QSI_DO_BETWEEN,
-    QSI_DO_LIKE, /* the pattern constants[at] */
-    QSI_DO_IN,   /* count constants from at on */
+    QSI_DO_LIKE, /* with the pattern constants[at] */
+    QSI_DO_IN,   /* with count constants from at on */
     QSI_DO_IS_NULL,
     QSI_DO_NOT,
     QSI_DO_AND,
     QSI_DO_OR,
-    QSI_DO_SKIP_IF_FALSE, /* goes on at instruction at, and leaves the value */
+    QSI_DO_SKIP_IF_FALSE, /* continues at instruction at, and keeps the value */
     QSI_DO_SKIP_IF_TRUE,
 };
 
@@ -64,26 +64,27 @@ struct qsi_selector_instruction {
 struct qsi_selector {
     struct qsi_buf instructions; /* struct qsi_selector_instruction */
     struct qsi_buf constants;    /* struct qsi_selector_value */
-    uint16_t properties;         /* that it reads */
-    uint8_t *unquoted;           /* texts and patterns, behind the text */
+    uint16_t properties;         /* those that it reads */
+    uint8_t *unquoted;           /* texts and patterns, stored after the text */
     uint32_t unquoted_bytes;
     uint32_t text_bytes;
     uint8_t text[];
 };
 
-/* In a pattern: bytes that UTF-8 has not. */
+/* Wildcards in a pattern: bytes that do not occur in UTF-8. */
 #define QSI_PATTERN_ANY 0xff /* % */
 #define QSI_PATTERN_ONE 0xfe /* _ */
 
 /* ---- selector_value.c ---- */
 
-/* Minus, plus and so on.  Unknown where a value is no number, or the result none; beyond 64 bits
- * the result is a real number. */
+/* Negates, adds and so on.  Unknown if a value or the result is no number; beyond 64 bits the
+ * result is a real number. */
 struct qsi_selector_value qsi_selector_negate(const struct qsi_selector_value *value);
 struct qsi_selector_value qsi_selector_calculate(enum qsi_selector_operation operation,
                                                  const struct qsi_selector_value *left,
                                                  const struct qsi_selector_value *right);
-/* = <> < <= > >=.  Unknown of unlike values, and of an order of what is no number. */
+/* = <> < <= > >=.  Unknown for values that are not comparable, and for the order of values that are
+ * not numbers. */
 enum qsi_truth qsi_selector_compare(enum qsi_selector_operation operation,
                                     const struct qsi_selector_value *left,
                                     const struct qsi_selector_value *right);

@@ -1,4 +1,4 @@
-/* Cutting a selector into words.  Numbers are read here; texts keep their quotes. */
+/* Dividing a selector into tokens.  Numbers are parsed here; texts keep their quotes. */
 #define _GNU_SOURCE 1 /* strtod_l */
 
 #include "selector_scan.h"
@@ -21,7 +21,7 @@
 
 /* ---- errors ---- */
 
-/* From 1; of UTF-8, the bytes that continue a character do not count. */
+/* The position of a character, from 1; continuation bytes of UTF-8 do not count. */
 static unsigned character_of(const struct qsi_selector_scan *scan, const uint8_t *at)
 {
     unsigned character = 1;
@@ -46,7 +46,7 @@ qs_status qsi_selector_fail(const struct qsi_selector_scan *scan, const uint8_t 
                     character_of(scan, at), text);
 }
 
-/* What a token looks like in an error; a character of UTF-8 is not cut. */
+/* The bytes of a token to show in an error; a UTF-8 character is not cut. */
 static int shown_bytes(struct qsi_slice text)
 {
     uint32_t bytes = text.bytes < SHOWN_BYTES_MAX ? text.bytes : SHOWN_BYTES_MAX;
@@ -90,7 +90,7 @@ static bool continues_name(uint8_t byte)
     return begins_name(byte) || is_digit(byte);
 }
 
-/* The byte that lies so far behind the place at hand; 0: the end. */
+/* The byte that is ahead bytes after the current position; 0: the end. */
 static uint8_t peek(const struct qsi_selector_scan *scan, uint32_t ahead)
 {
     return ahead < scan->text.bytes - scan->at ? scan->text.data[scan->at + ahead] : 0;
@@ -101,7 +101,7 @@ static const uint8_t *here(const struct qsi_selector_scan *scan)
     return scan->text.data + scan->at;
 }
 
-/* Takes the token that ends so far behind the place at hand. */
+/* Takes the token of that many bytes at the current position. */
 static void take(struct qsi_selector_scan *scan, enum qsi_selector_token_kind kind, uint32_t bytes)
 {
     QS_ASSERT(bytes <= scan->text.bytes - scan->at);
@@ -110,7 +110,7 @@ static void take(struct qsi_selector_scan *scan, enum qsi_selector_token_kind ki
     scan->at += bytes;
 }
 
-/* The bytes of the character of UTF-8 that begins here; 0: there is none. */
+/* The bytes of the UTF-8 character that begins here; 0: it is invalid. */
 static uint32_t character_bytes(const uint8_t *at, uint32_t bytes)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -147,7 +147,8 @@ static qs_status check_text(const struct qsi_selector_scan *scan)
 
 /* ---- numbers ---- */
 
-/* digits: behind what tells the base.  A digit too many and a number too large are errors. */
+/* digits: offset of the digits after the prefix of the base.  An invalid digit and a number that is
+ * too large are errors. */
 static qs_status read_integer(struct qsi_selector_scan *scan, uint32_t digits, uint32_t base)
 {
     static const uint64_t least = (uint64_t)INT64_MAX + 1;
@@ -331,9 +332,9 @@ static qs_status read_sign(struct qsi_selector_scan *scan)
     return QS_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- tokens ---- */
 
-/* Passes over what lies between two tokens. */
+/* Skips white space and comments between two tokens. */
 static qs_status skip(struct qsi_selector_scan *scan)
 {
     for (;;) {

@@ -1,4 +1,4 @@
-/* The words of a selector. */
+/* The tokens of a selector. */
 #ifndef QSI_SELECTOR_SCAN_H
 #define QSI_SELECTOR_SCAN_H
 
@@ -9,9 +9,9 @@
 enum qsi_selector_token_kind {
     QSI_TOKEN_END,
     QSI_TOKEN_NAME,
-    QSI_TOKEN_TEXT,    /* with its quotes; those inside are doubled */
+    QSI_TOKEN_TEXT,    /* with its quotes; quotes inside are doubled */
     QSI_TOKEN_INTEGER, /* value */
-    QSI_TOKEN_LEAST,   /* 9223372036854775808: a number behind a minus only */
+    QSI_TOKEN_LEAST,   /* 9223372036854775808: a number only after a minus */
     QSI_TOKEN_REAL,    /* real */
     QSI_TOKEN_SIGN,    /* of one or two characters: = <> < <= > >= ( ) , + - * / */
     QSI_TOKEN_OR,      /* keywords */
@@ -29,7 +29,7 @@ enum qsi_selector_token_kind {
 
 struct qsi_selector_token {
     enum qsi_selector_token_kind kind;
-    struct qsi_slice text; /* in the selector's */
+    struct qsi_slice text; /* part of the selector's text */
     int64_t integer;
     double real;
 };
@@ -37,23 +37,23 @@ struct qsi_selector_token {
 struct qsi_selector_scan {
     struct qsi_slice text;
     uint32_t at;
-    struct qsi_selector_token token; /* the one at hand */
-    struct qsi_slice previous;       /* the text of the one before it; null: none */
-    void *locale;                    /* in which numbers are read */
+    struct qsi_selector_token token; /* the current token */
+    struct qsi_slice previous;       /* the text of the token before it; null: none */
+    void *locale;                    /* for reading numbers */
     qs_error *error;
 };
 
-/* Reads the first token.  REQUIRES scan->text of QSI_SELECTOR_BYTES_MAX bytes at most, error set.
- * QS_PRECONDITION_FAILED; QS_ENOMEM. */
+/* Reads the first token.  REQUIRES scan->text of at most QSI_SELECTOR_BYTES_MAX bytes, and error
+ * set.  QS_PRECONDITION_FAILED; QS_ENOMEM. */
 qs_status qsi_selector_scan_begin(struct qsi_selector_scan *scan) QS_MUST_CHECK;
 void qsi_selector_scan_end(struct qsi_selector_scan *scan);
-/* The next token takes the place of the one at hand.  QS_PRECONDITION_FAILED. */
+/* Reads the next token in place of the current one.  QS_PRECONDITION_FAILED. */
 qs_status qsi_selector_scan_next(struct qsi_selector_scan *scan) QS_MUST_CHECK;
 
-/* QS_PRECONDITION_FAILED with the character at which "at" lies, and the words behind. */
+/* QS_PRECONDITION_FAILED with the position of the character at "at", and the text after it. */
 qs_status qsi_selector_fail(const struct qsi_selector_scan *scan, const uint8_t *at,
                             const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* The same at the token at hand: "expected WHAT after PREVIOUS, found TOKEN". */
+/* The same for the current token: "expected WHAT after PREVIOUS, found TOKEN". */
 qs_status qsi_selector_fail_expected(const struct qsi_selector_scan *scan, const char *what);
 
 static inline int qsi_token_is(const struct qsi_selector_token *token, const char *sign)

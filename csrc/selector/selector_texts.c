@@ -2,7 +2,7 @@
 #include "check.h"
 #include "selector_compile.h"
 
-/* Room for what is unquoted: never more than was quoted. */
+/* Appends unquoted bytes.  There is room: unquoted text is not longer than quoted text. */
 static void put_unquoted(struct qsi_compiler *compiler, const void *bytes, uint32_t count)
 {
     struct qsi_selector *selector = compiler->selector;
@@ -30,12 +30,12 @@ struct qsi_selector_value qsi_selector_unquote(struct qsi_compiler *compiler)
     QS_ASSERT(compiler->scan.token.kind == QSI_TOKEN_TEXT && text.bytes >= 2);
     for (uint32_t at = 1; at < text.bytes - 1; at++) {
         put_unquoted(compiler, &text.data[at], 1);
-        at += text.data[at] == '\'' ? 1 : 0; /* its double */
+        at += text.data[at] == '\'' ? 1 : 0; /* skips the second of two quotes */
     }
     return end_unquoted(compiler, start);
 }
 
-/* The bytes of the character there, of checked UTF-8. */
+/* The bytes of the character at at, in checked UTF-8. */
 static uint32_t character_bytes(struct qsi_slice text, uint32_t at)
 {
     uint32_t bytes = 1;
@@ -52,8 +52,8 @@ static bool is_escape(struct qsi_slice text, uint32_t at, struct qsi_slice escap
            memcmp(text.data + at, escape.data, escape.bytes) == 0;
 }
 
-/* Wildcards become bytes that no text has.  quoted: for errors.  The pattern is written over the
- * text, which is not shorter. */
+/* Replaces wildcards by bytes that do not occur in UTF-8.  quoted: for errors.  The pattern is
+ * written over the text, which is not shorter. */
 static qs_status make_pattern(const struct qsi_compiler *compiler, struct qsi_slice *text_io,
                               struct qsi_slice escape, const uint8_t *quoted)
 {

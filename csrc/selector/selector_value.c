@@ -1,4 +1,4 @@
-/* Values of selectors: calculated, compared, matched. */
+/* Values of selectors: calculation, comparison, patterns. */
 #include "check.h"
 #include "selector_program.h"
 
@@ -25,7 +25,7 @@ static struct qsi_selector_value integer_value(int64_t integer)
 
 static struct qsi_selector_value real_value(double real)
 {
-    if (real != real) { /* no number */
+    if (real != real) { /* a NaN */
         return unknown();
     }
     return (struct qsi_selector_value){.kind = QSI_VALUE_REAL, .as.real = real};
@@ -44,7 +44,7 @@ struct qsi_selector_value qsi_selector_negate(const struct qsi_selector_value *v
     return real_value(-real_of(value));
 }
 
-/* False: beyond 64 bits. */
+/* False: the result exceeds 64 bits. */
 static bool calculate_integers(enum qsi_selector_operation operation, int64_t left, int64_t right,
                                int64_t *result_out)
 {
@@ -99,7 +99,7 @@ struct qsi_selector_value qsi_selector_calculate(enum qsi_selector_operation ope
 
 /* ---- comparing ---- */
 
-/* Exactly: a double has not all integers of 64 bits. */
+/* Compares exactly: a double cannot represent all integers of 64 bits. */
 static int compare_mixed(int64_t integer, double real)
 {
     int64_t whole;
@@ -182,7 +182,7 @@ enum qsi_truth qsi_selector_compare(enum qsi_selector_operation operation,
 
 /* ---- patterns ---- */
 
-/* The bytes of the character there, or 1 where there is no UTF-8. */
+/* The bytes of the character at at, or 1 for invalid UTF-8. */
 static uint32_t character_bytes(struct qsi_slice text, uint32_t at)
 {
     uint32_t bytes = 1;
@@ -194,7 +194,7 @@ static uint32_t character_bytes(struct qsi_slice text, uint32_t at)
     return bytes;
 }
 
-/* After a mismatch it is enough to let the last % take one character more. */
+/* After a mismatch it suffices to let the last % take one more character. */
 bool qsi_selector_like(struct qsi_slice text, struct qsi_slice pattern)
 {
     uint32_t at = 0, wanted = 0, behind_any = 0, taken = 0;
