@@ -1,5 +1,5 @@
-/* Appending rows to a batch in the making.  Invariant: a nullable column holds at most as many
- * rows as the builder. */
+/* Appending rows to a batch.  Invariant: a nullable column has at most as many rows as the
+ * builder. */
 #include "arrow_build.h"
 
 #include "alloc.h"
@@ -47,7 +47,7 @@ void qsi_arrow_builder_fini(struct qsi_arrow_builder *builder)
 
 /* ---- growing ---- */
 
-/* What only deliveries have, or those that were browsed. */
+/* Makes room in columns of delivered or browsed batches only. */
 static qs_status reserve_states(struct qsi_arrow_builder *builder, uint64_t capacity)
 {
     if (builder->shape == QSI_ARROW_STREAM) {
@@ -112,7 +112,7 @@ qs_status qsi_arrow_builder_reserve(struct qsi_arrow_builder *builder, uint64_t 
 
 /* ---- rows ---- */
 
-/* What a batch of deliveries, or one that was browsed, has besides.  REQUIRES room. */
+/* Sets the columns of delivered or browsed batches only.  REQUIRES room. */
 static void put_states(struct qsi_arrow_builder *builder, const struct qsi_arrow_run *run,
                        uint64_t count)
 {
@@ -127,7 +127,7 @@ static void put_states(struct qsi_arrow_builder *builder, const struct qsi_arrow
     }
 }
 
-/* What a run tells about each of its rows, of deliveries in one pass.  REQUIRES room. */
+/* Sets the columns with a run's common values; for deliveries in one pass.  REQUIRES room. */
 static void put_delivered(struct qsi_arrow_builder *builder, const struct qsi_arrow_run *run,
                           uint64_t count)
 {
@@ -155,7 +155,7 @@ static void put_codes(int32_t *codes, uint64_t first, uint64_t count, int32_t co
     }
 }
 
-/* Eight at a time, of which none waits for the one before it. */
+/* Eight at a time, without a dependency between them. */
 static void put_tags(uint64_t *tags, uint64_t count, uint64_t first)
 {
     uint64_t done = 0;
@@ -190,13 +190,13 @@ static void put_body_ends(int32_t *restrict ends, const uint8_t *restrict offset
     }
 }
 
-/* REQUIRES room for the rows and for bytes, which are those of data from first on. */
+/* Copies bodies.  REQUIRES room for the rows and for bytes of data from first on. */
 static void put_bodies(struct qsi_arrow_builder *builder, const uint8_t *offsets,
                        const uint8_t *data, uint64_t count, uint32_t first, uint32_t bytes)
 {
     put_body_ends(builder->body_offsets + builder->rows + 1, offsets + 4, count,
                   (uint32_t)builder->body.bytes - first);
-    if (bytes > 0) { /* else data may be NULL */
+    if (bytes > 0) { /* otherwise data may be NULL */
         memcpy(builder->body.data + builder->body.bytes, data + first, bytes);
     }
     builder->body.bytes += bytes;

@@ -1,5 +1,5 @@
-/* The columns of a batch in the making.  Invariant: all bits of a nullable column's validity from
- * `filled` on are clear, and rows it does not hold are null. */
+/* The columns of a batch while it is built.  Invariant: all bits of a nullable column's validity
+ * from `filled` on are clear, and rows from there on are null. */
 #include "arrow_columns.h"
 
 #include "alloc.h"
@@ -19,7 +19,6 @@ void qsi_arrow_text_fini(struct qsi_arrow_text *text)
 
 /* ---- growing ---- */
 
-/* memory is the address of a pointer to bytes_each * capacity bytes. */
 qs_status qsi_arrow_grow(void *memory, uint64_t bytes)
 {
     void *old;
@@ -39,7 +38,6 @@ static uint64_t bitmap_bytes(uint64_t rows)
     return (rows + 7) / 8;
 }
 
-/* Bits behind the old capacity are cleared, so that setting is all that appending does. */
 qs_status qsi_arrow_grow_bits(uint8_t **bits, uint64_t old_capacity, uint64_t capacity)
 {
     QS_TRY(qsi_arrow_grow(bits, bitmap_bytes(capacity)));
@@ -70,7 +68,6 @@ void qsi_arrow_set_bits(uint8_t *bits, uint64_t from, uint64_t count)
 
 /* ---- nullable columns ---- */
 
-/* Makes room for count rows more after the nulls up to row first. */
 qs_status qsi_arrow_text_reserve(struct qsi_arrow_text *text, uint64_t first, uint64_t count)
 {
     uint64_t capacity;
@@ -88,7 +85,6 @@ qs_status qsi_arrow_text_reserve(struct qsi_arrow_text *text, uint64_t first, ui
     return QS_OK;
 }
 
-/* Ends the next row at end.  REQUIRES room. */
 void qsi_arrow_text_set(struct qsi_arrow_text *text, int32_t end)
 {
     text->validity[text->filled / 8] |= (uint8_t)(1u << text->filled % 8);
@@ -97,7 +93,6 @@ void qsi_arrow_text_set(struct qsi_arrow_text *text, int32_t end)
     text->set_count++;
 }
 
-/* Ends the next row where data ends.  REQUIRES room. */
 qs_status qsi_arrow_text_set_data(struct qsi_arrow_text *text)
 {
     if (text->data.bytes > INT32_MAX) {
@@ -107,7 +102,6 @@ qs_status qsi_arrow_text_set_data(struct qsi_arrow_text *text)
     return QS_OK;
 }
 
-/* Rows [first, first + count) all become value. */
 qs_status qsi_arrow_text_append(struct qsi_arrow_text *text, uint64_t first, uint64_t count,
                                 struct qsi_slice value)
 {

@@ -1,8 +1,8 @@
-/* Handing a finished batch over through the Arrow C Data interface.
+/* Moving a finished batch to the caller through the Arrow C Data interface.
  *
- * All nodes of the tree lie in one counted block, as those of a schema do (columns.c), which owns
- * the buffers and holds the chunk that bodies were lent from.  Columns without a value share one
- * zeroed region: null bits, equal offsets, whatever they need. */
+ * All nodes of the tree are in one counted block, like those of a schema (columns.c).  The block
+ * owns the buffers and has a reference to the chunk of bodies that were not copied.  Columns
+ * without a value share one zeroed region, which serves as null bits and equal offsets. */
 #include "alloc.h"
 #include "arrow_build.h"
 #include "check.h"
@@ -35,7 +35,7 @@ static void release_array(struct ArrowArray *array)
     }
 }
 
-/* Fills in a node without nulls; buffers that were never needed become zeros. */
+/* Sets a node without nulls; missing buffers become zeros. */
 static void set_node(struct array_export *export, int node, uint64_t length, int64_t buffer_count,
                      const void *second, const void *third)
 {
@@ -136,14 +136,14 @@ static void set_nodes(struct array_export *export)
     set_number(export, QSI_COLUMN_MESSAGE_TIMESTAMP, QSI_COLUMN_NUMBER_TIMESTAMP);
 }
 
-/* Rows of the longest column without a value. */
+/* The rows of the longest column without a value. */
 static uint64_t empty_rows(const struct qsi_arrow_builder *builder)
 {
     uint64_t entries = builder->header_keys.filled;
 
     if (builder->shape == QSI_ARROW_STREAM &&
         (builder->columns & QS_STREAM_COLUMN_PROPERTIES) == 0) {
-        return 0; /* it has none, unless it has no row */
+        return 0; /* only a batch without rows has such columns */
     }
     return builder->rows > entries ? builder->rows : entries;
 }
@@ -175,7 +175,7 @@ qs_status qsi_arrow_builder_finish(struct qsi_arrow_builder *builder,
     if (status == QS_OK) {
         array = create_array(builder);
         if (array != NULL) {
-            qsi_arrow_builder_init(builder); /* its memory went with the array */
+            qsi_arrow_builder_init(builder); /* its memory is now the array's */
             *schema_out = schema;
             *array_out = array->tree.nodes[QSI_NODE_ROOT];
             return QS_OK;

@@ -1,4 +1,4 @@
-/* Properties of messages, as columns of a batch. */
+/* Properties of messages as columns of a batch. */
 #include "arrow_columns.h"
 #include "check.h"
 #include "error.h"
@@ -63,7 +63,7 @@ static qs_status append_headers(struct qsi_arrow_builder *builder, uint64_t firs
     return QS_OK;
 }
 
-/* False if text is not a decimal number that fits. */
+/* False: text is not a decimal number, or too large. */
 static bool parse_expiration(struct qsi_slice text, int64_t *milliseconds_out)
 {
     int64_t value = 0;
@@ -104,7 +104,7 @@ static qs_status append_numbers(struct qsi_arrow_builder *builder, uint64_t firs
     return QS_OK;
 }
 
-/* The same properties for rows [first, first + count). */
+/* Appends the same properties for rows [first, first + count). */
 static qs_status append_properties(struct qsi_arrow_builder *builder, uint64_t first,
                                    uint64_t count, const struct qsi_properties *properties)
 {

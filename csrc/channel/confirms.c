@@ -59,7 +59,7 @@ static void pop_front(struct qsi_number_ranges *ranges)
     }
 }
 
-/* The index of the range that ends with number or behind it. */
+/* The index of the first range that ends at or after number. */
 static uint32_t find(const struct qsi_number_ranges *ranges, uint64_t number)
 {
     const struct qsi_number_range *items = ranges->items + ranges->first;
@@ -81,7 +81,7 @@ static void remove_at(struct qsi_number_ranges *ranges, uint32_t index)
     struct qsi_number_range *at = ranges->items + ranges->first + index;
 
     QS_DCHECK(index < ranges->count);
-    if (index <= ranges->count / 2) { /* the shorter part moves */
+    if (index <= ranges->count / 2) { /* move the shorter part */
         memmove(ranges->items + ranges->first + 1, ranges->items + ranges->first,
                 index * sizeof *at);
         pop_front(ranges);
@@ -91,7 +91,7 @@ static void remove_at(struct qsi_number_ranges *ranges, uint32_t index)
     ranges->count -= 1;
 }
 
-/* Neighbours that share a fate are one range. */
+/* Adds a range; adjacent ranges with the same verdict are joined. */
 static void push(struct qsi_number_ranges *ranges, uint64_t first, uint64_t last, uint64_t lsn)
 {
     struct qsi_number_range *tail =
@@ -107,7 +107,7 @@ static void push(struct qsi_number_ranges *ranges, uint64_t first, uint64_t last
         (struct qsi_number_range){first, last, {.lsn = lsn}};
 }
 
-/* Likewise, of what a queue refused. */
+/* The same for messages that a queue refused. */
 static void push_refused(struct qsi_number_ranges *ranges, uint64_t first, uint64_t last,
                          uint64_t queue_id)
 {
@@ -132,7 +132,7 @@ void qsi_confirms_fini(struct qsi_confirms *confirms)
     memset(confirms, 0, sizeof *confirms);
 }
 
-/* Immediate numbers that continue the range belong to it. */
+/* Joins immediate numbers that continue the range. */
 static void absorb_immediate(struct qsi_confirms *confirms, struct qsi_number_range *range)
 {
     struct qsi_number_ranges *immediate = &confirms->immediate;
@@ -144,8 +144,8 @@ static void absorb_immediate(struct qsi_confirms *confirms, struct qsi_number_ra
     }
 }
 
-/* Durable ranges that follow each other without a gap become one.  A number that was refused is a
- * gap: it has had its verdict. */
+/* Joins durable ranges without a gap between them.  A refused number is a gap, because it had its
+ * verdict already. */
 static void join_durable(struct qsi_confirms *confirms, uint64_t durable_lsn)
 {
     struct qsi_number_ranges *pending = &confirms->pending;
@@ -182,7 +182,7 @@ qs_status qsi_confirms_reserve(struct qsi_confirms *confirms, uint64_t durable_l
 qs_status qsi_confirms_reserve_batch(struct qsi_confirms *confirms, uint64_t count,
                                      uint64_t durable_lsn)
 {
-    uint64_t ranges = count / 2 + 1; /* they take turns at worst */
+    uint64_t ranges = count / 2 + 1; /* accepted and refused messages alternate at worst */
 
     if (!has_room(&confirms->pending, ranges) || !has_room(&confirms->immediate, ranges)) {
         join_durable(confirms, durable_lsn);
@@ -232,8 +232,7 @@ uint64_t qsi_confirms_add_batch(struct qsi_confirms *confirms, uint64_t count, u
     return first;
 }
 
-/* Between the ranges before index and those from there on, as one with its neighbours.  REQUIRES
- * room. */
+/* Inserts a number before index, and joins it with its neighbours.  REQUIRES room. */
 static void insert_at(struct qsi_number_ranges *ranges, uint32_t index, uint64_t number)
 {
     struct qsi_number_range *at = ranges->items + ranges->first + index;
@@ -306,7 +305,7 @@ uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms)
     return pending->count > 0 ? pending->items[pending->first + pending->count - 1].lsn : 0;
 }
 
-/* Takes every pending range that the predicate allows; the numbers up to the last one taken are
+/* Takes pending ranges up to upto_lsn; *last_out: the last number of these, up to which all are
  * decided. */
 static uint64_t take_pending(struct qsi_confirms *confirms, uint64_t upto_lsn, uint64_t *last_out)
 {
@@ -321,7 +320,7 @@ static uint64_t take_pending(struct qsi_confirms *confirms, uint64_t upto_lsn, u
     return count;
 }
 
-/* Immediate numbers below a multiple ack are covered by it. */
+/* Takes immediate numbers that a multiple ack includes. */
 static uint64_t take_covered(struct qsi_confirms *confirms, uint64_t upto)
 {
     uint64_t count = 0;
@@ -335,7 +334,7 @@ static uint64_t take_covered(struct qsi_confirms *confirms, uint64_t upto)
     return count;
 }
 
-/* The first number of a list, alone. */
+/* Takes the first number of a list. */
 static void take_one(struct qsi_number_ranges *ranges, uint64_t *number_out, bool *multiple_out,
                      uint64_t *count_out)
 {
@@ -366,7 +365,7 @@ enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durab
     bool ack;
 
     *refusing_out = 0;
-    if (confirms->refused.count > 0) { /* a multiple ack behind them says nothing of them then */
+    if (confirms->refused.count > 0) { /* before a multiple ack, which would include them */
         *refusing_out = front(&confirms->refused)->queue_id;
         take_one(&confirms->refused, number_out, multiple_out, count_out);
         return QSI_VERDICT_NACK;

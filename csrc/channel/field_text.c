@@ -1,6 +1,7 @@
-/* AMQP strings may hold any bytes, Arrow's utf8 columns may not: a reader would fail on the
- * whole batch, or worse.
- * Invariant: what is appended to a buffer is UTF-8. */
+/* AMQP strings may contain any bytes, but Arrow's utf8 columns may not: a reader would fail for the
+ * whole batch, or behave unpredictably.
+ *
+ * Invariant: only UTF-8 is appended to a buffer. */
 #include "field_text.h"
 
 #include "check.h"
@@ -31,8 +32,8 @@ static bool is_ascii(struct qsi_slice bytes)
     return (high & UINT64_C(0x8080808080808080)) == 0;
 }
 
-/* How many continuation bytes a lead byte asks for, and the range of the first of them; 0: not a
- * lead byte. */
+/* The number of continuation bytes after a lead byte, and the range of the first of them; 0: it is
+ * no lead byte. */
 static uint32_t continuation(uint8_t lead, uint8_t *low_out, uint8_t *high_out)
 {
     *low_out = 0x80;
@@ -41,8 +42,8 @@ static uint32_t continuation(uint8_t lead, uint8_t *low_out, uint8_t *high_out)
         return 1;
     }
     if (lead >= 0xe0 && lead <= 0xef) {
-        *low_out = lead == 0xe0 ? 0xa0 : 0x80;  /* shorter forms exist below */
-        *high_out = lead == 0xed ? 0x9f : 0xbf; /* surrogates above */
+        *low_out = lead == 0xe0 ? 0xa0 : 0x80;  /* below are overlong forms */
+        *high_out = lead == 0xed ? 0x9f : 0xbf; /* above are surrogates */
         return 2;
     }
     if (lead >= 0xf0 && lead <= 0xf4) {
@@ -53,8 +54,8 @@ static uint32_t continuation(uint8_t lead, uint8_t *low_out, uint8_t *high_out)
     return 0;
 }
 
-/* The bytes of the character at the start of text, or, if it is none, of the part to replace: as
- * much as could have begun a character. */
+/* The bytes of the character at the start of text; of invalid text, the bytes to replace: as many
+ * as could begin a character. */
 static uint32_t character_bytes(struct qsi_slice text, bool *valid_out)
 {
     uint8_t low;
@@ -78,7 +79,7 @@ static uint32_t character_bytes(struct qsi_slice text, bool *valid_out)
     return more + 1;
 }
 
-/* Takes the first character off text: itself, or the replacement. */
+/* Takes the first character of text, or its replacement. */
 static struct qsi_slice next_character(struct qsi_slice *text)
 {
     bool valid;
@@ -159,7 +160,8 @@ static qs_status append_int(struct qsi_buf *buf, int64_t value)
     return append_literal(buf, text);
 }
 
-/* The fewest digits that read back as the same number; 17 always do, and 9 for what was a float. */
+/* Appends the fewest digits that are read back as the same number; 17 always suffice, 9 for a
+ * float. */
 static qs_status append_double(struct qsi_buf *buf, double value, bool is_float)
 {
     char text[NUMBER_BYTES_MAX];
@@ -177,18 +179,18 @@ static qs_status append_double(struct qsi_buf *buf, double value, bool is_float)
             break;
         }
     }
-    comma = strchr(text, ','); /* some locales */
+    comma = strchr(text, ','); /* in some locales */
     if (comma != NULL) {
         *comma = '.';
     }
     return append_literal(buf, text);
 }
 
-/* value / 10^scale, exactly. */
+/* Appends value / 10^scale exactly. */
 static qs_status append_decimal(struct qsi_buf *buf, int32_t value, uint8_t scale)
 {
     char text[DECIMAL_BYTES_MAX];
-    int digits = scale + 1; /* with zeros in front, so that there is one before the point */
+    int digits = scale + 1; /* with leading zeros, so that there is a digit before the point */
     int bytes = snprintf(text, sizeof text, "%s%0*" PRIu32, value < 0 ? "-" : "", digits,
                          value < 0 ? 0u - (uint32_t)value : (uint32_t)value);
 
@@ -263,7 +265,8 @@ static qs_status append_scalar(struct qsi_buf *buf, const struct qsi_field *fiel
     }
 }
 
-/* Recursion is as deep as the table, which its check bounds by QSI_FIELD_DEPTH_MAX. */
+/* The depth of recursion is that of the table, which was checked to be at most
+ * QSI_FIELD_DEPTH_MAX. */
 static qs_status append_json(struct qsi_buf *buf, const struct qsi_field *field)
 {
     switch (field->type) {

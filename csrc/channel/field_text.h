@@ -1,4 +1,4 @@
-/* AMQP values as UTF-8 text, for readers that know only strings. */
+/* AMQP values as UTF-8 text, for readers that support only strings. */
 #ifndef QSI_FIELD_TEXT_H
 #define QSI_FIELD_TEXT_H
 
@@ -8,11 +8,11 @@
 #include "properties.h"
 #include "slice.h"
 
-/* Appends bytes that should be UTF-8; each part that is not becomes U+FFFD. */
+/* Appends bytes as UTF-8; invalid parts become U+FFFD. */
 qs_status qsi_text_append(struct qsi_buf *buf, struct qsi_slice bytes) QS_MUST_CHECK;
 
-/* Appends a header value: strings as they are, numbers in the fewest digits that tell them
- * exactly, tables and arrays like JSON, void as null.  REQUIRES a field of a checked table. */
+/* Appends a header value: strings unchanged, numbers with the fewest digits that represent them
+ * exactly, tables and arrays as JSON, void as null.  REQUIRES a field of a checked table. */
 qs_status qsi_field_text_append(struct qsi_buf *buf, const struct qsi_field *field) QS_MUST_CHECK;
 
 #endif

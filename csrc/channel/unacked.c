@@ -1,5 +1,5 @@
-/* Extents of unacked deliveries.  Invariant: first_tag ascends; extents do not overlap; the
- * front one is not empty. */
+/* Extents of unacked deliveries.  Invariant: first_tag ascends; extents do not overlap; the first
+ * one is not empty. */
 #include "unacked.h"
 
 #include "alloc.h"
@@ -122,7 +122,7 @@ uint64_t qsi_unacked_add_offset(struct qsi_unacked *unacked, struct qsi_containe
     return tag;
 }
 
-/* The index of the extent that holds tag, or of the first one behind it. */
+/* The index of the extent with tag, or of the first one after it. */
 static uint32_t find(const struct qsi_unacked *unacked, uint64_t tag)
 {
     uint32_t low = 0;
@@ -161,7 +161,8 @@ bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag)
     return extent != NULL && (extent->pending_in_tx & qsi_extent_message(extent, tag)) == 0;
 }
 
-/* The outstanding ones of an extent within [first_tag, last_tag].  REQUIRES that they meet. */
+/* The outstanding messages of an extent within [first_tag, last_tag].  REQUIRES that the ranges
+ * overlap. */
 static uint64_t bits_within(const struct qsi_extent *extent, uint64_t first_tag, uint64_t last_tag)
 {
     uint64_t bits = extent->outstanding;
@@ -287,7 +288,7 @@ static bool is_empty(const struct qsi_extent *extent)
     return (extent->outstanding | extent->withheld) == 0;
 }
 
-/* Empty extents go from the front at once, from the middle when they are most of all. */
+/* Removes empty extents: from the front at once, from the middle when most extents are empty. */
 static void drop_empty(struct qsi_unacked *unacked)
 {
     uint32_t kept = 0;
@@ -414,12 +415,12 @@ uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first
             break;
         }
         bits = extent->segment != NULL ? bits_within(extent, first_tag, last_tag) : 0;
-        if (bits != 0) { /* transient messages between the others divide them */
+        if (bits != 0) { /* transient messages divide stretches */
             bits = qsi_segment_journalled(extent->segment, extent->word, bits);
         }
-        of_extent = qsi_popcount(bits & ~(bits << 1)); /* bits that begin a stretch */
+        of_extent = qsi_popcount(bits & ~(bits << 1)); /* the first bits of stretches */
         if (requeued && bits != 0 && counts_deliveries(extent)) {
-            /* at worst, each second one was delivered too often */
+            /* at worst, every second message was delivered too often */
             of_extent = (of_extent + qsi_popcount(bits)) / 2;
         }
         stretches += of_extent;
