@@ -1,4 +1,4 @@
-/* Descriptors that no stray output of the host reaches. */
+/* Moving descriptors above the standard streams. */
 #define _GNU_SOURCE 1
 #include "above_stdio.h"
 
@@ -6,8 +6,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* A host that closed stdin would give us its number; a later stray printf would then write into a
- * segment. */
+/* If the host has closed stdin, a file would get its number; a later stray printf of the host would
+ * then write into a segment. */
 int qsi_move_above_stdio(int fd)
 {
     int moved;

@@ -1,7 +1,6 @@
-/* The replaceable allocator: the one piece of mutable state that the library keeps for a process.
+/* The replaceable allocator: the only mutable state of the library in a process.
  *
- * Invariant: the functions set never see a request for 0 bytes, so NULL always means out of
- * memory. */
+ * Invariant: the functions never get a request for 0 bytes, so NULL always means out of memory. */
 #include "alloc.h"
 
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 
 #define QSI_WORD_BITS 64
 
-/* A machine without the instruction in its baseline calls a function for __builtin_popcountll,
- * and mostly it is about one message. */
+/* Without the instruction in the compiler's target, __builtin_popcountll is a function call, and
+ * most words have only one bit. */
 static inline uint32_t qsi_popcount(uint64_t word)
 {
     if ((word & (word - 1)) == 0) {
@@ -22,7 +22,7 @@ static inline uint64_t qsi_low_bits(uint64_t count)
     return count >= QSI_WORD_BITS ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1;
 }
 
-/* The length of the stretch of ones that begins at bit. */
+/* The length of the run of ones that begins at bit. */
 static inline uint32_t qsi_ones_from(uint64_t word, uint32_t bit)
 {
     uint64_t rest = ~(word >> bit);
@@ -30,12 +30,12 @@ static inline uint32_t qsi_ones_from(uint64_t word, uint32_t bit)
     return rest == 0 ? QSI_WORD_BITS : (uint32_t)__builtin_ctzll(rest);
 }
 
-/* The n-th of the ones, from 0, by itself.  REQUIRES that there is one. */
+/* The n-th one of word, from 0, as a mask.  REQUIRES that there is one. */
 static inline uint64_t qsi_nth_one(uint64_t word, uint32_t n)
 {
     uint64_t first = word & -word;
 
-    if ((word & (word + first)) == 0) { /* a single stretch, as almost always */
+    if ((word & (word + first)) == 0) { /* a single run of ones, which is usual */
         return first << n;
     }
     for (; n > 0; n--) {

@@ -1,6 +1,6 @@
 /* The growable byte buffer.
  *
- * Invariant: bytes <= capacity, and a failed growth leaves contents and capacity as they were. */
+ * Invariant: bytes <= capacity, and a failed growth leaves contents and capacity unchanged. */
 #include "buf.h"
 
 #include "alloc.h"
@@ -48,7 +48,7 @@ qs_status qsi_buf_reserve(struct qsi_buf *buf, size_t bytes, uint8_t **room_out)
     if (bytes > SIZE_MAX - buf->bytes) {
         return QS_ENOMEM;
     }
-    /* A buffer that was never grown has no memory to point at, even for 0 bytes. */
+    /* A buffer that was never grown has no memory to point to, even for 0 bytes. */
     if (bytes > buf->capacity - buf->bytes || buf->data == NULL) {
         QS_TRY(grow(buf, buf->bytes + bytes));
     }
@@ -61,7 +61,7 @@ qs_status qsi_buf_append(struct qsi_buf *buf, const void *data, size_t bytes)
     uint8_t *room;
 
     if (bytes == 0) {
-        return QS_OK; /* data may be NULL then, which memcpy may not be given */
+        return QS_OK; /* data may be NULL then, which memcpy does not allow */
     }
     QS_TRY(qsi_buf_reserve(buf, bytes, &room));
     memcpy(room, data, bytes);

@@ -14,7 +14,8 @@ struct qsi_buf {
 };
 void qsi_buf_fini(struct qsi_buf *buf);
 
-/* Room for bytes more behind the ones in use; *room_out points to it, buf->bytes is unchanged. */
+/* Makes room for bytes more after the used ones; *room_out points to it, buf->bytes is
+ * unchanged. */
 qs_status qsi_buf_reserve(struct qsi_buf *buf, size_t bytes, uint8_t **room_out) QS_MUST_CHECK;
 qs_status qsi_buf_append(struct qsi_buf *buf, const void *data, size_t bytes) QS_MUST_CHECK;
 static inline void qsi_buf_clear(struct qsi_buf *buf)

@@ -1,4 +1,4 @@
-/* Where a broken invariant ends: going on could write wrong bytes to disk. */
+/* Aborts after a broken invariant: continuing could write wrong bytes to disk. */
 #include "check.h"
 
 #include <stdio.h>

@@ -14,7 +14,7 @@ _Noreturn void qsi_assert_failed(const char *file, int line, const char *conditi
 #else
 #define QS_DCHECK(condition) QS_ASSERT(condition)
 #endif
-/* Return early; only in functions that hold nothing. */
+/* Returns early on an error; only for functions that hold nothing. */
 #define QS_TRY(expression)                      \
     do {                                        \
         qs_status qs_try_status = (expression); \
@@ -24,7 +24,7 @@ _Noreturn void qsi_assert_failed(const char *file, int line, const char *conditi
     } while (0)
 #define QS_LIKELY(x) __builtin_expect(!!(x), 1)
 #define QS_UNLIKELY(x) __builtin_expect(!!(x), 0)
-/* True when the result does not fit. */
+/* True if the result overflows. */
 static inline bool qsi_add_overflows(uint64_t a, uint64_t b, uint64_t *sum_out)
 {
     return __builtin_add_overflow(a, b, sum_out);

@@ -1,7 +1,7 @@
 /* Counted memory.
  *
- * Invariant: refs is above 0 while anyone can reach the chunk.  Dropping a reference releases the
- * holder's reads and writes; the last one acquires those of all the others before it frees. */
+ * Invariant: refs is above 0 while any thread can reach the chunk.  Dropping a reference releases
+ * the holder's reads and writes; the last drop acquires those of all others before it frees. */
 #include "chunk.h"
 
 #include "alloc.h"
@@ -10,11 +10,11 @@
 
 #include <sys/mman.h>
 
-#define POPULATE_BYTES_MIN (256u << 10) /* below that memory has been used before, mostly */
+#define POPULATE_BYTES_MIN (256u << 10) /* smaller memory has usually been used before */
 #define REUSED_BYTES_MIN (256u << 10)
 #define REUSED_BYTES_MAX (4u << 20)
-#define PAGE_BYTES 4096u           /* or more: then the kernel refuses, which is fine */
-#define PAGE_BYTES_MAX (64u << 10) /* of all kernels */
+#define PAGE_BYTES 4096u           /* if pages are larger, the kernel refuses, which is fine */
+#define PAGE_BYTES_MAX (64u << 10) /* the largest of all kernels */
 #define REST_BYTES_MIN (16u << 10)
 
 struct qsi_chunk *qsi_chunk_create(size_t capacity)
@@ -63,10 +63,10 @@ struct qsi_chunk *qsi_chunk_create_reusable(struct qsi_budget *budget, size_t ca
     return chunk;
 }
 
-/* Nobody has the chunk any more.  False: it is to be freed. */
+/* Keeps an unreferenced chunk for reuse.  False: it must be freed. */
 static bool keep_spare(struct qsi_chunk *chunk)
 {
-#ifdef __SANITIZE_ADDRESS__ /* which finds out who uses freed memory */
+#ifdef __SANITIZE_ADDRESS__ /* the sanitizer finds uses of freed memory */
     (void)chunk;
     return false;
 #else
@@ -86,10 +86,10 @@ static bool keep_spare(struct qsi_chunk *chunk)
         is_kept = __atomic_compare_exchange_n(&budget->spares[i], &none, chunk, false,
                                               __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
     }
-    if (__atomic_load_n(&budget->is_closed, __ATOMIC_SEQ_CST) != 0) { /* or close did not see it */
+    if (__atomic_load_n(&budget->is_closed, __ATOMIC_SEQ_CST) != 0) { /* close may have missed it */
         qsi_budget_drop_spares(budget);
     }
-    qsi_budget_unref(budget); /* with the last reference it frees what was kept */
+    qsi_budget_unref(budget); /* the last reference frees the kept chunks */
     return is_kept;
 #endif
 }
@@ -102,7 +102,8 @@ void qsi_chunk_populate(struct qsi_chunk *chunk)
     uintptr_t end = ((uintptr_t)chunk->data + chunk->capacity) & ~(uintptr_t)(PAGE_BYTES - 1);
 
     if (chunk->capacity >= POPULATE_BYTES_MIN) {
-        (void)madvise((void *)begin, end - begin, MADV_POPULATE_WRITE); /* else they fault */
+        /* On failure the pages fault in one by one. */
+        (void)madvise((void *)begin, end - begin, MADV_POPULATE_WRITE);
     }
 #else
     (void)chunk;
@@ -124,13 +125,14 @@ void qsi_chunk_uncharge(struct qsi_chunk *chunk)
     if (budget != NULL) {
         budget = __atomic_exchange_n(&chunk->budget, NULL, __ATOMIC_ACQ_REL);
     }
-    if (budget != NULL) { /* nobody was quicker */
+    if (budget != NULL) { /* no other thread was faster */
         qsi_budget_sub(budget, __atomic_exchange_n(&chunk->charged, 0, __ATOMIC_RELAXED));
         qsi_budget_unref(budget);
     }
 }
 
-/* Whole pages, of whatever size: the kernel rounds up, and what is behind is another's. */
+/* Frees whole pages of any size: the kernel rounds up, and memory after the end belongs to
+ * other owners. */
 static void give_back(uint8_t *from, uint8_t *to)
 {
     uintptr_t begin = ((uintptr_t)from + PAGE_BYTES_MAX - 1) & ~(uintptr_t)(PAGE_BYTES_MAX - 1);
@@ -150,7 +152,7 @@ void qsi_chunk_end(struct qsi_chunk *chunk, struct qsi_budget *budget)
     if (rest < REST_BYTES_MIN) {
         return;
     }
-    while (charged > rest) { /* else who holds it has it uncharged just now */
+    while (charged > rest) { /* otherwise a holder is uncharging it */
         if (__atomic_compare_exchange_n(&chunk->charged, &charged, charged - rest, false,
                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
             qsi_budget_sub(budget, rest);

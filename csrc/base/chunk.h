@@ -1,7 +1,7 @@
-/* A counted, immutable-once-written piece of memory.  Records are encoded into a chunk, the journal
- * writes it from there and the queues deliver from there: bodies are copied once.  Bytes below
- * `used` never change, so readers need no lock; the writer that appends behind `used` holds the
- * lock of whoever owns the open chunk. */
+/* A counted piece of memory, immutable once written.  Records are encoded into a chunk, the journal
+ * writes them from it and queues deliver from it, so bodies are copied once.  Bytes below `used`
+ * never change, so readers need no lock.  The thread that appends after `used` holds the lock of
+ * the owner of the open chunk. */
 #ifndef QSI_CHUNK_H
 #define QSI_CHUNK_H
 
@@ -14,35 +14,37 @@
 struct qsi_budget;
 
 struct qsi_chunk {
-    uint32_t refs;             /* touched with atomics only */
-    struct qsi_budget *budget; /* that counts it; NULL: none does.  Of a shared one with atomics */
-    bool is_marked;            /* its owner's note, under the owner's lock */
-    bool is_reusable;          /* its memory may wait for the next chunk of its budget */
+    uint32_t refs; /* accessed only with atomics */
+    /* The budget that counts it; NULL: none; with atomics for a shared chunk. */
+    struct qsi_budget *budget;
+    bool is_marked;   /* for the owner, under the owner's lock */
+    bool is_reusable; /* its memory may be kept for the next chunk of its budget */
     size_t capacity;
     size_t used;
-    uint64_t charged; /* bytes that the budget counts; touched with atomics only */
+    uint64_t charged; /* bytes that the budget counts; accessed only with atomics */
     uint8_t data[];
 };
 
-/* One reference for the caller; NULL when out of memory. */
+/* Returns a chunk with one reference for the caller; NULL: out of memory. */
 struct qsi_chunk *qsi_chunk_create(size_t capacity);
-/* A chunk for what comes and goes again and again, and is large: memory that the kernel has to make
- * takes ten times as long to read into as memory that was used before.  So two of them wait in the
- * budget that they were charged to; what waits is not counted, as what the allocator keeps is not.
- * budget: NULL is fine.  To be charged to the same budget. */
+/* Creates a chunk for repeated, large use: reading into memory that the kernel must allocate first
+ * takes ten times as long as reading into used memory.  So the budget to which such chunks are
+ * charged keeps up to two of them for reuse.  Kept chunks are not counted, like memory that the
+ * allocator keeps. budget: must be the one to which the chunk is charged; NULL is fine. */
 struct qsi_chunk *qsi_chunk_create_reusable(struct qsi_budget *budget, size_t capacity);
-/* Has the kernel make all the pages of a new chunk at once, for who writes the whole of it next:
- * a fault for each costs more than the copy. */
+/* Allocates all pages of a new chunk at once, for a caller that is about to fill it: a page fault
+ * for each costs more than the copy. */
 void qsi_chunk_populate(struct qsi_chunk *chunk);
 struct qsi_chunk *qsi_chunk_ref(struct qsi_chunk *chunk);
 void qsi_chunk_unref(struct qsi_chunk *chunk); /* NULL is fine */
-/* Counts the chunk in budget until it is freed.  Once, and before others can reach it. */
+/* Charges the chunk to budget until it is freed.  Call it once, before other threads can reach the
+ * chunk. */
 void qsi_chunk_charge(struct qsi_chunk *chunk, struct qsi_budget *budget);
-/* Its owner appends no more: what is not used is neither counted by the budget, which is the one
- * that it was charged to, nor, as far as pages go, in memory.  Of a small rest nothing changes. */
+/* Ends appending.  The unused rest is not counted by budget any more, which must be the one to
+ * which the chunk was charged, and its whole pages are freed.  A small rest stays. */
 void qsi_chunk_end(struct qsi_chunk *chunk, struct qsi_budget *budget);
-/* Nobody counts it any more: it was given to somebody whose memory it is from now on.  Any number
- * of holders may say so at once. */
+/* Ends counting: the chunk belongs to another owner's memory from now on.  Any number of threads
+ * may call it at the same time. */
 void qsi_chunk_uncharge(struct qsi_chunk *chunk);
 
 #endif

@@ -1,4 +1,4 @@
-/* The counters by index, made from counts.def. */
+/* The counters by index, generated from counts.def. */
 #include "qstore/admin.h"
 
 static const qs_count channel_counts[] = {

@@ -1,9 +1,9 @@
-/* Text for a qs_error.
+/* Text of a qs_error.
  *
- * Invariant: text and path are NUL-terminated whatever the arguments; text that does not fit is cut
- * at its end.  New text is built aside first, because an argument may point into the error
- * itself. */
-#undef _GNU_SOURCE /* strerror_r as POSIX has it */
+ * Invariant: text and path are NUL-terminated for all arguments; text that does not fit is cut at
+ * its end.  New text is built in a separate buffer first, because an argument may point into the
+ * error itself. */
+#undef _GNU_SOURCE /* for POSIX's strerror_r */
 #define _POSIX_C_SOURCE 200809L
 #include "error.h"
 
@@ -102,7 +102,7 @@ qs_status qsi_fail_corrupt(qs_error *error, const char *path, uint64_t offset, c
     vsnprintf(words, sizeof words, format, arguments);
     va_end(arguments);
     snprintf(file, sizeof file, "%s", path);
-    /* The place comes first, so that words which are too long cannot push it out. */
+    /* The offset comes first, so that a long text cannot cut it off. */
     snprintf(text, sizeof text, "'%s' at offset %" PRIu64 ": ", file, offset);
     append_text(text, words);
     set_error(error, QS_ECORRUPT, 0, text);

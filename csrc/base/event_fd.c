@@ -15,7 +15,7 @@
 #endif
 
 #ifdef __APPLE__
-/* One event of the user's in a kqueue; reading it is its end (EV_CLEAR). */
+/* One user event in a kqueue; reading it resets it (EV_CLEAR). */
 static int change(int event_fd, uint16_t flags, uint32_t user_flags)
 {
     struct kevent event;
@@ -24,7 +24,7 @@ static int change(int event_fd, uint16_t flags, uint32_t user_flags)
     return kevent(event_fd, &event, 1, NULL, 0, NULL);
 }
 
-/* -1 with errno set on failure. */
+/* Returns -1 with errno set on failure. */
 static int open_event_fd(void)
 {
     int fd = qsi_move_above_stdio(kqueue());
@@ -60,7 +60,8 @@ void qsi_event_fd_signal(int event_fd)
 #ifdef __APPLE__
     (void)change(event_fd, 0, NOTE_TRIGGER);
 #else
-    /* It fails only when nobody has read it 2^64 - 2 times, and is readable all the same then. */
+    /* It fails only after 2^64 - 2 writes without a read, and the descriptor is readable then,
+     * too. */
     (void)eventfd_write(event_fd, 1);
 #endif
 }

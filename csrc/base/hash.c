@@ -1,13 +1,14 @@
 /* SipHash-1-3 (Aumasson and Bernstein): one round for each word of 8 bytes, three at the end.
  *
- * Words are read in the machine's order.  On a little-endian one, that of the published vectors. */
+ * Words are read in the machine's byte order, which on a little-endian machine gives the published
+ * vectors. */
 #include "hash.h"
 
 #include <string.h>
 
 #define WORD_BYTES sizeof(uint64_t)
 
-/* The state at the beginning, which follows from the key. */
+/* The initial state, computed from the key. */
 struct state {
     uint64_t a, b, c, d;
 };
@@ -66,7 +67,8 @@ static inline uint64_t load_word(const uint8_t *data)
     return word;
 }
 
-/* Fewer than 8 bytes as a word: two or three reads, which may overlap, instead of one each. */
+/* Loads fewer than 8 bytes as a word, with two or three reads that may overlap instead of one per
+ * byte. */
 static inline uint64_t load_short(const uint8_t *data, size_t bytes)
 {
     uint32_t first, last;
@@ -83,7 +85,7 @@ static inline uint64_t load_short(const uint8_t *data, size_t bytes)
            (uint64_t)data[bytes - 1] << 8 * (bytes - 1);
 }
 
-/* The bytes behind the last whole word. */
+/* Loads the bytes after the last whole word. */
 static inline uint64_t load_rest(const uint8_t *data, size_t bytes)
 {
     size_t rest = bytes % WORD_BYTES;

@@ -41,7 +41,7 @@ static inline void qsi_list_push_back(struct qsi_list *list, struct qsi_list *no
     qsi_list_insert_before(list, node);
 }
 
-/* Leaves node empty: removing twice is harmless. */
+/* Removes node and makes it empty, so removing it twice is harmless. */
 static inline void qsi_list_remove(struct qsi_list *node)
 {
     node->previous->next = node->next;

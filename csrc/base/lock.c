@@ -1,7 +1,7 @@
 /* Mutexes, condition variables and threads over pthreads.
  *
- * None of these calls fails unless the caller broke a rule (a mutex not held, memory overwritten),
- * so errors are assertions; only a thread may fail to start. */
+ * These calls fail only if the caller broke a rule (a mutex not held, memory overwritten), so
+ * errors are assertions; only starting a thread may fail. */
 #define _GNU_SOURCE 1 /* pthread_setname_np */
 #include "lock.h"
 
@@ -17,7 +17,7 @@
 #define THREAD_NAME_BYTES 16 /* the kernel's, with the NUL */
 
 #if QSI_CHECKS_LOCKS
-static _Thread_local const char self; /* each thread has one of its own, at an address of its own */
+static _Thread_local const char self; /* each thread has its own, at a different address */
 
 bool qsi_mutex_is_held(const struct qsi_mutex *mutex)
 {
@@ -64,7 +64,7 @@ void qsi_mutex_fini(struct qsi_mutex *mutex)
 
 void qsi_mutex_lock(struct qsi_mutex *mutex)
 {
-    QS_ASSERT_NOT_HELD(mutex); /* it would wait for itself for ever */
+    QS_ASSERT_NOT_HELD(mutex); /* the thread would wait for itself forever */
     QS_ASSERT(pthread_mutex_lock(&mutex->mutex) == 0);
     note_locked(mutex);
 }
@@ -111,8 +111,8 @@ void qsi_cond_broadcast(struct qsi_cond *cond)
     QS_ASSERT(pthread_cond_broadcast(&cond->cond) == 0);
 }
 
-/* macOS waits for a time from now where others wait until one, so that no clock that somebody sets
- * counts. */
+/* macOS waits for a duration, other systems until a time; neither depends on a clock that can be
+ * set. */
 static int wait_for(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t timeout_ns)
 {
 #ifdef __APPLE__
@@ -149,7 +149,7 @@ bool qsi_cond_wait(struct qsi_cond *cond, struct qsi_mutex *mutex, uint64_t time
     return result == 0;
 }
 
-/* For debuggers only: a failure is harmless.  On macOS a thread can name only itself. */
+/* For debuggers only, so a failure is harmless.  On macOS a thread can name only itself. */
 static void set_name(pthread_t thread, const char *name)
 {
 #ifdef __APPLE__
@@ -170,7 +170,7 @@ qs_status qsi_thread_start(pthread_t *thread_out, const char *name, void *(*run)
     sigset_t before;
     int result;
 
-    /* A new thread inherits the mask: the host's handlers never run on a thread of ours. */
+    /* A new thread inherits the mask: handlers of the host never run on a thread of the library. */
     sigfillset(&all);
     QS_ASSERT(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
     result = pthread_create(thread_out, NULL, run, argument);

@@ -1,5 +1,5 @@
-/* Mutexes and condition variables: pthreads with errors asserted and waits on the monotonic
- * clock.  In a debug build, and under a sanitizer, a mutex knows which thread holds it. */
+/* Mutexes and condition variables: pthreads with errors asserted and waits on the monotonic clock.
+ * In debug builds, and under a sanitizer, a mutex records the thread that holds it. */
 #ifndef QSI_LOCK_H
 #define QSI_LOCK_H
 
@@ -22,12 +22,12 @@
 struct qsi_mutex {
     pthread_mutex_t mutex;
 #if QSI_CHECKS_LOCKS
-    const void *owner; /* an address in its thread's own memory; NULL: not held.  Atomic */
+    const void *owner; /* an address in the thread's own memory; NULL: not held.  Atomic */
 #endif
 };
 
-/* For functions that need the lock, and for those that take it or do what must not be done under
- * it.  Free in release builds. */
+/* For functions that need the lock, and for those that take it or must not run under it.  They cost
+ * nothing in release builds. */
 #if QSI_CHECKS_LOCKS
 bool qsi_mutex_is_held(const struct qsi_mutex *mutex); /* by this thread */
 #define QS_ASSERT_HELD(mutex) QS_ASSERT(qsi_mutex_is_held(mutex))
@@ -49,11 +49,11 @@ void qsi_cond_fini(struct qsi_cond *cond);
 void qsi_cond_signal(struct qsi_cond *cond);
 void qsi_cond_broadcast(struct qsi_cond *cond);
 
-/* REQUIRES the mutex.  timeout_ns from now, or QSI_WAIT_FOREVER; false when it ran out.  May wake
- * early. */
+/* Waits for timeout_ns, or QSI_WAIT_FOREVER; false: the time is over.  May return early.  REQUIRES
+ * the mutex. */
 bool qsi_cond_wait(struct qsi_cond *cond, struct qsi_mutex *mutex, uint64_t timeout_ns);
 
-/* Starts a thread with all signals blocked and the given name (15 characters at most). */
+/* Starts a thread with all signals blocked and the given name (at most 15 characters). */
 qs_status qsi_thread_start(pthread_t *thread_out, const char *name, void *(*run)(void *),
                            void *argument, qs_error *error) QS_MUST_CHECK;
 

@@ -1,9 +1,9 @@
 /* The hash table: chains in a power-of-two array of buckets, and a list of all entries.
  *
- * Invariant: every entry is in the chain of hash & (bucket_count - 1), and in the list in the order
- * of their puts.  The array doubles when there are as many entries as buckets; when memory for that
- * is missing the chains just grow longer, so a put fails only for want of its own entry (or of the
- * very first array). */
+ * Invariant: every entry is in the chain of hash & (bucket_count - 1), and in the list, which has
+ * the order of puts.  The array doubles when there are as many entries as buckets.  Without memory
+ * for that the chains grow longer, so a put fails only without memory for its own entry, or for the
+ * first array. */
 #include "map.h"
 
 #include "alloc.h"
@@ -23,7 +23,7 @@ struct qsi_map_entry {
     uint8_t key[];
 };
 
-/* Numbers that the store gives itself, one after the other: nobody chooses them, so no key is
+/* Numbers that the store assigns itself, in sequence, are not chosen by clients, so no key is
  * needed. */
 static uint64_t hash_number(uint64_t number)
 {
@@ -37,7 +37,7 @@ static struct qsi_map_entry **bucket_of(const struct qsi_map *map, uint64_t hash
     return &map->buckets[hash & (map->bucket_count - 1)];
 }
 
-/* The link that points to the entry, or the NULL at the end of its chain. */
+/* The link to the entry, or the NULL at the end of its chain. */
 static struct qsi_map_entry **find_link(const struct qsi_map *map, uint64_t hash, const void *key,
                                         size_t key_bytes)
 {
@@ -225,7 +225,7 @@ struct qsi_map_cursor qsi_map_begin(const struct qsi_map *map)
     return (struct qsi_map_cursor){.next = map->first};
 }
 
-/* The cursor holds the entry after the current one, so the current one may go. */
+/* The cursor has the entry after the current one, so the current one may be removed. */
 bool qsi_map_next(const struct qsi_map *map, struct qsi_map_cursor *cursor)
 {
     struct qsi_map_entry *entry = cursor->next;

@@ -1,5 +1,5 @@
-/* State machines: an enum that begins at 0, and for each state which ones may follow it.  A step
- * that the table does not have is a broken invariant, in every build. */
+/* State machines: an enum that begins at 0, and the allowed next states for each state.  A step
+ * that is not in the table is a broken invariant, in every build. */
 #ifndef QSI_STATE_H
 #define QSI_STATE_H
 

@@ -1,4 +1,4 @@
-/* The numbers of a store by index, made from stats.def. */
+/* The numbers of a store by index, generated from stats.def. */
 #include "qstore/admin.h"
 
 enum {

@@ -1,4 +1,4 @@
-/* Names and sentences of the status table, both made from status.def. */
+/* Names and texts of statuses, generated from status.def. */
 #include "qstore/status.h"
 
 const char *qs_status_name(qs_status status)

@@ -183,9 +183,8 @@ static qs_status open_child(struct qsi_arrow_batch *batch, const struct qsi_arro
     if (column.array->offset < 0 || column.array->offset > QSI_ARROW_POSITIONS_MAX) {
         return qsi_arrow_fail(&column, "offset %" PRId64 " is impossible", column.array->offset);
     }
-    column.first +=
-        /* A struct's offset is added to the offsets of its children. */
-        (uint64_t)column.array->offset;
+    /* A struct's offset is added to the offsets of its children. */
+    column.first += (uint64_t)column.array->offset;
     return open_column(root, batch, &column, body_name, seen);
 }
 

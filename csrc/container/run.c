@@ -1,4 +1,4 @@
-/* Runs: made for a record, and freed. */
+/* Runs: creating and freeing them. */
 #include "run.h"
 
 #include "alloc.h"
