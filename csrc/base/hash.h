@@ -1,4 +1,4 @@
-/* SipHash-1-3 with a key of the process: a hash for untrusted names.
+/* SipHash-1-3 with a key of the process: a hash of names that come from outside.
  *
  * Without the key, colliding names cannot be chosen. */
 #ifndef QSI_HASH_H
