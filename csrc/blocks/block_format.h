@@ -6,7 +6,7 @@
  *     8  version       4   1
  *    12  features      4   0: a reader refuses bits it does not know
  *    16  uuid         16   of the store
- *    32  owner         8   whose rows it has; 0: each block says
+ *    32  owner         8   the container of its rows; 0: each block has its own
  *    40  number        8   with owner, its name; of a stream the offset of its first row
  *    48  salt          8   random, of this file
  *    56  zeros
@@ -22,13 +22,13 @@
  *    24  first_offset  8
  *    32  first_time    8   us since 1970
  *    40  last_time     8
- *    48  at            8   its own place in the file
- *    56  previous      8   where the block before it begins; 0: it is the first
+ *    48  at            8   its own offset in the file
+ *    56  previous      8   offset of the previous block; 0: it is the first
  *    64  content       4   bytes behind this header, as they are in the file
  *    68  raw           4   the same with codec 0
  *    72  rows          4
  *    76  record        4   bytes of the record
- *    80  times         4   how many there are behind the record
+ *    80  times         4   number of times after the record
  *    84  dictionary    4   bytes of the record that have its destination and its routes
  *    88  crc32c        4   of the dictionary
  *    92  crc32c        4   of the content
@@ -44,9 +44,9 @@
  *                          time 8, blocks 4, zeros 4, crc32c 4 of entries and the 56 bytes before
  *                          it, magic 4 "QSBF"
  *
- * A block's header names its file by the salt and its place by at, so no block can stand in for
- * another one; previous leads back from a block that the checkpoint names through all before it,
- * whatever else the file holds. */
+ * A block's header identifies its file by the salt and its place by at, so no block can replace
+ * another one.  From the block that the checkpoint names, previous leads back through all blocks,
+ * whatever else is in the file. */
 #ifndef QSI_BLOCK_FORMAT_H
 #define QSI_BLOCK_FORMAT_H
 

@@ -6,7 +6,7 @@
  *                         bytes of the exchange u8, of the key u8, the exchange, the key
  *     0  tail         64  salt 8, end of the footer 8, rows 8, bytes of bodies 8, bytes of the
  *                         routes 4, how many 4, blocks 4, crc32c of the routes 4, longest body 4,
- *                         longest properties 4 (0: not told), crc32c of the 56 bytes before it 4,
+ *                         longest properties 4 (0: unknown), crc32c of the 56 bytes before it 4,
  *                         magic 4 "QSST"
  *
  * A file without a whole tail was not finished.  With more than QSI_STAGED_ROUTES_MAX routes the

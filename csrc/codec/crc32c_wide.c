@@ -30,8 +30,7 @@
 #define LANE_BYTES (8 * LANE_STEP_WORDS * STEPS)
 #define FRONT_BYTES (STRIDE * STEPS)
 #define BACK_BYTES (3 * LANE_BYTES)
-#define CACHED_BYTES_MAX \
-    (8u << 20) /* what is longer comes from memory: in one piece it is faster */
+#define CACHED_BYTES_MAX (8u << 20) /* longer input comes from memory: in one piece it is faster */
 
 _Static_assert((BACK_BYTES + STRIDE) / 8 + 1 <= 2 * QSI_CRC32C_LANE_WORDS_MAX, "in the table");
 

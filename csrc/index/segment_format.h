@@ -16,8 +16,8 @@
  *    60  flags         4   bit 0: packed
  *    64  salt          8   random, of this file
  *    72  zeros        56
- *   128  present           bitmap of entries bits, the slots that a packed file has; zeros in a
- *   dense one
+ *   128  present           bitmap of entries bits, the present slots of a packed file; zeros in a
+ *                          dense one
  *        zeros
  *   H-4  crc32c        4   of all before it
  *
@@ -53,9 +53,9 @@
  *   heap               envelopes and bodies; dense: from the next multiple of 4096, packed:
  *   right behind the slots
  *
- * A slot's identity is salt, queue id and sequence, 8 bytes each: no slot and no body can stand in
- * for another one.  Nothing in a file decides how much of it is read: the checkpoint says heap_end
- * and the place of the state. */
+ * A slot's identity is salt, queue id and sequence, 8 bytes each, so no slot and no body can
+ * replace another one.  A file does not determine how much of it is read: the checkpoint has
+ * heap_end and the state's area. */
 #ifndef QSI_SEGMENT_FORMAT_H
 #define QSI_SEGMENT_FORMAT_H
 

@@ -32,8 +32,8 @@
  *    20  zeros         4
  *    24  key               padded with zeros to a multiple of 8
  *
- * Which files count, and the CRC of each header, is said by the checkpoint; the later one counts
- * where two have a key. */
+ * The checkpoint has the valid files and the CRC of each header; if two files have a key, the later
+ * one is valid. */
 #ifndef QSI_KEY_FORMAT_H
 #define QSI_KEY_FORMAT_H
 

@@ -191,8 +191,8 @@ struct qsi_exchange_options {
     bool replayed; /* its arguments were accepted when it was declared first */
 };
 
-/* Makes the exchange, or finds that it is there as asked for; *created_out tells which.  Of the
- * arguments alternate-exchange is compared, as RabbitMQ does.
+/* Creates the exchange, or checks that an existing one equals the declaration; *created_out: it was
+ * created.  Of the arguments only alternate-exchange is compared, as in RabbitMQ.
  * QS_ACCESS_REFUSED         "" or a reserved name that is not predeclared
  * QS_PRECONDITION_FAILED    it is there with another type, other flags or another alternate
  *                           exchange; alternate-exchange is not a string

@@ -17,8 +17,8 @@
  *    60  zeros      4032
  *  4092  crc32c        4   of the 4092 bytes before it
  *
- *   records            each at a multiple of 512, or of 8 behind others that were written with it
- *                      or moved: no write touches a sector of a record of an earlier one
+ *   records            each at a multiple of 512, or of 8 after others that were written with it or
+ *                      moved: no write touches a sector of an earlier write's record
  *     0  magic         4   "QSBD"
  *     4  slot          4   counts the records of a file from 0
  *     8  salt          8   the file's
@@ -26,19 +26,18 @@
  *    20  body          4   bytes
  *    24  flags         4   0
  *    28  crc32c        4   of the 28 bytes before it, the envelope and the body
- *    32  envelope, body; then anything up to where the next record begins
+ *    32  envelope, body; then any bytes up to the next record
  *
  *   table              in generations from 1, at table_offset, a multiple of 8
- *     0  offsets       8   each, by slot; 0: no longer there
+ *     0  offsets       8   each, by slot; 0: the record was dropped
  *        crc32c        4   of the offsets
  *        zeros         4
  *
- * What a reference says is (file, slot) and, as a shortcut that holds for generation 0, the
- * offset.  A later generation keeps the salt of its number, so records move byte for byte and no
- * reference changes.
+ * A reference has (file, slot) and the offset, a shortcut that is valid for generation 0.  A later
+ * generation keeps the salt of its number, so records move byte for byte and no reference changes.
  *
- * The checksum in the reference is the record's own.  As it covers slot and salt, bytes of
- * another record or of an earlier file cannot stand in for the ones that were meant. */
+ * The checksum in the reference is that of the record.  It covers slot and salt, so bytes of
+ * another record or of an earlier file cannot replace the right ones. */
 #ifndef QSI_MESSAGE_FORMAT_H
 #define QSI_MESSAGE_FORMAT_H
 

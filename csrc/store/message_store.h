@@ -1,9 +1,8 @@
 /* The shared message store: bodies too large to embed, one copy each, in append-only files.
  *
- * A body is found by its reference and by nothing else: records that no reference names are dead
- * space, whatever their bytes.  So a write that failed or was never finished harms nobody, and
- * the order of syncs is simple: the file of a body is synced before, or in the same commit as,
- * the journal record that names it.
+ * A body is found only by its reference: records without references are dead space, whatever their
+ * bytes.  So a failed or unfinished write does no harm, and the order of syncs is simple: the file
+ * of a body is synced before, or in the same commit as, the journal record that names it.
  *
  * Life of a body:
  *
@@ -15,12 +14,12 @@
  *   sync      without it: durable when this returns QS_OK
  *   read      any time after write, from any thread
  *
- * The store has a lock of its own around its table of files, held for moments and never during
- * input or output, so the owner's lock is needed only for the order above.  It is taken inside
- * the owner's.
+ * The message store has its own lock for its table of files.  It is held briefly, and never during
+ * input or output, so the owner's lock is needed only for the order above.  It is taken after the
+ * owner's.
  *
- * A file belongs to the session that made it: after a reopen new bodies go to new files, so the
- * tail that a crash left is never written behind. */
+ * A file belongs to the session that created it: after a reopen new bodies go to new files, so
+ * nothing is written after a tail that a crash left. */
 #ifndef QSI_MESSAGE_STORE_H
 #define QSI_MESSAGE_STORE_H
 
@@ -96,9 +95,9 @@ qs_status qsi_message_store_check(struct qsi_message_store *store, const struct 
 
 /* ---- reference counts ----
  *
- * Each body has two counts: of the references from durable queues, which checkpoints record and
- * the journal behind them repeats, and of those from queues that end with the process.  A body
- * without references is garbage; a file without any is dead (see qsi_message_store_snapshot). */
+ * Each body has two counts: references from durable queues, which checkpoints record and the
+ * journal after them repeats, and references from queues that end with the process.  A body without
+ * references is garbage; a file without any references is dead (see qsi_message_store_snapshot). */
 
 /* The most references of either kind to a body.  A count that would exceed it stays there for good:
  * such a body is never freed, and never lost. */
@@ -118,12 +117,12 @@ qs_status qsi_message_store_note(struct qsi_message_store *store, const struct q
 
 /* ---- checkpoints ----
  *
- * A checkpoint holds the durable counts as of a position in the journal.  A file that nobody
- * refers to any more, and a generation that compaction replaced, stay until a checkpoint that does
- * not name them is durable: before that, recovery may need them.  So:
+ * A checkpoint has the durable counts as of a position in the journal.  A file without references,
+ * and a generation that compaction replaced, stay until a checkpoint that does not name them is
+ * durable: before that, recovery may need them.  So:
  *
- *   snapshot   under the owner's lock: the records, and what is dead at this moment is sealed
- *   unseal     without it, when the checkpoint is durable: what was sealed is removed
+ *   snapshot   under the owner's lock: encodes the records, and seals the files that are dead now
+ *   unseal     without it, when the checkpoint is durable: removes the sealed files
  *
  *   restore, note, retain_counted, trim_counted: at the next open, in this order */
 
@@ -159,9 +158,9 @@ qs_status qsi_message_store_trim_counted(struct qsi_message_store *store,
 
 /* ---- compaction ----
  *
- * A file with much garbage is written anew, live records only, as its next generation.  References
- * hold: they name a slot, which a table in the new file leads to.  One job at a time per file, any
- * number of readers meanwhile. */
+ * A file with much garbage is rewritten as its next generation, with live records only.  References
+ * stay valid: they name a slot, and a table in the new file has the slot's offset.  There is at
+ * most one job for a file, and any number of readers meanwhile. */
 
 /* Begins a job for the file with the most gain: settled, more than half garbage, in no other job.
  * *job_out NULL: there is none.  The job must end in compact_end. */

@@ -247,7 +247,7 @@ QS_API QS_MUST_CHECK qs_status qs_store_accept_clock(qs_store *store, qs_error *
 /* qs_store_transaction_known - whether a transaction with this key was committed (durably) on this
  * store and not forgotten.
  *
- * Returns: QS_ECORRUPT (the file that would tell is damaged)
+ * Returns: QS_ECORRUPT (the file that may have the key is damaged)
  * Blocks:  for a running commit with that key; to read from a file */
 QS_API QS_MUST_CHECK qs_status qs_store_transaction_known(qs_store *store, qs_slice key,
                                                           bool *known_out, qs_error *error);
@@ -256,7 +256,7 @@ QS_API QS_MUST_CHECK qs_status qs_store_transaction_known(qs_store *store, qs_sl
  * until this function or the next one forgets them.
  *
  * Out:     count_out  0: there was no such key
- * Returns: QS_ECORRUPT (the file that would tell is damaged), QS_ESTORE_FULL
+ * Returns: QS_ECORRUPT (the file that may have the key is damaged), QS_ESTORE_FULL
  * Blocks:  for a commit; to read from a file
  * Durable: when it returns */
 QS_API QS_MUST_CHECK qs_status qs_store_forget_transaction(qs_store *store, qs_slice key,

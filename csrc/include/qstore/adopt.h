@@ -120,7 +120,7 @@ typedef struct qs_adoption {
  *          exchange), QS_ECORRUPT (a file is damaged), QS_ENOENT (one is missing), QS_ESTORE_FULL
  * Blocks:  for a commit
  * Durable: everything, key included, when it returns QS_OK.  After any other status nothing
- *          changed, except after QS_ESTORE_FAILED: then the key tells */
+ *          changed, except after QS_ESTORE_FAILED: then qs_store_transaction_known tells */
 QS_API QS_MUST_CHECK qs_status qs_store_adopt(qs_store *store, const char *const *paths,
                                               size_t path_count, qs_slice key, uint32_t flags,
                                               qs_adoption *adoption_out, qs_error *error);

@@ -108,9 +108,8 @@ struct qs_env {
      * media. */
     qs_status (*lock_shared)(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
                              uint64_t *pid_out, qs_error *error);
-    /* check_linked: QS_EIO if the next open of the store would not find what is written here: a
-     * file has no name any more, or the directory of a lock was removed or moved since it was
-     * locked. */
+    /* check_linked: QS_EIO if the next open of the store would not find the written bytes: a file
+     * has no name any more, or the directory of a lock was removed or moved since it was locked. */
     qs_status (*check_linked)(qs_env *env, qs_file *file, qs_error *error);
 
     uint64_t (*monotonic_ns)(qs_env *env); /* continues while the machine sleeps */

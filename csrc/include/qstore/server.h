@@ -75,8 +75,8 @@ QS_API QS_MUST_CHECK qs_status qs_server_open(qs_server **server_out, qs_store *
 QS_API QS_MUST_CHECK qs_status qs_server_add_vhost(qs_server *server, const char *name,
                                                    qs_store *store, qs_error *error);
 
-/* qs_server_end_vhost - accept no more clients for a vhost, and end its connections; their clients
- * are told (320).
+/* qs_server_end_vhost - accept no more clients for a vhost, and close its connections with
+ * connection.close (320).
  *
  * When this returns, the server does not use the store any more, and the name is free again.  A
  * missing vhost is fine.
@@ -181,7 +181,7 @@ QS_API void qs_server_answer(qs_server *server, uint64_t number, uint32_t answer
  * again. */
 QS_API void qs_server_forget_permissions(qs_server *server);
 
-/* qs_server_end_connection - end a client's connection in order; the client is told (320).
+/* qs_server_end_connection - close a client's connection in order, with connection.close (320).
  *
  * In:      number  qs_client.number of the connection; one that has ended is fine
  * Returns: QS_ENOMEM, QS_ESTORE_CLOSED (the server was stopped)

@@ -30,8 +30,8 @@ QS_API QS_MUST_CHECK qs_status qs_channel_tx_end(qs_channel *channel, qs_error *
  * Out:     repeated_out  the key was committed before: nothing is done, the buffered work is
  *          dropped
  * Returns: QS_PRECONDITION_FAILED (the channel is not transactional), QS_ESTORE_FULL (nothing
- *          happened, the transaction is still there), QS_ECORRUPT (the file that would tell of the
- *          key is damaged)
+ *          happened, the transaction is still there), QS_ECORRUPT (the file that may have the key
+ *          is damaged)
  * Blocks:  for a commit; with a key, for another one with that key, and to read from a file
  * Durable: when it returns QS_OK */
 QS_API QS_MUST_CHECK qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key,
