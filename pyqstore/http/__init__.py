@@ -1,1 +1,1 @@
-"""HTTP: RabbitMQ's management API, metrics and the page, of stores that are open here."""
+"""HTTP: RabbitMQ's management API, metrics and the page, for stores that this process has open."""

@@ -1,4 +1,4 @@
-"""The application: all routes behind one gate."""
+"""The application: all routes, behind one check of logins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["application"]
 
 
 def application(context: Context, door: Door, hosts: Collection[str] = ()) -> Starlette:
-    """What answers requests: the management API under /api, /metrics, and the page."""
+    """The ASGI application: the management API under /api, /metrics, and the page."""
     users = None if door.asks else context.users
     app = Starlette(
         routes=[*api.routes(context), *metrics.routes(context), *page.routes(context)],

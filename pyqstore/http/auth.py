@@ -1,10 +1,10 @@
-"""Who may ask over HTTP: a login for each request, and no other site's pages.
+"""Access over HTTP: a login for each request, and no requests of other sites' pages.
 
-Every request brings name and password (HTTP Basic).  A browser that has them adds them by itself,
-also to requests that another site's page makes.  So requests that come from other sites are
-refused, by what browsers say of a request's origin; programs that are no browser say nothing.  The
-name by which the server was called is looked at because another site can have its own name lead
-here (DNS rebinding).
+Every request has a name and a password (HTTP Basic).  A browser that knows them adds them to every
+request, also to requests of another site's page.  So requests from other sites are refused, by the
+headers in which browsers name a request's origin; programs other than browsers do not send these
+headers.  The host name in the request is checked because another site can make its own name resolve
+to this server (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from .errors import Forbidden, refusal
 __all__ = ["Gate", "Login"]
 
 _REALM = 'Basic realm="RabbitMQ Management", charset="UTF-8"'
-_LOGINS = 4  # passwords that are looked at at once
-_WAITING = 64  # logins whose passwords are looked at, or wait for that
-_DELAY_S = 0.1  # before a second refusal; then twice as long for each, up to 2 s, as the broker's
+_LOGINS = 4  # passwords that are checked at the same time
+_WAITING = 64  # logins that are being checked or wait for that
+# Before a second refusal; doubled for each further one, up to 2 s, like the broker's.
+_DELAY_S = 0.1
 _DELAY_MAX_S = 2.0
 _HOSTS = 1024
-_DEFAULT = "amq.default"  # by which patterns know the exchange without a name
+_DEFAULT = "amq.default"  # the default exchange in patterns
 _SAFE = ("GET", "HEAD", "OPTIONS")
-# Of RabbitMQ: each tag, and what it includes.
+# RabbitMQ's tags, and the tags that each includes.
 _TAGS = {
     "administrator": {"administrator", "monitoring", "policymaker", "management"},
     "monitoring": {"monitoring", "management"},
@@ -50,7 +51,7 @@ _TAGS = {
 
 @dataclass(frozen=True)
 class Login:
-    """Who makes a request, and what it may do: ``request.state.login``."""
+    """The user of a request and its rights: ``request.state.login``."""
 
     name: str
     users: Users | StoredUsers | None
@@ -58,11 +59,11 @@ class Login:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """As they were given to the user."""
+        """The tags given to the user."""
         return ("administrator",) if self.users is None else self.users.tags(self.name)
 
     def has(self, tag: str) -> bool:
-        """Whether the user has a tag, or one that includes it."""
+        """Whether the user has the tag, or one that includes it."""
         return any(tag in _TAGS.get(each, ()) for each in self.tags)
 
     def require(self, tag: str) -> None:
@@ -75,17 +76,18 @@ class Login:
         return self.users is None or self.users.may_use(self.name, vhost)
 
     def may_see(self, vhost: str) -> bool:
-        """Whether lists show the virtual host to the user: its own, and to a monitor all."""
+        """Whether lists show the virtual host to the user: those that it may use, and to a monitor
+        all."""
         return self.may_use(vhost) or self.has("monitoring")
 
     def may(self, vhost: str, right: str, name: str) -> bool:
         """Whether the user has a right, "configure", "write" or "read", to a name; "" is the
-        exchange without one."""
+        default exchange."""
         known = name or _DEFAULT
         return self.users is None or bool(self.users.permits(self.name, vhost, right, known))
 
     def check(self, vhost: str, right: str, name: str) -> None:
-        """Forbidden: it has not."""
+        """Forbidden: the user does not have the right."""
         if not self.may(vhost, right, name):
             known = name or _DEFAULT
             raise Forbidden(
@@ -94,7 +96,8 @@ class Login:
 
 
 class Gate:
-    """Lets requests through to an application that come from users, and from no other site."""
+    """Passes requests to the application if they come from users, and not from other sites'
+    pages."""
 
     def __init__(
         self,
@@ -104,18 +107,18 @@ class Gate:
         users: Users | StoredUsers | None,
         hosts: Collection[str] = (),
     ) -> None:
-        """``hosts``: names by which the server is called, beside its addresses, "localhost" and
-        the machine's."""
+        """``hosts``: names of the server in requests, besides its addresses, "localhost" and the
+        machine's name."""
         self._app = app
         self._door = door
         self._users = users
         self._hosts = {"localhost", socket.gethostname().lower(), *(each.lower() for each in hosts)}
-        self._places: CapacityLimiter | None = None  # of the loop that serves
+        self._places: CapacityLimiter | None = None  # of the serving event loop
         self._waiting = 0
         self._refused: dict[str, int] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI's."""
+        """Called by the ASGI server."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -141,7 +144,7 @@ class Gate:
         return name in self._hosts or name.endswith(".localhost") or _is_address(name)
 
     async def _look_at_login(self, scope: Scope) -> Response | None:
-        """None: the user may come in, and the request has it; else the answer."""
+        """Sets the request's login.  Returns None, or the answer that refuses the request."""
         user, password = _credentials(Headers(scope=scope).get("authorization", ""))
         client = scope.get("client")
         peer = f"[{client[0]}]:{client[1]}" if client else "unix:0"
@@ -168,9 +171,9 @@ class Gate:
         return None
 
     async def _enters(self, user: str, password: str, peer: str, is_near: bool) -> bool | None:
-        """Hashing takes a tenth of a second and 32 MiB: a few at a time, in threads of their own,
-        however many calls of the API wait.  Whose password was right before does not wait for
-        others'.  None: too many wait."""
+        """Checks a password.  Hashing takes a tenth of a second and 32 MiB, so a few passwords are
+        hashed at a time, in threads of their own, independent of waiting API calls.  A password
+        that was right before is accepted without waiting.  None: too many logins wait."""
         if self._door.knows(user, password, peer, is_near):
             return True
         if self._waiting >= _WAITING:
@@ -184,7 +187,7 @@ class Gate:
             self._waiting -= 1
 
     async def _delay(self, host: str) -> None:
-        """The first failure is told at once."""
+        """Delays the answer to a failed login, except the first."""
         failed = self._refused.pop(host, 0)
         self._refused[host] = failed + 1
         if len(self._refused) > _HOSTS:
@@ -206,8 +209,8 @@ def _credentials(header: str) -> tuple[str | None, str | None]:
 
 
 def _is_foreign(scope: Scope, headers: Headers, host: str) -> bool:
-    """Whether a browser says that another site's page makes the request.  A link that leads to the
-    page is none: it is followed by whoever reads the other page, and changes nothing."""
+    """Whether a browser says that another site's page makes the request.  A link to the page is
+    allowed: the reader of the other page follows it, and it changes nothing."""
     site = headers.get("sec-fetch-site", "none")
     if site not in ("same-origin", "none"):
         is_link = headers.get("sec-fetch-mode") == "navigate" and scope["method"] in _SAFE

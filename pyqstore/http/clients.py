@@ -1,4 +1,4 @@
-"""Who uses a store, as the engine lists it: connections, channels, consumers, queues."""
+"""The users of a store, as the engine lists them: connections, channels, consumers, queues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ __all__ = [
 
 
 class ConnectionRow(NamedTuple):
-    """A connection.  ``client`` 0: it is of this process; else the rest is known."""
+    """A connection.  ``client`` 0: it belongs to this process; otherwise the other fields are
+    set."""
 
     number: int
     opened_us: int
@@ -38,7 +39,7 @@ class ConnectionRow(NamedTuple):
 
 
 class ChannelRow(NamedTuple):
-    """A channel.  ``client_number``: by which its client knows it; 0: there is none."""
+    """A channel.  ``client_number``: the client's number of it; 0: there is none."""
 
     number: int
     connection: int
@@ -70,13 +71,13 @@ class ConsumerRow(NamedTuple):
 
 
 def address_parts(address: str) -> tuple[str, int]:
-    """Host and port; the whole and 0, where there is no port."""
+    """Host and port; the whole address and 0 if it has no port."""
     host, _, port = address.rpartition(":")
     return (host.strip("[]"), int(port)) if port.isdigit() else (address, 0)
 
 
 def connections_of(store: _core.Store) -> list[ConnectionRow]:
-    """Those that are open, by number."""
+    """The open connections, by number."""
     found = []
     for packed, peer, user, mechanism, properties in store._connections():
         texts = (text_of(peer), text_of(user), text_of(mechanism))
@@ -86,7 +87,7 @@ def connections_of(store: _core.Store) -> list[ConnectionRow]:
 
 
 def channels_of(store: _core.Store) -> list[ChannelRow]:
-    """Those that are open, by number."""
+    """The open channels, by number."""
     found = []
     for (packed,) in store._channels():
         *numbers, confirms, transactional = memoryview(packed).cast("Q")
@@ -95,7 +96,7 @@ def channels_of(store: _core.Store) -> list[ChannelRow]:
 
 
 def consumers_of(store: _core.Store) -> list[ConsumerRow]:
-    """All of them, by channel."""
+    """All consumers, by channel."""
     found = []
     for packed, queue, tag in store._consumers():
         *numbers, no_ack, exclusive, active, slow = memoryview(packed).cast("q")

@@ -1,8 +1,7 @@
-"""How many clients may be connected, and how long each may let the server wait.
+"""Limits for the number of clients, and for the time that each may let the server wait.
 
-The sockets do the counting, because they are there for as long as their descriptors: from when they
-are accepted, before TLS, until they are closed.  What a connection waits for is known by the
-protocol, uvicorn's, which is told of here.
+The sockets are counted, because they exist as long as their descriptors: from the accept, before
+TLS, to the close.  uvicorn's protocol knows what a connection waits for, and is extended here.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "Connections", "ListeningSocket", "Protocol"]
 
-_LEAVING_MAX = 16  # that may still have their descriptors while others are accepted
+_LEAVING_MAX = 16  # closing ones that may still have descriptors while others are accepted
 _SWEEP_S = 1.0
 
 
 class Connections:
-    """Those of one server.  All of it is for the thread of the server's loop."""
+    """The connections of one server.  Use it only in the thread of the server's event loop."""
 
     connections_max: int = 512
     silent_max: int = 128
@@ -44,31 +43,32 @@ class Connections:
     """In which some of a body must come, or some of an answer be taken."""
 
     def __init__(self) -> None:
-        """There are none at first."""
+        """There are no connections at first."""
         self._open: dict[int, Connection] = {}  # by descriptor
-        self._silent: dict[Connection, None] = {}  # who was silent first is first
+        self._silent: dict[Connection, None] = {}  # in the order in which they became silent
         self._leaving: set[Connection] = set()
         self._sweep: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return len(self._open)
 
     @property
     def limit(self) -> int:
-        """Of ``len``, with those that are about to be closed."""
+        """The limit of ``len``, closing connections included."""
         return self.connections_max + _LEAVING_MAX
 
     def of(self, transport: asyncio.BaseTransport) -> Connection:
-        """The connection that a transport, of TLS or without, is about."""
+        """The connection of a transport, with or without TLS."""
         return self._open[transport.get_extra_info("socket").fileno()]
 
     def can_wait_for_room(self) -> bool:
-        """Whether room is being made, so that the next client is better let in a moment later."""
+        """Whether room is being made, so that the next client should be accepted a little later."""
         return len(self._leaving) >= _LEAVING_MAX
 
     def admit(self, accepted: socket.socket) -> Connection | None:
-        """None: there is no room, even without those that are silent; it was closed."""
+        """Counts an accepted client.  None: there is no room, even without silent ones, and the
+        client was disconnected."""
         is_full = len(self._open) - len(self._leaving) >= self.connections_max
         is_full = is_full or self._is_short_of_descriptors(accepted.fileno())
         has_gone = (is_full or len(self._silent) >= self.silent_max) and self._send_off_oldest()
@@ -83,35 +83,37 @@ class Connections:
         return connection
 
     def note_silent(self, connection: Connection) -> None:
-        """No request of it is being answered from now on."""
+        """Called when none of its requests is being answered any more."""
         if connection.fileno() in self._open and connection not in self._leaving:
             self._silent[connection] = None
 
     def note_asking(self, connection: Connection) -> None:
-        """The head of a request is there."""
+        """Called when the head of a request is complete."""
         self._silent.pop(connection, None)
 
     def note_closed(self, connection: Connection) -> None:
-        """Its descriptor is about to be free."""
+        """Called before its descriptor is closed."""
         self._open.pop(connection.fileno(), None)
         self._silent.pop(connection, None)
         self._leaving.discard(connection)
 
     def close_unknown(self) -> None:
-        """End those that no protocol knows yet, such as in a handshake: nobody else does."""
+        """Closes connections without a protocol, such as those in a handshake, which nothing else
+        closes."""
         for connection in list(self._open.values()):
             if connection.protocol is None:
                 self._send_off(connection)
 
     def _is_short_of_descriptors(self, newest: int) -> bool:
-        """The newest has the lowest number that was free."""
+        """Whether few descriptors are left: the newest has the lowest number that was free."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if limit == resource.RLIM_INFINITY:
             return False
         return limit - newest <= min(self.descriptors_kept, limit // 4)
 
     def _send_off_oldest(self) -> bool:
-        """Whether there was one that neither asks nor takes an answer."""
+        """Closes the oldest connection that neither sends a request nor receives an answer; whether
+        there was one."""
         for connection in self._silent:
             if not connection.has_unsent and not connection.has_unread():
                 self._send_off(connection)
@@ -134,34 +136,34 @@ class Connections:
 
 
 class ListeningSocket(socket.socket):
-    """One that accepts clients as long as there is room for them."""
+    """A listening socket that accepts clients while there is room for them."""
 
     def __init__(self, connections: Connections, fd: int) -> None:
-        """The descriptor is its own from now on."""
+        """Takes over the descriptor."""
         super().__init__(fileno=fd)
         self._connections = connections
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """BlockingIOError: nobody waits, or the loop is to come again in its next turn."""
+        """BlockingIOError: no client waits, or the loop should come again in its next turn."""
         if self._connections.can_wait_for_room():
             raise BlockingIOError("connections are being closed")
         accepted, address = super().accept()
         connection = self._connections.admit(accepted)
-        if connection is None:  # one for each turn of the loop, which has others to serve
+        if connection is None:  # one for each turn of the loop, which serves others as well
             raise BlockingIOError("there are too many connections")
         return connection, address
 
     def close(self) -> None:
-        """Accept nobody more."""
+        """Stops accepting."""
         self._connections.close_unknown()
         super().close()
 
 
 class Connection(socket.socket):
-    """A client's socket.  asyncio closes it in all cases, and sends through it what it has."""
+    """A client's socket.  asyncio closes it in all cases, and sends its data through it."""
 
     def __init__(self, connections: Connections, accepted: socket.socket) -> None:
-        """It takes the descriptor of ``accepted``."""
+        """Takes over the descriptor of ``accepted``."""
         family, kind, proto = accepted.family, accepted.type, accepted.proto
         super().__init__(family, kind, proto, fileno=accepted.detach())
         self._connections = connections
@@ -179,22 +181,22 @@ class Connection(socket.socket):
             return now - self.since > limits.stall_s
         limit = limits.head_s if self.protocol is None else self.protocol.limit_s()
         if limit is None:
-            self.since = now  # time that the server takes is not the client's
+            self.since = now  # time that the server takes does not count
             return False
         return now - self.since > limit
 
     def has_unread(self) -> bool:
-        """Whether something came that the loop has not had a turn to read."""
+        """Whether there is input that the loop has not read yet."""
         with suppress(OSError):
             return bool(self.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
         return False
 
     def end(self) -> None:
-        """Close it, with what is unsent, in the loop's next turns."""
+        """Closes it, unsent data included, in the loop's next turns."""
         if self.protocol is not None:
             self.protocol.transport.abort()
-        # asyncio reads the end and closes: before there is a protocol, and where abort() does
-        # nothing, as when TLS is being ended and close() was called twice.
+        # asyncio reads the end and closes.  This works before there is a protocol, and where
+        # abort() has no effect, as while TLS is being ended after a second close().
         with suppress(OSError):
             self.shutdown(socket.SHUT_RDWR)
 
@@ -225,42 +227,42 @@ class Connection(socket.socket):
 
 
 class Protocol(H11Protocol):
-    """uvicorn's, which tells its connection what it waits for."""
+    """uvicorn's protocol, which also updates its connection."""
 
     def __init__(self, connections: Connections, **own: Any) -> None:
-        """``own``: uvicorn's."""
+        """``own``: uvicorn's arguments."""
         super().__init__(**own)
         self._connections = connections
-        self._connection: Connection | None = None  # until it is made
-        self._has_begun_head = True  # that of the first is expected at once
+        self._connection: Connection | None = None  # until connection_made
+        self._has_begun_head = True  # the head of the first request is expected at once
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """asyncio's."""
+        """Called by asyncio."""
         super().connection_made(transport)
         self._connection = self._connections.of(transport)
         self._connection.protocol = self
 
     def data_received(self, data: bytes) -> None:
-        """asyncio's."""
+        """Called by asyncio."""
         was_asking = self._is_asking()
         super().data_received(data)
         self._note(has_moved=was_asking or self._is_asking())
 
     def on_response_complete(self) -> None:
-        """uvicorn's, when the whole answer is with the transport."""
+        """Called by uvicorn when the transport has the whole answer."""
         self._has_begun_head = False
-        super().on_response_complete()  # which may begin with the next request
+        super().on_response_complete()  # may begin with the next request
         self._note(has_moved=True)
 
     def shutdown(self) -> None:
-        """uvicorn's, when the server ends."""
+        """Called by uvicorn when the server ends."""
         super().shutdown()
         connection = self._connection
         if connection is not None and not (self._is_asking() or connection.has_unsent):
-            connection.end()  # without waiting until the client says the end of TLS, too
+            connection.end()  # without waiting for the client's end of TLS
 
     def limit_s(self) -> float | None:
-        """In which the client must go on; None: the server must."""
+        """The time limit of the client; None: the server must act."""
         if not self._is_asking():
             return self._connections.head_s if self._has_begun_head else self._connections.idle_s
         cycle = self.cycle
@@ -280,12 +282,13 @@ class Protocol(H11Protocol):
         else:
             self._connections.note_silent(connection)
             has_moved = self._begins_head() or has_moved
-        if has_moved and not connection.has_unsent:  # who takes no answer does not go on
+        # A client that does not read its answer makes no progress.
+        if has_moved and not connection.has_unsent:
             connection.since = time.monotonic()
 
     def _begins_head(self) -> bool:
-        """Whether the first bytes of a head came.  The rest of a body that nobody wanted is none:
-        it has to come before the connection would be closed for being idle."""
+        """Whether the first bytes of a head arrived.  The rest of an unread body does not count: it
+        must arrive before the idle timeout."""
         if self._has_begun_head or self.conn.their_state is not h11.IDLE:
             return False
         self._has_begun_head = bool(self.conn.trailing_data[0])

@@ -1,4 +1,4 @@
-"""What all that answers over HTTP shares."""
+"""The state shared by all HTTP routes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Context"]
 
 @dataclass(frozen=True)
 class Context:
-    """The stores that are served, who may look at them, and how fast they are."""
+    """The served stores, their users, and their rates."""
 
     store: _store.Store
     """Of the virtual host "/"."""
@@ -42,22 +42,22 @@ class Context:
     started: float = field(default_factory=time.monotonic)
 
     def stores(self) -> dict[str, _store.Store]:
-        """All of them by virtual host, "/" first."""
+        """All stores by virtual host, "/" first."""
         return {"/": self.store, **self.vhosts}
 
     def listeners(self) -> list[Listener]:
-        """Those of AMQP that let clients in, in the order of their addresses."""
+        """The AMQP listeners, in the order of their addresses."""
         stores = self.stores().values()
         found = {each for store in stores for each in list(store._listeners) if not each.closed}
         return sorted(found, key=lambda each: each.address)
 
     def amqp_addresses(self) -> list[str]:
-        """Where they accept."""
+        """Their addresses."""
         return [each.address for each in self.listeners()]
 
     def connection_name(self, number: int, client: int, peer: str) -> str:
-        """As RabbitMQ's; one of this process is known by its number, and so is one whose address
-        has no port, as others have the same."""
+        """The connection's name, as in RabbitMQ.  A connection of this process is named by its
+        number, and so is one whose address has no port, because others have the same address."""
         if not client:
             return f"in-process {number}"
         places = self.amqp_addresses()
@@ -65,7 +65,7 @@ class Context:
         return f"{named} -> {places[0] if places else 'closed'}"
 
     def end_connection(self, number: int) -> None:
-        """End a client's connection; it hears of it."""
+        """Closes a client's connection, with connection.close."""
         for each in self.listeners():
-            with suppress(StoreClosed):  # its clients hear of that
+            with suppress(StoreClosed):  # its clients are told anyway
                 each._end_connection(number)

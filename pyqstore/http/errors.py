@@ -1,4 +1,4 @@
-"""What a request was refused with, in the words of RabbitMQ's management API."""
+"""Errors of requests, with the texts of RabbitMQ's management API."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _WORDS = {
 
 
 class BadRequest(Exception):
-    """400: what was asked for cannot be done, and why."""
+    """400: the request is impossible, and why."""
 
 
 class Missing(Exception):
-    """404: there is no such thing."""
+    """404: the object does not exist."""
 
 
 class Forbidden(Exception):
-    """401: the user may not do that."""
+    """401: the user lacks the right."""
 
 
 def refusal(status: int, reason: str = "", error: str = "") -> JSONResponse:
-    """The answer, with RabbitMQ's words for its status where there are none."""
+    """The answer, with RabbitMQ's text of the status if there is no reason."""
     word, told = _WORDS.get(status, ("error", "Error"))
     headers = {"Cache-Control": "no-cache"}
     return JSONResponse({"error": error or word, "reason": reason or told}, status, headers)
@@ -57,7 +57,7 @@ async def _nested(_request: Request, _error: Exception) -> Response:
 
 
 async def _no_text(_request: Request, _error: Exception) -> Response:
-    """JSON can have halves of characters, by escapes."""
+    """JSON escapes can form half of a surrogate pair."""
     return refusal(400, "what was sent has text that is no Unicode")
 
 
@@ -78,7 +78,7 @@ async def _by_status(_request: Request, error: Exception) -> Response:
 
 
 async def _of_channel(_request: Request, error: Exception) -> Response:
-    """As RabbitMQ's: a queue that is not there is not found, the rest is a bad request."""
+    """As in RabbitMQ: a missing queue is 404, other errors are bad requests."""
     if isinstance(error, NotFound):
         return refusal(404)
     if isinstance(error, AccessRefused):

@@ -1,9 +1,9 @@
-"""Copies of messages for who looks on: RabbitMQ's firehose.
+"""Copies of messages for observers: RabbitMQ's firehose.
 
-While a virtual host is traced, each message that is published to it, and each that is delivered
-from it, is published once more: to the exchange ``amq.rabbitmq.trace``, with the key
-``publish.EXCHANGE`` or ``deliver.QUEUE``, its body, and in the headers what is known of it.  A
-thread makes them from a trace of the store, which never waits for it.
+While a virtual host is traced, each message published to it, and each delivered from it, is
+published again, to the exchange ``amq.rabbitmq.trace``.  The copy has the key ``publish.EXCHANGE``
+or ``deliver.QUEUE``, the message's body, and its data in headers.  A thread makes the copies from a
+trace of the store, which never waits for the thread.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = ["Firehose", "is_traced", "switch"]
 _log = logging.getLogger("pyqstore")
 
 _EXCHANGE = "amq.rabbitmq.trace"
-_LOOK_S = 1.0  # from one warning to the next
-_REST_S = 2.0  # for what was told before the end
+_LOOK_S = 1.0  # between two warnings
+_REST_S = 2.0  # for steps before the end
 _JOIN_S = 5.0
 _KEY_BYTES_MAX = 255
 _INT32_MAX = 2**31 - 1
@@ -49,7 +49,7 @@ NameOf = Callable[[int, int, str], str]
 
 
 class Told(NamedTuple):
-    """A message that was routed or delivered, as the trace tells it."""
+    """A message that was routed or delivered, from the trace."""
 
     is_delivered: bool
     exchange: str
@@ -81,13 +81,13 @@ class Firehose(Closing):
     """Copies the messages of a store, in a thread of its own, until either is closed."""
 
     def __init__(self, vhost: str, store: _store.Store, name_of: NameOf) -> None:
-        """Each step of messages from now on is copied.  StoreClosed, StoreFailed."""
+        """Copies every later step of messages.  StoreClosed, StoreFailed."""
         self._store = store
         self._vhost = vhost
         self._name_of = lru_cache(_NAMES_KEPT)(name_of)
         self._ending = Event()
         self._ends_at = 0.0
-        self._freeing = Lock()  # of the trace, which another thread may end
+        self._freeing = Lock()  # protects the trace, which another thread may end
         self._looked_at = time.monotonic()
         self._missed = _Missed()
         self._logged = _Missed()
@@ -106,14 +106,14 @@ class Firehose(Closing):
         return self._thread.is_alive() and not self._ending.is_set()
 
     def end(self) -> None:
-        """Copy what happened until now, for two seconds at most, and nothing more."""
+        """Copies the steps so far, for at most two seconds, and ends."""
         self._ends_at = time.monotonic() + _REST_S
         with self._freeing, suppress(StoreClosed, ValueError):  # it is closed already
             self._trace._end()
         self._ending.set()
 
     def close(self) -> None:
-        """The same, and wait until it is done."""
+        """Like ``end``, and waits until that is done."""
         self.end()
         self._thread.join(_JOIN_S)
 
@@ -122,7 +122,7 @@ class Firehose(Closing):
             while self._copy_next():
                 pass
         except (StoreClosed, StoreFailed):
-            pass  # who asks is told
+            pass  # the caller is told
         except Exception:
             _log.exception("vhost %r: messages are copied no more", self._vhost)
         with suppress(StoreClosed, StoreFailed):
@@ -132,7 +132,8 @@ class Firehose(Closing):
         self._channel.close()
 
     def _copy_next(self) -> bool:
-        """Whether there is one.  Whatever is wrong with it, the others go on."""
+        """Copies the next message; whether there was one.  An error of one message does not affect
+        others."""
         try:
             found = self._next()
             if found is None:
@@ -166,7 +167,7 @@ class Firehose(Closing):
         self._log_missed()
 
     def _log_missed(self) -> None:
-        """What is missing since the last time."""
+        """Logs the messages that were missed since the last warning."""
         self._looked_at = time.monotonic()
         missed, logged = self._missed, self._logged
         late = missed.late + self._trace.dropped
@@ -208,40 +209,40 @@ def is_traced(store: _store.Store) -> bool:
 
 
 def switch(vhost: str, store: _store.Store, name_of: NameOf, *, on: bool) -> None:
-    """Copy the messages of a store from now on, until it is closed, or no more.  ``name_of``: what
-    its connections are called.  Any thread may call it.  StoreClosed, StoreFailed."""
+    """Starts or stops copying the messages of a store; copying also ends when the store is closed.
+    ``name_of``: the name of a connection.  Any thread may call it.  StoreClosed, StoreFailed."""
     with _switching:
         before: Firehose | None = store._firehose
         if on and not is_traced(store):
             store._firehose = Firehose(vhost, store, name_of)
         elif not on and before is not None:
             store._firehose = None
-            before.end()  # under the lock: no two have the same message
+            before.end()  # under the lock, so no message is copied twice
     if not on and before is not None:
         before.close()
 
 
 def _key(told: Told) -> bytes:
-    """Names may be as long as keys: what is too much is cut off."""
+    """Names may be as long as keys, so the key is cut."""
     words = ("deliver", told.queues[0]) if told.is_delivered else ("publish", told.exchange)
     return ".".join(words).encode("utf-8", "surrogateescape")[:_KEY_BYTES_MAX]
 
 
 def _copied_to(properties: Properties) -> list[str]:
-    """The further keys that a message carries."""
+    """The further routing keys of a message."""
     try:
         keys = properties.headers.get("CC")
-    except ValueError:  # headers that make no sense say nothing
+    except ValueError:  # malformed headers have none
         return []
     return [each for each in keys if isinstance(each, str)] if isinstance(keys, list) else []
 
 
-# ---- tables: written here, as RabbitMQ's types are not those that Python's values have ----
+# ---- tables: encoded here, because RabbitMQ's types differ from those of Python's values ----
 
 
 def _entries_of(properties: Properties) -> Iterator[bytes]:
     for name, value in zip(NAMES, properties.values, strict=True):
-        if isinstance(value, bytes):  # the headers, as they are
+        if isinstance(value, bytes):  # the headers, already encoded
             yield _entry(name, _table(value))
         elif isinstance(value, int):
             yield _entry(name, _integer(value))

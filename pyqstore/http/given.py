@@ -1,4 +1,4 @@
-"""What clients give: JSON, and the names of a message's properties."""
+"""Values from clients: JSON, and the names of a message's properties."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PROPERTIES = (
 
 
 def loads(data: str | bytes) -> Any:
-    """The value of a JSON text.  ValueError, RecursionError: it is none; numbers that are not
-    finite, which Python's own reader takes, are none."""
+    """The value of a JSON text.  ValueError, RecursionError: it is invalid; unlike Python's own
+    reader, this refuses numbers that are not finite."""
     return json.loads(data, parse_float=_finite, parse_constant=_refuse)
 
 

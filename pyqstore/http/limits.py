@@ -1,4 +1,4 @@
-"""A bound for what a request may bring."""
+"""A limit for the body of a request."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from .errors import refusal
 
 __all__ = ["BODY_BYTES_MAX", "BodyLimit"]
 
-BODY_BYTES_MAX = 20_000_000  # of RabbitMQ: definitions, and a message
+BODY_BYTES_MAX = 20_000_000  # RabbitMQ's limit for definitions, and for a message
 
 
 class _TooLarge(Exception):
-    """Of a body whose length was not told."""
+    """For a body without a Content-Length."""
 
 
 class BodyLimit:
     """Refuses requests whose body is larger than ``BODY_BYTES_MAX``, before it is in memory."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """``app``: who gets the others."""
+        """``app``: receives the other requests."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI's."""
+        """Called by the ASGI server."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""Which number of a store is which metric."""
+"""The names of metrics, and the numbers of a store that they show."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OBJECTS = {
     "queues": "Queues",
 }
 
-# What came and went: the name without "_total", and of which number of stores.
+# Opened and closed objects: the name without "_total", and the number of stores.
 CHURN = {
     f"rabbitmq_{name}": name
     for name in (
@@ -85,7 +85,7 @@ CHANNEL_GAUGES: dict[str, tuple[str, Callable[[ChannelRow], float]]] = {
     ),
 }
 
-# Of channels that are open: the name without "_total", what it says, and the counter.
+# For open channels: the name without "_total", the help text, and the counter.
 CHANNEL_COUNTERS = {
     "rabbitmq_channel_messages_published": ("Messages published", "publish"),
     "rabbitmq_channel_messages_confirmed": ("Messages confirmed", "confirm"),
@@ -112,7 +112,7 @@ CHANNEL_COUNTERS = {
     "rabbitmq_channel_messages_acked": ("Messages acknowledged", "ack"),
 }
 
-# Of stores, which go on when a channel closes: the name without "_total", and of which number.
+# For stores, which continue when a channel is closed: the name without "_total", and the number.
 GLOBAL_COUNTERS = {
     "rabbitmq_global_messages_received": "messages_published",
     "rabbitmq_global_messages_received_confirm": "messages_received_confirm",
@@ -123,7 +123,7 @@ GLOBAL_COUNTERS = {
     "rabbitmq_global_messages_acknowledged": "messages_acked",
 }
 
-# Of all channels of a store, closed ones among them: of which of their counters.
+# Sums over all channels of a store, closed ones included, of these counters.
 GLOBAL_CHANNEL_COUNTERS = {
     "rabbitmq_global_messages_unroutable_dropped": (
         "Other messages that no queue took",
@@ -155,7 +155,7 @@ _RENAMED = {
     "bytes_checkpointed": "checkpoint_bytes_written",
 }
 
-# As GLOBAL_COUNTERS: what RabbitMQ does not count.
+# Like GLOBAL_COUNTERS: numbers that RabbitMQ does not have.
 OWN_COUNTERS = {
     f"pyqstore_{_RENAMED.get(name, name)}": name
     for name in COUNTERS

@@ -1,5 +1,5 @@
-"""Metrics for Prometheus: in the names of RabbitMQ's plugin where they mean the same, and the
-store's own beside them."""
+"""Metrics for Prometheus: with the names of RabbitMQ's plugin for the same values, and further ones
+of the store."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """Those of this part: sums, and for each queue, channel and connection."""
+    """The routes of this module: sums, and values for each queue, channel and connection."""
     return [
         _route("/metrics", context, per_object=False),
         _route("/metrics/per-object", context, per_object=True),
@@ -87,7 +87,7 @@ def _route(path: str, context: Context, *, per_object: bool) -> Route:
 
 @dataclass(frozen=True)
 class _Seen:
-    """A store, as it is now."""
+    """A store's numbers at one moment."""
 
     vhost: str
     stats: DetailedStats
@@ -121,16 +121,16 @@ class _Stores(Collector):
         self._per_object = per_object
 
     def describe(self) -> list[Metric]:
-        """Nothing: no store is asked before somebody wants to know."""
+        """Empty: stores are read only on request."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Of Prometheus's client."""
+        """Called by Prometheus's client."""
         seen: list[_Seen] = []
         for vhost, store in self._context.stores().items():
             try:
                 seen.append(_Seen.of(vhost, store))
-            except Error:  # it has failed or ends: the others are told
+            except Error:  # it has failed or is being closed: the others are still shown
                 continue
         yield from _of_server()
         yield from _of_objects(seen)
@@ -192,7 +192,7 @@ class _Stores(Collector):
         labels: Sequence[str],
         values: _Values,
     ) -> Metric:
-        """The sum alone, or one for each object."""
+        """Only the sum, or a value for each object."""
         if not self._per_object:
             summed: Metric = make(name, text, value=sum(value for _, value in values))
             return summed
@@ -209,7 +209,7 @@ def _key(vhost: str, number: int) -> tuple[str]:
 
 
 def _of_server() -> Iterator[Metric]:
-    """What dashboards join the others with."""
+    """The labels that dashboards join with other metrics."""
     labels = ("rabbitmq_version", "product_name", "product_version")
     build = UnknownMetricFamily("rabbitmq_build_info", "Whose ways these are", labels=labels)
     build.add_metric((RABBITMQ, "pyqstore", RABBITMQ), 1)
@@ -230,7 +230,7 @@ def _of_objects(seen: list[_Seen]) -> Iterator[Metric]:
 
 
 def _of_global(seen: list[_Seen]) -> Iterator[Metric]:
-    """Since the stores were opened; those of channels go with these."""
+    """Values since the stores were opened, and sums over channels."""
     sums = {
         name: (COUNTERS[counter], sum(each.stats[counter] for each in seen))
         for name, counter in GLOBAL_COUNTERS.items()
@@ -285,7 +285,7 @@ def _of_process(context: Context, seen: list[_Seen]) -> Iterator[Metric]:
 
 
 def _unused(context: Context, seen: list[_Seen]) -> int:
-    """What the stores have left of their memory budgets."""
+    """The unused parts of the stores' memory budgets."""
     stores = context.stores()
     return sum(
         max(stores[each.vhost].options["memory_budget"] - each.stats.ram_bytes, 0)
@@ -299,7 +299,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def _of_stores(context: Context, seen: list[_Seen]) -> Iterator[Metric]:
-    """What RabbitMQ has no words for."""
+    """Metrics that RabbitMQ does not have."""
     for name, counter in OWN_COUNTERS.items():
         family = CounterMetricFamily(name, COUNTERS[counter], labels=("vhost",))
         for each in seen:
@@ -325,7 +325,7 @@ def _of_stores(context: Context, seen: list[_Seen]) -> Iterator[Metric]:
 
 
 def _of_shovels(seen: list[_Seen]) -> Iterator[Metric]:
-    """Of those that work now, since each began."""
+    """For running shovels, since the start of each."""
     labels = ("vhost", "shovel")
     for name, (text, value) in SHOVEL_COUNTERS.items():
         family = CounterMetricFamily(name, text, labels=labels)
@@ -343,7 +343,7 @@ def _of_shovels(seen: list[_Seen]) -> Iterator[Metric]:
 
 
 def _of_archives(seen: list[_Seen]) -> Iterator[Metric]:
-    """Of those that work now, since each began."""
+    """For running archives, since the start of each."""
     families: list[tuple[CounterMetricFamily | GaugeMetricFamily, Callable[[Archived], float]]] = [
         (CounterMetricFamily(name, text, labels=("vhost",)), value)
         for name, (text, value) in ARCHIVE_COUNTERS.items()

@@ -1,4 +1,4 @@
-"""The one node that there is."""
+"""The single node."""
 
 __all__ = ["NODE"]
 

@@ -1,4 +1,4 @@
-"""Paths as clients write them."""
+"""Paths in clients' form."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _PREFIX = "/api/"
 
 
 class RawPaths:
-    """Has paths under /api be matched before their escapes are read: a name may have a slash, and
-    the virtual host "/" is one."""
+    """Matches paths under /api before escapes are decoded: a name may contain a slash, and the
+    virtual host "/" is one."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """``app``: what matches paths."""
+        """``app``: matches the paths."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI's."""
+        """Called by the ASGI server."""
         raw = scope.get("raw_path", b"")
         if scope["type"] == "http" and raw.startswith(_PREFIX.encode()):
             path = raw.decode("ascii", "replace")

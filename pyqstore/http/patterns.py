@@ -1,8 +1,8 @@
-"""Regular expressions of clients: those that could take very long are refused.
+"""Regular expressions from clients; those that could take very long are refused.
 
-Python's matcher tries one way after the other, and nothing else runs in the process meanwhile.  So
-the ways are counted before it begins, from the tree of the pattern: alternatives add up, what
-follows another thing multiplies, and a repeat has its body to the power of its count.
+Python's matcher tries alternatives one by one, and holds the GIL meanwhile.  So the alternatives
+are counted before, from the pattern's syntax tree: alternatives are added, sequences are
+multiplied, and a repeat raises its body to the power of its count.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from .errors import BadRequest
 __all__ = ["found_by"]
 
 _PATTERN_MAX = 200
-_NAME_MAX = 255  # characters of a name that are looked at
+_NAME_MAX = 255  # characters of a name that are matched
 _STEPS_LOG2 = 24.5  # a second or two at most; ".*-jobs-.*" has 24
 _SECONDS_MAX = 2.0  # for all names
 _TOLD = "Pagination parameters are invalid"
 _CHARACTER = ("LITERAL", "NOT_LITERAL", "ANY", "IN")
 _REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 
-# Of the standard library, without a name that is public.
+# A module of the standard library without a public name.
 _parser: Any = importlib.import_module("re._parser")
 _Item = TypeVar("_Item")
 
 
 def found_by(pattern: str, named: Iterable[tuple[str, _Item]]) -> list[_Item]:
-    """Those in whose names the pattern is found, in any case.  BadRequest: it is none, or it, or
+    """The items whose names match the pattern, ignoring case.  BadRequest: it is invalid, or it, or
     all names together, could take too long."""
     compiled = _compiled(pattern)
     end = time.monotonic() + _SECONDS_MAX
@@ -62,8 +62,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _steps(tree: Any) -> float:
-    """Their logarithm to the base of two, as that of all below.  A pattern that is not bound to the
-    beginning is tried at each character."""
+    """The logarithm of the number of steps to the base of two, as in all functions below.  A
+    pattern that is not anchored at the beginning is tried at each character."""
     is_bound = (
         len(tree) > 0
         and str(tree[0][0]) == "AT"
@@ -88,12 +88,12 @@ def _of_part(kind: str, value: Any) -> float:
         return _of_sequence(value[-1])
     if kind == "ATOMIC_GROUP":
         return _of_sequence(value)
-    return math.inf  # references to groups, and what later versions may bring
+    return math.inf  # backreferences, and elements of later versions
 
 
 def _of_repeat(least: int, most: int, body: Any) -> float:
-    """Of a character the matcher knows at once how often it is there.  A body that takes none is
-    repeated as often as is asked for all the same."""
+    """A repeat.  For a single character the matcher knows the count at once.  A body that can be
+    empty is still repeated as often as the count allows."""
     least, most = int(least), int(most)
     often = max(least, min(most, _NAME_MAX))
     is_character = len(body) == 1 and str(body[0][0]) in _CHARACTER

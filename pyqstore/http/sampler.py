@@ -17,17 +17,17 @@ from .clients import QueueRow, queues_of
 
 __all__ = ["INTERVAL_S", "Sample", "Sampler", "View", "added"]
 
-INTERVAL_S = 1.0  # from one sample to the next
-_WINDOW = 6  # samples: rates are those of the last five seconds, as RabbitMQ's
-_FRESH_S = 0.25  # what is older is not shown any more
-_LEAST_S = 0.05  # two samples that are nearer have no rate
-_REST = 10  # thousands of queues take longer: so many times as long there is rest
-_IDLE_S = 30.0  # nobody has looked for so long: nothing is sampled
+INTERVAL_S = 1.0  # between two samples
+_WINDOW = 6  # samples: rates are over the last five seconds, like RabbitMQ's
+_FRESH_S = 0.25  # an older sample is not shown any more
+_LEAST_S = 0.05  # closer samples have no rate
+_REST = 10  # sampling thousands of queues takes longer: the pause is that many times as long
+_IDLE_S = 30.0  # after that long without a viewer, sampling stops
 
 
 @dataclass(frozen=True)
 class Sample:
-    """All counters of a store at one moment, and how long its queues are."""
+    """All counters of a store at one moment, and the lengths of its queues."""
 
     at: float
     """Seconds of ``time.monotonic``."""
@@ -42,23 +42,23 @@ class Sample:
 
     @cached_property
     def of_exchanges(self) -> dict[str, int]:
-        """Those of the exchanges."""
+        """The sums of the exchanges' counters, by name."""
         return added(self.stats.exchanges.values())
 
     @cached_property
     def ready(self) -> int:
-        """Messages that are ready, in all queues."""
+        """The ready messages of all queues."""
         return sum(row.ready for row in self.rows.values())
 
     @cached_property
     def unacked(self) -> int:
-        """Messages that are unacknowledged, of all queues."""
+        """The unacknowledged messages of all queues."""
         return sum(row.unacked for row in self.rows.values())
 
 
 @dataclass(frozen=True)
 class View:
-    """Two samples of one store, to be compared: the same one twice at first."""
+    """Two samples of one store, to be compared: at first the same one twice."""
 
     now: Sample
     before: Sample
@@ -69,35 +69,37 @@ class View:
         return self.now.stats
 
     def rate(self, now: float, before: float) -> float:
-        """How fast something goes from ``before`` to ``now``, a second."""
+        """The rate from ``before`` to ``now``, per second."""
         seconds = self.now.at - self.before.at
         return round((now - before) / seconds, 3) if seconds >= _LEAST_S else 0.0
 
     def total(self, name: str) -> float:
-        """The rate of a counter of the whole store, as "fdatasyncs"."""
+        """The rate of a counter of the whole store, such as "fdatasyncs"."""
         return self.growth(self.now.stats[name], self.before.stats[name])
 
     def queue(self, name: str) -> dict[str, float]:
-        """The rates of a queue's counters, by name; {} without one."""
+        """The rates of a queue's counters, by name; {} if there is no such queue."""
         return self._rates(self.now.stats.queues, self.before.stats.queues, name)
 
     def exchange(self, name: str) -> dict[str, float]:
-        """Those of an exchange."""
+        """The rates of an exchange's counters."""
         return self._rates(self.now.stats.exchanges, self.before.stats.exchanges, name)
 
     def channel(self, number: int) -> dict[str, float]:
-        """Those of a channel, by its number in the store."""
+        """The rates of a channel's counters, by its number in the store."""
         return self._rates(self.now.stats.channels, self.before.stats.channels, number)
 
     def lengths(self, name: str) -> tuple[float, float]:
-        """How fast a queue's ready and unacked messages become more, or with a minus fewer."""
+        """The growth of a queue's ready and unacked messages, per second; negative if they
+        decrease."""
         now, before = self.now.rows.get(name), self.before.rows.get(name)
         if now is None or before is None:
             return 0.0, 0.0
         return self.rate(now.ready, before.ready), self.rate(now.unacked, before.unacked)
 
     def growth(self, now: float, before: float) -> float:
-        """One that begins anew, as that of another queue of the same name, has a rate of 0."""
+        """The rate of a counter.  A counter that was reset, as that of a new queue of the same
+        name, has the rate 0."""
         return self.rate(now, before) if now > before else 0.0
 
     def _rates(
@@ -118,10 +120,10 @@ def added(many: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 class Sampler:
-    """Samples the stores once a second while somebody looks, in a thread of its own."""
+    """Samples the stores once a second while there are viewers, in a thread of its own."""
 
     def __init__(self, stores: Callable[[], Mapping[str, _store.Store]]) -> None:
-        """``stores``: those that there are now, by virtual host."""
+        """``stores``: returns the current stores, by virtual host."""
         self._stores = stores
         self._samples: dict[str, deque[Sample]] = {}
         self._newest: dict[str, Sample] = {}
@@ -131,9 +133,9 @@ class Sampler:
         self._end = Event()
 
     def look(self, vhost: str) -> View:
-        """The counters of a store as they are now, and how fast they grow.
+        """The current counters of a store, and their rates.
 
-        Any thread may call it.  StoreClosed, also when the virtual host is gone."""
+        Any thread may call it.  StoreClosed, also if the virtual host was deleted."""
         store = self._stores().get(vhost)
         if store is None:
             raise StoreClosed(f"vhost {vhost!r} is gone")
@@ -151,12 +153,12 @@ class Sampler:
             return View(newest, kept[0])
 
     def forget_newest(self) -> None:
-        """Something was changed: who looks next is shown it."""
+        """Called after a change, so that the next viewer sees it."""
         with self._lock:
             self._newest.clear()
 
     def close(self) -> None:
-        """Sample no more; returns when the stores are not used any more."""
+        """Stops sampling; returns when the stores are not in use any more."""
         self._end.set()
         thread = self._thread
         if thread is not None:
@@ -180,7 +182,7 @@ class Sampler:
         for name, store in stores.items():
             try:
                 taken = _sample(store)
-            except Error:  # it is closed, or has failed: who asks is told
+            except Error:  # it is closed, or has failed: callers are told
                 continue
             with self._lock:
                 self._samples.setdefault(name, deque(maxlen=_WINDOW)).append(taken)

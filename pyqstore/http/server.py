@@ -86,13 +86,13 @@ class HttpServer(Closing):
         except BaseException:
             self._socket.close()
             raise
-        store._faces.add(self)  # which closes it before itself
+        store._faces.add(self)  # it closes this before itself
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url!r}{' (closed)' if self.closed else ''}>"
 
     def __reduce__(self) -> Never:
-        """TypeError: it is this process's."""
+        """TypeError: it belongs to this process."""
         raise TypeError(f"cannot pickle {type(self).__name__!r} object")
 
     @property
@@ -102,7 +102,7 @@ class HttpServer(Closing):
 
     @property
     def url(self) -> str:
-        """The page's address for a browser; of "unix:PATH" that."""
+        """The page's address for a browser; for "unix:PATH" the same text."""
         if self._address.startswith("unix:"):
             return self._address
         return f"{'http' if self._tls is None else 'https'}://{self._address}/"
@@ -140,7 +140,7 @@ class HttpServer(Closing):
             server_header=False,
             ws="none",
             proxy_headers=False,
-            # Connections have a bound of their own: this one is for what goes on without them.
+            # Connections have a limit of their own; this one is for requests without a connection.
             limit_concurrency=self._connections.limit + 1,
             timeout_keep_alive=math.ceil(self._connections.idle_s),
             h11_max_incomplete_event_size=_HEADER_BYTES_MAX,
@@ -180,7 +180,7 @@ class HttpListener:
     def __init__(
         self, own: Stores, address: str, entrance: Entrance, hosts: Collection[str] = ()
     ) -> None:
-        """ValueError: there are no users, and others than this machine's could come; OSError."""
+        """ValueError: there are no users, and clients of other machines could connect; OSError."""
         self._server = HttpServer(
             own.store,
             address,
@@ -210,6 +210,6 @@ def _users(
 
 
 def _is_of_this_machine(address: str) -> bool:
-    """An address that is none is another's to refuse."""
+    """An invalid address is refused elsewhere."""
     host, colon, _ = address.rpartition(":")
     return not colon or address.startswith("unix:") or is_loopback(host)

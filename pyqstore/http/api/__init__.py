@@ -1,4 +1,4 @@
-"""RabbitMQ's management API, the part that tools use."""
+"""RabbitMQ's management API: the parts that tools use."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ _PARTS = (
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """All under /api."""
+    """All routes under /api."""
     return [route for part in _PARTS for route in part.routes(context)]

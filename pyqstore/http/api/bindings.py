@@ -1,4 +1,4 @@
-"""/api/bindings: listed, made, removed."""
+"""/api/bindings: listing, creating and deleting bindings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS = {"q": False, "e": True}
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """Those of this part."""
+    """The routes of this module."""
     pair = "bindings/{vhost}/e/{source}/{kind}/{destination}"
     return [
         resource("bindings", context, GET=_list),
@@ -42,20 +42,20 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
 
 def _bindings(store: _store.Store) -> Iterator[Binding]:
-    """Those by which each queue is reached from the exchange without a name are among them."""
+    """All bindings, including those of the default exchange to each queue."""
     yield from (Binding("", name, name, {}, False) for name in store.queues())
     yield from store.bindings()
 
 
 def binding_item(vhost: str, binding: Binding) -> dict[str, Any]:
-    """As lists have it."""
+    """A binding as an item of a list."""
     entry = binding_entry(binding)
     return {**entry, "vhost": vhost, "properties_key": properties_key(binding)}
 
 
 def properties_key(binding: Binding) -> str:
-    """What tells a binding from others of the same pair: its routing key, and a hash of its
-    arguments if it has any; "~" when both are empty."""
+    """The key of a binding among those of the same pair: its routing key, and a hash of its
+    arguments if it has any; "~" if both are empty."""
     key = quote_plus(binding.routing_key, errors="surrogateescape").replace("~", "%7E")
     if not binding.arguments:
         return key or "~"
@@ -98,7 +98,7 @@ def _those(call: Call, chosen: Any) -> Any:
 
 
 def _pair(call: Call) -> tuple[str, str, bool]:
-    """Source, destination, and whether that is an exchange."""
+    """Source, destination, and whether the destination is an exchange."""
     kind = call.name("kind")
     if kind not in _KINDS:
         raise Missing
@@ -126,7 +126,7 @@ def _one(call: Call) -> Binding:
 
 
 def _is_key(binding: Binding, key: str) -> bool:
-    """A key has escapes of its own; some clients escape it once more, as a part of a path."""
+    """Keys contain escapes; some clients escape them again as a part of a path."""
     return properties_key(binding) in (key, unquote(key))
 
 
@@ -149,7 +149,7 @@ def _bind(call: Call) -> Any:
             raise BadRequest(f"arguments: {error}") from None
     answer: Response = created()
     made = Binding(source, destination, key, arguments, to_exchange)
-    place = quote_plus(destination, errors="surrogateescape")  # the key has escapes of its own
+    place = quote_plus(destination, errors="surrogateescape")  # the key contains escapes
     answer.headers["Location"] = f"{place}/{quote_plus(properties_key(made))}"
     return answer
 

@@ -32,28 +32,28 @@ _CONFIRM_S = 30.0
 
 
 class Json(Response):
-    """JSON in ASCII: a name that is no UTF-8 comes as the escapes of its bytes."""
+    """JSON in ASCII: a name that is not UTF-8 appears as escapes of its bytes."""
 
     media_type = "application/json"
 
     def __init__(self, content: object, status: int = 200) -> None:
-        """``content``: what ``json`` takes."""
+        """``content``: a value that ``json`` accepts."""
         self._content = content
         super().__init__(status_code=status, headers={"Cache-Control": "no-cache"})
 
     def render(self, _content: object) -> bytes:
-        """Of Starlette."""
+        """Called by Starlette."""
         return render(self._content)
 
 
 def render(content: object) -> bytes:
-    """As answers have it."""
+    """A value as JSON, in the form of answers."""
     return json.dumps(content, separators=(",", ":")).encode("ascii")
 
 
 @dataclass(frozen=True)
 class Call:
-    """What was asked for, by whom."""
+    """A request and its user."""
 
     context: Context
     request: Request
@@ -62,17 +62,17 @@ class Call:
 
     @property
     def login(self) -> Login:
-        """Whose request it is."""
+        """The user of the request."""
         login: Login = self.request.state.login
         return login
 
     @property
     def query(self) -> Mapping[str, str]:
-        """What stands behind the question mark."""
+        """The query parameters."""
         return self.request.query_params
 
     def name(self, part: str) -> str:
-        """A name of the path: ``queue`` of /queues/{vhost}/{queue}.  Missing: it is no UTF-8."""
+        """A name in the path: ``queue`` of /queues/{vhost}/{queue}.  Missing: it is not UTF-8."""
         try:
             return unquote(self.request.path_params[part], errors="strict")
         except UnicodeDecodeError:
@@ -80,7 +80,8 @@ class Call:
 
     @cached_property
     def vhost(self) -> str:
-        """The virtual host of the path.  Missing: there is none; Forbidden: not for this user."""
+        """The virtual host in the path.  Missing: there is none; Forbidden: the user may not enter
+        it."""
         name = self.name("vhost")
         if name not in self.context.stores():
             raise Missing
@@ -90,15 +91,15 @@ class Call:
 
     @cached_property
     def store(self) -> _store.Store:
-        """Its store, for those who may only look as well."""
+        """The store of the path, also for users who may only look."""
         store = self.context.stores().get(self.vhost)
-        if store is None:  # deleted since
+        if store is None:  # deleted meanwhile
             raise Missing
         return store
 
     def acting(self, *rights: tuple[str, str]) -> _store.Store:
-        """The store, for one who may do something in it; ``rights``: to which names, as
-        ("write", "orders").  Forbidden."""
+        """The store, for a user with these ``rights``: pairs of a right and a name, as ("write",
+        "orders").  Forbidden."""
         store = self.store
         if not self.login.may_use(self.vhost):
             raise Forbidden("User not authorised to access virtual host")
@@ -107,14 +108,14 @@ class Call:
         return store
 
     def seen(self) -> dict[str, _store.Store]:
-        """The stores that the user may look at: that of the path, or all."""
+        """The stores that the user may see: the one in the path, or all."""
         if "vhost" in self.request.path_params:
             return {self.vhost: self.store}
         stores = self.context.stores()
         return {name: store for name, store in stores.items() if self.login.may_see(name)}
 
     def body(self, *required: str) -> dict[str, Any]:
-        """The body, an object.  BadRequest: it is none, or lacks a key."""
+        """The body, an object.  BadRequest: it is none, or a required key is missing."""
         try:
             found = loads(self.data or b"{}")
         except (ValueError, RecursionError):
@@ -149,8 +150,8 @@ def resource(path: str, context: Context, **handlers: Handler) -> Route:
 
 
 def _read(call: Call, handler: Handler) -> Any:
-    """What it returns.  When a virtual host ended while it looked at them, it looks again, at those
-    that are left."""
+    """Calls the handler and returns its result.  If a virtual host was deleted during the call,
+    calls it again, for the remaining ones."""
     while True:
         vhosts = call.context.stores().keys()
         try:
@@ -161,20 +162,20 @@ def _read(call: Call, handler: Handler) -> Any:
 
 
 def created() -> Response:
-    """201: it was not there before."""
+    """201: it was created."""
     return Response(status_code=201)
 
 
 def done() -> Response:
-    """204: it is as was asked for."""
+    """204: done, or nothing had to change."""
     return Response(status_code=204)
 
 
 def is_confirmed(channel: Channel) -> bool:
-    """Whether what was published is taken, and durable if its queue is; False: refused, as a queue
-    is full.
+    """Whether the published messages are accepted, and durable if their queue is; False: a full
+    queue refused one.
 
-    HTTPException: that is not known yet; StoreFailed."""
+    HTTPException: unknown yet; StoreFailed."""
     try:
         confirmed = channel.wait_for_confirms(_CONFIRM_S)
     except TimeoutError:

@@ -32,7 +32,7 @@ Item = dict[str, Any]
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """Those of this part."""
+    """The routes of this module."""
     return [
         resource("connections", context, GET=_connections),
         resource("connections/{name}", context, GET=_connection, DELETE=_close),
@@ -54,7 +54,8 @@ def _name(context: Context, row: ConnectionRow) -> str:
 
 
 def _seen_connections(call: Call) -> list[tuple[str, ConnectionRow]]:
-    """Of all virtual hosts that the user may see, and of its own alone unless it is a monitor."""
+    """The connections of all virtual hosts that the user may see; of its own only, unless the user
+    is a monitor."""
     everybody = call.login.has("monitoring")
     return [
         (vhost, row)
@@ -97,7 +98,8 @@ def _connections(call: Call) -> Any:
 
 
 def _found(call: Call) -> tuple[str, ConnectionRow]:
-    """BadRequest: several are called so, as those of this process in several virtual hosts."""
+    """BadRequest: several connections have the name, such as those of this process in several
+    virtual hosts."""
     name = call.name("name")
     found = [each for each in _seen_connections(call) if _name(call.context, each[1]) == name]
     if not found:
@@ -112,8 +114,8 @@ def _connection(call: Call) -> Any:
 
 
 def _close(call: Call) -> Any:
-    """The client hears of it.  One of this process is the program's own to close.  Who may look at
-    the connections of others may not end them."""
+    """Closes a client's connection with connection.close.  Connections of this process are closed
+    only by the program.  Users who may only look at others' connections may not close them."""
     _, row = _found(call)
     if not row.client:
         raise Missing
@@ -230,7 +232,7 @@ def _consumer_items(context: Context, vhost: str, store: _store.Store) -> list[I
     for row in consumers_of(store):
         channel = channels.get(row.channel)
         connection = None if channel is None else connections.get(channel.connection)
-        if channel is not None and connection is not None:  # else it has gone meanwhile
+        if channel is not None and connection is not None:  # otherwise it was closed meanwhile
             found.append(_consumer_item(context, vhost, connection, channel, row))
     return found
 
@@ -242,7 +244,7 @@ def _consumers(call: Call) -> Any:
 
 
 def consumers_by_queue(context: Context, vhost: str, store: _store.Store) -> dict[str, list[Item]]:
-    """The consumers of a store, by the queue that they consume."""
+    """The consumers of a store, by queue."""
     found: dict[str, list[Item]] = {}
     for item in _consumer_items(context, vhost, store):
         found.setdefault(item["queue"]["name"], []).append(item)
@@ -250,7 +252,7 @@ def consumers_by_queue(context: Context, vhost: str, store: _store.Store) -> dic
 
 
 def owners(store: _store.Store, queue: QueueRow) -> Item:
-    """Of an exclusive queue: whose it is; {} of others."""
+    """The owner of an exclusive queue; {} for others."""
     for row in connections_of(store) if queue.owner else ():
         if row.number == queue.owner:
             host, port = address_parts(row.peer)

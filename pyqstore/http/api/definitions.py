@@ -1,4 +1,4 @@
-"""/api/definitions: all that is declared, written out and taken in."""
+"""/api/definitions: export and import of all declarations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOT_HERE = ("policies", "parameters", "topic_permissions")
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """Those of this part."""
+    """The routes of this module."""
     return [
         resource("definitions", context, GET=_export, POST=_import),
         resource("definitions/{vhost}", context, GET=_export_vhost, POST=_import_vhost),
@@ -33,7 +33,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     ]
 
 
-# ---- out ----
+# ---- export ----
 
 
 def _export(call: Call) -> Any:
@@ -65,11 +65,11 @@ def _export_vhost(call: Call) -> Any:
     return {"rabbit_version": RABBITMQ, "parameters": [], "policies": [], **found}
 
 
-# ---- in ----
+# ---- import ----
 
 
 def _document(call: Call) -> dict[str, Any]:
-    """Also of a form with a file, as RabbitMQ's own page sends it."""
+    """Reads the document, also from a form with a file, as RabbitMQ's own page sends it."""
     try:
         found = loads(call.data)
     except (ValueError, RecursionError):
@@ -150,7 +150,7 @@ def _take(store: _store.Store, definitions: Definitions) -> None:
 
 
 def _take_users(call: Call, document: dict[str, Any]) -> None:
-    """Those that are as they are need no change, and so no file to change them in."""
+    """Imports users.  If none of them changes, the file of users need not exist."""
     there = users_as_json(known_users(call.context))
     given = [each for _, each in _entries(document, "users")]
     names = [each["name"] for each in there["users"]]

@@ -1,4 +1,4 @@
-"""/api/exchanges: listed, declared, deleted."""
+"""/api/exchanges: listing, declaring and deleting exchanges."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .queues import arguments_of, flags_of
 
 __all__ = ["exchange_name", "routes"]
 
-_DEFAULT = "amq.default"  # by which paths call the one without a name
+_DEFAULT = "amq.default"  # the default exchange in paths
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """Those of this part."""
+    """The routes of this module."""
     return [
         resource("exchanges", context, GET=_list),
         resource("exchanges/{vhost}", context, GET=_list),
@@ -33,7 +33,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
 
 def exchange_name(call: Call, part: str = "exchange") -> str:
-    """Of a path."""
+    """The name of the exchange in a path."""
     name = call.name(part)
     return "" if name == _DEFAULT else name
 

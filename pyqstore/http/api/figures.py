@@ -1,4 +1,4 @@
-"""Counters and rates, in the names of RabbitMQ's ``message_stats``."""
+"""Counters and rates, with the names of RabbitMQ's ``message_stats``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 __all__ = ["message_stats", "with_rate"]
 
-_OWN = ("expired", "dead_lettered", "refused", "reject", "requeue")  # RabbitMQ has none of them
+_OWN = ("expired", "dead_lettered", "refused", "reject", "requeue")  # RabbitMQ does not have these
 
 
 def message_stats(
     counts: Mapping[str, int], rates: Mapping[str, float], *, of_publisher: bool = False
 ) -> dict[str, Any]:
-    """Each counter, and as NAME_details its rate; {} when nothing was counted.  Confirms are those
-    of publishers and of their sums: RabbitMQ counts none for a queue or an exchange."""
+    """Each counter, and its rate as NAME_details; {} if nothing was counted.  Confirms are those of
+    publishers and of their sums: RabbitMQ does not count any for queues or exchanges."""
     if not any(counts.values()):
         return {}
     found: dict[str, Any] = {}
@@ -25,5 +25,5 @@ def message_stats(
 
 
 def with_rate(name: str, value: float, rate: float) -> dict[str, Any]:
-    """A number and its rate, as RabbitMQ has them beside each other."""
+    """A number and its rate, in RabbitMQ's form."""
     return {name: value, f"{name}_details": {"rate": rate}}

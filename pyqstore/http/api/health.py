@@ -1,4 +1,4 @@
-"""/api/health/checks and /api/aliveness-test: for what watches the server."""
+"""/api/health/checks and /api/aliveness-test: for monitoring."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .calls import Call, Json, is_confirmed, resource
 __all__ = ["routes"]
 
 _QUEUE = "aliveness-test"
-_STALLED_MS = 30_000  # a commit that waits for the disk for so long
+_STALLED_MS = 30_000  # a commit that has waited for the disk for that long
 _PROTOCOLS = {"amqp091": "amqp", "amqp0.9.1": "amqp", "amqp": "amqp", "http": "http"}
 _PORT_DIGITS = 5
 _DAY_S = 86_400.0
@@ -29,7 +29,7 @@ _OK = {"status": "ok"}
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """Those of this part."""
+    """The routes of this module."""
     checks = "health/checks"
     alone = ("node-is-mirror-sync-critical", "node-is-quorum-critical")
     return [
@@ -47,7 +47,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
 
 def _is_alive(call: Call) -> Any:
-    """A message through a queue that stays, as RabbitMQ does it."""
+    """Publishes and gets a message through a queue that stays, like RabbitMQ."""
     store = call.acting(("configure", _QUEUE), ("write", ""), ("read", _QUEUE))
     with store.channel() as channel:
         channel.queue_declare(_QUEUE)
@@ -107,7 +107,8 @@ def _is_alone(_call: Call) -> Any:
 
 
 def _are_valid(call: Call) -> Any:
-    """No certificate of a listener expires within so many days, weeks, months or years."""
+    """Whether no certificate of a listener expires within the given days, weeks, months or
+    years."""
     within, unit = call.name("within"), call.name("unit")
     if not (within.isascii() and within.isdigit() and len(within) <= _WITHIN_DIGITS):
         raise BadRequest("Invalid expiration value.")
@@ -130,7 +131,7 @@ def _are_valid(call: Call) -> Any:
 
 
 def _with_tls(call: Call) -> Iterator[tuple[str, str, ssl.SSLContext]]:
-    """Protocol, address and context of each listener that has one."""
+    """Protocol, address and context of each listener with TLS."""
     for each in call.context.listeners():
         if each._tls is not None:
             yield "amqp/ssl", each.address, each._tls

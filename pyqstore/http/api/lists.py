@@ -1,4 +1,4 @@
-"""Lists: filtered, sorted, a page of them, some columns; as RabbitMQ's query parameters ask."""
+"""Lists: filters, sorting, pages and columns, by RabbitMQ's query parameters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ Item = dict[str, Any]
 
 
 def listed(call: Call, items: Iterable[Item], *completing: Callable[[Item], Item]) -> Json | Any:
-    """The answer for a list.  ``completing``, one after the other, add to an item what takes
-    longer to find, for those that are shown; sorting by what they add has them add it to all.
+    """The answer for a list.  The functions in ``completing``, in order, add values to an item that
+    take longer to find.  They are called for the items of the page; for all items if the list is
+    sorted by such a value.
 
-    BadRequest: a parameter that is none."""
+    BadRequest: a parameter is invalid."""
     query = call.query
     chosen = list(items)
     total = len(chosen)
@@ -80,7 +81,7 @@ def _shown(call: Call, item: Item, steps: list[Callable[[Item], Item]]) -> Item:
 
 
 def _columns(item: Item, names: list[str]) -> Item:
-    """Of "a.b" only b of a."""
+    """The chosen columns of an item; of "a.b" only b of a."""
     found: Item = {}
     for name in names:
         path = name.split(".")
@@ -110,7 +111,7 @@ def _value(item: Item, name: str) -> Any:
 
 
 def _order(value: Any) -> tuple[int, Any]:
-    """Numbers before text, as Erlang has it; what is not there is last of all."""
+    """The sort key of a value: numbers before text, as in Erlang; missing values last."""
     match value:
         case bool() | int() | float():
             return 0, value

@@ -1,4 +1,4 @@
-"""Single messages: exchanges/.../publish and queues/.../get, for people who try something."""
+"""Single messages, for trying things out: exchanges/.../publish and queues/.../get."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from .exchanges import exchange_name
 __all__ = ["routes"]
 
 _GET_MAX = 10_000
-_TAKEN_BYTES_MAX = 64 << 20  # in memory
+_TAKEN_BYTES_MAX = 64 << 20  # memory for taken messages
 _ANSWER_BYTES_MAX = 8 << 20
-# Whether it goes back to the queue.
+# Whether a message returns to the queue.
 _MODES = {
     "ack_requeue_true": True,
     "reject_requeue_true": True,
@@ -37,7 +37,7 @@ _MODES = {
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """Those of this part."""
+    """The routes of this module."""
     return [
         resource("exchanges/{vhost}/{exchange}/publish", context, POST=_publish),
         resource("queues/{vhost}/{queue}/get", context, POST=_get),
@@ -144,8 +144,8 @@ def _count(body: dict[str, Any], name: str) -> int | None:
 def _take(
     channel: Channel, queue: str, count: int, encoding: str, truncate: int | None
 ) -> tuple[list[bytes], list[int]]:
-    """Messages as the answer has them, and their tags.  One for which there is no place goes back;
-    BadRequest: it is the first."""
+    """Takes messages; returns them in the form of the answer, and their tags.  A message that does
+    not fit into the answer is put back; BadRequest: it is the first one."""
     left = channel.queue_declare(queue, passive=True).message_count
     shown: list[bytes] = []
     tags: list[int] = []
@@ -185,7 +185,7 @@ def _settle(channel: Channel, tags: list[int], mode: str) -> None:
 
 
 def _rendered(message: Message, left: int, encoding: str, truncate: int | None) -> bytes | None:
-    """None: the body alone is longer than an answer."""
+    """None: the body alone is larger than an answer may be."""
     length = len(message.body) if truncate is None else min(len(message.body), truncate)
     if length > _ANSWER_BYTES_MAX:
         return None
@@ -206,7 +206,7 @@ def _shown(message: Message, left: int, encoding: str, truncate: int | None) -> 
         "exchange": message.exchange,
         "routing_key": message.routing_key,
         "message_count": left,
-        "properties": properties or [],  # as Erlang writes what is empty
+        "properties": properties or [],  # Erlang's form of an empty object
         "payload": payload,
         "payload_encoding": told,
     }

@@ -1,4 +1,4 @@
-"""/api/overview, /api/nodes and their like: the server as a whole."""
+"""/api/overview, /api/nodes and related paths: the whole server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _EMPTY = (
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """Those of this part."""
+    """The routes of this module."""
     return [
         resource("whoami", context, GET=_whoami),
         resource("auth", context, GET=_auth),
@@ -107,7 +107,7 @@ def _listeners(context: Context) -> list[dict[str, Any]]:
 
 
 def _contexts(listeners: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is served over HTTP; RabbitMQ tells the port as text."""
+    """The HTTP listeners; RabbitMQ has the port as text."""
     return [
         {
             "node": NODE,
@@ -133,7 +133,7 @@ def _object_totals(store: _store.Store) -> dict[str, int]:
 
 
 def _churn(views: list[View]) -> dict[str, Any]:
-    """What came and went, and how fast."""
+    """Counts of opened and closed objects, and their rates."""
     found: dict[str, Any] = {}
     for kind, what in (
         ("connection", ("opened", "closed")),
@@ -150,7 +150,7 @@ def _churn(views: list[View]) -> dict[str, Any]:
 
 
 def _storage(view: View) -> dict[str, Any]:
-    """What RabbitMQ has no words for: the store's own figures, and their rates."""
+    """Figures of the store that RabbitMQ does not have, and their rates."""
     own = {
         name: value
         for name, value in view.stats.to_dict().items()

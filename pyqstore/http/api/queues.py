@@ -1,4 +1,4 @@
-"""/api/queues: listed, declared, purged, deleted."""
+"""/api/queues: listing, declaring, purging and deleting queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["arguments_of", "flags_of", "queue_item", "routes"]
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """Those of this part."""
+    """The routes of this module."""
     one = "queues/{vhost}/{queue}"
     return [
         resource("queues", context, GET=_list),
@@ -57,7 +57,7 @@ def _rows(view: View) -> list[QueueRow]:
 
 
 def _counts(vhost: str, row: QueueRow) -> dict[str, Any]:
-    """What is at hand of thousands of queues."""
+    """The values that are available at once for thousands of queues."""
     return {
         "name": row.name,
         "vhost": vhost,
@@ -74,7 +74,7 @@ def _counts(vhost: str, row: QueueRow) -> dict[str, Any]:
 
 
 def queue_item(vhost: str, row: QueueRow, view: View) -> dict[str, Any]:
-    """What a list tells of a queue without asking the store for each."""
+    """The item of a list, without a call of the store for each queue."""
     arguments = decode_table(row.arguments)
     name = row.name
     ready_rate, unacked_rate = view.lengths(name)
@@ -99,7 +99,7 @@ def queue_item(vhost: str, row: QueueRow, view: View) -> dict[str, Any]:
 
 
 def _state(store: Any, name: str) -> dict[str, Any]:
-    """Where its messages are; {} when it has gone meanwhile, or its name is no UTF-8."""
+    """The states of its messages; {} if it was deleted meanwhile, or its name is not UTF-8."""
     try:
         status = store.queue_status(name)
     except (Error, UnicodeEncodeError):
@@ -128,7 +128,7 @@ def _state(store: Any, name: str) -> dict[str, Any]:
 def _show(call: Call) -> Any:
     view = call.context.sampler.look(call.vhost)
     name = call.name("queue")
-    if name not in view.now.rows:  # it may be younger than the sample
+    if name not in view.now.rows:  # it may be newer than the sample
         call.context.sampler.forget_newest()
         view = call.context.sampler.look(call.vhost)
     row = view.now.rows.get(name)
@@ -174,7 +174,7 @@ def _declare(call: Call) -> Any:
 def _is_there(store: Any, name: str) -> bool:
     try:
         store.queue_status(name)
-    except (NotFound, ValueError):  # or no queue can be called so
+    except (NotFound, ValueError):  # or no queue can have the name
         return False
     return True
 
@@ -199,7 +199,7 @@ def _purge(call: Call) -> Any:
 
 
 def _act(call: Call) -> Any:
-    """RabbitMQ's "sync" and "cancel_sync" are about mirrors, of which there are none."""
+    """RabbitMQ's "sync" and "cancel_sync" are for mirrors, which do not exist here."""
     store = call.acting(("configure", call.name("queue")))
     _require(store, call.name("queue"))
     action = call.body("action")["action"]
@@ -214,10 +214,10 @@ def _require(store: Any, name: str) -> None:
 
 
 def flags_of(body: dict[str, Any], *keys: str) -> dict[str, bool]:
-    """True and false of a body, false where nothing is said.  BadRequest."""
+    """Boolean values of a body; a missing one is False.  BadRequest."""
     flags = {key: body.get(key, False) for key in keys}
     for key, value in flags.items():
-        if value in ("true", "false"):  # as rabbitmqadmin has them
+        if value in ("true", "false"):  # in rabbitmqadmin's form
             flags[key] = value == "true"
         elif not isinstance(value, bool):
             raise BadRequest(f"{key} must be true or false, not {value!r:.80}")
@@ -225,7 +225,7 @@ def flags_of(body: dict[str, Any], *keys: str) -> dict[str, bool]:
 
 
 def arguments_of(body: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a body, none where nothing is said.  BadRequest."""
+    """The arguments of a body; none if they are missing.  BadRequest."""
     arguments = body.get("arguments") or {}
     if not isinstance(arguments, dict):
         raise BadRequest(f"arguments must be an object, not {arguments!r:.80}")

@@ -1,4 +1,4 @@
-"""Sums over stores: of a virtual host, and of all."""
+"""Sums over stores: for a virtual host, and for all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .figures import message_stats, with_rate
 
 __all__ = ["of_messages", "of_queues"]
 
-# Of the whole store, in place of sums over what is still there.
+# Counters of the whole store, in place of sums over existing objects.
 _TOTALS = {
     "publish": "messages_published",
     "confirm": "messages_confirmed",
@@ -20,7 +20,7 @@ _TOTALS = {
 
 
 def of_messages(views: list[View]) -> dict[str, Any]:
-    """Of deliveries the sums over queues, of publishes those of stores."""
+    """Deliveries are sums over queues, publishes are those of stores."""
     counts: dict[str, int] = {}
     rates: dict[str, float] = {}
     for view in views:
@@ -40,7 +40,7 @@ def _counted(sample: Sample) -> dict[str, int]:
 
 
 def of_queues(views: list[View]) -> dict[str, Any]:
-    """How many messages there are, and how fast they become more."""
+    """The numbers of messages, and their growth per second."""
     ready = sum(view.now.ready for view in views)
     unacked = sum(view.now.unacked for view in views)
     ready_rate = sum(view.rate(view.now.ready, view.before.ready) for view in views)

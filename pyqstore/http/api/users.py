@@ -1,4 +1,4 @@
-"""/api/users, /api/permissions: who may do what, from the file of the store's users."""
+"""/api/users, /api/permissions: users and permissions in the file of the store's users."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHA256 = "rabbit_password_hashing_sha256"
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """Those of this part."""
+    """The routes of this module."""
     return [
         resource("users", context, GET=_list),
         resource("users/without-permissions", context, GET=_without),
@@ -44,8 +44,8 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
 
 def known_users(context: Context) -> dict[str, User]:
-    """All that there are.  Of those whose passwords the server was given in the clear, as guest,
-    names alone: they may do everything."""
+    """All users.  For users whose passwords were given on the command line, as for guest, only
+    names are known: they may do everything."""
     users = context.users
     if isinstance(users, StoredUsers):
         stored = users.listed()
@@ -57,15 +57,15 @@ def known_users(context: Context) -> dict[str, User]:
 
 
 def has_stored_users(call: Call) -> bool:
-    """Whether there are users in a file, with permissions."""
+    """Whether users and permissions are in a file."""
     users = call.context.users
     return isinstance(users, StoredUsers) and call.login.users is not None and not users.is_empty
 
 
 @contextmanager
 def changing_users(call: Call) -> Iterator[dict[str, User]]:
-    """The users, to be changed: they are in the file when it ends.  BadRequest: they are not in
-    one, or what was asked for cannot be."""
+    """The users, to be changed; they are written to the file at the end.  BadRequest: they are not
+    in a file, or the change is impossible."""
     call.login.require("administrator")
     users, directory = call.context.users, call.context.store.directory
     if not isinstance(users, StoredUsers) or call.login.users is None:
@@ -131,7 +131,7 @@ def _put(call: Call) -> Any:
 
 
 def _secret(body: dict[str, Any]) -> Secret | None:
-    """None: no password lets the user in."""
+    """None: no password is accepted."""
     password, known = body.get("password"), body.get("password_hash")
     if password is not None:
         if not isinstance(password, str) or not password:
@@ -154,7 +154,7 @@ def _delete(call: Call) -> Any:
 
 
 def _delete_several(call: Call) -> Any:
-    """All of them, or none."""
+    """Deletes all of them, or none."""
     call.login.require("administrator")
     names = call.body("users")["users"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

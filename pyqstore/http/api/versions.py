@@ -1,4 +1,4 @@
-"""Which RabbitMQ's ways these are."""
+"""The version of RabbitMQ whose API this is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/api/vhosts: virtual hosts, a store each."""
+"""/api/vhosts: virtual hosts, one store each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["add_vhost", "as_definitions", "routes"]
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """Those of this part."""
+    """The routes of this module."""
     return [
         resource("vhosts", context, GET=_list),
         resource("vhosts/{vhost}", context, GET=_show, PUT=_put, DELETE=_delete),
@@ -33,7 +33,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
 
 def as_definitions(context: Context) -> list[dict[str, Any]]:
-    """All of them, as a file of definitions has them: what is not said is left out."""
+    """All virtual hosts in the form of definitions; missing values are left out."""
     notes = {name: _note(context, name) for name in context.stores()}
     return [
         {"name": name, **({} if note == VhostNote() else note.to_dict())}
@@ -74,7 +74,7 @@ def _put(call: Call) -> Any:
     tracing = _tracing(body)
     if body.get("default_queue_type") not in (None, "undefined", "classic"):
         raise BadRequest("a vhost has no default_queue_type but classic")
-    # Where virtual hosts are not made, those that are there may be traced.
+    # If virtual hosts cannot be created, tracing of existing ones can still be switched.
     is_there = name in call.context.stores() and not body.keys() & {"description", "tags"}
     is_new = not is_there and add_vhost(call, name, body)
     if tracing is not None:
@@ -94,7 +94,7 @@ def _tracing(body: dict[str, Any]) -> bool | None:
 
 def _trace(context: Context, name: str, tracing: bool) -> None:
     store = context.stores().get(name)
-    if store is None:  # deleted since
+    if store is None:  # deleted meanwhile
         raise Missing
     try:
         switch(name, store, context.connection_name, on=tracing)
@@ -105,8 +105,8 @@ def _trace(context: Context, name: str, tracing: bool) -> None:
 
 
 def add_vhost(call: Call, name: str, said: Any) -> bool:
-    """Whether it was made; the user may do everything in it.  ``said``: its description and tags.
-    BadRequest: it cannot be made, and why."""
+    """Creates a virtual host, in which the user may do everything; whether it is new.  ``said``:
+    its description and tags.  BadRequest: it cannot be created, and why."""
     keeper = _keeper(call, name)
     try:
         is_new = keeper.add(name, said)
@@ -125,7 +125,7 @@ def add_vhost(call: Call, name: str, said: Any) -> bool:
 
 
 def _delete(call: Call) -> Any:
-    """What users may do in it goes first: the next one of its name begins without."""
+    """Deletes its permissions first, so that a new virtual host of the name begins without any."""
     call.login.require("administrator")
     name = call.name("vhost")
     try:

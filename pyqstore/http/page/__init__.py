@@ -1,4 +1,4 @@
-"""The page that operators look at: its files, its live figures, and what it can do."""
+"""The operators' page: its files, its live figures, and its actions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["routes"]
 
 
 def routes(context: Context) -> list[Route]:
-    """The page at "/", and under "/page" all that it asks for."""
+    """The page at "/", and its files and data under "/page"."""
     asking = Asking(context)
     return [
         *assets.routes(),

@@ -1,7 +1,7 @@
-"""What the page can do to a store.
+"""The page's actions on a store.
 
-An action is a POST of JSON with the page's token.  Each says which rights it needs, as RabbitMQ
-does for the method that it stands for, and answers with a text for people.
+An action is a POST of JSON with the page's token.  Each action needs the rights that RabbitMQ
+requires for the corresponding method, and answers with a text for people.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["ACTIONS", "routes"]
 
 @dataclass(frozen=True)
 class Act:
-    """An action that somebody asks for."""
+    """A request for an action."""
 
     store: _store.Store
     vhost: str
@@ -40,18 +40,18 @@ class Act:
     given: dict[str, Any]
 
     def text(self, name: str) -> str:
-        """A text; "" without it.  Trouble: it is another thing."""
+        """A text; "" if it is missing.  Trouble: it is not a text."""
         value = self.given.get(name, "")
         if not isinstance(value, str):
             raise Trouble(f"{name} must be text.")
         return value
 
     def flag(self, name: str) -> bool:
-        """Whether it is chosen."""
+        """Whether the flag is set."""
         return self.given.get(name) is True
 
     def number(self, name: str) -> int | None:
-        """A whole number from 1 on, or None."""
+        """A whole number of at least 1, or None."""
         value = self.given.get(name)
         if value is None:
             return None
@@ -60,7 +60,7 @@ class Act:
         return value
 
     def table(self, name: str) -> dict[str, Any] | None:
-        """A JSON object that was typed; None without one."""
+        """A JSON object from a text field; None if it is empty."""
         typed = self.text(name).strip()
         if not typed:
             return None
@@ -79,7 +79,7 @@ class Act:
 
 
 def publish(act: Act) -> str:
-    """A message, which is durable when this returns if its queue is."""
+    """Publishes a message, which is durable on return if its queue is."""
     exchange, key = act.text("exchange"), act.text("routing_key")
     act.require(("write", exchange))
     given = act.table("properties") or {}
@@ -106,7 +106,7 @@ def publish(act: Act) -> str:
 
 
 def purge(act: Act) -> str:
-    """Removes what is ready."""
+    """Removes the ready messages."""
     queue = act.text("queue")
     act.require(("read", queue))
     with act.store.channel() as channel:
@@ -114,16 +114,16 @@ def purge(act: Act) -> str:
 
 
 def move_messages(act: Act) -> str:
-    """To another queue."""
+    """Moves messages to another queue."""
     source, destination = act.text("queue"), act.text("destination")
-    # By the default exchange: who may publish to it may publish to every queue.
+    # By the default exchange: the right to publish to it includes every queue.
     act.require(("read", source), ("write", ""))
     done = move(act.store, source, destination, act.number("limit"))
     return f"{done.moved} messages moved from {source} to {destination}."
 
 
 def requeue(act: Act) -> str:
-    """Dead letters, to where they died."""
+    """Requeues dead letters to the queues where they died."""
     queue = act.text("queue")
     act.require(("read", queue), ("write", ""))
     done: Moved = requeue_dead_letters(act.store, queue, act.number("limit"))
@@ -132,7 +132,7 @@ def requeue(act: Act) -> str:
 
 
 def declare_queue(act: Act) -> str:
-    """A queue or a stream."""
+    """Declares a queue or a stream."""
     queue, arguments = act.text("queue"), act.table("arguments") or {}
     act.require(*to_declare_queue(queue, arguments))
     if act.text("kind") == "stream":
@@ -148,7 +148,7 @@ def declare_queue(act: Act) -> str:
 
 
 def declare_exchange(act: Act) -> str:
-    """An exchange."""
+    """Declares an exchange."""
     exchange, arguments = act.text("exchange"), act.table("arguments") or {}
     act.require(*to_declare_exchange(exchange, arguments))
     with act.store.channel() as channel:
@@ -164,7 +164,7 @@ def declare_exchange(act: Act) -> str:
 
 
 def bind(act: Act) -> str:
-    """A queue or an exchange to an exchange."""
+    """Binds a queue or an exchange to an exchange."""
     source, destination = act.text("source"), act.text("destination")
     act.require(("write", destination), ("read", source))
     with act.store.channel() as channel:
@@ -174,7 +174,7 @@ def bind(act: Act) -> str:
 
 
 def unbind(act: Act) -> str:
-    """Takes a binding back; ``arguments_raw`` is its table as the page was told it."""
+    """Removes a binding; ``arguments_raw`` is its table as the page received it."""
     source, destination = act.text("source"), act.text("destination")
     act.require(("write", destination), ("read", source))
     try:
@@ -188,7 +188,7 @@ def unbind(act: Act) -> str:
 
 
 def delete_queue(act: Act) -> str:
-    """With its messages and bindings."""
+    """Deletes a queue with its messages and bindings."""
     queue = act.text("queue")
     act.require(("configure", queue))
     with act.store.channel() as channel:
@@ -199,7 +199,7 @@ def delete_queue(act: Act) -> str:
 
 
 def delete_exchange(act: Act) -> str:
-    """With its bindings."""
+    """Deletes an exchange with its bindings."""
     exchange = act.text("exchange")
     act.require(("configure", exchange))
     with act.store.channel() as channel:
@@ -208,7 +208,7 @@ def delete_exchange(act: Act) -> str:
 
 
 def checkpoint(act: Act) -> str:
-    """Returns when it is made."""
+    """Makes a checkpoint, and returns afterwards."""
     act.login.require("administrator")
     act.store.checkpoint()
     return "A checkpoint is made."

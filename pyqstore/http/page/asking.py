@@ -1,8 +1,8 @@
-"""Who asks for what: the store, the rights, and the token that actions bring.
+"""Requests of the page: the store, the rights, and the token of actions.
 
-The server's gate has let the request in: it knows the user, and refuses requests that pages of
-other sites make.  The token is a second proof of the same: the page reads it and sends it with each
-action, and another site's page cannot read it.
+The server's login check has passed the request: the user is known, and requests of other sites'
+pages were refused.  The token is a second check of the same: the page reads it and sends it with
+each action, and another site's page cannot read it.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class Trouble(Exception):
-    """What was asked for cannot be done, and why, for people."""
+    """The request is impossible, and why, for people."""
 
     def __init__(self, text: str, status: int = 400) -> None:
-        """``status``: of HTTP."""
+        """``status``: the HTTP status."""
         super().__init__(text)
         self.status = status
 
 
 def answer(what: object, status: int = 200) -> Response:
-    """As JSON in ASCII: a name that is no UTF-8 gets through, too."""
+    """A value as JSON in ASCII, so that names that are not UTF-8 can be sent, too."""
     headers = {**HEADERS, "Cache-Control": "no-store"}
     return Response(json.dumps(what), status, headers, "application/json")
 
 
 class Asking:
-    """What all parts of the page share."""
+    """State and checks shared by all parts of the page."""
 
     def __init__(self, context: Context) -> None:
-        """``context``: of the server."""
+        """``context``: the server's."""
         self.context = context
         self.feed: Feed = Feed(context)
         self._secret = secrets.token_bytes(32)
 
     def routes(self) -> list[Route]:
-        """Who is asking."""
+        """The route that returns the user and the token."""
         return [Route("/page/session", self.told(self._session), methods=["GET"])]
 
     async def _session(self, request: Request) -> Response:
@@ -72,26 +72,26 @@ class Asking:
         )
 
     def login(self, request: Request) -> Login:
-        """The user, whom the gate has let in."""
+        """The user of the request."""
         login = request.state.login
         assert isinstance(login, Login)
         return login
 
     def store(self, request: Request, vhost: str) -> _store.Store:
-        """The store of a virtual host.  Trouble: there is none, or not for this user."""
+        """The store of a virtual host.  Trouble: there is none, or the user may not see it."""
         store = self.context.stores().get(vhost)
         if store is None or not self.login(request).may_use(vhost):
             raise Trouble(f"There is no virtual host {vhost!r} for you.", 404)
         return store
 
     def check_token(self, request: Request) -> None:
-        """Trouble: the request does not come from the page."""
+        """Trouble: the request does not have the page's token."""
         given = request.headers.get("x-page-token", "").encode("latin-1", "replace")
         if not hmac.compare_digest(given, self._token(self.login(request).name).encode()):
             raise Trouble("The page is older than the server: reload it.", 403)
 
     def told(self, handler: Handler) -> Handler:
-        """``handler``, whose errors become answers with a text for people."""
+        """Wraps ``handler``: its errors become answers with a text for people."""
 
         async def told(request: Request) -> Response:
             try:

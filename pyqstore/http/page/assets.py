@@ -1,8 +1,8 @@
-"""The files of the page, and what browsers may do with them.
+"""The files of the page, and the content security policy for browsers.
 
-The policy lets a browser load scripts, styles and pictures of this server alone, ask this server
-alone, and run nothing that stands in markup: a name that was taken for markup would still do
-nothing.
+With the policy, a browser loads scripts, styles and pictures only from this server, sends requests
+only to it, and runs no script inside markup: a name that were mistaken for markup would have no
+effect.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FOLDERS = ("", "views/")
 
 
 def routes() -> list[Route]:
-    """The page, and each of its files: what is in no list is not there."""
+    """The page, and each of its files; other files are not served."""
     found = _read()
     index = found.pop("index.html")
     listed = [Route("/", _answering("index.html", index), methods=["GET"])]
@@ -61,7 +61,7 @@ def _read() -> dict[str, bytes]:
 
 
 def _answering(name: str, content: bytes) -> Callable[[Request], Awaitable[Response]]:
-    """Answers with one file.  A browser that has it as it is hears just that."""
+    """Answers with one file, or with 304 if the browser has the current version."""
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": tag}
     media = _TYPES[PurePosixPath(name).suffix]

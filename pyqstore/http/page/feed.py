@@ -1,7 +1,6 @@
-"""Once a second, while somebody looks: the figures of the stores that are looked at, and those of
-the last five minutes.
+"""Figures once a second for stores with viewers, and those of the last five minutes.
 
-One task samples for all viewers, and it ends with the last of them.  What it keeps is bounded.
+One task samples for all viewers, and ends with the last of them.  Its memory is limited.
 """
 
 from __future__ import annotations
@@ -24,36 +23,36 @@ __all__ = ["Feed", "History", "Point"]
 INTERVAL_S = 1.0
 _POINTS = 300
 _VIEWERS_MAX = 64
-_THREADS = 4  # a store that is slow to tell keeps these alone
+_THREADS = 4  # a slow store occupies only these
 
 Point = dict[str, float]
 
 
 @dataclass
 class History:
-    """The figures of a store: each point has a number, one more than that before it."""
+    """The figures of a store; points are numbered consecutively."""
 
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=_POINTS))
     last: int = 0
     view: View | None = None
 
     def add(self, view: View) -> None:
-        """A new point."""
+        """Adds a point."""
         self.view = view
         self.points.append(_point(view))
         self.last += 1
 
     def since(self, number: int) -> list[Point]:
-        """The points that came behind the one with this number."""
+        """The points after the one with this number."""
         fresh = min(self.last - number, len(self.points))
         return list(self.points)[len(self.points) - fresh :]
 
 
 class Feed:
-    """All of it is used in the server's event loop."""
+    """Use it only in the server's event loop."""
 
     def __init__(self, context: Context) -> None:
-        """``context``: whose stores are sampled."""
+        """``context``: its stores are sampled."""
         self._context = context
         self._viewers: Counter[str] = Counter()
         self._histories: dict[str, History] = {}
@@ -63,24 +62,24 @@ class Feed:
 
     @property
     def limiter(self) -> CapacityLimiter:
-        """How many threads ask stores for the page at a time."""
+        """The limit for threads that read stores for the page."""
         if self._limiter is None:
             self._limiter = CapacityLimiter(_THREADS)
         return self._limiter
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many viewers as there may be."""
+        """Whether the number of viewers is at its limit."""
         return self._viewers.total() >= _VIEWERS_MAX
 
     @property
     def is_ending(self) -> bool:
-        """Whether the server ends."""
+        """Whether the server is ending."""
         return self._context.ending.is_set()
 
     @contextmanager
     def viewer(self, vhost: str) -> Iterator[None]:
-        """Somebody looks at the store of ``vhost`` in the block."""
+        """Counts a viewer of the store of ``vhost`` during the block."""
         self._viewers[vhost] += 1
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -93,7 +92,7 @@ class Feed:
                 self._histories.pop(vhost, None)
 
     async def look(self, vhost: str) -> History:
-        """What there is now, sampled if nobody has looked before.  StoreClosed; KeyError."""
+        """The current figures, sampled if there are none yet.  StoreClosed; KeyError."""
         history = self._histories.get(vhost)
         if history is None:
             view = await self._sample(vhost)

@@ -1,4 +1,4 @@
-"""Server-sent events: a stream for each viewer, with what its view shows."""
+"""Server-sent events: a stream for each viewer, with the data of its view."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def routes(asking: Asking) -> list[Route]:
 async def _events(
     asking: Asking, request: Request, vhost: str, query: Mapping[str, str]
 ) -> AsyncIterator[bytes]:
-    """Each is made when the one before it was sent: who reads slowly gets fewer."""
+    """Each event is made after the previous one was sent, so a slow reader gets fewer."""
     yield b"retry: %d\n\n" % _RETRY_MS
     last = 0
     with asking.feed.viewer(vhost):
@@ -59,7 +59,7 @@ async def _events(
 async def _figures(
     asking: Asking, request: Request, vhost: str, query: Mapping[str, str], last: int
 ) -> dict[str, Any]:
-    store = asking.store(request, vhost)  # the user may have lost it meanwhile
+    store = asking.store(request, vhost)  # the user may have lost the right meanwhile
     history = await asking.feed.look(vhost)
     assert history.view is not None
     look = Look(store, asking.login(request), history, history.view, query, last)

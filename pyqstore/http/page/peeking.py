@@ -1,4 +1,4 @@
-"""Messages of a queue as the page shows them; nothing is delivered, and no count changes."""
+"""Messages of a queue for the page; nothing is delivered, and no count changes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def peeked(store: _store.Store, queue: str, start: int, limit: int) -> dict[str,
 def _told(message: Message, state: str) -> dict[str, Any]:
     text, encoding = _shown(message.body[:_BODY_BYTES], len(message.body) > _BODY_BYTES)
     return {
-        # As a text: a position may be larger than JavaScript's whole numbers.
+        # As text: a position may exceed JavaScript's integers.
         "position": str(message.delivery_tag),
         "state": state,
         "redelivered": message.redelivered,
@@ -84,7 +84,7 @@ def _properties(message: Message) -> dict[str, str]:
 
 
 def _shown(body: bytes, is_cut: bool) -> tuple[str, str]:
-    """As text if it is text; a cut may have gone through its last character."""
+    """The body as text if it is text; a cut may divide its last character."""
     for end in range(len(body), max(len(body) - 4, -1) if is_cut else len(body) - 1, -1):
         try:
             return body[:end].decode("utf-8"), "utf-8"

@@ -1,4 +1,4 @@
-"""What each view shows: one function for each, from a store and its figures to plain values."""
+"""The data of each view: one function each, from a store and its figures to plain values."""
 
 from __future__ import annotations
 

@@ -12,11 +12,11 @@ _TEXT_MAX = 300
 
 
 def text_of(value: Any) -> str:
-    """A value as JSON has it, as far as it has it, and not long."""
+    """A value as short JSON, as far as JSON can represent it."""
     text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 1]}…"
 
 
 def texts_of(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Each by its name."""
+    """The texts by name."""
     return {name: text_of(value) for name, value in arguments.items()}

@@ -1,4 +1,4 @@
-"""Bindings, and how the page says which one it means."""
+"""Bindings, and how the page identifies one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ __all__ = ["bound"]
 
 
 def bound(binding: Binding) -> dict[str, Any]:
-    """A binding.  ``arguments_raw`` is its table as it is: unbinding must have the very same."""
+    """A binding.  ``arguments_raw`` is its table unchanged, because unbinding needs exactly the
+    same."""
     return {
         "source": binding.source,
         "destination": binding.destination,

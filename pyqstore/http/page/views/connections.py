@@ -15,7 +15,8 @@ _CHANNELS = 200
 
 
 def connections(look: Look) -> dict[str, Any]:
-    """A page of the connections, and their channels.  Who is no monitor sees its own alone."""
+    """A page of the connections, and their channels.  A user who is no monitor sees only its
+    own."""
     sees_all = look.login.has("monitoring")
     rows = [
         row

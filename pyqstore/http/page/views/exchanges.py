@@ -15,9 +15,9 @@ _EXCHANGES = 100
 
 
 def exchanges(look: Look) -> dict[str, Any]:
-    """The exchanges, and a page of the bindings, whose names have the filter in them.
+    """The exchanges, and a page of the bindings, filtered by names.
 
-    The default exchange, which leads to each queue by its name, has its row and no bindings."""
+    The default exchange, which leads to each queue by its name, has a row and no bindings."""
     wanted = look.asked("filter").casefold()
     infos = [info for info in look.store.exchanges().values() if wanted in info.name.casefold()]
     bindings = [

@@ -1,4 +1,4 @@
-"""What a view is made of, and pages of long lists."""
+"""The inputs of a view, and pages of long lists."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Page:
 
     @classmethod
     def of(cls, asked: str, count: int, rows: int) -> Page:
-        """``asked``: which, from 1; one that is not there is the nearest that is."""
+        """``asked``: the page, from 1; a page that does not exist becomes the nearest one."""
         pages = max(-(-count // rows), 1)
         number = int(asked) if asked.isdecimal() and len(asked) < 10 else 1
         number = min(max(number, 1), pages)
         return cls(number, pages, (number - 1) * rows, rows)
 
     def of_rows(self, rows: Sequence[_Row]) -> Sequence[_Row]:
-        """Those that it shows."""
+        """The rows of this page."""
         return rows[self.first : self.first + self.rows]
 
 
 @dataclass(frozen=True)
 class Look:
-    """A store and its figures, as somebody asks for them."""
+    """A request for a store and its figures."""
 
     store: _store.Store
     login: Login
@@ -51,9 +51,9 @@ class Look:
     """The point of the history that the viewer has already."""
 
     def asked(self, name: str, otherwise: str = "") -> str:
-        """What the viewer has chosen."""
+        """A parameter of the request."""
         return self.query.get(name, otherwise)
 
     def page(self, count: int, rows: int) -> Page:
-        """The page that was asked for, of a list of ``count``."""
+        """The requested page of a list of ``count`` rows."""
         return Page.of(self.asked("page"), count, rows)

@@ -1,4 +1,4 @@
-"""What the store's list of queues does not tell: of one queue."""
+"""Data of one queue that the store's list of queues does not have."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["arguments_of", "is_stream", "status_of"]
 
 
 def arguments_of(row: QueueRow) -> dict[str, Any]:
-    """As it was declared with them."""
+    """The arguments of its declaration."""
     return decode_table(row.arguments)
 
 
 def is_stream(row: QueueRow) -> bool:
-    """Whether it was declared as one; most tables of arguments need not be read for it."""
+    """Whether it was declared as a stream; most argument tables need not be decoded for that."""
     return b"stream" in row.arguments and arguments_of(row).get("x-queue-type") == "stream"
 
 

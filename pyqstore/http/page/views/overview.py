@@ -1,4 +1,4 @@
-"""How fast the store is, its journal and its disk, and what is in its memory."""
+"""The store's rates, its journal and its disk, and its memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 8
 
 
 def overview(look: Look) -> dict[str, Any]:
-    """Points since the last look, and figures of now."""
+    """Points since the last request, and current figures."""
     stats = look.view.stats
     rows = list(queues_of(look.store))
     return {
@@ -68,8 +68,8 @@ _TOLD = (
 
 
 def _latencies(store: _store.Store) -> list[tuple[int, int]]:
-    """Commits by how long they took: up to so many microseconds, and how many.  Each bucket is
-    twice as long as the one before it; from the first that is not empty to the last."""
+    """Commits by duration: an upper limit in microseconds, and the count.  Each bucket is twice as
+    long as the previous one; from the first that is not empty to the last."""
     counts: Counter[int] = Counter()
     for most_bytes, count_bytes in store._latencies(False):
         most, count = (int.from_bytes(each, sys.byteorder) for each in (most_bytes, count_bytes))
@@ -80,7 +80,7 @@ def _latencies(store: _store.Store) -> list[tuple[int, int]]:
 
 
 def _space(store: _store.Store) -> dict[str, int]:
-    """Of the file system; 0 where there is none."""
+    """The space of the file system; 0 without one."""
     if store.directory == ":memory:":
         return {"disk_total": 0, "disk_free": 0}
     found = os.statvfs(store.directory)

@@ -27,7 +27,7 @@ _BYTES = ("ram_bytes", "disk_bytes")
 
 
 def queues(look: Look) -> dict[str, Any]:
-    """A page of the queues whose names have the filter in them."""
+    """A page of the queues, filtered by name."""
     rows = list(queues_of(look.store))
     wanted = look.asked("filter").casefold()
     matching = [row for row in rows if wanted in row.name.casefold()] if wanted else rows
@@ -45,7 +45,7 @@ def queues(look: Look) -> dict[str, Any]:
 
 
 def _sort(look: Look, rows: list[QueueRow]) -> None:
-    """Those that are alike stay in the order of their names."""
+    """Equal rows stay in the order of their names."""
     is_down = look.asked("descending") == "yes"
     match look.asked("sort", "name"):
         case "name":
@@ -89,7 +89,7 @@ def queue(look: Look) -> dict[str, Any]:
 
 
 def _bindings(store: _store.Store, name: str) -> list[Binding]:
-    """But that of the default exchange, which every queue has."""
+    """Its bindings, without that of the default exchange, which every queue has."""
     return [
         each
         for each in store.bindings()
@@ -126,8 +126,8 @@ def row_of(look: Look, name: str) -> dict[str, Any] | None:
 
 
 def _head_age_s(store: _store.Store, name: str, status: QueueStatus) -> float | None:
-    """How long ago the first message was made, by its timestamp; None: it has none, or the body
-    would be read from the disk for it."""
+    """The age of the first message, by its timestamp; None: it has none, or the body would have to
+    be read from the disk."""
     if status.stream or status.alpha == 0 or status.messages_ready == 0:
         return None
     try:

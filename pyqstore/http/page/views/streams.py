@@ -1,4 +1,4 @@
-"""Streams and the groups that read them."""
+"""Streams, and the groups that read them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def _row(look: Look, name: str) -> dict[str, Any] | None:
 
 
 def _groups(store: _store.Store, name: str, status: QueueStatus) -> list[dict[str, Any]]:
-    """Those furthest behind first: where they go on, and how many messages there are from there."""
+    """The groups furthest behind first: their offsets, and the numbers of messages from there
+    on."""
     found = [
         (text_of(group), int.from_bytes(offset, sys.byteorder))
         for group, offset in _core.stream_cursors(store, name)
