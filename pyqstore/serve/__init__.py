@@ -1,1 +1,1 @@
-"""``pyqstore serve``: a process that owns a store, and lets others in."""
+"""``pyqstore serve``: a process that owns a store, and serves it to other processes."""

@@ -1,4 +1,4 @@
-"""Where AMQP clients come in, and whether they speak TLS there."""
+"""Addresses for AMQP clients, and whether they use TLS."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Endpoint:
 
 
 def endpoints(texts: Sequence[str], *, has_tls: bool) -> list[Endpoint]:
-    """As the command line has them: an address, which may stand behind ``amqp://`` or ``amqps://``.
-    Without either it speaks TLS where there is a certificate (``has_tls``), unless it is a socket
-    in the file system, which never does.  ValueError: one is to speak TLS without a certificate."""
+    """Parses the addresses of the command line, each with or without ``amqp://`` or ``amqps://``.
+    Without either, an address uses TLS if there is a certificate (``has_tls``), unless it is a Unix
+    socket, which never does.  ValueError: an address needs TLS, and there is no certificate."""
     return [_endpoint(text, has_tls) for text in texts]
 
 
@@ -43,8 +43,8 @@ def _endpoint(text: str, has_tls: bool) -> Endpoint:
 
 
 def place_of(address: str) -> str:
-    """Where it is: of a descriptor the address of its socket.  One that is none is another's to
-    refuse."""
+    """The place of an address; for a descriptor the address of its socket.  An invalid address is
+    refused elsewhere."""
     if not address.startswith("fd:"):
         return address
     try:
@@ -59,6 +59,6 @@ def place_of(address: str) -> str:
 
 
 def is_of_this_machine(address: str) -> bool:
-    """An address that is none is another's to refuse."""
+    """An invalid address is refused elsewhere."""
     host, colon, _ = address.rpartition(":")
     return not colon or address.startswith("unix:") or is_loopback(host)

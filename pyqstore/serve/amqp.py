@@ -1,4 +1,4 @@
-"""``pyqstore serve --listen``: any client of RabbitMQ."""
+"""``pyqstore serve --listen``: AMQP for any client of RabbitMQ."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AmqpListener:
         *,
         protocol: str = "amqp",
     ) -> None:
-        """ValueError: there are no users, and others than this machine's could come; OSError."""
+        """ValueError: there are no users, and clients of other machines could connect; OSError."""
         users = entrance.users
         tls = entrance.tls if endpoint.speaks_tls else None
         context = None if tls is None else tls.context
@@ -34,7 +34,7 @@ class AmqpListener:
         def is_user(name: str, _peer: str) -> bool:
             return name in users
 
-        # Those of the store's own file it finds by itself, and what they may do.
+        # The listener itself uses the users of the store's file, and their rights.
         is_given = isinstance(users, Users) and not users.is_empty
         asks_for_certificates = context is not None and verifies_clients(context)
         self._listener = own.store.listen(
@@ -53,7 +53,7 @@ class AmqpListener:
         return self._listener.address
 
     def close(self, timeout: float) -> bool:
-        """End all connections; those of clients that do not answer within ``timeout`` seconds are
-        cut off, so all end."""
+        """Closes all connections.  Clients that do not answer within ``timeout`` seconds are cut
+        off, so all of them end."""
         self._listener.close(timeout)
         return True

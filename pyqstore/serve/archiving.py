@@ -1,4 +1,4 @@
-"""The archive of a store that is served."""
+"""The archive of a served store."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["archived"]
 _log = logging.getLogger("pyqstore")
 _AGAIN_S = 10.0  # after the target could not be reached
 _END_S = 15.0
-_FIRST_S = 3.0  # in which what is refused at once keeps the server from starting
+_FIRST_S = 3.0  # errors in this time prevent the server's start
 
 
 @contextlib.contextmanager
 def archived(store: Store, place: str | None, keep_days: float | None) -> Iterator[None]:
-    """The store is archived in the target ``place`` meanwhile; at the end what is durable then.
-    Where the target cannot be reached it is tried again.  ValueError, FileExistsError: there can be
-    no archive there; what takes longer to find that is logged."""
+    """Archives the store to the target ``place`` during the block; at the end, durable messages are
+    still sent.  An unreachable target is tried again.  ValueError, FileExistsError: no archive is
+    possible there; such an error that is found later is logged."""
     if place is None:
         yield
         return
@@ -58,7 +58,7 @@ class _Archiving:
             raise self._refused
 
     def end(self) -> None:
-        """What is durable is sent, as far as there is time."""
+        """Sends durable messages, as far as time permits."""
         self._stop.set()
         self._thread.join(_END_S)
 
@@ -81,7 +81,7 @@ class _Archiving:
                 _log.warning("archive: it is tried again: %s", error)
                 self._is_known.set()
                 self._stop.wait(_AGAIN_S)
-            except Error as error:  # of the store, which ends
+            except Error as error:  # the store is ending
                 self._refuse(error)
                 return
             except Exception as error:
@@ -90,7 +90,8 @@ class _Archiving:
                 self._stop.wait(_AGAIN_S)
 
     def _refuse(self, error: Exception) -> None:
-        """It is for who begins with it, or else logged; ``archive_of`` the store tells it, too."""
+        """Raises the error in the starting thread, or logs it later; ``archive_of`` the store has
+        it, too."""
         with self._lock:
             self._refused = error
             is_waited_for = self._is_waited_for and not self._is_known.is_set()

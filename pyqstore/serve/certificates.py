@@ -1,4 +1,4 @@
-"""What TLS knows of clients, and of its own certificate."""
+"""Certificates in TLS: those of clients, and the server's own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NO_CHECK_TIME = 0x200000  # OpenSSL's X509_V_FLAG_NO_CHECK_TIME
 
 
 def common_name(certificate: Any) -> str:
-    """Whom a peer's certificate names; "": nobody, or not clearly."""
+    """The common name of a peer's certificate; "": it has none, or several."""
     subject = (certificate or {}).get("subject", ())
     names = [value for part in subject for kind, value in part if kind == "commonName"]
     name = names[0] if len(names) == 1 else ""
@@ -22,7 +22,8 @@ def common_name(certificate: Any) -> str:
 
 
 def verifies_clients(tls: ssl.SSLContext) -> bool:
-    """Does it ask for certificates?  ValueError: it is not a server's; TypeError."""
+    """Whether the server asks for certificates.  ValueError: it is not a server's context;
+    TypeError."""
     if not isinstance(tls, ssl.SSLContext):
         raise TypeError(f"tls must be an ssl.SSLContext, not {type(tls).__name__}")
     try:
@@ -35,10 +36,10 @@ def verifies_clients(tls: ssl.SSLContext) -> bool:
 
 
 def expires_at(tls: ssl.SSLContext) -> float:
-    """When the certificate that clients are shown expires, in seconds since 1970.
+    """The expiry of the certificate that clients receive, in seconds since 1970.
 
-    ``ssl`` tells what a certificate says only of a peer's that was verified: so there are two
-    handshakes in memory, one for the certificate, one that trusts it.  ssl.SSLError.
+    ``ssl`` shows the content only of a peer's verified certificate.  So there are two handshakes in
+    memory: one to get the certificate, and one that trusts it.  ssl.SSLError.
     """
     shown = _handshake(tls, _client())
     trusting = _client()
@@ -58,7 +59,7 @@ def _client() -> ssl.SSLContext:
 
 
 def _handshake(tls: ssl.SSLContext, trusting: ssl.SSLContext) -> ssl.SSLObject:
-    """The client's end.  What the server thinks of the client does not matter."""
+    """The client's end.  The server's verdict about the client does not matter."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = tls.wrap_bio(to_server, to_client, server_side=True)
     client = trusting.wrap_bio(to_client, to_server)

@@ -188,7 +188,7 @@ def serve(
     any that is free.  Stores that are not there are made.  At the end everything that was accepted
     is durable, and the exit status 0.
     """
-    # Before there are threads, which would take signals otherwise: pyarrow makes some.
+    # Before there are threads, which would receive signals otherwise: pyarrow starts some.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     with errors_told():
         passed = passed_sockets(os.environ)
@@ -224,7 +224,7 @@ def serve(
         tls = Tls.of(tls_cert, tls_key, tls_ca)
         places_of_amqp = _endpoints(addresses, tls, has_others=bool(flight or http))
         entrance = Entrance(known, tls, Tokens.of(token_file), amqp)
-        # What is refused makes no store.
+        # An invalid option must not create a store.
         folder = None if vhost_folder is None else VhostFolder(vhost_folder)
         found = {} if folder is None else folder.places()
         places = vhost_directories(vhosts, directory, found)
@@ -240,13 +240,13 @@ def serve(
         all_ended = _run(stores, work, entrance, makers, ready_file, manager)
     sys.stdout.flush()
     if not all_ended:
-        # The store is closed.  A call that does not end would keep the interpreter.
+        # The store is closed.  A call that does not end would keep the interpreter running.
         complain("some calls did not end in time: their clients see the connection end")
         os._exit(0)
 
 
 def _endpoints(addresses: Sequence[str], tls: Tls | None, *, has_others: bool) -> list[Endpoint]:
-    """ValueError: TLS is asked for, and there is no certificate; or the other way round."""
+    """ValueError: an address needs TLS, and there is no certificate, or the other way round."""
     found = endpoints(addresses, has_tls=tls is not None)
     if tls is not None and not has_others and not any(each.speaks_tls for each in found):
         raise ValueError(
@@ -279,40 +279,40 @@ def _check_without_amqp(
 
 
 def _given(**options: object) -> dict[str, object]:
-    """Those that the command line has."""
+    """The options that were given on the command line."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _raise_descriptors() -> None:
-    """Each client takes one: as many as this process may have, not as many as a shell gives it."""
+    """Raises the limit of descriptors to the hard limit, because each client takes one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class _Stderr(logging.Handler):
-    """What a store tells without being asked is a line on stderr."""
+    """Writes log records of stores to stderr, one line each."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As errors are told."""
+        """Writes in the form of errors."""
         complain(record.getMessage())
 
 
 def _amqp(place: Endpoint, number: int) -> _Maker:
-    """The first has the protocol's name."""
+    """The first listener has the protocol's name."""
     protocol = "amqp" if number == 1 else f"amqp-{number}"
     return lambda own, entrance: AmqpListener(own, place, entrance, protocol=protocol)
 
 
 def _flight(store: _store.Store, address: str, entrance: Entrance) -> Listener:
-    """Imported only where it is asked for: it takes gRPC."""
+    """Imports the module only if needed: it takes gRPC."""
     from ..flight.server import FlightListener
 
     return FlightListener(store, address, entrance)
 
 
 def _http(own: Stores, address: str, entrance: Entrance, hosts: tuple[str, ...]) -> Listener:
-    """Imported only where it is asked for, as it takes a while."""
+    """Imports the module only if needed: that takes a while."""
     from ..http.server import HttpListener
 
     return HttpListener(own, address, entrance, hosts)
@@ -332,8 +332,8 @@ def _run(
     ready_file: Path | None,
     manager: Manager,
 ) -> bool:
-    """Serve until a signal, or until the store of DIRECTORY has failed; whether all that was under
-    way then ended."""
+    """Serves until a signal, or until the store of DIRECTORY has failed; whether all running calls
+    ended then."""
     manager.begin("opening the store")
     with stores as own, work(own.store), _ready(ready_file) as announce:
         _observe(own)
@@ -348,7 +348,7 @@ def _run(
             while signal.sigtimedwait(_SIGNALS, manager.wait_s(_LOOK_S)) is None:
                 own.end_failed_vhosts()
                 if own.store.stats().failed:
-                    break  # closing it says why
+                    break  # closing it raises the error
                 manager.keep_alive()
         finally:
             manager.stop("closing connections and the store")
@@ -357,7 +357,8 @@ def _run(
 
 
 def _observe(own: Stores) -> None:
-    """For OpenTelemetry, where who started this has it: ``opentelemetry-instrument`` for one."""
+    """Adds OpenTelemetry's metrics, if its SDK was set up, for example by
+    ``opentelemetry-instrument``."""
     if "opentelemetry.metrics" in sys.modules:
         from ..metering import observe
 
@@ -373,8 +374,8 @@ def _accepting(listeners: Sequence[Listener]) -> str:
 
 @contextlib.contextmanager
 def _ready(path: Path | None) -> Iterator[Callable[[Sequence[Listener]], None]]:
-    """The ready file is there while the listeners are: no old one before, none afterwards.  Who
-    comes here owns the store, so an old one is of nobody that still runs."""
+    """Writes the ready file while the listeners accept, and removes it afterwards.  An existing
+    file is from an earlier server, because this process owns the store."""
     if path is None:
         yield lambda _: None
         return

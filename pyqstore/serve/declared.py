@@ -1,4 +1,4 @@
-"""What is declared in a store, in the words of RabbitMQ's definitions."""
+"""The declarations of a store, in the form of RabbitMQ's definitions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["binding_entry", "declared", "plain"]
 
 
 def declared(store: _store.Store) -> dict[str, list[dict[str, Any]]]:
-    """Queues, exchanges and bindings, without those that are there anyway, or a connection's own.
-    No entry has a virtual host."""
+    """Queues, exchanges and bindings, without predeclared ones and those of a connection.  Entries
+    have no virtual host."""
     queues = list(_queues(store))
     names = {each["name"] for each in queues}
     return {
@@ -45,7 +45,7 @@ def _queues(store: _store.Store) -> Iterator[dict[str, Any]]:
 
 
 def _arguments(encoded: bytes) -> dict[str, Any]:
-    """Where a work queue begins is told as text: a number would be an offset."""
+    """The start of a work queue is text: a number would be an offset."""
     arguments = decode_table(encoded)
     start = arguments.get(START)
     if isinstance(start, datetime):
@@ -72,7 +72,7 @@ def binding_entry(binding: Binding) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value of a field table as JSON has it: bytes as text, times as seconds."""
+    """A value of a field table as JSON: bytes as text, times in seconds."""
     match value:
         case dict():
             return {str(key): plain(each) for key, each in value.items()}

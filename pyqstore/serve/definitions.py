@@ -1,4 +1,4 @@
-"""Exchanges, queues and bindings of RabbitMQ's definitions, declared in a store."""
+"""RabbitMQ's definitions of exchanges, queues and bindings, and their declaration in a store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Act = Callable[[Channel], object]
 
 @dataclass(frozen=True)
 class _Entry:
-    """What is to be declared, and where it is said."""
+    """An entry to declare, and its place in the document."""
 
     where: str
     act: _Act
@@ -33,7 +33,7 @@ class _Entry:
 
 @dataclass
 class Definitions:
-    """Of one virtual host."""
+    """The definitions of one virtual host."""
 
     exchanges: list[_Entry] = field(default_factory=list)
     queues: list[_Entry] = field(default_factory=list)
@@ -44,14 +44,15 @@ class Definitions:
     """What has no meaning here: policies and parameters, by name."""
 
     def __iter__(self) -> Iterator[_Entry]:
-        """As they are declared one after the other."""
+        """The entries in the order of their declaration."""
         yield from self.exchanges
         yield from self.queues
         yield from self.bindings
 
 
 def parse_definitions(document: Any, vhost: str) -> Definitions:
-    """Those of a virtual host, and those without one.  ValueError: what is wrong, and where."""
+    """The definitions of a virtual host, and those without one.  ValueError: an entry is invalid;
+    the text names it."""
     if not isinstance(document, dict):
         raise ValueError("expected a JSON object")
     found = Definitions()
@@ -71,14 +72,14 @@ def parse_definitions(document: Any, vhost: str) -> Definitions:
 
 
 def declare(store: _store.Store, definitions: Definitions) -> list[str]:
-    """Declare all that is not there.  Nothing is, when anything cannot be: ValueError says what
-    and where.  StoreError, as when the disk is full: what was declared before stays, and it can be
-    done once more.
+    """Declares everything that is missing.  If anything is impossible, nothing is declared, and
+    ValueError names it.  StoreError, for example on a full disk: earlier declarations stay, and the
+    call can be repeated.
 
-    Returns: what has no meaning here, a sentence each."""
+    Returns: one sentence for each setting that has no effect here."""
     unknown = _rehearse(store, definitions)
     exchanges, queues = store.exchanges(), set(store.queues())
-    # First those that are there, which may differ.
+    # First the existing ones, which may differ.
     for entry in definitions.exchanges:
         if entry.exchanges[0] in exchanges:
             _do(store, entry)
@@ -92,7 +93,7 @@ def declare(store: _store.Store, definitions: Definitions) -> list[str]:
 
 
 def _rehearse(store: _store.Store, definitions: Definitions) -> list[str]:
-    """Where nothing is kept, with the exchanges and queues beside it that the store has."""
+    """Tries the declarations in a temporary store with the same exchanges and queues."""
     exchanges = {name for entry in definitions.exchanges for name in entry.exchanges}
     queues = {name for entry in definitions.queues for name in entry.queues}
     there = store.exchanges()
@@ -174,7 +175,7 @@ def _text(entry: Mapping[str, Any], key: str) -> str:
 
 
 def _flags(entry: Mapping[str, Any], *keys: str) -> dict[str, bool]:
-    """``durable`` where nothing else is said, as RabbitMQ has it."""
+    """``durable`` if it is missing, as in RabbitMQ."""
     flags = {key: entry.get(key, key == "durable") for key in keys}
     for key, value in flags.items():
         if not isinstance(value, bool):
@@ -184,7 +185,7 @@ def _flags(entry: Mapping[str, Any], *keys: str) -> dict[str, bool]:
 
 def _arguments(entry: Mapping[str, Any]) -> dict[str, Any]:
     arguments = entry.get("arguments", {})
-    if arguments == []:  # as some versions write an empty table
+    if arguments == []:  # some versions write an empty table so
         return {}
     if not isinstance(arguments, dict):
         raise ValueError(f"arguments must be an object, not {arguments!r:.80}")

@@ -1,4 +1,4 @@
-"""Who comes in with a password, whatever protocol asks; and who has tried too often."""
+"""Checks of logins, for all protocols, and limits for failed ones."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ address."""
 
 _FAILURES = 10
 _FAILURES_S = 60.0
-_HOSTS = 4096  # of which failures are remembered
+_HOSTS = 4096  # addresses whose failures are remembered
 
 
 class Door:
-    """Whether a client may come in.  Several threads ask."""
+    """Decides whether a client may log in.  Several threads may use it."""
 
     def __init__(
         self, users: Users | StoredUsers | Authenticate, certified: Certified | None = None
@@ -38,25 +38,25 @@ class Door:
         self._users = Users() if callable(users) else users
         self.stored: StoredUsers | None = users if isinstance(users, StoredUsers) else None
         self._failures: dict[str, deque[float]] = {}
-        self._lock = Lock()  # over them
+        self._lock = Lock()  # protects the failures
         self.is_for_this_machine: bool = self._asked is None and self._users.is_empty
 
     def __call__(self, user: str, password: str | None, peer: str, is_near: bool) -> bool:
-        """``password``: None where a certificate has the name."""
+        """``password``: None if the name is from a certificate."""
         host = _counted(peer)
         if self._has_failed_often(host):
             return False
         granted = False
         try:
             granted = user != "" and self._is_user(user, password, peer, is_near)
-        finally:  # also where the caller's function raises
+        finally:  # also if the caller's function raises
             if not granted and not is_near:
                 self._note_failure(host)
         return granted
 
     def knows(self, user: str, password: str, peer: str, is_near: bool) -> bool:
-        """Whether it would let the user in, as far as that is told at next to no cost: the password
-        was found to be the user's before.  A function is not asked."""
+        """Whether a login would be accepted, without an expensive check: the password was accepted
+        earlier.  A function is not called."""
         if self._asked is not None or user == "" or password == "":
             return False
         if self._has_failed_often(_counted(peer)) or not self._users.is_proven(user, password):
@@ -66,22 +66,22 @@ class Door:
     def _is_user(self, user: str, password: str | None, peer: str, is_near: bool) -> bool:
         if password is None:
             return self._is_certified(user, peer, is_near)
-        if password == "":  # some directories take it for a guest's, who may
+        if password == "":  # some directories accept it as an anonymous login
             return False
         if self._asked is not None:
             return bool(self._asked(user, password, peer))
         return self._users.check(user, password) and (is_near or not self._users.is_empty)
 
     def _is_certified(self, user: str, peer: str, is_near: bool) -> bool:
-        """A function of passwords is not asked: to many no password is that of no user."""
+        """Does not call a function for passwords: many would accept a missing one."""
         if self._certified is not None:
             return bool(self._certified(user, peer))
         known = self._asked is None and user in self._users
         return known and (is_near or not self._users.is_empty)
 
     def _has_failed_often(self, host: str) -> bool:
-        """So that passwords cannot be tried out.  Other programs of this machine do not count: they
-        could keep its own users out."""
+        """Whether the address has too many failures, against guessing passwords.  Other programs of
+        this machine do not count, since they could lock out its users."""
         with self._lock:
             failures = self._failures.get(host) or deque()
             return len(failures) == _FAILURES and time.monotonic() - failures[0] < _FAILURES_S
@@ -96,7 +96,8 @@ class Door:
 
 
 def _counted(peer: str) -> str:
-    """The address of which failures count; an IPv6 client can take any of its network's."""
+    """The address whose failures count; for IPv6 the network, because a client can use any address
+    of it."""
     host = peer.rpartition(":")[0]
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])

@@ -1,4 +1,4 @@
-"""What lets others in: one class for each protocol, all with the same three words."""
+"""Listeners: one class for each protocol, all with the same interface."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Tls:
-    """The server's certificate and key, and whose certificates clients must have, as PEM."""
+    """The server's certificate and key, and the authority of clients' certificates, as PEM."""
 
     cert: bytes
     key: bytes
@@ -39,8 +39,7 @@ class Tls:
 
     @classmethod
     def of(cls, cert: Path | None, key: Path | None, ca: Path | None) -> Tls | None:
-        """As the command line has them.  ValueError: one is missing, or not what it should be;
-        OSError."""
+        """The files of the command line.  ValueError: one is missing or invalid; OSError."""
         if cert is None and key is None and ca is None:
             return None
         if cert is None or key is None:
@@ -55,9 +54,10 @@ class Tls:
 
 
 def check_pair(cert: Path, key: Path) -> ssl.SSLContext:
-    """ValueError: what gRPC takes without a word, and then lets nobody in; OSError."""
+    """ValueError: files that gRPC would accept without an error and then refuse every client;
+    OSError."""
     for file in (cert, key):
-        file.read_bytes()  # OSError that names it
+        file.read_bytes()  # OSError with its name
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(cert, key, password="")
@@ -70,7 +70,7 @@ def check_pair(cert: Path, key: Path) -> ssl.SSLContext:
 
 
 def check_authority(ca: Path) -> None:
-    """ValueError: a file that has no certificate; OSError."""
+    """ValueError: a file without a certificate; OSError."""
     ca.read_bytes()
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(ca)
@@ -80,7 +80,7 @@ def check_authority(ca: Path) -> None:
 
 @dataclass(frozen=True)
 class Entrance:
-    """What all listeners of a process share."""
+    """The settings shared by all listeners of a process."""
 
     users: Users | StoredUsers
     tls: Tls | None = None
@@ -91,7 +91,7 @@ class Entrance:
 
 
 class Listener(Protocol):
-    """Accepts connections, from when it is made."""
+    """Accepts connections from its creation on."""
 
     @property
     def protocol(self) -> str:
@@ -102,8 +102,8 @@ class Listener(Protocol):
         """Where it accepts: HOST:PORT, or unix:PATH."""
 
     def close(self, timeout: float) -> bool:
-        """Accept nothing more and end what is under way; whether all of it ended within
-        ``timeout`` seconds."""
+        """Stops accepting and ends running calls; whether all of them ended within ``timeout``
+        seconds."""
 
 
 def check_ready_file(path: Path) -> None:
@@ -116,8 +116,8 @@ def check_ready_file(path: Path) -> None:
 
 
 def write_ready_file(path: Path, listeners: Sequence[Listener]) -> tuple[int, ...]:
-    """Addresses by protocol, as JSON; the file is there whole or not at all.  Returns what
-    ``remove_ready_file`` knows it by."""
+    """Writes addresses by protocol, as JSON, atomically.  Returns the identity for
+    ``remove_ready_file``."""
     addresses: Mapping[str, str] = {each.protocol: each.address for each in listeners}
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -130,7 +130,7 @@ def write_ready_file(path: Path, listeners: Sequence[Listener]) -> tuple[int, ..
 
 
 def remove_ready_file(path: Path, known: tuple[int, ...]) -> None:
-    """Unless it is of another server by now."""
+    """Removes the file, unless another server has replaced it."""
     with contextlib.suppress(FileNotFoundError):
         if _identity(path) == known:
             path.unlink()

@@ -1,4 +1,4 @@
-"""Hashes of passwords: scrypt for those that are made here, and RabbitMQ's, which are taken."""
+"""Hashes of passwords: scrypt for new ones, and RabbitMQ's, which can be imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RABBITMQ = {
     "rabbit_password_hashing_sha256": "sha256",
     "rabbit_password_hashing_sha512": "sha512",
 }
-_SALT_BYTES = 4  # of RabbitMQ's
+_SALT_BYTES = 4  # RabbitMQ's
 _LN, _R, _P = 15, 8, 1  # 32 MiB, and a tenth of a second
 _MEMORY_MAX = 256 << 20
 _P_MAX = 16
@@ -27,7 +27,7 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class Secret:
-    """What tells a password from others without being it."""
+    """The hash of a password, for comparisons."""
 
     algorithm: str
     text: str
@@ -35,14 +35,15 @@ class Secret:
     and hash in base64."""
 
     def __post_init__(self) -> None:
-        """ValueError: it is none, or would take too much memory or time."""
+        """ValueError: it is invalid, or would need too much memory or time."""
         if self.algorithm == SCRYPT:
             _scrypt_of(self.text)
         else:
             _rabbitmq_of(self.algorithm, self.text)
 
     def matches(self, password: str) -> bool:
-        """Whether this is the password.  Takes as long as scrypt for those that are not."""
+        """Whether this is the password.  With other algorithms, too, a wrong one takes as long as
+        scrypt."""
         given = _encoded(password)
         if self.algorithm == SCRYPT:
             work, salt, known = _scrypt_of(self.text)
@@ -55,14 +56,14 @@ class Secret:
 
 
 def hashed(password: str) -> Secret:
-    """Of a password, with a salt of its own."""
+    """The hash of a password, with a new salt."""
     salt = os.urandom(16)
     digest = _scrypt(_encoded(password), salt, 1 << _LN, _R, _P, 32)
     return Secret(SCRYPT, f"$scrypt$ln={_LN},r={_R},p={_P}${_base64(salt)}${_base64(digest)}")
 
 
 def spend(password: str) -> None:
-    """The time of a look at a password, so that nobody learns which names there are."""
+    """Takes the time of a check, so that response times do not reveal which names exist."""
     _scrypt(_encoded(password), b"\0" * 16, 1 << _LN, _R, _P, 32)
 
 
@@ -75,7 +76,7 @@ def _scrypt(password: bytes, salt: bytes, n: int, r: int, p: int, length: int) -
 
 
 def _scrypt_of(text: str) -> tuple[tuple[int, int, int], bytes, bytes]:
-    """Work, salt and hash."""
+    """Parameters, salt and hash."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise ValueError("no hash of scrypt, as $scrypt$ln=15,r=8,p=1$SALT$HASH")

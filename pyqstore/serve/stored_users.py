@@ -1,4 +1,4 @@
-"""The users of a store, from its ``users.json``, which may change while they come in."""
+"""The users of a store, from its ``users.json``, which may change at any time."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ __all__ = ["StoredUsers", "users_of"]
 
 _log = logging.getLogger("pyqstore")
 _VHOST = "/"
-_AGAIN_S = 1.0  # until a file that could not be read is looked into again
+_AGAIN_S = 1.0  # before a file that could not be read is tried again
 _Identity = tuple[int, ...]
 
 
 def users_of(path: str | os.PathLike[str], given: Mapping[str, str] | None) -> Users | StoredUsers:
-    """Those that are given, or else those of the store in ``path``.  TypeError, ValueError;
-    OSError: there is a file, and it cannot be read."""
+    """The given users, or else those of the store in ``path``.  TypeError, ValueError; OSError: the
+    file exists and cannot be read."""
     if given is not None or os.fspath(path) == ":memory:":
         return Users(given)
     return StoredUsers(Path(path))
 
 
 class StoredUsers:
-    """As ``Users``, of a store's own file; without one there is guest.  Several threads ask.
+    """Like ``Users``, from a store's file; without the file only guest exists.  Several threads may
+    use it.
 
-    The file is looked at with each question.  When it has become unreadable, the last one that
-    could be read stays in force, and the log is told once.
+    Every call checks the file for changes.  If it has become unreadable, the last readable version
+    stays in force, and the error is logged once.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -63,18 +64,18 @@ class StoredUsers:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no file, and so guest alone."""
+        """Whether there is no file, so that only guest exists."""
         return self._current().is_empty
 
     def __contains__(self, name: str) -> bool:
         return name in self._current()
 
     def check(self, name: str, password: str) -> bool:
-        """Whether this is the user's password.  It takes as long for a user that there is not."""
+        """Whether this is the user's password.  It takes as long for an unknown user."""
         return self._current().check(name, password)
 
     def is_proven(self, name: str, password: str) -> bool:
-        """Whether ``check`` found this to be the user's password, at next to no cost."""
+        """Whether ``check`` has accepted this password for the user before; cheap."""
         return self._current().is_proven(name, password)
 
     def may_do_all(self, name: str) -> bool:
@@ -82,12 +83,12 @@ class StoredUsers:
         return self._current().may_do_all(name)
 
     def listed(self) -> dict[str, User] | None:
-        """All of them; None: there is no file, and so guest alone."""
+        """All users; None: there is no file, so that only guest exists."""
         table = self._current()
         return table.listed() if isinstance(table, _Table) else None
 
     def tags(self, name: str) -> tuple[str, ...]:
-        """What the management API lets the user do: RabbitMQ's words, as "administrator"."""
+        """The user's tags for the management API, in RabbitMQ's words, such as "administrator"."""
         return self._current().tags(name)
 
     def permits(self, user: str, vhost: str, right: str, name: str) -> Verdict:
@@ -99,7 +100,7 @@ class StoredUsers:
         return self._current().may_use(user, vhost)
 
     def has_changed(self) -> bool:
-        """Whether it was read anew since this was last asked."""
+        """Whether the file was read again since the last call."""
         self._current()
         with self._lock:
             changed = self._is_new
@@ -127,7 +128,7 @@ class StoredUsers:
                 self._table = _Table(read_users(self._path))
             except ValueError as error:
                 self._tell(error)
-            except (OSError, MemoryError) as error:  # such as for want of a descriptor
+            except (OSError, MemoryError) as error:  # for example without a free descriptor
                 self._again_at = time.monotonic() + _AGAIN_S
                 self._tell(error)
             else:
@@ -142,14 +143,15 @@ class StoredUsers:
 
 
 class _Table:
-    """The users of a file as it was read."""
+    """The users of one version of the file."""
 
     is_empty = False
 
     def __init__(self, users: Mapping[str, User]) -> None:
         self._users = users
         self._key = os.urandom(32)
-        self._proven: dict[str, bytes] = {}  # so that who comes often is known soon
+        # Accepted passwords, for quick checks of frequent logins.
+        self._proven: dict[str, bytes] = {}
         self._patterns: dict[str, re.Pattern[bytes]] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -194,7 +196,7 @@ class _Table:
         pattern = getattr(self._users[user].permissions[vhost], right)
         if pattern == ALL:
             return Verdict.ALL
-        if pattern == "":  # RabbitMQ has it stand for no name, where others find it in all
+        if pattern == "":  # in RabbitMQ it matches no name; in regular expressions it matches all
             return Verdict.NO
         compiled = self._patterns.get(pattern)
         if compiled is None:

@@ -1,7 +1,7 @@
-"""systemd's side of a service: sockets that it passes, and what it wants to hear.
+"""systemd's service protocols: passed sockets, and status messages.
 
-The protocols are those of sd_listen_fds(3), sd_notify(3) and sd_watchdog_enabled(3): variables of
-the environment, and lines in datagrams to a socket.
+The protocols are sd_listen_fds(3), sd_notify(3) and sd_watchdog_enabled(3): environment variables,
+and lines in datagrams to a socket.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _Environment = MutableMapping[str, str]
 
 
 def passed_sockets(environment: _Environment) -> list[str]:
-    """Addresses to listen at, "fd:3" and so on, of the sockets that were passed to this process.
-    The variables go, as they are not for its children.  ValueError: nobody can make use of them."""
+    """Addresses, "fd:3" and so on, of the sockets that were passed to this process.  Removes the
+    variables, which are not for its children.  ValueError: the sockets cannot be used."""
     for_whom = environment.pop("LISTEN_PID", "")
     count = environment.pop("LISTEN_FDS", "0")
     names = environment.pop("LISTEN_FDNAMES", "").split(":")
@@ -46,17 +46,17 @@ def passed_sockets(environment: _Environment) -> list[str]:
 
 
 class Manager:
-    """Hears how the service is; without a socket nobody does, and nothing is sent."""
+    """Receives the status of the service; without a socket nothing is sent."""
 
     def __init__(self, address: str, watchdog_s: float | None = None) -> None:
-        """``address``: a path, or "@" and a name that is in no file system; "" for none."""
+        """``address``: a path, or "@" and a name of an abstract socket; "": there is none."""
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self.watchdog_s: float | None = watchdog_s if address else None
         self._has_failed = False
 
     @classmethod
     def of(cls, environment: _Environment) -> Manager:
-        """As the environment says; the variables go.  ValueError: they cannot be understood."""
+        """From the environment, whose variables are removed.  ValueError: they are malformed."""
         address = environment.pop("NOTIFY_SOCKET", "")
         period = environment.pop("WATCHDOG_USEC", "")
         for_whom = environment.pop("WATCHDOG_PID", str(os.getpid()))
@@ -68,28 +68,28 @@ class Manager:
         return cls(address, int(period) / 1e6 if is_watched else None)
 
     def wait_s(self, most: float) -> float:
-        """How long it may be until the next ``keep_alive``."""
+        """The longest time until the next ``keep_alive``."""
         return most if self.watchdog_s is None else min(most, self.watchdog_s / 2)
 
     def begin(self, doing: str) -> None:
-        """The service is not ready, and why."""
+        """Reports that the service is not ready, and why."""
         self._send(f"STATUS={doing}")
 
     def ready(self, doing: str) -> None:
-        """All accept."""
+        """Reports that all listeners accept."""
         self._send(f"READY=1\nSTATUS={doing}")
 
     def keep_alive(self) -> None:
-        """The service works."""
+        """Reports that the service works."""
         if self.watchdog_s is not None:
             self._send("WATCHDOG=1")
 
     def stop(self, doing: str) -> None:
-        """The service ends."""
+        """Reports that the service is ending."""
         self._send(f"STOPPING=1\nSTATUS={doing}")
 
     def _send(self, text: str) -> None:
-        """A service goes on when its manager does not listen; the log says so once."""
+        """The service continues if its manager does not receive; this is logged once."""
         if not self._address:
             return
         try:

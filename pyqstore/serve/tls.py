@@ -1,4 +1,4 @@
-"""TLS in front of a server: a thread accepts, ends TLS, and hands on what is inside."""
+"""TLS in front of a server: a thread accepts, decrypts, and passes on the content."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ this machine; the descriptor is the server's at once."""
 _log = logging.getLogger("pyqstore")
 _CONNECTIONS_MAX = 16_384
 _HANDSHAKE_S = 10.0
-_HANDSHAKES_MAX = 512  # at once; a newcomer takes the place of the oldest
+_HANDSHAKES_MAX = 512  # at the same time; a newcomer replaces the oldest
 _ACCEPTED_AT_ONCE = 64
-_PAUSE_S = 0.2  # when no descriptor is left, or there are too many connections
+_PAUSE_S = 0.2  # if no descriptor is left, or there are too many connections
 _CLOSE_POLL_S = 0.01
-_TELL_S = 1.0  # between two lines of the log on handshakes that failed
+_TELL_S = 1.0  # between two log lines about failed handshakes
 
 _bridges: weakref.WeakSet[Bridge] = weakref.WeakSet()
 
 
 class Bridge:
-    """Accepts at a socket, speaks TLS there, and gives what is inside to a server."""
+    """Accepts at a socket, speaks TLS there, and passes the decrypted bytes to a server."""
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class Bridge:
         handshake_s: float = _HANDSHAKE_S,
         handshakes_max: int = _HANDSHAKES_MAX,
     ) -> None:
-        """The socket is the bridge's.  It accepts from now on.
+        """Takes over the socket, and accepts from now on.
 
-        ``proxy_protocol``: before TLS comes the header of a proxy."""
+        ``proxy_protocol``: the header of a proxy comes before TLS."""
         self._adopt = adopt
         self._listening = listening
         self.tls: ssl.SSLContext = tls
         self._proxy_protocol = proxy_protocol
         self._handshake_s = handshake_s
         self._handshakes_max = handshakes_max
-        self._handshakes: dict[Outer, asyncio.TimerHandle] = {}  # the oldest first
-        # Beside connections and handshakes there are some that end.
+        self._handshakes: dict[Outer, asyncio.TimerHandle] = {}  # oldest first
+        # Besides connections and handshakes some are ending.
         self._clients_max = connections_max + handshakes_max + _ACCEPTED_AT_ONCE
         self._clients: set[End] = set()
         self._ends: set[End] = set()
@@ -80,24 +80,24 @@ class Bridge:
 
     @property
     def handshakes_failed(self) -> int:
-        """How many, since it began."""
+        """The number of failed handshakes so far."""
         return self._failures
 
     def accept_no_more(self) -> None:
-        """The address is free when this returns; handshakes that are under way come to nothing.
+        """Stops accepting: the address is free on return, and running handshakes fail.
 
-        Connections go on."""
+        Connections continue."""
         done = threading.Event()
         self._loop.call_soon_threadsafe(self._stop_accepting, done)
         done.wait()
 
     def end(self) -> None:
-        """To be called when the server has closed its ends.  Clients have a few seconds to read
-        what is left for them."""
+        """Called after the server has closed its ends.  Clients have a few seconds to read the
+        remaining bytes."""
         self._loop.call_soon_threadsafe(self._start, self._await_end())
         self._thread.join()
 
-    # ---- of the loop's thread ----
+    # ---- in the loop's thread ----
 
     def _run(self) -> None:
         try:
@@ -119,8 +119,8 @@ class Bridge:
                 client, address = self._listening.accept()
                 self._start(self._let_in(self._outer_of(client, address), client))
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            pass  # the loop calls again when there is more
-        except OSError as error:  # no descriptor, or no memory
+            pass  # the loop calls again if there is more
+        except OSError as error:  # no descriptor or no memory
             self._let_wait(error.strerror)
 
     def _let_wait(self, why: str | None) -> None:
@@ -152,7 +152,7 @@ class Bridge:
         if len(self._handshakes) > self._handshakes_max:
             oldest = next(iter(self._handshakes))
             self.note_failure(oldest, TimeoutError("there are too many at once"))
-            oldest.abort()  # its descriptor makes room, too
+            oldest.abort()  # this frees its descriptor, too
 
     async def _attach(self, end: End, own: socket.socket) -> None:
         own.setblocking(False)
@@ -165,7 +165,7 @@ class Bridge:
             raise
 
     def note_secured(self, outer: Outer) -> None:
-        """Its handshake is done."""
+        """Its handshake has finished."""
         self._handshakes.pop(outer).cancel()
         self._start(self._link(outer))
 
@@ -182,13 +182,13 @@ class Bridge:
             inner.other, outer.other = outer, inner
             try:
                 self._adopt(servers.detach(), outer.peer, outer.user, outer.is_loopback)
-            except Exception as error:  # the listener is being closed, or there is no memory
+            except Exception as error:  # the listener is closing, or there is no memory
                 _log.info("AMQP %s: turned away: %s", outer.peer, error)
                 inner.abort()
         outer.begin()
 
     def note_failure(self, outer: Outer, error: Exception) -> None:
-        """Of its handshake, if it is not noted yet."""
+        """Counts a failed handshake, unless it was counted already."""
         timer = self._handshakes.pop(outer, None)
         if timer is None:
             return
@@ -226,7 +226,8 @@ class Bridge:
         self._ended.set()
 
     def _abandon(self) -> None:
-        """In a child of fork(): its copies of the sockets would keep clients waiting."""
+        """In a child of fork(): closes its copies of the sockets, which would keep clients
+        waiting."""
         for each in (self._listening, *(end.own for end in self._ends)):
             each.close()
 

@@ -1,9 +1,9 @@
-"""The two ends of a connection that TLS protects.
+"""The two ends of a TLS connection.
 
-The outer one is the client's, and speaks TLS; the inner one is half of a pair of sockets, whose
-other half the server has adopted.  What one reads the other writes.  An end whose writes wait stops
-the reading of the other, so each holds a bounded number of bytes, and a client or a server that
-reads slowly holds back who sends to it.  asyncio's own TLS would take 300 KiB of each connection.
+The outer end is the client's, and speaks TLS.  The inner end is half of a socket pair, whose other
+half the server has adopted.  Each end writes what the other reads.  An end that cannot write stops
+the reading of the other, so each has a limited number of bytes, and a slow reader slows down its
+sender.  asyncio's own TLS would take 300 KiB for each connection.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ SHUTDOWN_S = 3.0
 """For a client to take the last bytes and to answer the end."""
 
 _log = logging.getLogger("pyqstore")
-_LAST_READ_S = 30.0  # for a server to take the last bytes of a client
-_UNSENT = 128 << 10  # of an end, then the other one is not read
-_LOOK_S = 1.0  # for a server that has gone, while a client does not read
+_LAST_READ_S = 30.0  # for the server to read the last bytes of a client
+_UNSENT = 128 << 10  # unsent bytes of an end, above which the other end is not read
+_LOOK_S = 1.0  # between checks whether the server is gone, while a client does not read
 
 
 class Bridging(Protocol):
-    """Whose ends they are; all of them are in its thread."""
+    """The owner of the ends, whose thread uses all of them."""
 
     tls: ssl.SSLContext
     buffer: memoryview
 
     def note_secured(self, outer: Outer) -> None:
-        """Its handshake is done."""
+        """Its handshake has finished."""
 
     def note_failure(self, outer: Outer, error: Exception) -> None:
-        """Of its handshake, if it is not noted yet."""
+        """Its handshake failed, unless this was noted already."""
 
     def note_lost(self, end: End) -> None:
         """Its socket is closed."""
 
 
 class End(asyncio.BufferedProtocol):
-    """One of the two ends: what it reads the other writes."""
+    """One of the two ends, which writes what the other reads."""
 
     transport: asyncio.Transport
 
@@ -80,11 +80,11 @@ class End(asyncio.BufferedProtocol):
         raise NotImplementedError
 
     def close(self) -> None:
-        """The other end sends nothing more: this one ends when what was written has gone."""
+        """The other end sends nothing more: this one is closed when everything is written."""
         raise NotImplementedError
 
     def abort(self) -> None:
-        if not self.is_lost:  # then its transport may have no loop
+        if not self.is_lost:  # its transport may have no loop then
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -95,9 +95,9 @@ class End(asyncio.BufferedProtocol):
 
 
 class Inner(End):
-    """The server's."""
+    """The server's end."""
 
-    _has_ended = False  # the server has been told that nothing more comes
+    _has_ended = False  # the server was told that no more input comes
 
     def buffer_updated(self, nbytes: int) -> None:
         assert self.other is not None
@@ -111,7 +111,7 @@ class Inner(End):
             self.transport.write(bytes(data))
 
     def close(self) -> None:
-        """The server reads the rest, which a full close would let it drop, and closes its half."""
+        """Lets the server read the rest, which a full close might drop, and close its half."""
         assert self.other is not None
         if self.is_lost:
             return
@@ -119,11 +119,11 @@ class Inner(End):
             self._has_ended = True
             self.transport.write_eof()
             asyncio.get_running_loop().call_later(_LAST_READ_S, self.abort)
-        if self.other.is_lost:  # it goes on writing to nobody
+        if self.other.is_lost:  # otherwise it would continue to write
             self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # Where writing found that the server has gone, its last words may be unread.
+        # If writing found that the server is gone, its last bytes may be unread.
         if self.other is not None and not self.other.is_lost:
             with contextlib.suppress(OSError):
                 self._refuse_more()
@@ -132,13 +132,13 @@ class Inner(End):
         super().connection_lost(exc)
 
     def _refuse_more(self) -> None:
-        """What the server writes from now on fails, as with a client that has gone: it does not
-        fill this end as fast as that is read."""
+        """Makes further writes of the server fail, as with a client that is gone; otherwise it
+        could fill this end as fast as it is read."""
         self.own.shutdown(socket.SHUT_RD)
 
 
 class Outer(End):
-    """The client's."""
+    """The client's end."""
 
     def __init__(
         self,
@@ -152,13 +152,14 @@ class Outer(End):
         super().__init__(bridge, own)
         self.peer: str = peer
         self.is_loopback: bool = is_loopback
-        self.user: str = ""  # whom its certificate names
-        self._header: bytearray | None = bytearray() if proxied else None  # what has come of it
+        self.user: str = ""  # the name in the client's certificate
+        # The part received so far.
+        self._header: bytearray | None = bytearray() if proxied else None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls: ssl.SSLObject | None = None  # made when something comes
+        self._tls: ssl.SSLObject | None = None  # created with the first input
         self._is_secured = False
-        self._has_ended = False  # the client has said that it sends nothing more
+        self._has_ended = False  # the client has ended its sending direction
         self._is_closing = False
         self._look: asyncio.TimerHandle | None = None
 
@@ -166,7 +167,7 @@ class Outer(End):
 
     @property
     def awaits_header(self) -> bool:
-        """Whether the header of a proxy is still to come."""
+        """Whether the header of a proxy is still missing."""
         return self._header is not None
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -182,7 +183,7 @@ class Outer(End):
             self._shake_hands()
 
     def _take_header(self, header: bytearray, data: memoryview) -> None:
-        """What lies behind it is TLS."""
+        """The bytes after the header are TLS."""
         header += data
         try:
             found = _core._proxy_header(bytes(header))
@@ -194,7 +195,7 @@ class Outer(End):
         count, peer, is_loopback = found
         if peer is not None:
             self.peer = peer
-            # Who reaches a proxy of this machine may be of any other, and the other way round.
+            # A proxy on this machine serves clients of any machine, and the other way round.
             self.is_loopback = self.is_loopback and is_loopback
         self._header = None
         if len(header) > count:
@@ -217,16 +218,16 @@ class Outer(End):
         else:
             self._flush()
             self._is_secured = True
-            self.transport.pause_reading()  # until there is another end
+            self.transport.pause_reading()  # until the other end exists
             self._bridge.note_secured(self)
 
     def fail_handshake(self, error: Exception) -> None:
-        """The connection ends, as far as TLS has come."""
+        """Closes the connection, with the alert of TLS if there is one."""
         self._bridge.note_failure(self, error)
         self._end_writing()
 
     def begin(self) -> None:
-        """There is another end."""
+        """The other end exists now."""
         assert self.other is not None
         if self.is_lost:
             self.other.close()
@@ -237,7 +238,7 @@ class Outer(End):
     # ---- messages ----
 
     def _go_on(self) -> None:
-        """Pass what has come."""
+        """Passes received bytes to the other end."""
         assert self.other is not None
         assert self._tls is not None
         try:
@@ -246,11 +247,11 @@ class Outer(End):
             self._flush()
         except OSError as error:
             self._fail(error)
-        if self._has_ended:  # what came before has been passed
+        if self._has_ended:  # earlier input has been passed on
             self.other.close()
 
     def _read(self, tls: ssl.SSLObject) -> int:
-        """Bytes in the buffer: until that is full, or nothing more is there."""
+        """Reads into the buffer until it is full or there is no more input; returns the bytes."""
         count = 0
         try:
             while count < READ_BYTES:
@@ -272,7 +273,7 @@ class Outer(End):
             while data:
                 data = data[self._tls.write(data) :]
             self._flush()
-        except OSError as error:  # also where the client would agree on keys once more
+        except OSError as error:  # also if the client asks for renegotiation
             self._fail(error)
 
     def _flush(self) -> None:
@@ -311,7 +312,7 @@ class Outer(End):
             self._look = None
 
     def _look_for_server(self) -> None:
-        """A server that has gone has its end behind bytes that nobody reads now."""
+        """A server that is gone has its end of stream after bytes that are not read now."""
         inner = self.other
         if inner is None or inner.is_lost or inner.transport.is_reading():
             return
@@ -324,16 +325,16 @@ class Outer(End):
         if self._is_closing or self.is_lost:
             return
         if self._tls is not None:
-            with contextlib.suppress(OSError):  # that the client's answer is to come
+            with contextlib.suppress(OSError):  # the client's close_notify is not awaited
                 self._tls.unwrap()
         self._flush()
         self._end_writing()
 
     def _end_writing(self) -> None:
-        """The client closes when it has read the rest."""
+        """The client closes after it has read the rest."""
         self._is_closing = True
         if not self.transport.is_closing():
-            with contextlib.suppress(OSError):  # the client has gone
+            with contextlib.suppress(OSError):  # the client is gone
                 self.transport.write_eof()
             self.transport.resume_reading()
             self._cut_off_later()
@@ -343,7 +344,7 @@ class Outer(End):
 
 
 def _is_cut(own: socket.socket) -> bool:
-    """Has the other half of a pair been closed?"""
+    """Whether the other half of a pair was closed."""
     poll = select.poll()
     poll.register(own, 0)
     return bool(poll.poll(0))

@@ -1,4 +1,4 @@
-"""Fixed tokens: secrets that the clients of a server share, in a file."""
+"""Fixed tokens in a file: secrets shared by the clients of a server."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Tokens", "read_tokens"]
 
 
 def read_tokens(path: str | os.PathLike[str]) -> list[str]:
-    """The tokens of a file, one on each line that is not empty; there is one at least.
+    """The tokens of a file, one on each line that is not empty; at least one.
 
-    ValueError: it has none, or something that is no token, which is not repeated; OSError.
+    ValueError: there are none, or one is invalid, which the text does not repeat; OSError.
     """
     try:
         lines = Path(path).read_text(encoding="ascii").splitlines()
@@ -36,23 +36,24 @@ def read_tokens(path: str | os.PathLike[str]) -> list[str]:
 
 
 class Tokens:
-    """Those that let a client in, whoever shows them."""
+    """The tokens that let a client in."""
 
     def __init__(self, tokens: Sequence[str] = ()) -> None:
         self._digests: list[bytes] = [_digest(token) for token in tokens]
 
     @classmethod
     def of(cls, path: str | os.PathLike[str] | None) -> Tokens:
-        """Of a file, as ``read_tokens`` has it; None: there are none."""
+        """The tokens of a file, as by ``read_tokens``; None: there are none."""
         return cls(() if path is None else read_tokens(path))
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody comes in by them."""
+        """Whether there are no tokens."""
         return not self._digests
 
     def holds(self, token: str) -> bool:
-        """Whether it is one of them.  It takes as long for each of them, and for none."""
+        """Whether it is one of the tokens.  It takes the same time for each token and for
+        others."""
         given = _digest(token)
         return sum(hmac.compare_digest(known, given) for known in self._digests) > 0
 

@@ -154,7 +154,7 @@ def import_users(directory: Path, file: Path, as_json: bool) -> None:
         with located(str(file)):
             document = read_json(file)
             if not (directory / NAME).exists():
-                merge_users({}, document)  # before anything is made
+                merge_users({}, document)  # before anything is written
         with changed_users(directory, create=True) as users, located(str(file)):
             counts = merge_users(users, document)
         _say(
@@ -178,7 +178,7 @@ def list_users(directory: Path, as_json: bool) -> None:
 
 
 def _say(as_json: bool, found: object, text: str | None = None) -> None:
-    """What was done; people who asked for nothing else are told ``text``, if there is one."""
+    """Prints the result: as JSON, or as ``text`` for people, if there is one."""
     if as_json:
         click.echo(visible_json(json.dumps(found, indent=2)))
     elif text is not None:
@@ -235,7 +235,7 @@ def _secret(password: str | None, pre_hashed: str | None) -> Secret:
 
 
 def _asked(what: str) -> str:
-    """At a terminal without showing it, and twice."""
+    """Asks at a terminal, without echo, and twice."""
     if sys.stdin.isatty():
         answer: str = click.prompt(what, hide_input=True, confirmation_prompt=True, err=True)
         return answer

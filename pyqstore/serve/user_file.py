@@ -1,4 +1,4 @@
-"""``DIR/users.json``: read, and changed in one step that a power cut cannot halve."""
+"""``DIR/users.json``: reading it, and changing it atomically, also with a power cut."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _BYTES_MAX = 64 << 20
 
 
 def read_users(path: Path) -> dict[str, User]:
-    """ValueError: what is wrong with it, and where; FileNotFoundError, OSError."""
+    """ValueError: the content is invalid, and where; FileNotFoundError, OSError."""
     return _read(path)[0]
 
 
 def _read(path: Path) -> tuple[dict[str, User], dict[str, Any]]:
-    """The users, and the document that they are of."""
+    """The users, and the document with them."""
     try:
         document = read_json(path)
         return parse_users(document), document
@@ -39,7 +39,7 @@ def _read(path: Path) -> tuple[dict[str, User], dict[str, Any]]:
 
 
 def read_json(path: Path) -> Any:
-    """ValueError: it is no JSON, or has a key twice; OSError."""
+    """ValueError: it is not JSON, or has a key twice; OSError."""
     with open(path, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("it is no regular file")
@@ -53,7 +53,7 @@ def read_json(path: Path) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of equal keys one would be lost without a word."""
+    """Refuses equal keys: otherwise one would be dropped silently."""
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
@@ -63,12 +63,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @contextmanager
 def changed_users(directory: Path, *, create: bool = False) -> Iterator[dict[str, User]]:
-    """The users, to be changed; they are written at the end, unless it raises, and what else the
-    file has stays.  One process at a time.  ``create``: the file, and the directory, may not be
-    there yet.
+    """The users, to be changed.  They are written at the end, unless the block raises; other
+    content of the file stays.  One process at a time.  ``create``: the file, and the directory, may
+    be missing.
 
-    ValueError: the file is broken; StoreNotFound: there is no file, or the directory is another
-    program's; OSError."""
+    ValueError: the file is broken; StoreNotFound: there is no file, or the directory belongs to
+    another program; OSError."""
     if create:
         _make_directory(directory)
     elif not (directory / NAME).exists():
@@ -83,7 +83,7 @@ def changed_users(directory: Path, *, create: bool = False) -> Iterator[dict[str
 
 
 def _open_lock(directory: Path) -> int:
-    """A file that is there is given to nobody: it may be another one's, under a second name."""
+    """Does not change the owner of an existing file: it may be another file with a second name."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         fd = os.open(directory / _LOCK, flags | os.O_CREAT | os.O_EXCL, 0o600)
@@ -99,7 +99,7 @@ def _open_lock(directory: Path) -> int:
 
 @contextmanager
 def _lock(directory: Path) -> Iterator[None]:
-    """Not of the file itself, which each change replaces."""
+    """Locks a file of its own, since each change replaces the users' file."""
     fd = _open_lock(directory)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -109,7 +109,7 @@ def _lock(directory: Path) -> Iterator[None]:
 
 
 def _make_directory(directory: Path) -> None:
-    """So that there can be users before a store is made, which guest could enter."""
+    """Allows users to be added before there is a store, which guest could use otherwise."""
     try:
         directory.mkdir(mode=0o700)
         sync(directory.absolute().parent)
@@ -123,8 +123,8 @@ def _make_directory(directory: Path) -> None:
 
 
 def write_json(directory: Path, name: str, document: Mapping[str, Any]) -> None:
-    """In one step, and durable when it returns.  What the power leaves of the temporary file the
-    next change overwrites."""
+    """Writes atomically and durably.  The next change overwrites a temporary file that a power cut
+    left."""
     temporary = directory / f"{name}.tmp"
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     temporary.unlink(missing_ok=True)
@@ -139,7 +139,7 @@ def write_json(directory: Path, name: str, document: Mapping[str, Any]) -> None:
 
 
 def _give(fd: int, directory: Path) -> None:
-    """What root makes is the directory's owner's, who serves the store."""
+    """Gives a file that root made to the directory's owner, who serves the store."""
     owner = os.stat(directory)
     if os.geteuid() == 0 and owner.st_uid != 0:
         os.fchown(fd, owner.st_uid, owner.st_gid)

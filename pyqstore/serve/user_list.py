@@ -1,4 +1,4 @@
-"""Users with passwords and permissions, as RabbitMQ's definitions have them, and their JSON."""
+"""Users with passwords and permissions in the form of RabbitMQ's definitions, and their JSON."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ RIGHTS = ("configure", "write", "read")
 ALL = ".*"
 _NAME_BYTES_MAX = 255
 _PATTERN_BYTES_MAX = 4096
-_SHA256 = "rabbit_password_hashing_sha256"  # RabbitMQ's own, where none is named
+_SHA256 = "rabbit_password_hashing_sha256"  # RabbitMQ's default algorithm
 
 
 @dataclass(frozen=True)
 class Permission:
-    """Patterns: to which names a user has each right in a virtual host."""
+    """The names to which a user has each right in a virtual host, as patterns."""
 
     configure: str = ALL
     write: str = ALL
     read: str = ALL
 
     def __post_init__(self) -> None:
-        """ValueError: a pattern is none."""
+        """ValueError: a pattern is invalid."""
         for right in RIGHTS:
             check_pattern(right, getattr(self, right))
 
 
 @dataclass(frozen=True)
 class User:
-    """Who may come in, and may do what."""
+    """A user and its rights."""
 
     secret: Secret | None = None
     """None: no password lets it in, but a certificate does."""
@@ -68,7 +68,7 @@ def check_name(name: Any, what: str = "user") -> str:
 
 
 def check_pattern(right: str, pattern: Any) -> None:
-    """ValueError: it is no regular expression, or would mean something else here."""
+    """ValueError: it is no regular expression, or has another meaning in Python."""
     if not isinstance(pattern, str):
         raise ValueError(f"{right} must be a regular expression, not {pattern!r}")
     try:
@@ -76,7 +76,7 @@ def check_pattern(right: str, pattern: Any) -> None:
         if len(encoded) > _PATTERN_BYTES_MAX:
             raise ValueError(f"longer than {_PATTERN_BYTES_MAX} bytes")
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # [[:alpha:]] is another set to Python
+            warnings.simplefilter("error")  # [[:alpha:]] is a different set in Python
             re.compile(encoded)
     except (re.error, ValueError, RecursionError, OverflowError, Warning) as error:
         raise ValueError(
@@ -88,7 +88,7 @@ def check_pattern(right: str, pattern: Any) -> None:
 
 
 def users_as_json(users: Mapping[str, User]) -> dict[str, Any]:
-    """As RabbitMQ's definitions, with a hashing algorithm of our own."""
+    """The form of RabbitMQ's definitions, with a hashing algorithm of pyqstore."""
     return {
         "users": [
             {
@@ -108,19 +108,19 @@ def users_as_json(users: Mapping[str, User]) -> dict[str, Any]:
 
 
 def parse_users(document: Any) -> dict[str, User]:
-    """Of ``users`` and ``permissions``; the rest is not looked at.  ValueError: what is wrong, and
-    where."""
+    """Parses ``users`` and ``permissions``, and ignores the rest.  ValueError: an entry is invalid,
+    and where."""
     users: dict[str, User] = {}
     _merge(users, document)
     return users
 
 
 def merge_users(users: dict[str, User], document: Any) -> tuple[int, int]:
-    """Put those of a document among others: a user that is there already gets the password and the
-    tags of the document, and its permissions in each virtual host that the document has.
+    """Merges the users of a document: an existing user gets the document's password and tags, and
+    its permissions in each virtual host of the document.
 
-    Returns: how many users and permissions it has.  ValueError: as ``parse_users``, or it has
-    none."""
+    Returns: the numbers of users and permissions in the document.  ValueError: as ``parse_users``,
+    or it has none."""
     counts = _merge(users, document)
     if counts == (0, 0):
         raise ValueError("it has no users, and no permissions")
@@ -177,34 +177,34 @@ def _secret(entry: Mapping[str, Any]) -> Secret | None:
 
 
 def _tags(given: Any) -> tuple[str, ...]:
-    """A list, or as older definitions have it a text with commas."""
+    """A list, or in older definitions a text with commas."""
     tags = given.split(",") if isinstance(given, str) else given
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         raise ValueError("tags must be a list of text")
     return tuple(tag for tag in (tag.strip() for tag in tags) if tag)
 
 
-# ---- where it is ----
+# ---- places in a document ----
 
 
 class located:  # noqa: N801  # a context manager
-    """What is raised inside says where."""
+    """Adds the place to errors inside the block."""
 
     def __init__(self, where: str) -> None:
-        """``where``: as ``users[3]``."""
+        """``where``: such as ``users[3]``."""
         self._where = where
 
     def __enter__(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """ValueError: the same with the place before it."""
+        """ValueError: the same with the place in front."""
         if isinstance(error, ValueError):
             raise ValueError(f"{self._where}: {error}") from None
 
 
 def entries(document: Mapping[str, Any], key: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a list, and where each is.  ValueError: it is no such list."""
+    """The objects of a list, and the place of each.  ValueError: it is no such list."""
     listed = document.get(key, [])
     if not isinstance(listed, list):
         raise ValueError(f"{key}: expected a list, not {_kind(listed)}")

@@ -1,4 +1,4 @@
-"""Who may come in."""
+"""Users with passwords."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GUEST = "guest"
 
 
 class Verdict(IntEnum):
-    """Whether a user may do something; ALL: with every name."""
+    """Whether a user may do something; ALL: for every name."""
 
     NO = 0
     YES = 1
@@ -22,12 +22,12 @@ class Verdict(IntEnum):
 
 
 class Users:
-    """Names and passwords.  Without any there is ``guest`` alone, with the password ``guest``: what
-    listens then must take loopback addresses only."""
+    """Names and passwords.  Without any there is only ``guest``, with the password ``guest``: the
+    server must then accept only loopback addresses."""
 
     def __init__(self, passwords: Mapping[str, str] | None = None) -> None:
-        """ValueError: an empty name or password, or passwords of nobody, which are not none: a list
-        of users that came out empty must not let guest in."""
+        """ValueError: a name or a password is empty, or the mapping is empty but not None: an empty
+        list of users must not let guest in."""
         self.is_empty: bool = passwords is None
         self._digests: dict[str, bytes] = {}
         if passwords is None:
@@ -46,8 +46,8 @@ class Users:
 
     @classmethod
     def of(cls, pairs: tuple[str, ...]) -> Users:
-        """As the command line has them.  ValueError: no NAME:PASSWORD, or a name that is there
-        twice; the password is not repeated."""
+        """The pairs of the command line.  ValueError: one is not NAME:PASSWORD, or a name occurs
+        twice; the text does not repeat the password."""
         passwords: dict[str, str] = {}
         for pair in pairs:
             name, colon, password = pair.partition(":")
@@ -66,11 +66,11 @@ class Users:
         return name in self
 
     def names(self) -> tuple[str, ...]:
-        """All of them."""
+        """All names."""
         return tuple(self._digests)
 
     def tags(self, name: str) -> tuple[str, ...]:
-        """What the management API lets the user do: RabbitMQ's words, as "administrator"."""
+        """The user's tags for the management API, in RabbitMQ's words, such as "administrator"."""
         return ("administrator",) if name in self else ()
 
     def may_use(self, user: str, _vhost: str) -> bool:
@@ -82,23 +82,23 @@ class Users:
         return Verdict.ALL if user in self else Verdict.NO
 
     def check(self, name: str, password: str) -> bool:
-        """Whether this is the user's password.  It takes as long for a user that there is not."""
+        """Whether this is the user's password.  It takes as long for an unknown user."""
         known = self._digests.get(name)
         matches = hmac.compare_digest(known or _digest(""), _digest(password))
         return matches and known is not None
 
     def is_proven(self, name: str, password: str) -> bool:
-        """The same, at next to no cost."""
+        """The same; cheap."""
         return self.check(name, password)
 
 
 def _digest(password: str) -> bytes:
-    # Of passwords that this process was given in the clear: it hides their lengths, no more.
+    # For passwords that this process got in the clear: it only hides their lengths.
     return hashlib.sha256(password.encode("utf-8", "surrogateescape")).digest()
 
 
 def is_loopback(host: str) -> bool:
-    """Whether what listens there is reached from this machine alone."""
+    """Whether a socket at this address is reached only from this machine."""
     if host == "localhost":
         return True
     try:

@@ -1,8 +1,8 @@
-"""The folder of ``pyqstore serve --vhosts``: a store for each virtual host, and what is said of it.
+"""The directory of ``pyqstore serve --vhosts``: a store for each virtual host, and their notes.
 
-``FOLDER/NAME`` is the store, with the name quoted as in a URL; ``FOLDER/.vhosts.json`` has the
-descriptions and tags.  A store that goes is renamed first: what the power leaves of it is removed
-at the next start.
+``FOLDER/NAME`` is the store, with the name quoted as in a URL; ``FOLDER/.vhosts.json`` has
+descriptions and tags.  A store is renamed before it is removed: the next start removes what a power
+cut leaves of it.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ VHOST_BYTES_MAX = 255
 _log = logging.getLogger("pyqstore")
 _NOTES = ".vhosts.json"
 _REMOVED = ".removed-"
-_NAME_BYTES_MAX = 255  # of a file
+_NAME_BYTES_MAX = 255  # of a file name
 
 
 @dataclass(frozen=True)
 class VhostNote:
-    """What is said of a virtual host."""
+    """Description and tags of a virtual host."""
 
     description: str = ""
     tags: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As RabbitMQ has it."""
+        """In RabbitMQ's form."""
         return {"description": self.description, "tags": list(self.tags)}
 
     @classmethod
     def of(cls, found: Any, before: VhostNote | None = None) -> VhostNote:
-        """What is not in it is as ``before``.  ValueError: it is none."""
+        """Parses a note; missing values are taken from ``before``.  ValueError: it is invalid."""
         if not isinstance(found, dict):
             raise ValueError(f"expected an object, not {found!r:.80}")
         kept = cls() if before is None else before
@@ -59,11 +59,11 @@ class VhostNote:
 
 
 class VhostFolder:
-    """It is one process's, as the stores in it are: one thread at a time."""
+    """Belongs to one process, like its stores; one thread at a time may use it."""
 
     def __init__(self, path: Path) -> None:
-        """Made if it is not there.  ValueError: another server has it, or something in it is no
-        store's; OSError."""
+        """Creates the directory if it is missing.  ValueError: another server uses it, or an entry
+        is not a store's; OSError."""
         self._path = path
         try:
             path.mkdir(mode=0o700)
@@ -81,7 +81,7 @@ class VhostFolder:
         self._notes = self._read_notes()
 
     def places(self) -> dict[str, Path]:
-        """The stores by virtual host.  ValueError: one has a name that no virtual host has."""
+        """The stores by virtual host.  ValueError: an entry's name is not one of a virtual host."""
         found = {}
         for entry in sorted(self._path.iterdir()):
             if entry.name.startswith(".") or entry.name == "lost+found":
@@ -95,7 +95,7 @@ class VhostFolder:
         return found
 
     def place(self, name: str) -> Path:
-        """Where the store of a new one is.  ValueError: no virtual host can have that name."""
+        """The directory of a new store.  ValueError: no virtual host can have the name."""
         encoded = name.encode()
         if not 0 < len(encoded) <= VHOST_BYTES_MAX or 0 in encoded or name == "/":
             raise ValueError(f"no name of a further vhost: {name!r:.300}; 1 to 255 bytes, no NUL")
@@ -104,17 +104,17 @@ class VhostFolder:
         return self._path / quoted
 
     def note(self, name: str) -> VhostNote:
-        """What is said of it."""
+        """The note of a virtual host."""
         return self._notes.get(name, VhostNote())
 
     def keep_note(self, name: str, note: VhostNote) -> None:
-        """Durable when it returns."""
+        """Durable on return."""
         self._change_notes({**self._notes, name: note})
 
     @contextlib.contextmanager
     def held(self, name: str) -> Iterator[None]:
-        """Keeps others from opening its store, as far as its file system has locks.  ValueError:
-        somebody has it open."""
+        """Locks the store against other processes, as far as the file system has locks.
+        ValueError: another process has it open."""
         place = self.place(name)
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(FileNotFoundError):
@@ -124,13 +124,13 @@ class VhostFolder:
                     fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise ValueError(f"{place} is open: close it there first") from None
-                except OSError as error:  # none of directories
+                except OSError as error:  # directories cannot be locked
                     _log.debug("%s: %s", place, error)
             yield
 
     def take_away(self, name: str) -> Path:
-        """A store, which is closed or was never there, is gone for good, and what was said of it;
-        what is left of it is returned, to be removed.  OSError: it is there as before."""
+        """Removes a closed or missing store durably, and its note.  Returns the renamed directory,
+        to be deleted.  OSError: nothing has changed."""
         leaving = self._path / f"{_REMOVED}{secrets.token_hex(8)}"
         with contextlib.suppress(FileNotFoundError):
             self.place(name).rename(leaving)

@@ -1,4 +1,4 @@
-"""The stores of a process that serves several: one for each virtual host."""
+"""The stores of a process with several virtual hosts: one for each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Follower = Callable[[str, _store.Store], object]
 
 
 class Stores:
-    """All of them, open; those in a folder come and go.  Any thread may call it."""
+    """All open stores; those in the directory can be added and removed.  Any thread may use it."""
 
     store: _store.Store
     """Of the virtual host "/", and of what knows no others."""
@@ -39,30 +39,31 @@ class Stores:
         *,
         given: Collection[str] = (),
     ) -> None:
-        """``folder``: where new ones are made, with these options; without it there are none.
-        ``given``: the names that the server was started with, those in the folder among them."""
+        """``folder``: the directory for new stores, with these options; None: no store can be
+        added.  ``given``: the names at the start of the server, those in the directory included."""
         self.store = store
         self.vhosts = vhosts
         self._folder = folder
         self._options: StoreOptions = {} if options is None else options
         self._own = set() if folder is None else set(folder.places())
         """Those in the folder that were served since the start, also when they have failed."""
-        self._given = {"/", *given} - self._own  # also when they have failed since
+        self._given = {"/", *given} - self._own  # even after they have failed
         self._followers: list[Follower] = []
         self._lock = Lock()
         self._is_closed = False
 
     def follow(self, follower: Follower) -> None:
-        """Have it called with each virtual host that is made from now on, before that is there."""
+        """Registers a function that is called with each new virtual host before it exists for
+        clients."""
         self._followers.append(follower)
 
     def note(self, name: str) -> VhostNote:
-        """What is said of a virtual host."""
+        """The note of a virtual host."""
         return VhostNote() if self._folder is None else self._folder.note(name)
 
     def add(self, name: str, said: Any) -> bool:
-        """Whether it was made, durable; False: it is there.  ``said``: its description and tags.
-        ValueError: it cannot be made, and why; Error, OSError."""
+        """Adds a virtual host; whether it is new, and then durable; False: it exists.  ``said``:
+        its description and tags.  ValueError: it cannot be added, and why; Error, OSError."""
         with self._lock:
             note = VhostNote.of(said, self.note(name))
             if name in (*self.vhosts, "/"):
@@ -73,8 +74,8 @@ class Stores:
             return True
 
     def remove(self, name: str, begins: Callable[[], object]) -> None:
-        """End its clients' connections and delete its store; ``begins`` is called before.
-        KeyError: there is none; ValueError: it is not to be deleted, and why; OSError."""
+        """Closes its clients' connections and deletes its store; ``begins`` is called before.
+        KeyError: there is none; ValueError: it must not be deleted, and why; OSError."""
         with self._lock:
             if name not in (*self.vhosts, *self._own, "/"):
                 raise KeyError(name)
@@ -89,7 +90,7 @@ class Stores:
         shutil.rmtree(left, ignore_errors=True)
 
     def _end(self, name: str, store: _store.Store) -> None:
-        """It is to be deleted, whatever comes of its end."""
+        """Closes a store that is being deleted; errors are logged."""
         del self.vhosts[name]
         try:
             store.close()
@@ -106,7 +107,7 @@ class Stores:
         return self._folder
 
     def _make(self, folder: VhostFolder, name: str, note: VhostNote) -> None:
-        """All of it, or nothing."""
+        """Makes all of it, or nothing."""
         place = folder.place(name)
         if name in self._own:
             raise ValueError(
@@ -134,8 +135,8 @@ class Stores:
         return store
 
     def end_failed_vhosts(self) -> None:
-        """Close the stores that have failed: their clients hear so, and no others.  While one is
-        made or deleted it is for another time."""
+        """Closes the stores that have failed: only their clients are disconnected.  Does nothing
+        while a store is being added or deleted."""
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -149,7 +150,7 @@ class Stores:
             self._lock.release()
 
     def close(self) -> None:
-        """All but that of "/", whatever comes of each; none is made any more."""
+        """Closes all stores except that of "/", even after errors; none can be added any more."""
         with self._lock, contextlib.ExitStack() as stack:
             self._is_closed = True
             for store in self.vhosts.values():
@@ -159,8 +160,8 @@ class Stores:
 def vhost_directories(
     given: tuple[str, ...], directory: Path, found: Mapping[str, Path]
 ) -> dict[str, Path]:
-    """As the command line has them, and those found in the folder.  ValueError: no NAME=DIRECTORY,
-    or one of them twice."""
+    """The directories of the command line, and those found in the folder.  ValueError: one is not
+    NAME=DIRECTORY, or a name occurs twice."""
     places: dict[str, Path] = {}
     taken = {directory.resolve(): "/"}
     pairs = [(name, str(path)) for name, path in found.items()]
@@ -188,7 +189,7 @@ def opened(
     options: StoreOptions,
     folder: VhostFolder | None = None,
 ) -> Iterator[Stores]:
-    """Closes them all, whatever comes of each."""
+    """Closes all of them at the end, even after errors."""
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(_store.open(directory, **options))
         vhosts: dict[str, _store.Store] = {}
