@@ -1,6 +1,6 @@
-"""Tools on a store that another process has open.
+"""Tools for a store that another process has open.
 
-The owner listens on a socket that the store's directory names (``hub``).  A tool connects to it, or
-opens the store itself where nothing has it open (``reaching``).  Either way the same operations run
-(``operations``): in the owner's process, or in the tool's.
+The owner listens on a socket whose name is derived from the store's directory (``hub``).  A tool
+connects to it, or opens the store itself if no process has it open (``reaching``).  In both cases
+the same operations run (``operations``), in the owner's process or in the tool's.
 """

@@ -1,4 +1,4 @@
-"""One call of a tool, answered in the owner."""
+"""Answering one call of a tool, in the owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger("pyqstore")
 
 
 def answer(store: Store, end: socket.socket, request: Report) -> None:
-    """Run what ``request`` asks for.  Gone: the tool is."""
+    """Runs the operation of ``request``.  Gone: the tool has ended."""
     wire = Wire(end)
     name, arguments = request.get("call"), request.get("arguments")
     operation = OPERATIONS.get(str(name))

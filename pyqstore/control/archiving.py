@@ -15,7 +15,7 @@ _ASK_S = 0.2
 
 
 def archive(store: Store, arguments: Report, talk: Talk) -> Report:
-    """Archive the store in ``to``, with these ``choices``, until the tool says ``stop``."""
+    """Archives the store to ``to``, with these ``choices``, until the tool answers ``stop``."""
     from ..archives import Choices
     from ..archives import archive as archived
     from ..backups import Target
@@ -33,8 +33,8 @@ def archive(store: Store, arguments: Report, talk: Talk) -> Report:
 
 
 class _Asker:
-    """Tells the tool what is done, and asks whether to stop, in a thread of its own: a tool that
-    does not answer, as a process that is stopped, keeps no archive from its work."""
+    """Sends the tool reports, and asks whether to stop, in a thread of its own: a tool that does
+    not answer, such as a stopped process, must not delay the archive."""
 
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
@@ -46,11 +46,11 @@ class _Asker:
         self._thread.start()
 
     def look(self, report: Archived) -> None:
-        """To be told next."""
+        """Sets the next report."""
         self._report = report
 
     def end(self) -> None:
-        """Nothing is asked any more, and what was asked is answered, or the tool is gone."""
+        """Ends asking, and waits for the answer to the last question, or for the tool's end."""
         self._ended.set()
         self._thread.join()
 
@@ -60,7 +60,7 @@ class _Asker:
                 continue
             try:
                 answer, _ = self._talk.ask({"archive": self._report.to_dict()})
-            except Exception as error:  # it is gone
+            except Exception as error:  # the tool is gone
                 self.error = error
                 self.stop.set()
                 return

@@ -1,6 +1,6 @@
-"""What readers ask an owner for, such as Spark's tasks: verbs of ``flight``, and rows.
+"""Requests of readers, such as Spark's tasks: verbs of ``flight``, and rows.
 
-pyarrow is imported when one of them comes.
+pyarrow is imported at the first request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["ask", "rows"]
 
 
 def ask(store: Store, arguments: Report, _talk: Talk) -> Report:
-    """The answer to a verb.  ValueError: there is none of that name."""
+    """Returns the answer to a verb.  ValueError: there is none of that name."""
     from ..flight.asking import Asking
 
     verbs = Asking(store).verbs
@@ -24,7 +24,7 @@ def ask(store: Store, arguments: Report, _talk: Talk) -> Report:
 
 
 def rows(store: Store, arguments: Report, talk: Talk) -> Report:
-    """What a ticket is for, each batch a stream of its own, behind the schema."""
+    """Sends the rows of a ticket: the schema, and then each batch as a stream of its own."""
     from ..flight.rows import READS, packed
     from ..flight.wire import unpack
 
@@ -33,7 +33,7 @@ def rows(store: Store, arguments: Report, talk: Talk) -> Report:
         raise ValueError(f"no such ticket: {do!r}; there are {', '.join(READS)}")
 
     def is_gone() -> bool:
-        talk.check()  # which raises
+        talk.check()  # raises
         return False
 
     schema, batches = READS[do](store, is_gone, **given)

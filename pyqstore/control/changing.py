@@ -1,4 +1,4 @@
-"""Operations that change the store.  Each returns when what it did is durable."""
+"""Operations that change the store.  Each returns when its change is durable."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = [
     "snapshot",
 ]
 
-_LOOK_S = 0.05  # from one look for a message, and for the tool that waits for it, to the next
+_LOOK_S = 0.05  # between two looks for a message, and for the waiting tool
 
 
 def declare(store: Store, arguments: Report, _talk: Talk) -> Report:
-    """A queue, a stream (a queue with that x-queue-type) or an exchange, as ``kind`` says."""
+    """Declares a queue, a stream (a queue with that x-queue-type) or an exchange, by ``kind``."""
     name, extra = str(arguments["name"]), dict(arguments.get("arguments") or {})
     durable, auto_delete = bool(arguments.get("durable", True)), bool(arguments.get("auto_delete"))
     with store.channel() as channel:
@@ -56,19 +56,19 @@ def declare(store: Store, arguments: Report, _talk: Talk) -> Report:
 
 
 def delete(store: Store, arguments: Report, _talk: Talk) -> Report:
-    """A queue or an exchange."""
+    """Deletes a queue or an exchange."""
     name, if_unused = str(arguments["name"]), bool(arguments.get("if_unused"))
     with store.channel() as channel:
         if arguments["kind"] == "exchange":
             channel.exchange_delete(name, if_unused)
             return {"exchange": name}
-        store.queue_status(name)  # deleting one that is not there is no error in AMQP
+        store.queue_status(name)  # in AMQP deleting a missing queue is no error
         count = channel.queue_delete(name, if_unused, bool(arguments.get("if_empty")))
         return {"queue": name, "messages": count}
 
 
 def bind(store: Store, arguments: Report, _talk: Talk) -> Report:
-    """A queue or an exchange to an exchange, or, with ``unbind``, from it."""
+    """Binds a queue or an exchange to an exchange, or, with ``unbind``, removes the binding."""
     source, destination = str(arguments["source"]), str(arguments["destination"])
     key, extra = str(arguments.get("key") or ""), dict(arguments.get("arguments") or {})
     undoes = bool(arguments.get("unbind"))
@@ -83,14 +83,14 @@ def bind(store: Store, arguments: Report, _talk: Talk) -> Report:
 
 
 def purge(store: Store, arguments: Report, _talk: Talk) -> Report:
-    """Remove the ready messages of a queue."""
+    """Removes the ready messages of a queue."""
     name = str(arguments["queue"])
     with store.channel() as channel:
         return {"queue": name, "messages": channel.queue_purge(name)}
 
 
 def checkpoint(store: Store, _arguments: Report, _talk: Talk) -> Report:
-    """Make one."""
+    """Makes a checkpoint."""
     began = time.monotonic()
     store.checkpoint()
     figures = store.stats()
@@ -102,12 +102,12 @@ def checkpoint(store: Store, _arguments: Report, _talk: Talk) -> Report:
 
 
 def snapshot(store: Store, arguments: Report, talk: Talk) -> Report:
-    """A copy of the store in the directory ``to``."""
+    """Copies the store to the directory ``to``."""
     began = time.monotonic()
     copied = store.snapshot(str(arguments["to"]))
     try:
         talk.check()
-    except Gone:  # who asked for it was told that it is not made
+    except Gone:  # the caller was told that there is no snapshot
         shutil.rmtree(str(arguments["to"]), ignore_errors=True)
         raise
     seconds = round(time.monotonic() - began, 6)
@@ -115,9 +115,9 @@ def snapshot(store: Store, arguments: Report, talk: Talk) -> Report:
 
 
 def publish(store: Store, arguments: Report, talk: Talk) -> Report:
-    """What the tool has, asked for in packs.  Each pack is one transaction: durable as a whole,
-    or not there at all.  ``exchange`` and ``key`` beat those of the messages.  NotFound: there is
-    no ``queue``, if one is named."""
+    """Publishes the tool's messages, which are requested in packs.  Each pack is one transaction:
+    durable as a whole, or not published.  ``exchange`` and ``key`` take precedence over those of
+    the messages.  NotFound: the given ``queue`` does not exist."""
     exchange, key = arguments.get("exchange"), arguments.get("key")
     done = 0
     if arguments.get("queue") is not None:
@@ -149,7 +149,7 @@ def _returns_of(channel: Channel) -> list[Any]:
 
 
 def _check_taken(channel: Channel, returned: list[Any], before: int) -> None:
-    """Unroutable: no queue took some."""
+    """Unroutable: some messages were routed to no queue."""
     channel.process_events()
     if returned:
         first = returned[0]
@@ -163,8 +163,9 @@ def _check_taken(channel: Channel, returned: list[Any], before: int) -> None:
 
 
 def consume(store: Store, arguments: Report, talk: Talk) -> Report:
-    """Messages of ``queue``: at most ``limit``, until none came for ``timeout`` seconds (None: for
-    ever).  They are acknowledged when the tool has said that it is done with them."""
+    """Sends messages of ``queue``: at most ``limit``, until none came for ``timeout`` seconds
+    (None: unlimited).  They are acknowledged when the tool has reported that it is done with
+    them."""
     name, limit = str(arguments["queue"]), arguments.get("limit")
     timeout = arguments.get("timeout")
     done = 0
@@ -183,7 +184,7 @@ def consume(store: Store, arguments: Report, talk: Talk) -> Report:
 
 
 def _taken(channel: Channel, queue: str, most: int) -> list[Message]:
-    """What is there now."""
+    """The messages that are ready now."""
     messages: list[Message] = []
     size = 0
     while len(messages) < most and size < PACK_BYTES:
@@ -196,8 +197,8 @@ def _taken(channel: Channel, queue: str, most: int) -> list[Message]:
 
 
 def _awaited(channel: Channel, queue: str, timeout: float | None, talk: Talk) -> list[Message]:
-    """The next message; none: the time is over.  It looks again and again: a consumer that goes
-    would take a queue that is deleted with its last consumer along, and others' turns."""
+    """The next message; none: the time is over.  It polls, because a consumer would delete an
+    auto-delete queue at its end, and take turns from other consumers."""
     end = None if timeout is None else time.monotonic() + timeout
     while end is None or time.monotonic() < end:
         talk.check()
@@ -209,8 +210,8 @@ def _awaited(channel: Channel, queue: str, timeout: float | None, talk: Talk) ->
 
 
 def move(store: Store, arguments: Report, talk: Talk) -> Report:
-    """Ready messages of ``queue``, at most ``limit``, to the queue ``to``.  Tells how many are
-    moved."""
+    """Moves ready messages of ``queue``, at most ``limit``, to the queue ``to``.  Reports the
+    number of moved messages."""
 
     def progress(moved: int, left: int) -> None:
         talk.check()

@@ -1,4 +1,4 @@
-"""Operations about all that is declared at once, in the words of RabbitMQ's definitions."""
+"""Operations on all declarations at once, in the form of RabbitMQ's definitions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["define", "definitions"]
 
 
 def definitions(store: Store, _arguments: Report, _talk: Talk) -> Report:
-    """Queues, exchanges and bindings."""
+    """Returns queues, exchanges and bindings."""
     return declared(store)
 
 
 def define(store: Store, arguments: Report, talk: Talk) -> Report:
-    """Declare what the document has that the tool is asked for: those of ``vhost``."""
+    """Declares the definitions of ``vhost`` in the document, which the tool is asked for."""
     _, payload = talk.ask({})
     found = parse_definitions(json.loads(payload), str(arguments["vhost"]))
     return {"unknown": declare(store, found)}

@@ -1,5 +1,5 @@
-"""Exceptions on their way from the owner to the tool.  Only classes that are listed here are made
-of what comes."""
+"""Sending exceptions from the owner to the tool.  Only the classes listed here are created from
+received reports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _word_of(part: object) -> object:
 
 
 def error_of(report: Report) -> Exception:
-    """The exception again."""
+    """The exception of a report."""
     kind = _KINDS.get(str(report.get("kind")), errors.StoreError)
     try:
         error = kind(*(tuple(part) if isinstance(part, list) else part for part in report["words"]))

@@ -1,9 +1,9 @@
-"""The owner's side: one thread for all stores of a process that may be reached.
+"""The owner's side: one thread for all stores of a process that tools may reach.
 
-It accepts, and reads the first frame of each connection without waiting for any.  A call that is
-whole gets a thread of its own for as long as it runs.  A client that says nothing, or nothing
-sensible, is closed and costs no thread.  The thread starts with the first store and ends with the
-last; it holds on to none.
+It accepts, and reads the first frame of each connection without blocking.  A complete call gets a
+thread of its own while it runs.  A client that sends nothing, or something invalid, is disconnected
+and uses no thread.  The thread starts with the first store and ends with the last; it has no
+references to stores.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ __all__ = ["Door", "open_door", "open_here"]
 
 _log = logging.getLogger("pyqstore")
 _BACKLOG = 128
-_WAITING_MAX = 32  # connections that have not said what they want
-_CALLS_MAX = 32  # at once, of one process;
-_READERS_MAX = 24  # if there are so many, none begins that takes rows, and may take its time
-_SAY_S = 5.0  # within which a client says what it wants
+_WAITING_MAX = 32  # connections without a complete request
+_CALLS_MAX = 32  # at the same time, in one process
+# With that many calls, no further one begins that reads rows, since it may take long.
+_READERS_MAX = 24
+_SAY_S = 5.0  # time for a client to send its request
 _RECEIVE_BYTES = 1 << 16
-_TRY_AGAIN_S = 0.05  # after an accept without descriptors or memory
+_TRY_AGAIN_S = 0.05  # after a failed accept, for want of descriptors or memory
 _JOIN_S = 10.0
 
 
@@ -46,30 +47,30 @@ class Door:
         self._calls: dict[threading.Thread, socket.socket] = {}
 
     def store(self) -> Any:
-        """The store; None: it is gone."""
+        """The store; None: it was deleted."""
         return self._store()
 
     @property
     def name(self) -> bytes:
-        """What the store's directory is, whatever its path."""
+        """The identity of the store's directory, independent of its path."""
         return self._name
 
     def drain(self, seconds: float) -> None:
-        """No tool comes in any more, and calls under way have so long to end."""
+        """Accepts no further calls, and gives running calls that much time to end."""
         _hub.shut(self)
         _hub.join(self, seconds)
 
     def close(self) -> None:
-        """No tool comes in any more, and calls under way find theirs gone."""
+        """Accepts no further calls, and ends running ones."""
         _hub.remove(self)
 
     def join(self) -> None:
-        """Return when its calls have ended: after the store was closed."""
+        """Waits until its calls have ended; call it after the store was closed."""
         _hub.join(self, _JOIN_S)
 
 
 def open_door(store: Any, directory: str) -> Door | None:
-    """Let tools come in; None: it cannot be done, and the store goes on without."""
+    """Accepts tools; None: that is not possible, and the store works without."""
     door = None
     try:
         door = Door(store, directory)
@@ -83,7 +84,8 @@ def open_door(store: Any, directory: str) -> Door | None:
 
 
 def open_here(directory: str) -> Any:
-    """The store in a directory, if this process has it open and lets tools into it; else None."""
+    """The store in a directory, if this process has it open and accepts tools for it; otherwise
+    None."""
     try:
         name = names_of(directory)[0]
     except OSError:
@@ -110,7 +112,7 @@ def _listen(directory: str) -> socket.socket:
 
 
 class _Waiting:
-    """A connection that has not said what it wants."""
+    """A connection without a complete request."""
 
     def __init__(self, door: Door, end: socket.socket) -> None:
         self.door = door
@@ -120,8 +122,8 @@ class _Waiting:
 
 
 class _Thread:
-    """A thread that is not waited for when it is started: opening a store is not to depend on when
-    it first runs.  RuntimeError: there can be none."""
+    """A thread whose start is not awaited, so that opening a store does not depend on when it first
+    runs.  RuntimeError: no thread can be started."""
 
     def __init__(self, run: Callable[[], None]) -> None:
         self._run = run
@@ -130,7 +132,7 @@ class _Thread:
         self._ident = _thread.start_new_thread(self._run_to_end, ())
 
     def join(self) -> None:
-        """Return when it has ended; it does not wait for itself."""
+        """Waits until it has ended; in the thread itself it returns at once."""
         if self._ident != threading.get_ident():
             self._ended.acquire()
 
@@ -142,11 +144,11 @@ class _Thread:
 
 
 class _Hub:
-    """The thread, and what it waits for."""
+    """The thread, and its sockets."""
 
     def __init__(self) -> None:
-        # Taken again by a store that the collector closes while its thread has the lock: so what
-        # is walked is copied first, and what is looked up may be gone.
+        # Reentrant: the collector may close a store in a thread that has the lock.  So collections
+        # are copied before an iteration, and lookups may find nothing.
         self._lock = threading.RLock()
         self._doors: set[Door] = set()
         self._waiting: dict[socket.socket, _Waiting] = {}
@@ -154,10 +156,10 @@ class _Hub:
         self._wake = -1  # an eventfd
         self._thread: _Thread | None = None
 
-    # Of any thread.
+    # Called by any thread.
 
     def add(self, door: Door) -> None:
-        """RuntimeError, OSError: no thread or no descriptor is to be had."""
+        """RuntimeError, OSError: no thread or no descriptor is available."""
         with self._lock:
             if self._thread is None:
                 self._start()
@@ -171,7 +173,7 @@ class _Hub:
         return doors[0].store() if doors else None
 
     def shut(self, door: Door) -> None:
-        """Nobody new comes in, and who has not said what it wants looks for another owner."""
+        """Accepts no further clients; clients without a complete request look for another owner."""
         with self._lock:
             if door not in self._doors or door._socket.fileno() < 0:
                 return
@@ -203,7 +205,7 @@ class _Hub:
             thread.join(max(0.0, end - time.monotonic()))
 
     def abandon(self) -> None:
-        """In a child of fork(): the sockets are the parent's, which the child must not keep."""
+        """In a child of fork(): closes its copies of the parent's sockets."""
         ends = [door._socket for door in self._doors] + list(self._waiting)
         ends += [end for door in self._doors for end in door._calls.values()]
         for end in ends:
@@ -228,13 +230,13 @@ class _Hub:
         self._selector, self._wake, self._thread = selector, wake, thread
 
     def _stop(self) -> _Thread | None:
-        """The thread closes what it waits with."""
+        """The thread closes its own descriptors."""
         thread = self._thread
         os.eventfd_write(self._wake, 1)
         self._selector, self._wake, self._thread = None, -1, None
         return thread
 
-    # Of the hub's thread.
+    # In the hub's thread.
 
     def _run(self, selector: selectors.BaseSelector, wake: int) -> None:
         try:
@@ -267,7 +269,7 @@ class _Hub:
             end, _ = door._socket.accept()
         except BlockingIOError:
             return
-        except OSError:  # no descriptor is free: it is still there at the next look
+        except OSError:  # no descriptor is free: try again at the next look
             time.sleep(_TRY_AGAIN_S)
             return
         if not is_same_user(end) or len(self._waiting) >= _WAITING_MAX:
@@ -322,10 +324,10 @@ class _Hub:
             selector.unregister(waiting.end)
             waiting.end.close()
 
-    # Of a call's thread.
+    # In a call's thread.
 
     def _call(self, door: Door, end: socket.socket, request: Report) -> None:
-        from .answering import answer  # what it needs is of no use without a call
+        from .answering import answer  # needed only for calls
 
         try:
             end.setblocking(True)
@@ -334,7 +336,7 @@ class _Hub:
                 answer(store, end, request)
             del store
         except OSError:
-            pass  # the tool went
+            pass  # the tool is gone
         finally:
             with self._lock:
                 door._calls.pop(threading.current_thread(), None)

@@ -30,11 +30,11 @@ __all__ = ["dump", "inspect", "overview", "queues", "stats"]
 _COUNTS = ("ready", "unacked", "delayed")
 _FOLDERS = ("journal", "checkpoint", "index", "transient", "messages", "streams")
 _POSITION_MAX = 2**64 - 1
-_NOTE_BYTES = 1024  # of an answer: an error's text has 511 at most
+_NOTE_BYTES = 1024  # of an answer: an error's text has at most 511
 
 
 def inspect(store: Store, _arguments: Report, _talk: Talk) -> Report:
-    """Queues with their counts, and files with their bytes."""
+    """Returns queues with their counts, and files with their sizes."""
     directory = Path(store.directory)
     counts = {name: _count(directory / name) for name in _FOLDERS}
     return {
@@ -50,7 +50,7 @@ def inspect(store: Store, _arguments: Report, _talk: Talk) -> Report:
 
 
 def stats(store: Store, _arguments: Report, _talk: Talk) -> Report:
-    """The store's numbers, and those of shovels and of an archive that work for it."""
+    """Returns the store's numbers, and those of its shovels and its archive."""
     report: Report = plain(
         {
             **store.stats().to_dict(),
@@ -68,7 +68,7 @@ def stats(store: Store, _arguments: Report, _talk: Talk) -> Report:
 
 
 def queues(store: Store, _arguments: Report, _talk: Talk) -> Report:
-    """Queues, exchanges and bindings."""
+    """Returns queues, exchanges and bindings."""
     report: Report = plain(
         {
             "queues": _statuses(store),
@@ -80,7 +80,7 @@ def queues(store: Store, _arguments: Report, _talk: Talk) -> Report:
 
 
 def overview(store: Store, _arguments: Report, _talk: Talk) -> Report:
-    """What ``top`` shows: one moment.  Waits for nothing, whatever the queues do."""
+    """Returns the data of ``top`` at one moment, without waiting for any queue."""
     counters = store.stats(detail=True).to_dict()
     counted = counters.pop("queues")
     for name in ("channels", "connections", "exchanges", "routes", "all_channels"):
@@ -112,9 +112,9 @@ def _row(row: QueueRow, counted: dict[str, int]) -> dict[str, Any]:
 
 
 def dump(store: Store, arguments: Report, talk: Talk) -> Report:
-    """Messages of ``queue``, in order: at most ``limit``, from ``start`` to ``stop`` in a stream,
-    and ``ready`` ones alone if that is asked for; those of a stream with their ``times`` if that
-    is.  Tells their number about, then them, then what is damaged where it comes."""
+    """Sends messages of ``queue``, in order: at most ``limit``, in a stream from ``start`` to
+    ``stop``, only ready ones with ``ready``, and with ``times`` those of a stream with their times.
+    Sends the approximate count, then the messages, with damage at its place."""
     name, limit = str(arguments["queue"]), arguments.get("limit")
     ready_alone = bool(arguments.get("ready"))
     status = store.queue_status(name)
@@ -144,7 +144,7 @@ def dump(store: Store, arguments: Report, talk: Talk) -> Report:
 
 
 class _Pack:
-    """Messages and damage, told in order."""
+    """Messages and damage, sent in order."""
 
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
@@ -171,7 +171,7 @@ class _Pack:
 
 
 def _statuses(store: Store) -> dict[str, Any]:
-    """Of each queue, but for those that go meanwhile."""
+    """The status of each queue, except those that are deleted meanwhile."""
     found = {}
     for name in store.queues():
         with suppress(NotFound):
@@ -186,7 +186,7 @@ def _range(
     start: Start | None,
     stop: Start | None,
 ) -> tuple[int, int]:
-    """Positions: the first, and behind the last."""
+    """The first position, and the end."""
     if not status.stream and (start is not None or stop is not None):
         raise ValueError(f"queue {name!r} is no stream: --from and --to are about offsets")
     begin = status.first if start is None else offset_of(store, name, start)
@@ -194,7 +194,7 @@ def _range(
 
 
 def _staging(folder: Path) -> list[dict[str, Any]]:
-    """What Spark jobs left or are leaving: jobs that run, and jobs whose driver was killed."""
+    """Staged files of Spark jobs: of running jobs, and of jobs whose driver was killed."""
     if not folder.is_dir():
         return []
     jobs = sorted((entry for entry in os.scandir(folder) if entry.is_dir()), key=lambda e: e.name)
@@ -211,13 +211,13 @@ def _staging(folder: Path) -> list[dict[str, Any]]:
 
 
 def _inbox(folder: Path) -> list[dict[str, Any]]:
-    """What processes asked an owner of the store to adopt, and what was left over."""
+    """Requests of processes for adoption, and leftovers."""
     if not folder.is_dir():
         return []
     now = time.time()
     notes = []
     for entry in sorted(os.scandir(folder), key=lambda e: e.name):
-        with suppress(FileNotFoundError):  # it was taken back, or its answer fetched
+        with suppress(FileNotFoundError):  # it was withdrawn, or its answer was fetched
             if entry.is_file():
                 status = entry.stat()
                 state, error = _note_state(Path(entry.path))
@@ -234,7 +234,7 @@ def _inbox(folder: Path) -> list[dict[str, Any]]:
 
 
 def _note_state(note: Path) -> tuple[str, str]:
-    """What became of it, and the error's text if it was refused (docs/FORMAT.md)."""
+    """The state of a request, and the error's text if it was refused (docs/FORMAT.md)."""
     if note.suffix != ".own":
         return "waits" if note.suffix == ".ask" else "left over", ""
     try:
@@ -256,7 +256,7 @@ def _note_state(note: Path) -> tuple[str, str]:
 
 
 def _count(folder: Path) -> tuple[int, int]:
-    """Files in a folder, and the bytes they take on the disk; none if it is not there."""
+    """Files in a directory, and their bytes on the disk; 0 if it is missing."""
     count = size = 0
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:

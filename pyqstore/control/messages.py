@@ -1,4 +1,4 @@
-"""Messages on their way between an owner and a tool, many in a frame: nothing of one is lost."""
+"""Messages sent between an owner and a tool, many in a frame, without loss of any property."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Seen:
-    """A message, away from its queue."""
+    """A message outside of its queue."""
 
     body: bytes
     properties: Properties
@@ -34,12 +34,12 @@ class Seen:
 
     @property
     def bytes(self) -> int:
-        """About how many it takes."""
+        """Its approximate size."""
         return len(self.body) + len(self.properties.encoded)
 
 
 def seen(message: Message, state: str = "ready", time_us: int | None = None) -> Seen:
-    """A message that was delivered or looked at."""
+    """Converts a message that was delivered or browsed."""
     return Seen(
         message.body,
         message.properties,
@@ -54,7 +54,7 @@ def seen(message: Message, state: str = "ready", time_us: int | None = None) -> 
 
 
 def packed(messages: Iterable[Seen]) -> tuple[Report, bytes]:
-    """A frame of messages."""
+    """Encodes messages as a frame."""
     rows = []
     parts = []
     for each in messages:
@@ -77,7 +77,7 @@ def packed(messages: Iterable[Seen]) -> tuple[Report, bytes]:
 
 
 def packs_of(messages: Iterable[Seen]) -> Iterator[list[Seen]]:
-    """What goes into a frame each: packs of messages."""
+    """Divides messages into packs, one for each frame."""
     pack: list[Seen] = []
     count = 0
     for message in messages:
@@ -91,7 +91,7 @@ def packs_of(messages: Iterable[Seen]) -> Iterator[list[Seen]]:
 
 
 def unpacked(report: Report, payload: bytes) -> list[Seen]:
-    """The messages of a frame.  ValueError: it is none."""
+    """Decodes the messages of a frame.  ValueError: it is invalid."""
     found = []
     begin = 0
     for encoded_bytes, body_bytes, *rest in report["messages"]:

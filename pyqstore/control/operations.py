@@ -1,4 +1,4 @@
-"""What a tool can ask of a store, by name."""
+"""The operations for tools, by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["OPERATIONS", "Operation"]
 
 @dataclass(frozen=True)
 class Operation:
-    """One of them."""
+    """An operation."""
 
     run: Callable[[Store, Report, Talk], Report]
     """In the process that has the store open."""

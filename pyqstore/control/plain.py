@@ -1,4 +1,4 @@
-"""Reports as JSON has them."""
+"""Reports as plain JSON values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["plain"]
 
 
 def plain(value: Any) -> Any:
-    """The same in words of JSON: bytes as {"base64": ...}, times in ISO 8601, None for infinity."""
+    """Converts a value for JSON: bytes become {"base64": ...}, times ISO 8601, infinity None."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""A tool's side: the owner of a store does what is asked, or this process if nothing owns it."""
+"""A tool's side: the owner of a store runs the operation, or this process if there is no owner."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .wire import Gone, Report, Wire, is_same_user, names_of
 
 __all__ = ["is_listened_to", "payloads_of_owner", "reach", "reach_owner"]
 
-_FREE_S = 3.0  # for which a store that is being opened or closed is waited for
+_FREE_S = 3.0  # the wait for a store that is being opened or closed
 _DRAIN_S = 2.0  # less than that
 _LOOK_S = 0.02
-_BEGIN_S = 15.0  # within which an owner that listens begins
+_BEGIN_S = 15.0  # time for a listening owner to begin
 
 
 def reach(
@@ -33,15 +33,15 @@ def reach(
     asked: Asked | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Report:
-    """Do the operation ``name`` on the store in ``directory``, and return its report.
+    """Runs the operation ``name`` on the store in ``directory``, and returns its report.
 
-    The process that has the store open does it.  If none has, the store is opened for it, and
-    closed again; one that is opened or closed right now is waited for.  ``told(report, payload)``
-    is called with what comes meanwhile, ``asked(report)`` for what is needed, ``progress`` as of
-    ``open``.
+    The process that has the store open runs it.  If there is none, this process opens the store for
+    the operation, and closes it afterwards; it waits for a store that is being opened or closed.
+    ``told(report, payload)`` is called for each report during the operation, ``asked(report)`` for
+    each question, ``progress`` as by ``open``.
 
     Raises StoreLocked: the owner has no socket (``control=False``, another version, another user);
-    and what the operation does.
+    and the operation's errors.
     """
     operation = OPERATIONS[name]
     given = dict(arguments or {})
@@ -66,7 +66,7 @@ def reach_owner(
     told: Told = lambda _report, _payload: None,
     asked: Asked | None = None,
 ) -> Report | None:
-    """As ``reach``, if a process that listens has the store open; None: none has, or it is just
+    """Like ``reach``, if a listening process has the store open; None: there is none, or it is
     being closed."""
     for wire in _connected(directory):
         with suppress(_NotBegunError):
@@ -77,8 +77,8 @@ def reach_owner(
 def payloads_of_owner(
     directory: str | os.PathLike[str], name: str, arguments: Mapping[str, Any]
 ) -> Iterator[bytes] | None:
-    """What an operation tells, one after another as it is asked for: the owner waits meanwhile.
-    None: no process that listens has the store open.  Raises what the operation does."""
+    """Iterates the payloads of an operation; the owner waits between them.  None: no listening
+    process has the store open.  Raises the operation's errors."""
     wires = _connected(directory)
     for wire in wires:
         with suppress(_NotBegunError):
@@ -87,12 +87,12 @@ def payloads_of_owner(
 
 
 def is_listened_to(directory: str | os.PathLike[str]) -> bool:
-    """Whether a process has the store open that listens, be it that it takes no more calls now."""
+    """Whether a listening process has the store open, even if it accepts no more calls."""
     return next(_connected(directory), None) is not None
 
 
 def _payloads(wires: Iterator[Wire], wire: Wire, began: object) -> Iterator[bytes]:
-    """``wires`` has the connection, and ends it when it goes."""
+    """``wires`` has the connection, and closes it at its end."""
     while True:
         report, payload = _next(wire, began)
         if "tell" not in report:
@@ -102,7 +102,7 @@ def _payloads(wires: Iterator[Wire], wire: Wire, began: object) -> Iterator[byte
 
 
 class _NotBegunError(Exception):
-    """What listens does not begin: it is being closed, or stopped."""
+    """The listening process does not begin: it is closing, or stopped."""
 
 
 def _nothing(_report: Report) -> NoReturn:
@@ -110,7 +110,7 @@ def _nothing(_report: Report) -> NoReturn:
 
 
 def _connected(directory: str | os.PathLike[str]) -> Iterator[Wire]:
-    """Each address where this user listens; one of them at most is the owner."""
+    """Each address at which this user listens; at most one of them is the owner."""
     try:
         names = names_of(directory)
     except OSError:
@@ -143,7 +143,7 @@ def _called(wire: Wire, name: str, arguments: dict[str, Any], told: Told, asked:
 
 
 def _begun(wire: Wire, name: str, arguments: dict[str, Any]) -> object:
-    """The process that does it."""
+    """Returns the process that runs the operation."""
     try:
         wire.send({"call": name, "arguments": arguments})
         began, _ = wire.receive()
@@ -154,7 +154,7 @@ def _begun(wire: Wire, name: str, arguments: dict[str, Any]) -> object:
 
 
 def _next(wire: Wire, began: object) -> tuple[Report, bytes]:
-    """What the owner says next; raises what the operation does."""
+    """The owner's next report; raises the operation's errors."""
     with _ended_by(began):
         report, payload = wire.receive()
     if "error" in report:
@@ -189,7 +189,7 @@ def _opened(
         try:
             return operation.run(store, arguments, talk)
         finally:
-            store._end_calls(_DRAIN_S)  # of tools that came meanwhile
+            store._end_calls(_DRAIN_S)  # calls of tools that connected meanwhile
 
 
 def _explained(error: StoreLocked) -> StoreLocked:

@@ -1,4 +1,4 @@
-"""A tool's side of a shovel: whichever process has one of the stores open does the work."""
+"""A tool's side of a shovel: the process that has one of the stores open does the work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .wire import Report
 
 __all__ = ["called"]
 
-_OWNER_S = 10.0  # for which a shovel whose owner went waits for another one
+_OWNER_S = 10.0  # the wait of a shovel for a new owner after the last one ended
 _LOOK_S = 0.1
 
 
@@ -30,7 +30,7 @@ def called(
     stop: threading.Event | None,
     progress: Callable[[Shovelled], object] | None,
 ) -> Shovelled:
-    """As ``pyqstore.shovel``; ``arguments`` are those of the operation, but for ``at``."""
+    """Like ``pyqstore.shovel``; ``arguments`` are those of the operation without ``at``."""
     told = _Told(stop, progress)
     stores: dict[str, StorePlace] = {}
     for at, key in (("target", "to"), ("source", "from")):
@@ -61,8 +61,8 @@ def called(
 
 
 def _reached_owner(stores: dict[str, StorePlace], arguments: Report, asked: Asked) -> Report | None:
-    """The next owner of one of the stores does it; None: there is none yet.  One that has just
-    ended may look like an owner for a moment, so that nothing but time tells that none comes."""
+    """Runs it in the next owner of one of the stores; None: there is none yet.  A process that is
+    just ending may look like an owner for a moment, so only waiting shows that there is none."""
     for at, place in stores.items():
         report = reach_owner(place.directory, "shovel", {**arguments, "at": at}, asked=asked)
         if report is not None and "locked" not in report:
@@ -71,7 +71,8 @@ def _reached_owner(stores: dict[str, StorePlace], arguments: Report, asked: Aske
 
 
 def _reached(stores: dict[str, StorePlace], arguments: Report, asked: Asked) -> Report:
-    """The process that has one of the stores open opens the other one, or has it open as well."""
+    """Runs it in the process that has one of the stores open, which opens the other one or has it
+    open, too."""
     locked = ""
     for at, place in stores.items():
         report = reach(place.directory, "shovel", {**arguments, "at": at}, asked=asked)
@@ -85,7 +86,7 @@ def _reached(stores: dict[str, StorePlace], arguments: Report, asked: Asked) -> 
 
 
 def _between(arguments: Report, told: _Told) -> Shovelled:
-    """No store of a directory: this process does it, if a server has one."""
+    """Neither end is a directory's store: this process does the work, if an end is a server."""
     job = job_of(arguments)
     if not any(isinstance(place, GrpcPlace) for place in (job.source, job.target)):
         raise ShovelError(
@@ -96,7 +97,7 @@ def _between(arguments: Report, told: _Told) -> Shovelled:
 
 
 class _Told:
-    """What the tool's end hears, over all owners that the stores have meanwhile."""
+    """The reports for the tool, summed over successive owners."""
 
     def __init__(
         self, stop: threading.Event | None, progress: Callable[[Shovelled], object] | None
@@ -108,14 +109,14 @@ class _Told:
         self._now: Shovelled | None = None
 
     def asked(self, report: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """A report came, and whether to stop is asked for."""
+        """Handles a report, and answers whether to stop."""
         self._now = self.whole(report["shovel"])
         if self._progress is not None:
             self._progress(self._now)
         return {"stop": self.stop.is_set()}, b""
 
     def whole(self, report: dict[str, Any]) -> Shovelled:
-        """With what was done before."""
+        """Adds the counts of earlier owners."""
         now, before = Shovelled(**report), self.before
         counts = ("moved", "bytes", "repeated", "dead", "connected")
         summed = {name: getattr(before, name) + getattr(now, name) for name in counts}
@@ -123,6 +124,6 @@ class _Told:
         return replace(now, **summed, seconds=seconds, error=now.error or before.error)
 
     def lost(self, error: StoreClosed) -> None:
-        """An owner has closed its store, or has ended."""
+        """Called when an owner has closed its store, or has ended."""
         last = self._now or self.before
         self.before = replace(last, connected=last.connected + 1, error=str(error), rate=0.0)

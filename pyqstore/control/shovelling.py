@@ -21,10 +21,10 @@ __all__ = ["job_of", "shovel"]
 
 
 def shovel(store: Store, arguments: Report, talk: Talk) -> Report:
-    """Move messages from ``from`` to ``to``, one of which is in this store, as ``at`` says.  Asks
-    the tool now and then whether to ``stop``.
+    """Moves messages from ``from`` to ``to``, one of which is this store, by ``at``.  Asks the tool
+    regularly whether to ``stop``.
 
-    A report with ``locked``: the other end's store is open in another process.
+    A report with ``locked``: another process has the other end's store open.
     """
     job = job_of(arguments)
     at, other = (
@@ -50,7 +50,7 @@ def shovel(store: Store, arguments: Report, talk: Talk) -> Report:
 
 
 def job_of(arguments: dict[str, Any]) -> Job:
-    """ValueError: an address is none."""
+    """ValueError: an address is invalid."""
     return Job(
         place_of(str(arguments["from"]), is_target=False),
         place_of(str(arguments["to"]), is_target=True),

@@ -1,4 +1,4 @@
-"""The two directions of a call, as an operation sees them."""
+"""The two directions of a call, for an operation."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ Asked = Callable[[Report], tuple[Report, bytes]]
 
 
 class Talk(Protocol):
-    """What an operation has of the tool that called it."""
+    """The connection of an operation to the calling tool."""
 
     def tell(self, report: Report, payload: bytes | memoryview = b"", /) -> None:
-        """Tell it something, in order."""
+        """Sends a report, in order."""
 
     def ask(self, report: Report, /) -> tuple[Report, bytes]:
-        """Ask it for something, and wait for the answer."""
+        """Sends a question, and waits for the answer."""
 
     def check(self) -> None:
-        """Raise Gone if the tool has ended."""
+        """Raises Gone if the tool has ended."""
 
 
 class LocalTalk:
-    """The operation runs in the tool's own process."""
+    """For an operation in the tool's own process."""
 
     def __init__(self, told: Told, asked: Asked) -> None:
         self._told = told
         self._asked = asked
 
     def tell(self, report: Report, payload: bytes | memoryview = b"") -> None:
-        """As of Talk."""
+        """See Talk."""
         self._told(report, bytes(payload))
 
     def ask(self, report: Report) -> tuple[Report, bytes]:
-        """As of Talk."""
+        """See Talk."""
         return self._asked(report)
 
     def check(self) -> None:
-        """As of Talk: it is there."""
+        """See Talk; the tool exists."""
 
 
 class RemoteTalk:
-    """The operation runs in the owner, and the tool is at the other end of ``wire``."""
+    """For an operation in the owner, with the tool at the other end of ``wire``."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     def tell(self, report: Report, payload: bytes | memoryview = b"") -> None:
-        """As of Talk."""
+        """See Talk."""
         self._wire.send({"tell": report}, payload)
 
     def ask(self, report: Report) -> tuple[Report, bytes]:
-        """As of Talk."""
+        """See Talk."""
         self._wire.send({"ask": report})
         return self._wire.receive()
 
     def check(self) -> None:
-        """As of Talk."""
+        """See Talk."""
         self._wire.check()

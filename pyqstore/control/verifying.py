@@ -1,4 +1,4 @@
-"""The operation that reads and checks every file, on an open store by way of a snapshot."""
+"""The operation that reads and checks all files; for an open store those of a snapshot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["verify_closed", "verify_open"]
 
 
 def verify_open(store: Store, _arguments: Report, talk: Talk) -> Report:
-    """A snapshot beside the store is verified, and removed.  Tells how far it is."""
+    """Verifies a snapshot beside the store, and removes it.  Reports the progress."""
     place = f"{store.directory}.{secrets.token_hex(8)}.verifying"
     try:
         store.snapshot(place)
@@ -25,7 +25,7 @@ def verify_open(store: Store, _arguments: Report, talk: Talk) -> Report:
 
 
 def verify_closed(directory: str | os.PathLike[str], _arguments: Report, talk: Talk) -> Report:
-    """The store that no process has open."""
+    """Verifies a store that no process has open."""
     return _verified(directory, talk)
 
 

@@ -1,6 +1,6 @@
-"""Frames: a report as JSON, and bytes behind it.
+"""Frames: a report as JSON, followed by bytes.
 
-``QSC1``, the length of the JSON and that of the bytes, 4 bytes each, little-endian.
+``QSC1``, the sizes of the JSON and of the bytes, 4 bytes each, little-endian.
 """
 
 from __future__ import annotations
@@ -24,33 +24,32 @@ __all__ = [
 ]
 
 HEAD = struct.Struct("<4sII")
-FIRST_BYTES_MAX = 1 << 20  # of what a client begins with
+FIRST_BYTES_MAX = 1 << 20  # limit of a client's first frame
 _MAGIC = b"QSC1"
 _JSON_BYTES_MAX = 1 << 28
 _RECEIVE_BYTES = 1 << 16
 _COPIED_BYTES_MAX = 1 << 16
-_NAMES = 4  # that an owner may have: another process may have taken some
+_NAMES = 4  # possible names of an owner: other processes may use some of them
 _CREDENTIALS = struct.Struct("3i")
 
 Report = dict[str, Any]
 
 
 class Gone(ConnectionError):
-    """The other end is not there any more, or does not speak this protocol."""
+    """The other end has closed, or does not speak this protocol."""
 
 
 def names_of(directory: str | os.PathLike[str]) -> list[bytes]:
-    """The addresses at which the owner of the store may listen: Linux's abstract ones, which are in
-    no file system.  They name the directory by what it is, whatever its path.  OSError: it is not
-    there."""
+    """The addresses at which the store's owner may listen: Linux's abstract ones, which are in no
+    file system.  They identify the directory by its inode, independent of its path.  OSError: it
+    does not exist."""
     status = os.stat(directory)
     name = f"pyqstore/{os.geteuid()}/{status.st_dev:x}-{status.st_ino:x}"
     return [f"\0{name}/{number}".encode() for number in range(_NAMES)]
 
 
 def is_same_user(end: socket.socket) -> bool:
-    """Whether the process at the other end, as it was when the connection was made, is this
-    user's."""
+    """Whether the process that made the connection belongs to this user."""
     data = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(data)[1] == os.geteuid())
 
@@ -78,7 +77,7 @@ def _lengths(head: bytes) -> tuple[int, int]:
 
 
 def first_report(data: bytes) -> Report | None:
-    """What a client began with; None: there is more to come.  Gone: it is none."""
+    """Decodes a client's first frame; None: it is incomplete.  Gone: it is invalid."""
     if len(data) < HEAD.size:
         if data[:4] != _MAGIC[: len(data[:4])]:
             raise Gone("what came is no frame")
@@ -113,24 +112,24 @@ class Wire:
             raise Gone(f"the other end is gone: {error}") from error
 
     def receive(self) -> tuple[Report, bytes]:
-        """The next frame.  Gone: there is none."""
+        """Returns the next frame.  Gone: there is none."""
         text_bytes, payload_bytes = _lengths(self._take(HEAD.size))
         report = _decoded(self._take(text_bytes))
         return report, self._take(payload_bytes)
 
     def check(self) -> None:
-        """Gone: the other end is.  It has nothing to say when this is asked."""
-        looking = select.poll()  # select() cannot look at descriptors from 1,024 on
+        """Gone: the other end has closed.  It must have nothing to send at this time."""
+        looking = select.poll()  # select() does not support descriptors from 1,024 on
         looking.register(self._socket, select.POLLIN)
         if looking.poll(0):
             raise Gone("the other end has ended the call")
 
     def be_patient(self) -> None:
-        """From now on the other end may take its time."""
+        """Removes the timeout for the other end."""
         self._socket.settimeout(None)
 
     def close(self) -> None:
-        """Ends both directions."""
+        """Closes both directions."""
         self._socket.close()
 
     def _take(self, count: int) -> bytes:
@@ -149,7 +148,7 @@ class Wire:
         return taken
 
     def _take_large(self, count: int) -> bytes:
-        """Without a buffer between: it is copied once."""
+        """Reads into the result without a buffer, so bytes are copied once."""
         room = memoryview(bytearray(count))
         filled = min(count, len(self._buffer))
         room[:filled] = self._buffer[:filled]
