@@ -1,4 +1,4 @@
-"""What was pushed to a consumer and waits for it."""
+"""Messages that were pushed to a consumer and not handed out yet."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _BYTES_MAX = 16 * 1024 * 1024
 class PushBuffer:
     """Messages between the engine and a consumer, oldest first.
 
-    They are here before anybody asks for one: as many as the consumer's window allows, and more as
-    they are acknowledged.  When their bodies have 16 MiB together no more are fetched.
+    They are fetched ahead of calls: as many as the consumer's window allows, and more as messages
+    are acknowledged.  If their bodies reach 16 MiB together, no more are fetched.
     """
 
     __slots__ = ("_bytes", "_messages", "most")
@@ -32,7 +32,7 @@ class PushBuffer:
 
     @property
     def messages(self) -> Sequence[_core.Message]:
-        """All of them, in a container that stays the same."""
+        """All messages, in a container that stays the same."""
         return self._messages
 
     def __iter__(self) -> Iterator[_core.Message]:
@@ -50,11 +50,11 @@ class PushBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether the bodies are as large as they may be."""
+        """Whether the bodies reach the limit."""
         return self._bytes >= _BYTES_MAX
 
     def room(self, most: int) -> int:
-        """How many of ``most`` more it takes, if their bodies are like those that are here."""
+        """How many of ``most`` further messages fit, if their bodies are like the present ones."""
         held = self._bytes
         if held >= _BYTES_MAX:
             return 0
@@ -64,7 +64,7 @@ class PushBuffer:
         return most if most < fit else fit
 
     def append(self, message: _core.Message) -> None:
-        """A message was pushed."""
+        """Adds a pushed message."""
         messages = self._messages
         messages.append(message)
         self._bytes += len(message.body)
@@ -72,17 +72,17 @@ class PushBuffer:
             self.most = len(messages)
 
     def popleft(self) -> _core.Message:
-        """The oldest message."""
+        """Removes the oldest message."""
         message = self._messages.popleft()
         self._bytes -= len(message.body)
         return message
 
     def recount(self) -> None:
-        """One of the calls above may have been interrupted."""
+        """Corrects the size after a call that may have been interrupted."""
         self._bytes = sum(len(message.body) for message in self._messages)
 
     def clear(self) -> list[int]:
-        """The delivery tags of all, which are not here any more."""
+        """Removes all messages; returns their delivery tags."""
         tags = [message.delivery_tag for message in self._messages]
         self._messages.clear()
         self._bytes = 0

@@ -1,4 +1,4 @@
-"""Connections, which sessions share."""
+"""Connections, which are shared by sessions."""
 
 from __future__ import annotations
 
@@ -158,11 +158,11 @@ class Connection(Closing):
 
         Waits for running listeners.  IllegalState: a listener calls this.
         """
-        if self._store._forked:  # all of it is the parent's
+        if self._store._forked:  # the resources are the parent's
             return
         for session in list(self._sessions):
             session._check_not_listening()
-        with ExitStack() as rest:  # all of it, whatever raises
+        with ExitStack() as rest:  # close all of them, even after errors
             with self._lock:
                 is_first = not self._is_closed
                 self._is_closed = True

@@ -1,4 +1,4 @@
-"""Consumers of sessions: what is pushed to them, handed out, acknowledged and delivered again."""
+"""Consumers of sessions: pushed messages, handing out, acknowledgement and redelivery."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NO_RECEIVE = "Cannot synchronously receive a message when a MessageListener is 
 
 
 class Peers:
-    """What the consumers of a session share."""
+    """The state shared by the consumers of a session."""
 
     def __init__(
         self,
@@ -75,18 +75,19 @@ class Peers:
         """There is a listener now."""
 
     def count_listeners(self) -> None:
-        """One came or went."""
+        """Called when a listener was set or removed."""
         self.has_listener = any(each._listener is not None for each in self.consumers)
 
     @property
     def delivered(self) -> list[Message]:
-        """What they have handed out and is not acknowledged."""
+        """Messages that were handed out and are not acknowledged."""
         return [one for each in self.consumers for one in each._delivered.values()]
 
     def acknowledge(self, message: Message) -> None:
-        """All that they have delivered, of which ``message`` is one, or was one.
+        """Acknowledges all messages that they have delivered, of which ``message`` is or was one.
 
-        IllegalState: its channel ended with it, or with others that it was to acknowledge.
+        IllegalState: its channel was closed together with it, or with other messages to
+        acknowledge.
         """
         is_older = message._raw._channel is not self.link.channel
         if is_older and (self.loss is not None or not message.is_settled):
@@ -99,10 +100,11 @@ class Peers:
         tags = [each._tag for each in delivered]
         self.link.ack(tags, wait=self.wait_for_acks)
         self.settled(delivered)
-        self.loss = None  # what was taken back before is delivered again, and is told as such
+        # Messages taken back before are delivered again, with the redelivered flag.
+        self.loss = None
 
     def settled(self, delivered: list[Message]) -> None:
-        """They are acknowledged for good."""
+        """Called when messages are acknowledged durably."""
         for message in delivered:
             message.is_settled = True
         for consumer in self.consumers:
@@ -112,8 +114,8 @@ class Peers:
             consumer._made_room()
 
     def forget(self, because: BaseException | None) -> None:
-        """The channel ended: everything that they had is in its queue again, and what was sent in
-        its transaction is dropped."""
+        """Called when the channel was closed: its messages are in their queues again, and messages
+        sent in its transaction are dropped."""
         if self._acknowledges_all and (self.link.has_sent or self.delivered):
             if isinstance(because, Error):
                 self.loss = because
@@ -124,8 +126,8 @@ class Peers:
         self.forget_closed()
 
     def regain(self) -> None:
-        """A signal handler raised: what came from the engine and none of them has is ready
-        again."""
+        """Called after a signal handler raised: messages that left the engine and reached no
+        consumer are ready again."""
         for consumer in self.consumers:
             consumer.buffer.recount()
         held = sorted(tag for consumer in self.consumers for tag in consumer._held())
@@ -133,12 +135,12 @@ class Peers:
         self.link.watch.tell()
 
     def forget_closed(self) -> None:
-        """Those that have nothing any more that is not acknowledged."""
+        """Removes closed consumers without unacknowledged messages."""
         self.consumers[:] = [each for each in self.consumers if not each.closed or each._delivered]
 
 
 class Plan:
-    """How a consumer is to be: what it receives from, by which rules."""
+    """The settings of a consumer: what it receives from, and by which rules."""
 
     def __init__(
         self,
@@ -179,22 +181,23 @@ class Consumer(Closing):
         self.buffer: PushBuffer = PushBuffer()
         """What was pushed and is not handed out yet."""
         self._push: Callable[[_core.Message], None] = self.buffer.append
-        self._pushed = self.buffer.messages  # whether there are some, without a call
-        # To be delivered again; those that are settled were acknowledged for nobody.
+        self._pushed = self.buffer.messages  # for a test without a call
+        # To be handed out again; settled ones were acknowledged for a call that was cancelled.
         self._again: deque[Message] = deque()
-        self._in_hand: Message | None = None  # on its way from there to whoever asked
-        self._unfit: list[tuple[Message, str]] = []  # for the dead letters, and why
-        self._delivered: dict[int, Message] = {}  # by tag: handed out, neither settled nor below
-        self._consumed: list[int] = []  # tags to be acknowledged with the next batch
-        self._passed_over: list[int] = []  # with it, but they do not count
+        self._in_hand: Message | None = None  # on its way to the caller
+        self._unfit: list[tuple[Message, str]] = []  # for the dead-letter queue, each with a reason
+        # By tag: handed out, not settled, and not in the next two.
+        self._delivered: dict[int, Message] = {}
+        self._consumed: list[int] = []  # tags to acknowledge with the next batch
+        self._passed_over: list[int] = []  # with the same batch, but they do not count
         self._acked_at = time.monotonic()
-        self._due = 0.0  # nothing is handed out before, by the monotonic clock
+        self._due = 0.0  # time.monotonic() before which nothing is handed out
         self._listener: Listener | None = None
         self._growth = plan.rules.growth
         self._is_pulling = False
         self._is_cancelled = False
         self._cancelled_because: BaseException | None = None
-        self._is_told = False  # whoever has its listener
+        self._is_told = False  # the error was passed to the exception listener
         self._is_closing = False
         self._is_closed = False
         self._is_warned = False
@@ -254,7 +257,7 @@ class Consumer(Closing):
         message = None
         try:
             with self._link.lock:
-                # What is closed has nothing; a pull, and what comes again, take the longer way.
+                # Closed consumers have no messages; a pull, and redeliveries, take the slower path.
                 if self._pushed and not self._peers.has_listener and self._rules.prefetch:
                     message = self._receive(arm=False)
                     if message is not None:
@@ -296,7 +299,7 @@ class Consumer(Closing):
             raise
 
     def _undo_receive(self, message: Message | None) -> None:
-        """It was received, and whoever asked did not get it."""
+        """Puts back a message that was received and did not reach its caller."""
         if message is not None:
             with self._link.lock:
                 self._keep(message)
@@ -311,7 +314,8 @@ class Consumer(Closing):
             raise IllegalState(_NO_RECEIVE)
 
     def _receive(self, *, arm: bool) -> Message | None:
-        """The next message, which is consumed now; None: there is none yet, or it was closed."""
+        """Returns the next message, which is consumed then; None: there is none yet, or the
+        consumer was closed."""
         if self._is_closed or self._link.is_closed:
             return None
         self._in_hand = None
@@ -327,8 +331,8 @@ class Consumer(Closing):
             raise
 
     def _regain(self) -> None:
-        """Something raised, as a signal handler does at any step: the next ``receive`` gets what
-        was on its way, and what nobody has is ready again."""
+        """Called after something raised, as a signal handler can at any point: the next ``receive``
+        gets the message on its way, and messages that left the engine are ready again."""
         if self._is_closed or self._link.is_closed or self._link.channel.closed:
             return
         message = self._in_hand
@@ -342,12 +346,13 @@ class Consumer(Closing):
         self._peers.regain()
 
     def _has_left(self, message: Message) -> bool:
-        """Whether it is on its way, and not where it was, nor bound for the dead letters."""
+        """Whether the message is on its way: neither in its former place, nor marked for the dead
+        letters."""
         is_unfit = any(message is unfit for unfit, _ in self._unfit)
         return not is_unfit and message._raw is not self.buffer.first and message not in self._again
 
     def _held(self) -> Iterator[int]:
-        """The tags of what it has that is not settled."""
+        """The tags of its unsettled messages."""
         yield from (raw.delivery_tag for raw in self.buffer)
         yield from (message._tag for message in self._again if not message.is_settled)
         yield from (message._tag for message, _ in self._unfit)
@@ -356,7 +361,7 @@ class Consumer(Closing):
         yield from self._passed_over
 
     def _end_receive(self) -> None:
-        """What came too late for a pull is in its queue again."""
+        """Requeues a message that came too late for a pull."""
         if not self._is_pulling:
             return
         with self._link.lock:
@@ -394,7 +399,7 @@ class Consumer(Closing):
         self._ended()
 
     def _end(self) -> None:
-        """Nothing is handed out any more."""
+        """Stops handing out messages."""
         if self._is_closed:
             return
         self._is_closed = self._is_closing = True
@@ -414,7 +419,7 @@ class Consumer(Closing):
             self._link.put_back(again)
 
     def _ended(self) -> None:
-        """Its session, or it, was closed."""
+        """Called when its session, or the consumer itself, was closed."""
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()
@@ -427,7 +432,7 @@ class Consumer(Closing):
             raise self._end_of_queue()
 
     def _end_of_queue(self) -> IllegalState:
-        """Nothing comes any more, and why."""
+        """The error after the queue was deleted."""
         because, destination = self._cancelled_because, self.destination
         queue = self._registration.queue
         if because is None or isinstance(because, NotFound):
@@ -439,17 +444,17 @@ class Consumer(Closing):
         return end
 
     def _untold(self) -> IllegalState | None:
-        """Why its listener is not called ever again: once, for ``Failures``."""
+        """The error that ended its listener's calls: once, for ``Failures``."""
         if self._is_told or self._is_closing or not self._is_cancelled or self._has_more:
             return None
         self._is_told = True
         return self._end_of_queue()
 
-    # For the link: all with its lock held.
+    # Called by the link, with its lock held.
 
     @property
     def _room(self) -> int:
-        """How many more messages it takes now."""
+        """The number of further messages that it takes now."""
         rules, unacknowledged = self._rules, len(self._delivered)
         if rules.prefetch == 0:
             return 1 if self._is_pulling and not self.buffer else 0
@@ -462,17 +467,18 @@ class Consumer(Closing):
 
     @property
     def _behind(self) -> int:
-        """How many were handed out, or are not to be, and wait to be settled."""
+        """The number of messages that were handed out, or will not be, and are not settled yet."""
         return len(self._unfit) + len(self._consumed) + len(self._passed_over)
 
     @property
     def _is_used_up(self) -> bool:
-        """Whether it has as many as the engine lets it have."""
+        """Whether it has as many messages as its prefetch in the engine."""
         has = len(self._pushed) + len(self._delivered) + self._behind
         return 0 < self._registration.prefetch <= has
 
     def _made_room(self) -> None:
-        """Some may have come: whoever waits pushes what there is, or the thread soon."""
+        """Called when there is room again: a waiting caller, or soon the thread, pushes ready
+        messages."""
         if self._registration.is_full:
             if self._watch.waiting:
                 self._link.interrupt()
@@ -480,13 +486,14 @@ class Consumer(Closing):
                 self._watch.tell()
 
     def _cancelled(self, why: BaseException | None) -> None:
-        """Its queue was deleted, or it cannot be consumed from."""
+        """Called when its queue was deleted, or cannot be consumed from."""
         self._is_cancelled = True
         self._cancelled_because = why
         self._registration.is_full = False
 
     def _forget(self) -> None:
-        """Everything it had is in its queue again, but what was acknowledged for nobody."""
+        """Drops all messages, which are in their queues again; keeps acknowledged ones that reached
+        no caller."""
         self._delivered.clear()
         self._again = deque(message for message in self._again if message.is_settled)
         self._unfit.clear()
@@ -495,16 +502,17 @@ class Consumer(Closing):
         self.buffer.clear()
         self._due = time.monotonic() + self._policy.initial_redelivery_delay
 
-    # Handing out.
+    # Handing out messages.
 
     @property
     def _has_more(self) -> bool:
-        """Whether the next message is here already."""
+        """Whether the next message is in memory."""
         return bool(self._again or self._pushed)
 
     @property
     def _is_ready(self) -> bool:
-        """Whether it is, and may be delivered now; or it is to be told that there is none."""
+        """Whether the next message is here and may be delivered now, or the end must be
+        reported."""
         if self._is_closing:
             return False
         if self._has_more:
@@ -513,7 +521,7 @@ class Consumer(Closing):
 
     @property
     def _is_at_hand(self) -> bool:
-        """Whether it is, and is handed out without waiting for a disk."""
+        """Whether the next message can be handed out without a wait for the disk."""
         first = self.buffer.first
         if first is None or self._again or self._unfit:
             return False
@@ -521,11 +529,11 @@ class Consumer(Closing):
 
     @property
     def _wait_s(self) -> float:
-        """Seconds until it may deliver again, infinite if ``_take`` has found that it may."""
+        """Seconds until the next delivery may happen; infinite if ``_take`` may deliver now."""
         return max(0.0, self._due - time.monotonic()) if self._due > 0 else math.inf
 
     def _take(self, *, arm: bool) -> Message | None:
-        """The next message, which is delivered now; None: there is none yet."""
+        """Returns the next message, which is delivered then; None: there is none yet."""
         if self._is_closed:
             return None
         if self._link.channel.closed:
@@ -533,7 +541,7 @@ class Consumer(Closing):
         if self._unfit:
             self._bury_unfit()
         if not self._again and not self._pushed and not self._is_cancelled:
-            # What comes may be for other consumers: then nothing is armed yet.
+            # Messages may be for other consumers; then nothing is armed yet.
             while self._link.fill(arm=arm) and not self._pushed and not self._is_cancelled:
                 pass
             self._warn_when_stalled()
@@ -542,7 +550,7 @@ class Consumer(Closing):
                 return None
             self._due = 0.0
         while self._again or self._pushed:
-            # It is in hand before it leaves its place.
+            # It is in hand before it is removed from its place.
             if self._again:
                 message = self._in_hand = self._again[0]
                 self._again.popleft()
@@ -566,7 +574,7 @@ class Consumer(Closing):
         return None
 
     def _unfit_because(self, message: Message) -> str | None:
-        """Why it is not handed out, if it is not."""
+        """The reason for not handing it out, or None."""
         if message._is_expired:
             return "it expired before it was consumed"
         if self._counts_deliveries and not self._policy.allows(message._deliveries_before):
@@ -574,28 +582,29 @@ class Consumer(Closing):
         return None
 
     def _bury_unfit(self) -> None:
-        """To the dead letters, or, when they do not take it, to its queue for a while.  An open
-        transaction has no part in it: it waits for its end."""
+        """Moves messages to the dead letters, or, if that is refused, requeues them with a delay.
+        This is not part of an open transaction."""
         with self._link.whole():
             while self._unfit and not self._link.has_sent:
                 message, because = self._unfit[0]
                 channel = self._link.channel
                 if not self._is_buried(message, because):
-                    if self._link.channel is not channel:  # it ended: all is in its queue again
+                    # It was closed: all is in the queue again.
+                    if self._link.channel is not channel:
                         return
                     self._link.put_back([message._tag], _REFUSED_S)
                 del self._unfit[:1]
                 self._made_room()
 
     def _keep(self, message: Message) -> None:
-        """It was consumed for a ``receive`` that was cancelled meanwhile: the next one gets it."""
+        """Keeps a message that was consumed for a cancelled ``receive``: the next one gets it."""
         if not message.is_settled:
             self._put_first(message)
         else:
             self._again.appendleft(message)
 
     def _put_first(self, message: Message) -> None:
-        """It was taken and reached nobody."""
+        """Puts back a message that was taken and did not reach its caller."""
         if self._delivered.get(message._tag) is not message:
             return
         del self._delivered[message._tag]
@@ -605,7 +614,8 @@ class Consumer(Closing):
             self._again.appendleft(message)
 
     def _after(self, message: Message) -> None:
-        """It was consumed: ``receive`` is about to return it, or its listener has returned."""
+        """Called after a message was consumed: ``receive`` is about to return it, or its listener
+        has returned."""
         if self._rules.batch == 0 or self._delivered.get(message._tag) is not message:
             return
         del self._delivered[message._tag]
@@ -623,7 +633,7 @@ class Consumer(Closing):
             self._flush()
 
     def _flush(self) -> None:
-        """Acknowledge what was consumed and waits for its batch."""
+        """Acknowledges consumed messages that wait for their batch."""
         self._link.ack(self._consumed + self._passed_over, wait=self._peers.wait_for_acks)
         self._consumed = []
         self._passed_over = []
@@ -631,7 +641,7 @@ class Consumer(Closing):
         self._made_room()
 
     def _returned(self, message: Message, error: BaseException | None) -> None:
-        """Its listener has returned, or raised; and may have closed the consumer."""
+        """Called after its listener has returned, or raised; it may have closed the consumer."""
         if self._link.is_closed:
             return
         self._link.mend()
@@ -644,7 +654,7 @@ class Consumer(Closing):
             self._peers.forget_closed()
 
     def _failed(self, message: Message, error: BaseException) -> None:
-        """Its listener raised."""
+        """Called after its listener raised."""
         _log.warning("the listener of %r raised at %r", self, message, exc_info=error)
         failure = self._rules.failure
         if failure == "leave" or self._delivered.get(message._tag) is not message:
@@ -653,7 +663,7 @@ class Consumer(Closing):
             del self._delivered[message._tag]
             message.is_settled = True
             self._passed_over.append(message._tag)
-            if len(self._passed_over) >= self._rules.batch:  # or they would fill the window
+            if len(self._passed_over) >= self._rules.batch:  # otherwise they would fill the window
                 self._flush()
         elif failure == "redeliver":
             self._take_back([message], f"its listener raised {error!r}")
@@ -671,7 +681,7 @@ class Consumer(Closing):
                 len(self._delivered),
             )
 
-    # Settling.
+    # Settling messages.
 
     def _acknowledge(self, message: Message) -> None:
         with self._link.lock:
@@ -689,11 +699,11 @@ class Consumer(Closing):
                 self._made_room()
 
     def _recover(self, cause: str) -> None:
-        """Everything delivered and not acknowledged is delivered again."""
+        """Redelivers all unacknowledged messages."""
         self._take_back(list(self._delivered.values()), cause)
 
     def _take_back(self, messages: list[Message], cause: str) -> None:
-        """Deliver these again, or not any more."""
+        """Redelivers these messages, or moves them to the dead letters."""
         with self._link.whole():
             self._take_each_back(messages, cause)
         self._made_room()
@@ -707,7 +717,7 @@ class Consumer(Closing):
             because = f"delivery {deliveries} was the last: {cause}"
             if not self._policy.allows(deliveries) and self._is_buried(message, because):
                 continue
-            if self._link.channel is not channel:  # it ended: all is in its queue again
+            if self._link.channel is not channel:  # it was closed: all is in the queue again
                 return
             if self._is_closed:
                 self._link.put_back([message._tag])
@@ -722,7 +732,7 @@ class Consumer(Closing):
             self._again = deque(sorted((*again, *self._again), key=lambda each: each._tag))
 
     def _is_buried(self, message: Message, cause: str) -> bool:
-        """Whether the dead letters took it, or it is dropped; else it is to be redelivered."""
+        """Whether the message was dead-lettered or dropped; otherwise it must be redelivered."""
         try:
             kept = self._peers.dead_letters.take(self._link, message, cause)
         except Error as error:

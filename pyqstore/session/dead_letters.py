@@ -1,4 +1,4 @@
-"""Where messages go that cannot be consumed."""
+"""The queue for messages that cannot be consumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROUTING_HEADERS = frozenset({"CC", "BCC"})
 
 
 def declare_queue(store: Store, connection: Connection, queue: str) -> None:
-    """Durable, unless there is one: that is taken as it is."""
+    """Declares a durable queue, unless it exists: then it is used unchanged."""
     try:
         store.queue_status(queue)
     except NotFound:
@@ -26,8 +26,7 @@ def declare_queue(store: Store, connection: Connection, queue: str) -> None:
 
 
 class DeadLetters:
-    """The queue of dead letters of a connection, made when it is needed.  Any thread may use
-    it."""
+    """The dead-letter queue of a connection, declared when it is needed.  Any thread may use it."""
 
     def __init__(self, connection: Connection, queue: str) -> None:
         self._connection = connection
@@ -35,13 +34,13 @@ class DeadLetters:
         """Its name."""
 
     def take(self, link: Link, message: Message, cause: str) -> bool:
-        """Move it there from its queue, durably.  Whether it did: what is not persistent is
-        dropped.
+        """Moves a message there from its queue, durably.  False: the message is not persistent, and
+        was dropped.
 
-        In one step, unless the queue was declared with arguments of its own: a queue that refuses
-        would end the session's channel.  Then the copy comes first, and a crash, or a signal
-        handler that raises, between the two leaves both.  PublishRefused: it refuses; nothing
-        happened.
+        The move is one transaction, unless the queue was declared with arguments: a queue that
+        refuses would close the session's channel.  In that case the copy is published first, and a
+        crash, or a signal handler that raises, between the two steps leaves both messages.
+        PublishRefused: the queue refuses; nothing happened.
         """
         if not message.persistent:
             link.drop(message._tag)
@@ -55,7 +54,7 @@ class DeadLetters:
         return True
 
     def _is_plain(self) -> bool:
-        """Declared without arguments: now, if it was not there."""
+        """Whether the queue has no arguments; a missing one is declared now."""
         try:
             with self._connection.channel() as channel:
                 channel.queue_declare(self.queue, durable=True)

@@ -1,4 +1,4 @@
-"""Where messages are sent to and received from, and the options in their names."""
+"""Queues and topics, and the options in their names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WILDCARDS = {"*": "*", ">": "#"}
 
 @dataclass(frozen=True)
 class DestinationOptions:
-    """What stands behind the ``?`` of a destination's name; None: the connection's, or none."""
+    """The options after the ``?`` of a destination's name; None: the connection's, or none."""
 
     prefetch: int | None = None
     exclusive: bool = False
@@ -76,13 +76,13 @@ class Groups(Destination):
 
 
 def queue_of(text: str) -> Queue:
-    """ValueError for an option that is unknown, or a name that no queue can have."""
+    """ValueError: an option is unknown, or no queue can have the name."""
     name, options = _parsed("queue", text)
     return Queue(name, options)
 
 
 def topic_of(text: str) -> Topic:
-    """ValueError for an option that is unknown, or a name that no topic can have."""
+    """ValueError: an option is unknown, or no topic can have the name."""
     name, options = _parsed("topic", text)
     words = name.split(".")
     if "#" in words:

@@ -1,4 +1,4 @@
-"""What can go wrong with sessions beside what channels raise."""
+"""Errors of sessions, besides those of channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps listeners of messages from being called, and who hears of it."""
+"""Errors that end the calls of listeners, and the exception listener."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _log = logging.getLogger(__name__)
 
 
 class Failures:
-    """Of all sessions of a connection."""
+    """For all sessions of a connection."""
 
     def __init__(self) -> None:
         self.listener: ExceptionListener | None = None
         """See ``Connection.exception_listener``."""
 
     def tell(self, error: Error) -> object:
-        """What the exception listener returns; without one the log has the error."""
+        """Calls the exception listener and returns its result; without one the error is logged."""
         if self.listener is None:
             cause = error if error.__traceback__ is not None else error.__cause__
             _log.error("listeners are not called any more: %s", error, exc_info=cause)
@@ -34,5 +34,5 @@ class Failures:
             return None
 
     def failed(self, error: Error, raised: Exception) -> None:
-        """The exception listener raised."""
+        """Called when the exception listener raised."""
         _log.error("the exception listener raised at: %s", error, exc_info=raised)

@@ -1,4 +1,4 @@
-"""A session's channel: messages on their way to its consumers, and what becomes of them."""
+"""A session's channel: messages for its consumers, and their settlement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EVENTS_PER_CALL = 256
 
 
 class Registration:
-    """How a consumer stands in the engine: what it reads, and how many it may have."""
+    """A consumer's registration in the engine: its queue and its prefetch."""
 
     __slots__ = ("arguments", "exclusive", "is_full", "is_paused", "prefetch", "queue", "tag")
 
@@ -46,33 +46,34 @@ class Registration:
 
 
 class Sink(Protocol):
-    """A consumer, to which messages are pushed."""
+    """A consumer that messages are pushed to."""
 
     @property
     def _registration(self) -> Registration: ...
 
     @property
     def _room(self) -> int:
-        """How many more messages it takes now."""
+        """The number of further messages that it takes now."""
 
     @property
     def _is_used_up(self) -> bool:
-        """Whether it has as many as the engine lets it have."""
+        """Whether it has as many messages as its prefetch in the engine."""
 
     @property
     def _push(self) -> Callable[[_core.Message], None]:
-        """Called with what came."""
+        """Called with each message."""
 
     def _cancelled(self, why: BaseException | None) -> None:
-        """Nothing comes for it any more: its queue is gone, or it could not be registered again."""
+        """Called when no message comes any more: its queue was deleted, or it could not be
+        registered again."""
 
 
 class Link:
-    """A channel with consumers.  ``lock`` is held in each call but ``wait`` and ``interrupt``.
+    """A channel with consumers.  ``lock`` is held in each call except ``wait`` and ``interrupt``.
 
-    Waiting is done beside the lock, at the channel's descriptor, so that other threads acknowledge,
-    send and close meanwhile.  Messages are pushed to consumers that have room: by ``fill``, which
-    somebody asks for, and by ``push``, which nobody does.
+    Waiting happens without the lock, at the channel's descriptor, so other threads can acknowledge,
+    send and close meanwhile.  Messages are pushed to consumers with room: by ``fill``, for a caller
+    that asks, and by ``push``, for the thread.
     """
 
     def __init__(self, connection: Connection, store: _core.Store, transacted: bool) -> None:
@@ -92,12 +93,12 @@ class Link:
         self.watch: Watch = Watch()
         self._sinks: dict[str, Sink] = {}
         self._thread: threading.Thread | None = None
-        self._raised: Exception | None = None  # by a push, to be told to whoever asks
+        self._raised: Exception | None = None  # an error of push, raised in the next call
         tell_in_child(self)
         self._open()
 
     def _forget_parent(self) -> None:
-        """What was pushed is the parent's."""
+        """In a child of fork(): pushed messages are the parent's."""
         self.is_closed = True
         self.lock = Refusing()
 
@@ -112,7 +113,7 @@ class Link:
         self.watch.follow(self.channel._event_fd())
 
     def close(self) -> None:
-        """Everything outstanding is requeued."""
+        """Requeues all outstanding messages."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -126,9 +127,9 @@ class Link:
         self.channel._forget_event_fd()
 
     def reopen(self, because: BaseException | None = None) -> None:
-        """An error closed the channel, which requeued all that it had and dropped what was sent in
-        its transaction: go on with another, if the connection is open.  A consumer that cannot be
-        registered again is cancelled."""
+        """Called after an error closed the channel, which requeued its messages and dropped those
+        sent in its transaction: opens another one, if the connection is open.  A consumer that
+        cannot be registered again is cancelled."""
         sinks = list(self._sinks.values())
         self.on_reopen(because)
         try:
@@ -140,12 +141,12 @@ class Link:
             self._end_channel()
             raise
         finally:
-            self.interrupt()  # who waits does so for the old channel
+            self.interrupt()  # waiters wait at the old channel
             self.watch.call()
 
     def _is_reopened(self, sinks: list[Sink]) -> bool:
-        """With these consumers; else the one that cannot be registered is gone from them, and the
-        channel with it."""
+        """Whether all consumers were registered; otherwise the one that failed is removed, and the
+        channel is closed."""
         self._end_channel()
         self._open()
         self._sinks.clear()
@@ -159,16 +160,16 @@ class Link:
         return True
 
     def check(self) -> None:
-        """IllegalState when the session is closed; ForkedStore."""
+        """IllegalState: the session is closed; ForkedStore."""
         if self.is_closed:
             check_process(self._store)
             raise IllegalState("The Session is closed")
 
-    # Consumers.
+    # ---- consumers ----
 
     def add(self, sink: Sink) -> None:
-        """Register a consumer, and push to it what is there.  A ChannelError leaves the session as
-        after ``recover``."""
+        """Registers a consumer, and pushes ready messages to it.  After a ChannelError the session
+        is as after ``recover``."""
         self.mend()
         try:
             self._consume(sink)
@@ -182,16 +183,16 @@ class Link:
             raise
 
     def mend(self, because: BaseException | None = None) -> None:
-        """Go on with another channel if something closed this one, ``because`` or whatever it was,
-        while the store is open.  Every verb of a session begins with this, but its commit."""
+        """Opens another channel if this one was closed, by ``because`` or another error, and the
+        store is open.  Every verb of a session begins with this, except its commit."""
         if self.channel.closed and not self.is_closed and not self._store.closed:
             self.reopen(because)
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """What is done as a whole.  When a signal handler raises there, nobody knows how far it
-        came: the session goes on with another channel, to which what was not done is delivered
-        again, and what was done is not."""
+        """A step that must be complete.  If a signal handler raises inside, its progress is
+        unknown, so the session continues with another channel, to which unsettled messages are
+        delivered again."""
         try:
             yield
         except Error:
@@ -210,18 +211,17 @@ class Link:
         self._sinks[wanted.tag] = sink
 
     def remove(self, sink: Sink) -> None:
-        """Nothing is pushed to it any more; what it has stays its."""
+        """Stops pushing to a consumer, which keeps its messages."""
         sink._registration.is_full = False
         if self._sinks.pop(sink._registration.tag, None) is not None and not self.channel.closed:
             self.channel._cancel(sink._registration.tag)
 
-    # Pushing.
+    # ---- pushing ----
 
     def fill(self, *, arm: bool) -> bool:
-        """Push what is ready to consumers that have room; whether something came.  ``arm``: have
-        ``wait`` end when there is more, if there is nothing; without it, the consumers do not wait
-        for messages any more, unless the thread that pushes does.  Raises what ``push`` could not,
-        too."""
+        """Pushes ready messages to consumers with room; whether there were any.  ``arm``: if there
+        are none, ``wait`` returns when there are; without it, the consumers do not wait for
+        messages any more, unless the pushing thread does.  Also raises an error of ``push``."""
         if self._raised is not None:
             raised, self._raised = self._raised, None
             self.watch.tell()
@@ -234,7 +234,7 @@ class Link:
         return came
 
     def push(self) -> None:
-        """Push what is ready, although nobody asks: what goes wrong is told to whoever does."""
+        """Pushes ready messages without a caller; an error is raised in the next call."""
         if self.channel.closed or self._raised is not None:
             return
         try:
@@ -252,12 +252,12 @@ class Link:
 
     @property
     def _is_watched(self) -> bool:
-        """Whether somebody counts on the descriptors: then they tell of what comes."""
+        """Whether a thread waits at the descriptors, which then signal events."""
         return not self.watch.is_coming or bool(self.watch.waiting)
 
     def push_in_turn(self) -> bool:
-        """For the thread that pushes, without the lock.  Whether it is to look again when something
-        comes; else when it is called."""
+        """Called by the pushing thread, without the lock.  Whether to look again at the next event;
+        otherwise when it is called."""
         watch = self.watch
         with self.lock:
             watch.is_coming, watch.is_away = False, True
@@ -274,14 +274,14 @@ class Link:
             return self._raised is None and not self.channel.closed
 
     def _push(self, kinds: int) -> bool:
-        """Whether something came."""
+        """Pushes events; whether there were any."""
         came = False
         at_once = _EVENTS_FIRST  # their bodies may be large: then no sink has room after these
         while True:
             most = min(self._most(), at_once)
             if most == 0 and came and kinds == _KINDS:
                 break
-            if most == 0:  # who waits hears all the same that a queue is gone
+            if most == 0:  # a waiter still needs to know of a deleted queue
                 kinds, most = kinds & ~_DELIVERY, at_once
             events, _ = self.channel._take_events(kinds, most)
             for event in events:
@@ -313,9 +313,9 @@ class Link:
         return most if has_room else 0
 
     def _dispatch(self, event: tuple[int, Any, Any]) -> None:
-        """What is no delivery to one of the consumers."""
+        """Handles an event other than a delivery to one of the consumers."""
         kind, what, _ = event
-        if kind == _DELIVERY:  # of a consumer that an interrupt came before
+        if kind == _DELIVERY:  # of a consumer that was interrupted during its registration
             self.channel._cancel(what.consumer_tag)
             self.hand_back([what.delivery_tag])
         elif kind == _core.EVENT_CANCEL:
@@ -328,25 +328,25 @@ class Link:
             raise what
 
     def wait(self, seconds: float) -> None:
-        """Until something may have come, or somebody interrupts; 0.1 s at most."""
+        """Waits until an event may have come, or ``interrupt`` is called; at most 0.1 s."""
         self.watch.wait(seconds)
 
     def interrupt(self) -> None:
-        """End a wait."""
+        """Ends a wait."""
         self.watch.wake()
 
     @property
     def descriptors(self) -> tuple[int, int]:
-        """What an event loop watches: they are readable when ``wait`` would end.  After a wake they
-        are to be watched anew: the first may stand for another channel."""
+        """For an event loop: readable when ``wait`` would return.  After a wake the loop must watch
+        them anew, because the first may be of another channel."""
         return self.watch.descriptors
 
-    # Settling.
+    # ---- settling ----
 
     def ack(self, tags: list[int], *, wait: bool = False) -> None:
-        """Acknowledge what of these is outstanding; in a transacted session with its transaction.
-        ``wait``: until it is durable."""
-        if len(tags) == 1:  # each message, in most modes
+        """Acknowledges the outstanding messages among these; in a transacted session with its
+        transaction.  ``wait``: until that is durable."""
+        if len(tags) == 1:  # a single message, in most modes
             self.channel._settle_range(tags[0], tags[0], False, False, self._transacted)
         else:
             for first, last in ranges(tags):
@@ -355,12 +355,12 @@ class Link:
             self._store.sync()
 
     def drop(self, tag: int) -> None:
-        """Acknowledge it, whatever becomes of a transaction."""
+        """Acknowledges a message, independent of a transaction."""
         self.channel._settle_range(tag, tag, False)
 
     def move(self, tag: int, queue: str, body: bytes, properties: Properties) -> None:
-        """Acknowledge it and publish this to a queue, both or neither, durably.  Nothing was sent
-        in an open transaction."""
+        """Acknowledges a message and publishes another to a queue, atomically and durably.  Nothing
+        was sent in an open transaction."""
         try:
             with self.channel.transaction() as transaction:
                 transaction.publish("", queue, body, properties)
@@ -372,28 +372,28 @@ class Link:
             raise
 
     def commit(self, tags: list[int]) -> None:
-        """Acknowledge these with what was sent."""
+        """Acknowledges these together with the sent messages."""
         self.ack(tags)
         self.channel.tx_commit()
         self.has_sent = False
 
     def roll_back(self) -> None:
-        """What was sent is dropped, and what was acknowledged with it is not."""
+        """Drops sent messages, and undoes the acknowledgements of the transaction."""
         self.channel.tx_rollback()
         self.has_sent = False
 
     def put_back(self, tags: list[int], delay: float = 0.0) -> None:
-        """Requeue these, beside any transaction."""
+        """Requeues these, independent of a transaction."""
         for first, last in ranges(tags):
             self.channel._settle_range(first, last, True, delay_us=int(delay * 1_000_000))
 
     def hand_back(self, tags: list[int]) -> None:
-        """These were pushed and never handed out: they are ready again as if they had not been.  A
-        channel that is closed has done so."""
+        """Returns messages that were pushed and never handed out: they are ready again as if they
+        were not pushed.  A closed channel has done so already."""
         self.hand_back_ranges(ranges(tags))
 
     def hand_back_ranges(self, tags: list[Tags]) -> None:
-        """As ``hand_back``, what of these is outstanding."""
+        """Like ``hand_back``, for the outstanding messages among these."""
         if self.channel.closed:
             return
         for first, last in tags:
@@ -403,7 +403,7 @@ class Link:
 
 
 def ranges(tags: Iterable[int]) -> list[Tags]:
-    """Consecutive ones together."""
+    """Combines consecutive tags."""
     found: list[Tags] = []
     for tag in sorted(tags):
         if found and found[-1][1] == tag - 1:

@@ -21,8 +21,8 @@ _WAIT_S = 0.1
 
 
 class Listening:
-    """Hands messages to the listeners of a session, one after another, in a thread that begins with
-    the first listener and ends with the session."""
+    """Calls the listeners of a session with messages, one after another, in a thread that begins
+    with the first listener and ends with the session."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
@@ -34,11 +34,11 @@ class Listening:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is its thread: a listener calls."""
+        """Whether this is its thread, which means that a listener calls."""
         return self._thread is threading.current_thread()
 
     def begin(self) -> None:
-        """There is a listener now."""
+        """Called when there is a listener."""
         with self._link.lock:
             if self._thread is None and not self._is_ending:
                 name = f"pyqstore-session-{next(_numbers)}"
@@ -52,7 +52,7 @@ class Listening:
             raise IllegalState(NO_CLOSE)
 
     def end(self) -> None:
-        """Returns when the listener that is running has returned."""
+        """Waits until the running listener has returned."""
         self.check_elsewhere()
         with self._link.lock:
             self._is_ending = True
@@ -61,7 +61,7 @@ class Listening:
             self._thread.join()
 
     def await_listener(self, consumer: Consumer) -> None:
-        """Until none of this consumer's is running."""
+        """Waits until no listener of this consumer is running."""
         if self.is_here:
             return
         with self._idle:
@@ -81,8 +81,8 @@ class Listening:
             self._link.watch.leave(self)
 
     def _serve(self) -> bool:
-        """One message of each consumer with a listener.  Whether there was one, or is now: what
-        one consumer asked for may have come for those before it."""
+        """Delivers one message of each consumer with a listener.  Whether there was one, or is now:
+        a message requested by one consumer may be for an earlier one."""
         watch = self._link.watch
         with self._link.lock:
             watch.waiting.discard(self)
@@ -104,7 +104,7 @@ class Listening:
             return False
 
     def _until_due(self) -> float:
-        """Seconds until a redelivery is due."""
+        """Seconds until the next redelivery is due."""
         with self._link.lock:
             now = time.monotonic()
             dues = [each._due - now for each in self._peers.consumers if each._due > now]
@@ -126,14 +126,14 @@ class Listening:
             self._peers.failures.tell(end)
 
     def _deliver(self, consumer: Consumer, message: Message) -> None:
-        self._link.watch.leave(self, in_haste=True)  # what comes meanwhile is pushed
+        self._link.watch.leave(self, in_haste=True)  # messages that come meanwhile are pushed
         listener = consumer.listener
         error: BaseException | None = None
         try:
-            if listener is None:  # it was taken away just now
+            if listener is None:  # it was removed just now
                 raise IllegalState("there is no listener any more")
             listener(message)
-        except BaseException as raised:  # as a broker: the thread serves the others
+        except BaseException as raised:  # the thread continues for the others, like a broker
             error = raised
         with self._idle:
             try:

@@ -34,7 +34,7 @@ class Message:
     def __init__(
         self, raw: _core.Message, owner: Owner | None, destination: Destination, again: int = 0
     ) -> None:
-        """``again``: how often its consumer delivered it before."""
+        """``again``: the number of earlier deliveries by its consumer."""
         self._raw = raw
         self._tag: int = raw.delivery_tag
         self._owner = owner
@@ -136,7 +136,7 @@ class Message:
         if self._owner is not None:
             self._owner._acknowledge(self)
 
-    # For its consumer.
+    # Called by its consumer.
 
     @property
     def _deliveries_before(self) -> int:
@@ -144,7 +144,7 @@ class Message:
 
     @property
     def _is_expired(self) -> bool:
-        """By the time that its producer wrote: the engine has looked before it was pushed."""
+        """By the producer's expiration; the engine checked it before the push."""
         if not self._raw._has_expiration:
             return False
         due = self._raw.properties.headers.get(EXPIRATION)

@@ -1,4 +1,4 @@
-"""What the acknowledgement modes ask of a consumer, as a table."""
+"""The rules of the acknowledgement modes for consumers, as a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Failure = Literal["redeliver", "redeliver unacknowledged", "pass over", "leave"]
 
 @dataclass(frozen=True)
 class Rules:
-    """What one consumer does."""
+    """The rules of one consumer."""
 
     mode: Mode
     prefetch: int
@@ -36,21 +36,21 @@ class Rules:
 
 
 def check_mode(mode: str) -> Mode:
-    """ValueError for another one."""
+    """ValueError: there is no such mode."""
     if mode not in _MODES:
         raise ValueError(f"mode must be one of {', '.join(_MODES)}, not {mode!r}")
     return cast("Mode", mode)
 
 
 def optimizes(mode: Mode, is_topic: bool, optimize: bool) -> bool:
-    """Whether a consumer that is told to acknowledge in larger batches does."""
+    """Whether larger batches of acknowledgements are possible, if requested."""
     return optimize and (mode == "auto" or (mode == "dups_ok" and not is_topic))
 
 
 def rules_of(
     mode: Mode, is_topic: bool, prefetch: int, optimize: bool, timeout: float | None
 ) -> Rules:
-    """Those of a consumer.  ``optimize`` counts when it ``optimizes``."""
+    """The rules of a consumer.  ``optimize`` has an effect if ``optimizes``."""
     if mode == "dups_ok" and is_topic:
         batch = _percent(prefetch, _DUPS_OK_PERCENT)
         return Rules(mode, prefetch, batch, None, 0, "pass over")

@@ -1,4 +1,4 @@
-"""What a connection can be told: by URI, by the names that ActiveMQ has."""
+"""Options of connections in URIs, with ActiveMQ's names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEME = "qstore"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Of a connection; consumers and destinations can have their own."""
+    """Options of a connection; consumers and destinations may have their own."""
 
     queue_prefetch: int = 1000
     queue_browser_prefetch: int = 500
@@ -44,7 +44,7 @@ class Options:
 def parse_uri(uri: str) -> tuple[str, Options]:
     """The store's path and the options of ``qstore:///path?name=value&...``.
 
-    ValueError names what is wrong: another scheme, a host, an unknown option, a wrong value.
+    ValueError names the error: another scheme, a host, an unknown option, a wrong value.
     """
     parts = urlsplit(uri)
     if parts.scheme != SCHEME or not uri.startswith(f"{SCHEME}://"):
@@ -60,7 +60,7 @@ def parse_uri(uri: str) -> tuple[str, Options]:
 
 
 def query_of(where: str, query: str) -> dict[str, str]:
-    """Names and values.  ValueError for a name without a value, or given twice."""
+    """Names and values.  ValueError: a name has no value, or occurs twice."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
@@ -74,7 +74,7 @@ def query_of(where: str, query: str) -> dict[str, str]:
 
 
 def parsed_flag(where: str, name: str, value: str) -> bool:
-    """true or false."""
+    """A boolean: true or false."""
     if value.lower() not in ("true", "false"):
         raise ValueError(f"{where}: option {name!r} must be true or false, not {value!r}")
     return value.lower() == "true"

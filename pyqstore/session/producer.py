@@ -110,14 +110,14 @@ class Producer(Closing):
                     mandatory=self._wait and isinstance(address, Queue),
                     delay=delivery_delay,
                 )
-                # Of what is not persistent, too: its confirm waits for no disk, and a refusal that
-                # nobody asked for would be told to the next send.
+                # Also for transient messages: the confirm needs no disk, and a refusal that is not
+                # awaited would be raised by the next send.
                 if self._wait and not channel.wait_for_confirms():
                     raise channel._refusals.told()
             except Exception as error:
                 if isinstance(error, NotFound):
                     self._ready.pop(address, None)
-                if channel.closed:  # this one was not sent, and its caller is told so
+                if channel.closed:  # this one was not sent, and its caller gets the error
                     self._link.has_sent = had_sent
                 self._link.mend(error)
                 raise
@@ -136,7 +136,7 @@ class Producer(Closing):
         kind: str | None,
         message_id: str | None,
     ) -> tuple[Destination, Properties]:
-        """Where to, and the properties."""
+        """The destination's address, and the properties."""
         if (destination is None) == (self.destination is None):
             raise IllegalState(
                 "this producer has no destination: name one in send()"
@@ -165,9 +165,9 @@ class Producer(Closing):
         )
 
     def _address(self, destination: Destination) -> tuple[str, str]:
-        """Exchange and routing key; what is not there is declared."""
+        """Exchange and routing key; missing ones are declared."""
         if isinstance(destination, Queue):
-            # Each time: a message to a queue that was deleted would be nobody's, and confirmed.
+            # Each time: a message to a deleted queue would be dropped, and confirmed.
             return self._declared(destination)
         found = self._ready.get(destination)
         if found is None:

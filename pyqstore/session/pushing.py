@@ -1,5 +1,5 @@
-"""Messages come to a session's consumers before anybody asks: the thread that fetches them, and the
-descriptors at which it waits for more, or whoever receives."""
+"""Pushing messages to a session's consumers ahead of calls: the thread that fetches them, and the
+descriptors at which it, or a receiver, waits for more."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _numbers = itertools.count(1)
 
 
 class Watch:
-    """The descriptors of a session, and who waits at them: the thread that pushes while nobody
-    receives, and else whoever does, alone, so that one thread is woken.
+    """The descriptors of a session, and their waiter.  Either the thread that pushes waits, while
+    no call receives, or else only the receiver, so that one thread is woken.
 
-    The thread lets ``_SOON_S`` pass before it looks: what comes meanwhile comes at once, and who
-    tells it before that pays nothing.  Any thread may call any of this; no lock is needed, as each
-    party first says what it does and then looks at what the other says.
+    The thread waits for ``_SOON_S`` before it looks, so that several messages are fetched at once,
+    and further signals in that time cost nothing.  Any thread may call any method; no lock is
+    needed, because each party first publishes its own state and then reads the other's.
     """
 
-    # Closed with this object alone: a thread, or a loop, may be waiting at them.
+    # Closed only with this object, because a thread, or a loop, may be waiting at them.
     _wake: int = -1
     _turn: int = -1
     _channel: int = -1
@@ -55,8 +55,9 @@ class Watch:
                 os.close(descriptor)
 
     def follow(self, descriptor: int) -> None:
-        """Watch another channel, from the next wait on."""
-        # Of our own: the store closes the channel's with the channel, and its number is another's.
+        """Watches another channel, from the next wait on."""
+        # A duplicate: the store closes the channel's descriptor with the channel, and its number
+        # may be reused.
         if self._channel < 0:
             self._channel = os.dup(descriptor)
         else:
@@ -64,58 +65,58 @@ class Watch:
 
     @property
     def descriptors(self) -> tuple[int, int]:
-        """The channel's, and that of ``wake``."""
+        """The descriptors of the channel and of ``wake``."""
         return self._channel, self._wake
 
-    # For those who receive.
+    # Called by receivers.
 
     def enter(self, who: object) -> None:
-        """``who`` waits from now on, and looks before it does."""
+        """``who`` waits from now on, and looks for messages before it does."""
         self.waiting.add(who)
         if not self.is_away:
             self.tell()
 
     def leave(self, who: object, *, in_haste: bool = False) -> None:
-        """It does not any more.  ``in_haste``: it has a message, and waking the thread would cost
-        as much as the wait: that finds out itself."""
+        """``who`` does not wait any more.  ``in_haste``: it has a message, and waking the thread
+        would cost as much as the wait, so the thread is left to notice it."""
         self.waiting.discard(who)
         if self.is_away and not in_haste:
             self.tell()
 
     def wait(self, seconds: float) -> None:
-        """Until something may have come, or somebody wakes; 0.1 s at most."""
+        """Waits until an event may have come, or ``wake`` is called; at most 0.1 s."""
         for descriptor in _readable(self.descriptors, max(0.0, min(seconds, _SLICE_S))):
             _read(descriptor)
 
     def wake(self) -> None:
-        """End a wait."""
+        """Ends a wait."""
         os.eventfd_write(self._wake, 1)
 
-    # For the thread, and those who tell it.
+    # Called by the thread, and to wake it.
 
     def tell(self) -> None:
-        """There may be something to push."""
+        """Signals that there may be messages to push."""
         if not self.is_coming:
             self.call()
 
     def call(self) -> None:
-        """The thread is to look, also if it waits at the descriptors of another channel."""
+        """Makes the thread look, even if it waits at the descriptors of another channel."""
         self.is_coming = True
         os.eventfd_write(self._turn, 1)
 
     def end(self) -> None:
-        """The thread is to end."""
+        """Ends the thread."""
         self.is_ended = True
         self.call()
 
     def drain(self) -> None:
-        """What was told until now is looked after."""
+        """Resets the signals so far, which are handled now."""
         for descriptor in self.descriptors:
             _read(descriptor)
 
     def sleep(self, is_watching: bool) -> None:
-        """Until it is called, or ``is_watching`` and something may have come, and then some time
-        for more; 0.1 s if others wait."""
+        """Waits until it is called, or, with ``is_watching``, until an event may have come, and
+        then a little longer for more; 0.1 s if a receiver waits."""
         seconds = _SLICE_S if self.is_away and self.looks_itself else None
         found = _readable(
             (self._turn, *self.descriptors) if is_watching else (self._turn,), seconds
@@ -135,19 +136,20 @@ def _readable(descriptors: tuple[int, ...], seconds: float | None = None) -> lis
 
 
 def _read(descriptor: int) -> None:
-    with suppress(BlockingIOError):  # nothing there, or another thread read it
+    with suppress(BlockingIOError):  # there is nothing, or another thread read it
         os.eventfd_read(descriptor)
 
 
 class Pushed(Protocol):
-    """What the thread serves."""
+    """The object that the thread serves."""
 
     def push_in_turn(self) -> bool:
-        """Push what is ready.  Whether to look again when something comes; else when called."""
+        """Pushes ready messages.  Whether to look again at the next event; otherwise when
+        called."""
 
 
 def begin_pushing(what: Pushed, watch: Watch) -> threading.Thread:
-    """A thread that does not keep ``what`` alive, and ends with it or with the watch."""
+    """Starts a thread that does not keep ``what`` alive, and ends with it or with the watch."""
     found = weakref.ref(what, lambda _: watch.end())
     name = f"pyqstore-push-{next(_numbers)}"
     thread = threading.Thread(target=_run, args=(found, watch), name=name, daemon=True)

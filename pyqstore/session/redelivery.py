@@ -1,4 +1,4 @@
-"""When a message is delivered again, and how often."""
+"""The delay and the number of redeliveries."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RedeliveryPolicy:
         _check("collision_avoidance_factor", self.collision_avoidance_factor, 1.0)
 
     def allows(self, deliveries: int) -> bool:
-        """Whether a message with this many deliveries is delivered again."""
+        """Whether a message with this many deliveries may be delivered again."""
         return not 0 <= self.maximum_redeliveries < deliveries
 
     def delay(self, deliveries: int) -> float:
@@ -79,6 +79,6 @@ class RedeliveryPolicy:
 def _check(name: str, value: object, most: float = float("inf")) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number, not {type(value).__name__}")
-    if not 0 <= value <= most:  # not a number as well
+    if not 0 <= value <= most:  # refuses NaN, too
         at_most = "" if most == float("inf") else f" and at most {most:g}"
         raise ValueError(f"{name} must be 0 or more{at_most}, not {value}")

@@ -1,4 +1,4 @@
-"""What all connections to a store share in this process, which owns it."""
+"""State shared by all connections to a store in the process that owns it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _stores_lock = threading.Lock()
 
 
 class Registry:
-    """Of one store: client ids in use, and a lock for what looks and then acts."""
+    """For one store: client ids in use, and a lock for steps that check and then act."""
 
     def __init__(self) -> None:
         self.lock: threading.RLock = threading.RLock()
@@ -25,7 +25,7 @@ class Registry:
 
     @classmethod
     def of(cls, store: Store) -> Registry:
-        """The one of this store."""
+        """The registry of this store."""
         with _registries_lock:
             found = _registries.get(store)
             if found is None:
@@ -33,24 +33,24 @@ class Registry:
             return found
 
     def enter(self, client_id: str) -> None:
-        """IllegalState: another connection has it."""
+        """IllegalState: another connection has the client id."""
         with self.lock:
             if client_id in self._client_ids:
                 raise IllegalState(f"client id {client_id!r} is in use")
             self._client_ids.add(client_id)
 
     def leave(self, client_id: str) -> None:
-        """Others may have it."""
+        """Releases the client id."""
         with self.lock:
             self._client_ids.discard(client_id)
 
 
 class Opened:
-    """Stores that connections opened by URI: the last of them closes the store."""
+    """Stores opened by URI: the last connection closes the store."""
 
     @staticmethod
     def open(path: str) -> Store:
-        """Open it, unless another connection did."""
+        """Opens the store, unless another connection has."""
         key = os.path.realpath(path)
         with _stores_lock:
             store, users = _stores.get(key, (None, 0))
@@ -61,7 +61,7 @@ class Opened:
 
     @staticmethod
     def close(path: str, store: Store) -> None:
-        """One connection fewer."""
+        """Called when a connection is closed."""
         key = os.path.realpath(path)
         with _stores_lock:
             found, users = _stores.get(key, (None, 0))
@@ -70,7 +70,7 @@ class Opened:
                 return
             if found is store:
                 del _stores[key]
-            store.close()  # who opens it meanwhile waits
+            store.close()  # a concurrent open waits for this
 
 
 _registries: weakref.WeakKeyDictionary[Store, Registry] = weakref.WeakKeyDictionary()
@@ -78,7 +78,8 @@ _stores: dict[str, tuple[Store, int]] = {}
 
 
 def _after_fork_in_child() -> None:
-    """Another thread of the parent may have held one.  The stores are closed here."""
+    """Makes new locks, since another thread of the parent may have held one.  The stores are closed
+    here."""
     global _registries_lock, _stores_lock
     _registries_lock, _stores_lock = threading.Lock(), threading.Lock()
 

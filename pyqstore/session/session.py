@@ -33,7 +33,7 @@ __all__ = ["Home", "Session"]
 
 
 class Home:
-    """What the sessions of a connection share."""
+    """The state shared by the sessions of a connection."""
 
     def __init__(
         self, store: Store, connection: Connection, registry: Registry, options: Options
@@ -167,7 +167,7 @@ class Session(Closing):
             )
         self._link.check()
         with self._home.registry.lock:
-            if not destination.name.startswith("amq."):  # a temporary one is there
+            if not destination.name.startswith("amq."):  # a temporary one exists
                 self._home.subscriptions.declare_queue(destination)
             exclusive = destination.options.exclusive
             if exclusive and self._home.subscriptions.consumers(destination.name):
@@ -390,8 +390,8 @@ class Session(Closing):
         for consumer in self._peers.consumers:
             consumer._recover(cause)
         self._peers.forget_closed()
-        self._link.interrupt()  # who waits for them
-        self._peers.loss = None  # of what is taken back nothing is expected any more
+        self._link.interrupt()  # receivers wait for them
+        self._peers.loss = None  # messages taken back need no acknowledgement any more
 
     def _check_transacted(self) -> None:
         self._link.check()
@@ -409,7 +409,7 @@ class Session(Closing):
             self._take_all_back("recovered")
 
     def _check_not_listening(self) -> None:
-        """IllegalState: a listener of this session calls."""
+        """IllegalState: a listener of this session calls this."""
         self._listening.check_elsewhere()
 
     def close(self) -> None:
@@ -426,7 +426,7 @@ class Session(Closing):
             if self._link.is_closed:
                 return
             consumers = list(self._peers.consumers)
-            # Backwards, and all of it, whatever raises.
+            # In reverse order, and all of them, even after errors.
             rest.callback(self._on_close, self)
             for consumer in consumers:
                 rest.callback(consumer._ended)

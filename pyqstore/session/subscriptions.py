@@ -1,4 +1,4 @@
-"""The queues behind topics: declared, bound, found again, taken away."""
+"""The queues of topics: declaring, binding, finding and deleting them."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _NAME_BYTES_MAX = 255
 
 
 class Subscriptions:
-    """What sessions of a connection declare.  ``Registry.lock`` is held in each call that looks and
-    then acts."""
+    """Declares the objects of a connection's sessions.  ``Registry.lock`` is held in each call that
+    checks and then acts."""
 
     def __init__(self, store: Store, connection: Connection) -> None:
         self._store = store
         self._connection = connection
 
     def declare_topics(self) -> None:
-        """The exchange of topics."""
+        """Declares the exchange of topics."""
         if TOPICS not in self._store.exchanges():
             with self._connection.channel() as channel:
                 channel.exchange_declare(TOPICS, "topic", durable=True)
 
     def declare_queue(self, queue: Queue) -> None:
-        """A durable queue, unless there is one.  ValueError: it is a stream."""
+        """Declares a durable queue, unless it exists.  ValueError: it is a stream."""
         declare_queue(self._store, self._connection, queue.name)
         if self._store.queue_status(queue.name).stream:
             raise ValueError(f"{queue.name!r} is a stream: read it with Store.stream()")
 
     def declare_groups(self, groups: Groups) -> None:
-        """An exchange that divides messages by their group, and its queues, each with one active
-        consumer.  PreconditionFailed: there are others of these names."""
+        """Declares an exchange that divides messages by their group, and its queues, each with a
+        single active consumer.  PreconditionFailed: others have these names."""
         with self._connection.channel() as channel:
             channel.exchange_declare(
                 groups.name,
@@ -58,18 +58,18 @@ class Subscriptions:
                 channel.queue_bind(queue.name, groups.name, "1")
 
     def temporary_queue(self) -> str:
-        """A queue of this connection, which goes with it."""
+        """Declares a queue of this connection, which is deleted with it."""
         with self._connection.channel() as channel:
             return channel.queue_declare("", exclusive=True).queue
 
     def temporary(self, topic: Topic, selector: str | None) -> str:
-        """The queue of a subscription that ends with its consumer."""
+        """Declares the queue of a subscription that ends with its consumer."""
         queue = self.temporary_queue()
         self._bind(queue, topic, selector)
         return queue
 
     def shared(self, queue: str, topic: Topic, selector: str | None) -> None:
-        """The queue of a subscription that ends with the last of its consumers."""
+        """Declares the queue of a subscription that ends with the last of its consumers."""
         if self.consumers(queue) is None:
             with self._connection.channel() as channel:
                 channel.queue_declare(queue, auto_delete=True)
@@ -78,9 +78,9 @@ class Subscriptions:
             self._check_same(queue, topic, selector)
 
     def durable(self, queue: str, topic: Topic, selector: str | None) -> None:
-        """The queue of a durable subscription.  One of this name to something else is replaced,
-        with all that is in it, if it has no consumer; IllegalState otherwise, and when there is a
-        queue of that name that is no subscription and has messages."""
+        """Declares the queue of a durable subscription.  A subscription of this name with another
+        topic or selector is replaced, with all its messages, if it has no consumer.  IllegalState:
+        it has one, or the queue of that name is no subscription and has messages."""
         consumers = self.consumers(queue)
         if consumers == 0 and not self._is_same(queue, topic, selector):
             self._check_may_go(queue)
@@ -95,14 +95,15 @@ class Subscriptions:
             self._check_same(queue, topic, selector)
 
     def consumers(self, queue: str) -> int | None:
-        """How many it has; None: there is no such queue."""
+        """The number of its consumers; None: there is no such queue."""
         try:
             return self._store.queue_status(queue).consumers
         except NotFound:
             return None
 
     def delete(self, queue: str, *, has_selector: bool = True) -> None:
-        """With all that is in it, if it is there.  ``has_selector``: it may have one."""
+        """Deletes a queue with all its messages, if it exists.  ``has_selector``: it may have
+        one."""
         if self.consumers(queue) is not None:
             with self._connection.channel() as channel:
                 channel.queue_delete(queue)
@@ -110,7 +111,7 @@ class Subscriptions:
             self.forget_selectors()
 
     def forget_selectors(self) -> None:
-        """Topics of which nothing is selected any more do not lead to the exchange of selectors."""
+        """Unbinds topics without a selector from the exchange of selectors."""
         bindings = self._store.bindings()
         used = {each.routing_key for each in bindings if each.source == SELECTORS}
         with self._connection.channel() as channel:
@@ -120,11 +121,11 @@ class Subscriptions:
                     channel.exchange_unbind(SELECTORS, TOPICS, each.routing_key)
 
     def is_subscription(self, queue: str) -> bool:
-        """Whether something leads there from topics."""
+        """Whether a topic leads to the queue."""
         return bool(self._bindings(queue))
 
     def _bind(self, queue: str, topic: Topic, selector: str | None) -> None:
-        """A queue that was declared just now, and is deleted when that fails."""
+        """Binds a new queue, and deletes it if that fails."""
         try:
             self._bind_to_topic(queue, topic, selector)
         except BaseException:
@@ -139,20 +140,21 @@ class Subscriptions:
                 channel.queue_bind(queue, TOPICS, key)
                 return
             channel.exchange_declare(SELECTORS, "x-jms-topic", durable=True)
-            self.forget_selectors()  # of subscriptions that a crash, or a connection's end, took
-            # In this order: a queue that is bound is taken for a whole subscription.
+            # Of subscriptions that ended with a crash, or with a connection.
+            self.forget_selectors()
+            # In this order: a queue with a binding counts as a complete subscription.
             channel.exchange_bind(SELECTORS, TOPICS, key)
             channel.queue_bind(queue, SELECTORS, key, {_SELECTOR: selector})
 
     def _check_may_go(self, queue: str) -> None:
-        """A queue without a binding is half a subscription, or somebody's."""
+        """A queue without a binding is an incomplete subscription, or another object."""
         status = self._store.queue_status(queue)
         held = status.messages_ready + status.messages_unacked + status.messages_delayed
         if held and not self._bindings(queue):
             raise IllegalState(f"there is a queue {queue!r}, which is no subscription")
 
     def _check_selector(self, topic: Topic, selector: str | None) -> None:
-        """PreconditionFailed before anything is deleted for one that is none."""
+        """PreconditionFailed for an invalid selector, before anything is deleted."""
         queue = self.temporary_queue()
         try:
             self._bind_to_topic(queue, topic, selector)
@@ -182,7 +184,7 @@ class Subscriptions:
 
 
 def subscription_queue(client_id: str | None, name: str) -> str:
-    """ValueError for a name that no queue can have."""
+    """ValueError: no queue can have the name."""
     if not name:
         raise ValueError("a subscription's name must not be empty")
     queue = name if client_id is None else f"{client_id}.{name}"
