@@ -5,9 +5,9 @@ Importing this module makes the name ``pyqstore`` known to kombu::
     import pyqstore.compat.kombu
     app = celery.Celery(broker="pyqstore:////var/lib/orders.qs", backend="rpc://")
 
-The whole name, ``pyqstore.compat.kombu:Transport``, needs no import before it.  It is kombu's
-transport of AMQP, connected to the process that owns the store, which is this one when no other
-was there before it.
+The full name, ``pyqstore.compat.kombu:Transport``, needs no import.  The transport is kombu's AMQP
+transport, connected to the process that owns the store: this process, unless another one opened the
+store before.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ else:
 
 
 def register() -> None:
-    """Make ``pyqstore://`` known to kombu.  Importing this module has done so."""
+    """Register ``pyqstore://`` with kombu.  Importing this module does so."""
     kombu.transport.TRANSPORT_ALIASES[_ALIAS] = _TARGET
 
 
 class StoreConnection(_Connection):
-    """A connection to the owner of a store, which holds on to the store when that is this
-    process."""
+    """A connection to the owner of a store.  It keeps the store open if this process is the
+    owner."""
 
     attachment: Attachment | None = None
 
     def collect(self) -> None:
-        """Close the socket, and let go of the store."""
+        """Close the socket, and release the store."""
         try:
             super().collect()
         finally:
             self.let_go()
 
     def let_go(self) -> None:
-        """Of the store."""
+        """Release the store."""
         attachment, self.attachment = self.attachment, None
         if attachment is not None:
             attachment.close()
@@ -70,11 +70,11 @@ class StoreConnection(_Connection):
 class Transport(pyamqp.Transport):  # type: ignore[misc, unused-ignore]
     """kombu's transport over a store in a directory.
 
-    The URL's path is the directory: ``pyqstore:///orders.qs`` one below the current directory,
-    ``pyqstore:////var/orders.qs`` an absolute one, ``pyqstore://`` the one that
-    :func:`~pyqstore.compat.default_path` says, ``pyqstore:///:memory:`` a store in this process's
-    memory.  ``transport_options``: ``store``, a mapping, has options of :func:`pyqstore.open`; the
-    others go to py-amqp, such as ``confirm_publish``.
+    The URL's path is the directory: ``pyqstore:///orders.qs`` is relative to the current directory,
+    ``pyqstore:////var/orders.qs`` is absolute, ``pyqstore://`` is
+    :func:`~pyqstore.compat.default_path`, and ``pyqstore:///:memory:`` is a store in this process's
+    memory.  In ``transport_options``, ``store`` is a mapping of options for :func:`pyqstore.open`;
+    the other options, such as ``confirm_publish``, go to py-amqp.
     """
 
     Connection: Any = StoreConnection
@@ -98,8 +98,8 @@ class Transport(pyamqp.Transport):  # type: ignore[misc, unused-ignore]
         return default_path() if named in ("", "/") else os.path.expanduser(named)
 
     def establish_connection(self) -> StoreConnection:
-        """Open the store or reach its owner, and connect.  Raises what ``pyqstore.open`` does, and
-        OSError when the owner cannot be reached."""
+        """Open the store or find its owner, and connect.  Raises the errors of ``pyqstore.open``,
+        and OSError if the owner cannot be reached."""
         given = dict(self.client.transport_options or {})
         attachment = attach(self.path, **given.pop("store", {}))
         try:
@@ -111,15 +111,15 @@ class Transport(pyamqp.Transport):  # type: ignore[misc, unused-ignore]
         return connection
 
     def verify_connection(self, connection: StoreConnection) -> bool:
-        """Whether it is there still.  kombu makes another one in place of a connection that was
-        lost, and closes the lost one or not."""
+        """Whether the connection is open.  A lost connection releases the store here, as kombu
+        replaces lost connections and does not always close them."""
         if connection.connected:
             return True
         connection.let_go()
         return False
 
     def close_connection(self, connection: StoreConnection) -> None:
-        """Close it, and let go of the store also where it was lost."""
+        """Close the connection, and release the store even if the connection was lost."""
         try:
             super().close_connection(connection)  # type: ignore[no-untyped-call, unused-ignore]
         finally:

@@ -1,8 +1,8 @@
-"""One store for all of a process, and for other processes that come for it.
+"""Shares a store within a process and with other processes.
 
-The first process that comes owns the store and listens at a free port of 127.0.0.1 for AMQP, with a
-password that it makes up.  It leaves both in ``compat.json`` in the store's directory, which its
-user alone can read.  Processes that find the store owned connect there.
+The first process that opens the store owns it and listens for AMQP on a free port of 127.0.0.1,
+with a random password.  It writes both to ``compat.json`` in the store's directory, which only its
+user can read.  The other processes connect to that address.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _LOOK_S = 0.02
 
 @dataclass(frozen=True)
 class Address:
-    """Where the owner of a store listens for AMQP 0-9-1, and what lets one in."""
+    """The address at which the owner of a store listens for AMQP 0-9-1, and its credentials."""
 
     host: str
     port: int
     user: str
     password: str
     pid: int
-    """The owner's."""
+    """The owner's process id."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.host}:{self.port}>"
 
 
 def default_path() -> str:
-    """The store of who names none: the directory that ``PYQSTORE_PATH`` says, else
-    ``pyqstore/default`` among the user's data (``XDG_DATA_HOME``, ``~/.local/share``)."""
+    """The directory of a store that was not named: ``PYQSTORE_PATH``, else ``pyqstore/default`` in
+    the user's data directory (``XDG_DATA_HOME``, ``~/.local/share``)."""
     named = os.environ.get("PYQSTORE_PATH")
     if named:
         return named
@@ -61,7 +61,7 @@ def default_path() -> str:
 
 
 class _Owned:
-    """A store that this process has open; ``users``: how many attachments there are."""
+    """A store that is open in this process; ``users`` counts its attachments."""
 
     def __init__(self, key: str, store: Store, is_ours: bool) -> None:
         self.key = key
@@ -87,7 +87,7 @@ class _Owned:
             _write(self._file, self.address)
 
     def forget_address(self) -> None:
-        """Nobody is to come any more."""
+        """Removes the address, so that no process connects any more."""
         if self._file is not None and self.address is not None:
             with suppress(OSError):
                 if _read(self._file, self.address.pid) == self.address:
@@ -101,20 +101,20 @@ class _Owned:
             self.store.close()
 
 
-# The mutex is held while a store is opened and closed, which waits for threads of ours.  In one of
-# those the collector may end a connection, so that finalizers never wait for the mutex: what they
-# let go of stays in _left for who holds it.
-# A handler of signals may come back to it in the thread that has it.
-_mutex = threading.RLock()  # of _owned, and of what its values count
-_depth = 0  # how often the thread that has it has it
+# The mutex is held while a store is opened or closed, which waits for threads of the store.  The
+# garbage collector may end a connection in one of them, so finalizers must not wait for the mutex:
+# they append to _left, and the holder of the mutex closes those.  The mutex is recursive because a
+# signal handler may come here in the thread that holds it.
+_mutex = threading.RLock()  # guards _owned and the counts of its values
+_depth = 0  # of the holder's recursive calls
 _owned: dict[str, _Owned] = {}
 _left: deque[_Owned] = deque()
 
 
 @contextmanager
 def _alone() -> Iterator[bool]:
-    """Have the mutex, and do at the end what others left.  False: this thread is in the midst of
-    something, which would not bear that a store goes."""
+    """Holds the mutex, and releases the stores in _left at the end.  False: an outer call of this
+    thread holds it too and may still use a store, so none may be closed."""
     global _depth
     try:
         with _mutex:
@@ -128,7 +128,7 @@ def _alone() -> Iterator[bool]:
 
 
 def _settle() -> None:
-    """Close what nobody uses any more, unless who has the mutex is to do that."""
+    """Releases the stores in _left, unless the mutex is held: its holder does so."""
     global _depth
     while _left and _mutex.acquire(blocking=False):
         try:
@@ -156,10 +156,10 @@ def _let_go(owned: _Owned) -> None:
 
 
 class Attachment(Closing):
-    """A hold on a store.  The last one that is closed closes the store, if ``attach`` opened it.
+    """A use of a store.  Closing the last one closes the store, if ``attach`` opened it.
 
-    ``store`` is None when another process owns it; ``address`` is where its owner listens, None if
-    the machine did not let it.
+    ``store`` is None if another process owns it.  ``address`` is where the owner listens; None if
+    it could not listen.
     """
 
     store: Store | None
@@ -173,7 +173,7 @@ class Attachment(Closing):
         self.address = address
 
     def close(self) -> None:
-        """Let go.  Closing twice is fine, and closing after ``fork()`` does nothing."""
+        """Release the store.  Closing twice is allowed; closing after ``fork()`` does nothing."""
         with _alone() as may_go:
             owned = self._taken()
             if owned is not None and may_go:
@@ -182,7 +182,8 @@ class Attachment(Closing):
                 _left.append(owned)
 
     def drop(self) -> None:
-        """Let go, as ``close()``, but wait for no other thread: it may do the rest."""
+        """Release the store like ``close()``, without waiting for other threads: the one that holds
+        the mutex completes it."""
         owned = self._taken()
         if owned is not None:
             _left.append(owned)
@@ -198,12 +199,12 @@ class Attachment(Closing):
 
 
 def attach(path: str | os.PathLike[str], *, timeout: float = 10.0, **options: Any) -> Attachment:
-    """Open the store in the directory ``path``, or reach the process that has it open.
+    """Open the store in the directory ``path``, or find the process that has it open.
 
     Attachments of one process share the store; ``options`` are those of :func:`pyqstore.open` and
-    count for who opens it.  Directories above are made if they are missing.  When another process
-    owns the store, and does not say within ``timeout`` seconds where it listens, StoreLocked says
-    what to do.  Otherwise raises what ``pyqstore.open`` raises.
+    apply if this call opens the store.  Missing parent directories are created.  If another process
+    owns the store and has not written its address within ``timeout`` seconds, StoreLocked says what
+    to do.  Other errors are those of ``pyqstore.open``.
     """
     key = _key_of(path)
     deadline = time.monotonic() + timeout
@@ -211,7 +212,7 @@ def attach(path: str | os.PathLike[str], *, timeout: float = 10.0, **options: An
         with _alone():
             try:
                 owned = _owned.get(key)
-                if owned is not None and owned.store.closed:  # by who shared it
+                if owned is not None and owned.store.closed:  # by the caller of share()
                     del _owned[key]
                     owned = None
                 if owned is None:
@@ -229,13 +230,13 @@ def attach(path: str | os.PathLike[str], *, timeout: float = 10.0, **options: An
 
 
 def share(store: Store) -> Attachment:
-    """Have :func:`attach`, and so pika's and kombu's names here, use a store that this process
-    opened itself, until what this returns is closed or the store is::
+    """Let :func:`attach`, and so pika's and kombu's API here, use a store that this process
+    opened itself, until the attachment or the store is closed::
 
         with pyqstore.open("orders.qs") as store, compat.share(store):
             connection = pika.BlockingConnection(pika.URLParameters("pyqstore:///abs/orders.qs"))
 
-    ValueError: the store is shared already.
+    ValueError: the store is already shared.
     """
     key = _key_of(store.path)
     with _alone():
@@ -289,7 +290,8 @@ def _write(name: str, address: Address) -> None:
 
 
 def _read(name: str, pid: int | None) -> Address | None:
-    """What an owner left, unless it is of one before ``pid``."""
+    """The address in the file; None if there is none or it was written by another process than
+    ``pid``."""
     try:
         with Path(name).open(encoding="utf-8") as file:
             address = Address(**json.load(file))
@@ -299,7 +301,7 @@ def _read(name: str, pid: int | None) -> Address | None:
 
 
 def _after_fork() -> None:
-    """The parent's stores are not this process's: it connects to the parent."""
+    """The parent's stores are not open here; a child connects to its parent."""
     global _depth, _mutex
     _mutex = threading.RLock()
     _depth = 0

@@ -1,8 +1,8 @@
-"""pika's names over a store: ``import pyqstore.compat.pika as pika``.
+"""pika's API over a store: ``import pyqstore.compat.pika as pika``.
 
 A program of ``pika.BlockingConnection`` runs on a store in a directory, without a broker
-(docs/COMPAT.md).  Where pika would hear of an error with the next answer of the broker, it is
-raised by the verb that caused it.
+(docs/COMPAT.md).  Where pika reports an error with the broker's next answer, here the call that
+caused the error raises it.
 """
 
 from . import (

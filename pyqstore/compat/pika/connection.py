@@ -1,4 +1,4 @@
-"""Where a store is, in the words of pika's parameters."""
+"""The location of a store, as pika's connection parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NUMBERS = {
 
 
 class SSLOptions:
-    """Kept and not used: nothing leaves the machine."""
+    """Kept and unused: nothing leaves the machine."""
 
     def __init__(self, context: Any, server_hostname: str | None = None) -> None:
         self.context: Any = context
@@ -36,8 +36,8 @@ class SSLOptions:
 
 
 class Parameters:
-    """What pika can be told of a connection.  ``host`` and ``virtual_host`` say which store it is;
-    the rest is kept, and used by nothing but a connection to another process."""
+    """pika's connection parameters.  ``host`` and ``virtual_host`` select the store; the others
+    matter only for a connection to another process."""
 
     DEFAULT_CHANNEL_MAX: ClassVar[int] = 65_535
     DEFAULT_CONNECTION_ATTEMPTS: ClassVar[int] = 1
@@ -85,10 +85,10 @@ class Parameters:
 
     @property
     def path(self) -> str:
-        """The store's directory: ``host`` when that is a path, else the default's.
+        """The store's directory: ``host`` if it is a path, else the default directory.
 
-        AMQPConnectionError: ``host`` is another machine.  ConnectionClosedByBroker (530): there is
-        no such virtual host, as a store is one.
+        AMQPConnectionError: ``host`` is another machine.  ConnectionClosedByBroker (530): the
+        virtual host is not "/", the only one that a store has here.
         """
         if self.host == ":memory:" or self.host.startswith(("/", ".", "~")):
             found = os.path.expanduser(self.host)
@@ -130,8 +130,8 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class ConnectionParameters(Parameters):
-    """``ConnectionParameters("localhost")`` is the store that ``PYQSTORE_PATH`` says, a path as
-    ``host`` the store in that directory, ":memory:" one in this process's memory."""
+    """``ConnectionParameters("localhost")`` is the store in the directory ``PYQSTORE_PATH``.  A
+    path as ``host`` is the store in that directory, ":memory:" a store in this process's memory."""
 
     def __init__(
         self,
@@ -179,10 +179,10 @@ class ConnectionParameters(Parameters):
 
 
 class URLParameters(Parameters):
-    """``pyqstore:///DIRECTORY`` (or ``qstore:``) is a store by its absolute path; ``amqp://`` is as
-    ConnectionParameters with its host and virtual host.
+    """``pyqstore:///DIRECTORY`` (or ``qstore:``) is the store with that absolute path; ``amqp://``
+    is like ConnectionParameters with the URL's host and virtual host.
 
-    ValueError for another scheme and for a value in the query that is none.
+    ValueError: the scheme is another one, or a value in the query is invalid.
     """
 
     host: str

@@ -1,4 +1,4 @@
-"""Names and passwords, which a store does not ask for."""
+"""User names and passwords, which a store does not check."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = ["ExternalCredentials", "PlainCredentials"]
 
 
 class PlainCredentials:
-    """A name and a password.  Who can open a store's directory may use the store: nothing compares
-    these."""
+    """A user name and a password.  They are not checked: whoever can open a store's directory may
+    use the store."""
 
     TYPE: ClassVar[str] = "PLAIN"
 
@@ -19,7 +19,7 @@ class PlainCredentials:
         self.erase_on_connect: bool = erase_on_connect
 
     def erase_credentials(self) -> None:
-        """Forget both, with ``erase_on_connect``."""
+        """Clear the name and the password, if ``erase_on_connect`` is set."""
         if self.erase_on_connect:
             self.username = self.password = None
 
@@ -32,7 +32,7 @@ class PlainCredentials:
 
 
 class ExternalCredentials:
-    """The name is somebody else's to tell, as a certificate's."""
+    """Credentials whose name comes from elsewhere, such as a certificate."""
 
     TYPE: ClassVar[str] = "EXTERNAL"
 
@@ -40,7 +40,7 @@ class ExternalCredentials:
         self.erase_on_connect: bool = False
 
     def erase_credentials(self) -> None:
-        """Nothing is to be forgotten."""
+        """Does nothing: there are no secrets."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExternalCredentials)

@@ -1,4 +1,4 @@
-"""What goes wrong, by pika's names and in pika's hierarchy."""
+"""pika's exceptions, with pika's names and hierarchy."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ __all__ = [
 
 
 class AMQPError(Exception):
-    """The root of what a broker, here a store, can cause."""
+    """The base class of errors of a broker, here of a store."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}: {self.args!r}"
 
 
 class _Coded(AMQPError):
-    """Has AMQP's number and text."""
+    """Has AMQP's reply code and text."""
 
     @property
     def reply_code(self) -> int:
-        """AMQP's number, such as 404."""
+        """AMQP's reply code, such as 404."""
         return cast(int, self.args[0])
 
     @property
     def reply_text(self) -> str:
-        """AMQP's name of it and what was wrong."""
+        """AMQP's name of the error, and its cause."""
         return cast(str, self.args[1])
 
     def __repr__(self) -> str:
@@ -74,15 +74,15 @@ class _Coded(AMQPError):
 
 
 class AMQPConnectionError(AMQPError):
-    """The connection cannot be made, or is over."""
+    """The connection cannot be opened, or has ended."""
 
 
 class ConnectionOpenAborted(AMQPConnectionError):
-    """It was closed while it was being opened."""
+    """The connection was closed while it was opened."""
 
 
 class StreamLostError(AMQPConnectionError):
-    """The store was closed, has failed, or was opened before ``fork()``; its owner is gone."""
+    """The store was closed, has failed, or was opened before ``fork()``; or its owner has ended."""
 
 
 class IncompatibleProtocolError(AMQPConnectionError):
@@ -94,7 +94,7 @@ class AuthenticationError(AMQPConnectionError):
 
 
 class ProbableAuthenticationError(AMQPConnectionError):
-    """The owner of the store does not let this process in."""
+    """The owner of the store refused this process."""
 
 
 class ProbableAccessDeniedError(AMQPConnectionError):
@@ -102,7 +102,7 @@ class ProbableAccessDeniedError(AMQPConnectionError):
 
 
 class NoFreeChannels(AMQPConnectionError):
-    """The connection has all the channels that it may have."""
+    """All channel numbers of the connection are in use."""
 
 
 class ConnectionWrongStateError(AMQPConnectionError):
@@ -110,22 +110,22 @@ class ConnectionWrongStateError(AMQPConnectionError):
 
 
 class ConnectionClosed(_Coded, AMQPConnectionError):
-    """The connection was closed, and why."""
+    """The connection was closed, with the reason."""
 
     def __init__(self, reply_code: int, reply_text: str) -> None:
         super().__init__(int(reply_code), str(reply_text))
 
 
 class ConnectionClosedByBroker(ConnectionClosed):
-    """By an error of 500 or more."""
+    """The connection was closed by an error with a code of 500 or more."""
 
 
 class ConnectionClosedByClient(ConnectionClosed):
-    """By ``close()``."""
+    """The connection was closed by ``close()``."""
 
 
 class ConnectionBlockedTimeout(AMQPConnectionError):
-    """There is no space on the disk: nothing was accepted, and it can be tried again."""
+    """The disk is full: nothing was accepted, and the call can be retried."""
 
 
 class AMQPHeartbeatTimeout(AMQPConnectionError):
@@ -133,7 +133,7 @@ class AMQPHeartbeatTimeout(AMQPConnectionError):
 
 
 class AMQPChannelError(AMQPError):
-    """Something of one channel."""
+    """The base class of errors of one channel."""
 
 
 class ChannelWrongStateError(AMQPChannelError):
@@ -141,22 +141,22 @@ class ChannelWrongStateError(AMQPChannelError):
 
 
 class ChannelClosed(_Coded, AMQPChannelError):
-    """The channel was closed, and why."""
+    """The channel was closed, with the reason."""
 
     def __init__(self, reply_code: int, reply_text: str) -> None:
         super().__init__(int(reply_code), str(reply_text))
 
 
 class ChannelClosedByBroker(ChannelClosed):
-    """By an error, such as 404 or 406."""
+    """The channel was closed by an error, such as 404 or 406."""
 
 
 class ChannelClosedByClient(ChannelClosed):
-    """By ``close()``."""
+    """The channel was closed by ``close()``."""
 
 
 class DuplicateConsumerTag(AMQPChannelError):
-    """The channel has a consumer of that tag."""
+    """The channel already has a consumer with that tag."""
 
 
 class ConsumerCancelled(AMQPChannelError):
@@ -164,7 +164,7 @@ class ConsumerCancelled(AMQPChannelError):
 
 
 class _Undelivered(AMQPChannelError):
-    """Has the messages that came back."""
+    """Has the messages that were returned."""
 
     messages: Sequence[ReturnedMessage]
 
@@ -173,7 +173,7 @@ class _Undelivered(AMQPChannelError):
         self.messages = messages
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """``args`` has the text, of which it cannot be made again."""
+        """``args`` has only the text, from which the exception cannot be rebuilt."""
         return type(self), (self.messages,), self.__dict__
 
     def __repr__(self) -> str:
@@ -181,15 +181,15 @@ class _Undelivered(AMQPChannelError):
 
 
 class UnroutableError(_Undelivered):
-    """In confirm mode, no queue took a message that was published with ``mandatory``."""
+    """In confirm mode: a message published with ``mandatory`` reached no queue."""
 
 
 class NackError(_Undelivered):
-    """In confirm mode, a queue that is full refused a message."""
+    """In confirm mode: a full queue refused a message."""
 
 
 class InvalidChannelNumber(AMQPError):
-    """A channel's number is a whole number from 1 on."""
+    """A channel number must be an integer from 1 on."""
 
 
 class ProtocolSyntaxError(AMQPError):
@@ -229,11 +229,11 @@ class ChannelError(Exception):
 
 
 class ReentrancyError(Exception):
-    """``start_consuming`` was called in a callback."""
+    """``start_consuming`` was called inside a callback."""
 
 
 class ShortStringTooLong(AMQPError):
-    """Not raised by a store: ValueError names what is too long."""
+    """Not raised by a store, which raises ValueError with the name of the string."""
 
 
 class DuplicateGetOkCallback(ChannelError):

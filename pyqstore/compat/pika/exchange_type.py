@@ -1,4 +1,4 @@
-"""The types of exchanges by name."""
+"""The exchange types by name."""
 
 from enum import Enum
 
@@ -6,7 +6,7 @@ __all__ = ["ExchangeType"]
 
 
 class ExchangeType(str, Enum):  # noqa: UP042 - str() of one is as in pika
-    """Each is a str as well."""
+    """The members are strings as well."""
 
     direct = "direct"
     fanout = "fanout"

@@ -1,4 +1,4 @@
-"""What pika's verbs return: a method of AMQP with its channel's number."""
+"""The answers of pika's calls: a method of AMQP with its channel's number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that came back."""
+"""Returned messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ReturnedMessage"]
 
 
 class ReturnedMessage:
-    """A message that no queue took, in UnroutableError and NackError."""
+    """A message that reached no queue, in UnroutableError and NackError."""
 
     __slots__ = ("body", "method", "properties")
 

@@ -1,5 +1,5 @@
-"""AMQP's methods and properties as pika has them: those that a program of ``BlockingConnection``
-meets."""
+"""pika's classes of AMQP methods and properties, as far as programs of ``BlockingConnection`` use
+them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRANSIENT_DELIVERY_MODE: int = 1
 
 
 class Shown:
-    """Compares and shows its attributes."""
+    """Has equality and a repr by its attributes."""
 
     NAME: ClassVar[str] = ""
 
@@ -42,16 +42,16 @@ class Shown:
 
 
 class _Method(Shown):
-    """A method of AMQP; ``INDEX``: its class's number and its own, 16 bits each."""
+    """A method of AMQP.  ``INDEX`` is the class's number and the method's, 16 bits each."""
 
     INDEX: ClassVar[int] = 0
 
 
 class Basic:
-    """Of messages."""
+    """Methods for messages."""
 
     class Deliver(_Method):
-        """Where a consumer's message is from."""
+        """Describes a message of a consumer."""
 
         NAME: ClassVar[str] = "Basic.Deliver"
         INDEX: ClassVar[int] = 0x003C003C
@@ -71,7 +71,7 @@ class Basic:
             self.routing_key: str | None = routing_key
 
     class GetOk(_Method):
-        """Where a message of ``basic_get`` is from, and how many are ready behind it."""
+        """Describes a message of ``basic_get``, with the number of ready messages behind it."""
 
         NAME: ClassVar[str] = "Basic.GetOk"
         INDEX: ClassVar[int] = 0x003C0047
@@ -91,7 +91,7 @@ class Basic:
             self.message_count: int | None = message_count
 
     class Return(_Method):
-        """Why a message came back."""
+        """The reason why a message was returned."""
 
         NAME: ClassVar[str] = "Basic.Return"
         INDEX: ClassVar[int] = 0x003C0032
@@ -109,7 +109,7 @@ class Basic:
             self.routing_key: str | None = routing_key
 
     class Cancel(_Method):
-        """A consumer's queue is gone."""
+        """A consumer was cancelled because its queue was deleted."""
 
         NAME: ClassVar[str] = "Basic.Cancel"
         INDEX: ClassVar[int] = 0x003C001E
@@ -120,10 +120,10 @@ class Basic:
 
 
 class Queue:
-    """Of queues."""
+    """Methods for queues."""
 
     class DeclareOk(_Method):
-        """A queue's name, and how many messages and consumers it has."""
+        """A queue's name, and its numbers of messages and consumers."""
 
         NAME: ClassVar[str] = "Queue.DeclareOk"
         INDEX: ClassVar[int] = 0x0032000B
@@ -151,7 +151,7 @@ class Queue:
         INDEX: ClassVar[int] = 0x00320033
 
     class PurgeOk(_Method):
-        """How many messages went."""
+        """The number of purged messages."""
 
         NAME: ClassVar[str] = "Queue.PurgeOk"
         INDEX: ClassVar[int] = 0x0032001F
@@ -160,7 +160,7 @@ class Queue:
             self.message_count: int | None = message_count
 
     class DeleteOk(_Method):
-        """How many messages went with it."""
+        """The number of messages that were deleted with the queue."""
 
         NAME: ClassVar[str] = "Queue.DeleteOk"
         INDEX: ClassVar[int] = 0x00320029
@@ -170,7 +170,7 @@ class Queue:
 
 
 class Exchange:
-    """Of exchanges."""
+    """Methods for exchanges."""
 
     class DeclareOk(_Method):
         """Done."""
@@ -198,7 +198,7 @@ class Exchange:
 
 
 class Tx:
-    """Of transactions."""
+    """Methods for transactions."""
 
     class SelectOk(_Method):
         """Done."""
@@ -207,7 +207,7 @@ class Tx:
         INDEX: ClassVar[int] = 0x005A000B
 
     class CommitOk(_Method):
-        """Done, and durable."""
+        """Done; the transaction is durable."""
 
         NAME: ClassVar[str] = "Tx.CommitOk"
         INDEX: ClassVar[int] = 0x005A0015
@@ -220,7 +220,7 @@ class Tx:
 
 
 class BasicProperties(Shown):
-    """The properties of a message, which can be changed; None: not set."""
+    """The mutable properties of a message; None is not set."""
 
     NAME: ClassVar[str] = "BasicProperties"
     INDEX: ClassVar[int] = 0x003C
@@ -260,13 +260,13 @@ class BasicProperties(Shown):
 
     @classmethod
     def of(cls, properties: Properties) -> Self:
-        """What a store's message has."""
+        """The properties of a message of a store."""
         return cls(**properties.asdict())
 
     def encoded(self) -> Properties:
-        """The same for a store.  TypeError and ValueError name the property that is wrong."""
+        """The properties for a store.  TypeError and ValueError name the invalid property."""
         values = {name: getattr(self, name) for name in _PROPERTIES}
-        if isinstance(self.delivery_mode, DeliveryMode):  # assigned after the constructor
+        if isinstance(self.delivery_mode, DeliveryMode):  # it may be assigned after the constructor
             values["delivery_mode"] = self.delivery_mode.value
         return Properties(**values)
 

@@ -1,4 +1,4 @@
-"""The one way of connecting that there is here: pika's blocking one."""
+"""pika's adapters: only the blocking connection."""
 
 from . import remote
 from .blocking_connection import BlockingConnection

@@ -1,4 +1,4 @@
-"""pika's blocking channel over a store's."""
+"""pika's blocking channel, on a channel of a store."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ ReturnCallback = Callable[[Any, spec.Basic.Return, spec.BasicProperties, bytes],
 class BlockingChannel(Consuming):
     """A channel, from ``BlockingConnection.channel``.
 
-    Errors of AMQP close the channel and are raised by the verb that caused them:
-    ChannelClosedByBroker with AMQP's code, and with a code of 500 or more
-    ConnectionClosedByBroker.  A verb of a closed channel raises ChannelWrongStateError.
+    An AMQP error closes the channel and is raised by the call that caused it: ChannelClosedByBroker
+    with AMQP's code, or ConnectionClosedByBroker if the code is 500 or more.  A call on a closed
+    channel raises ChannelWrongStateError.
     """
 
     def __init__(self, channel_impl: Channel, connection: Link) -> None:
@@ -60,27 +60,27 @@ class BlockingChannel(Consuming):
 
     @property
     def connection(self) -> Link:
-        """What it is a channel of."""
+        """The connection of the channel."""
         return self._connection
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, or an error did."""
+        """Whether the channel was closed, by ``close()`` or by an error."""
         return self._impl.closed
 
     @property
     def is_open(self) -> bool:
-        """Whether it was not."""
+        """Whether the channel is open."""
         return not self.is_closed
 
     def close(self, reply_code: int = 0, reply_text: str = "Normal shutdown") -> None:
-        """Cancel the consumers; what is not acknowledged goes back to its queues."""
+        """Cancel the consumers, and return unacknowledged messages to their queues."""
         self._check_open()
         self._cancel_all()
         self._end()
 
     def flow(self, active: bool) -> bool:
-        """``active`` must be True, as for RabbitMQ: prefetch says how much is delivered."""
+        """``active`` must be True, as in RabbitMQ: prefetch limits deliveries instead."""
         self._check_open()
         if not active:
             self._refuse(_NOT_IMPLEMENTED, "NOT_IMPLEMENTED - active=false")
@@ -89,7 +89,7 @@ class BlockingChannel(Consuming):
     # ---- Publishing ----
 
     def confirm_delivery(self) -> None:
-        """Let ``basic_publish`` wait until the message is durable, or needs not to be."""
+        """Let ``basic_publish`` wait for the confirm; a durable message is on disk by then."""
         if not self._confirms:
             self._do(self._impl.confirm_select)
             self._confirms = True
@@ -97,7 +97,7 @@ class BlockingChannel(Consuming):
 
     def add_on_return_callback(self, callback: ReturnCallback) -> None:
         """Call ``callback(channel, method, properties, body)`` for each message that was published
-        with ``mandatory`` and that no queue took."""
+        with ``mandatory`` and reached no queue."""
         self._listen_for_returns()
         self._return_callbacks.append(callback)
 
@@ -125,10 +125,10 @@ class BlockingChannel(Consuming):
         properties: spec.BasicProperties | None = None,
         mandatory: bool = False,
     ) -> None:
-        """Publish; after ``confirm_delivery`` it is durable when this returns.
+        """Publish a message; after ``confirm_delivery``, wait until it is confirmed.
 
-        UnroutableError: no queue took it, with ``mandatory``; NackError: a full queue refused it.
-        Both only after ``confirm_delivery``.
+        After ``confirm_delivery`` this raises UnroutableError if a ``mandatory`` message reached no
+        queue, and NackError if a full queue refused it.
         """
         encoded = None if properties is None else self._addressed(properties).encoded()
         self._do(self._impl.basic_publish, exchange, routing_key, body, encoded, mandatory)
@@ -145,7 +145,8 @@ class BlockingChannel(Consuming):
             raise exceptions.UnroutableError(returned)
 
     def _addressed(self, properties: spec.BasicProperties) -> spec.BasicProperties:
-        """With the name of the channel's own queue for answers, if they are to come there."""
+        """The properties with ``reply_to`` replaced by the channel's reply queue, if it is
+        ``amq.rabbitmq.reply-to``."""
         if properties.reply_to != REPLY_TO:
             return properties
         if self._reply_queue is None:
@@ -158,17 +159,17 @@ class BlockingChannel(Consuming):
     # ---- Transactions ----
 
     def tx_select(self) -> Method[spec.Tx.SelectOk]:
-        """Keep publishes and acknowledgements until ``tx_commit``."""
+        """Hold back publishes and acknowledgements until ``tx_commit``."""
         self._do(self._impl.tx_select)
         return Method(self._number, spec.Tx.SelectOk())
 
     def tx_commit(self) -> Method[spec.Tx.CommitOk]:
-        """Do them, all of them and durably."""
+        """Apply the transaction as a whole; it is durable when this returns."""
         self._do(self._impl.tx_commit)
         return Method(self._number, spec.Tx.CommitOk())
 
     def tx_rollback(self) -> Method[spec.Tx.RollbackOk]:
-        """Do none of them."""
+        """Discard the transaction."""
         self._do(self._impl.tx_rollback)
         return Method(self._number, spec.Tx.RollbackOk())
 
@@ -177,31 +178,34 @@ class BlockingChannel(Consuming):
     def basic_qos(
         self, prefetch_size: int = 0, prefetch_count: int = 0, global_qos: bool = False
     ) -> None:
-        """How many messages may be unacknowledged; 0: any number."""
+        """Limit the number of unacknowledged messages; 0 is no limit."""
         self._do(self._impl.basic_qos, prefetch_count, global_qos, prefetch_size=prefetch_size)
 
     def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
-        """Acknowledge a message, or all up to it; 0 with ``multiple`` is all there are."""
+        """Acknowledge a message, or with ``multiple`` all messages up to it; tag 0 with
+        ``multiple`` is all unacknowledged messages."""
         self._do(self._impl.basic_ack, delivery_tag, multiple)
 
     def basic_nack(
         self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True
     ) -> None:
-        """Put back, or drop (to the dead letters, if there are to be any)."""
+        """Requeue a message, or dead-letter it, or drop it if its queue has no dead-letter
+        exchange."""
         self._do(self._impl.basic_nack, delivery_tag, multiple, requeue)
 
     def basic_reject(self, delivery_tag: int = 0, requeue: bool = True) -> None:
-        """As ``basic_nack``, of one message."""
+        """Like ``basic_nack``, for one message."""
         self._do(self._impl.basic_reject, delivery_tag, requeue)
 
     def basic_recover(self, requeue: bool = False) -> None:
-        """Have everything unacknowledged delivered again."""
+        """Redeliver all unacknowledged messages."""
         self._do(self._impl.basic_recover, requeue)
 
     def basic_get(
         self, queue: str, auto_ack: bool = False
     ) -> tuple[spec.Basic.GetOk, spec.BasicProperties, bytes] | tuple[None, None, None]:
-        """One message, as (method, properties, body), or three times None."""
+        """Get a message as (method, properties, body), or three times None if the queue is
+        empty."""
         name = self._named(queue)
         message = self._do(self._impl.basic_get, name, auto_ack)
         if message is None:

@@ -26,12 +26,12 @@ __all__ = ["BlockingChannel", "BlockingConnection", "ReturnedMessage"]
 class BlockingConnection(Link):
     """A connection to a store, for one thread.
 
-    Callbacks and timers run in ``process_data_events``, ``sleep``, ``start_consuming`` and while
-    ``consume`` waits.  When another process owns the store, this is a connection to that process,
-    by means of pika itself.
+    Callbacks and timers run in ``process_data_events``, ``sleep`` and ``start_consuming``, and
+    while ``consume`` waits.  If another process owns the store, this is a connection of pika itself
+    to that process.
     """
 
-    _remote: ClassVar[type[Any]]  # what there is of another process's store
+    _remote: ClassVar[type[Any]]  # the class for a store that another process owns
     _attachment: Attachment
     _parameters: Parameters
 
@@ -40,7 +40,7 @@ class BlockingConnection(Link):
         parameters: Parameters | Sequence[Parameters] | None = None,
         _impl_class: Any = None,
     ) -> Self:
-        """Find the store.  AMQPConnectionError: it cannot be opened or reached, and why."""
+        """Open the store or find its owner.  AMQPConnectionError says why neither is possible."""
         chosen, attachment = _attached(parameters)
         self: Self = object.__new__(cls if attachment.store is not None else cls._remote)
         self._parameters = chosen
@@ -83,7 +83,7 @@ class BlockingConnection(Link):
     # ---- Channels ----
 
     def channel(self, channel_number: int | None = None) -> BlockingChannel:
-        """Open a channel, with the next free number if none is given."""
+        """Open a channel.  Without a number it takes the lowest free one."""
         self._check_open()
         number = self._free_number() if channel_number is None else channel_number
         if type(number) is not int or number < 1:
@@ -106,15 +106,16 @@ class BlockingConnection(Link):
         raise exceptions.NoFreeChannels
 
     def _forget(self, channel: BlockingChannel) -> None:
-        """It is closed."""
+        """Removes a closed channel."""
         if self._channels.get(channel.channel_number) is channel:
             del self._channels[channel.channel_number]
 
     # ---- Events ----
 
     def process_data_events(self, time_limit: float | None = 0) -> None:
-        """Run callbacks and timers for what is there, or wait for the first: ``time_limit``
-        seconds, None as long as it takes.  In a callback it runs none, and only waits."""
+        """Run the callbacks and timers that are due, or wait for the first one, at most
+        ``time_limit`` seconds; None waits without limit.  Inside a callback it runs no others and
+        only sleeps."""
         self._check_open()
         if self._callbacks_running:
             time.sleep(time_limit or 0)
@@ -142,7 +143,7 @@ class BlockingConnection(Link):
             self._callbacks_running -= 1
 
     def sleep(self, duration: float) -> None:
-        """Process events for that many seconds."""
+        """Process events for ``duration`` seconds."""
         deadline = Deadline(duration)
         while True:
             self.process_data_events(deadline.left_s())
@@ -150,16 +151,17 @@ class BlockingConnection(Link):
                 break
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> int:
-        """Call it in ``delay`` seconds; the timer's number."""
+        """Call ``callback`` in ``delay`` seconds; returns the timer's number."""
         _check_callable(callback)
         return self._turns.later(delay, callback)
 
     def remove_timeout(self, timeout_id: int) -> None:
-        """Forget a timer of ``call_later``."""
+        """Cancel a timer of ``call_later``."""
         self._turns.forget(timeout_id)
 
     def add_callback_threadsafe(self, callback: Callable[..., None]) -> None:
-        """Have the connection's thread call it.  The one verb for any thread."""
+        """Run the callback in the connection's thread.  Only this method may be called by any
+        thread."""
         if self.is_closed or not self._turns.ask(callback):
             raise exceptions.ConnectionWrongStateError(
                 "add_callback_threadsafe() called on a closed connection"
@@ -168,24 +170,25 @@ class BlockingConnection(Link):
     def add_on_connection_blocked_callback(
         self, callback: Callable[[Any, frame.Method[Any]], None]
     ) -> None:
-        """It is never called: a store without space refuses (ConnectionBlockedTimeout)."""
+        """The callback is never called: a publish to a full store raises
+        ConnectionBlockedTimeout."""
         _check_callable(callback)
 
     def add_on_connection_unblocked_callback(
         self, callback: Callable[[Any, frame.Method[Any]], None]
     ) -> None:
-        """It is never called."""
+        """The callback is never called."""
         _check_callable(callback)
 
     # ---- The end ----
 
     def update_secret(self, new_secret: str, reason: str) -> None:
-        """A store asks for no secret."""
+        """Does nothing: a store has no secret."""
         self._check_open()
 
     def close(self, reply_code: int = 200, reply_text: str = "Normal shutdown") -> None:
-        """Close the channels; what they had not acknowledged goes back.  The last connection of
-        the process closes the store."""
+        """Close the channels and return their unacknowledged messages.  The last connection of the
+        process closes the store."""
         self._check_open()
         for channel in list(self._channels.values()):
             with suppress(exceptions.AMQPError):
@@ -193,7 +196,7 @@ class BlockingConnection(Link):
         self._end()
 
     def _end(self) -> None:
-        """Everything is let go of, whatever state it is in."""
+        """Releases everything, in any state."""
         self._end_impl()
         self._attachment.close()
 
@@ -209,7 +212,7 @@ class BlockingConnection(Link):
         store = self._attachment.store
         if store is not None:
             check_process(store)
-        if store is not None and store.closed:  # by another thread, which had shared it
+        if store is not None and store.closed:  # by the thread that shared it
             self._end()
             raise exceptions.StreamLostError("the store was closed")
 
@@ -220,34 +223,34 @@ class BlockingConnection(Link):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, or an error did."""
+        """Whether the connection was closed, by ``close()`` or by an error."""
         return self._impl.closed
 
     @property
     def is_open(self) -> bool:
-        """Whether it was not."""
+        """Whether the connection is open."""
         return not self.is_closed
 
     # ---- What it can do ----
 
     @property
     def basic_nack_supported(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     @property
     def consumer_cancel_notify_supported(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     @property
     def exchange_exchange_bindings_supported(self) -> bool:
-        """They are."""
+        """True."""
         return True
 
     @property
     def publisher_confirms_supported(self) -> bool:
-        """They are."""
+        """True."""
         return True
 
     basic_nack = basic_nack_supported
@@ -264,7 +267,7 @@ def _check_callable(callback: object) -> None:
 def _attached(
     parameters: Parameters | Sequence[Parameters] | None,
 ) -> tuple[Parameters, Attachment]:
-    """The first of them whose store can be opened or reached."""
+    """The first parameters whose store can be opened or reached."""
     if parameters is None:
         parameters = ConnectionParameters()
     several = (parameters,) if isinstance(parameters, Parameters) else tuple(parameters)

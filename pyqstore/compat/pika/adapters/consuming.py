@@ -1,4 +1,4 @@
-"""A channel's consumers: with a callback, and the one that ``consume`` iterates."""
+"""A channel's consumers: those with a callback, and the iterator of ``consume``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _Params = tuple[str, bool, bool]
 
 
 class _Iterated:
-    """The consumer of ``consume``.  It is paused while a message waits to be asked for."""
+    """The consumer of ``consume``.  It is paused while it has a message that was not asked for
+    yet."""
 
     def __init__(self, params: _Params, tag: str) -> None:
         self.params = params
@@ -43,7 +44,7 @@ class _Iterated:
 
 
 class Consuming(Declaring):
-    """Consumers, and the events that come for them."""
+    """Consumers, and the dispatch of their events."""
 
     def __init__(self, channel_impl: Channel, connection: Link) -> None:
         """See ``BlockingConnection.channel``."""
@@ -60,7 +61,7 @@ class Consuming(Declaring):
     # ---- Events ----
 
     def _dispatch_events(self) -> int:
-        """Run callbacks for what is there; how many events it was."""
+        """Runs callbacks for pending events; returns the number of events."""
         handled = 0
         while handled < _EVENTS_A_TURN and not self._impl.closed:
             if self._pending:
@@ -75,11 +76,11 @@ class Consuming(Declaring):
         return handled
 
     def _arm(self) -> bool:
-        """Have the connection's waiting end when there is an event.  False: there is one."""
+        """Makes events end the connection's wait.  False: there are events already."""
         if self._impl.closed:
             self._end()
             return False
-        if self._event_fd is None:  # of our own: the engine closes the channel's with the channel
+        if self._event_fd is None:  # a duplicate: the engine closes its own with the channel
             self._event_fd = os.dup(self._impl._event_fd())
             self._connection._turns.watch(self._event_fd)
         events, _ = self._do(self._impl._take_events, ALL | _core.EVENT_ARM, 1)
@@ -121,7 +122,7 @@ class Consuming(Declaring):
 
     @property
     def consumer_tags(self) -> list[str]:
-        """Those of the consumers that there are."""
+        """The tags of the channel's consumers."""
         return list(self._auto_ack)
 
     def basic_consume(
@@ -136,8 +137,8 @@ class Consuming(Declaring):
         arguments: Mapping[str, Any] | None = None,
     ) -> str:
         """Call ``on_message_callback(channel, method, properties, body)`` for each message, while
-        events are processed; the consumer's tag.  ``amq.rabbitmq.reply-to`` is a queue of the
-        channel's own, for answers."""
+        events are processed; returns the consumer tag.  ``amq.rabbitmq.reply-to`` is the channel's
+        own reply queue."""
         if not callable(on_message_callback):
             raise TypeError(
                 f"on_message_callback must be callable, but got {on_message_callback!r}"
@@ -177,7 +178,7 @@ class Consuming(Declaring):
         return tag
 
     def _open_reply_queue(self, auto_ack: bool) -> str:
-        """Its name; it goes with its consumer."""
+        """Declares the reply queue, which is deleted with its consumer; returns its name."""
         for is_wrong, what in (
             (not auto_ack, "reply consumer cannot acknowledge"),
             (self._reply_queue is not None, "reply consumer already set"),
@@ -187,8 +188,8 @@ class Consuming(Declaring):
         return self._do(self._impl.queue_declare, "", exclusive=True, auto_delete=True).queue
 
     def basic_cancel(self, consumer_tag: str) -> Sequence[_Told]:
-        """Stop a consumer.  What came for it and was not handed out goes back, or with
-        ``auto_ack`` is returned."""
+        """Cancel a consumer.  Its messages that were not handed out are requeued, or returned if
+        the consumer has ``auto_ack``."""
         if consumer_tag not in self._auto_ack:
             return []
         auto_ack = self._auto_ack.pop(consumer_tag)
@@ -210,7 +211,7 @@ class Consuming(Declaring):
     def add_on_cancel_callback(
         self, callback: Callable[[Method[spec.Basic.Cancel]], object]
     ) -> None:
-        """Call it when a consumer ends because its queue was deleted."""
+        """Call ``callback`` when a consumer is cancelled because its queue was deleted."""
         self._cancel_callbacks.append(callback)
 
     def _cancelled(self, consumer_tag: str) -> None:
@@ -236,7 +237,7 @@ class Consuming(Declaring):
             self._connection.process_data_events(time_limit=None)
 
     def stop_consuming(self, consumer_tag: str | None = None) -> None:
-        """Cancel that consumer, or all of them."""
+        """Cancel one consumer, or all of them."""
         if consumer_tag:
             self.basic_cancel(consumer_tag)
         else:
@@ -253,9 +254,9 @@ class Consuming(Declaring):
         inactivity_timeout: float | None = None,
         consumer_tag: str | None = None,
     ) -> Iterator[_Told | tuple[None, None, None]]:
-        """Iterate messages as (method, properties, body), and three times None after
-        ``inactivity_timeout`` seconds without one.  ``cancel()`` ends it; until then another call
-        with the same queue goes on with it."""
+        """Iterate over messages as (method, properties, body); yields three times None after
+        ``inactivity_timeout`` seconds without one.  The consumer lasts until ``cancel()``; before
+        that, another call with the same queue continues it."""
         self._check_open()
         iterated = self._iterated or self._begin(
             (queue, auto_ack, exclusive), arguments, consumer_tag
@@ -290,7 +291,8 @@ class Consuming(Declaring):
         return iterated
 
     def _next(self, iterated: _Iterated, deadline: Deadline) -> Message | None:
-        """The next message; None: there is none in time, or it is over.  Raises Forked."""
+        """The next message; None after the deadline or when the consumer has ended.  Raises
+        Forked."""
         check_process(self._impl._store)
         if not iterated.messages and not iterated.is_over:
             self._do(self._impl._pause, iterated.tag, False)
@@ -302,11 +304,12 @@ class Consuming(Declaring):
         return iterated.messages.popleft() if iterated.messages else None
 
     def get_waiting_message_count(self) -> int:
-        """How many messages ``consume`` would give without waiting."""
+        """The number of messages that ``consume`` can yield without a wait."""
         return 0 if self._iterated is None else len(self._iterated.messages)
 
     def cancel(self) -> int:
-        """End ``consume``; what came and was not handed out goes back.  Returns 0, as in pika."""
+        """End ``consume`` and requeue the messages that were not handed out.  Returns 0, as in
+        pika."""
         iterated, self._iterated = self._iterated, None
         if iterated is not None:
             if not iterated.params[1]:

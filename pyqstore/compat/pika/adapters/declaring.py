@@ -1,4 +1,4 @@
-"""A channel's verbs for exchanges, queues and bindings, and what all of its verbs stand on."""
+"""A channel's methods for exchanges, queues and bindings, and the base of all of its methods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOT_FOUND = 404
 
 
 class Declaring:
-    """Exchanges, queues and bindings; calls of the engine, whose errors become pika's."""
+    """Exchanges, queues and bindings: calls of the engine, with its errors translated to pika's."""
 
     def __init__(self, channel_impl: Channel, connection: Link) -> None:
         """See ``BlockingConnection.channel``."""
@@ -33,18 +33,18 @@ class Declaring:
 
     @property
     def channel_number(self) -> int:
-        """Its number in its connection, from 1 on."""
+        """The channel's number in its connection, from 1."""
         return self._number
 
     def _do(self, verb: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call it; raises what pika would."""
+        """Calls the engine; raises its errors as pika's."""
         try:
             return verb(*args, **kwargs)
         except Error as error:
             self._fail(translated(error), error)
 
     def _fail(self, trouble: exceptions.AMQPError, cause: Error | None = None) -> NoReturn:
-        """Raise it, having ended what it ends."""
+        """Closes the channel or connection that the error closes, and raises the error."""
         if isinstance(trouble, (exceptions.ConnectionClosed, exceptions.StreamLostError)):
             self._connection._end()
         elif isinstance(trouble, exceptions.ChannelClosed):
@@ -52,18 +52,18 @@ class Declaring:
         raise trouble from cause
 
     def _refuse(self, code: int, text: str) -> NoReturn:
-        """As a broker does that finds something wrong."""
+        """Raises an error of AMQP, as a broker would."""
         if code >= CONNECTION_CODE:
             self._fail(exceptions.ConnectionClosedByBroker(code, text))
         self._fail(exceptions.ChannelClosedByBroker(code, text))
 
     def _end(self) -> None:
-        """Nothing is left of it."""
+        """Closes the channel."""
         self._impl.close()
         self._connection._forget(self)
 
     def _named(self, queue: str) -> str:
-        """The queue of that name, or the one that the channel declared last for ''."""
+        """The queue's name; for "" the name of the queue that the channel declared last."""
         if not isinstance(queue, str):
             raise TypeError(f"queue must be a str, but got {queue!r}")
         if queue == "" and self._last_queue == "":
@@ -80,7 +80,7 @@ class Declaring:
         internal: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> Method[spec.Exchange.DeclareOk]:
-        """Make an exchange, unless there is one like it; with ``passive`` only ask."""
+        """Declare an exchange; with ``passive`` only check that it exists."""
         self._do(
             self._impl.exchange_declare,
             exchange,
@@ -96,7 +96,7 @@ class Declaring:
     def exchange_delete(
         self, exchange: str | None = None, if_unused: bool = False
     ) -> Method[spec.Exchange.DeleteOk]:
-        """Delete an exchange; there need not be one."""
+        """Delete an exchange, if it exists."""
         self._do(self._impl.exchange_delete, exchange or "", if_unused)
         return Method(self._number, spec.Exchange.DeleteOk())
 
@@ -107,7 +107,7 @@ class Declaring:
         routing_key: str = "",
         arguments: Mapping[str, Any] | None = None,
     ) -> Method[spec.Exchange.BindOk]:
-        """Lead messages of one exchange to another."""
+        """Bind an exchange to another exchange."""
         self._do(self._impl.exchange_bind, destination, source, routing_key, arguments)
         return Method(self._number, spec.Exchange.BindOk())
 
@@ -118,7 +118,7 @@ class Declaring:
         routing_key: str = "",
         arguments: Mapping[str, Any] | None = None,
     ) -> Method[spec.Exchange.UnbindOk]:
-        """Take ``exchange_bind`` back."""
+        """Remove a binding of ``exchange_bind``."""
         self._do(
             self._impl.exchange_unbind, destination or "", source or "", routing_key, arguments
         )
@@ -133,9 +133,9 @@ class Declaring:
         auto_delete: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> Method[spec.Queue.DeclareOk]:
-        """Make a queue, unless there is one like it; "" has the store make up a name, which
-        ``.method.queue`` of the answer tells.  A quorum queue becomes a durable classic one that
-        keeps all messages, as there are no other machines."""
+        """Declare a queue.  For "" the store makes up a name, which is ``.method.queue`` of the
+        answer.  A quorum queue becomes a durable classic queue whose messages are all persistent,
+        as there are no other machines."""
         if not isinstance(queue, str):
             raise TypeError(f"queue must be a str, but got {queue!r}")
         is_quorum = (arguments or {}).get("x-queue-type") == "quorum"
@@ -160,8 +160,7 @@ class Declaring:
         routing_key: str | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> Method[spec.Queue.BindOk]:
-        """Lead messages of an exchange to a queue; without a routing key it is the queue's
-        name."""
+        """Bind a queue to an exchange.  The routing key defaults to the queue's name."""
         name = self._named(queue)
         key = name if routing_key is None else routing_key
         self._do(self._impl.queue_bind, name, exchange, key, arguments)
@@ -174,21 +173,21 @@ class Declaring:
         routing_key: str | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> Method[spec.Queue.UnbindOk]:
-        """Take ``queue_bind`` back."""
+        """Remove a binding of ``queue_bind``."""
         name = self._named(queue)
         key = name if routing_key is None else routing_key
         self._do(self._impl.queue_unbind, name, exchange, key, arguments)
         return Method(self._number, spec.Queue.UnbindOk())
 
     def queue_purge(self, queue: str) -> Method[spec.Queue.PurgeOk]:
-        """Remove the messages that are ready."""
+        """Remove the ready messages."""
         purged = self._do(self._impl.queue_purge, self._named(queue))
         return Method(self._number, spec.Queue.PurgeOk(purged))
 
     def queue_delete(
         self, queue: str, if_unused: bool = False, if_empty: bool = False
     ) -> Method[spec.Queue.DeleteOk]:
-        """Delete a queue; there need not be one."""
+        """Delete a queue, if it exists."""
         deleted = self._do(self._impl.queue_delete, self._named(queue), if_unused, if_empty)
         return Method(self._number, spec.Queue.DeleteOk(deleted))
 

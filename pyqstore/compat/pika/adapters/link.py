@@ -1,4 +1,4 @@
-"""What a channel knows of its connection."""
+"""The part of a connection that its channels use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Link"]
 
 
 class Link(ABC):
-    """A connection, for its channels."""
+    """A connection, as its channels see it."""
 
     _turns: Turns
     _callbacks_running: int
@@ -19,12 +19,12 @@ class Link(ABC):
 
     @abstractmethod
     def process_data_events(self, time_limit: float | None = 0) -> None:
-        """Run callbacks and timers for what is there, or wait for the first."""
+        """Run the callbacks and timers that are due, or wait for the first one."""
 
     @abstractmethod
     def _end(self) -> None:
-        """Let go of everything: an error ended the connection."""
+        """Releases everything after an error that ended the connection."""
 
     @abstractmethod
     def _forget(self, channel: Any) -> None:
-        """It is closed."""
+        """Removes a closed channel."""

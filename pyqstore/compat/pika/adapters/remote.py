@@ -1,5 +1,5 @@
-"""A connection to the process that owns the store: pika's own, with the exceptions of this
-package."""
+"""A connection to the process that owns the store: a connection of pika itself, with the exceptions
+of this package."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CONNECTION_VERBS = (
 
 
 def _called(verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call pika, and raise the exception of this package that has the name of pika's."""
+    """Calls pika; its exceptions are raised as this package's exceptions of the same names."""
     try:
         return verb(*args, **kwargs)
     except Exception as error:
@@ -44,7 +44,7 @@ def _called(verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 class RemoteChannel(BlockingChannel):
-    """A channel of pika's."""
+    """A channel of pika itself."""
 
     def __init__(self, channel_impl: Any, connection: Link) -> None:
         self._theirs = channel_impl
@@ -110,7 +110,7 @@ class RemoteChannel(BlockingChannel):
 
 
 class RemoteConnection(BlockingConnection):
-    """A connection of pika's."""
+    """A connection of pika itself."""
 
     def __init__(self, parameters: Any = None, _impl_class: Any = None) -> None:
         address = self._attachment.address
@@ -146,7 +146,7 @@ class RemoteConnection(BlockingConnection):
         return bool(self._theirs.is_closed)
 
     def _end(self) -> None:
-        """The owner sees the socket close."""
+        """Nothing to do: the owner sees the socket close."""
 
 
 BlockingConnection._remote = RemoteConnection

@@ -1,4 +1,4 @@
-"""A store's errors as pika's."""
+"""Translates errors of a store to pika's."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from .. import exceptions
 __all__ = ["CONNECTION_CODE", "Forked", "check_process", "translated"]
 
 CONNECTION_CODE = 500
-"""Codes from here on end the connection."""
+"""The codes from here on close the connection, not only the channel."""
 
 
 class Forked(exceptions.StreamLostError, ForkedStore):
-    """The connection is the parent's.  A program that connects again when it lost one does so."""
+    """The connection belongs to the parent process.  A program that reconnects after a lost
+    connection opens its own."""
 
 
 def check_process(store: _core.Store) -> None:
-    """Forked: this is a child of the process that connected."""
+    """Raises Forked in a child of the process that connected."""
     try:
         forking.check_process(store)
     except ForkedStore as error:
@@ -25,7 +26,7 @@ def check_process(store: _core.Store) -> None:
 
 
 def translated(error: Error) -> exceptions.AMQPError:
-    """What pika raises for it."""
+    """The exception that pika would raise."""
     if isinstance(error, ChannelError):
         if error.reply_code >= CONNECTION_CODE:
             return exceptions.ConnectionClosedByBroker(error.reply_code, error.reply_text)

@@ -1,4 +1,4 @@
-"""What a blocking connection does between messages: calls of other threads, timers, waiting."""
+"""The work of a blocking connection between messages: calls from other threads, timers, waits."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from contextlib import suppress
 
 __all__ = ["Turns"]
 
-_SLICE_S = 1.0  # a store that is closed by another thread is noticed after
+_SLICE_S = 1.0  # the longest wait; then a store that another thread closed is noticed
 
 
 class Turns:
-    """Of one connection.  ``ask`` is for any thread, the rest for the connection's."""
+    """The work of one connection.  Only ``ask`` may be called by any thread."""
 
     def __init__(self) -> None:
         self._asked: deque[Callable[[], object]] = deque()
         self._timers: list[tuple[float, int]] = []
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._number = 0
-        self._mutex = threading.Lock()  # of is_closed and the descriptor
+        self._mutex = threading.Lock()  # guards _is_closed and the descriptor
         self._is_closed = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()
         self._poll.register(self._wake, select.POLLIN)
 
     def ask(self, call: Callable[[], object]) -> bool:
-        """Have it called soon.  False: it is too late for that."""
+        """Schedules a call in the connection's thread.  False: the connection is closed."""
         with self._mutex:
             if self._is_closed:
                 return False
@@ -40,18 +40,18 @@ class Turns:
             return True
 
     def later(self, delay_s: float, callback: Callable[[], object]) -> int:
-        """Have it called after a while; its number."""
+        """Schedules a call after a delay; returns its number."""
         self._number += 1
         self._callbacks[self._number] = callback
         heapq.heappush(self._timers, (time.monotonic() + delay_s, self._number))
         return self._number
 
     def forget(self, number: int) -> None:
-        """Do not call it, if it was not called yet."""
+        """Cancels a call that has not run."""
         self._callbacks.pop(number, None)
 
     def run(self) -> int:
-        """Call what is due; how many there were."""
+        """Runs the calls that are due; returns their number."""
         handled = 0
         for _ in range(len(self._asked)):
             handled += 1
@@ -66,17 +66,17 @@ class Turns:
         return handled
 
     def watch(self, event_fd: int) -> None:
-        """Let waiting end when it is signalled."""
+        """Makes a signal of the descriptor end the wait."""
         self._poll.register(event_fd, select.POLLIN)
 
     def unwatch(self, event_fd: int) -> None:
-        """As it was before."""
+        """Undoes ``watch``."""
         with suppress(KeyError):
             self._poll.unregister(event_fd)
 
     def wait(self, most_s: float) -> None:
-        """Until somebody asks, a timer is due or a descriptor is signalled; for a second at most,
-        as somebody may close the store."""
+        """Waits for a call of another thread, a timer or a watched descriptor, but at most a
+        second, as another thread may close the store."""
         limit = min(most_s, _SLICE_S)
         if self._timers:
             limit = min(limit, self._timers[0][0] - time.monotonic())
@@ -85,7 +85,7 @@ class Turns:
                 os.eventfd_read(event_fd)
 
     def close(self) -> None:
-        """Nothing is called any more."""
+        """Drops all scheduled calls."""
         with self._mutex:
             if not self._is_closed:
                 self._is_closed = True
