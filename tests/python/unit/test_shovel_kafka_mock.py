@@ -339,6 +339,29 @@ def test_one_that_is_fenced_again_at_once_ends(
     target.close()
 
 
+def test_one_that_comes_back_after_another_has_committed_ends_and_fences_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That cluster keeps no offsets of transactions: a consumer commits them for both."""
+    cluster.publish("t", [b"0"])
+    target = stream_target(cluster, "t")
+    target.open()
+
+    def commit(offset: int, mark: str) -> None:
+        place = kafka.TopicPartition("t", 0, offset, mark)
+        target._consumer.commit(offsets=[place], asynchronous=False)
+
+    commit(1, target._mark)
+    assert target.open() is not None
+    commit(2, "x of another")
+    made = []
+    monkeypatch.setattr(KafkaStreamTarget, "_new_producer", lambda _: made.append(1))
+    with pytest.raises(ShovelError, match="another shovel named 's' works"):
+        target.open()
+    assert not made  # which would fence the other
+    target.close()
+
+
 def test_a_transaction_in_which_a_broker_was_lost_is_begun_again(cluster: Cluster) -> None:
     """The producer would wait for that broker after it came back."""
     cluster.publish("t", [b"0"])
