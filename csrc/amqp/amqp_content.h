@@ -52,7 +52,7 @@ bool qsi_amqp_content_body(struct qsi_amqp_content *content, struct qsi_slice pa
                            struct qsi_slice *body_out, bool *is_whole_out,
                            struct qsi_amqp_fault *fault);
 
-/* Ends the content after its publish, or because it is not wanted any more: a method is next. */
+/* Ends the content after its publish, or because it is no longer wanted: a method is next. */
 void qsi_amqp_content_end(struct qsi_amqp_content *content);
 
 /* Sets the fault of a method frame that arrives within a content. */

@@ -53,7 +53,7 @@ void qsi_amqp_put_method(struct qsi_amqp_output *output, uint16_t channel,
                          enum qsi_amqp_method method, const struct qsi_amqp_arguments *arguments);
 
 /* Appends a method with a content: method, header and body frames.  Takes over the message, and
- * releases it when it is not needed any more. */
+ * releases it when it is no longer needed. */
 void qsi_amqp_put_content(struct qsi_amqp_output *output, uint16_t channel,
                           enum qsi_amqp_method method, const struct qsi_amqp_arguments *arguments,
                           qs_message *message, uint32_t frame_max);

@@ -214,7 +214,7 @@ bool qsi_amqp_add_consumer(struct qsi_amqp_session *session, struct qsi_amqp_cha
                            struct qsi_slice tag);
 void qsi_amqp_remove_consumer(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel,
                               struct qsi_slice tag);
-/* Ends the content after its publish, or because it is not wanted any more. */
+/* Ends the content after its publish, or because it is no longer wanted. */
 void qsi_amqp_end_content(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel);
 
 /* Whether its publishes must wait until an alarm is over. */

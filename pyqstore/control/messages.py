@@ -26,11 +26,12 @@ class Seen:
     redelivered: bool = False
     delivery_count: int = 0
     position: int = 0
-    """In its queue or stream."""
+    """The position in the queue or stream."""
     state: str = "ready"
-    """Or "unacked", "delayed"."""
+    """One of "ready", "unacked", "delayed"."""
     time_us: int | None = None
-    """Of a stream, if that was asked for: when it was published, in microseconds since 1970."""
+    """The publication time, in microseconds since 1970, of a message of a stream, if it was
+    requested."""
 
     @property
     def bytes(self) -> int:

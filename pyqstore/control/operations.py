@@ -22,13 +22,13 @@ class Operation:
     """An operation."""
 
     run: Callable[[Store, Report, Talk], Report]
-    """In the process that has the store open."""
+    """Runs the operation in the process that has the store open."""
     changes: bool = False
-    """A tool that opens the store itself opens it to write."""
+    """Whether a tool that opens the store itself opens it for writing."""
     creates: bool = False
-    """And makes it where there is none."""
+    """Whether that tool creates a missing store."""
     closed: Callable[[str | os.PathLike[str], Report, Talk], Report] | None = None
-    """In place of ``run`` where no process has the store open."""
+    """Runs instead of ``run`` if no process has the store open."""
 
 
 OPERATIONS = {

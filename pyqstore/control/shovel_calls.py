@@ -104,7 +104,7 @@ class _Told:
     ) -> None:
         self.stop = stop or threading.Event()
         self.before = Shovelled(0, 0, 0, 0, 0, 0.0, None, 0.0, None)
-        """What was done with owners that have gone."""
+        """The sum of the reports of owners that have ended."""
         self._progress = progress
         self._now: Shovelled | None = None
 

@@ -10,9 +10,9 @@ from .wire import Report, Wire
 __all__ = ["Asked", "LocalTalk", "RemoteTalk", "Talk", "Told"]
 
 Told = Callable[[Report, bytes], object]
-"""Called by a tool's end with what an operation tells."""
+"""Called in the tool with each report of an operation."""
 Asked = Callable[[Report], tuple[Report, bytes]]
-"""Called by a tool's end with what an operation asks; returns the answer."""
+"""Called in the tool with each question of an operation; returns the answer."""
 
 
 class Talk(Protocol):

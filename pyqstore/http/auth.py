@@ -55,7 +55,7 @@ class Login:
 
     name: str
     users: Users | StoredUsers | None
-    """None: a function lets users in, and they may do everything."""
+    """None: a function authenticates users, and they have all rights."""
 
     @property
     def tags(self) -> tuple[str, ...]:

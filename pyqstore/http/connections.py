@@ -31,16 +31,18 @@ class Connections:
 
     connections_max: int = 512
     silent_max: int = 128
-    """Without a request that is being answered; the oldest of them give way to new ones."""
+    """The limit of connections without a request in progress; new ones replace the oldest of
+    them."""
     descriptors_kept: int = 64
-    """For the store and other listeners of the process; a quarter where there are few."""
+    """Descriptors reserved for the store and other listeners of the process, at most a quarter of
+    the limit."""
 
     head_s: float = 10.0
-    """Until a request's head is there, from when the client connected or began it."""
+    """The limit for a request's head, from its first byte or from the connect."""
     idle_s: float = 30.0
-    """Between requests."""
+    """The limit between requests."""
     stall_s: float = 60.0
-    """In which some of a body must come, or some of an answer be taken."""
+    """The limit for progress: some of a body must be received, or some of an answer taken."""
 
     def __init__(self) -> None:
         """There are no connections at first."""
@@ -168,11 +170,11 @@ class Connection(socket.socket):
         super().__init__(family, kind, proto, fileno=accepted.detach())
         self._connections = connections
         self.protocol: Protocol | None = None
-        """None: it has not been begun, or TLS's handshake is under way."""
+        """None: not created yet, or the TLS handshake is in progress."""
         self.has_unsent: bool = False
-        """Whether the client leaves some of an answer waiting."""
+        """Whether part of an answer waits for the client to read."""
         self.since: float = time.monotonic()
-        """When it last did what it has a time limit for."""
+        """The time of the last progress, from which the limits count."""
 
     def is_late(self, now: float) -> bool:
         """Whether the client lets the server wait for too long."""

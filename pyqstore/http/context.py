@@ -26,19 +26,19 @@ class Context:
     """The served stores, their users, and their rates."""
 
     store: _store.Store
-    """Of the virtual host "/"."""
+    """The store of the virtual host "/"."""
     vhosts: Mapping[str, _store.Store]
-    """The others by name; one that has failed may leave while it is served."""
+    """The other stores by name.  A failed one may be removed while the server runs."""
     users: Users | StoredUsers
     sampler: Sampler
     address: str
-    """Where it accepts: "127.0.0.1:15672"."""
+    """The address of the listener, such as "127.0.0.1:15672"."""
     keeper: Stores | None = None
-    """Makes and deletes virtual hosts; None: the program that has the stores does."""
+    """Adds and deletes virtual hosts; None: only the program that has the stores can."""
     tls: ssl.SSLContext | None = None
-    """What it speaks there; None: it does without."""
+    """The listener's TLS context; None: no TLS."""
     ending: Event = field(default_factory=Event)
-    """Set when the server ends: what goes on sending stops."""
+    """Set when the server ends; ends streamed answers."""
     started: float = field(default_factory=time.monotonic)
 
     def stores(self) -> dict[str, _store.Store]:

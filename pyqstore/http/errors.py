@@ -101,4 +101,4 @@ HANDLERS = {
     RecursionError: _nested,
     UnicodeEncodeError: _no_text,
 }
-"""Of Starlette, by exception."""
+"""Exception handlers for Starlette."""

@@ -45,7 +45,7 @@ _put_i32 = struct.Struct(">i").pack
 _put_u64 = struct.Struct(">Q").pack
 
 NameOf = Callable[[int, int, str], str]
-"""Of a connection: by its number, its client's number, and its client's address."""
+"""The name of a connection, by its number, its client's number, and its client's address."""
 
 
 class Told(NamedTuple):
@@ -70,11 +70,11 @@ class _Missed(NamedTuple):
     """Messages that were not copied."""
 
     failed: int = 0
-    """They could not be."""
+    """Messages whose copy failed."""
     why: Exception | None = None
-    """The last of these."""
+    """The last error."""
     late: int = 0
-    """Not in time, beside what the trace dropped."""
+    """Messages left when the copying ended, without those that the trace dropped."""
 
 
 class Firehose(Closing):

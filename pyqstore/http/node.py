@@ -3,4 +3,4 @@
 __all__ = ["NODE"]
 
 NODE = "pyqstore@localhost"
-"""Its name, as clients of a cluster expect one."""
+"""The node's name; clients expect a cluster's form."""

@@ -13,7 +13,7 @@ from .errors import BadRequest
 __all__ = ["Rights", "check_user_id", "to_declare_exchange", "to_declare_queue"]
 
 Rights = list[tuple[str, str]]
-"""Each a right and a name, as ("write", "orders")."""
+"""Pairs of a right and a name, such as ("write", "orders")."""
 
 _NAMED_BY_SERVER = "amq.gen-"  # the begin of names that the engine makes up
 

@@ -30,7 +30,7 @@ class Sample:
     """All counters of a store at one moment, and the lengths of its queues."""
 
     at: float
-    """Seconds of ``time.monotonic``."""
+    """In seconds of ``time.monotonic``."""
     stats: DetailedStats
     rows: dict[str, QueueRow]
     """Queues by name."""

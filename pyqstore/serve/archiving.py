@@ -45,7 +45,7 @@ class _Archiving:
         self._choices = Choices(keep_days=keep_days)
         self._stop = threading.Event()
         self._is_known = threading.Event()
-        """Whether it goes."""
+        """Set when the first archive has succeeded or failed."""
         self._lock = threading.Lock()
         self._is_waited_for = True
         self._refused: Exception | None = None

@@ -27,7 +27,7 @@ class _Entry:
     where: str
     act: _Act
     exchanges: tuple[str, ...] = ()
-    """Exchanges that it is, or needs; queues the same."""
+    """The exchanges that the entry declares or needs; ``queues`` likewise."""
     queues: tuple[str, ...] = ()
 
 
@@ -39,9 +39,9 @@ class Definitions:
     queues: list[_Entry] = field(default_factory=list)
     bindings: list[_Entry] = field(default_factory=list)
     elsewhere: int = 0
-    """Those of other virtual hosts."""
+    """The number of entries of other virtual hosts."""
     passed_over: list[str] = field(default_factory=list)
-    """What has no meaning here: policies and parameters, by name."""
+    """The names of policies and parameters, which have no effect here."""
 
     def __iter__(self) -> Iterator[_Entry]:
         """The entries in the order of their declaration."""

@@ -14,9 +14,9 @@ from .users import Users
 __all__ = ["Authenticate", "Certified", "Door"]
 
 Authenticate = Callable[[str, str, str], bool]
-"""Whether a user may come in: its name, its password, and its address."""
+"""Whether a user may log in, by name, password and address."""
 Certified = Callable[[str, str], bool]
-"""Whether a user may come in whom a certificate names that was verified: its name, and its
+"""Whether a user with a verified certificate may log in, by the certificate's name and the
 address."""
 
 _FAILURES = 10
@@ -34,7 +34,7 @@ class Door:
         self.certifies: bool = certified is not None or not callable(users)
         self._asked = users if callable(users) else None
         self.asks: bool = self._asked is not None
-        """Whether a function says who may come in, and so nothing is known of the users."""
+        """Whether a function authenticates users, so there is no list of them."""
         self._users = Users() if callable(users) else users
         self.stored: StoredUsers | None = users if isinstance(users, StoredUsers) else None
         self._failures: dict[str, deque[float]] = {}

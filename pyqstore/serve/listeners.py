@@ -35,7 +35,7 @@ class Tls:
     key: bytes
     ca: bytes | None
     context: ssl.SSLContext
-    """Of a server, with the same."""
+    """A server's context with these files."""
 
     @classmethod
     def of(cls, cert: Path | None, key: Path | None, ca: Path | None) -> Tls | None:
@@ -85,9 +85,9 @@ class Entrance:
     users: Users | StoredUsers
     tls: Tls | None = None
     tokens: Tokens = field(default_factory=Tokens)
-    """By which clients of Arrow Flight come in, too."""
+    """The tokens of Arrow Flight clients, which may also log in as users."""
     amqp: Mapping[str, Any] = field(default_factory=dict)
-    """What else AMQP clients are offered: arguments of ``Store.listen``."""
+    """Further arguments of ``Store.listen`` for AMQP."""
 
 
 class Listener(Protocol):

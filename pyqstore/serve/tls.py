@@ -21,8 +21,8 @@ from .tls_ends import End, Inner, Outer
 __all__ = ["Bridge"]
 
 Adopt = Callable[[int, str, str, bool], None]
-"""Takes a descriptor, the peer's address, whom its certificate names, and whether the peer is of
-this machine; the descriptor is the server's at once."""
+"""Takes over a descriptor at once, with the peer's address, the name in its certificate, and
+whether the peer is on this machine."""
 
 _log = logging.getLogger("pyqstore")
 _CONNECTIONS_MAX = 16_384

@@ -22,9 +22,9 @@ from .certificates import common_name
 __all__ = ["READ_BYTES", "SHUTDOWN_S", "End", "Inner", "Outer"]
 
 READ_BYTES = 64 << 10
-"""At once, into one buffer for all ends."""
+"""The size of the read buffer, which all ends share."""
 SHUTDOWN_S = 3.0
-"""For a client to take the last bytes and to answer the end."""
+"""The time for a client to read the last bytes and to answer the close."""
 
 _log = logging.getLogger("pyqstore")
 _LAST_READ_S = 30.0  # for the server to read the last bytes of a client

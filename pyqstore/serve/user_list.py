@@ -48,10 +48,10 @@ class User:
     """A user and its rights."""
 
     secret: Secret | None = None
-    """None: no password lets it in, but a certificate does."""
+    """None: the user has no password, and logs in only with a certificate."""
     tags: tuple[str, ...] = ()
     permissions: Mapping[str, Permission] = field(default_factory=dict)
-    """By virtual host; a user without one may not go there."""
+    """By virtual host.  A user has no access to virtual hosts that are missing here."""
 
 
 def check_name(name: Any, what: str = "user") -> str:

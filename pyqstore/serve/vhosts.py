@@ -26,9 +26,9 @@ class Stores:
     """All open stores; those in the directory can be added and removed.  Any thread may use it."""
 
     store: _store.Store
-    """Of the virtual host "/", and of what knows no others."""
+    """The store of the virtual host "/", which protocols without virtual hosts use."""
     vhosts: dict[str, _store.Store]
-    """The others, by name."""
+    """The other stores by name."""
 
     def __init__(
         self,
@@ -46,7 +46,8 @@ class Stores:
         self._folder = folder
         self._options: StoreOptions = {} if options is None else options
         self._own = set() if folder is None else set(folder.places())
-        """Those in the folder that were served since the start, also when they have failed."""
+        """The stores in the directory that were served since the start, even if they have
+        failed."""
         self._given = {"/", *given} - self._own  # even after they have failed
         self._followers: list[Follower] = []
         self._lock = Lock()

@@ -25,7 +25,7 @@ class PushBuffer:
         self._messages: deque[_core.Message] = deque()
         self._bytes = 0
         self.most: int = 0
-        """How many there were at most."""
+        """The highest number of messages so far."""
 
     def __len__(self) -> int:
         return len(self._messages)

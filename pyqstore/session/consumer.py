@@ -57,22 +57,22 @@ class Peers:
         link.on_interrupt = self.regain
         self._acknowledges_all = mode in ("client", "transacted")
         self.loss: Error | None = None
-        """What ended a channel together with a transaction, or with deliveries that one
-        ``acknowledge`` was to settle: None, or nobody was told yet."""
+        """The error that closed the channel with a transaction, or with deliveries that one
+        ``acknowledge`` would settle; None after it was reported."""
         self.dead_letters = dead_letters
         self.wait_for_acks = wait_for_acks
         self.subscribing = subscribing
-        """Held while a subscription comes or goes; taken before the link's lock."""
+        """Held while a subscription is added or ended; taken before the link's lock."""
         self.message_type: type[Message] = Message
         self.failures: Failures = failures
         self.has_listener: bool = False
-        """Whether one of them has one."""
+        """Whether a consumer has a listener."""
         self.consumers: list[Consumer] = []
-        """With those that were closed and have messages that are not acknowledged."""
+        """All consumers, including closed ones with unacknowledged messages."""
         self.await_listener: Callable[[Consumer], object] = lambda consumer: None
-        """Until none of the consumer's is running."""
+        """Waits until no listener of the consumer is running."""
         self.listen: Callable[[], object] = lambda: None
-        """There is a listener now."""
+        """Starts the thread for listeners."""
 
     def count_listeners(self) -> None:
         """Called when a listener was set or removed."""
@@ -176,10 +176,10 @@ class Consumer(Closing):
         self._policy = plan.policy
         self._on_close = plan.on_close
         self.destination: Destination = plan.destination
-        """What it receives from."""
+        """The source of its messages."""
         self._registration: Registration = plan.registration
         self.buffer: PushBuffer = PushBuffer()
-        """What was pushed and is not handed out yet."""
+        """Messages that were pushed and not handed out."""
         self._push: Callable[[_core.Message], None] = self.buffer.append
         self._pushed = self.buffer.messages  # for a test without a call
         # To be handed out again; settled ones were acknowledged for a call that was cancelled.

@@ -31,7 +31,7 @@ class DeadLetters:
     def __init__(self, connection: Connection, queue: str) -> None:
         self._connection = connection
         self.queue = queue
-        """Its name."""
+        """The queue's name."""
 
     def take(self, link: Link, message: Message, cause: str) -> bool:
         """Moves a message there from its queue, durably.  False: the message is not persistent, and

@@ -40,9 +40,10 @@ class Registration:
         self.arguments: dict[str, FieldValue] = {} if priority is None else {"x-priority": priority}
         self.tag: str = ""
         self.is_full: bool = False
-        """Whether it had no room when somebody looked, so nothing more was asked for."""
+        """Whether it had no room at the last check, so no more messages were fetched for it."""
         self.is_paused: bool | None = False
-        """Whether the engine was told that it takes nothing; None: nobody knows."""
+        """Whether the consumer is paused in the engine; None: unknown, after an interrupted
+        call."""
 
 
 class Sink(Protocol):
@@ -84,12 +85,13 @@ class Link:
         self.lock: Any = threading.RLock()
         self.is_closed: bool = False
         self.has_sent: bool = False
-        """Whether something was sent in the open transaction."""
+        """Whether the open transaction has sent messages."""
         self.on_reopen: Callable[[BaseException | None], object] = lambda because: None
-        """Called when tags from before mean nothing any more, with what ended their channel if that
-        is known, while ``has_sent`` still tells of that channel."""
+        """Called when earlier tags become invalid, with the error that closed their channel, if it
+        is known.  ``has_sent`` is still that of the closed channel."""
         self.on_interrupt: Callable[[], object] = lambda: None
-        """Called when a signal handler raised in ``push``: what came has not got everywhere."""
+        """Called when a signal handler raised in ``push``: some messages were taken and not handed
+        on."""
         self.watch: Watch = Watch()
         self._sinks: dict[str, Sink] = {}
         self._thread: threading.Thread | None = None

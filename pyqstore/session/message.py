@@ -29,7 +29,7 @@ class Message:
     __slots__ = ("_again", "_owner", "_raw", "_tag", "destination", "is_settled")
 
     destination: Destination
-    """Where its consumer receives from."""
+    """The destination from which its consumer receives."""
 
     def __init__(
         self, raw: _core.Message, owner: Owner | None, destination: Destination, again: int = 0
@@ -41,7 +41,7 @@ class Message:
         self._again = again
         self.destination = destination
         self.is_settled: bool = False
-        """Whether it was acknowledged, or taken back."""
+        """Whether the message was acknowledged or dead-lettered."""
 
     def __repr__(self) -> str:
         again = f", delivery {self.delivery_count}" if self.redelivered else ""

@@ -8,8 +8,9 @@ from typing import Literal, cast, get_args
 __all__ = ["Mode", "Rules", "check_mode", "optimizes", "rules_of"]
 
 Mode = Literal["auto", "client", "dups_ok", "transacted", "individual"]
-"""How a session acknowledges: by itself, all at once by hand, late and in batches, with its
-transactions, or one by one by hand."""
+"""When a session acknowledges: "auto": each message after its use; "client": all messages so far by
+a call; "dups_ok": late and in batches; "transacted": with the transaction; "individual": each
+message by a call."""
 
 _MODES: tuple[str, ...] = get_args(Mode)
 _OPTIMIZED_PERCENT = 65
@@ -17,7 +18,7 @@ _DUPS_OK_PERCENT = 50
 _GROWTH_PERCENT = 50
 
 Failure = Literal["redeliver", "redeliver unacknowledged", "pass over", "leave"]
-"""What becomes of a message whose listener raised."""
+"""The action for a message whose listener raised."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,11 @@ class Rules:
     mode: Mode
     prefetch: int
     batch: int
-    """It acknowledges so many consumed messages at once; 0: not by itself."""
+    """Acknowledges after this many consumed messages; 0: never by itself."""
     timeout: float | None
-    """Or when it consumes a message so many seconds after it acknowledged the last time."""
+    """Also acknowledges with the first message consumed this many seconds after the last time."""
     growth: int
-    """Once so many are delivered and not acknowledged, so many more are pushed than prefetch."""
+    """After this many unacknowledged deliveries the limit is prefetch plus this number."""
     failure: Failure
 
 

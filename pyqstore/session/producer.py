@@ -49,7 +49,7 @@ class Producer(Closing):
         self._ready: dict[Destination, tuple[str, str]] = {}
         self._is_closed = False
         self.destination: Destination | None = destination
-        """Where it sends to; None: each ``send`` says it."""
+        """The destination of its messages; None: each ``send`` has one."""
         if destination is not None:
             with link.lock:
                 link.check()

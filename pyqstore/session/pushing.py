@@ -37,17 +37,18 @@ class Watch:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._turn = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.waiting: set[object] = set()
-        """Who waits, and fetches what comes."""
+        """The receivers that wait.  They fetch messages themselves."""
         self.pushes: int = 0
-        """How often something was pushed that nobody had asked for."""
+        """The number of pushes that no receiver requested."""
         self.is_coming: bool = True
-        """Whether the thread looks soon, or there is none: nobody needs to tell it."""
+        """Whether the thread needs no signal: it will look soon, or there is no thread."""
         self.is_away: bool = False
-        """Whether it leaves the descriptors to those who wait."""
+        """Whether the thread leaves the descriptors to waiting receivers."""
         self.is_ended: bool = False
-        """Whether it is to end."""
+        """Whether the thread must end."""
         self.looks_itself: bool = True
-        """Whether it looks each 0.1 s if those wait still, who may be in haste when they leave."""
+        """Whether the thread checks each 0.1 s if receivers still wait: one that leaves in haste
+        does not signal it."""
 
     def __del__(self) -> None:
         for descriptor in (self._wake, self._turn, self._channel):

@@ -13,9 +13,9 @@ from .errors import IllegalState
 __all__ = ["SELECTORS", "TOPICS", "Subscriptions"]
 
 TOPICS = "jms.durable.topic"
-"""The exchange that topics are published to."""
+"""The exchange to which topics are published."""
 SELECTORS = "jms.durable.selectors"
-"""The exchange behind it, for subscriptions with a selector."""
+"""The exchange bound to it, for subscriptions with a selector."""
 _SELECTOR = "x-jms-selector"
 _GROUP_HEADER = "JMSXGroupID"
 _NAME_BYTES_MAX = 255

@@ -58,7 +58,7 @@ class Call:
     context: Context
     request: Request
     data: bytes
-    """The body."""
+    """The request's body."""
 
     @property
     def login(self) -> Login:
@@ -129,7 +129,7 @@ class Call:
 
 
 Handler = Callable[[Call], Any]
-"""What it returns is the answer, or becomes its JSON.  It runs in a thread, and may wait."""
+"""Returns a response, or a value that is sent as JSON.  It runs in a thread, and may block."""
 
 
 def resource(path: str, context: Context, **handlers: Handler) -> Route:

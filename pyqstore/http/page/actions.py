@@ -227,7 +227,7 @@ ACTIONS: dict[str, Callable[[Act], str]] = {
     "delete_exchange": delete_exchange,
     "checkpoint": checkpoint,
 }
-"""By the name that the page asks for."""
+"""The page's actions by name."""
 
 
 def routes(asking: Asking) -> list[Route]:

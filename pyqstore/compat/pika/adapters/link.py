@@ -15,7 +15,7 @@ class Link(ABC):
 
     _turns: Turns
     _callbacks_running: int
-    """How many calls of callbacks this is in."""
+    """The depth of nested dispatches of callbacks."""
 
     @abstractmethod
     def process_data_events(self, time_limit: float | None = 0) -> None:

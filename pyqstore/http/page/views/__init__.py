@@ -22,4 +22,4 @@ VIEWS: dict[str, Callable[[Look], dict[str, Any]]] = {
     "exchanges": exchanges,
     "connections": connections,
 }
-"""By the name that the page asks for."""
+"""The page's views by name."""

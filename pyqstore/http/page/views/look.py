@@ -48,7 +48,7 @@ class Look:
     view: View
     query: Mapping[str, str]
     last: int
-    """The point of the history that the viewer has already."""
+    """The newest point of the history that the viewer already has."""
 
     def asked(self, name: str, otherwise: str = "") -> str:
         """A parameter of the request."""
