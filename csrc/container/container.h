@@ -10,7 +10,8 @@
  * The operations of a kind are its abilities.  Taking and settling are for kinds whose messages
  * leave when they are acknowledged; they are NULL in a kind that keeps messages for any number of
  * readers (qsi_container_takes).  Appending is NULL in a kind whose messages belong to another
- * container (qsi_container_appends).
+ * container (qsi_container_appends).  Trimming, files and writing directly are for kinds with block
+ * files, whose oldest messages leave together.
  *
  * REQUIRES the engine's lock for every call, except those that say otherwise.  Chunks are immutable
  * and may be read without it by holders of references. */
@@ -24,7 +25,10 @@
 #include "thread_safety.h"
 
 struct qsi_container_kind;
-struct qsi_segment; /* has the states of messages; defined by the kind */
+struct qsi_segment;               /* has the states of messages; defined by the kind */
+struct qsi_stream_direct_options; /* stream.h, with the job's other steps */
+struct qsi_stream_flush_job;
+struct qsi_stream_written; /* stream_record.h */
 
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct qsi_container {
@@ -113,6 +117,17 @@ struct qsi_container_kind {
     qs_status (*sync_named)(struct qsi_container *container,
                             qs_error *error); /* NULL: the journal names no files of this kind */
 
+    qs_status (*trim_to)(struct qsi_container *container,
+                         uint64_t first); /* NULL: each message leaves by itself */
+    bool (*has_file)(const struct qsi_container *container, uint64_t number,
+                     bool sealed); /* NULL: it has no block files */
+    qs_status (*begin_direct)(struct qsi_container *container,
+                              const struct qsi_stream_direct_options *options,
+                              struct qsi_stream_flush_job **job_out); /* NULL: it is never */
+    qs_status (*replay_written)(struct qsi_container *container,
+                                const struct qsi_stream_written *written,
+                                qs_error *error); /* NULL likewise */
+
     void (*abandon)(struct qsi_container *container);
     void (*fini)(struct qsi_container *container);
 };
@@ -133,6 +148,16 @@ static inline bool qsi_container_keeps_all(const struct qsi_container *container
 static inline bool qsi_container_appends(const struct qsi_container *container)
 {
     return container->kind->append != NULL;
+}
+/* Do its oldest messages leave together, whether they were settled or not? */
+static inline bool qsi_container_is_trimmed(const struct qsi_container *container)
+{
+    return container->kind->trim_to != NULL;
+}
+/* May messages be written into its files before the journal names them? */
+static inline bool qsi_container_is_direct(const struct qsi_container *container)
+{
+    return container->kind->begin_direct != NULL;
 }
 
 /* ---- append ---- */
@@ -322,6 +347,46 @@ static inline QS_MUST_CHECK qs_status qsi_container_begin_state(struct qsi_conta
 {
     return container->kind->begin_state != NULL ? container->kind->begin_state(container, job_out)
                                                 : QS_EEMPTY;
+}
+
+/* Whether it has the block file of that number; sealed: and never writes to it again. */
+static inline bool qsi_container_has_file(const struct qsi_container *container, uint64_t number,
+                                          bool sealed) QSI_REQUIRES(qsi_store_mutex)
+{
+    return container->kind->has_file != NULL &&
+           container->kind->has_file(container, number, sealed);
+}
+
+/* ---- trim ---- */
+
+/* Drops messages below first (at most flushed_seq; if it is not above the present first, nothing
+ * happens).  REQUIRES qsi_container_is_trimmed.  QS_ENOMEM: nothing was done. */
+static inline QS_MUST_CHECK qs_status qsi_container_trim_to(struct qsi_container *container,
+                                                            uint64_t first)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_DCHECK(first <= container->next_seq);
+    return container->kind->trim_to(container, first);
+}
+
+/* ---- write directly ----
+ *
+ * REQUIRES qsi_container_is_direct. */
+
+/* A job that writes large records, or takes staged files, before they are appended.  QS_EEMPTY: not
+ * now; the journal takes them.  REQUIRES that nothing flushes. */
+static inline QS_MUST_CHECK qs_status qsi_container_begin_direct(
+    struct qsi_container *container, const struct qsi_stream_direct_options *options,
+    struct qsi_stream_flush_job **job_out) QSI_REQUIRES(qsi_store_mutex)
+{
+    return container->kind->begin_direct(container, options, job_out);
+}
+/* Recovery: applies the record of such a job.  QS_ECORRUPT, QS_ENOMEM. */
+static inline QS_MUST_CHECK qs_status qsi_container_replay_written(
+    struct qsi_container *container, const struct qsi_stream_written *written, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return container->kind->replay_written(container, written, error);
 }
 
 /* ---- checkpoints ---- */

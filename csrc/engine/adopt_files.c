@@ -191,7 +191,7 @@ static qs_status look_up(struct looking *looking, const struct qsi_staged_route 
         return QS_OK;
     }
     queue = qsi_queue_of(found->destinations[0]);
-    if (found->count > 1 || queue->stream == NULL ||
+    if (found->count > 1 || !qsi_container_is_direct(queue->messages) ||
         (adoption->stream_id != 0 && adoption->stream_id != queue->container.id)) {
         looking->is_one_stream = false;
         return QS_OK;

@@ -15,6 +15,7 @@
 #include "pager.h"
 #include "publish.h"
 #include "publish_counts.h"
+#include "publish_direct.h"
 #include "pushed.h"
 #include "queue_life.h"
 #include "store_stream.h"
@@ -78,32 +79,6 @@ static qs_status make_room(const struct linking *linking, enum qsi_wait wait, qs
 
 /* ---- the job ---- */
 
-/* Returns the stream if no thread writes to its files, and no checkpoint waits.  NULL: the stream
- * or the store is closed, or an archive needs all of it in the journal. */
-static struct qsi_store_queue *wait_for_stream(const struct linking *linking)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    struct qs_store *store = linking->store;
-
-    QS_ASSERT_HELD(&store->mutex);
-    for (;;) {
-        struct qsi_store_queue *queue = qsi_find_by_id(store, linking->adoption->stream_id);
-        if (queue == NULL || queue->stream == NULL || queue->deleted || store->failed ||
-            store->keep.is_active || store->life != QSI_LIFE_OPEN) {
-            return NULL;
-        }
-        if (!qsi_stream_is_flushing(&queue->stream->log) &&
-            store->checkpoint.state != QSI_CHECKPOINT_WAITS) {
-            return queue;
-        }
-        queue->jobs += 1;
-        qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
-        QS_DCHECK(queue->jobs > 0);
-        queue->jobs -= 1;
-        qsi_free_queue_if_done(queue);
-    }
-}
-
 static void end_job(struct linking *linking, bool done) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_ASSERT(linking->job != NULL && linking->queue != NULL);
@@ -140,7 +115,7 @@ static qs_status run_job(struct linking *linking, qs_error *error) QSI_REQUIRES(
     qs_error detail = {0};
     qs_status status;
 
-    status = qsi_stream_direct_begin(&linking->queue->stream->log, &options, &linking->job);
+    status = qsi_container_begin_direct(linking->queue->messages, &options, &linking->job);
     if (status != QS_OK) {
         return status == QS_ENOMEM ? qsi_fail(error, status, "adoption") : status;
     }
@@ -259,7 +234,8 @@ static qs_status try_link(struct linking *linking, uint64_t *lsn_out, bool *repe
     if (*repeated_out) {
         return QS_OK;
     }
-    linking->queue = wait_for_stream(linking);
+    while (!qsi_direct_find(linking->store, linking->adoption->stream_id, &linking->queue)) {
+    }
     if (linking->queue == NULL) {
         return QS_EEMPTY;
     }

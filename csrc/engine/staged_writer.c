@@ -224,7 +224,8 @@ static qs_status lead_routes(struct qsi_batch *batch, qs_error *error)
 {
     const struct qsi_batch_destination here = {.queue_id = QSI_BLOCK_STAGED_OWNER,
                                                .durable = true,
-                                               .is_stream = true,
+                                               .keeps_all = true,
+                                               .is_direct = true,
                                                .record_code = NO_CODE};
     uint32_t index;
 

@@ -84,40 +84,32 @@ uint32_t qsi_stream_segment_count(const struct qsi_stream *stream)
 
 /* NULL: there is none. */
 static const struct qsi_stream_segment *find_segment(const struct qsi_stream *stream,
-                                                     const struct qsi_block_file *file)
-    QSI_REQUIRES(qsi_store_mutex)
+                                                     uint64_t number) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t low = stream->table_first, high = qsi_stream_table_count(stream);
 
-    if (file->owner != stream->container.id) {
-        return NULL;
-    }
     while (low < high) { /* each file is checked when a store is opened */
         uint32_t middle = low + (high - low) / 2;
-        if (stream->table->segments[middle].first < file->number) {
+        if (stream->table->segments[middle].first < number) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    if (low < qsi_stream_table_count(stream) &&
-        stream->table->segments[low].first == file->number) {
+    if (low < qsi_stream_table_count(stream) && stream->table->segments[low].first == number) {
         return &stream->table->segments[low];
     }
-    return stream->active.block_count > 0 && stream->active.first == file->number ? &stream->active
-                                                                                  : NULL;
+    return stream->active.block_count > 0 && stream->active.first == number ? &stream->active
+                                                                            : NULL;
 }
 
-bool qsi_stream_has_file(const struct qsi_stream *stream, const struct qsi_block_file *file)
+static bool has_file(const struct qsi_container *container, uint64_t number, bool sealed)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    return find_segment(stream, file) != NULL;
-}
+    const struct qsi_stream_segment *segment =
+        find_segment((const struct qsi_stream *)(const void *)container, number);
 
-bool qsi_stream_has_sealed(const struct qsi_stream *stream, const struct qsi_block_file *file)
-{
-    const struct qsi_stream_segment *segment = find_segment(stream, file);
-
-    return segment != NULL && (segment->flags & QSI_STREAM_SEALED) != 0;
+    return segment != NULL && (!sealed || (segment->flags & QSI_STREAM_SEALED) != 0);
 }
 
 static uint64_t ready_count(const struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
@@ -136,7 +128,7 @@ static uint64_t checkpoint_bytes(const struct qsi_container *container)
 
 static bool is_flushing(const struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
 {
-    return qsi_stream_is_flushing((const struct qsi_stream *)(const void *)container);
+    return ((const struct qsi_stream *)(const void *)container)->is_flushing;
 }
 
 /* ---- replay ---- */
@@ -213,6 +205,10 @@ const struct qsi_container_kind qsi_stream_kind = {
     .start_at = start_at,
     .skip_to = skip_to,
     .sync_named = qsi_stream_sync_named,
+    .trim_to = qsi_stream_trim_to,
+    .has_file = has_file,
+    .begin_direct = qsi_stream_begin_direct,
+    .replay_written = qsi_stream_replay_written,
     .abandon = abandon,
     .fini = fini,
 };

@@ -187,15 +187,11 @@ struct qsi_stream_direct_options {
     uint32_t record_count;
     const struct qsi_stream_staged *staged; /* likewise; instead of records */
     uint32_t staged_count;
+    uint64_t bytes; /* of the records */
     uint64_t now_us;
     bool reaches_disk;
 };
-struct qsi_stream_flush_job;
-/* QS_EEMPTY: not now; the journal takes them.  REQUIRES that no flush runs. */
-qs_status qsi_stream_direct_begin(struct qsi_stream *stream,
-                                  const struct qsi_stream_direct_options *options,
-                                  struct qsi_stream_flush_job **job_out)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+struct qsi_stream_flush_job; /* qsi_container_begin_direct makes it */
 /* Without the lock.  QS_NOT_IMPLEMENTED: a staged file cannot be linked. */
 qs_status qsi_stream_direct_run(struct qsi_stream_flush_job *job, qs_error *error) QS_MUST_CHECK;
 /* Without the lock, after a run that is not to be used. */
@@ -214,39 +210,19 @@ void qsi_stream_direct_encode(struct qsi_stream_flush_job *job, uint8_t *record_
 /* Frees it.  done: the records were appended. */
 void qsi_stream_direct_end(struct qsi_stream_flush_job *job, bool done)
     QSI_REQUIRES(qsi_store_mutex);
-static inline bool qsi_stream_is_flushing(const struct qsi_stream *stream)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    return stream->is_flushing;
-}
-
-/* Recovery: applies such a record.  QS_ECORRUPT, QS_ENOMEM. */
-struct qsi_stream_written;
-qs_status qsi_stream_replay_written(struct qsi_stream *stream,
-                                    const struct qsi_stream_written *written, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Without the lock.  Whether the blocks exist.  QS_ECORRUPT if not. */
 qs_status qsi_stream_check_written(struct qsi_stream_shared *shared,
                                    const struct qsi_stream_written *written,
                                    qs_error *error) QS_MUST_CHECK;
 
-/* Whether the stream has this file, for callers that remove others. */
-bool qsi_stream_has_file(const struct qsi_stream *stream, const struct qsi_block_file *file)
-    QSI_REQUIRES(qsi_store_mutex);
-/* A file that is sealed, and stays so: it is never written to again. */
-bool qsi_stream_has_sealed(const struct qsi_stream *stream, const struct qsi_block_file *file)
-    QSI_REQUIRES(qsi_store_mutex);
-
-/* ---- retention ---- */
+/* ---- retention ----
+ *
+ * Files that become unused by qsi_container_trim_to are in shared->dead: to be removed when a
+ * checkpoint that was cut after it is durable. */
 
 /* The first offset by the limits: above stream->first if a sealed segment may be dropped. */
 uint64_t qsi_stream_trim_offset(const struct qsi_stream *stream, uint64_t now_us)
     QSI_REQUIRES(qsi_store_mutex);
-/* Drops messages below first (at most flushed_seq; if it is not above the present one, nothing
- * happens).  Files that become unused are in shared->dead: to be removed when a checkpoint that was
- * cut after this is durable.  QS_ENOMEM: nothing was done. */
-qs_status qsi_stream_trim_to(struct qsi_stream *stream, uint64_t first)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* ---- reading ----
  *

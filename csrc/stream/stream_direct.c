@@ -99,16 +99,25 @@ static qs_status begin_direct(struct qsi_stream *stream, struct qsi_stream_flush
     return take_untold(stream, direct);
 }
 
-qs_status qsi_stream_direct_begin(struct qsi_stream *stream,
+/* All of it must be in one file, which retention drops or keeps as a whole. */
+static bool is_more_than_a_segment(const struct qsi_stream *stream, uint64_t bytes)
+{
+    return stream->limits.segments_follow && stream->limits.max_bytes > 0 &&
+           bytes > stream->limits.segment_bytes;
+}
+
+qs_status qsi_stream_begin_direct(struct qsi_container *container,
                                   const struct qsi_stream_direct_options *options,
                                   struct qsi_stream_flush_job **job_out)
 {
+    struct qsi_stream *stream = qsi_stream_of(container);
     qs_status status;
 
     *job_out = NULL;
     QS_ASSERT(!stream->is_flushing && (options->record_count > 0) != (options->staged_count > 0));
     QS_DCHECK(stream->told_next <= stream->container.next_seq);
     if (stream->is_deleted || stream->shared->recovers ||
+        is_more_than_a_segment(stream, options->bytes) ||
         !qsi_stream_may_be_told(stream, QSI_STREAM_UNTOLD_BYTES)) {
         return QS_EEMPTY;
     }
@@ -293,10 +302,10 @@ static qs_status replace_segments(struct qsi_stream *stream,
     return QS_OK;
 }
 
-qs_status qsi_stream_replay_written(struct qsi_stream *stream,
+qs_status qsi_stream_replay_written(struct qsi_container *container,
                                     const struct qsi_stream_written *written, qs_error *error)
 {
-    struct qsi_container *container = &stream->container;
+    struct qsi_stream *stream = qsi_stream_of(container);
 
     if (written->first < container->next_seq) {
         return qsi_fail(error, QS_ECORRUPT, "stream %llu: offset %llu comes again",

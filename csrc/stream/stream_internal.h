@@ -116,8 +116,17 @@ qs_status qsi_stream_restore(struct qsi_container *container, const uint8_t *rec
 
 qs_status qsi_stream_sync_named(struct qsi_container *container, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_stream_trim_to(struct qsi_container *container, uint64_t first)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 struct qsi_stream_flush_job;
+qs_status qsi_stream_begin_direct(struct qsi_container *container,
+                                  const struct qsi_stream_direct_options *options,
+                                  struct qsi_stream_flush_job **job_out)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_stream_replay_written(struct qsi_container *container,
+                                    const struct qsi_stream_written *written, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* carried not NULL: the job encodes the rows there instead of writing blocks. */
 qs_status qsi_stream_flush_job_begin(struct qsi_stream *stream, uint64_t bytes_max,
                                      struct qsi_carried *carried,

@@ -47,8 +47,9 @@ uint64_t qsi_stream_trim_offset(const struct qsi_stream *stream, uint64_t now_us
     return first;
 }
 
-qs_status qsi_stream_trim_to(struct qsi_stream *stream, uint64_t first)
+qs_status qsi_stream_trim_to(struct qsi_container *container, uint64_t first)
 {
+    struct qsi_stream *stream = qsi_stream_of(container);
     uint32_t end = stream->table_first;
 
     QS_ASSERT(first <= stream->container.next_seq);

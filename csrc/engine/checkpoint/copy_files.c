@@ -183,14 +183,12 @@ static bool parse_name(enum qsi_copy_folder folder, const char *name, struct qsi
 
 static bool is_sealed_block(struct qs_store *store, const struct qsi_copy_sealed *name)
 {
-    const struct qsi_block_file file = {.owner = name->major, .number = name->minor};
     const struct qsi_store_queue *queue;
     bool sealed;
 
     qsi_store_lock(store);
-    queue = qsi_find_by_id(store, file.owner);
-    sealed =
-        queue != NULL && queue->stream != NULL && qsi_stream_has_sealed(&queue->stream->log, &file);
+    queue = qsi_find_by_id(store, name->major);
+    sealed = queue != NULL && qsi_container_has_file(queue->messages, name->minor, true);
     qsi_store_unlock(store);
     return sealed;
 }

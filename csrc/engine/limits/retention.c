@@ -23,7 +23,7 @@ static void trim(struct qs_store *store, struct qsi_stream *stream, uint64_t fir
     if (!qsi_journal_has_room(store->journal, QSI_STREAM_TRIM_BYTES, QSI_STREAM_TRIM_BYTES) ||
         qsi_journal_reserve(store->journal, 1) != QS_OK ||
         qsi_arena_place(store, true, QSI_STREAM_TRIM_BYTES, &chunk, NULL) != QS_OK ||
-        qsi_stream_trim_to(stream, first) != QS_OK) {
+        qsi_container_trim_to(&stream->container, first) != QS_OK) {
         return;
     }
     from = chunk->used;

@@ -27,7 +27,8 @@ struct qsi_batch_route {
 struct qsi_batch_destination {
     uint64_t queue_id;
     bool durable;
-    bool is_stream;
+    bool keeps_all; /* transient messages as well */
+    bool is_direct; /* batches may be written into its files */
     uint8_t priority_max;
     uint32_t record_code;
     uint32_t record_rows;

@@ -81,7 +81,7 @@ static bool plan_is_journalled(const struct qsi_batch *batch, const struct qsi_r
     for (uint32_t i = 0; i < plan->layout.destination_count; i++) {
         const struct qsi_batch_destination *destination =
             &batch->destinations[plan->used_destinations[i]];
-        if (destination->is_stream || (plan->any_persistent && destination->durable)) {
+        if (destination->keeps_all || (plan->any_persistent && destination->durable)) {
             return true;
         }
     }
@@ -179,7 +179,7 @@ static bool is_for_stream(const struct qsi_batch *batch)
 {
     uint64_t bytes = 0;
 
-    if (batch->destination_count != 1 || !batch->destinations[0].is_stream) {
+    if (batch->destination_count != 1 || !batch->destinations[0].is_direct) {
         return false;
     }
     for (size_t i = 0; i < batch->input->array_count; i++) {

@@ -329,7 +329,8 @@ qs_status qsi_batch_look_up(struct qsi_batch *batch, struct qsi_batch_route *rou
         const struct qsi_batch_destination destination = {
             .queue_id = queue->container.id,
             .durable = (queue->flags & QS_DURABLE) != 0,
-            .is_stream = queue->stream != NULL,
+            .keeps_all = qsi_keeps_all(queue),
+            .is_direct = qsi_container_is_direct(queue->messages),
             .priority_max = queue->policy.priority_max,
             .record_code = NO_CODE,
         };

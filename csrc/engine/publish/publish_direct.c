@@ -88,38 +88,41 @@ static bool wait_for_syncs(struct qs_store *store, uint64_t bytes, bool *release
            waiting + store->paging.writing_bytes + bytes <= qsi_commit_unsynced_max(store);
 }
 
-/* All of it must be in one file, which retention drops or keeps as a whole. */
-static bool is_more_than_a_segment(const struct qsi_stream *stream, uint64_t bytes)
-    QSI_REQUIRES(qsi_store_mutex)
+bool qsi_direct_find(struct qs_store *store, uint64_t queue_id, struct qsi_store_queue **queue_out)
 {
-    return stream->limits.segments_follow && stream->limits.max_bytes > 0 &&
-           bytes > stream->limits.segment_bytes;
+    struct qsi_store_queue *queue = qsi_find_by_id(store, queue_id);
+
+    QS_ASSERT_HELD(&store->mutex);
+    *queue_out = NULL;
+    if (queue == NULL || !qsi_container_is_direct(queue->messages) || store->failed ||
+        store->keep.is_active || store->life != QSI_LIFE_OPEN) {
+        return true;
+    }
+    if (!qsi_container_is_flushing(queue->messages) &&
+        store->checkpoint.state != QSI_CHECKPOINT_WAITS) {
+        *queue_out = queue;
+        return true;
+    }
+    queue->jobs += 1;
+    qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
+    QS_DCHECK(queue->jobs > 0);
+    queue->jobs -= 1;
+    qsi_free_queue_if_done(queue);
+    return false;
 }
 
-/* Returns the stream if no flush of it runs, and no checkpoint waits; NULL: that takes too long, or
- * it is no stream, or deleted. */
-static struct qsi_store_queue *wait_for_stream(struct qs_store *store, uint64_t queue_id,
-                                               uint64_t bytes, bool *released_out)
+/* Returns the queue if it is to be written; NULL: that takes too long, or it cannot be. */
+static struct qsi_store_queue *wait_for_queue(struct qs_store *store, uint64_t queue_id,
+                                              uint64_t bytes, bool *released_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    while (wait_for_syncs(store, bytes, released_out)) {
-        struct qsi_store_queue *queue = qsi_find_by_id(store, queue_id);
-        if (queue == NULL || queue->stream == NULL || store->failed || store->keep.is_active ||
-            is_more_than_a_segment(&queue->stream->log, bytes) || store->life != QSI_LIFE_OPEN ||
-            !qsi_space_may_page(store, queue) ||
-            qsi_commit_block_files(store) + store->paging.writing >= QSI_DIRECT_FILES_MAX) {
-            return NULL;
-        }
-        if (!qsi_stream_is_flushing(&queue->stream->log) &&
-            store->checkpoint.state != QSI_CHECKPOINT_WAITS) {
-            return queue;
+    while (wait_for_syncs(store, bytes, released_out) &&
+           qsi_commit_block_files(store) + store->paging.writing < QSI_DIRECT_FILES_MAX) {
+        struct qsi_store_queue *queue;
+        if (qsi_direct_find(store, queue_id, &queue)) {
+            return queue != NULL && qsi_space_may_page(store, queue) ? queue : NULL;
         }
         *released_out = true;
-        queue->jobs += 1;
-        qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
-        QS_DCHECK(queue->jobs > 0);
-        queue->jobs -= 1;
-        qsi_free_queue_if_done(queue);
     }
     return NULL;
 }
@@ -170,14 +173,15 @@ void qsi_direct_write(struct qs_store *store, const struct qsi_pending_records *
     if (store->stream_count == 0 || !choose_records(pending_records, direct)) {
         return;
     }
-    queue = wait_for_stream(store, pending_records->items[0].destinations[0].queue_id,
-                            direct->bytes, released_out);
+    queue = wait_for_queue(store, pending_records->items[0].destinations[0].queue_id, direct->bytes,
+                           released_out);
     if (queue == NULL || !list_records(pending_records, direct)) {
         return;
     }
     options.records = direct->records;
     options.record_count = direct->record_count;
-    if (qsi_stream_direct_begin(&queue->stream->log, &options, &direct->job) == QS_OK) {
+    options.bytes = direct->bytes;
+    if (qsi_container_begin_direct(queue->messages, &options, &direct->job) == QS_OK) {
         *released_out = true;
         direct->queue = queue;
         run_job(store, direct);

@@ -19,6 +19,12 @@ struct qsi_direct_write {
     struct qsi_chunk *chunk; /* room for the journal's record */
 };
 
+/* One look at a queue that may be written directly.  True: *queue_out is that queue, nothing is
+ * written to its files, and no checkpoint waits; or it is NULL: the queue is deleted or of another
+ * kind, the store is closed, or an archive needs all of it in the journal.  False: a job was under
+ * way, and the lock was released until one had ended. */
+bool qsi_direct_find(struct qs_store *store, uint64_t queue_id, struct qsi_store_queue **queue_out)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Writes the first of the pending records if possible; the journal takes the others.
  * *released_out: the lock was released, so earlier look-ups are invalid.  Until forget no
  * checkpoint takes its snapshot: a caller that waits for one forgets first. */

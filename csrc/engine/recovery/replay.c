@@ -265,23 +265,25 @@ static qs_status replay_trim(struct qs_store *store, const uint8_t *record, qs_e
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream_trim trim;
-    struct qsi_store_stream *stream;
+    struct qsi_store_queue *queue;
+    struct qsi_container *messages;
 
     QS_TRY(qsi_stream_trim_decode(&trim, record, error));
-    stream = find_stream(store, trim.stream_id);
-    if (stream == NULL) {
-        return QS_OK;
+    queue = qsi_find_by_id(store, trim.stream_id);
+    if (queue == NULL || !qsi_container_is_trimmed(queue->messages)) {
+        return QS_OK; /* deleted meanwhile */
     }
-    if (trim.first > stream->log.container.next_seq) {
+    messages = queue->messages;
+    if (trim.first > messages->next_seq) {
         return qsi_fail(error, QS_ECORRUPT, "stream %llu trimmed to %llu; it ends at %llu",
                         (unsigned long long)trim.stream_id, (unsigned long long)trim.first,
-                        (unsigned long long)stream->log.container.next_seq);
+                        (unsigned long long)messages->next_seq);
     }
-    if (trim.first > stream->log.container.flushed_seq) {
-        trim.first = stream->log.container.flushed_seq;
+    if (trim.first > messages->flushed_seq) {
+        trim.first = messages->flushed_seq;
     }
-    QS_DCHECK(stream->log.container.id == trim.stream_id);
-    return qsi_stream_trim_to(&stream->log, trim.first) == QS_OK
+    QS_DCHECK(messages->id == trim.stream_id);
+    return qsi_container_trim_to(messages, trim.first) == QS_OK
                ? QS_OK
                : qsi_fail(error, QS_ENOMEM, "stream");
 }
@@ -290,16 +292,16 @@ static qs_status replay_written(struct qs_store *store, const uint8_t *record, q
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream_written written;
-    struct qsi_store_stream *stream;
+    struct qsi_store_queue *queue;
 
     QS_TRY(qsi_stream_written_decode(&written, record, error));
+    queue = qsi_find_by_id(store, written.stream_id);
     if (qsi_is_salvage(store)) {
-        QS_TRY(qsi_salvage_stream(store, &written, &stream, error));
-    } else {
-        stream = find_stream(store, written.stream_id);
+        QS_TRY(qsi_salvage_stream(store, &written, &queue, error));
     }
-    QS_DCHECK(stream == NULL || stream->log.container.id == written.stream_id);
-    return stream != NULL ? qsi_stream_replay_written(&stream->log, &written, error) : QS_OK;
+    return queue != NULL && qsi_container_is_direct(queue->messages)
+               ? qsi_container_replay_written(queue->messages, &written, error)
+               : QS_OK;
 }
 
 static qs_status replay_topology(struct qs_store *store, const uint8_t *record, qs_error *error)

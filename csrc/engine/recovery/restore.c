@@ -259,7 +259,7 @@ static bool is_named_by_stream(void *context, const struct qsi_block_file *file)
     const struct qsi_store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->owner);
 
     QS_ASSERT_HELD(&store->mutex);
-    return queue != NULL && queue->stream != NULL && qsi_stream_has_file(&queue->stream->log, file);
+    return queue != NULL && qsi_container_has_file(queue->messages, file->number, false);
 }
 
 struct old_checkpoints {

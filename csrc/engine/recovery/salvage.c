@@ -104,7 +104,7 @@ static bool are_in_files(const struct qsi_store_queue *queue,
     const struct qsi_queue *core = &queue->core;
     struct qsi_stream_state_segment first;
 
-    QS_DCHECK(queue->stream == NULL && written->segment_count > 0);
+    QS_DCHECK(!qsi_container_is_direct(queue->messages) && written->segment_count > 0);
     qsi_stream_written_segment(written, 0, &first);
     return qsi_queue_segment_count(core) == 0 ||
            first.first <= qsi_queue_first_seq(core, qsi_queue_segment_at(core, 0));
@@ -134,24 +134,19 @@ static qs_status make_stream(struct qs_store *store, const struct qsi_stream_wri
 }
 
 qs_status qsi_salvage_stream(struct qs_store *store, const struct qsi_stream_written *written,
-                             struct qsi_store_stream **stream_out, qs_error *error)
+                             struct qsi_store_queue **queue_io, qs_error *error)
 {
-    struct qsi_store_queue *queue = qsi_find_by_id(store, written->stream_id);
+    struct qsi_store_queue *queue = *queue_io;
+    bool is_there = queue != NULL && qsi_container_is_direct(queue->messages);
 
     QS_ASSERT(qsi_is_salvage(store));
     QS_ASSERT_HELD(&store->mutex);
-    *stream_out = NULL;
-    if ((queue == NULL || queue->stream == NULL) && !store->recovery.has_lost_records) {
+    if (!is_there && !store->recovery.has_lost_records) {
         return QS_OK;
     }
     /* Lost messages count, and earlier ones in memory stay. */
     QS_TRY(qsi_stream_check_written(&store->streams, written, error));
-    if (queue == NULL || queue->stream == NULL) {
-        QS_TRY(make_stream(store, written, queue, &queue, error));
-    }
-    QS_DCHECK(queue->stream != NULL && queue->container.id == written->stream_id);
-    *stream_out = queue->stream;
-    return QS_OK;
+    return is_there ? QS_OK : make_stream(store, written, queue, queue_io, error);
 }
 
 /* ---- records ---- */

@@ -22,11 +22,11 @@ qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct qsi_stor
                             qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The stream of a record.  If its declaration may be lost the stream is made, as "recovered.<id>":
  * with the files that the record names, in place of a queue that was made of earlier messages and
- * whose messages are in the files.  NULL: there is none, and none is missing.  QS_ECORRUPT: the
- * record cannot be used. */
+ * whose messages are in the files.  *queue_io: what is there of that id, or NULL; where nothing is
+ * missing it stays.  QS_ECORRUPT: the record cannot be used. */
 struct qsi_stream_written;
 qs_status qsi_salvage_stream(struct qs_store *store, const struct qsi_stream_written *written,
-                             struct qsi_store_stream **stream_out, qs_error *error)
+                             struct qsi_store_queue **queue_io, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* A record that makes no sense at its place: salvage skips it and counts.  Otherwise returns
  * status. */

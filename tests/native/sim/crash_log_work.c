@@ -311,7 +311,8 @@ static void plant(struct log_work *work)
             log->told_next = log->container.next_seq;
         } else if (work->bug == LOG_TRIM_UNTOLD) {
             uint64_t first = qsi_stream_trim_offset(log, qsi_clock_us(store));
-            QS_CHECK_OK(qsi_stream_trim_to(log, first < log->synced_next ? first : log->first));
+            QS_CHECK_OK(qsi_container_trim_to(&log->container,
+                                              first < log->synced_next ? first : log->first));
         }
     }
     if (work->bug == LOG_EARLY_REMOVAL) {

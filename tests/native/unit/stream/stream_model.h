@@ -240,9 +240,9 @@ static inline void reopen(struct world *world, struct model *model,
             append_batch(world, NULL, count, model->times[offset], false);
         }
     }
-    QS_CHECK_OK(qsi_stream_trim_to(&world->stream, first < world->stream.container.flushed_seq
-                                                       ? first
-                                                       : world->stream.container.flushed_seq));
+    QS_CHECK_OK(qsi_container_trim_to(
+        &world->stream.container,
+        first < world->stream.container.flushed_seq ? first : world->stream.container.flushed_seq));
     model->first = world->stream.first;
 }
 

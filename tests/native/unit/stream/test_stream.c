@@ -100,7 +100,7 @@ static void trim(struct world *world, struct model *model, uint64_t now_us)
     if (first > model->first && limits->max_bytes == 0 && limits->max_messages == 0) {
         QS_CHECK(model->times[next_there(model, model->first)] < now_us - limits->max_age_us);
     }
-    QS_CHECK_OK(qsi_stream_trim_to(&world->stream, first));
+    QS_CHECK_OK(qsi_container_trim_to(&world->stream.container, first));
     if (first > model->first) {
         model->first = first;
         QS_CHECK(qsi_stream_bytes(&world->stream) < bytes);

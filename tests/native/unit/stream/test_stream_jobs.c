@@ -399,7 +399,7 @@ static void write_round(struct shared_world *shared)
     qsi_mutex_lock(&shared->mutex);
     qsi_job_end(job, true);
     (void)qsi_container_drop_content(&stream->container, 0, 300000);
-    QS_CHECK_OK(qsi_stream_trim_to(stream, qsi_stream_trim_offset(stream, 0)));
+    QS_CHECK_OK(qsi_container_trim_to(&stream->container, qsi_stream_trim_offset(stream, 0)));
     dead = stream->shared->dead;
     stream->shared->dead = (struct qsi_buf){0};
     qsi_mutex_unlock(&shared->mutex);
