@@ -18,8 +18,7 @@
 #include "publish_direct.h"
 #include "pushed.h"
 #include "queue_life.h"
-#include "store_stream.h"
-#include "stream_cursor.h"
+#include "store_kind.h"
 #include "stream_record.h"
 #include "topology_record.h"
 #include "transactions.h"
@@ -176,15 +175,13 @@ static uint64_t accept(struct linking *linking, struct qsi_chunk *chunk)
     uint64_t rows = linking->adoption->rows, lsn;
 
     QS_ASSERT_HELD(&store->mutex);
-    QS_DCHECK(queue->stream != NULL && rows > 0);
+    QS_DCHECK(qsi_container_is_direct(queue->messages) && rows > 0);
     qsi_stream_direct_push_staged(linking->job);
     encode(linking, chunk);
     store->stats.published += rows;
     store->stats.routed += rows;
     qsi_note_growth(store, queue);
-    qsi_stream_note_pushed(store, queue->stream, rows);
-    qsi_stream_note_growth(store, queue->stream);
-    qsi_work_note_pushed(store, queue->stream);
+    queue->kind->pushed(store, queue, rows, true);
     end_job(linking, true);
     lsn = qsi_store_append(store, chunk, 0, chunk->used, 2, false);
     qsi_transactions_note(store, linking->key.strings[0], lsn, linking->key.number, false);

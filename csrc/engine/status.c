@@ -10,7 +10,6 @@
 #include "queue_life.h"
 #include "rates.h"
 #include "store.h"
-#include "store_stream.h"
 #include "thread_safety.h"
 #include "turns.h"
 #include "work.h"

@@ -39,7 +39,7 @@ qs_status qs_store_stream_status(qs_store *store, qs_slice name, qs_stream_statu
             .disk_bytes = qsi_stream_bytes(log),
             .ram_bytes = log->container.ram_bytes,
             .flushed = log->container.flushed_seq,
-            .cursors = qsi_cursor_count(queue->stream),
+            .cursors = qsi_cursor_count(&queue->stream->cursors),
             .id = log->container.id,
         };
     }
@@ -182,7 +182,7 @@ qs_status qs_stream_reader_open(qs_stream_reader **reader_out, qs_store *store, 
     }
     status = qsi_stream_find(store, reader->name, &queue, error);
     if (status == QS_OK) {
-        QS_DCHECK(queue->stream != NULL);
+        QS_DCHECK(!qsi_takes(queue));
         reader->stream_id = queue->container.id;
         status = find_start(reader, queue, &read->start, error);
     }
@@ -225,7 +225,7 @@ qs_status qsi_stream_reader_find(const struct qs_stream_reader *reader,
                                  struct qsi_store_queue **queue_out, qs_error *error)
 {
     *queue_out = qsi_map_get_number(&reader->store->queues_by_id, reader->stream_id);
-    QS_DCHECK(*queue_out == NULL || (*queue_out)->stream != NULL); /* ids are not reused */
+    QS_DCHECK(*queue_out == NULL || !qsi_takes(*queue_out)); /* ids are not reused */
     return *queue_out != NULL
                ? QS_OK
                : qsi_fail(error, QS_NOT_FOUND, "stream '%.*s' was deleted", QSI_NAME(reader->name));

@@ -28,7 +28,6 @@
 #include "record_build.h"
 #include "space.h"
 #include "store_check.h"
-#include "store_stream.h"
 #include "transactions.h"
 
 #define LOOK_NS 250000000u

@@ -7,6 +7,7 @@
 #include "error.h"
 #include "queue_life.h"
 #include "space.h"
+#include "store_kinds.h"
 #include "store_stream.h"
 #include "thread_safety.h"
 #include "topology.h"
@@ -105,12 +106,12 @@ static void put_binding(void *context, const struct qsi_binding *binding)
     }
 }
 
-static qs_status put_cursors(struct qsi_checkpoint *checkpoint,
-                             const struct qsi_store_stream *stream, uint64_t stream_id)
+static qs_status put_cursors(struct qsi_checkpoint *checkpoint, const struct qsi_map *cursors,
+                             uint64_t stream_id)
 {
-    struct qsi_map_cursor walk = qsi_map_begin(&stream->cursors);
+    struct qsi_map_cursor walk = qsi_map_begin(cursors);
 
-    while (qsi_map_next(&stream->cursors, &walk)) {
+    while (qsi_map_next(cursors, &walk)) {
         const struct qsi_store_cursor *cursor = walk.value;
         const struct qsi_cursor_record record = {
             .stream_id = stream_id,
@@ -131,9 +132,10 @@ static qs_status put_cursors(struct qsi_checkpoint *checkpoint,
     return QS_OK;
 }
 
-static qs_status put_queue(struct qsi_checkpoint *checkpoint, const struct qsi_store_queue *queue)
+static qs_status put_queue(struct qsi_checkpoint *checkpoint, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    const struct qsi_map *cursors = qsi_cursors_of(queue);
     struct qsi_declaration declaration;
     struct qsi_topology mode = {
         .type = QSI_RECORD_QUEUE_MODE, .flags = queue->lazy ? 1 : 0, .number = queue->container.id};
@@ -141,8 +143,8 @@ static qs_status put_queue(struct qsi_checkpoint *checkpoint, const struct qsi_s
     QS_DCHECK(queue->container.durable && queue->parent == NULL);
     qsi_describe_queue(queue, &declaration);
     QS_TRY(put_topology(checkpoint, &declaration.topology));
-    if (queue->stream != NULL) {
-        return put_cursors(checkpoint, queue->stream, queue->container.id);
+    if (cursors != NULL) {
+        return put_cursors(checkpoint, cursors, queue->container.id);
     }
     return queue->mode_was_set ? put_topology(checkpoint, &mode) : QS_OK;
 }
@@ -159,7 +161,7 @@ static qs_status put_all_topology(struct qsi_checkpoint *checkpoint) QSI_REQUIRE
     qsi_router_visit_exchanges(&store->router, put_exchange, &visit);
     QS_TRY(visit.status);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        const struct qsi_store_queue *queue = cursor.value;
+        struct qsi_store_queue *queue = cursor.value;
         if (queue->container.durable && queue->parent == NULL) {
             QS_TRY(put_queue(checkpoint, queue));
         }
@@ -177,7 +179,7 @@ static qs_status put_messages(struct qsi_checkpoint *checkpoint, struct qsi_stor
     uint8_t *room;
     qs_status status;
 
-    QS_DCHECK(queue->stream == NULL || queue->messages == &queue->stream->log.container);
+    QS_DCHECK(queue->messages->id == queue->container.id);
     QS_TRY(qsi_buf_reserve(&checkpoint->snapshots, sizeof taken, &room));
     status = qsi_container_snapshot(queue->messages, &checkpoint->carried, &taken.snapshot);
     if (taken.snapshot != NULL) {

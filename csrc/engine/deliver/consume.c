@@ -108,11 +108,15 @@ void qsi_consumer_share_names(const struct qsi_store_consumer *consumer, qs_mess
 #define GRACE_US 20000u /* a consumer that waits is awake by then */
 
 /* A message that expires at once may still go to a consumer that waits. */
-static void note_consumers(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static void note_consumers(struct qs_store *store, struct qsi_store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
         qsi_queue_set_grace(&qsi_subqueue_at(queue, i)->core,
                             queue->consumer_count > 0 ? GRACE_US : 0);
+    }
+    if (queue->kind->consumers_changed != NULL) {
+        queue->kind->consumers_changed(store, queue);
     }
 }
 
@@ -127,8 +131,7 @@ static void join_queue(struct qsi_store_queue *queue, struct qsi_store_consumer 
     if (queue->policy.single_active_consumer && queue->active == NULL) {
         queue->active = consumer;
     }
-    note_consumers(queue);
-    qsi_stream_note_consumers(consumer->channel->store, queue);
+    note_consumers(consumer->channel->store, queue);
 }
 
 /* In the order of RabbitMQ's checks.  A stream's consumers are never exclusive. */
@@ -186,7 +189,7 @@ static qs_status find_cursor(struct qs_channel *channel, struct qsi_slice queue_
         QS_TRY(check_consume(channel, queue_name, call, queue_io, priority_io, error));
         if ((*queue_io)->container.id == id) {
             return (*cursor_out)->tracks &&
-                           qsi_cursor_reserve((*queue_io)->stream, call->tag) != QS_OK
+                           qsi_cursor_reserve(qsi_cursors_of(*queue_io), call->tag) != QS_OK
                        ? qsi_fail(error, QS_ENOMEM, "cursor")
                        : QS_OK;
         }
@@ -313,8 +316,7 @@ static void leave_queue(struct qsi_store_queue *queue, struct qsi_store_consumer
     }
     QS_DCHECK((qsi_list_is_empty(&queue->consumers) && qsi_list_is_empty(&queue->full)) ==
               (queue->consumer_count == 0));
-    note_consumers(queue);
-    qsi_stream_note_consumers(store, queue);
+    note_consumers(store, queue);
     qsi_note_use(store, queue);
     if (queue->consumer_count == 0 && (queue->flags & QS_AUTO_DELETE) != 0) {
         qsi_delete_queue_now(store, queue);

@@ -420,7 +420,7 @@ static bool await_rows(struct qs_channel *channel, uint32_t kinds, uint64_t time
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
-    uint64_t lsn = (kinds & QS_EVENT_DELIVERY) != 0 ? qsi_streams_awaited_lsn(channel) : 0;
+    uint64_t lsn = (kinds & QS_EVENT_DELIVERY) != 0 ? qsi_deliveries_awaited_lsn(channel) : 0;
 
     if (lsn == 0) {
         return false;

@@ -152,7 +152,7 @@ qs_status qsi_stream_cursor_start(struct qsi_stream_cursor *cursor, struct qs_st
                                   const struct qsi_consume_call *call, qs_error *error)
 {
     const struct qsi_store_cursor *noted =
-        cursor->tracks ? qsi_cursor_find(queue->stream, call->tag) : NULL;
+        cursor->tracks ? qsi_cursor_find(&queue->stream->cursors, call->tag) : NULL;
     struct qsi_stream_start_spec start;
     struct qsi_title title;
 

@@ -208,7 +208,7 @@ static uint32_t note_progress(const struct qsi_store_consumer *consumer,
 {
     struct qsi_cursor_record record = {
         .stream_id = queue->container.id, .offset = progress_of(consumer), .group = consumer->tag};
-    const struct qsi_store_cursor *noted = qsi_cursor_find(queue->stream, consumer->tag);
+    const struct qsi_store_cursor *noted = qsi_cursor_find(&queue->stream->cursors, consumer->tag);
 
     if (noted != NULL && noted->offset >= record.offset) {
         return 0;
@@ -219,7 +219,7 @@ static uint32_t note_progress(const struct qsi_store_consumer *consumer,
         qsi_cursor_record_encode(chunk->data + chunk->used, &record);
         chunk->used += bytes;
     }
-    qsi_cursor_set(queue->stream, &record);
+    qsi_cursor_set(&queue->stream->cursors, &record);
     return chunk != NULL ? 1 : 0;
 }
 

@@ -21,7 +21,6 @@
 #include "rates.h"
 #include "space.h"
 #include "store.h"
-#include "store_stream.h"
 #include "thread_safety.h"
 
 #include <math.h>

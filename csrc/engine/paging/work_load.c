@@ -10,7 +10,7 @@
 #include "error.h"
 #include "pager.h"
 #include "queue_life.h"
-#include "store_work.h"
+#include "store_stream.h"
 #include "wake.h"
 #include "work.h"
 

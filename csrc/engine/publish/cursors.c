@@ -14,11 +14,12 @@
 
 #include <string.h>
 
-static struct qsi_store_stream *find_stream(struct qs_store *store, uint64_t id)
+/* NULL: the stream was deleted. */
+static struct qsi_map *find_cursors(struct qs_store *store, uint64_t id)
 {
     struct qsi_store_queue *queue = qsi_map_get_number(&store->queues_by_id, id);
 
-    return queue != NULL ? queue->stream : NULL;
+    return queue != NULL ? qsi_cursors_of(queue) : NULL;
 }
 
 /* ---- of a transaction ---- */
@@ -39,8 +40,8 @@ qs_status qsi_tx_cursors_reserve(struct qs_channel *channel, qs_error *error)
     QS_ASSERT_HELD(&channel->store->mutex);
     for (size_t at = 0; at < channel->tx_cursors.bytes;) {
         const uint8_t *record = record_at(channel, at, &cursor);
-        struct qsi_store_stream *stream = find_stream(channel->store, cursor.stream_id);
-        if (stream != NULL && qsi_cursor_reserve(stream, cursor.group) != QS_OK) {
+        struct qsi_map *cursors = find_cursors(channel->store, cursor.stream_id);
+        if (cursors != NULL && qsi_cursor_reserve(cursors, cursor.group) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "cursor");
         }
         at += qsi_record_length(record);
@@ -57,9 +58,9 @@ uint32_t qsi_tx_cursors_put(struct qs_channel *channel, struct qsi_chunk *tail)
     for (size_t at = 0; at < channel->tx_cursors.bytes; count++) {
         const uint8_t *record = record_at(channel, at, &cursor);
         uint32_t bytes = qsi_record_length(record);
-        struct qsi_store_stream *stream = find_stream(channel->store, cursor.stream_id);
-        if (stream != NULL) { /* otherwise it was deleted, and a replay skips the record */
-            qsi_cursor_set(stream, &cursor);
+        struct qsi_map *cursors = find_cursors(channel->store, cursor.stream_id);
+        if (cursors != NULL) { /* otherwise a replay skips the record */
+            qsi_cursor_set(cursors, &cursor);
         }
         QS_ASSERT(bytes <= tail->capacity - tail->used); /* room was made for all */
         memcpy(tail->data + tail->used, record, bytes);
@@ -90,13 +91,13 @@ static qs_status require_stream(struct qs_channel *channel, struct qsi_slice nam
                                 struct qsi_store_queue **queue_out, qs_error *error)
 {
     QS_TRY(qsi_require_queue(channel, name, queue_out, error));
-    return (*queue_out)->stream != NULL
+    return qsi_cursors_of(*queue_out) != NULL
                ? QS_OK
                : qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s'%s is no stream",
                           QSI_NAME((*queue_out)->name), channel->store->place);
 }
 
-static qs_status append(struct qs_store *store, struct qsi_store_stream *stream,
+static qs_status append(struct qs_store *store, struct qsi_map *cursors,
                         const struct qsi_cursor_record *cursor, uint64_t *lsn_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -104,7 +105,7 @@ static qs_status append(struct qs_store *store, struct qsi_store_stream *stream,
     struct qsi_chunk *chunk = NULL;
 
     if (qsi_journal_reserve(store->journal, 1) != QS_OK ||
-        qsi_cursor_reserve(stream, cursor->group) != QS_OK) {
+        qsi_cursor_reserve(cursors, cursor->group) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "cursor");
     }
     QS_TRY(qsi_arena_place(store, true, bytes, &chunk, error));
@@ -112,7 +113,7 @@ static qs_status append(struct qs_store *store, struct qsi_store_stream *stream,
     QS_ASSERT(bytes <= chunk->capacity - from);
     qsi_cursor_record_encode(chunk->data + from, cursor);
     chunk->used += bytes;
-    qsi_cursor_set(stream, cursor);
+    qsi_cursor_set(cursors, cursor);
     *lsn_out = qsi_store_append(store, chunk, from, bytes, 1, false);
     qsi_commit_kick(store);
     return QS_OK;
@@ -139,8 +140,8 @@ static qs_status set_cursor(struct qs_channel *channel, struct qsi_slice name,
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
     }
-    QS_DCHECK(queue->stream != NULL && queue->container.id == cursor->stream_id);
-    QS_TRY(append(store, queue->stream, cursor, lsn_out, error));
+    QS_DCHECK(queue->container.id == cursor->stream_id);
+    QS_TRY(append(store, qsi_cursors_of(queue), cursor, lsn_out, error));
     return wait == QSI_MUST_NOT_WAIT ? QS_OK : qsi_commit_wait(store, *lsn_out, QS_FOREVER, error);
 }
 
@@ -198,16 +199,18 @@ qs_status qs_channel_forget_offset(qs_channel *channel, qs_slice stream, qs_slic
 
 /* ---- asking ---- */
 
-static qs_status enter_stream(struct qs_store *store, qs_slice name,
-                              struct qsi_store_queue **queue_out, qs_error *error)
-    QSI_ACQUIRES_IF_OK(qsi_store_mutex)
+static qs_status enter_stream(struct qs_store *store, qs_slice name, struct qsi_map **cursors_out,
+                              qs_error *error) QSI_ACQUIRES_IF_OK(qsi_store_mutex)
 {
+    struct qsi_store_queue *queue;
     qs_status status;
 
     QS_TRY(qsi_store_enter(store, error));
-    status = qsi_stream_find(store, qsi_slice_of(name), queue_out, error);
+    status = qsi_stream_find(store, qsi_slice_of(name), &queue, error);
     if (status != QS_OK) {
         qsi_store_leave(store);
+    } else {
+        *cursors_out = qsi_cursors_of(queue);
     }
     return status;
 }
@@ -216,11 +219,11 @@ qs_status qs_store_cursor(qs_store *store, qs_slice stream, qs_slice group, qs_c
                           qs_error *error)
 {
     const struct qsi_store_cursor *cursor;
-    struct qsi_store_queue *queue;
+    struct qsi_map *cursors;
 
     memset(cursor_out, 0, sizeof *cursor_out);
-    QS_TRY(enter_stream(store, stream, &queue, error));
-    cursor = qsi_cursor_find(queue->stream, qsi_slice_of(group));
+    QS_TRY(enter_stream(store, stream, &cursors, error));
+    cursor = qsi_cursor_find(cursors, qsi_slice_of(group));
     if (cursor != NULL) {
         cursor_out->offset = cursor->offset;
         cursor_out->own_bytes = cursor->own_bytes;
@@ -236,11 +239,11 @@ qs_status qs_store_visit_cursors(qs_store *store, qs_slice stream,
                                  void *context, qs_error *error)
 {
     struct qsi_map_cursor walk;
-    struct qsi_store_queue *queue;
+    struct qsi_map *cursors;
 
-    QS_TRY(enter_stream(store, stream, &queue, error));
-    walk = qsi_map_begin(&queue->stream->cursors);
-    while (qsi_map_next(&queue->stream->cursors, &walk)) {
+    QS_TRY(enter_stream(store, stream, &cursors, error));
+    walk = qsi_map_begin(cursors);
+    while (qsi_map_next(cursors, &walk)) {
         const struct qsi_store_cursor *cursor = walk.value;
         const qs_cursor_info info = {
             .group = {walk.key, walk.key_bytes},

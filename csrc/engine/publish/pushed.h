@@ -8,9 +8,7 @@
 #include "pager.h"
 #include "priorities.h"
 #include "publish.h"
-#include "store_stream.h"
-#include "store_work.h"
-#include "stream_cursor.h"
+#include "store_kind.h"
 #include "turns.h"
 #include "wake.h"
 
@@ -29,15 +27,11 @@ static inline void qsi_announce_pushed(struct qs_store *store, struct qsi_store_
     QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_note_growth(store, queue);
-    if (qsi_takes(queue)) {
+    if (queue->kind->pushed == NULL) {
         qsi_signal_consumers(store, qsi_owner_of(queue));
-        return;
+    } else {
+        queue->kind->pushed(store, queue, pushed->count, pushed->journalled);
     }
-    if (pushed->journalled) { /* the commit notifies its consumers */
-        qsi_stream_note_pushed(store, queue->stream, pushed->count);
-    }
-    qsi_stream_note_growth(store, queue->stream);
-    qsi_work_note_pushed(store, queue->stream);
 }
 /* Once for all records that were accepted together. is_due: there is something to commit. */
 static inline void qsi_announce_accepted(struct qs_store *store, bool is_due)

@@ -13,7 +13,6 @@
 #include "scan.h"
 #include "space.h"
 #include "states.h"
-#include "store_stream.h"
 #include "thread_safety.h"
 
 #include <string.h>

@@ -7,6 +7,7 @@
 #include "recover.h"
 #include "salvage.h"
 #include "states.h"
+#include "store_kinds.h"
 #include "store_stream.h"
 #include "stream_record.h"
 #include "topology.h"
@@ -234,27 +235,22 @@ static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs
 
 /* ---- streams ---- */
 
-static struct qsi_store_stream *find_stream(struct qs_store *store, uint64_t id)
-{
-    struct qsi_store_queue *queue = qsi_find_by_id(store, id);
-
-    return queue != NULL ? queue->stream : NULL; /* NULL: deleted meanwhile */
-}
-
 static qs_status replay_cursor(struct qs_store *store, const uint8_t *record, qs_error *error)
 {
     struct qsi_cursor_record cursor;
-    struct qsi_store_stream *stream;
+    struct qsi_store_queue *queue;
+    struct qsi_map *cursors;
 
     QS_TRY(qsi_cursor_record_decode(&cursor, record, error));
-    stream = find_stream(store, cursor.stream_id);
-    if (stream == NULL) {
+    queue = qsi_find_by_id(store, cursor.stream_id);
+    cursors = queue != NULL ? qsi_cursors_of(queue) : NULL;
+    if (cursors == NULL) { /* deleted meanwhile */
         return QS_OK;
     }
-    if (qsi_cursor_reserve(stream, cursor.group) != QS_OK) {
+    if (qsi_cursor_reserve(cursors, cursor.group) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "cursor");
     }
-    qsi_cursor_set(stream, &cursor);
+    qsi_cursor_set(cursors, &cursor);
     return QS_OK;
 }
 

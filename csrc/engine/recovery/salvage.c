@@ -9,6 +9,7 @@
 #include "queue_life.h"
 #include "queue_replay.h"
 #include "states.h"
+#include "store_kinds.h"
 #include "store_stream.h"
 #include "stream_record.h"
 #include "topology.h"

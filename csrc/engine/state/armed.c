@@ -12,7 +12,7 @@
 #include "error.h"
 #include "event_fd.h"
 #include "listener.h"
-#include "stream_cursor.h"
+#include "store_kind.h"
 #include "turns.h"
 #include "wake.h"
 
@@ -132,6 +132,24 @@ static bool is_held(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
     return true;
 }
 
+uint64_t qsi_deliveries_awaited_lsn(const struct qs_channel *channel)
+{
+    QS_ASSERT_HELD(&channel->store->mutex);
+    if (!channel->reads_streams || channel->store->failed) {
+        return 0;
+    }
+    for (const struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
+         node = node->next) {
+        const struct qsi_store_consumer *consumer =
+            QSI_LIST_OWNER(node, struct qsi_store_consumer, in_channel);
+        if (consumer->cursor != NULL && consumer->queue != NULL &&
+            consumer->queue->kind->awaits_commit(consumer)) {
+            return qsi_journal_durable_lsn(channel->store->journal) + 1;
+        }
+    }
+    return 0;
+}
+
 /* It waits for a commit. */
 static void hurry(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -167,7 +185,7 @@ qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *
         qsi_confirms_last_lsn(&channel->confirms) > qsi_journal_durable_lsn(store->journal)) {
         hurry(channel);
     }
-    if (((kinds & QS_EVENT_DELIVERY) != 0 && qsi_streams_awaited_lsn(channel) != 0) ||
+    if (((kinds & QS_EVENT_DELIVERY) != 0 && qsi_deliveries_awaited_lsn(channel) != 0) ||
         ((kinds & QS_EVENT_DURABLE) != 0 && channel->awaited_first_lsn != 0)) {
         hurry(channel);
     }

@@ -14,6 +14,8 @@ qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *
  * REQUIRES that no such event is there now. */
 void qsi_channel_await(struct qs_channel *channel, uint32_t kinds, uint64_t timeout_ns)
     QSI_REQUIRES(qsi_store_mutex);
+/* The LSN that makes the next messages of one of its consumers durable; 0: there are none. */
+uint64_t qsi_deliveries_awaited_lsn(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* Returns whether the channel was armed. */
 bool qsi_channel_disarm(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* Signals the channel's eventfd.  REQUIRES an armed channel. */

@@ -10,7 +10,6 @@
 #include "priorities.h"
 #include "properties.h"
 #include "store_kind.h"
-#include "store_stream.h"
 #include "thread_safety.h"
 #include "turns.h"
 #include "wake.h"
@@ -66,9 +65,9 @@ qs_status qsi_stream_find(struct qs_store *store, struct qsi_slice name,
     if (*queue_out == NULL) {
         return qsi_fail_no_queue(store, name, error);
     }
-    return (*queue_out)->stream != NULL ? QS_OK
-                                        : qsi_fail(error, QS_EINVAL, "queue '%.*s'%s is no stream",
-                                                   QSI_NAME(name), store->place);
+    return !qsi_takes(*queue_out) ? QS_OK
+                                  : qsi_fail(error, QS_EINVAL, "queue '%.*s'%s is no stream",
+                                             QSI_NAME(name), store->place);
 }
 
 qs_status qsi_refuse_stream(const struct qs_store *store, const struct qsi_store_queue *queue,
@@ -105,7 +104,6 @@ void qsi_free_queue(struct qsi_store_queue *queue)
     qsi_list_remove(&queue->in_ahead);
     qsi_list_remove(&queue->in_trimming);
     qsi_list_remove(&queue->in_timed);
-    qsi_list_remove(&queue->in_source);
     qsi_container_fini(&queue->container);
     if (queue->kind->fini != NULL) {
         queue->kind->fini(queue);

@@ -3,7 +3,7 @@
 
 #include "check.h"
 #include "priorities.h"
-#include "store_stream.h"
+#include "store_kind.h"
 #include "turns.h"
 
 #ifndef NDEBUG
@@ -84,17 +84,10 @@ static void check_queue(struct qsi_store_queue *queue, struct tally *tally)
     if (queue->priorities != NULL) {
         check_priorities(queue);
     }
-    if (queue->messages == &queue->container) {
-        QS_DCHECK(queue->stream == NULL);
-        return;
+    tally->streams += qsi_takes(queue) ? 0 : 1;
+    if (queue->kind->check != NULL) {
+        queue->kind->check(queue);
     }
-    tally->streams += 1;
-    QS_DCHECK(queue->messages == &queue->stream->log.container);
-    QS_DCHECK(queue->container.next_seq == 0 || queue->container.ram_count == 0);
-    QS_DCHECK(queue->stream->durable_next <= queue->messages->next_seq);
-    QS_DCHECK(queue->stream->mark_count <= QSI_STREAM_MARKS);
-    QS_DCHECK(queue->consumer_count > 0 || qsi_list_is_empty(&queue->stream->in_grown));
-    qsi_stream_check(&queue->stream->log);
 }
 
 static void check_queues(struct qs_store *store, struct tally *tally) QSI_REQUIRES(qsi_store_mutex)

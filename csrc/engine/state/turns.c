@@ -6,7 +6,7 @@
 #include "check.h"
 #include "deals.h"
 #include "priorities.h"
-#include "stream_cursor.h"
+#include "store_kind.h"
 #include "thread_safety.h"
 #include "wake.h"
 
@@ -68,7 +68,7 @@ bool qsi_consumer_can_take(const struct qsi_store_consumer *consumer)
     }
     return queue != NULL &&
            (QS_LIKELY(consumer->cursor == NULL) ? qsi_has_ready(queue)
-                                                : qsi_stream_cursor_has_next(consumer)) &&
+                                                : queue->kind->has_next(consumer)) &&
            (queue->active == NULL || queue->active == consumer) && qsi_consumer_has_room(consumer);
 }
 

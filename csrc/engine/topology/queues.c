@@ -11,15 +11,11 @@
 #include "properties.h"
 #include "queue_life.h"
 #include "store.h"
-#include "store_stream.h"
-#include "store_work.h"
+#include "store_kinds.h"
 #include "thread_safety.h"
 #include "title.h"
 #include "topology.h"
 #include "wake.h"
-#include "work.h"
-#include "work_queues.h"
-#include "work_record.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -73,34 +69,16 @@ static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_
     return QS_OK;
 }
 
-/* Its start was looked up without the lock: retention may have dropped it since, or another stream
- * replaced the stream. */
-static qs_status find_source(struct qs_store *store, struct qsi_slice name,
-                             struct qsi_slice arguments, struct qsi_store_queue **source_out,
-                             uint64_t *first_io, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
-{
-    uint64_t first, next;
-    struct qsi_title title;
-
-    QS_TRY(qsi_work_find_source(store, arguments, qsi_title_of(&title, store, name), source_out,
-                                error));
-    first = (*source_out)->stream->log.first;
-    next = (*source_out)->messages->next_seq;
-    QS_ASSERT(first <= next);
-    *first_io = *first_io < first ? first : *first_io > next ? next : *first_io;
-    return QS_OK;
-}
-
-/* The caller has looked up where a new work queue begins. */
+/* The caller has looked up where the new queue begins. */
 static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
                               bool is_server_named, uint32_t flags, struct qsi_slice arguments,
-                              uint64_t work_first, struct qsi_store_queue **queue_out,
-                              uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+                              uint64_t start, struct qsi_store_queue **queue_out, uint64_t *lsn_out,
+                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     struct qsi_declaration declaration;
     struct qsi_chunk *chunk = NULL;
-    struct qsi_store_queue *queue, *source = NULL;
+    struct qsi_store_queue *queue;
     const struct qsi_store_kind *kind;
     struct qsi_title title;
     qs_status status;
@@ -109,25 +87,20 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
     QS_TRY(qsi_arguments_check(arguments, flags, is_server_named, qsi_title_of(&title, store, name),
                                error));
     kind = qsi_kind_of(qsi_arguments_kind(arguments));
-    if (kind == &qsi_work_queue) {
-        QS_TRY(find_source(store, name, arguments, &source, &work_first, error));
-    }
     QS_TRY(qsi_new_queue(store, kind, store->next_queue_id, flags, name, arguments, &queue, error));
-    if (source != NULL) {
-        qsi_work_attach(store, queue, source, work_first);
+    status = kind->start != NULL ? kind->start(store, queue, start, error) : QS_OK;
+    if (status == QS_OK) {
+        qsi_describe_queue(queue, &declaration);
+        status = qsi_reserve_topology(store, &declaration.topology, &chunk, error);
     }
-    qsi_describe_queue(queue, &declaration);
-    status = qsi_reserve_topology(store, &declaration.topology, &chunk, error);
     if (status == QS_OK) {
         status = qsi_add_queue(store, queue, error);
     }
     if (status != QS_OK) {
-        qsi_work_detach(queue);
         qsi_free_queue(queue);
         return status;
     }
     QS_DCHECK(queue->owner == NULL && queue->container.id == declaration.topology.number);
-    qsi_work_advance(store);
     if ((flags & QS_EXCLUSIVE) != 0) {
         queue->owner = channel->connection;
         qsi_list_push_back(&queue->owner->exclusive_queues, &queue->in_owner);
@@ -142,7 +115,7 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
 }
 
 static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name, uint32_t flags,
-                               struct qsi_slice arguments, uint64_t work_first,
+                               struct qsi_slice arguments, uint64_t start,
                                struct qsi_store_queue **queue_out, uint64_t *lsn_out,
                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -154,7 +127,7 @@ static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name
     if (name.bytes == 0 && (flags & QS_PASSIVE) == 0) {
         QS_TRY(make_server_name(channel->store, server_name, error));
         return create_queue(channel, qsi_slice_make(server_name, (uint32_t)strlen(server_name)),
-                            true, flags, arguments, work_first, queue_out, lsn_out, error);
+                            true, flags, arguments, start, queue_out, lsn_out, error);
     }
     if ((flags & QS_PASSIVE) != 0) {
         return qsi_require_queue(channel, name, queue_out, error);
@@ -171,23 +144,26 @@ static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name
                         "queue name '%.*s' contains reserved prefix '%s*'", QSI_NAME(name),
                         RESERVED_PREFIX);
     }
-    return create_queue(channel, name, false, flags, arguments, work_first, queue_out, lsn_out,
-                        error);
+    return create_queue(channel, name, false, flags, arguments, start, queue_out, lsn_out, error);
 }
 
 /* May release the lock meanwhile. */
-static qs_status find_work_start(struct qs_channel *channel, struct qsi_slice name, uint32_t flags,
-                                 struct qsi_slice arguments, uint64_t *first_out, qs_error *error)
+static qs_status find_start(struct qs_channel *channel, struct qsi_slice name, uint32_t flags,
+                            struct qsi_slice arguments, uint64_t *start_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     bool is_there = name.bytes > 0 && qsi_find_queue(channel->store, name) != NULL;
+    const struct qsi_store_kind *kind;
 
-    if ((flags & QS_PASSIVE) != 0 || is_there || !qsi_table_check(arguments) ||
-        qsi_arguments_kind(arguments) != QSI_WORK_QUEUE) {
+    if ((flags & QS_PASSIVE) != 0 || is_there || !qsi_table_check(arguments)) {
+        return QS_OK;
+    }
+    kind = qsi_kind_of(qsi_arguments_kind(arguments));
+    if (kind->find_start == NULL) {
         return QS_OK;
     }
     QS_TRY(qsi_check_may_wait(qsi_wait_of(flags)));
-    QS_TRY(qsi_work_queue_start(channel->store, name, flags, arguments, first_out, error));
+    QS_TRY(kind->find_start(channel->store, name, flags, arguments, start_out, error));
     return channel->closed ? qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile")
                            : QS_OK;
 }
@@ -198,19 +174,19 @@ static qs_status declare_and_wait(struct qs_channel *channel, qs_slice queue, ui
 {
     struct qsi_store_queue *found = NULL;
     uint32_t kept = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
-    uint64_t lsn = 0, work_first = 0;
+    uint64_t lsn = 0, start = 0;
     qs_status status;
 
     if ((kept & QS_EXCLUSIVE) != 0) {
         kept &= ~(uint32_t)QS_DURABLE; /* it ends with its connection */
     }
     QS_TRY(qsi_enter_topology(channel, arguments.bytes, qsi_wait_of(flags), error));
-    status = find_work_start(channel, qsi_slice_of(queue), flags, qsi_slice_of(arguments),
-                             &work_first, error);
+    status =
+        find_start(channel, qsi_slice_of(queue), flags, qsi_slice_of(arguments), &start, error);
     if (status == QS_OK) {
         status = declare_queue(channel, qsi_slice_of(queue),
                                kept | (flags & (QS_PASSIVE | QS_RESERVED_NAME)),
-                               qsi_slice_of(arguments), work_first, &found, &lsn, error);
+                               qsi_slice_of(arguments), start, &found, &lsn, error);
     }
     if (status == QS_OK) {
         channel->store->stats.queues_declared += (flags & QS_PASSIVE) == 0 ? 1 : 0;
@@ -277,10 +253,8 @@ void qsi_delete_queue_now(struct qs_store *store, struct qsi_store_queue *queue)
 static qs_status check_delete(const struct qs_store *store, const struct qsi_store_queue *queue,
                               uint32_t flags, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    if (queue->stream != NULL && qsi_work_reader(queue->stream) != NULL) {
-        return qsi_fail(
-            error, QS_PRECONDITION_FAILED, "queue '%.*s'%s is the x-stream-source of queue '%.*s'",
-            QSI_NAME(queue->name), store->place, QSI_NAME(qsi_work_reader(queue->stream)->name));
+    if (queue->kind->check_delete != NULL) {
+        QS_TRY(queue->kind->check_delete(store, queue, error));
     }
     if (!qsi_takes(queue)) { /* RabbitMQ checks neither for a stream */
         return QS_OK;

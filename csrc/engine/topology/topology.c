@@ -8,12 +8,10 @@
 #include "error.h"
 #include "properties.h"
 #include "queue_life.h"
-#include "store_work.h"
+#include "store_kinds.h"
 #include "table_canonical.h"
 #include "title.h"
 #include "wake.h"
-#include "work.h"
-#include "work_queues.h"
 
 #include <string.h>
 

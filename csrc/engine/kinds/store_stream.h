@@ -56,13 +56,13 @@ void qsi_stream_note_pushed(const struct qs_store *store, struct qsi_store_strea
 /* The LSN at which more of the stream will be durable.  REQUIRES that some messages are not. */
 uint64_t qsi_stream_awaited_lsn(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
-/* NULL: the group has none. */
-const struct qsi_store_cursor *qsi_cursor_find(const struct qsi_store_stream *stream,
+/* Cursors of a queue: qsi_cursors_of.  NULL: the group has none. */
+const struct qsi_store_cursor *qsi_cursor_find(const struct qsi_map *cursors,
                                                struct qsi_slice group);
-uint64_t qsi_cursor_count(const struct qsi_store_stream *stream);
+uint64_t qsi_cursor_count(const struct qsi_map *cursors);
 /* Room for the cursor of a group: qsi_cursor_set cannot fail then.  QS_ENOMEM. */
-qs_status qsi_cursor_reserve(struct qsi_store_stream *stream, struct qsi_slice group) QS_MUST_CHECK;
+qs_status qsi_cursor_reserve(struct qsi_map *cursors, struct qsi_slice group) QS_MUST_CHECK;
 /* REQUIRES that room, and sizes within the bounds. */
-void qsi_cursor_set(struct qsi_store_stream *stream, const struct qsi_cursor_record *cursor);
+void qsi_cursor_set(struct qsi_map *cursors, const struct qsi_cursor_record *cursor);
 
 #endif

@@ -10,31 +10,13 @@
 #include "store_stream.h"
 #include "thread_safety.h"
 
-/* Its stream.  QS_PRECONDITION_FAILED: there is none of that name. */
-qs_status qsi_work_find_source(struct qs_store *store, struct qsi_slice arguments,
-                               struct qsi_slice queue, struct qsi_store_queue **source_out,
-                               qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-
-/* The new queue reads source from offset first on. source NULL: salvage found none. */
-void qsi_work_attach(struct qs_store *store, struct qsi_store_queue *queue,
-                     struct qsi_store_queue *source, uint64_t first) QSI_REQUIRES(qsi_store_mutex);
-void qsi_work_detach(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
-/* The stream is deleted, and its work queues lose all messages that they have not settled: only
- * salvage deletes a stream under a work queue, whose own deletion was lost. */
+/* The stream ends, or is deleted, and its work queues lose all messages that they have not settled:
+ * only salvage deletes a stream under a work queue, whose own deletion was lost. */
 void qsi_work_detach_readers(struct qsi_store_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 /* Some work queue that reads the stream; NULL: none does. */
-struct qsi_store_queue *qsi_work_reader(const struct qsi_store_stream *stream)
+const struct qsi_store_queue *qsi_work_reader(const struct qsi_store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex);
 
-/* The stream got messages.  A commit looks only at streams that did: there may be thousands of work
- * queues, and most of them wait. */
-static inline void qsi_work_note_pushed(struct qs_store *store, struct qsi_store_stream *stream)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    if (!qsi_list_is_empty(&stream->work_queues) && qsi_list_is_empty(&stream->in_sources)) {
-        qsi_list_push_back(&store->sources, &stream->in_sources);
-    }
-}
 /* A commit has ended: work queues get the messages that it made durable, and their consumers are
  * notified. */
 void qsi_work_advance_all(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);

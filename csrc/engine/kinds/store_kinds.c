@@ -1,7 +1,8 @@
 /* The kinds of queues there are, and the plain one among them. */
+#include "store_kinds.h"
+
 #include "check.h"
 #include "store.h"
-#include "store_kind.h"
 
 static const struct qsi_store_kind *const kinds[] = {
     &qsi_classic_queue,
@@ -62,15 +63,9 @@ static qs_status make(struct qs_store *store, struct qsi_store_queue *queue, uin
     return QS_OK;
 }
 
-static uint64_t out_count(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
-{
-    return qsi_queue_out_count(&queue->core);
-}
-
 const struct qsi_store_kind qsi_classic_queue = {
     .arguments = QSI_CLASSIC_QUEUE,
     .declares = QSI_RECORD_QUEUE_DECLARE,
     .declares_with_priorities = QSI_RECORD_PRIORITY_QUEUE_DECLARE,
     .make = make,
-    .out_count = out_count,
 };

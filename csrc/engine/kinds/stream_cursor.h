@@ -49,26 +49,13 @@ void qsi_stream_cursor_drop_batch(struct qsi_stream_cursor *cursor) QSI_REQUIRES
  * not. */
 bool qsi_stream_cursor_has_next(const struct qsi_store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex);
-
-/* For the channel's consumers: the LSN that makes the next messages of one durable; 0: there are
- * none. */
-uint64_t qsi_streams_awaited_lsn(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+/* Whether it has, once a commit made it durable. */
+bool qsi_stream_cursor_awaits(const struct qsi_store_consumer *consumer)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* Threads that wait for the stream get its messages committed. */
 void qsi_stream_call_threads(struct qs_store *store, struct qsi_store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex);
-/* The stream got messages.  A commit looks only at streams that did and have consumers: there may
- * be thousands, and most of them wait. */
-static inline void qsi_stream_note_growth(struct qs_store *store, struct qsi_store_stream *stream)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    if (stream->queue->consumer_count > 0 && qsi_list_is_empty(&stream->in_grown)) {
-        qsi_list_push_back(&store->events.grown_streams, &stream->in_grown);
-    }
-    if (store->events.armed_count > 0) {
-        qsi_stream_call_threads(store, stream);
-    }
-}
 /* A stream has consumers now, or none any more: whether a commit notifies them. */
 void qsi_stream_note_consumers(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);

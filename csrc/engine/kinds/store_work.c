@@ -7,9 +7,12 @@
 #include "arguments.h"
 #include "armed.h"
 #include "check.h"
+#include "clock.h"
 #include "error.h"
 #include "queue_life.h"
-#include "store_kind.h"
+#include "store_kinds.h"
+#include "stream_start.h"
+#include "title.h"
 #include "turns.h"
 #include "work.h"
 #include "work_record.h"
@@ -18,9 +21,9 @@
 
 #define SOURCE "x-stream-source"
 
-qs_status qsi_work_find_source(struct qs_store *store, struct qsi_slice arguments,
-                               struct qsi_slice queue, struct qsi_store_queue **source_out,
-                               qs_error *error)
+static qs_status find_source(struct qs_store *store, struct qsi_slice arguments,
+                             struct qsi_slice queue, struct qsi_store_queue **source_out,
+                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_arguments asked;
 
@@ -30,7 +33,7 @@ qs_status qsi_work_find_source(struct qs_store *store, struct qsi_slice argument
     if (*source_out == NULL) {
         return qsi_argument_invalid(SOURCE, queue, "there is no such stream in this store", error);
     }
-    return (*source_out)->stream != NULL
+    return !qsi_takes(*source_out)
                ? QS_OK
                : qsi_argument_invalid(SOURCE, queue, "the queue of that name is no stream", error);
 }
@@ -42,10 +45,10 @@ static struct qsi_store_queue *in_source(struct qsi_list *node)
     return QSI_LIST_OWNER(node, struct qsi_store_queue, in_source);
 }
 
-void qsi_work_attach(struct qs_store *store, struct qsi_store_queue *queue,
-                     struct qsi_store_queue *source, uint64_t first)
+/* The new queue reads source from offset first on. source NULL: salvage found none. */
+static void attach(struct qs_store *store, struct qsi_store_queue *queue,
+                   struct qsi_store_queue *source, uint64_t first) QSI_REQUIRES(qsi_store_mutex)
 {
-    QS_ASSERT_HELD(&store->mutex);
     QS_ASSERT(qsi_queue_is_work(&queue->core) && queue->source == NULL);
     queue->work_first = first;
     qsi_container_start_at(&queue->container, first);
@@ -61,7 +64,8 @@ void qsi_work_attach(struct qs_store *store, struct qsi_store_queue *queue,
     qsi_list_push_back(&source->stream->work_queues, &queue->in_source);
 }
 
-void qsi_work_detach(struct qsi_store_queue *queue)
+/* It reads no stream any more. */
+static void detach(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_store_queue *source = queue->source;
 
@@ -80,11 +84,11 @@ void qsi_work_detach_readers(struct qsi_store_stream *stream)
     while (!qsi_list_is_empty(&stream->work_queues)) {
         struct qsi_store_queue *queue = in_source(stream->work_queues.next);
         QS_ASSERT(queue->source != NULL && queue->source->stream == stream);
-        qsi_work_detach(queue);
+        detach(queue);
     }
 }
 
-struct qsi_store_queue *qsi_work_reader(const struct qsi_store_stream *stream)
+const struct qsi_store_queue *qsi_work_reader(const struct qsi_store_stream *stream)
 {
     return qsi_list_is_empty(&stream->work_queues) ? NULL : in_source(stream->work_queues.next);
 }
@@ -188,6 +192,49 @@ static qs_status make(struct qs_store *store, struct qsi_store_queue *queue, uin
     return QS_OK;
 }
 
+/* "first", a time or "1h" are looked up once.  The declaration in the journal has the resulting
+ * offset, so a replay needs no look-up, and a queue that is declared again is the same.  As for
+ * RabbitMQ's consumers, a missing offset becomes the nearest one. */
+static qs_status find_start(struct qs_store *store, struct qsi_slice name, uint32_t flags,
+                            struct qsi_slice arguments, uint64_t *start_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_stream_start_spec spec;
+    struct qsi_store_queue *source;
+    struct qsi_title title;
+    struct qsi_slice called = qsi_title_of(&title, store, name);
+    qs_status status;
+
+    QS_TRY(qsi_arguments_check(arguments, flags, name.bytes == 0, called, error));
+    QS_TRY(find_source(store, arguments, called, &source, error));
+    QS_TRY(qsi_stream_start_parse(&spec, arguments, qsi_clock_us(store), called, error));
+    source->jobs += 1;
+    status = qsi_stream_find_start(store, source, &spec, start_out, error);
+    QS_DCHECK(source->jobs > 0);
+    source->jobs -= 1;
+    qsi_free_queue_if_done(source);
+    return status;
+}
+
+/* Its start was looked up without the lock: retention may have dropped it since, or another stream
+ * replaced the stream. */
+static qs_status start(struct qs_store *store, struct qsi_store_queue *queue, uint64_t at,
+                       qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_store_queue *source;
+    struct qsi_title title;
+    uint64_t first, next;
+
+    QS_TRY(find_source(store, queue->arguments, qsi_title_of(&title, store, queue->name), &source,
+                       error));
+    first = source->stream->log.first;
+    next = source->messages->next_seq;
+    QS_ASSERT(first <= next);
+    attach(store, queue, source, at < first ? first : at > next ? next : at);
+    qsi_work_advance(store);
+    return QS_OK;
+}
+
 static void describe(const struct qsi_store_queue *queue, struct qsi_declaration *declaration)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -210,7 +257,7 @@ static qs_status replay(struct qs_store *store, struct qsi_store_queue *queue,
     QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_work_source_decode(&from, declaration->strings[2], error));
     found = qsi_map_get_number(&store->queues_by_id, from.stream_id);
-    if (found != NULL && found->stream == NULL) {
+    if (found != NULL && qsi_takes(found)) {
         found = NULL;
     }
     if (found == NULL && from.stream_id != QSI_WORK_SOURCE_LOST &&
@@ -222,7 +269,7 @@ static qs_status replay(struct qs_store *store, struct qsi_store_queue *queue,
         return qsi_fail(error, QS_ECORRUPT, "queue '%.*s' begins at %llu", QSI_NAME(queue->name),
                         (unsigned long long)from.first);
     }
-    qsi_work_attach(store, queue, found, from.first);
+    attach(store, queue, found, from.first);
     return QS_OK;
 }
 
@@ -230,12 +277,7 @@ static void abandoned(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     (void)store;
-    qsi_work_detach(queue);
-}
-
-static uint64_t out_count(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
-{
-    return qsi_queue_out_count(&queue->core);
+    detach(queue);
 }
 
 const struct qsi_store_kind qsi_work_queue = {
@@ -244,6 +286,8 @@ const struct qsi_store_kind qsi_work_queue = {
     .make = make,
     .describe = describe,
     .replay = replay,
+    .find_start = find_start,
+    .start = start,
     .abandoned = abandoned,
-    .out_count = out_count,
+    .fini = detach,
 };

@@ -47,27 +47,14 @@ bool qsi_stream_cursor_has_next(const struct qsi_store_consumer *consumer)
            next_of(cursor, stream) < qsi_stream_durable_next(consumer->channel->store, stream);
 }
 
-uint64_t qsi_streams_awaited_lsn(const struct qs_channel *channel)
+bool qsi_stream_cursor_awaits(const struct qsi_store_consumer *consumer)
 {
-    QS_ASSERT_HELD(&channel->store->mutex);
-    if (!channel->reads_streams || channel->store->failed) {
-        return 0;
-    }
-    for (const struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
-         node = node->next) {
-        const struct qsi_store_consumer *consumer =
-            QSI_LIST_OWNER(node, struct qsi_store_consumer, in_channel);
-        struct qsi_store_stream *stream;
-        if (consumer->cursor == NULL || consumer->queue == NULL) {
-            continue;
-        }
-        stream = consumer->queue->stream;
-        if (next_of(consumer->cursor, stream) < stream->log.container.next_seq &&
-            next_of(consumer->cursor, stream) >= qsi_stream_durable_next(channel->store, stream)) {
-            return qsi_stream_awaited_lsn(channel->store);
-        }
-    }
-    return 0;
+    struct qsi_store_stream *stream = consumer->queue->stream;
+    uint64_t next = next_of(consumer->cursor, stream);
+
+    QS_ASSERT_HELD(&consumer->channel->store->mutex);
+    return next < stream->log.container.next_seq &&
+           next >= qsi_stream_durable_next(consumer->channel->store, stream);
 }
 
 void qsi_stream_call_threads(struct qs_store *store, struct qsi_store_stream *stream)
@@ -95,9 +82,6 @@ void qsi_stream_call_threads(struct qs_store *store, struct qsi_store_stream *st
 void qsi_stream_note_consumers(struct qs_store *store, struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
-    if (queue->stream == NULL) {
-        return;
-    }
     qsi_list_remove(&queue->stream->in_grown);
     if (queue->consumer_count > 0) { /* there may be what is not durable yet */
         qsi_list_push_back(&store->events.grown_streams, &queue->stream->in_grown);
