@@ -12,6 +12,7 @@
 #include "store.h"
 #include "thread_safety.h"
 #include "turns.h"
+#include "watch.h"
 #include "work.h"
 
 #include <string.h>

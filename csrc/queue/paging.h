@@ -165,6 +165,10 @@ qs_status qsi_state_write_leave_file(struct qsi_state_write *write)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 void qsi_state_write_end(struct qsi_state_write *write, bool done) QSI_REQUIRES(qsi_store_mutex);
 
+/* Of a work queue: the first ready message whose content is not in memory; false: there is none. */
+bool qsi_work_first_missing(const struct qsi_queue *queue, uint64_t *seq_out)
+    QSI_REQUIRES(qsi_store_mutex);
+
 /* ---- RabbitMQ's figures ---- */
 
 struct qsi_queue_measure {

@@ -6,7 +6,6 @@
 #include "check.h"
 #include "paging.h"
 #include "queue_internal.h"
-#include "work.h"
 
 #include <string.h>
 

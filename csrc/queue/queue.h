@@ -177,6 +177,14 @@ static inline uint64_t qsi_queue_ready_bytes(const struct qsi_queue *queue)
 {
     return queue->ready_bytes;
 }
+/* Recovery, all states in memory: how many they are. */
+void qsi_queue_recount_bytes(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+/* Of a work queue: ready messages without state. */
+static inline uint64_t qsi_work_rest(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+{
+    return queue->work.end > queue->container.next_seq ? queue->work.end - queue->container.next_seq
+                                                       : 0;
+}
 /* No ready message expires, and no delayed one is due, before. */
 static inline uint64_t qsi_queue_earliest(const struct qsi_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)

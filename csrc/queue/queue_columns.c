@@ -6,7 +6,6 @@
 #include "check.h"
 #include "queue_internal.h"
 #include "queue_publish.h"
-#include "queue_replay.h"
 #include "queue_take.h"
 
 #include <string.h>

@@ -7,8 +7,6 @@
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"
-#include "queue_replay.h"
-#include "queue_settle.h"
 #include "queue_take.h"
 
 /* In one word: messages with an earlier delivery, if no counts are kept. */
@@ -100,81 +98,4 @@ uint32_t qsi_segment_deliveries_before(const struct qsi_queue *queue,
     }
     deliveries = segment->deliveries[slot - segment->word_base * QSI_WORD_BITS];
     return queue->counts_deliveries && deliveries > 0 ? deliveries - 1 : deliveries;
-}
-
-/* ---- messages that come back ---- */
-
-void qsi_queue_requeue(struct qsi_container *container, struct qsi_segment *segment, uint32_t word,
-                       uint64_t mask)
-{
-    struct qsi_queue *queue = qsi_as_queue(container);
-
-    QS_DCHECK(segment->queue == queue);
-    if (!queue->counts_deliveries) {
-        qsi_segment_count_deliveries(queue, segment, word, mask);
-        qsi_segment_dirty_state(segment);
-    }
-    qsi_queue_end_grace(queue, segment, word, mask);
-    qsi_queue_unreserve_removal(queue, segment, word, mask);
-}
-
-void qsi_queue_give_back(struct qsi_container *container, struct qsi_segment *segment,
-                         uint32_t word, uint64_t mask)
-{
-    struct qsi_queue *queue = qsi_as_queue(container);
-    uint32_t at = word - segment->word_base;
-    uint64_t seen_before;
-
-    QS_DCHECK(segment->queue == queue);
-    QS_DCHECK((segment->out[at] & mask) == mask);
-    if (queue->counts_deliveries) {
-        qsi_segment_uncount_deliveries(segment, word, mask);
-        qsi_segment_dirty_state(segment);
-    }
-    seen_before = qsi_segment_seen_before(segment, word);
-    segment->seen[at] = (segment->seen[at] & ~mask) | (seen_before & mask);
-    qsi_queue_unreserve_removal(queue, segment, word, mask);
-}
-
-/* ---- after a crash ---- */
-
-static qs_status mark_segment(struct qsi_queue *queue, struct qsi_segment *segment)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    uint32_t base = segment->word_base * QSI_WORD_BITS;
-
-    QS_DCHECK(segment->settled != NULL);
-    if (queue->counts_deliveries) {
-        QS_TRY(qsi_segment_keep_deliveries(queue, segment));
-    }
-    for (uint32_t at = 0; at < segment->word_count; at++) {
-        segment->seen[at] |= qsi_segment_assigned(queue, segment, segment->word_base + at);
-    }
-    for (uint32_t slot = base;
-         !queue->counts_deliveries && segment->deliveries != NULL && slot < segment->seen_end &&
-         slot < base + segment->word_count * QSI_WORD_BITS;
-         slot++) {
-        uint8_t *deliveries = &segment->deliveries[slot - base];
-        *deliveries = *deliveries > 0 ? *deliveries : 1;
-    }
-    qsi_segment_dirty_state(segment);
-    return QS_OK;
-}
-
-qs_status qsi_queue_mark_all_seen(struct qsi_container *container)
-{
-    struct qsi_queue *queue = qsi_as_queue(container);
-    uint32_t entries = queue->shared->entries;
-
-    QS_DCHECK(queue->out_count == 0);
-    for (uint32_t i = 0; i < queue->segment_count; i++) {
-        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
-        uint64_t first = qsi_segment_first_seq(queue->shared, segment);
-        uint64_t given = queue->container.next_seq > first ? queue->container.next_seq - first : 0;
-        segment->seen_end = given < entries ? (uint32_t)given : entries;
-        if (segment->settled != NULL) {
-            QS_TRY(mark_segment(queue, segment));
-        }
-    }
-    return QS_OK;
 }

@@ -30,7 +30,7 @@ static inline uint64_t qsi_word_range(uint32_t word, uint32_t from, uint32_t to)
     return mask;
 }
 
-/* ---- counting (queue.c) ---- */
+/* ---- counting (queue_take.c) ---- */
 
 /* The queue has count more ready messages than before. */
 void qsi_queue_sum_more(struct qsi_queue *queue, uint64_t count) QSI_REQUIRES(qsi_store_mutex);
@@ -241,7 +241,7 @@ qs_status qsi_queue_install_dues(struct qsi_queue *queue, struct qsi_segment *se
 uint64_t *qsi_segment_copy_dues(const struct qsi_segment *segment, uint32_t words)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
-/* ---- settling (queue.c) ---- */
+/* ---- settling (queue_take.c) ---- */
 
 /* Some messages of a word that were not ready are, in the counts of the queue. */
 void qsi_queue_count_in_ready(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,

@@ -44,8 +44,5 @@ qs_status qsi_queue_begin_state(struct qsi_container *container, struct qsi_job 
 qs_status qsi_queue_snapshot(struct qsi_container *container, struct qsi_carried *carried,
                              struct qsi_snapshot **snapshot_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-qs_status qsi_queue_restore_record(struct qsi_container *container, const uint8_t *record,
-                                   uint64_t *next_seq_io, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif

@@ -6,8 +6,8 @@
 #include "check.h"
 #include "error.h"
 #include "queue_internal.h"
-#include "queue_jobs.h"
 #include "queue_publish.h"
+#include "queue_records.h"
 #include "queue_take.h"
 #include "record.h"
 
@@ -260,6 +260,49 @@ qs_status qsi_queue_replay_settle(struct qsi_container *container, const struct 
             qsi_segment_retire_if_done(queue, segment);
         }
         i += queue->segment_count == before ? 1 : 0;
+    }
+    return QS_OK;
+}
+
+/* ---- after a crash ---- */
+
+static qs_status mark_segment(struct qsi_queue *queue, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    uint32_t base = segment->word_base * QSI_WORD_BITS;
+
+    QS_DCHECK(segment->settled != NULL);
+    if (queue->counts_deliveries) {
+        QS_TRY(qsi_segment_keep_deliveries(queue, segment));
+    }
+    for (uint32_t at = 0; at < segment->word_count; at++) {
+        segment->seen[at] |= qsi_segment_assigned(queue, segment, segment->word_base + at);
+    }
+    for (uint32_t slot = base;
+         !queue->counts_deliveries && segment->deliveries != NULL && slot < segment->seen_end &&
+         slot < base + segment->word_count * QSI_WORD_BITS;
+         slot++) {
+        uint8_t *deliveries = &segment->deliveries[slot - base];
+        *deliveries = *deliveries > 0 ? *deliveries : 1;
+    }
+    qsi_segment_dirty_state(segment);
+    return QS_OK;
+}
+
+qs_status qsi_queue_mark_all_seen(struct qsi_container *container)
+{
+    struct qsi_queue *queue = qsi_as_queue(container);
+    uint32_t entries = queue->shared->entries;
+
+    QS_DCHECK(queue->out_count == 0);
+    for (uint32_t i = 0; i < queue->segment_count; i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        uint64_t first = qsi_segment_first_seq(queue->shared, segment);
+        uint64_t given = queue->container.next_seq > first ? queue->container.next_seq - first : 0;
+        segment->seen_end = given < entries ? (uint32_t)given : entries;
+        if (segment->settled != NULL) {
+            QS_TRY(mark_segment(queue, segment));
+        }
     }
     return QS_OK;
 }

@@ -13,6 +13,10 @@ struct qsi_restored_segment {
     bool has_expiries;
     uint64_t earliest_due;
 };
+/* As qsi_container_restore. */
+qs_status qsi_queue_restore_record(struct qsi_container *container, const uint8_t *record,
+                                   uint64_t *next_seq_io, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* A segment that a checkpoint names; in order of their numbers, before anything is pushed. */
 qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_restored_segment *restored)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
@@ -40,7 +44,5 @@ qs_status qsi_queue_replay_settle(struct qsi_container *container, const struct 
  * redelivered, and counts as often as before.  QS_ENOMEM. */
 qs_status qsi_queue_mark_all_seen(struct qsi_container *container)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Recovery, all states in memory: how many bytes of bodies are ready. */
-void qsi_queue_recount_bytes(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

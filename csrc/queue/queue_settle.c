@@ -1,11 +1,10 @@
 /* Messages leave a queue: settled one by one, expired or purged, or with the queue.  The invariants
- * of queue.c hold after each call. */
+ * of queue_take.c hold after each call. */
 #include "queue_settle.h"
 
 #include "check.h"
 #include "queue_internal.h"
 #include "queue_take.h"
-#include "work.h"
 
 /* ---- settling ---- */
 
@@ -223,4 +222,38 @@ void qsi_queue_abandon(struct qsi_container *container)
     QS_DCHECK(queue->ready_count == 0 && queue->delayed_count == 0);
     QS_DCHECK(queue->aside_count == 0);
     queue->references_gone = true;
+}
+
+/* ---- messages that come back ---- */
+
+void qsi_queue_requeue(struct qsi_container *container, struct qsi_segment *segment, uint32_t word,
+                       uint64_t mask)
+{
+    struct qsi_queue *queue = qsi_as_queue(container);
+
+    QS_DCHECK(segment->queue == queue);
+    if (!queue->counts_deliveries) {
+        qsi_segment_count_deliveries(queue, segment, word, mask);
+        qsi_segment_dirty_state(segment);
+    }
+    qsi_queue_end_grace(queue, segment, word, mask);
+    qsi_queue_unreserve_removal(queue, segment, word, mask);
+}
+
+void qsi_queue_give_back(struct qsi_container *container, struct qsi_segment *segment,
+                         uint32_t word, uint64_t mask)
+{
+    struct qsi_queue *queue = qsi_as_queue(container);
+    uint32_t at = word - segment->word_base;
+    uint64_t seen_before;
+
+    QS_DCHECK(segment->queue == queue);
+    QS_DCHECK((segment->out[at] & mask) == mask);
+    if (queue->counts_deliveries) {
+        qsi_segment_uncount_deliveries(segment, word, mask);
+        qsi_segment_dirty_state(segment);
+    }
+    seen_before = qsi_segment_seen_before(segment, word);
+    segment->seen[at] = (segment->seen[at] & ~mask) | (seen_before & mask);
+    qsi_queue_unreserve_removal(queue, segment, word, mask);
 }

@@ -27,17 +27,8 @@ static inline bool qsi_queue_is_work(const struct qsi_queue *queue)
 {
     return queue->container.kind == &qsi_work_kind;
 }
-/* Ready messages without state. */
-static inline uint64_t qsi_work_rest(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
-{
-    return queue->work.end > queue->container.next_seq ? queue->work.end - queue->container.next_seq
-                                                       : 0;
-}
 /* The source has durable messages below end; returns the number of new ones. */
 uint64_t qsi_work_raise(struct qsi_queue *queue, uint64_t end) QSI_REQUIRES(qsi_store_mutex);
-/* The first ready message whose content is not in memory; false: there is none. */
-bool qsi_work_first_missing(const struct qsi_queue *queue, uint64_t *seq_out)
-    QSI_REQUIRES(qsi_store_mutex);
 /* Content of messages [first_seq, first_seq + count), like that of runs (run.h; rows are copied),
  * as far as the queue lacks it and has the messages.  They are admitted.  QS_ENOMEM: nothing was
  * done. */

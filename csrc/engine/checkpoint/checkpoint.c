@@ -29,6 +29,7 @@
 #include "space.h"
 #include "store_check.h"
 #include "transactions.h"
+#include "watch.h"
 
 #define LOOK_NS 250000000u
 

@@ -12,6 +12,7 @@
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
+#include "watch.h"
 
 /* ---- files of queues ---- */
 

@@ -25,6 +25,7 @@
 #include "stream_cursor.h"
 #include "trace.h"
 #include "wake.h"
+#include "watch.h"
 
 #include <sched.h>
 

@@ -7,6 +7,7 @@
 #include "error.h"
 #include "space.h"
 #include "store.h"
+#include "watch.h"
 
 /* ---- room ---- */
 

@@ -8,6 +8,7 @@
 #include "error.h"
 #include "file.h"
 #include "segment_format.h"
+#include "watch.h"
 
 #include <errno.h>
 

@@ -7,6 +7,7 @@
 #include "queue_life.h"
 #include "removals.h"
 #include "topology.h"
+#include "watch.h"
 
 #define NS_PER_US UINT64_C(1000)
 /* between two groups of dead letters, so that others get the lock */

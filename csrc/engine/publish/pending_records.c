@@ -11,6 +11,7 @@
 #include "priorities.h"
 #include "publish.h"
 #include "pushed.h"
+#include "queue_life.h"
 #include "thread_safety.h"
 #include "turns.h"
 #include "wake.h"

@@ -7,6 +7,7 @@
 #include "priorities.h"
 #include "publishing.h"
 #include "pushed.h"
+#include "queue_life.h"
 #include "queue_publish.h"
 #include "tx.h"
 #include "ways.h"

@@ -6,6 +6,7 @@
 #include "priorities.h"
 #include "properties.h"
 #include "publishing.h"
+#include "queue_life.h"
 
 /* Whether the queue would refuse the dead-lettered message, after those that the transaction
  * already has for it. */

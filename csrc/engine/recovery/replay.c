@@ -4,6 +4,7 @@
 #include "error.h"
 #include "priorities.h"
 #include "properties.h"
+#include "queue_life.h"
 #include "recover.h"
 #include "salvage.h"
 #include "states.h"

@@ -13,6 +13,7 @@
 #include "failure.h"
 #include "file.h"
 #include "priorities.h"
+#include "queue_life.h"
 #include "queue_replay.h"
 #include "recover.h"
 #include "salvage.h"

@@ -3,7 +3,9 @@
 
 #include "armed.h"
 #include "error.h"
+#include "trace.h"
 #include "wake.h"
+#include "watch.h"
 
 enum error_class { SHORTAGE, DAMAGE, OTHER, ERROR_CLASSES };
 
@@ -31,6 +33,24 @@ enum qsi_consequence qsi_consequence_of(enum qsi_disk_use use, qs_status status)
 qs_status qsi_pass_over(const struct qs_store *store, qs_status status)
 {
     return qsi_is_unreadable(status) && (status != QS_EIO || !store->judges) ? QS_OK : status;
+}
+
+void qsi_wake_everyone(struct qs_store *store)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    QS_ASSERT_HELD(&store->mutex);
+    for (struct qsi_list *node = store->channels.next; node != &store->channels;
+         node = node->next) {
+        qsi_waiter_wake(store, QSI_LIST_OWNER(node, struct qs_channel, in_store)->waiter);
+    }
+    for (struct qsi_list *node = store->events.traces.next; node != &store->events.traces;
+         node = node->next) {
+        qsi_waiter_wake(store, QSI_LIST_OWNER(node, struct qs_trace, in_store)->waiter);
+    }
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        qsi_line_wake_all(store, cursor.value);
+    }
 }
 
 static void fail(struct qs_store *store, const qs_error *cause) QSI_REQUIRES(qsi_store_mutex)

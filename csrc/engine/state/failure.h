@@ -31,5 +31,7 @@ enum qsi_consequence qsi_store_note_failure(struct qs_store *store, enum qsi_dis
 /* Of a call that can do without what it read: QS_OK also where that is unreadable, since the calls
  * that need it are told.  A call that verifies the store is told of a disk that fails. */
 qs_status qsi_pass_over(const struct qs_store *store, qs_status status);
+/* The store has failed, or is closed: every waiting thread finds out. */
+void qsi_wake_everyone(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

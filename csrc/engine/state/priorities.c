@@ -3,7 +3,6 @@
 
 #include "check.h"
 #include "error.h"
-#include "queue_life.h"
 
 #include <string.h>
 
@@ -80,62 +79,23 @@ struct qsi_store_queue *qsi_find_subqueue(struct qsi_store_queue *queue, uint8_t
     return found->priority == clamped ? found : NULL;
 }
 
-static qs_status make_subqueue(struct qs_store *store, struct qsi_store_queue *queue,
-                               uint8_t priority, struct qsi_store_queue **subqueue_out)
-    QSI_REQUIRES(qsi_store_mutex)
+void qsi_note_subqueue(struct qsi_store_queue *queue, struct qsi_store_queue *subqueue)
 {
     struct qsi_store_priorities *priorities = queue->priorities;
+    uint8_t priority = subqueue->priority;
     uint32_t index = find_index(priorities, priority);
 
-    QS_DCHECK(priorities != NULL && priority > 0);
-    QS_TRY(qsi_create_subqueue(store, queue, priority, subqueue_out));
-    qsi_queue_join(&(*subqueue_out)->core, &priorities->sum, priority);
+    QS_DCHECK(priority > 0 && subqueue->parent == queue);
+    qsi_queue_join(&subqueue->core, &priorities->sum, priority);
     memmove(priorities->queues + index + 1, priorities->queues + index,
             (priorities->count - index) * sizeof(struct qsi_store_queue *));
-    priorities->queues[index] = *subqueue_out;
+    priorities->queues[index] = subqueue;
     QS_DCHECK(index == 0 || priorities->queues[index - 1]->priority > priority);
     priorities->count += 1;
     QS_ASSERT(priorities->count <= queue->policy.priority_max + UINT32_C(1));
-    return QS_OK;
-}
-
-qs_status qsi_make_subqueue_of(struct qs_store *store, struct qsi_store_queue *queue,
-                               uint8_t priority)
-{
-    struct qsi_store_queue *subqueue;
-
-    QS_ASSERT_HELD(&store->mutex);
-    return qsi_find_subqueue(queue, priority) != NULL
-               ? QS_OK
-               : make_subqueue(store, queue, clamp(queue, priority), &subqueue);
 }
 
 struct qsi_store_queue *qsi_find_by_id(struct qs_store *store, uint64_t id)
 {
     return qsi_map_get_number(&store->queues_by_id, id);
-}
-
-qs_status qsi_require_by_id(struct qs_store *store, uint64_t id, struct qsi_store_queue **queue_out,
-                            qs_error *error)
-{
-    struct qsi_store_queue *queue;
-
-    QS_ASSERT_HELD(&store->mutex);
-    *queue_out = qsi_find_by_id(store, id);
-    if (QS_LIKELY(*queue_out != NULL || qsi_priority_in(id) == 0)) {
-        return QS_OK;
-    }
-    queue = qsi_find_by_id(store, qsi_queue_in(id));
-    if (queue == NULL) {
-        return QS_OK;
-    }
-    if (qsi_priority_in(id) > queue->policy.priority_max) {
-        return qsi_fail(error, QS_ECORRUPT, "queue '%.*s': it has no priority %u",
-                        (int)queue->name.bytes, (const char *)queue->name.data,
-                        qsi_priority_in(id));
-    }
-    return make_subqueue(store, queue, qsi_priority_in(id), queue_out) == QS_OK
-               ? QS_OK
-               : qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes,
-                          (const char *)queue->name.data);
 }

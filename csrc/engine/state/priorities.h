@@ -10,7 +10,7 @@
 #ifndef QSI_PRIORITIES_H
 #define QSI_PRIORITIES_H
 
-#include "queue_life.h"
+#include "store.h"
 #include "thread_safety.h"
 
 struct qsi_store_priorities {
@@ -113,15 +113,10 @@ static inline struct qsi_store_queue *qsi_subqueue_of(struct qsi_store_queue *qu
 {
     return QS_LIKELY(queue->priorities == NULL) ? queue : qsi_find_subqueue(queue, priority);
 }
-/* For a queue that has sub-queues: makes the one if needed; QS_ENOMEM. */
-qs_status qsi_make_subqueue_of(struct qs_store *store, struct qsi_store_queue *queue,
-                               uint8_t priority) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-
 /* A queue or a sub-queue; NULL: it was deleted, or never used. */
 struct qsi_store_queue *qsi_find_by_id(struct qs_store *store, uint64_t id);
-/* The same, and makes a sub-queue that was never used; *queue_out NULL: its queue is gone.
- * QS_ECORRUPT  a sub-queue that the queue does not have */
-qs_status qsi_require_by_id(struct qs_store *store, uint64_t id, struct qsi_store_queue **queue_out,
-                            qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* The new sub-queue is one of the queue's, which has room for it. */
+void qsi_note_subqueue(struct qsi_store_queue *queue, struct qsi_store_queue *subqueue)
+    QSI_REQUIRES(qsi_store_mutex);
 
 #endif

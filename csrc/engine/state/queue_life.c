@@ -206,11 +206,14 @@ qs_status qsi_new_queue(struct qs_store *store, const struct qsi_store_kind *kin
     return QS_OK;
 }
 
-qs_status qsi_create_subqueue(struct qs_store *store, struct qsi_store_queue *queue,
-                              uint8_t priority, struct qsi_store_queue **subqueue_out)
+/* ---- priorities ---- */
+
+static qs_status make_subqueue(struct qs_store *store, struct qsi_store_queue *queue,
+                               uint8_t priority, struct qsi_store_queue **subqueue_out)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_store_queue *created;
-    uint64_t id = qsi_subqueue_id(queue->container.id, priority);
+    uint64_t id = qsi_priority_id(queue, priority);
 
     QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_new_queue(store, queue->kind, id, queue->flags, queue->name, queue->arguments,
@@ -220,13 +223,50 @@ qs_status qsi_create_subqueue(struct qs_store *store, struct qsi_store_queue *qu
         return QS_ENOMEM;
     }
     created->parent = queue;
-    created->priority = priority;
+    created->priority = qsi_priority_in(id);
     created->lazy = queue->lazy;
     qsi_queue_set_grace(&created->core, qsi_queue_grace(&queue->core));
     store->paging.lazy_count += queue->lazy ? 1 : 0;
+    qsi_note_subqueue(queue, created);
     *subqueue_out = created;
     return QS_OK;
 }
+
+qs_status qsi_make_subqueue_of(struct qs_store *store, struct qsi_store_queue *queue,
+                               uint8_t priority)
+{
+    struct qsi_store_queue *subqueue;
+
+    QS_ASSERT_HELD(&store->mutex);
+    return qsi_find_subqueue(queue, priority) != NULL
+               ? QS_OK
+               : make_subqueue(store, queue, priority, &subqueue);
+}
+
+qs_status qsi_require_by_id(struct qs_store *store, uint64_t id, struct qsi_store_queue **queue_out,
+                            qs_error *error)
+{
+    struct qsi_store_queue *queue;
+
+    QS_ASSERT_HELD(&store->mutex);
+    *queue_out = qsi_find_by_id(store, id);
+    if (QS_LIKELY(*queue_out != NULL || qsi_priority_in(id) == 0)) {
+        return QS_OK;
+    }
+    queue = qsi_find_by_id(store, qsi_queue_in(id));
+    if (queue == NULL) {
+        return QS_OK;
+    }
+    if (qsi_priority_in(id) > queue->policy.priority_max) {
+        return qsi_fail(error, QS_ECORRUPT, "queue '%.*s': it has no priority %u",
+                        QSI_NAME(queue->name), qsi_priority_in(id));
+    }
+    return make_subqueue(store, queue, qsi_priority_in(id), queue_out) == QS_OK
+               ? QS_OK
+               : qsi_fail(error, QS_ENOMEM, "queue '%.*s'", QSI_NAME(queue->name));
+}
+
+/* ---- into the store, and out ---- */
 
 qs_status qsi_add_queue(struct qs_store *store, struct qsi_store_queue *queue, qs_error *error)
 {

@@ -7,8 +7,6 @@
 #include "store_kind.h"
 #include "thread_safety.h"
 
-#define QSI_NAME(slice) (int)(slice).bytes, (const char *)(slice).data
-
 struct qsi_store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name);
 static inline struct qsi_store_queue *qsi_queue_of(struct qsi_destination *destination)
 {
@@ -28,10 +26,14 @@ void qsi_drop_queue(struct qs_store *store, struct qsi_store_queue *queue,
                     enum qsi_auto_delete auto_delete) QSI_REQUIRES(qsi_store_mutex);
 void qsi_free_queue_if_done(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 void qsi_free_all_queues(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* A priority of the queue, known by its id; for priorities.c, which notes it.  QS_ENOMEM */
-qs_status qsi_create_subqueue(struct qs_store *store, struct qsi_store_queue *queue,
-                              uint8_t priority, struct qsi_store_queue **subqueue_out)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* For a queue that has sub-queues: makes the one if needed; QS_ENOMEM. */
+qs_status qsi_make_subqueue_of(struct qs_store *store, struct qsi_store_queue *queue,
+                               uint8_t priority) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* As qsi_find_by_id, and makes a sub-queue that was never used; *queue_out NULL: its queue is
+ * gone.
+ * QS_ECORRUPT  a sub-queue that the queue does not have */
+qs_status qsi_require_by_id(struct qs_store *store, uint64_t id, struct qsi_store_queue **queue_out,
+                            qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 static inline bool qsi_is_journalled(const struct qsi_store_queue *queue)
 {

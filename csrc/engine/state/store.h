@@ -28,7 +28,7 @@
 #include "store_queue.h"
 #include "stream.h"
 #include "thread_safety.h"
-#include "watch.h"
+#include "watch_state.h"
 
 #include <pthread.h>
 

@@ -9,6 +9,8 @@
 #include "route.h"
 #include "thread_safety.h"
 
+#define QSI_NAME(slice) (int)(slice).bytes, (const char *)(slice).data
+
 struct qs_connection;
 struct qsi_store_consumer;
 struct qsi_store_kind;       /* store_kind.h */

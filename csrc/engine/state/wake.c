@@ -2,7 +2,6 @@
 #include "wake.h"
 
 #include "armed.h"
-#include "trace.h"
 
 void qsi_commit_kick(struct qs_store *store)
 {
@@ -102,24 +101,6 @@ void qsi_line_wake_all(struct qs_store *store, struct qsi_store_queue *queue)
         struct qsi_in_line *place = place_of(queue->waiting.next);
         qsi_line_leave(store, place);
         qsi_waiter_wake(store, place->waiter);
-    }
-}
-
-void qsi_wake_everyone(struct qs_store *store)
-{
-    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
-
-    QS_ASSERT_HELD(&store->mutex);
-    for (struct qsi_list *node = store->channels.next; node != &store->channels;
-         node = node->next) {
-        qsi_waiter_wake(store, QSI_LIST_OWNER(node, struct qs_channel, in_store)->waiter);
-    }
-    for (struct qsi_list *node = store->events.traces.next; node != &store->events.traces;
-         node = node->next) {
-        qsi_waiter_wake(store, QSI_LIST_OWNER(node, struct qs_trace, in_store)->waiter);
-    }
-    while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        qsi_line_wake_all(store, cursor.value);
     }
 }
 

@@ -50,8 +50,6 @@ void qsi_line_wake_next(struct qs_store *store, struct qsi_store_queue *queue, u
 /* Wakes all, and empties the line. */
 void qsi_line_wake_all(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
-/* The store has failed, or is closed: every waiting thread finds out. */
-void qsi_wake_everyone(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 /* Around reading from the message store without the lock. */
 static inline uint32_t qsi_reader_begin(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)

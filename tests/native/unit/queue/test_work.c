@@ -3,6 +3,7 @@
  * queue, which must be the same.  Argument: seed. */
 #include "buf.h"
 #include "check.h"
+#include "paging.h"
 #include "qs_test.h"
 #include "queue_take.h"
 #include "work.h"

@@ -2,11 +2,12 @@
  * sums over its segments; a message is ready, out or settled, and changes from out to settled or
  * back to ready; no segment before scan, and no word before a segment's first_word, has ready
  * messages. */
+#include "queue_take.h"
+
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"
 #include "queue_publish.h"
-#include "queue_take.h"
 
 #include <string.h>
 
