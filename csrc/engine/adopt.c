@@ -5,7 +5,6 @@
 #include "enter.h"
 #include "error.h"
 #include "message_rules.h"
-#include "publish.h"
 #include "staged_reader.h"
 #include "transactions.h"
 

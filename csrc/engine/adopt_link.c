@@ -13,7 +13,6 @@
 #include "error.h"
 #include "failure.h"
 #include "pager.h"
-#include "publish.h"
 #include "publish_counts.h"
 #include "publish_direct.h"
 #include "pushed.h"

@@ -5,7 +5,7 @@
 #include "alloc.h"
 #include "enter.h"
 #include "error.h"
-#include "publish.h"
+#include "pending_records.h"
 #include "store.h"
 #include "turns.h"
 

@@ -12,6 +12,7 @@
 #include "error.h"
 #include "file.h"
 #include "message_rules.h"
+#include "publish.h"
 #include "staged_file.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #ifndef QSI_ARRIVALS_H
 #define QSI_ARRIVALS_H
 
-#include "publish.h"
+#include "pending_records.h"
 #include "thread_safety.h"
 
 #define QSI_ARRIVALS_FEW 8

@@ -7,7 +7,8 @@
 #include "error.h"
 #include "message_rules.h"
 #include "properties.h"
-#include "publish.h"
+#include "publish_prepare.h"
+#include "refuse.h"
 #include "returns.h"
 #include "thread_safety.h"
 

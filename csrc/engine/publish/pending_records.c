@@ -1,5 +1,7 @@
 /* Pending records: encoded records between publish and accept, the only way into queues and
  * journal. */
+#include "pending_records.h"
+
 #include "alloc.h"
 #include "arrivals.h"
 #include "check.h"
@@ -9,7 +11,6 @@
 #include "limits.h"
 #include "pager.h"
 #include "priorities.h"
-#include "publish.h"
 #include "pushed.h"
 #include "queue_life.h"
 #include "thread_safety.h"

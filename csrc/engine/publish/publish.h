@@ -1,100 +1,12 @@
-/* Shared by publishing one message, publishing a batch and committing a transaction. */
+/* Publishing one message: for other callers than the API's. */
 #ifndef QSI_PUBLISH_H
 #define QSI_PUBLISH_H
 
-#include "record.h"
 #include "store.h"
 #include "thread_safety.h"
 
 #include <stddef.h>
 #include <string.h>
-
-/* Kept free for acks and deletions when publishers fill the disk. */
-#define QSI_RESERVE_BYTES_MAX (256u << 10)
-
-/* An encoded record on its way into queues and journal.  Its destinations were looked up when it
- * was published; reserving looks them up again by queue id, and skips a queue that was deleted
- * meanwhile.
- *
- * A batch, a transaction, a dead letter and a message that a full queue may refuse are pending
- * records.  A single message that is accepted at once takes the same steps for each queue
- * (pushed.h), without memory of its own: it is in the chunk that small records share, and queues
- * note it without a run. */
-struct qsi_pending_destination {
-    uint64_t queue_id;
-    struct qsi_store_queue *queue; /* from reserve to accept; NULL: it was deleted */
-    struct qsi_run *run;           /* ready to be pushed */
-};
-struct qsi_arrivals;
-struct qsi_refusals;
-struct qsi_pending_record {
-    struct qsi_chunk *chunk; /* holds this record and nothing else */
-    struct qsi_pending_destination *destinations;
-    struct qsi_place *places; /* of stored bodies */
-    uint32_t destination_count;
-    uint32_t place_count;
-    uint32_t row_count;
-    uint64_t first_row; /* of row 0, among the messages of the call that published them */
-    /* a dead letter: no queue refuses it, since it fitted when it was written */
-    bool is_dead_letter;
-    bool is_mandatory; /* one message, which is returned if all its queues are gone */
-    bool journalled;
-    bool has_expiration; /* some rows have their own expiration */
-    bool has_due;        /* or a due time */
-};
-struct qsi_pending_records {
-    struct qsi_pending_record *items;
-    uint32_t count;
-    uint32_t capacity;
-    uint32_t written_count; /* of the first ones, which are in their stream's file, and pushed */
-    uint64_t journal_bytes; /* of the journalled ones */
-    uint64_t entry_bytes_max;
-    uint64_t memory_bytes; /* of those in a transaction, without items */
-};
-
-/* Adds a zeroed record at the end; NULL: out of memory. */
-struct qsi_pending_record *qsi_pending_records_add(struct qsi_pending_records *pending_records);
-/* Memory for one record: a chunk as long as the record, and room for its destinations and
- * places. */
-qs_status qsi_pending_record_create(struct qsi_pending_record *pending_record,
-                                    const struct qsi_messages_layout *layout, uint32_t place_count,
-                                    struct qsi_budget *budget) QS_MUST_CHECK;
-/* One more destination of an encoded record: row_count of its rows, or all of them with rows NULL.
- * Takes rows on success. */
-qs_status qsi_pending_record_lead_to(struct qsi_pending_record *pending_record, uint64_t queue_id,
-                                     uint32_t *rows, uint32_t row_count,
-                                     bool journalled) QS_MUST_CHECK;
-void qsi_pending_records_note_bytes(struct qsi_pending_records *pending_records,
-                                    const struct qsi_pending_record *pending_record);
-/* The memory of its parts, without the struct. */
-uint64_t qsi_pending_record_memory(const struct qsi_pending_record *pending_record);
-/* Frees them, and abandons their places. */
-void qsi_pending_records_fini(struct qsi_pending_records *pending_records,
-                              struct qsi_message_store *messages);
-/* REQUIRES room.  Reserves memory for accepting all of them: accept cannot fail then, until the
- * lock is released. extra_entries: further appends. arrivals: zeroed; gets the messages for each
- * queue, and the caller frees it in any case. */
-qs_status qsi_pending_records_reserve(struct qs_store *store,
-                                      struct qsi_pending_records *pending_records,
-                                      uint32_t extra_entries, struct qsi_arrivals *arrivals,
-                                      qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Pushes and appends all as one atomic group; goes_on: the caller's next append is part of the
- * group.  Returns the LSN at which they end, 0 if nothing was journalled. */
-uint64_t qsi_pending_records_accept_group(struct qs_store *store,
-                                          struct qsi_pending_records *pending_records, bool goes_on)
-    QSI_REQUIRES(qsi_store_mutex);
-/* REQUIRES reserve, and that they are in their stream's file.  Pushes the first ones, which accept
- * then skips. */
-void qsi_pending_records_push_written(struct qs_store *store,
-                                      struct qsi_pending_records *pending_records, uint32_t count)
-    QSI_REQUIRES(qsi_store_mutex);
-/* The same, each record for itself.  Afterwards, messages that their queue refused are not in it,
- * but in *refusals. last_lsn: the LSN of the last append before them, which is returned if nothing
- * is appended. */
-uint64_t qsi_pending_records_accept(struct qs_store *store,
-                                    struct qsi_pending_records *pending_records,
-                                    struct qsi_refusals *refusals, uint64_t last_lsn)
-    QSI_REQUIRES(qsi_store_mutex);
 
 /* An empty receipt; of the name only the first byte is cleared. */
 static inline void qsi_receipt_clear(qs_receipt *receipt)
@@ -103,61 +15,7 @@ static inline void qsi_receipt_clear(qs_receipt *receipt)
     receipt->refused_queue[0] = '\0';
 }
 
-/* ---- messages that a queue refuses because it is full (refuse.c) ---- */
-
-/* They were pushed, and are settled again in the same group of the journal. */
-struct qsi_refusals {
-    /* For each message of the call the id of the queue that refused it first, 0: none did; NULL: no
-     * queue refuses any. */
-    uint64_t *queues;
-    uint64_t row_count;
-    struct qsi_chunk *settles; /* room for their records */
-    uint64_t count;            /* rows that were refused */
-};
-/* The bytes that refusing may add to the journal. */
-uint64_t qsi_refusals_bytes(struct qs_store *store,
-                            const struct qsi_pending_records *pending_records)
-    QSI_REQUIRES(qsi_store_mutex);
-/* Reserves room for any refusal of these messages, row_count in the call: neither take nor accept
- * can fail then. */
-qs_status qsi_refusals_reserve(struct qsi_refusals *refusals, struct qs_store *store,
-                               const struct qsi_pending_records *pending_records,
-                               uint64_t row_count, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* REQUIRES that room.  Removes those of the messages just pushed to a destination of the pending
- * record that the queue refuses; their records are in refusals->settles.  Returns the number of
- * records. */
-struct qsi_pushed {
-    uint64_t first_seq;
-    uint32_t count;
-    const uint32_t *rows; /* of the record; NULL: all of them */
-    bool journalled;
-};
-uint32_t qsi_refusals_take(struct qsi_refusals *refusals, struct qs_store *store,
-                           struct qsi_store_queue *queue,
-                           const struct qsi_pending_record *pending_record,
-                           const struct qsi_pushed *pushed) QSI_REQUIRES(qsi_store_mutex);
-/* The dead letter was just pushed: if the queue refuses it, it goes on to the queue's own dead
- * letters.  REQUIRES room for a stretch to be removed. */
-void qsi_dead_letter_pass_on(struct qs_store *store, struct qsi_store_queue *queue,
-                             uint64_t dead_letter_seq) QSI_REQUIRES(qsi_store_mutex);
-/* Their number, the first rows, and the queue that refused the first, for the publisher. */
-void qsi_refusals_tell_rows(const struct qsi_refusals *refusals, struct qs_store *store,
-                            qs_receipt *receipt) QSI_REQUIRES(qsi_store_mutex);
-static inline void qsi_refusals_tell(const struct qsi_refusals *refusals, struct qs_store *store,
-                                     qs_receipt *receipt) QSI_REQUIRES(qsi_store_mutex)
-{
-    if (QS_UNLIKELY(refusals->count > 0)) {
-        qsi_refusals_tell_rows(refusals, store, receipt);
-    }
-}
-void qsi_refusals_fini(struct qsi_refusals *refusals);
-/* REQUIRES the arrivals of qsi_pending_records_reserve.  A transaction is refused as a whole:
- * QS_PRECONDITION_FAILED. */
-qs_status qsi_refusals_check(const struct qsi_arrivals *arrivals, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-
-/* ---- dead letters (publish.c) ---- */
+qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *error) QS_MUST_CHECK;
 
 struct qsi_dead_letter {
     struct qsi_slice exchange, key, properties, body;
@@ -171,14 +29,5 @@ qs_status qsi_publish_dead_letter(struct qs_channel *channel,
                                   uint32_t *queue_count_out, bool *may_be_refused_out,
                                   enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-
-qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *error) QS_MUST_CHECK;
-/* Whether a message of this size goes to the message store. */
-bool qsi_is_stored(const struct qs_store *store, uint64_t properties_bytes, uint64_t body_bytes);
-uint64_t qsi_reserve_bytes(const struct qs_store *store);
-/* The bytes before a body in the message store; the caller frees them. */
-qs_status qsi_make_envelope(struct qsi_slice exchange, struct qsi_slice key,
-                            struct qsi_slice properties, struct qsi_slice *envelope_out,
-                            qs_error *error) QS_MUST_CHECK;
 
 #endif

@@ -13,6 +13,7 @@
 #include "commit.h"
 #include "enter.h"
 #include "pager.h"
+#include "publish.h"
 #include "publish_counts.h"
 #include "publish_direct.h"
 #include "publish_trace.h"

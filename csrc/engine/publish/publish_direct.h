@@ -2,7 +2,7 @@
 #ifndef QSI_PUBLISH_DIRECT_H
 #define QSI_PUBLISH_DIRECT_H
 
-#include "publish.h"
+#include "refuse.h"
 #include "store_stream.h"
 #include "thread_safety.h"
 

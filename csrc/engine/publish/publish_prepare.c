@@ -1,5 +1,7 @@
 /* Before a message is accepted, its body is put into the message store, and room for it is found in
  * memory, in the journal and on the disk. */
+#include "publish_prepare.h"
+
 #include "alloc.h"
 #include "check.h"
 #include "commit.h"
@@ -7,6 +9,8 @@
 #include "pager.h"
 #include "publishing.h"
 #include "space.h"
+
+#define RESERVE_BYTES_MAX (256u << 10)
 
 bool qsi_is_stored(const struct qs_store *store, uint64_t properties_bytes, uint64_t body_bytes)
 {
@@ -17,7 +21,7 @@ uint64_t qsi_reserve_bytes(const struct qs_store *store)
 {
     uint64_t share = store->options.journal_file_bytes / 16;
 
-    return share < QSI_RESERVE_BYTES_MAX ? share : QSI_RESERVE_BYTES_MAX;
+    return share < RESERVE_BYTES_MAX ? share : RESERVE_BYTES_MAX;
 }
 
 qs_status qsi_make_envelope(struct qsi_slice exchange, struct qsi_slice key,

@@ -6,7 +6,8 @@
 #include "copies.h"
 #include "enter.h"
 #include "error.h"
-#include "publish.h"
+#include "publish_prepare.h"
+#include "refuse.h"
 
 struct qsi_publishing {
     struct qs_channel *channel;

@@ -7,7 +7,7 @@
 #include "limits.h"
 #include "pager.h"
 #include "priorities.h"
-#include "publish.h"
+#include "refuse.h"
 #include "store_kind.h"
 #include "turns.h"
 #include "wake.h"

@@ -1,6 +1,8 @@
 /* Full queues that refuse (x-overflow reject-publish, reject-publish-dlx).  Invariants: the refused
  * messages are the last ones; their record and their removal are one group of the journal; the
  * publisher gets a nack for them, whatever other queues took them. */
+#include "refuse.h"
+
 #include "alloc.h"
 #include "arrivals.h"
 #include "check.h"
@@ -8,7 +10,6 @@
 #include "error.h"
 #include "limits.h"
 #include "priorities.h"
-#include "publish.h"
 #include "queue_take.h"
 #include "record.h"
 #include "settle.h"

@@ -3,7 +3,7 @@
 #ifndef QSI_TX_H
 #define QSI_TX_H
 
-#include "publish.h"
+#include "pending_records.h"
 #include "thread_safety.h"
 
 /* Adds the pending records, and their counts, to the channel's open transaction, and leaves
