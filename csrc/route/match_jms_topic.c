@@ -27,7 +27,6 @@ struct qsi_shared_selector {
 };
 
 struct jms_topic {
-    struct topic *topic;
     struct qsi_map selectors; /* text to qsi_shared_selector */
     uint64_t message;         /* number of the last message */
 };
@@ -74,9 +73,14 @@ static qs_status check(struct qsi_slice key, struct qsi_slice arguments, qs_erro
 
 /* ---- shared selectors ---- */
 
+static struct jms_topic *jms_of(const struct qsi_exchange *exchange)
+{
+    return *qsi_topic_extra(exchange->matcher);
+}
+
 static void note_selectors(struct qsi_exchange *exchange)
 {
-    struct jms_topic *jms = exchange->matcher;
+    struct jms_topic *jms = jms_of(exchange);
     struct qsi_map_cursor cursor = qsi_map_begin(&jms->selectors);
 
     exchange->by_headers = jms->selectors.count > 0;
@@ -114,7 +118,7 @@ static qs_status create_shared(struct jms_topic *jms, struct qsi_slice text,
  * lost. */
 static qs_status use_selector(struct qsi_binding *binding)
 {
-    struct jms_topic *jms = binding->exchange->matcher;
+    struct jms_topic *jms = jms_of(binding->exchange);
     struct qsi_slice text = text_of(binding->arguments);
     struct qsi_shared_selector *shared;
     qs_status status;
@@ -137,7 +141,7 @@ static qs_status use_selector(struct qsi_binding *binding)
 
 static void leave_selector(struct qsi_binding *binding)
 {
-    struct jms_topic *jms = binding->exchange->matcher;
+    struct jms_topic *jms = jms_of(binding->exchange);
     struct qsi_shared_selector *shared = binding->selector;
     struct qsi_slice text = text_of(binding->arguments);
     const void *removed;
@@ -182,14 +186,15 @@ static qs_status collect_set(struct qsi_collection *collection, const struct jms
     return QS_OK;
 }
 
-static qs_status collect_key(struct qsi_collection *collection, struct jms_topic *jms,
+static qs_status collect_key(struct qsi_collection *collection, struct qsi_exchange *exchange,
                              struct qsi_slice key, const struct qsi_routing *routing)
 {
+    const struct jms_topic *jms = jms_of(exchange);
     uint32_t count;
 
-    QS_TRY(qsi_topic_walk(jms->topic, key, &count));
+    QS_TRY(qsi_topic_walk(exchange->matcher, key, &count));
     for (uint32_t i = 0; i < count; i++) {
-        QS_TRY(collect_set(collection, jms, qsi_topic_found(jms->topic, i), routing));
+        QS_TRY(collect_set(collection, jms, qsi_topic_found(exchange->matcher, i), routing));
     }
     return QS_OK;
 }
@@ -197,23 +202,12 @@ static qs_status collect_key(struct qsi_collection *collection, struct jms_topic
 static qs_status collect(struct qsi_collection *collection, struct qsi_exchange *exchange,
                          const struct qsi_routing *routing)
 {
-    struct jms_topic *jms = exchange->matcher;
-
-    jms->message++;
-    QS_TRY(collect_key(collection, jms, routing->key, routing));
+    jms_of(exchange)->message++;
+    QS_TRY(collect_key(collection, exchange, routing->key, routing));
     for (uint32_t i = 0; i < routing->copy_count; i++) {
-        QS_TRY(collect_key(collection, jms, routing->copies[i], routing));
+        QS_TRY(collect_key(collection, exchange, routing->copies[i], routing));
     }
     return QS_OK;
-}
-
-static qs_status lookup(struct qsi_router *router, struct qsi_exchange *exchange,
-                        struct qsi_slice key, const struct qsi_route **route_out)
-{
-    const struct jms_topic *jms = exchange->matcher;
-
-    QS_DCHECK(jms->selectors.count == 0);
-    return qsi_topic_lookup(router, jms->topic, key, route_out);
 }
 
 /* ---- the type ---- */
@@ -222,30 +216,28 @@ static qs_status create(void **matcher_out)
 {
     struct jms_topic *jms = qsi_zalloc(sizeof *jms);
 
-    if (jms == NULL || qsi_topic_create(&jms->topic) != QS_OK) {
+    if (jms == NULL || qsi_topic_create(matcher_out) != QS_OK) {
         qsi_free(jms);
         return QS_ENOMEM;
     }
-    *matcher_out = jms;
+    *qsi_topic_extra(*matcher_out) = jms;
     return QS_OK;
 }
 
 static void destroy(struct qsi_router *router, void *matcher)
 {
-    struct jms_topic *jms = matcher;
+    struct jms_topic *jms = *qsi_topic_extra(matcher);
 
     QS_ASSERT(jms->selectors.count == 0);
-    qsi_topic_destroy(router, jms->topic);
+    qsi_topic_destroy(router, matcher);
     qsi_map_fini(&jms->selectors);
     qsi_free(jms);
 }
 
 static qs_status add(struct qsi_router *router, struct qsi_binding *binding)
 {
-    struct jms_topic *jms = binding->exchange->matcher;
-
     QS_TRY(use_selector(binding));
-    if (qsi_topic_add(router, jms->topic, binding) != QS_OK) {
+    if (qsi_topic_add(router, binding) != QS_OK) {
         leave_selector(binding);
         return QS_ENOMEM;
     }
@@ -254,17 +246,8 @@ static qs_status add(struct qsi_router *router, struct qsi_binding *binding)
 
 static void remove_binding(struct qsi_router *router, struct qsi_binding *binding)
 {
-    struct jms_topic *jms = binding->exchange->matcher;
-
-    qsi_topic_remove(router, jms->topic, binding);
+    qsi_topic_remove(router, binding);
     leave_selector(binding);
-}
-
-static void forget(struct qsi_router *router, void *matcher)
-{
-    struct jms_topic *jms = matcher;
-
-    qsi_topic_forget(router, jms->topic);
 }
 
 const struct qsi_exchange_type qsi_match_jms_topic = {
@@ -273,8 +256,8 @@ const struct qsi_exchange_type qsi_match_jms_topic = {
     .destroy = destroy,
     .add = add,
     .remove = remove_binding,
-    .lookup = lookup,
+    .lookup = qsi_topic_lookup,
     .collect = collect,
     .check = check,
-    .forget = forget,
+    .forget = qsi_topic_forget,
 };

@@ -34,6 +34,7 @@ struct topic {
     struct qsi_buf entered; /* node *: entered by this step */
     struct qsi_buf left;    /* node *: entered by the previous step */
     struct qsi_route_cache cache;
+    void *extra; /* of a type that checks more than the key */
 };
 
 /* -- words ------------------------------------------------------------------------------------ */
@@ -236,8 +237,9 @@ static qs_status walk_word(struct topic *topic, struct qsi_slice word)
 }
 
 /* Finds the nodes that match key, in topic->entered. */
-qs_status qsi_topic_walk(struct topic *topic, struct qsi_slice key, uint32_t *count_out)
+qs_status qsi_topic_walk(void *matcher, struct qsi_slice key, uint32_t *count_out)
 {
+    struct topic *topic = matcher;
     struct words words = split(key);
     struct qsi_slice word;
 
@@ -250,15 +252,16 @@ qs_status qsi_topic_walk(struct topic *topic, struct qsi_slice key, uint32_t *co
     return QS_OK;
 }
 
-const struct qsi_binding_set *qsi_topic_found(const struct topic *topic, uint32_t index)
+const struct qsi_binding_set *qsi_topic_found(const void *matcher, uint32_t index)
 {
+    const struct topic *topic = matcher;
     struct node *const *entered = (struct node *const *)(void *)topic->entered.data;
 
     QS_DCHECK(index < topic->entered.bytes / sizeof *entered);
     return &entered[index]->set;
 }
 
-static qs_status match(struct qsi_collection *collection, struct topic *topic, struct qsi_slice key)
+static qs_status match(struct qsi_collection *collection, void *topic, struct qsi_slice key)
 {
     uint32_t count;
 
@@ -281,9 +284,10 @@ static qs_status collect(struct qsi_collection *collection, struct qsi_exchange 
     return QS_OK;
 }
 
-qs_status qsi_topic_lookup(struct qsi_router *router, struct topic *topic, struct qsi_slice key,
-                           const struct qsi_route **route_out)
+qs_status qsi_topic_lookup(struct qsi_router *router, struct qsi_exchange *exchange,
+                           struct qsi_slice key, const struct qsi_route **route_out)
 {
+    struct topic *topic = exchange->matcher;
     struct qsi_collection collection;
     struct qsi_route collected;
 
@@ -297,14 +301,16 @@ qs_status qsi_topic_lookup(struct qsi_router *router, struct topic *topic, struc
     return qsi_route_cache_put(router, &topic->cache, key, &collected, route_out);
 }
 
-void qsi_topic_forget(struct qsi_router *router, struct topic *topic)
+void qsi_topic_forget(struct qsi_router *router, void *matcher)
 {
+    struct topic *topic = matcher;
+
     qsi_route_cache_forget(router, &topic->cache);
 }
 
 /* -- adding and removing ---------------------------------------------------------------------- */
 
-qs_status qsi_topic_create(struct topic **topic_out)
+qs_status qsi_topic_create(void **matcher_out)
 {
     struct topic *topic = qsi_zalloc(sizeof *topic);
 
@@ -312,12 +318,19 @@ qs_status qsi_topic_create(struct topic **topic_out)
         return QS_ENOMEM;
     }
     qsi_binding_set_init(&topic->root.set);
-    *topic_out = topic;
+    *matcher_out = topic;
     return QS_OK;
 }
 
-void qsi_topic_destroy(struct qsi_router *router, struct topic *topic)
+void **qsi_topic_extra(void *matcher)
 {
+    return &((struct topic *)matcher)->extra;
+}
+
+void qsi_topic_destroy(struct qsi_router *router, void *matcher)
+{
+    struct topic *topic = matcher;
+
     QS_ASSERT(is_bare(&topic->root));
     qsi_topic_forget(router, topic);
     qsi_map_fini(&topic->root.children);
@@ -327,8 +340,9 @@ void qsi_topic_destroy(struct qsi_router *router, struct topic *topic)
     qsi_free(topic);
 }
 
-qs_status qsi_topic_add(struct qsi_router *router, struct topic *topic, struct qsi_binding *binding)
+qs_status qsi_topic_add(struct qsi_router *router, struct qsi_binding *binding)
 {
+    struct topic *topic = binding->exchange->matcher;
     struct node *node;
 
     QS_TRY(find_or_add(&topic->root, binding->key, &node));
@@ -342,59 +356,22 @@ static struct node *node_of(struct qsi_binding_set *set)
     return (struct node *)(void *)((char *)set - offsetof(struct node, set));
 }
 
-void qsi_topic_remove(struct qsi_router *router, struct topic *topic, struct qsi_binding *binding)
+void qsi_topic_remove(struct qsi_router *router, struct qsi_binding *binding)
 {
     struct node *node = node_of(binding->set);
 
     qsi_binding_set_remove(binding);
     prune(node, binding->key);
-    qsi_topic_forget(router, topic);
-}
-
-/* -- the type --------------------------------------------------------------------------------- */
-
-static qs_status create(void **matcher_out)
-{
-    struct topic *topic;
-
-    QS_TRY(qsi_topic_create(&topic));
-    *matcher_out = topic;
-    return QS_OK;
-}
-
-static void destroy(struct qsi_router *router, void *matcher)
-{
-    qsi_topic_destroy(router, matcher);
-}
-
-static qs_status add(struct qsi_router *router, struct qsi_binding *binding)
-{
-    return qsi_topic_add(router, binding->exchange->matcher, binding);
-}
-
-static void remove_binding(struct qsi_router *router, struct qsi_binding *binding)
-{
-    qsi_topic_remove(router, binding->exchange->matcher, binding);
-}
-
-static qs_status lookup(struct qsi_router *router, struct qsi_exchange *exchange,
-                        struct qsi_slice key, const struct qsi_route **route_out)
-{
-    return qsi_topic_lookup(router, exchange->matcher, key, route_out);
-}
-
-static void forget(struct qsi_router *router, void *matcher)
-{
-    qsi_topic_forget(router, matcher);
+    qsi_topic_forget(router, binding->exchange->matcher);
 }
 
 const struct qsi_exchange_type qsi_match_topic = {
     .name = {(const uint8_t *)"topic", 5},
-    .create = create,
-    .destroy = destroy,
-    .add = add,
-    .remove = remove_binding,
-    .lookup = lookup,
+    .create = qsi_topic_create,
+    .destroy = qsi_topic_destroy,
+    .add = qsi_topic_add,
+    .remove = qsi_topic_remove,
+    .lookup = qsi_topic_lookup,
     .collect = collect,
-    .forget = forget,
+    .forget = qsi_topic_forget,
 };
