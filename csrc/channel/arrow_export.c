@@ -5,7 +5,6 @@
  * without a value share one zeroed region, which serves as null bits and equal offsets. */
 #include "alloc.h"
 #include "arrow_build.h"
-#include "check.h"
 #include "error.h"
 
 #include <string.h>

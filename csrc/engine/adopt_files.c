@@ -1,9 +1,7 @@
 /* Adopting: finding the files, and where their rows lead. */
 #include "adopt_files.h"
 
-#include "alloc.h"
 #include "check.h"
-#include "enter.h"
 #include "env_call.h"
 #include "error.h"
 #include "publish_counts.h"

@@ -16,7 +16,6 @@
 #include "publish_counts.h"
 #include "publish_direct.h"
 #include "pushed.h"
-#include "queue_life.h"
 #include "store_kind.h"
 #include "stream_record.h"
 #include "topology_record.h"

@@ -16,7 +16,6 @@
 #include "store_files.h"
 #include "store_internal.h"
 #include "transactions.h"
-#include "wake.h"
 
 /* ---- closing ---- */
 

@@ -1,9 +1,7 @@
 /* The thread of a store's inbox.  It sleeps until a file comes. */
 #include "check.h"
 #include "drain.h"
-#include "enter.h"
 #include "event_fd.h"
-#include "file_system.h"
 #include "inbox.h"
 
 #include <poll.h>

@@ -13,7 +13,6 @@
 #include "thread_safety.h"
 #include "turns.h"
 #include "watch.h"
-#include "work.h"
 
 #include <string.h>
 

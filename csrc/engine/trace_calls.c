@@ -1,6 +1,5 @@
 /* Traces: opened, read, closed. */
 #include "alloc.h"
-#include "check.h"
 #include "engine.h"
 #include "enter.h"
 #include "error.h"

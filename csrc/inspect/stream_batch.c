@@ -5,7 +5,6 @@
  * filter, and the tail are copied into one batch. */
 #include "check.h"
 #include "commit.h"
-#include "engine.h"
 #include "enter.h"
 #include "error.h"
 #include "queue_life.h"

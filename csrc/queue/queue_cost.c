@@ -1,5 +1,4 @@
 /* About what a checkpoint would write of a queue, at most. */
-#include "queue_internal.h"
 #include "queue_publish.h"
 #include "segment_format.h"
 

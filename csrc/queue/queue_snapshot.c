@@ -4,9 +4,6 @@
  * written afterwards: slots and bodies begin on pages of their own, states go to the other area. */
 #include "alloc.h"
 #include "check.h"
-#include "error.h"
-#include "paging.h"
-#include "queue_internal.h"
 #include "queue_jobs.h"
 #include "record.h"
 

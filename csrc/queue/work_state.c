@@ -7,10 +7,7 @@
 #include "check.h"
 #include "error.h"
 #include "queue_internal.h"
-#include "queue_replay.h"
-#include "queue_settle.h"
 #include "queue_take.h"
-#include "work.h"
 #include "work_kind.h"
 #include "work_record.h"
 

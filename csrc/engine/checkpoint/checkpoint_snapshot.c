@@ -12,8 +12,6 @@
 #include "thread_safety.h"
 #include "topology.h"
 #include "transactions_restore.h"
-#include "work.h"
-#include "work_record.h"
 
 #define CARRIED_SHARE 16 /* of checkpoint_bytes: messages the checkpoint carries itself */
 #define CARRIED_BYTES_MIN (64u << 10)

@@ -5,13 +5,10 @@
  * the journal keeps its files: nothing is lost.  Only publishers are stopped, once the journal has
  * grown to its bound (qsi_checkpoint_check_held).  The checkpoint goes on when the file is back, or
  * when nothing in it is needed any more. */
-#include "alloc.h"
 #include "check.h"
 #include "checkpoint_job.h"
-#include "enter.h"
 #include "env_call.h"
 #include "error.h"
-#include "file.h"
 #include "watch.h"
 
 /* ---- files of queues ---- */

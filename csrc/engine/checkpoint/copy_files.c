@@ -11,7 +11,6 @@
 #include "image.h"
 #include "journal_file.h"
 #include "priorities.h"
-#include "store_stream.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,10 +11,8 @@
  * waits for the journal. */
 #include "check.h"
 #include "checkpoint.h"
-#include "commit.h"
 #include "copy_files.h"
 #include "enter.h"
-#include "error.h"
 #include "failure.h"
 
 static void release_journal(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)

@@ -2,7 +2,6 @@
 #include "space.h"
 
 #include "check.h"
-#include "commit.h"
 #include "enter.h"
 #include "env_call.h"
 #include "error.h"

@@ -9,7 +9,6 @@
 #include "enter.h"
 #include "error.h"
 #include "limits.h"
-#include "pager.h"
 #include "priorities.h"
 #include "queue_life.h"
 #include "receive.h"

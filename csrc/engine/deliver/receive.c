@@ -25,7 +25,6 @@
 #include "trace.h"
 #include "turns.h"
 #include "wake.h"
-#include "work.h"
 
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* Draining the removal list: its messages are dropped, or go to their queue's dead letters. */
 #include "check.h"
 #include "clock.h"
-#include "error.h"
 #include "queue_life.h"
 #include "removals.h"
 #include "settle.h"

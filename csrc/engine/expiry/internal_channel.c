@@ -7,7 +7,6 @@
 #include "error.h"
 #include "event_fd.h"
 #include "queue_life.h"
-#include "queue_replay.h"
 #include "queue_take.h"
 #include "removals.h"
 #include "returns.h"

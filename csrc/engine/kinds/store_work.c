@@ -5,7 +5,6 @@
 
 #include "argument_values.h"
 #include "arguments.h"
-#include "armed.h"
 #include "check.h"
 #include "clock.h"
 #include "error.h"

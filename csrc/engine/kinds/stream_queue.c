@@ -3,7 +3,6 @@
 #include "check.h"
 #include "error.h"
 #include "policy.h"
-#include "queue_life.h"
 #include "store.h"
 #include "store_kinds.h"
 #include "store_stream.h"

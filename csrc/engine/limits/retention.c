@@ -1,9 +1,7 @@
 /* Retention of streams: the oldest messages are dropped by age, by bytes and by number. */
-#include "check.h"
 #include "clock.h"
 #include "commit.h"
 #include "limits.h"
-#include "queue_life.h"
 #include "store_kind.h"
 #include "stream_record.h"
 #include "wake.h"

@@ -15,7 +15,6 @@
 #include "budget.h"
 #include "check.h"
 #include "enter.h"
-#include "error.h"
 #include "paging.h"
 #include "queue_life.h"
 #include "rates.h"

@@ -11,7 +11,6 @@
 #include "thread_safety.h"
 #include "turns.h"
 #include "wake.h"
-#include "work.h"
 #include "work_load.h"
 
 #define LOAD_BYTES_MAX (2u << 20) /* that one load reads, if the budget is large enough */

@@ -12,7 +12,6 @@
 #include "alloc.h"
 #include "check.h"
 #include "commit.h"
-#include "error.h"
 #include "pager.h"
 #include "record.h"
 

@@ -3,7 +3,6 @@
 #include "alloc.h"
 #include "batch_plan.h"
 #include "check.h"
-#include "clock.h"
 #include "enter.h"
 #include "store.h"
 

@@ -3,7 +3,6 @@
 #include "alloc.h"
 #include "batch.h"
 #include "check.h"
-#include "publish_counts.h"
 
 struct qsi_batch_rules qsi_batch_rules_of(const struct qs_store *store)
 {

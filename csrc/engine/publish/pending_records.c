@@ -9,13 +9,10 @@
 #include "commit.h"
 #include "error.h"
 #include "limits.h"
-#include "pager.h"
 #include "priorities.h"
 #include "pushed.h"
 #include "queue_life.h"
 #include "thread_safety.h"
-#include "turns.h"
-#include "wake.h"
 
 #include <string.h>
 

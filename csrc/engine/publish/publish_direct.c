@@ -11,7 +11,6 @@
 #include "check.h"
 #include "clock.h"
 #include "commit.h"
-#include "enter.h"
 #include "error.h"
 #include "failure.h"
 #include "pager.h"

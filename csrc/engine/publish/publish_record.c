@@ -1,5 +1,4 @@
 /* One message as an encoded record: kept in a transaction, or accepted at once. */
-#include "alloc.h"
 #include "arrivals.h"
 #include "check.h"
 #include "clock.h"

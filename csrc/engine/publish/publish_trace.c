@@ -3,7 +3,6 @@
 
 #include "alloc.h"
 #include "check.h"
-#include "clock.h"
 #include "priorities.h"
 #include "publish_counts.h"
 #include "trace.h"

@@ -13,7 +13,6 @@
 #include "stream_record.h"
 #include "topology.h"
 #include "transactions_restore.h"
-#include "work.h"
 
 /* ---- records ---- */
 

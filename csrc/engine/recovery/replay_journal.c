@@ -15,7 +15,6 @@
 #include "recover.h"
 #include "salvage.h"
 #include "scan.h"
-#include "store_stream.h"
 #include "store_work.h"
 #include "stream_record.h"
 #include "thread_safety.h"

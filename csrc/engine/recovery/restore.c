@@ -18,10 +18,8 @@
 #include "recover.h"
 #include "salvage.h"
 #include "states.h"
-#include "store_stream.h"
 #include "thread_safety.h"
 #include "transactions_restore.h"
-#include "work.h"
 
 #include <string.h>
 

@@ -10,9 +10,7 @@
 #include "queue_replay.h"
 #include "states.h"
 #include "store_kinds.h"
-#include "store_stream.h"
 #include "stream_record.h"
-#include "topology.h"
 
 #include <stdio.h>
 

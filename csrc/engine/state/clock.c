@@ -6,7 +6,6 @@
 #include "clock.h"
 
 #include "enter.h"
-#include "error.h"
 #include "wake.h"
 
 #define NS_PER_US UINT64_C(1000)

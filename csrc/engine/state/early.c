@@ -4,12 +4,10 @@
 
 #include "alloc.h"
 #include "armed.h"
-#include "bits.h"
 #include "check.h"
 #include "journal.h"
 #include "priorities.h"
 #include "wake.h"
-#include "work.h"
 
 #include <string.h>
 

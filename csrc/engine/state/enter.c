@@ -3,7 +3,6 @@
 
 #include "armed.h"
 #include "error.h"
-#include "wake.h"
 
 #include <pthread.h>
 

@@ -2,7 +2,6 @@
 #include "priorities.h"
 
 #include "check.h"
-#include "error.h"
 
 #include <string.h>
 

@@ -12,7 +12,6 @@
 #include "thread_safety.h"
 #include "topology.h"
 #include "wake.h"
-#include "work.h"
 
 struct purge {
     uint64_t queue_id;

@@ -1,5 +1,4 @@
 /* Queues: declared, deleted, and switched between modes. */
-#include "alloc.h"
 #include "arguments.h"
 #include "check.h"
 #include "commit.h"
@@ -15,7 +14,6 @@
 #include "thread_safety.h"
 #include "title.h"
 #include "topology.h"
-#include "wake.h"
 
 #include <stdio.h>
 #include <string.h>
