@@ -39,6 +39,7 @@
 
 #include "qstore/status.h"
 
+#include "buf.h"
 #include "file_head.h"
 #include "slice.h"
 
@@ -85,6 +86,18 @@ static inline uint64_t qsi_key_file_bytes(const struct qsi_key_header *header)
 {
     return qsi_key_pages_at(header->filter_bytes) + header->page_count * QSI_KEY_PAGE_BYTES;
 }
+
+/* The record that a checkpoint has of a file. */
+struct qsi_key_file_entry {
+    uint64_t number;
+    uint64_t key_count;
+    uint64_t bytes; /* of the file */
+    uint32_t header_crc;
+};
+qs_status qsi_key_file_encode(struct qsi_buf *out,
+                              const struct qsi_key_file_entry *entry) QS_MUST_CHECK;
+qs_status qsi_key_file_decode(struct qsi_key_file_entry *entry_out, const uint8_t *record,
+                              qs_error *error) QS_MUST_CHECK;
 
 /* ---- pages ---- */
 

@@ -12,7 +12,6 @@
 static const struct qsi_file_kind file_kind = {"QSCHECK1", "a checkpoint", 3};
 
 #define STORE_STATE_BYTES 16u
-#define KEY_FILE_BYTES 40u
 
 void qsi_checkpoint_name(char name_out[QSI_CHECKPOINT_NAME_BYTES], uint64_t number)
 {
@@ -76,39 +75,4 @@ qs_status qsi_store_state_decode(uint64_t *next_queue_id_out, const uint8_t *rec
     }
     *next_queue_id_out = qsi_get_u64(record + 8);
     return QS_OK;
-}
-
-qs_status qsi_key_file_encode(struct qsi_buf *out, const struct qsi_key_file_entry *entry)
-{
-    uint8_t *at;
-
-    QS_ASSERT(entry->key_count > 0);
-    QS_ASSERT(entry->number > 0 && entry->number < UINT32_MAX);
-    QS_TRY(qsi_buf_reserve(out, KEY_FILE_BYTES, &at));
-    out->bytes += KEY_FILE_BYTES;
-    qsi_record_put_head(at, KEY_FILE_BYTES, QSI_RECORD_KEY_FILE, 0);
-    qsi_put_u64(at + 8, entry->number);
-    qsi_put_u64(at + 16, entry->key_count);
-    qsi_put_u64(at + 24, entry->bytes);
-    qsi_put_u32(at + 32, entry->header_crc);
-    qsi_put_u32(at + 36, 0);
-    return QS_OK;
-}
-
-qs_status qsi_key_file_decode(struct qsi_key_file_entry *entry_out, const uint8_t *record,
-                              qs_error *error)
-{
-    if (qsi_record_length(record) != KEY_FILE_BYTES) {
-        return qsi_fail(error, QS_ECORRUPT, "key file in %u bytes", qsi_record_length(record));
-    }
-    *entry_out = (struct qsi_key_file_entry){
-        .number = qsi_get_u64(record + 8),
-        .key_count = qsi_get_u64(record + 16),
-        .bytes = qsi_get_u64(record + 24),
-        .header_crc = qsi_get_u32(record + 32),
-    };
-    return entry_out->number > 0 && entry_out->number < UINT32_MAX
-               ? QS_OK
-               : qsi_fail(error, QS_ECORRUPT, "key file %llu",
-                          (unsigned long long)entry_out->number);
 }

@@ -28,18 +28,6 @@ qs_status qsi_checkpoint_header_decode(struct qsi_checkpoint_header *header_out,
                                        const char *path, const uint8_t uuid[QSI_UUID_BYTES],
                                        uint64_t number, qs_error *error) QS_MUST_CHECK;
 
-/* A file of transaction keys. */
-struct qsi_key_file_entry {
-    uint64_t number;
-    uint64_t key_count;
-    uint64_t bytes; /* of the file */
-    uint32_t header_crc;
-};
-qs_status qsi_key_file_encode(struct qsi_buf *out,
-                              const struct qsi_key_file_entry *entry) QS_MUST_CHECK;
-qs_status qsi_key_file_decode(struct qsi_key_file_entry *entry_out, const uint8_t *record,
-                              qs_error *error) QS_MUST_CHECK;
-
 /* What no other record has: the next queue's id. */
 qs_status qsi_store_state_encode(struct qsi_buf *out, uint64_t next_queue_id) QS_MUST_CHECK;
 qs_status qsi_store_state_decode(uint64_t *next_queue_id_out, const uint8_t *record,

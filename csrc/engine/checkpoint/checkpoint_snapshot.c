@@ -238,7 +238,7 @@ qs_status qsi_take_snapshot(struct qsi_checkpoint *checkpoint, qs_error *error)
     store->checkpoint.direct_bytes = 0;
     status = put_all_topology(checkpoint);
     if (status == QS_OK) {
-        status = qsi_transactions_snapshot(checkpoint);
+        status = qsi_transactions_snapshot(store, &checkpoint->records, &checkpoint->record_count);
     }
     if (status == QS_OK) {
         status = put_all_messages(checkpoint);

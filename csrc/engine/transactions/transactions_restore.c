@@ -2,7 +2,6 @@
 #include "transactions_restore.h"
 
 #include "check.h"
-#include "checkpoint_job.h"
 #include "env_call.h"
 #include "error.h"
 #include "transactions.h"
@@ -11,24 +10,25 @@
 
 /* ---- the snapshot ---- */
 
-static qs_status put_record(struct qsi_checkpoint *checkpoint, const struct qsi_topology *record)
+static qs_status put_record(struct qsi_buf *records, uint32_t *record_count_io,
+                            const struct qsi_topology *record)
 {
     uint64_t bytes = qsi_topology_bytes(record);
     uint8_t *at;
 
     QS_DCHECK(record->strings[0].bytes <= QSI_KEY_BYTES_MAX);
-    QS_TRY(qsi_buf_reserve(&checkpoint->records, bytes, &at));
+    QS_TRY(qsi_buf_reserve(records, bytes, &at));
     qsi_topology_encode(at, record);
-    checkpoint->records.bytes += bytes;
-    checkpoint->record_count += 1;
+    records->bytes += bytes;
+    *record_count_io += 1;
     return QS_OK;
 }
 
-static qs_status put_table(struct qsi_checkpoint *checkpoint, const struct qsi_key_table *table)
+static qs_status put_table(struct qsi_buf *records, uint32_t *record_count_io,
+                           const struct qsi_key_table *table)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&table->notes);
 
-    QS_ASSERT_HELD(&checkpoint->store->mutex);
     while (qsi_map_next(&table->notes, &cursor)) {
         const struct qsi_key_note *note = cursor.value;
         struct qsi_topology record = {
@@ -38,20 +38,22 @@ static qs_status put_table(struct qsi_checkpoint *checkpoint, const struct qsi_k
             .strings = {qsi_slice_make(cursor.key, (uint32_t)cursor.key_bytes)},
         };
         if (note->state != KEY_NOTE_NONE) {
-            QS_TRY(put_record(checkpoint, &record));
+            QS_TRY(put_record(records, record_count_io, &record));
         }
     }
     return QS_OK;
 }
 
-qs_status qsi_transactions_snapshot(struct qsi_checkpoint *checkpoint)
+qs_status qsi_transactions_snapshot(struct qs_store *store, struct qsi_buf *records,
+                                    uint32_t *record_count_io)
 {
-    struct qsi_transactions *keys = checkpoint->store->transactions;
+    struct qsi_transactions *keys = store->transactions;
     struct qsi_topology forgotten = {.type = QSI_RECORD_TRANSACTION_FORGET,
                                      .number = keys->forgotten_before_us};
 
+    QS_ASSERT_HELD(&store->mutex);
     if (keys->forgotten_before_us > 0) {
-        QS_TRY(put_record(checkpoint, &forgotten));
+        QS_TRY(put_record(records, record_count_io, &forgotten));
     }
     for (uint32_t i = 0; i < keys->run_count; i++) {
         struct qsi_key_run *run = keys->runs[i];
@@ -64,11 +66,11 @@ qs_status qsi_transactions_snapshot(struct qsi_checkpoint *checkpoint)
             .bytes = qsi_key_run_bytes(run),
             .header_crc = run->file.header_crc,
         };
-        QS_TRY(qsi_key_file_encode(&checkpoint->records, &entry));
-        checkpoint->record_count += 1;
+        QS_TRY(qsi_key_file_encode(records, &entry));
+        *record_count_io += 1;
     }
-    QS_TRY(put_table(checkpoint, &keys->frozen));
-    return put_table(checkpoint, &keys->fresh);
+    QS_TRY(put_table(records, record_count_io, &keys->frozen));
+    return put_table(records, record_count_io, &keys->fresh);
 }
 
 void qsi_transactions_seal(struct qs_store *store, bool sealed)

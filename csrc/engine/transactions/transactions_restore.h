@@ -6,9 +6,10 @@
 #include "store.h"
 #include "thread_safety.h"
 
-struct qsi_checkpoint;
-
-qs_status qsi_transactions_snapshot(struct qsi_checkpoint *checkpoint) QS_MUST_CHECK;
+/* The records that a checkpoint has of them. */
+qs_status qsi_transactions_snapshot(struct qs_store *store, struct qsi_buf *records,
+                                    uint32_t *record_count_io)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Sealed: the checkpoint that is made does not name the dead files any more. */
 void qsi_transactions_seal(struct qs_store *store, bool sealed) QSI_REQUIRES(qsi_store_mutex);
 /* Releases the lock meanwhile.  Sealed files go. */
