@@ -195,9 +195,7 @@ static qs_status read_work(struct qsi_browse *browse, struct qsi_store_queue *qu
     }
     queue->jobs += 1;
     status = qsi_work_load_one(browse->store, queue, seq, error);
-    QS_DCHECK(queue->jobs > 0);
-    queue->jobs -= 1;
-    qsi_free_queue_if_done(queue);
+    qsi_end_queue_job(queue);
     return status == QS_EEMPTY ? QS_OK : status;
 }
 

@@ -335,9 +335,7 @@ static qs_status read_batch(struct reading *reading, struct qsi_store_queue *que
     qsi_store_lock(store);
     qsi_stream_view_fini(&reading->view);
     qsi_reader_end(store, bodies);
-    QS_DCHECK(queue->jobs > 0);
-    queue->jobs -= 1;
-    qsi_free_queue_if_done(queue);
+    qsi_end_queue_job(queue);
     if (status == QS_OK || status == QS_ECORRUPT) {
         QS_ASSERT(reading->position >= reader->position);
         reader->position = reading->position;

@@ -82,15 +82,11 @@ static qs_status flush_bulk(struct qsi_checkpoint *checkpoint, qs_error *error)
         while (!queue->deleted && queue->messages->flushed_seq < end) {
             qs_status status = qsi_pager_flush(store, queue, error);
             if (status != QS_OK && status != QS_EEMPTY) {
-                QS_DCHECK(queue->jobs > 0);
-                queue->jobs -= 1;
-                qsi_free_queue_if_done(queue);
+                qsi_end_queue_job(queue);
                 return status;
             }
         }
-        QS_DCHECK(queue->jobs > 0);
-        queue->jobs -= 1;
-        qsi_free_queue_if_done(queue);
+        qsi_end_queue_job(queue);
     } while (--passes > 0); /* messages of a faster publisher are flushed after the snapshot */
     return QS_OK;
 }
@@ -109,9 +105,7 @@ static void share_all_bodies(struct qs_store *store) QSI_REQUIRES(qsi_store_mute
             while (!released &&
                    qsi_share_bodies(store, queue, UINT64_MAX, &released, NULL) == QS_OK) {
             }
-            QS_DCHECK(queue->jobs > 0);
-            queue->jobs -= 1;
-            qsi_free_queue_if_done(queue);
+            qsi_end_queue_job(queue);
         }
     }
 }

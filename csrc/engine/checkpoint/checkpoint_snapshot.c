@@ -208,9 +208,7 @@ void qsi_checkpoint_end_snapshots(struct qsi_checkpoint *checkpoint, bool counts
     for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
         struct qsi_taken_snapshot *taken = qsi_checkpoint_snapshot_at(checkpoint, i);
         qsi_snapshot_end(taken->snapshot, counts);
-        QS_DCHECK(taken->queue->jobs > 0);
-        taken->queue->jobs -= 1;
-        qsi_free_queue_if_done(taken->queue);
+        qsi_end_queue_job(taken->queue);
     }
     qsi_buf_clear(&checkpoint->snapshots);
 }

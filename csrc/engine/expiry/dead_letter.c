@@ -194,9 +194,7 @@ static qs_status write_dead_letter(struct qs_channel *channel, uint64_t tag, enu
     }
     queue->jobs += 1; /* it may be deleted, and the message be taken from the channel, meanwhile */
     status = move_message(channel, queue, tag, reason, written_out, wait, error);
-    QS_DCHECK(queue->jobs > 0);
-    queue->jobs -= 1;
-    qsi_free_queue_if_done(queue);
+    qsi_end_queue_job(queue);
     return status;
 }
 

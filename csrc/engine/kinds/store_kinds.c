@@ -58,6 +58,7 @@ static qs_status make(struct qs_store *store, struct qsi_store_queue *queue, uin
 {
     (void)asked;
     (void)error;
+    QS_ASSERT_HELD(&store->mutex);
     qsi_queue_init(&queue->core, &store->shared, id, (queue->flags & QS_DURABLE) != 0);
     queue->messages = &queue->container;
     return QS_OK;

@@ -48,6 +48,7 @@ static struct qsi_store_queue *in_source(struct qsi_list *node)
 static void attach(struct qs_store *store, struct qsi_store_queue *queue,
                    struct qsi_store_queue *source, uint64_t first) QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_ASSERT_HELD(&store->mutex);
     QS_ASSERT(qsi_queue_is_work(&queue->core) && queue->source == NULL);
     queue->work_first = first;
     qsi_container_start_at(&queue->container, first);
@@ -185,6 +186,7 @@ static qs_status make(struct qs_store *store, struct qsi_store_queue *queue, uin
     QSI_REQUIRES(qsi_store_mutex)
 {
     (void)error;
+    QS_ASSERT_HELD(&store->mutex);
     qsi_work_init(&queue->core, &store->shared, id);
     queue->messages = &queue->container;
     queue->pins = asked->work.pins;
@@ -209,9 +211,7 @@ static qs_status find_start(struct qs_store *store, struct qsi_slice name, uint3
     QS_TRY(qsi_stream_start_parse(&spec, arguments, qsi_clock_us(store), called, error));
     source->jobs += 1;
     status = qsi_stream_find_start(store, source, &spec, start_out, error);
-    QS_DCHECK(source->jobs > 0);
-    source->jobs -= 1;
-    qsi_free_queue_if_done(source);
+    qsi_end_queue_job(source);
     return status;
 }
 

@@ -46,6 +46,7 @@ static qs_status make(struct qs_store *store, struct qsi_store_queue *queue, uin
                       const struct qsi_arguments *asked, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_ASSERT_HELD(&store->mutex);
     qsi_queue_init(&queue->core, &store->shared, id, (queue->flags & QS_DURABLE) != 0);
     queue->stream = create(&store->streams, id, &asked->stream);
     if (queue->stream == NULL) {
@@ -60,6 +61,7 @@ static void added(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     (void)queue;
+    QS_ASSERT_HELD(&store->mutex);
     store->stream_count += 1;
     qsi_wake_timer(store);
 }
@@ -67,6 +69,8 @@ static void added(struct qs_store *store, struct qsi_store_queue *queue)
 static void abandoned(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_ASSERT_HELD(&store->mutex);
+    QS_ASSERT(store->stream_count > 0);
     store->stream_count -= 1;
     qsi_list_remove(&queue->stream->in_grown);
     qsi_work_detach_readers(queue->stream);
@@ -113,6 +117,7 @@ static void pushed(struct qs_store *store, struct qsi_store_queue *queue, uint64
 {
     struct qsi_store_stream *stream = queue->stream;
 
+    QS_DCHECK(stream->queue == queue && count > 0);
     if (journalled) {
         qsi_stream_note_pushed(store, stream, count);
     }

@@ -18,10 +18,8 @@ static uint32_t begin_reading(struct qs_store *store, struct qsi_store_queue *qu
 static void end_reading(struct qs_store *store, struct qsi_store_queue *queue, uint32_t reader)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    QS_DCHECK(queue->jobs > 0);
     qsi_reader_end(store, reader);
-    queue->jobs -= 1;
-    qsi_free_queue_if_done(queue);
+    qsi_end_queue_job(queue);
 }
 
 qs_status qsi_stream_find_time(struct qs_store *store, struct qsi_store_queue *queue,

@@ -196,9 +196,7 @@ static void expire_subqueue(struct qs_store *store, struct qsi_store_queue *queu
         }
         status = expire(store, queue, &lacks_state);
     }
-    QS_DCHECK(queue->jobs > 0);
-    queue->jobs -= 1;
-    qsi_free_queue_if_done(queue);
+    qsi_end_queue_job(queue);
 }
 
 void qsi_expire_all(struct qs_store *store, struct qsi_store_queue *queue, bool waits)

@@ -49,9 +49,7 @@ void qsi_pager_job_begin(struct qs_store *store, struct qsi_store_queue *queue)
 void qsi_pager_job_end(struct qs_store *store, struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
-    QS_DCHECK(queue->jobs > 0);
-    queue->jobs -= 1;
-    qsi_free_queue_if_done(queue);
+    qsi_end_queue_job(queue);
     qsi_cond_broadcast(&store->paging.done);
 }
 
@@ -124,12 +122,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct qsi_store_queue *queue,
     }
     if (store->paging.flush != QSI_FLUSH_NONE || store->checkpoint.state == QSI_CHECKPOINT_WAITS ||
         qsi_container_is_flushing(queue->messages)) {
-        queue->jobs += 1;
-        qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
-        QS_DCHECK(queue->jobs > 0);
-        queue->jobs -= 1;
-        qsi_free_queue_if_done(queue);
-        return QS_OK;
+        return qsi_pager_wait(store, queue);
     }
     queue->jobs += 1;
     status =
@@ -397,9 +390,7 @@ qs_status qsi_pager_settle_queue(struct qs_store *store, struct qsi_store_queue 
         qs_status dropped = drop_runs(&queue->core, rests(store, queue));
         status = dropped == QS_OK ? status : dropped;
     }
-    QS_DCHECK(queue->jobs > 0);
-    queue->jobs -= 1;
-    qsi_free_queue_if_done(queue);
+    qsi_end_queue_job(queue);
     return status;
 }
 

@@ -88,9 +88,7 @@ qs_status qsi_pager_wait(struct qs_store *store, struct qsi_store_queue *queue)
     QS_ASSERT_HELD(&store->mutex);
     queue->jobs += 1;
     qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
-    QS_DCHECK(queue->jobs > 0);
-    queue->jobs -= 1;
-    qsi_free_queue_if_done(queue);
+    qsi_end_queue_job(queue);
     return QS_OK;
 }
 
@@ -149,9 +147,7 @@ void qsi_bring_back_aside(struct qs_channel *channel)
 static qs_status end_page_in(struct qsi_store_queue *queue, qs_status status)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    QS_DCHECK(queue->jobs > 0);
-    queue->jobs -= 1;
-    qsi_free_queue_if_done(queue);
+    qsi_end_queue_job(queue);
     return status == QS_EEMPTY ? QS_OK : status;
 }
 
@@ -286,9 +282,7 @@ bool qsi_pager_read_ahead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
             qsi_list_is_empty(&queue->in_ahead)) {
             qsi_list_push_back(&store->paging.ahead, &queue->in_ahead);
         }
-        QS_DCHECK(queue->jobs > 0);
-        queue->jobs -= 1;
-        qsi_free_queue_if_done(queue);
+        qsi_end_queue_job(queue);
         return true;
     }
     return false;

@@ -152,9 +152,7 @@ static qs_status load(struct qs_store *store, struct qsi_store_queue *queue, str
     if (status == QS_EEXIST) {
         source->jobs += 1;
         status = qsi_pager_flush(store, source, error);
-        QS_DCHECK(source->jobs > 0);
-        source->jobs -= 1;
-        qsi_free_queue_if_done(source);
+        qsi_end_queue_job(source);
         return status == QS_EEMPTY ? QS_OK : status; /* then it is looked for again */
     }
     return status == QS_OK ? run(load, store, queue, error)

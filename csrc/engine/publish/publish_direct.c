@@ -102,11 +102,7 @@ bool qsi_direct_find(struct qs_store *store, uint64_t queue_id, struct qsi_store
         *queue_out = queue;
         return true;
     }
-    queue->jobs += 1;
-    qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
-    QS_DCHECK(queue->jobs > 0);
-    queue->jobs -= 1;
-    qsi_free_queue_if_done(queue);
+    (void)!qsi_pager_wait(store, queue);
     return false;
 }
 

@@ -323,6 +323,13 @@ void qsi_free_queue_if_done(struct qsi_store_queue *queue)
     }
 }
 
+void qsi_end_queue_job(struct qsi_store_queue *queue)
+{
+    QS_DCHECK(queue->jobs > 0);
+    queue->jobs -= 1;
+    qsi_free_queue_if_done(queue);
+}
+
 /* Removes the queue, or a priority, from those that have messages. */
 static void abandon_queue(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)

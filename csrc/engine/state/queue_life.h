@@ -25,6 +25,8 @@ qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
 void qsi_drop_queue(struct qs_store *store, struct qsi_store_queue *queue,
                     enum qsi_auto_delete auto_delete) QSI_REQUIRES(qsi_store_mutex);
 void qsi_free_queue_if_done(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+/* A job has ended that kept the queue (queue->jobs).  It may be gone afterwards. */
+void qsi_end_queue_job(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 void qsi_free_all_queues(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* For a queue that has sub-queues: makes the one if needed; QS_ENOMEM. */
 qs_status qsi_make_subqueue_of(struct qs_store *store, struct qsi_store_queue *queue,
