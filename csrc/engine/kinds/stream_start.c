@@ -1,7 +1,6 @@
 /* Where a reader of a stream begins: at either end, at an offset, at a time, at the last block. */
 #include "stream_start.h"
 
-#include "check.h"
 #include "error.h"
 #include "queue_life.h"
 #include "store.h"

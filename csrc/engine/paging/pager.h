@@ -1,5 +1,5 @@
-/* Messages between memory and disk: pager.c makes the steps, pager_load.c reads, pager_space.c
- * frees space on the disk, share_bodies.c moves bodies that several queues have. */
+/* Messages between memory and disk: pager_steps.c makes the steps, pager_load.c reads,
+ * pager_space.c frees space on the disk, share_bodies.c moves bodies that several queues have. */
 #ifndef QSI_PAGER_H
 #define QSI_PAGER_H
 

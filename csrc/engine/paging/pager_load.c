@@ -83,15 +83,6 @@ qs_status qsi_pager_read_state(struct qs_store *store, struct qsi_store_queue *q
                            : qsi_fail(error, status, "state of a segment");
 }
 
-qs_status qsi_pager_wait(struct qs_store *store, struct qsi_store_queue *queue)
-{
-    QS_ASSERT_HELD(&store->mutex);
-    queue->jobs += 1;
-    qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
-    qsi_end_queue_job(queue);
-    return QS_OK;
-}
-
 /* Releases the lock meanwhile.  Continues with a job by the result of its begin. */
 static qs_status run_begun(struct qs_store *store, struct qsi_store_queue *queue,
                            struct qsi_page_in *job, enum qsi_page_in_begun begun, qs_error *error)

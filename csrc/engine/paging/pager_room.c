@@ -10,15 +10,6 @@
 
 /* ---- room ---- */
 
-void qsi_pager_kick(struct qs_store *store)
-{
-    QS_ASSERT_HELD(&store->mutex);
-    if (qsi_pager_memory_used(store) > qsi_pager_low_mark(store) || store->paging.lazy_count > 0) {
-        store->paging.is_stuck = false;
-        qsi_cond_signal(&store->paging.wanted);
-    }
-}
-
 bool qsi_pager_is_over_budget(const struct qs_store *store)
 {
     return qsi_pager_memory_used(store) + 3 * qsi_part_of_budget(store) >

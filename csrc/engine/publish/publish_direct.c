@@ -15,7 +15,6 @@
 #include "failure.h"
 #include "pager.h"
 #include "priorities.h"
-#include "queue_life.h"
 
 static bool may_be_block(const struct qsi_pending_record *record, uint64_t queue_id)
 {

@@ -10,11 +10,10 @@
  *
  * This file has the steps, the choice of queues, and the thread.  Room for publishers is in
  * pager_room.c, reading in pager_load.c, space on the disk in pager_space.c and compact.c. */
-#include "pager.h"
-
 #include "budget.h"
 #include "check.h"
 #include "enter.h"
+#include "pager.h"
 #include "paging.h"
 #include "queue_life.h"
 #include "rates.h"
@@ -35,35 +34,6 @@
 static uint64_t high_mark(const struct qs_store *store)
 {
     return store->options.memory_budget / 4 * 3;
-}
-
-/* Around a job: the queue stays while its count is above 0. */
-void qsi_pager_job_begin(struct qs_store *store, struct qsi_store_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    QS_ASSERT_HELD(&store->mutex);
-    queue->jobs += 1;
-    qsi_store_unlock(store);
-}
-
-void qsi_pager_job_end(struct qs_store *store, struct qsi_store_queue *queue)
-{
-    QS_ASSERT_HELD(&store->mutex);
-    qsi_end_queue_job(queue);
-    qsi_cond_broadcast(&store->paging.done);
-}
-
-void qsi_pager_note_failure(struct qs_store *store, enum qsi_disk_use use, qs_status status,
-                            const qs_error *error)
-{
-    enum qsi_consequence consequence = qsi_store_note_failure(store, use, status, error);
-
-    QS_ASSERT_HELD(&store->mutex);
-    if (consequence == QSI_TRIES_AGAIN) {
-        store->paging.space_is_short = store->paging.space_is_short || status != QS_ENOMEM;
-    } else if (consequence == QSI_LEAVES_FILE) {
-        store->paging.unpaged = *error;
-    }
 }
 
 /* ---- flushing ---- */
