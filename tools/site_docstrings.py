@@ -24,41 +24,32 @@ def fill(stub: griffe.Object, compiled: object) -> None:
             fill(member, there)
 
 
-def verbs(module: griffe.Module) -> Iterator[tuple[griffe.Class, griffe.Attribute]]:
-    """What ``awaited(...)`` makes in the classes of a module."""
+def verbs(module: griffe.Module) -> Iterator[tuple[griffe.Class, griffe.Function, griffe.ExprCall]]:
+    """The methods that ``@awaited(...)`` makes in the classes of a module, and that call."""
     for member in list(module.members.values()):
         if isinstance(member, griffe.Module):
             yield from verbs(member)
         elif isinstance(member, griffe.Class):
             for each in list(member.members.values()):
-                if not isinstance(each, griffe.Attribute):
-                    continue
-                if (
-                    isinstance(each.value, griffe.ExprCall)
-                    and str(each.value.function) == "awaited"
-                ):
-                    yield member, each
+                for decorator in each.decorators if isinstance(each, griffe.Function) else []:
+                    call = decorator.value
+                    if isinstance(call, griffe.ExprCall) and str(call.function) == "awaited":
+                        assert isinstance(each, griffe.Function)
+                        yield member, each, call
 
 
-def describe(owner: griffe.Class, verb: griffe.Attribute) -> None:
+def describe(owner: griffe.Class, verb: griffe.Function, call: griffe.ExprCall) -> None:
     """The verb has the arguments of the synchronous one, and a docstring with its own note."""
-    assert isinstance(verb.value, griffe.ExprCall)
-    awaited = verb.value.arguments[0]
+    awaited = call.arguments[0]
     assert isinstance(awaited, griffe.Expr)
     place, _, name = awaited.canonical_path.rpartition(".")
     one = owner.package[place.partition(".")[2]].all_members[name]
-    described = griffe.Function(
-        verb.name,
-        parameters=one.parameters,
-        returns=returned(verb.value, owner.module) or one.returns,
-        lineno=verb.lineno,
-        parent=owner,
-    )
-    described.labels.add("async")
+    verb.parameters = one.parameters
+    verb.returns = returned(call, owner.module) or one.returns
+    verb.labels.add("async")
     made = getattr(importlib.import_module(owner.module.path), owner.name)
     text = inspect.getdoc(getattr(made, verb.name))
-    described.docstring = griffe.Docstring(text, parent=described) if text else None
-    owner.set_member(verb.name, described)
+    verb.docstring = griffe.Docstring(text, parent=verb) if text else None
 
 
 def returned(call: griffe.ExprCall, module: griffe.Module) -> griffe.Expr | str | None:
@@ -84,5 +75,5 @@ class Docstrings(griffe.Extension):
         if pkg.name == "pyqstore":
             aio = pkg["aio"]
             assert isinstance(aio, griffe.Module)
-            for owner, verb in verbs(aio):
-                describe(owner, verb)
+            for owner, verb, call in verbs(aio):
+                describe(owner, verb, call)

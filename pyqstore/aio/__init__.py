@@ -20,10 +20,9 @@ from .connection import Connection
 from .message import Message, Receipt
 from .message_trace import Trace
 from .queue import Queue
-from .store import Store, open  # noqa: A004 - the one shadowing that is meant
+from .store import Opening, Store, open  # noqa: A004 - the one shadowing that is meant
 from .stream import Stream, StreamConsumer
 from .transaction import Transaction
-from .twin import Opening
 
 __all__ = [
     "Channel",

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .. import queue as synchronous
 from ..errors import ChannelClosed, Empty
@@ -100,11 +100,9 @@ class Queue(Twin[synchronous.Queue]):
             delay=delay,
         )
 
-    put_many: Final = awaited(
-        synchronous.Queue.put_many,
-        "A thread of its own iterates over ``data``; if this is cancelled, the thread goes on.",
-        by=Twin._apart,
-    )
+    @awaited(synchronous.Queue.put_many, by=Twin._apart)
+    def put_many(self) -> None:
+        """A thread of its own iterates over ``data``; if this is cancelled, the thread goes on."""
 
     def get(self, timeout: Seconds | None = None) -> Getting:
         """Return the first ready message; wait ``timeout`` seconds for one (None: without end).
@@ -162,9 +160,15 @@ class Queue(Twin[synchronous.Queue]):
         """The value of a message, decoded by the queue's codec; without a codec, its body."""
         return self._twin.decode(message)
 
-    peek: Final = awaited(synchronous.Queue.peek)
-    purge: Final = awaited(synchronous.Queue.purge)
-    delete: Final = awaited(synchronous.Queue.delete)
+    @awaited(synchronous.Queue.peek)
+    def peek(self) -> None:
+        """They are of the class :class:`pyqstore.Message`."""
+
+    @awaited(synchronous.Queue.purge)
+    def purge(self) -> None: ...
+
+    @awaited(synchronous.Queue.delete)
+    def delete(self) -> None: ...
 
     async def work(
         self,

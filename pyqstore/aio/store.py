@@ -16,7 +16,7 @@ from collections.abc import (
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from .. import connection as synchronous_connection
 from .. import queue as synchronous_queue
@@ -38,21 +38,28 @@ from .queue import Queue
 from .registry import Registry
 from .stream import Stream, StreamConsumer
 from .threads import Threads
-from .twin import Closing, Opening, Twin, awaited
+from .twin import Closing, Opened, Twin, awaited
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
 
     from ..http.server import HttpServer
 
-__all__ = ["Store", "open"]
+__all__ = ["Opening", "Store", "open"]
 
 _CLOSE_POLL_S = 0.001
 
 
+class Opening(Opened["Store"]):
+    """A store that is being opened: a coroutine that returns it, and an asynchronous context
+    manager that opens and closes it.  From :func:`open`."""
+
+    __slots__ = ()
+
+
 def open(  # noqa: A001 - pyqstore.aio.open
     path: str | os.PathLike[str], **options: Unpack[StoreOptions]
-) -> Opening[Store]:
+) -> Opening:
     """Open the store in the directory ``path`` in a thread, like :func:`pyqstore.open`: ``async
     with aio.open(path) as store``, or ``store = await aio.open(path)``.
 
@@ -161,13 +168,16 @@ class Store(Twin[synchronous.Store], Closing):
         synchronous_queue.warn_of_slips(name, arguments, stacklevel=2)
         return Queue(self, queue)
 
-    stream: Final = awaited(synchronous.Store.stream, made=Stream)
-    stream_consumer: Final = awaited(
+    @awaited(synchronous.Store.stream, made=Stream)
+    def stream(self) -> None: ...
+
+    @awaited(
         synchronous.Store.stream_consumer,
-        "``on_assign`` and ``on_revoke`` are called in a thread.",
         made=StreamConsumer,
         undo=synchronous_consumer.StreamConsumer.close,
     )
+    def stream_consumer(self) -> None:
+        """``on_assign`` and ``on_revoke`` are called in a thread."""
 
     async def close(self) -> None:
         """Requeue unacknowledged messages, make everything durable, close the files.  Closing twice
@@ -189,14 +199,18 @@ class Store(Twin[synchronous.Store], Closing):
                 self._closing = self._threads.finish(close)
         await asyncio.shield(asyncio.wrap_future(self._closing))
 
-    sync: Final = awaited(synchronous.Store.sync)
-    checkpoint: Final = awaited(synchronous.Store.checkpoint)
-    snapshot: Final = awaited(
-        synchronous.Store.snapshot,
-        "If the task is cancelled, the snapshot is still made.",
-        by=Twin._apart,
-    )
-    accept_clock: Final = awaited(synchronous.Store.accept_clock)
+    @awaited(synchronous.Store.sync)
+    def sync(self) -> None: ...
+
+    @awaited(synchronous.Store.checkpoint)
+    def checkpoint(self) -> None: ...
+
+    @awaited(synchronous.Store.snapshot, by=Twin._apart)
+    def snapshot(self) -> None:
+        """If the task is cancelled, the snapshot is still made."""
+
+    @awaited(synchronous.Store.accept_clock)
+    def accept_clock(self) -> None: ...
 
     async def listen(
         self,
@@ -260,10 +274,17 @@ class Store(Twin[synchronous.Store], Closing):
         self._channels.check()
         return call()
 
-    queues: Final = awaited(synchronous.Store.queues, by=_inline)
-    exchanges: Final = awaited(synchronous.Store.exchanges, by=_inline)
-    bindings: Final = awaited(synchronous.Store.bindings, by=_inline)
-    queue_status: Final = awaited(synchronous.Store.queue_status)
+    @awaited(synchronous.Store.queues, by=_inline)
+    def queues(self) -> None: ...
+
+    @awaited(synchronous.Store.exchanges, by=_inline)
+    def exchanges(self) -> None: ...
+
+    @awaited(synchronous.Store.bindings, by=_inline)
+    def bindings(self) -> None: ...
+
+    @awaited(synchronous.Store.queue_status)
+    def queue_status(self) -> None: ...
 
     def browse(
         self,
@@ -278,10 +299,17 @@ class Store(Twin[synchronous.Store], Closing):
         batches = self._store.browse(queue, start, limit, damaged=damaged)
         return Taken(partial(next, batches, None), self._threads)
 
-    set_queue_mode: Final = awaited(synchronous.Store.set_queue_mode)
-    transaction_known: Final = awaited(synchronous.Store.transaction_known)
-    adopt: Final = awaited(synchronous.Store.adopt)
-    forget_transaction: Final = awaited(synchronous.Store.forget_transaction)
+    @awaited(synchronous.Store.set_queue_mode)
+    def set_queue_mode(self) -> None: ...
+
+    @awaited(synchronous.Store.transaction_known)
+    def transaction_known(self) -> None: ...
+
+    @awaited(synchronous.Store.adopt)
+    def adopt(self) -> None: ...
+
+    @awaited(synchronous.Store.forget_transaction)
+    def forget_transaction(self) -> None: ...
 
     @overload
     async def stats(self, *, detail: Literal[False] = False) -> Stats: ...
@@ -300,7 +328,8 @@ class Store(Twin[synchronous.Store], Closing):
             return await self._threads.run(partial(self._store.stats, detail=True))
         return self._store.stats()
 
-    counters: Final = awaited(synchronous.Store.counters)
+    @awaited(synchronous.Store.counters)
+    def counters(self) -> None: ...
 
     def trace(self, exchange: str | None = None, queue: str | None = None) -> Trace:
         """Like :meth:`pyqstore.Store.trace`, for ``async with`` and ``async for``."""

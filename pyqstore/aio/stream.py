@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .. import stream as synchronous
 from .. import stream_consumer as synchronous_consumer
@@ -59,12 +59,20 @@ class Stream(Twin[synchronous.Stream]):
     def __bool__(self) -> bool:
         return True
 
-    status: Final = awaited(synchronous.Stream.status)
-    offset_at: Final = awaited(synchronous.Stream.offset_at)
-    publish: Final = awaited(
-        synchronous.Stream.publish, "If this is cancelled, the message may have been published."
-    )
-    publish_batch: Final = awaited(synchronous.Stream.publish_batch, by=Twin._apart)
+    @awaited(synchronous.Stream.status)
+    def status(self) -> None: ...
+
+    @awaited(synchronous.Stream.offset_at)
+    def offset_at(self) -> None: ...
+
+    @awaited(synchronous.Stream.publish)
+    def publish(self) -> None:
+        """If this is cancelled, the message may have been published."""
+
+    @awaited(synchronous.Stream.publish_batch, by=Twin._apart)
+    def publish_batch(self) -> None:
+        """The receipt is a :class:`pyqstore.Receipt`, with nothing to await.  If this is cancelled,
+        it goes on."""
 
     def read(
         self,
@@ -81,8 +89,11 @@ class Stream(Twin[synchronous.Stream]):
         make = partial(self._twin._reader, start, stop, columns, routing_keys, follow)
         return _Batches(self._store, make)
 
-    forget_group: Final = awaited(synchronous.Stream.forget_group)
-    delete: Final = awaited(synchronous.Stream.delete)
+    @awaited(synchronous.Stream.forget_group)
+    def forget_group(self) -> None: ...
+
+    @awaited(synchronous.Stream.delete)
+    def delete(self) -> None: ...
 
 
 class _Batches(AsyncIterator["pyarrow.RecordBatch"]):
@@ -196,22 +207,34 @@ class StreamConsumer(Twin[synchronous_consumer.StreamConsumer], Closing):
         finally:
             self._is_polling = False
 
-    async def _threaded(
-        self, call: Callable[[], Any], undo: Callable[[Any], object] | None = None
-    ) -> Any:
+    async def _threaded(self, call: Callable[[], Any]) -> Any:
         """Run in a thread, after a poll that was abandoned; a listener's own calls do not wait for
         that poll."""
         if self._twin._is_telling:
-            return await self._threads.run(call, undo)
+            return await self._threads.run(call)
         return await self._calls.run(call)
 
-    commit: Final = awaited(synchronous_consumer.StreamConsumer.commit)
-    committed: Final = awaited(synchronous_consumer.StreamConsumer.committed)
-    position: Final = awaited(synchronous_consumer.StreamConsumer.position)
-    seek: Final = awaited(synchronous_consumer.StreamConsumer.seek)
-    pause: Final = awaited(synchronous_consumer.StreamConsumer.pause)
-    resume: Final = awaited(synchronous_consumer.StreamConsumer.resume)
-    lag: Final = awaited(synchronous_consumer.StreamConsumer.lag)
+    @awaited(synchronous_consumer.StreamConsumer.commit)
+    def commit(self) -> None: ...
+
+    @awaited(synchronous_consumer.StreamConsumer.committed)
+    def committed(self) -> None: ...
+
+    @awaited(synchronous_consumer.StreamConsumer.position)
+    def position(self) -> None: ...
+
+    @awaited(synchronous_consumer.StreamConsumer.seek)
+    def seek(self) -> None: ...
+
+    @awaited(synchronous_consumer.StreamConsumer.pause)
+    def pause(self) -> None: ...
+
+    @awaited(synchronous_consumer.StreamConsumer.resume)
+    def resume(self) -> None: ...
+
+    @awaited(synchronous_consumer.StreamConsumer.lag)
+    def lag(self) -> None: ...
+
     # For transactions.
 
     async def _rest(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from .awaiting import Awaited
 from .threads import Threads
 
-__all__ = ["Closing", "Opening", "Twin", "awaited"]
+__all__ = ["Closing", "Opened", "Twin", "awaited"]
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -30,52 +30,57 @@ class Twin(Generic[S]):
     _twin: S
     _threads: Threads
 
-    async def _threaded(
-        self, call: Callable[[], Any], undo: Callable[[Any], object] | None = None
-    ) -> Any:
-        return await self._threads.run(call, undo)
+    async def _threaded(self, call: Callable[[], Any]) -> Any:
+        return await self._threads.run(call)
 
     async def _apart(self, call: Callable[[], Any]) -> Any:
         return await self._threads.run_apart(call)
 
 
+Verb = Callable[Concatenate[Any, P], T]
+Awaiting = Callable[[Callable[[Any], None]], Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]]
+
+
 @overload
 def awaited(
-    verb: Callable[Concatenate[Any, P], T],
-    note: str = "",
-    *,
-    by: Callable[..., Coroutine[Any, Any, Any]] = Twin._threaded,
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]: ...
+    verb: Verb[P, T], *, by: Callable[..., Coroutine[Any, Any, Any]] = Twin._threaded
+) -> Awaiting[P, T]: ...
 @overload
 def awaited(
-    verb: Callable[Concatenate[Any, P], T],
-    note: str = "",
+    verb: Verb[P, T],
     *,
     made: Callable[[Any, T], R],
     undo: Callable[[T], object] | None = None,
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]: ...
-def awaited(
-    verb: Any, note: str = "", *, by: Any = Twin._threaded, made: Any = None, undo: Any = None
-) -> Any:
-    """A method with the name, the arguments and the errors of ``verb``, a method of the synchronous
-    class, which it calls in a thread.
+) -> Awaiting[P, R]: ...
+def awaited(verb: Any, *, by: Any = Twin._threaded, made: Any = None, undo: Any = None) -> Any:
+    """Makes a method of its name: one with the arguments and errors of ``verb``, a method of the
+    synchronous class, which is called in a thread.  Its docstring is the verb's; the method's own
+    says what differs.
 
-    ``note``: what differs from it, behind its docstring.  ``by``: the method that makes the call,
-    if it is not ``_threaded``.  ``made(self, result)``: what is returned in place of the result;
-    ``undo`` gets the result if the task is cancelled meanwhile.
+    ``by``: the method that makes the call, if it is not ``_threaded``.  ``made(self, result)`` is
+    returned in place of the result; ``undo`` gets the result if the task is cancelled meanwhile.
     """
     name, way = verb.__name__, by.__name__
 
-    @wraps(verb)
-    async def call(self: Twin[Any], /, *args: Any, **named: Any) -> Any:
-        work = partial(getattr(self._twin, name), *args, **named)
-        run = getattr(self, way)
-        result = await (run(work) if undo is None else run(work, undo))
-        return result if made is None else made(self, result)
+    def make(method: Callable[[Any], None]) -> Any:
+        @wraps(verb, assigned=("__annotations__", "__doc__"))
+        async def call(self: Twin[Any], /, *args: Any, **named: Any) -> Any:
+            work = partial(getattr(self._twin, name), *args, **named)
+            if undo is None:
+                result = await getattr(self, way)(work)
+            else:
+                result = await self._threads.run(work, undo)
+            return result if made is None else made(self, result)
 
-    if note:
-        call.__doc__ = f"{getdoc(verb)}\n\n{note}"
-    return call
+        call.__module__, call.__name__ = method.__module__, method.__name__
+        call.__qualname__ = method.__qualname__
+        if isinstance(made, type):
+            call.__annotations__ = {**call.__annotations__, "return": made.__name__}
+        if call.__doc__ and method.__doc__:
+            call.__doc__ = f"{getdoc(verb)}\n\n{getdoc(method)}"
+        return call
+
+    return make
 
 
 class Closing:
@@ -102,7 +107,7 @@ class Closing:
 C = TypeVar("C", bound=Closing)
 
 
-class Opening(Awaited[C]):
+class Opened(Awaited[C]):
     """Something that is being opened: a coroutine that returns it, and an asynchronous context
     manager that opens and closes it."""
 

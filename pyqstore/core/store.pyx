@@ -178,10 +178,9 @@ cdef class Store:
     def checkpoint(self):
         """Make a checkpoint: the journal's files are used again, and opening begins here.
 
-        What queues and messages are comes to stand in other files; publishers and consumers go on
-        meanwhile. Space of messages that were consumed comes back.  Blocks until everything
-        published before is on the disk.  Raises StoreFull (no space: the journal still has
-        everything), StoreFailed.
+        The content of queues and messages is written to other files; publishers and consumers go on
+        meanwhile.  Space of consumed messages is freed.  Returns when everything published before
+        is on the disk.  Raises StoreFull (no space: the journal still has everything), StoreFailed.
         """
         cdef qs_error error
         cdef qs_status status

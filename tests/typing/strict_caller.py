@@ -55,3 +55,11 @@ async def asynchronous() -> None:
             await channel.basic_publish("", "q", b"x")
             async for m in channel.consume("q"):
                 await m.ack()
+
+
+class Counting(aio.Store):
+    """Verbs of asyncio can be overridden."""
+
+    async def sync(self) -> None:
+        await super().sync()
+        self.syncs = 1

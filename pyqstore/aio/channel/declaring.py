@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
 
 from ...channel import Arguments, warn_of_unknown
 from ...channel import Channel as SynchronousChannel
@@ -17,10 +16,17 @@ __all__ = ["Declaring"]
 class Declaring(Handle):
     """Exchanges, queues and bindings: each call in a thread."""
 
-    exchange_declare: Final = awaited(SynchronousChannel.exchange_declare)
-    exchange_delete: Final = awaited(SynchronousChannel.exchange_delete)
-    exchange_bind: Final = awaited(SynchronousChannel.exchange_bind)
-    exchange_unbind: Final = awaited(SynchronousChannel.exchange_unbind)
+    @awaited(SynchronousChannel.exchange_declare)
+    def exchange_declare(self) -> None: ...
+
+    @awaited(SynchronousChannel.exchange_delete)
+    def exchange_delete(self) -> None: ...
+
+    @awaited(SynchronousChannel.exchange_bind)
+    def exchange_bind(self) -> None: ...
+
+    @awaited(SynchronousChannel.exchange_unbind)
+    def exchange_unbind(self) -> None: ...
 
     async def queue_declare(
         self,
@@ -49,7 +55,14 @@ class Declaring(Handle):
         warn_of_unknown(answer.queue, arguments, stacklevel=2)
         return answer
 
-    queue_bind: Final = awaited(SynchronousChannel.queue_bind)
-    queue_unbind: Final = awaited(SynchronousChannel.queue_unbind)
-    queue_purge: Final = awaited(SynchronousChannel.queue_purge)
-    queue_delete: Final = awaited(SynchronousChannel.queue_delete)
+    @awaited(SynchronousChannel.queue_bind)
+    def queue_bind(self) -> None: ...
+
+    @awaited(SynchronousChannel.queue_unbind)
+    def queue_unbind(self) -> None: ...
+
+    @awaited(SynchronousChannel.queue_purge)
+    def queue_purge(self) -> None: ...
+
+    @awaited(SynchronousChannel.queue_delete)
+    def queue_delete(self) -> None: ...

@@ -168,11 +168,9 @@ class Handle(Face, Twin[LoopChannel], Closing):
         if self._calls % CALLS_PER_TURN == 0:
             await asyncio.sleep(0)
 
-    async def _threaded(
-        self, call: Callable[[], Any], undo: Callable[[Any], object] | None = None
-    ) -> Any:
+    async def _threaded(self, call: Callable[[], Any]) -> Any:
         self._check()
-        return await self._lane.run(call, undo=undo)
+        return await self._lane.run(call)
 
     async def _inline(self, call: Callable[[], Any]) -> Any:
         self._check()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ..._core import Confirm
 from ...callbacks import check_callable
@@ -243,12 +243,15 @@ class Publishing(Handle):
         check_callable(callback=callback)
         self._events.cancel_listeners.append(callback)
 
-    tx_select: Final = awaited(SynchronousChannel.tx_select, by=Handle._inline)
-    tx_commit: Final = awaited(
-        SynchronousChannel.tx_commit,
-        "If this is cancelled, the transaction may have been committed: a ``key`` tells.",
-    )
-    tx_rollback: Final = awaited(SynchronousChannel.tx_rollback)
+    @awaited(SynchronousChannel.tx_select, by=Handle._inline)
+    def tx_select(self) -> None: ...
+
+    @awaited(SynchronousChannel.tx_commit)
+    def tx_commit(self) -> None:
+        """If this is cancelled, the transaction may have been committed: a ``key`` tells."""
+
+    @awaited(SynchronousChannel.tx_rollback)
+    def tx_rollback(self) -> None: ...
 
     async def _begin_transaction(self) -> bool:
         """Return whether the channel was not transactional before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ... import _core
 from ...callbacks import check_callable
@@ -118,7 +118,8 @@ class Receiving(Handle):
     def _acknowledge_soon(self, first_tag: int, last_tag: int) -> None:
         self._consumers.settle_soon(first_tag, last_tag, requeue=False)
 
-    basic_qos: Final = awaited(SynchronousChannel.basic_qos, by=Handle._inline)
+    @awaited(SynchronousChannel.basic_qos, by=Handle._inline)
+    def basic_qos(self) -> None: ...
 
     async def basic_consume(
         self,

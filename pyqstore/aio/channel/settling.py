@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Final
 
 from ... import _core
-from ...channel import Channel as SynchronousChannel
 from ...errors import Error
-from ..twin import awaited
 from .handle import Handle
 
 __all__ = ["Settling"]
@@ -68,7 +65,9 @@ class Settling(Handle):
         # Inline only what may be begun anew: a tag is known once.
         await self._lane.run(settle, inline=tag == 0)
 
-    basic_reject: Final = awaited(SynchronousChannel.basic_reject, by=Handle._inline)
+    async def basic_reject(self, delivery_tag: int, requeue: bool = True) -> None:
+        """Like :meth:`pyqstore.Channel.basic_reject`."""
+        await self._inline(partial(self._twin.basic_reject, delivery_tag, requeue))
 
     async def basic_recover(self, requeue: bool = True) -> None:
         """Like :meth:`pyqstore.Channel.basic_recover`, for messages that were handed out before

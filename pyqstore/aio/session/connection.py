@@ -12,14 +12,15 @@ from ...session.redelivery import RedeliveryPolicy
 from ...store import Store as SynchronousStore
 from ..store import Store
 from ..threads import Threads
-from ..twin import Closing, Opening
+from ..twin import Closing, Opened
 from .session import Session
 
 __all__ = ["Connecting", "Connection", "connect"]
 
 
-class Connecting(Opening["Connection"]):
-    """A connection that is being made.  From :func:`connect`."""
+class Connecting(Opened["Connection"]):
+    """A connection that is being made: a coroutine that returns it, and an asynchronous context
+    manager that makes and closes it.  From :func:`connect`."""
 
     __slots__ = ()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from ... import session as synchronous
 from ...session.destinations import Destination
 from ..threads import Threads
@@ -29,6 +27,6 @@ class Producer(Twin[synchronous.Producer], Closing):
         """Like :meth:`pyqstore.session.Producer.close`."""
         self._twin.close()
 
-    send: Final = awaited(
-        synchronous.Producer.send, "If this is cancelled, the message may have been sent."
-    )
+    @awaited(synchronous.Producer.send)
+    def send(self) -> None:
+        """If this is cancelled, the message may have been sent."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Final
 
 from ... import session as synchronous
 from ...errors import Error
@@ -77,15 +76,20 @@ class Session(Twin[synchronous.Session], Closing):
         """Like :meth:`pyqstore.session.Session.topic`."""
         return self._twin.topic(name)
 
-    groups: Final = awaited(synchronous.Session.groups)
-    temporary_queue: Final = awaited(synchronous.Session.temporary_queue)
-    consumer: Final = awaited(
-        synchronous.Session.consumer, made=_consumer, undo=synchronous.Consumer.close
-    )
-    subscribe: Final = awaited(
-        synchronous.Session.subscribe, made=_consumer, undo=synchronous.Consumer.close
-    )
-    unsubscribe: Final = awaited(synchronous.Session.unsubscribe)
+    @awaited(synchronous.Session.groups)
+    def groups(self) -> None: ...
+
+    @awaited(synchronous.Session.temporary_queue)
+    def temporary_queue(self) -> None: ...
+
+    @awaited(synchronous.Session.consumer, made=_consumer, undo=synchronous.Consumer.close)
+    def consumer(self) -> None: ...
+
+    @awaited(synchronous.Session.subscribe, made=_consumer, undo=synchronous.Consumer.close)
+    def subscribe(self) -> None: ...
+
+    @awaited(synchronous.Session.unsubscribe)
+    def unsubscribe(self) -> None: ...
 
     def browse(self, queue: Queue) -> AsyncIterator[synchronous.Message]:
         """Like :meth:`pyqstore.session.Session.browse`: ``async for message in s.browse(queue)``.
@@ -93,7 +97,8 @@ class Session(Twin[synchronous.Session], Closing):
         found = self._twin.browse(queue)
         return Taken(partial(next, found, None), self._threads)
 
-    producer: Final = awaited(synchronous.Session.producer, made=_producer)
+    @awaited(synchronous.Session.producer, made=_producer)
+    def producer(self) -> None: ...
 
     async def commit(self) -> None:
         """Like :meth:`pyqstore.session.Session.commit`.  If this is cancelled, it goes on.  If it
