@@ -43,6 +43,8 @@ static int bytes_behind(const uint8_t *at)
     return *at < 0xe0 ? 1 : *at < 0xf0 ? 2 : 3;
 }
 
+/* Whether the second byte may follow the first one: it must not make an overlong encoding (0xe0,
+ * 0xf0), a surrogate (0xed), or a character above U+10FFFF (0xf4). */
 static bool second_fits(uint8_t first, uint8_t second)
 {
     switch (first) {

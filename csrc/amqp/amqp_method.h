@@ -32,7 +32,7 @@ struct qsi_amqp_arguments {
     struct qsi_slice text[3];
     struct qsi_slice table; /* without the 4-byte length in front */
     uint64_t number[3];
-    uint8_t bits; /* the first flag is bit 1 */
+    uint8_t bits; /* the first flag has the value 1 */
 };
 
 /* False: no method has these numbers. */

@@ -129,8 +129,8 @@ void qsi_amqp_end_content(struct qsi_amqp_session *session, struct qsi_amqp_chan
     qsi_amqp_content_end(content);
 }
 
-/* The LSNs of answers are lost when a channel is closed, so it is not closed before they are
- * durable. */
+/* A closed channel of the engine gives no QS_EVENT_DURABLE any more, so answers are awaited before
+ * the close. */
 void qsi_amqp_await_answers(struct qsi_amqp_session *session)
 {
     struct qsi_amqp_output *output = &session->output;

@@ -211,7 +211,8 @@ enum qsi_amqp_result qsi_amqp_send_returns(struct qsi_amqp_session *session,
     qs_status status = QS_OK;
     qs_event event;
 
-    if (channel->is_watched) { /* it is armed again only when all events were taken */
+    /* The host is not called for the channel again until all of its events were taken. */
+    if (channel->is_watched) {
         qsi_amqp_channel_rung(session, channel);
     }
     while (status == QS_OK && !is_output_full(session)) {

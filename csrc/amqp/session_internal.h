@@ -33,7 +33,7 @@ enum qsi_amqp_state {
 /* How handling a frame ended. */
 enum qsi_amqp_result {
     QSI_AMQP_DONE,
-    QSI_AMQP_FAULT,      /* session->fault says which to close, and why */
+    QSI_AMQP_FAULT,      /* session->fault says what to close, and why */
     QSI_AMQP_MUST_WAIT,  /* a worker is needed */
     QSI_AMQP_MUST_ASK,   /* the host will answer */
     QSI_AMQP_MUST_WRITE, /* the output must be written first */

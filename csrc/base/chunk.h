@@ -30,7 +30,7 @@ struct qsi_chunk *qsi_chunk_create(size_t capacity);
 /* Creates a chunk for repeated, large use: reading into memory that the kernel must allocate first
  * takes ten times as long as reading into used memory.  So the budget to which such chunks are
  * charged keeps up to two of them for reuse.  Kept chunks are not counted, like memory that the
- * allocator keeps. budget: must be the one to which the chunk is charged; NULL is fine. */
+ * allocator keeps.  budget: must be the one to which the chunk is charged; NULL is fine. */
 struct qsi_chunk *qsi_chunk_create_reusable(struct qsi_budget *budget, size_t capacity);
 /* Allocates all pages of a new chunk at once, for a caller that is about to fill it: a page fault
  * for each costs more than the copy. */

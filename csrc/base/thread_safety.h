@@ -28,8 +28,8 @@ struct QSI_THREAD_SAFETY(capability("lock")) qsi_lock_class {
 #define QSI_GUARDED_BY(lock) QSI_THREAD_SAFETY(guarded_by(lock))
 #define QSI_POINTEE_GUARDED_BY(lock) QSI_THREAD_SAFETY(pt_guarded_by(lock))
 
-/* For a function.  REQUIRES: the caller holds the lock, and still holds it when the function
- * returns, which may release it meanwhile.  EXCLUDES: the caller does not hold it. */
+/* For a function.  REQUIRES: the caller holds the lock, and holds it again when the function
+ * returns; the function may release it meanwhile.  EXCLUDES: the caller does not hold it. */
 #define QSI_REQUIRES(...) QSI_THREAD_SAFETY(requires_capability(__VA_ARGS__))
 #define QSI_EXCLUDES(lock) QSI_THREAD_SAFETY(locks_excluded(lock))
 #define QSI_ACQUIRES(lock) QSI_THREAD_SAFETY(acquire_capability(lock))

@@ -15,7 +15,7 @@ struct qsi_block_dir {
     uint8_t uuid[QSI_UUID_BYTES];
     const char *label, *suffix;
     const char *name; /* NULL: names consist of owner and number */
-    /* Created after the last sync of the directory, or perhaps before the open. */
+    /* There are names created after the last sync of the directory, or perhaps before the open. */
     atomic_bool has_new_names;
     bool sync_failed; /* atomic: the kernel may report an error to one handle only */
 };

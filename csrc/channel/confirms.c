@@ -91,7 +91,7 @@ static void remove_at(struct qsi_number_ranges *ranges, uint32_t index)
     ranges->count -= 1;
 }
 
-/* Adds a range; adjacent ranges with the same verdict are joined. */
+/* Adds a range; adjacent ranges with the same LSN are joined. */
 static void push(struct qsi_number_ranges *ranges, uint64_t first, uint64_t last, uint64_t lsn)
 {
     struct qsi_number_range *tail =
@@ -107,7 +107,7 @@ static void push(struct qsi_number_ranges *ranges, uint64_t first, uint64_t last
         (struct qsi_number_range){first, last, {.lsn = lsn}};
 }
 
-/* The same for messages that a queue refused. */
+/* The same for messages that a queue refused: adjacent ranges of the same queue are joined. */
 static void push_refused(struct qsi_number_ranges *ranges, uint64_t first, uint64_t last,
                          uint64_t queue_id)
 {

@@ -121,10 +121,11 @@ struct qsi_arrow_copy;
 /* Converts a local time, in seconds since 1970, to UTC. */
 typedef int64_t qsi_arrow_utc_of(int64_t shown_s);
 
-/* Opens one struct array as a batch of messages.  The caller keeps schema and array. rows_before:
- * rows of earlier arrays, from which errors count on. utc_of: for times without a zone; NULL: they
- * are UTC.  QS_EINVAL: it is not such a batch; the text names the column, and the row if it is the
- * reason.  QS_ENOMEM. */
+/* Opens one struct array as a batch of messages.  The caller keeps schema and array.
+ * rows_before: rows of earlier arrays, from which errors count on.
+ * utc_of: for times without a zone; NULL: they are UTC.
+ * QS_EINVAL: it is not such a batch; the text names the column, and the row if it is the reason.
+ * QS_ENOMEM. */
 qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct ArrowSchema *schema,
                                const struct ArrowArray *array, const char *body_name,
                                uint64_t rows_before, qsi_arrow_utc_of *utc_of,

@@ -57,9 +57,10 @@ struct qsi_body {
 void qsi_body_ref_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref);
 /* Writes QSI_BODY_DAMAGE_BYTES bytes. */
 void qsi_body_damage_encode(uint8_t *bytes_out, const struct qsi_body_damage *damage);
-/* Decodes a cell written by one of the two functions, or a reference from a file; this is the only
- * function that distinguishes them.  The kind is STORED or DAMAGED.  Any bytes decode to something;
- * the message store checks whether a reference is valid. */
+/* Decodes a cell; this is the only function that distinguishes the two kinds.  REQUIRES a cell that
+ * a function above wrote, or a reference from a file: QSI_BODY_DAMAGE_BYTES or QSI_BODY_REF_BYTES
+ * bytes.  The kind is STORED or DAMAGED.  Any bytes decode to something; the message store checks
+ * whether a reference is valid. */
 void qsi_body_decode(struct qsi_body *body_out, struct qsi_slice cell);
 
 #endif

@@ -7,7 +7,7 @@
 #include "arrow_read.h"
 #include "slice.h"
 
-#define QSI_BODY_BYTES_MAX (UINT64_C(128) << 20) /* default of the option */
+#define QSI_BODY_BYTES_MAX (UINT64_C(128) << 20) /* default of qs_options.body_bytes_max */
 
 /* Whether it is the name of one of the headers CC and BCC. */
 static inline bool qsi_is_copies_name(struct qsi_slice name)

@@ -68,8 +68,8 @@ static inline void qsi_messages_put_due(uint8_t *record, const struct qsi_messag
 {
     qsi_put_u64(record + layout->dues_at + 8 * (size_t)row, due_us);
 }
-/* Writes routes in order; *at_io starts at 0 and counts the bytes of routes so far. destinations
- * NULL: the record's next destinations, in order. */
+/* Writes routes in order; *at_io starts at 0 and counts the bytes of routes so far.  destinations
+ * NULL: the first destinations of the record, in order. */
 static inline void qsi_messages_put_route(uint8_t *record, const struct qsi_messages_layout *layout,
                                           uint32_t index, uint64_t *at_io,
                                           struct qsi_slice exchange, struct qsi_slice key,

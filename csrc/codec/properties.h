@@ -94,7 +94,7 @@ uint64_t qsi_properties_bytes(const struct qsi_properties *properties);
 uint8_t *qsi_properties_encode(uint8_t *blob_out, const struct qsi_properties *properties);
 
 /* Single properties of a blob, without decoding the rest, for publishing and expiry of each
- * message. 0 or a null slice: the property is absent, or the blob is malformed. */
+ * message.  0 or a null slice: the property is absent, or the blob is malformed. */
 uint8_t qsi_properties_delivery_mode(const uint8_t *blob, uint32_t blob_bytes);
 uint8_t qsi_properties_priority(const uint8_t *blob, uint32_t blob_bytes);
 struct qsi_slice qsi_properties_expiration(const uint8_t *blob, uint32_t blob_bytes);

@@ -2,7 +2,7 @@
  *
  * Rows are added as stretches, consecutive rows of one record, which determines the record's size.
  * When it is full, or there are no more rows, the caller provides memory, and the record is
- * written, so bodies are copied once. The source records must stay until then.
+ * written, so bodies are copied once.  The source records must stay until then.
  *
  *   routes       those that the rows name, each (exchange, routing key) once
  *   properties   one blob if all rows have the same, else one for each
@@ -65,8 +65,9 @@ uint32_t qsi_record_build_rows(const struct qsi_record_build *build);
 /* Returns the record's size.  REQUIRES rows.  QS_EINVAL: 4 GiB or more. */
 qs_status qsi_record_build_measure(struct qsi_record_build *build, uint64_t *bytes_out,
                                    qs_error *error) QS_MUST_CHECK;
-/* Writes the record, of the measured size, at record_out.  REQUIRES measure. dictionary_bytes_out:
- * the size of its first part, which has the destination and the routes; NULL is fine. */
+/* Writes the record, of the measured size, at record_out.  REQUIRES measure.
+ * dictionary_bytes_out: the size of its first part, which has the destination and the routes; NULL
+ * is fine. */
 void qsi_record_build_write(struct qsi_record_build *build, uint8_t *record_out,
                             uint64_t destination_id, uint64_t first_seq, uint64_t time_us,
                             uint32_t *dictionary_bytes_out);

@@ -220,7 +220,7 @@ static inline QS_MUST_CHECK enum qsi_take qsi_container_take(struct qsi_containe
     QS_DCHECK(max_count > 0);
     return container->kind->take(container, max_count, stretch_out);
 }
-/* Returns the last messages of a stretch that was just taken, as if they were not taken. */
+/* Gives back the last messages of a stretch that was just taken, as if they were not taken. */
 static inline void qsi_container_untake(struct qsi_container *container,
                                         struct qsi_stretch *stretch, uint32_t keep_count)
     QSI_REQUIRES(qsi_store_mutex)
@@ -333,7 +333,8 @@ static inline QS_MUST_CHECK qs_status qsi_container_begin_flush(struct qsi_conta
     QS_DCHECK(container->flushed_seq <= container->next_seq);
     return container->kind->begin_flush(container, bytes_max, job_out);
 }
-/* Whether its files are being written, by a flush or otherwise.  Then no flush may begin. */
+/* Whether its files are being written, by a flush or by another writer without the lock.  Then no
+ * flush may begin. */
 static inline bool qsi_container_is_flushing(const struct qsi_container *container)
     QSI_REQUIRES(qsi_store_mutex)
 {

@@ -68,8 +68,8 @@ static inline QS_MUST_CHECK qs_status qsi_job_leave_file(struct qsi_job *job)
 {
     return job->kind->leave_file != NULL ? job->kind->leave_file(job) : QS_ECORRUPT;
 }
-/* Ends the job under the lock, and frees it.  done: run succeeded.  It may end the job's
- * container. */
+/* Ends the job under the lock, and frees it.  done: run succeeded.  It may end the part of the
+ * container that the job was about, such as a segment. */
 static inline void qsi_job_end(struct qsi_job *job, bool done) QSI_REQUIRES(qsi_store_mutex)
 {
     job->kind->end(job, done);

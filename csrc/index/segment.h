@@ -132,7 +132,6 @@ struct qsi_segment_load {
     struct qsi_budget *budget; /* the chunk will be charged to it; NULL: to none */
     /* Out: owned by the caller.  The record is at chunk->data[0]; its one destination is the queue.
      * chunk NULL: nothing was wanted. */
-    /* the record is at data[0]; its one destination is the queue; NULL: nothing was wanted */
     struct qsi_chunk *chunk;
     uint32_t *rows;        /* qsi_alloc: row of slot first + i; NULL: slot first + i has row i */
     uint32_t first, count; /* slots [first, first + count); the first and the last one are wanted */

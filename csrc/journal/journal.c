@@ -162,8 +162,8 @@ static uint32_t commit_count(const struct qsi_entries *open)
     return count;
 }
 
-/* Puts the entries after the first keep_count back in front of the open ones.  Without memory for
- * that all of them stay sealed. */
+/* Makes the entries after the first keep_count open again.  REQUIRES that none is open.  Without
+ * memory for that all of them stay sealed. */
 static void unseal_rest(struct qsi_journal *journal, uint32_t keep_count)
     QSI_REQUIRES(qsi_store_mutex)
 {

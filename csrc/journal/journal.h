@@ -27,8 +27,8 @@ struct qsi_journal_options {
     uint64_t file_bytes; /* size the files grow to */
     uint8_t uuid[QSI_UUID_BYTES];
     bool sync; /* false: no fdatasync (benchmarks) */
-    /* Use no existing file again: some may have headers of a session before which this one
-     * begins. */
+    /* Use no existing file again: some may have headers of a session that was ended at an LSN
+     * before them. */
     bool anew;
     bool salvage; /* remove no file that a session may have used */
     /* The lock of the functions below, for release, which takes it itself.  NULL: only one thread
@@ -126,11 +126,11 @@ qs_status qsi_journal_check_linked(struct qsi_journal *journal, qs_error *error)
 bool qsi_journal_has_unmarked(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
 
-/* A file that a waiting thread created is reserved and not written, so each commit into it makes
- * the file system record newly written blocks.  fill writes zeros after the blocks, some at a time,
- * while the journal is idle.  Reserved blocks read as zeros, too, so a power cut during a fill
- * changes nothing. wants_fill and note_fill REQUIRE the lock; fill REQUIRES that nothing is sealed.
- * After a failed fill, which is harmless, the file is not filled any more. */
+/* A file that was created while a thread waited for it is reserved and not written, so each commit
+ * into it makes the file system record newly written blocks.  fill writes zeros after the blocks,
+ * some at a time, while the journal is idle.  Reserved blocks read as zeros, too, so a power cut
+ * during a fill changes nothing.  wants_fill and note_fill REQUIRE the lock; fill REQUIRES that
+ * nothing is sealed.  After a failed fill, which is harmless, the file is not filled any more. */
 bool qsi_journal_wants_fill(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 qs_status qsi_journal_fill(struct qsi_journal *journal, uint64_t bytes,
                            qs_error *error) QS_MUST_CHECK;

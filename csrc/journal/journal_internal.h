@@ -69,7 +69,7 @@ struct qsi_journal {
     /* Taken by the leader, which counts in taken_used and changes nothing here before finish. */
     struct qsi_spares taken;
     struct qsi_starts files GUARDED; /* with durable records, and not released */
-    /* Number of the spare that is being created; 0: none is. */
+    /* Number of the spare that was begun last; 0: it is finished.  It stays after a failed make. */
     uint32_t making GUARDED;
     struct qsi_journal_counts counts GUARDED;
 
@@ -135,7 +135,7 @@ uint32_t qsi_journal_take_number(struct qsi_journal *journal); /* threads: any *
 /* Returns the next file for the leader: a spare, or a file created now. */
 qs_status qsi_journal_next_file(struct qsi_journal *journal, struct qsi_spare *spare_out,
                                 uint64_t entry_bytes, qs_error *error) QS_MUST_CHECK;
-/* Returns spares that the leader did not need.  REQUIRES the lock. */
+/* Gives back the spares that the leader did not need.  REQUIRES the lock. */
 void qsi_journal_return_spares(struct qsi_journal *journal);
 /* Closes spares with numbers below that of a file that a leader created: they have no room for the
  * journal any more, and the next release removes them.  REQUIRES the lock. */

@@ -19,7 +19,7 @@ struct release {
     uint32_t count;
     struct qsi_spares fresh; /* renamed files, which become spares */
     uint32_t below_number;
-    uint32_t making;  /* number of the spare that another thread is creating; 0: none */
+    uint32_t making;  /* number of a spare that another thread may be creating; 0: none */
     uint32_t reusing; /* the number of files to be reused */
 };
 

@@ -35,7 +35,8 @@ struct qsi_scan_file {
 
 /* ---- scan.c ---- */
 
-/* Reports progress, if bytes_min more were read: bytes of the current file were read. */
+/* Reports progress if at least bytes_min were read since the last report.  bytes: those read so far
+ * of the current file. */
 void qsi_scan_report(struct qsi_scan *scan, uint64_t bytes, uint64_t bytes_min);
 /* Skips the LSNs up to lsn, which cannot be read.  LSNs before the checkpoint do not count as
  * lost. */

@@ -91,7 +91,8 @@ static void welcome_back(struct qsi_list *returned, uint64_t now_ns)
     }
 }
 
-/* Gives all connections a turn to tell their sessions of the end. */
+/* Marks all connections: each tells its session of the end in its next turn.  One that is with a
+ * worker has that turn when it is back. */
 static void tell_shut(struct qs_server *server)
 {
     for (struct qsi_list *node = server->connections.next; node != &server->connections;

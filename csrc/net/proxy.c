@@ -28,8 +28,9 @@ static void await_rest(struct qsi_net_connection *connection)
     connection->is_lost = connection->is_lost || connection->has_ended;
 }
 
-/* Loopback needs both: a proxy on this machine serves clients of any machine, and a client on the
- * proxy's machine may not be on this one. */
+/* The peer is loopback only if both the proxy's connection and the client's address are: a proxy on
+ * this machine serves clients of any machine, and a client on the proxy's machine may not be on
+ * this one. */
 static void take_peer(struct qsi_net_connection *connection, const qs_proxy_header *header)
 {
     if (header->has_peer) {

@@ -59,8 +59,8 @@ struct qsi_exchange_type {
     void (*destroy)(struct qsi_router *router, void *matcher);
     qs_status (*add)(struct qsi_router *router, struct qsi_binding *binding); /* QS_ENOMEM */
     void (*remove)(struct qsi_router *router, struct qsi_binding *binding);
-    /* For a plain exchange: only the key decides, and all bindings lead to queues.  NULL: no
-     * exchange of the type is plain.  QS_ENOMEM. */
+    /* For a plain exchange: only the key decides, all bindings lead to queues, and there is no
+     * alternate exchange.  NULL: no exchange of the type is plain.  QS_ENOMEM. */
     qs_status (*lookup)(struct qsi_router *router, struct qsi_exchange *exchange,
                         struct qsi_slice key, const struct qsi_route **route_out);
     /* Adds the destinations of matching bindings, for any exchange.  QS_ENOMEM. */

@@ -36,7 +36,7 @@ struct ring {
 
 /* ---- weights ---- */
 
-/* False: it is no whole number.  A larger value becomes WEIGHT_MAX + 1. */
+/* False: it is no whole number.  A value above WEIGHT_MAX becomes WEIGHT_MAX + 1. */
 static bool parse_weight(struct qsi_slice key, int64_t *weight_out)
 {
     bool is_signed = key.bytes > 0 && (key.data[0] == '-' || key.data[0] == '+');

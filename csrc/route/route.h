@@ -101,12 +101,12 @@ struct qsi_exchange {
     /* Exchange for messages without a matching binding; no bytes: none. */
     struct qsi_slice alternate;
     bool durable;
-    bool auto_delete;              /* deleted when its last binding is removed */
+    bool auto_delete;              /* deleted when the last binding from it is removed */
     bool internal;                 /* takes no messages from publishers */
     bool predeclared;              /* "" and amq.*: always there, never deleted */
     bool by_headers;               /* headers determine its routes */
     uint16_t by_properties;        /* these properties do, too */
-    bool is_plain;                 /* only the key decides, and all bindings lead to queues */
+    bool is_plain;                 /* only the key decides, and no other exchange takes part */
     uint32_t binding_count;        /* from it */
     uint32_t onward_count;         /* bindings that lead to exchanges */
     struct qsi_list bindings;      /* of qsi_binding.in_exchange, oldest first */
@@ -159,8 +159,9 @@ struct qsi_router {
     /* The last exchange found by name, or NULL: the next one is often the same. */
     struct qsi_exchange *recent;
     struct qsi_destination *recent_destination; /* likewise */
-    const char *place;                          /* text after names in error texts */
-    qsi_exchange_deleted *deleted;              /* may be NULL */
+    /* Text after names in error texts; QSI_ROUTE_PLACE_DEFAULT until it is set. */
+    const char *place;
+    qsi_exchange_deleted *deleted; /* may be NULL */
     void *deleted_context;
     uint64_t next_order;
     uint64_t mark;             /* number of the last collection */
@@ -216,12 +217,14 @@ qs_status qsi_exchange_check_name(struct qsi_slice name, qs_error *error) QS_MUS
  * names. */
 qs_status qsi_router_check_delete_name(const struct qsi_router *router, struct qsi_slice name,
                                        qs_error *error) QS_MUST_CHECK;
-/* The same for an existing one; QS_PRECONDITION_FAILED if if_unused is set and it has bindings. */
+/* The same for an existing one; QS_PRECONDITION_FAILED if if_unused is set and there are bindings
+ * from it. */
 qs_status qsi_router_check_delete(const struct qsi_router *router,
                                   const struct qsi_exchange *exchange, bool if_unused,
                                   qs_error *error) QS_MUST_CHECK;
-/* Deletes the exchange and its bindings from and to it, and auto-delete exchanges that led only to
- * it.  deleted is not called for this one.  REQUIRES that qsi_router_check_delete allows it. */
+/* Deletes the exchange and its bindings from and to it; with QSI_AUTO_DELETE_GOES also auto-delete
+ * exchanges that lose their last binding by that.  deleted is not called for this one.  REQUIRES
+ * that qsi_router_check_delete allows it. */
 void qsi_router_delete(struct qsi_router *router, struct qsi_exchange *exchange,
                        enum qsi_auto_delete auto_delete);
 

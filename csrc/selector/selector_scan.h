@@ -50,7 +50,8 @@ void qsi_selector_scan_end(struct qsi_selector_scan *scan);
 /* Reads the next token in place of the current one.  QS_PRECONDITION_FAILED. */
 qs_status qsi_selector_scan_next(struct qsi_selector_scan *scan) QS_MUST_CHECK;
 
-/* QS_PRECONDITION_FAILED with the position of the character at "at", and the text after it. */
+/* QS_PRECONDITION_FAILED; the error has the position of the character at "at", then the formatted
+ * text. */
 qs_status qsi_selector_fail(const struct qsi_selector_scan *scan, const uint8_t *at,
                             const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The same for the current token: "expected WHAT after PREVIOUS, found TOKEN". */

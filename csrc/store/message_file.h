@@ -33,7 +33,7 @@ struct qsi_message_file {
     uint32_t refs GUARDED;
     uint32_t place_count GUARDED;
     uint32_t next_slot GUARDED; /* in files of earlier sessions: after the last known slot */
-    /* End of the last record, the offset of the next one; 0: not known. */
+    /* Offset at which a next record would begin: the rounded end of the last one; 0: not known. */
     uint64_t end GUARDED;
     uint64_t bytes GUARDED;           /* the file's size; known while handle is open */
     struct qsi_message_header header; /* known while handle is open */
@@ -198,9 +198,9 @@ qs_status qsi_message_strays_remove(struct qsi_message_store *store, bool *remov
                                     qs_error *error) QS_MUST_CHECK;
 /* Puts "messages/0000000001.msg: " in front of the text; a full disk becomes QS_ESTORE_FULL. */
 qs_status qsi_message_file_fail(qs_error *error, qs_status status, struct qsi_message_id id);
-/* QS_ECORRUPT: there is no such file. */
 /* A job that writes could not read the file: qsi_fail_unread. */
 qs_status qsi_message_file_fail_unread(qs_error *error, qs_status status, struct qsi_message_id id);
+/* QS_ECORRUPT: there is no such file. */
 qs_status qsi_message_file_fail_missing(qs_error *error, struct qsi_message_id id);
 /* Whether the file has no references, and cannot get any. */
 bool qsi_message_file_is_dead(const struct qsi_message_store *store,

@@ -91,7 +91,7 @@ void qsi_message_path(char path_out[QSI_MESSAGE_PATH_BYTES], struct qsi_message_
 /* False: it is not the name of a message file. */
 bool qsi_message_name_parse(struct qsi_message_id *id_out, const char *name);
 
-/* The content of a file's header, without that of its name. */
+/* The content of a file's header, except the store's uuid and what the file's name has as well. */
 struct qsi_message_header {
     uint64_t salt;
     uint64_t table_offset; /* 0 in generation 0 */

@@ -15,8 +15,8 @@
  *   read      any time after write, from any thread
  *
  * The message store has its own lock for its table of files.  It is held briefly, and never during
- * input or output, so the owner's lock is needed only for the order above.  It is taken after the
- * owner's.
+ * input or output, so the owner's lock is needed only for the order above.  It may be taken while
+ * the owner's is held, but not the other way round.
  *
  * A file belongs to the session that created it: after a reopen new bodies go to new files, so
  * nothing is written after a tail that a crash left. */
@@ -237,7 +237,7 @@ void qsi_message_store_dirty_take(struct qsi_message_store *store, struct qsi_di
  * bodies may still read as valid, so every later call returns QS_ESTORE_FAILED. */
 qs_status qsi_message_store_sync(struct qsi_message_store *store, struct qsi_dirty_set *set,
                                  qs_error *error) QS_MUST_CHECK;
-/* Returns the set unsynced, for a store that does not sync or has failed. */
+/* Gives the set back unsynced, for a store that does not sync or has failed. */
 void qsi_message_store_release(struct qsi_message_store *store, struct qsi_dirty_set *set);
 
 /* ---- reading ---- */

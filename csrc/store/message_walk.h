@@ -24,9 +24,9 @@ qs_status qsi_walk_init(struct qsi_message_walk *walk, qs_env *env,
                         const struct qsi_message_view *view, uint64_t end,
                         qs_error *error) QS_MUST_CHECK;
 void qsi_walk_fini(struct qsi_message_walk *walk);
-/* Finds the next header of this file, from position on, whose record ends before end; position
- * becomes its offset.  *found_out false: there is none.  The record is not verified: its place may
- * have been abandoned. */
+/* Finds the next header of this file, from position on, whose record does not extend beyond end;
+ * position becomes its offset.  *found_out false: there is none.  The record is not verified: its
+ * place may have been abandoned. */
 qs_status qsi_walk_next(struct qsi_message_walk *walk, struct qsi_body_ref *ref_out,
                         bool *found_out, qs_error *error) QS_MUST_CHECK;
 /* Advances past the record of ref, which is at position. */

@@ -47,7 +47,7 @@ class Door:
         self._calls: dict[threading.Thread, socket.socket] = {}
 
     def store(self) -> Any:
-        """The store; None: it was deleted."""
+        """The store; None: the object does not exist any more."""
         return self._store()
 
     @property

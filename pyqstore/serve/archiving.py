@@ -20,9 +20,9 @@ _FIRST_S = 3.0  # errors in this time prevent the server's start
 
 @contextlib.contextmanager
 def archived(store: Store, place: str | None, keep_days: float | None) -> Iterator[None]:
-    """Archives the store to the target ``place`` during the block; at the end, durable messages are
-    still sent.  An unreachable target is tried again.  ValueError, FileExistsError: no archive is
-    possible there; such an error that is found later is logged."""
+    """Archives the store to the target ``place`` during the block; at the end, everything that is
+    durable is still sent.  An unreachable target is tried again.  ValueError, FileExistsError: no
+    archive is possible there; such an error that is found later is logged."""
     if place is None:
         yield
         return
@@ -58,7 +58,7 @@ class _Archiving:
             raise self._refused
 
     def end(self) -> None:
-        """Sends durable messages, as far as time permits."""
+        """Sends everything that is durable, as far as time permits."""
         self._stop.set()
         self._thread.join(_END_S)
 

@@ -374,8 +374,8 @@ def _accepting(listeners: Sequence[Listener]) -> str:
 
 @contextlib.contextmanager
 def _ready(path: Path | None) -> Iterator[Callable[[Sequence[Listener]], None]]:
-    """Writes the ready file while the listeners accept, and removes it afterwards.  An existing
-    file is from an earlier server, because this process owns the store."""
+    """Removes an old ready file, writes a new one when the listeners accept, and removes it
+    afterwards.  An old file is of no running server, because this process owns the store."""
     if path is None:
         yield lambda _: None
         return

@@ -119,7 +119,8 @@ class Inner(End):
             self._has_ended = True
             self.transport.write_eof()
             asyncio.get_running_loop().call_later(_LAST_READ_S, self.abort)
-        if self.other.is_lost:  # otherwise it would continue to write
+        # The server may still write: reading it makes further writes fail (_refuse_more).
+        if self.other.is_lost:
             self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:

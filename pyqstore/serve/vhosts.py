@@ -63,8 +63,9 @@ class Stores:
         return VhostNote() if self._folder is None else self._folder.note(name)
 
     def add(self, name: str, said: Any) -> bool:
-        """Adds a virtual host; whether it is new, and then durable; False: it exists.  ``said``:
-        its description and tags.  ValueError: it cannot be added, and why; Error, OSError."""
+        """Adds a virtual host, durably, and returns True.  False: it exists, and at most its note
+        was changed.  ``said``: its description and tags.  ValueError: that is impossible, and why;
+        Error, OSError."""
         with self._lock:
             note = VhostNote.of(said, self.note(name))
             if name in (*self.vhosts, "/"):

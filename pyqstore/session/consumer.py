@@ -583,7 +583,7 @@ class Consumer(Closing):
 
     def _bury_unfit(self) -> None:
         """Moves messages to the dead letters, or, if that is refused, requeues them with a delay.
-        This is not part of an open transaction."""
+        This is not part of an open transaction: it waits for the transaction's end."""
         with self._link.whole():
             while self._unfit and not self._link.has_sent:
                 message, because = self._unfit[0]

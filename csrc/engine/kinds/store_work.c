@@ -44,7 +44,7 @@ static struct qsi_store_queue *in_source(struct qsi_list *node)
     return QSI_LIST_OWNER(node, struct qsi_store_queue, in_source);
 }
 
-/* The new queue reads source from offset first on. source NULL: salvage found none. */
+/* The new queue reads source from offset first on.  source NULL: salvage found none. */
 static void attach(struct qs_store *store, struct qsi_store_queue *queue,
                    struct qsi_store_queue *source, uint64_t first) QSI_REQUIRES(qsi_store_mutex)
 {

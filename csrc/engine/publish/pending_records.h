@@ -66,7 +66,7 @@ uint64_t qsi_pending_record_memory(const struct qsi_pending_record *pending_reco
 void qsi_pending_records_fini(struct qsi_pending_records *pending_records,
                               struct qsi_message_store *messages);
 /* REQUIRES room.  Reserves memory for accepting all of them: accept cannot fail then, until the
- * lock is released. extra_entries: further appends. arrivals: zeroed; gets the messages for each
+ * lock is released.  extra_entries: further appends.  arrivals: zeroed; gets the messages for each
  * queue, and the caller frees it in any case. */
 qs_status qsi_pending_records_reserve(struct qs_store *store,
                                       struct qsi_pending_records *pending_records,
@@ -83,7 +83,7 @@ void qsi_pending_records_push_written(struct qs_store *store,
                                       struct qsi_pending_records *pending_records, uint32_t count)
     QSI_REQUIRES(qsi_store_mutex);
 /* The same, each record for itself.  Afterwards, messages that their queue refused are not in it,
- * but in *refusals. last_lsn: the LSN of the last append before them, which is returned if nothing
+ * but in *refusals.  last_lsn: the LSN of the last append before them, which is returned if nothing
  * is appended. */
 uint64_t qsi_pending_records_accept(struct qs_store *store,
                                     struct qsi_pending_records *pending_records,

@@ -44,7 +44,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
 
 def known_users(context: Context) -> dict[str, User]:
-    """All users.  For users whose passwords were given on the command line, as for guest, only
+    """All users.  For users whose passwords the server was given in the clear, and for guest, only
     names are known: they may do everything."""
     users = context.users
     if isinstance(users, StoredUsers):
