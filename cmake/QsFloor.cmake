@@ -29,6 +29,10 @@ if(QS_TESTS)
     add_custom_target(tests_${label}) # all tests with this label
   endforeach()
   add_dependencies(tests_threads tests_thread)
+  # The main of those that have none of their own.
+  set(support ${PROJECT_SOURCE_DIR}/tests/native/support)
+  add_library(qs_test_main STATIC ${support}/qs_test_main.c)
+  target_include_directories(qs_test_main PRIVATE ${PROJECT_SOURCE_DIR}/csrc/include ${support})
 endif()
 
 # One executable per tests/native/.../test_<module>.c, run by ctest under the label of its kind.
@@ -46,7 +50,7 @@ function(qs_test source)
   if(QS_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
-  target_link_libraries(${target} PRIVATE ${ARG_LINK})
+  target_link_libraries(${target} PRIVATE ${ARG_LINK} qs_test_main)
   target_link_options(${target} PRIVATE ${QS_QUICK_LINKER})
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_dependencies(tests_${ARG_LABEL} ${target})

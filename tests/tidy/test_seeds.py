@@ -62,6 +62,8 @@ def is_test(path: str, name: str, root: Path = ROOT) -> bool:
         return re.search(rf"^ *(?:async )?def {name}\(", text, re.M) is not None and (
             name.startswith("test_")
         )
+    if re.search(rf"^[A-Z_]+_TEST\({name}[,)]", text, re.M):
+        return True
     return len(re.findall(rf"\b{name}\b", text)) > 1  # where it is defined, and where it is called
 
 
@@ -197,8 +199,9 @@ def test_a_row_whose_test_fails_or_is_skipped_is_told(tmp_path: Path) -> None:
     programs.mkdir(parents=True)
     native.mkdir(parents=True)
     (tmp_path / "tests" / "test_planted.py").write_text(PLANTED)
+    (native / "test_good.c").write_text("QS_TEST(test_good_c) { }")
+    (native / "test_bad.c").write_text("void test_bad_c(void) { } test_bad_c();")
     for name, status in (("good", 0), ("bad", 3)):
-        (native / f"test_{name}.c").write_text(f"void test_{name}_c(void) {{ }} test_{name}_c();")
         (programs / f"test_{name}").write_text(f"#!/bin/sh\nexit {status}\n")
         (programs / f"test_{name}").chmod(0o755)
     names = ("test_planted.py::test_good", "native/test_good.c::test_good_c")

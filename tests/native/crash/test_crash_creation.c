@@ -65,7 +65,7 @@ static void take_cuts(void *context, uint64_t step)
     }
 }
 
-static void test_a_creation_that_was_cut_off_begins_again(uint64_t seed)
+QS_SEED_TEST(test_a_creation_that_was_cut_off_begins_again)
 {
     struct cuts cuts = {.sim = qsi_env_sim_create(seed), .seed = seed * UINT64_C(1000003)};
 
@@ -79,7 +79,7 @@ static void test_a_creation_that_was_cut_off_begins_again(uint64_t seed)
 }
 
 /* A creation that is cut off, goes on, and is cut off again. */
-static void test_a_creation_that_was_cut_off_twice_begins_again(uint64_t seed)
+QS_SEED_TEST(test_a_creation_that_was_cut_off_twice_begins_again)
 {
     for (uint64_t i = 0; i < 60; i++) {
         qs_env *sim = qsi_env_sim_create(seed + i);
@@ -132,7 +132,7 @@ static void take_cut_without_manifest(void *context, uint64_t step)
     qsi_env_mem_destroy(disk);
 }
 
-static void test_a_store_that_lost_its_manifest_is_not_created_again(uint64_t seed)
+QS_SEED_TEST(test_a_store_that_lost_its_manifest_is_not_created_again)
 {
     struct cuts cuts = {.sim = qsi_env_sim_create(seed)};
     qs_options options = options_for(true);
@@ -149,14 +149,4 @@ static void test_a_store_that_lost_its_manifest_is_not_created_again(uint64_t se
     qsi_env_sim_on_step(cuts.sim, NULL, NULL);
     QS_CHECK(cuts.count > 50);
     qsi_env_sim_destroy(cuts.sim);
-}
-
-int main(int argc, char **argv)
-{
-    uint64_t seed = qs_test_seed(argc, argv);
-
-    test_a_creation_that_was_cut_off_begins_again(seed);
-    test_a_creation_that_was_cut_off_twice_begins_again(seed);
-    test_a_store_that_lost_its_manifest_is_not_created_again(seed);
-    return 0;
 }

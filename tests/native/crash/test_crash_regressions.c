@@ -89,7 +89,7 @@ static void get_and_ack(struct scene *scene)
 }
 
 /* Records of the message store shared sectors. */
-static void test_torn_write_damaged_the_confirmed_body_in_front_of_it(void)
+QS_TEST(test_torn_write_damaged_the_confirmed_body_in_front_of_it)
 {
     struct scene scene;
 
@@ -106,7 +106,7 @@ static void test_torn_write_damaged_the_confirmed_body_in_front_of_it(void)
 }
 
 /* A garbled sector of zeros looked like contents without a MANIFEST. */
-static void test_creation_that_was_cut_off_was_refused(void)
+QS_TEST(test_creation_that_was_cut_off_was_refused)
 {
     struct scene scene;
 
@@ -132,7 +132,7 @@ static void commit_with_a_dead_body(struct scene *scene)
 
 /* The body was removed by the first recovery, and its absence made the second cut the commit
  * off. */
-static void test_commit_was_lost_by_the_second_of_two_recoveries(void)
+QS_TEST(test_commit_was_lost_by_the_second_of_two_recoveries)
 {
     struct scene scene;
 
@@ -146,7 +146,7 @@ static void test_commit_was_lost_by_the_second_of_two_recoveries(void)
 }
 
 /* The body was removed before it was written down that the commit counts. */
-static void test_commit_was_lost_by_a_crash_in_recovery(void)
+QS_TEST(test_commit_was_lost_by_a_crash_in_recovery)
 {
     struct scene scene;
 
@@ -159,7 +159,7 @@ static void test_commit_was_lost_by_a_crash_in_recovery(void)
 }
 
 /* Recovery believed what the page cache showed of a commit whose sync had failed. */
-static void test_store_was_unreadable_after_a_failed_sync_and_a_power_cut(void)
+QS_TEST(test_store_was_unreadable_after_a_failed_sync_and_a_power_cut)
 {
     struct scene scene;
     qs_env *fault;
@@ -194,7 +194,7 @@ static struct crash_copy *get(struct scene *scene)
 
 /* There was no room in the journal file for the requeues of an orderly close.  Acks use the file
  * up to its end: publishing goes on in the next one earlier. */
-static void test_message_came_again_unflagged_after_an_orderly_close(void)
+QS_TEST(test_message_came_again_unflagged_after_an_orderly_close)
 {
     for (uint32_t ack_count = 0; ack_count < 20; ack_count++) {
         struct scene scene;
@@ -262,7 +262,7 @@ static void get_everything(struct scene *scene, uint32_t count)
 }
 
 /* The ack of the same transaction had retired the segment that the message was to go to. */
-static void test_transaction_that_acked_all_and_published_dereferenced_null(void)
+QS_TEST(test_transaction_that_acked_all_and_published_dereferenced_null)
 {
     struct scene scene;
     qs_channel *channel;
@@ -287,7 +287,7 @@ static void test_transaction_that_acked_all_and_published_dereferenced_null(void
 }
 
 /* The checkpoint's counts and the messages that it carries were both counted. */
-static void test_message_file_stayed_after_its_last_message_was_acked(void)
+QS_TEST(test_message_file_stayed_after_its_last_message_was_acked)
 {
     struct scene scene;
     qs_env *mem;
@@ -304,7 +304,7 @@ static void test_message_file_stayed_after_its_last_message_was_acked(void)
 }
 
 /* The last segment's successor was written under its name, and removed with it. */
-static void test_segment_of_new_messages_was_removed_after_a_purge(void)
+QS_TEST(test_segment_of_new_messages_was_removed_after_a_purge)
 {
     struct scene scene;
 
@@ -323,7 +323,7 @@ static void test_segment_of_new_messages_was_removed_after_a_purge(void)
 }
 
 /* Nobody looked at a segment's state for a requeue of all of it. */
-static void test_messages_of_a_whole_segment_came_again_unflagged(void)
+QS_TEST(test_messages_of_a_whole_segment_came_again_unflagged)
 {
     struct scene scene;
 
@@ -343,7 +343,7 @@ static void test_messages_of_a_whole_segment_came_again_unflagged(void)
 }
 
 /* One range of tags is several in the journal when some of its messages are not journalled. */
-static void test_ack_of_persistent_and_transient_messages_overran_its_room(void)
+QS_TEST(test_ack_of_persistent_and_transient_messages_overran_its_room)
 {
     struct scene scene;
     qs_channel *channel;
@@ -369,7 +369,7 @@ static void test_ack_of_persistent_and_transient_messages_overran_its_room(void)
 
 /* It was written with the properties of the one before it, because these had lain in the same
  * place of memory. */
-static void test_paged_message_was_unreadable_behind_one_with_other_properties(void)
+QS_TEST(test_paged_message_was_unreadable_behind_one_with_other_properties)
 {
     struct scene scene;
 
@@ -385,7 +385,7 @@ static void test_paged_message_was_unreadable_behind_one_with_other_properties(v
 }
 
 /* The same where a segment is rewritten in several steps. */
-static void test_message_of_a_rewritten_segment_was_unreadable(void)
+QS_TEST(test_message_of_a_rewritten_segment_was_unreadable)
 {
     struct scene scene;
 
@@ -406,22 +406,4 @@ static void test_message_of_a_rewritten_segment_was_unreadable(void)
     get_everything(&scene, 37);
     die(&scene);
     stop(&scene, "properties of rewritten messages");
-}
-
-int main(void)
-{
-    test_torn_write_damaged_the_confirmed_body_in_front_of_it();
-    test_creation_that_was_cut_off_was_refused();
-    test_commit_was_lost_by_the_second_of_two_recoveries();
-    test_commit_was_lost_by_a_crash_in_recovery();
-    test_store_was_unreadable_after_a_failed_sync_and_a_power_cut();
-    test_message_came_again_unflagged_after_an_orderly_close();
-    test_transaction_that_acked_all_and_published_dereferenced_null();
-    test_message_file_stayed_after_its_last_message_was_acked();
-    test_segment_of_new_messages_was_removed_after_a_purge();
-    test_messages_of_a_whole_segment_came_again_unflagged();
-    test_ack_of_persistent_and_transient_messages_overran_its_room();
-    test_paged_message_was_unreadable_behind_one_with_other_properties();
-    test_message_of_a_rewritten_segment_was_unreadable();
-    return 0;
 }

@@ -84,7 +84,7 @@ static void let_two_minutes_pass(void *context, uint64_t step)
     qsi_env_sim_advance(sim, 2 * MINUTE_NS);
 }
 
-static void test_a_manifest_that_expired_while_another_was_adopted_is_not_begun(void)
+QS_TEST(test_a_manifest_that_expired_while_another_was_adopted_is_not_begun)
 {
     qs_request *patient, *hasty;
     qs_adoption adoption;
@@ -105,7 +105,7 @@ static void test_a_manifest_that_expired_while_another_was_adopted_is_not_begun(
     end();
 }
 
-static void test_who_asks_a_day_after_its_answer_went_is_not_told_that_nothing_changed(void)
+QS_TEST(test_who_asks_a_day_after_its_answer_went_is_not_told_that_nothing_changed)
 {
     qs_request *request;
     qs_adoption adoption;
@@ -124,7 +124,7 @@ static void test_who_asks_a_day_after_its_answer_went_is_not_told_that_nothing_c
 
 /* ---- a disk that fails ---- */
 
-static void test_a_store_that_fails_leaves_what_it_did_not_begin_with(void)
+QS_TEST(test_a_store_that_fails_leaves_what_it_did_not_begin_with)
 {
     qs_request *requests[2];
     uint32_t answered, taken_back = 0;
@@ -163,7 +163,7 @@ static qs_status fail_to_remove(qs_env *env, qs_dir *dir, const char *name, qs_e
     return fail_to_sync(env, dir, error);
 }
 
-static void test_a_manifest_that_cannot_be_taken_back_is_not_told_to_have_failed(void)
+QS_TEST(test_a_manifest_that_cannot_be_taken_back_is_not_told_to_have_failed)
 {
     qs_request *request;
     qs_env healthy;
@@ -210,7 +210,7 @@ static void let_an_owner_die(void)
     QS_CHECK(adoption.committed);
 }
 
-static void test_a_committed_manifest_that_cannot_be_read_is_not_answered_as_failed(void)
+QS_TEST(test_a_committed_manifest_that_cannot_be_read_is_not_answered_as_failed)
 {
     qs_request *request;
     qs_adoption adoption;
@@ -249,7 +249,7 @@ static void damage_note(void)
     sim->dir_close(sim, inbox);
 }
 
-static void test_a_manifest_damaged_behind_its_beginning_is_not_told_to_have_failed(void)
+QS_TEST(test_a_manifest_damaged_behind_its_beginning_is_not_told_to_have_failed)
 {
     qs_request *request;
     qs_adoption adoption;
@@ -267,7 +267,7 @@ static void test_a_manifest_damaged_behind_its_beginning_is_not_told_to_have_fai
     end();
 }
 
-static void test_a_manifest_damaged_before_its_beginning_is_refused(void)
+QS_TEST(test_a_manifest_damaged_before_its_beginning_is_refused)
 {
     qs_request *request;
     qs_adoption adoption;
@@ -284,7 +284,7 @@ static void test_a_manifest_damaged_before_its_beginning_is_refused(void)
     end();
 }
 
-static void test_a_directory_named_like_a_note_costs_no_write(void)
+QS_TEST(test_a_directory_named_like_a_note_costs_no_write)
 {
     qs_dir *inbox, *made;
     uint64_t steps;
@@ -326,7 +326,7 @@ static void check_stats(uint64_t adopted, uint64_t refused, uint64_t failing, co
     QS_CHECK(error == NULL ? stats.inbox_error[0] == 0 : strstr(stats.inbox_error, error) != NULL);
 }
 
-static void test_an_answer_that_cannot_be_written_does_not_keep_others_from_theirs(void)
+QS_TEST(test_an_answer_that_cannot_be_written_does_not_keep_others_from_theirs)
 {
     qs_request *first, *second;
     qs_adoption adoption;
@@ -354,7 +354,7 @@ static void test_an_answer_that_cannot_be_written_does_not_keep_others_from_thei
     end();
 }
 
-static void test_a_refusal_is_shown_in_the_numbers_of_the_store(void)
+QS_TEST(test_a_refusal_is_shown_in_the_numbers_of_the_store)
 {
     qs_request *request;
 
@@ -368,7 +368,7 @@ static void test_a_refusal_is_shown_in_the_numbers_of_the_store(void)
     end();
 }
 
-static void test_an_inbox_that_cannot_be_listed_is_shown_as_failing(void)
+QS_TEST(test_an_inbox_that_cannot_be_listed_is_shown_as_failing)
 {
     uint32_t answered;
 
@@ -408,7 +408,7 @@ static uint32_t opens_of_a_look(uint64_t *again_ns_out)
     return opens;
 }
 
-static void test_a_name_that_cannot_be_read_is_tried_less_and_less_often(void)
+QS_TEST(test_a_name_that_cannot_be_read_is_tried_less_and_less_often)
 {
     uint64_t again_ns, last_ns = 0;
     qs_dir *inbox;
@@ -451,7 +451,7 @@ static uint64_t reads_of_a_look(void)
     return reads;
 }
 
-static void test_answers_that_nobody_fetches_are_read_once(void)
+QS_TEST(test_answers_that_nobody_fetches_are_read_once)
 {
     qs_request *requests[3];
 
@@ -488,7 +488,7 @@ static bool is_there(qs_dir *dir, const char *name)
     return is;
 }
 
-static void test_a_file_of_another_name_is_left_alone(void)
+QS_TEST(test_a_file_of_another_name_is_left_alone)
 {
     static const char *const others[] = {
         "0000000000000001-0000000000000001",      "0000000000000001-0000000000000001.keep",
@@ -534,7 +534,7 @@ static size_t bytes_in(const struct qsi_inbox_note *note)
     return bytes;
 }
 
-static void test_a_note_of_any_bytes_is_read_or_refused(uint64_t seed)
+QS_SEED_TEST(test_a_note_of_any_bytes_is_read_or_refused)
 {
     char name[QS_NAME_BYTES_MAX] = "";
     uint8_t *whole, changed[4096];
@@ -571,7 +571,7 @@ static void test_a_note_of_any_bytes_is_read_or_refused(uint64_t seed)
     end();
 }
 
-static void test_an_answer_tells_the_damaged_file_and_place(void)
+QS_TEST(test_an_answer_tells_the_damaged_file_and_place)
 {
     qs_request *request;
     qs_adoption adoption;
@@ -593,25 +593,4 @@ static void test_an_answer_tells_the_damaged_file_and_place(void)
     QS_CHECK(told.offset == direct.offset && strcmp(told.text, direct.text) == 0);
     qs_request_close(request);
     end();
-}
-
-int main(int argc, char **argv)
-{
-    test_a_manifest_that_expired_while_another_was_adopted_is_not_begun();
-    test_who_asks_a_day_after_its_answer_went_is_not_told_that_nothing_changed();
-    test_a_store_that_fails_leaves_what_it_did_not_begin_with();
-    test_a_manifest_that_cannot_be_taken_back_is_not_told_to_have_failed();
-    test_a_committed_manifest_that_cannot_be_read_is_not_answered_as_failed();
-    test_a_manifest_damaged_behind_its_beginning_is_not_told_to_have_failed();
-    test_a_manifest_damaged_before_its_beginning_is_refused();
-    test_a_directory_named_like_a_note_costs_no_write();
-    test_an_answer_that_cannot_be_written_does_not_keep_others_from_theirs();
-    test_a_refusal_is_shown_in_the_numbers_of_the_store();
-    test_an_inbox_that_cannot_be_listed_is_shown_as_failing();
-    test_a_name_that_cannot_be_read_is_tried_less_and_less_often();
-    test_answers_that_nobody_fetches_are_read_once();
-    test_a_file_of_another_name_is_left_alone();
-    test_a_note_of_any_bytes_is_read_or_refused(qs_test_seed(argc, argv));
-    test_an_answer_tells_the_damaged_file_and_place();
-    return 0;
 }

@@ -13,7 +13,7 @@
 
 /* The process died before the sync; recovery found the blocks in the page cache, could not open
  * their file to sync it, and decided that they count.  The power cut came next. */
-static void test_confirmed_batch_was_lost_when_recovery_could_not_sync_its_file(void)
+QS_TEST(test_confirmed_batch_was_lost_when_recovery_could_not_sync_its_file)
 {
     qs_env *sim = qsi_env_sim_create(1);
     struct scene scene;
@@ -43,7 +43,7 @@ static void check_failed(struct scene *scene)
 }
 
 /* A second sync would succeed, and say nothing. */
-static void test_failed_sync_of_a_block_file_is_the_end_of_the_store(void)
+QS_TEST(test_failed_sync_of_a_block_file_is_the_end_of_the_store)
 {
     qs_env *sim = qsi_env_sim_create(2);
     struct scene scene;
@@ -62,7 +62,7 @@ static void test_failed_sync_of_a_block_file_is_the_end_of_the_store(void)
 }
 
 /* What the tail brought into the file was not durable, and the batch behind it was named. */
-static void test_failed_sync_of_what_lies_before_a_batch_was_swallowed(void)
+QS_TEST(test_failed_sync_of_what_lies_before_a_batch_was_swallowed)
 {
     qs_env *sim = qsi_env_sim_create(3);
     struct scene scene;
@@ -80,7 +80,7 @@ static void test_failed_sync_of_what_lies_before_a_batch_was_swallowed(void)
 
 /* The kernel tells a failure to one handle of a file, perhaps: that of the commit.  The
  * checkpoint's own sync of the file would succeed. */
-static void test_checkpoint_counted_behind_a_failed_sync_of_a_commit(void)
+QS_TEST(test_checkpoint_counted_behind_a_failed_sync_of_a_commit)
 {
     qs_env *sim = qsi_env_sim_create(4);
     struct scene scene;
@@ -104,7 +104,7 @@ static void test_checkpoint_counted_behind_a_failed_sync_of_a_commit(void)
 
 /* ---- what came to nothing ---- */
 
-static void test_full_disk_kept_the_bytes_of_a_batch_that_was_not_written(void)
+QS_TEST(test_full_disk_kept_the_bytes_of_a_batch_that_was_not_written)
 {
     uint64_t bytes_before;
     struct scene scene;
@@ -133,7 +133,7 @@ static qs_status publish_other(struct scene *scene)
 }
 
 /* Who comes in between has the first offset, and the batch takes the way of all others. */
-static void test_file_of_a_batch_that_came_second_stayed(void)
+QS_TEST(test_file_of_a_batch_that_came_second_stayed)
 {
     struct scene scene;
 
@@ -154,7 +154,7 @@ static qs_status delete_stream(struct scene *scene)
     return QS_OK;
 }
 
-static void test_file_of_a_batch_stayed_when_its_stream_was_deleted(void)
+QS_TEST(test_file_of_a_batch_stayed_when_its_stream_was_deleted)
 {
     struct scene scene;
 
@@ -179,7 +179,7 @@ static qs_status fill_disk(struct scene *scene)
 }
 
 /* The publisher waited for a checkpoint that brings space, and the checkpoint for the publisher. */
-static void test_publisher_and_checkpoint_waited_for_each_other_on_a_full_disk(void)
+QS_TEST(test_publisher_and_checkpoint_waited_for_each_other_on_a_full_disk)
 {
     struct scene scene;
     qs_status status;
@@ -225,7 +225,7 @@ static struct qsi_store_queue *find_short(struct scene *scene) QSI_REQUIRES(qsi_
 
 /* The checkpoint knew the segment as the last one; retention took it before the journal told of
  * those behind it. */
-static void test_segment_that_retention_took_came_back_with_a_record(void)
+QS_TEST(test_segment_that_retention_took_came_back_with_a_record)
 {
     const struct qsi_stream *log;
     struct scene scene;
@@ -272,7 +272,7 @@ static void declare_many(struct scene *scene, char names[STREAMS][16])
     }
 }
 
-static void test_each_stream_kept_a_file_open_until_the_commit(void)
+QS_TEST(test_each_stream_kept_a_file_open_until_the_commit)
 {
     char names[STREAMS][16];
     struct scene scene;
@@ -294,7 +294,7 @@ static void test_each_stream_kept_a_file_open_until_the_commit(void)
 
 /* With more than this in memory and in no file that was told of, recovery flushes: nothing may be
  * named behind it. */
-static void test_recovery_kept_a_long_tail_in_memory(void)
+QS_TEST(test_recovery_kept_a_long_tail_in_memory)
 {
     uint64_t before;
     struct scene scene;
@@ -319,20 +319,4 @@ static void test_recovery_kept_a_long_tail_in_memory(void)
     QS_CHECK(qsi_budget_bytes(scene.store->budget) < 3 * QSI_STREAM_UNTOLD_BYTES);
     qsi_mutex_unlock(&scene.store->mutex);
     stop(&scene);
-}
-
-int main(void)
-{
-    test_confirmed_batch_was_lost_when_recovery_could_not_sync_its_file();
-    test_failed_sync_of_a_block_file_is_the_end_of_the_store();
-    test_failed_sync_of_what_lies_before_a_batch_was_swallowed();
-    test_checkpoint_counted_behind_a_failed_sync_of_a_commit();
-    test_full_disk_kept_the_bytes_of_a_batch_that_was_not_written();
-    test_file_of_a_batch_that_came_second_stayed();
-    test_file_of_a_batch_stayed_when_its_stream_was_deleted();
-    test_publisher_and_checkpoint_waited_for_each_other_on_a_full_disk();
-    test_segment_that_retention_took_came_back_with_a_record();
-    test_each_stream_kept_a_file_open_until_the_commit();
-    test_recovery_kept_a_long_tail_in_memory();
-    return 0;
 }

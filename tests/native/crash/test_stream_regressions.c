@@ -12,7 +12,7 @@ static void start(struct scene *scene)
 /* Recovery with little memory flushed the stream, and removed the message files, whose bodies the
  * blocks had now; but the blocks counted only with the next checkpoint, and the journal, which the
  * next recovery read again, named the bodies. */
-static void test_store_was_refused_after_the_second_of_two_crashes(void)
+QS_TEST(test_store_was_refused_after_the_second_of_two_crashes)
 {
     struct scene scene;
 
@@ -80,7 +80,7 @@ static qs_status flush(struct scene *scene)
 
 /* The bodies that the flush reads are the stream's no more: that is no damage, the files that it
  * makes go like the stream's others, and the name is free. */
-static void test_stream_goes_in_its_flush_without_a_trace(void)
+QS_TEST(test_stream_goes_in_its_flush_without_a_trace)
 {
     struct qs_test_fields none = {.used = 0};
     struct scene scene;
@@ -123,11 +123,4 @@ static void test_stream_goes_in_its_flush_without_a_trace(void)
     publish(&scene);
     check_rows(&scene);
     stop(&scene);
-}
-
-int main(void)
-{
-    test_stream_goes_in_its_flush_without_a_trace();
-    test_store_was_refused_after_the_second_of_two_crashes();
-    return 0;
 }

@@ -1,11 +1,13 @@
 /* Checks and small helpers for the C tests; one executable per file, exit status 1 at the first
- * failure. */
+ * failure.  Its tests run in their order in the file: QS_TEST(test_...) { ... } needs no other
+ * mention.  A file without a main has that of qs_test_main.c. */
 #ifndef QS_TEST_H
 #define QS_TEST_H
 
 #include "qstore/status.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,14 +38,70 @@ __attribute__((weak)) _Thread_local qs_error qs_test_error;
         }                                                                                          \
     } while (0)
 
+/* Weak, as above. */
+struct qs_test {
+    void (*run)(void);
+    struct qs_test *next;
+};
+__attribute__((weak)) struct qs_test *qs_test_first;
+__attribute__((weak)) struct qs_test **qs_test_last = &qs_test_first;
+__attribute__((weak)) uint64_t qs_test_seed_given = 1;
+
+static inline void qs_test_add(struct qs_test *test)
+{
+    *qs_test_last = test;
+    qs_test_last = &test->next;
+}
+
+/* What main does, where it does more: runs the tests of the file. */
+static inline void qs_test_run_all(void)
+{
+    QS_CHECK(qs_test_first != NULL);
+    for (struct qs_test *test = qs_test_first; test != NULL; test = test->next) {
+        test->run();
+    }
+}
+
+/* A test with other parameters, which by() gives to it. */
+#define QS_TEST_BY(by, name, parameters)                      \
+    static void name parameters;                              \
+    static void name##_run(void)                              \
+    {                                                         \
+        by(name);                                             \
+    }                                                         \
+    __attribute__((constructor)) static void name##_add(void) \
+    {                                                         \
+        static struct qs_test test = {name##_run, NULL};      \
+        qs_test_add(&test);                                   \
+    }                                                         \
+    static void name parameters
+
+static inline void qs_test_alone(void (*test)(void))
+{
+    test();
+}
+#define QS_TEST(name) QS_TEST_BY(qs_test_alone, name, (void))
+
+static inline void qs_test_seeded(void (*test)(uint64_t seed))
+{
+    test(qs_test_seed_given);
+}
+#define QS_SEED_TEST(name) QS_TEST_BY(qs_test_seeded, name, (uint64_t seed))
+
+static inline void qs_test_both_ways(void (*test)(bool))
+{
+    test(false);
+    test(true);
+}
+#define QS_BOOL_TEST(name, parameter) QS_TEST_BY(qs_test_both_ways, name, (bool parameter))
+
 /* The first argument, or 1.  Printed, so that a failure can be repeated. */
 static inline uint64_t qs_test_seed(int argc, char **argv)
 {
-    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
-
-    printf("seed %" PRIu64 "\n", seed);
+    qs_test_seed_given = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+    printf("seed %" PRIu64 "\n", qs_test_seed_given);
     fflush(stdout);
-    return seed;
+    return qs_test_seed_given;
 }
 
 /* A new directory on disk that only its owner can use; path holds its name. */

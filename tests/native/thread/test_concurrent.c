@@ -312,7 +312,7 @@ static void check_totals(struct shared *shared)
     QS_CHECK(!stats.failed);
 }
 
-static void test_every_message_arrives_once_among_many_threads(bool limited)
+QS_BOOL_TEST(test_every_message_arrives_once_among_many_threads, limited)
 {
     static struct shared shared;
     struct publisher publishers[PUBLISHERS];
@@ -350,11 +350,4 @@ static void test_every_message_arrives_once_among_many_threads(bool limited)
     }
     QS_CHECK(!has_queue(&shared.engine, "temporary"));
     engine_stop(&shared.engine);
-}
-
-int main(void)
-{
-    test_every_message_arrives_once_among_many_threads(false);
-    test_every_message_arrives_once_among_many_threads(true);
-    return 0;
 }

@@ -42,7 +42,7 @@ static void *commit_transactions(void *argument)
     return NULL;
 }
 
-static void test_waiters_share_commits(void)
+QS_TEST(test_waiters_share_commits)
 {
     static struct shared shared;
     pthread_t threads[COMMITTERS + 1];
@@ -98,7 +98,7 @@ static void *wait_for_ever(void *argument)
     return NULL;
 }
 
-static void test_close_wakes_those_who_wait(void)
+QS_TEST(test_close_wakes_those_who_wait)
 {
     static struct shared shared;
     struct waiter waiters[WAITERS];
@@ -122,11 +122,4 @@ static void test_close_wakes_those_who_wait(void)
         pthread_barrier_destroy(&ready);
         engine_fini(&shared.engine);
     }
-}
-
-int main(void)
-{
-    test_waiters_share_commits();
-    test_close_wakes_those_who_wait();
-    return 0;
 }

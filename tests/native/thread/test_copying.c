@@ -99,7 +99,7 @@ static void name_copy(const struct engine *engine, char path_out[160])
     snprintf(path_out, 160, "%s-copy", engine->path);
 }
 
-static void test_copy_is_a_store_and_so_is_the_source(void)
+QS_TEST(test_copy_is_a_store_and_so_is_the_source)
 {
     for (enum place place = IN_MEMORY; place <= ON_DISK; place++) {
         struct engine engine;
@@ -133,7 +133,7 @@ static bool count_down(void *left)
     return *(uint64_t *)left > 0;
 }
 
-static void test_copy_that_is_given_up_holds_nothing_any_more(void)
+QS_TEST(test_copy_that_is_given_up_holds_nothing_any_more)
 {
     struct engine engine;
     char path[160];
@@ -195,7 +195,7 @@ static bool copy_with_a_fault(enum qsi_fault_kind kind, enum qsi_fault_how how, 
     return fired;
 }
 
-static void test_copy_on_a_disk_that_fails_is_whole_or_not_there(void)
+QS_TEST(test_copy_on_a_disk_that_fails_is_whole_or_not_there)
 {
     static const enum qsi_fault_kind kinds[] = {QSI_FAULT_OPEN,     QSI_FAULT_READ,
                                                 QSI_FAULT_WRITE,    QSI_FAULT_SYNC,
@@ -215,7 +215,7 @@ static void test_copy_on_a_disk_that_fails_is_whole_or_not_there(void)
     }
 }
 
-static void test_copy_on_a_full_disk_names_the_file_and_the_store_goes_on(void)
+QS_TEST(test_copy_on_a_full_disk_names_the_file_and_the_store_goes_on)
 {
     struct engine engine;
     qs_copied copied;
@@ -268,7 +268,7 @@ static void cut(void *context, uint64_t step)
     }
 }
 
-static void test_copy_is_whole_or_not_there_after_a_power_cut_at_any_step(void)
+QS_TEST(test_copy_is_whole_or_not_there_after_a_power_cut_at_any_step)
 {
     struct engine engine = {.path = "store"};
     struct cuts cuts = {.engine = &engine};
@@ -325,7 +325,7 @@ static void *run_checkpoints(void *argument)
 }
 
 /* Each thread asks again as soon as it was answered, and the checkpointer has always one due. */
-static void test_copy_has_its_turn_among_checkpoints_without_a_pause(void)
+QS_TEST(test_copy_has_its_turn_among_checkpoints_without_a_pause)
 {
     struct shared shared;
     pthread_t threads[4];
@@ -356,15 +356,4 @@ static void test_copy_has_its_turn_among_checkpoints_without_a_pause(void)
         pthread_join(threads[i], NULL);
     }
     engine_stop(&shared.engine);
-}
-
-int main(void)
-{
-    test_copy_is_a_store_and_so_is_the_source();
-    test_copy_that_is_given_up_holds_nothing_any_more();
-    test_copy_on_a_disk_that_fails_is_whole_or_not_there();
-    test_copy_on_a_full_disk_names_the_file_and_the_store_goes_on();
-    test_copy_is_whole_or_not_there_after_a_power_cut_at_any_step();
-    test_copy_has_its_turn_among_checkpoints_without_a_pause();
-    return 0;
 }

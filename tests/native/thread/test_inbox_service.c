@@ -80,7 +80,7 @@ static qs_status rename_while_it_is_closed(qs_env *self, qs_dir *dir, const char
     return qs_env_posix()->rename(self, dir, from, to, error);
 }
 
-static void test_a_store_closes_after_the_manifest_that_was_begun_and_leaves_the_others(void)
+QS_TEST(test_a_store_closes_after_the_manifest_that_was_begun_and_leaves_the_others)
 {
     static const char *const keys[WAITING] = {"0", "1", "2", "3"};
     qs_request *requests[WAITING];
@@ -178,7 +178,7 @@ static uint32_t messages_in(qs_store *store)
     return (uint32_t)ok.message_count;
 }
 
-static void test_a_store_that_is_closed_leaves_what_it_publishes_to_the_next_owner(void)
+QS_TEST(test_a_store_that_is_closed_leaves_what_it_publishes_to_the_next_owner)
 {
     qs_request *request;
 
@@ -225,7 +225,7 @@ static qs_status watch_nothing(qs_env *self, qs_dir *dir, int *fd_out, qs_error 
     return QS_EMFILE;
 }
 
-static void test_a_store_that_was_opened_without_descriptors_adopts_when_there_are_some(void)
+QS_TEST(test_a_store_that_was_opened_without_descriptors_adopts_when_there_are_some)
 {
     qs_request *request;
     qs_store *store;
@@ -248,9 +248,7 @@ int main(void)
 {
     qs_test_make_dir(folder, sizeof folder);
     (void)snprintf(store_path, sizeof store_path, "%s/store", folder);
-    test_a_store_closes_after_the_manifest_that_was_begun_and_leaves_the_others();
-    test_a_store_that_is_closed_leaves_what_it_publishes_to_the_next_owner();
-    test_a_store_that_was_opened_without_descriptors_adopts_when_there_are_some();
+    qs_test_run_all();
     qs_test_remove_dir(folder);
     return 0;
 }

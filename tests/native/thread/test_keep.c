@@ -162,7 +162,7 @@ static void begin(struct engine *engine, uint64_t bytes_max, qs_kept *kept)
 
 /* ---- what is kept ---- */
 
-static void test_kept_journal_is_there_after_checkpoints_until_it_was_read(void)
+QS_TEST(test_kept_journal_is_there_after_checkpoints_until_it_was_read)
 {
     for (enum place place = IN_MEMORY; place <= ON_DISK; place++) {
         struct engine engine;
@@ -197,7 +197,7 @@ static void test_kept_journal_is_there_after_checkpoints_until_it_was_read(void)
     }
 }
 
-static void test_nothing_is_kept_after_the_end(void)
+QS_TEST(test_nothing_is_kept_after_the_end)
 {
     struct engine engine;
     qs_kept kept, again;
@@ -216,7 +216,7 @@ static void test_nothing_is_kept_after_the_end(void)
     engine_stop(&engine);
 }
 
-static void test_checkpoint_ends_it_where_too_much_is_kept(void)
+QS_TEST(test_checkpoint_ends_it_where_too_much_is_kept)
 {
     struct engine engine;
     qs_kept kept;
@@ -236,7 +236,7 @@ static void test_checkpoint_ends_it_where_too_much_is_kept(void)
 }
 
 /* Publishers and checkpoints have the space that what is kept takes. */
-static void test_full_disk_ends_it_and_the_store_goes_on(void)
+QS_TEST(test_full_disk_ends_it_and_the_store_goes_on)
 {
     struct engine engine;
     qs_kept kept;
@@ -272,7 +272,7 @@ static bool has_unjournalled(struct qs_store *store, bool *is_kept_out)
 }
 
 /* Settles without room in the journal are in memory alone until the next checkpoint. */
-static void test_what_is_settled_in_memory_alone_ends_it(void)
+QS_TEST(test_what_is_settled_in_memory_alone_ends_it)
 {
     struct engine engine;
     char body[200];
@@ -313,7 +313,7 @@ static void test_what_is_settled_in_memory_alone_ends_it(void)
 }
 
 /* Of large bodies the journal has references only. */
-static void test_dead_files_count_for_what_is_kept(void)
+QS_TEST(test_dead_files_count_for_what_is_kept)
 {
     struct engine engine;
     qs_kept kept;
@@ -407,7 +407,7 @@ static bool work_with_a_fault(enum qsi_fault_kind kind, enum qsi_fault_how how, 
     return fired;
 }
 
-static void test_disk_that_fails_costs_nothing_of_the_store(void)
+QS_TEST(test_disk_that_fails_costs_nothing_of_the_store)
 {
     static const enum qsi_fault_kind kinds[] = {QSI_FAULT_OPEN,     QSI_FAULT_WRITE,
                                                 QSI_FAULT_SYNC,     QSI_FAULT_REMOVE,
@@ -447,7 +447,7 @@ static void cut(void *context, uint64_t step)
     }
 }
 
-static void test_power_cut_at_any_step_of_a_checkpoint_that_keeps_files(void)
+QS_TEST(test_power_cut_at_any_step_of_a_checkpoint_that_keeps_files)
 {
     struct engine engine = {.path = "store"};
     struct cuts cuts = {.engine = &engine};
@@ -464,17 +464,4 @@ static void test_power_cut_at_any_step_of_a_checkpoint_that_keeps_files(void)
     QS_CHECK(cuts.taken > 40);
     engine_close(&engine);
     qsi_env_sim_destroy(engine.env);
-}
-
-int main(void)
-{
-    test_kept_journal_is_there_after_checkpoints_until_it_was_read();
-    test_nothing_is_kept_after_the_end();
-    test_checkpoint_ends_it_where_too_much_is_kept();
-    test_full_disk_ends_it_and_the_store_goes_on();
-    test_what_is_settled_in_memory_alone_ends_it();
-    test_dead_files_count_for_what_is_kept();
-    test_disk_that_fails_costs_nothing_of_the_store();
-    test_power_cut_at_any_step_of_a_checkpoint_that_keeps_files();
-    return 0;
 }

@@ -29,7 +29,7 @@ static void *run_publisher(void *argument)
 
 /* A file takes two of these messages, and each thread that finds none looks for room by itself
  * while it has let the store's lock go. */
-static void test_threads_that_need_a_journal_file_at_once_make_one_at_a_time(void)
+QS_TEST(test_threads_that_need_a_journal_file_at_once_make_one_at_a_time)
 {
     pthread_t threads[THREADS];
     struct engine engine;
@@ -50,10 +50,4 @@ static void test_threads_that_need_a_journal_file_at_once_make_one_at_a_time(voi
     engine_reopen(&engine);
     check_counts(&engine, "q", (uint64_t)THREADS * MESSAGES, 0);
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    test_threads_that_need_a_journal_file_at_once_make_one_at_a_time();
-    return 0;
 }

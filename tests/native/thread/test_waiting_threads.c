@@ -143,7 +143,7 @@ static void delete(struct shared *shared, const char *queue)
 
 /* ---- tests ---- */
 
-static void test_a_message_wakes_one_thread(void)
+QS_TEST(test_a_message_wakes_one_thread)
 {
     static struct shared shared;
     struct sleeper idle[SLEEPERS], getting[SLEEPERS], consuming[SLEEPERS];
@@ -171,7 +171,7 @@ static void test_a_message_wakes_one_thread(void)
     engine_stop(&shared.engine);
 }
 
-static void test_messages_that_come_together_wake_as_many_threads(void)
+QS_TEST(test_messages_that_come_together_wake_as_many_threads)
 {
     static struct shared shared;
     struct sleeper sleepers[SLEEPERS];
@@ -205,7 +205,7 @@ static void test_messages_that_come_together_wake_as_many_threads(void)
 }
 
 /* What one leaves is for the next, and what one had and gave back as well. */
-static void test_who_takes_less_than_there_is_wakes_the_next(void)
+QS_TEST(test_who_takes_less_than_there_is_wakes_the_next)
 {
     static struct shared shared;
     struct sleeper sleepers[SLEEPERS];
@@ -238,7 +238,7 @@ static void test_who_takes_less_than_there_is_wakes_the_next(void)
     engine_stop(&shared.engine);
 }
 
-static void test_who_is_closed_is_woken_alone(void)
+QS_TEST(test_who_is_closed_is_woken_alone)
 {
     static struct shared shared;
     struct sleeper sleepers[SLEEPERS], closed[2];
@@ -271,7 +271,7 @@ static void test_who_is_closed_is_woken_alone(void)
 }
 
 /* Its channel is closed between its wake-up and its turn, mostly: the message is the next one's. */
-static void test_who_is_woken_and_closed_passes_the_message_on(void)
+QS_TEST(test_who_is_woken_and_closed_passes_the_message_on)
 {
     static struct shared shared;
 
@@ -312,7 +312,7 @@ static void declare_stream(struct shared *shared, const char *name)
                                          qs_test_fields_slice(&fields), &ok, QS_ERROR));
 }
 
-static void test_a_stream_wakes_its_own_readers(void)
+QS_TEST(test_a_stream_wakes_its_own_readers)
 {
     static struct shared shared;
     struct sleeper readers[SLEEPERS], idle[SLEEPERS];
@@ -498,7 +498,7 @@ static void test_no_wake_up_is_lost(bool with_getters, bool with_consumers)
 }
 
 /* A queue with x-expires is in use while a thread waits there. */
-static void test_a_queue_at_which_a_thread_waits_does_not_expire(void)
+QS_TEST(test_a_queue_at_which_a_thread_waits_does_not_expire)
 {
     static struct shared shared;
     struct sleeper sleeper = {.shared = &shared, .queue = "used", .way = GETS};
@@ -519,7 +519,7 @@ static void test_a_queue_at_which_a_thread_waits_does_not_expire(void)
 }
 
 /* A thread that waits for ever takes what is delayed when that is due. */
-static void test_without_a_timer_who_waits_looks_itself(void)
+QS_TEST(test_without_a_timer_who_waits_looks_itself)
 {
     static struct shared shared;
     struct sleeper sleeper = {.shared = &shared, .queue = "q", .way = GETS};
@@ -542,14 +542,7 @@ static void test_without_a_timer_who_waits_looks_itself(void)
 int main(void)
 {
     alarm(ALARM_S);
-    test_a_message_wakes_one_thread();
-    test_messages_that_come_together_wake_as_many_threads();
-    test_who_takes_less_than_there_is_wakes_the_next();
-    test_who_is_closed_is_woken_alone();
-    test_who_is_woken_and_closed_passes_the_message_on();
-    test_a_stream_wakes_its_own_readers();
-    test_a_queue_at_which_a_thread_waits_does_not_expire();
-    test_without_a_timer_who_waits_looks_itself();
+    qs_test_run_all();
     test_no_wake_up_is_lost(true, false);
     test_no_wake_up_is_lost(false, true);
     test_no_wake_up_is_lost(true, true);

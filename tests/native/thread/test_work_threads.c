@@ -247,7 +247,7 @@ static void run_threads(struct work *work, bool is_whole)
     QS_CHECK(pthread_join(checkpoints, NULL) == 0);
 }
 
-static void test_each_work_queue_gives_each_message_once(void)
+QS_TEST(test_each_work_queue_gives_each_message_once)
 {
     static struct work work;
 
@@ -263,7 +263,7 @@ static void test_each_work_queue_gives_each_message_once(void)
     engine_stop(&work.shared.engine);
 }
 
-static void test_a_stream_goes_while_its_work_queues_are_consumed(void)
+QS_TEST(test_a_stream_goes_while_its_work_queues_are_consumed)
 {
     static struct work work;
 
@@ -271,11 +271,4 @@ static void test_a_stream_goes_while_its_work_queues_are_consumed(void)
     engine_reopen(&work.shared.engine);
     QS_CHECK_OK(qs_store_checkpoint(work.shared.engine.store, QS_ERROR));
     engine_stop(&work.shared.engine);
-}
-
-int main(void)
-{
-    test_each_work_queue_gives_each_message_once();
-    test_a_stream_goes_while_its_work_queues_are_consumed();
-    return 0;
 }

@@ -115,7 +115,7 @@ static void check_method(enum qsi_amqp_method method, uint64_t *random)
     free(encoded);
 }
 
-static void test_every_method_is_what_it_was_after_encoding_and_is_refused_cut(uint64_t seed)
+QS_SEED_TEST(test_every_method_is_what_it_was_after_encoding_and_is_refused_cut)
 {
     uint64_t random = seed;
 
@@ -126,7 +126,7 @@ static void test_every_method_is_what_it_was_after_encoding_and_is_refused_cut(u
     }
 }
 
-static void test_methods_that_are_not_there_are_not_found(void)
+QS_TEST(test_methods_that_are_not_there_are_not_found)
 {
     enum qsi_amqp_method method;
     int found = 0;
@@ -139,7 +139,7 @@ static void test_methods_that_are_not_there_are_not_found(void)
     QS_CHECK(found == QSI_AMQP_METHOD_COUNT);
 }
 
-static void test_names_are_utf8(void)
+QS_TEST(test_names_are_utf8)
 {
     static const struct {
         const char *text;
@@ -170,19 +170,10 @@ static void test_names_are_utf8(void)
     QS_CHECK(decode_copy(QSI_AMQP_CHANNEL_OPEN, (const uint8_t *)"\1\xff", 2) == QSI_AMQP_NOT_UTF8);
 }
 
-static void test_bad_tables_are_told_from_short_ones(void)
+QS_TEST(test_bad_tables_are_told_from_short_ones)
 {
     QS_CHECK(decode_copy(QSI_AMQP_QUEUE_DECLARE, (const uint8_t *)"\0\0\1q\0\0\0\0\3\1aZ", 12) ==
              QSI_AMQP_BAD_TABLE);
     QS_CHECK(decode_copy(QSI_AMQP_QUEUE_DECLARE, (const uint8_t *)"\0\0\1q\0\0\0\0\4\1aZ", 12) ==
              QSI_AMQP_CANNOT_DECODE);
-}
-
-int main(int argc, char **argv)
-{
-    test_every_method_is_what_it_was_after_encoding_and_is_refused_cut(qs_test_seed(argc, argv));
-    test_methods_that_are_not_there_are_not_found();
-    test_names_are_utf8();
-    test_bad_tables_are_told_from_short_ones();
-    return 0;
 }

@@ -41,7 +41,7 @@ static void confirm_select(void)
 
 /* ---- publishing ---- */
 
-static void test_publishes_are_confirmed_once_they_are_durable(void)
+QS_TEST(test_publishes_are_confirmed_once_they_are_durable)
 {
     peer_start(&peer);
     declare(&peer, "q");
@@ -60,7 +60,7 @@ static void test_publishes_are_confirmed_once_they_are_durable(void)
 }
 
 /* As RabbitMQ sends it: requeue is set. */
-static void test_a_message_that_a_full_queue_refuses_is_nacked(void)
+QS_TEST(test_a_message_that_a_full_queue_refuses_is_nacked)
 {
     static const char refusing[] = "\014x-max-lengthI\0\0\0\0"
                                    "\012x-overflowS\0\0\0\016reject-publish";
@@ -77,7 +77,7 @@ static void test_a_message_that_a_full_queue_refuses_is_nacked(void)
     peer_fini(&peer);
 }
 
-static void test_a_return_comes_before_the_ack_that_covers_it(void)
+QS_TEST(test_a_return_comes_before_the_ack_that_covers_it)
 {
     struct qsi_amqp_arguments returned;
 
@@ -120,7 +120,7 @@ static void check_body(size_t bytes)
     free(got);
 }
 
-static void test_bodies_of_all_sizes_come_back_as_they_were(void)
+QS_TEST(test_bodies_of_all_sizes_come_back_as_they_were)
 {
     static const size_t sizes[] = {1, 4095, 4096, 4097, 16384, 131063, 131064, 131065, 1000000};
 
@@ -132,7 +132,7 @@ static void test_bodies_of_all_sizes_come_back_as_they_were(void)
     peer_fini(&peer);
 }
 
-static void test_small_frames_divide_what_is_delivered(void)
+QS_TEST(test_small_frames_divide_what_is_delivered)
 {
     char body[10001];
     struct frame frame;
@@ -161,7 +161,7 @@ static void test_small_frames_divide_what_is_delivered(void)
     peer_fini(&peer);
 }
 
-static void test_empty_body_frames_are_allowed(void)
+QS_TEST(test_empty_body_frames_are_allowed)
 {
     peer_start(&peer);
     declare(&peer, "q");
@@ -179,7 +179,7 @@ static void test_empty_body_frames_are_allowed(void)
 }
 
 /* Frames of two channels lie between each other. */
-static void test_contents_of_two_channels_are_kept_apart(void)
+QS_TEST(test_contents_of_two_channels_are_kept_apart)
 {
     peer_start(&peer);
     declare(&peer, "q");
@@ -206,7 +206,7 @@ static void test_contents_of_two_channels_are_kept_apart(void)
 
 /* ---- receiving ---- */
 
-static void test_consumers_get_what_they_have_room_for(void)
+QS_TEST(test_consumers_get_what_they_have_room_for)
 {
     peer_start(&peer);
     declare(&peer, "q");
@@ -237,7 +237,7 @@ static void test_consumers_get_what_they_have_room_for(void)
     peer_fini(&peer);
 }
 
-static void test_get_tells_how_many_are_left(void)
+QS_TEST(test_get_tells_how_many_are_left)
 {
     peer_start(&peer);
     declare(&peer, "q");
@@ -249,7 +249,7 @@ static void test_get_tells_how_many_are_left(void)
     peer_fini(&peer);
 }
 
-static void test_a_lost_connection_gives_its_messages_back(void)
+QS_TEST(test_a_lost_connection_gives_its_messages_back)
 {
     peer_start(&peer);
     declare(&peer, "q");
@@ -285,13 +285,13 @@ static void check_cancel_by_server(struct qsi_slice properties, bool is_told)
     peer_fini(&peer);
 }
 
-static void test_a_cancel_by_the_server_is_told_to_those_who_know_it(void)
+QS_TEST(test_a_cancel_by_the_server_is_told_to_those_who_know_it)
 {
     check_cancel_by_server(capabilities(), true);
     check_cancel_by_server(QSI_SLICE_LITERAL(""), false);
 }
 
-static void test_a_tag_is_used_once(void)
+QS_TEST(test_a_tag_is_used_once)
 {
     peer_start(&peer);
     declare(&peer, "q");
@@ -303,7 +303,7 @@ static void test_a_tag_is_used_once(void)
 
 /* ---- small methods ---- */
 
-static void test_methods_that_are_only_answered(void)
+QS_TEST(test_methods_that_are_only_answered)
 {
     peer_start(&peer);
     SEND(&peer, 1, CHANNEL_FLOW, .bits = 1);
@@ -323,7 +323,7 @@ static void test_methods_that_are_only_answered(void)
     peer_fini(&peer);
 }
 
-static void test_closing(void)
+QS_TEST(test_closing)
 {
     peer_start(&peer);
     SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("mine")}, .bits = EXCLUSIVE);
@@ -375,7 +375,7 @@ static void take_reply_to(char name_out[64])
     QS_CHECK(take_frame(&peer, &frame) && frame.type == QSI_AMQP_FRAME_BODY);
 }
 
-static void test_direct_reply_to(void)
+QS_TEST(test_direct_reply_to)
 {
     char name[64];
 
@@ -403,32 +403,11 @@ static void test_direct_reply_to(void)
     peer_fini(&peer);
 }
 
-static void test_there_is_one_reply_consumer_in_a_channel(void)
+QS_TEST(test_there_is_one_reply_consumer_in_a_channel)
 {
     peer_start(&peer);
     consume(1, REPLY_TO, "", 2);
     SEND(&peer, 1, BASIC_CONSUME, .text = {TEXT(REPLY_TO)}, .bits = 2);
     expect_channel_close(&peer, 1, 406, "PRECONDITION_FAILED - reply consumer already set", 60, 20);
     peer_fini(&peer);
-}
-
-int main(void)
-{
-    test_publishes_are_confirmed_once_they_are_durable();
-    test_a_message_that_a_full_queue_refuses_is_nacked();
-    test_a_return_comes_before_the_ack_that_covers_it();
-    test_bodies_of_all_sizes_come_back_as_they_were();
-    test_small_frames_divide_what_is_delivered();
-    test_empty_body_frames_are_allowed();
-    test_contents_of_two_channels_are_kept_apart();
-    test_consumers_get_what_they_have_room_for();
-    test_get_tells_how_many_are_left();
-    test_a_lost_connection_gives_its_messages_back();
-    test_a_cancel_by_the_server_is_told_to_those_who_know_it();
-    test_a_tag_is_used_once();
-    test_methods_that_are_only_answered();
-    test_closing();
-    test_direct_reply_to();
-    test_there_is_one_reply_consumer_in_a_channel();
-    return 0;
 }

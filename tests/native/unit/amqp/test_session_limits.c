@@ -12,7 +12,7 @@ static void run_at(uint64_t now_ns)
 
 /* ---- limits ---- */
 
-static void test_channels_and_consumers_are_limited(void)
+QS_TEST(test_channels_and_consumers_are_limited)
 {
     peer_init(&peer);
     peer.setup.limits.consumers_max = 2;
@@ -86,7 +86,7 @@ static void end_with_pool(void)
 }
 
 /* What is only announced costs nothing; what came counts until it is published or given up. */
-static void test_unfinished_bodies_are_limited_in_sum(void)
+QS_TEST(test_unfinished_bodies_are_limited_in_sum)
 {
     struct qsi_amqp_arguments close;
 
@@ -109,7 +109,7 @@ static void test_unfinished_bodies_are_limited_in_sum(void)
     end_with_pool();
 }
 
-static void test_a_body_of_the_largest_size_fits_where_all_together_may_take_less(void)
+QS_TEST(test_a_body_of_the_largest_size_fits_where_all_together_may_take_less)
 {
     start_with_pool(5 * PART_BYTES);
     announce(1, 5 * PART_BYTES);
@@ -124,7 +124,7 @@ static void test_a_body_of_the_largest_size_fits_where_all_together_may_take_les
 }
 
 /* Another session has taken all, and goes on. */
-static void test_publishers_beyond_the_sum_are_held_back_and_not_closed(void)
+QS_TEST(test_publishers_beyond_the_sum_are_held_back_and_not_closed)
 {
     struct qsi_amqp_session *other = (struct qsi_amqp_session *)&pool;
 
@@ -152,7 +152,7 @@ static void test_publishers_beyond_the_sum_are_held_back_and_not_closed(void)
 }
 
 /* It waits for the rest of a body as long as nobody else needs the room. */
-static void test_a_publisher_that_stops_amid_a_body_does_not_hold_the_others_for_ever(void)
+QS_TEST(test_a_publisher_that_stops_amid_a_body_does_not_hold_the_others_for_ever)
 {
     struct qsi_amqp_arguments close;
 
@@ -173,7 +173,7 @@ static void test_a_publisher_that_stops_amid_a_body_does_not_hold_the_others_for
     end_with_pool();
 }
 
-static void test_large_properties_count_while_their_body_has_not_come(void)
+QS_TEST(test_large_properties_count_while_their_body_has_not_come)
 {
     static const char properties[1000 + 1024] = {0x20}; /* headers, of which only the size counts */
     uint8_t payload[12 + sizeof properties] = {0, 60};
@@ -192,7 +192,7 @@ static void test_large_properties_count_while_their_body_has_not_come(void)
 /* ---- output ---- */
 
 /* They wait in room that all publishers share. */
-static void test_a_publisher_that_does_not_read_what_came_back_is_not_read(void)
+QS_TEST(test_a_publisher_that_does_not_read_what_came_back_is_not_read)
 {
     enum { MESSAGES = 5000 };
     struct qsi_amqp_turn turn = {.may_block = true};
@@ -246,7 +246,7 @@ static void feed_unread(void)
 }
 
 /* All of them at once would take any amount of memory. */
-static void test_returns_of_a_transaction_go_out_as_they_are_read_and_before_commit_ok(void)
+QS_TEST(test_returns_of_a_transaction_go_out_as_they_are_read_and_before_commit_ok)
 {
     enum { MESSAGES = 8000 };
     size_t unsent;
@@ -283,7 +283,7 @@ static void test_returns_of_a_transaction_go_out_as_they_are_read_and_before_com
     peer_fini(&peer);
 }
 
-static void test_a_server_that_stops_tells_of_a_commit_whose_returns_are_not_read_yet(void)
+QS_TEST(test_a_server_that_stops_tells_of_a_commit_whose_returns_are_not_read_yet)
 {
     enum { MESSAGES = 8000 };
 
@@ -307,7 +307,7 @@ static void test_a_server_that_stops_tells_of_a_commit_whose_returns_are_not_rea
     peer_fini(&peer);
 }
 
-static void test_messages_that_many_channels_have_begun_wait_until_what_came_back_is_read(void)
+QS_TEST(test_messages_that_many_channels_have_begun_wait_until_what_came_back_is_read)
 {
     enum { CHANNELS = 60 };
     struct qsi_amqp_counts counts;
@@ -346,7 +346,7 @@ static void test_messages_that_many_channels_have_begun_wait_until_what_came_bac
 }
 
 /* Their last bytes come in one read, before anything can be sent. */
-static void test_large_messages_that_end_at_once_come_back_one_by_one(void)
+QS_TEST(test_large_messages_that_end_at_once_come_back_one_by_one)
 {
     enum { CHANNELS = 12, ROUNDS = 5 };
     struct qsi_amqp_counts counts;
@@ -378,7 +378,7 @@ static void test_large_messages_that_end_at_once_come_back_one_by_one(void)
 
 /* ---- time ---- */
 
-static void test_a_handshake_must_be_done_in_10_s(void)
+QS_TEST(test_a_handshake_must_be_done_in_10_s)
 {
     for (int steps = 0; steps < 3; steps++) {
         peer_init(&peer);
@@ -417,7 +417,7 @@ static void expect_heartbeat(void)
     expect_nothing(&peer);
 }
 
-static void test_heartbeats_are_sent_at_half_time_and_missed_after_three(void)
+QS_TEST(test_heartbeats_are_sent_at_half_time_and_missed_after_three)
 {
     start_with_heartbeat(2);
     for (int second = 2; second <= 6; second++) {
@@ -440,7 +440,7 @@ static void test_heartbeats_are_sent_at_half_time_and_missed_after_three(void)
     peer_fini(&peer);
 }
 
-static void test_no_heartbeats_are_added_to_output_that_does_not_move(void)
+QS_TEST(test_no_heartbeats_are_added_to_output_that_does_not_move)
 {
     struct qsi_amqp_turn turn = {0};
 
@@ -456,7 +456,7 @@ static void test_no_heartbeats_are_added_to_output_that_does_not_move(void)
 
 /* ---- alarms ---- */
 
-static void test_publishers_are_held_back_and_told(void)
+QS_TEST(test_publishers_are_held_back_and_told)
 {
     start_with_heartbeat(2);
     open_channel(&peer, 1);
@@ -480,7 +480,7 @@ static void test_publishers_are_held_back_and_told(void)
     peer_fini(&peer);
 }
 
-static void test_a_full_store_holds_publishers_until_there_is_room(void)
+QS_TEST(test_a_full_store_holds_publishers_until_there_is_room)
 {
     peer_start(&peer);
     declare(&peer, "q");
@@ -506,7 +506,7 @@ static void test_a_full_store_holds_publishers_until_there_is_room(void)
 
 /* ---- the end ---- */
 
-static void test_a_server_that_stops_says_so(void)
+QS_TEST(test_a_server_that_stops_says_so)
 {
     struct qsi_amqp_counts counts;
 
@@ -532,7 +532,7 @@ static void test_a_server_that_stops_says_so(void)
     peer_fini(&peer);
 }
 
-static void test_what_was_published_is_confirmed_before_a_shut(void)
+QS_TEST(test_what_was_published_is_confirmed_before_a_shut)
 {
     struct qsi_amqp_arguments said;
 
@@ -563,7 +563,7 @@ static void test_what_was_published_is_confirmed_before_a_shut(void)
 }
 
 /* They stay in their queues. */
-static void test_nothing_is_delivered_to_a_session_that_is_shut(void)
+QS_TEST(test_nothing_is_delivered_to_a_session_that_is_shut)
 {
     peer_start(&peer);
     declare(&peer, "q");
@@ -588,7 +588,7 @@ static void test_nothing_is_delivered_to_a_session_that_is_shut(void)
     peer_fini(&peer);
 }
 
-static void test_counts(void)
+QS_TEST(test_counts)
 {
     struct qsi_amqp_counts counts;
 
@@ -603,29 +603,4 @@ static void test_counts(void)
     qsi_amqp_session_counts(peer.session, &counts);
     QS_CHECK(counts.channels == 0 && counts.consumers == 0);
     peer_fini(&peer);
-}
-
-int main(void)
-{
-    test_channels_and_consumers_are_limited();
-    test_unfinished_bodies_are_limited_in_sum();
-    test_a_body_of_the_largest_size_fits_where_all_together_may_take_less();
-    test_publishers_beyond_the_sum_are_held_back_and_not_closed();
-    test_a_publisher_that_stops_amid_a_body_does_not_hold_the_others_for_ever();
-    test_large_properties_count_while_their_body_has_not_come();
-    test_a_publisher_that_does_not_read_what_came_back_is_not_read();
-    test_returns_of_a_transaction_go_out_as_they_are_read_and_before_commit_ok();
-    test_a_server_that_stops_tells_of_a_commit_whose_returns_are_not_read_yet();
-    test_messages_that_many_channels_have_begun_wait_until_what_came_back_is_read();
-    test_large_messages_that_end_at_once_come_back_one_by_one();
-    test_a_handshake_must_be_done_in_10_s();
-    test_heartbeats_are_sent_at_half_time_and_missed_after_three();
-    test_no_heartbeats_are_added_to_output_that_does_not_move();
-    test_publishers_are_held_back_and_told();
-    test_a_full_store_holds_publishers_until_there_is_room();
-    test_a_server_that_stops_says_so();
-    test_what_was_published_is_confirmed_before_a_shut();
-    test_nothing_is_delivered_to_a_session_that_is_shut();
-    test_counts();
-    return 0;
 }

@@ -40,7 +40,7 @@ static void answer(enum qsi_amqp_right right, const char *name, enum qsi_amqp_ve
     run(&peer);
 }
 
-static void test_rights_are_asked_for_and_remembered(void)
+QS_TEST(test_rights_are_asked_for_and_remembered)
 {
     peer_init(&peer);
     peer.setup.host.permit = permit;
@@ -68,7 +68,7 @@ static void test_rights_are_asked_for_and_remembered(void)
     peer_fini(&peer);
 }
 
-static void test_a_vhost_is_entered_when_the_host_says_so(void)
+QS_TEST(test_a_vhost_is_entered_when_the_host_says_so)
 {
     for (int granted = 0; granted <= 1; granted++) {
         peer_init(&peer);
@@ -90,7 +90,7 @@ static void test_a_vhost_is_entered_when_the_host_says_so(void)
     }
 }
 
-static void test_a_right_to_every_name_is_asked_for_once(void)
+QS_TEST(test_a_right_to_every_name_is_asked_for_once)
 {
     peer_init(&peer);
     peer.setup.host.permit = permit;
@@ -109,7 +109,7 @@ static void test_a_right_to_every_name_is_asked_for_once(void)
     peer_fini(&peer);
 }
 
-static void test_rights_are_asked_for_again_when_they_have_changed(void)
+QS_TEST(test_rights_are_asked_for_again_when_they_have_changed)
 {
     uint64_t version = 1;
 
@@ -148,7 +148,7 @@ static void declare_through(const char *queue, const char *argument, const char 
 }
 
 /* The first of two arguments of one name, or one of another type, hid what the engine takes. */
-static void test_an_argument_that_is_given_twice_went_round_rights(void)
+QS_TEST(test_an_argument_that_is_given_twice_went_round_rights)
 {
     const uint8_t firsts[] = {'S', 'l'};
 
@@ -181,7 +181,7 @@ static void expect_refusal(const char *text)
     peer_fini(&peer);
 }
 
-static void test_a_work_queue_gave_out_a_stream_that_its_user_may_not_read(void)
+QS_TEST(test_a_work_queue_gave_out_a_stream_that_its_user_may_not_read)
 {
     declare_through("work", "x-stream-source", "log");
     answer(QSI_AMQP_CONFIGURE, "work", QSI_AMQP_GRANTED);
@@ -189,7 +189,7 @@ static void test_a_work_queue_gave_out_a_stream_that_its_user_may_not_read(void)
     expect_refusal("ACCESS_REFUSED - access to queue 'log' in vhost '/' refused for user 'guest'");
 }
 
-static void test_dead_letters_of_a_server_named_queue_went_where_its_user_may_not_write(void)
+QS_TEST(test_dead_letters_of_a_server_named_queue_went_where_its_user_may_not_write)
 {
     declare_through("", "x-dead-letter-exchange", "amq.fanout");
     answer(QSI_AMQP_CONFIGURE, "amq.gen-", QSI_AMQP_GRANTED);
@@ -197,16 +197,4 @@ static void test_dead_letters_of_a_server_named_queue_went_where_its_user_may_no
     answer(QSI_AMQP_WRITE, "amq.fanout", QSI_AMQP_REFUSED);
     expect_refusal("ACCESS_REFUSED - access to exchange 'amq.fanout' in vhost '/' refused for "
                    "user 'guest'");
-}
-
-int main(void)
-{
-    test_rights_are_asked_for_and_remembered();
-    test_a_vhost_is_entered_when_the_host_says_so();
-    test_a_right_to_every_name_is_asked_for_once();
-    test_rights_are_asked_for_again_when_they_have_changed();
-    test_a_work_queue_gave_out_a_stream_that_its_user_may_not_read();
-    test_dead_letters_of_a_server_named_queue_went_where_its_user_may_not_write();
-    test_an_argument_that_is_given_twice_went_round_rights();
-    return 0;
 }

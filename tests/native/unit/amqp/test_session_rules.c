@@ -15,14 +15,14 @@ static void check_other_header(const char *header)
     disconnect_peer(&peer);
 }
 
-static void test_another_protocol_is_told_which_one_is_spoken(void)
+QS_TEST(test_another_protocol_is_told_which_one_is_spoken)
 {
     check_other_header("GET / HT");
     check_other_header("AMQP\0\1\0\0");
     check_other_header("AMQP\1\1\x64\3");
 }
 
-static void test_0_8_and_0_9_are_spoken(void)
+QS_TEST(test_0_8_and_0_9_are_spoken)
 {
     static const struct {
         const char *header;
@@ -68,7 +68,7 @@ static void check_silent_login(struct qsi_slice properties, const char *mechanis
     expect_silence();
 }
 
-static void test_a_login_that_is_malformed_is_met_with_silence(void)
+QS_TEST(test_a_login_that_is_malformed_is_met_with_silence)
 {
     check_silent_login(capabilities(), "FOO", "", 0);
     check_silent_login(capabilities(), "PLAIN", "guest", 5);
@@ -82,7 +82,7 @@ static void test_a_login_that_is_malformed_is_met_with_silence(void)
     expect_silence();
 }
 
-static void test_a_wrong_password_is_told_if_the_client_can_be_told(void)
+QS_TEST(test_a_wrong_password_is_told_if_the_client_can_be_told)
 {
     check_silent_login(QSI_SLICE_LITERAL(""), "PLAIN", "\0guest\0no", 9);
     connect_peer(&peer);
@@ -97,7 +97,7 @@ static void test_a_wrong_password_is_told_if_the_client_can_be_told(void)
     disconnect_peer(&peer);
 }
 
-static void test_mechanisms(void)
+QS_TEST(test_mechanisms)
 {
     static const char amqplain[] = "\5LOGINS\0\0\0\5guest\10PASSWORDS\0\0\0\5guest";
 
@@ -110,7 +110,7 @@ static void test_mechanisms(void)
 }
 
 /* The session went on as "guest", whoever was asked for. */
-static void test_a_name_with_a_nul_counted_as_what_is_before_it(void)
+QS_TEST(test_a_name_with_a_nul_counted_as_what_is_before_it)
 {
     static const char response[] = "\5LOGINS\0\0\0\7guest\0x\10PASSWORDS\0\0\0\5guest";
 
@@ -131,7 +131,7 @@ static void check_tuning(uint16_t channel_max, uint32_t frame_max, bool is_silen
     }
 }
 
-static void test_tuning_keeps_to_what_was_offered(void)
+QS_TEST(test_tuning_keeps_to_what_was_offered)
 {
     check_tuning(2047, 1000, true);
     check_tuning(2047, 200000, true);
@@ -152,13 +152,13 @@ static void check_vhost(const char *vhost, const char *text)
     disconnect_peer(&peer);
 }
 
-static void test_unknown_vhosts_are_told(void)
+QS_TEST(test_unknown_vhosts_are_told)
 {
     check_vhost("nope", "NOT_ALLOWED - vhost nope not found");
     check_vhost("secret", "NOT_ALLOWED - access to vhost 'secret' refused for user 'guest'");
 }
 
-static void test_a_channel_needs_an_open_connection(void)
+QS_TEST(test_a_channel_needs_an_open_connection)
 {
     connect_peer(&peer);
     say_hello(&peer);
@@ -345,7 +345,7 @@ static const struct rule channel_rules[] = {
                "amq.rabbitmq.reply-to\0\0\0\0\0\0")),
 };
 
-static void test_what_closes_the_connection(void)
+QS_TEST(test_what_closes_the_connection)
 {
     for (size_t i = 0; i < sizeof connection_rules / sizeof connection_rules[0]; i++) {
         const struct rule *rule = &connection_rules[i];
@@ -363,7 +363,7 @@ static void test_what_closes_the_connection(void)
     }
 }
 
-static void test_what_closes_the_channel(void)
+QS_TEST(test_what_closes_the_channel)
 {
     for (size_t i = 0; i < sizeof channel_rules / sizeof channel_rules[0]; i++) {
         const struct rule *rule = &channel_rules[i];
@@ -396,7 +396,7 @@ static void check_lost_frames(const char *input, size_t bytes, const char *text)
     disconnect_peer(&peer);
 }
 
-static void test_frames_that_are_lost_end_the_connection(void)
+QS_TEST(test_frames_that_are_lost_end_the_connection)
 {
     check_lost_frames("AAAAAAAA", 8,
                       "FRAME_ERROR - type 65, all octets = <<>>: "
@@ -425,7 +425,7 @@ static void check_properties(const char *properties, size_t bytes)
     disconnect_peer(&peer);
 }
 
-static void test_malformed_properties_are_a_syntax_error(void)
+QS_TEST(test_malformed_properties_are_a_syntax_error)
 {
     check_properties("\x80\0\x09"
                      "ab",
@@ -436,7 +436,7 @@ static void test_malformed_properties_are_a_syntax_error(void)
     check_properties("\0", 1);
 }
 
-static void test_a_table_5000_deep_is_refused(void)
+QS_TEST(test_a_table_5000_deep_is_refused)
 {
     size_t bytes = 0;
     uint8_t *table = malloc(BYTES_MAX);
@@ -462,20 +462,7 @@ static void test_a_table_5000_deep_is_refused(void)
 int main(void)
 {
     peer_init(&peer);
-    test_another_protocol_is_told_which_one_is_spoken();
-    test_0_8_and_0_9_are_spoken();
-    test_a_login_that_is_malformed_is_met_with_silence();
-    test_a_wrong_password_is_told_if_the_client_can_be_told();
-    test_mechanisms();
-    test_a_name_with_a_nul_counted_as_what_is_before_it();
-    test_tuning_keeps_to_what_was_offered();
-    test_unknown_vhosts_are_told();
-    test_a_channel_needs_an_open_connection();
-    test_what_closes_the_connection();
-    test_what_closes_the_channel();
-    test_frames_that_are_lost_end_the_connection();
-    test_malformed_properties_are_a_syntax_error();
-    test_a_table_5000_deep_is_refused();
+    qs_test_run_all();
     peer_fini(&peer);
     return 0;
 }

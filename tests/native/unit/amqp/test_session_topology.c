@@ -5,7 +5,7 @@ static struct peer peer;
 
 /* ---- topology ---- */
 
-static void test_no_name_is_the_queue_that_was_declared_last(void)
+QS_TEST(test_no_name_is_the_queue_that_was_declared_last)
 {
     struct qsi_amqp_arguments ok;
 
@@ -31,7 +31,7 @@ static void test_no_name_is_the_queue_that_was_declared_last(void)
     peer_fini(&peer);
 }
 
-static void test_exchanges_are_bound_to_each_other(void)
+QS_TEST(test_exchanges_are_bound_to_each_other)
 {
     peer_start(&peer);
     SEND(&peer, 1, EXCHANGE_DECLARE, .text = {TEXT("a\r\n"), TEXT("fanout")});
@@ -55,7 +55,7 @@ static void test_exchanges_are_bound_to_each_other(void)
 }
 
 /* RabbitMQ takes a table with a key twice; the last one counts. */
-static void test_arguments_may_come_in_any_order_and_twice(void)
+QS_TEST(test_arguments_may_come_in_any_order_and_twice)
 {
     static const char table[] = "\x0cx-max-lengthI\0\0\0\1\x09x-expiresI\0\1\0\0"
                                 "\x0cx-max-lengthI\0\0\0\2";
@@ -74,7 +74,7 @@ static void test_arguments_may_come_in_any_order_and_twice(void)
 
 /* ---- transactions ---- */
 
-static void test_transactions(void)
+QS_TEST(test_transactions)
 {
     peer_start(&peer);
     declare(&peer, "q");
@@ -96,13 +96,4 @@ static void test_transactions(void)
     expect_channel_close(&peer, 1, 406,
                          "PRECONDITION_FAILED - cannot switch from tx to confirm mode", 85, 10);
     peer_fini(&peer);
-}
-
-int main(void)
-{
-    test_no_name_is_the_queue_that_was_declared_last();
-    test_exchanges_are_bound_to_each_other();
-    test_arguments_may_come_in_any_order_and_twice();
-    test_transactions();
-    return 0;
 }

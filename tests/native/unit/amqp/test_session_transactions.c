@@ -71,7 +71,7 @@ static int fill(uint16_t channel)
 }
 
 /* One client may have half of the room. */
-static void test_a_transaction_that_grows_for_ever_is_rolled_back(void)
+QS_TEST(test_a_transaction_that_grows_for_ever_is_rolled_back)
 {
     int count;
 
@@ -108,7 +108,7 @@ static void test_a_transaction_that_grows_for_ever_is_rolled_back(void)
     end();
 }
 
-static void test_empty_messages_count_with_all_that_is_noted_of_them(void)
+QS_TEST(test_empty_messages_count_with_all_that_is_noted_of_them)
 {
     int count = 0;
 
@@ -122,7 +122,7 @@ static void test_empty_messages_count_with_all_that_is_noted_of_them(void)
     end();
 }
 
-static void test_the_channels_of_a_connection_share_its_part(void)
+QS_TEST(test_the_channels_of_a_connection_share_its_part)
 {
     int count;
 
@@ -140,7 +140,7 @@ static void test_the_channels_of_a_connection_share_its_part(void)
 }
 
 /* The more others have, the less is there for one; never nothing. */
-static void test_there_is_room_for_a_small_one_whatever_others_hold(void)
+QS_TEST(test_there_is_room_for_a_small_one_whatever_others_hold)
 {
     int alone, beside;
 
@@ -161,7 +161,7 @@ static void test_there_is_room_for_a_small_one_whatever_others_hold(void)
 }
 
 /* Many connections of one client could leave next to nothing. */
-static void test_a_small_transaction_passes_when_others_hold_all_of_the_room(void)
+QS_TEST(test_a_small_transaction_passes_when_others_hold_all_of_the_room)
 {
     start();
     pool.tx_bytes_max = 16u << 20;
@@ -179,7 +179,7 @@ static void test_a_small_transaction_passes_when_others_hold_all_of_the_room(voi
     end();
 }
 
-static void test_settlements_count_too(void)
+QS_TEST(test_settlements_count_too)
 {
     start();
     for (uint64_t tag = 1; tag <= 10; tag++) {
@@ -200,7 +200,7 @@ static void test_settlements_count_too(void)
 }
 
 /* The thread that must not wait leaves the channel to another one. */
-static void test_a_refused_transaction_counts_until_it_is_rolled_back(void)
+QS_TEST(test_a_refused_transaction_counts_until_it_is_rolled_back)
 {
     struct qsi_amqp_arguments close;
 
@@ -270,7 +270,7 @@ static void expect_lost(uint16_t channel, int count)
 }
 
 /* All publishers of mandatory messages share the room for them: one client had all of it. */
-static void test_returns_of_open_transactions_leave_room_for_those_of_other_publishers(void)
+QS_TEST(test_returns_of_open_transactions_leave_room_for_those_of_other_publishers)
 {
     int count;
 
@@ -299,7 +299,7 @@ static void test_returns_of_open_transactions_leave_room_for_those_of_other_publ
     end();
 }
 
-static void test_returns_of_a_commit_count_until_they_are_sent(void)
+QS_TEST(test_returns_of_a_commit_count_until_they_are_sent)
 {
     start_with_returns();
     peer.session->setup.limits.unsent_bytes_max = 3000;
@@ -339,7 +339,7 @@ static void end_alarm(void)
     QS_CHECK(qsi_amqp_session_reads(peer.session));
 }
 
-static void test_a_transaction_can_be_committed_while_publishers_are_held_back(void)
+QS_TEST(test_a_transaction_can_be_committed_while_publishers_are_held_back)
 {
     start_alarmed();
     QS_CHECK(qsi_amqp_session_reads(peer.session));
@@ -351,7 +351,7 @@ static void test_a_transaction_can_be_committed_while_publishers_are_held_back(v
     end();
 }
 
-static void test_a_transaction_can_be_rolled_back_while_publishers_are_held_back(void)
+QS_TEST(test_a_transaction_can_be_rolled_back_while_publishers_are_held_back)
 {
     start_alarmed();
     SEND(&peer, 1, TX_ROLLBACK, .bits = 0);
@@ -361,7 +361,7 @@ static void test_a_transaction_can_be_rolled_back_while_publishers_are_held_back
     end();
 }
 
-static void test_a_transaction_that_grows_while_publishers_are_held_back_is_rolled_back(void)
+QS_TEST(test_a_transaction_that_grows_while_publishers_are_held_back_is_rolled_back)
 {
     start_alarmed();
     QS_CHECK(fill(1) > 0);
@@ -371,7 +371,7 @@ static void test_a_transaction_that_grows_while_publishers_are_held_back_is_roll
 }
 
 /* Else an open transaction would be a way round the alarm. */
-static void test_what_is_published_beside_a_transaction_is_held_back(void)
+QS_TEST(test_what_is_published_beside_a_transaction_is_held_back)
 {
     start();
     open_channel(&peer, 2);
@@ -393,7 +393,7 @@ static void test_what_is_published_beside_a_transaction_is_held_back(void)
 }
 
 /* Else a transaction that stays open would be one for all others of its connection. */
-static void test_a_transaction_that_begins_beside_another_is_held_back(void)
+QS_TEST(test_a_transaction_that_begins_beside_another_is_held_back)
 {
     start();
     open_channel(&peer, 2);
@@ -416,7 +416,7 @@ static void test_a_transaction_that_begins_beside_another_is_held_back(void)
 }
 
 /* Both are open already: each may be ended as it is. */
-static void test_transactions_that_were_open_before_an_alarm_are_committed(void)
+QS_TEST(test_transactions_that_were_open_before_an_alarm_are_committed)
 {
     start();
     open_channel(&peer, 2);
@@ -432,24 +432,4 @@ static void test_transactions_that_were_open_before_an_alarm_are_committed(void)
     QS_CHECK(ready() == 3 && !qsi_amqp_session_reads(peer.session));
     end_alarm();
     end();
-}
-
-int main(void)
-{
-    test_a_transaction_that_grows_for_ever_is_rolled_back();
-    test_empty_messages_count_with_all_that_is_noted_of_them();
-    test_the_channels_of_a_connection_share_its_part();
-    test_there_is_room_for_a_small_one_whatever_others_hold();
-    test_a_small_transaction_passes_when_others_hold_all_of_the_room();
-    test_settlements_count_too();
-    test_a_refused_transaction_counts_until_it_is_rolled_back();
-    test_returns_of_open_transactions_leave_room_for_those_of_other_publishers();
-    test_returns_of_a_commit_count_until_they_are_sent();
-    test_a_transaction_can_be_committed_while_publishers_are_held_back();
-    test_a_transaction_can_be_rolled_back_while_publishers_are_held_back();
-    test_a_transaction_that_grows_while_publishers_are_held_back_is_rolled_back();
-    test_what_is_published_beside_a_transaction_is_held_back();
-    test_a_transaction_that_begins_beside_another_is_held_back();
-    test_transactions_that_were_open_before_an_alarm_are_committed();
-    return 0;
 }

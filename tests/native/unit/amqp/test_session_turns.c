@@ -6,7 +6,7 @@ static struct peer peer;
 
 /* ---- workers ---- */
 
-static void test_what_may_wait_is_left_to_a_worker_and_done_once(void)
+QS_TEST(test_what_may_wait_is_left_to_a_worker_and_done_once)
 {
     struct qsi_amqp_turn turn = {.may_block = true};
 
@@ -34,7 +34,7 @@ static void test_what_may_wait_is_left_to_a_worker_and_done_once(void)
 }
 
 /* Where a stream is read from stands in a file. */
-static void test_beginning_to_consume_publish_or_commit_needs_no_worker(void)
+QS_TEST(test_beginning_to_consume_publish_or_commit_needs_no_worker)
 {
     static const uint8_t is_stream[] = "\x0cx-queue-typeS\0\0\0\6stream";
 
@@ -89,7 +89,7 @@ static void check_publish_that_waits(size_t bytes)
     free(body);
 }
 
-static void test_a_publish_that_waits_is_published_once(void)
+QS_TEST(test_a_publish_that_waits_is_published_once)
 {
     peer_start(&peer);
     declare(&peer, "q");
@@ -98,7 +98,7 @@ static void test_a_publish_that_waits_is_published_once(void)
     peer_fini(&peer);
 }
 
-static void test_a_refused_channel_is_closed_where_waiting_is_allowed(void)
+QS_TEST(test_a_refused_channel_is_closed_where_waiting_is_allowed)
 {
     peer_start(&peer);
     peer.must_not_block = true;
@@ -113,7 +113,7 @@ static void test_a_refused_channel_is_closed_where_waiting_is_allowed(void)
     peer_fini(&peer);
 }
 
-static void test_a_turn_ends_after_the_input_that_it_may_use(void)
+QS_TEST(test_a_turn_ends_after_the_input_that_it_may_use)
 {
     struct qsi_amqp_turn turn = {.may_block = true, .bytes_max = 100};
     int turns = 1;
@@ -145,7 +145,7 @@ static void put_declare(const char *queue)
 }
 
 /* Many share one sync, and what is said behind them waits with them. */
-static void test_declares_are_answered_once_they_are_durable(void)
+QS_TEST(test_declares_are_answered_once_they_are_durable)
 {
     qs_stats before, after;
     char name[16];
@@ -178,7 +178,7 @@ static void test_declares_are_answered_once_they_are_durable(void)
 }
 
 /* The channel's end waits with them: nobody would tell afterwards. */
-static void test_a_close_behind_a_declare_waits_for_it(void)
+QS_TEST(test_a_close_behind_a_declare_waits_for_it)
 {
     peer_start(&peer);
     peer.must_not_commit = true;
@@ -197,7 +197,7 @@ static void test_a_close_behind_a_declare_waits_for_it(void)
 }
 
 /* So many that there is no room for more: a worker waits. */
-static void test_answers_that_wait_for_the_disk_are_bounded(void)
+QS_TEST(test_answers_that_wait_for_the_disk_are_bounded)
 {
     peer_start(&peer);
     peer.must_not_commit = true;
@@ -223,7 +223,7 @@ static void test_answers_that_wait_for_the_disk_are_bounded(void)
 
 /* ---- answers of the host ---- */
 
-static void test_a_login_is_answered_later(void)
+QS_TEST(test_a_login_is_answered_later)
 {
     for (int granted = 0; granted <= 1; granted++) {
         peer_init(&peer);
@@ -252,7 +252,7 @@ static void test_a_login_is_answered_later(void)
 /* ---- output ---- */
 
 /* Deliveries stay in their queue while the client does not read. */
-static void test_a_client_that_does_not_read_is_sent_no_more_than_the_limit(void)
+QS_TEST(test_a_client_that_does_not_read_is_sent_no_more_than_the_limit)
 {
     char body[1001];
     struct qsi_amqp_turn turn = {0};
@@ -285,7 +285,7 @@ static void test_a_client_that_does_not_read_is_sent_no_more_than_the_limit(void
     peer_fini(&peer);
 }
 
-static void test_requests_wait_while_answers_are_not_read(void)
+QS_TEST(test_requests_wait_while_answers_are_not_read)
 {
     struct qsi_amqp_turn turn = {0};
     struct qsi_amqp_counts counts;
@@ -309,7 +309,7 @@ static void test_requests_wait_while_answers_are_not_read(void)
     peer_fini(&peer);
 }
 
-static void test_channels_opened_and_closed_unread_take_no_memory(void)
+QS_TEST(test_channels_opened_and_closed_unread_take_no_memory)
 {
     struct qsi_amqp_turn turn = {.may_block = true};
 
@@ -332,7 +332,7 @@ static void test_channels_opened_and_closed_unread_take_no_memory(void)
     peer_fini(&peer);
 }
 
-static void test_channels_take_turns(void)
+QS_TEST(test_channels_take_turns)
 {
     struct qsi_amqp_turn turn = {.may_block = true};
     struct frame frame;
@@ -358,22 +358,4 @@ static void test_channels_take_turns(void)
     QS_CHECK(peer.wants == QSI_AMQP_WANTS_TURN);
     QS_CHECK(seen[1] == 64 && seen[2] == 64);
     peer_fini(&peer);
-}
-
-int main(void)
-{
-    test_what_may_wait_is_left_to_a_worker_and_done_once();
-    test_beginning_to_consume_publish_or_commit_needs_no_worker();
-    test_a_publish_that_waits_is_published_once();
-    test_a_refused_channel_is_closed_where_waiting_is_allowed();
-    test_a_turn_ends_after_the_input_that_it_may_use();
-    test_declares_are_answered_once_they_are_durable();
-    test_a_close_behind_a_declare_waits_for_it();
-    test_answers_that_wait_for_the_disk_are_bounded();
-    test_a_login_is_answered_later();
-    test_a_client_that_does_not_read_is_sent_no_more_than_the_limit();
-    test_requests_wait_while_answers_are_not_read();
-    test_channels_opened_and_closed_unread_take_no_memory();
-    test_channels_take_turns();
-    return 0;
 }

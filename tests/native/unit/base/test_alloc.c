@@ -3,7 +3,7 @@
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 
-static void test_zalloc_is_zeroed(void)
+QS_TEST(test_zalloc_is_zeroed)
 {
     const char zeros[1000] = {0};
     char *memory = qsi_zalloc(sizeof zeros);
@@ -12,7 +12,7 @@ static void test_zalloc_is_zeroed(void)
     qsi_free(memory);
 }
 
-static void test_nothing_asked_for_is_still_memory(void)
+QS_TEST(test_nothing_asked_for_is_still_memory)
 {
     void *memory = qsi_alloc(0);
 
@@ -23,7 +23,7 @@ static void test_nothing_asked_for_is_still_memory(void)
     qsi_free(NULL);
 }
 
-static void test_an_array_grows_or_stays(void)
+QS_TEST(test_an_array_grows_or_stays)
 {
     struct qs_test_alloc state;
     uint32_t capacity = 0, *items = NULL, *grown;
@@ -44,7 +44,7 @@ static void test_an_array_grows_or_stays(void)
     qs_allocator_set(NULL);
 }
 
-static void test_replaced_allocator_is_used_until_reset(void)
+QS_TEST(test_replaced_allocator_is_used_until_reset)
 {
     struct qs_test_alloc state;
     void *memory;
@@ -61,13 +61,4 @@ static void test_replaced_allocator_is_used_until_reset(void)
     memory = qsi_alloc(10);
     QS_CHECK(memory != NULL && state.alive == 0);
     qsi_free(memory);
-}
-
-int main(void)
-{
-    test_zalloc_is_zeroed();
-    test_nothing_asked_for_is_still_memory();
-    test_an_array_grows_or_stays();
-    test_replaced_allocator_is_used_until_reset();
-    return 0;
 }

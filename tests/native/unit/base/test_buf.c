@@ -3,7 +3,7 @@
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 
-static void test_appended_bytes_stay_in_order_through_growth(void)
+QS_TEST(test_appended_bytes_stay_in_order_through_growth)
 {
     struct qsi_buf buf = {0};
 
@@ -20,7 +20,7 @@ static void test_appended_bytes_stay_in_order_through_growth(void)
     QS_CHECK(buf.data == NULL && buf.capacity == 0);
 }
 
-static void test_reserve_gives_room_and_takes_none(void)
+QS_TEST(test_reserve_gives_room_and_takes_none)
 {
     struct qsi_buf buf = {0};
     uint8_t *room = NULL;
@@ -36,7 +36,7 @@ static void test_reserve_gives_room_and_takes_none(void)
     qsi_buf_fini(&buf);
 }
 
-static void test_failed_growth_changes_nothing(void)
+QS_TEST(test_failed_growth_changes_nothing)
 {
     struct qs_test_alloc state;
     struct qsi_buf buf = {0};
@@ -52,12 +52,4 @@ static void test_failed_growth_changes_nothing(void)
     qsi_buf_fini(NULL);
     QS_CHECK(state.alive == 0);
     qs_allocator_set(NULL);
-}
-
-int main(void)
-{
-    test_appended_bytes_stay_in_order_through_growth();
-    test_reserve_gives_room_and_takes_none();
-    test_failed_growth_changes_nothing();
-    return 0;
 }

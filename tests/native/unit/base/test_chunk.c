@@ -10,7 +10,7 @@
 #define THREAD_COUNT 4
 #define ROUND_COUNT 20000
 
-static void test_chunk_lives_until_its_last_reference_goes(void)
+QS_TEST(test_chunk_lives_until_its_last_reference_goes)
 {
     struct qs_test_alloc state;
     struct qsi_chunk *chunk;
@@ -31,7 +31,7 @@ static void test_chunk_lives_until_its_last_reference_goes(void)
     qs_allocator_set(NULL);
 }
 
-static void test_a_chunk_is_counted_until_it_is_given_away(void)
+QS_TEST(test_a_chunk_is_counted_until_it_is_given_away)
 {
     struct qsi_budget *budget = qsi_budget_create();
     struct qsi_chunk *chunk = qsi_chunk_create(100);
@@ -50,7 +50,7 @@ static void test_a_chunk_is_counted_until_it_is_given_away(void)
 }
 
 /* What is behind `used` is neither counted nor kept, and nothing is given back twice. */
-static void test_the_rest_of_a_chunk_that_has_ended_is_given_back(void)
+QS_TEST(test_the_rest_of_a_chunk_that_has_ended_is_given_back)
 {
     enum { CAPACITY = 256 << 10, USED = 5000 };
     struct qsi_budget *budget = qsi_budget_create();
@@ -212,7 +212,7 @@ static void *take_and_drop(void *chunk)
     return NULL;
 }
 
-static void test_a_populated_chunk_has_its_pages_and_what_was_in_it(void)
+QS_TEST(test_a_populated_chunk_has_its_pages_and_what_was_in_it)
 {
     enum { PAGES = 512, PAGE_BYTES = 4096 };
     struct qsi_chunk *chunk = qsi_chunk_create((PAGES + 2) * PAGE_BYTES);
@@ -238,7 +238,7 @@ static void test_a_populated_chunk_has_its_pages_and_what_was_in_it(void)
     qsi_chunk_unref(chunk);
 }
 
-static void test_a_small_chunk_is_left_as_it_is(void)
+QS_TEST(test_a_small_chunk_is_left_as_it_is)
 {
     struct qsi_chunk *chunk = qsi_chunk_create(1);
 
@@ -249,7 +249,7 @@ static void test_a_small_chunk_is_left_as_it_is(void)
     qsi_chunk_unref(chunk);
 }
 
-static void test_references_of_many_threads_add_up(void)
+QS_TEST(test_references_of_many_threads_add_up)
 {
     struct qsi_chunk *chunk = qsi_chunk_create(1);
     pthread_t threads[THREAD_COUNT];
@@ -267,12 +267,7 @@ static void test_references_of_many_threads_add_up(void)
 
 int main(void)
 {
-    test_chunk_lives_until_its_last_reference_goes();
-    test_a_chunk_is_counted_until_it_is_given_away();
-    test_the_rest_of_a_chunk_that_has_ended_is_given_back();
-    test_a_populated_chunk_has_its_pages_and_what_was_in_it();
-    test_a_small_chunk_is_left_as_it_is();
-    test_references_of_many_threads_add_up();
+    qs_test_run_all();
 #ifndef __SANITIZE_ADDRESS__
     test_a_reusable_chunk_waits_for_the_next_one_that_fits();
     test_what_waits_goes_with_its_budget();

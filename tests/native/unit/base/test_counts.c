@@ -16,7 +16,7 @@ static void check_names(uint32_t of, const char *const *names, uint32_t count)
     QS_CHECK(!qs_count_at(of, UINT32_MAX, &found));
 }
 
-static void test_each_kind_lists_its_counters_in_order(void)
+QS_TEST(test_each_kind_lists_its_counters_in_order)
 {
 #define QS_CHANNEL_COUNT(name, text) #name,
     static const char *const channel[] = {
@@ -43,17 +43,10 @@ static void test_each_kind_lists_its_counters_in_order(void)
     check_names(QS_COUNTS_CONNECTION, channel, sizeof channel / sizeof channel[0]);
 }
 
-static void test_there_is_no_other_kind(void)
+QS_TEST(test_there_is_no_other_kind)
 {
     qs_count found;
 
     QS_CHECK(!qs_count_at(QS_COUNTS_CONNECTION + 1, 0, &found));
     QS_CHECK(!qs_count_at(UINT32_MAX, 0, &found));
-}
-
-int main(void)
-{
-    test_each_kind_lists_its_counters_in_order();
-    test_there_is_no_other_kind();
-    return 0;
 }

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-static void test_fail_fills_in_everything(void)
+QS_TEST(test_fail_fills_in_everything)
 {
     qs_error error;
 
@@ -15,7 +15,7 @@ static void test_fail_fills_in_everything(void)
     QS_CHECK(strcmp(error.text, "field 7 is odd") == 0);
 }
 
-static void test_system_error_is_kept_and_spelled_out(void)
+QS_TEST(test_system_error_is_kept_and_spelled_out)
 {
     qs_error error;
 
@@ -26,7 +26,7 @@ static void test_system_error_is_kept_and_spelled_out(void)
     QS_CHECK(strstr(error.text, "99999") != NULL);
 }
 
-static void test_damage_names_file_and_offset(void)
+QS_TEST(test_damage_names_file_and_offset)
 {
     qs_error error;
 
@@ -36,7 +36,7 @@ static void test_damage_names_file_and_offset(void)
     QS_CHECK(strcmp(error.text, "'q1/0007' at offset 8192: bad checksum") == 0);
 }
 
-static void test_prefix_keeps_the_rest(void)
+QS_TEST(test_prefix_keeps_the_rest)
 {
     qs_error error;
 
@@ -46,7 +46,7 @@ static void test_prefix_keeps_the_rest(void)
     QS_CHECK(error.status == QS_ECORRUPT && error.offset == 5 && strcmp(error.path, "f") == 0);
 }
 
-static void test_text_that_is_too_long_is_cut(void)
+QS_TEST(test_text_that_is_too_long_is_cut)
 {
     char words[2 * QS_ERROR_TEXT_BYTES];
     qs_error error;
@@ -65,7 +65,7 @@ static void test_text_that_is_too_long_is_cut(void)
     QS_CHECK(strlen(error.path) == QS_ERROR_PATH_BYTES - 1);
 }
 
-static void test_error_may_quote_itself(void)
+QS_TEST(test_error_may_quote_itself)
 {
     qs_error error;
 
@@ -74,7 +74,7 @@ static void test_error_may_quote_itself(void)
     QS_CHECK(strcmp(error.text, "again first") == 0);
 }
 
-static void test_full_disk_is_a_full_store_of_a_file(void)
+QS_TEST(test_full_disk_is_a_full_store_of_a_file)
 {
     qs_error error;
 
@@ -86,7 +86,7 @@ static void test_full_disk_is_a_full_store_of_a_file(void)
     QS_CHECK(error.status == QS_EIO && strcmp(error.text, "index/1.seg: write") == 0);
 }
 
-static void test_no_error_is_fine(void)
+QS_TEST(test_no_error_is_fine)
 {
     QS_CHECK(qsi_fail_file(NULL, QS_ENOSPC, "f") == QS_ESTORE_FULL);
     QS_CHECK(qsi_fail(NULL, QS_EIO, "x") == QS_EIO);
@@ -94,17 +94,4 @@ static void test_no_error_is_fine(void)
     QS_CHECK(qsi_fail_corrupt(NULL, "f", 0, "x") == QS_ECORRUPT);
     qsi_error_prefix(NULL, "x");
     qsi_error_set_path(NULL, "x");
-}
-
-int main(void)
-{
-    test_fail_fills_in_everything();
-    test_system_error_is_kept_and_spelled_out();
-    test_damage_names_file_and_offset();
-    test_prefix_keeps_the_rest();
-    test_text_that_is_too_long_is_cut();
-    test_error_may_quote_itself();
-    test_full_disk_is_a_full_store_of_a_file();
-    test_no_error_is_fine();
-    return 0;
 }

@@ -22,7 +22,7 @@ static const uint64_t vectors[] = {
 };
 #define VECTOR_OF_63 UINT64_C(0x9d199062b7bbb3a8)
 
-static void test_hash_is_siphash_1_3(void)
+QS_TEST(test_hash_is_siphash_1_3)
 {
     uint8_t data[63];
 
@@ -38,7 +38,7 @@ static void test_hash_is_siphash_1_3(void)
 }
 
 /* Exactly as many bytes as there are are read: the sanitizer sees one more. */
-static void test_hash_reads_no_byte_beyond_the_name(void)
+QS_TEST(test_hash_reads_no_byte_beyond_the_name)
 {
     for (size_t bytes = 0; bytes < 40; bytes++) {
         uint8_t *name = malloc(bytes > 0 ? bytes : 1);
@@ -84,7 +84,7 @@ static unsigned longest_chain(uint64_t names[][2])
     return longest;
 }
 
-static void test_names_made_to_collide_without_a_key_do_not_under_any_key(void)
+QS_TEST(test_names_made_to_collide_without_a_key_do_not_under_any_key)
 {
     static uint64_t names[NAME_COUNT][2];
     uint8_t key[QSI_HASH_KEY_BYTES] = {0};
@@ -100,7 +100,7 @@ static void test_names_made_to_collide_without_a_key_do_not_under_any_key(void)
     }
 }
 
-static void test_another_key_gives_other_hashes(void)
+QS_TEST(test_another_key_gives_other_hashes)
 {
     uint8_t key[QSI_HASH_KEY_BYTES] = {0};
     uint64_t before;
@@ -145,14 +145,14 @@ static void check_order(uint8_t key_byte)
     qsi_map_fini(&map);
 }
 
-static void test_order_of_a_walk_does_not_depend_on_the_key(void)
+QS_TEST(test_order_of_a_walk_does_not_depend_on_the_key)
 {
     for (int key_byte = 0; key_byte < 50; key_byte++) {
         check_order((uint8_t)key_byte);
     }
 }
 
-static void test_numbers_are_found_replaced_and_removed(void)
+QS_TEST(test_numbers_are_found_replaced_and_removed)
 {
     struct qsi_map map = {0};
     char values[2];
@@ -170,15 +170,4 @@ static void test_numbers_are_found_replaced_and_removed(void)
     QS_CHECK(qsi_map_remove_number(&map, 7 << 20) == &values[1]);
     QS_CHECK(qsi_map_get_number(&map, 7 << 20) == NULL && map.count == 4999);
     qsi_map_fini(&map);
-}
-
-int main(void)
-{
-    test_hash_is_siphash_1_3();
-    test_hash_reads_no_byte_beyond_the_name();
-    test_names_made_to_collide_without_a_key_do_not_under_any_key();
-    test_another_key_gives_other_hashes();
-    test_order_of_a_walk_does_not_depend_on_the_key();
-    test_numbers_are_found_replaced_and_removed();
-    return 0;
 }

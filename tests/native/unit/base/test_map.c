@@ -50,7 +50,7 @@ static void check_walk(const struct qsi_map *map, char *const *model)
     QS_CHECK(count == expected && map->count == expected);
 }
 
-static void test_map_agrees_with_a_model_whatever_memory_does(uint64_t seed)
+QS_SEED_TEST(test_map_agrees_with_a_model_whatever_memory_does)
 {
     static char values[KEY_COUNT];
     char *model[KEY_COUNT] = {0};
@@ -83,7 +83,7 @@ static void test_map_agrees_with_a_model_whatever_memory_does(uint64_t seed)
     qs_allocator_set(NULL);
 }
 
-static void test_map_grows_on_when_only_the_table_cannot(void)
+QS_TEST(test_map_grows_on_when_only_the_table_cannot)
 {
     struct qs_test_alloc state;
     struct qsi_map map = {0};
@@ -106,7 +106,7 @@ static void test_map_grows_on_when_only_the_table_cannot(void)
     qs_allocator_set(NULL);
 }
 
-static void test_current_entry_may_be_removed_in_a_walk(void)
+QS_TEST(test_current_entry_may_be_removed_in_a_walk)
 {
     struct qsi_map map = {0};
     struct qsi_map_cursor cursor;
@@ -125,7 +125,7 @@ static void test_current_entry_may_be_removed_in_a_walk(void)
     qsi_map_fini(&map);
 }
 
-static void test_empty_map_answers(void)
+QS_TEST(test_empty_map_answers)
 {
     struct qsi_map map = {0};
     struct qsi_map_cursor cursor = qsi_map_begin(&map);
@@ -139,7 +139,7 @@ static void test_empty_map_answers(void)
 
 /* Keys that differ in a byte each, like names with a running number, must not share buckets more
  * than chance would have it: 4096 keys in 4096 buckets leave about 1507 of them empty. */
-static void test_hash_spreads_similar_keys(void)
+QS_TEST(test_hash_spreads_similar_keys)
 {
     static uint8_t used[4096];
     int empty = 0;
@@ -156,14 +156,4 @@ static void test_hash_spreads_similar_keys(void)
     QS_CHECK(empty > 1350 && empty < 1650);
     QS_CHECK(qsi_hash("", 0) != qsi_hash("\0", 1));
     QS_CHECK(qsi_hash("a\0", 2) != qsi_hash("a", 1));
-}
-
-int main(int argc, char **argv)
-{
-    test_map_agrees_with_a_model_whatever_memory_does(qs_test_seed(argc, argv));
-    test_map_grows_on_when_only_the_table_cannot();
-    test_current_entry_may_be_removed_in_a_walk();
-    test_empty_map_answers();
-    test_hash_spreads_similar_keys();
-    return 0;
 }

@@ -20,7 +20,7 @@ static void lock_while_open(void *door)
     step(door, DOOR_LOCKED);
 }
 
-static void test_steps_of_the_table_are_made(void)
+QS_TEST(test_steps_of_the_table_are_made)
 {
     enum door door = DOOR_SHUT;
 
@@ -31,18 +31,11 @@ static void test_steps_of_the_table_are_made(void)
     QS_CHECK(door == DOOR_OPEN);
 }
 
-static void test_step_that_the_table_lacks_aborts(void)
+QS_TEST(test_step_that_the_table_lacks_aborts)
 {
     enum door door = DOOR_OPEN;
 
     QS_CHECK(!qsi_state_may_follow(follows, DOOR_OPEN, DOOR_LOCKED));
     QS_CHECK(qs_test_aborts(lock_while_open, &door));
     QS_CHECK(door == DOOR_OPEN);
-}
-
-int main(void)
-{
-    test_steps_of_the_table_are_made();
-    test_step_that_the_table_lacks_aborts();
-    return 0;
 }

@@ -10,7 +10,7 @@ enum {
     STAT_COUNT
 };
 
-static void test_every_member_is_listed_with_its_value(void)
+QS_TEST(test_every_member_is_listed_with_its_value)
 {
     qs_stats stats = {0};
     qs_stat stat;
@@ -31,7 +31,7 @@ static void test_every_member_is_listed_with_its_value(void)
     QS_CHECK(index == STAT_COUNT && value == 1000 + STAT_COUNT);
 }
 
-static void test_nothing_is_behind_the_last_member(void)
+QS_TEST(test_nothing_is_behind_the_last_member)
 {
     qs_stats stats = {0};
     qs_stat stat;
@@ -41,19 +41,11 @@ static void test_nothing_is_behind_the_last_member(void)
     QS_CHECK(!qs_stats_at(&stats, UINT32_MAX, &stat));
 }
 
-static void test_a_clock_that_is_behind_is_below_zero(void)
+QS_TEST(test_a_clock_that_is_behind_is_below_zero)
 {
     qs_stats stats = {.clock_ahead_us = -5};
     qs_stat stat;
 
     QS_CHECK(qs_stats_at(&stats, STAT_clock_ahead_us, &stat));
     QS_CHECK(stat.value == -5);
-}
-
-int main(void)
-{
-    test_every_member_is_listed_with_its_value();
-    test_nothing_is_behind_the_last_member();
-    test_a_clock_that_is_behind_is_below_zero();
-    return 0;
 }

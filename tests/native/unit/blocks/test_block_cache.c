@@ -1,7 +1,7 @@
 /* The cache of blocks: readers share what one of them read. */
 #include "block_made.h"
 
-static void test_cache(void)
+QS_TEST(test_cache)
 {
     uint64_t random = 3;
     struct made made = {.file = {.owner = OWNER, .number = 0}};
@@ -74,7 +74,7 @@ static void read_cached(struct qsi_block_cache *cache, const struct made *made, 
     qsi_block_view_fini(&view);
 }
 
-static void test_reader_that_is_alone_leaves_blocks_that_others_share(void)
+QS_TEST(test_reader_that_is_alone_leaves_blocks_that_others_share)
 {
     uint64_t random = 5;
     struct made made = {.file = {.owner = OWNER, .number = 0}};
@@ -106,7 +106,7 @@ static void test_reader_that_is_alone_leaves_blocks_that_others_share(void)
 }
 
 /* Large bodies make such blocks: four of 100 MB that stayed would keep a store out of memory. */
-static void test_blocks_that_are_larger_than_the_cache_do_not_stay(void)
+QS_TEST(test_blocks_that_are_larger_than_the_cache_do_not_stay)
 {
     uint64_t random = 4;
     struct made made = {.file = {.owner = OWNER, .number = 0}};
@@ -131,12 +131,4 @@ static void test_blocks_that_are_larger_than_the_cache_do_not_stay(void)
     qsi_budget_unref(budget);
     stop(&fixture);
     qsi_env_mem_destroy(fixture.env);
-}
-
-int main(void)
-{
-    test_blocks_that_are_larger_than_the_cache_do_not_stay();
-    test_cache();
-    test_reader_that_is_alone_leaves_blocks_that_others_share();
-    return 0;
 }

@@ -90,7 +90,7 @@ static bool is_covered(const struct made *made, uint64_t at)
     return false;
 }
 
-static void test_every_flipped_bit_is_found(bool sealed)
+QS_BOOL_TEST(test_every_flipped_bit_is_found, sealed)
 {
     uint64_t random = 3;
     struct made made = {.file = {.owner = OWNER, .number = 0}};
@@ -122,7 +122,7 @@ static void test_every_flipped_bit_is_found(bool sealed)
     qsi_env_mem_destroy(fixture.env);
 }
 
-static void test_every_truncation_is_found(bool sealed)
+QS_BOOL_TEST(test_every_truncation_is_found, sealed)
 {
     uint64_t random = 3;
     struct made made = {.file = {.owner = OWNER, .number = 0}};
@@ -145,7 +145,7 @@ static void test_every_truncation_is_found(bool sealed)
 }
 
 /* A block of another place, of another file and of another owner, each whole. */
-static void test_whole_block_in_a_wrong_place_is_refused(void)
+QS_TEST(test_whole_block_in_a_wrong_place_is_refused)
 {
     uint64_t random = 3;
     struct made made = {.file = {.owner = OWNER, .number = 0}};
@@ -185,14 +185,4 @@ static void test_whole_block_in_a_wrong_place_is_refused(void)
     }
     stop(&fixture);
     qsi_env_mem_destroy(fixture.env);
-}
-
-int main(void)
-{
-    test_every_flipped_bit_is_found(false);
-    test_every_flipped_bit_is_found(true);
-    test_every_truncation_is_found(false);
-    test_every_truncation_is_found(true);
-    test_whole_block_in_a_wrong_place_is_refused();
-    return 0;
 }

@@ -57,7 +57,7 @@ static qs_status count_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
     return inner_dir_sync(env, dir, error);
 }
 
-static void test_directory_was_synced_again_without_a_new_name(void)
+QS_TEST(test_directory_was_synced_again_without_a_new_name)
 {
     uint64_t random = 1;
     struct made made = {.file = {.owner = OWNER, .number = 0}};
@@ -82,7 +82,7 @@ static void test_directory_was_synced_again_without_a_new_name(void)
     qsi_env_mem_destroy(fixture.env);
 }
 
-static void test_next_block_shares_no_page_with_a_named_one(void)
+QS_TEST(test_next_block_shares_no_page_with_a_named_one)
 {
     uint64_t random = 1;
     struct made made = {.file = {.owner = OWNER, .number = 0}};
@@ -103,7 +103,7 @@ static void test_next_block_shares_no_page_with_a_named_one(void)
 
 /* A session wrote blocks that no checkpoint named and crashed; the next one writes others at the
  * same places, and a checkpoint leaves a gap in which a whole block of the old ones stands. */
-static void test_block_of_an_earlier_life_is_not_taken_for_one_of_the_file(void)
+QS_TEST(test_block_of_an_earlier_life_is_not_taken_for_one_of_the_file)
 {
     uint64_t random = 1;
     struct made made = {.file = {.owner = OWNER, .number = 0}}, old;
@@ -280,9 +280,7 @@ int main(int argc, char **argv)
 
     test_names();
     test_round_trip(seed);
-    test_directory_was_synced_again_without_a_new_name();
-    test_next_block_shares_no_page_with_a_named_one();
-    test_block_of_an_earlier_life_is_not_taken_for_one_of_the_file();
+    qs_test_run_all();
     test_times_are_exact_to_the_row(seed);
     test_block_ends_before_its_times_do_not_fit();
     test_write_that_fails_can_be_repeated(QSI_FAULT_EIO);

@@ -13,6 +13,16 @@
 
 static struct qs_test_alloc memory;
 
+/* It gives all its memory back. */
+static inline void run_counted(void (*test)(void))
+{
+    qs_test_alloc_install(&memory);
+    test();
+    QS_CHECK(memory.alive == 0);
+    qs_allocator_set(NULL);
+}
+#define ROWS_TEST(name) QS_TEST_BY(run_counted, name, (void))
+
 struct batch {
     struct ArrowSchema schema;
     struct ArrowArray array;

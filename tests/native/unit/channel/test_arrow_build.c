@@ -7,7 +7,7 @@ static bool bit(const struct ArrowArray *array, int64_t row)
     return (((const uint8_t *)array->buffers[1])[row / 8] >> row % 8 & 1) != 0;
 }
 
-static void test_no_rows_are_a_batch_too(void)
+ROWS_TEST(test_no_rows_are_a_batch_too)
 {
     struct qsi_arrow_builder builder;
     struct batch batch;
@@ -19,7 +19,7 @@ static void test_no_rows_are_a_batch_too(void)
     qsi_arrow_builder_fini(&builder);
 }
 
-static void test_runs_and_rows_come_back_in_order(void)
+ROWS_TEST(test_runs_and_rows_come_back_in_order)
 {
     enum { COUNT = 100 };
     uint8_t data[3 + 2 * COUNT];
@@ -61,7 +61,7 @@ static void test_runs_and_rows_come_back_in_order(void)
     release(&batch);
 }
 
-static void test_names_are_entered_once(void)
+ROWS_TEST(test_names_are_entered_once)
 {
     struct qsi_arrow_builder builder;
     struct batch batch;
@@ -90,7 +90,7 @@ static void test_names_are_entered_once(void)
     release(&batch);
 }
 
-static void test_refusals(void)
+ROWS_TEST(test_refusals)
 {
     struct qsi_arrow_builder builder;
     struct qsi_arrow_run run;
@@ -110,7 +110,7 @@ static void test_refusals(void)
 }
 
 /* As a consumer does that keeps one column and its type. */
-static void test_a_column_outlives_its_batch(void)
+ROWS_TEST(test_a_column_outlives_its_batch)
 {
     struct qsi_arrow_builder builder;
     struct qsi_arrow_run run;
@@ -169,7 +169,7 @@ static qs_status build_once(struct batch *batch)
     return status;
 }
 
-static void test_every_failing_allocation_is_told_and_leaks_nothing(void)
+ROWS_TEST(test_every_failing_allocation_is_told_and_leaks_nothing)
 {
     struct batch batch;
     uint64_t call = 0;
@@ -221,7 +221,7 @@ static void build_stream(struct batch *batch, uint32_t columns)
     qsi_arrow_builder_fini(&builder);
 }
 
-static void test_a_batch_of_a_stream_has_offsets_times_and_the_chosen_columns(void)
+ROWS_TEST(test_a_batch_of_a_stream_has_offsets_times_and_the_chosen_columns)
 {
     enum { PROPERTIES = QSI_COLUMN_TEXT_COUNT + QSI_COLUMN_NUMBER_COUNT + 1 }; /* headers too */
     static const struct {
@@ -262,7 +262,7 @@ static void test_a_batch_of_a_stream_has_offsets_times_and_the_chosen_columns(vo
 }
 
 /* Bodies "b0", "b1" ... lie in a chunk, behind their offsets. */
-static void test_lent_bodies_stay_where_they_are_until_the_last_column_goes(void)
+ROWS_TEST(test_lent_bodies_stay_where_they_are_until_the_last_column_goes)
 {
     enum { ROWS = 100, FROM = 10 };
     struct qsi_chunk *chunk = qsi_chunk_create(4 * (ROWS + 1) + 3 * ROWS);
@@ -300,24 +300,4 @@ static void test_lent_bodies_stay_where_they_are_until_the_last_column_goes(void
     release(&batch);
     QS_CHECK(holds(&body, ROWS - FROM - 1, "b9"));
     body.release(&body);
-}
-
-int main(void)
-{
-    static void (*const tests[])(void) = {
-        test_no_rows_are_a_batch_too,
-        test_runs_and_rows_come_back_in_order,
-        test_names_are_entered_once,
-        test_refusals,
-        test_a_column_outlives_its_batch,
-        test_a_batch_of_a_stream_has_offsets_times_and_the_chosen_columns,
-        test_lent_bodies_stay_where_they_are_until_the_last_column_goes,
-        test_every_failing_allocation_is_told_and_leaks_nothing};
-
-    qs_test_alloc_install(&memory);
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
-        tests[i]();
-        QS_CHECK(memory.alive == 0);
-    }
-    return 0;
 }

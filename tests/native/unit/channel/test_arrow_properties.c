@@ -1,7 +1,7 @@
 /* Properties and headers as columns of the batch that deliveries come back as. */
 #include "arrow_build_fixture.h"
 
-static void test_properties_fill_their_columns(void)
+ROWS_TEST(test_properties_fill_their_columns)
 {
     uint8_t blob[256];
     struct qsi_properties properties = {.delivery_mode = 2, .priority = 5, .timestamp = 1700000000};
@@ -41,7 +41,7 @@ static void test_properties_fill_their_columns(void)
     release(&batch);
 }
 
-static void test_what_has_no_number_is_null(void)
+ROWS_TEST(test_what_has_no_number_is_null)
 {
     static const char *const expirations[] = {"", "12x", "-1", "9223372036854775808",
                                               "9223372036854775807"};
@@ -68,7 +68,7 @@ static void test_what_has_no_number_is_null(void)
     release(&batch);
 }
 
-static void test_header_values_become_text(void)
+ROWS_TEST(test_header_values_become_text)
 {
     static const struct {
         const char *type_and_value;
@@ -138,7 +138,7 @@ static void test_header_values_become_text(void)
     release(&batch);
 }
 
-static void test_strings_come_out_as_utf8(void)
+ROWS_TEST(test_strings_come_out_as_utf8)
 {
     static const char *const pairs[][2] = {
         {"plain", "plain"},
@@ -175,7 +175,7 @@ static void test_strings_come_out_as_utf8(void)
     release(&batch);
 }
 
-static void test_a_run_shares_its_properties(void)
+ROWS_TEST(test_a_run_shares_its_properties)
 {
     struct qsi_properties properties = {.priority = 4,
                                         .present = qsi_property_flag(QSI_PROPERTY_PRIORITY)};
@@ -203,19 +203,4 @@ static void test_a_run_shares_its_properties(void)
         QS_CHECK(holds(column(&batch, "headers")->children[0]->children[1], 2 * row + 1, NULL));
     }
     release(&batch);
-}
-
-int main(void)
-{
-    static void (*const tests[])(void) = {
-        test_properties_fill_their_columns, test_what_has_no_number_is_null,
-        test_header_values_become_text, test_strings_come_out_as_utf8,
-        test_a_run_shares_its_properties};
-
-    qs_test_alloc_install(&memory);
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
-        tests[i]();
-        QS_CHECK(memory.alive == 0);
-    }
-    return 0;
 }

@@ -41,7 +41,7 @@ static void expect_none(struct qsi_confirms *confirms, uint64_t durable)
     expect(confirms, durable, false, QSI_VERDICT_NONE, 0, false, 0);
 }
 
-static void test_acks_come_when_durable_and_together(void)
+QS_TEST(test_acks_come_when_durable_and_together)
 {
     struct qsi_confirms confirms = {0};
 
@@ -61,7 +61,7 @@ static void test_acks_come_when_durable_and_together(void)
     qsi_confirms_fini(&confirms);
 }
 
-static void test_a_batch_is_a_range_of_numbers(void)
+QS_TEST(test_a_batch_is_a_range_of_numbers)
 {
     struct qsi_confirms confirms = {0};
 
@@ -74,7 +74,7 @@ static void test_a_batch_is_a_range_of_numbers(void)
     qsi_confirms_fini(&confirms);
 }
 
-static void test_what_needs_no_disk_is_acked_ahead_of_the_others(void)
+QS_TEST(test_what_needs_no_disk_is_acked_ahead_of_the_others)
 {
     struct qsi_confirms confirms = {0};
 
@@ -92,7 +92,7 @@ static void test_what_needs_no_disk_is_acked_ahead_of_the_others(void)
     qsi_confirms_fini(&confirms);
 }
 
-static void test_an_ack_covers_immediate_ones_before_it(void)
+QS_TEST(test_an_ack_covers_immediate_ones_before_it)
 {
     struct qsi_confirms confirms = {0};
 
@@ -107,7 +107,7 @@ static void test_an_ack_covers_immediate_ones_before_it(void)
     qsi_confirms_fini(&confirms);
 }
 
-static void test_nothing_pending_makes_an_immediate_ack(void)
+QS_TEST(test_nothing_pending_makes_an_immediate_ack)
 {
     struct qsi_confirms confirms = {0};
 
@@ -118,7 +118,7 @@ static void test_nothing_pending_makes_an_immediate_ack(void)
     qsi_confirms_fini(&confirms);
 }
 
-static void test_a_failure_nacks_what_is_not_durable(void)
+QS_TEST(test_a_failure_nacks_what_is_not_durable)
 {
     struct qsi_confirms confirms = {0};
 
@@ -136,7 +136,7 @@ static void test_a_failure_nacks_what_is_not_durable(void)
 }
 
 /* A wait that was told of a failure has been told of the nacks that follow. */
-static void test_nacks_that_a_wait_has_told_are_not_told_again(void)
+QS_TEST(test_nacks_that_a_wait_has_told_are_not_told_again)
 {
     struct qsi_confirms confirms = {0};
 
@@ -216,7 +216,7 @@ static void add_refused(struct qsi_confirms *confirms, struct numbers *numbers, 
     numbers->count += count;
 }
 
-static void test_each_number_gets_one_verdict(void)
+QS_TEST(test_each_number_gets_one_verdict)
 {
     static struct numbers numbers;
 
@@ -261,7 +261,7 @@ static void test_each_number_gets_one_verdict(void)
     }
 }
 
-static void test_confirms_that_nobody_reads_take_no_more_memory(void)
+QS_TEST(test_confirms_that_nobody_reads_take_no_more_memory)
 {
     struct qsi_confirms confirms = {0};
 
@@ -277,7 +277,7 @@ static void test_confirms_that_nobody_reads_take_no_more_memory(void)
 }
 
 /* Numbers that are told of out of order, each once. */
-static void test_a_number_may_be_confirmed_ahead_of_its_lsn(void)
+QS_TEST(test_a_number_may_be_confirmed_ahead_of_its_lsn)
 {
     struct qsi_confirms confirms = {0};
     uint64_t first, last;
@@ -308,7 +308,7 @@ static void test_a_number_may_be_confirmed_ahead_of_its_lsn(void)
     qsi_confirms_fini(&confirms);
 }
 
-static void test_confirms_ahead_that_nobody_reads_take_no_more_memory(void)
+QS_TEST(test_confirms_ahead_that_nobody_reads_take_no_more_memory)
 {
     for (int every = 1; every <= 3; every++) {
         struct qsi_confirms confirms = {0};
@@ -323,7 +323,7 @@ static void test_confirms_ahead_that_nobody_reads_take_no_more_memory(void)
     }
 }
 
-static void test_confirming_ahead_may_lack_memory_and_changes_nothing_then(void)
+QS_TEST(test_confirming_ahead_may_lack_memory_and_changes_nothing_then)
 {
     struct qsi_confirms confirms = {0};
 
@@ -341,7 +341,7 @@ static void test_confirming_ahead_may_lack_memory_and_changes_nothing_then(void)
     qsi_confirms_fini(&confirms);
 }
 
-static void test_reserving_may_fail_and_adding_cannot(void)
+QS_TEST(test_reserving_may_fail_and_adding_cannot)
 {
     for (uint64_t n = 1;; n++) {
         struct qsi_confirms confirms = {0};
@@ -369,19 +369,7 @@ int main(int argc, char **argv)
 {
     random_state = qs_test_seed(argc, argv);
     qs_test_alloc_install(&memory);
-    test_acks_come_when_durable_and_together();
-    test_a_batch_is_a_range_of_numbers();
-    test_what_needs_no_disk_is_acked_ahead_of_the_others();
-    test_an_ack_covers_immediate_ones_before_it();
-    test_nothing_pending_makes_an_immediate_ack();
-    test_a_failure_nacks_what_is_not_durable();
-    test_nacks_that_a_wait_has_told_are_not_told_again();
-    test_each_number_gets_one_verdict();
-    test_confirms_that_nobody_reads_take_no_more_memory();
-    test_a_number_may_be_confirmed_ahead_of_its_lsn();
-    test_confirms_ahead_that_nobody_reads_take_no_more_memory();
-    test_confirming_ahead_may_lack_memory_and_changes_nothing_then();
-    test_reserving_may_fail_and_adding_cannot();
+    qs_test_run_all();
     QS_CHECK(memory.alive == 0);
     qs_allocator_set(NULL);
     return 0;

@@ -50,7 +50,7 @@ static uint64_t take(struct qsi_unacked *unacked, uint64_t first, uint64_t last,
     return taken->tags - before;
 }
 
-static void test_tags_count_up(void)
+QS_TEST(test_tags_count_up)
 {
     struct qsi_unacked unacked = {0};
     struct taken taken = {0};
@@ -75,7 +75,7 @@ static void test_tags_count_up(void)
     qsi_unacked_fini(&unacked);
 }
 
-static void test_tags_that_are_spoken_for_can_be_taken_and_given_back(void)
+QS_TEST(test_tags_that_are_spoken_for_can_be_taken_and_given_back)
 {
     struct qsi_unacked unacked = {0};
     struct taken taken = {0};
@@ -93,7 +93,7 @@ static void test_tags_that_are_spoken_for_can_be_taken_and_given_back(void)
     qsi_unacked_fini(&unacked);
 }
 
-static void test_the_next_outstanding_tag_is_found_behind_what_was_settled(void)
+QS_TEST(test_the_next_outstanding_tag_is_found_behind_what_was_settled)
 {
     struct qsi_unacked unacked = {0};
     struct taken taken = {0};
@@ -115,7 +115,7 @@ static void test_the_next_outstanding_tag_is_found_behind_what_was_settled(void)
     qsi_unacked_fini(&unacked);
 }
 
-static void test_what_is_free_lies_between_what_is_spoken_for(void)
+QS_TEST(test_what_is_free_lies_between_what_is_spoken_for)
 {
     struct qsi_unacked unacked = {0};
     uint64_t first, last;
@@ -135,7 +135,7 @@ static void test_what_is_free_lies_between_what_is_spoken_for(void)
     qsi_unacked_fini(&unacked);
 }
 
-static void test_all_before_is_known_to_be_spoken_for(void)
+QS_TEST(test_all_before_is_known_to_be_spoken_for)
 {
     struct qsi_unacked unacked = {0};
 
@@ -152,7 +152,7 @@ static void test_all_before_is_known_to_be_spoken_for(void)
     qsi_unacked_fini(&unacked);
 }
 
-static void test_neighbours_share_an_extent(void)
+QS_TEST(test_neighbours_share_an_extent)
 {
     struct qsi_unacked unacked = {0};
     int one, two;
@@ -179,7 +179,7 @@ static void test_neighbours_share_an_extent(void)
 }
 
 /* As one of eight consumers gets them. */
-static void test_every_eighth_message_is_found_by_its_tag(void)
+QS_TEST(test_every_eighth_message_is_found_by_its_tag)
 {
     struct qsi_unacked unacked = {0};
     struct taken taken = {0};
@@ -202,7 +202,7 @@ static void test_every_eighth_message_is_found_by_its_tag(void)
 
 /* The segment that an empty extent was about may be gone, and another one may lie at its
  * address. */
-static void test_an_empty_extent_is_not_continued(void)
+QS_TEST(test_an_empty_extent_is_not_continued)
 {
     struct qsi_unacked unacked = {0};
     struct taken taken = {0};
@@ -216,7 +216,7 @@ static void test_an_empty_extent_is_not_continued(void)
     qsi_unacked_fini(&unacked);
 }
 
-static void test_stretches_bound_what_is_taken(void)
+QS_TEST(test_stretches_bound_what_is_taken)
 {
     struct qsi_unacked unacked = {0};
     struct taken taken = {0};
@@ -238,7 +238,7 @@ static void test_stretches_bound_what_is_taken(void)
     qsi_unacked_fini(&unacked);
 }
 
-static void test_deliveries_tell_their_consumer(void)
+QS_TEST(test_deliveries_tell_their_consumer)
 {
     struct qsi_unacked unacked = {0};
     struct taken taken = {0};
@@ -253,7 +253,7 @@ static void test_deliveries_tell_their_consumer(void)
 }
 
 /* One old tag must not keep what came and went behind it. */
-static void test_empty_extents_are_compacted(void)
+QS_TEST(test_empty_extents_are_compacted)
 {
     struct qsi_unacked unacked = {0};
     struct taken taken = {0};
@@ -301,7 +301,7 @@ static void compare(void *context, const struct qsi_extent *extent, uint64_t mas
     }
 }
 
-static void test_tags_do_as_flags_do(void)
+QS_TEST(test_tags_do_as_flags_do)
 {
     struct qsi_unacked unacked = {0};
     uint64_t outstanding = 0, next = 1, taken = 0;
@@ -354,7 +354,7 @@ static void test_tags_do_as_flags_do(void)
 
 /* A million tags acked one by one in random order: finding each is a search, dropping it is not
  * a walk. */
-static void test_a_million_acks_in_any_order(void)
+QS_TEST(test_a_million_acks_in_any_order)
 {
     enum { COUNT = 1000000 };
     struct qsi_unacked unacked = {0};
@@ -379,7 +379,7 @@ static void test_a_million_acks_in_any_order(void)
     free(order);
 }
 
-static void test_reserving_may_fail_and_changes_nothing_then(void)
+QS_TEST(test_reserving_may_fail_and_changes_nothing_then)
 {
     struct qsi_unacked unacked = {0};
     struct taken taken = {0};
@@ -403,20 +403,7 @@ int main(int argc, char **argv)
 {
     random_state = qs_test_seed(argc, argv);
     qs_test_alloc_install(&memory);
-    test_tags_count_up();
-    test_tags_that_are_spoken_for_can_be_taken_and_given_back();
-    test_the_next_outstanding_tag_is_found_behind_what_was_settled();
-    test_what_is_free_lies_between_what_is_spoken_for();
-    test_all_before_is_known_to_be_spoken_for();
-    test_neighbours_share_an_extent();
-    test_every_eighth_message_is_found_by_its_tag();
-    test_an_empty_extent_is_not_continued();
-    test_stretches_bound_what_is_taken();
-    test_deliveries_tell_their_consumer();
-    test_empty_extents_are_compacted();
-    test_tags_do_as_flags_do();
-    test_a_million_acks_in_any_order();
-    test_reserving_may_fail_and_changes_nothing_then();
+    qs_test_run_all();
     QS_CHECK(memory.alive == 0);
     qs_allocator_set(NULL);
     return 0;

@@ -69,7 +69,7 @@ static void check_slices(struct node *body)
     check_bodies(&root, 2);
 }
 
-static void test_bodies_come_back_from_every_layout(void)
+QS_TEST(test_bodies_come_back_from_every_layout)
 {
     static const char *const formats32[] = {"z", "u"};
     static const char *const formats64[] = {"Z", "U"};
@@ -87,7 +87,7 @@ static void test_bodies_come_back_from_every_layout(void)
     }
 }
 
-static void test_bodies_come_back_from_a_dictionary(void)
+QS_TEST(test_bodies_come_back_from_a_dictionary)
 {
     static const char formats[] = "cCsSiIlL";
     static const uint8_t order[BODY_COUNT] = {
@@ -113,7 +113,7 @@ static void test_bodies_come_back_from_a_dictionary(void)
     }
 }
 
-static void test_fixed_size_bodies(void)
+QS_TEST(test_fixed_size_bodies)
 {
     struct node body;
     struct node root;
@@ -140,7 +140,7 @@ static void test_fixed_size_bodies(void)
     QS_CHECK(open_batch(&batch, &root, NULL) == QS_EINVAL);
 }
 
-static void test_an_empty_batch_needs_no_buffers(void)
+QS_TEST(test_an_empty_batch_needs_no_buffers)
 {
     static const char *const formats[] = {"z", "U", "vz", "w:4"};
     struct qsi_arrow_batch batch;
@@ -175,7 +175,7 @@ static void encode_row(struct qsi_properties *decoded, uint8_t *blob, size_t roo
     QS_CHECK(qsi_properties_decode(decoded, blob, (uint32_t)bytes, NULL) == QS_OK);
 }
 
-static void test_a_full_row_becomes_properties(void)
+QS_TEST(test_a_full_row_becomes_properties)
 {
     struct full_batch full;
     struct qsi_arrow_batch batch;
@@ -208,7 +208,7 @@ static void test_a_full_row_becomes_properties(void)
     QS_CHECK(!qsi_field_next(&walk, &field));
 }
 
-static void test_defaults_stand_where_a_row_is_null(void)
+QS_TEST(test_defaults_stand_where_a_row_is_null)
 {
     struct full_batch full;
     struct qsi_arrow_batch batch;
@@ -233,7 +233,7 @@ static void test_defaults_stand_where_a_row_is_null(void)
     QS_CHECK(qsi_slice_equals(decoded.text[QSI_PROPERTY_APP_ID], QSI_SLICE_LITERAL("app")));
 }
 
-static void test_headers_of_a_slice_are_its_own(void)
+QS_TEST(test_headers_of_a_slice_are_its_own)
 {
     static const int32_t three_rows[] = {0, 1, 1, 2};
     struct full_batch full;
@@ -259,7 +259,7 @@ static void test_headers_of_a_slice_are_its_own(void)
                     8) == 0);
 }
 
-static void test_lists_of_key_and_value_are_headers(void)
+QS_TEST(test_lists_of_key_and_value_are_headers)
 {
     struct full_batch full;
     struct qsi_arrow_batch batch;
@@ -273,7 +273,7 @@ static void test_lists_of_key_and_value_are_headers(void)
 }
 
 /* Of three rows the second is null, and the third has only the second field. */
-static void test_a_struct_of_strings_is_headers(void)
+QS_TEST(test_a_struct_of_strings_is_headers)
 {
     static const int32_t three_strings[] = {0, 1, 2, 3};
     static const uint8_t first_and_third[1] = {5};
@@ -318,7 +318,7 @@ static void test_a_struct_of_strings_is_headers(void)
                          "string or a dictionary of strings");
 }
 
-static void test_whole_numbers_may_be_floats(void)
+QS_TEST(test_whole_numbers_may_be_floats)
 {
     static const double wide[2] = {9, 0.5};
     static const float narrow[2] = {9, 0.5f};
@@ -337,7 +337,7 @@ static void test_whole_numbers_may_be_floats(void)
     }
 }
 
-static void test_a_stream_has_a_time_of_its_own(void)
+QS_TEST(test_a_stream_has_a_time_of_its_own)
 {
     static const int64_t seconds[2] = {5, 6};
     struct full_batch full;
@@ -357,7 +357,7 @@ static void test_a_stream_has_a_time_of_its_own(void)
     QS_CHECK(qsi_arrow_int(&batch.timestamp, 1, &value) && value == 6);
 }
 
-static void test_a_timestamp_has_any_unit(void)
+QS_TEST(test_a_timestamp_has_any_unit)
 {
     static const struct {
         const char *format;
@@ -387,7 +387,7 @@ static int64_t utc_of_an_hour_east(int64_t shown_s)
     return shown_s - 3600;
 }
 
-static void test_a_time_without_a_zone_is_the_callers(void)
+QS_TEST(test_a_time_without_a_zone_is_the_callers)
 {
     static const struct {
         const char *format;
@@ -517,14 +517,14 @@ static void check_spoiled_layout(int body_layout, int key_layout, bool has_dicti
     check_all_rows(&batch);
 }
 
-static void test_a_batch_is_what_it_was_when_it_was_opened_whoever_writes_to_its_buffers(void)
+QS_TEST(test_a_batch_is_what_it_was_when_it_was_opened_whoever_writes_to_its_buffers)
 {
     for (int layouts = 0; layouts < 18; layouts++) {
         check_spoiled_layout(layouts % 3, layouts / 3 % 3, layouts >= 9);
     }
 }
 
-static void test_properties_are_those_of_the_open_batch_whoever_writes_to_its_buffers(void)
+QS_TEST(test_properties_are_those_of_the_open_batch_whoever_writes_to_its_buffers)
 {
     struct spoiled spoiled = {.count = 0};
     struct full_batch full;
@@ -551,7 +551,7 @@ static void test_properties_are_those_of_the_open_batch_whoever_writes_to_its_bu
     QS_CHECK(memcmp(blob, before, qsi_properties_bytes(&expected)) == 0);
 }
 
-static void test_an_open_batch_that_finds_no_memory_keeps_none(void)
+QS_TEST(test_an_open_batch_that_finds_no_memory_keeps_none)
 {
     struct qs_test_alloc state;
     struct full_batch full;
@@ -577,22 +577,7 @@ static void test_an_open_batch_that_finds_no_memory_keeps_none(void)
 
 int main(void)
 {
-    test_bodies_come_back_from_every_layout();
-    test_bodies_come_back_from_a_dictionary();
-    test_fixed_size_bodies();
-    test_an_empty_batch_needs_no_buffers();
-    test_a_full_row_becomes_properties();
-    test_defaults_stand_where_a_row_is_null();
-    test_headers_of_a_slice_are_its_own();
-    test_lists_of_key_and_value_are_headers();
-    test_a_struct_of_strings_is_headers();
-    test_whole_numbers_may_be_floats();
-    test_a_stream_has_a_time_of_its_own();
-    test_a_timestamp_has_any_unit();
-    test_a_time_without_a_zone_is_the_callers();
-    test_a_batch_is_what_it_was_when_it_was_opened_whoever_writes_to_its_buffers();
-    test_properties_are_those_of_the_open_batch_whoever_writes_to_its_buffers();
-    test_an_open_batch_that_finds_no_memory_keeps_none();
+    qs_test_run_all();
     (void)open_batch(NULL, NULL, NULL);
     return 0;
 }

@@ -5,7 +5,7 @@
 #include "arrow_read_fixture.h"
 #include "columns.h"
 
-static void test_wrong_types_are_refused_by_name(void)
+QS_TEST(test_wrong_types_are_refused_by_name)
 {
     struct full_batch full;
 
@@ -53,7 +53,7 @@ static void test_wrong_types_are_refused_by_name(void)
                   "dictionary of strings");
 }
 
-static void test_wrong_columns_are_refused_by_name(void)
+QS_TEST(test_wrong_columns_are_refused_by_name)
 {
     char unknown[QS_ERROR_TEXT_BYTES] = "unknown column \"color\"; expected body";
     struct full_batch full;
@@ -82,7 +82,7 @@ static void test_wrong_columns_are_refused_by_name(void)
     check_refused(&full.root, "no column is called \"body\", which is to hold the bodies");
 }
 
-static void test_wrong_structure_is_refused(void)
+QS_TEST(test_wrong_structure_is_refused)
 {
     struct full_batch full;
 
@@ -139,7 +139,7 @@ static void test_wrong_structure_is_refused(void)
     check_refused(&full.root, "column \"headers\": no offsets buffer");
 }
 
-static void test_wrong_contents_name_the_row(void)
+QS_TEST(test_wrong_contents_name_the_row)
 {
     static const int32_t descending[] = {0, 2, 1};
     static const int32_t negative[] = {-4, 0, 1};
@@ -205,7 +205,7 @@ static void test_wrong_contents_name_the_row(void)
     check_refused(&full.root, "entry 1: headers value has impossible offsets 2 to 1");
 }
 
-static void test_long_names_are_refused_where_they_are_used(void)
+QS_TEST(test_long_names_are_refused_where_they_are_used)
 {
     static char data[300];
     static const int32_t offsets[] = {0, 0, 256};
@@ -234,7 +234,7 @@ static void test_long_names_are_refused_where_they_are_used(void)
     check_refused(&full.root, "row 0: headers has a key of 256 bytes, at most 255 are possible");
 }
 
-static void test_wrong_views_name_the_row(void)
+QS_TEST(test_wrong_views_name_the_row)
 {
     struct node body;
     struct node root;
@@ -259,7 +259,7 @@ static void test_wrong_views_name_the_row(void)
     check_refused(&root, "column \"body\": no views buffer, or no sizes of the data buffers");
 }
 
-static void test_nulls_are_found_at_every_place(void)
+QS_TEST(test_nulls_are_found_at_every_place)
 {
     enum { ROWS = 200, SHIFT = 5 };
     static int32_t offsets[ROWS + SHIFT + 1];
@@ -355,13 +355,7 @@ int main(int argc, char **argv)
 {
     uint64_t seed = qs_test_seed(argc, argv);
 
-    test_wrong_types_are_refused_by_name();
-    test_wrong_columns_are_refused_by_name();
-    test_wrong_structure_is_refused();
-    test_wrong_contents_name_the_row();
-    test_long_names_are_refused_where_they_are_used();
-    test_wrong_views_name_the_row();
-    test_nulls_are_found_at_every_place();
+    qs_test_run_all();
     test_damaged_views_and_codes_never_read_outside(seed);
     (void)open_batch(NULL, NULL, NULL);
     return 0;

@@ -28,7 +28,7 @@ static void encode(uint8_t header[QSI_BLOCK_HEADER_BYTES], const uint8_t payload
     qsi_block_encode(header, &sample, &part, 1);
 }
 
-static void test_block_round_trips(void)
+QS_TEST(test_block_round_trips)
 {
     uint8_t header[QSI_BLOCK_HEADER_BYTES], payload[PAYLOAD_BYTES];
     struct qsi_block block;
@@ -43,7 +43,7 @@ static void test_block_round_trips(void)
     QS_CHECK(qsi_block_check(header, payload, PAYLOAD_BYTES));
 }
 
-static void test_parts_make_the_same_block_however_they_are_cut(void)
+QS_TEST(test_parts_make_the_same_block_however_they_are_cut)
 {
     uint8_t whole[QSI_BLOCK_HEADER_BYTES], header[QSI_BLOCK_HEADER_BYTES], payload[PAYLOAD_BYTES];
 
@@ -57,7 +57,7 @@ static void test_parts_make_the_same_block_however_they_are_cut(void)
     }
 }
 
-static void test_every_flipped_bit_is_found(void)
+QS_TEST(test_every_flipped_bit_is_found)
 {
     uint8_t header[QSI_BLOCK_HEADER_BYTES], payload[PAYLOAD_BYTES];
     struct qsi_block block;
@@ -80,7 +80,7 @@ static void test_every_flipped_bit_is_found(void)
     QS_CHECK(qsi_block_check(header, payload, PAYLOAD_BYTES));
 }
 
-static void test_every_shorter_payload_is_found(void)
+QS_TEST(test_every_shorter_payload_is_found)
 {
     uint8_t header[QSI_BLOCK_HEADER_BYTES], payload[PAYLOAD_BYTES];
 
@@ -91,7 +91,7 @@ static void test_every_shorter_payload_is_found(void)
     }
 }
 
-static void test_zeros_and_other_generations_are_no_block(void)
+QS_TEST(test_zeros_and_other_generations_are_no_block)
 {
     uint8_t header[QSI_BLOCK_HEADER_BYTES] = {0}, payload[PAYLOAD_BYTES];
     struct qsi_block block;
@@ -103,22 +103,11 @@ static void test_zeros_and_other_generations_are_no_block(void)
     QS_CHECK(!qsi_block_decode(&block, header, 0));
 }
 
-static void test_blocks_take_whole_pages(void)
+QS_TEST(test_blocks_take_whole_pages)
 {
     QS_CHECK(qsi_block_bytes(0) == QSI_BLOCK_ALIGN);
     QS_CHECK(qsi_block_bytes(QSI_BLOCK_ALIGN - QSI_BLOCK_HEADER_BYTES) == QSI_BLOCK_ALIGN);
     QS_CHECK(qsi_block_bytes(QSI_BLOCK_ALIGN - QSI_BLOCK_HEADER_BYTES + 1) == 2 * QSI_BLOCK_ALIGN);
     QS_CHECK(qsi_block_bytes(UINT32_MAX) % QSI_BLOCK_ALIGN == 0);
     QS_CHECK(qsi_block_bytes(UINT32_MAX) > UINT32_MAX);
-}
-
-int main(void)
-{
-    test_block_round_trips();
-    test_parts_make_the_same_block_however_they_are_cut();
-    test_every_flipped_bit_is_found();
-    test_every_shorter_payload_is_found();
-    test_zeros_and_other_generations_are_no_block();
-    test_blocks_take_whole_pages();
-    return 0;
 }

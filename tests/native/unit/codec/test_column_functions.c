@@ -14,7 +14,7 @@ static qs_strings whole(void)
     return (qs_strings){offsets, data, sizeof data - 1, 3};
 }
 
-static void test_each_row_has_its_checksum(void)
+QS_TEST(test_each_row_has_its_checksum)
 {
     qs_strings column = whole();
     uint32_t crcs[3];
@@ -25,7 +25,7 @@ static void test_each_row_has_its_checksum(void)
     QS_CHECK(crcs[2] == qs_crc32c(0, "key", 3));
 }
 
-static void test_a_column_may_begin_behind_the_first_byte(void)
+QS_TEST(test_a_column_may_begin_behind_the_first_byte)
 {
     qs_strings column = whole();
     uint32_t crcs[1];
@@ -36,7 +36,7 @@ static void test_a_column_may_begin_behind_the_first_byte(void)
     QS_CHECK(crcs[0] == qs_crc32c(0, "key", 3));
 }
 
-static void test_no_rows_need_no_memory(void)
+QS_TEST(test_no_rows_need_no_memory)
 {
     qs_strings column = {0};
 
@@ -56,14 +56,14 @@ static void expect_refused(const int32_t *wrong, const char *words)
     QS_CHECK(strstr(error.text, words) != NULL);
 }
 
-static void test_offsets_that_lead_out_of_the_data_are_refused(void)
+QS_TEST(test_offsets_that_lead_out_of_the_data_are_refused)
 {
     expect_refused((const int32_t[]){0, 3, 2}, "row 1");
     expect_refused((const int32_t[]){0, 3, 13}, "row 1");
     expect_refused((const int32_t[]){-1, 3, 4}, "row 0");
 }
 
-static void test_shards_are_consistent(void)
+QS_TEST(test_shards_are_consistent)
 {
     qs_strings column = whole();
     uint32_t few[3], more[3];
@@ -79,7 +79,7 @@ static void test_shards_are_consistent(void)
     QS_CHECK(qs_shard_column(&column, UINT32_C(1) << 31, few, &error) == QS_EINVAL);
 }
 
-static void test_shards_have_equal_shares(void)
+QS_TEST(test_shards_have_equal_shares)
 {
     uint64_t counts[7] = {0};
 
@@ -89,15 +89,4 @@ static void test_shards_have_equal_shares(void)
     for (int i = 0; i < 7; i++) {
         QS_CHECK(counts[i] > 9500 && counts[i] < 10500);
     }
-}
-
-int main(void)
-{
-    test_each_row_has_its_checksum();
-    test_a_column_may_begin_behind_the_first_byte();
-    test_no_rows_need_no_memory();
-    test_offsets_that_lead_out_of_the_data_are_refused();
-    test_shards_are_consistent();
-    test_shards_have_equal_shares();
-    return 0;
 }

@@ -27,7 +27,7 @@ static uint32_t times_x(uint32_t value)
     return value >> 1 ^ ((value & 1) != 0 ? POLYNOMIAL : 0);
 }
 
-static void test_tables_follow_from_the_polynomial(void)
+QS_TEST(test_tables_follow_from_the_polynomial)
 {
     uint32_t power = 0x80000000u; /* x^0 */
 
@@ -50,7 +50,7 @@ static void test_tables_follow_from_the_polynomial(void)
 }
 
 /* RFC 3720, B.4. */
-static void test_published_vectors(void)
+QS_TEST(test_published_vectors)
 {
     uint8_t bytes[32] = {0};
     static const uint8_t read_command[48] = {
@@ -73,7 +73,7 @@ static void test_published_vectors(void)
     QS_CHECK(qs_crc32c(0, "123456789", 9) == 0xe3069283u);
 }
 
-static void test_nothing_leaves_the_seed(void)
+QS_TEST(test_nothing_leaves_the_seed)
 {
     QS_CHECK(qs_crc32c(0, NULL, 0) == 0);
     QS_CHECK(qs_crc32c(0x12345678, NULL, 0) == 0x12345678);
@@ -127,7 +127,7 @@ static void check_way(const struct way *way)
     }
 }
 
-static void test_fast_equals_portable(void)
+QS_TEST(test_fast_equals_portable)
 {
     struct way ways[3];
     size_t count = find_ways(ways);
@@ -138,7 +138,7 @@ static void test_fast_equals_portable(void)
 }
 
 /* By lengths that leave all remainders: up to a place, and from there on. */
-static void test_fast_equals_portable_over_long_stretches(void)
+QS_TEST(test_fast_equals_portable_over_long_stretches)
 {
     struct way ways[3];
     size_t count = find_ways(ways);
@@ -158,7 +158,7 @@ static void test_fast_equals_portable_over_long_stretches(void)
 }
 
 /* What is so long that it comes from memory goes another way. */
-static void test_fast_equals_portable_beyond_the_cache(void)
+QS_TEST(test_fast_equals_portable_beyond_the_cache)
 {
     const size_t cached = 8u << 20, bytes = cached + 2 * STRETCH_BYTES;
     uint8_t *data = malloc(bytes);
@@ -190,7 +190,7 @@ static void check_ends(const struct way *way, size_t from)
 }
 
 /* In memory that ends where they end: a sanitizer sees one byte too many. */
-static void test_reads_no_byte_more(void)
+QS_TEST(test_reads_no_byte_more)
 {
     struct way ways[3];
     size_t count = find_ways(ways);
@@ -202,7 +202,7 @@ static void test_reads_no_byte_more(void)
 }
 
 /* Each of many bits, alone: a checksum that left some byte out would not tell. */
-static void test_every_bit_counts(void)
+QS_TEST(test_every_bit_counts)
 {
     uint32_t right = qs_crc32c(0, noise, LENGTH_MAX);
 
@@ -213,7 +213,7 @@ static void test_every_bit_counts(void)
     }
 }
 
-static void test_checksums_chain(void)
+QS_TEST(test_checksums_chain)
 {
     uint32_t whole = qs_crc32c(0, noise, LENGTH_MAX);
 
@@ -232,14 +232,6 @@ int main(void)
         state = state * 1664525u + 1013904223u;
         noise[i] = (uint8_t)(state >> 24);
     }
-    test_tables_follow_from_the_polynomial();
-    test_published_vectors();
-    test_nothing_leaves_the_seed();
-    test_fast_equals_portable();
-    test_fast_equals_portable_over_long_stretches();
-    test_fast_equals_portable_beyond_the_cache();
-    test_reads_no_byte_more();
-    test_every_bit_counts();
-    test_checksums_chain();
+    qs_test_run_all();
     return 0;
 }

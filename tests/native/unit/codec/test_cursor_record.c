@@ -11,7 +11,7 @@ static struct qsi_slice text(const char *string)
     return qsi_slice_make(string, (uint32_t)strlen(string));
 }
 
-static void test_a_cursor_comes_back(void)
+QS_TEST(test_a_cursor_comes_back)
 {
     uint8_t record[512];
     struct qsi_cursor_record back,
@@ -28,7 +28,7 @@ static void test_a_cursor_comes_back(void)
     QS_CHECK(qsi_slice_equals(back.own, text("xy")));
 }
 
-static void test_the_longest_and_the_shortest_cursor_come_back(void)
+QS_TEST(test_the_longest_and_the_shortest_cursor_come_back)
 {
     static char long_group[QSI_CURSOR_GROUP_BYTES_MAX], long_own[QSI_CURSOR_OWN_BYTES_MAX];
     uint8_t record[512];
@@ -45,7 +45,7 @@ static void test_the_longest_and_the_shortest_cursor_come_back(void)
     QS_CHECK(back.own.bytes == 64 && back.group.bytes == 255);
 }
 
-static void test_a_cursor_that_does_not_fit_its_record_is_refused(void)
+QS_TEST(test_a_cursor_that_does_not_fit_its_record_is_refused)
 {
     static const struct {
         uint32_t at, value;
@@ -64,12 +64,4 @@ static void test_a_cursor_that_does_not_fit_its_record_is_refused(void)
         }
         QS_CHECK(qsi_cursor_record_decode(&back, record, NULL) == QS_ECORRUPT);
     }
-}
-
-int main(void)
-{
-    test_a_cursor_comes_back();
-    test_the_longest_and_the_shortest_cursor_come_back();
-    test_a_cursor_that_does_not_fit_its_record_is_refused();
-    return 0;
 }

@@ -173,7 +173,7 @@ static void check_told(struct qsi_slice headers, struct qsi_slice expiration,
     qsi_buf_fini(&told);
 }
 
-static void test_a_first_death_is_told(void)
+QS_TEST(test_a_first_death_is_told)
 {
     check_told(QSI_SLICE_NULL, QSI_SLICE_NULL, &expired_in_q,
                LITERAL(X_DEATH "\0\0\0\x6b" DEATH_IN_Q FIRST_IN_Q));
@@ -181,13 +181,13 @@ static void test_a_first_death_is_told(void)
                LITERAL(A_IS_7 X_DEATH "\0\0\0\x86" DEATH_IN_Q_AFTER_60 FIRST_IN_Q));
 }
 
-static void test_another_death_of_the_kind_is_counted(void)
+QS_TEST(test_another_death_of_the_kind_is_counted)
 {
     check_told(LITERAL(X_DEATH "\0\0\0\x6b" DEATH_IN_Q FIRST_IN_Q A_IS_7), QSI_SLICE_NULL,
                &expired_in_q, LITERAL(FIRST_IN_Q A_IS_7 X_DEATH "\0\0\0\x6b" TWO_DEATHS_IN_Q));
 }
 
-static void test_the_latest_death_comes_first(void)
+QS_TEST(test_the_latest_death_comes_first)
 {
     struct qsi_death death = expired_in_q;
 
@@ -200,7 +200,7 @@ static void test_the_latest_death_comes_first(void)
 }
 
 /* Their header says which keys a message came by; with a new key it says nothing any more. */
-static void test_other_routing_keys_are_told(void)
+QS_TEST(test_other_routing_keys_are_told)
 {
 #define CC_X_7 "\2CCA\0\0\0\x0bS\0\0\0\1xI\0\0\0\7" /* what is no text is no key */
 #define BY_KEY_AND_X "\x0crouting-keysA\0\0\0\x0eS\0\0\0\3keyS\0\0\0\1x"
@@ -214,13 +214,13 @@ static void test_other_routing_keys_are_told(void)
                LITERAL(X_DEATH "\0\0\0\x71" DEATH_BY_BOTH FIRST_IN_Q));
 }
 
-static void test_headers_that_make_no_sense_are_told_anew(void)
+QS_TEST(test_headers_that_make_no_sense_are_told_anew)
 {
     check_told(LITERAL("\7x-deathI\0\0\0\7"), QSI_SLICE_NULL, &expired_in_q,
                LITERAL(X_DEATH "\0\0\0\x6b" DEATH_IN_Q FIRST_IN_Q));
 }
 
-static void test_properties_that_are_none_are_refused(void)
+QS_TEST(test_properties_that_are_none_are_refused)
 {
     struct qsi_buf told = {NULL};
 
@@ -239,7 +239,7 @@ static bool is_cycle(struct qsi_slice headers, const char *queue)
     return found;
 }
 
-static void test_what_nobody_rejected_on_the_way_goes_round(void)
+QS_TEST(test_what_nobody_rejected_on_the_way_goes_round)
 {
     QS_CHECK(!is_cycle(QSI_SLICE_NULL, "q"));
     QS_CHECK(!is_cycle(LITERAL(A_IS_7), "q"));
@@ -254,7 +254,7 @@ static void test_what_nobody_rejected_on_the_way_goes_round(void)
 }
 
 /* Whatever stands in headers that are cut off, nothing is read past their end. */
-static void test_headers_that_are_cut_off_are_survived(void)
+QS_TEST(test_headers_that_are_cut_off_are_survived)
 {
     static const char whole[] = CC_X_7 X_DEATH "\0\0\0\xd7" REJECT_IN_P DEATH_IN_Q;
 
@@ -270,17 +270,4 @@ static void test_headers_that_are_cut_off_are_survived(void)
         qsi_buf_fini(&told);
         free(cut);
     }
-}
-
-int main(void)
-{
-    test_a_first_death_is_told();
-    test_another_death_of_the_kind_is_counted();
-    test_the_latest_death_comes_first();
-    test_other_routing_keys_are_told();
-    test_headers_that_make_no_sense_are_told_anew();
-    test_properties_that_are_none_are_refused();
-    test_what_nobody_rejected_on_the_way_goes_round();
-    test_headers_that_are_cut_off_are_survived();
-    return 0;
 }

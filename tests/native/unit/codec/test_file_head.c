@@ -23,7 +23,7 @@ static qs_status check(const uint8_t *header, qs_error *error)
     return qsi_file_header_check(&kind, header, CRC_AT, "dir/f", error);
 }
 
-static void test_head_is_what_was_written(void)
+QS_TEST(test_head_is_what_was_written)
 {
     uint8_t header[CRC_AT + 4];
 
@@ -34,7 +34,7 @@ static void test_head_is_what_was_written(void)
     QS_CHECK_OK(qsi_file_head_check(&kind, header, "dir/f", QS_ERROR));
 }
 
-static void test_damage_is_told_from_another_version(void)
+QS_TEST(test_damage_is_told_from_another_version)
 {
     uint8_t header[CRC_AT + 4];
     qs_error error;
@@ -54,11 +54,4 @@ static void test_damage_is_told_from_another_version(void)
         QS_CHECK_STATUS(QS_EVERSION, qsi_file_head_check(&kind, header, "dir/f", &error));
         QS_CHECK(strstr(error.text, "this build reads version 7") != NULL);
     }
-}
-
-int main(void)
-{
-    test_head_is_what_was_written();
-    test_damage_is_told_from_another_version();
-    return 0;
 }

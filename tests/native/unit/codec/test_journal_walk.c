@@ -60,7 +60,7 @@ static qs_journal_walk walk_from(qs_journal_walk walk, size_t bytes)
     return walk;
 }
 
-static void test_walk_goes_to_the_end_block(void)
+QS_TEST(test_walk_goes_to_the_end_block)
 {
     qs_journal_walk walk;
 
@@ -71,7 +71,7 @@ static void test_walk_goes_to_the_end_block(void)
     QS_CHECK(walk_from(start, 0).walked_bytes == 0);
 }
 
-static void test_walk_ends_where_a_block_is_cut_off_and_says_what_it_wants(void)
+QS_TEST(test_walk_ends_where_a_block_is_cut_off_and_says_what_it_wants)
 {
     fill();
     for (size_t bytes = 0; bytes < sizeof file; bytes += 32) {
@@ -83,7 +83,7 @@ static void test_walk_ends_where_a_block_is_cut_off_and_says_what_it_wants(void)
     }
 }
 
-static void test_walk_ends_at_what_is_not_durable_yet(void)
+QS_TEST(test_walk_ends_at_what_is_not_durable_yet)
 {
     qs_journal_walk walk = start;
 
@@ -95,7 +95,7 @@ static void test_walk_ends_at_what_is_not_durable_yet(void)
     }
 }
 
-static void test_walk_ends_at_a_flipped_bit_and_in_a_file_of_another_salt_or_number(void)
+QS_TEST(test_walk_ends_at_a_flipped_bit_and_in_a_file_of_another_salt_or_number)
 {
     qs_journal_walk walk = start;
 
@@ -115,7 +115,7 @@ static void test_walk_ends_at_a_flipped_bit_and_in_a_file_of_another_salt_or_num
     QS_CHECK(walk_from(walk, sizeof file).walked_bytes == 0);
 }
 
-static void test_walk_ends_at_records_that_lead_into_files_of_streams(void)
+QS_TEST(test_walk_ends_at_records_that_lead_into_files_of_streams)
 {
     static const uint8_t types[] = {QSI_RECORD_STREAM_WRITTEN, QSI_RECORD_STREAM_ADOPTED};
 
@@ -135,7 +135,7 @@ static void test_walk_ends_at_records_that_lead_into_files_of_streams(void)
     }
 }
 
-static void test_records_that_make_no_sense_are_refused(void)
+QS_TEST(test_records_that_make_no_sense_are_refused)
 {
     uint8_t records[RECORDS_BYTES] = {0};
     qs_journal_walk walk = start;
@@ -150,15 +150,4 @@ static void test_records_that_make_no_sense_are_refused(void)
     walk = start;
     QS_CHECK_STATUS(QS_ECORRUPT,
                     qs_journal_walk_blocks(file, sizeof file, refs, REFS, &walk, QS_ERROR));
-}
-
-int main(void)
-{
-    test_walk_goes_to_the_end_block();
-    test_walk_ends_where_a_block_is_cut_off_and_says_what_it_wants();
-    test_walk_ends_at_what_is_not_durable_yet();
-    test_walk_ends_at_a_flipped_bit_and_in_a_file_of_another_salt_or_number();
-    test_walk_ends_at_records_that_lead_into_files_of_streams();
-    test_records_that_make_no_sense_are_refused();
-    return 0;
 }

@@ -158,7 +158,7 @@ static qs_status decode_copy(const uint8_t *blob, uint32_t bytes, qs_error *erro
     return status;
 }
 
-static void test_properties_survive_a_round_trip(void)
+QS_TEST(test_properties_survive_a_round_trip)
 {
     struct qsi_properties all = all_properties();
 
@@ -189,7 +189,7 @@ static void test_properties_survive_a_round_trip(void)
     }
 }
 
-static void test_strings_of_every_length_survive(void)
+QS_TEST(test_strings_of_every_length_survive)
 {
     uint8_t string[QSI_SHORTSTR_BYTES_MAX];
 
@@ -210,7 +210,7 @@ static void test_strings_of_every_length_survive(void)
     }
 }
 
-static void test_no_property_is_no_bytes(void)
+QS_TEST(test_no_property_is_no_bytes)
 {
     struct qsi_properties none = {0};
     struct qsi_properties decoded;
@@ -225,7 +225,7 @@ static void test_no_property_is_no_bytes(void)
     QS_CHECK(qsi_properties_delivery_mode(NULL, 0) == 0);
 }
 
-static void test_bytes_are_those_of_amqp(void)
+QS_TEST(test_bytes_are_those_of_amqp)
 {
     static const uint8_t wire[] = "\x98\x80"
                                   "\x01"
@@ -247,7 +247,7 @@ static void test_bytes_are_those_of_amqp(void)
     free(blob);
 }
 
-static void test_every_truncation_is_refused(void)
+QS_TEST(test_every_truncation_is_refused)
 {
     struct qsi_properties all = all_properties();
     uint32_t bytes;
@@ -271,7 +271,7 @@ static void test_every_truncation_is_refused(void)
     }
 }
 
-static void test_refusals_name_the_property(void)
+QS_TEST(test_refusals_name_the_property)
 {
     qs_error error;
 
@@ -288,7 +288,7 @@ static void test_refusals_name_the_property(void)
     QS_CHECK(strstr(error.text, "flags") != NULL);
 }
 
-static void test_damage_behind_a_property_does_not_hide_it(void)
+QS_TEST(test_damage_behind_a_property_does_not_hide_it)
 {
     QS_CHECK(qsi_properties_delivery_mode((const uint8_t *)"\x10\x00\x02", 3) == 2);
     QS_CHECK(qsi_properties_delivery_mode((const uint8_t *)"\x10\x00", 2) == 0);
@@ -301,7 +301,7 @@ static void test_damage_behind_a_property_does_not_hide_it(void)
                                                          4)));
 }
 
-static void test_a_walk_sees_the_entries_in_order(void)
+QS_TEST(test_a_walk_sees_the_entries_in_order)
 {
     static const char types[] = "tbBsuIilfdDSxTVAF";
     struct qsi_field_walk walk = qsi_table_walk(ALL_TYPES);
@@ -324,7 +324,7 @@ static void test_a_walk_sees_the_entries_in_order(void)
     QS_CHECK(qsi_table_check(ALL_TYPES));
 }
 
-static void test_the_table_writer_makes_what_the_walk_reads(void)
+QS_TEST(test_the_table_writer_makes_what_the_walk_reads)
 {
     uint8_t table[64];
     struct qsi_slice name = QSI_SLICE_LITERAL("name");
@@ -342,7 +342,7 @@ static void test_the_table_writer_makes_what_the_walk_reads(void)
     QS_CHECK(!qsi_field_next(&walk, &field) && !walk.malformed);
 }
 
-static void test_headers_without_data_leave_room(void)
+QS_TEST(test_headers_without_data_leave_room)
 {
     struct qsi_properties properties = {0};
     uint8_t blob[32];
@@ -386,7 +386,7 @@ static uint8_t *nested_table(uint32_t depth, uint32_t *bytes_out)
     return table;
 }
 
-static void test_nesting_is_bounded(void)
+QS_TEST(test_nesting_is_bounded)
 {
     uint32_t bytes;
     uint8_t *table = nested_table(QSI_FIELD_DEPTH_MAX, &bytes);
@@ -401,7 +401,7 @@ static void test_nesting_is_bounded(void)
     free(table);
 }
 
-static void test_lengths_that_lie_are_refused(void)
+QS_TEST(test_lengths_that_lie_are_refused)
 {
     QS_CHECK(!qsi_table_check(QSI_SLICE_LITERAL("\x01"
                                                 "aS\xff\xff\xff\xff")));
@@ -426,7 +426,7 @@ static uint32_t next_random(uint64_t *state)
     return (uint32_t)(*state >> 33);
 }
 
-static void test_random_damage_never_reads_past_the_end(uint64_t seed)
+QS_SEED_TEST(test_random_damage_never_reads_past_the_end)
 {
     struct qsi_properties all = all_properties();
     uint32_t bytes;
@@ -451,24 +451,4 @@ static void test_random_damage_never_reads_past_the_end(uint64_t seed)
     QS_CHECK(accepted > 0);
     free(damaged);
     free(blob);
-}
-
-int main(int argc, char **argv)
-{
-    uint64_t seed = qs_test_seed(argc, argv);
-
-    test_properties_survive_a_round_trip();
-    test_strings_of_every_length_survive();
-    test_no_property_is_no_bytes();
-    test_bytes_are_those_of_amqp();
-    test_every_truncation_is_refused();
-    test_refusals_name_the_property();
-    test_damage_behind_a_property_does_not_hide_it();
-    test_a_walk_sees_the_entries_in_order();
-    test_the_table_writer_makes_what_the_walk_reads();
-    test_headers_without_data_leave_room();
-    test_nesting_is_bounded();
-    test_lengths_that_lie_are_refused();
-    test_random_damage_never_reads_past_the_end(seed);
-    return 0;
 }

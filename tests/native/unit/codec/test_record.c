@@ -100,7 +100,7 @@ static void check_record(const struct sample *sample, const uint8_t *record)
     }
 }
 
-static void test_messages_round_trip_in_every_layout(void)
+QS_TEST(test_messages_round_trip_in_every_layout)
 {
     static const uint32_t routes[] = {1, 2, 255, 256, 257, 300, 65536, 65537, 70000};
     static const uint32_t widths[] = {0, 1, 1, 1, 2, 2, 2, 4, 4};
@@ -153,7 +153,7 @@ static void check_gap(const uint8_t *from, const uint8_t *to)
     }
 }
 
-static void test_aligned_columns_are_arrow_arrays_in_place_and_gaps_are_zeros(void)
+QS_TEST(test_aligned_columns_are_arrow_arrays_in_place_and_gaps_are_zeros)
 {
     for (uint8_t flags = 0; flags < QSI_MESSAGES_ALIGNED; flags++) {
         struct sample sample = {37, 300, 3, (uint8_t)(flags | QSI_MESSAGES_ALIGNED), 3};
@@ -183,7 +183,7 @@ static void test_aligned_columns_are_arrow_arrays_in_place_and_gaps_are_zeros(vo
     }
 }
 
-static void test_long_records_of_several_rows_are_aligned_and_no_others(void)
+QS_TEST(test_long_records_of_several_rows_are_aligned_and_no_others)
 {
     for (uint64_t bytes = 16000; bytes < 17000; bytes++) {
         struct qsi_messages_layout one = {.row_count = 1, .route_count = 1, .bodies_bytes = bytes};
@@ -201,7 +201,7 @@ static void test_long_records_of_several_rows_are_aligned_and_no_others(void)
     }
 }
 
-static void test_a_record_is_no_longer_than_four_gigabytes(void)
+QS_TEST(test_a_record_is_no_longer_than_four_gigabytes)
 {
     struct qsi_messages_layout layout = {
         .row_count = 1, .route_count = 1, .bodies_bytes = UINT32_MAX - 100};
@@ -216,7 +216,7 @@ static void test_a_record_is_no_longer_than_four_gigabytes(void)
 /* ---- malformed ---- */
 
 /* Each kind of body is told by its kind; a record with a damaged one never comes from a file. */
-static void test_a_body_is_embedded_or_stored_or_damaged(void)
+QS_TEST(test_a_body_is_embedded_or_stored_or_damaged)
 {
     const struct qsi_body_ref ref = {.file = 3, .slot = 4, .offset = 5, .body_bytes = 1000};
     const struct qsi_body_damage damage = {.queue_id = 6, .number = 7, .generation = 8, .slot = 9};
@@ -342,11 +342,7 @@ static void test_topology_round_trips_and_is_checked(void)
 
 int main(void)
 {
-    test_messages_round_trip_in_every_layout();
-    test_aligned_columns_are_arrow_arrays_in_place_and_gaps_are_zeros();
-    test_long_records_of_several_rows_are_aligned_and_no_others();
-    test_a_record_is_no_longer_than_four_gigabytes();
-    test_a_body_is_embedded_or_stored_or_damaged();
+    qs_test_run_all();
     for (uint8_t kind = QSI_SETTLE_ACK; kind <= QSI_SETTLE_DUE; kind++) {
         test_settle_round_trips_and_is_checked(kind);
     }

@@ -85,7 +85,7 @@ static void check_built(const struct built *built, const struct expected *expect
     }
 }
 
-static void test_all_combinations_of_columns(void)
+QS_TEST(test_all_combinations_of_columns)
 {
     for (uint32_t flags = 0; flags <= ALL_FLAGS; flags++) {
         for (uint32_t options = 0; options < 8; options++) {
@@ -128,7 +128,7 @@ static void test_all_combinations_of_columns(void)
 }
 
 /* What a checkpoint carries of a queue: references stay what they are. */
-static void test_stored_bodies_stay_references_if_asked(void)
+QS_TEST(test_stored_bodies_stay_references_if_asked)
 {
     struct qsi_record_build *build = qsi_record_build_create(QSI_BUILD_KEEP_STORED, NULL, NULL);
     struct qsi_buf source = {0};
@@ -152,7 +152,7 @@ static void test_stored_bodies_stay_references_if_asked(void)
     qsi_buf_fini(&source);
 }
 
-static void test_limits(void)
+QS_TEST(test_limits)
 {
     struct qsi_record_build *build = qsi_record_build_create(QSI_BUILD_ALIGNED, NULL, NULL);
     struct qsi_buf source = {0};
@@ -189,7 +189,7 @@ static void test_limits(void)
 }
 
 /* As many routes as rows: codes of four bytes, a table that grows. */
-static void test_every_row_has_a_route_of_its_own(void)
+QS_TEST(test_every_row_has_a_route_of_its_own)
 {
     const struct qs_test_records many = {.body_bytes_max = 8, .key_count = 70000};
     struct qsi_record_build *build = qsi_record_build_create(0, NULL, NULL);
@@ -209,7 +209,7 @@ static void test_every_row_has_a_route_of_its_own(void)
     qsi_buf_fini(&source);
 }
 
-static void test_stretches_of_a_reference(void)
+QS_TEST(test_stretches_of_a_reference)
 {
     uint32_t rows[] = {3, 4, 5, 9, 2, 3};
     struct qsi_chunk *chunk = qs_test_record_chunk(&kind, 0, 0, 20, 1, 1, 0);
@@ -228,7 +228,7 @@ static void test_stretches_of_a_reference(void)
 }
 
 /* Each allocation fails once: what was taken stays right, and the rest is taken the next time. */
-static void test_memory_runs_out(void)
+QS_TEST(test_memory_runs_out)
 {
     struct qs_test_alloc alloc;
     struct qsi_buf source = {0};
@@ -264,15 +264,4 @@ static void test_memory_runs_out(void)
         qs_allocator_set(NULL);
     }
     qsi_buf_fini(&source);
-}
-
-int main(void)
-{
-    test_all_combinations_of_columns();
-    test_stored_bodies_stay_references_if_asked();
-    test_limits();
-    test_every_row_has_a_route_of_its_own();
-    test_stretches_of_a_reference();
-    test_memory_runs_out();
-    return 0;
 }

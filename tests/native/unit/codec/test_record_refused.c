@@ -7,7 +7,7 @@
 #include "record_fixture.h"
 
 /* The columns are where the header says they are, and that is no place for aligned ones. */
-static void test_columns_that_are_not_aligned_are_refused(void)
+QS_TEST(test_columns_that_are_not_aligned_are_refused)
 {
     struct sample sample = {9, 3, 2, QSI_MESSAGES_ALIGNED, 2};
     uint8_t *record = make_record(&sample);
@@ -24,7 +24,7 @@ static void test_columns_that_are_not_aligned_are_refused(void)
     free(record);
 }
 
-static void test_flags_of_a_later_version_are_refused_as_such(void)
+QS_TEST(test_flags_of_a_later_version_are_refused_as_such)
 {
     struct sample sample = {9, 3, 2, 0, 2};
     uint8_t *record = make_record(&sample);
@@ -60,7 +60,7 @@ static void check_refuses_others(uint8_t *record, size_t at)
     QS_CHECK_OK(qsi_messages_check(record, QS_ERROR));
 }
 
-static void test_every_header_field_is_checked(void)
+QS_TEST(test_every_header_field_is_checked)
 {
     uint8_t *record = make_record(&small);
 
@@ -91,7 +91,7 @@ static void test_every_header_field_is_checked(void)
 }
 
 /* The bodies of rows 0, 2, 4 ... are elsewhere; each takes 28 bytes. */
-static void test_a_body_reference_of_another_length_is_refused(void)
+QS_TEST(test_a_body_reference_of_another_length_is_refused)
 {
     uint8_t *record = make_record(&small);
     struct qsi_messages view;
@@ -110,7 +110,7 @@ static void test_a_body_reference_of_another_length_is_refused(void)
     free(record);
 }
 
-static void test_short_records_are_refused(void)
+QS_TEST(test_short_records_are_refused)
 {
     uint8_t *record = make_record(&small);
     uint32_t bytes = qsi_record_length(record);
@@ -130,7 +130,7 @@ static void test_short_records_are_refused(void)
     free(record);
 }
 
-static void test_routes_are_checked(void)
+QS_TEST(test_routes_are_checked)
 {
     uint8_t *record = make_record(&small);
     struct qsi_messages_layout layout = lay_out(&small);
@@ -159,7 +159,7 @@ static void test_routes_are_checked(void)
     free(record);
 }
 
-static void test_offsets_are_checked(void)
+QS_TEST(test_offsets_are_checked)
 {
     uint8_t *record = make_record(&small);
     struct qsi_messages_layout layout = lay_out(&small);
@@ -189,7 +189,7 @@ static void test_offsets_are_checked(void)
     free(record);
 }
 
-static void test_shared_properties_are_checked(void)
+QS_TEST(test_shared_properties_are_checked)
 {
     struct sample sample = {3, 1, 1, 0, 1};
     uint8_t *record = make_record(&sample);
@@ -238,7 +238,7 @@ static uint64_t random_next(uint64_t *state)
     return *state >> 33;
 }
 
-static void test_what_check_lets_through_is_readable(uint64_t seed)
+QS_SEED_TEST(test_what_check_lets_through_is_readable)
 {
     volatile uint64_t sum = 0;
     uint32_t let_through = 0;
@@ -265,7 +265,7 @@ static void test_what_check_lets_through_is_readable(uint64_t seed)
     QS_CHECK(let_through > 100);
 }
 
-static void test_impossible_lengths_do_not_fit(void)
+QS_TEST(test_impossible_lengths_do_not_fit)
 {
     uint8_t record[32] = {0};
 
@@ -282,7 +282,7 @@ static void test_impossible_lengths_do_not_fit(void)
 
 /* Rows are looked at in groups: one bad row is seen wherever it is, and no good one is taken for
  * it. */
-static void test_one_bad_row_is_seen_in_every_place(void)
+QS_TEST(test_one_bad_row_is_seen_in_every_place)
 {
     static const uint32_t key_counts[] = {2, 3, 127, 128, 129, 200, 255, 256, 300};
 
@@ -311,22 +311,4 @@ static void test_one_bad_row_is_seen_in_every_place(void)
         }
         qsi_chunk_unref(chunk);
     }
-}
-
-int main(int argc, char **argv)
-{
-    uint64_t seed = qs_test_seed(argc, argv);
-
-    test_columns_that_are_not_aligned_are_refused();
-    test_flags_of_a_later_version_are_refused_as_such();
-    test_every_header_field_is_checked();
-    test_a_body_reference_of_another_length_is_refused();
-    test_short_records_are_refused();
-    test_routes_are_checked();
-    test_offsets_are_checked();
-    test_shared_properties_are_checked();
-    test_what_check_lets_through_is_readable(seed);
-    test_impossible_lengths_do_not_fit();
-    test_one_bad_row_is_seen_in_every_place();
-    return 0;
 }

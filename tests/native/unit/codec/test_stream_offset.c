@@ -42,14 +42,14 @@ static struct qsi_slice put(uint8_t *out, const uint8_t *blob, uint32_t bytes, u
     return qsi_properties_text(&after, QSI_PROPERTY_HEADERS);
 }
 
-static void test_a_message_without_properties_gets_the_header(void)
+QS_TEST(test_a_message_without_properties_gets_the_header)
 {
     uint8_t out[64];
 
     QS_CHECK(put(out, NULL, 0, 7).bytes == 25);
 }
 
-static void test_headers_stay_and_one_of_that_name_goes(void)
+QS_TEST(test_headers_stay_and_one_of_that_name_goes)
 {
     struct qsi_properties properties = {.timestamp = 9, .delivery_mode = 2};
     struct qs_test_fields fields = {.used = 0};
@@ -75,7 +75,7 @@ static void test_headers_stay_and_one_of_that_name_goes(void)
     QS_CHECK(qsi_table_find(headers, QSI_SLICE_LITERAL("n"), &field));
 }
 
-static void test_each_property_alone_stays(void)
+QS_TEST(test_each_property_alone_stays)
 {
     for (int i = 0; i < QSI_PROPERTY_COUNT; i++) {
         struct qsi_properties properties = {.timestamp = 3, .delivery_mode = 1, .priority = 4};
@@ -83,12 +83,4 @@ static void test_each_property_alone_stays(void)
         qsi_properties_set(&properties, (enum qsi_property)i, QSI_SLICE_LITERAL(""));
         put(out, blob, encode(blob, &properties), (uint64_t)i);
     }
-}
-
-int main(void)
-{
-    test_a_message_without_properties_gets_the_header();
-    test_headers_stay_and_one_of_that_name_goes();
-    test_each_property_alone_stays();
-    return 0;
 }

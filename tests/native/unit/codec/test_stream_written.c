@@ -37,7 +37,7 @@ static void encode(uint8_t record[BYTES])
     qsi_stream_written_put_segment(record, 1, &segments[1]);
 }
 
-static void test_a_record_comes_back(void)
+QS_TEST(test_a_record_comes_back)
 {
     struct qsi_stream_state_segment segment;
     struct qsi_stream_written back;
@@ -58,7 +58,7 @@ static void test_a_record_comes_back(void)
     }
 }
 
-static void test_a_record_that_contradicts_itself_is_refused(void)
+QS_TEST(test_a_record_that_contradicts_itself_is_refused)
 {
     static const struct {
         uint32_t at, value;
@@ -84,7 +84,7 @@ static void test_a_record_that_contradicts_itself_is_refused(void)
 }
 
 /* What a flipped bit makes of it is refused, or is another record that makes sense. */
-static void test_no_flipped_bit_is_read_beyond_the_record(void)
+QS_TEST(test_no_flipped_bit_is_read_beyond_the_record)
 {
     uint32_t refused = 0;
 
@@ -101,12 +101,4 @@ static void test_no_flipped_bit_is_read_beyond_the_record(void)
         QS_CHECK(back.segments + 2 * QSI_STREAM_SEGMENT_BYTES_IN_RECORD == record + BYTES);
     }
     QS_CHECK(refused > 100);
-}
-
-int main(void)
-{
-    test_a_record_comes_back();
-    test_a_record_that_contradicts_itself_is_refused();
-    test_no_flipped_bit_is_read_beyond_the_record();
-    return 0;
 }

@@ -57,7 +57,7 @@ static void check_becomes(const struct table *from, const struct table *to)
     qsi_buf_fini(&out);
 }
 
-static void test_names_come_in_byte_order(void)
+QS_TEST(test_names_come_in_byte_order)
 {
     struct table from = {.used = 0}, to = {.used = 0}, empty = {.used = 0};
 
@@ -76,7 +76,7 @@ static void test_names_come_in_byte_order(void)
              qsi_table_is_canonical(slice_of(&empty)));
 }
 
-static void test_of_equal_names_the_last_stays(void)
+QS_TEST(test_of_equal_names_the_last_stays)
 {
     struct table from = {.used = 0}, to = {.used = 0}, inner = {.used = 0};
 
@@ -92,7 +92,7 @@ static void test_of_equal_names_the_last_stays(void)
     check_becomes(&from, &to);
 }
 
-static void test_tables_in_tables_and_arrays_are_ordered_too(void)
+QS_TEST(test_tables_in_tables_and_arrays_are_ordered_too)
 {
     struct table inner = {.used = 0}, sorted = {.used = 0}, array = {.used = 0};
     struct table from = {.used = 0}, to = {.used = 0};
@@ -120,7 +120,7 @@ static void test_tables_in_tables_and_arrays_are_ordered_too(void)
 }
 
 /* Tables inside each other, as deep as they may be, with two names out of order in each. */
-static void test_the_deepest_table_is_ordered(void)
+QS_TEST(test_the_deepest_table_is_ordered)
 {
     struct table *from = calloc(2, sizeof *from), *to = from + 1;
     struct table *next = calloc(1, sizeof *next);
@@ -150,7 +150,7 @@ static void test_the_deepest_table_is_ordered(void)
     free(next);
 }
 
-static void test_thousands_of_names_are_ordered(void)
+QS_TEST(test_thousands_of_names_are_ordered)
 {
     struct table *from = calloc(2, sizeof *from), *to = from + 1;
     char name[12];
@@ -166,7 +166,7 @@ static void test_thousands_of_names_are_ordered(void)
     free(from);
 }
 
-static void test_without_memory_the_buffer_is_as_it_was(void)
+QS_TEST(test_without_memory_the_buffer_is_as_it_was)
 {
     struct table from = {.used = 0}, inner = {.used = 0};
     struct qs_test_alloc state;
@@ -190,15 +190,4 @@ static void test_without_memory_the_buffer_is_as_it_was(void)
     }
     QS_CHECK(failures > 1 && state.alive == 0);
     qs_allocator_set(NULL);
-}
-
-int main(void)
-{
-    test_names_come_in_byte_order();
-    test_of_equal_names_the_last_stays();
-    test_tables_in_tables_and_arrays_are_ordered_too();
-    test_the_deepest_table_is_ordered();
-    test_thousands_of_names_are_ordered();
-    test_without_memory_the_buffer_is_as_it_was();
-    return 0;
 }

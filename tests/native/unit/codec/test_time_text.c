@@ -11,7 +11,7 @@ static bool parsed(const char *text, uint64_t *us_out)
     return qsi_time_parse(qsi_slice_make(text, (uint32_t)strlen(text)), us_out);
 }
 
-static void test_a_day_is_what_the_c_library_says(void)
+QS_TEST(test_a_day_is_what_the_c_library_says)
 {
     for (time_t second = 43200; second < INT64_C(86400) * 366 * 500; second += 86400) {
         char text[40];
@@ -24,7 +24,7 @@ static void test_a_day_is_what_the_c_library_says(void)
     }
 }
 
-static void test_a_fraction_has_up_to_six_digits(void)
+QS_TEST(test_a_fraction_has_up_to_six_digits)
 {
     static const struct {
         const char *text;
@@ -41,7 +41,7 @@ static void test_a_fraction_has_up_to_six_digits(void)
     }
 }
 
-static void test_other_text_is_no_time(void)
+QS_TEST(test_other_text_is_no_time)
 {
     static const char *const texts[] = {"",
                                         "Z",
@@ -72,12 +72,4 @@ static void test_other_text_is_no_time(void)
         QS_CHECK(!parsed(texts[i], &us));
     }
     QS_CHECK(parsed("2024-02-29T12:00:00Z", &us));
-}
-
-int main(void)
-{
-    test_a_day_is_what_the_c_library_says();
-    test_a_fraction_has_up_to_six_digits();
-    test_other_text_is_no_time();
-    return 0;
 }

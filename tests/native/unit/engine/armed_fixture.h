@@ -104,16 +104,26 @@ static inline void start_in_memory_with_threads(struct engine *engine)
     engine_open(engine);
 }
 
-/* Each on a disk of its own. */
-static inline void run_armed(engine_test *const *tests, size_t count)
+static inline void run_with_threads(engine_test *test)
 {
-    for (size_t i = 0; i < count; i++) {
-        struct engine engine;
-        engine_start(&engine, ON_DISK);
-        tests[i](&engine);
-        engine_stop(&engine);
-        close_event_fds();
-    }
+    struct engine engine;
+
+    start_in_memory_with_threads(&engine);
+    test(&engine);
+    engine_stop(&engine);
 }
+#define THREADS_TEST(name) QS_TEST_BY(run_with_threads, name, (struct engine * engine))
+
+/* Each on a disk of its own. */
+static inline void run_armed(engine_test *test)
+{
+    struct engine engine;
+
+    engine_start(&engine, ON_DISK);
+    test(&engine);
+    engine_stop(&engine);
+    close_event_fds();
+}
+#define ARMED_TEST(name) QS_TEST_BY(run_armed, name, (struct engine * engine))
 
 #endif

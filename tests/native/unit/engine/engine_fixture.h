@@ -285,24 +285,26 @@ static inline char *make_body(size_t bytes, uint32_t number)
     return body;
 }
 
-/* Runs every test in memory and on disk. */
+/* A test of an engine, in memory and on disk. */
 typedef void engine_test(struct engine *engine);
-static inline void run_tests(engine_test *const *tests, size_t count)
+static inline void run_in_each_place(engine_test *test)
 {
-    for (size_t i = 0; i < count; i++) {
-        for (int place = IN_MEMORY; place <= ON_DISK; place++) {
-            struct engine engine;
+    for (int place = IN_MEMORY; place <= ON_DISK; place++) {
+        struct engine engine;
 
-            engine_start(&engine, (enum place)place);
-            tests[i](&engine);
-            engine_stop(&engine);
-        }
+        engine_start(&engine, (enum place)place);
+        test(&engine);
+        engine_stop(&engine);
     }
 }
-#define RUN_TESTS(...)                                    \
-    do {                                                  \
-        engine_test *const tests[] = {__VA_ARGS__};       \
-        run_tests(tests, sizeof tests / sizeof tests[0]); \
-    } while (0)
+#define ENGINE_TEST(name) QS_TEST_BY(run_in_each_place, name, (struct engine * engine))
+
+/* One that makes its engine itself, in either place. */
+static inline void run_with_each_place(void (*test)(enum place place))
+{
+    test(IN_MEMORY);
+    test(ON_DISK);
+}
+#define PLACE_TEST(name) QS_TEST_BY(run_with_each_place, name, (enum place place))
 
 #endif

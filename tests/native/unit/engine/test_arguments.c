@@ -30,7 +30,7 @@ static uint32_t read_as(const struct qs_test_fields *table, enum qsi_queue_kind 
                               QSI_SLICE_LITERAL("'orders'"), error);
 }
 
-static void test_no_arguments_ask_for_nothing(void)
+QS_TEST(test_no_arguments_ask_for_nothing)
 {
     struct qs_test_fields table = {.used = 0};
     struct qsi_queue_policy policy;
@@ -43,7 +43,7 @@ static void test_no_arguments_ask_for_nothing(void)
     QS_CHECK(!policy.single_active_consumer && !policy.at_least_once);
 }
 
-static void test_each_argument_is_read(void)
+QS_TEST(test_each_argument_is_read)
 {
     struct qs_test_fields table = {.used = 0};
     struct qsi_queue_policy policy;
@@ -72,7 +72,7 @@ static void test_each_argument_is_read(void)
     QS_CHECK(policy.single_active_consumer);
 }
 
-static void test_every_integer_type_is_a_number(void)
+QS_TEST(test_every_integer_type_is_a_number)
 {
     static const struct {
         uint8_t type;
@@ -100,7 +100,7 @@ static void check_refused(const struct qs_test_fields *table, const char *text)
     QS_CHECK(strstr(error.text, text) != NULL);
 }
 
-static void test_what_an_argument_cannot_be_is_refused_by_name(void)
+QS_TEST(test_what_an_argument_cannot_be_is_refused_by_name)
 {
     static const struct {
         const char *name;
@@ -145,7 +145,7 @@ static qs_status check_type(const struct qs_test_fields *table, qs_error *error)
                                QSI_SLICE_LITERAL("'orders'"), error);
 }
 
-static void test_only_classic_queues_and_streams_can_be_had(void)
+QS_TEST(test_only_classic_queues_and_streams_can_be_had)
 {
     static const char *const others[] = {"quorum", "Stream", "Classic", "classical", ""};
     struct qs_test_fields none = {.used = 0}, classic = {.used = 0}, number = {.used = 0};
@@ -190,7 +190,7 @@ static qs_status check_again(uint8_t type, uint8_t bytes, uint8_t number)
                                      QSI_SLICE_LITERAL("'orders'"), &error);
 }
 
-static void test_a_classic_queue_is_one_whether_it_says_so_or_not(void)
+QS_TEST(test_a_classic_queue_is_one_whether_it_says_so_or_not)
 {
     struct qs_test_fields plain = {.used = 0}, classic = {.used = 0}, quorum = {.used = 0};
     struct qs_test_fields *tables[] = {&plain, &classic, &quorum};
@@ -211,7 +211,7 @@ static void test_a_classic_queue_is_one_whether_it_says_so_or_not(void)
     QS_CHECK(strstr(error.text, "received 'classic' but current is 'quorum'") != NULL);
 }
 
-static void test_a_number_is_the_same_in_any_width(void)
+QS_TEST(test_a_number_is_the_same_in_any_width)
 {
     QS_CHECK(check_again('b', 1, 100) == QS_OK);
     QS_CHECK(check_again('I', 4, 100) == QS_OK);
@@ -219,7 +219,7 @@ static void test_a_number_is_the_same_in_any_width(void)
     QS_CHECK(check_again('d', 8, 100) == QS_PRECONDITION_FAILED);
 }
 
-static void test_bytes_that_are_no_table_are_refused(void)
+QS_TEST(test_bytes_that_are_no_table_are_refused)
 {
     struct qs_test_fields table = {.used = 3};
     struct qsi_queue_policy policy;
@@ -278,7 +278,7 @@ static void check_same(const struct qsi_arguments *a, const struct qsi_arguments
 
 /* With each argument, each value, and each kind of queue: what a declaration refuses is ignored
  * where it is stored, and told. */
-static void test_what_is_refused_is_ignored_where_it_is_stored(void)
+QS_TEST(test_what_is_refused_is_ignored_where_it_is_stored)
 {
     static const enum qsi_queue_kind kinds[] = {QSI_CLASSIC_QUEUE, QSI_STREAM_QUEUE,
                                                 QSI_WORK_QUEUE};
@@ -311,18 +311,4 @@ static void test_what_is_refused_is_ignored_where_it_is_stored(void)
             check_same(&read, &alone);
         }
     }
-}
-
-int main(void)
-{
-    test_no_arguments_ask_for_nothing();
-    test_each_argument_is_read();
-    test_every_integer_type_is_a_number();
-    test_what_an_argument_cannot_be_is_refused_by_name();
-    test_only_classic_queues_and_streams_can_be_had();
-    test_a_classic_queue_is_one_whether_it_says_so_or_not();
-    test_a_number_is_the_same_in_any_width();
-    test_bytes_that_are_no_table_are_refused();
-    test_what_is_refused_is_ignored_where_it_is_stored();
-    return 0;
 }

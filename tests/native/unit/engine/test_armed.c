@@ -2,7 +2,7 @@
  * otherwise; calls that must not wait do not. */
 #include "armed_fixture.h"
 
-static void test_confirms_signal_once(struct engine *engine)
+ARMED_TEST(test_confirms_signal_once)
 {
     qs_channel *channel = engine->channel;
     int event_fd = event_fd_of(channel);
@@ -31,7 +31,7 @@ static void test_confirms_signal_once(struct engine *engine)
     QS_CHECK(confirmed == 100);
 }
 
-static void test_a_delivery_signals_who_may_have_it(struct engine *engine)
+ARMED_TEST(test_a_delivery_signals_who_may_have_it)
 {
     qs_channel *first, *second;
     int first_event_fd, second_event_fd;
@@ -63,7 +63,7 @@ static void test_a_delivery_signals_who_may_have_it(struct engine *engine)
 }
 
 /* What is left to a channel that waits does not stay there when that goes. */
-static void test_who_goes_hands_on(struct engine *engine)
+ARMED_TEST(test_who_goes_hands_on)
 {
     qs_channel *first, *second;
     int second_event_fd;
@@ -84,7 +84,7 @@ static void test_who_goes_hands_on(struct engine *engine)
 }
 
 /* It asks for something else: the message is its own all the same, as long as it is there. */
-static void test_who_asks_for_others_keeps_its_turn(struct engine *engine)
+ARMED_TEST(test_who_asks_for_others_keeps_its_turn)
 {
     qs_channel *first, *second;
     int second_event_fd;
@@ -105,7 +105,7 @@ static void test_who_asks_for_others_keeps_its_turn(struct engine *engine)
     qs_channel_close(second);
 }
 
-static void test_the_end_is_signalled(struct engine *engine)
+ARMED_TEST(test_the_end_is_signalled)
 {
     qs_channel *channel;
     qs_declare_ok ok;
@@ -134,7 +134,7 @@ static void test_the_end_is_signalled(struct engine *engine)
 
 /* A loop may watch it until after the channel is freed, in another thread: a number that was closed
  * would be somebody else's. */
-static void test_a_freed_channel_leaves_its_descriptor_open(struct engine *engine)
+ARMED_TEST(test_a_freed_channel_leaves_its_descriptor_open)
 {
     qs_channel *channel;
     int event_fd;
@@ -153,7 +153,7 @@ static void test_a_freed_channel_leaves_its_descriptor_open(struct engine *engin
     QS_CHECK(is_signalled(event_fd, 0) && listen_to(event_fd) == 1);
 }
 
-static void test_a_change_signals_whoever_it_is_for(struct engine *engine)
+ARMED_TEST(test_a_change_signals_whoever_it_is_for)
 {
     qs_channel *channel;
     int channel_event_fd;
@@ -167,7 +167,7 @@ static void test_a_change_signals_whoever_it_is_for(struct engine *engine)
     qs_channel_close(channel);
 }
 
-static void test_confirms_signal_who_was_armed_before_it_published(struct engine *engine)
+ARMED_TEST(test_confirms_signal_who_was_armed_before_it_published)
 {
     qs_channel *channel = engine->channel, *other;
     int channel_event_fd, other_event_fd;
@@ -190,7 +190,7 @@ static void test_confirms_signal_who_was_armed_before_it_published(struct engine
     qs_channel_close(other);
 }
 
-static void test_a_call_that_must_not_wait_does_nothing(struct engine *engine)
+ARMED_TEST(test_a_call_that_must_not_wait_does_nothing)
 {
     static const char large[5000];
     qs_slice body = {large, sizeof large};
@@ -211,7 +211,7 @@ static void test_a_call_that_must_not_wait_does_nothing(struct engine *engine)
     qs_message_release(&message);
 }
 
-static void test_it_needs_somebody_who_commits(void)
+QS_TEST(test_it_needs_somebody_who_commits)
 {
     struct engine engine;
     qs_event event;
@@ -223,23 +223,4 @@ static void test_it_needs_somebody_who_commits(void)
     QS_CHECK_STATUS(QS_EINVAL, qs_channel_next_event(engine.channel, ANSWERS | QS_EVENT_ARM, 0,
                                                      &event, QS_ERROR));
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    engine_test *const tests[] = {
-        test_confirms_signal_once,
-        test_a_delivery_signals_who_may_have_it,
-        test_who_goes_hands_on,
-        test_who_asks_for_others_keeps_its_turn,
-        test_the_end_is_signalled,
-        test_a_freed_channel_leaves_its_descriptor_open,
-        test_a_change_signals_whoever_it_is_for,
-        test_confirms_signal_who_was_armed_before_it_published,
-        test_a_call_that_must_not_wait_does_nothing,
-    };
-
-    run_armed(tests, sizeof tests / sizeof tests[0]);
-    test_it_needs_somebody_who_commits();
-    return 0;
 }

@@ -120,7 +120,7 @@ static void stop_listening(struct listeners *listeners)
     }
 }
 
-static void test_only_consumers_of_the_queue_are_signalled(struct engine *engine)
+ARMED_TEST(test_only_consumers_of_the_queue_are_signalled)
 {
     void (*const bring[])(struct listeners *listeners, int i) = {
         bring_by_publish,     bring_by_batch,  bring_by_transaction, bring_by_requeue,
@@ -141,7 +141,7 @@ static void test_only_consumers_of_the_queue_are_signalled(struct engine *engine
     }
 }
 
-static void test_the_end_of_a_channel_signals_for_all_it_had(struct engine *engine)
+ARMED_TEST(test_the_end_of_a_channel_signals_for_all_it_had)
 {
     struct listeners listeners;
 
@@ -155,7 +155,7 @@ static void test_the_end_of_a_channel_signals_for_all_it_had(struct engine *engi
 }
 
 /* It has no room any more: what was left to it is the other's. */
-static void test_a_smaller_prefetch_signals_the_others(struct engine *engine)
+ARMED_TEST(test_a_smaller_prefetch_signals_the_others)
 {
     qs_channel *first, *second;
     qs_message message;
@@ -193,7 +193,7 @@ static qs_status try_get(struct engine *engine, const char *body, uint64_t left)
 }
 
 /* A broker would have pushed them. */
-static void test_a_get_comes_behind_consumers_that_wait_and_have_room(struct engine *engine)
+ARMED_TEST(test_a_get_comes_behind_consumers_that_wait_and_have_room)
 {
     qs_channel *consumer, *full;
 
@@ -227,7 +227,7 @@ static void test_a_get_comes_behind_consumers_that_wait_and_have_room(struct eng
 }
 
 /* What was to expire at once had its time: a consumer that puts it back does not get it again. */
-static void test_a_message_without_a_time_to_live_is_not_delivered_again(void)
+QS_TEST(test_a_message_without_a_time_to_live_is_not_delivered_again)
 {
     static const uint8_t expires_at_once[] = {0x11, 0, 2, 1, '0'}; /* delivery mode, expiration */
     struct engine engine;
@@ -250,18 +250,4 @@ static void test_a_message_without_a_time_to_live_is_not_delivered_again(void)
     QS_CHECK_STATUS(QS_EEMPTY, qs_channel_get(engine.channel, text("q"), 0, &message, QS_ERROR));
     engine_stop(&engine);
     close_event_fds();
-}
-
-int main(void)
-{
-    engine_test *const tests[] = {
-        test_only_consumers_of_the_queue_are_signalled,
-        test_the_end_of_a_channel_signals_for_all_it_had,
-        test_a_smaller_prefetch_signals_the_others,
-        test_a_get_comes_behind_consumers_that_wait_and_have_room,
-    };
-
-    run_armed(tests, sizeof tests / sizeof tests[0]);
-    test_a_message_without_a_time_to_live_is_not_delivered_again();
-    return 0;
 }

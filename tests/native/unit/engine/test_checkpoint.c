@@ -79,7 +79,7 @@ static void check_after_crash(struct engine *engine, uint64_t ready)
     *engine = dead;
 }
 
-static void test_states_that_did_not_change_are_not_written_again(void)
+QS_TEST(test_states_that_did_not_change_are_not_written_again)
 {
     struct engine engine;
 
@@ -97,7 +97,7 @@ static void test_states_that_did_not_change_are_not_written_again(void)
 }
 
 /* The states were written, but not for a checkpoint that counts: the next one has them synced. */
-static void test_states_of_a_checkpoint_that_failed_are_synced_by_the_next(void)
+QS_TEST(test_states_of_a_checkpoint_that_failed_are_synced_by_the_next)
 {
     struct engine engine;
     uint64_t writes;
@@ -133,7 +133,7 @@ static void fill_and_drain(struct engine *engine)
 }
 
 /* By a clock that does not go by itself. */
-static void test_a_store_that_is_quiet_gives_its_journal_back(void)
+QS_TEST(test_a_store_that_is_quiet_gives_its_journal_back)
 {
     struct engine engine;
 
@@ -152,12 +152,4 @@ static void test_a_store_that_is_quiet_gives_its_journal_back(void)
     publish(&engine, "q", "x");
     get(&engine, "q", "x");
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    test_states_that_did_not_change_are_not_written_again();
-    test_states_of_a_checkpoint_that_failed_are_synced_by_the_next();
-    test_a_store_that_is_quiet_gives_its_journal_back();
-    return 0;
 }

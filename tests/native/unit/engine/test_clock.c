@@ -83,7 +83,7 @@ static int64_t ahead_s(struct engine *engine)
     return (ahead_us + (ahead_us < 0 ? -500000 : 500000)) / (int64_t)US;
 }
 
-static void test_messages_outlive_a_clock_that_jumps_ten_years_while_the_store_is_open(void)
+QS_TEST(test_messages_outlive_a_clock_that_jumps_ten_years_while_the_store_is_open)
 {
     struct engine engine;
 
@@ -102,7 +102,7 @@ static void test_messages_outlive_a_clock_that_jumps_ten_years_while_the_store_i
     engine_stop(&engine);
 }
 
-static void test_messages_outlive_a_clock_that_jumps_ten_years_between_sessions_until_asked(void)
+QS_TEST(test_messages_outlive_a_clock_that_jumps_ten_years_between_sessions_until_asked)
 {
     struct engine engine;
 
@@ -125,7 +125,7 @@ static void test_messages_outlive_a_clock_that_jumps_ten_years_between_sessions_
     engine_stop(&engine);
 }
 
-static void test_accepted_clock_is_known_after_a_crash(void)
+QS_TEST(test_accepted_clock_is_known_after_a_crash)
 {
     struct engine engine, dead;
     qs_env *dead_env;
@@ -152,7 +152,7 @@ static void test_accepted_clock_is_known_after_a_crash(void)
     engine_stop(&dead);
 }
 
-static void test_messages_expire_while_the_store_is_closed(void)
+QS_TEST(test_messages_expire_while_the_store_is_closed)
 {
     struct engine engine;
 
@@ -166,7 +166,7 @@ static void test_messages_expire_while_the_store_is_closed(void)
     engine_stop(&engine);
 }
 
-static void test_time_does_not_go_back_with_the_clock(void)
+QS_TEST(test_time_does_not_go_back_with_the_clock)
 {
     struct engine engine;
 
@@ -214,7 +214,7 @@ static void await_commit(struct engine *engine)
 }
 
 /* A message that expires sooner than others wakes the timer, which would wake by itself later. */
-static void test_sync_that_stalls_is_told_while_it_does_and_nothing_is_confirmed(void)
+QS_TEST(test_sync_that_stalls_is_told_while_it_does_and_nothing_is_confirmed)
 {
     struct engine engine;
     qs_receipt receipt;
@@ -236,7 +236,7 @@ static void test_sync_that_stalls_is_told_while_it_does_and_nothing_is_confirmed
     engine_stop(&engine);
 }
 
-static void test_stall_that_ends_while_nobody_watches_counts(void)
+QS_TEST(test_stall_that_ends_while_nobody_watches_counts)
 {
     struct engine engine;
 
@@ -251,7 +251,7 @@ static void test_stall_that_ends_while_nobody_watches_counts(void)
     engine_stop(&engine);
 }
 
-static void test_clock_that_is_set_is_told(void)
+QS_TEST(test_clock_that_is_set_is_told)
 {
     struct engine engine;
 
@@ -264,7 +264,7 @@ static void test_clock_that_is_set_is_told(void)
 
 /* ---- what a store lies in ---- */
 
-static void test_file_systems_are_known_by_their_numbers(void)
+QS_TEST(test_file_systems_are_known_by_their_numbers)
 {
     static const struct {
         uint32_t magic, kind;
@@ -281,7 +281,7 @@ static void test_file_systems_are_known_by_their_numbers(void)
     }
 }
 
-static void test_stats_tell_the_file_system(void)
+QS_TEST(test_stats_tell_the_file_system)
 {
     struct engine engine;
 
@@ -291,19 +291,4 @@ static void test_stats_tell_the_file_system(void)
     start(&engine, false);
     QS_CHECK(stats_of(&engine).file_system.name[0] == '\0');
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    test_messages_outlive_a_clock_that_jumps_ten_years_while_the_store_is_open();
-    test_messages_outlive_a_clock_that_jumps_ten_years_between_sessions_until_asked();
-    test_accepted_clock_is_known_after_a_crash();
-    test_messages_expire_while_the_store_is_closed();
-    test_time_does_not_go_back_with_the_clock();
-    test_sync_that_stalls_is_told_while_it_does_and_nothing_is_confirmed();
-    test_stall_that_ends_while_nobody_watches_counts();
-    test_clock_that_is_set_is_told();
-    test_file_systems_are_known_by_their_numbers();
-    test_stats_tell_the_file_system();
-    return 0;
 }

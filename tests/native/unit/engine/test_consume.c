@@ -25,7 +25,7 @@ static qs_message expect_delivery(struct engine *engine, const char *tag, const 
     return event.message;
 }
 
-static void test_consumers_take_turns(struct engine *engine)
+ENGINE_TEST(test_consumers_take_turns)
 {
     fill(engine, "q", 4);
     consume(engine, "q", "first", 0);
@@ -41,7 +41,7 @@ static void test_consumers_take_turns(struct engine *engine)
     QS_CHECK_OK(qs_channel_cancel(engine->channel, text("nobody"), QS_ERROR));
 }
 
-static void test_consumer_tags_are_made_up_or_refused(struct engine *engine)
+ENGINE_TEST(test_consumer_tags_are_made_up_or_refused)
 {
     char tag[256], other[256];
     char *name = make_body(256, 0);
@@ -63,7 +63,7 @@ static void test_consumer_tags_are_made_up_or_refused(struct engine *engine)
     free(name);
 }
 
-static void test_exclusive_consumer_is_alone(struct engine *engine)
+ENGINE_TEST(test_exclusive_consumer_is_alone)
 {
     qs_channel *other;
     char tag[256];
@@ -82,7 +82,7 @@ static void test_exclusive_consumer_is_alone(struct engine *engine)
     consume(engine, "q", "alone again", QS_EXCLUSIVE);
 }
 
-static void test_prefetch_bounds_what_a_consumer_has_out(struct engine *engine)
+ENGINE_TEST(test_prefetch_bounds_what_a_consumer_has_out)
 {
     fill(engine, "q", 6);
     consume(engine, "q", "unlimited", 0);
@@ -104,7 +104,7 @@ static void test_prefetch_bounds_what_a_consumer_has_out(struct engine *engine)
     expect_no_event(engine, QS_EVENT_DELIVERY);
 }
 
-static void test_global_prefetch_bounds_the_channel(struct engine *engine)
+ENGINE_TEST(test_global_prefetch_bounds_the_channel)
 {
     fill(engine, "q", 6);
     consume(engine, "q", "a", 0);
@@ -123,7 +123,7 @@ static void test_global_prefetch_bounds_the_channel(struct engine *engine)
     expect_delivery(engine, "a", "6");
 }
 
-static void test_a_cancelled_consumers_messages_count_in_the_channels_limit(struct engine *engine)
+ENGINE_TEST(test_a_cancelled_consumers_messages_count_in_the_channels_limit)
 {
     fill(engine, "q", 4);
     QS_CHECK_OK(qs_channel_qos(engine->channel, 2, 0, QS_GLOBAL, QS_ERROR));
@@ -140,7 +140,7 @@ static void test_a_cancelled_consumers_messages_count_in_the_channels_limit(stru
     expect_delivery(engine, "b", "4");
 }
 
-static void test_a_full_channel_holds_up_its_no_ack_consumers(struct engine *engine)
+ENGINE_TEST(test_a_full_channel_holds_up_its_no_ack_consumers)
 {
     fill(engine, "q", 1);
     fill(engine, "r", 2);
@@ -154,7 +154,7 @@ static void test_a_full_channel_holds_up_its_no_ack_consumers(struct engine *eng
     expect_delivery(engine, "no ack", "2");
 }
 
-static void test_no_ack_consumer_ignores_prefetch(struct engine *engine)
+ENGINE_TEST(test_no_ack_consumer_ignores_prefetch)
 {
     char *large = make_body(30000, 6);
 
@@ -172,7 +172,7 @@ static void test_no_ack_consumer_ignores_prefetch(struct engine *engine)
     free(large);
 }
 
-static void test_deleting_a_queue_cancels_its_consumers(struct engine *engine)
+ENGINE_TEST(test_deleting_a_queue_cancels_its_consumers)
 {
     qs_channel *other;
     qs_queue_status status;
@@ -199,7 +199,7 @@ static void test_deleting_a_queue_cancels_its_consumers(struct engine *engine)
 }
 
 /* The tag of a delivery is a slice like the body: it is good until the message is released. */
-static void test_a_deliverys_tag_outlives_its_consumer(struct engine *engine)
+ENGINE_TEST(test_a_deliverys_tag_outlives_its_consumer)
 {
     qs_event event;
 
@@ -213,7 +213,7 @@ static void test_a_deliverys_tag_outlives_its_consumer(struct engine *engine)
     qs_message_release(&event.message);
 }
 
-static void test_next_event_waits_no_longer_than_it_is_told(struct engine *engine)
+ENGINE_TEST(test_next_event_waits_no_longer_than_it_is_told)
 {
     qs_event event;
 
@@ -222,17 +222,4 @@ static void test_next_event_waits_no_longer_than_it_is_told(struct engine *engin
     QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     QS_CHECK_STATUS(QS_EEMPTY, qs_channel_next_event(engine->channel, QS_EVENT_ACK, SECOND / 1000,
                                                      &event, QS_ERROR));
-}
-
-int main(void)
-{
-    RUN_TESTS(test_consumers_take_turns, test_consumer_tags_are_made_up_or_refused,
-              test_exclusive_consumer_is_alone, test_prefetch_bounds_what_a_consumer_has_out,
-              test_global_prefetch_bounds_the_channel,
-              test_a_cancelled_consumers_messages_count_in_the_channels_limit,
-              test_a_full_channel_holds_up_its_no_ack_consumers,
-              test_no_ack_consumer_ignores_prefetch, test_deleting_a_queue_cancels_its_consumers,
-              test_a_deliverys_tag_outlives_its_consumer,
-              test_next_event_waits_no_longer_than_it_is_told);
-    return 0;
 }

@@ -63,7 +63,7 @@ static void expect(qs_channel *channel, const char *tag, const char *body)
     qs_message_release(&event.message);
 }
 
-static void test_the_highest_priority_with_room_comes_first(struct engine *engine)
+ENGINE_TEST(test_the_highest_priority_with_room_comes_first)
 {
     qs_channel *low = another_channel(engine), *high = another_channel(engine);
 
@@ -119,7 +119,7 @@ static uint64_t unacked_in(struct engine *engine)
     return status.messages_unacked;
 }
 
-static void test_messages_are_dealt_in_turn_whoever_asks_first(struct engine *engine)
+ENGINE_TEST(test_messages_are_dealt_in_turn_whoever_asks_first)
 {
     qs_channel *players[PLAYERS];
 
@@ -138,7 +138,7 @@ static void test_messages_are_dealt_in_turn_whoever_asks_first(struct engine *en
     get(engine, "q", "1");
 }
 
-static void test_what_was_dealt_and_not_asked_for_is_ready_again(struct engine *engine)
+ENGINE_TEST(test_what_was_dealt_and_not_asked_for_is_ready_again)
 {
     qs_channel *players[PLAYERS];
 
@@ -163,7 +163,7 @@ static void test_what_was_dealt_and_not_asked_for_is_ready_again(struct engine *
     QS_CHECK(unacked_in(engine) == 1);
 }
 
-static void test_a_message_does_not_expire_where_it_was_dealt(struct engine *engine)
+ENGINE_TEST(test_a_message_does_not_expire_where_it_was_dealt)
 {
     static const uint8_t expires[] = {0x11, 0, 2, 2, '1', '0'}; /* delivery mode, expiration */
     qs_channel *players[PLAYERS];
@@ -187,7 +187,7 @@ static void test_a_message_does_not_expire_where_it_was_dealt(struct engine *eng
     leave(players);
 }
 
-static void test_a_queue_is_deleted_with_what_was_dealt(struct engine *engine)
+ENGINE_TEST(test_a_queue_is_deleted_with_what_was_dealt)
 {
     qs_channel *players[PLAYERS];
     uint64_t count;
@@ -208,7 +208,7 @@ static void test_a_queue_is_deleted_with_what_was_dealt(struct engine *engine)
     QS_CHECK(!has_queue(engine, "q"));
 }
 
-static void test_a_channels_limit_leaves_the_rest_to_lower_priorities(struct engine *engine)
+ENGINE_TEST(test_a_channels_limit_leaves_the_rest_to_lower_priorities)
 {
     qs_channel *low = another_channel(engine), *high = another_channel(engine);
 
@@ -226,7 +226,7 @@ static void test_a_channels_limit_leaves_the_rest_to_lower_priorities(struct eng
     qs_channel_close(low);
 }
 
-static void test_a_priority_that_is_no_number_is_refused(struct engine *engine)
+ENGINE_TEST(test_a_priority_that_is_no_number_is_refused)
 {
     static const char arguments[] = "\012x-priorityt\001";
     char name[256];
@@ -240,7 +240,7 @@ static void test_a_priority_that_is_no_number_is_refused(struct engine *engine)
                                                   (qs_slice){"\377", 1}, name, QS_ERROR));
 }
 
-static void test_one_active_consumer_and_its_successors(struct engine *engine)
+ENGINE_TEST(test_one_active_consumer_and_its_successors)
 {
     qs_channel *first = another_channel(engine), *second = another_channel(engine);
 
@@ -270,7 +270,7 @@ static void test_one_active_consumer_and_its_successors(struct engine *engine)
     qs_channel_close(second);
 }
 
-static void test_a_full_active_consumer_has_no_stand_in(struct engine *engine)
+ENGINE_TEST(test_a_full_active_consumer_has_no_stand_in)
 {
     qs_channel *other = another_channel(engine);
 
@@ -287,7 +287,7 @@ static void test_a_full_active_consumer_has_no_stand_in(struct engine *engine)
     qs_channel_close(other);
 }
 
-static void test_a_single_active_consumer_cannot_be_exclusive(struct engine *engine)
+ENGINE_TEST(test_a_single_active_consumer_cannot_be_exclusive)
 {
     char name[256];
 
@@ -301,7 +301,7 @@ static void test_a_single_active_consumer_cannot_be_exclusive(struct engine *eng
         qs_channel_consume(engine->channel, text("q"), NONE, QS_EXCLUSIVE, NONE, name, QS_ERROR));
 }
 
-static void test_a_deleted_queue_forgets_its_active_consumer(struct engine *engine)
+ENGINE_TEST(test_a_deleted_queue_forgets_its_active_consumer)
 {
     qs_event event;
     uint64_t count;
@@ -317,7 +317,7 @@ static void test_a_deleted_queue_forgets_its_active_consumer(struct engine *engi
     expect(engine->channel, "a", "1");
 }
 
-static void test_a_made_up_tag_is_not_one_that_is_taken(struct engine *engine)
+ENGINE_TEST(test_a_made_up_tag_is_not_one_that_is_taken)
 {
     char name[256];
 
@@ -337,7 +337,7 @@ static qs_channel *channel_of(qs_connection *connection)
     return channel;
 }
 
-static void test_exclusive_queues_belong_to_the_connection(struct engine *engine)
+ENGINE_TEST(test_exclusive_queues_belong_to_the_connection)
 {
     qs_connection *connection;
     qs_channel *one, *two;
@@ -361,7 +361,7 @@ static void test_exclusive_queues_belong_to_the_connection(struct engine *engine
     qs_channel_close(two);
 }
 
-static void test_a_hard_error_ends_the_connection(struct engine *engine)
+ENGINE_TEST(test_a_hard_error_ends_the_connection)
 {
     qs_connection *connection;
     qs_channel *one, *two, *none;
@@ -390,7 +390,7 @@ static void test_a_hard_error_ends_the_connection(struct engine *engine)
     qs_channel_close(two);
 }
 
-static void test_a_connection_may_outlive_its_store(struct engine *engine)
+ENGINE_TEST(test_a_connection_may_outlive_its_store)
 {
     qs_connection *connection;
     qs_channel *channel, *none;
@@ -407,22 +407,4 @@ static void test_a_connection_may_outlive_its_store(struct engine *engine)
     qs_channel_close(channel);
     engine_open(engine);
     QS_CHECK(!has_queue(engine, "q"));
-}
-
-int main(void)
-{
-    RUN_TESTS(
-        test_the_highest_priority_with_room_comes_first,
-        test_messages_are_dealt_in_turn_whoever_asks_first,
-        test_what_was_dealt_and_not_asked_for_is_ready_again,
-        test_a_message_does_not_expire_where_it_was_dealt,
-        test_a_queue_is_deleted_with_what_was_dealt,
-        test_a_channels_limit_leaves_the_rest_to_lower_priorities,
-        test_a_priority_that_is_no_number_is_refused, test_one_active_consumer_and_its_successors,
-        test_a_full_active_consumer_has_no_stand_in,
-        test_a_single_active_consumer_cannot_be_exclusive,
-        test_a_deleted_queue_forgets_its_active_consumer,
-        test_a_made_up_tag_is_not_one_that_is_taken, test_exclusive_queues_belong_to_the_connection,
-        test_a_hard_error_ends_the_connection, test_a_connection_may_outlive_its_store);
-    return 0;
 }

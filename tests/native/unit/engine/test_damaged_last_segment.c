@@ -71,7 +71,7 @@ static void settle_one(struct engine *engine)
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
 }
 
-static void test_a_damaged_last_segment_refused_the_whole_store(enum place place)
+PLACE_TEST(test_a_damaged_last_segment_refused_the_whole_store)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         struct engine engine;
@@ -114,7 +114,7 @@ static void check_refused(struct engine *engine)
     get_numbers(engine, 0, WHOLE);
 }
 
-static void test_what_was_added_to_a_damaged_last_segment_is_kept(enum place place)
+PLACE_TEST(test_what_was_added_to_a_damaged_last_segment_is_kept)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         struct engine engine;
@@ -133,7 +133,7 @@ static void test_what_was_added_to_a_damaged_last_segment_is_kept(enum place pla
     }
 }
 
-static void test_what_was_settled_in_a_damaged_last_segment_is_not_forgotten(enum place place)
+PLACE_TEST(test_what_was_settled_in_a_damaged_last_segment_is_not_forgotten)
 {
     struct engine engine;
 
@@ -144,14 +144,4 @@ static void test_what_was_settled_in_a_damaged_last_segment_is_not_forgotten(enu
     damage_segment(&engine, LAST, FILE_GONE);
     check_refused(&engine);
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    for (int place = IN_MEMORY; place <= ON_DISK; place++) {
-        test_a_damaged_last_segment_refused_the_whole_store((enum place)place);
-        test_what_was_added_to_a_damaged_last_segment_is_kept((enum place)place);
-        test_what_was_settled_in_a_damaged_last_segment_is_not_forgotten((enum place)place);
-    }
-    return 0;
 }

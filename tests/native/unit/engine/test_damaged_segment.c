@@ -79,7 +79,7 @@ static struct heard get_all(struct engine *engine, uint32_t damaged, bool has_se
     }
 }
 
-static void test_a_damaged_segment_took_everything_behind_it(enum place place)
+PLACE_TEST(test_a_damaged_segment_took_everything_behind_it)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         for (int place_of = 0; place_of < 2; place_of++) {
@@ -126,7 +126,7 @@ static void test_a_damaged_segment_took_everything_behind_it(enum place place)
 }
 
 /* Consumers and batches. */
-static void test_consumers_pass_over_a_damaged_segment(enum place place)
+PLACE_TEST(test_consumers_pass_over_a_damaged_segment)
 {
     struct engine engine;
     uint32_t count = 0, errors = 0;
@@ -201,7 +201,7 @@ static void publish_four_bytes(struct engine *engine, uint32_t from, uint32_t to
 }
 
 /* What cannot be read does not count, and the oldest of the others go. */
-static void test_a_queue_grew_beyond_its_limit_behind_a_damaged_segment(enum place place)
+PLACE_TEST(test_a_queue_grew_beyond_its_limit_behind_a_damaged_segment)
 {
     for (int of_bytes = 0; of_bytes < 2; of_bytes++) {
         struct engine engine;
@@ -240,7 +240,7 @@ static void open_salvaged(struct engine *engine)
 }
 
 /* Any segment: the first, one in between, and the last, to which messages are added. */
-static void test_salvage_stopped_where_a_segment_was_damaged(enum place place)
+PLACE_TEST(test_salvage_stopped_where_a_segment_was_damaged)
 {
     static const uint32_t numbers[] = {0, SEGMENT, MESSAGES / ENTRIES};
 
@@ -269,8 +269,7 @@ static void test_salvage_stopped_where_a_segment_was_damaged(enum place place)
 }
 
 /* The first journal file begins with the declarations. */
-static void
-test_salvage_lost_the_messages_of_a_queue_whose_declaration_was_damaged(enum place place)
+PLACE_TEST(test_salvage_lost_the_messages_of_a_queue_whose_declaration_was_damaged)
 {
     struct engine engine;
     qs_queue_status status;
@@ -318,16 +317,4 @@ test_salvage_lost_the_messages_of_a_queue_whose_declaration_was_damaged(enum pla
     engine_reopen(&engine);
     check_counts(&engine, name, 49, 0);
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    for (int place = IN_MEMORY; place <= ON_DISK; place++) {
-        test_a_damaged_segment_took_everything_behind_it((enum place)place);
-        test_consumers_pass_over_a_damaged_segment((enum place)place);
-        test_a_queue_grew_beyond_its_limit_behind_a_damaged_segment((enum place)place);
-        test_salvage_stopped_where_a_segment_was_damaged((enum place)place);
-        test_salvage_lost_the_messages_of_a_queue_whose_declaration_was_damaged((enum place)place);
-    }
-    return 0;
 }

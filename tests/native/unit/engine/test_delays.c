@@ -37,7 +37,7 @@ static void pass(struct engine *engine, uint64_t seconds)
     qsi_env_mem_advance(engine->memory, seconds * SECOND);
 }
 
-static void test_what_is_delayed_comes_when_it_is_due_and_holds_up_nobody(void)
+QS_TEST(test_what_is_delayed_comes_when_it_is_due_and_holds_up_nobody)
 {
     struct engine engine;
 
@@ -60,7 +60,7 @@ static void test_what_is_delayed_comes_when_it_is_due_and_holds_up_nobody(void)
     engine_stop(&engine);
 }
 
-static void test_a_nack_with_delay_puts_it_back_later(void)
+QS_TEST(test_a_nack_with_delay_puts_it_back_later)
 {
     struct engine engine;
     qs_message message;
@@ -144,7 +144,7 @@ static void test_the_due_time_survives(enum way way, uint64_t carried)
 
 /* Delayed messages leave memory like others, states and all, and their segments are read when
  * they are due. */
-static void test_delayed_messages_leave_memory(bool persistent)
+QS_BOOL_TEST(test_delayed_messages_leave_memory, persistent)
 {
     enum { COUNT = 40000 };
     qs_slice properties = persistent ? PERSISTENT : TRANSIENT;
@@ -182,7 +182,7 @@ static void test_delayed_messages_leave_memory(bool persistent)
 }
 
 /* Whatever allocation fails: a delay happened, or it did not. */
-static void test_a_delay_without_memory_did_not_happen(bool in_transaction)
+QS_BOOL_TEST(test_a_delay_without_memory_did_not_happen, in_transaction)
 {
     struct qs_test_alloc memory;
     bool is_done = false;
@@ -233,12 +233,7 @@ static void test_a_delay_without_memory_did_not_happen(bool in_transaction)
 
 int main(void)
 {
-    test_delayed_messages_leave_memory(true);
-    test_delayed_messages_leave_memory(false);
-    test_a_delay_without_memory_did_not_happen(false);
-    test_a_delay_without_memory_did_not_happen(true);
-    test_what_is_delayed_comes_when_it_is_due_and_holds_up_nobody();
-    test_a_nack_with_delay_puts_it_back_later();
+    qs_test_run_all();
     for (enum way way = CLOSE; way <= CHECKPOINT_CRASH; way++) {
         test_the_due_time_survives(way, 64u << 20);
         test_the_due_time_survives(way, 0);

@@ -78,7 +78,7 @@ static uint32_t take_first(struct engine *engine, enum way way)
     return count;
 }
 
-static void test_a_message_that_ends_its_process_was_delivered_for_ever(void)
+QS_TEST(test_a_message_that_ends_its_process_was_delivered_for_ever)
 {
     for (int way = 0; way < WAYS; way++) {
         for (int dead_letters = 0; dead_letters < 2; dead_letters++) {
@@ -105,7 +105,7 @@ static void test_a_message_that_ends_its_process_was_delivered_for_ever(void)
 }
 
 /* The others go on; those that the process had too are counted as well, and no more. */
-static void test_only_what_was_handed_out_counts(void)
+QS_TEST(test_only_what_was_handed_out_counts)
 {
     struct engine engine;
     char body[16];
@@ -129,7 +129,7 @@ static void test_only_what_was_handed_out_counts(void)
 
 /* Given back, left behind by a channel, rejected in a transaction, closed in order: each of them
  * counts once. */
-static void test_a_delivery_that_came_back_counts_once(struct engine *engine)
+ENGINE_TEST(test_a_delivery_that_came_back_counts_once)
 {
     declare_limited(engine, false);
     publish(engine, "q", "m");
@@ -156,7 +156,7 @@ static void test_a_delivery_that_came_back_counts_once(struct engine *engine)
 }
 
 /* As above, and the process dies each time. */
-static void test_a_requeue_before_the_crash_counted_twice(void)
+QS_TEST(test_a_requeue_before_the_crash_counted_twice)
 {
     struct engine engine;
 
@@ -176,7 +176,7 @@ static void test_a_requeue_before_the_crash_counted_twice(void)
 
 /* A checkpoint has the counts of what is under way: the journal that told them is not read any
  * more. */
-static void test_a_checkpoint_forgot_the_delivery_that_was_under_way(void)
+QS_TEST(test_a_checkpoint_forgot_the_delivery_that_was_under_way)
 {
     for (int lazy = 0; lazy < 2; lazy++) {
         struct engine engine;
@@ -201,7 +201,7 @@ static void test_a_checkpoint_forgot_the_delivery_that_was_under_way(void)
 }
 
 /* What nobody received does not count, in memory and after a crash. */
-static void test_what_was_taken_back_does_not_count(void)
+QS_TEST(test_what_was_taken_back_does_not_count)
 {
     struct engine engine;
 
@@ -220,7 +220,7 @@ static void test_what_was_taken_back_does_not_count(void)
 }
 
 /* Each priority is a queue of its own beneath. */
-static void test_priorities_count_like_queues(void)
+QS_TEST(test_priorities_count_like_queues)
 {
     const uint8_t properties[] = {0x18, 0, 2, 4};
     struct qs_test_fields fields = {.used = 0};
@@ -246,7 +246,7 @@ static void test_priorities_count_like_queues(void)
 
 /* Where there is no limit nothing is written for a delivery; where there is one, a record that no
  * sync follows. */
-static void test_a_delivery_is_written_and_not_synced_where_there_is_a_limit(void)
+QS_TEST(test_a_delivery_is_written_and_not_synced_where_there_is_a_limit)
 {
     struct engine engine;
     qs_stats before, after;
@@ -271,7 +271,7 @@ static void test_a_delivery_is_written_and_not_synced_where_there_is_a_limit(voi
 }
 
 /* The write fails: nobody gets the message, which is ready, and was not delivered. */
-static void test_a_count_that_cannot_be_written_keeps_the_message(void)
+QS_TEST(test_a_count_that_cannot_be_written_keeps_the_message)
 {
     for (int way = 0; way < BY_NO_ACK; way++) {
         struct engine engine;
@@ -315,18 +315,4 @@ static void test_a_count_that_cannot_be_written_keeps_the_message(void)
         qsi_env_fault_destroy(faulty);
         qsi_env_mem_destroy(engine.memory);
     }
-}
-
-int main(void)
-{
-    test_a_message_that_ends_its_process_was_delivered_for_ever();
-    test_only_what_was_handed_out_counts();
-    test_a_requeue_before_the_crash_counted_twice();
-    test_a_checkpoint_forgot_the_delivery_that_was_under_way();
-    test_what_was_taken_back_does_not_count();
-    test_priorities_count_like_queues();
-    test_a_delivery_is_written_and_not_synced_where_there_is_a_limit();
-    test_a_count_that_cannot_be_written_keeps_the_message();
-    RUN_TESTS(test_a_delivery_that_came_back_counts_once);
-    return 0;
 }

@@ -77,7 +77,7 @@ static void commit(struct scene *scene)
     QS_CHECK(!nacked);
 }
 
-static void test_what_was_acknowledged_is_confirmed_before_its_commit(void)
+QS_TEST(test_what_was_acknowledged_is_confirmed_before_its_commit)
 {
     struct scene scene;
     uint64_t syncs;
@@ -96,7 +96,7 @@ static void test_what_was_acknowledged_is_confirmed_before_its_commit(void)
     stop(&scene);
 }
 
-static void test_confirms_come_out_of_order_and_once(void)
+QS_TEST(test_confirms_come_out_of_order_and_once)
 {
     struct scene scene;
     uint64_t tags[4];
@@ -122,7 +122,7 @@ static void test_confirms_come_out_of_order_and_once(void)
     stop(&scene);
 }
 
-static void test_each_queue_has_to_be_done_with_it(void)
+QS_TEST(test_each_queue_has_to_be_done_with_it)
 {
     struct scene scene;
     uint64_t first;
@@ -147,7 +147,7 @@ static void test_each_queue_has_to_be_done_with_it(void)
 }
 
 /* A transaction that is not committed gives back what the publisher would not send again. */
-static void test_acks_in_a_transaction_wait_for_the_disk(void)
+QS_TEST(test_acks_in_a_transaction_wait_for_the_disk)
 {
     struct scene scene;
     bool repeated;
@@ -163,7 +163,7 @@ static void test_acks_in_a_transaction_wait_for_the_disk(void)
     stop(&scene);
 }
 
-static void test_what_is_given_back_is_not_confirmed_and_its_ack_later_does_it(void)
+QS_TEST(test_what_is_given_back_is_not_confirmed_and_its_ack_later_does_it)
 {
     struct scene scene;
 
@@ -177,7 +177,7 @@ static void test_what_is_given_back_is_not_confirmed_and_its_ack_later_does_it(v
 }
 
 /* In the commit before its ack: it might come again. */
-static void test_what_is_on_the_disk_already_needs_its_sync(void)
+QS_TEST(test_what_is_on_the_disk_already_needs_its_sync)
 {
     struct scene scene;
     qs_receipt receipt;
@@ -194,7 +194,7 @@ static void test_what_is_on_the_disk_already_needs_its_sync(void)
     stop(&scene);
 }
 
-static void test_a_publisher_that_has_gone_hears_nothing(void)
+QS_TEST(test_a_publisher_that_has_gone_hears_nothing)
 {
     struct scene scene;
     uint64_t tag;
@@ -218,7 +218,7 @@ static void note(void *context, const qs_unconfirmed *info)
     }
 }
 
-static void test_what_was_confirmed_ahead_is_not_among_the_unconfirmed(void)
+QS_TEST(test_what_was_confirmed_ahead_is_not_among_the_unconfirmed)
 {
     struct scene scene;
     uint64_t tags[3], waiting = 0;
@@ -235,7 +235,7 @@ static void test_what_was_confirmed_ahead_is_not_among_the_unconfirmed(void)
 }
 
 /* More than are noted: the others are confirmed by their commit. */
-static void test_a_thousand_messages_are_confirmed_once(void)
+QS_TEST(test_a_thousand_messages_are_confirmed_once)
 {
     struct scene scene;
     uint64_t confirmed = 0;
@@ -306,7 +306,7 @@ static void expect_a_late_ack(struct scene *scene)
     QS_CHECK(stats_of(&scene->engine).messages_confirmed == 1);
 }
 
-static void test_a_delivery_without_acks_is_an_ack(void)
+QS_TEST(test_a_delivery_without_acks_is_an_ack)
 {
     struct scene scene;
     qs_message message;
@@ -323,7 +323,7 @@ static void test_a_delivery_without_acks_is_an_ack(void)
     stop(&scene);
 }
 
-static void test_many_acks_at_once_confirm_what_they_make_an_end_of(void)
+QS_TEST(test_many_acks_at_once_confirm_what_they_make_an_end_of)
 {
     struct scene scene;
     uint64_t last = 0;
@@ -341,7 +341,7 @@ static void test_many_acks_at_once_confirm_what_they_make_an_end_of(void)
     stop(&scene);
 }
 
-static void test_a_rejected_message_is_confirmed_and_a_dead_letter_is_not(void)
+QS_TEST(test_a_rejected_message_is_confirmed_and_a_dead_letter_is_not)
 {
     struct scene scene;
 
@@ -359,7 +359,7 @@ static void test_a_rejected_message_is_confirmed_and_a_dead_letter_is_not(void)
     stop(&scene);
 }
 
-static void test_what_was_delivered_too_often_waits_for_the_disk(void)
+QS_TEST(test_what_was_delivered_too_often_waits_for_the_disk)
 {
     struct scene scene;
 
@@ -375,7 +375,7 @@ static void test_what_was_delivered_too_often_waits_for_the_disk(void)
     stop(&scene);
 }
 
-static void test_a_copy_that_was_purged_waits_for_the_disk(void)
+QS_TEST(test_a_copy_that_was_purged_waits_for_the_disk)
 {
     struct scene scene;
     uint64_t count;
@@ -396,7 +396,7 @@ static void test_a_copy_that_was_purged_waits_for_the_disk(void)
     stop(&scene);
 }
 
-static void test_each_copy_has_to_be_acknowledged_outside_of_transactions(void)
+QS_TEST(test_each_copy_has_to_be_acknowledged_outside_of_transactions)
 {
     struct scene scene;
     qs_channel *other;
@@ -419,7 +419,7 @@ static void test_each_copy_has_to_be_acknowledged_outside_of_transactions(void)
 }
 
 /* Streams keep it, and of the others nobody has noted it. */
-static void test_a_copy_elsewhere_waits_for_the_disk(void)
+QS_TEST(test_a_copy_elsewhere_waits_for_the_disk)
 {
     static const char *const kinds[] = {"stream", "work", "transient"};
 
@@ -446,7 +446,7 @@ static void test_a_copy_elsewhere_waits_for_the_disk(void)
     }
 }
 
-static void test_queues_keep_priorities_of_their_own(void)
+QS_TEST(test_queues_keep_priorities_of_their_own)
 {
     static const uint8_t urgent[] = {0x18, 0, 2, 7}; /* persistent, of priority 7 */
     struct scene scene;
@@ -468,7 +468,7 @@ static void test_queues_keep_priorities_of_their_own(void)
 }
 
 /* In the message store its record is small; in the journal its ack is of another entry. */
-static void test_a_large_body_is_confirmed_ahead_where_the_journal_has_none_of_it(void)
+QS_TEST(test_a_large_body_is_confirmed_ahead_where_the_journal_has_none_of_it)
 {
     const size_t bytes = 3u << 20;
     char *body = make_body(bytes, 1);
@@ -494,7 +494,7 @@ static void test_a_large_body_is_confirmed_ahead_where_the_journal_has_none_of_i
     free(body);
 }
 
-static void test_a_failed_store_refuses_nothing_that_was_confirmed(void)
+QS_TEST(test_a_failed_store_refuses_nothing_that_was_confirmed)
 {
     struct scene scene;
     qs_env *fault;
@@ -546,7 +546,7 @@ static void check_confirms(struct scene *scene, uint64_t expected)
     QS_CHECK(confirms == expected);
 }
 
-static void test_what_was_confirmed_ahead_is_counted_once(void)
+QS_TEST(test_what_was_confirmed_ahead_is_counted_once)
 {
     struct scene scene;
     uint64_t tags[4];
@@ -577,7 +577,7 @@ static void test_what_was_confirmed_ahead_is_counted_once(void)
 }
 
 /* A publisher that always has a message on its way, after one that was confirmed ahead. */
-static void test_confirms_go_on_being_counted(void)
+QS_TEST(test_confirms_go_on_being_counted)
 {
     struct scene scene;
     uint64_t told = 1;
@@ -601,7 +601,7 @@ static void test_confirms_go_on_being_counted(void)
 }
 
 /* Its disk failed behind it: nothing was refused. */
-static void test_who_waits_for_what_was_confirmed_ahead_hears_of_no_failure(void)
+QS_TEST(test_who_waits_for_what_was_confirmed_ahead_hears_of_no_failure)
 {
     struct scene scene;
     qs_env *fault;
@@ -628,7 +628,7 @@ static void test_who_waits_for_what_was_confirmed_ahead_hears_of_no_failure(void
 }
 
 /* Nothing is committed: the delay is long, and a listener that is held hurries nobody. */
-static void test_an_event_loop_is_told_by_the_ack(void)
+QS_TEST(test_an_event_loop_is_told_by_the_ack)
 {
     struct scene scene;
     qs_listener *listener;
@@ -656,7 +656,7 @@ static void test_an_event_loop_is_told_by_the_ack(void)
 }
 
 /* Whatever memory is missing, a message is confirmed once, at the latest by its commit. */
-static void test_without_memory_the_commit_confirms(void)
+QS_TEST(test_without_memory_the_commit_confirms)
 {
     static struct qs_test_alloc memory;
     bool failed = true;
@@ -691,33 +691,4 @@ static void test_without_memory_the_commit_confirms(void)
     }
     QS_CHECK(memory.alive == 0);
     qs_allocator_set(NULL);
-}
-
-int main(void)
-{
-    test_what_was_acknowledged_is_confirmed_before_its_commit();
-    test_confirms_come_out_of_order_and_once();
-    test_each_queue_has_to_be_done_with_it();
-    test_acks_in_a_transaction_wait_for_the_disk();
-    test_what_is_given_back_is_not_confirmed_and_its_ack_later_does_it();
-    test_what_is_on_the_disk_already_needs_its_sync();
-    test_a_publisher_that_has_gone_hears_nothing();
-    test_what_was_confirmed_ahead_is_not_among_the_unconfirmed();
-    test_a_thousand_messages_are_confirmed_once();
-    test_a_delivery_without_acks_is_an_ack();
-    test_many_acks_at_once_confirm_what_they_make_an_end_of();
-    test_a_rejected_message_is_confirmed_and_a_dead_letter_is_not();
-    test_what_was_delivered_too_often_waits_for_the_disk();
-    test_a_copy_that_was_purged_waits_for_the_disk();
-    test_each_copy_has_to_be_acknowledged_outside_of_transactions();
-    test_a_copy_elsewhere_waits_for_the_disk();
-    test_queues_keep_priorities_of_their_own();
-    test_a_large_body_is_confirmed_ahead_where_the_journal_has_none_of_it();
-    test_a_failed_store_refuses_nothing_that_was_confirmed();
-    test_what_was_confirmed_ahead_is_counted_once();
-    test_confirms_go_on_being_counted();
-    test_who_waits_for_what_was_confirmed_ahead_hears_of_no_failure();
-    test_an_event_loop_is_told_by_the_ack();
-    test_without_memory_the_commit_confirms();
-    return 0;
 }

@@ -42,7 +42,7 @@ static void check_routes(struct engine *engine)
     ack(engine, 0, QS_MULTIPLE);
 }
 
-static void test_a_checkpoint_keeps_bindings_between_exchanges(struct engine *engine)
+ENGINE_TEST(test_a_checkpoint_keeps_bindings_between_exchanges)
 {
     set_up(engine);
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
@@ -56,7 +56,7 @@ static void test_a_checkpoint_keeps_bindings_between_exchanges(struct engine *en
     get(engine, "q", "aside now");
 }
 
-static void test_copies_are_journalled_without_the_blind_ones(struct engine *engine)
+ENGINE_TEST(test_copies_are_journalled_without_the_blind_ones)
 {
     qs_message message;
 
@@ -76,7 +76,7 @@ static void test_copies_are_journalled_without_the_blind_ones(struct engine *eng
     }
 }
 
-static void test_arguments_that_are_no_table_are_refused(struct engine *engine)
+ENGINE_TEST(test_arguments_that_are_no_table_are_refused)
 {
     declare(engine, "q", QS_DURABLE);
     QS_CHECK_STATUS(QS_EINVAL,
@@ -92,7 +92,7 @@ static void test_arguments_that_are_no_table_are_refused(struct engine *engine)
 
 /* ---- crashes, in memory ---- */
 
-static void test_everything_is_replayed_after_a_crash(void)
+QS_TEST(test_everything_is_replayed_after_a_crash)
 {
     struct engine engine, dead;
 
@@ -104,7 +104,7 @@ static void test_everything_is_replayed_after_a_crash(void)
     engine_stop(&engine);
 }
 
-static void test_exchanges_that_went_together_stay_gone_after_a_crash(void)
+QS_TEST(test_exchanges_that_went_together_stay_gone_after_a_crash)
 {
     struct engine engine, dead;
 
@@ -128,14 +128,4 @@ static void test_exchanges_that_went_together_stay_gone_after_a_crash(void)
     }
     engine_stop(&dead);
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    RUN_TESTS(test_a_checkpoint_keeps_bindings_between_exchanges,
-              test_copies_are_journalled_without_the_blind_ones,
-              test_arguments_that_are_no_table_are_refused);
-    test_everything_is_replayed_after_a_crash();
-    test_exchanges_that_went_together_stay_gone_after_a_crash();
-    return 0;
 }

@@ -365,7 +365,7 @@ static void test_caller(const struct caller *caller, int tried[QSI_DISK_USES][ER
     }
 }
 
-static void test_each_row_has_its_consequence_at_a_caller(void)
+QS_TEST(test_each_row_has_its_consequence_at_a_caller)
 {
     int tried[QSI_DISK_USES][ERROR_CLASSES] = {0};
 
@@ -378,7 +378,7 @@ static void test_each_row_has_its_consequence_at_a_caller(void)
 }
 
 /* The wait for the next journal file ends: it is the commit that fails then. */
-static void test_a_shortage_that_lasts_fails_the_commit(void)
+QS_TEST(test_a_shortage_that_lasts_fails_the_commit)
 {
     static const struct caller shortage = {.prepare = append_much};
     struct engine engine;
@@ -391,7 +391,7 @@ static void test_a_shortage_that_lasts_fails_the_commit(void)
 
 /* ---- the function ---- */
 
-static void test_each_status_belongs_to_one_class(void)
+QS_TEST(test_each_status_belongs_to_one_class)
 {
     static const qs_status shortages[] = {QS_ENOMEM, QS_ENOSPC, QS_EMFILE, QS_ESTORE_FULL};
     static const qs_status others[] = {QS_EIO, QS_ENOENT, QS_EEXIST, QS_ESTORE_FAILED};
@@ -407,7 +407,7 @@ static void test_each_status_belongs_to_one_class(void)
     }
 }
 
-static void test_what_is_unreadable_is_passed_over_unless_the_store_is_verified(void)
+QS_TEST(test_what_is_unreadable_is_passed_over_unless_the_store_is_verified)
 {
     static struct qs_store store;
 
@@ -418,13 +418,4 @@ static void test_what_is_unreadable_is_passed_over_unless_the_store_is_verified(
         QS_CHECK(qsi_pass_over(&store, QS_EIO) == (store.judges ? QS_EIO : QS_OK));
         QS_CHECK(qsi_pass_over(&store, QS_ENOMEM) == QS_ENOMEM);
     }
-}
-
-int main(void)
-{
-    test_each_status_belongs_to_one_class();
-    test_what_is_unreadable_is_passed_over_unless_the_store_is_verified();
-    test_each_row_has_its_consequence_at_a_caller();
-    test_a_shortage_that_lasts_fails_the_commit();
-    return 0;
 }

@@ -2,7 +2,7 @@
 #include "histogram.h"
 #include "qs_test.h"
 
-static void test_an_empty_histogram_tells_nothing(void)
+QS_TEST(test_an_empty_histogram_tells_nothing)
 {
     struct qsi_histogram histogram = {0};
 
@@ -10,7 +10,7 @@ static void test_an_empty_histogram_tells_nothing(void)
     QS_CHECK(qsi_histogram_percentile_us(&histogram, 100) == 0);
 }
 
-static void test_one_value_is_every_percentile(void)
+QS_TEST(test_one_value_is_every_percentile)
 {
     for (uint64_t us = 0; us < UINT64_C(1) << 40; us = us * 3 / 2 + 1) {
         struct qsi_histogram histogram = {0};
@@ -23,7 +23,7 @@ static void test_one_value_is_every_percentile(void)
     }
 }
 
-static void test_percentiles_of_many_values(void)
+QS_TEST(test_percentiles_of_many_values)
 {
     struct qsi_histogram histogram = {0};
 
@@ -39,7 +39,7 @@ static void test_percentiles_of_many_values(void)
     QS_CHECK(qsi_histogram_percentile_us(&histogram, 100) == 100000);
 }
 
-static void test_values_beyond_the_buckets_are_counted(void)
+QS_TEST(test_values_beyond_the_buckets_are_counted)
 {
     struct qsi_histogram histogram = {0};
 
@@ -48,13 +48,4 @@ static void test_values_beyond_the_buckets_are_counted(void)
     QS_CHECK(histogram.count == 2 && histogram.max_us == UINT64_MAX / 1000);
     QS_CHECK(qsi_histogram_percentile_us(&histogram, 50) == 1);
     QS_CHECK(qsi_histogram_percentile_us(&histogram, 100) > 1000000);
-}
-
-int main(void)
-{
-    test_an_empty_histogram_tells_nothing();
-    test_one_value_is_every_percentile();
-    test_percentiles_of_many_values();
-    test_values_beyond_the_buckets_are_counted();
-    return 0;
 }

@@ -38,7 +38,7 @@ static void check_rang(qs_listener *listener, size_t first, size_t count)
     }
 }
 
-static void test_channels_that_rang_are_told_once(struct engine *engine)
+ARMED_TEST(test_channels_that_rang_are_told_once)
 {
     qs_listener *listener = listener_of(engine);
     qs_channel *channels[CHANNELS];
@@ -72,7 +72,7 @@ static void test_channels_that_rang_are_told_once(struct engine *engine)
 }
 
 /* The loop has not seen the list empty: it comes back by itself, and is not called. */
-static void test_a_loop_at_work_is_not_called(struct engine *engine)
+ARMED_TEST(test_a_loop_at_work_is_not_called)
 {
     qs_listener *listener = listener_of(engine);
     qs_channel *first, *second;
@@ -102,7 +102,7 @@ static void test_a_loop_at_work_is_not_called(struct engine *engine)
     qs_listener_close(listener);
 }
 
-static void test_confirms_ring(struct engine *engine)
+ARMED_TEST(test_confirms_ring)
 {
     qs_listener *listener = listener_of(engine);
     uint64_t confirmed = 0;
@@ -132,7 +132,7 @@ static void test_confirms_ring(struct engine *engine)
     qs_listener_close(listener);
 }
 
-static void test_a_channel_that_ends_is_told_and_a_closed_one_is_not(struct engine *engine)
+ARMED_TEST(test_a_channel_that_ends_is_told_and_a_closed_one_is_not)
 {
     qs_listener *listener = listener_of(engine);
     qs_channel *ends, *closed;
@@ -155,7 +155,7 @@ static void test_a_channel_that_ends_is_told_and_a_closed_one_is_not(struct engi
     qs_listener_close(listener);
 }
 
-static void test_a_listener_may_be_closed_before_its_channels(struct engine *engine)
+ARMED_TEST(test_a_listener_may_be_closed_before_its_channels)
 {
     qs_listener *listener = listener_of(engine);
     qs_channel *channel;
@@ -171,7 +171,7 @@ static void test_a_listener_may_be_closed_before_its_channels(struct engine *eng
     qs_listener_close(NULL);
 }
 
-static void test_a_listener_outlives_its_store(struct engine *engine)
+ARMED_TEST(test_a_listener_outlives_its_store)
 {
     qs_listener *listener = listener_of(engine);
     qs_channel *channel;
@@ -186,7 +186,7 @@ static void test_a_listener_outlives_its_store(struct engine *engine)
     engine_open(engine);
 }
 
-static void test_a_channel_has_one_who_is_told(struct engine *engine)
+ARMED_TEST(test_a_channel_has_one_who_is_told)
 {
     qs_listener *listener = listener_of(engine), *other;
     struct engine second;
@@ -222,7 +222,7 @@ static void check_bodies(qs_event *events, uint32_t count, uint32_t first)
     }
 }
 
-static void test_events_come_as_many_as_are_asked_for(struct engine *engine)
+ARMED_TEST(test_events_come_as_many_as_are_asked_for)
 {
     qs_listener *listener = listener_of(engine);
     const uint32_t kinds = QS_EVENT_DELIVERY | QS_EVENT_ARM | QS_NO_WAIT;
@@ -282,7 +282,7 @@ static void check_events_stop_before_one_that_has_to_be_read(struct engine *engi
     free(large);
 }
 
-static void test_a_large_message_waits_for_who_may_read(struct engine *engine)
+ARMED_TEST(test_a_large_message_waits_for_who_may_read)
 {
     declare(engine, "q", QS_DURABLE);
     check_events_stop_before_one_that_has_to_be_read(engine);
@@ -311,7 +311,7 @@ static void await_alarms(struct engine *engine, qs_listener *listener, uint32_t 
 }
 
 /* Nobody publishes meanwhile: a server that was told of it holds its clients back. */
-static void test_a_full_disk_rings_and_so_does_its_end(void)
+QS_TEST(test_a_full_disk_rings_and_so_does_its_end)
 {
     char *body = make_body(4000, 1);
     qs_listener *listener;
@@ -343,7 +343,7 @@ static void test_a_full_disk_rings_and_so_does_its_end(void)
 }
 
 /* Messages that a caller has not released cannot leave memory. */
-static void test_memory_that_is_used_up_rings_and_so_does_its_end(void)
+QS_TEST(test_memory_that_is_used_up_rings_and_so_does_its_end)
 {
     char *body = make_body(4000, 1);
     qs_listener *listener;
@@ -369,24 +369,4 @@ static void test_memory_that_is_used_up_rings_and_so_does_its_end(void)
     qs_listener_close(listener);
     engine_stop(&engine);
     free(body);
-}
-
-int main(void)
-{
-    engine_test *const tests[] = {
-        test_channels_that_rang_are_told_once,
-        test_a_loop_at_work_is_not_called,
-        test_confirms_ring,
-        test_a_channel_that_ends_is_told_and_a_closed_one_is_not,
-        test_a_listener_may_be_closed_before_its_channels,
-        test_a_listener_outlives_its_store,
-        test_a_channel_has_one_who_is_told,
-        test_events_come_as_many_as_are_asked_for,
-        test_a_large_message_waits_for_who_may_read,
-    };
-
-    run_armed(tests, sizeof tests / sizeof tests[0]);
-    test_a_full_disk_rings_and_so_does_its_end();
-    test_memory_that_is_used_up_rings_and_so_does_its_end();
-    return 0;
 }

@@ -55,7 +55,7 @@ static struct turn take_turn(struct engine *engine, qs_listener *listener, const
 }
 
 /* A channel that is armed already waits for what it publishes. */
-static void test_who_publishes_while_armed_is_looked_after(struct engine *engine)
+THREADS_TEST(test_who_publishes_while_armed_is_looked_after)
 {
     qs_listener *listener = listener_of(engine);
 
@@ -92,7 +92,7 @@ static void lead_a_turn(struct engine *engine, qs_listener *listener, const char
 }
 
 /* The clock of a disk in memory tells of commits that are short, whatever the machine does. */
-static void test_a_loop_with_nothing_else_to_do_commits_what_it_is_asked_for(struct engine *engine)
+THREADS_TEST(test_a_loop_with_nothing_else_to_do_commits_what_it_is_asked_for)
 {
     qs_listener *listener = listener_of(engine);
 
@@ -104,7 +104,7 @@ static void test_a_loop_with_nothing_else_to_do_commits_what_it_is_asked_for(str
 }
 
 /* Of each kind there may be too much for one who has others to serve, too. */
-static void test_a_loop_leaves_much_to_the_store(struct engine *engine)
+THREADS_TEST(test_a_loop_leaves_much_to_the_store)
 {
     qs_listener *listener = listener_of(engine);
     char *journalled = make_body(17000, 1), *stored = make_body(100000, 1);
@@ -119,7 +119,7 @@ static void test_a_loop_leaves_much_to_the_store(struct engine *engine)
     free(stored);
 }
 
-static void test_a_listener_may_be_closed_while_it_holds(struct engine *engine)
+THREADS_TEST(test_a_listener_may_be_closed_while_it_holds)
 {
     qs_listener *listener = listener_of(engine);
     bool nacked;
@@ -131,7 +131,7 @@ static void test_a_listener_may_be_closed_while_it_holds(struct engine *engine)
     QS_CHECK_OK(qs_channel_wait_confirms(engine->channel, QS_FOREVER, &nacked, QS_ERROR));
 }
 
-static void test_a_store_may_be_closed_while_its_listener_holds(struct engine *engine)
+THREADS_TEST(test_a_store_may_be_closed_while_its_listener_holds)
 {
     qs_listener *listener = listener_of(engine);
 
@@ -196,7 +196,7 @@ static void check_left(const struct engine *engine, qs_env *left, uint64_t confi
     engine_stop(&after);
 }
 
-static void test_no_power_cut_takes_what_a_loop_has_confirmed(void)
+QS_TEST(test_no_power_cut_takes_what_a_loop_has_confirmed)
 {
     struct engine engine;
     qs_env *sim = start_on_sim(&engine);
@@ -246,7 +246,7 @@ static bool fails_as_ever(bool may_wait, enum qsi_fault_kind kind, enum qsi_faul
     return turn.led == may_wait;
 }
 
-static void test_a_disk_that_fails_a_loop_fails_the_store(void)
+QS_TEST(test_a_disk_that_fails_a_loop_fails_the_store)
 {
     static const struct {
         enum qsi_fault_kind kind;
@@ -264,25 +264,4 @@ static void test_a_disk_that_fails_a_loop_fails_the_store(void)
         }
         QS_CHECK(fails_as_ever(false, faults[i].kind, faults[i].how));
     }
-}
-
-int main(void)
-{
-    engine_test *const tests[] = {
-        test_a_loop_with_nothing_else_to_do_commits_what_it_is_asked_for,
-        test_who_publishes_while_armed_is_looked_after,
-        test_a_loop_leaves_much_to_the_store,
-        test_a_listener_may_be_closed_while_it_holds,
-        test_a_store_may_be_closed_while_its_listener_holds,
-    };
-
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
-        struct engine engine;
-        start_in_memory_with_threads(&engine);
-        tests[i](&engine);
-        engine_stop(&engine);
-    }
-    test_no_power_cut_takes_what_a_loop_has_confirmed();
-    test_a_disk_that_fails_a_loop_fails_the_store();
-    return 0;
 }

@@ -64,7 +64,7 @@ static uint64_t expect(qs_channel *channel, int event_fd, int consumer, const ch
     return tag;
 }
 
-static void test_a_message_wakes_the_consumer_of_its_queue(struct engine *engine)
+ARMED_TEST(test_a_message_wakes_the_consumer_of_its_queue)
 {
     int event_fd;
     qs_channel *channel = begin(engine, &event_fd);
@@ -77,7 +77,7 @@ static void test_a_message_wakes_the_consumer_of_its_queue(struct engine *engine
     qs_channel_close(channel);
 }
 
-static void test_what_comes_back_wakes_the_others_of_its_queue(struct engine *engine)
+ARMED_TEST(test_what_comes_back_wakes_the_others_of_its_queue)
 {
     int event_fd;
     qs_channel *channel = begin(engine, &event_fd), *other;
@@ -101,7 +101,7 @@ static void test_what_comes_back_wakes_the_others_of_its_queue(struct engine *en
     qs_channel_close(channel);
 }
 
-static void test_an_ack_wakes_a_consumer_that_was_full(struct engine *engine)
+ARMED_TEST(test_an_ack_wakes_a_consumer_that_was_full)
 {
     qs_channel *channel;
     uint64_t tags[MANY];
@@ -133,7 +133,7 @@ static void test_an_ack_wakes_a_consumer_that_was_full(struct engine *engine)
     qs_channel_close(channel);
 }
 
-static void test_the_channels_limit_holds_and_ends_for_all(struct engine *engine)
+ARMED_TEST(test_the_channels_limit_holds_and_ends_for_all)
 {
     int event_fd;
     qs_channel *channel = begin(engine, &event_fd);
@@ -151,7 +151,7 @@ static void test_the_channels_limit_holds_and_ends_for_all(struct engine *engine
     qs_channel_close(channel);
 }
 
-static void test_consumers_that_rest_are_cancelled_and_told(struct engine *engine)
+ARMED_TEST(test_consumers_that_rest_are_cancelled_and_told)
 {
     int event_fd;
     qs_channel *channel = begin(engine, &event_fd);
@@ -178,18 +178,4 @@ static void test_consumers_that_rest_are_cancelled_and_told(struct engine *engin
     publish(engine, "q63", "a");
     expect(channel, event_fd, 63, "a");
     qs_channel_close(channel);
-}
-
-int main(void)
-{
-    engine_test *const tests[] = {
-        test_a_message_wakes_the_consumer_of_its_queue,
-        test_what_comes_back_wakes_the_others_of_its_queue,
-        test_an_ack_wakes_a_consumer_that_was_full,
-        test_the_channels_limit_holds_and_ends_for_all,
-        test_consumers_that_rest_are_cancelled_and_told,
-    };
-
-    run_armed(tests, sizeof tests / sizeof tests[0]);
-    return 0;
 }

@@ -33,7 +33,7 @@ static void check_nothing_is_awaited(struct engine *engine)
                     qs_channel_next_event(engine->channel, DURABLE_EVENT, 0, &event, QS_ERROR));
 }
 
-static void test_declares_share_a_commit(struct engine *engine)
+ENGINE_TEST(test_declares_share_a_commit)
 {
     uint64_t commits = stats_of(engine).commits, last = 0, told = 0;
     char name[16];
@@ -56,7 +56,7 @@ static void test_declares_share_a_commit(struct engine *engine)
     QS_CHECK(declare_later(engine, "q0") == 0); /* it was there, and is durable */
 }
 
-static void test_what_needs_no_disk_is_complete_at_once(struct engine *engine)
+ENGINE_TEST(test_what_needs_no_disk_is_complete_at_once)
 {
     qs_declare_ok ok;
 
@@ -69,7 +69,7 @@ static void test_what_needs_no_disk_is_complete_at_once(struct engine *engine)
     check_nothing_is_awaited(engine);
 }
 
-static void test_errors_are_those_of_calls_that_wait(struct engine *engine)
+ENGINE_TEST(test_errors_are_those_of_calls_that_wait)
 {
     qs_declare_ok ok;
     uint64_t count;
@@ -88,7 +88,7 @@ static void test_errors_are_those_of_calls_that_wait(struct engine *engine)
 }
 
 /* A file may have to be read: it is not done, and nothing of it is lost. */
-static void test_a_commit_with_a_key_or_rejects_has_to_wait(struct engine *engine)
+ENGINE_TEST(test_a_commit_with_a_key_or_rejects_has_to_wait)
 {
     bool repeated;
 
@@ -107,7 +107,7 @@ static void test_a_commit_with_a_key_or_rejects_has_to_wait(struct engine *engin
     check_counts(engine, "q", 1, 0);
 }
 
-static void test_recover_need_not_wait(struct engine *engine)
+ENGINE_TEST(test_recover_need_not_wait)
 {
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", "1");
@@ -118,7 +118,7 @@ static void test_recover_need_not_wait(struct engine *engine)
 
 /* ---- event loops ---- */
 
-static void test_an_armed_channel_is_called_when_it_is_durable(struct engine *engine)
+ARMED_TEST(test_an_armed_channel_is_called_when_it_is_durable)
 {
     int event_fd = event_fd_of(engine->channel);
     char name[16];
@@ -145,7 +145,7 @@ static void test_an_armed_channel_is_called_when_it_is_durable(struct engine *en
 
 /* ---- the end ---- */
 
-static void test_a_store_that_fails_says_that_nothing_more_is_durable(void)
+QS_TEST(test_a_store_that_fails_says_that_nothing_more_is_durable)
 {
     struct engine engine;
     qs_env *fault;
@@ -213,7 +213,7 @@ static void check_after_cut(const struct engine *engine, bool is_changed)
     qsi_env_mem_destroy(disk);
 }
 
-static void test_what_is_told_to_be_durable_survives_a_power_cut(void)
+QS_TEST(test_what_is_told_to_be_durable_survives_a_power_cut)
 {
     struct engine engine = {.path = "store", .env = qsi_env_sim_create(1)};
     uint64_t last, told = 0;
@@ -236,17 +236,4 @@ static void test_what_is_told_to_be_durable_survives_a_power_cut(void)
     check_after_cut(&engine, true);
     engine_close(&engine);
     qsi_env_sim_destroy(engine.env);
-}
-
-int main(void)
-{
-    engine_test *const armed[] = {test_an_armed_channel_is_called_when_it_is_durable};
-
-    RUN_TESTS(test_declares_share_a_commit, test_what_needs_no_disk_is_complete_at_once,
-              test_errors_are_those_of_calls_that_wait,
-              test_a_commit_with_a_key_or_rejects_has_to_wait, test_recover_need_not_wait);
-    run_armed(armed, 1);
-    test_a_store_that_fails_says_that_nothing_more_is_durable();
-    test_what_is_told_to_be_durable_survives_a_power_cut();
-    return 0;
 }

@@ -27,7 +27,7 @@ static void shut(void *life)
     qsi_life_step(life, QSI_LIFE_SHUT);
 }
 
-static void test_two_threads_that_lead_abort(void)
+QS_TEST(test_two_threads_that_lead_abort)
 {
     for (enum qsi_lead lead = QSI_LEAD_GATHERS; lead <= QSI_LEAD_COPIES; lead++) {
         enum qsi_lead led = lead;
@@ -38,7 +38,7 @@ static void test_two_threads_that_lead_abort(void)
     }
 }
 
-static void test_two_flushes_abort(void)
+QS_TEST(test_two_flushes_abort)
 {
     for (enum qsi_flush_state by = QSI_FLUSH_PAGES; by <= QSI_FLUSH_SNAPSHOT; by++) {
         enum qsi_flush_state flush = by;
@@ -48,7 +48,7 @@ static void test_two_flushes_abort(void)
     }
 }
 
-static void test_two_checkpoints_abort(void)
+QS_TEST(test_two_checkpoints_abort)
 {
     enum qsi_checkpoint_state state = QSI_CHECKPOINT_NONE;
 
@@ -70,7 +70,7 @@ static void test_two_checkpoints_abort(void)
     begin_a_second_checkpoint(&state);
 }
 
-static void test_store_is_shut_once_and_after_it_was_open(void)
+QS_TEST(test_store_is_shut_once_and_after_it_was_open)
 {
     enum qsi_life life = QSI_LIFE_OPENS;
 
@@ -82,20 +82,10 @@ static void test_store_is_shut_once_and_after_it_was_open(void)
     QS_CHECK(qs_test_aborts(shut, &life));
 }
 
-static void test_store_that_was_not_opened_stops(void)
+QS_TEST(test_store_that_was_not_opened_stops)
 {
     enum qsi_life life = QSI_LIFE_OPENS;
 
     qsi_life_step(&life, QSI_LIFE_STOPS);
     QS_CHECK(life == QSI_LIFE_STOPS);
-}
-
-int main(void)
-{
-    test_two_threads_that_lead_abort();
-    test_two_flushes_abort();
-    test_two_checkpoints_abort();
-    test_store_is_shut_once_and_after_it_was_open();
-    test_store_that_was_not_opened_stops();
-    return 0;
 }

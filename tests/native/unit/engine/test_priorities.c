@@ -42,7 +42,7 @@ static void take(struct engine *engine, const char *queue, const char *body)
     ack(engine, get(engine, queue, body).delivery_tag, 0);
 }
 
-static void test_the_highest_come_first(struct engine *engine)
+ENGINE_TEST(test_the_highest_come_first)
 {
     declare_priorities(engine, "q", QS_DURABLE, 5, 0);
     publish(engine, "q", "none");
@@ -64,7 +64,7 @@ static void test_the_highest_come_first(struct engine *engine)
     check_counts(engine, "q", 0, 0);
 }
 
-static void test_a_requeued_message_is_back_in_its_priority(struct engine *engine)
+ENGINE_TEST(test_a_requeued_message_is_back_in_its_priority)
 {
     uint64_t low, high;
 
@@ -83,7 +83,7 @@ static void test_a_requeued_message_is_back_in_its_priority(struct engine *engin
     check_counts(engine, "q", 0, 1);
 }
 
-static void test_a_close_and_a_checkpoint_keep_priorities(struct engine *engine)
+ENGINE_TEST(test_a_close_and_a_checkpoint_keep_priorities)
 {
     char *large = make_body(20000, 7);
 
@@ -114,7 +114,7 @@ static void test_a_close_and_a_checkpoint_keep_priorities(struct engine *engine)
     free(large);
 }
 
-static void test_a_queue_goes_with_all_its_priorities(struct engine *engine)
+ENGINE_TEST(test_a_queue_goes_with_all_its_priorities)
 {
     uint64_t count;
 
@@ -139,7 +139,7 @@ static void test_a_queue_goes_with_all_its_priorities(struct engine *engine)
     get_nothing(engine, "q");
 }
 
-static void test_a_purge_spares_what_is_out(struct engine *engine)
+ENGINE_TEST(test_a_purge_spares_what_is_out)
 {
     uint64_t count;
 
@@ -157,7 +157,7 @@ static void test_a_purge_spares_what_is_out(struct engine *engine)
     get_nothing(engine, "q");
 }
 
-static void test_exclusive_queues_end_with_their_channel(struct engine *engine)
+ENGINE_TEST(test_exclusive_queues_end_with_their_channel)
 {
     declare_priorities(engine, "x", QS_EXCLUSIVE, 9, 0);
     declare_priorities(engine, "y", QS_EXCLUSIVE, 9, 0);
@@ -172,7 +172,7 @@ static void test_exclusive_queues_end_with_their_channel(struct engine *engine)
     QS_CHECK(engine->store->queues_by_id.count == 1);
 }
 
-static void test_the_head_is_dropped(struct engine *engine)
+ENGINE_TEST(test_the_head_is_dropped)
 {
     declare_priorities(engine, "q", QS_DURABLE, 3, 3);
     publish_at(engine, "q", 2, "a");
@@ -189,7 +189,7 @@ static void test_the_head_is_dropped(struct engine *engine)
     get_nothing(engine, "q");
 }
 
-static void test_unused_priorities_are_not_there(struct engine *engine)
+ENGINE_TEST(test_unused_priorities_are_not_there)
 {
     for (int i = 0; i < 100; i++) {
         char name[16];
@@ -215,7 +215,7 @@ static void visit(void *context, const qs_queue_info *info)
     seen[1] += info->messages_ready;
 }
 
-static void test_priorities_are_one_queue_to_visitors(struct engine *engine)
+ENGINE_TEST(test_priorities_are_one_queue_to_visitors)
 {
     uint64_t seen[2] = {0};
     qs_queue_status status;
@@ -237,7 +237,7 @@ static void test_priorities_are_one_queue_to_visitors(struct engine *engine)
 
 /* The process dies with messages in all priorities, some of them in a checkpoint, some settled
  * behind it. */
-static void test_a_crash(void)
+QS_TEST(test_a_crash)
 {
     struct engine engine, dead;
 
@@ -268,7 +268,7 @@ static void test_a_crash(void)
 }
 
 /* Far more than memory holds, at all priorities: the order is the same. */
-static void test_paging(void)
+QS_TEST(test_paging)
 {
     struct engine engine;
     char body[2048];
@@ -302,7 +302,7 @@ static void test_paging(void)
 
 /* Every priority there can be, filled and emptied in no order: the highest that has one is next,
  * and all are counted. */
-static void test_all_priorities_fill_and_empty(struct engine *engine)
+ENGINE_TEST(test_all_priorities_fill_and_empty)
 {
     uint32_t counts[256] = {0}, ready = 0, random = 1;
 
@@ -347,7 +347,7 @@ static void publish_to_expire(struct engine *engine, uint8_t priority, const cha
 
 /* What expires next in one priority is told although another priority's went, or was taken,
  * before. */
-static void test_priorities_expire_each_in_its_time(void)
+QS_TEST(test_priorities_expire_each_in_its_time)
 {
     struct engine engine;
     const struct qsi_store_queue *queue;
@@ -375,18 +375,4 @@ static void test_priorities_expire_each_in_its_time(void)
     check_counts(&engine, "q", 0, 1);
     QS_CHECK(stats_of(&engine).messages_expired == 3);
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    RUN_TESTS(test_the_highest_come_first, test_a_requeued_message_is_back_in_its_priority,
-              test_a_close_and_a_checkpoint_keep_priorities,
-              test_a_queue_goes_with_all_its_priorities, test_a_purge_spares_what_is_out,
-              test_exclusive_queues_end_with_their_channel, test_the_head_is_dropped,
-              test_unused_priorities_are_not_there, test_priorities_are_one_queue_to_visitors,
-              test_all_priorities_fill_and_empty);
-    test_priorities_expire_each_in_its_time();
-    test_a_crash();
-    test_paging();
-    return 0;
 }

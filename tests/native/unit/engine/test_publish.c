@@ -10,7 +10,7 @@ static qs_status try_publish(struct engine *engine, const char *exchange, const 
                               0, receipt, QS_ERROR);
 }
 
-static void test_default_exchange_leads_to_the_queue_of_that_name(struct engine *engine)
+ENGINE_TEST(test_default_exchange_leads_to_the_queue_of_that_name)
 {
     qs_receipt receipt;
     qs_message message;
@@ -33,7 +33,7 @@ static void test_default_exchange_leads_to_the_queue_of_that_name(struct engine 
     QS_CHECK(receipt.lsn == 0);
 }
 
-static void test_empty_messages_have_no_bytes(struct engine *engine)
+ENGINE_TEST(test_empty_messages_have_no_bytes)
 {
     qs_message message;
 
@@ -44,7 +44,7 @@ static void test_empty_messages_have_no_bytes(struct engine *engine)
     qs_message_release(&message);
 }
 
-static void test_exchanges_route_to_every_queue_once(struct engine *engine)
+ENGINE_TEST(test_exchanges_route_to_every_queue_once)
 {
     static const char *const queues[] = {"a", "b", "c"};
 
@@ -73,7 +73,7 @@ static void test_exchanges_route_to_every_queue_once(struct engine *engine)
 }
 
 /* A message for ten queues is one record: its body is on disk once, and in memory once. */
-static void test_fanout_journals_the_body_once(struct engine *engine)
+ENGINE_TEST(test_fanout_journals_the_body_once)
 {
     char *body = make_body(3000, 0);
     char name[16];
@@ -102,7 +102,7 @@ static void test_fanout_journals_the_body_once(struct engine *engine)
     free(body);
 }
 
-static void test_large_bodies_are_stored_once(struct engine *engine)
+ENGINE_TEST(test_large_bodies_are_stored_once)
 {
     char *body = make_body(100000, 3);
     uint64_t lsn;
@@ -133,7 +133,7 @@ static void test_large_bodies_are_stored_once(struct engine *engine)
 }
 
 /* Transient messages and those for transient queues stay in memory, whatever their size. */
-static void test_large_transient_bodies_are_not_stored(struct engine *engine)
+ENGINE_TEST(test_large_transient_bodies_are_not_stored)
 {
     char *body = make_body(50000, 1);
 
@@ -149,7 +149,7 @@ static void test_large_transient_bodies_are_not_stored(struct engine *engine)
     free(body);
 }
 
-static void test_publish_is_refused(struct engine *engine)
+ENGINE_TEST(test_publish_is_refused)
 {
     qs_options options;
     qs_receipt receipt;
@@ -178,7 +178,7 @@ static void test_publish_is_refused(struct engine *engine)
 
 /* ---- confirms and returns ---- */
 
-static void test_confirms_come_when_durable_and_coalesce(struct engine *engine)
+ENGINE_TEST(test_confirms_come_when_durable_and_coalesce)
 {
     bool nacked = true;
 
@@ -207,7 +207,7 @@ static void test_confirms_come_when_durable_and_coalesce(struct engine *engine)
     QS_CHECK(stats_of(engine).messages_confirmed == 5);
 }
 
-static void test_waiting_for_an_event_commits(struct engine *engine)
+ENGINE_TEST(test_waiting_for_an_event_commits)
 {
     qs_event event;
 
@@ -219,7 +219,7 @@ static void test_waiting_for_an_event_commits(struct engine *engine)
     QS_CHECK(stats_of(engine).durable_lsn == stats_of(engine).appended_lsn);
 }
 
-static void test_transient_and_unroutable_publishes_are_confirmed_at_once(struct engine *engine)
+ENGINE_TEST(test_transient_and_unroutable_publishes_are_confirmed_at_once)
 {
     uint64_t before;
     qs_event event;
@@ -239,7 +239,7 @@ static void test_transient_and_unroutable_publishes_are_confirmed_at_once(struct
     expect_no_event(engine, CONFIRMS);
 }
 
-static void test_mandatory_messages_come_back_before_their_ack(struct engine *engine)
+ENGINE_TEST(test_mandatory_messages_come_back_before_their_ack)
 {
     qs_receipt receipt;
     qs_event event;
@@ -267,7 +267,7 @@ static void test_mandatory_messages_come_back_before_their_ack(struct engine *en
     QS_CHECK(stats_of(engine).messages_returned == 2 && stats_of(engine).messages_confirmed == 3);
 }
 
-static void test_returns_nobody_took_go_with_the_channel(struct engine *engine)
+ENGINE_TEST(test_returns_nobody_took_go_with_the_channel)
 {
     qs_receipt receipt;
     qs_event event;
@@ -281,7 +281,7 @@ static void test_returns_nobody_took_go_with_the_channel(struct engine *engine)
     expect_no_event(engine, CONFIRMS);
 }
 
-static void test_waiting_for_confirms_needs_confirm_mode(struct engine *engine)
+ENGINE_TEST(test_waiting_for_confirms_needs_confirm_mode)
 {
     bool nacked;
 
@@ -290,7 +290,7 @@ static void test_waiting_for_confirms_needs_confirm_mode(struct engine *engine)
 }
 
 /* In the singles' shared chunk every size and every number of queues has its place. */
-static void test_bodies_of_every_size_survive(struct engine *engine)
+ENGINE_TEST(test_bodies_of_every_size_survive)
 {
     declare(engine, "q", QS_DURABLE);
     for (uint32_t bytes = 0; bytes < 5000; bytes = bytes * 2 + bytes % 3 + 1) {
@@ -306,18 +306,4 @@ static void test_bodies_of_every_size_survive(struct engine *engine)
         get(engine, "q", body);
         free(body);
     }
-}
-
-int main(void)
-{
-    RUN_TESTS(test_default_exchange_leads_to_the_queue_of_that_name,
-              test_empty_messages_have_no_bytes, test_exchanges_route_to_every_queue_once,
-              test_fanout_journals_the_body_once, test_large_bodies_are_stored_once,
-              test_large_transient_bodies_are_not_stored, test_publish_is_refused,
-              test_confirms_come_when_durable_and_coalesce, test_waiting_for_an_event_commits,
-              test_transient_and_unroutable_publishes_are_confirmed_at_once,
-              test_mandatory_messages_come_back_before_their_ack,
-              test_returns_nobody_took_go_with_the_channel,
-              test_waiting_for_confirms_needs_confirm_mode, test_bodies_of_every_size_survive);
-    return 0;
 }

@@ -16,7 +16,7 @@ static qs_receipt publish_table(struct engine *engine, struct table *table, cons
     return receipt;
 }
 
-static void test_rows_arrive_in_order_and_persistent(struct engine *engine)
+ENGINE_TEST(test_rows_arrive_in_order_and_persistent)
 {
     struct table table;
     qs_receipt receipt;
@@ -42,7 +42,7 @@ static void test_rows_arrive_in_order_and_persistent(struct engine *engine)
     table_fini(&table);
 }
 
-static void test_batches_are_numbered_and_confirmed_as_one(struct engine *engine)
+ENGINE_TEST(test_batches_are_numbered_and_confirmed_as_one)
 {
     struct table table, empty;
     qs_receipt receipt;
@@ -69,7 +69,7 @@ static void test_batches_are_numbered_and_confirmed_as_one(struct engine *engine
     table_fini(&empty);
 }
 
-static void test_rows_find_their_queues_by_key(struct engine *engine)
+ENGINE_TEST(test_rows_find_their_queues_by_key)
 {
     static const char *const bodies[] = {"1", "2", "3", "4", "5", "6"};
     static const char *const keys[] = {"a", "b", NULL, "a", "nobody", "b"};
@@ -93,7 +93,7 @@ static void test_rows_find_their_queues_by_key(struct engine *engine)
     table_fini(&table);
 }
 
-static void test_exchange_column_leads_to_fanout_and_topic(struct engine *engine)
+ENGINE_TEST(test_exchange_column_leads_to_fanout_and_topic)
 {
     static const char *const bodies[] = {"1", "2", "3", "4"};
     static const char *const exchanges[] = {"amq.fanout", "amq.topic", "", NULL};
@@ -131,7 +131,7 @@ static void test_exchange_column_leads_to_fanout_and_topic(struct engine *engine
 }
 
 /* One record for ten queues: the bodies are journalled once. */
-static void test_fanout_of_a_batch_journals_its_bodies_once(struct engine *engine)
+ENGINE_TEST(test_fanout_of_a_batch_journals_its_bodies_once)
 {
     const char *bodies[20];
     char *body = make_body(1000, 0);
@@ -162,7 +162,7 @@ static void test_fanout_of_a_batch_journals_its_bodies_once(struct engine *engin
     free(body);
 }
 
-static void test_delivery_modes_by_row(struct engine *engine)
+ENGINE_TEST(test_delivery_modes_by_row)
 {
     static const char *const bodies[] = {"p1", "t1", "p2", "t2", "t3", "p3"};
     static const uint8_t modes[] = {2, 1, 2, 1, 1, 2};
@@ -195,7 +195,7 @@ static void test_delivery_modes_by_row(struct engine *engine)
     table_fini(&table);
 }
 
-static void test_large_bodies_among_small_ones(struct engine *engine)
+ENGINE_TEST(test_large_bodies_among_small_ones)
 {
     static const uint8_t modes[] = {2, 2, 1, 1, 2, 2, 2, 2};
     const char *bodies[8], *keys[8];
@@ -242,7 +242,7 @@ static void test_large_bodies_among_small_ones(struct engine *engine)
 }
 
 /* More than a record, a block and a file take, in every size of row. */
-static void test_big_batches_are_divided(struct engine *engine)
+ENGINE_TEST(test_big_batches_are_divided)
 {
     enum { ROWS = 3000 };
     static const char *bodies[ROWS];
@@ -279,7 +279,7 @@ static void test_big_batches_are_divided(struct engine *engine)
     }
 }
 
-static void test_mandatory_rows_come_back(struct engine *engine)
+ENGINE_TEST(test_mandatory_rows_come_back)
 {
     static const char *const bodies[] = {"there", "back 1", "there", "back 2"};
     static const char *const keys[] = {"q", "nobody", "q", "nobody"};
@@ -305,7 +305,7 @@ static void test_mandatory_rows_come_back(struct engine *engine)
 }
 
 /* Nobody reads returns: in confirm mode the first is kept, and counted with all the others. */
-static void test_ignored_returns_are_counted_and_the_first_is_kept(struct engine *engine)
+ENGINE_TEST(test_ignored_returns_are_counted_and_the_first_is_kept)
 {
     static const char *const bodies[] = {"there", "back 1", "there", "back 2"};
     static const char *const keys[] = {"q", "nobody", "q", "nobody"};
@@ -338,7 +338,7 @@ static void test_ignored_returns_are_counted_and_the_first_is_kept(struct engine
     table_fini(&table);
 }
 
-static void test_receipts_name_the_rows_that_were_refused(struct engine *engine)
+ENGINE_TEST(test_receipts_name_the_rows_that_were_refused)
 {
     struct qs_test_fields fields = {.used = 0};
     const char *bodies[200];
@@ -367,7 +367,7 @@ static void test_receipts_name_the_rows_that_were_refused(struct engine *engine)
 }
 
 /* Whatever is wrong with whichever row: no other row is published. */
-static void test_a_refused_batch_publishes_nothing(struct engine *engine)
+ENGINE_TEST(test_a_refused_batch_publishes_nothing)
 {
     static const char *const with_null[] = {"one", "two", NULL};
     static const char *const missing[] = {"amq.fanout", "amq.fanout", "no such exchange"};
@@ -412,7 +412,7 @@ static void test_a_refused_batch_publishes_nothing(struct engine *engine)
     free(large);
 }
 
-static void test_several_record_batches_are_one_publish(struct engine *engine)
+ENGINE_TEST(test_several_record_batches_are_one_publish)
 {
     static const char *const more[] = {"four", "five"};
     struct table first, second, empty;
@@ -445,7 +445,7 @@ static void test_several_record_batches_are_one_publish(struct engine *engine)
 }
 
 /* Thousands of keys, each its own queue or none. */
-static void test_many_routes_in_one_batch(struct engine *engine)
+ENGINE_TEST(test_many_routes_in_one_batch)
 {
     enum { ROWS = 1200, QUEUES = 40 };
     static char names[ROWS][16];
@@ -471,17 +471,4 @@ static void test_many_routes_in_one_batch(struct engine *engine)
         get_nothing(engine, names[i * 15]);
     }
     table_fini(&table);
-}
-
-int main(void)
-{
-    RUN_TESTS(test_rows_arrive_in_order_and_persistent,
-              test_batches_are_numbered_and_confirmed_as_one, test_rows_find_their_queues_by_key,
-              test_exchange_column_leads_to_fanout_and_topic,
-              test_fanout_of_a_batch_journals_its_bodies_once, test_delivery_modes_by_row,
-              test_large_bodies_among_small_ones, test_big_batches_are_divided,
-              test_mandatory_rows_come_back, test_ignored_returns_are_counted_and_the_first_is_kept,
-              test_receipts_name_the_rows_that_were_refused, test_a_refused_batch_publishes_nothing,
-              test_several_record_batches_are_one_publish, test_many_routes_in_one_batch);
-    return 0;
 }

@@ -4,7 +4,7 @@
 
 /* ---- acks ---- */
 
-static void test_tags_count_up_and_acked_messages_are_gone(struct engine *engine)
+ENGINE_TEST(test_tags_count_up_and_acked_messages_are_gone)
 {
     fill(engine, "q", 3);
     for (uint64_t tag = 1; tag <= 3; tag++) {
@@ -23,7 +23,7 @@ static void test_tags_count_up_and_acked_messages_are_gone(struct engine *engine
     QS_CHECK(stats_of(engine).recovered_messages == 0);
 }
 
-static void test_no_ack_needs_none(struct engine *engine)
+ENGINE_TEST(test_no_ack_needs_none)
 {
     fill(engine, "q", 2);
     QS_CHECK(get_flags(engine, "q", "1", QS_NO_ACK).delivery_tag == 1);
@@ -35,7 +35,7 @@ static void test_no_ack_needs_none(struct engine *engine)
     get_nothing(engine, "q");
 }
 
-static void test_unknown_tag_ends_the_channel(struct engine *engine)
+ENGINE_TEST(test_unknown_tag_ends_the_channel)
 {
     fill(engine, "q", 3);
     for (int verb = 0; verb < 7; verb++) {
@@ -68,7 +68,7 @@ static void test_unknown_tag_ends_the_channel(struct engine *engine)
     }
 }
 
-static void test_multiple_acks_all_before_in_every_queue(struct engine *engine)
+ENGINE_TEST(test_multiple_acks_all_before_in_every_queue)
 {
     fill(engine, "a", 3);
     fill(engine, "b", 3);
@@ -88,7 +88,7 @@ static void test_multiple_acks_all_before_in_every_queue(struct engine *engine)
     get(engine, "b", "3");
 }
 
-static void test_acks_out_of_order(struct engine *engine)
+ENGINE_TEST(test_acks_out_of_order)
 {
     fill(engine, "q", 200);
     for (int i = 1; i <= 200; i++) {
@@ -113,7 +113,7 @@ static void test_acks_out_of_order(struct engine *engine)
 
 /* ---- requeueing ---- */
 
-static void test_requeued_messages_return_to_their_place(struct engine *engine)
+ENGINE_TEST(test_requeued_messages_return_to_their_place)
 {
     qs_message message;
     uint64_t sequences[5] = {0};
@@ -149,7 +149,7 @@ static void test_requeued_messages_return_to_their_place(struct engine *engine)
     QS_CHECK(stats_of(engine).messages_requeued == 8);
 }
 
-static void test_rejected_messages_are_dropped(struct engine *engine)
+ENGINE_TEST(test_rejected_messages_are_dropped)
 {
     fill(engine, "q", 3);
     get(engine, "q", "1");
@@ -162,7 +162,7 @@ static void test_rejected_messages_are_dropped(struct engine *engine)
     get_nothing(engine, "q");
 }
 
-static void test_recover_requeues_everything(struct engine *engine)
+ENGINE_TEST(test_recover_requeues_everything)
 {
     fill(engine, "q", 3);
     get(engine, "q", "1");
@@ -176,7 +176,7 @@ static void test_recover_requeues_everything(struct engine *engine)
     get(engine, "q", "2");
 }
 
-static void test_closing_a_channel_requeues_what_it_held(struct engine *engine)
+ENGINE_TEST(test_closing_a_channel_requeues_what_it_held)
 {
     qs_channel *other;
     qs_message message;
@@ -193,7 +193,7 @@ static void test_closing_a_channel_requeues_what_it_held(struct engine *engine)
     get(engine, "q", "3");
 }
 
-static void test_a_message_outlives_its_ack_its_queue_and_its_store(struct engine *engine)
+ENGINE_TEST(test_a_message_outlives_its_ack_its_queue_and_its_store)
 {
     char *body = make_body(9000, 4);
     qs_message small, large;
@@ -216,7 +216,7 @@ static void test_a_message_outlives_its_ack_its_queue_and_its_store(struct engin
 }
 
 /* One message unacked, the queue looked at while empty, and then another one. */
-static void test_a_message_published_after_an_empty_get_is_found(struct engine *engine)
+ENGINE_TEST(test_a_message_published_after_an_empty_get_is_found)
 {
     fill(engine, "q", 1);
     get(engine, "q", "1");
@@ -230,7 +230,7 @@ static void test_a_message_published_after_an_empty_get_is_found(struct engine *
     get(engine, "q", "3");
 }
 
-static void test_a_get_tells_how_many_are_left(struct engine *engine)
+ENGINE_TEST(test_a_get_tells_how_many_are_left)
 {
     qs_message message;
 
@@ -245,7 +245,7 @@ static void test_a_get_tells_how_many_are_left(struct engine *engine)
     }
 }
 
-static void test_get_of_a_missing_queue_ends_the_channel(struct engine *engine)
+ENGINE_TEST(test_get_of_a_missing_queue_ends_the_channel)
 {
     qs_message message;
 
@@ -263,7 +263,7 @@ static int64_t get_batch(struct engine *engine, const char *queue, uint64_t max,
     return received->array.length;
 }
 
-static void test_get_batch_takes_what_is_there(struct engine *engine)
+ENGINE_TEST(test_get_batch_takes_what_is_there)
 {
     char *large = make_body(20000, 5);
     struct received received;
@@ -299,7 +299,7 @@ static void test_get_batch_takes_what_is_there(struct engine *engine)
     free(large);
 }
 
-static void test_get_batch_is_bounded_in_bytes_but_never_stuck(struct engine *engine)
+ENGINE_TEST(test_get_batch_is_bounded_in_bytes_but_never_stuck)
 {
     char *body = make_body(1000, 0), *large = make_body(5000, 0);
     struct received received;
@@ -328,7 +328,7 @@ static void test_get_batch_is_bounded_in_bytes_but_never_stuck(struct engine *en
     free(large);
 }
 
-static void test_get_batch_waits_no_longer_than_it_is_told(struct engine *engine)
+ENGINE_TEST(test_get_batch_waits_no_longer_than_it_is_told)
 {
     struct received received;
 
@@ -341,7 +341,7 @@ static void test_get_batch_waits_no_longer_than_it_is_told(struct engine *engine
 
 /* A thread that takes messages is not held up by the disk: what it took is gone when somebody
  * commits, and comes again after a crash before that. */
-static void test_get_batch_without_acks_leads_no_commit(struct engine *engine)
+ENGINE_TEST(test_get_batch_without_acks_leads_no_commit)
 {
     struct received received;
     struct engine dead;
@@ -369,21 +369,4 @@ static void test_get_batch_without_acks_leads_no_commit(struct engine *engine)
     engine_crash(engine, &dead);
     check_counts(engine, "q", 1, 0);
     engine_stop(&dead);
-}
-
-int main(void)
-{
-    RUN_TESTS(test_tags_count_up_and_acked_messages_are_gone, test_no_ack_needs_none,
-              test_unknown_tag_ends_the_channel, test_multiple_acks_all_before_in_every_queue,
-              test_acks_out_of_order, test_requeued_messages_return_to_their_place,
-              test_rejected_messages_are_dropped, test_recover_requeues_everything,
-              test_closing_a_channel_requeues_what_it_held,
-              test_a_message_outlives_its_ack_its_queue_and_its_store,
-              test_a_message_published_after_an_empty_get_is_found,
-              test_a_get_tells_how_many_are_left, test_get_of_a_missing_queue_ends_the_channel,
-              test_get_batch_takes_what_is_there,
-              test_get_batch_is_bounded_in_bytes_but_never_stuck,
-              test_get_batch_waits_no_longer_than_it_is_told,
-              test_get_batch_without_acks_leads_no_commit);
-    return 0;
 }

@@ -35,7 +35,7 @@ static void get_some_of_everything(struct engine *engine, char *large, bool rede
     get_nothing(engine, "q");
 }
 
-static void test_reopening_recovers_everything(struct engine *engine)
+ENGINE_TEST(test_reopening_recovers_everything)
 {
     char *large = make_body(70000, 9);
 
@@ -50,7 +50,7 @@ static void test_reopening_recovers_everything(struct engine *engine)
 }
 
 /* Nobody knows what had been delivered: everything says redelivered. */
-static void test_a_crash_recovers_everything_as_redelivered(void)
+QS_TEST(test_a_crash_recovers_everything_as_redelivered)
 {
     char *large = make_body(70000, 9);
     struct engine engine, dead;
@@ -65,7 +65,7 @@ static void test_a_crash_recovers_everything_as_redelivered(void)
     free(large);
 }
 
-static void test_after_a_crash_new_messages_are_new(void)
+QS_TEST(test_after_a_crash_new_messages_are_new)
 {
     struct engine engine, dead;
 
@@ -85,7 +85,7 @@ static void test_after_a_crash_new_messages_are_new(void)
 }
 
 /* A flag of the session that crashed says nothing about the one after it. */
-static void test_what_was_not_delivered_after_a_crash_is_not_redelivered(void)
+QS_TEST(test_what_was_not_delivered_after_a_crash_is_not_redelivered)
 {
     struct engine engine, dead;
 
@@ -102,7 +102,7 @@ static void test_what_was_not_delivered_after_a_crash_is_not_redelivered(void)
     engine_stop(&engine);
 }
 
-static void test_delivery_counts_go_on_after_a_crash(void)
+QS_TEST(test_delivery_counts_go_on_after_a_crash)
 {
     struct engine engine, dead;
     qs_message message;
@@ -124,7 +124,7 @@ static void test_delivery_counts_go_on_after_a_crash(void)
     engine_stop(&engine);
 }
 
-static void test_settled_messages_stay_settled_and_requeued_ones_keep_their_place(void)
+QS_TEST(test_settled_messages_stay_settled_and_requeued_ones_keep_their_place)
 {
     struct engine engine, dead;
 
@@ -160,7 +160,7 @@ static void test_settled_messages_stay_settled_and_requeued_ones_keep_their_plac
     engine_stop(&engine);
 }
 
-static void test_transient_things_end_with_their_process(struct engine *engine)
+ENGINE_TEST(test_transient_things_end_with_their_process)
 {
     declare(engine, "transient", 0);
     declare(engine, "durable", QS_DURABLE);
@@ -177,7 +177,7 @@ static void test_transient_things_end_with_their_process(struct engine *engine)
 }
 
 /* Transient messages leave gaps in the sequences of those that stay. */
-static void test_persistent_messages_among_transient_ones(struct engine *engine)
+ENGINE_TEST(test_persistent_messages_among_transient_ones)
 {
     char body[16];
 
@@ -199,7 +199,7 @@ static void test_persistent_messages_among_transient_ones(struct engine *engine)
     get_nothing(engine, "q");
 }
 
-static void test_many_sessions(struct engine *engine)
+ENGINE_TEST(test_many_sessions)
 {
     char body[16];
 
@@ -222,7 +222,7 @@ static void test_many_sessions(struct engine *engine)
     get(engine, "q", "32");
 }
 
-static void test_sessions_that_crash_one_after_the_other(void)
+QS_TEST(test_sessions_that_crash_one_after_the_other)
 {
     struct engine engine, dead[8];
     char body[16];
@@ -246,7 +246,7 @@ static void test_sessions_that_crash_one_after_the_other(void)
 }
 
 /* The bitmaps of a whole segment would be 6 KiB. */
-static void test_a_queue_of_few_messages_costs_little_memory_when_reopened(void)
+QS_TEST(test_a_queue_of_few_messages_costs_little_memory_when_reopened)
 {
     enum { QUEUES = 400, MESSAGES = 100 };
     struct engine engine;
@@ -275,7 +275,7 @@ static void test_a_queue_of_few_messages_costs_little_memory_when_reopened(void)
 }
 
 /* A process that is killed on a real disk. */
-static void test_a_killed_process_loses_nothing_that_was_confirmed(void)
+QS_TEST(test_a_killed_process_loses_nothing_that_was_confirmed)
 {
     char *large = make_body(70000, 9);
     struct engine engine;
@@ -373,7 +373,7 @@ static bool check_death_at(uint64_t call)
 
 /* The process died between writing an end block and syncing it: recovery went on in the next
  * file, and synced only that. */
-static void test_store_was_refused_after_a_kill_between_two_files_and_a_power_cut(void)
+QS_TEST(test_store_was_refused_after_a_kill_between_two_files_and_a_power_cut)
 {
     uint64_t call = 1;
 
@@ -381,20 +381,4 @@ static void test_store_was_refused_after_a_kill_between_two_files_and_a_power_cu
         call += 1;
     }
     QS_CHECK(call > ROLLING_MESSAGES / 3);
-}
-
-int main(void)
-{
-    RUN_TESTS(test_reopening_recovers_everything, test_transient_things_end_with_their_process,
-              test_persistent_messages_among_transient_ones, test_many_sessions);
-    test_a_crash_recovers_everything_as_redelivered();
-    test_after_a_crash_new_messages_are_new();
-    test_delivery_counts_go_on_after_a_crash();
-    test_settled_messages_stay_settled_and_requeued_ones_keep_their_place();
-    test_sessions_that_crash_one_after_the_other();
-    test_a_queue_of_few_messages_costs_little_memory_when_reopened();
-    test_a_killed_process_loses_nothing_that_was_confirmed();
-    test_what_was_not_delivered_after_a_crash_is_not_redelivered();
-    test_store_was_refused_after_a_kill_between_two_files_and_a_power_cut();
-    return 0;
 }

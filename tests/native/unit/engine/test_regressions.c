@@ -7,7 +7,7 @@
 
 /* A tag that was acked alone and again with multiple splits a range of the second ack in two:
  * the commit wrote more records than it had counted. */
-static void test_commit_of_acks_that_overlap_ended_the_process(struct engine *engine)
+ENGINE_TEST(test_commit_of_acks_that_overlap_ended_the_process)
 {
     bool repeated;
 
@@ -28,7 +28,7 @@ static void test_commit_of_acks_that_overlap_ended_the_process(struct engine *en
 }
 
 /* The names lay in the journal record, which the settling freed. */
-static void test_names_of_a_stored_message_got_without_ack_were_freed(struct engine *engine)
+ENGINE_TEST(test_names_of_a_stored_message_got_without_ack_were_freed)
 {
     char *large = make_body(70000, 1);
     qs_message message;
@@ -42,7 +42,7 @@ static void test_names_of_a_stored_message_got_without_ack_were_freed(struct eng
     free(large);
 }
 
-static void test_names_of_a_stored_delivery_without_ack_were_freed(struct engine *engine)
+ENGINE_TEST(test_names_of_a_stored_delivery_without_ack_were_freed)
 {
     char *large = make_body(70000, 1);
     char tag[256];
@@ -84,7 +84,7 @@ static void redeclare_after(uint32_t messages)
     engine_stop(&engine);
 }
 
-static void test_a_queue_declared_again_near_the_end_of_a_file_made_the_store_unreadable(void)
+QS_TEST(test_a_queue_declared_again_near_the_end_of_a_file_made_the_store_unreadable)
 {
     for (uint32_t messages = 0; messages < 40; messages++) {
         redeclare_after(messages);
@@ -113,7 +113,7 @@ static void redeclare_exchange_after(uint32_t messages)
     engine_stop(&engine);
 }
 
-static void test_an_exchange_declared_anew_near_the_end_of_a_file_made_the_store_unreadable(void)
+QS_TEST(test_an_exchange_declared_anew_near_the_end_of_a_file_made_the_store_unreadable)
 {
     for (uint32_t messages = 0; messages < 40; messages++) {
         redeclare_exchange_after(messages);
@@ -141,7 +141,7 @@ static qs_channel *keep_every(struct engine *engine, uint64_t gap, uint64_t coun
 }
 
 /* The room for their acks was made for one of them. */
-static void test_messages_got_without_ack_came_back_after_a_close(void)
+QS_TEST(test_messages_got_without_ack_came_back_after_a_close)
 {
     const uint64_t count = 4000;
     struct engine engine;
@@ -236,7 +236,7 @@ static bool is_refused_with_damaged_file(unsigned number)
     return damaged;
 }
 
-static void test_damage_in_a_file_that_one_commit_filled_was_cut_off_in_silence(void)
+QS_TEST(test_damage_in_a_file_that_one_commit_filled_was_cut_off_in_silence)
 {
     unsigned number = 1;
 
@@ -280,7 +280,7 @@ static bool reopens_twice_after_failing_sync(uint64_t n)
     return failed;
 }
 
-static void test_a_store_opened_twice_after_a_failed_commit_was_refused(void)
+QS_TEST(test_a_store_opened_twice_after_a_failed_commit_was_refused)
 {
     uint64_t n = 1;
 
@@ -290,7 +290,7 @@ static void test_a_store_opened_twice_after_a_failed_commit_was_refused(void)
     QS_CHECK(n > 5);
 }
 
-static void test_the_key_of_a_transaction_that_failed_was_known(void)
+QS_TEST(test_the_key_of_a_transaction_that_failed_was_known)
 {
     struct engine engine;
     bool repeated;
@@ -341,7 +341,7 @@ static uint64_t publish_a_burst(struct engine *engine, const char *body)
 }
 
 /* Its commits took longer until the files that were made during the burst were used up. */
-static void test_a_lone_publisher_paid_for_the_burst_before(void)
+QS_TEST(test_a_lone_publisher_paid_for_the_burst_before)
 {
     struct engine engine;
     char *body = make_body(2000, 1);
@@ -362,19 +362,4 @@ static void test_a_lone_publisher_paid_for_the_burst_before(void)
     check_counts(&engine, "q", count, 0);
     engine_stop(&engine);
     free(body);
-}
-
-int main(void)
-{
-    test_a_lone_publisher_paid_for_the_burst_before();
-    RUN_TESTS(test_commit_of_acks_that_overlap_ended_the_process,
-              test_names_of_a_stored_message_got_without_ack_were_freed,
-              test_names_of_a_stored_delivery_without_ack_were_freed);
-    test_a_queue_declared_again_near_the_end_of_a_file_made_the_store_unreadable();
-    test_an_exchange_declared_anew_near_the_end_of_a_file_made_the_store_unreadable();
-    test_messages_got_without_ack_came_back_after_a_close();
-    test_damage_in_a_file_that_one_commit_filled_was_cut_off_in_silence();
-    test_a_store_opened_twice_after_a_failed_commit_was_refused();
-    test_the_key_of_a_transaction_that_failed_was_known();
-    return 0;
 }

@@ -43,7 +43,7 @@ static void set_up(struct engine *engine)
 
 /* ---- transactions ---- */
 
-static void test_verbs_of_a_transaction_about_the_same_message_count_once(struct engine *engine)
+ENGINE_TEST(test_verbs_of_a_transaction_about_the_same_message_count_once)
 {
     set_up(engine);
     publish_many(engine, "q", 6);
@@ -77,7 +77,7 @@ static void begin_rejects(struct engine *engine)
 }
 
 /* Between them are tags that were settled before, and one that the transaction acks. */
-static void test_rejects_of_a_transaction_find_what_is_outstanding(struct engine *engine)
+ENGINE_TEST(test_rejects_of_a_transaction_find_what_is_outstanding)
 {
     set_up(engine);
     publish_many(engine, "q", 300);
@@ -104,7 +104,7 @@ static void test_rejects_of_a_transaction_find_what_is_outstanding(struct engine
 
 /* Whichever allocation of the engine fails: the commit can be tried again, and then everything
  * of it happens, once. */
-static void test_a_commit_with_rejects_that_fails_can_be_tried_again(void)
+QS_TEST(test_a_commit_with_rejects_that_fails_can_be_tried_again)
 {
     struct qs_test_alloc alloc;
     uint64_t failed = 0;
@@ -147,7 +147,7 @@ static void test_a_commit_with_rejects_that_fails_can_be_tried_again(void)
 /* ---- memory ---- */
 
 /* A reject that fails leaves the message out; one that does not moves it, now or later. */
-static void test_a_reject_without_memory_loses_nothing(void)
+QS_TEST(test_a_reject_without_memory_loses_nothing)
 {
     struct qs_test_alloc alloc;
     bool is_refused = false;
@@ -194,7 +194,7 @@ static void test_a_reject_without_memory_loses_nothing(void)
 
 /* As many records as there may be entries in the open end of the journal, and as many ends of
  * theirs. */
-static void test_each_record_of_a_batch_can_be_refused(void)
+QS_TEST(test_each_record_of_a_batch_can_be_refused)
 {
     struct qs_test_fields fields = {.used = 0};
     struct qs_test_batch rows;
@@ -224,7 +224,7 @@ static void test_each_record_of_a_batch_can_be_refused(void)
     engine_stop(&engine);
 }
 
-static void test_letters_fill_a_queue_that_refuses_no_further(struct engine *engine)
+ENGINE_TEST(test_letters_fill_a_queue_that_refuses_no_further)
 {
     struct qs_test_fields fields = {.used = 0};
 
@@ -241,7 +241,7 @@ static void test_letters_fill_a_queue_that_refuses_no_further(struct engine *eng
 }
 
 /* In a store without threads whoever calls next tries again. */
-static void test_letters_that_found_no_room_try_again(struct engine *engine)
+ENGINE_TEST(test_letters_that_found_no_room_try_again)
 {
     struct qs_test_fields fields = {.used = 0};
 
@@ -273,7 +273,7 @@ static void test_letters_that_found_no_room_try_again(struct engine *engine)
 
 /* Whether full queues take a transaction is judged by all that it has for each of them, however
  * many queues there are, and of a queue with priorities by all priorities together. */
-static void test_a_transaction_counts_all_that_comes_to_each_queue(struct engine *engine)
+ENGINE_TEST(test_a_transaction_counts_all_that_comes_to_each_queue)
 {
     struct qs_test_fields fields = {.used = 0}, priorities = {.used = 0};
     const uint8_t first[] = {0x18, 0, 2, 1};
@@ -318,7 +318,7 @@ static void test_a_transaction_counts_all_that_comes_to_each_queue(struct engine
 
 /* A segment that is written anew, without the many that were settled, keeps what it knows of the
  * others. */
-static void test_rewritten_segments_know_when_messages_expire(void)
+QS_TEST(test_rewritten_segments_know_when_messages_expire)
 {
     struct qs_test_fields fields = {.used = 0};
     struct engine engine;
@@ -351,7 +351,7 @@ static void test_rewritten_segments_know_when_messages_expire(void)
 
 /* ---- damage ---- */
 
-static void test_a_damaged_message_holds_up_no_other(struct engine *engine)
+ENGINE_TEST(test_a_damaged_message_holds_up_no_other)
 {
     char *bodies[3];
 
@@ -378,7 +378,7 @@ static void test_a_damaged_message_holds_up_no_other(struct engine *engine)
 
 /* It costs its own messages only: not those before it, although it is read before they are, and
  * not when a queue with a limit reads all of its states at the opening. */
-static void test_a_damaged_state_is_told_to_whoever_comes_for_it(bool has_limit)
+QS_BOOL_TEST(test_a_damaged_state_is_told_to_whoever_comes_for_it, has_limit)
 {
     struct qs_test_fields fields = {.used = 0};
     struct engine engine;
@@ -410,7 +410,7 @@ static void test_a_damaged_state_is_told_to_whoever_comes_for_it(bool has_limit)
 /* ---- threads ---- */
 
 /* Nobody waits for a dead letter, and it becomes durable all the same. */
-static void test_dead_letters_are_committed_by_themselves(void)
+QS_TEST(test_dead_letters_are_committed_by_themselves)
 {
     struct engine engine;
 
@@ -432,22 +432,4 @@ static void test_dead_letters_are_committed_by_themselves(void)
         }
     }
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    test_a_commit_with_rejects_that_fails_can_be_tried_again();
-    test_a_reject_without_memory_loses_nothing();
-    test_each_record_of_a_batch_can_be_refused();
-    test_rewritten_segments_know_when_messages_expire();
-    RUN_TESTS(test_verbs_of_a_transaction_about_the_same_message_count_once,
-              test_rejects_of_a_transaction_find_what_is_outstanding,
-              test_letters_fill_a_queue_that_refuses_no_further,
-              test_letters_that_found_no_room_try_again,
-              test_a_transaction_counts_all_that_comes_to_each_queue,
-              test_a_damaged_message_holds_up_no_other);
-    test_a_damaged_state_is_told_to_whoever_comes_for_it(true);
-    test_a_damaged_state_is_told_to_whoever_comes_for_it(false);
-    test_dead_letters_are_committed_by_themselves();
-    return 0;
 }

@@ -39,7 +39,7 @@ static void take_letters_in_order(struct engine *engine)
 }
 
 /* Calls remove so many, in their order; what is left when the store closes goes with it. */
-static void test_a_call_sees_off_a_few_where_a_timer_goes_on(void)
+QS_TEST(test_a_call_sees_off_a_few_where_a_timer_goes_on)
 {
     struct engine engine;
 
@@ -62,7 +62,7 @@ static void test_a_call_sees_off_a_few_where_a_timer_goes_on(void)
     engine_stop(&engine);
 }
 
-static void test_without_a_timer_a_call_sees_off_all(void)
+QS_TEST(test_without_a_timer_a_call_sees_off_all)
 {
     struct engine engine;
 
@@ -75,7 +75,7 @@ static void test_without_a_timer_a_call_sees_off_all(void)
 }
 
 /* Nobody calls the store any more: the timer drains the removal list the others. */
-static void test_the_timer_sees_off_the_others(void)
+QS_TEST(test_the_timer_sees_off_the_others)
 {
     struct engine engine;
     char tag[256];
@@ -214,9 +214,7 @@ static void test_what_expired_while_the_store_was_closed_is_told_to_nobody(bool 
 
 int main(void)
 {
-    test_a_call_sees_off_a_few_where_a_timer_goes_on();
-    test_without_a_timer_a_call_sees_off_all();
-    test_the_timer_sees_off_the_others();
+    qs_test_run_all();
     for (int letters = 0; letters < 2; letters++) {
         test_a_full_queue_drops_its_head_before_anybody_can_get_it(letters, false);
         test_a_full_queue_drops_its_head_before_anybody_can_get_it(letters, true);

@@ -1,7 +1,7 @@
 /* Settling ranges of tags, also between those of a transaction. */
 #include "engine_fixture.h"
 
-static void test_a_range_is_settled_beside_a_transaction(struct engine *engine)
+ENGINE_TEST(test_a_range_is_settled_beside_a_transaction)
 {
     qs_channel *channel = engine->channel;
     qs_message message;
@@ -35,7 +35,7 @@ static void test_a_range_is_settled_beside_a_transaction(struct engine *engine)
 
 /* What a client settles when it keeps one tag back: the transaction has the rest, and later that
  * one too. */
-static void test_ranges_of_a_transaction_leave_out_what_lies_between(struct engine *engine)
+ENGINE_TEST(test_ranges_of_a_transaction_leave_out_what_lies_between)
 {
     qs_channel *channel = engine->channel;
     qs_message message;
@@ -62,11 +62,4 @@ static void test_ranges_of_a_transaction_leave_out_what_lies_between(struct engi
     QS_CHECK_OK(qs_channel_settle_range(channel, 5, 5, QS_IN_TX | QS_REQUEUE, 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_tx_rollback(channel, QS_ERROR));
     check_counts(engine, "q", 0, 1);
-}
-
-int main(void)
-{
-    RUN_TESTS(test_a_range_is_settled_beside_a_transaction,
-              test_ranges_of_a_transaction_leave_out_what_lies_between);
-    return 0;
 }

@@ -134,29 +134,29 @@ static void sweep_openings(qs_status (*operation)(struct engine *engine))
     sweep(QSI_FAULT_OPEN, QSI_FAULT_EMFILE, false, operation);
 }
 
-static void test_a_read_that_failed_in_a_checkpoint_failed_the_store(void)
+QS_TEST(test_a_read_that_failed_in_a_checkpoint_failed_the_store)
 {
     sweep(QSI_FAULT_READ, QSI_FAULT_EIO, false, make_checkpoint);
     sweep(QSI_FAULT_READ, QSI_FAULT_EIO, true, make_checkpoint);
 }
 
-static void test_a_read_that_failed_in_paging_failed_the_store(void)
+QS_TEST(test_a_read_that_failed_in_paging_failed_the_store)
 {
     sweep(QSI_FAULT_READ, QSI_FAULT_EIO, false, requeue_and_page);
     sweep(QSI_FAULT_READ, QSI_FAULT_EIO, true, requeue_and_page);
 }
 
-static void test_checkpoint_without_descriptors_does_not_fail_the_store(void)
+QS_TEST(test_checkpoint_without_descriptors_does_not_fail_the_store)
 {
     sweep_openings(make_checkpoint);
 }
 
-static void test_paging_without_descriptors_does_not_fail_the_store(void)
+QS_TEST(test_paging_without_descriptors_does_not_fail_the_store)
 {
     sweep_openings(requeue_and_page);
 }
 
-static void test_open_without_descriptors_says_so_and_can_be_repeated(void)
+QS_TEST(test_open_without_descriptors_says_so_and_can_be_repeated)
 {
     struct engine engine;
     qs_env *faulty;
@@ -187,7 +187,7 @@ static void test_open_without_descriptors_says_so_and_can_be_repeated(void)
 
 /* References of settled messages that could not be read for want of memory are dropped later:
  * before, the store failed. */
-static void test_checkpoint_without_memory_does_not_fail_the_store(void)
+QS_TEST(test_checkpoint_without_memory_does_not_fail_the_store)
 {
     struct qs_test_alloc state;
     bool has_failed = true;
@@ -244,7 +244,7 @@ static uint32_t count_segments(struct engine *engine)
 }
 
 /* Their files stayed until the next open when there was no memory to note them. */
-static void test_segments_that_ended_without_memory_go_with_a_later_checkpoint(void)
+QS_TEST(test_segments_that_ended_without_memory_go_with_a_later_checkpoint)
 {
     struct qs_test_alloc state;
     bool has_failed = true;
@@ -353,23 +353,10 @@ static void sweep_limit(bool dead_letters, bool is_sticky)
     printf("%" PRIu64 " allocations\n", n - 2);
 }
 
-static void test_what_leaves_without_memory_leaves_later(void)
+QS_TEST(test_what_leaves_without_memory_leaves_later)
 {
     sweep_limit(false, false);
     sweep_limit(false, true);
     sweep_limit(true, false);
     sweep_limit(true, true);
-}
-
-int main(void)
-{
-    test_checkpoint_without_descriptors_does_not_fail_the_store();
-    test_paging_without_descriptors_does_not_fail_the_store();
-    test_open_without_descriptors_says_so_and_can_be_repeated();
-    test_checkpoint_without_memory_does_not_fail_the_store();
-    test_segments_that_ended_without_memory_go_with_a_later_checkpoint();
-    test_what_leaves_without_memory_leaves_later();
-    test_a_read_that_failed_in_a_checkpoint_failed_the_store();
-    test_a_read_that_failed_in_paging_failed_the_store();
-    return 0;
 }

@@ -87,7 +87,7 @@ static void check_after_crash(struct engine *engine, int from, int to)
     *engine = dead;
 }
 
-static void test_many_small_queues_share_the_checkpoints_file(void)
+QS_TEST(test_many_small_queues_share_the_checkpoints_file)
 {
     struct engine engine;
     uint64_t bodies = (uint64_t)QUEUES * MESSAGES * BODY_BYTES;
@@ -126,7 +126,7 @@ static qs_status tell_no_space(qs_env *env, qs_dir *dir, uint64_t *total_out, ui
 }
 
 /* Files of their own would take more than the checkpoint's does. */
-static void test_small_queues_are_carried_where_the_disk_is_nearly_full(void)
+QS_TEST(test_small_queues_are_carried_where_the_disk_is_nearly_full)
 {
     struct engine engine;
 
@@ -138,7 +138,7 @@ static void test_small_queues_are_carried_where_the_disk_is_nearly_full(void)
     engine_stop(&engine);
 }
 
-static void test_a_queue_that_grows_gets_files_of_its_own(void)
+QS_TEST(test_a_queue_that_grows_gets_files_of_its_own)
 {
     struct engine engine;
     uint64_t segments;
@@ -170,7 +170,7 @@ static void test_a_queue_that_grows_gets_files_of_its_own(void)
 }
 
 /* What was carried is more than memory may take: it is paged, queue by queue. */
-static void test_carried_queues_page_where_the_next_open_has_less_memory(void)
+QS_TEST(test_carried_queues_page_where_the_next_open_has_less_memory)
 {
     struct engine engine;
 
@@ -188,7 +188,7 @@ static void test_carried_queues_page_where_the_next_open_has_less_memory(void)
 }
 
 /* Messages of one queue with properties, times and deliveries of their own. */
-static void test_messages_that_differ_are_carried_as_they_are(void)
+QS_TEST(test_messages_that_differ_are_carried_as_they_are)
 {
     static const uint8_t with_type[] = {0x10, 0x20, 2, 4, 'k', 'i', 'n', 'd'};
     qs_slice properties = {with_type, sizeof with_type};
@@ -226,7 +226,7 @@ static void test_messages_that_differ_are_carried_as_they_are(void)
 }
 
 /* One that writes much is not made again for little. */
-static void test_a_large_checkpoint_is_not_made_each_second(void)
+QS_TEST(test_a_large_checkpoint_is_not_made_each_second)
 {
     struct engine engine;
 
@@ -257,15 +257,4 @@ static void test_a_large_checkpoint_is_not_made_each_second(void)
     QS_CHECK(qsi_checkpoint_is_due(store));
     qsi_store_unlock(store);
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    test_many_small_queues_share_the_checkpoints_file();
-    test_small_queues_are_carried_where_the_disk_is_nearly_full();
-    test_a_queue_that_grows_gets_files_of_its_own();
-    test_carried_queues_page_where_the_next_open_has_less_memory();
-    test_messages_that_differ_are_carried_as_they_are();
-    test_a_large_checkpoint_is_not_made_each_second();
-    return 0;
 }

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-static void test_open_needs_a_store_or_leave_to_create(void)
+QS_TEST(test_open_needs_a_store_or_leave_to_create)
 {
     struct engine engine;
     struct stat info;
@@ -37,7 +37,7 @@ static void test_open_needs_a_store_or_leave_to_create(void)
     }
 }
 
-static void test_options_that_make_no_sense_are_refused(void)
+QS_TEST(test_options_that_make_no_sense_are_refused)
 {
     struct engine engine;
     qs_options good, seen;
@@ -94,7 +94,7 @@ static void test_options_that_make_no_sense_are_refused(void)
     engine_fini(&engine);
 }
 
-static void test_a_second_owner_is_told_of_the_first(struct engine *engine)
+ENGINE_TEST(test_a_second_owner_is_told_of_the_first)
 {
     char pid[32];
     qs_store *second;
@@ -147,7 +147,7 @@ static void be_a_child(struct engine *engine, int pipe_in, int pipe_out)
     _exit(0);
 }
 
-static void test_fork_leaves_the_store_to_the_parent(void)
+QS_TEST(test_fork_leaves_the_store_to_the_parent)
 {
     struct engine engine;
     int to_child[2], to_parent[2];
@@ -183,7 +183,7 @@ static void test_fork_leaves_the_store_to_the_parent(void)
     engine_stop(&engine);
 }
 
-static void test_a_child_opens_the_store_when_the_parent_has_closed_it(void)
+QS_TEST(test_a_child_opens_the_store_when_the_parent_has_closed_it)
 {
     struct engine engine;
     int result;
@@ -216,7 +216,7 @@ static void test_a_child_opens_the_store_when_the_parent_has_closed_it(void)
     engine_stop(&engine);
 }
 
-static void test_close_ends_open_channels(void)
+QS_TEST(test_close_ends_open_channels)
 {
     struct engine engine;
     qs_channel *other, *late;
@@ -254,7 +254,7 @@ static void test_close_ends_open_channels(void)
     qs_channel_close(NULL);
 }
 
-static void test_sync_makes_everything_durable(struct engine *engine)
+ENGINE_TEST(test_sync_makes_everything_durable)
 {
     qs_stats before, after;
 
@@ -274,7 +274,7 @@ static void test_sync_makes_everything_durable(struct engine *engine)
     QS_CHECK_OK(qs_store_wait_durable(engine->store, 0, 0, QS_ERROR));
 }
 
-static void test_statistics_count(struct engine *engine)
+ENGINE_TEST(test_statistics_count)
 {
     qs_queue_status status;
     qs_stats stats;
@@ -308,7 +308,7 @@ static void test_statistics_count(struct engine *engine)
     QS_CHECK(stats.recovered_lsn > 0 && stats.recovered_records == 0); /* closing is a checkpoint */
 }
 
-static void test_rates_follow_the_clock(void)
+QS_TEST(test_rates_follow_the_clock)
 {
     struct engine engine;
     qs_queue_status status;
@@ -375,7 +375,7 @@ static void check_rates(struct engine *engine, double in, double out)
 }
 
 /* They were 0 then, and moved only when somebody looked. */
-static void test_rates_are_right_when_somebody_looks_for_the_first_time(bool is_sampled)
+QS_BOOL_TEST(test_rates_are_right_when_somebody_looks_for_the_first_time, is_sampled)
 {
     struct engine engine;
 
@@ -395,7 +395,7 @@ static void test_rates_are_right_when_somebody_looks_for_the_first_time(bool is_
     engine_stop(&engine);
 }
 
-static void test_rates_do_not_count_the_time_before_and_what_was_recovered(void)
+QS_TEST(test_rates_do_not_count_the_time_before_and_what_was_recovered)
 {
     struct engine engine;
 
@@ -413,7 +413,7 @@ static void test_rates_do_not_count_the_time_before_and_what_was_recovered(void)
     engine_stop(&engine);
 }
 
-static void test_without_sync_nothing_is_synced_but_what_opens_a_store(void)
+QS_TEST(test_without_sync_nothing_is_synced_but_what_opens_a_store)
 {
     struct engine engine;
     uint64_t before;
@@ -433,7 +433,7 @@ static void test_without_sync_nothing_is_synced_but_what_opens_a_store(void)
 }
 
 /* Many channels at once, closed in another order. */
-static void test_channels_come_and_go(struct engine *engine)
+ENGINE_TEST(test_channels_come_and_go)
 {
     qs_channel *channels[50];
 
@@ -452,21 +452,4 @@ static void test_channels_come_and_go(struct engine *engine)
         qs_channel_close(channels[i * 7 % 50]);
     }
     check_counts(engine, "q", 50, 0);
-}
-
-int main(void)
-{
-    test_open_needs_a_store_or_leave_to_create();
-    test_options_that_make_no_sense_are_refused();
-    test_fork_leaves_the_store_to_the_parent();
-    test_a_child_opens_the_store_when_the_parent_has_closed_it();
-    test_close_ends_open_channels();
-    test_rates_follow_the_clock();
-    test_rates_are_right_when_somebody_looks_for_the_first_time(true);
-    test_rates_are_right_when_somebody_looks_for_the_first_time(false);
-    test_rates_do_not_count_the_time_before_and_what_was_recovered();
-    test_without_sync_nothing_is_synced_but_what_opens_a_store();
-    RUN_TESTS(test_a_second_owner_is_told_of_the_first, test_sync_makes_everything_durable,
-              test_statistics_count, test_channels_come_and_go);
-    return 0;
 }

@@ -52,7 +52,7 @@ static void check_refused(const struct qs_test_fields *table, uint32_t flags, bo
     QS_CHECK(strcmp(error.text, words) == 0);
 }
 
-static void test_flags_that_no_stream_has_are_refused(void)
+QS_TEST(test_flags_that_no_stream_has_are_refused)
 {
     const struct qs_test_fields none = {.used = 0};
 
@@ -67,7 +67,7 @@ static void test_flags_that_no_stream_has_are_refused(void)
         qsi_arguments_check(slice_of(as_stream(&none)), QS_DURABLE, false, name(), QS_ERROR));
 }
 
-static void test_arguments_that_no_stream_has_are_refused(void)
+QS_TEST(test_arguments_that_no_stream_has_are_refused)
 {
     static const char *const names[] = {
         "x-message-ttl",
@@ -93,7 +93,7 @@ static void test_arguments_that_no_stream_has_are_refused(void)
     }
 }
 
-static void test_values_that_cannot_be_are_refused(void)
+QS_TEST(test_values_that_cannot_be_are_refused)
 {
     static const char *const ages[] = {"",    "7",   "D",    "0D",  "7d",
                                        "7DD", "-7D", "1.5h", "7 D", "99999999999999999999Y"};
@@ -128,7 +128,7 @@ static void test_values_that_cannot_be_are_refused(void)
         "negative is needed");
 }
 
-static void test_each_argument_is_read(void)
+QS_TEST(test_each_argument_is_read)
 {
     struct qs_test_fields table = {.used = 0};
     struct qsi_stream_policy policy = read_policy(&table);
@@ -150,7 +150,7 @@ static void test_each_argument_is_read(void)
 }
 
 /* Left out, a segment is an eighth of the limit, but neither tiny nor huge. */
-static void test_a_segment_follows_the_limit_of_bytes(void)
+QS_TEST(test_a_segment_follows_the_limit_of_bytes)
 {
     static const struct {
         int64_t limit;
@@ -174,7 +174,7 @@ static void test_a_segment_follows_the_limit_of_bytes(void)
     }
 }
 
-static void test_ages_have_rabbits_units(void)
+QS_TEST(test_ages_have_rabbits_units)
 {
     static const struct {
         const char *text;
@@ -211,7 +211,7 @@ static struct qsi_stream_start_spec start_at_word(const char *word)
     return start_of(&table);
 }
 
-static void test_a_reader_may_begin_at_a_word_an_offset_or_a_time(void)
+QS_TEST(test_a_reader_may_begin_at_a_word_an_offset_or_a_time)
 {
     struct qs_test_fields none = {.used = 0}, offset = {.used = 0}, below = {.used = 0},
                           time = {.used = 0}, bad = {.used = 0};
@@ -240,16 +240,4 @@ static void test_a_reader_may_begin_at_a_word_an_offset_or_a_time(void)
     qs_test_put_text(&bad, "x-stream-offset", "yesterday");
     QS_CHECK(qsi_stream_start_parse(&start, slice_of(&bad), 0, name(), NULL) ==
              QS_PRECONDITION_FAILED);
-}
-
-int main(void)
-{
-    test_flags_that_no_stream_has_are_refused();
-    test_arguments_that_no_stream_has_are_refused();
-    test_values_that_cannot_be_are_refused();
-    test_each_argument_is_read();
-    test_a_segment_follows_the_limit_of_bytes();
-    test_ages_have_rabbits_units();
-    test_a_reader_may_begin_at_a_word_an_offset_or_a_time();
-    return 0;
 }

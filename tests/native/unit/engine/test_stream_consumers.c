@@ -12,7 +12,7 @@ static void write_files(struct engine *engine)
     engine_open(engine);
 }
 
-static void test_prefetch_is_credit_and_an_ack_takes_nothing(struct engine *engine)
+ENGINE_TEST(test_prefetch_is_credit_and_an_ack_takes_nothing)
 {
     declare_stream(engine, "s");
     fill(engine, "s", 0, 10);
@@ -32,7 +32,7 @@ static void test_prefetch_is_credit_and_an_ack_takes_nothing(struct engine *engi
     check_counts(engine, "s", 12, 0);
 }
 
-static void test_consumers_read_one_copy_from_files_and_from_memory(struct engine *engine)
+ENGINE_TEST(test_consumers_read_one_copy_from_files_and_from_memory)
 {
     write_files(engine);
     declare_stream(engine, "s");
@@ -53,7 +53,7 @@ static void test_consumers_read_one_copy_from_files_and_from_memory(struct engin
     expect_all(engine, "d", 260, 261);
 }
 
-static void test_a_call_that_must_not_wait_reads_no_file(struct engine *engine)
+ENGINE_TEST(test_a_call_that_must_not_wait_reads_no_file)
 {
     qs_event event;
     qs_error error;
@@ -73,7 +73,7 @@ static void test_a_call_that_must_not_wait_reads_no_file(struct engine *engine)
     qs_message_release(&event.message);
 }
 
-static void test_consumers_never_get_what_is_not_durable(struct engine *engine)
+ENGINE_TEST(test_consumers_never_get_what_is_not_durable)
 {
     qs_event event;
 
@@ -101,7 +101,7 @@ static void test_consumers_never_get_what_is_not_durable(struct engine *engine)
 
 /* A consumer that waits at its descriptor was asked for between the append to the stream and that
  * to the journal: the message counted as durable from then on. */
-static void test_an_armed_consumer_never_gets_what_is_not_durable(struct engine *engine)
+ENGINE_TEST(test_an_armed_consumer_never_gets_what_is_not_durable)
 {
     const uint32_t arm = QS_EVENT_DELIVERY | QS_EVENT_ARM | QS_NO_WAIT;
     qs_receipt receipt;
@@ -131,7 +131,7 @@ static void test_an_armed_consumer_never_gets_what_is_not_durable(struct engine 
 }
 
 /* Readers at the end of a stream waited for a commit that had nothing of theirs. */
-static void test_what_was_durable_stays_so_when_others_publish(struct engine *engine)
+ENGINE_TEST(test_what_was_durable_stays_so_when_others_publish)
 {
     engine_close(engine);
     engine->options.background = false;
@@ -147,7 +147,7 @@ static void test_what_was_durable_stays_so_when_others_publish(struct engine *en
     }
 }
 
-static void test_what_a_consumer_of_a_stream_must_not_ask_for_is_refused(struct engine *engine)
+ENGINE_TEST(test_what_a_consumer_of_a_stream_must_not_ask_for_is_refused)
 {
     struct qs_test_fields none = {.used = 0}, wrong = {.used = 0}, priority = {.used = 0},
                           tracking = {.used = 0}, filter = {.used = 0};
@@ -174,7 +174,7 @@ static void test_what_a_consumer_of_a_stream_must_not_ask_for_is_refused(struct 
     QS_CHECK_OK(try_consume(engine->channel, "s", "d", QS_EXCLUSIVE, &none)); /* as RabbitMQ */
 }
 
-static void test_nacks_and_recovers_of_a_stream_are_refused(struct engine *engine)
+ENGINE_TEST(test_nacks_and_recovers_of_a_stream_are_refused)
 {
     qs_error error;
 
@@ -196,7 +196,7 @@ static void test_nacks_and_recovers_of_a_stream_are_refused(struct engine *engin
 }
 
 /* What a binding took and did not hand on goes back without a word. */
-static void test_what_never_reached_the_caller_comes_again(struct engine *engine)
+ENGINE_TEST(test_what_never_reached_the_caller_comes_again)
 {
     declare_stream(engine, "s");
     fill(engine, "s", 0, 5);
@@ -214,7 +214,7 @@ static void test_what_never_reached_the_caller_comes_again(struct engine *engine
     expect_nothing(engine->channel);
 }
 
-static void test_a_closed_channel_leaves_nothing_behind(struct engine *engine)
+ENGINE_TEST(test_a_closed_channel_leaves_nothing_behind)
 {
     declare_stream(engine, "s");
     fill(engine, "s", 0, 5);
@@ -227,7 +227,7 @@ static void test_a_closed_channel_leaves_nothing_behind(struct engine *engine)
     expect_all(engine, "c", 0, 5);
 }
 
-static void test_the_deletion_of_a_stream_cancels_its_consumers(struct engine *engine)
+ENGINE_TEST(test_the_deletion_of_a_stream_cancels_its_consumers)
 {
     uint64_t count;
     qs_event event;
@@ -250,7 +250,7 @@ static void test_the_deletion_of_a_stream_cancels_its_consumers(struct engine *e
     expect_nothing(engine->channel);
 }
 
-static void test_a_consumer_that_retention_passed_goes_on_at_the_first(struct engine *engine)
+ENGINE_TEST(test_a_consumer_that_retention_passed_goes_on_at_the_first)
 {
     struct qs_test_fields arguments = {.used = 0};
     qs_declare_ok ok;
@@ -318,7 +318,7 @@ static void expect_filtered(struct engine *engine, bool unfiltered, uint64_t fro
     QS_CHECK_OK(qs_channel_cancel(engine->channel, text("c"), QS_ERROR));
 }
 
-static void test_a_filter_lets_through_what_has_its_value(struct engine *engine)
+ENGINE_TEST(test_a_filter_lets_through_what_has_its_value)
 {
     write_files(engine);
     declare_stream(engine, "s");
@@ -353,7 +353,7 @@ static void free_memory(void *context, void *memory)
 }
 
 /* Each allocation of consuming and receiving fails once: nothing is skipped, and nothing leaks. */
-static void test_want_of_memory_skips_no_message(struct engine *engine)
+ENGINE_TEST(test_want_of_memory_skips_no_message)
 {
     struct qs_test_fields arguments = {.used = 0};
     uint64_t failures = 0;
@@ -399,7 +399,7 @@ static const struct qsi_stream_cursor *first_cursor(const struct engine *engine)
 }
 
 /* It held a chunk of up to a MiB for as long as nothing came behind it. */
-static void test_a_consumer_at_the_end_keeps_nothing_in_memory(struct engine *engine)
+ENGINE_TEST(test_a_consumer_at_the_end_keeps_nothing_in_memory)
 {
     qs_event event;
 
@@ -419,7 +419,7 @@ static void test_a_consumer_at_the_end_keeps_nothing_in_memory(struct engine *en
 }
 
 /* A cancelled one stays until what it has is acknowledged. */
-static void test_a_cancelled_consumer_keeps_nothing_in_memory(struct engine *engine)
+ENGINE_TEST(test_a_cancelled_consumer_keeps_nothing_in_memory)
 {
     const struct qsi_stream_cursor *cursor;
     qs_event event;
@@ -436,7 +436,7 @@ static void test_a_cancelled_consumer_keeps_nothing_in_memory(struct engine *eng
     qs_message_release(&event.message);
 }
 
-static void test_who_acknowledges_by_itself_is_refused_as_who_needs_none(struct engine *engine)
+ENGINE_TEST(test_who_acknowledges_by_itself_is_refused_as_who_needs_none)
 {
     struct qs_test_fields arguments = {.used = 0};
 
@@ -451,20 +451,6 @@ int main(void)
     static const qs_allocator allocator = {failing_realloc, free_memory, NULL};
 
     qs_allocator_set(&allocator);
-    RUN_TESTS(
-        test_a_consumer_at_the_end_keeps_nothing_in_memory,
-        test_a_cancelled_consumer_keeps_nothing_in_memory,
-        test_who_acknowledges_by_itself_is_refused_as_who_needs_none,
-        test_prefetch_is_credit_and_an_ack_takes_nothing,
-        test_consumers_read_one_copy_from_files_and_from_memory,
-        test_a_call_that_must_not_wait_reads_no_file, test_consumers_never_get_what_is_not_durable,
-        test_an_armed_consumer_never_gets_what_is_not_durable,
-        test_what_was_durable_stays_so_when_others_publish,
-        test_what_a_consumer_of_a_stream_must_not_ask_for_is_refused,
-        test_nacks_and_recovers_of_a_stream_are_refused,
-        test_what_never_reached_the_caller_comes_again, test_a_closed_channel_leaves_nothing_behind,
-        test_the_deletion_of_a_stream_cancels_its_consumers,
-        test_a_consumer_that_retention_passed_goes_on_at_the_first,
-        test_a_filter_lets_through_what_has_its_value, test_want_of_memory_skips_no_message);
+    qs_test_run_all();
     return 0;
 }

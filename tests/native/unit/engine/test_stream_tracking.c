@@ -20,7 +20,7 @@ static void track(struct engine *engine, uint32_t prefetch)
     QS_CHECK_OK(try_consume(engine->channel, "s", "billing", 0, &arguments));
 }
 
-static void test_acks_note_how_far_a_consumer_is(struct engine *engine)
+ENGINE_TEST(test_acks_note_how_far_a_consumer_is)
 {
     declare_stream(engine, "s");
     fill(engine, "s", 0, 20);
@@ -49,7 +49,7 @@ static void test_acks_note_how_far_a_consumer_is(struct engine *engine)
 }
 
 /* What a cancelled consumer never handed out is put back, and an ack must not note it as read. */
-static void test_an_ack_after_a_cancel_notes_nothing_that_was_put_back(struct engine *engine)
+ENGINE_TEST(test_an_ack_after_a_cancel_notes_nothing_that_was_put_back)
 {
     declare_stream(engine, "s");
     fill(engine, "s", 0, 20);
@@ -65,7 +65,7 @@ static void test_an_ack_after_a_cancel_notes_nothing_that_was_put_back(struct en
     expect_all(engine, "billing", 1, 20);
 }
 
-static void test_a_transaction_refuses_nacks_of_a_stream(struct engine *engine)
+ENGINE_TEST(test_a_transaction_refuses_nacks_of_a_stream)
 {
     qs_error error;
 
@@ -91,7 +91,7 @@ static void test_a_transaction_refuses_nacks_of_a_stream(struct engine *engine)
 }
 
 /* What the transaction has settled already is none of the nack's. */
-static void test_a_nack_behind_an_ack_of_a_stream_is_right_in_a_transaction(struct engine *engine)
+ENGINE_TEST(test_a_nack_behind_an_ack_of_a_stream_is_right_in_a_transaction)
 {
     qs_event event;
     bool is_repeated;
@@ -113,7 +113,7 @@ static void test_a_nack_behind_an_ack_of_a_stream_is_right_in_a_transaction(stru
     check_counts(engine, "q", 1, 0);
 }
 
-static void test_a_transaction_notes_how_far_a_consumer_is_when_it_commits(struct engine *engine)
+ENGINE_TEST(test_a_transaction_notes_how_far_a_consumer_is_when_it_commits)
 {
     declare_stream(engine, "s");
     declare(engine, "q", QS_DURABLE);
@@ -172,7 +172,7 @@ static void arm_for_deliveries(struct engine *engine)
 }
 
 /* The commit that a sync waits for tells event loops before the sync returns. */
-static void test_each_commit_looked_at_all_streams_with_consumers(void)
+QS_TEST(test_each_commit_looked_at_all_streams_with_consumers)
 {
     static const char *const names[] = {"s", "t", "u"};
     struct engine engine;
@@ -201,15 +201,4 @@ static void test_each_commit_looked_at_all_streams_with_consumers(void)
     }
     qs_channel_close(publisher);
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    test_each_commit_looked_at_all_streams_with_consumers();
-    RUN_TESTS(test_acks_note_how_far_a_consumer_is,
-              test_an_ack_after_a_cancel_notes_nothing_that_was_put_back,
-              test_a_transaction_refuses_nacks_of_a_stream,
-              test_a_nack_behind_an_ack_of_a_stream_is_right_in_a_transaction,
-              test_a_transaction_notes_how_far_a_consumer_is_when_it_commits);
-    return 0;
 }

@@ -92,7 +92,7 @@ static double target_of(struct engine *engine, const qs_queue_status *status)
 }
 
 /* It was the one of the pager's last step, which is made while memory is short. */
-static void test_target_of_a_drained_queue_stayed_finite(void)
+QS_TEST(test_target_of_a_drained_queue_stayed_finite)
 {
     struct engine engine;
     qs_queue_status status;
@@ -121,7 +121,7 @@ static void test_target_of_a_drained_queue_stayed_finite(void)
 }
 
 /* Whatever else memory is used for; and without anything that moves the target is 0. */
-static void test_queue_with_a_target_of_zero_rests_without_alphas(void)
+QS_TEST(test_queue_with_a_target_of_zero_rests_without_alphas)
 {
     struct engine engine;
     qs_queue_status status;
@@ -145,7 +145,7 @@ static void test_queue_with_a_target_of_zero_rests_without_alphas(void)
 }
 
 /* They were read for a consumer, who stayed away. */
-static void test_alphas_of_a_lazy_queue_stayed_when_its_consumer_had_gone(void)
+QS_TEST(test_alphas_of_a_lazy_queue_stayed_when_its_consumer_had_gone)
 {
     struct qs_test_fields fields = {.used = 0};
     struct engine engine;
@@ -175,8 +175,6 @@ int main(void)
     test_rates_were_zero_until_a_tenth_of_a_second_had_passed(SECOND / 1000);
     test_rates_were_zero_until_a_tenth_of_a_second_had_passed(SECOND / 20);
     test_rates_were_zero_until_a_tenth_of_a_second_had_passed(SECOND);
-    test_target_of_a_drained_queue_stayed_finite();
-    test_queue_with_a_target_of_zero_rests_without_alphas();
-    test_alphas_of_a_lazy_queue_stayed_when_its_consumer_had_gone();
+    qs_test_run_all();
     return 0;
 }

@@ -20,7 +20,7 @@ static qs_status try_declare(struct engine *engine, const char *queue, uint32_t 
 
 /* ---- queues ---- */
 
-static void test_declare_tells_counts_and_accepts_the_same_again(struct engine *engine)
+ENGINE_TEST(test_declare_tells_counts_and_accepts_the_same_again)
 {
     qs_declare_ok ok;
 
@@ -35,7 +35,7 @@ static void test_declare_tells_counts_and_accepts_the_same_again(struct engine *
     QS_CHECK(strcmp(ok.queue, "q") == 0 && ok.message_count == 1);
 }
 
-static void test_declare_otherwise_is_refused(struct engine *engine)
+ENGINE_TEST(test_declare_otherwise_is_refused)
 {
     qs_declare_ok ok;
 
@@ -54,7 +54,7 @@ static void test_declare_otherwise_is_refused(struct engine *engine)
     QS_CHECK(has_queue(engine, "q") && !has_queue(engine, "wrong"));
 }
 
-static void test_declare_of_nonsense_leaves_the_channel_open(struct engine *engine)
+ENGINE_TEST(test_declare_of_nonsense_leaves_the_channel_open)
 {
     char *name = make_body(256, 0);
     qs_declare_ok ok;
@@ -67,7 +67,7 @@ static void test_declare_of_nonsense_leaves_the_channel_open(struct engine *engi
     free(name);
 }
 
-static void test_arguments_are_kept(struct engine *engine)
+ENGINE_TEST(test_arguments_are_kept)
 {
     qs_declare_ok ok;
 
@@ -78,7 +78,7 @@ static void test_arguments_are_kept(struct engine *engine)
                         try_declare(engine, "q", QS_DURABLE, NONE, &ok));
 }
 
-static void test_arguments_that_mean_nothing_may_differ(struct engine *engine)
+ENGINE_TEST(test_arguments_that_mean_nothing_may_differ)
 {
     qs_declare_ok ok;
 
@@ -88,7 +88,7 @@ static void test_arguments_that_mean_nothing_may_differ(struct engine *engine)
     QS_CHECK_OK(try_declare(engine, "plain", QS_DURABLE, ARGUMENTS(table_a), &ok));
 }
 
-static void test_arguments_may_come_in_any_order(struct engine *engine)
+ENGINE_TEST(test_arguments_may_come_in_any_order)
 {
     static const uint8_t sorted[] = "\x01"
                                     "a"
@@ -118,7 +118,7 @@ static void test_arguments_may_come_in_any_order(struct engine *engine)
     QS_CHECK_OK(qs_channel_exchange_delete(engine->channel, text("h"), QS_IF_UNUSED, QS_ERROR));
 }
 
-static void test_a_server_may_use_reserved_names(struct engine *engine)
+ENGINE_TEST(test_a_server_may_use_reserved_names)
 {
     qs_declare_ok ok;
 
@@ -129,7 +129,7 @@ static void test_a_server_may_use_reserved_names(struct engine *engine)
     QS_CHECK(!has_queue(engine, "amq.mine"));
 }
 
-static void test_texts_name_the_place_that_was_set(struct engine *engine)
+ENGINE_TEST(test_texts_name_the_place_that_was_set)
 {
     qs_error error = {0};
     char too_long[273];
@@ -159,7 +159,7 @@ static void test_texts_name_the_place_that_was_set(struct engine *engine)
     engine_new_channel(engine);
 }
 
-static void test_server_named_queues_differ(struct engine *engine)
+ENGINE_TEST(test_server_named_queues_differ)
 {
     qs_declare_ok first, second;
 
@@ -173,7 +173,7 @@ static void test_server_named_queues_differ(struct engine *engine)
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND, try_declare(engine, "", QS_PASSIVE, NONE, &first));
 }
 
-static void test_exclusive_queue_belongs_to_its_channel(struct engine *engine)
+ENGINE_TEST(test_exclusive_queue_belongs_to_its_channel)
 {
     qs_channel *other;
     qs_declare_ok ok;
@@ -208,7 +208,7 @@ static void test_exclusive_queue_belongs_to_its_channel(struct engine *engine)
     QS_CHECK(!has_queue(engine, "mine"));
 }
 
-static void test_auto_delete_queue_goes_with_its_last_consumer(struct engine *engine)
+ENGINE_TEST(test_auto_delete_queue_goes_with_its_last_consumer)
 {
     char tag[256], other[256];
 
@@ -229,7 +229,7 @@ static void test_auto_delete_queue_goes_with_its_last_consumer(struct engine *en
     QS_CHECK(!has_queue(engine, "q"));
 }
 
-static void test_auto_delete_queue_without_consumers_stays(struct engine *engine)
+ENGINE_TEST(test_auto_delete_queue_without_consumers_stays)
 {
     declare(engine, "q", QS_DURABLE | QS_AUTO_DELETE);
     publish(engine, "q", "1");
@@ -237,7 +237,7 @@ static void test_auto_delete_queue_without_consumers_stays(struct engine *engine
     get(engine, "q", "1");
 }
 
-static void test_delete_takes_conditions(struct engine *engine)
+ENGINE_TEST(test_delete_takes_conditions)
 {
     uint64_t count = 7;
     char tag[256];
@@ -258,7 +258,7 @@ static void test_delete_takes_conditions(struct engine *engine)
     QS_CHECK(count == 1 && !has_queue(engine, "q"));
 }
 
-static void test_a_queue_declared_again_is_another_one(struct engine *engine)
+ENGINE_TEST(test_a_queue_declared_again_is_another_one)
 {
     uint64_t count;
     qs_message old;
@@ -277,7 +277,7 @@ static void test_a_queue_declared_again_is_another_one(struct engine *engine)
     get_nothing(engine, "q");
 }
 
-static void test_nack_of_a_deleted_queues_message_drops_it(struct engine *engine)
+ENGINE_TEST(test_nack_of_a_deleted_queues_message_drops_it)
 {
     uint64_t count;
     qs_message old;
@@ -291,7 +291,7 @@ static void test_nack_of_a_deleted_queues_message_drops_it(struct engine *engine
     check_counts(engine, "q", 0, 0);
 }
 
-static void test_purge_drops_ready_messages_and_leaves_unacked_ones(struct engine *engine)
+ENGINE_TEST(test_purge_drops_ready_messages_and_leaves_unacked_ones)
 {
     uint64_t count;
     qs_message second;
@@ -351,7 +351,7 @@ static void visit_binding(void *context, const qs_binding_info *info)
              holds(info->routing_key, "k.*") && !info->to_exchange);
 }
 
-static void test_visitors_see_what_there_is(struct engine *engine)
+ENGINE_TEST(test_visitors_see_what_there_is)
 {
     qs_declare_ok ok;
 
@@ -370,7 +370,7 @@ static void test_visitors_see_what_there_is(struct engine *engine)
 }
 
 /* Seen as "a" by whoever reads it as text: two queues of one name. */
-static void test_a_name_with_a_nul_is_refused_where_it_comes_into_being(struct engine *engine)
+ENGINE_TEST(test_a_name_with_a_nul_is_refused_where_it_comes_into_being)
 {
     qs_slice name = {"a\0b", 3};
     qs_declare_ok ok;
@@ -388,7 +388,7 @@ static void test_a_name_with_a_nul_is_refused_where_it_comes_into_being(struct e
 
 /* ---- declares that come together ---- */
 
-static void test_queues_declared_without_a_sync_share_a_commit(struct engine *engine)
+ENGINE_TEST(test_queues_declared_without_a_sync_share_a_commit)
 {
     uint64_t before = stats_of(engine).commits;
     char name[16];
@@ -409,8 +409,7 @@ static void test_queues_declared_without_a_sync_share_a_commit(struct engine *en
 }
 
 /* It returned at once, because the queue was there, and a power cut took the queue. */
-static void
-test_a_queue_declared_again_is_durable_although_nobody_waited_before(struct engine *engine)
+ENGINE_TEST(test_a_queue_declared_again_is_durable_although_nobody_waited_before)
 {
     uint64_t commits;
     qs_declare_ok ok;
@@ -433,7 +432,7 @@ static void check_durable(struct engine *engine, bool has_waited)
 }
 
 /* Another thread made the change, and its record was not durable yet. */
-static void test_a_change_that_is_there_is_durable_although_nobody_waited(struct engine *engine)
+ENGINE_TEST(test_a_change_that_is_there_is_durable_although_nobody_waited)
 {
     qs_channel *channel = engine->channel;
     qs_declare_ok ok;
@@ -462,23 +461,4 @@ static void test_a_change_that_is_there_is_durable_although_nobody_waited(struct
                                             QS_ERROR));
         check_durable(engine, wait == 1);
     }
-}
-
-int main(void)
-{
-    RUN_TESTS(
-        test_a_change_that_is_there_is_durable_although_nobody_waited,
-        test_queues_declared_without_a_sync_share_a_commit,
-        test_a_queue_declared_again_is_durable_although_nobody_waited_before,
-        test_a_name_with_a_nul_is_refused_where_it_comes_into_being,
-        test_declare_tells_counts_and_accepts_the_same_again, test_declare_otherwise_is_refused,
-        test_declare_of_nonsense_leaves_the_channel_open, test_arguments_are_kept,
-        test_arguments_that_mean_nothing_may_differ, test_arguments_may_come_in_any_order,
-        test_a_server_may_use_reserved_names, test_texts_name_the_place_that_was_set,
-        test_server_named_queues_differ, test_exclusive_queue_belongs_to_its_channel,
-        test_auto_delete_queue_goes_with_its_last_consumer,
-        test_auto_delete_queue_without_consumers_stays, test_delete_takes_conditions,
-        test_a_queue_declared_again_is_another_one, test_nack_of_a_deleted_queues_message_drops_it,
-        test_purge_drops_ready_messages_and_leaves_unacked_ones, test_visitors_see_what_there_is);
-    return 0;
 }

@@ -2,7 +2,7 @@
  * still there after a restart. */
 #include "engine_fixture.h"
 
-static void test_exchanges_are_declared_and_deleted(struct engine *engine)
+ENGINE_TEST(test_exchanges_are_declared_and_deleted)
 {
     declare_exchange(engine, "x", "topic", QS_DURABLE);
     declare_exchange(engine, "x", "topic", QS_DURABLE);
@@ -36,7 +36,7 @@ static void test_exchanges_are_declared_and_deleted(struct engine *engine)
                                                     QS_PASSIVE, NONE, QS_ERROR));
 }
 
-static void test_durable_exchanges_and_bindings_come_back(struct engine *engine)
+ENGINE_TEST(test_durable_exchanges_and_bindings_come_back)
 {
     declare_exchange(engine, "kept", "fanout", QS_DURABLE);
     declare_exchange(engine, "lost", "fanout", 0);
@@ -63,7 +63,7 @@ static void test_durable_exchanges_and_bindings_come_back(struct engine *engine)
                                                     QS_PASSIVE, NONE, QS_ERROR));
 }
 
-static void test_bindings_are_refused_where_an_end_is_missing(struct engine *engine)
+ENGINE_TEST(test_bindings_are_refused_where_an_end_is_missing)
 {
     char *key = make_body(256, 0);
 
@@ -88,7 +88,7 @@ static void test_bindings_are_refused_where_an_end_is_missing(struct engine *eng
     free(key);
 }
 
-static void test_auto_delete_exchange_goes_with_its_last_binding(struct engine *engine)
+ENGINE_TEST(test_auto_delete_exchange_goes_with_its_last_binding)
 {
     declare_exchange(engine, "x", "direct", QS_DURABLE | QS_AUTO_DELETE);
     declare(engine, "q", QS_DURABLE);
@@ -109,8 +109,7 @@ static void test_auto_delete_exchange_goes_with_its_last_binding(struct engine *
 
 /* A transient binding kept the exchange alive while its durable one was gone for a moment;
  * replay knows nothing of transient bindings and must not delete it then. */
-static void
-test_auto_delete_exchange_survives_what_a_transient_binding_survived(struct engine *engine)
+ENGINE_TEST(test_auto_delete_exchange_survives_what_a_transient_binding_survived)
 {
     declare_exchange(engine, "x", "direct", QS_DURABLE | QS_AUTO_DELETE);
     declare(engine, "q", QS_DURABLE);
@@ -125,7 +124,7 @@ test_auto_delete_exchange_survives_what_a_transient_binding_survived(struct engi
     get(engine, "q", "1");
 }
 
-static void test_auto_delete_exchange_gone_with_an_exclusive_queue_stays_gone(struct engine *engine)
+ENGINE_TEST(test_auto_delete_exchange_gone_with_an_exclusive_queue_stays_gone)
 {
     declare_exchange(engine, "x", "direct", QS_DURABLE | QS_AUTO_DELETE);
     declare(engine, "mine", QS_EXCLUSIVE);
@@ -140,7 +139,7 @@ static void test_auto_delete_exchange_gone_with_an_exclusive_queue_stays_gone(st
     declare_exchange(engine, "x", "fanout", QS_DURABLE);
 }
 
-static void test_internal_exchange_takes_nothing_from_publishers(struct engine *engine)
+ENGINE_TEST(test_internal_exchange_takes_nothing_from_publishers)
 {
     qs_receipt receipt;
 
@@ -149,16 +148,4 @@ static void test_internal_exchange_takes_nothing_from_publishers(struct engine *
     CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
                         qs_channel_publish(engine->channel, text("x"), NONE, NONE, text("1"), 0, 0,
                                            &receipt, QS_ERROR));
-}
-
-int main(void)
-{
-    RUN_TESTS(test_exchanges_are_declared_and_deleted,
-              test_durable_exchanges_and_bindings_come_back,
-              test_bindings_are_refused_where_an_end_is_missing,
-              test_auto_delete_exchange_goes_with_its_last_binding,
-              test_auto_delete_exchange_survives_what_a_transient_binding_survived,
-              test_auto_delete_exchange_gone_with_an_exclusive_queue_stays_gone,
-              test_internal_exchange_takes_nothing_from_publishers);
-    return 0;
 }

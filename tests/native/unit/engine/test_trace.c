@@ -88,7 +88,7 @@ static void sync_all(struct engine *engine)
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
 }
 
-static void test_each_step_of_a_message_is_told_in_order(void)
+QS_TEST(test_each_step_of_a_message_is_told_in_order)
 {
     struct engine engine;
     qs_trace *trace;
@@ -118,7 +118,7 @@ static void test_each_step_of_a_message_is_told_in_order(void)
     engine_stop(&engine);
 }
 
-static void test_what_waits_for_no_disk_is_confirmed_without_a_record(void)
+QS_TEST(test_what_waits_for_no_disk_is_confirmed_without_a_record)
 {
     struct engine engine;
     qs_trace *trace;
@@ -139,7 +139,7 @@ static void test_what_waits_for_no_disk_is_confirmed_without_a_record(void)
 }
 
 /* Of two messages the later one is acknowledged before their sync. */
-static void test_a_confirm_ahead_of_the_disk_is_told_once(void)
+QS_TEST(test_a_confirm_ahead_of_the_disk_is_told_once)
 {
     struct engine engine;
     qs_trace *trace;
@@ -165,7 +165,7 @@ static void test_a_confirm_ahead_of_the_disk_is_told_once(void)
     engine_stop(&engine);
 }
 
-static void test_a_transaction_is_recorded_with_its_commit(void)
+QS_TEST(test_a_transaction_is_recorded_with_its_commit)
 {
     struct engine engine;
     qs_trace *trace;
@@ -193,7 +193,7 @@ static void test_a_transaction_is_recorded_with_its_commit(void)
     engine_stop(&engine);
 }
 
-static void test_rows_of_a_batch_that_go_the_same_way_are_one_event(void)
+QS_TEST(test_rows_of_a_batch_that_go_the_same_way_are_one_event)
 {
     struct qs_test_batch rows;
     struct engine engine;
@@ -219,7 +219,7 @@ static void test_rows_of_a_batch_that_go_the_same_way_are_one_event(void)
     engine_stop(&engine);
 }
 
-static void test_a_refusal_names_its_number_and_the_others_keep_the_message(void)
+QS_TEST(test_a_refusal_names_its_number_and_the_others_keep_the_message)
 {
     struct qs_test_fields arguments = {0};
     qs_event nack;
@@ -259,7 +259,7 @@ static void declare_narrow(struct engine *engine, const char *queue)
                                          qs_test_fields_slice(&arguments), &ok, QS_ERROR));
 }
 
-static void test_a_confirm_that_overtakes_says_nothing_of_those_before(void)
+QS_TEST(test_a_confirm_that_overtakes_says_nothing_of_those_before)
 {
     struct engine engine;
     qs_trace *trace;
@@ -279,7 +279,7 @@ static void test_a_confirm_that_overtakes_says_nothing_of_those_before(void)
     engine_stop(&engine);
 }
 
-static void test_a_refusal_is_told_at_once_where_nobody_hears_of_it(void)
+QS_TEST(test_a_refusal_is_told_at_once_where_nobody_hears_of_it)
 {
     struct engine engine;
     qs_trace *trace;
@@ -299,7 +299,7 @@ static void test_a_refusal_is_told_at_once_where_nobody_hears_of_it(void)
     engine_stop(&engine);
 }
 
-static void test_rows_that_are_refused_are_not_confirmed_with_the_others(void)
+QS_TEST(test_rows_that_are_refused_are_not_confirmed_with_the_others)
 {
     struct qs_test_batch rows;
     struct engine engine;
@@ -330,7 +330,7 @@ static void test_rows_that_are_refused_are_not_confirmed_with_the_others(void)
 }
 
 /* Its publisher never asks: the steps that are read go on to come, all of them. */
-static void test_confirms_that_nobody_asks_for_leave_room_for_the_rest(void)
+QS_TEST(test_confirms_that_nobody_asks_for_leave_room_for_the_rest)
 {
     struct engine engine;
     qs_trace *trace;
@@ -352,7 +352,7 @@ static void test_confirms_that_nobody_asks_for_leave_room_for_the_rest(void)
     engine_stop(&engine);
 }
 
-static void test_all_that_a_failed_store_refuses_is_told(void)
+QS_TEST(test_all_that_a_failed_store_refuses_is_told)
 {
     struct engine engine;
     qs_trace *trace;
@@ -379,7 +379,7 @@ static void test_all_that_a_failed_store_refuses_is_told(void)
     engine_fini(&engine);
 }
 
-static void test_a_trace_of_an_exchange_or_a_queue_tells_of_nothing_else(void)
+QS_TEST(test_a_trace_of_an_exchange_or_a_queue_tells_of_nothing_else)
 {
     struct engine engine;
     qs_trace *of_exchange, *of_queue;
@@ -409,7 +409,7 @@ static void test_a_trace_of_an_exchange_or_a_queue_tells_of_nothing_else(void)
     engine_stop(&engine);
 }
 
-static void test_what_is_not_read_is_bounded_and_what_was_dropped_is_counted(void)
+QS_TEST(test_what_is_not_read_is_bounded_and_what_was_dropped_is_counted)
 {
     struct engine engine;
     qs_trace *trace;
@@ -432,7 +432,7 @@ static void test_what_is_not_read_is_bounded_and_what_was_dropped_is_counted(voi
     engine_stop(&engine);
 }
 
-static void test_a_closed_channel_leaves_no_confirm_to_wait_for(void)
+QS_TEST(test_a_closed_channel_leaves_no_confirm_to_wait_for)
 {
     struct engine engine;
     qs_trace *trace;
@@ -448,7 +448,7 @@ static void test_a_closed_channel_leaves_no_confirm_to_wait_for(void)
     engine_stop(&engine);
 }
 
-static void test_a_trace_outlives_its_store(void)
+QS_TEST(test_a_trace_outlives_its_store)
 {
     struct engine engine;
     qs_trace *trace;
@@ -467,7 +467,7 @@ static void test_a_trace_outlives_its_store(void)
 }
 
 /* Whatever memory is missing, the message is published, and a step that is not told is counted. */
-static void test_without_memory_a_step_counts_as_dropped(void)
+QS_TEST(test_without_memory_a_step_counts_as_dropped)
 {
     static struct qs_test_alloc memory;
     bool failed = true;
@@ -497,25 +497,4 @@ static void test_without_memory_a_step_counts_as_dropped(void)
     }
     QS_CHECK(memory.alive == 0);
     qs_allocator_set(NULL);
-}
-
-int main(void)
-{
-    test_each_step_of_a_message_is_told_in_order();
-    test_what_waits_for_no_disk_is_confirmed_without_a_record();
-    test_a_confirm_ahead_of_the_disk_is_told_once();
-    test_a_transaction_is_recorded_with_its_commit();
-    test_rows_of_a_batch_that_go_the_same_way_are_one_event();
-    test_a_refusal_names_its_number_and_the_others_keep_the_message();
-    test_a_confirm_that_overtakes_says_nothing_of_those_before();
-    test_a_refusal_is_told_at_once_where_nobody_hears_of_it();
-    test_rows_that_are_refused_are_not_confirmed_with_the_others();
-    test_confirms_that_nobody_asks_for_leave_room_for_the_rest();
-    test_all_that_a_failed_store_refuses_is_told();
-    test_a_trace_of_an_exchange_or_a_queue_tells_of_nothing_else();
-    test_what_is_not_read_is_bounded_and_what_was_dropped_is_counted();
-    test_a_closed_channel_leaves_no_confirm_to_wait_for();
-    test_a_trace_outlives_its_store();
-    test_without_memory_a_step_counts_as_dropped();
-    return 0;
 }

@@ -45,7 +45,7 @@ static bool equals(qs_slice one, qs_slice other)
            (one.bytes == 0 || memcmp(one.data, other.data, one.bytes) == 0);
 }
 
-static void test_a_message_is_told_as_it_is_routed_and_delivered(void)
+QS_TEST(test_a_message_is_told_as_it_is_routed_and_delivered)
 {
     struct engine engine;
     qs_trace_event event;
@@ -79,7 +79,7 @@ static void test_a_message_is_told_as_it_is_routed_and_delivered(void)
 }
 
 /* Of a body in the message store, and of one behind a consumer: read before it is told. */
-static void test_bodies_are_told_wherever_they_lie(void)
+QS_TEST(test_bodies_are_told_wherever_they_lie)
 {
     static const size_t sizes[] = {0, 100, 5000, 300000};
     struct engine engine;
@@ -121,7 +121,7 @@ static void test_bodies_are_told_wherever_they_lie(void)
     engine_stop(&engine);
 }
 
-static void test_the_client_behind_the_connection_is_told(void)
+QS_TEST(test_the_client_behind_the_connection_is_told)
 {
     const qs_client client = {
         .number = 7, .peer = text("127.0.0.1:5000"), .user = text("ann"), .mechanism = text("")};
@@ -150,7 +150,7 @@ static void test_the_client_behind_the_connection_is_told(void)
     engine_stop(&engine);
 }
 
-static void test_a_message_of_a_transaction_is_told_when_it_is_published(void)
+QS_TEST(test_a_message_of_a_transaction_is_told_when_it_is_published)
 {
     struct engine engine;
     qs_trace_event event;
@@ -170,7 +170,7 @@ static void test_a_message_of_a_transaction_is_told_when_it_is_published(void)
 }
 
 /* Batches have no content of theirs, neither in nor out. */
-static void test_batches_are_not_told(void)
+QS_TEST(test_batches_are_not_told)
 {
     struct ArrowSchema schema;
     struct ArrowArray array;
@@ -198,7 +198,7 @@ static void test_batches_are_not_told(void)
 }
 
 /* The room is 8 MiB: a message that is larger than all of it is told, and the next one is not. */
-static void test_one_message_has_room_whatever_its_size(void)
+QS_TEST(test_one_message_has_room_whatever_its_size)
 {
     const size_t bytes = 9u << 20;
     struct engine engine;
@@ -222,7 +222,7 @@ static void test_one_message_has_room_whatever_its_size(void)
     free(body);
 }
 
-static void test_what_consumers_of_other_queues_get_is_told(void)
+QS_TEST(test_what_consumers_of_other_queues_get_is_told)
 {
     static const char *const kinds[] = {"priorities", "stream"};
     struct engine engine;
@@ -265,7 +265,7 @@ static void test_what_consumers_of_other_queues_get_is_told(void)
 }
 
 /* Neither as they are published nor as somebody gets them. */
-static void test_copies_are_not_told(void)
+QS_TEST(test_copies_are_not_told)
 {
     struct engine engine;
     qs_receipt receipt;
@@ -283,7 +283,7 @@ static void test_copies_are_not_told(void)
     engine_stop(&engine);
 }
 
-static void test_what_was_told_before_the_end_is_still_read(void)
+QS_TEST(test_what_was_told_before_the_end_is_still_read)
 {
     struct engine engine;
     qs_trace_event event;
@@ -304,7 +304,7 @@ static void test_what_was_told_before_the_end_is_still_read(void)
     engine_stop(&engine);
 }
 
-static void test_a_message_that_cannot_be_read_is_not_told(void)
+QS_TEST(test_a_message_that_cannot_be_read_is_not_told)
 {
     struct engine engine;
     char *body = make_body(5000, 1);
@@ -331,7 +331,7 @@ static void test_a_message_that_cannot_be_read_is_not_told(void)
     free(body);
 }
 
-static void test_without_memory_a_content_counts_as_dropped(void)
+QS_TEST(test_without_memory_a_content_counts_as_dropped)
 {
     static struct qs_test_alloc memory;
     bool failed = true;
@@ -360,7 +360,7 @@ static void test_without_memory_a_content_counts_as_dropped(void)
     qs_allocator_set(NULL);
 }
 
-static void test_an_internal_exchange_takes_what_says_so(void)
+QS_TEST(test_an_internal_exchange_takes_what_says_so)
 {
     struct engine engine;
     qs_receipt receipt;
@@ -385,21 +385,4 @@ static void test_an_internal_exchange_takes_what_says_so(void)
                                        text("4"), QS_INTERNAL, 0, &receipt, &error));
     engine_new_channel(&engine);
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    test_a_message_is_told_as_it_is_routed_and_delivered();
-    test_bodies_are_told_wherever_they_lie();
-    test_the_client_behind_the_connection_is_told();
-    test_a_message_of_a_transaction_is_told_when_it_is_published();
-    test_batches_are_not_told();
-    test_one_message_has_room_whatever_its_size();
-    test_what_consumers_of_other_queues_get_is_told();
-    test_copies_are_not_told();
-    test_what_was_told_before_the_end_is_still_read();
-    test_a_message_that_cannot_be_read_is_not_told();
-    test_without_memory_a_content_counts_as_dropped();
-    test_an_internal_exchange_takes_what_says_so();
-    return 0;
 }

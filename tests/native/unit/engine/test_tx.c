@@ -23,7 +23,7 @@ static void commit(struct engine *engine)
     QS_CHECK(!commit_key(engine, ""));
 }
 
-static void test_work_shows_at_the_commit(struct engine *engine)
+ENGINE_TEST(test_work_shows_at_the_commit)
 {
     char *large = make_body(20000, 1);
 
@@ -52,7 +52,7 @@ static void test_work_shows_at_the_commit(struct engine *engine)
     free(large);
 }
 
-static void test_rollback_drops_publishes_and_forgets_acks(struct engine *engine)
+ENGINE_TEST(test_rollback_drops_publishes_and_forgets_acks)
 {
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", "1");
@@ -73,7 +73,7 @@ static void test_rollback_drops_publishes_and_forgets_acks(struct engine *engine
     QS_CHECK(get(engine, "q", "1").redelivered);
 }
 
-static void test_closing_the_channel_rolls_back(struct engine *engine)
+ENGINE_TEST(test_closing_the_channel_rolls_back)
 {
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", "1");
@@ -86,7 +86,7 @@ static void test_closing_the_channel_rolls_back(struct engine *engine)
     get_nothing(engine, "q");
 }
 
-static void test_acks_are_checked_when_they_come(struct engine *engine)
+ENGINE_TEST(test_acks_are_checked_when_they_come)
 {
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", "1");
@@ -97,7 +97,7 @@ static void test_acks_are_checked_when_they_come(struct engine *engine)
     check_counts(engine, "q", 1, 0);
 }
 
-static void test_modes_exclude_each_other(struct engine *engine)
+ENGINE_TEST(test_modes_exclude_each_other)
 {
     bool repeated;
 
@@ -113,7 +113,7 @@ static void test_modes_exclude_each_other(struct engine *engine)
     engine_new_channel(engine);
 }
 
-static void test_a_transaction_begins_and_ends_in_confirm_mode(struct engine *engine)
+ENGINE_TEST(test_a_transaction_begins_and_ends_in_confirm_mode)
 {
     declare(engine, "q", QS_DURABLE);
     QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
@@ -132,7 +132,7 @@ static void test_a_transaction_begins_and_ends_in_confirm_mode(struct engine *en
                         qs_channel_tx_begin(engine->channel, QS_ERROR));
 }
 
-static void test_returns_arrive_at_the_commit(struct engine *engine)
+ENGINE_TEST(test_returns_arrive_at_the_commit)
 {
     qs_receipt receipt;
     qs_event event;
@@ -153,7 +153,7 @@ static void test_returns_arrive_at_the_commit(struct engine *engine)
     expect_no_event(engine, QS_EVENT_RETURN);
 }
 
-static void test_a_key_is_committed_once(struct engine *engine)
+ENGINE_TEST(test_a_key_is_committed_once)
 {
     char *long_key = make_body(1025, 0);
     bool repeated;
@@ -183,7 +183,7 @@ static void test_a_key_is_committed_once(struct engine *engine)
 }
 
 /* Once, keys were forgotten behind the latest 65,536: a repetition published again. */
-static void test_a_key_is_known_after_70000_others(struct engine *engine)
+ENGINE_TEST(test_a_key_is_known_after_70000_others)
 {
     uint64_t count;
     char key[32];
@@ -222,7 +222,7 @@ static void test_a_key_is_known_after_70000_others(struct engine *engine)
     select_tx(engine);
 }
 
-static void test_keys_of_an_age_are_forgotten(struct engine *engine)
+ENGINE_TEST(test_keys_of_an_age_are_forgotten)
 {
     uint64_t count;
 
@@ -246,7 +246,7 @@ static void test_keys_of_an_age_are_forgotten(struct engine *engine)
     QS_CHECK(is_known(engine->store, text("old")) && is_known(engine->store, text("new")));
 }
 
-static void test_a_queue_deleted_meanwhile_gets_nothing(struct engine *engine)
+ENGINE_TEST(test_a_queue_deleted_meanwhile_gets_nothing)
 {
     uint64_t count;
 
@@ -285,8 +285,7 @@ static void publish_mandatory(struct engine *engine, const char *exchange, const
 }
 
 /* One of them lies in the message store, one went to two queues. */
-static void
-test_mandatory_messages_come_back_whose_queues_went_before_the_commit(struct engine *engine)
+ENGINE_TEST(test_mandatory_messages_come_back_whose_queues_went_before_the_commit)
 {
     char *large = make_body(100000, 1);
     qs_event event;
@@ -324,7 +323,7 @@ test_mandatory_messages_come_back_whose_queues_went_before_the_commit(struct eng
 }
 
 /* A body that has to be read for it is: the commit that must not wait is not done. */
-static void test_a_commit_that_must_not_wait_reads_no_message_that_comes_back(struct engine *engine)
+ENGINE_TEST(test_a_commit_that_must_not_wait_reads_no_message_that_comes_back)
 {
     char *large = make_body(100000, 1);
     qs_event event;
@@ -343,7 +342,7 @@ static void test_a_commit_that_must_not_wait_reads_no_message_that_comes_back(st
     free(large);
 }
 
-static void test_batches_join_the_transaction(struct engine *engine)
+ENGINE_TEST(test_batches_join_the_transaction)
 {
     static const char *const bodies[] = {"1", "2", "3"};
     struct table table;
@@ -480,15 +479,7 @@ static void check_commit_is_atomic(bool has_acks, bool has_key, bool has_large)
 
 int main(void)
 {
-    RUN_TESTS(test_a_key_is_known_after_70000_others, test_keys_of_an_age_are_forgotten,
-              test_work_shows_at_the_commit, test_rollback_drops_publishes_and_forgets_acks,
-              test_closing_the_channel_rolls_back, test_acks_are_checked_when_they_come,
-              test_modes_exclude_each_other, test_returns_arrive_at_the_commit,
-              test_a_key_is_committed_once, test_a_queue_deleted_meanwhile_gets_nothing,
-              test_mandatory_messages_come_back_whose_queues_went_before_the_commit,
-              test_a_commit_that_must_not_wait_reads_no_message_that_comes_back,
-              test_batches_join_the_transaction,
-              test_a_transaction_begins_and_ends_in_confirm_mode);
+    qs_test_run_all();
     check_commit_is_atomic(true, true, false);
     check_commit_is_atomic(true, false, true);
     check_commit_is_atomic(false, true, true);

@@ -68,7 +68,7 @@ static void declare_queues(struct engine *engine)
     }
 }
 
-static void test_each_of_many_queues_gets_its_own_in_order(struct engine *engine)
+ENGINE_TEST(test_each_of_many_queues_gets_its_own_in_order)
 {
     declare_queues(engine);
     QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
@@ -80,7 +80,7 @@ static void test_each_of_many_queues_gets_its_own_in_order(struct engine *engine
 }
 
 /* The places of those behind it are others than in the transaction before. */
-static void test_the_others_get_theirs_when_the_first_queues_are_gone(struct engine *engine)
+ENGINE_TEST(test_the_others_get_theirs_when_the_first_queues_are_gone)
 {
     char name[NAME_BYTES], body[NAME_BYTES];
     bool repeated;
@@ -104,11 +104,4 @@ static void test_the_others_get_theirs_when_the_first_queues_are_gone(struct eng
     check_all(engine, QUEUES / 2, true);
     engine_reopen(engine);
     check_all(engine, QUEUES / 2, false);
-}
-
-int main(void)
-{
-    RUN_TESTS(test_each_of_many_queues_gets_its_own_in_order,
-              test_the_others_get_theirs_when_the_first_queues_are_gone);
-    return 0;
 }

@@ -60,7 +60,7 @@ static void wait_for_all(struct engine *engine)
     QS_CHECK(!nacked);
 }
 
-static void test_numbers_and_queues_wait_until_the_commit(void)
+QS_TEST(test_numbers_and_queues_wait_until_the_commit)
 {
     struct engine engine;
 
@@ -81,7 +81,7 @@ static void test_numbers_and_queues_wait_until_the_commit(void)
     engine_stop(&engine);
 }
 
-static void test_what_needs_no_disk_is_not_waited_for(void)
+QS_TEST(test_what_needs_no_disk_is_not_waited_for)
 {
     struct engine engine;
 
@@ -96,7 +96,7 @@ static void test_what_needs_no_disk_is_not_waited_for(void)
     engine_stop(&engine);
 }
 
-static void test_a_batch_waits_for_each_of_its_queues(void)
+QS_TEST(test_a_batch_waits_for_each_of_its_queues)
 {
     struct qs_test_batch rows;
     struct engine engine;
@@ -118,7 +118,7 @@ static void test_a_batch_waits_for_each_of_its_queues(void)
     engine_stop(&engine);
 }
 
-static void test_a_deleted_queue_is_not_waited_for(void)
+QS_TEST(test_a_deleted_queue_is_not_waited_for)
 {
     struct engine engine;
     uint64_t count;
@@ -179,7 +179,7 @@ static void take_verdicts(struct engine *engine)
     }
 }
 
-static void test_confirms_are_counted_by_exchange_and_queue_when_they_can_be_told(void)
+QS_TEST(test_confirms_are_counted_by_exchange_and_queue_when_they_can_be_told)
 {
     struct engine engine;
 
@@ -204,7 +204,7 @@ static void test_confirms_are_counted_by_exchange_and_queue_when_they_can_be_tol
     engine_stop(&engine);
 }
 
-static void test_a_way_that_grows_while_it_is_told_of_is_counted_in_parts(void)
+QS_TEST(test_a_way_that_grows_while_it_is_told_of_is_counted_in_parts)
 {
     struct engine engine;
 
@@ -223,7 +223,7 @@ static void test_a_way_that_grows_while_it_is_told_of_is_counted_in_parts(void)
 }
 
 /* Ways leave to make room in the middle of a publish, and those of other exchanges among them. */
-static void test_exchanges_in_turn_count_their_own_while_nobody_reads_confirms(void)
+QS_TEST(test_exchanges_in_turn_count_their_own_while_nobody_reads_confirms)
 {
     struct engine engine;
 
@@ -241,7 +241,7 @@ static void test_exchanges_in_turn_count_their_own_while_nobody_reads_confirms(v
     engine_stop(&engine);
 }
 
-static void test_turns_of_queues_take_no_memory_for_what_is_durable(void)
+QS_TEST(test_turns_of_queues_take_no_memory_for_what_is_durable)
 {
     struct engine engine;
 
@@ -257,17 +257,4 @@ static void test_turns_of_queues_take_no_memory_for_what_is_durable(void)
     send(&engine, "", "a", PERSISTENT);
     check_waits(&engine, "501-501 501-501>a");
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    test_numbers_and_queues_wait_until_the_commit();
-    test_what_needs_no_disk_is_not_waited_for();
-    test_a_batch_waits_for_each_of_its_queues();
-    test_a_deleted_queue_is_not_waited_for();
-    test_confirms_are_counted_by_exchange_and_queue_when_they_can_be_told();
-    test_a_way_that_grows_while_it_is_told_of_is_counted_in_parts();
-    test_exchanges_in_turn_count_their_own_while_nobody_reads_confirms();
-    test_turns_of_queues_take_no_memory_for_what_is_durable();
-    return 0;
 }

@@ -103,7 +103,7 @@ static qs_status try_publish(struct engine *engine)
     return status;
 }
 
-static void test_each_checkpoint_is_told_whoever_made_it(void)
+QS_TEST(test_each_checkpoint_is_told_whoever_made_it)
 {
     struct engine engine;
 
@@ -124,7 +124,7 @@ static void test_each_checkpoint_is_told_whoever_made_it(void)
     stop(&engine);
 }
 
-static void test_full_disk_is_told_once_and_so_is_its_end(void)
+QS_TEST(test_full_disk_is_told_once_and_so_is_its_end)
 {
     struct engine engine;
     unsigned count = 0;
@@ -161,7 +161,7 @@ static void await_idle_committer(struct engine *engine)
     qsi_store_unlock(engine->store);
 }
 
-static void test_failure_is_told_at_its_moment(void)
+QS_TEST(test_failure_is_told_at_its_moment)
 {
     struct engine engine;
     qs_env *env;
@@ -179,12 +179,4 @@ static void test_failure_is_told_at_its_moment(void)
     QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_close(engine.store, QS_ERROR));
     engine_fini(&engine);
     qsi_env_fault_destroy(env);
-}
-
-int main(void)
-{
-    test_each_checkpoint_is_told_whoever_made_it();
-    test_full_disk_is_told_once_and_so_is_its_end();
-    test_failure_is_told_at_its_moment();
-    return 0;
 }

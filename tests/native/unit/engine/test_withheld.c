@@ -140,7 +140,7 @@ static void settle_all(struct engine *engine, enum settling how)
 
 typedef uint32_t taking(struct engine *engine, const char *queue);
 
-static void test_multiple_ack_settled_a_message_that_raised(struct engine *engine)
+ENGINE_TEST(test_multiple_ack_settled_a_message_that_raised)
 {
     static taking *const ways[] = {get_all, consume_all, get_batches};
     char queue[16];
@@ -167,7 +167,7 @@ static void test_multiple_ack_settled_a_message_that_raised(struct engine *engin
 }
 
 /* RabbitMQ recovers all that a channel has unacked. */
-static void test_recover_brings_back_what_was_withheld(struct engine *engine)
+ENGINE_TEST(test_recover_brings_back_what_was_withheld)
 {
     qs_message message;
 
@@ -180,9 +180,19 @@ static void test_recover_brings_back_what_was_withheld(struct engine *engine)
     check_counts(engine, "q", MESSAGES, 0);
 }
 
+static void run_in_memory(engine_test *test) /* one thread: the allocator is its own */
+{
+    struct engine engine;
+
+    engine_start(&engine, IN_MEMORY);
+    test(&engine);
+    engine_stop(&engine);
+}
+#define MEMORY_TEST(name) QS_TEST_BY(run_in_memory, name, (struct engine * engine))
+
 /* What could not be handed out was not delivered: it is neither flagged, nor counted, nor dropped
  * for having been delivered too often. */
-static void test_failed_deliveries_used_up_the_delivery_limit(struct engine *engine)
+MEMORY_TEST(test_failed_deliveries_used_up_the_delivery_limit)
 {
     struct qs_test_fields fields = {.used = 0};
     struct qs_test_alloc memory;
@@ -235,7 +245,7 @@ static void test_failed_deliveries_used_up_the_delivery_limit(struct engine *eng
 
 /* Each allocation of each way to take a message fails once; what was handed out is acked, all the
  * rest is there. */
-static void test_memory_that_ran_out_on_the_way_cost_messages(struct engine *engine)
+MEMORY_TEST(test_memory_that_ran_out_on_the_way_cost_messages)
 {
     struct qs_test_alloc memory;
     uint64_t failures = 0;
@@ -307,7 +317,7 @@ static void test_memory_that_ran_out_on_the_way_cost_messages(struct engine *eng
 }
 
 /* What a caller above cannot hand out, it withholds. */
-static void test_a_withheld_tag_is_unknown_to_its_verbs(struct engine *engine)
+ENGINE_TEST(test_a_withheld_tag_is_unknown_to_its_verbs)
 {
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", "1");
@@ -330,22 +340,4 @@ static void test_a_withheld_tag_is_unknown_to_its_verbs(struct engine *engine)
     }
     engine_new_channel(engine); /* it goes with its queue */
     QS_CHECK(!has_queue(engine, "q"));
-}
-
-int main(void)
-{
-    RUN_TESTS(test_multiple_ack_settled_a_message_that_raised,
-              test_recover_brings_back_what_was_withheld,
-              test_a_withheld_tag_is_unknown_to_its_verbs);
-    {
-        engine_test *const tests[] = {test_failed_deliveries_used_up_the_delivery_limit,
-                                      test_memory_that_ran_out_on_the_way_cost_messages};
-        for (size_t i = 0; i < 2; i++) { /* one thread: the allocator is its own */
-            struct engine engine;
-            engine_start(&engine, IN_MEMORY);
-            tests[i](&engine);
-            engine_stop(&engine);
-        }
-    }
-    return 0;
 }

@@ -94,7 +94,7 @@ static uint64_t get_one_and_lose_it(struct engine *engine, uint64_t *first_out)
     return tag;
 }
 
-static void test_a_dead_letter_that_retention_took_is_counted_and_gone(struct engine *engine)
+ENGINE_TEST(test_a_dead_letter_that_retention_took_is_counted_and_gone)
 {
     uint64_t first, tag = get_one_and_lose_it(engine, &first);
 
@@ -106,7 +106,7 @@ static void test_a_dead_letter_that_retention_took_is_counted_and_gone(struct en
     check_counts(engine, "w", 400 - first, 0);
 }
 
-static void test_what_comes_back_after_retention_took_it_is_passed(struct engine *engine)
+ENGINE_TEST(test_what_comes_back_after_retention_took_it_is_passed)
 {
     uint64_t first, tag = get_one_and_lose_it(engine, &first);
     char *body;
@@ -119,7 +119,7 @@ static void test_what_comes_back_after_retention_took_it_is_passed(struct engine
     QS_CHECK(status_of(engine, "w").messages_passed == first);
 }
 
-static void test_a_dead_letter_is_read_from_the_stream_again(struct engine *engine)
+ENGINE_TEST(test_a_dead_letter_is_read_from_the_stream_again)
 {
     char *body = make_body(BODY, 0);
     uint64_t tag;
@@ -151,7 +151,7 @@ static uint32_t streams_to_look_at(struct engine *engine)
 }
 
 /* A commit costs nothing for work queues that have all of their streams. */
-static void test_a_commit_looks_at_no_stream_that_got_nothing(struct engine *engine)
+ENGINE_TEST(test_a_commit_looks_at_no_stream_that_got_nothing)
 {
     uint64_t count;
 
@@ -346,7 +346,7 @@ static void prepare(struct engine *engine)
     engine_close(engine);
 }
 
-static void test_every_allocation_may_fail(void)
+QS_TEST(test_every_allocation_may_fail)
 {
     struct engine engine;
     uint64_t alive, count = 0;
@@ -369,14 +369,4 @@ static void test_every_allocation_may_fail(void)
     engine_fini(&engine);
     QS_CHECK(memory.alive == 0);
     qs_allocator_set(NULL);
-}
-
-int main(void)
-{
-    RUN_TESTS(test_a_dead_letter_that_retention_took_is_counted_and_gone,
-              test_what_comes_back_after_retention_took_it_is_passed,
-              test_a_dead_letter_is_read_from_the_stream_again,
-              test_a_commit_looks_at_no_stream_that_got_nothing);
-    test_every_allocation_may_fail();
-    return 0;
 }

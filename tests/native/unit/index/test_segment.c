@@ -23,7 +23,7 @@ static void test_messages_read_back(uint32_t entries)
     stop_in_memory(&fixture);
 }
 
-static void test_mixed_messages_with_gaps_read_back_from_anywhere(void)
+QS_TEST(test_mixed_messages_with_gaps_read_back_from_anywhere)
 {
     struct fixture fixture;
     uint64_t random = 5;
@@ -48,7 +48,7 @@ static void test_mixed_messages_with_gaps_read_back_from_anywhere(void)
     stop_in_memory(&fixture);
 }
 
-static void test_messages_of_every_size_are_whole(void)
+QS_TEST(test_messages_of_every_size_are_whole)
 {
     static const uint32_t sizes[] = {
         0,       1, 7,  0, 4096, 1 << 20, 3, 65535, 1 << 20, (1 << 20) - 1, (1 << 20) + 1,
@@ -68,7 +68,7 @@ static void test_messages_of_every_size_are_whole(void)
     stop_in_memory(&fixture);
 }
 
-static void test_sparse_messages_are_read_in_pieces(void)
+QS_TEST(test_sparse_messages_are_read_in_pieces)
 {
     struct fixture fixture;
     uint64_t wanted[2] = {0};
@@ -89,7 +89,7 @@ static void test_sparse_messages_are_read_in_pieces(void)
     stop_in_memory(&fixture);
 }
 
-static void test_nothing_wanted_reads_nothing(void)
+QS_TEST(test_nothing_wanted_reads_nothing)
 {
     struct fixture fixture;
     uint64_t none[1] = {0};
@@ -109,7 +109,7 @@ static void test_nothing_wanted_reads_nothing(void)
     stop_in_memory(&fixture);
 }
 
-static void test_message_that_was_never_written_is_a_damaged_one(void)
+QS_TEST(test_message_that_was_never_written_is_a_damaged_one)
 {
     struct fixture fixture;
     struct qsi_segment_load load = {.from = 0, .to = 16, .wanted = all, .bytes_max = UINT64_MAX};
@@ -130,7 +130,7 @@ static void test_message_that_was_never_written_is_a_damaged_one(void)
 
 /* ---- writing ---- */
 
-static void test_equal_envelopes_are_written_once(void)
+QS_TEST(test_equal_envelopes_are_written_once)
 {
     struct fixture fixture;
     struct qsi_segment_writer *writer;
@@ -161,7 +161,7 @@ static void test_equal_envelopes_are_written_once(void)
     stop_in_memory(&fixture);
 }
 
-static void test_routes_and_properties_that_are_the_same_are_said_once(void)
+QS_TEST(test_routes_and_properties_that_are_the_same_are_said_once)
 {
     struct fixture fixture;
     struct qsi_segment_load load = {.from = 0, .to = 64, .wanted = model.put, .bytes_max = 1 << 20};
@@ -186,7 +186,7 @@ static void test_routes_and_properties_that_are_the_same_are_said_once(void)
     stop_in_memory(&fixture);
 }
 
-static void test_many_routes_and_properties(void)
+QS_TEST(test_many_routes_and_properties)
 {
     struct fixture fixture;
     uint8_t envelope[ENVELOPE_BYTES_MAX];
@@ -327,13 +327,6 @@ int main(void)
         test_state_reads_back(entries);
         test_rewritten_segment_has_the_live_messages(entries);
     }
-    test_mixed_messages_with_gaps_read_back_from_anywhere();
-    test_messages_of_every_size_are_whole();
-    test_sparse_messages_are_read_in_pieces();
-    test_nothing_wanted_reads_nothing();
-    test_message_that_was_never_written_is_a_damaged_one();
-    test_equal_envelopes_are_written_once();
-    test_routes_and_properties_that_are_the_same_are_said_once();
-    test_many_routes_and_properties();
+    qs_test_run_all();
     return 0;
 }

@@ -271,7 +271,7 @@ static void test_step_whose_call_fails_can_be_repeated(enum qsi_fault_how how)
     }
 }
 
-static void test_full_disk_leaves_nothing_behind(void)
+QS_TEST(test_full_disk_leaves_nothing_behind)
 {
     static struct model model;
     qs_env *mem = qsi_env_mem_create(1);
@@ -303,7 +303,7 @@ static void test_full_disk_leaves_nothing_behind(void)
 }
 
 /* A writer that failed must not write slots of bodies that may be missing. */
-static void test_writer_that_failed_fails_to_the_end(void)
+QS_TEST(test_writer_that_failed_fails_to_the_end)
 {
     static struct model model;
     qs_env *mem = qsi_env_mem_create(1);
@@ -328,7 +328,7 @@ static void test_writer_that_failed_fails_to_the_end(void)
     qsi_env_mem_destroy(mem);
 }
 
-static void test_every_failed_allocation_is_reported_and_leaks_nothing(bool is_sticky)
+QS_BOOL_TEST(test_every_failed_allocation_is_reported_and_leaks_nothing, is_sticky)
 {
     static struct model model;
     struct qs_test_alloc failing;
@@ -454,10 +454,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof hows / sizeof hows[0]; i++) {
         test_step_whose_call_fails_can_be_repeated(hows[i]);
     }
-    test_full_disk_leaves_nothing_behind();
-    test_writer_that_failed_fails_to_the_end();
-    test_every_failed_allocation_is_reported_and_leaks_nothing(false);
-    test_every_failed_allocation_is_reported_and_leaks_nothing(true);
+    qs_test_run_all();
     test_power_cut_at_any_step_leaves_what_a_checkpoint_names(seed);
     test_unsynced_segment_is_found_missing();
     return 0;

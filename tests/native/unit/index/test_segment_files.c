@@ -3,7 +3,7 @@
  * Method: as in test_segment.c. */
 #include "segment_fixture.h"
 
-static void test_later_writer_leaves_earlier_slots_and_pages_alone(void)
+QS_TEST(test_later_writer_leaves_earlier_slots_and_pages_alone)
 {
     struct fixture fixture;
     uint8_t before[8192];
@@ -38,7 +38,7 @@ static void test_later_writer_leaves_earlier_slots_and_pages_alone(void)
     stop_in_memory(&fixture);
 }
 
-static void test_aligned_writer_without_bodies_moves_nothing(void)
+QS_TEST(test_aligned_writer_without_bodies_moves_nothing)
 {
     struct fixture fixture;
     uint64_t heap_end;
@@ -57,7 +57,7 @@ static void test_aligned_writer_without_bodies_moves_nothing(void)
     stop_in_memory(&fixture);
 }
 
-static void test_segment_of_references_alone(void)
+QS_TEST(test_segment_of_references_alone)
 {
     struct fixture fixture;
 
@@ -71,7 +71,7 @@ static void test_segment_of_references_alone(void)
     stop_in_memory(&fixture);
 }
 
-static void test_abandoned_writer_leaves_what_was_there(void)
+QS_TEST(test_abandoned_writer_leaves_what_was_there)
 {
     struct fixture fixture;
     struct qsi_segment_writer *writer;
@@ -97,7 +97,7 @@ static void test_abandoned_writer_leaves_what_was_there(void)
     stop_in_memory(&fixture);
 }
 
-static void test_name_that_a_crash_left_is_taken_over(void)
+QS_TEST(test_name_that_a_crash_left_is_taken_over)
 {
     struct fixture fixture;
     struct qsi_segment_file forgotten;
@@ -134,7 +134,7 @@ static void note_visit(void *context, uint32_t slot, const struct qsi_body_ref *
     visited->count++;
 }
 
-static void test_references_are_visited(void)
+QS_TEST(test_references_are_visited)
 {
     struct fixture fixture;
     struct visited visited = {0};
@@ -170,7 +170,7 @@ static void test_references_are_visited(void)
 
 /* ---- names and removal ---- */
 
-static void test_names_are_parsed_strictly(void)
+QS_TEST(test_names_are_parsed_strictly)
 {
     static const char *const bad[] = {
         "",
@@ -216,7 +216,7 @@ static bool keep_odd(void *context, const struct qsi_segment_file *file)
     return file->number % 2 == 1;
 }
 
-static void test_others_are_removed_and_strangers_are_not(void)
+QS_TEST(test_others_are_removed_and_strangers_are_not)
 {
     struct fixture fixture;
     struct qsi_segment_file files[10];
@@ -252,7 +252,7 @@ static void test_others_are_removed_and_strangers_are_not(void)
 
 /* ---- rewriting ---- */
 
-static void test_packed_segment_without_state_lacks_what_is_settled(void)
+QS_TEST(test_packed_segment_without_state_lacks_what_is_settled)
 {
     struct fixture fixture;
     struct qsi_segment_file to;
@@ -269,7 +269,7 @@ static void test_packed_segment_without_state_lacks_what_is_settled(void)
     stop_in_memory(&fixture);
 }
 
-static void test_rewritten_damage_is_still_damage(void)
+QS_TEST(test_rewritten_damage_is_still_damage)
 {
     struct fixture fixture;
     uint64_t slots_at = qsi_segment_slots_at(16);
@@ -305,7 +305,7 @@ static void test_rewritten_damage_is_still_damage(void)
     stop_in_memory(&fixture);
 }
 
-static void test_syncs(void)
+QS_TEST(test_syncs)
 {
     struct fixture fixture;
 
@@ -319,7 +319,7 @@ static void test_syncs(void)
     stop_in_memory(&fixture);
 }
 
-static void test_on_a_real_disk(void)
+QS_TEST(test_on_a_real_disk)
 {
     struct fixture fixture = {.env = qs_env_posix()};
     char path[256];
@@ -345,17 +345,6 @@ int main(void)
 {
     memset(all, 0xff, sizeof all);
     qsi_index_close(NULL);
-    test_later_writer_leaves_earlier_slots_and_pages_alone();
-    test_aligned_writer_without_bodies_moves_nothing();
-    test_segment_of_references_alone();
-    test_abandoned_writer_leaves_what_was_there();
-    test_name_that_a_crash_left_is_taken_over();
-    test_references_are_visited();
-    test_names_are_parsed_strictly();
-    test_others_are_removed_and_strangers_are_not();
-    test_packed_segment_without_state_lacks_what_is_settled();
-    test_rewritten_damage_is_still_damage();
-    test_syncs();
-    test_on_a_real_disk();
+    qs_test_run_all();
     return 0;
 }

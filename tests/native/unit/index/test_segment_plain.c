@@ -33,7 +33,7 @@ static void load_and_check(struct fixture *fixture, const uint64_t *wanted, uint
     load_fini(&load);
 }
 
-static void test_what_lies_side_by_side_is_as_it_was_written(void)
+QS_TEST(test_what_lies_side_by_side_is_as_it_was_written)
 {
     struct fixture fixture;
     uint64_t wanted[ENTRIES / 64];
@@ -55,7 +55,7 @@ static void test_what_lies_side_by_side_is_as_it_was_written(void)
     stop_in_memory(&fixture);
 }
 
-static void test_another_envelope_among_them_is_found(void)
+QS_TEST(test_another_envelope_among_them_is_found)
 {
     struct fixture fixture;
 
@@ -74,7 +74,7 @@ static void test_another_envelope_among_them_is_found(void)
 }
 
 /* The first envelope is that of all before the second; its damage is theirs. */
-static void test_a_flipped_bit_costs_the_message_that_has_it(void)
+QS_TEST(test_a_flipped_bit_costs_the_message_that_has_it)
 {
     struct fixture fixture;
     uint64_t slots_at = qsi_segment_slots_at(ENTRIES), heap_at;
@@ -98,7 +98,7 @@ static void test_a_flipped_bit_costs_the_message_that_has_it(void)
     stop_in_memory(&fixture);
 }
 
-static void test_memory_that_runs_out_is_told_and_freed(void)
+QS_TEST(test_memory_that_runs_out_is_told_and_freed)
 {
     struct fixture fixture;
     struct qs_test_alloc failing;
@@ -123,13 +123,4 @@ static void test_memory_that_runs_out_is_told_and_freed(void)
     stop_in_memory(&fixture);
     QS_CHECK(failing.alive == 0);
     qs_allocator_set(NULL);
-}
-
-int main(void)
-{
-    test_what_lies_side_by_side_is_as_it_was_written();
-    test_another_envelope_among_them_is_found();
-    test_a_flipped_bit_costs_the_message_that_has_it();
-    test_memory_that_runs_out_is_told_and_freed();
-    return 0;
 }

@@ -69,7 +69,7 @@ static void check_all(qs_store *store)
     QS_CHECK(rows == MESSAGES);
 }
 
-static void test_browse_leaves_every_message_where_it_is(struct engine *engine)
+ENGINE_TEST(test_browse_leaves_every_message_where_it_is)
 {
     fill(engine);
     check_all(engine->store);
@@ -77,7 +77,7 @@ static void test_browse_leaves_every_message_where_it_is(struct engine *engine)
     check_counts(engine, "q", MESSAGES - 1, 1);
 }
 
-static void test_peek_tells_of_each_message_what_it_is(struct engine *engine)
+ENGINE_TEST(test_peek_tells_of_each_message_what_it_is)
 {
     uint64_t position = 0, count = 0;
     qs_message message;
@@ -117,7 +117,7 @@ static void find_positions(struct engine *engine, uint64_t found[3])
     }
 }
 
-static void test_discard_refuses_a_message_that_is_unacknowledged(struct engine *engine)
+ENGINE_TEST(test_discard_refuses_a_message_that_is_unacknowledged)
 {
     uint64_t found[3];
 
@@ -126,7 +126,7 @@ static void test_discard_refuses_a_message_that_is_unacknowledged(struct engine 
     QS_CHECK_STATUS(QS_PRECONDITION_FAILED, discard(engine, "q", found[0]));
 }
 
-static void test_discarded_messages_are_gone_after_a_restart(struct engine *engine)
+ENGINE_TEST(test_discarded_messages_are_gone_after_a_restart)
 {
     uint64_t found[3];
 
@@ -158,7 +158,7 @@ static qs_status open_to_read(struct engine *engine, qs_env *env, qs_store **sto
 }
 
 /* What the files are after a crash, in memory, or after an orderly close. */
-static void test_a_store_is_read_and_nothing_is_written(struct engine *engine)
+ENGINE_TEST(test_a_store_is_read_and_nothing_is_written)
 {
     static const enum qsi_fault_kind changes[] = {QSI_FAULT_WRITE,    QSI_FAULT_SYNC,
                                                   QSI_FAULT_DIR_SYNC, QSI_FAULT_ALLOCATE,
@@ -195,7 +195,7 @@ static void test_a_store_is_read_and_nothing_is_written(struct engine *engine)
     engine_open(engine);
 }
 
-static void test_an_owner_and_a_reader_exclude_each_other_and_readers_do_not(struct engine *engine)
+ENGINE_TEST(test_an_owner_and_a_reader_exclude_each_other_and_readers_do_not)
 {
     qs_store *one, *two;
 
@@ -211,8 +211,7 @@ static void test_an_owner_and_a_reader_exclude_each_other_and_readers_do_not(str
     engine_open(engine);
 }
 
-static void
-test_each_failing_allocation_of_a_browse_is_told_and_leaves_nothing(struct engine *engine)
+ENGINE_TEST(test_each_failing_allocation_of_a_browse_is_told_and_leaves_nothing)
 {
     struct qs_test_alloc allocator;
     qs_status status = QS_ENOMEM;
@@ -231,16 +230,4 @@ test_each_failing_allocation_of_a_browse_is_told_and_leaves_nothing(struct engin
     }
     qs_allocator_set(NULL);
     check_counts(engine, "q", MESSAGES - 1, 1);
-}
-
-int main(void)
-{
-    RUN_TESTS(test_browse_leaves_every_message_where_it_is,
-              test_peek_tells_of_each_message_what_it_is,
-              test_discard_refuses_a_message_that_is_unacknowledged,
-              test_discarded_messages_are_gone_after_a_restart,
-              test_a_store_is_read_and_nothing_is_written,
-              test_an_owner_and_a_reader_exclude_each_other_and_readers_do_not,
-              test_each_failing_allocation_of_a_browse_is_told_and_leaves_nothing);
-    return 0;
 }

@@ -23,7 +23,7 @@ static void set_feature(struct engine *engine, uint64_t place)
     engine->env->dir_close(engine->env, root);
 }
 
-static void test_store_with_features_for_readers_to_ignore_is_read_and_not_written(void)
+QS_TEST(test_store_with_features_for_readers_to_ignore_is_read_and_not_written)
 {
     struct engine engine;
     qs_queue_status status;
@@ -49,10 +49,4 @@ static void test_store_with_features_for_readers_to_ignore_is_read_and_not_writt
     QS_CHECK_STATUS(QS_EVERSION, qs_store_open(&engine.store, engine.path, &engine.options,
                                                engine.env, QS_ERROR));
     engine_fini(&engine);
-}
-
-int main(void)
-{
-    test_store_with_features_for_readers_to_ignore_is_read_and_not_written();
-    return 0;
 }

@@ -60,7 +60,7 @@ static qs_status verify_in(struct engine *engine, qs_env *env, qs_verified *veri
     return qs_store_verify(engine->path, env, NULL, verified, NULL);
 }
 
-static void test_whole_store_is_whole(void)
+QS_TEST(test_whole_store_is_whole)
 {
     struct engine engine, dead;
     qs_verified verified;
@@ -75,7 +75,7 @@ static void test_whole_store_is_whole(void)
     stop(&engine, &dead);
 }
 
-static void test_nothing_is_written(void)
+QS_TEST(test_nothing_is_written)
 {
     static const enum qsi_fault_kind kinds[] = {QSI_FAULT_WRITE,    QSI_FAULT_SYNC,
                                                 QSI_FAULT_DIR_SYNC, QSI_FAULT_ALLOCATE,
@@ -94,7 +94,7 @@ static void test_nothing_is_written(void)
     stop(&engine, &dead);
 }
 
-static void test_failing_calls_are_told(void)
+QS_TEST(test_failing_calls_are_told)
 {
     struct engine engine, dead;
     qs_verified verified;
@@ -113,7 +113,7 @@ static void test_failing_calls_are_told(void)
     stop(&engine, &dead);
 }
 
-static void test_without_memory_nothing_leaks(void)
+QS_TEST(test_without_memory_nothing_leaks)
 {
     struct qs_test_alloc state;
     struct engine engine, dead;
@@ -198,7 +198,7 @@ static void flip_through(struct engine *engine, const char *folder, uint64_t ste
     env->dir_close(env, root);
 }
 
-static void test_flipped_bits_are_found_or_nobody_needs_them(void)
+QS_TEST(test_flipped_bits_are_found_or_nobody_needs_them)
 {
     struct engine engine, dead;
     qs_verified verified;
@@ -245,7 +245,7 @@ static void note_damage(void *context, const qs_error *what)
     told->damage_count += 1;
 }
 
-static void test_progress_is_told_and_may_stop(void)
+QS_TEST(test_progress_is_told_and_may_stop)
 {
     struct engine engine, dead;
     struct told told = {0};
@@ -263,7 +263,7 @@ static void test_progress_is_told_and_may_stop(void)
     stop(&engine, &dead);
 }
 
-static void test_store_that_is_open_or_not_there_is_refused(void)
+QS_TEST(test_store_that_is_open_or_not_there_is_refused)
 {
     struct engine engine;
     qs_verified verified;
@@ -274,16 +274,4 @@ static void test_store_that_is_open_or_not_there_is_refused(void)
     QS_CHECK_STATUS(QS_ESTORE_NOT_FOUND,
                     qs_store_verify("elsewhere", engine.env, NULL, &verified, QS_ERROR));
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    test_whole_store_is_whole();
-    test_nothing_is_written();
-    test_failing_calls_are_told();
-    test_without_memory_nothing_leaks();
-    test_flipped_bits_are_found_or_nobody_needs_them();
-    test_progress_is_told_and_may_stop();
-    test_store_that_is_open_or_not_there_is_refused();
-    return 0;
 }

@@ -40,6 +40,7 @@ static inline void run(void (*test)(void))
     test();
     tear_down();
 }
+#define FILE_TEST(name) QS_TEST_BY(run, name, (void))
 
 /* QS_ENOENT if the disk has no such file. */
 static inline qs_status load(qs_env *disk, const char *name, uint8_t **data_out, size_t *bytes_out)

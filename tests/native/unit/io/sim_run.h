@@ -14,5 +14,6 @@ static inline void run(void (*test)(void))
     test();
     sim_tear_down();
 }
+#define SIM_TEST(name) QS_TEST_BY(run, name, (void))
 
 #endif

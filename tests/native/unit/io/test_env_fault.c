@@ -37,6 +37,7 @@ static void run(void (*test)(void))
     test();
     tear_down();
 }
+#define FAULT_TEST(name) QS_TEST_BY(run, name, (void))
 
 /* -- one function per call of the environment ------------------------------------------------- */
 
@@ -193,7 +194,7 @@ static const struct call {
     {QSI_FAULT_CHECK_LINKED, call_check_linked},
 };
 
-static void test_every_call_fails_under_its_kind_and_under_no_other(void)
+FAULT_TEST(test_every_call_fails_under_its_kind_and_under_no_other)
 {
     for (size_t i = 0; i < COUNT_OF(calls); i++) {
         for (int kind = QSI_FAULT_ANY; kind <= QSI_FAULT_CHECK_LINKED; kind++) {
@@ -207,7 +208,7 @@ static void test_every_call_fails_under_its_kind_and_under_no_other(void)
     }
 }
 
-static void test_status_is_that_of_the_way_it_fails(void)
+FAULT_TEST(test_status_is_that_of_the_way_it_fails)
 {
     for (size_t i = 0; i < COUNT_OF(calls); i++) {
         qsi_env_fault_arm(env, calls[i].kind, QSI_FAULT_ENOSPC, 1, false);
@@ -222,7 +223,7 @@ static void test_status_is_that_of_the_way_it_fails(void)
     }
 }
 
-static void test_only_the_nth_call_fails_unless_it_is_sticky(void)
+FAULT_TEST(test_only_the_nth_call_fails_unless_it_is_sticky)
 {
     qsi_env_fault_arm(env, QSI_FAULT_WRITE, QSI_FAULT_EIO, 3, false);
     QS_CHECK_OK(call_write());
@@ -243,7 +244,7 @@ static void test_only_the_nth_call_fails_unless_it_is_sticky(void)
     QS_CHECK(!qsi_env_fault_fired(env) && qsi_env_fault_calls(env) == 1);
 }
 
-static void test_sticky_interruption_lets_every_second_call_through(void)
+FAULT_TEST(test_sticky_interruption_lets_every_second_call_through)
 {
     qsi_env_fault_arm(env, QSI_FAULT_READ, QSI_FAULT_EINTR, 1, true);
     for (int i = 0; i < 3; i++) {
@@ -252,7 +253,7 @@ static void test_sticky_interruption_lets_every_second_call_through(void)
     }
 }
 
-static void test_short_transfers_do_half_and_never_nothing(void)
+FAULT_TEST(test_short_transfers_do_half_and_never_nothing)
 {
     qs_part parts[] = {{"", 0}, {"abc", 3}, {"defg", 4}};
     char text[10];
@@ -273,7 +274,7 @@ static void test_short_transfers_do_half_and_never_nothing(void)
     QS_CHECK(count == 1 && text[0] == 'a');
 }
 
-static void test_broken_write_lands_half_and_fails_next_time(void)
+FAULT_TEST(test_broken_write_lands_half_and_fails_next_time)
 {
     qs_part part = {"abcdef", 6};
     qs_file *other;
@@ -295,7 +296,7 @@ static void test_broken_write_lands_half_and_fails_next_time(void)
     QS_CHECK_STATUS(QS_EIO, call_sync());
 }
 
-static void test_clocks_pass_through_uncounted(void)
+FAULT_TEST(test_clocks_pass_through_uncounted)
 {
     uint64_t now = inner->monotonic_ns(inner);
 
@@ -344,31 +345,31 @@ static void sync_all_but(qs_status (*one)(void))
     QS_CHECK_OK(one()); /* the lie that nobody may believe */
 }
 
-static void test_lost_file_sync_loses_the_bytes(void)
+FAULT_TEST(test_lost_file_sync_loses_the_bytes)
 {
     sync_all_but(call_sync);
     QS_CHECK(durable_size() == 0);
 }
 
-static void test_lost_directory_sync_loses_the_name(void)
+FAULT_TEST(test_lost_directory_sync_loses_the_name)
 {
     sync_all_but(call_dir_sync);
     QS_CHECK(durable_size() == NOT_THERE);
 }
 
-static void test_lost_parent_sync_loses_the_root(void)
+FAULT_TEST(test_lost_parent_sync_loses_the_root)
 {
     sync_all_but(call_dir_sync_parent);
     QS_CHECK(durable_size() == NOT_THERE);
 }
 
-static void test_all_synced_is_all_there(void)
+FAULT_TEST(test_all_synced_is_all_there)
 {
     sync_all_but(call_random); /* which has nothing to lose */
     QS_CHECK(durable_size() == 4);
 }
 
-static void test_lost_sync_without_a_sim_is_a_failed_one(void)
+QS_TEST(test_lost_sync_without_a_sim_is_a_failed_one)
 {
     qs_env *mem = qsi_env_mem_create(1);
     qs_env *fault = qsi_env_fault_create(mem);
@@ -387,18 +388,7 @@ static void test_lost_sync_without_a_sim_is_a_failed_one(void)
 
 int main(void)
 {
-    run(test_every_call_fails_under_its_kind_and_under_no_other);
-    run(test_status_is_that_of_the_way_it_fails);
-    run(test_only_the_nth_call_fails_unless_it_is_sticky);
-    run(test_sticky_interruption_lets_every_second_call_through);
-    run(test_short_transfers_do_half_and_never_nothing);
-    run(test_broken_write_lands_half_and_fails_next_time);
-    run(test_clocks_pass_through_uncounted);
-    run(test_lost_file_sync_loses_the_bytes);
-    run(test_lost_directory_sync_loses_the_name);
-    run(test_lost_parent_sync_loses_the_root);
-    run(test_all_synced_is_all_there);
-    test_lost_sync_without_a_sim_is_a_failed_one();
+    qs_test_run_all();
     qsi_env_fault_destroy(NULL);
     return 0;
 }

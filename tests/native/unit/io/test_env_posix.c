@@ -58,6 +58,7 @@ static void run(void (*test)(void))
     test();
     tear_down();
 }
+#define DIR_TEST(name) QS_TEST_BY(run, name, (void))
 
 static qs_file *create_file(const char *name)
 {
@@ -78,7 +79,7 @@ static void write_text(qs_file *file, const char *text, uint64_t offset)
 
 /* -- roots and directories -------------------------------------------------------------------- */
 
-static void test_missing_root_is_made_only_on_request(void)
+DIR_TEST(test_missing_root_is_made_only_on_request)
 {
     char path[512];
     qs_dir *dir;
@@ -100,7 +101,7 @@ static void test_missing_root_is_made_only_on_request(void)
     env->dir_close(env, NULL);
 }
 
-static void test_root_that_others_can_write_is_refused_and_told_to_chmod(void)
+DIR_TEST(test_root_that_others_can_write_is_refused_and_told_to_chmod)
 {
     qs_dir *dir;
     bool created;
@@ -116,7 +117,7 @@ static void test_root_that_others_can_write_is_refused_and_told_to_chmod(void)
 }
 
 /* Only the superuser can give a directory away; elsewhere "/" serves, which is nobody else's. */
-static void test_root_of_another_user_is_refused(void)
+DIR_TEST(test_root_of_another_user_is_refused)
 {
     const char *path = "/";
     char other[512];
@@ -132,7 +133,7 @@ static void test_root_of_another_user_is_refused(void)
     QS_CHECK(dir == NULL && strstr(QS_ERROR->text, "chown") != NULL);
 }
 
-static void test_sub_directory_is_made_once_and_never_through_a_link(void)
+DIR_TEST(test_sub_directory_is_made_once_and_never_through_a_link)
 {
     char path[512];
     qs_dir *dir;
@@ -167,7 +168,7 @@ static bool stop_at_once(void *context, const char *name)
     return false;
 }
 
-static void test_list_tells_every_name_each_time(void)
+DIR_TEST(test_list_tells_every_name_each_time)
 {
     char names[100] = "";
     int count = 0;
@@ -185,7 +186,7 @@ static void test_list_tells_every_name_each_time(void)
 
 /* -- names ------------------------------------------------------------------------------------ */
 
-static void test_name_that_leaves_the_directory_is_refused(void)
+DIR_TEST(test_name_that_leaves_the_directory_is_refused)
 {
     char too_long[QS_NAME_BYTES_MAX + 2] = {0};
     const char *names[] = {"", ".", "..", "a/b", "/a", too_long};
@@ -208,7 +209,7 @@ static void test_name_that_leaves_the_directory_is_refused(void)
     }
 }
 
-static void test_rename_replaces_and_remove_removes(void)
+DIR_TEST(test_rename_replaces_and_remove_removes)
 {
     qs_file *file = create_file("old");
 
@@ -224,7 +225,7 @@ static void test_rename_replaces_and_remove_removes(void)
 
 /* -- files ------------------------------------------------------------------------------------ */
 
-static void test_modes_do_not_depend_on_the_umask(void)
+DIR_TEST(test_modes_do_not_depend_on_the_umask)
 {
     const mode_t masks[] = {0, 0077, 0777};
     char file_name[8] = "f0";
@@ -251,7 +252,7 @@ static void test_modes_do_not_depend_on_the_umask(void)
     }
 }
 
-static void test_written_bytes_are_read_back(void)
+DIR_TEST(test_written_bytes_are_read_back)
 {
     qs_part parts[] = {{"ab", 2}, {NULL, 0}, {"cde", 3}};
     qs_file *file = create_file("a");
@@ -275,7 +276,7 @@ static void test_written_bytes_are_read_back(void)
     env->close(env, NULL);
 }
 
-static void test_allocate_never_shrinks_and_truncate_does(void)
+DIR_TEST(test_allocate_never_shrinks_and_truncate_does)
 {
     qs_file *file = create_file("a");
     uint64_t bytes;
@@ -293,7 +294,7 @@ static void test_allocate_never_shrinks_and_truncate_does(void)
     env->close(env, file);
 }
 
-static void test_open_minds_its_flags(void)
+DIR_TEST(test_open_minds_its_flags)
 {
     qs_file *file = create_file("a");
     qs_part part = {"x", 1};
@@ -327,7 +328,7 @@ static void check_refused(const char *name, const char *word)
 }
 
 /* Linux 6.13 and later write the inode at the next sync, even of the data alone. */
-static void test_commit_does_not_write_the_inode_because_its_times_were_asked_for(void)
+DIR_TEST(test_commit_does_not_write_the_inode_because_its_times_were_asked_for)
 {
     qs_file *file = create_file("a");
 
@@ -340,7 +341,7 @@ static void test_commit_does_not_write_the_inode_because_its_times_were_asked_fo
     env->close(env, file);
 }
 
-static void test_what_only_looks_like_a_file_is_refused(void)
+DIR_TEST(test_what_only_looks_like_a_file_is_refused)
 {
     char path[512];
     char other[512];
@@ -405,13 +406,13 @@ static int open_some_and_check(void)
     return problems;
 }
 
-static void test_descriptors_are_closed_by_exec(void)
+DIR_TEST(test_descriptors_are_closed_by_exec)
 {
     QS_CHECK(open_some_and_check() == 0);
 }
 
 /* In a child, because it closes the standard streams. */
-static void test_descriptors_are_above_the_standard_ones_that_the_host_closed(void)
+DIR_TEST(test_descriptors_are_above_the_standard_ones_that_the_host_closed)
 {
     pid_t child = fork();
     int status;
@@ -428,7 +429,7 @@ static void test_descriptors_are_above_the_standard_ones_that_the_host_closed(vo
 
 /* -- clock and randomness --------------------------------------------------------------------- */
 
-static void test_clock_goes_on_and_random_differs(void)
+DIR_TEST(test_clock_goes_on_and_random_differs)
 {
     uint64_t before = env->monotonic_ns(env);
     uint8_t first[32] = {0};
@@ -445,21 +446,6 @@ int main(void)
 {
     env = qs_env_posix();
     QS_CHECK(env->version == QS_ENV_VERSION);
-    run(test_missing_root_is_made_only_on_request);
-    run(test_root_that_others_can_write_is_refused_and_told_to_chmod);
-    run(test_root_of_another_user_is_refused);
-    run(test_sub_directory_is_made_once_and_never_through_a_link);
-    run(test_list_tells_every_name_each_time);
-    run(test_name_that_leaves_the_directory_is_refused);
-    run(test_rename_replaces_and_remove_removes);
-    run(test_modes_do_not_depend_on_the_umask);
-    run(test_written_bytes_are_read_back);
-    run(test_allocate_never_shrinks_and_truncate_does);
-    run(test_open_minds_its_flags);
-    run(test_commit_does_not_write_the_inode_because_its_times_were_asked_for);
-    run(test_what_only_looks_like_a_file_is_refused);
-    run(test_descriptors_are_closed_by_exec);
-    run(test_descriptors_are_above_the_standard_ones_that_the_host_closed);
-    run(test_clock_goes_on_and_random_differs);
+    qs_test_run_all();
     return 0;
 }

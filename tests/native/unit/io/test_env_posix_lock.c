@@ -42,6 +42,7 @@ static void run(void (*test)(void))
     env->dir_close(env, root);
     qs_test_remove_dir(base);
 }
+#define DIR_TEST(name) QS_TEST_BY(run, name, (void))
 
 static qs_file *create_file(const char *name)
 {
@@ -53,7 +54,7 @@ static qs_file *create_file(const char *name)
 
 /* -- the lock --------------------------------------------------------------------------------- */
 
-static void test_lock_is_refused_in_the_same_process(void)
+DIR_TEST(test_lock_is_refused_in_the_same_process)
 {
     qs_file *lock;
     qs_file *second;
@@ -94,7 +95,7 @@ static pid_t start_owner(int *stop_out)
     return child;
 }
 
-static void test_lock_tells_the_owner_and_dies_with_it(void)
+DIR_TEST(test_lock_tells_the_owner_and_dies_with_it)
 {
     qs_file *lock;
     uint64_t pid;
@@ -111,7 +112,7 @@ static void test_lock_tells_the_owner_and_dies_with_it(void)
 }
 
 /* Forks while the lock is held; the child closes its copy, or keeps it past the parent's close. */
-static void test_lock_is_the_parents_to_release_and_not_a_forked_childs(void)
+DIR_TEST(test_lock_is_the_parents_to_release_and_not_a_forked_childs)
 {
     qs_file *lock;
     qs_file *second;
@@ -144,7 +145,7 @@ static void test_lock_is_the_parents_to_release_and_not_a_forked_childs(void)
     QS_CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-static void test_a_removed_lock_file_lets_no_second_owner_in(void)
+DIR_TEST(test_a_removed_lock_file_lets_no_second_owner_in)
 {
     qs_file *lock;
     qs_file *second;
@@ -166,7 +167,7 @@ static void test_a_removed_lock_file_lets_no_second_owner_in(void)
     env->close(env, lock);
 }
 
-static void test_a_lock_file_that_is_locked_alone_is_respected(void)
+DIR_TEST(test_a_lock_file_that_is_locked_alone_is_respected)
 {
     char path[512];
     qs_file *lock;
@@ -182,7 +183,7 @@ static void test_a_lock_file_that_is_locked_alone_is_respected(void)
     env->close(env, lock);
 }
 
-static void test_readers_share_the_lock_and_make_no_file(void)
+DIR_TEST(test_readers_share_the_lock_and_make_no_file)
 {
     qs_file *first;
     qs_file *second;
@@ -234,7 +235,7 @@ static void *fork_children(void *argument)
 
 /* The owner dies while children of it live on that were forked before, in the middle of, and after
  * its taking the lock. */
-static void test_children_that_outlive_the_owner_keep_no_lock(void)
+DIR_TEST(test_children_that_outlive_the_owner_keep_no_lock)
 {
     for (int round = 0; round < 20; round++) {
         qs_file *lock;
@@ -272,7 +273,7 @@ static void test_children_that_outlive_the_owner_keep_no_lock(void)
 
 /* -- what is written here, would the next owner find it? --------------------------------------- */
 
-static void test_a_file_that_was_removed_is_told(void)
+DIR_TEST(test_a_file_that_was_removed_is_told)
 {
     qs_file *file = create_file("a");
 
@@ -308,7 +309,7 @@ static void remove_below(const char *store)
     QS_CHECK(unlink(path) == 0 && rmdir(store) == 0);
 }
 
-static void test_a_directory_that_was_moved_or_removed_is_told(void)
+DIR_TEST(test_a_directory_that_was_moved_or_removed_is_told)
 {
     char over[512], moved[512], store[512], away[512];
     qs_file *lock;
@@ -337,14 +338,6 @@ static void test_a_directory_that_was_moved_or_removed_is_told(void)
 int main(void)
 {
     env = qs_env_posix();
-    run(test_lock_is_refused_in_the_same_process);
-    run(test_lock_tells_the_owner_and_dies_with_it);
-    run(test_lock_is_the_parents_to_release_and_not_a_forked_childs);
-    run(test_a_removed_lock_file_lets_no_second_owner_in);
-    run(test_a_lock_file_that_is_locked_alone_is_respected);
-    run(test_readers_share_the_lock_and_make_no_file);
-    run(test_children_that_outlive_the_owner_keep_no_lock);
-    run(test_a_file_that_was_removed_is_told);
-    run(test_a_directory_that_was_moved_or_removed_is_told);
+    qs_test_run_all();
     return 0;
 }

@@ -2,7 +2,7 @@
  * that the simulation goes on from it. */
 #include "sim_run.h"
 
-static void test_cut_leaves_the_sim_unharmed(void)
+SIM_TEST(test_cut_leaves_the_sim_unharmed)
 {
     qs_file *file = sim_create("a");
     qs_env *disk;
@@ -41,7 +41,7 @@ static uint64_t allocations_of_a_cut(void)
     return state.calls;
 }
 
-static void test_cut_costs_the_same_for_large_files(void)
+SIM_TEST(test_cut_costs_the_same_for_large_files)
 {
     qs_file *file = sim_create("a");
     uint64_t before;
@@ -58,7 +58,7 @@ static void test_cut_costs_the_same_for_large_files(void)
     sim->close(sim, file);
 }
 
-static void test_cut_without_memory_leaks_nothing(void)
+SIM_TEST(test_cut_without_memory_leaks_nothing)
 {
     struct qs_test_alloc state;
     qs_file *file = sim_create("a");
@@ -80,7 +80,7 @@ static void test_cut_without_memory_leaks_nothing(void)
     sim->close(sim, file);
 }
 
-static void test_sim_goes_on_from_a_cut_disk(void)
+SIM_TEST(test_sim_goes_on_from_a_cut_disk)
 {
     qs_file *file = sim_create("a");
     qs_env *disk;
@@ -121,7 +121,7 @@ static void log_step(void *context, uint64_t step)
     log->had_data = cut_has(QSI_CUT_KEEP_ALL, seed, "a", "data");
 }
 
-static void test_hook_sees_the_disk_before_each_step(void)
+SIM_TEST(test_hook_sees_the_disk_before_each_step)
 {
     struct hook_log log = {.next = qsi_env_sim_steps(sim)};
     qs_file *file;
@@ -149,7 +149,7 @@ static void test_hook_sees_the_disk_before_each_step(void)
     sim->close(sim, file);
 }
 
-static void test_lost_writes_never_become_durable_and_later_ones_do(void)
+SIM_TEST(test_lost_writes_never_become_durable_and_later_ones_do)
 {
     qs_file *file = sim_create("a");
 
@@ -166,7 +166,7 @@ static void test_lost_writes_never_become_durable_and_later_ones_do(void)
     sim->close(sim, file);
 }
 
-static void test_lock_does_not_outlive_a_cut(void)
+SIM_TEST(test_lock_does_not_outlive_a_cut)
 {
     qs_file *lock;
     qs_file *second;
@@ -186,7 +186,7 @@ static void test_lock_does_not_outlive_a_cut(void)
     sim->close(sim, lock);
 }
 
-static void test_clock_moves_when_told_and_a_cut_keeps_it(void)
+SIM_TEST(test_clock_moves_when_told_and_a_cut_keeps_it)
 {
     uint64_t start = sim->monotonic_ns(sim);
     qs_env *disk;
@@ -201,13 +201,6 @@ static void test_clock_moves_when_told_and_a_cut_keeps_it(void)
 int main(int argc, char **argv)
 {
     seed = qs_test_seed(argc, argv);
-    run(test_cut_leaves_the_sim_unharmed);
-    run(test_cut_costs_the_same_for_large_files);
-    run(test_cut_without_memory_leaks_nothing);
-    run(test_sim_goes_on_from_a_cut_disk);
-    run(test_hook_sees_the_disk_before_each_step);
-    run(test_lost_writes_never_become_durable_and_later_ones_do);
-    run(test_lock_does_not_outlive_a_cut);
-    run(test_clock_moves_when_told_and_a_cut_keeps_it);
+    qs_test_run_all();
     return 0;
 }

@@ -6,7 +6,7 @@
 #define CUT_COUNT 2000
 #define SECTOR 512u
 
-static void test_synced_name_with_unsynced_data_keeps_the_name_only(void)
+SIM_TEST(test_synced_name_with_unsynced_data_keeps_the_name_only)
 {
     qs_file *file = sim_create("a");
     int empty = 0;
@@ -88,7 +88,7 @@ static struct torn_seen look_at_sectors(const uint8_t *content)
     return seen;
 }
 
-static void test_write_tears_at_sectors_and_garbage_stays_in_one(void)
+SIM_TEST(test_write_tears_at_sectors_and_garbage_stays_in_one)
 {
     static uint8_t content[CONTENT_BYTES_MAX];
     qs_file *file = sim_create("a");
@@ -123,7 +123,7 @@ static void test_write_tears_at_sectors_and_garbage_stays_in_one(void)
     sim->close(sim, file);
 }
 
-static void test_write_within_a_sector_is_atomic_or_garbage(void)
+SIM_TEST(test_write_within_a_sector_is_atomic_or_garbage)
 {
     static uint8_t content[CONTENT_BYTES_MAX];
     qs_file *file = sim_create("a");
@@ -148,7 +148,7 @@ static void test_write_within_a_sector_is_atomic_or_garbage(void)
     sim->close(sim, file);
 }
 
-static void test_writes_survive_independently_of_their_order(void)
+SIM_TEST(test_writes_survive_independently_of_their_order)
 {
     static uint8_t content[CONTENT_BYTES_MAX];
     qs_file *file = sim_create("a");
@@ -171,7 +171,7 @@ static void test_writes_survive_independently_of_their_order(void)
 }
 
 /* A durable file of 1000 'A', cut to 10 bytes and grown to 500 again. */
-static void test_sizes_are_pending_until_sync(void)
+SIM_TEST(test_sizes_are_pending_until_sync)
 {
     static uint8_t content[CONTENT_BYTES_MAX];
     qs_file *file = sim_create("a");
@@ -255,7 +255,7 @@ static void check_models(enum qsi_cut_how how, const char names[][2], const stru
     qsi_env_mem_destroy(disk);
 }
 
-static void test_keep_all_is_what_was_written_and_drop_all_what_was_synced(void)
+SIM_TEST(test_keep_all_is_what_was_written_and_drop_all_what_was_synced)
 {
     const char names[MODEL_FILES][2] = {"a", "b", "c"};
     qs_file *files[MODEL_FILES];
@@ -277,7 +277,7 @@ static void test_keep_all_is_what_was_written_and_drop_all_what_was_synced(void)
     }
 }
 
-static void test_equal_seeds_give_equal_disks_and_others_differ(void)
+SIM_TEST(test_equal_seeds_give_equal_disks_and_others_differ)
 {
     static uint8_t first[CONTENT_BYTES_MAX];
     static uint8_t second[CONTENT_BYTES_MAX];
@@ -306,12 +306,6 @@ static void test_equal_seeds_give_equal_disks_and_others_differ(void)
 int main(int argc, char **argv)
 {
     seed = qs_test_seed(argc, argv);
-    run(test_synced_name_with_unsynced_data_keeps_the_name_only);
-    run(test_write_tears_at_sectors_and_garbage_stays_in_one);
-    run(test_write_within_a_sector_is_atomic_or_garbage);
-    run(test_writes_survive_independently_of_their_order);
-    run(test_sizes_are_pending_until_sync);
-    run(test_keep_all_is_what_was_written_and_drop_all_what_was_synced);
-    run(test_equal_seeds_give_equal_disks_and_others_differ);
+    qs_test_run_all();
     return 0;
 }

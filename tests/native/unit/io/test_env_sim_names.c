@@ -1,17 +1,8 @@
 /* Power cuts and names: what is created, renamed or removed may come and go until the directory is
  * synced, and nothing that was durable ever gets lost on the way. */
-#include "sim_fixture.h"
+#include "sim_run.h"
 
 #define CUT_COUNT 1000
-
-static uint64_t seed;
-
-static void run(void (*test)(void))
-{
-    sim_set_up(seed);
-    test();
-    sim_tear_down();
-}
 
 /* How many of the random cuts have the file with the text. */
 static int count_cuts(const char *name, const char *text)
@@ -29,7 +20,7 @@ static bool is_some(int count)
     return count > 0 && count < CUT_COUNT;
 }
 
-static void test_unsynced_name_may_vanish_although_its_file_was_synced(void)
+SIM_TEST(test_unsynced_name_may_vanish_although_its_file_was_synced)
 {
     qs_file *file = sim_create("a");
 
@@ -45,7 +36,7 @@ static void test_unsynced_name_may_vanish_although_its_file_was_synced(void)
     QS_CHECK(count_cuts("a", "data") == CUT_COUNT);
 }
 
-static void test_removed_name_may_return_with_its_contents(void)
+SIM_TEST(test_removed_name_may_return_with_its_contents)
 {
     sim_put_durable("a", "data");
     QS_CHECK_OK(sim->remove(sim, root, "a", QS_ERROR));
@@ -57,7 +48,7 @@ static void test_removed_name_may_return_with_its_contents(void)
     QS_CHECK(count_cuts("a", NULL) == CUT_COUNT);
 }
 
-static void test_rename_over_a_file_is_one_change(void)
+SIM_TEST(test_rename_over_a_file_is_one_change)
 {
     int old = 0;
     int new = 0;
@@ -81,7 +72,7 @@ static void test_rename_over_a_file_is_one_change(void)
     QS_CHECK(cut_has(QSI_CUT_DROP_ALL, seed, "name", "new"));
 }
 
-static void test_renamed_file_that_was_not_synced_may_be_empty(void)
+SIM_TEST(test_renamed_file_that_was_not_synced_may_be_empty)
 {
     qs_file *file = sim_create("tmp");
 
@@ -94,7 +85,7 @@ static void test_renamed_file_that_was_not_synced_may_be_empty(void)
     QS_CHECK(is_some(count_cuts("name", "new")));
 }
 
-static void test_changes_of_different_names_are_independent(void)
+SIM_TEST(test_changes_of_different_names_are_independent)
 {
     int seen[4] = {0};
 
@@ -113,7 +104,7 @@ static void test_changes_of_different_names_are_independent(void)
 
 /* The name is used again: a disk that undid the renaming cannot also have the new file there, which
  * would lose a durable file that nobody removed. */
-static void test_durable_file_survives_the_reuse_of_its_name(void)
+SIM_TEST(test_durable_file_survives_the_reuse_of_its_name)
 {
     int moved = 0;
     int reused = 0;
@@ -136,7 +127,7 @@ static void test_durable_file_survives_the_reuse_of_its_name(void)
 
 /* Likewise the removal of the new file cannot hit the durable one, which has the name if its
  * renaming was undone. */
-static void test_durable_file_survives_the_removal_of_its_successor(void)
+SIM_TEST(test_durable_file_survives_the_removal_of_its_successor)
 {
     sim_put_durable("a", "durable");
     QS_CHECK_OK(sim->rename(sim, root, "a", "b", QS_ERROR));
@@ -146,7 +137,7 @@ static void test_durable_file_survives_the_removal_of_its_successor(void)
     QS_CHECK(count_cuts("a", "durable") + count_cuts("b", "durable") == CUT_COUNT);
 }
 
-static void test_name_that_came_and_went_may_be_there(void)
+SIM_TEST(test_name_that_came_and_went_may_be_there)
 {
     qs_file *file = sim_create("a");
 
@@ -160,7 +151,7 @@ static void test_name_that_came_and_went_may_be_there(void)
     QS_CHECK(count_cuts("a", NULL) == CUT_COUNT);
 }
 
-static void test_lost_directory_changes_do_not_come_back_with_the_next_sync(void)
+SIM_TEST(test_lost_directory_changes_do_not_come_back_with_the_next_sync)
 {
     sim->close(sim, sim_create("a"));
     qsi_env_sim_lose_dir(sim, root);
@@ -207,7 +198,7 @@ static int count_cuts_with_dir(const char *name, const char *file_name)
     return count;
 }
 
-static void test_unsynced_sub_directory_takes_its_synced_files_along(void)
+SIM_TEST(test_unsynced_sub_directory_takes_its_synced_files_along)
 {
     qs_dir *dir;
     qs_file *file;
@@ -225,7 +216,7 @@ static void test_unsynced_sub_directory_takes_its_synced_files_along(void)
     sim->dir_close(sim, dir);
 }
 
-static void test_removed_sub_directory_may_return(void)
+SIM_TEST(test_removed_sub_directory_may_return)
 {
     qs_dir *dir;
     qs_file *file;
@@ -244,7 +235,7 @@ static void test_removed_sub_directory_may_return(void)
     QS_CHECK(count_cuts_with_dir("q", "f") == 0);
 }
 
-static void test_root_is_there_only_once_its_parent_is_synced(void)
+SIM_TEST(test_root_is_there_only_once_its_parent_is_synced)
 {
     qs_dir *dir;
     bool created;
@@ -275,17 +266,6 @@ static void test_root_is_there_only_once_its_parent_is_synced(void)
 int main(int argc, char **argv)
 {
     seed = qs_test_seed(argc, argv);
-    run(test_unsynced_name_may_vanish_although_its_file_was_synced);
-    run(test_removed_name_may_return_with_its_contents);
-    run(test_rename_over_a_file_is_one_change);
-    run(test_renamed_file_that_was_not_synced_may_be_empty);
-    run(test_changes_of_different_names_are_independent);
-    run(test_durable_file_survives_the_reuse_of_its_name);
-    run(test_durable_file_survives_the_removal_of_its_successor);
-    run(test_name_that_came_and_went_may_be_there);
-    run(test_lost_directory_changes_do_not_come_back_with_the_next_sync);
-    run(test_unsynced_sub_directory_takes_its_synced_files_along);
-    run(test_removed_sub_directory_may_return);
-    run(test_root_is_there_only_once_its_parent_is_synced);
+    qs_test_run_all();
     return 0;
 }

@@ -51,7 +51,7 @@ static void write_and_check(size_t part_count)
 
 static const size_t part_counts[] = {0, 1, 2, 3, 64, 65, 66, 1000, 1024, 1025, PART_COUNT};
 
-static void test_all_parts_are_written_whatever_the_device_takes_at_once(void)
+FILE_TEST(test_all_parts_are_written_whatever_the_device_takes_at_once)
 {
     const enum qsi_fault_how ways[] = {QSI_FAULT_SHORT, QSI_FAULT_EINTR};
 
@@ -67,7 +67,7 @@ static void test_all_parts_are_written_whatever_the_device_takes_at_once(void)
     }
 }
 
-static void test_thousand_parts_are_one_write(void)
+FILE_TEST(test_thousand_parts_are_one_write)
 {
     qs_file *file = create_empty("a");
 
@@ -93,7 +93,7 @@ static void note_begin_sync(qs_env *any, qs_file *file, uint64_t offset, uint64_
     begun_count++;
 }
 
-static void test_stream_writes_all_and_has_the_device_begin_before_its_end(void)
+FILE_TEST(test_stream_writes_all_and_has_the_device_begin_before_its_end)
 {
     enum { BYTES = 3 << 20, FIRST = 100, SECOND = 2000000, OFFSET = 4096 };
     const enum qsi_fault_how ways[] = {QSI_FAULT_SHORT, QSI_FAULT_EINTR};
@@ -142,7 +142,7 @@ static qs_status take_nothing(qs_env *any, qs_file *file, const qs_part *parts, 
     return QS_OK;
 }
 
-static void test_device_that_takes_nothing_is_an_error_and_no_endless_loop(void)
+FILE_TEST(test_device_that_takes_nothing_is_an_error_and_no_endless_loop)
 {
     qs_env stuck = {.version = QS_ENV_VERSION, .write = take_nothing};
     qs_part part = {"x", 1};
@@ -150,7 +150,7 @@ static void test_device_that_takes_nothing_is_an_error_and_no_endless_loop(void)
     QS_CHECK_STATUS(QS_EIO, qsi_file_write(&stuck, NULL, &part, 1, 0, QS_ERROR));
 }
 
-static void test_read_stops_at_the_end(void)
+FILE_TEST(test_read_stops_at_the_end)
 {
     qs_file *file = create_empty("a");
     qs_part part = {"data", 4};
@@ -168,7 +168,7 @@ static void test_read_stops_at_the_end(void)
     env->close(env, file);
 }
 
-static void test_write_that_fails_half_way_is_reported(void)
+FILE_TEST(test_write_that_fails_half_way_is_reported)
 {
     qs_file *file = create_empty("a");
     qs_part part = {"data", 4};
@@ -178,7 +178,7 @@ static void test_write_that_fails_half_way_is_reported(void)
     env->close(env, file);
 }
 
-static void test_failed_sync_is_not_repeated(void)
+FILE_TEST(test_failed_sync_is_not_repeated)
 {
     qs_file *file = create_empty("a");
 
@@ -191,7 +191,7 @@ static void test_failed_sync_is_not_repeated(void)
     env->close(env, file);
 }
 
-static void test_interrupted_allocation_is_repeated(void)
+FILE_TEST(test_interrupted_allocation_is_repeated)
 {
     qs_file *file = create_empty("a");
     uint64_t bytes;
@@ -205,7 +205,7 @@ static void test_interrupted_allocation_is_repeated(void)
 
 /* -- whole files ------------------------------------------------------------------------------ */
 
-static void test_created_file_is_durable_zeros(void)
+FILE_TEST(test_created_file_is_durable_zeros)
 {
     const size_t sizes[] = {0, 1, 65536, 65537, (1u << 20) + 1, 3u << 20};
 
@@ -229,7 +229,7 @@ static void test_created_file_is_durable_zeros(void)
     }
 }
 
-static void test_replace_makes_and_replaces(void)
+FILE_TEST(test_replace_makes_and_replaces)
 {
     QS_CHECK_OK(qsi_file_replace(env, root, "cfg", "old", 3, QS_ERROR));
     QS_CHECK(has_text(sim, "cfg", "old"));
@@ -240,7 +240,7 @@ static void test_replace_makes_and_replaces(void)
     QS_CHECK(has_text(sim, "cfg", ""));
 }
 
-static void test_replace_refuses_a_name_without_room_for_its_suffix(void)
+FILE_TEST(test_replace_refuses_a_name_without_room_for_its_suffix)
 {
     char name[QS_NAME_BYTES_MAX + 1] = {0};
 
@@ -249,7 +249,7 @@ static void test_replace_refuses_a_name_without_room_for_its_suffix(void)
     QS_CHECK(!has_name(sim, name));
 }
 
-static void test_load_refuses_what_is_too_large(void)
+FILE_TEST(test_load_refuses_what_is_too_large)
 {
     uint8_t *data;
     size_t bytes;
@@ -278,7 +278,7 @@ static bool has_directory(qs_env *disk, const char *name)
     return status == QS_OK;
 }
 
-static void test_directory_is_durable_once_it_is_open(void)
+FILE_TEST(test_directory_is_durable_once_it_is_open)
 {
     qs_env *disk;
     qs_dir *dir;
@@ -302,18 +302,6 @@ int main(int argc, char **argv)
 {
     seed = qs_test_seed(argc, argv);
     seed = qs_test_seed(argc, argv);
-    run(test_all_parts_are_written_whatever_the_device_takes_at_once);
-    run(test_thousand_parts_are_one_write);
-    run(test_stream_writes_all_and_has_the_device_begin_before_its_end);
-    run(test_device_that_takes_nothing_is_an_error_and_no_endless_loop);
-    run(test_read_stops_at_the_end);
-    run(test_write_that_fails_half_way_is_reported);
-    run(test_failed_sync_is_not_repeated);
-    run(test_interrupted_allocation_is_repeated);
-    run(test_created_file_is_durable_zeros);
-    run(test_replace_makes_and_replaces);
-    run(test_replace_refuses_a_name_without_room_for_its_suffix);
-    run(test_load_refuses_what_is_too_large);
-    run(test_directory_is_durable_once_it_is_open);
+    qs_test_run_all();
     return 0;
 }

@@ -91,7 +91,7 @@ static void sweep_allocations(qs_status (*operation)(void))
 
 /* A full disk may be told by a sync: what was written before it is gone then, so that no later sync
  * may count. */
-static void test_sync_that_found_no_space_is_final(void)
+QS_TEST(test_sync_that_found_no_space_is_final)
 {
     qs_file *file;
 
@@ -106,7 +106,7 @@ static void test_sync_that_found_no_space_is_final(void)
     tear_down();
 }
 
-static void test_every_failure_is_reported_and_cleaned_up(void)
+QS_TEST(test_every_failure_is_reported_and_cleaned_up)
 {
     qs_status (*const operations[])(void) = {create_once, replace_once, load_once};
 
@@ -161,7 +161,7 @@ static bool is_new(qs_env *disk)
     return has_text(disk, "cfg", "new text");
 }
 
-static void test_replace_is_atomic_under_every_cut(void)
+FILE_TEST(test_replace_is_atomic_under_every_cut)
 {
     QS_CHECK_OK(qsi_file_replace(env, root, "cfg", "old", 3, QS_ERROR));
     cut_everywhere(replace_once, is_old_or_new, is_new);
@@ -173,7 +173,7 @@ static bool is_created(qs_env *disk)
 }
 
 /* Until then it may be missing or have any size, but nothing else is touched. */
-static void test_created_file_survives_every_cut(void)
+FILE_TEST(test_created_file_survives_every_cut)
 {
     QS_CHECK_OK(qsi_file_replace(env, root, "cfg", "old", 3, QS_ERROR));
     cut_everywhere(create_once, is_old_or_new, is_created);
@@ -194,7 +194,7 @@ static qs_status replace_without_syncs(void)
     return env->rename(env, root, "cfg.tmp", "cfg", QS_ERROR);
 }
 
-static void test_planted_bug_is_caught(void)
+FILE_TEST(test_planted_bug_is_caught)
 {
     int torn = 0;
     int undone = 0;
@@ -215,10 +215,6 @@ static void test_planted_bug_is_caught(void)
 int main(int argc, char **argv)
 {
     seed = qs_test_seed(argc, argv);
-    test_every_failure_is_reported_and_cleaned_up();
-    test_sync_that_found_no_space_is_final();
-    run(test_replace_is_atomic_under_every_cut);
-    run(test_created_file_survives_every_cut);
-    run(test_planted_bug_is_caught);
+    qs_test_run_all();
     return 0;
 }

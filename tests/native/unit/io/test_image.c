@@ -53,7 +53,7 @@ static void resize_some(uint64_t *seed, struct qsi_image *image, struct model *m
     model->bytes = bytes;
 }
 
-static void test_image_agrees_with_an_array_through_copies(uint64_t seed)
+QS_SEED_TEST(test_image_agrees_with_an_array_through_copies)
 {
     for (int step = 0; step < STEP_COUNT; step++) {
         size_t i = (size_t)qsi_splitmix_below(&seed, IMAGE_COUNT);
@@ -76,7 +76,7 @@ static void test_image_agrees_with_an_array_through_copies(uint64_t seed)
     }
 }
 
-static void test_copies_and_zeros_take_no_memory(void)
+QS_TEST(test_copies_and_zeros_take_no_memory)
 {
     struct qs_test_alloc state;
     struct qsi_image image = {0};
@@ -97,7 +97,7 @@ static void test_copies_and_zeros_take_no_memory(void)
     qs_allocator_set(NULL);
 }
 
-static void test_failed_change_of_a_copy_leaves_the_original_whole(void)
+QS_TEST(test_failed_change_of_a_copy_leaves_the_original_whole)
 {
     struct qs_test_alloc state;
     struct qsi_image image = {0};
@@ -121,12 +121,4 @@ static void test_failed_change_of_a_copy_leaves_the_original_whole(void)
     qsi_image_fini(&copy);
     QS_CHECK(state.alive == 0);
     qs_allocator_set(NULL);
-}
-
-int main(int argc, char **argv)
-{
-    test_image_agrees_with_an_array_through_copies(qs_test_seed(argc, argv));
-    test_copies_and_zeros_take_no_memory();
-    test_failed_change_of_a_copy_leaves_the_original_whole();
-    return 0;
 }

@@ -6,7 +6,7 @@
 
 static struct seen seen;
 
-static void test_what_is_committed_is_read_in_order(void)
+QS_TEST(test_what_is_committed_is_read_in_order)
 {
     struct fixture fixture;
     uint64_t lsn = 0;
@@ -34,7 +34,7 @@ static void test_what_is_committed_is_read_in_order(void)
     fixture_stop(&fixture);
 }
 
-static void test_what_is_appended_while_a_commit_is_under_way_is_in_the_next(void)
+QS_TEST(test_what_is_appended_while_a_commit_is_under_way_is_in_the_next)
 {
     struct fixture fixture;
 
@@ -57,7 +57,7 @@ static void test_what_is_appended_while_a_commit_is_under_way_is_in_the_next(voi
 }
 
 /* Records behind each other in one chunk, as single messages are. */
-static void test_neighbours_in_a_chunk_are_one_entry(void)
+QS_TEST(test_neighbours_in_a_chunk_are_one_entry)
 {
     struct fixture fixture;
     struct qsi_chunk *chunk = qsi_chunk_create(16 * 64);
@@ -84,7 +84,7 @@ static void test_neighbours_in_a_chunk_are_one_entry(void)
 
 /* ---- files ---- */
 
-static void test_files_roll_over(void)
+QS_TEST(test_files_roll_over)
 {
     struct fixture fixture;
     uint64_t count = 0;
@@ -130,7 +130,7 @@ static void fill(struct fixture *fixture, uint64_t bytes)
 }
 
 /* Zeros ahead of the head change nothing but the next commits' time. */
-static void test_what_is_ahead_in_a_file_made_in_a_hurry_is_filled_with_zeros(void)
+QS_TEST(test_what_is_ahead_in_a_file_made_in_a_hurry_is_filled_with_zeros)
 {
     struct fixture fixture;
     uint64_t steps = 0;
@@ -162,7 +162,7 @@ static void test_what_is_ahead_in_a_file_made_in_a_hurry_is_filled_with_zeros(vo
     fixture_stop(&fixture);
 }
 
-static void test_a_fill_that_fails_is_the_last_and_harms_nothing(void)
+QS_TEST(test_a_fill_that_fails_is_the_last_and_harms_nothing)
 {
     struct fixture fixture;
     qs_env *fault;
@@ -188,7 +188,7 @@ static void test_a_fill_that_fails_is_the_last_and_harms_nothing(void)
     qsi_env_fault_destroy(fault);
 }
 
-static void test_a_commit_may_need_several_files(void)
+QS_TEST(test_a_commit_may_need_several_files)
 {
     struct fixture fixture;
 
@@ -204,7 +204,7 @@ static void test_a_commit_may_need_several_files(void)
     fixture_stop(&fixture);
 }
 
-static void test_room_comes_from_spares(void)
+QS_TEST(test_room_comes_from_spares)
 {
     struct fixture fixture;
     uint64_t first_bytes;
@@ -233,7 +233,7 @@ static void test_room_comes_from_spares(void)
     fixture_stop(&fixture);
 }
 
-static void test_spares_that_a_commit_did_not_need_serve_the_next(void)
+QS_TEST(test_spares_that_a_commit_did_not_need_serve_the_next)
 {
     struct fixture fixture;
 
@@ -258,7 +258,7 @@ static void test_spares_that_a_commit_did_not_need_serve_the_next(void)
 
 /* A leader in need makes a file with a higher number than spares that come later; those are of
  * no use then. */
-static void test_an_overtaken_spare_is_passed_over(void)
+QS_TEST(test_an_overtaken_spare_is_passed_over)
 {
     struct fixture fixture;
     struct qsi_spare slow;
@@ -282,7 +282,7 @@ static void test_an_overtaken_spare_is_passed_over(void)
     fixture_stop(&fixture);
 }
 
-static void test_no_space_for_a_spare_changes_nothing(void)
+QS_TEST(test_no_space_for_a_spare_changes_nothing)
 {
     struct fixture fixture;
     struct qsi_spare spare;
@@ -309,7 +309,7 @@ static void test_no_space_for_a_spare_changes_nothing(void)
 }
 
 /* The disk is nearly full: what is left of it became a spare while the leader looked for a file. */
-static void test_a_spare_made_meanwhile_serves_the_leader(void)
+QS_TEST(test_a_spare_made_meanwhile_serves_the_leader)
 {
     struct fixture fixture;
     struct qsi_spare spare, slow;
@@ -352,7 +352,7 @@ static void test_a_spare_made_meanwhile_serves_the_leader(void)
 }
 
 /* It offers no room, whoever was promised some would meet a full disk in the commit. */
-static void test_an_overtaken_spare_is_no_room(void)
+QS_TEST(test_an_overtaken_spare_is_no_room)
 {
     struct fixture fixture;
     struct qsi_spare slow;
@@ -371,7 +371,7 @@ static void test_an_overtaken_spare_is_no_room(void)
 
 /* ---- groups ---- */
 
-static void test_a_small_group_is_in_one_block(void)
+QS_TEST(test_a_small_group_is_in_one_block)
 {
     struct fixture fixture;
 
@@ -395,7 +395,7 @@ static void test_a_small_group_is_in_one_block(void)
 }
 
 /* Which block each record is in; groups of three, records 4 k + 2 to 4 k + 4. */
-static void test_a_large_group_is_a_chain_of_blocks_of_its_own(void)
+QS_TEST(test_a_large_group_is_a_chain_of_blocks_of_its_own)
 {
     struct fixture fixture;
     uint32_t more = 0, ends = 0;
@@ -458,7 +458,7 @@ static uint32_t append_some(struct fixture *fixture, uint32_t *seed, uint64_t *c
     return count;
 }
 
-static void test_a_commit_has_all_that_was_appended_with_its_number_and_no_more(void)
+QS_TEST(test_a_commit_has_all_that_was_appended_with_its_number_and_no_more)
 {
     uint64_t commits[64], lsns[64];
     struct fixture fixture;
@@ -482,25 +482,4 @@ static void test_a_commit_has_all_that_was_appended_with_its_number_and_no_more(
         }
     }
     fixture_stop(&fixture);
-}
-
-int main(void)
-{
-    test_a_commit_has_all_that_was_appended_with_its_number_and_no_more();
-    test_what_is_committed_is_read_in_order();
-    test_what_is_appended_while_a_commit_is_under_way_is_in_the_next();
-    test_neighbours_in_a_chunk_are_one_entry();
-    test_files_roll_over();
-    test_what_is_ahead_in_a_file_made_in_a_hurry_is_filled_with_zeros();
-    test_a_fill_that_fails_is_the_last_and_harms_nothing();
-    test_a_commit_may_need_several_files();
-    test_room_comes_from_spares();
-    test_spares_that_a_commit_did_not_need_serve_the_next();
-    test_an_overtaken_spare_is_passed_over();
-    test_no_space_for_a_spare_changes_nothing();
-    test_a_spare_made_meanwhile_serves_the_leader();
-    test_an_overtaken_spare_is_no_room();
-    test_a_small_group_is_in_one_block();
-    test_a_large_group_is_a_chain_of_blocks_of_its_own();
-    return 0;
 }

@@ -4,7 +4,7 @@
  * All records have one size, so that an LSN tells the number of the record there. */
 #include "journal_release_fixture.h"
 
-static void test_reading_begins_at_the_file_in_which_the_lsn_lies(void)
+QS_TEST(test_reading_begins_at_the_file_in_which_the_lsn_lies)
 {
     struct fixture fixture;
     struct qsi_session start;
@@ -32,7 +32,7 @@ static void test_reading_begins_at_the_file_in_which_the_lsn_lies(void)
 }
 
 /* A file that is begun in a commit that is under way is not there yet. */
-static void test_a_file_counts_when_its_commit_is_finished(void)
+QS_TEST(test_a_file_counts_when_its_commit_is_finished)
 {
     struct fixture fixture;
     struct qsi_session start;
@@ -52,7 +52,7 @@ static void test_a_file_counts_when_its_commit_is_finished(void)
 }
 
 /* Without memory to remember a file, reading begins at one before it. */
-static void test_a_file_that_cannot_be_remembered_is_read_from_an_earlier_one(void)
+QS_TEST(test_a_file_that_cannot_be_remembered_is_read_from_an_earlier_one)
 {
     static struct qs_test_alloc memory;
     struct fixture fixture;
@@ -92,7 +92,7 @@ static void test_a_file_that_cannot_be_remembered_is_read_from_an_earlier_one(vo
 
 /* ---- releasing ---- */
 
-static void test_files_before_a_checkpoint_go(void)
+QS_TEST(test_files_before_a_checkpoint_go)
 {
     struct fixture fixture;
     uint32_t first;
@@ -113,7 +113,7 @@ static void test_files_before_a_checkpoint_go(void)
     fixture_stop(&fixture);
 }
 
-static void test_files_are_used_again(void)
+QS_TEST(test_files_are_used_again)
 {
     struct fixture fixture;
     uint32_t first;
@@ -137,7 +137,7 @@ static void test_files_are_used_again(void)
     fixture_stop(&fixture);
 }
 
-static void test_no_more_files_are_kept_than_asked_for(void)
+QS_TEST(test_no_more_files_are_kept_than_asked_for)
 {
     struct fixture fixture;
 
@@ -158,7 +158,7 @@ static void test_no_more_files_are_kept_than_asked_for(void)
 }
 
 /* The largest ones, if they have the size of a journal file at all. */
-static void test_the_most_useful_files_are_kept(void)
+QS_TEST(test_the_most_useful_files_are_kept)
 {
     static const uint64_t sizes[] = {QSI_JOURNAL_FILE_BYTES_MIN - QSI_BLOCK_ALIGN,
                                      QSI_JOURNAL_FILE_BYTES_MIN,
@@ -193,7 +193,7 @@ static void test_the_most_useful_files_are_kept(void)
     fixture_stop(&fixture);
 }
 
-static void test_other_names_are_not_touched(void)
+QS_TEST(test_other_names_are_not_touched)
 {
     static const char *const names[] = {"notes.txt", "1.jnl", "0000000001.jnl.bak",
                                         "0000000000.jnl"};
@@ -221,7 +221,7 @@ static void test_other_names_are_not_touched(void)
 
 /* A spare that is being made has a low number when leaders make files of their own meanwhile: it
  * is still being written. */
-static void test_a_spare_in_the_making_is_not_touched(void)
+QS_TEST(test_a_spare_in_the_making_is_not_touched)
 {
     struct fixture fixture;
     struct qsi_spare slow;
@@ -246,7 +246,7 @@ static void test_a_spare_in_the_making_is_not_touched(void)
 }
 
 /* Files change hands while a leader writes, in whatever order their numbers were given out. */
-static void test_releasing_while_a_commit_is_under_way(void)
+QS_TEST(test_releasing_while_a_commit_is_under_way)
 {
     for (int when = 0; when < 4; when++) {
         struct fixture fixture;
@@ -287,7 +287,7 @@ static void test_releasing_while_a_commit_is_under_way(void)
 
 /* Spares come in the order of their numbers, whoever was faster: one that is overtaken serves
  * nobody. */
-static void test_spares_serve_in_the_order_of_their_numbers(void)
+QS_TEST(test_spares_serve_in_the_order_of_their_numbers)
 {
     struct fixture fixture;
     struct qsi_spare slow;
@@ -307,7 +307,7 @@ static void test_spares_serve_in_the_order_of_their_numbers(void)
 }
 
 /* One that was overtaken is no spare any more, and takes nobody's place. */
-static void test_an_overtaken_spare_does_not_count(void)
+QS_TEST(test_an_overtaken_spare_does_not_count)
 {
     struct fixture fixture;
     struct qsi_spare slow;
@@ -361,7 +361,7 @@ static qs_status rename_without_lock(qs_env *env, qs_dir *dir, const char *from,
     return plain.rename(env, dir, from, to, error);
 }
 
-static void test_the_lock_is_not_held_while_the_directory_is_worked_on(void)
+QS_TEST(test_the_lock_is_not_held_while_the_directory_is_worked_on)
 {
     struct fixture fixture;
 
@@ -384,7 +384,7 @@ static void test_the_lock_is_not_held_while_the_directory_is_worked_on(void)
 
 /* ---- the next session ---- */
 
-static void test_an_open_removes_what_was_not_released(void)
+QS_TEST(test_an_open_removes_what_was_not_released)
 {
     struct fixture fixture;
 
@@ -406,7 +406,7 @@ static void test_an_open_removes_what_was_not_released(void)
 }
 
 /* Its records would be passed over as the checkpoint's. */
-static void test_no_session_begins_before_the_checkpoint(void)
+QS_TEST(test_no_session_begins_before_the_checkpoint)
 {
     struct fixture fixture;
 
@@ -426,7 +426,7 @@ static void test_no_session_begins_before_the_checkpoint(void)
 }
 
 /* Spares that were journal files serve the next session like those made of zeros. */
-static void test_sessions_go_on_in_files_used_again(void)
+QS_TEST(test_sessions_go_on_in_files_used_again)
 {
     struct fixture fixture;
 
@@ -444,25 +444,4 @@ static void test_sessions_go_on_in_files_used_again(void)
     }
     QS_CHECK(count_files(&fixture, 1, 1000) < 12);
     fixture_stop(&fixture);
-}
-
-int main(void)
-{
-    test_reading_begins_at_the_file_in_which_the_lsn_lies();
-    test_a_file_counts_when_its_commit_is_finished();
-    test_a_file_that_cannot_be_remembered_is_read_from_an_earlier_one();
-    test_files_before_a_checkpoint_go();
-    test_files_are_used_again();
-    test_no_more_files_are_kept_than_asked_for();
-    test_the_most_useful_files_are_kept();
-    test_other_names_are_not_touched();
-    test_a_spare_in_the_making_is_not_touched();
-    test_releasing_while_a_commit_is_under_way();
-    test_spares_serve_in_the_order_of_their_numbers();
-    test_an_overtaken_spare_does_not_count();
-    test_the_lock_is_not_held_while_the_directory_is_worked_on();
-    test_an_open_removes_what_was_not_released();
-    test_no_session_begins_before_the_checkpoint();
-    test_sessions_go_on_in_files_used_again();
-    return 0;
 }

@@ -50,7 +50,7 @@ static void check_after_cut(const struct fixture *fixture, qs_env *sim, enum qsi
     fixture_stop(&copy);
 }
 
-static void test_the_journal_goes_on_whatever_fails_in_a_release(void)
+QS_TEST(test_the_journal_goes_on_whatever_fails_in_a_release)
 {
     static const enum qsi_fault_how hows[] = {QSI_FAULT_EIO, QSI_FAULT_EINTR, QSI_FAULT_SYNC_LOST};
 
@@ -92,7 +92,7 @@ static void test_the_journal_goes_on_whatever_fails_in_a_release(void)
     }
 }
 
-static void test_a_file_that_cannot_be_renamed_is_removed(void)
+QS_TEST(test_a_file_that_cannot_be_renamed_is_removed)
 {
     struct fixture fixture;
     qs_env *sim, *fault;
@@ -108,7 +108,7 @@ static void test_a_file_that_cannot_be_renamed_is_removed(void)
     stop_over_fault(&fixture, sim, fault);
 }
 
-static void test_the_journal_goes_on_without_memory_for_a_release(void)
+QS_TEST(test_the_journal_goes_on_without_memory_for_a_release)
 {
     static struct qs_test_alloc memory;
 
@@ -231,7 +231,7 @@ static void commit_a_few(struct cuts *cuts, uint32_t count)
 
 /* Rolling into files used again, releasing them again: at every step, whatever a cut leaves is
  * the journal without a record that was released, cut off or doubled. */
-static void test_power_cuts_around_releases(uint64_t seed)
+QS_SEED_TEST(test_power_cuts_around_releases)
 {
     struct fixture fixture;
     struct cuts cuts = {.fixture = &fixture, .seed = seed * UINT64_C(1000003)};
@@ -269,7 +269,7 @@ static void fill_ahead(struct cuts *cuts, uint64_t bytes)
 
 /* What a cut leaves of zeros ahead of the head, torn or garbage, is neither a block nor damage,
  * and what was durable is there. */
-static void test_power_cuts_around_zeros_ahead(uint64_t seed)
+QS_SEED_TEST(test_power_cuts_around_zeros_ahead)
 {
     struct fixture fixture;
     struct cuts cuts = {.fixture = &fixture, .seed = seed * UINT64_C(1000033)};
@@ -375,7 +375,7 @@ static void *run_checkpoints(void *argument)
 }
 
 /* A leader, a maker of spares and one that gives files back, all at once. */
-static void test_files_change_hands_between_threads(void)
+QS_TEST(test_files_change_hands_between_threads)
 {
     struct fixture fixture;
     struct shared shared = {.fixture = &fixture};
@@ -412,17 +412,4 @@ static void test_files_change_hands_between_threads(void)
     check_all_there(&fixture);
     fixture_stop(&fixture);
     qsi_mutex_fini(&shared.mutex);
-}
-
-int main(int argc, char **argv)
-{
-    uint64_t seed = qs_test_seed(argc, argv);
-
-    test_the_journal_goes_on_whatever_fails_in_a_release();
-    test_a_file_that_cannot_be_renamed_is_removed();
-    test_the_journal_goes_on_without_memory_for_a_release();
-    test_files_change_hands_between_threads();
-    test_power_cuts_around_releases(seed);
-    test_power_cuts_around_zeros_ahead(seed);
-    return 0;
 }

@@ -23,7 +23,7 @@ static void end_session(struct fixture *fixture, bool clean)
     fixture_begin(fixture, seen.result.last_file, end_lsn);
 }
 
-static void test_sessions_follow_each_other(void)
+QS_TEST(test_sessions_follow_each_other)
 {
     struct fixture fixture;
     uint64_t count = 0;
@@ -45,7 +45,7 @@ static void test_sessions_follow_each_other(void)
     fixture_stop(&fixture);
 }
 
-static void test_a_crash_is_remembered_until_the_next_session_that_journals(void)
+QS_TEST(test_a_crash_is_remembered_until_the_next_session_that_journals)
 {
     struct fixture fixture;
 
@@ -62,7 +62,7 @@ static void test_a_crash_is_remembered_until_the_next_session_that_journals(void
     fixture_stop(&fixture);
 }
 
-static void test_a_clean_end_gives_the_tail_back(void)
+QS_TEST(test_a_clean_end_gives_the_tail_back)
 {
     struct fixture fixture;
     uint64_t bytes;
@@ -77,7 +77,7 @@ static void test_a_clean_end_gives_the_tail_back(void)
 }
 
 /* A file that was made and never used serves the next session, whatever lies in it. */
-static void test_leftover_files_are_used_again(void)
+QS_TEST(test_leftover_files_are_used_again)
 {
     struct fixture fixture;
     uint64_t bytes;
@@ -99,7 +99,7 @@ static void test_leftover_files_are_used_again(void)
 }
 
 /* Blocks of an earlier generation behind the new ones, at any distance: they carry another salt. */
-static void test_stale_blocks_in_a_leftover_file_are_not_read(void)
+QS_TEST(test_stale_blocks_in_a_leftover_file_are_not_read)
 {
     for (uint32_t fresh = 0; fresh < 8; fresh++) {
         struct fixture fixture;
@@ -122,7 +122,7 @@ static void test_stale_blocks_in_a_leftover_file_are_not_read(void)
     }
 }
 
-static void test_tiny_leftovers_are_removed(void)
+QS_TEST(test_tiny_leftovers_are_removed)
 {
     struct fixture fixture;
     char name[QSI_JOURNAL_NAME_BYTES];
@@ -141,7 +141,7 @@ static void test_tiny_leftovers_are_removed(void)
     fixture_stop(&fixture);
 }
 
-static void test_a_failed_commit_ends_the_journal_in_front_of_it(void)
+QS_TEST(test_a_failed_commit_ends_the_journal_in_front_of_it)
 {
     struct fixture fixture;
     qs_env *fault;
@@ -171,7 +171,7 @@ static void test_a_failed_commit_ends_the_journal_in_front_of_it(void)
 
 /* ---- out of memory ---- */
 
-static void test_reserving_may_fail_and_appending_cannot(void)
+QS_TEST(test_reserving_may_fail_and_appending_cannot)
 {
     static struct qs_test_alloc memory;
     struct fixture fixture;
@@ -202,7 +202,7 @@ static void test_reserving_may_fail_and_appending_cannot(void)
     qs_allocator_set(NULL);
 }
 
-static void test_opening_may_fail_at_any_call(void)
+QS_TEST(test_opening_may_fail_at_any_call)
 {
     for (uint64_t n = 1;; n++) {
         struct fixture fixture;
@@ -228,18 +228,4 @@ static void test_opening_may_fail_at_any_call(void)
         }
         qsi_env_fault_destroy(fault);
     }
-}
-
-int main(void)
-{
-    test_sessions_follow_each_other();
-    test_a_crash_is_remembered_until_the_next_session_that_journals();
-    test_a_clean_end_gives_the_tail_back();
-    test_leftover_files_are_used_again();
-    test_stale_blocks_in_a_leftover_file_are_not_read();
-    test_tiny_leftovers_are_removed();
-    test_a_failed_commit_ends_the_journal_in_front_of_it();
-    test_reserving_may_fail_and_appending_cannot();
-    test_opening_may_fail_at_any_call();
-    return 0;
 }

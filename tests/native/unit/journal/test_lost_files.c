@@ -199,7 +199,7 @@ static void start_many(struct fixture *fixture, uint32_t count, bool quiet)
 }
 
 /* The bound that docs/DURABILITY.md gives. */
-static void test_a_page_that_is_lost_costs_the_last_commit_at_most(bool quiet)
+QS_BOOL_TEST(test_a_page_that_is_lost_costs_the_last_commit_at_most, quiet)
 {
     enum { COUNT = 3 * RECORDS_IN_A_FILE + 5 };
     struct fixture fixture, copy;
@@ -224,7 +224,7 @@ static void test_a_page_that_is_lost_costs_the_last_commit_at_most(bool quiet)
     fixture_stop(&fixture);
 }
 
-static void test_no_zeroed_suffix_of_a_quiet_journal_passes(void)
+QS_TEST(test_no_zeroed_suffix_of_a_quiet_journal_passes)
 {
     enum { COUNT = RECORDS_IN_A_FILE + 7 };
     struct fixture fixture, copy;
@@ -247,7 +247,7 @@ static void test_no_zeroed_suffix_of_a_quiet_journal_passes(void)
 
 /* How much it held nobody knows, but that it is gone is counted, also where the checkpoint has all
  * that is known. */
-static void test_salvage_counts_the_file_behind_a_checkpoint(void)
+QS_TEST(test_salvage_counts_the_file_behind_a_checkpoint)
 {
     struct fixture fixture, copy;
 
@@ -266,7 +266,7 @@ static void test_salvage_counts_the_file_behind_a_checkpoint(void)
 }
 
 /* Half of a mark is no mark: the one before it counts. */
-static void test_of_two_marks_one_may_be_lost(void)
+QS_TEST(test_of_two_marks_one_may_be_lost)
 {
     struct fixture fixture;
 
@@ -369,11 +369,7 @@ int main(int argc, char **argv)
 
     test_no_cut_is_damage_and_no_lost_file_is_a_cut(seed);
     test_what_the_two_depend_on(seed);
-    test_a_page_that_is_lost_costs_the_last_commit_at_most(false);
-    test_a_page_that_is_lost_costs_the_last_commit_at_most(true);
-    test_no_zeroed_suffix_of_a_quiet_journal_passes();
-    test_of_two_marks_one_may_be_lost();
-    test_salvage_counts_the_file_behind_a_checkpoint();
+    qs_test_run_all();
     test_an_older_manifest_hides_nothing(false, 2);
     test_an_older_manifest_hides_nothing(true, 2);
     test_an_older_manifest_hides_nothing(false, 2 * RECORDS_IN_A_FILE);

@@ -70,7 +70,7 @@ static void check_equal(const struct qsi_manifest *a, const struct qsi_manifest 
     }
 }
 
-static void test_manifest_round_trips(void)
+QS_TEST(test_manifest_round_trips)
 {
     static const uint32_t counts[] = {0, 1, 2, 3, 6, 500};
 
@@ -90,7 +90,7 @@ static void test_manifest_round_trips(void)
     close_root();
 }
 
-static void test_a_missing_manifest_is_told_apart(void)
+QS_TEST(test_a_missing_manifest_is_told_apart)
 {
     struct qsi_manifest manifest;
 
@@ -117,7 +117,7 @@ static void reseal(uint8_t *data, size_t bytes)
     qsi_put_u32(data + bytes - 4, qs_crc32c(0, data, bytes - 4));
 }
 
-static void test_every_damage_is_refused(void)
+QS_TEST(test_every_damage_is_refused)
 {
     struct qsi_manifest manifest;
     uint8_t *data = NULL, *longer;
@@ -193,7 +193,7 @@ static qs_status load_changed(const struct qsi_manifest *manifest)
     return status;
 }
 
-static void test_a_checkpoint_outside_the_journal_is_refused(void)
+QS_TEST(test_a_checkpoint_outside_the_journal_is_refused)
 {
     struct qsi_manifest manifest;
 
@@ -222,7 +222,7 @@ static void test_a_checkpoint_outside_the_journal_is_refused(void)
     close_root();
 }
 
-static void test_beginning_at_a_later_place_leaves_one_session(void)
+QS_TEST(test_beginning_at_a_later_place_leaves_one_session)
 {
     static const uint32_t counts[] = {1, 2, 500};
 
@@ -247,7 +247,7 @@ static void test_beginning_at_a_later_place_leaves_one_session(void)
 }
 
 /* Any call failing leaves the old manifest or the new one. */
-static void test_storing_is_atomic(void)
+QS_TEST(test_storing_is_atomic)
 {
     for (uint64_t n = 1;; n++) {
         struct qsi_manifest old, new, read;
@@ -308,7 +308,7 @@ static void test_loading_may_fail_for_want_of_memory(void)
 
 /* ---- names and headers of journal files ---- */
 
-static void test_names_of_journal_files(void)
+QS_TEST(test_names_of_journal_files)
 {
     static const char *const foreign[] = {
         "",     "1.jnl",          "000000001.jnl",  "00000000001.jnl", "0000000001.jnl.bak",
@@ -331,7 +331,7 @@ static void test_names_of_journal_files(void)
     }
 }
 
-static void test_headers_of_journal_files(void)
+QS_TEST(test_headers_of_journal_files)
 {
     struct qsi_journal_header header = {
         .number = 7, .salt = 11, .next_salt = 12, .base_lsn = 13, .index = 2, .session = 3};
@@ -359,7 +359,7 @@ static void test_headers_of_journal_files(void)
     QS_CHECK(!qsi_journal_header_decode(&read, page, uuid, 0, 0));
 }
 
-static void test_marks_of_journal_files(void)
+QS_TEST(test_marks_of_journal_files)
 {
     uint8_t mark[QSI_JOURNAL_MARK_BYTES];
 
@@ -377,15 +377,7 @@ static void test_marks_of_journal_files(void)
 
 int main(void)
 {
-    test_names_of_journal_files();
-    test_headers_of_journal_files();
-    test_marks_of_journal_files();
-    test_manifest_round_trips();
-    test_a_missing_manifest_is_told_apart();
-    test_every_damage_is_refused();
-    test_a_checkpoint_outside_the_journal_is_refused();
-    test_beginning_at_a_later_place_leaves_one_session();
-    test_storing_is_atomic();
+    qs_test_run_all();
     qs_test_alloc_install(&memory);
     test_loading_may_fail_for_want_of_memory();
     QS_CHECK(memory.alive == 0);

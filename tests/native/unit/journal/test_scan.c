@@ -41,7 +41,7 @@ static void test_a_flipped_bit_in_any_block_but_the_last_is_damage(bool clean)
     fixture_stop(&fixture);
 }
 
-static void test_the_last_block_is_cut_off_when_it_is_torn(void)
+QS_TEST(test_the_last_block_is_cut_off_when_it_is_torn)
 {
     struct fixture fixture, copy;
     const struct qsi_scan_block *last;
@@ -76,7 +76,7 @@ static void test_the_last_block_is_cut_off_when_it_is_torn(void)
 }
 
 /* A crash leaves files as long as they were made. */
-static void test_a_file_that_was_cut_is_damage_although_its_session_was_not_closed(void)
+QS_TEST(test_a_file_that_was_cut_is_damage_although_its_session_was_not_closed)
 {
     struct fixture fixture, copy;
     const struct qsi_scan_block *last;
@@ -91,7 +91,7 @@ static void test_a_file_that_was_cut_is_damage_although_its_session_was_not_clos
 }
 
 /* After an orderly close nothing can be torn. */
-static void test_the_last_block_of_a_clean_journal_is_damage(void)
+QS_TEST(test_the_last_block_of_a_clean_journal_is_damage)
 {
     struct fixture fixture, copy;
     const struct qsi_scan_block *last;
@@ -110,7 +110,7 @@ static void test_the_last_block_of_a_clean_journal_is_damage(void)
 }
 
 /* The blocks of one commit reach the disk in any order: none of them proves another. */
-static void test_any_block_of_the_last_commit_may_be_torn(void)
+QS_TEST(test_any_block_of_the_last_commit_may_be_torn)
 {
     struct fixture fixture, copy;
 
@@ -138,7 +138,7 @@ static void test_any_block_of_the_last_commit_may_be_torn(void)
 }
 
 /* What a commit tells of its records must be so, although its checksum is right. */
-static void test_a_block_is_made_of_whole_records(void)
+QS_TEST(test_a_block_is_made_of_whole_records)
 {
     for (int how = 0; how < 3; how++) {
         struct fixture fixture;
@@ -162,7 +162,7 @@ static void test_a_block_is_made_of_whole_records(void)
 
 /* ---- groups ---- */
 
-static void test_an_incomplete_chain_is_told_by_its_last_block(void)
+QS_TEST(test_an_incomplete_chain_is_told_by_its_last_block)
 {
     struct fixture fixture, copy;
 
@@ -202,7 +202,7 @@ static qs_status refuse_third(void *context, const struct qsi_scan_block *block,
     return *count == 3 ? QS_EVERSION : QS_OK;
 }
 
-static void test_a_visitor_can_end_the_scan(void)
+QS_TEST(test_a_visitor_can_end_the_scan)
 {
     struct fixture fixture;
     struct qsi_scan_options options = {0};
@@ -217,7 +217,7 @@ static void test_a_visitor_can_end_the_scan(void)
     fixture_stop(&fixture);
 }
 
-static void test_a_read_error_is_not_taken_for_the_end(void)
+QS_TEST(test_a_read_error_is_not_taken_for_the_end)
 {
     struct fixture fixture;
     uint64_t n = 1;
@@ -245,7 +245,7 @@ static void test_a_read_error_is_not_taken_for_the_end(void)
     QS_CHECK(n > RECORDS);
 }
 
-static void test_missing_memory_is_not_taken_for_the_end(void)
+QS_TEST(test_missing_memory_is_not_taken_for_the_end)
 {
     static struct qs_test_alloc memory;
     struct fixture fixture;
@@ -307,7 +307,7 @@ static void test_a_flipped_bit_is_found_or_does_no_harm(bool clean)
 
 /* ---- salvage ---- */
 
-static void test_salvage_passes_over_damage_and_counts_it(void)
+QS_TEST(test_salvage_passes_over_damage_and_counts_it)
 {
     struct fixture fixture, copy;
 
@@ -356,15 +356,6 @@ int main(int argc, char **argv)
         test_a_flipped_bit_in_any_block_but_the_last_is_damage(clean);
         test_a_flipped_bit_is_found_or_does_no_harm(clean);
     }
-    test_the_last_block_is_cut_off_when_it_is_torn();
-    test_a_file_that_was_cut_is_damage_although_its_session_was_not_closed();
-    test_the_last_block_of_a_clean_journal_is_damage();
-    test_any_block_of_the_last_commit_may_be_torn();
-    test_a_block_is_made_of_whole_records();
-    test_an_incomplete_chain_is_told_by_its_last_block();
-    test_a_visitor_can_end_the_scan();
-    test_a_read_error_is_not_taken_for_the_end();
-    test_missing_memory_is_not_taken_for_the_end();
-    test_salvage_passes_over_damage_and_counts_it();
+    qs_test_run_all();
     return 0;
 }

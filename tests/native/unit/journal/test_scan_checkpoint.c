@@ -81,7 +81,7 @@ static void check_blocks(uint32_t first, uint32_t missing)
 
 /* A block that the checkpoint cuts in two is visited: what to do with its front is the visitor's
  * business. */
-static void test_blocks_behind_the_checkpoint_are_visited(void)
+QS_TEST(test_blocks_behind_the_checkpoint_are_visited)
 {
     struct fixture fixture, copy;
 
@@ -99,7 +99,7 @@ static void test_blocks_behind_the_checkpoint_are_visited(void)
 }
 
 /* Files before the first session may be there, whatever is in them, or not. */
-static void test_files_before_the_checkpoint_are_not_read(void)
+QS_TEST(test_files_before_the_checkpoint_are_not_read)
 {
     struct fixture fixture, copy;
 
@@ -135,7 +135,7 @@ static void test_files_before_the_checkpoint_are_not_read(void)
 
 /* Blocks of the first file that the checkpoint has are checked all the same: without them the
  * place of the next is not known. */
-static void test_damage_before_the_checkpoint_is_refused_and_loses_nothing(void)
+QS_TEST(test_damage_before_the_checkpoint_is_refused_and_loses_nothing)
 {
     struct fixture fixture, copy;
 
@@ -165,7 +165,7 @@ static void test_damage_before_the_checkpoint_is_refused_and_loses_nothing(void)
 }
 
 /* Of a block that the checkpoint cuts in two, what lies behind the checkpoint is lost. */
-static void test_a_damaged_block_across_the_checkpoint_loses_its_end(void)
+QS_TEST(test_a_damaged_block_across_the_checkpoint_loses_its_end)
 {
     struct fixture fixture, copy;
     uint32_t tried = 0;
@@ -194,7 +194,7 @@ static void test_a_damaged_block_across_the_checkpoint_loses_its_end(void)
 }
 
 /* It was durable to there, whatever else is known of its end. */
-static void test_a_journal_that_ends_before_the_checkpoint_is_damage(void)
+QS_TEST(test_a_journal_that_ends_before_the_checkpoint_is_damage)
 {
     const struct qsi_scan_block *last;
     struct fixture fixture, copy;
@@ -245,7 +245,7 @@ static void test_a_journal_that_ends_before_the_checkpoint_is_damage(void)
 
 /* Behind the end lie spares that are full of blocks and headers from before: they prove nothing,
  * and save nobody. */
-static void test_stale_files_behind_the_end_prove_nothing(void)
+QS_TEST(test_stale_files_behind_the_end_prove_nothing)
 {
     struct fixture fixture, copy;
     const struct qsi_scan_block *last;
@@ -333,7 +333,7 @@ static void scan_large(const struct fixture *fixture, bool salvage, uint32_t exp
 }
 
 /* Large and small blocks in turn. */
-static void test_progress_is_told_and_small_blocks_keep_no_large_chunk(void)
+QS_TEST(test_progress_is_told_and_small_blocks_keep_no_large_chunk)
 {
     struct fixture fixture;
     struct qsi_scan_result result;
@@ -358,16 +358,4 @@ static void test_progress_is_told_and_small_blocks_keep_no_large_chunk(void)
                     qsi_journal_scan(fixture.env, fixture.dir, &fixture.manifest, &options,
                                      check_chunk, &count, &result, QS_ERROR));
     fixture_stop(&fixture);
-}
-
-int main(void)
-{
-    test_blocks_behind_the_checkpoint_are_visited();
-    test_files_before_the_checkpoint_are_not_read();
-    test_damage_before_the_checkpoint_is_refused_and_loses_nothing();
-    test_a_damaged_block_across_the_checkpoint_loses_its_end();
-    test_a_journal_that_ends_before_the_checkpoint_is_damage();
-    test_stale_files_behind_the_end_prove_nothing();
-    test_progress_is_told_and_small_blocks_keep_no_large_chunk();
-    return 0;
 }

@@ -49,7 +49,7 @@ static void test_a_damaged_header_is_damage(bool clean)
     fixture_stop(&fixture);
 }
 
-static void test_a_shortened_file_is_damage(void)
+QS_TEST(test_a_shortened_file_is_damage)
 {
     struct fixture fixture, copy;
 
@@ -68,7 +68,7 @@ static void test_a_shortened_file_is_damage(void)
     fixture_stop(&fixture);
 }
 
-static void test_foreign_names_are_ignored(void)
+QS_TEST(test_foreign_names_are_ignored)
 {
     static const char *const names[] = {"notes.txt", "1.jnl", "0000000001.jnl.bak",
                                         "0000000000.jnl", "lost+found"};
@@ -88,7 +88,7 @@ static void test_foreign_names_are_ignored(void)
 
 /* Files of another store belong to no session: they carry another uuid, and blocks of another
  * salt. */
-static void test_files_of_another_store_are_not_read(void)
+QS_TEST(test_files_of_another_store_are_not_read)
 {
     struct fixture fixture;
 
@@ -102,7 +102,7 @@ static void test_files_of_another_store_are_not_read(void)
 
 /* ---- sessions ---- */
 
-static void test_damage_in_an_earlier_session_is_never_torn(void)
+QS_TEST(test_damage_in_an_earlier_session_is_never_torn)
 {
     struct fixture fixture, copy;
 
@@ -129,7 +129,7 @@ static void test_damage_in_an_earlier_session_is_never_torn(void)
 }
 
 /* What was torn once stays cut off, although it could be read again later. */
-static void test_what_was_cut_off_does_not_come_back(void)
+QS_TEST(test_what_was_cut_off_does_not_come_back)
 {
     struct fixture fixture;
 
@@ -154,10 +154,6 @@ int main(void)
         test_a_missing_file_is_damage(clean);
         test_a_damaged_header_is_damage(clean);
     }
-    test_a_shortened_file_is_damage();
-    test_foreign_names_are_ignored();
-    test_files_of_another_store_are_not_read();
-    test_damage_in_an_earlier_session_is_never_torn();
-    test_what_was_cut_off_does_not_come_back();
+    qs_test_run_all();
     return 0;
 }

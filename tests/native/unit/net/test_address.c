@@ -20,7 +20,7 @@ static void refuse(const char *address, const char *words)
     QS_CHECK(strstr(qs_test_error.text, words) != NULL);
 }
 
-static void test_an_address_that_is_none_is_refused_with_what_to_say(void)
+QS_TEST(test_an_address_that_is_none_is_refused_with_what_to_say)
 {
     refuse("", "HOST:PORT");
     refuse("5672", "HOST:PORT");
@@ -37,7 +37,7 @@ static void test_an_address_that_is_none_is_refused_with_what_to_say(void)
     refuse("no.such.host.invalid:5672", "no.such.host.invalid");
 }
 
-static void test_a_port_beyond_65535_is_refused_and_not_cut_to_16_bits(void)
+QS_TEST(test_a_port_beyond_65535_is_refused_and_not_cut_to_16_bits)
 {
     refuse("127.0.0.1:65536", "a port is 0 to 65535");
     refuse("127.0.0.1:99999", "a port is 0 to 65535");
@@ -53,7 +53,7 @@ static void listen_and_close(const char *address, const char *start)
     qsi_net_close(fd);
 }
 
-static void test_port_0_is_any_and_is_told(void)
+QS_TEST(test_port_0_is_any_and_is_told)
 {
     listen_and_close("127.0.0.1:0", "127.0.0.1:");
     QS_CHECK(strcmp(bound, "127.0.0.1:0") != 0);
@@ -62,7 +62,7 @@ static void test_port_0_is_any_and_is_told(void)
     QS_CHECK(strtol(strrchr(bound, ':') + 1, NULL, 10) > 0);
 }
 
-static void test_an_address_that_is_taken_is_refused_with_its_name(void)
+QS_TEST(test_an_address_that_is_taken_is_refused_with_its_name)
 {
     int fd = -1, second = -1;
     char again[QS_ADDRESS_BYTES];
@@ -179,10 +179,7 @@ int main(void)
     char dir[QS_ADDRESS_BYTES / 2];
 
     qs_test_make_dir(dir, sizeof dir);
-    test_an_address_that_is_none_is_refused_with_what_to_say();
-    test_a_port_beyond_65535_is_refused_and_not_cut_to_16_bits();
-    test_port_0_is_any_and_is_told();
-    test_an_address_that_is_taken_is_refused_with_its_name();
+    qs_test_run_all();
     test_a_socket_in_the_file_system_is_its_owners_alone(dir);
     test_a_file_that_is_no_socket_is_left_alone(dir);
     test_a_socket_that_was_passed_is_taken_as_it_is(dir);

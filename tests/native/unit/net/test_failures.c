@@ -21,7 +21,7 @@ static uint64_t note(const char *peer)
     return qsi_failures_note(&failures, peer, now_ns);
 }
 
-static void test_each_failure_takes_longer_than_the_one_before(void)
+QS_TEST(test_each_failure_takes_longer_than_the_one_before)
 {
     static const uint64_t expected[] = {0, 1, 2, 4, 8, 16, 20, 20, 20};
 
@@ -36,7 +36,7 @@ static void test_each_failure_takes_longer_than_the_one_before(void)
     QS_CHECK(note("10.0.0.2:1000") == 0);
 }
 
-static void test_a_minute_without_a_failure_forgets_them(void)
+QS_TEST(test_a_minute_without_a_failure_forgets_them)
 {
     start();
     QS_CHECK(note("10.0.0.1:1000") == 0 && note("10.0.0.1:1000") == TENTH);
@@ -47,7 +47,7 @@ static void test_a_minute_without_a_failure_forgets_them(void)
 }
 
 /* Else one client has more addresses than anybody could count. */
-static void test_addresses_of_one_ipv6_network_count_as_one(void)
+QS_TEST(test_addresses_of_one_ipv6_network_count_as_one)
 {
     start();
     QS_CHECK(note("[2001:db8:1:2::1]:1000") == 0);
@@ -59,7 +59,7 @@ static void test_addresses_of_one_ipv6_network_count_as_one(void)
     QS_CHECK(note("unix") == 0 && note("unix") == TENTH);
 }
 
-static void test_the_address_that_failed_last_long_ago_makes_room(void)
+QS_TEST(test_the_address_that_failed_last_long_ago_makes_room)
 {
     char peer[32];
 
@@ -72,13 +72,4 @@ static void test_the_address_that_failed_last_long_ago_makes_room(void)
     QS_CHECK(note("10.0.0.10:1000") == TENTH);
     QS_CHECK(note("10.0.4.9:1000") == TENTH);
     QS_CHECK(note("10.0.0.9:1000") == 0);
-}
-
-int main(void)
-{
-    test_each_failure_takes_longer_than_the_one_before();
-    test_a_minute_without_a_failure_forgets_them();
-    test_addresses_of_one_ipv6_network_count_as_one();
-    test_the_address_that_failed_last_long_ago_makes_room();
-    return 0;
 }

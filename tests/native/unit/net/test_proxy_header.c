@@ -134,7 +134,7 @@ static void check(const struct good *one, const qs_proxy_header *header)
     QS_CHECK(header->is_loopback == one->is_loopback);
 }
 
-static void test_a_header_is_read_when_it_is_whole_and_not_before(void)
+QS_TEST(test_a_header_is_read_when_it_is_whole_and_not_before)
 {
     qs_proxy_header header;
 
@@ -148,7 +148,7 @@ static void test_a_header_is_read_when_it_is_whole_and_not_before(void)
     }
 }
 
-static void test_what_lies_behind_a_header_is_left(void)
+QS_TEST(test_what_lies_behind_a_header_is_left)
 {
     static const char *const behind[] = {"AMQP", "\r\n\r\n", "PROXY TCP4", "\n"};
     qs_proxy_header header;
@@ -165,7 +165,7 @@ static void test_what_lies_behind_a_header_is_left(void)
 }
 
 /* Of each there is a byte from which on it is refused, whatever comes behind it. */
-static void test_what_is_no_header_is_refused_from_its_first_wrong_byte_on(void)
+QS_TEST(test_what_is_no_header_is_refused_from_its_first_wrong_byte_on)
 {
     qs_proxy_header header;
     char data[256];
@@ -189,7 +189,7 @@ static void test_what_is_no_header_is_refused_from_its_first_wrong_byte_on(void)
     }
 }
 
-static void test_a_client_at_a_socket_of_the_proxys_machine_has_no_address(void)
+QS_TEST(test_a_client_at_a_socket_of_the_proxys_machine_has_no_address)
 {
     char data[16 + 216] = SIGNATURE "\x21\x31\0\xd8/run/client";
     qs_proxy_header header;
@@ -200,7 +200,7 @@ static void test_a_client_at_a_socket_of_the_proxys_machine_has_no_address(void)
     QS_CHECK(header.bytes == sizeof data && !header.has_peer && !header.is_loopback);
 }
 
-static void test_a_checksum_is_compared(void)
+QS_TEST(test_a_checksum_is_compared)
 {
     char data[] = SIGNATURE "\x21\x11\0\x16" FOUR "\3\0\4\0\0\0\0\4\0\0";
     size_t bytes = sizeof data - 1, at = 16 + 12 + 3;
@@ -220,7 +220,7 @@ static void test_a_checksum_is_compared(void)
     }
 }
 
-static void test_the_longest_header_is_read(void)
+QS_TEST(test_the_longest_header_is_read)
 {
     static char data[QS_PROXY_HEADER_BYTES] = SIGNATURE "\x21\x11\x0f\xf0" FOUR "\4\x0f\xe1";
     qs_proxy_header header;
@@ -229,15 +229,4 @@ static void test_the_longest_header_is_read(void)
     QS_CHECK(header.bytes == 0);
     QS_CHECK_OK(read_copy(data, sizeof data, &header));
     QS_CHECK(header.bytes == sizeof data);
-}
-
-int main(void)
-{
-    test_a_header_is_read_when_it_is_whole_and_not_before();
-    test_what_lies_behind_a_header_is_left();
-    test_what_is_no_header_is_refused_from_its_first_wrong_byte_on();
-    test_a_client_at_a_socket_of_the_proxys_machine_has_no_address();
-    test_a_checksum_is_compared();
-    test_the_longest_header_is_read();
-    return 0;
 }

@@ -18,7 +18,7 @@ static uint64_t first_of_model(void)
     return first;
 }
 
-static void test_timers_come_in_the_order_in_which_they_are_due(uint64_t seed)
+QS_SEED_TEST(test_timers_come_in_the_order_in_which_they_are_due)
 {
     struct qsi_timers heap = {0};
     uint64_t random = seed, now_ns = 0;
@@ -44,7 +44,7 @@ static void test_timers_come_in_the_order_in_which_they_are_due(uint64_t seed)
     qsi_timers_fini(&heap);
 }
 
-static void test_a_timer_that_is_not_set_is_never_due(void)
+QS_TEST(test_a_timer_that_is_not_set_is_never_due)
 {
     struct qsi_timers heap = {0};
     struct qsi_timer timer = {0};
@@ -53,11 +53,4 @@ static void test_a_timer_that_is_not_set_is_never_due(void)
     QS_CHECK(qsi_timers_take_due(&heap, UINT64_MAX - 1) == NULL);
     qsi_timers_set(&heap, &timer, QSI_TIMER_NEVER);
     QS_CHECK(heap.count == 0);
-}
-
-int main(int argc, char **argv)
-{
-    test_timers_come_in_the_order_in_which_they_are_due(qs_test_seed(argc, argv));
-    test_a_timer_that_is_not_set_is_never_due();
-    return 0;
 }

@@ -64,7 +64,7 @@ static struct qsi_stretch take(struct qsi_container *container, uint64_t from, u
     return stretch;
 }
 
-static void test_appended_messages_are_taken_in_order_and_settled(void)
+QS_TEST(test_appended_messages_are_taken_in_order_and_settled)
 {
     struct qsi_queue queue;
     struct qsi_container *container = begin(&queue);
@@ -98,7 +98,7 @@ static void test_appended_messages_are_taken_in_order_and_settled(void)
     qsi_container_fini(container);
 }
 
-static void test_requeued_messages_count_as_delivered_and_those_given_back_do_not(void)
+QS_TEST(test_requeued_messages_count_as_delivered_and_those_given_back_do_not)
 {
     struct qsi_queue queue;
     struct qsi_container *container = begin(&queue);
@@ -137,7 +137,7 @@ static void note_range(void *context, uint64_t first, uint32_t count)
     purged->end = first + count;
 }
 
-static void test_purge_leaves_what_is_out_and_abandon_nothing(void)
+QS_TEST(test_purge_leaves_what_is_out_and_abandon_nothing)
 {
     struct qsi_queue queue;
     struct qsi_container *container = begin(&queue);
@@ -154,7 +154,7 @@ static void test_purge_leaves_what_is_out_and_abandon_nothing(void)
     qsi_container_fini(container);
 }
 
-static void test_replay_begins_where_it_is_told_and_settles_by_sequence(void)
+QS_TEST(test_replay_begins_where_it_is_told_and_settles_by_sequence)
 {
     struct qsi_queue queue;
     struct qsi_container *container = begin(&queue);
@@ -175,7 +175,7 @@ static void test_replay_begins_where_it_is_told_and_settles_by_sequence(void)
     qsi_container_fini(container);
 }
 
-static void test_what_is_not_flushed_stays_in_memory(void)
+QS_TEST(test_what_is_not_flushed_stays_in_memory)
 {
     struct qsi_queue queue;
     struct qsi_container *container = begin(&queue);
@@ -185,14 +185,4 @@ static void test_what_is_not_flushed_stays_in_memory(void)
     qsi_container_drop_states(container);
     QS_CHECK(container->ram_count == ROWS && qsi_queue_is_in_memory(&queue));
     qsi_container_fini(container);
-}
-
-int main(void)
-{
-    test_appended_messages_are_taken_in_order_and_settled();
-    test_requeued_messages_count_as_delivered_and_those_given_back_do_not();
-    test_purge_leaves_what_is_out_and_abandon_nothing();
-    test_replay_begins_where_it_is_told_and_settles_by_sequence();
-    test_what_is_not_flushed_stays_in_memory();
-    return 0;
 }

@@ -121,7 +121,7 @@ static void test_a_purge_while_a_job_is_under_way(enum job job, bool before)
     finish(&fixture);
 }
 
-static void test_acks_between_run_and_end_of_a_load(void)
+QS_TEST(test_acks_between_run_and_end_of_a_load)
 {
     struct fixture fixture;
     struct qsi_stretch out;
@@ -145,7 +145,7 @@ static void test_acks_between_run_and_end_of_a_load(void)
 
 /* ---- requeues and delivery counts ---- */
 
-static void test_delivery_counts_survive_on_the_disk(void)
+QS_TEST(test_delivery_counts_survive_on_the_disk)
 {
     struct fixture fixture;
     struct qsi_stretch stretch;
@@ -174,7 +174,7 @@ static void test_delivery_counts_survive_on_the_disk(void)
     finish(&fixture);
 }
 
-static void test_a_loaded_state_begins_where_messages_are_live(void)
+QS_TEST(test_a_loaded_state_begins_where_messages_are_live)
 {
     struct fixture fixture;
     struct qsi_stretch stretch;
@@ -213,7 +213,7 @@ static void test_a_loaded_state_begins_where_messages_are_live(void)
 }
 
 /* Room for columns is made when the file turns out to have them. */
-static void test_a_load_makes_only_the_columns_that_are_there(void)
+QS_TEST(test_a_load_makes_only_the_columns_that_are_there)
 {
     for (int expires = 0; expires < 2; expires++) {
         struct fixture fixture;
@@ -245,7 +245,7 @@ static void test_a_load_makes_only_the_columns_that_are_there(void)
     }
 }
 
-static void test_mark_all_seen_reaches_what_is_on_the_disk(void)
+QS_TEST(test_mark_all_seen_reaches_what_is_on_the_disk)
 {
     struct fixture fixture;
     struct qsi_segment *segment;
@@ -271,7 +271,7 @@ static void test_mark_all_seen_reaches_what_is_on_the_disk(void)
 }
 
 /* Of a segment that is not loaded and requeued as a whole it is known that it was delivered. */
-static void test_a_replayed_requeue_of_a_whole_segment_is_seen(void)
+QS_TEST(test_a_replayed_requeue_of_a_whole_segment_is_seen)
 {
     struct fixture fixture;
     struct qsi_segment *segment;
@@ -292,7 +292,7 @@ static void test_a_replayed_requeue_of_a_whole_segment_is_seen(void)
     finish(&fixture);
 }
 
-static void test_replay_settles_whole_segments_that_are_not_loaded(void)
+QS_TEST(test_replay_settles_whole_segments_that_are_not_loaded)
 {
     struct fixture fixture;
     struct qsi_segment *segment;
@@ -316,7 +316,7 @@ static void test_replay_settles_whole_segments_that_are_not_loaded(void)
 
 /* ---- names of files ---- */
 
-static void test_the_next_file_of_a_number_has_another_name(void)
+QS_TEST(test_the_next_file_of_a_number_has_another_name)
 {
     struct fixture fixture;
     struct qsi_stretch old;
@@ -342,7 +342,7 @@ static void test_the_next_file_of_a_number_has_another_name(void)
 }
 
 /* Slots were written although no body was: the next checkpoint has to sync the file. */
-static void test_references_alone_make_a_file_dirty(void)
+QS_TEST(test_references_alone_make_a_file_dirty)
 {
     struct fixture fixture;
     struct qsi_segment *segment;
@@ -367,7 +367,7 @@ static void test_references_alone_make_a_file_dirty(void)
 
 /* ---- deleting a queue ---- */
 
-static void test_a_deleted_queue_refers_to_nothing(void)
+QS_TEST(test_a_deleted_queue_refers_to_nothing)
 {
     struct fixture fixture;
     struct qsi_stretch on_disk, in_memory;
@@ -387,7 +387,7 @@ static void test_a_deleted_queue_refers_to_nothing(void)
     finish(&fixture);
 }
 
-static void test_transients_of_a_batch_refer_until_they_are_settled(void)
+QS_TEST(test_transients_of_a_batch_refer_until_they_are_settled)
 {
     struct fixture fixture;
     struct qsi_stretch stretch;
@@ -416,17 +416,7 @@ int main(void)
         test_a_purge_while_a_job_is_under_way(job, true);
         test_a_purge_while_a_job_is_under_way(job, false);
     }
-    test_acks_between_run_and_end_of_a_load();
-    test_delivery_counts_survive_on_the_disk();
-    test_a_loaded_state_begins_where_messages_are_live();
-    test_a_load_makes_only_the_columns_that_are_there();
-    test_mark_all_seen_reaches_what_is_on_the_disk();
-    test_a_replayed_requeue_of_a_whole_segment_is_seen();
-    test_replay_settles_whole_segments_that_are_not_loaded();
-    test_the_next_file_of_a_number_has_another_name();
-    test_references_alone_make_a_file_dirty();
-    test_a_deleted_queue_refers_to_nothing();
-    test_transients_of_a_batch_refer_until_they_are_settled();
+    qs_test_run_all();
     QS_CHECK(memory.alive == 0);
     qs_allocator_set(NULL);
     return 0;

@@ -8,7 +8,7 @@
 
 /* All that a queue may live through, with allocation n failing: every step fails whole, and
  * works the next time. */
-static void test_every_allocation_may_fail(void)
+QS_TEST(test_every_allocation_may_fail)
 {
     uint64_t failures = 0;
 
@@ -89,7 +89,7 @@ static void test_every_allocation_may_fail(void)
 }
 
 /* What settling notes of messages on the disk has its memory before they are there only. */
-static void test_settling_messages_on_the_disk_needs_no_memory(bool loaded)
+QS_BOOL_TEST(test_settling_messages_on_the_disk_needs_no_memory, loaded)
 {
     struct fixture fixture;
     struct qsi_stretch stretch;
@@ -121,7 +121,7 @@ static void test_settling_messages_on_the_disk_needs_no_memory(bool loaded)
 /* ---- a disk that fails ---- */
 
 /* Call n of the disk fails, once: the job fails whole, and works the next time. */
-static void test_every_call_of_a_disk_may_fail(void)
+QS_TEST(test_every_call_of_a_disk_may_fail)
 {
     qs_env *inner = NULL;
     bool fired = true;
@@ -172,7 +172,7 @@ static void test_every_call_of_a_disk_may_fail(void)
 
 /* What a checkpoint named, as it named it, is there after a cut, whatever was written to the
  * same files later and not synced. */
-static void test_a_cut_takes_nothing_that_was_named(void)
+QS_TEST(test_a_cut_takes_nothing_that_was_named)
 {
     for (uint64_t seed = 1; seed <= 60; seed++) {
         struct fixture fixture, after;
@@ -237,11 +237,7 @@ static void test_a_cut_takes_nothing_that_was_named(void)
 int main(void)
 {
     qs_test_alloc_install(&memory);
-    test_every_allocation_may_fail();
-    test_settling_messages_on_the_disk_needs_no_memory(false);
-    test_settling_messages_on_the_disk_needs_no_memory(true);
-    test_every_call_of_a_disk_may_fail();
-    test_a_cut_takes_nothing_that_was_named();
+    qs_test_run_all();
     QS_CHECK(memory.alive == 0);
     qs_allocator_set(NULL);
     return 0;

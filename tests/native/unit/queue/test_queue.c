@@ -4,7 +4,7 @@
 #include "queue_settle.h"
 #include "queue_take.h"
 
-static void test_messages_leave_in_the_order_they_came(void)
+QS_TEST(test_messages_leave_in_the_order_they_came)
 {
     struct qsi_queue queue;
     struct qsi_stretch stretch;
@@ -30,7 +30,7 @@ static void test_messages_leave_in_the_order_they_came(void)
     drop_arena();
 }
 
-static void test_a_row_tells_its_record(void)
+QS_TEST(test_a_row_tells_its_record)
 {
     struct qsi_queue queue;
     struct qsi_stretch stretch;
@@ -56,7 +56,7 @@ static void test_a_row_tells_its_record(void)
     drop_arena();
 }
 
-static void test_singles_share_runs_while_they_share_chunks(void)
+QS_TEST(test_singles_share_runs_while_they_share_chunks)
 {
     struct qsi_queue queue;
     struct qsi_chunk *chunk = qsi_chunk_create(1u << 20);
@@ -88,7 +88,7 @@ static void test_singles_share_runs_while_they_share_chunks(void)
     qsi_chunk_unref(chunk);
 }
 
-static void test_a_message_that_joins_a_run_whose_others_are_out_is_found(void)
+QS_TEST(test_a_message_that_joins_a_run_whose_others_are_out_is_found)
 {
     struct qsi_queue queue;
     struct qsi_stretch stretch;
@@ -104,7 +104,7 @@ static void test_a_message_that_joins_a_run_whose_others_are_out_is_found(void)
     drop_arena();
 }
 
-static void test_requeued_messages_come_first_in_their_order(void)
+QS_TEST(test_requeued_messages_come_first_in_their_order)
 {
     struct qsi_queue queue;
     struct qsi_stretch stretches[5], stretch;
@@ -128,7 +128,7 @@ static void test_requeued_messages_come_first_in_their_order(void)
     end(&queue);
 }
 
-static void test_untaken_messages_were_never_out(void)
+QS_TEST(test_untaken_messages_were_never_out)
 {
     struct qsi_queue queue;
     struct qsi_stretch stretch;
@@ -151,7 +151,7 @@ static void test_untaken_messages_were_never_out(void)
     end(&queue);
 }
 
-static void test_delivery_counts_saturate(void)
+QS_TEST(test_delivery_counts_saturate)
 {
     struct qsi_queue queue;
     struct qsi_stretch stretch;
@@ -170,7 +170,7 @@ static void test_delivery_counts_saturate(void)
 }
 
 /* What comes and goes one by one allocates nothing. */
-static void test_a_spare_run_serves_again(void)
+QS_TEST(test_a_spare_run_serves_again)
 {
     struct qsi_queue queue;
     struct qsi_stretch stretch;
@@ -197,7 +197,7 @@ static void test_a_spare_run_serves_again(void)
     qsi_chunk_unref(chunk);
 }
 
-static void test_stored_bodies_are_counted(void)
+QS_TEST(test_stored_bodies_are_counted)
 {
     struct qsi_queue queue;
     struct qsi_stretch stretch;
@@ -241,7 +241,7 @@ static void note_range(void *context, uint64_t first_seq, uint32_t count)
     ranges->last_seq = first_seq + count - 1;
 }
 
-static void test_purge_visits_what_lies_between_messages_that_are_out(void)
+QS_TEST(test_purge_visits_what_lies_between_messages_that_are_out)
 {
     struct qsi_queue queue;
     struct qsi_stretch stretch;
@@ -280,16 +280,7 @@ static void test_purge_visits_what_lies_between_messages_that_are_out(void)
 int main(void)
 {
     qs_test_alloc_install(&memory);
-    test_messages_leave_in_the_order_they_came();
-    test_a_row_tells_its_record();
-    test_singles_share_runs_while_they_share_chunks();
-    test_a_message_that_joins_a_run_whose_others_are_out_is_found();
-    test_requeued_messages_come_first_in_their_order();
-    test_untaken_messages_were_never_out();
-    test_delivery_counts_saturate();
-    test_a_spare_run_serves_again();
-    test_stored_bodies_are_counted();
-    test_purge_visits_what_lies_between_messages_that_are_out();
+    qs_test_run_all();
     QS_CHECK(memory.alive == 0);
     qs_allocator_set(NULL);
     return 0;

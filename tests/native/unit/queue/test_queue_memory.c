@@ -2,7 +2,7 @@
 #include "plain_queue_fixture.h"
 #include "queue_publish.h"
 
-static void test_reserving_may_fail_and_pushing_cannot(void)
+QS_TEST(test_reserving_may_fail_and_pushing_cannot)
 {
     struct qsi_chunk *chunk = qsi_chunk_create(1u << 20);
     struct qsi_queue queue;
@@ -46,7 +46,7 @@ static void test_reserving_may_fail_and_pushing_cannot(void)
 
 /* Room for a batch over many segments may be made in part; it serves whoever comes next,
  * whatever happens before. */
-static void test_room_that_was_made_in_part_harms_nobody(void)
+QS_TEST(test_room_that_was_made_in_part_harms_nobody)
 {
     for (uint64_t n = 1;; n++) {
         struct qsi_queue queue;
@@ -79,7 +79,7 @@ static void test_room_that_was_made_in_part_harms_nobody(void)
 }
 
 /* Without memory for counts a requeue still is one. */
-static void test_requeueing_cannot_fail(void)
+QS_TEST(test_requeueing_cannot_fail)
 {
     struct qsi_queue queue;
     struct qsi_stretch stretch;
@@ -98,9 +98,7 @@ static void test_requeueing_cannot_fail(void)
 int main(void)
 {
     qs_test_alloc_install(&memory);
-    test_reserving_may_fail_and_pushing_cannot();
-    test_room_that_was_made_in_part_harms_nobody();
-    test_requeueing_cannot_fail();
+    qs_test_run_all();
     QS_CHECK(memory.alive == 0);
     qs_allocator_set(NULL);
     return 0;

@@ -17,7 +17,7 @@ static void push_batch_at(struct qsi_queue *queue, uint32_t count, uint64_t seq)
     QS_CHECK(push_batch(queue, count, 1, 0, true) == seq);
 }
 
-static void test_replayed_settles_pass_over_gaps(void)
+QS_TEST(test_replayed_settles_pass_over_gaps)
 {
     struct qsi_queue queue;
     struct qsi_stretch stretch;
@@ -49,7 +49,7 @@ static void test_replayed_settles_pass_over_gaps(void)
     end(&queue);
 }
 
-static void test_a_replayed_settle_removes_runs_between_others(void)
+QS_TEST(test_a_replayed_settle_removes_runs_between_others)
 {
     struct qsi_queue queue;
     struct qsi_stretch stretch;
@@ -69,7 +69,7 @@ static void test_a_replayed_settle_removes_runs_between_others(void)
     end(&queue);
 }
 
-static void test_what_a_crash_left_counts_as_delivered_once(void)
+QS_TEST(test_what_a_crash_left_counts_as_delivered_once)
 {
     struct qsi_queue queue;
     struct qsi_stretch stretch;
@@ -100,9 +100,7 @@ static void test_what_a_crash_left_counts_as_delivered_once(void)
 int main(void)
 {
     qs_test_alloc_install(&memory);
-    test_replayed_settles_pass_over_gaps();
-    test_a_replayed_settle_removes_runs_between_others();
-    test_what_a_crash_left_counts_as_delivered_once();
+    qs_test_run_all();
     QS_CHECK(memory.alive == 0);
     qs_allocator_set(NULL);
     return 0;

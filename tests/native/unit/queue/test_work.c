@@ -220,7 +220,7 @@ static void restore(struct subject *subject)
     qsi_buf_fini(&records);
 }
 
-static void test_a_work_queue_is_what_a_simple_model_says(uint64_t seed)
+QS_SEED_TEST(test_a_work_queue_is_what_a_simple_model_says)
 {
     static struct subject subject;
 
@@ -293,7 +293,7 @@ static uint64_t tell_counts(const uint8_t counts[ENTRIES])
 
 /* Two bits for each of so many, and as many more as counts need; 16 bytes for one that sticks out.
  */
-static void test_counts_of_deliveries_take_few_bits_in_a_checkpoint(void)
+QS_TEST(test_counts_of_deliveries_take_few_bits_in_a_checkpoint)
 {
     uint8_t counts[ENTRIES] = {0};
 
@@ -316,7 +316,7 @@ static void test_counts_of_deliveries_take_few_bits_in_a_checkpoint(void)
     QS_CHECK(tell_counts(counts) == 10 * ENTRIES / 8);
 }
 
-static void test_what_nobody_read_and_what_is_settled_takes_no_memory(void)
+QS_TEST(test_what_nobody_read_and_what_is_settled_takes_no_memory)
 {
     struct qsi_queue_shared shared;
     struct qsi_queue queue;
@@ -331,7 +331,7 @@ static void test_what_nobody_read_and_what_is_settled_takes_no_memory(void)
     qsi_container_fini(&queue.container);
 }
 
-static void test_a_replay_gives_state_to_what_was_settled_only(void)
+QS_TEST(test_a_replay_gives_state_to_what_was_settled_only)
 {
     const struct qsi_settle ack = {
         .queue_id = 1, .first_seq = 70, .count = 60, .kind = QSI_SETTLE_ACK};
@@ -350,7 +350,7 @@ static void test_a_replay_gives_state_to_what_was_settled_only(void)
     qsi_container_fini(&queue.container);
 }
 
-static void test_records_that_make_no_sense_are_refused(void)
+QS_TEST(test_records_that_make_no_sense_are_refused)
 {
     uint8_t record[QSI_WORK_SEGMENT_BYTES + 16 + QSI_WORK_NOTE_BYTES] = {0};
     struct qsi_work_segment told = {
@@ -385,14 +385,4 @@ static void test_records_that_make_no_sense_are_refused(void)
     qsi_work_segment_encode(record, &told);
     QS_CHECK(qsi_container_restore(&queue.container, record, &next, NULL) == QS_ECORRUPT);
     qsi_container_fini(&queue.container);
-}
-
-int main(int argc, char **argv)
-{
-    test_a_work_queue_is_what_a_simple_model_says(qs_test_seed(argc, argv));
-    test_counts_of_deliveries_take_few_bits_in_a_checkpoint();
-    test_what_nobody_read_and_what_is_settled_takes_no_memory();
-    test_a_replay_gives_state_to_what_was_settled_only();
-    test_records_that_make_no_sense_are_refused();
-    return 0;
 }

@@ -85,7 +85,7 @@ static void stop(void)
     engine_stop(&engine);
 }
 
-static void test_a_time_is_found_while_retention_drops_its_segment(void)
+QS_TEST(test_a_time_is_found_while_retention_drops_its_segment)
 {
     uint64_t offset;
 
@@ -105,14 +105,14 @@ static void declare_work(const char *name, const char *begins)
                                          qs_test_fields_slice(&arguments), &ok, QS_ERROR));
 }
 
-static void test_a_work_queue_begins_at_a_time_while_retention_drops_its_segment(void)
+QS_TEST(test_a_work_queue_begins_at_a_time_while_retention_drops_its_segment)
 {
     start();
     declare_work("w", "1Y");
     stop();
 }
 
-static void test_a_work_queue_begins_at_the_last_block_while_retention_drops_it(void)
+QS_TEST(test_a_work_queue_begins_at_the_last_block_while_retention_drops_it)
 {
     start();
     declare_work("w", "last");
@@ -175,7 +175,7 @@ static qs_status consume_from_the_last_block(void)
                               qs_test_fields_slice(&arguments), tag, QS_ERROR);
 }
 
-static void test_a_consumer_of_a_stream_that_is_deleted_meanwhile_is_told(void)
+QS_TEST(test_a_consumer_of_a_stream_that_is_deleted_meanwhile_is_told)
 {
     start_deleting(NOTHING);
     QS_CHECK_STATUS(QS_NOT_FOUND, consume_from_the_last_block());
@@ -183,7 +183,7 @@ static void test_a_consumer_of_a_stream_that_is_deleted_meanwhile_is_told(void)
 }
 
 /* What was found in the old stream is no place in the new one. */
-static void test_a_consumer_gets_the_messages_of_what_has_the_streams_name_now(void)
+QS_TEST(test_a_consumer_gets_the_messages_of_what_has_the_streams_name_now)
 {
     for (int comes = QUEUE; comes <= STREAM; comes++) {
         qs_event event;
@@ -199,7 +199,7 @@ static void test_a_consumer_gets_the_messages_of_what_has_the_streams_name_now(v
     }
 }
 
-static void test_a_work_queue_of_a_stream_that_is_deleted_meanwhile_is_refused(void)
+QS_TEST(test_a_work_queue_of_a_stream_that_is_deleted_meanwhile_is_refused)
 {
     struct qs_test_fields arguments = {.used = 0};
     qs_declare_ok ok;
@@ -212,15 +212,4 @@ static void test_a_work_queue_of_a_stream_that_is_deleted_meanwhile_is_refused(v
     engine_new_channel(&engine);
     QS_CHECK(!has_queue(&engine, "w"));
     stop_deleting();
-}
-
-int main(void)
-{
-    test_a_consumer_of_a_stream_that_is_deleted_meanwhile_is_told();
-    test_a_consumer_gets_the_messages_of_what_has_the_streams_name_now();
-    test_a_work_queue_of_a_stream_that_is_deleted_meanwhile_is_refused();
-    test_a_work_queue_begins_at_a_time_while_retention_drops_its_segment();
-    test_a_work_queue_begins_at_the_last_block_while_retention_drops_it();
-    test_a_time_is_found_while_retention_drops_its_segment();
-    return 0;
 }

@@ -2,7 +2,7 @@
  * they get. */
 #include "streams_fixture.h"
 
-static void test_what_is_published_is_read_by_any_number_of_readers(struct engine *engine)
+ENGINE_TEST(test_what_is_published_is_read_by_any_number_of_readers)
 {
     declare_stream(engine, "s");
     check_ends(engine, "s", 0, 0);
@@ -12,7 +12,7 @@ static void test_what_is_published_is_read_by_any_number_of_readers(struct engin
     check_holds_by(engine, "s", 40, 100, 3, 30);
 }
 
-static void test_readers_never_get_what_is_not_durable(struct engine *engine)
+ENGINE_TEST(test_readers_never_get_what_is_not_durable)
 {
     qs_stream_reader *reader;
     struct received batch;
@@ -56,7 +56,7 @@ static uint64_t rows_there(qs_stream_reader *reader)
 
 /* A reader that looked for the first time while a commit was to come, or that had not looked
  * between two commits, did not see what had been durable long before. */
-static void test_durable_rows_are_there_while_others_wait_for_the_disk(struct engine *engine)
+ENGINE_TEST(test_durable_rows_are_there_while_others_wait_for_the_disk)
 {
     qs_stream_reader *reader;
 
@@ -83,7 +83,7 @@ static void test_durable_rows_are_there_while_others_wait_for_the_disk(struct en
     qs_stream_reader_close(reader);
 }
 
-static void test_readers_begin_where_they_ask_to(struct engine *engine)
+ENGINE_TEST(test_readers_begin_where_they_ask_to)
 {
     qs_stream_reader *reader;
     struct received batch;
@@ -117,7 +117,7 @@ static void test_readers_begin_where_they_ask_to(struct engine *engine)
     qs_stream_reader_close(reader);
 }
 
-static void test_a_reader_gets_the_routing_keys_it_asks_for(struct engine *engine)
+ENGINE_TEST(test_a_reader_gets_the_routing_keys_it_asks_for)
 {
     const qs_slice keys[] = {text("eu.#"), text("us.*.big")};
     const qs_stream_read read = {.routing_keys = keys, .routing_key_count = 2};
@@ -152,7 +152,7 @@ static void test_a_reader_gets_the_routing_keys_it_asks_for(struct engine *engin
     }
 }
 
-static void test_a_deleted_stream_leaves_nothing_and_its_readers_are_told(struct engine *engine)
+ENGINE_TEST(test_a_deleted_stream_leaves_nothing_and_its_readers_are_told)
 {
     qs_stream_reader *reader;
     struct received batch;
@@ -180,7 +180,7 @@ static void test_a_deleted_stream_leaves_nothing_and_its_readers_are_told(struct
 }
 
 /* More than memory holds: the pager writes it to files, and readers find it there. */
-static void test_a_stream_larger_than_memory_is_read_from_its_files(void)
+QS_TEST(test_a_stream_larger_than_memory_is_read_from_its_files)
 {
     struct engine engine;
 
@@ -197,7 +197,7 @@ static void test_a_stream_larger_than_memory_is_read_from_its_files(void)
     engine_stop(&engine);
 }
 
-static void test_several_readers_are_waited_for_at_once(struct engine *engine)
+ENGINE_TEST(test_several_readers_are_waited_for_at_once)
 {
     qs_stream_reader *readers[2];
     uint64_t count;
@@ -215,16 +215,4 @@ static void test_several_readers_are_waited_for_at_once(struct engine *engine)
     QS_CHECK_STATUS(QS_EINVAL, qs_stream_readers_wait(readers, 0, 0, QS_ERROR));
     qs_stream_reader_close(readers[0]);
     qs_stream_reader_close(readers[1]);
-}
-
-int main(void)
-{
-    RUN_TESTS(test_several_readers_are_waited_for_at_once,
-              test_what_is_published_is_read_by_any_number_of_readers,
-              test_readers_never_get_what_is_not_durable,
-              test_durable_rows_are_there_while_others_wait_for_the_disk,
-              test_readers_begin_where_they_ask_to, test_a_reader_gets_the_routing_keys_it_asks_for,
-              test_a_deleted_stream_leaves_nothing_and_its_readers_are_told);
-    test_a_stream_larger_than_memory_is_read_from_its_files();
-    return 0;
 }

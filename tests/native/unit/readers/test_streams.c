@@ -2,7 +2,7 @@
  * after a restart, a crash, a checkpoint and retention. */
 #include "streams_fixture.h"
 
-static void test_transient_messages_are_kept_in_a_stream_and_not_in_a_queue(struct engine *engine)
+ENGINE_TEST(test_transient_messages_are_kept_in_a_stream_and_not_in_a_queue)
 {
     declare_stream(engine, "s");
     declare(engine, "q", QS_DURABLE);
@@ -25,7 +25,7 @@ static void test_transient_messages_are_kept_in_a_stream_and_not_in_a_queue(stru
     check_counts(engine, "q", 10, 0);
 }
 
-static void test_a_stream_is_there_after_a_restart_and_goes_on(struct engine *engine)
+ENGINE_TEST(test_a_stream_is_there_after_a_restart_and_goes_on)
 {
     declare_stream(engine, "s");
     fill(engine, "s", 0, 50, 30, TRANSIENT);
@@ -36,7 +36,7 @@ static void test_a_stream_is_there_after_a_restart_and_goes_on(struct engine *en
     check_holds(engine, "s", 0, 80, 30);
 }
 
-static void test_a_checkpoint_keeps_small_and_large_streams(struct engine *engine)
+ENGINE_TEST(test_a_checkpoint_keeps_small_and_large_streams)
 {
     write_files(engine);
     declare_stream(engine, "small");
@@ -58,7 +58,7 @@ static void test_a_checkpoint_keeps_small_and_large_streams(struct engine *engin
     check_holds(engine, "large", 0, 3100, 3000);
 }
 
-static void test_bodies_of_the_message_store_are_copied_into_the_stream(struct engine *engine)
+ENGINE_TEST(test_bodies_of_the_message_store_are_copied_into_the_stream)
 {
     write_files(engine);
     declare_stream(engine, "s");
@@ -94,7 +94,7 @@ static uint64_t stored_bytes(struct engine *engine)
 }
 
 /* The references that the stream had counted for ever in the next process. */
-static void test_message_files_go_when_a_stream_has_copied_their_bodies(struct engine *engine)
+ENGINE_TEST(test_message_files_go_when_a_stream_has_copied_their_bodies)
 {
     write_files(engine);
     declare_stream(engine, "s");
@@ -120,7 +120,7 @@ static void check_whole(struct engine *engine, uint64_t segments)
     engine_open(engine);
 }
 
-static void test_verify_reads_the_files_of_streams(struct engine *engine)
+ENGINE_TEST(test_verify_reads_the_files_of_streams)
 {
     write_files(engine);
     declare_stream(engine, "s");
@@ -132,7 +132,7 @@ static void test_verify_reads_the_files_of_streams(struct engine *engine)
     check_whole(engine, 1);
 }
 
-static void test_a_call_that_fails_is_no_damage_of_a_stream(struct engine *engine)
+ENGINE_TEST(test_a_call_that_fails_is_no_damage_of_a_stream)
 {
     bool fired = true;
 
@@ -154,7 +154,7 @@ static void test_a_call_that_fails_is_no_damage_of_a_stream(struct engine *engin
     engine_open(engine);
 }
 
-static void test_batches_and_transactions_go_to_streams(struct engine *engine)
+ENGINE_TEST(test_batches_and_transactions_go_to_streams)
 {
     enum { ROWS = 500 };
     const char *bodies[ROWS];
@@ -187,7 +187,7 @@ static void test_batches_and_transactions_go_to_streams(struct engine *engine)
     table_fini(&table);
 }
 
-static void test_cursors_survive_restarts_and_checkpoints(struct engine *engine)
+ENGINE_TEST(test_cursors_survive_restarts_and_checkpoints)
 {
     declare_stream(engine, "s");
     check_cursor(engine, "a", UINT64_MAX);
@@ -208,7 +208,7 @@ static void test_cursors_survive_restarts_and_checkpoints(struct engine *engine)
     }
 }
 
-static void test_a_cursor_moves_with_its_transaction_and_not_without(struct engine *engine)
+ENGINE_TEST(test_a_cursor_moves_with_its_transaction_and_not_without)
 {
     bool repeated;
 
@@ -233,7 +233,7 @@ static void test_a_cursor_moves_with_its_transaction_and_not_without(struct engi
     check_ends(engine, "s", 0, 1);
 }
 
-static void test_retention_by_number_drops_whole_segments(struct engine *engine)
+ENGINE_TEST(test_retention_by_number_drops_whole_segments)
 {
     struct qs_test_fields arguments = {.used = 0};
     qs_stream_read read = {.start = {.at = QS_STREAM_OFFSET}};
@@ -272,7 +272,7 @@ static void test_retention_by_number_drops_whole_segments(struct engine *engine)
     check_holds_by(engine, "s", first, 2000, 100, 500);
 }
 
-static void test_what_streams_do_not_do_is_refused(struct engine *engine)
+ENGINE_TEST(test_what_streams_do_not_do_is_refused)
 {
     struct qs_test_fields arguments = {.used = 0};
     qs_message message;
@@ -339,7 +339,7 @@ static const void *bodies_of(const struct received *batch)
 /* Readers of the same blocks have the same bytes, not copies of them: no longer in the store's
  * budget, and there after the store is closed. One checkpoint writes the file, at no time of its
  * own: where blocks end depends on nothing else. */
-static void test_bodies_of_a_block_are_not_copied(void)
+QS_TEST(test_bodies_of_a_block_are_not_copied)
 {
     struct received mine, yours, part;
     qs_stream_reader *one, *other;
@@ -377,7 +377,7 @@ static void test_bodies_of_a_block_are_not_copied(void)
     received_release(&part);
 }
 
-static void test_a_crash_keeps_what_was_durable(void)
+QS_TEST(test_a_crash_keeps_what_was_durable)
 {
     struct engine engine, dead;
 
@@ -398,21 +398,4 @@ static void test_a_crash_keeps_what_was_durable(void)
     check_holds(&engine, "s", 0, 3600, 300);
     engine_stop(&engine);
     engine_stop(&dead);
-}
-
-int main(void)
-{
-    RUN_TESTS(
-        test_transient_messages_are_kept_in_a_stream_and_not_in_a_queue,
-        test_a_stream_is_there_after_a_restart_and_goes_on,
-        test_a_checkpoint_keeps_small_and_large_streams,
-        test_bodies_of_the_message_store_are_copied_into_the_stream,
-        test_message_files_go_when_a_stream_has_copied_their_bodies,
-        test_verify_reads_the_files_of_streams, test_a_call_that_fails_is_no_damage_of_a_stream,
-        test_batches_and_transactions_go_to_streams, test_cursors_survive_restarts_and_checkpoints,
-        test_a_cursor_moves_with_its_transaction_and_not_without,
-        test_retention_by_number_drops_whole_segments, test_what_streams_do_not_do_is_refused);
-    test_bodies_of_a_block_are_not_copied();
-    test_a_crash_keeps_what_was_durable();
-    return 0;
 }

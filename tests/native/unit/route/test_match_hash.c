@@ -44,7 +44,7 @@ static bool is_about(int count, double share)
     return count > 0.9 * share * KEYS && count < 1.1 * share * KEYS;
 }
 
-static void test_messages_are_shared_out_by_weight(void)
+QS_TEST(test_messages_are_shared_out_by_weight)
 {
     struct qsi_router router;
     struct qsi_exchange *exchange;
@@ -63,7 +63,7 @@ static void test_messages_are_shared_out_by_weight(void)
     finish(&router);
 }
 
-static void test_a_new_binding_takes_its_share_and_moves_nothing_else(void)
+QS_TEST(test_a_new_binding_takes_its_share_and_moves_nothing_else)
 {
     static int before[KEYS];
     struct qsi_router router;
@@ -92,7 +92,7 @@ static void test_a_new_binding_takes_its_share_and_moves_nothing_else(void)
     finish(&router);
 }
 
-static void test_keys_lead_where_they_always_did(void)
+QS_TEST(test_keys_lead_where_they_always_did)
 {
     static const char consistent[] = "0001330000123032";
     static const char modulus[] = "2110323013000320";
@@ -116,7 +116,7 @@ static void test_keys_lead_where_they_always_did(void)
     finish(&router);
 }
 
-static void test_a_modulus_exchange_shares_out_evenly_whatever_the_binding_keys_are(void)
+QS_TEST(test_a_modulus_exchange_shares_out_evenly_whatever_the_binding_keys_are)
 {
     struct qsi_router router;
     struct qsi_exchange *exchange;
@@ -134,7 +134,7 @@ static void test_a_modulus_exchange_shares_out_evenly_whatever_the_binding_keys_
     finish(&router);
 }
 
-static void test_a_queue_bound_twice_counts_once(void)
+QS_TEST(test_a_queue_bound_twice_counts_once)
 {
     struct qsi_router router;
     struct qsi_exchange *exchange;
@@ -164,7 +164,7 @@ static void check_refused(struct qsi_router *router, struct qsi_exchange *exchan
     QS_CHECK(strcmp(error.text, words) == 0);
 }
 
-static void test_a_weight_that_is_none_is_refused_as_by_the_plugin(void)
+QS_TEST(test_a_weight_that_is_none_is_refused_as_by_the_plugin)
 {
     struct qsi_router router;
     struct qsi_exchange *exchange;
@@ -212,7 +212,7 @@ static int queue_of_header(struct qsi_router *router, struct qsi_exchange *excha
     return route->destinations[0]->name.data[1] - '0';
 }
 
-static void test_a_header_leads_where_a_routing_key_with_its_bytes_does(void)
+QS_TEST(test_a_header_leads_where_a_routing_key_with_its_bytes_does)
 {
     struct table arguments = {.used = 0};
     struct qsi_router router;
@@ -243,7 +243,7 @@ static void test_a_header_leads_where_a_routing_key_with_its_bytes_does(void)
     finish(&router);
 }
 
-static void test_arguments_that_cannot_be_kept_are_refused(void)
+QS_TEST(test_arguments_that_cannot_be_kept_are_refused)
 {
     struct table number = {.used = 0}, property = {.used = 0}, both = {.used = 0};
     struct qsi_router router;
@@ -265,7 +265,7 @@ static void test_arguments_that_cannot_be_kept_are_refused(void)
     finish(&router);
 }
 
-static void test_a_hash_exchange_may_lie_on_the_way_from_another(void)
+QS_TEST(test_a_hash_exchange_may_lie_on_the_way_from_another)
 {
     struct qsi_router router;
     struct qsi_exchange *source, *hash;
@@ -296,7 +296,7 @@ static void test_a_hash_exchange_may_lie_on_the_way_from_another(void)
     finish(&router);
 }
 
-static void test_a_failed_allocation_changes_nothing(void)
+QS_TEST(test_a_failed_allocation_changes_nothing)
 {
     struct qs_test_alloc failing = {0};
 
@@ -328,19 +328,4 @@ static void test_a_failed_allocation_changes_nothing(void)
         QS_CHECK(failing.alive == 0);
     }
     qs_allocator_set(NULL);
-}
-
-int main(void)
-{
-    test_messages_are_shared_out_by_weight();
-    test_a_new_binding_takes_its_share_and_moves_nothing_else();
-    test_keys_lead_where_they_always_did();
-    test_a_modulus_exchange_shares_out_evenly_whatever_the_binding_keys_are();
-    test_a_queue_bound_twice_counts_once();
-    test_a_weight_that_is_none_is_refused_as_by_the_plugin();
-    test_a_header_leads_where_a_routing_key_with_its_bytes_does();
-    test_arguments_that_cannot_be_kept_are_refused();
-    test_a_hash_exchange_may_lie_on_the_way_from_another();
-    test_a_failed_allocation_changes_nothing();
-    return 0;
 }

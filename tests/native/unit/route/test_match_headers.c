@@ -117,7 +117,7 @@ static struct table value_table(size_t i)
     return table;
 }
 
-static void test_values_equal_as_a_broker_compares_them(void)
+QS_TEST(test_values_equal_as_a_broker_compares_them)
 {
     static struct queue queues[VALUE_COUNT];
     struct queue present;
@@ -151,7 +151,7 @@ static void test_values_equal_as_a_broker_compares_them(void)
     qsi_router_fini(&router);
 }
 
-static void test_a_nan_equals_nothing_and_is_present(void)
+QS_TEST(test_a_nan_equals_nothing_and_is_present)
 {
     static const char nan_bytes[] = "\x7f\xf8\0\0\0\0\0\0";
     struct queue equal, present;
@@ -175,7 +175,7 @@ static void test_a_nan_equals_nothing_and_is_present(void)
 
 /* ---- x-match ---- */
 
-static void test_modes_match_as_a_broker_does(void)
+QS_TEST(test_modes_match_as_a_broker_does)
 {
     static const struct {
         const char *arguments, *headers;
@@ -260,7 +260,7 @@ static void check_refusal(char type, const char *value, size_t bytes, const char
     qsi_router_fini(&router);
 }
 
-static void test_an_unknown_x_match_is_refused_in_the_words_of_a_broker(void)
+QS_TEST(test_an_unknown_x_match_is_refused_in_the_words_of_a_broker)
 {
 #define REFUSED_VALUE "; expected all, any, all-with-x, or any-with-x"
     check_refusal('S', "\0\0\0\3foo", 7, "Invalid x-match field value <<\"foo\">>" REFUSED_VALUE);
@@ -449,10 +449,7 @@ static void test_every_failed_allocation_leaves_a_working_exchange(void)
 
 int main(int argc, char **argv)
 {
-    test_values_equal_as_a_broker_compares_them();
-    test_a_nan_equals_nothing_and_is_present();
-    test_modes_match_as_a_broker_does();
-    test_an_unknown_x_match_is_refused_in_the_words_of_a_broker();
+    qs_test_run_all();
     test_random_patterns_agree_with_a_naive_matcher(argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10)
                                                              : 1);
     test_every_failed_allocation_leaves_a_working_exchange();

@@ -81,7 +81,7 @@ static void check_route(const char *key, const char *headers, const char *expect
     }
 }
 
-static void test_the_key_decides_first_and_the_selector_then(void)
+QS_TEST(test_the_key_decides_first_and_the_selector_then)
 {
     start();
     QS_CHECK(select_into(&queues[0], "eu.#", "side = 'buy'"));
@@ -97,7 +97,7 @@ static void test_the_key_decides_first_and_the_selector_then(void)
     finish();
 }
 
-static void test_properties_are_known_to_decide_while_a_selector_reads_them(void)
+QS_TEST(test_properties_are_known_to_decide_while_a_selector_reads_them)
 {
     struct qsi_properties properties = {.priority = 7,
                                         .present = qsi_property_flag(QSI_PROPERTY_PRIORITY)};
@@ -119,7 +119,7 @@ static void test_properties_are_known_to_decide_while_a_selector_reads_them(void
     finish();
 }
 
-static void test_routes_are_remembered_only_without_selectors(void)
+QS_TEST(test_routes_are_remembered_only_without_selectors)
 {
     start();
     QS_CHECK(bind(&router, exchange, &queues[0], text("a")));
@@ -135,7 +135,7 @@ static void test_routes_are_remembered_only_without_selectors(void)
     finish();
 }
 
-static void test_equal_selectors_are_one_and_other_ones_are_other_bindings(void)
+QS_TEST(test_equal_selectors_are_one_and_other_ones_are_other_bindings)
 {
     start();
     QS_CHECK(select_into(&queues[0], "a", "n = '1'"));
@@ -153,7 +153,7 @@ static void test_equal_selectors_are_one_and_other_ones_are_other_bindings(void)
     finish();
 }
 
-static void test_selectors_decide_on_the_way_to_and_from_other_exchanges(void)
+QS_TEST(test_selectors_decide_on_the_way_to_and_from_other_exchanges)
 {
     struct qsi_exchange *topic, *fanout;
     const struct qsi_route *route;
@@ -173,7 +173,7 @@ static void test_selectors_decide_on_the_way_to_and_from_other_exchanges(void)
     finish();
 }
 
-static void test_what_no_selector_selects_goes_to_the_alternate_exchange(void)
+QS_TEST(test_what_no_selector_selects_goes_to_the_alternate_exchange)
 {
     struct table arguments = table_of("alternate-exchange=rest");
     struct qsi_exchange_options options = {.type = text("x-jms-topic"),
@@ -206,7 +206,7 @@ static void check_refused(const struct table *arguments, const char *expected)
     QS_CHECK(exchange->binding_count == 0 && exchange->is_plain);
 }
 
-static void test_bindings_with_bad_selectors_are_refused(void)
+QS_TEST(test_bindings_with_bad_selectors_are_refused)
 {
     struct table wrong = selector_arguments("n = ");
     struct table erlang = table_of("rjms_erlang_selector=true. rjms_version=1.1");
@@ -231,7 +231,7 @@ static qs_status try_bind(const char *selector)
                            slice_of(&arguments), &bound, NULL);
 }
 
-static void test_a_failed_allocation_changes_nothing(void)
+QS_TEST(test_a_failed_allocation_changes_nothing)
 {
     struct qs_test_alloc failing = {0};
     qs_status status = QS_ENOMEM;
@@ -251,17 +251,4 @@ static void test_a_failed_allocation_changes_nothing(void)
     }
     QS_CHECK(status == QS_OK);
     qs_allocator_set(NULL);
-}
-
-int main(void)
-{
-    test_the_key_decides_first_and_the_selector_then();
-    test_properties_are_known_to_decide_while_a_selector_reads_them();
-    test_routes_are_remembered_only_without_selectors();
-    test_equal_selectors_are_one_and_other_ones_are_other_bindings();
-    test_selectors_decide_on_the_way_to_and_from_other_exchanges();
-    test_what_no_selector_selects_goes_to_the_alternate_exchange();
-    test_bindings_with_bad_selectors_are_refused();
-    test_a_failed_allocation_changes_nothing();
-    return 0;
 }

@@ -87,7 +87,7 @@ static const struct {
     {"a", "A", false},
 };
 
-static void test_patterns_match_as_documented(void)
+QS_TEST(test_patterns_match_as_documented)
 {
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         struct qsi_router router;
@@ -110,7 +110,7 @@ static void test_patterns_match_as_documented(void)
     }
 }
 
-static void test_queue_bound_twice_to_matching_patterns_is_met_once(void)
+QS_TEST(test_queue_bound_twice_to_matching_patterns_is_met_once)
 {
     struct qsi_router router;
     struct queue queue;
@@ -127,7 +127,7 @@ static void test_queue_bound_twice_to_matching_patterns_is_met_once(void)
 }
 
 /* Trying one way after the other would take some 10^15 steps here. */
-static void test_many_hashes_cost_no_more_than_nodes_times_words(void)
+QS_TEST(test_many_hashes_cost_no_more_than_nodes_times_words)
 {
     struct qsi_router router;
     struct queue queue;
@@ -253,9 +253,7 @@ static void test_random_topologies_agree_with_a_recursive_matcher(unsigned seed)
 
 int main(int argc, char **argv)
 {
-    test_patterns_match_as_documented();
-    test_queue_bound_twice_to_matching_patterns_is_met_once();
-    test_many_hashes_cost_no_more_than_nodes_times_words();
+    qs_test_run_all();
     test_random_topologies_agree_with_a_recursive_matcher(
         argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 1);
     return 0;

@@ -14,7 +14,7 @@ static void start(struct qsi_router *router, int queue_count)
     }
 }
 
-static void test_default_exchange_leads_to_the_queue_of_that_name(void)
+QS_TEST(test_default_exchange_leads_to_the_queue_of_that_name)
 {
     struct qsi_router router;
     const struct qsi_route *route;
@@ -32,7 +32,7 @@ static void test_default_exchange_leads_to_the_queue_of_that_name(void)
     qsi_router_fini(&router);
 }
 
-static void test_direct_leads_to_queues_bound_with_the_key_in_order_of_declaration(void)
+QS_TEST(test_direct_leads_to_queues_bound_with_the_key_in_order_of_declaration)
 {
     struct qsi_router router;
     struct qsi_exchange *exchange;
@@ -54,7 +54,7 @@ static void test_direct_leads_to_queues_bound_with_the_key_in_order_of_declarati
     qsi_router_fini(&router);
 }
 
-static void test_fanout_leads_to_each_queue_once_whatever_the_keys(void)
+QS_TEST(test_fanout_leads_to_each_queue_once_whatever_the_keys)
 {
     struct qsi_router router;
     struct qsi_exchange *exchange;
@@ -75,7 +75,7 @@ static void test_fanout_leads_to_each_queue_once_whatever_the_keys(void)
     qsi_router_fini(&router);
 }
 
-static void test_binding_is_idempotent_and_told_apart_by_all_four_parts(void)
+QS_TEST(test_binding_is_idempotent_and_told_apart_by_all_four_parts)
 {
     struct qsi_router router;
     struct qsi_exchange *x;
@@ -100,7 +100,7 @@ static void test_binding_is_idempotent_and_told_apart_by_all_four_parts(void)
     qsi_router_fini(&router);
 }
 
-static void test_declare_refuses_what_a_broker_refuses(void)
+QS_TEST(test_declare_refuses_what_a_broker_refuses)
 {
     struct qsi_router router;
     struct qsi_exchange_options options = {.type = text("direct")};
@@ -127,7 +127,7 @@ static void test_declare_refuses_what_a_broker_refuses(void)
     qsi_router_fini(&router);
 }
 
-static void test_redeclare_succeeds_only_with_the_same_type_and_flags(void)
+QS_TEST(test_redeclare_succeeds_only_with_the_same_type_and_flags)
 {
     struct qsi_router router;
     struct qsi_exchange_options options = {.type = text("topic"), .durable = true};
@@ -150,7 +150,7 @@ static void test_redeclare_succeeds_only_with_the_same_type_and_flags(void)
     qsi_router_fini(&router);
 }
 
-static void test_delete_is_checked_and_drops_the_bindings(void)
+QS_TEST(test_delete_is_checked_and_drops_the_bindings)
 {
     struct qsi_router router;
     struct qsi_exchange *exchange;
@@ -172,7 +172,7 @@ static void test_delete_is_checked_and_drops_the_bindings(void)
     qsi_router_fini(&router);
 }
 
-static void test_lookup_names_what_is_missing_and_refuses_internal_exchanges(void)
+QS_TEST(test_lookup_names_what_is_missing_and_refuses_internal_exchanges)
 {
     struct qsi_router router;
     struct qsi_exchange_options options = {.type = text("fanout"), .internal = true};
@@ -212,7 +212,7 @@ static void declare_auto_delete(struct qsi_router *router, const char *name, con
     QS_CHECK(qsi_router_declare(router, text(name), &options, &created, NULL) == QS_OK && created);
 }
 
-static void test_auto_delete_exchange_goes_with_its_last_binding(void)
+QS_TEST(test_auto_delete_exchange_goes_with_its_last_binding)
 {
     struct qsi_router router;
     char names[64] = "";
@@ -235,7 +235,7 @@ static void test_auto_delete_exchange_goes_with_its_last_binding(void)
     QS_CHECK(strcmp(names, "two one ") == 0);
 }
 
-static void test_removing_a_destination_takes_it_out_of_every_route(void)
+QS_TEST(test_removing_a_destination_takes_it_out_of_every_route)
 {
     static const char *const types[] = {"direct", "fanout", "topic"};
     struct qsi_router router;
@@ -259,7 +259,7 @@ static void test_removing_a_destination_takes_it_out_of_every_route(void)
     qsi_router_fini(&router);
 }
 
-static void test_version_changes_with_the_topology_and_only_then(void)
+QS_TEST(test_version_changes_with_the_topology_and_only_then)
 {
     struct qsi_router router;
     struct qsi_exchange *exchange;
@@ -286,7 +286,7 @@ static void test_version_changes_with_the_topology_and_only_then(void)
     qsi_router_fini(&router);
 }
 
-static void test_trim_drops_remembered_routes_only_beyond_the_limit(void)
+QS_TEST(test_trim_drops_remembered_routes_only_beyond_the_limit)
 {
     struct qsi_router router;
     struct qsi_exchange *exchange;
@@ -339,7 +339,7 @@ static void list_binding(void *context, const struct qsi_binding *binding)
              (int)binding->arguments.bytes, (const char *)binding->arguments.data);
 }
 
-static void test_visitors_list_everything_in_order(void)
+QS_TEST(test_visitors_list_everything_in_order)
 {
     struct qsi_router router;
     struct qsi_exchange *exchange;
@@ -363,7 +363,7 @@ static void test_visitors_list_everything_in_order(void)
 }
 
 /* 200 queues and 7 keys on a direct and a fanout exchange, bound and unbound at random. */
-static void test_churn_leaves_exactly_what_is_bound(void)
+QS_TEST(test_churn_leaves_exactly_what_is_bound)
 {
     static bool bound[200][7];
     struct qsi_router router;
@@ -440,7 +440,7 @@ static qs_status run_sequence(struct qsi_router *router)
     return QS_OK;
 }
 
-static void test_every_failed_allocation_leaves_a_working_router(void)
+QS_TEST(test_every_failed_allocation_leaves_a_working_router)
 {
     qs_status status = QS_ENOMEM;
 
@@ -471,24 +471,4 @@ static void test_every_failed_allocation_leaves_a_working_router(void)
         QS_CHECK(failing.alive == 0);
         qs_allocator_set(NULL);
     }
-}
-
-int main(void)
-{
-    test_default_exchange_leads_to_the_queue_of_that_name();
-    test_direct_leads_to_queues_bound_with_the_key_in_order_of_declaration();
-    test_fanout_leads_to_each_queue_once_whatever_the_keys();
-    test_binding_is_idempotent_and_told_apart_by_all_four_parts();
-    test_declare_refuses_what_a_broker_refuses();
-    test_redeclare_succeeds_only_with_the_same_type_and_flags();
-    test_delete_is_checked_and_drops_the_bindings();
-    test_lookup_names_what_is_missing_and_refuses_internal_exchanges();
-    test_auto_delete_exchange_goes_with_its_last_binding();
-    test_removing_a_destination_takes_it_out_of_every_route();
-    test_version_changes_with_the_topology_and_only_then();
-    test_trim_drops_remembered_routes_only_beyond_the_limit();
-    test_visitors_list_everything_in_order();
-    test_churn_leaves_exactly_what_is_bound();
-    test_every_failed_allocation_leaves_a_working_router();
-    return 0;
 }

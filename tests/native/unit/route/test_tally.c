@@ -52,7 +52,7 @@ static struct found find_all(const struct world *world)
     return found;
 }
 
-static void test_each_pair_counts_for_itself_however_they_alternate(void)
+QS_TEST(test_each_pair_counts_for_itself_however_they_alternate)
 {
     struct world world;
 
@@ -71,7 +71,7 @@ static void test_each_pair_counts_for_itself_however_they_alternate(void)
     qsi_router_fini(&world.router);
 }
 
-static void test_a_queue_keeps_what_an_exchange_that_goes_has_counted(void)
+QS_TEST(test_a_queue_keeps_what_an_exchange_that_goes_has_counted)
 {
     struct world world;
 
@@ -88,7 +88,7 @@ static void test_a_queue_keeps_what_an_exchange_that_goes_has_counted(void)
     qsi_router_fini(&world.router);
 }
 
-static void test_an_exchange_keeps_what_a_queue_that_goes_has_counted(void)
+QS_TEST(test_an_exchange_keeps_what_a_queue_that_goes_has_counted)
 {
     struct world world;
 
@@ -106,7 +106,7 @@ static void test_an_exchange_keeps_what_a_queue_that_goes_has_counted(void)
     qsi_router_fini(&world.router);
 }
 
-static void test_without_memory_for_a_pair_its_ends_count_alone(void)
+QS_TEST(test_without_memory_for_a_pair_its_ends_count_alone)
 {
     struct qs_test_alloc memory;
     struct world world;
@@ -123,13 +123,4 @@ static void test_without_memory_for_a_pair_its_ends_count_alone(void)
     qsi_router_fini(&world.router);
     QS_CHECK(memory.alive == 0);
     qs_allocator_set(NULL);
-}
-
-int main(void)
-{
-    test_each_pair_counts_for_itself_however_they_alternate();
-    test_a_queue_keeps_what_an_exchange_that_goes_has_counted();
-    test_an_exchange_keeps_what_a_queue_that_goes_has_counted();
-    test_without_memory_for_a_pair_its_ends_count_alone();
-    return 0;
 }

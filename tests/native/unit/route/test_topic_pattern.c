@@ -28,7 +28,7 @@ static void check(const char *pattern, const char *key)
     }
 }
 
-static void test_patterns_match_as_bindings_do(void)
+QS_TEST(test_patterns_match_as_bindings_do)
 {
     static const char *const patterns[] = {"",      "#",     "*",    "a",   "a.b",   "a.*",
                                            "*.b",   "a.#",   "#.b",  "#.#", "a.#.b", "#.a.#",
@@ -56,7 +56,7 @@ static void random_text(unsigned *seed, const char *letters, char *out)
     out[length] = 0;
 }
 
-static void test_random_patterns_match_as_bindings_do(void)
+QS_TEST(test_random_patterns_match_as_bindings_do)
 {
     unsigned seed = 1;
     char pattern[16], key[16];
@@ -66,11 +66,4 @@ static void test_random_patterns_match_as_bindings_do(void)
         random_text(&seed, "ab..", key);
         check(pattern, key);
     }
-}
-
-int main(void)
-{
-    test_patterns_match_as_bindings_do();
-    test_random_patterns_match_as_bindings_do();
-    return 0;
 }

@@ -4,7 +4,7 @@
  * allocation failed in turn.  test_walk_random.c compares random ones with a search. */
 #include "walk_fixture.h"
 
-static void test_bindings_between_exchanges_carry_on_with_the_same_key(void)
+QS_TEST(test_bindings_between_exchanges_carry_on_with_the_same_key)
 {
     struct qsi_router router;
     struct qsi_exchange *source, *topic, *fanout;
@@ -34,7 +34,7 @@ static void test_bindings_between_exchanges_carry_on_with_the_same_key(void)
     qsi_router_fini(&router);
 }
 
-static void test_circles_end_and_each_queue_is_met_once(void)
+QS_TEST(test_circles_end_and_each_queue_is_met_once)
 {
     struct qsi_router router;
     struct qsi_exchange *a, *b, *c;
@@ -57,7 +57,7 @@ static void test_circles_end_and_each_queue_is_met_once(void)
     qsi_router_fini(&router);
 }
 
-static void test_an_alternate_takes_what_no_binding_matches(void)
+QS_TEST(test_an_alternate_takes_what_no_binding_matches)
 {
     struct qsi_router router;
     struct qsi_exchange *source, *middle, *last, *nowhere;
@@ -89,7 +89,7 @@ static void test_an_alternate_takes_what_no_binding_matches(void)
     qsi_router_fini(&router);
 }
 
-static void test_an_alternate_of_a_destination_counts_and_the_default_exchange_is_none(void)
+QS_TEST(test_an_alternate_of_a_destination_counts_and_the_default_exchange_is_none)
 {
     struct qsi_router router;
     struct qsi_exchange *source, *middle, *to_default;
@@ -120,7 +120,7 @@ static void check_inequivalent(struct qsi_router *router, const char *name,
     }
 }
 
-static void test_alternate_exchange_is_checked_in_the_words_of_a_broker(void)
+QS_TEST(test_alternate_exchange_is_checked_in_the_words_of_a_broker)
 {
     struct qsi_router router;
     struct table one = alternate_table("one"), two = alternate_table("two");
@@ -159,7 +159,7 @@ static void test_alternate_exchange_is_checked_in_the_words_of_a_broker(void)
     qsi_router_fini(&router);
 }
 
-static void test_several_keys_reach_what_any_of_them_does(void)
+QS_TEST(test_several_keys_reach_what_any_of_them_does)
 {
     const struct qsi_slice copies[] = {text("q1"), text("q5"), text("q1"), text("none")};
     const struct qsi_routing routing = {.key = text("q2"), .copies = copies, .copy_count = 4};
@@ -191,7 +191,7 @@ static void test_several_keys_reach_what_any_of_them_does(void)
     qsi_router_fini(&router);
 }
 
-static void test_headers_behind_an_exchange_are_looked_at_each_time(void)
+QS_TEST(test_headers_behind_an_exchange_are_looked_at_each_time)
 {
     struct table one = table_of("a=1"), two = table_of("a=2");
     struct qsi_routing routing = {.key = text("k"), .headers = slice_of(&one)};
@@ -217,7 +217,7 @@ static void test_headers_behind_an_exchange_are_looked_at_each_time(void)
     qsi_router_fini(&router);
 }
 
-static void test_the_default_exchange_is_refused_at_either_end(void)
+QS_TEST(test_the_default_exchange_is_refused_at_either_end)
 {
     struct qsi_router router;
     struct qsi_exchange *plain, *defaults;
@@ -254,7 +254,7 @@ static struct qsi_exchange *declare_auto_delete(struct qsi_router *router, const
     return qsi_router_find(router, text(name));
 }
 
-static void test_deleting_drops_bindings_both_ways_and_sources_that_are_done(void)
+QS_TEST(test_deleting_drops_bindings_both_ways_and_sources_that_are_done)
 {
     struct qsi_router router;
     struct qsi_exchange *first, *second, *third, *kept;
@@ -289,7 +289,7 @@ static void test_deleting_drops_bindings_both_ways_and_sources_that_are_done(voi
     qsi_router_fini(&router);
 }
 
-static void test_a_long_chain_of_auto_delete_exchanges_goes_at_once(void)
+QS_TEST(test_a_long_chain_of_auto_delete_exchanges_goes_at_once)
 {
     struct qsi_exchange *last = NULL;
     struct qsi_router router;
@@ -359,7 +359,7 @@ static qs_status run_sequence(struct qsi_router *router)
     return QS_OK;
 }
 
-static void test_every_failed_allocation_leaves_a_working_router(void)
+QS_TEST(test_every_failed_allocation_leaves_a_working_router)
 {
     qs_status status = QS_ENOMEM;
 
@@ -381,20 +381,4 @@ static void test_every_failed_allocation_leaves_a_working_router(void)
         QS_CHECK(failing.alive == 0);
         qs_allocator_set(NULL);
     }
-}
-
-int main(void)
-{
-    test_bindings_between_exchanges_carry_on_with_the_same_key();
-    test_circles_end_and_each_queue_is_met_once();
-    test_an_alternate_takes_what_no_binding_matches();
-    test_an_alternate_of_a_destination_counts_and_the_default_exchange_is_none();
-    test_alternate_exchange_is_checked_in_the_words_of_a_broker();
-    test_several_keys_reach_what_any_of_them_does();
-    test_headers_behind_an_exchange_are_looked_at_each_time();
-    test_the_default_exchange_is_refused_at_either_end();
-    test_deleting_drops_bindings_both_ways_and_sources_that_are_done();
-    test_a_long_chain_of_auto_delete_exchanges_goes_at_once();
-    test_every_failed_allocation_leaves_a_working_router();
-    return 0;
 }

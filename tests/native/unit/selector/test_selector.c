@@ -55,7 +55,7 @@ static void check_all(const struct row *rows, size_t count)
 
 #define CHECK_ALL(rows) check_all(rows, sizeof(rows) / sizeof(rows)[0])
 
-static void test_comparisons_of_numbers_ignore_their_types(void)
+QS_TEST(test_comparisons_of_numbers_ignore_their_types)
 {
     static const struct row rows[] = {
         {"one = 1", 'T'},
@@ -85,7 +85,7 @@ static void test_comparisons_of_numbers_ignore_their_types(void)
     CHECK_ALL(rows);
 }
 
-static void test_arithmetic_binds_as_it_does_everywhere(void)
+QS_TEST(test_arithmetic_binds_as_it_does_everywhere)
 {
     static const struct row rows[] = {
         {"1 + 2 * 3 = 7", 'T'},
@@ -111,7 +111,7 @@ static void test_arithmetic_binds_as_it_does_everywhere(void)
     CHECK_ALL(rows);
 }
 
-static void test_logic_has_three_values(void)
+QS_TEST(test_logic_has_three_values)
 {
     static const char *const terms[] = {"yes", "one = 2", "missing = 1"};
     static const char values[] = "TF?";
@@ -136,7 +136,7 @@ static void test_logic_has_three_values(void)
     CHECK_ALL(rows);
 }
 
-static void test_not_binds_before_and_and_and_before_or(void)
+QS_TEST(test_not_binds_before_and_and_and_before_or)
 {
     static const struct row rows[] = {
         {"TRUE OR TRUE AND FALSE", 'T'},
@@ -156,7 +156,7 @@ static void test_not_binds_before_and_and_and_before_or(void)
     CHECK_ALL(rows);
 }
 
-static void test_texts_and_truths_are_equal_or_not(void)
+QS_TEST(test_texts_and_truths_are_equal_or_not)
 {
     static const struct row rows[] = {
         {"side = 'buy'", 'T'},  {"side <> 'sell'", 'T'},
@@ -171,7 +171,7 @@ static void test_texts_and_truths_are_equal_or_not(void)
     CHECK_ALL(rows);
 }
 
-static void test_what_is_missing_is_null_and_unknown(void)
+QS_TEST(test_what_is_missing_is_null_and_unknown)
 {
     static const struct row rows[] = {
         {"missing IS NULL", 'T'},       {"missing IS NOT NULL", 'F'},
@@ -186,7 +186,7 @@ static void test_what_is_missing_is_null_and_unknown(void)
     CHECK_ALL(rows);
 }
 
-static void test_between_and_in(void)
+QS_TEST(test_between_and_in)
 {
     static const struct row rows[] = {
         {"seven BETWEEN 7 AND 7", 'T'},
@@ -206,7 +206,7 @@ static void test_between_and_in(void)
     CHECK_ALL(rows);
 }
 
-static void test_patterns(void)
+QS_TEST(test_patterns)
 {
     static const struct row rows[] = {
         {"side LIKE 'buy'", 'T'},
@@ -239,7 +239,7 @@ static void test_patterns(void)
     CHECK_ALL(rows);
 }
 
-static void test_properties_have_names_of_their_own(void)
+QS_TEST(test_properties_have_names_of_their_own)
 {
     static const struct row rows[] = {
         {"JMSPriority = 8 AND JMSDeliveryMode = 'PERSISTENT'", 'T'},
@@ -265,7 +265,7 @@ static void test_properties_have_names_of_their_own(void)
     check_truth(&named, "JMSExpiration IS NULL", 'T');
 }
 
-static void test_the_properties_that_are_read_are_known(void)
+QS_TEST(test_the_properties_that_are_read_are_known)
 {
     static const struct {
         const char *selector;
@@ -285,7 +285,7 @@ static void test_the_properties_that_are_read_are_known(void)
     }
 }
 
-static void test_comments_and_white_space_part_words(void)
+QS_TEST(test_comments_and_white_space_part_words)
 {
     static const struct row rows[] = {
         {"\t one\r\n=\f1 ", 'T'},
@@ -300,7 +300,7 @@ static void test_comments_and_white_space_part_words(void)
     CHECK_ALL(rows);
 }
 
-static void test_errors_name_the_character_and_what_was_expected(void)
+QS_TEST(test_errors_name_the_character_and_what_was_expected)
 {
     static const struct {
         const char *selector, *error;
@@ -403,7 +403,7 @@ static qs_status compile_nested(unsigned depth, const char *before, const char *
     return compile_bytes(selector, used);
 }
 
-static void test_depth_and_size_have_limits_and_length_alone_costs_no_depth(void)
+QS_TEST(test_depth_and_size_have_limits_and_length_alone_costs_no_depth)
 {
     static char longest[QSI_SELECTOR_BYTES_MAX + 1];
 
@@ -428,7 +428,7 @@ static void test_depth_and_size_have_limits_and_length_alone_costs_no_depth(void
 
 /* ---- memory ---- */
 
-static void test_compiling_survives_failed_allocations_and_evaluating_makes_none(void)
+QS_TEST(test_compiling_survives_failed_allocations_and_evaluating_makes_none)
 {
     static const char selector[] = "a = 'x' AND b LIKE '%y' OR c IN ('1', '2') AND d > 1.5";
     struct qs_test_alloc failing;
@@ -455,19 +455,6 @@ static void test_compiling_survives_failed_allocations_and_evaluating_makes_none
 int main(void)
 {
     fill_message();
-    test_comparisons_of_numbers_ignore_their_types();
-    test_arithmetic_binds_as_it_does_everywhere();
-    test_logic_has_three_values();
-    test_not_binds_before_and_and_and_before_or();
-    test_texts_and_truths_are_equal_or_not();
-    test_what_is_missing_is_null_and_unknown();
-    test_between_and_in();
-    test_patterns();
-    test_properties_have_names_of_their_own();
-    test_the_properties_that_are_read_are_known();
-    test_comments_and_white_space_part_words();
-    test_errors_name_the_character_and_what_was_expected();
-    test_depth_and_size_have_limits_and_length_alone_costs_no_depth();
-    test_compiling_survives_failed_allocations_and_evaluating_makes_none();
+    qs_test_run_all();
     return 0;
 }

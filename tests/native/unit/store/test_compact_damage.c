@@ -3,7 +3,7 @@
 #include "compact_fixture.h"
 
 /* Places that were abandoned: never written, or with a header that promises too much. */
-static void test_garbage_between_records_does_not_hide_them(void)
+QS_TEST(test_garbage_between_records_does_not_hide_them)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
@@ -54,7 +54,7 @@ static void test_garbage_between_records_does_not_hide_them(void)
 
 /* Every 8 bytes a header of a live body that is never right: it ends, and the file is left
  * alone. */
-static void test_file_full_of_false_headers_is_given_up(void)
+QS_TEST(test_file_full_of_false_headers_is_given_up)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -92,7 +92,7 @@ static void test_file_full_of_false_headers_is_given_up(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_damaged_body_is_left_out(void)
+QS_TEST(test_damaged_body_is_left_out)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
@@ -116,7 +116,7 @@ static void test_damaged_body_is_left_out(void)
 
 /* A table that is damaged hides no record from the next compaction; one that is whole says what is
  * lost for good. */
-static void test_next_compaction_believes_only_a_whole_table(bool table_is_damaged)
+QS_BOOL_TEST(test_next_compaction_believes_only_a_whole_table, table_is_damaged)
 {
     enum { COUNT = 40, FIRST = 26, SECOND = 36, HIT = 38 };
     static const uint8_t zeros[8];
@@ -156,7 +156,7 @@ static void test_next_compaction_believes_only_a_whole_table(bool table_is_damag
     qsi_env_mem_destroy(env);
 }
 
-static void test_every_damaged_byte_of_a_compacted_file_is_detected(void)
+QS_TEST(test_every_damaged_byte_of_a_compacted_file_is_detected)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
@@ -196,15 +196,4 @@ static void test_every_damaged_byte_of_a_compacted_file_is_detected(void)
     stop(&fixture);
     qsi_buf_fini(&checkpoint.records);
     qsi_env_mem_destroy(env);
-}
-
-int main(void)
-{
-    test_garbage_between_records_does_not_hide_them();
-    test_file_full_of_false_headers_is_given_up();
-    test_damaged_body_is_left_out();
-    test_next_compaction_believes_only_a_whole_table(false);
-    test_next_compaction_believes_only_a_whole_table(true);
-    test_every_damaged_byte_of_a_compacted_file_is_detected();
-    return 0;
 }

@@ -209,7 +209,7 @@ static void test_recovery_that_fails_can_be_repeated(enum qsi_fault_how how)
     }
 }
 
-static void test_every_failed_allocation_is_reported_and_leaks_nothing(void)
+QS_TEST(test_every_failed_allocation_is_reported_and_leaks_nothing)
 {
     bool passed = false;
 
@@ -243,7 +243,7 @@ static void test_every_failed_allocation_is_reported_and_leaks_nothing(void)
 }
 
 /* References of queues that end with the process cannot fail: without memory the file stays. */
-static void test_transient_references_without_memory_keep_the_file(void)
+QS_TEST(test_transient_references_without_memory_keep_the_file)
 {
     struct qs_test_alloc failing = {.fail_at = 0};
     qs_env *env = qsi_env_mem_create(1);
@@ -271,7 +271,7 @@ static void test_transient_references_without_memory_keep_the_file(void)
 
 /* The process dies before its commit; what it wrote is in the page cache, and found there: by the
  * replay alone, or in a file that the checkpoint did not call settled. */
-static void test_what_recovery_keeps_is_durable_from_then_on(bool named)
+QS_BOOL_TEST(test_what_recovery_keeps_is_durable_from_then_on, named)
 {
     qs_env *sim = qsi_env_sim_create(1);
     struct checkpoint taken = {0};
@@ -380,10 +380,7 @@ int main(int argc, char **argv)
         test_every_failed_call_leaves_what_is_durable(hows[i]);
         test_recovery_that_fails_can_be_repeated(hows[i]);
     }
-    test_every_failed_allocation_is_reported_and_leaks_nothing();
-    test_transient_references_without_memory_keep_the_file();
-    test_what_recovery_keeps_is_durable_from_then_on(false);
-    test_what_recovery_keeps_is_durable_from_then_on(true);
+    qs_test_run_all();
     test_power_cut_at_any_step(seed);
     return 0;
 }

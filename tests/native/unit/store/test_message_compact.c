@@ -4,7 +4,7 @@
  * generation, before and after a recovery from a checkpoint. */
 #include "compact_fixture.h"
 
-static void test_live_bodies_move_and_their_references_hold(void)
+QS_TEST(test_live_bodies_move_and_their_references_hold)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
@@ -54,7 +54,7 @@ static void test_live_bodies_move_and_their_references_hold(void)
 }
 
 /* Of the six bodies four are dead. */
-static void test_dead_body_is_read_until_a_checkpoint_removes_what_was_replaced(void)
+QS_TEST(test_dead_body_is_read_until_a_checkpoint_removes_what_was_replaced)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
@@ -85,7 +85,7 @@ static void test_dead_body_is_read_until_a_checkpoint_removes_what_was_replaced(
     qsi_env_mem_destroy(env);
 }
 
-static void test_compacted_files_are_compacted_again(void)
+QS_TEST(test_compacted_files_are_compacted_again)
 {
     enum { COUNT = 40 };
     static const uint32_t first_left[] = {0, 26, 36}; /* before each round */
@@ -119,7 +119,7 @@ static void test_compacted_files_are_compacted_again(void)
 }
 
 /* Larger than the buffer that records are copied through. */
-static void test_large_bodies_move(void)
+QS_TEST(test_large_bodies_move)
 {
     static const struct qsi_message_store_options large_files = {8u << 20, 2};
     enum { BODY_BYTES = (5 << 20) / 2 };
@@ -169,7 +169,7 @@ static void test_large_bodies_move(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_job_that_is_given_up_leaves_nothing(void)
+QS_TEST(test_job_that_is_given_up_leaves_nothing)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -197,7 +197,7 @@ static void test_job_that_is_given_up_leaves_nothing(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_bodies_dropped_and_files_that_die_during_a_job(void)
+QS_TEST(test_bodies_dropped_and_files_that_die_during_a_job)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
@@ -223,7 +223,7 @@ static void test_bodies_dropped_and_files_that_die_during_a_job(void)
 }
 
 /* A body that comes to life again during the job, which nobody should do: the old file stays. */
-static void test_body_that_was_left_behind_cannot_come_back(void)
+QS_TEST(test_body_that_was_left_behind_cannot_come_back)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -268,7 +268,7 @@ static void *read_until_done(void *context)
     return NULL;
 }
 
-static void test_readers_do_not_notice(void)
+QS_TEST(test_readers_do_not_notice)
 {
     qs_env *env;
     struct fixture fixture;
@@ -297,17 +297,4 @@ static void test_readers_do_not_notice(void)
     stop(&fixture);
     qsi_buf_fini(&checkpoint.records);
     qsi_env_mem_destroy(env);
-}
-
-int main(void)
-{
-    test_live_bodies_move_and_their_references_hold();
-    test_dead_body_is_read_until_a_checkpoint_removes_what_was_replaced();
-    test_compacted_files_are_compacted_again();
-    test_large_bodies_move();
-    test_job_that_is_given_up_leaves_nothing();
-    test_bodies_dropped_and_files_that_die_during_a_job();
-    test_body_that_was_left_behind_cannot_come_back();
-    test_readers_do_not_notice();
-    return 0;
 }

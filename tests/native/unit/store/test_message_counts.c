@@ -8,7 +8,7 @@
 
 #define BODY 10000u /* six fit a file */
 
-static void test_file_is_dead_when_nothing_counts_and_goes_with_a_durable_checkpoint(void)
+QS_TEST(test_file_is_dead_when_nothing_counts_and_goes_with_a_durable_checkpoint)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
@@ -52,7 +52,7 @@ static void test_file_is_dead_when_nothing_counts_and_goes_with_a_durable_checkp
 }
 
 /* Sealed is what is dead when the checkpoint is taken: what dies later may be named by it. */
-static void test_file_that_dies_after_the_snapshot_waits_for_the_next(void)
+QS_TEST(test_file_that_dies_after_the_snapshot_waits_for_the_next)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
@@ -73,7 +73,7 @@ static void test_file_that_dies_after_the_snapshot_waits_for_the_next(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_open_places_and_unsynced_bodies_keep_their_file(void)
+QS_TEST(test_open_places_and_unsynced_bodies_keep_their_file)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
@@ -103,7 +103,7 @@ static void test_open_places_and_unsynced_bodies_keep_their_file(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_counts_come_back_from_a_checkpoint_byte_for_byte(void)
+QS_TEST(test_counts_come_back_from_a_checkpoint_byte_for_byte)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint before = {0};
@@ -148,7 +148,7 @@ static void test_counts_come_back_from_a_checkpoint_byte_for_byte(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_too_many_references_keep_a_body_for_good(void)
+QS_TEST(test_too_many_references_keep_a_body_for_good)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -171,7 +171,7 @@ static void test_too_many_references_keep_a_body_for_good(void)
 
 /* ---- recovery ---- */
 
-static void test_replay_repeats_what_the_journal_behind_the_checkpoint_says(void)
+QS_TEST(test_replay_repeats_what_the_journal_behind_the_checkpoint_says)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
@@ -223,7 +223,7 @@ static void test_replay_repeats_what_the_journal_behind_the_checkpoint_says(void
     qsi_env_mem_destroy(env);
 }
 
-static void test_number_that_the_journal_names_is_not_used_again(void)
+QS_TEST(test_number_that_the_journal_names_is_not_used_again)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -250,7 +250,7 @@ static void check_refused(struct fixture *fixture, const char *path)
     QS_CHECK(strcmp(qs_test_error.path, path) == 0);
 }
 
-static void test_missing_short_and_foreign_files_are_refused_only_when_needed(void)
+QS_TEST(test_missing_short_and_foreign_files_are_refused_only_when_needed)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
@@ -306,7 +306,7 @@ static void test_missing_short_and_foreign_files_are_refused_only_when_needed(vo
 }
 
 /* Earlier versions cut files behind the last live record, although the journal named more. */
-static void test_file_that_was_cut_behind_its_live_records_is_accepted(void)
+QS_TEST(test_file_that_was_cut_behind_its_live_records_is_accepted)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -340,7 +340,7 @@ static void test_file_that_was_cut_behind_its_live_records_is_accepted(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_salvage_takes_everything_and_removes_nothing(void)
+QS_TEST(test_salvage_takes_everything_and_removes_nothing)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
@@ -372,7 +372,7 @@ static void test_salvage_takes_everything_and_removes_nothing(void)
 }
 
 /* Any bytes: an error or a store that can go on, and no memory that the files do not justify. */
-static void test_damaged_records_are_refused_or_harmless(void)
+QS_TEST(test_damaged_records_are_refused_or_harmless)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
@@ -404,20 +404,4 @@ static void test_damaged_records_are_refused_or_harmless(void)
     stop(&fixture);
     qsi_buf_fini(&checkpoint.records);
     qsi_env_mem_destroy(env);
-}
-
-int main(void)
-{
-    test_file_is_dead_when_nothing_counts_and_goes_with_a_durable_checkpoint();
-    test_file_that_dies_after_the_snapshot_waits_for_the_next();
-    test_open_places_and_unsynced_bodies_keep_their_file();
-    test_counts_come_back_from_a_checkpoint_byte_for_byte();
-    test_too_many_references_keep_a_body_for_good();
-    test_replay_repeats_what_the_journal_behind_the_checkpoint_says();
-    test_number_that_the_journal_names_is_not_used_again();
-    test_missing_short_and_foreign_files_are_refused_only_when_needed();
-    test_file_that_was_cut_behind_its_live_records_is_accepted();
-    test_salvage_takes_everything_and_removes_nothing();
-    test_damaged_records_are_refused_or_harmless();
-    return 0;
 }

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-static void test_every_flipped_bit_of_a_record_is_detected(void)
+QS_TEST(test_every_flipped_bit_of_a_record_is_detected)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -34,7 +34,7 @@ static void test_every_flipped_bit_of_a_record_is_detected(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_every_flipped_bit_of_a_file_header_is_detected(void)
+QS_TEST(test_every_flipped_bit_of_a_file_header_is_detected)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -64,7 +64,7 @@ static void test_every_flipped_bit_of_a_file_header_is_detected(void)
 }
 
 /* Whole and well-formed headers that are not this file's, this store's or this version's. */
-static void test_foreign_file_headers_are_refused(void)
+QS_TEST(test_foreign_file_headers_are_refused)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -86,7 +86,7 @@ static void test_foreign_file_headers_are_refused(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_any_reference_ends_in_an_error_without_reading_beyond_the_file(void)
+QS_TEST(test_any_reference_ends_in_an_error_without_reading_beyond_the_file)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -119,13 +119,4 @@ static void test_any_reference_ends_in_an_error_without_reading_beyond_the_file(
     }
     stop(&fixture);
     qsi_env_mem_destroy(env);
-}
-
-int main(void)
-{
-    test_every_flipped_bit_of_a_record_is_detected();
-    test_every_flipped_bit_of_a_file_header_is_detected();
-    test_foreign_file_headers_are_refused();
-    test_any_reference_ends_in_an_error_without_reading_beyond_the_file();
-    return 0;
 }

@@ -196,7 +196,7 @@ static void test_recovery_that_fails_can_be_repeated(enum qsi_fault_how how)
     }
 }
 
-static void test_every_failed_allocation_is_reported_and_leaks_nothing(void)
+QS_TEST(test_every_failed_allocation_is_reported_and_leaks_nothing)
 {
     qs_status status = QS_ENOMEM;
 
@@ -219,7 +219,7 @@ static void test_every_failed_allocation_is_reported_and_leaks_nothing(void)
     }
 }
 
-static void test_full_disk_refuses_the_body_and_changes_nothing(void)
+QS_TEST(test_full_disk_refuses_the_body_and_changes_nothing)
 {
     qs_env *mem = qsi_env_mem_create(1);
     qs_env *env = qsi_env_fault_create(mem);
@@ -253,7 +253,7 @@ static void test_full_disk_refuses_the_body_and_changes_nothing(void)
 }
 
 /* The second fdatasync would succeed, and the bytes are gone all the same. */
-static void test_failed_sync_is_final_and_reads_go_on(void)
+QS_TEST(test_failed_sync_is_final_and_reads_go_on)
 {
     qs_env *sim = qsi_env_sim_create(1);
     qs_env *env = qsi_env_fault_create(sim);
@@ -282,7 +282,7 @@ static void test_failed_sync_is_final_and_reads_go_on(void)
     qsi_env_sim_destroy(sim);
 }
 
-static void test_unsynced_body_is_detected_after_a_power_cut(void)
+QS_TEST(test_unsynced_body_is_detected_after_a_power_cut)
 {
     qs_env *sim = qsi_env_sim_create(1);
     struct fixture fixture;
@@ -307,7 +307,7 @@ static void test_unsynced_body_is_detected_after_a_power_cut(void)
 }
 
 /* The process dies before its commit; what it wrote is in the page cache, and found there. */
-static void test_body_that_recovery_keeps_is_durable_from_then_on(void)
+QS_TEST(test_body_that_recovery_keeps_is_durable_from_then_on)
 {
     qs_env *sim = qsi_env_sim_create(1);
     struct fixture fixture;
@@ -401,11 +401,7 @@ int main(int argc, char **argv)
         test_every_failed_call_leaves_the_durable_bodies_whole(hows[i]);
         test_recovery_that_fails_can_be_repeated(hows[i]);
     }
-    test_every_failed_allocation_is_reported_and_leaks_nothing();
-    test_full_disk_refuses_the_body_and_changes_nothing();
-    test_failed_sync_is_final_and_reads_go_on();
-    test_unsynced_body_is_detected_after_a_power_cut();
-    test_body_that_recovery_keeps_is_durable_from_then_on();
+    qs_test_run_all();
     test_power_cut_at_any_step_keeps_every_durable_body(argc > 1 ? strtoull(argv[1], NULL, 10) : 1);
     return 0;
 }

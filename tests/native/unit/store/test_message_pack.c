@@ -23,7 +23,7 @@ static void check_pack(struct fixture *fixture, uint32_t first_number,
     }
 }
 
-static void test_pack_begins_and_ends_at_a_sector(void)
+QS_TEST(test_pack_begins_and_ends_at_a_sector)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -54,7 +54,7 @@ static void test_pack_begins_and_ends_at_a_sector(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_pack_is_durable_when_its_sync_is_and_not_before(void)
+QS_TEST(test_pack_is_durable_when_its_sync_is_and_not_before)
 {
     qs_env *sim = qsi_env_sim_create(1);
     struct fixture fixture;
@@ -79,7 +79,7 @@ static void test_pack_is_durable_when_its_sync_is_and_not_before(void)
     qsi_env_sim_destroy(sim);
 }
 
-static void test_file_with_a_pack_to_sync_is_not_settled(void)
+QS_TEST(test_file_with_a_pack_to_sync_is_not_settled)
 {
     qs_env *env = qsi_env_mem_create(1);
     qs_env *fault = qsi_env_fault_create(env);
@@ -106,7 +106,7 @@ static void test_file_with_a_pack_to_sync_is_not_settled(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_packed_bodies_are_counted_compacted_and_recovered(void)
+QS_TEST(test_packed_bodies_are_counted_compacted_and_recovered)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
@@ -147,7 +147,7 @@ static void test_packed_bodies_are_counted_compacted_and_recovered(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_pack_that_fails_leaves_nothing(void)
+QS_TEST(test_pack_that_fails_leaves_nothing)
 {
     qs_status status = QS_ENOMEM;
 
@@ -179,14 +179,4 @@ static void test_pack_that_fails_leaves_nothing(void)
         qsi_env_fault_destroy(env);
         qsi_env_mem_destroy(mem);
     }
-}
-
-int main(void)
-{
-    test_pack_begins_and_ends_at_a_sector();
-    test_pack_is_durable_when_its_sync_is_and_not_before();
-    test_file_with_a_pack_to_sync_is_not_settled();
-    test_packed_bodies_are_counted_compacted_and_recovered();
-    test_pack_that_fails_leaves_nothing();
-    return 0;
 }

@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-static void test_body_reads_back_before_and_after_sync_and_reopen(void)
+QS_TEST(test_body_reads_back_before_and_after_sync_and_reopen)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -31,7 +31,7 @@ static void test_body_reads_back_before_and_after_sync_and_reopen(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_bodies_of_any_size_are_whole(void)
+QS_TEST(test_bodies_of_any_size_are_whole)
 {
     static const uint32_t sizes[] = {0, 1, 7, 8, 9, 39, 40, 41, 4096, 32768, 40000, 61000};
     enum { COUNT = sizeof sizes / sizeof sizes[0] };
@@ -53,7 +53,7 @@ static void test_bodies_of_any_size_are_whole(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_full_file_is_followed_by_the_next(void)
+QS_TEST(test_full_file_is_followed_by_the_next)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -76,7 +76,7 @@ static void test_full_file_is_followed_by_the_next(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_record_larger_than_a_file_gets_a_file_of_its_own(void)
+QS_TEST(test_record_larger_than_a_file_gets_a_file_of_its_own)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -100,7 +100,7 @@ static void test_record_larger_than_a_file_gets_a_file_of_its_own(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_places_are_disjoint_and_may_be_written_in_any_order(void)
+QS_TEST(test_places_are_disjoint_and_may_be_written_in_any_order)
 {
     qs_env *env = qsi_env_mem_create(1);
     static uint8_t data[3][1024];
@@ -134,7 +134,7 @@ static void test_places_are_disjoint_and_may_be_written_in_any_order(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_set_holds_each_file_marked_since_the_last_one(void)
+QS_TEST(test_set_holds_each_file_marked_since_the_last_one)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -161,7 +161,7 @@ static void test_set_holds_each_file_marked_since_the_last_one(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_reopened_store_never_writes_to_an_old_file(void)
+QS_TEST(test_reopened_store_never_writes_to_an_old_file)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -182,7 +182,7 @@ static void test_reopened_store_never_writes_to_an_old_file(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_recovery_cuts_tails_removes_the_rest_and_leaves_strangers_alone(void)
+QS_TEST(test_recovery_cuts_tails_removes_the_rest_and_leaves_strangers_alone)
 {
     static const char *const strangers[] = {
         "1.msg",           "0000000000.msg", "0000000002.msg.tmp",
@@ -223,7 +223,7 @@ static void test_recovery_cuts_tails_removes_the_rest_and_leaves_strangers_alone
     qsi_env_mem_destroy(env);
 }
 
-static void test_maintenance_makes_the_next_file_and_settles_full_ones(void)
+QS_TEST(test_maintenance_makes_the_next_file_and_settles_full_ones)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -258,7 +258,7 @@ static void test_maintenance_makes_the_next_file_and_settles_full_ones(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_full_file_with_unsynced_bodies_is_not_settled(void)
+QS_TEST(test_full_file_with_unsynced_bodies_is_not_settled)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -284,7 +284,7 @@ static void test_full_file_with_unsynced_bodies_is_not_settled(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_removed_file_is_gone_and_its_number_not_used_again(void)
+QS_TEST(test_removed_file_is_gone_and_its_number_not_used_again)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -381,7 +381,7 @@ static void commit_until_done(struct shared *shared)
     }
 }
 
-static void test_threads_write_read_commit_and_maintain_at_once(void)
+QS_TEST(test_threads_write_read_commit_and_maintain_at_once)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -403,21 +403,4 @@ static void test_threads_write_read_commit_and_maintain_at_once(void)
     QS_CHECK(qsi_message_store_settle(fixture.store, NULL) == QS_OK);
     stop(&fixture);
     qsi_env_mem_destroy(env);
-}
-
-int main(void)
-{
-    test_body_reads_back_before_and_after_sync_and_reopen();
-    test_bodies_of_any_size_are_whole();
-    test_full_file_is_followed_by_the_next();
-    test_record_larger_than_a_file_gets_a_file_of_its_own();
-    test_places_are_disjoint_and_may_be_written_in_any_order();
-    test_set_holds_each_file_marked_since_the_last_one();
-    test_reopened_store_never_writes_to_an_old_file();
-    test_recovery_cuts_tails_removes_the_rest_and_leaves_strangers_alone();
-    test_maintenance_makes_the_next_file_and_settles_full_ones();
-    test_full_file_with_unsynced_bodies_is_not_settled();
-    test_removed_file_is_gone_and_its_number_not_used_again();
-    test_threads_write_read_commit_and_maintain_at_once();
-    return 0;
 }

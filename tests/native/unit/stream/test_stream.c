@@ -170,7 +170,7 @@ static void do_random_step(struct world *world, struct model *model, struct chec
     }
 }
 
-static void test_random(uint64_t seed)
+QS_SEED_TEST(test_random)
 {
     const struct qsi_stream_limits limits[] = {
         {.segment_bytes = 300000},
@@ -288,7 +288,7 @@ static struct cuts run_cuts(uint64_t seed, bool forgets_sync)
     return cuts;
 }
 
-static void test_power_cut_before_every_step(uint64_t seed)
+QS_SEED_TEST(test_power_cut_before_every_step)
 {
     struct cuts cuts = run_cuts(seed, false);
 
@@ -296,19 +296,9 @@ static void test_power_cut_before_every_step(uint64_t seed)
 }
 
 /* That the test above sees something. */
-static void test_planted_block_that_is_not_synced_before_the_checkpoint_is_seen(uint64_t seed)
+QS_SEED_TEST(test_planted_block_that_is_not_synced_before_the_checkpoint_is_seen)
 {
     struct cuts cuts = run_cuts(seed, true);
 
     QS_CHECK(cuts.damaged > 0);
-}
-
-int main(int argc, char **argv)
-{
-    uint64_t seed = qs_test_seed(argc, argv);
-
-    test_random(seed);
-    test_power_cut_before_every_step(seed);
-    test_planted_block_that_is_not_synced_before_the_checkpoint_is_seen(seed);
-    return 0;
 }

@@ -191,7 +191,7 @@ static void flush_again_after_a_cut(qs_env *sim, const struct qsi_body_ref refs[
     qsi_env_mem_destroy(mem);
 }
 
-static void test_stored_bodies_are_copied_and_their_references_dropped_once(void)
+QS_TEST(test_stored_bodies_are_copied_and_their_references_dropped_once)
 {
     const struct qsi_stream_limits limits = {0};
     struct qsi_body_ref refs[ROWS];
@@ -211,7 +211,7 @@ static void test_stored_bodies_are_copied_and_their_references_dropped_once(void
 
 /* ---- a file that cannot be added to ---- */
 
-static void test_flush_goes_on_in_a_new_file_where_the_old_one_is_missing(void)
+QS_TEST(test_flush_goes_on_in_a_new_file_where_the_old_one_is_missing)
 {
     const struct qsi_stream_limits limits = {0};
     struct qsi_block_file file = {.owner = ID, .number = 0};
@@ -239,7 +239,7 @@ static void test_flush_goes_on_in_a_new_file_where_the_old_one_is_missing(void)
 
 /* ---- deletion meanwhile ---- */
 
-static void test_file_of_a_flush_is_dead_if_the_stream_was_deleted_meanwhile(void)
+QS_TEST(test_file_of_a_flush_is_dead_if_the_stream_was_deleted_meanwhile)
 {
     const struct qsi_stream_limits limits = {0};
     struct qsi_job *job;
@@ -300,7 +300,7 @@ static void check_block_starts(struct world *world)
     }
 }
 
-static void test_adopted_blocks_are_read_and_flushed_behind(void)
+QS_TEST(test_adopted_blocks_are_read_and_flushed_behind)
 {
     const struct qsi_stream_limits limits = {0};
     struct qsi_block_file file = {.owner = ID, .number = 0};
@@ -406,7 +406,7 @@ static void write_round(struct shared_world *shared)
     remove_dead(&shared->world, &dead);
 }
 
-static void test_readers_go_on_while_a_writer_appends_and_trims(void)
+QS_TEST(test_readers_go_on_while_a_writer_appends_and_trims)
 {
     const struct qsi_stream_limits limits = {.segment_bytes = 300000, .max_bytes = 1500000};
     static struct shared_world shared;
@@ -431,14 +431,4 @@ static void test_readers_go_on_while_a_writer_appends_and_trims(void)
     qsi_mutex_fini(&shared.mutex);
     stop(&shared.world);
     qsi_env_mem_destroy(shared.world.env);
-}
-
-int main(void)
-{
-    test_stored_bodies_are_copied_and_their_references_dropped_once();
-    test_flush_goes_on_in_a_new_file_where_the_old_one_is_missing();
-    test_file_of_a_flush_is_dead_if_the_stream_was_deleted_meanwhile();
-    test_adopted_blocks_are_read_and_flushed_behind();
-    test_readers_go_on_while_a_writer_appends_and_trims();
-    return 0;
 }
