@@ -4,56 +4,33 @@
  * What must hold each time: no crash and no leak; an error means that nothing happened, or that the
  * store has failed and its key tells; a success is true, also after a power cut. */
 #include "adoption_scene.h"
-#include "crash_faults.h"
-#include "qs_test_alloc.h"
-
-#define N_MAX 2000
+#include "fault_trial.h"
 
 enum subject { STAGING, ADOPTING, ADOPTING_INTO_QUEUE, SUBJECT_COUNT };
 static const char *const subject_names[] = {"staging", "adopting", "adopting into a queue"};
 
 struct trial {
+    struct fault_trial base;
     enum subject subject;
-    const struct crash_fault *fault; /* NULL: the n-th allocation fails */
-    uint64_t n;
-    struct qs_test_alloc *alloc;
     struct scene scene;
-    qs_env *sim, *faulty;
-    bool has_fired;
 };
 
 /* ---- the part that faults may hit ---- */
-
-static void arm(struct trial *trial, bool is_armed)
-{
-    if (!is_armed) {
-        trial->has_fired =
-            trial->fault != NULL ? qsi_env_fault_fired(trial->faulty) : trial->alloc->has_failed;
-        qsi_env_fault_arm(trial->faulty, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
-        qs_test_alloc_arm(trial->alloc, 0, false);
-    } else if (trial->fault != NULL) {
-        qsi_env_fault_arm(trial->faulty, QSI_FAULT_ANY, trial->fault->how, trial->n,
-                          trial->fault->is_sticky);
-    } else {
-        qs_test_alloc_arm(trial->alloc, trial->n, false);
-    }
-}
 
 static qs_status run(struct trial *trial)
 {
     qs_adoption adoption = {.committed = false};
     qs_status status;
 
-    qs_test_error = (qs_error){0};
-    arm(trial, true);
+    fault_arm(&trial->base);
     if (trial->subject == STAGING) {
         status = stage_file(&trial->scene.env.env, 1);
     } else {
         status = adopt_files(trial->scene.store, &adoption);
     }
-    arm(trial, false);
+    fault_disarm(&trial->base);
     QS_CHECK(status != QS_OK || trial->subject == STAGING || adoption.committed);
-    QS_CHECK(status == QS_OK || trial->has_fired);
+    QS_CHECK(status == QS_OK || trial->base.has_fired);
     QS_CHECK(status == QS_OK || qs_test_error.text[0] != '\0');
     return status;
 }
@@ -80,13 +57,8 @@ static void bind_queue(struct scene *scene)
 
 static void begin(struct trial *trial)
 {
-    qs_env *sim = qsi_env_sim_create(trial->n + 1);
-
-    QS_CHECK(sim != NULL);
-    trial->sim = sim;
-    trial->faulty = qsi_env_fault_create(sim);
-    QS_CHECK(trial->faulty != NULL);
-    start_on(&trial->scene, trial->faulty, ADOPTION_BUDGET);
+    fault_begin(&trial->base, qsi_env_sim_create(trial->base.n + 1));
+    start_on(&trial->scene, trial->base.faulty, ADOPTION_BUDGET);
     declare(&trial->scene);
     if (trial->subject == ADOPTING_INTO_QUEUE) {
         bind_queue(&trial->scene);
@@ -101,17 +73,10 @@ static void begin(struct trial *trial)
 
 static void check_cut(struct trial *trial, enum qsi_cut_how how, const struct promise *promise)
 {
-    qs_env *mem = qsi_env_sim_cut(trial->sim, how, trial->n);
-    const char *wrong;
+    qs_env *mem = qsi_env_sim_cut(trial->base.sim, how, trial->base.n);
 
     QS_CHECK(mem != NULL);
-    wrong = wrong_on(mem, promise);
-    if (wrong != NULL) {
-        printf("%s, %s %llu, cut %d: %s: %s\n", subject_names[trial->subject],
-               trial->fault != NULL ? trial->fault->name : "allocation",
-               (unsigned long long)trial->n, (int)how, wrong, qs_test_error.text);
-    }
-    QS_CHECK(wrong == NULL);
+    fault_check_cut(&trial->base, how, wrong_on(mem, promise));
     qsi_env_mem_destroy(mem);
 }
 
@@ -138,8 +103,9 @@ static void check_here(struct trial *trial, qs_status status)
     QS_CHECK(count_rows(store) == ADOPTED_END);
 }
 
-static bool try_once(struct trial *trial)
+static void try_once(struct fault_trial *base)
 {
+    struct trial *trial = (struct trial *)base;
     struct promise promise = {.rows = BEFORE};
     qs_status status;
 
@@ -152,38 +118,16 @@ static bool try_once(struct trial *trial)
     check_cut(trial, QSI_CUT_RANDOM, &promise);
     check_here(trial, status);
     die(&trial->scene);
-    qsi_env_fault_destroy(trial->faulty);
-    qsi_env_sim_destroy(trial->sim);
-    return trial->has_fired;
-}
-
-static void sweep(enum subject subject, const struct crash_fault *fault,
-                  struct qs_test_alloc *alloc)
-{
-    struct trial trial = {.subject = subject, .fault = fault, .alloc = alloc};
-    uint64_t alive = alloc->alive;
-    bool goes_on = true;
-
-    while (goes_on && trial.n < N_MAX) {
-        trial.n++;
-        goes_on = try_once(&trial);
-        QS_CHECK(alloc->alive == alive);
-    }
-    printf("%s, %s: %llu calls\n", subject_names[subject],
-           fault != NULL ? fault->name : "allocation", (unsigned long long)trial.n - 1);
-    QS_CHECK(trial.n > 5 && trial.n < N_MAX);
 }
 
 int main(void)
 {
-    static struct qs_test_alloc alloc;
-
-    qs_test_alloc_install(&alloc);
+    qs_test_alloc_install(&fault_alloc);
     for (int subject = 0; subject < SUBJECT_COUNT; subject++) {
-        for (size_t i = 0; i < CRASH_FAULT_COUNT; i++) {
-            sweep((enum subject)subject, &crash_faults[i], &alloc);
-        }
-        sweep((enum subject)subject, NULL, &alloc);
+        struct trial trial = {.base = {.name = subject_names[subject], .step = 1, .n_least = 5},
+                              .subject = (enum subject)subject};
+
+        (void)fault_sweep(&trial.base, try_once);
     }
     return 0;
 }

@@ -6,12 +6,8 @@
  * says so; no crash and no leak.
  *
  * Arguments: seed, a part of the names of the operations to try. */
-#include "crash_faults.h"
 #include "crash_removals.h"
-#include "crash_run.h"
-#include "qs_test_alloc.h"
-
-#define N_MAX 4000 /* a sweep that does not come to an end is a failure */
+#include "fault_trial.h"
 
 struct operation {
     const char *name;
@@ -195,14 +191,10 @@ static const struct operation operations[] = {
 /* ---- one trial ---- */
 
 struct trial {
+    struct fault_trial base;
     const struct operation *operation;
-    const struct crash_fault *fault; /* NULL: the n-th allocation fails */
-    uint64_t n;
-    struct qs_test_alloc *alloc;
-    struct crash_report *report;
     qs_env *disk; /* that each trial begins with a copy of */
     struct removal_run run;
-    qs_env *faulty;
 };
 
 static qs_options options_of(const struct operation *operation)
@@ -226,17 +218,16 @@ static void begin(struct trial *trial)
     QS_CHECK(mem != NULL);
     memset(run, 0, sizeof *run);
     run->options = &options;
-    run->report = trial->report;
+    run->report = trial->base.report;
     run->store_options = options_of(trial->operation);
     crash_model_init(&run->shell);
     run->sim = qsi_env_sim_from_mem(mem, 2);
-    trial->faulty = qsi_env_fault_create(run->sim);
-    QS_CHECK(run->sim != NULL && trial->faulty != NULL);
-    crash_env_init(&run->env, trial->faulty, CRASH_NO_BUG);
+    fault_begin(&trial->base, run->sim);
+    crash_env_init(&run->env, trial->base.faulty, CRASH_NO_BUG);
     run->work = (struct removal_work){
         .base = {.env = &run->env,
                  .model = &run->shell,
-                 .report = trial->report,
+                 .report = trial->base.report,
                  .random = 7,
                  .options = run->store_options},
         .model = &run->model,
@@ -249,29 +240,18 @@ static void begin(struct trial *trial)
     QS_CHECK(!run->work.base.is_over);
 }
 
-/* The part that faults may hit; was it? */
-static bool run_operation(struct trial *trial)
+/* The part that faults may hit. */
+static void run_operation(struct trial *trial)
 {
-    struct removal_work *work = &trial->run.work;
-    bool has_fired;
+    struct crash_work *work = &trial->run.work.base;
 
-    work->base.has_faults = true;
-    if (trial->fault != NULL) {
-        qsi_env_fault_arm(trial->faulty, QSI_FAULT_ANY, trial->fault->how, trial->n,
-                          trial->fault->is_sticky);
-    } else {
-        qs_test_alloc_arm(trial->alloc, trial->n, false);
+    work->has_faults = true;
+    fault_arm(&trial->base);
+    trial->operation->run(&trial->run.work);
+    fault_disarm(&trial->base);
+    if (work->is_over && !trial->base.has_fired) {
+        fault_tell(&trial->base, "failed without a fault");
     }
-    trial->operation->run(work);
-    has_fired =
-        trial->fault != NULL ? qsi_env_fault_fired(trial->faulty) : trial->alloc->has_failed;
-    qsi_env_fault_arm(trial->faulty, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
-    qs_test_alloc_arm(trial->alloc, 0, false);
-    if (work->base.is_over && !has_fired) {
-        crash_violation(trial->report, "%s failed without a fault: %s", trial->operation->name,
-                        qs_test_error.text);
-    }
-    return has_fired;
 }
 
 /* It goes on, or has failed. */
@@ -281,54 +261,31 @@ static void check_alive(struct trial *trial)
 
     if (work->base.store != NULL && qs_store_sync(work->base.store, NULL) != QS_OK &&
         !removal_has_failed(work)) {
-        crash_violation(trial->report, "%s: the store is of no use, and has not failed",
-                        trial->operation->name);
+        fault_tell(&trial->base, "the store is of no use, and has not failed");
     }
 }
 
 static void check_cuts(struct trial *trial, const char *name)
 {
     removal_check_cut(&trial->run, QSI_CUT_KEEP_ALL, name);
-    removal_check_cut(&trial->run, trial->n % 2 == 0 ? QSI_CUT_DROP_ALL : QSI_CUT_RANDOM, name);
+    removal_check_cut(&trial->run, trial->base.n % 2 == 0 ? QSI_CUT_DROP_ALL : QSI_CUT_RANDOM,
+                      name);
 }
 
-static bool sweep_one(struct trial *trial)
+static void try_once(struct fault_trial *base)
 {
-    uint64_t violations = trial->report->violations, alive = trial->alloc->alive;
+    struct trial *trial = (struct trial *)base;
     struct removal_run *run = &trial->run;
-    bool has_fired;
 
     begin(trial);
-    has_fired = run_operation(trial);
+    run_operation(trial);
     check_cuts(trial, "behind the fault");
     check_alive(trial);
-    run->env.is_dead = trial->n % 2 != 0;
+    run->env.is_dead = base->n % 2 != 0;
     run->work.base.is_over = true; /* it may close in failure */
     crash_close_store(&run->work.base);
     check_cuts(trial, "after the end");
     crash_model_fini(&run->shell);
-    qsi_env_fault_destroy(trial->faulty);
-    qsi_env_sim_destroy(run->sim);
-    if (trial->alloc->alive != alive) {
-        crash_violation(trial->report, "%s leaks", trial->operation->name);
-    }
-    if (trial->report->violations > violations && trial->report->violations < 60) {
-        printf("  %s, %s %" PRIu64 "\n", trial->operation->name,
-               trial->fault != NULL ? trial->fault->name : "allocation", trial->n);
-    }
-    return has_fired;
-}
-
-static uint64_t sweep(struct trial *trial)
-{
-    for (trial->n = 1; trial->n < N_MAX; trial->n++) {
-        trial->report->seed = trial->n;
-        if (!sweep_one(trial)) {
-            break;
-        }
-    }
-    QS_CHECK(trial->n < N_MAX);
-    return trial->n - 1;
 }
 
 /* All queues are declared. */
@@ -346,60 +303,41 @@ static qs_env *make_disk(struct trial *trial)
     disk = qsi_env_sim_cut(run->sim, QSI_CUT_KEEP_ALL, 1);
     QS_CHECK(disk != NULL);
     crash_model_fini(&run->shell);
-    qsi_env_fault_destroy(trial->faulty);
-    qsi_env_sim_destroy(run->sim);
+    fault_end(&trial->base);
     qsi_env_mem_destroy(trial->disk);
     return disk;
 }
 
-static uint64_t sweep_operation(struct trial *trial)
+static uint64_t sweep_operation(struct trial *trial, const struct operation *operation)
 {
-    const struct operation *operation = trial->operation;
     const struct operation nothing = {"declare", operation->pages, NULL, NULL};
-    uint64_t allocations, calls = 0, trials;
+    uint64_t faults;
 
     trial->operation = &nothing;
     trial->disk = make_disk(trial);
     trial->operation = operation;
-    trial->fault = NULL;
-    trials = allocations = sweep(trial);
-    for (size_t k = 0; k < CRASH_FAULT_COUNT; k++) {
-        uint64_t count;
-        trial->fault = &crash_faults[k];
-        count = sweep(trial);
-        trials += count;
-        calls = k == 0 ? count : calls;
-    }
+    trial->base.name = operation->name;
+    faults = fault_sweep(&trial->base, try_once);
     qsi_env_mem_destroy(trial->disk);
-    printf("%s: %" PRIu64 " calls, %" PRIu64 " allocations\n", operation->name, calls, allocations);
-    fflush(stdout);
-    return trials;
+    return faults;
 }
 
 int main(int argc, char **argv)
 {
     struct crash_report report = {.told_max = 40};
     struct trial *trial = calloc(1, sizeof *trial);
-    struct qs_test_alloc alloc;
-    uint64_t trials = 0;
+    uint64_t faults = 0;
 
     (void)qs_test_seed(argc, argv);
     QS_CHECK(trial != NULL);
-    qs_test_alloc_install(&alloc);
-    trial->alloc = &alloc;
-    trial->report = &report;
+    qs_test_alloc_install(&fault_alloc);
+    trial->base = (struct fault_trial){.step = 1, .report = &report};
     for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++) {
-        if (argc > 2 && strstr(operations[i].name, argv[2]) == NULL) {
-            continue;
+        if (fault_wanted(argc, argv, operations[i].name)) {
+            faults += sweep_operation(trial, &operations[i]);
         }
-        trial->operation = &operations[i];
-        trials += sweep_operation(trial);
     }
-    QS_CHECK(alloc.alive == 0);
-    qs_allocator_set(NULL);
     free(trial);
-    printf("%" PRIu64 " faults, %" PRIu64 " states, %" PRIu64 " violations\n", trials,
-           report.states, report.violations);
-    QS_CHECK(report.violations == 0);
+    fault_conclude(&report, faults);
     return 0;
 }

@@ -6,20 +6,10 @@
  * none of the caller's business.
  *
  * Arguments: seed, a part of the names of the operations to try. */
-#include "crash_faults.h"
 #include "crash_log.h"
-#include "crash_run.h"
-#include "qs_test_alloc.h"
+#include "fault_trial.h"
 
 #define ALL_STREAMS ((1u << LOG_STREAMS) - 1)
-#define N_MAX 3000 /* a sweep that does not come to an end is a failure */
-
-/* Each call in turn; with the sanitizer, which takes ten times as long, one in four. */
-#ifdef __SANITIZE_ADDRESS__
-#define SWEEP_STEP 4
-#else
-#define SWEEP_STEP 1
-#endif
 
 struct operation {
     const char *name;
@@ -30,16 +20,11 @@ struct operation {
 };
 
 struct trial {
+    struct fault_trial base;
     const struct operation *operation;
-    const struct crash_fault *fault; /* NULL: the n-th allocation fails */
-    uint64_t n;
-    struct qs_test_alloc *alloc;
-    struct crash_report *report;
     struct log_model model;
-    qs_env *sim, *faulty;
     struct crash_env env;
     struct log_work work;
-    bool has_fired;
 };
 
 static struct {
@@ -226,14 +211,12 @@ static void begin(struct trial *trial)
     qs_env *mem = qsi_env_mem_clone(disk.mem, 2); /* other salts than the disk has already */
 
     QS_CHECK(mem != NULL);
-    trial->sim = qsi_env_sim_from_mem(mem, 2);
-    trial->faulty = qsi_env_fault_create(trial->sim);
-    QS_CHECK(trial->sim != NULL && trial->faulty != NULL);
-    crash_env_init(&trial->env, trial->faulty, CRASH_NO_BUG);
+    fault_begin(&trial->base, qsi_env_sim_from_mem(mem, 2));
+    crash_env_init(&trial->env, trial->base.faulty, CRASH_NO_BUG);
     log_model_copy(&trial->model, &disk.model);
     trial->work = (struct log_work){.env = &trial->env,
                                     .model = &trial->model,
-                                    .report = trial->report,
+                                    .report = trial->base.report,
                                     .random = 11,
                                     .options = sweep_options()};
     if (trial->operation->run == publish_large_batch) { /* it is one record */
@@ -254,91 +237,59 @@ static void begin(struct trial *trial)
 static void run(struct trial *trial)
 {
     trial->work.has_faults = true;
-    if (trial->fault != NULL) {
-        qsi_env_fault_arm(trial->faulty, QSI_FAULT_ANY, trial->fault->how, trial->n,
-                          trial->fault->is_sticky);
-    } else {
-        qs_test_alloc_arm(trial->alloc, trial->n, false);
-    }
-    qs_test_error = (qs_error){0};
+    fault_arm(&trial->base);
     trial->operation->run(&trial->work);
-    trial->has_fired =
-        trial->fault != NULL ? qsi_env_fault_fired(trial->faulty) : trial->alloc->has_failed;
-    QS_CHECK(trial->has_fired || trial->operation->run != publish_large_batch ||
+    fault_disarm(&trial->base);
+    QS_CHECK(trial->base.has_fired || trial->operation->run != publish_large_batch ||
              trial->work.store->checkpoint.direct_bytes > 0); /* straight into the file */
-    qsi_env_fault_arm(trial->faulty, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
-    qs_test_alloc_arm(trial->alloc, 0, false);
 }
 
 static void check_cut(struct trial *trial, enum qsi_cut_how how, const char *name)
 {
-    qs_env *mem = qsi_env_sim_cut(trial->sim, how, trial->n);
+    qs_env *mem = qsi_env_sim_cut(trial->base.sim, how, trial->base.n);
     qs_options options = sweep_options();
     struct crash_env env;
     qs_channel *channel = NULL;
     qs_store *store = NULL;
 
     QS_CHECK(mem != NULL);
-    options.memory_budget = trial->n % 2 == 0 ? 64 << 10 : 16 << 20;
-    trial->report->cut = name;
-    trial->report->states++;
+    options.memory_budget = trial->base.n % 2 == 0 ? 64 << 10 : 16 << 20;
+    trial->base.report->cut = name;
+    trial->base.report->states++;
     crash_env_init(&env, mem, CRASH_NO_BUG);
     if (qs_store_open(&store, CRASH_PATH, &options, &env.env, QS_ERROR) == QS_OK) {
         QS_CHECK_OK(qs_channel_open(&channel, store, QS_ERROR));
-        log_check(&trial->model, trial->report, store, channel, NULL);
+        log_check(&trial->model, trial->base.report, store, channel, NULL);
         env.is_dead = true;
         qs_channel_close(channel);
         (void)qs_store_close(store, NULL);
     } else {
-        crash_violation(trial->report, "open: %s", qs_test_error.text);
+        crash_violation(trial->base.report, "open: %s", qs_test_error.text);
     }
     qsi_env_mem_destroy(mem);
-}
-
-static void tell(const struct trial *trial, const char *what)
-{
-    crash_violation(trial->report, "%s, %s %" PRIu64 ": %s: %s", trial->operation->name,
-                    trial->fault != NULL ? trial->fault->name : "allocation", trial->n, what,
-                    qs_test_error.text);
-}
-
-static void check_status(struct trial *trial)
-{
-    bool is_sync = strstr(qs_test_error.text, "sync") != NULL;
-
-    if (!trial->work.is_over) {
-        return;
-    }
-    if (!trial->has_fired) {
-        tell(trial, "failed without a fault");
-    } else if (trial->fault != NULL && trial->fault->is_invisible && !is_sync) {
-        tell(trial, "is visible");
-    } else if (qs_test_error.status == QS_OK || qs_test_error.text[0] == '\0') {
-        tell(trial, "failed without a word");
-    } else if (qs_test_error.status == QS_EINTR) {
-        tell(trial, "QS_EINTR");
-    }
 }
 
 static void finish(struct trial *trial)
 {
     struct log_work *work = &trial->work;
 
-    work->is_over = work->is_over || trial->has_fired || work->store == NULL;
-    trial->env.is_dead = trial->n % 2 == 1;
+    work->is_over = work->is_over || trial->base.has_fired || work->store == NULL;
+    trial->env.is_dead = trial->base.n % 2 == 1;
     if (!trial->model.is_under_way) { /* closing may drop what retention says */
         (void)log_model_begin(&trial->model);
     }
     log_close_store(work);
 }
 
-static bool sweep_one(struct trial *trial)
+static void try_once(struct fault_trial *base)
 {
-    uint64_t violations = trial->report->violations, alive = trial->alloc->alive;
+    struct trial *trial = (struct trial *)base;
 
     begin(trial);
     run(trial);
-    check_status(trial);
+    if (trial->work.is_over) {
+        fault_check_error(base);
+    }
     if (trial->work.is_over && trial->operation->is_undone) {
         trial->model.is_under_way = false;
     }
@@ -348,65 +299,26 @@ static bool sweep_one(struct trial *trial)
     check_cut(trial, QSI_CUT_KEEP_ALL, "reopened");
     check_cut(trial, QSI_CUT_RANDOM, "random after the end");
     log_model_fini(&trial->model);
-    qsi_env_fault_destroy(trial->faulty);
-    qsi_env_sim_destroy(trial->sim);
-    if (trial->alloc->alive != alive) {
-        tell(trial, "leaks");
-    }
-    if (trial->report->violations > violations && trial->report->violations < 40) {
-        tell(trial, "see above");
-    }
-    return trial->has_fired;
-}
-
-static uint64_t sweep(struct trial *trial)
-{
-    for (trial->n = 1; trial->n < N_MAX; trial->n += SWEEP_STEP) {
-        trial->report->seed = trial->n;
-        if (!sweep_one(trial)) {
-            break;
-        }
-    }
-    QS_CHECK(trial->n < N_MAX);
-    return trial->n - 1;
 }
 
 int main(int argc, char **argv)
 {
     struct crash_report report = {.told_max = 60};
-    struct qs_test_alloc alloc;
-    uint64_t trials = 0;
+    uint64_t faults = 0;
 
     (void)qs_test_seed(argc, argv);
-    qs_test_alloc_install(&alloc);
+    qs_test_alloc_install(&fault_alloc);
     make_disk();
     for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++) {
-        struct trial trial = {.operation = &operations[i], .alloc = &alloc, .report = &report};
-        uint64_t allocations, calls = 0;
+        struct trial trial = {
+            .base = {.name = operations[i].name, .step = FAULT_QUICK_STEP, .report = &report},
+            .operation = &operations[i]};
 
-        if (argc > 2 && strstr(operations[i].name, argv[2]) == NULL) {
-            continue;
-        }
-        allocations = sweep(&trial);
-        for (size_t k = 0; k < CRASH_FAULT_COUNT; k++) {
-            uint64_t count;
-
-            trial.fault = &crash_faults[k];
-            count = sweep(&trial);
-            trials += count;
-            calls = k == 0 ? count : calls;
-        }
-        trials += allocations;
-        printf("%s: %" PRIu64 " calls, %" PRIu64 " allocations\n", operations[i].name, calls,
-               allocations);
-        fflush(stdout);
+        faults +=
+            fault_wanted(argc, argv, operations[i].name) ? fault_sweep(&trial.base, try_once) : 0;
     }
     qsi_env_mem_destroy(disk.mem);
     log_model_fini(&disk.model);
-    QS_CHECK(alloc.alive == 0);
-    qs_allocator_set(NULL);
-    printf("%" PRIu64 " faults, %" PRIu64 " states, %" PRIu64 " violations\n", trials,
-           report.states, report.violations);
-    QS_CHECK(report.violations == 0);
+    fault_conclude(&report, faults);
     return 0;
 }
