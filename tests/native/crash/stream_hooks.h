@@ -123,6 +123,9 @@ static inline void begin(struct scene *scene, qs_env *disk)
     QS_CHECK_OK(qs_store_sync(scene->store, QS_ERROR));
 }
 
+QS_TEST_FIXTURE(run_hooked, struct scene, begin(&fixture, qsi_env_mem_create(1)), stop(&fixture))
+#define HOOKED_TEST(name) QS_TEST_BY(run_hooked, name, (struct scene * scene))
+
 static inline void plant(enum at_call at, uint32_t passes, qs_status (*what)(struct scene *scene))
 {
     hook.passes = passes;

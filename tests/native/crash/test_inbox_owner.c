@@ -33,6 +33,14 @@ static void end(void)
     qsi_env_sim_destroy(sim);
 }
 
+static void run_between(void (*test)(void))
+{
+    begin();
+    test();
+    end();
+}
+#define OWNER_TEST(name) QS_TEST_BY(run_between, name, (void))
+
 static qs_request *ask_under(const char *key, uint64_t timeout_ns)
 {
     const qs_ask ask = {
@@ -84,13 +92,12 @@ static void let_two_minutes_pass(void *context, uint64_t step)
     qsi_env_sim_advance(sim, 2 * MINUTE_NS);
 }
 
-QS_TEST(test_a_manifest_that_expired_while_another_was_adopted_is_not_begun)
+OWNER_TEST(test_a_manifest_that_expired_while_another_was_adopted_is_not_begun)
 {
     qs_request *patient, *hasty;
     qs_adoption adoption;
     bool is_answered;
 
-    begin();
     patient = ask_under("patient", 10000 * MINUTE_NS);
     hasty = ask_under("hasty", MINUTE_NS);
     qsi_env_sim_on_step(sim, let_two_minutes_pass, NULL);
@@ -102,16 +109,14 @@ QS_TEST(test_a_manifest_that_expired_while_another_was_adopted_is_not_begun)
     QS_CHECK(is_answered && count_rows(scene.store) == ADOPTED_END);
     qs_request_close(patient);
     qs_request_close(hasty);
-    end();
 }
 
-QS_TEST(test_who_asks_a_day_after_its_answer_went_is_not_told_that_nothing_changed)
+OWNER_TEST(test_who_asks_a_day_after_its_answer_went_is_not_told_that_nothing_changed)
 {
     qs_request *request;
     qs_adoption adoption;
     bool is_answered;
 
-    begin();
     request = ask_under("slow", MINUTE_NS);
     QS_CHECK(take_in() == 1);
     qsi_env_sim_advance(sim, 2 * 24 * 60 * MINUTE_NS);
@@ -119,18 +124,16 @@ QS_TEST(test_who_asks_a_day_after_its_answer_went_is_not_told_that_nothing_chang
     QS_CHECK(qs_request_look(request, &is_answered, &adoption, QS_ERROR) == QS_ESTORE_FAILED);
     QS_CHECK(is_answered && count_rows(scene.store) == ADOPTED_END);
     qs_request_close(request);
-    end();
 }
 
 /* ---- a disk that fails ---- */
 
-QS_TEST(test_a_store_that_fails_leaves_what_it_did_not_begin_with)
+OWNER_TEST(test_a_store_that_fails_leaves_what_it_did_not_begin_with)
 {
     qs_request *requests[2];
     uint32_t answered, taken_back = 0;
     qs_status status;
 
-    begin();
     requests[0] = ask_under("first", MINUTE_NS);
     requests[1] = ask_under("second", MINUTE_NS);
     qsi_env_fault_arm(faulty, QSI_FAULT_SYNC, QSI_FAULT_EIO, 1, true);
@@ -146,7 +149,6 @@ QS_TEST(test_a_store_that_fails_leaves_what_it_did_not_begin_with)
     }
     QS_CHECK(taken_back == 1);
     QS_CHECK(qs_store_take_in(scene.store, &answered, QS_ERROR) == QS_ESTORE_FAILED);
-    end();
 }
 
 static qs_status fail_to_sync(qs_env *env, qs_dir *dir, qs_error *error)
@@ -163,12 +165,11 @@ static qs_status fail_to_remove(qs_env *env, qs_dir *dir, const char *name, qs_e
     return fail_to_sync(env, dir, error);
 }
 
-QS_TEST(test_a_manifest_that_cannot_be_taken_back_is_not_told_to_have_failed)
+OWNER_TEST(test_a_manifest_that_cannot_be_taken_back_is_not_told_to_have_failed)
 {
     qs_request *request;
     qs_env healthy;
 
-    begin();
     healthy = scene.env.env;
     scene.env.env.dir_sync = fail_to_sync;
     scene.env.env.remove = fail_to_remove;
@@ -178,7 +179,6 @@ QS_TEST(test_a_manifest_that_cannot_be_taken_back_is_not_told_to_have_failed)
     QS_CHECK_OK(qs_request_take_back(request, QS_ERROR));
     QS_CHECK(take_in() == 0);
     qs_request_close(request);
-    end();
 }
 
 static bool find_manifest(void *context, const char *name)
@@ -210,14 +210,13 @@ static void let_an_owner_die(void)
     QS_CHECK(adoption.committed);
 }
 
-QS_TEST(test_a_committed_manifest_that_cannot_be_read_is_not_answered_as_failed)
+OWNER_TEST(test_a_committed_manifest_that_cannot_be_read_is_not_answered_as_failed)
 {
     qs_request *request;
     qs_adoption adoption;
     uint32_t answered;
     bool is_answered;
 
-    begin();
     QS_CHECK_OK(ask(&scene.env.env, false, IN_TIME_NS, &request));
     let_an_owner_die();
     qsi_env_fault_arm(faulty, QSI_FAULT_READ, QSI_FAULT_EIO, 2, true); /* the list is the first */
@@ -230,7 +229,6 @@ QS_TEST(test_a_committed_manifest_that_cannot_be_read_is_not_answered_as_failed)
     QS_CHECK_OK(qs_request_look(request, &is_answered, &adoption, QS_ERROR));
     QS_CHECK(is_answered && !adoption.committed);
     qs_request_close(request);
-    end();
 }
 
 /* The one note in the inbox. */
@@ -249,13 +247,12 @@ static void damage_note(void)
     sim->dir_close(sim, inbox);
 }
 
-QS_TEST(test_a_manifest_damaged_behind_its_beginning_is_not_told_to_have_failed)
+OWNER_TEST(test_a_manifest_damaged_behind_its_beginning_is_not_told_to_have_failed)
 {
     qs_request *request;
     qs_adoption adoption;
     bool is_answered;
 
-    begin();
     QS_CHECK_OK(ask(&scene.env.env, false, IN_TIME_NS, &request));
     let_an_owner_die();
     damage_note();
@@ -264,16 +261,14 @@ QS_TEST(test_a_manifest_damaged_behind_its_beginning_is_not_told_to_have_failed)
     QS_CHECK(is_answered && strstr(qs_test_error.text, "is not known") != NULL);
     QS_CHECK(count_rows(scene.store) == ADOPTED_END);
     qs_request_close(request);
-    end();
 }
 
-QS_TEST(test_a_manifest_damaged_before_its_beginning_is_refused)
+OWNER_TEST(test_a_manifest_damaged_before_its_beginning_is_refused)
 {
     qs_request *request;
     qs_adoption adoption;
     bool is_answered;
 
-    begin();
     QS_CHECK_OK(ask(&scene.env.env, false, IN_TIME_NS, &request));
     damage_note();
     QS_CHECK(take_in() == 1);
@@ -281,16 +276,14 @@ QS_TEST(test_a_manifest_damaged_before_its_beginning_is_refused)
     QS_CHECK(is_answered && strstr(qs_test_error.text, "not known") == NULL);
     QS_CHECK(count_rows(scene.store) == BEFORE);
     qs_request_close(request);
-    end();
 }
 
-QS_TEST(test_a_directory_named_like_a_note_costs_no_write)
+OWNER_TEST(test_a_directory_named_like_a_note_costs_no_write)
 {
     qs_dir *inbox, *made;
     uint64_t steps;
     bool created;
 
-    begin();
     inbox = open_inbox();
     QS_CHECK_OK(sim->dir_open(sim, inbox, "0fffffffffffffff-0000000000000001.own", true, &made,
                               &created, QS_ERROR));
@@ -298,7 +291,6 @@ QS_TEST(test_a_directory_named_like_a_note_costs_no_write)
     sim->dir_close(sim, inbox);
     steps = qsi_env_sim_steps(sim);
     QS_CHECK(take_in() == 0 && qsi_env_sim_steps(sim) == steps);
-    end();
 }
 
 static qs_status (*rename_behind)(qs_env *env, qs_dir *dir, const char *from, const char *to,
@@ -326,13 +318,12 @@ static void check_stats(uint64_t adopted, uint64_t refused, uint64_t failing, co
     QS_CHECK(error == NULL ? stats.inbox_error[0] == 0 : strstr(stats.inbox_error, error) != NULL);
 }
 
-QS_TEST(test_an_answer_that_cannot_be_written_does_not_keep_others_from_theirs)
+OWNER_TEST(test_an_answer_that_cannot_be_written_does_not_keep_others_from_theirs)
 {
     qs_request *first, *second;
     qs_adoption adoption;
     bool is_answered;
 
-    begin();
     first = ask_under("key", MINUTE_NS);
     second = ask_under("another key", 2 * MINUTE_NS);
     rename_behind = scene.env.env.rename;
@@ -351,35 +342,30 @@ QS_TEST(test_an_answer_that_cannot_be_written_does_not_keep_others_from_theirs)
     QS_CHECK(is_answered && adoption.committed && adoption.rows == 2 * IN_FILE);
     qs_request_close(first);
     qs_request_close(second);
-    end();
 }
 
-QS_TEST(test_a_refusal_is_shown_in_the_numbers_of_the_store)
+OWNER_TEST(test_a_refusal_is_shown_in_the_numbers_of_the_store)
 {
     qs_request *request;
 
-    begin();
     check_stats(0, 0, 0, NULL);
     remove_staged(sim);
     request = ask_under("key", MINUTE_NS);
     QS_CHECK(take_in() == 1);
     check_stats(0, 1, 0, "a.qsb");
     qs_request_close(request);
-    end();
 }
 
-QS_TEST(test_an_inbox_that_cannot_be_listed_is_shown_as_failing)
+OWNER_TEST(test_an_inbox_that_cannot_be_listed_is_shown_as_failing)
 {
     uint32_t answered;
 
-    begin();
     qsi_env_fault_arm(faulty, QSI_FAULT_ANY, QSI_FAULT_EIO, 1, true);
     QS_CHECK(qs_store_take_in(scene.store, &answered, QS_ERROR) != QS_OK);
     qsi_env_fault_arm(faulty, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
     check_stats(0, 0, 1, NULL);
     QS_CHECK(take_in() == 0);
     check_stats(0, 0, 0, NULL);
-    end();
 }
 
 static uint32_t opens;
@@ -408,12 +394,11 @@ static uint32_t opens_of_a_look(uint64_t *again_ns_out)
     return opens;
 }
 
-QS_TEST(test_a_name_that_cannot_be_read_is_tried_less_and_less_often)
+OWNER_TEST(test_a_name_that_cannot_be_read_is_tried_less_and_less_often)
 {
     uint64_t again_ns, last_ns = 0;
     qs_dir *inbox;
 
-    begin();
     inbox = open_inbox();
     make_file(inbox, "0fffffffffffffff-0000000000000001.own");
     open_behind = scene.env.env.open;
@@ -428,7 +413,6 @@ QS_TEST(test_a_name_that_cannot_be_read_is_tried_less_and_less_often)
     }
     scene.env.env.open = open_behind;
     sim->dir_close(sim, inbox);
-    end();
 }
 
 /* ---- what others left ---- */
@@ -451,11 +435,10 @@ static uint64_t reads_of_a_look(void)
     return reads;
 }
 
-QS_TEST(test_answers_that_nobody_fetches_are_read_once)
+OWNER_TEST(test_answers_that_nobody_fetches_are_read_once)
 {
     qs_request *requests[3];
 
-    begin();
     for (int i = 0; i < 3; i++) {
         requests[i] = ask_under((const char *const[]){"a", "b", "c"}[i], MINUTE_NS);
     }
@@ -474,7 +457,6 @@ QS_TEST(test_answers_that_nobody_fetches_are_read_once)
         QS_CHECK(is_answered && status == QS_ESTORE_FAILED); /* it is gone */
         qs_request_close(requests[i]);
     }
-    end();
 }
 
 static bool is_there(qs_dir *dir, const char *name)
@@ -488,7 +470,7 @@ static bool is_there(qs_dir *dir, const char *name)
     return is;
 }
 
-QS_TEST(test_a_file_of_another_name_is_left_alone)
+OWNER_TEST(test_a_file_of_another_name_is_left_alone)
 {
     static const char *const others[] = {
         "0000000000000001-0000000000000001",      "0000000000000001-0000000000000001.keep",
@@ -498,7 +480,6 @@ QS_TEST(test_a_file_of_another_name_is_left_alone)
     static const char half[] = "0000000000000001-0000000000000001.own.tmp";
     qs_dir *inbox;
 
-    begin();
     inbox = open_inbox();
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         make_file(inbox, others[i]);
@@ -511,7 +492,6 @@ QS_TEST(test_a_file_of_another_name_is_left_alone)
     }
     QS_CHECK(!is_there(inbox, half));
     sim->dir_close(sim, inbox);
-    end();
 }
 
 /* With a checksum that is right. */
@@ -571,7 +551,7 @@ QS_SEED_TEST(test_a_note_of_any_bytes_is_read_or_refused)
     end();
 }
 
-QS_TEST(test_an_answer_tells_the_damaged_file_and_place)
+OWNER_TEST(test_an_answer_tells_the_damaged_file_and_place)
 {
     qs_request *request;
     qs_adoption adoption;
@@ -579,7 +559,6 @@ QS_TEST(test_an_answer_tells_the_damaged_file_and_place)
     bool is_answered;
     qs_dir *dir;
 
-    begin();
     QS_CHECK_OK(sim->dir_open_root(sim, STAGE, false, &dir, &(bool){false}, QS_ERROR));
     QS_CHECK_OK(sim->remove(sim, dir, "a.qsb", QS_ERROR));
     make_file(dir, "a.qsb");
@@ -592,5 +571,4 @@ QS_TEST(test_an_answer_tells_the_damaged_file_and_place)
     QS_CHECK(is_answered && told.path[0] != 0 && strcmp(told.path, direct.path) == 0);
     QS_CHECK(told.offset == direct.offset && strcmp(told.text, direct.text) == 0);
     qs_request_close(request);
-    end();
 }

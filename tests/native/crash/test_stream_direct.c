@@ -104,26 +104,23 @@ QS_TEST(test_checkpoint_counted_behind_a_failed_sync_of_a_commit)
 
 /* ---- what came to nothing ---- */
 
-QS_TEST(test_full_disk_kept_the_bytes_of_a_batch_that_was_not_written)
+HOOKED_TEST(test_full_disk_kept_the_bytes_of_a_batch_that_was_not_written)
 {
     uint64_t bytes_before;
-    struct scene scene;
 
-    begin(&scene, qsi_env_mem_create(1));
-    QS_CHECK_OK(publish_rows(&scene, "s", 0, 40));
-    QS_CHECK(direct_bytes(&scene) > 0);
-    bytes_before = file_bytes(&scene, "0000000000000001-0000000000000000.str");
+    QS_CHECK_OK(publish_rows(scene, "s", 0, 40));
+    QS_CHECK(direct_bytes(scene) > 0);
+    bytes_before = file_bytes(scene, "0000000000000001-0000000000000000.str");
     for (uint64_t id = 40; id < 50; id++) {
-        publish_one(&scene, "", id);
+        publish_one(scene, "", id);
     }
     plant(AT_WRITE, 1, fail_enospc); /* behind a block with these */
-    QS_CHECK_OK(publish_rows(&scene, "s", 50, 40));
-    QS_CHECK(hook.has_acted && !has_failed(&scene));
-    QS_CHECK(file_bytes(&scene, "0000000000000001-0000000000000000.str") <
+    QS_CHECK_OK(publish_rows(scene, "s", 50, 40));
+    QS_CHECK(hook.has_acted && !has_failed(scene));
+    QS_CHECK(file_bytes(scene, "0000000000000001-0000000000000000.str") <
              bytes_before + QSI_BLOCK_PAGE);
-    die(&scene);
-    open_store(&scene);
-    stop(&scene);
+    die(scene);
+    open_store(scene);
 }
 
 static qs_status publish_other(struct scene *scene)
@@ -133,17 +130,13 @@ static qs_status publish_other(struct scene *scene)
 }
 
 /* Who comes in between has the first offset, and the batch takes the way of all others. */
-QS_TEST(test_file_of_a_batch_that_came_second_stayed)
+HOOKED_TEST(test_file_of_a_batch_that_came_second_stayed)
 {
-    struct scene scene;
-
-    begin(&scene, qsi_env_mem_create(1));
     plant(AT_WRITE, 1, publish_other);
-    QS_CHECK_OK(publish_rows(&scene, "s", 1, ROWS - 1));
-    QS_CHECK(hook.has_acted && direct_bytes(&scene) == 0 && file_count(&scene) == 0);
-    check_all(&scene);
-    reopen(&scene); /* what was not synced by now is still in the page cache, or never was */
-    stop(&scene);
+    QS_CHECK_OK(publish_rows(scene, "s", 1, ROWS - 1));
+    QS_CHECK(hook.has_acted && direct_bytes(scene) == 0 && file_count(scene) == 0);
+    check_all(scene);
+    reopen(scene); /* what was not synced by now is still in the page cache, or never was */
 }
 
 static qs_status delete_stream(struct scene *scene)
@@ -154,19 +147,15 @@ static qs_status delete_stream(struct scene *scene)
     return QS_OK;
 }
 
-QS_TEST(test_file_of_a_batch_stayed_when_its_stream_was_deleted)
+HOOKED_TEST(test_file_of_a_batch_stayed_when_its_stream_was_deleted)
 {
-    struct scene scene;
-
-    begin(&scene, qsi_env_mem_create(1));
     plant(AT_WRITE, 1, delete_stream);
-    QS_CHECK_OK(publish_rows(&scene, "s", 0, ROWS));
-    QS_CHECK(hook.has_acted && file_count(&scene) == 0);
-    QS_CHECK(!has_failed(&scene));
-    declare(&scene);
-    QS_CHECK_OK(publish_rows(&scene, "s", 0, ROWS));
-    check_all(&scene);
-    stop(&scene);
+    QS_CHECK_OK(publish_rows(scene, "s", 0, ROWS));
+    QS_CHECK(hook.has_acted && file_count(scene) == 0);
+    QS_CHECK(!has_failed(scene));
+    declare(scene);
+    QS_CHECK_OK(publish_rows(scene, "s", 0, ROWS));
+    check_all(scene);
 }
 
 static qs_status fill_disk(struct scene *scene)
@@ -179,23 +168,20 @@ static qs_status fill_disk(struct scene *scene)
 }
 
 /* The publisher waited for a checkpoint that brings space, and the checkpoint for the publisher. */
-QS_TEST(test_publisher_and_checkpoint_waited_for_each_other_on_a_full_disk)
+HOOKED_TEST(test_publisher_and_checkpoint_waited_for_each_other_on_a_full_disk)
 {
-    struct scene scene;
     qs_status status;
 
-    begin(&scene, qsi_env_mem_create(1));
     plant(AT_WRITE, 1, fill_disk);
-    status = publish_rows(&scene, "s", 0, ROWS);
+    status = publish_rows(scene, "s", 0, ROWS);
     QS_CHECK(status == QS_OK || status == QS_ESTORE_FULL);
-    QS_CHECK(hook.has_acted && !has_failed(&scene));
-    qsi_env_ram_limit(scene.mem, 0);
+    QS_CHECK(hook.has_acted && !has_failed(scene));
+    qsi_env_ram_limit(scene->mem, 0);
     if (status != QS_OK) {
-        QS_CHECK(file_count(&scene) == 0);
-        QS_CHECK_OK(publish_rows(&scene, "s", 0, ROWS));
+        QS_CHECK(file_count(scene) == 0);
+        QS_CHECK_OK(publish_rows(scene, "s", 0, ROWS));
     }
-    check_all(&scene);
-    stop(&scene);
+    check_all(scene);
 }
 
 static void declare_short(struct scene *scene)
@@ -225,36 +211,33 @@ static struct qsi_store_queue *find_short(struct scene *scene) QSI_REQUIRES(qsi_
 
 /* The checkpoint knew the segment as the last one; retention took it before the journal told of
  * those behind it. */
-QS_TEST(test_segment_that_retention_took_came_back_with_a_record)
+HOOKED_TEST(test_segment_that_retention_took_came_back_with_a_record)
 {
     const struct qsi_stream *log;
-    struct scene scene;
 
-    begin(&scene, qsi_env_mem_create(1));
-    declare_short(&scene);
-    QS_CHECK_OK(publish_rows(&scene, "short", 0, 40));
-    QS_CHECK_OK(qs_store_checkpoint(scene.store, QS_ERROR));
+    declare_short(scene);
+    QS_CHECK_OK(publish_rows(scene, "short", 0, 40));
+    QS_CHECK_OK(qs_store_checkpoint(scene->store, QS_ERROR));
     for (int i = 0; i < 3; i++) { /* too small to be written directly */
-        QS_CHECK_OK(publish_rows(&scene, "short", 0, 30));
+        QS_CHECK_OK(publish_rows(scene, "short", 0, 30));
     }
-    QS_CHECK_OK(qs_store_sync(scene.store, QS_ERROR));
-    qsi_mutex_lock(&scene.store->mutex);
-    QS_CHECK_OK(qsi_pager_flush(scene.store, find_short(&scene), QS_ERROR));
-    qsi_retain_streams(scene.store);
-    QS_CHECK(find_short(&scene)->stream->log.first == 40);
-    qsi_mutex_unlock(&scene.store->mutex);
-    QS_CHECK(direct_bytes(&scene) == 0);
-    QS_CHECK_OK(publish_rows(&scene, "short", 0, 40));
-    QS_CHECK(direct_bytes(&scene) > 0);
-    QS_CHECK_OK(qs_store_sync(scene.store, QS_ERROR));
-    reopen(&scene);
-    log = &find_short(&scene)->stream->log;
+    QS_CHECK_OK(qs_store_sync(scene->store, QS_ERROR));
+    qsi_mutex_lock(&scene->store->mutex);
+    QS_CHECK_OK(qsi_pager_flush(scene->store, find_short(scene), QS_ERROR));
+    qsi_retain_streams(scene->store);
+    QS_CHECK(find_short(scene)->stream->log.first == 40);
+    qsi_mutex_unlock(&scene->store->mutex);
+    QS_CHECK(direct_bytes(scene) == 0);
+    QS_CHECK_OK(publish_rows(scene, "short", 0, 40));
+    QS_CHECK(direct_bytes(scene) > 0);
+    QS_CHECK_OK(qs_store_sync(scene->store, QS_ERROR));
+    reopen(scene);
+    log = &find_short(scene)->stream->log;
     QS_CHECK(log->first == 40 && log->container.next_seq == 170);
     QS_CHECK(log->table->segments[log->table_first].first >= log->first);
-    QS_CHECK(scene.store->streams.dead.bytes == sizeof(struct qsi_block_file));
-    QS_CHECK_OK(qs_store_checkpoint(scene.store, QS_ERROR));
-    QS_CHECK(file_count(&scene) == qsi_stream_segment_count(log));
-    stop(&scene);
+    QS_CHECK(scene->store->streams.dead.bytes == sizeof(struct qsi_block_file));
+    QS_CHECK_OK(qs_store_checkpoint(scene->store, QS_ERROR));
+    QS_CHECK(file_count(scene) == qsi_stream_segment_count(log));
 }
 
 /* ---- bounds ---- */
@@ -272,51 +255,45 @@ static void declare_many(struct scene *scene, char names[STREAMS][16])
     }
 }
 
-QS_TEST(test_each_stream_kept_a_file_open_until_the_commit)
+HOOKED_TEST(test_each_stream_kept_a_file_open_until_the_commit)
 {
     char names[STREAMS][16];
-    struct scene scene;
 
-    begin(&scene, qsi_env_mem_create(1));
-    scene.options.journal_file_bytes = 64 << 20; /* no commit for want of room */
-    reopen(&scene);
-    declare_many(&scene, names);
-    QS_CHECK_OK(qs_store_sync(scene.store, QS_ERROR));
+    scene->options.journal_file_bytes = 64 << 20; /* no commit for want of room */
+    reopen(scene);
+    declare_many(scene, names);
+    QS_CHECK_OK(qs_store_sync(scene->store, QS_ERROR));
     for (int i = 0; i < STREAMS; i++) {
-        QS_CHECK_OK(publish_rows(&scene, names[i], 0, 40));
+        QS_CHECK_OK(publish_rows(scene, names[i], 0, 40));
     }
     QS_CHECK(hook.most_open > 60 && hook.most_open <= 66);
-    QS_CHECK_OK(qs_store_sync(scene.store, QS_ERROR));
+    QS_CHECK_OK(qs_store_sync(scene->store, QS_ERROR));
     QS_CHECK(hook.open == 0);
-    reopen(&scene);
-    stop(&scene);
+    reopen(scene);
 }
 
 /* With more than this in memory and in no file that was told of, recovery flushes: nothing may be
  * named behind it. */
-QS_TEST(test_recovery_kept_a_long_tail_in_memory)
+HOOKED_TEST(test_recovery_kept_a_long_tail_in_memory)
 {
     uint64_t before;
-    struct scene scene;
 
-    begin(&scene, qsi_env_mem_create(1));
     for (uint64_t id = 0; id < QSI_STREAM_UNTOLD_BYTES / ROW_BYTES + 1; id++) {
-        publish_one(&scene, "", id);
+        publish_one(scene, "", id);
     }
-    before = direct_bytes(&scene);
-    QS_CHECK_OK(publish_rows(&scene, "s", 0, ROWS));
-    QS_CHECK(direct_bytes(&scene) == before);
-    QS_CHECK_OK(qs_store_checkpoint(scene.store, QS_ERROR));
-    QS_CHECK_OK(publish_rows(&scene, "s", 0, ROWS));
-    QS_CHECK(direct_bytes(&scene) > 0);
+    before = direct_bytes(scene);
+    QS_CHECK_OK(publish_rows(scene, "s", 0, ROWS));
+    QS_CHECK(direct_bytes(scene) == before);
+    QS_CHECK_OK(qs_store_checkpoint(scene->store, QS_ERROR));
+    QS_CHECK_OK(publish_rows(scene, "s", 0, ROWS));
+    QS_CHECK(direct_bytes(scene) > 0);
     for (uint64_t id = 0; id < 3 * QSI_STREAM_UNTOLD_BYTES / ROW_BYTES; id++) {
-        publish_one(&scene, "", id);
+        publish_one(scene, "", id);
     }
-    QS_CHECK_OK(qs_store_sync(scene.store, QS_ERROR));
-    scene.options.memory_budget = 64 << 10;
-    reopen(&scene);
-    qsi_mutex_lock(&scene.store->mutex);
-    QS_CHECK(qsi_budget_bytes(scene.store->budget) < 3 * QSI_STREAM_UNTOLD_BYTES);
-    qsi_mutex_unlock(&scene.store->mutex);
-    stop(&scene);
+    QS_CHECK_OK(qs_store_sync(scene->store, QS_ERROR));
+    scene->options.memory_budget = 64 << 10;
+    reopen(scene);
+    qsi_mutex_lock(&scene->store->mutex);
+    QS_CHECK(qsi_budget_bytes(scene->store->budget) < 3 * QSI_STREAM_UNTOLD_BYTES);
+    qsi_mutex_unlock(&scene->store->mutex);
 }

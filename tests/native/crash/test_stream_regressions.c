@@ -9,29 +9,28 @@ static void start(struct scene *scene)
     start_on(scene, qsi_env_mem_create(1), 64 << 10);
 }
 
+QS_TEST_FIXTURE(run_scene, struct scene, start(&fixture), stop(&fixture))
+#define SCENE_TEST(name) QS_TEST_BY(run_scene, name, (struct scene * scene))
+
 /* Recovery with little memory flushed the stream, and removed the message files, whose bodies the
  * blocks had now; but the blocks counted only with the next checkpoint, and the journal, which the
  * next recovery read again, named the bodies. */
-QS_TEST(test_store_was_refused_after_the_second_of_two_crashes)
+SCENE_TEST(test_store_was_refused_after_the_second_of_two_crashes)
 {
-    struct scene scene;
-
-    start(&scene);
-    declare(&scene);
-    publish(&scene);
-    die(&scene);
+    declare(scene);
+    publish(scene);
+    die(scene);
     for (int i = 0; i < 3; i++) {
-        open_store(&scene);
-        check_rows(&scene);
-        die(&scene);
+        open_store(scene);
+        check_rows(scene);
+        die(scene);
     }
-    open_store(&scene);
-    QS_CHECK_OK(qs_store_checkpoint(scene.store, QS_ERROR)); /* and now the bodies may go */
-    check_rows(&scene);
-    die(&scene);
-    open_store(&scene);
-    check_rows(&scene);
-    stop(&scene);
+    open_store(scene);
+    QS_CHECK_OK(qs_store_checkpoint(scene->store, QS_ERROR)); /* and now the bodies may go */
+    check_rows(scene);
+    die(scene);
+    open_store(scene);
+    check_rows(scene);
 }
 
 /* ---- a stream that goes while it is flushed ---- */
@@ -80,47 +79,45 @@ static qs_status flush(struct scene *scene)
 
 /* The bodies that the flush reads are the stream's no more: that is no damage, the files that it
  * makes go like the stream's others, and the name is free. */
-QS_TEST(test_stream_goes_in_its_flush_without_a_trace)
+SCENE_TEST(test_stream_goes_in_its_flush_without_a_trace)
 {
     struct qs_test_fields none = {.used = 0};
-    struct scene scene;
     qs_declare_ok ok;
 
-    start(&scene);
-    scene.options.memory_budget = 64 << 20;
-    die(&scene);
-    open_store(&scene);
-    declare(&scene);
-    QS_CHECK_OK(qs_channel_queue_declare(scene.channel, crash_text("q"), QS_DURABLE,
+    scene->options.memory_budget = 64 << 20;
+    die(scene);
+    open_store(scene);
+    declare(scene);
+    QS_CHECK_OK(qs_channel_queue_declare(scene->channel, crash_text("q"), QS_DURABLE,
                                          qs_test_fields_slice(&none), &ok, QS_ERROR));
-    QS_CHECK_OK(qs_channel_exchange_declare(scene.channel, crash_text("both"), crash_text("fanout"),
-                                            QS_DURABLE, crash_text(""), QS_ERROR));
+    QS_CHECK_OK(qs_channel_exchange_declare(scene->channel, crash_text("both"),
+                                            crash_text("fanout"), QS_DURABLE, crash_text(""),
+                                            QS_ERROR));
     for (int i = 0; i < 2; i++) {
-        QS_CHECK_OK(qs_channel_change_binding(scene.channel, crash_text(i == 0 ? "q" : "s"),
+        QS_CHECK_OK(qs_channel_change_binding(scene->channel, crash_text(i == 0 ? "q" : "s"),
                                               crash_text("both"), crash_text(""), crash_text(""), 0,
                                               QS_ERROR));
     }
-    publish(&scene);
-    publish_one(&scene, "both", ROWS);
-    QS_CHECK_OK(qs_store_sync(scene.store, QS_ERROR));
-    die(&scene);
-    hook.read = scene.env.env.read;
-    scene.env.env.read = read_and_delete;
-    open_store(&scene);
-    hook.scene = &scene;
-    QS_CHECK_OK(flush(&scene));
+    publish(scene);
+    publish_one(scene, "both", ROWS);
+    QS_CHECK_OK(qs_store_sync(scene->store, QS_ERROR));
+    die(scene);
+    hook.read = scene->env.env.read;
+    scene->env.env.read = read_and_delete;
+    open_store(scene);
+    hook.scene = scene;
+    QS_CHECK_OK(flush(scene));
     QS_CHECK(hook.scene == NULL);
-    qsi_mutex_lock(&scene.store->mutex);
-    QS_CHECK(scene.store->paging.unpaged.status == QS_OK && !scene.store->failed);
-    qsi_mutex_unlock(&scene.store->mutex);
-    scene.env.env.read = hook.read;
-    QS_CHECK(scene.store->streams.dead.bytes > 0); /* what the flush made */
-    QS_CHECK_OK(qs_store_checkpoint(scene.store, QS_ERROR));
-    QS_CHECK(scene.store->streams.dead.bytes == 0);
-    die(&scene);
-    open_store(&scene);
-    declare(&scene);
-    publish(&scene);
-    check_rows(&scene);
-    stop(&scene);
+    qsi_mutex_lock(&scene->store->mutex);
+    QS_CHECK(scene->store->paging.unpaged.status == QS_OK && !scene->store->failed);
+    qsi_mutex_unlock(&scene->store->mutex);
+    scene->env.env.read = hook.read;
+    QS_CHECK(scene->store->streams.dead.bytes > 0); /* what the flush made */
+    QS_CHECK_OK(qs_store_checkpoint(scene->store, QS_ERROR));
+    QS_CHECK(scene->store->streams.dead.bytes == 0);
+    die(scene);
+    open_store(scene);
+    declare(scene);
+    publish(scene);
+    check_rows(scene);
 }

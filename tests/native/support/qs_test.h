@@ -76,6 +76,16 @@ static inline void qs_test_run_all(void)
     }                                                         \
     static void name parameters
 
+/* Defines by(): sets a fixture up, around each test, and tears it down. */
+#define QS_TEST_FIXTURE(by, type, set_up, tear_down)    \
+    static inline void by(void (*test)(type * fixture)) \
+    {                                                   \
+        type fixture;                                   \
+        set_up;                                         \
+        test(&fixture);                                 \
+        tear_down;                                      \
+    }
+
 static inline void qs_test_alone(void (*test)(void))
 {
     test();

@@ -1,8 +1,6 @@
 /* What a client does all day: publish and be confirmed, consume and acknowledge, get, direct
  * reply-to. */
-#include "qs_test_session.h"
-
-static struct peer peer;
+#include "peer_fixture.h"
 
 static void expect_ack(uint64_t number, bool multiple)
 {
@@ -41,9 +39,8 @@ static void confirm_select(void)
 
 /* ---- publishing ---- */
 
-QS_TEST(test_publishes_are_confirmed_once_they_are_durable)
+PEER_TEST(test_publishes_are_confirmed_once_they_are_durable)
 {
-    peer_start(&peer);
     declare(&peer, "q");
     confirm_select();
     publish(&peer, "", "q", "one");
@@ -56,17 +53,15 @@ QS_TEST(test_publishes_are_confirmed_once_they_are_durable)
     commit(&peer);
     expect_ack(3, false);
     expect_nothing(&peer);
-    peer_fini(&peer);
 }
 
 /* As RabbitMQ sends it: requeue is set. */
-QS_TEST(test_a_message_that_a_full_queue_refuses_is_nacked)
+PEER_TEST(test_a_message_that_a_full_queue_refuses_is_nacked)
 {
     static const char refusing[] = "\014x-max-lengthI\0\0\0\0"
                                    "\012x-overflowS\0\0\0\016reject-publish";
     struct qsi_amqp_arguments nack;
 
-    peer_start(&peer);
     SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("q")},
          .table = qsi_slice_make(refusing, sizeof refusing - 1));
     EXPECT(&peer, 1, QUEUE_DECLARE_OK);
@@ -74,14 +69,12 @@ QS_TEST(test_a_message_that_a_full_queue_refuses_is_nacked)
     publish(&peer, "", "q", "one");
     nack = EXPECT(&peer, 1, BASIC_NACK);
     QS_CHECK(nack.number[0] == 1 && nack.bits == 2);
-    peer_fini(&peer);
 }
 
-QS_TEST(test_a_return_comes_before_the_ack_that_covers_it)
+PEER_TEST(test_a_return_comes_before_the_ack_that_covers_it)
 {
     struct qsi_amqp_arguments returned;
 
-    peer_start(&peer);
     declare(&peer, "q");
     confirm_select();
     put_message(&peer, 1, "", "q", 1, "here", 4);
@@ -96,7 +89,6 @@ QS_TEST(test_a_return_comes_before_the_ack_that_covers_it)
     commit(&peer);
     expect_ack(1, false);
     expect_nothing(&peer);
-    peer_fini(&peer);
 }
 
 /* A frame of 131064 bytes is the largest; larger bodies come in several, and go so. */
@@ -120,25 +112,22 @@ static void check_body(size_t bytes)
     free(got);
 }
 
-QS_TEST(test_bodies_of_all_sizes_come_back_as_they_were)
+PEER_TEST(test_bodies_of_all_sizes_come_back_as_they_were)
 {
     static const size_t sizes[] = {1, 4095, 4096, 4097, 16384, 131063, 131064, 131065, 1000000};
 
-    peer_start(&peer);
     declare(&peer, "q");
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         check_body(sizes[i]);
     }
-    peer_fini(&peer);
 }
 
-QS_TEST(test_small_frames_divide_what_is_delivered)
+PEER_TEST(test_small_frames_divide_what_is_delivered)
 {
     char body[10001];
     struct frame frame;
     size_t got = 0;
 
-    peer_start(&peer);
     declare(&peer, "q");
     memset(body, 'x', sizeof body - 1);
     body[sizeof body - 1] = '\0';
@@ -158,12 +147,10 @@ QS_TEST(test_small_frames_divide_what_is_delivered)
         got += frame.payload.bytes;
     }
     QS_CHECK(got == sizeof body - 1);
-    peer_fini(&peer);
 }
 
-QS_TEST(test_empty_body_frames_are_allowed)
+PEER_TEST(test_empty_body_frames_are_allowed)
 {
-    peer_start(&peer);
     declare(&peer, "q");
     put_method(&peer, 1, QSI_AMQP_BASIC_PUBLISH, ARGUMENTS(.text = {TEXT(""), TEXT("q")}));
     put_header(&peer, 1, 2, "\0\0", 2);
@@ -175,13 +162,11 @@ QS_TEST(test_empty_body_frames_are_allowed)
     SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
     EXPECT(&peer, 1, BASIC_GET_OK);
     expect_body(&peer, "xy");
-    peer_fini(&peer);
 }
 
 /* Frames of two channels lie between each other. */
-QS_TEST(test_contents_of_two_channels_are_kept_apart)
+PEER_TEST(test_contents_of_two_channels_are_kept_apart)
 {
-    peer_start(&peer);
     declare(&peer, "q");
     open_channel(&peer, 2);
     for (uint16_t channel = 1; channel <= 2; channel++) {
@@ -201,14 +186,12 @@ QS_TEST(test_contents_of_two_channels_are_kept_apart)
     SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
     EXPECT(&peer, 1, BASIC_GET_OK);
     expect_body(&peer, "firs");
-    peer_fini(&peer);
 }
 
 /* ---- receiving ---- */
 
-QS_TEST(test_consumers_get_what_they_have_room_for)
+PEER_TEST(test_consumers_get_what_they_have_room_for)
 {
-    peer_start(&peer);
     declare(&peer, "q");
     SEND(&peer, 1, BASIC_QOS, .number = {0, 2});
     EXPECT(&peer, 1, BASIC_QOS_OK);
@@ -234,24 +217,20 @@ QS_TEST(test_consumers_get_what_they_have_room_for)
     expect_body(&peer, "three");
     SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
     EXPECT(&peer, 1, BASIC_GET_EMPTY);
-    peer_fini(&peer);
 }
 
-QS_TEST(test_get_tells_how_many_are_left)
+PEER_TEST(test_get_tells_how_many_are_left)
 {
-    peer_start(&peer);
     declare(&peer, "q");
     publish(&peer, "", "q", "one");
     publish(&peer, "", "q", "two");
     SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 0);
     QS_CHECK(EXPECT(&peer, 1, BASIC_GET_OK).number[1] == 1);
     expect_body(&peer, "one");
-    peer_fini(&peer);
 }
 
-QS_TEST(test_a_lost_connection_gives_its_messages_back)
+PEER_TEST(test_a_lost_connection_gives_its_messages_back)
 {
-    peer_start(&peer);
     declare(&peer, "q");
     publish(&peer, "", "q", "one");
     consume(1, "q", "t", 0);
@@ -260,7 +239,6 @@ QS_TEST(test_a_lost_connection_gives_its_messages_back)
     make_ready(&peer);
     consume(1, "q", "", 0);
     QS_CHECK(EXPECT(&peer, 1, BASIC_DELIVER).bits == 1);
-    peer_fini(&peer);
 }
 
 static void check_cancel_by_server(struct qsi_slice properties, bool is_told)
@@ -291,21 +269,18 @@ QS_TEST(test_a_cancel_by_the_server_is_told_to_those_who_know_it)
     check_cancel_by_server(QSI_SLICE_LITERAL(""), false);
 }
 
-QS_TEST(test_a_tag_is_used_once)
+PEER_TEST(test_a_tag_is_used_once)
 {
-    peer_start(&peer);
     declare(&peer, "q");
     consume(1, "q", "t", 0);
     SEND(&peer, 1, BASIC_CONSUME, .text = {TEXT("q"), TEXT("t")});
     expect_connection_close(&peer, 530, "NOT_ALLOWED - attempt to reuse consumer tag 't'", 60, 20);
-    peer_fini(&peer);
 }
 
 /* ---- small methods ---- */
 
-QS_TEST(test_methods_that_are_only_answered)
+PEER_TEST(test_methods_that_are_only_answered)
 {
-    peer_start(&peer);
     SEND(&peer, 1, CHANNEL_FLOW, .bits = 1);
     QS_CHECK(EXPECT(&peer, 1, CHANNEL_FLOW_OK).bits == 1);
     SEND(&peer, 1, ACCESS_REQUEST, .text = {TEXT("/data")}, .bits = 31);
@@ -320,12 +295,10 @@ QS_TEST(test_methods_that_are_only_answered)
     EXPECT(&peer, 1, CHANNEL_CLOSE_OK);
     open_channel(&peer, 1);
     expect_nothing(&peer);
-    peer_fini(&peer);
 }
 
-QS_TEST(test_closing)
+PEER_TEST(test_closing)
 {
-    peer_start(&peer);
     SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("mine")}, .bits = EXCLUSIVE);
     EXPECT(&peer, 1, QUEUE_DECLARE_OK);
     SEND(&peer, 0, CONNECTION_CLOSE, .number = {0});
@@ -344,7 +317,6 @@ QS_TEST(test_closing)
     EXPECT(&peer, 1, CHANNEL_CLOSE_OK);
     SEND(&peer, 1, CHANNEL_CLOSE_OK, .bits = 0);
     open_channel(&peer, 1);
-    peer_fini(&peer);
 }
 
 /* ---- direct reply-to ---- */
@@ -375,11 +347,10 @@ static void take_reply_to(char name_out[64])
     QS_CHECK(take_frame(&peer, &frame) && frame.type == QSI_AMQP_FRAME_BODY);
 }
 
-QS_TEST(test_direct_reply_to)
+PEER_TEST(test_direct_reply_to)
 {
     char name[64];
 
-    peer_start(&peer);
     declare(&peer, "rpc");
     SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT(REPLY_TO)}, .bits = 1);
     QS_CHECK(is_text(EXPECT(&peer, 1, QUEUE_DECLARE_OK).text[0], REPLY_TO));
@@ -400,14 +371,11 @@ QS_TEST(test_direct_reply_to)
     expect_body(&peer, "too late");
     SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT(name)}, .bits = 1);
     QS_CHECK(EXPECT(&peer, 1, CHANNEL_CLOSE).number[0] == 404);
-    peer_fini(&peer);
 }
 
-QS_TEST(test_there_is_one_reply_consumer_in_a_channel)
+PEER_TEST(test_there_is_one_reply_consumer_in_a_channel)
 {
-    peer_start(&peer);
     consume(1, REPLY_TO, "", 2);
     SEND(&peer, 1, BASIC_CONSUME, .text = {TEXT(REPLY_TO)}, .bits = 2);
     expect_channel_close(&peer, 1, 406, "PRECONDITION_FAILED - reply consumer already set", 60, 20);
-    peer_fini(&peer);
 }

@@ -1,8 +1,6 @@
 /* What a client may have and how long it may take: channels, consumers, bodies, time, and what
  * happens when the server has no room or stops. */
-#include "qs_test_session.h"
-
-static struct peer peer;
+#include "peer_fixture.h"
 
 static void run_at(uint64_t now_ns)
 {
@@ -192,14 +190,13 @@ QS_TEST(test_large_properties_count_while_their_body_has_not_come)
 /* ---- output ---- */
 
 /* They wait in room that all publishers share. */
-QS_TEST(test_a_publisher_that_does_not_read_what_came_back_is_not_read)
+PEER_TEST(test_a_publisher_that_does_not_read_what_came_back_is_not_read)
 {
     enum { MESSAGES = 5000 };
     struct qsi_amqp_turn turn = {.may_block = true};
     struct qsi_amqp_counts counts;
     qs_stats stats;
 
-    peer_start(&peer);
     turn.now_ns = peer.now_ns;
     for (int i = 0; i < MESSAGES; i++) {
         put_message(&peer, 1, "", "nowhere", 1, "come back", 9);
@@ -220,7 +217,6 @@ QS_TEST(test_a_publisher_that_does_not_read_what_came_back_is_not_read)
         expect_body(&peer, "come back");
     }
     expect_nothing(&peer);
-    peer_fini(&peer);
 }
 
 /* Nothing of the output is read meanwhile. */
@@ -246,12 +242,11 @@ static void feed_unread(void)
 }
 
 /* All of them at once would take any amount of memory. */
-QS_TEST(test_returns_of_a_transaction_go_out_as_they_are_read_and_before_commit_ok)
+PEER_TEST(test_returns_of_a_transaction_go_out_as_they_are_read_and_before_commit_ok)
 {
     enum { MESSAGES = 8000 };
     size_t unsent;
 
-    peer_start(&peer);
     declare(&peer, "q");
     select_tx();
     for (int i = 0; i < MESSAGES; i++) {
@@ -280,14 +275,12 @@ QS_TEST(test_returns_of_a_transaction_go_out_as_they_are_read_and_before_commit_
     EXPECT(&peer, 1, TX_COMMIT_OK);
     SEND(&peer, 1, QUEUE_PURGE, .text = {TEXT("q")});
     QS_CHECK(EXPECT(&peer, 1, QUEUE_PURGE_OK).number[0] == 2); /* each committed once */
-    peer_fini(&peer);
 }
 
-QS_TEST(test_a_server_that_stops_tells_of_a_commit_whose_returns_are_not_read_yet)
+PEER_TEST(test_a_server_that_stops_tells_of_a_commit_whose_returns_are_not_read_yet)
 {
     enum { MESSAGES = 8000 };
 
-    peer_start(&peer);
     select_tx();
     for (int i = 0; i < MESSAGES; i++) {
         put_message(&peer, 1, "", "nowhere", 1, "come back", 9);
@@ -304,17 +297,15 @@ QS_TEST(test_a_server_that_stops_tells_of_a_commit_whose_returns_are_not_read_ye
     }
     EXPECT(&peer, 1, TX_COMMIT_OK);
     expect_connection_close(&peer, 320, "CONNECTION_FORCED - over", 0, 0);
-    peer_fini(&peer);
 }
 
-QS_TEST(test_messages_that_many_channels_have_begun_wait_until_what_came_back_is_read)
+PEER_TEST(test_messages_that_many_channels_have_begun_wait_until_what_came_back_is_read)
 {
     enum { CHANNELS = 60 };
     struct qsi_amqp_counts counts;
     qs_stats stats;
     uint16_t sent = 0;
 
-    peer_start(&peer);
     for (uint16_t channel = 2; channel <= CHANNELS; channel++) {
         open_channel(&peer, channel);
     }
@@ -342,16 +333,14 @@ QS_TEST(test_messages_that_many_channels_have_begun_wait_until_what_came_back_is
     }
     qsi_amqp_session_counts(peer.session, &counts);
     QS_CHECK(counts.published == CHANNELS && counts.returned == CHANNELS);
-    peer_fini(&peer);
 }
 
 /* Their last bytes come in one read, before anything can be sent. */
-QS_TEST(test_large_messages_that_end_at_once_come_back_one_by_one)
+PEER_TEST(test_large_messages_that_end_at_once_come_back_one_by_one)
 {
     enum { CHANNELS = 12, ROUNDS = 5 };
     struct qsi_amqp_counts counts;
 
-    peer_start(&peer);
     for (uint16_t channel = 2; channel <= CHANNELS; channel++) {
         open_channel(&peer, channel);
     }
@@ -373,7 +362,6 @@ QS_TEST(test_large_messages_that_end_at_once_come_back_one_by_one)
     go_on(&peer);
     qsi_amqp_session_counts(peer.session, &counts);
     QS_CHECK(counts.published == CHANNELS && counts.returned == CHANNELS);
-    peer_fini(&peer);
 }
 
 /* ---- time ---- */
@@ -480,9 +468,8 @@ QS_TEST(test_publishers_are_held_back_and_told)
     peer_fini(&peer);
 }
 
-QS_TEST(test_a_full_store_holds_publishers_until_there_is_room)
+PEER_TEST(test_a_full_store_holds_publishers_until_there_is_room)
 {
-    peer_start(&peer);
     declare(&peer, "q");
     qsi_env_ram_limit(peer.env, 1);
     for (int i = 0; i < 10000 && qsi_amqp_session_reads(peer.session); i++) {
@@ -501,16 +488,14 @@ QS_TEST(test_a_full_store_holds_publishers_until_there_is_room)
     run_at(peer.now_ns + SECOND / 10);
     EXPECT(&peer, 0, CONNECTION_UNBLOCKED);
     QS_CHECK(qsi_amqp_session_reads(peer.session));
-    peer_fini(&peer);
 }
 
 /* ---- the end ---- */
 
-QS_TEST(test_a_server_that_stops_says_so)
+PEER_TEST(test_a_server_that_stops_says_so)
 {
     struct qsi_amqp_counts counts;
 
-    peer_start(&peer);
     qsi_amqp_session_shut(peer.session, "broker forced connection closure with reason 'shutdown'",
                           peer.now_ns);
     run(&peer);
@@ -529,14 +514,12 @@ QS_TEST(test_a_server_that_stops_says_so)
     run(&peer);
     QS_CHECK(peer.wants == QSI_AMQP_WANTS_END);
     expect_nothing(&peer);
-    peer_fini(&peer);
 }
 
-QS_TEST(test_what_was_published_is_confirmed_before_a_shut)
+PEER_TEST(test_what_was_published_is_confirmed_before_a_shut)
 {
     struct qsi_amqp_arguments said;
 
-    peer_start(&peer);
     declare(&peer, "q");
     SEND(&peer, 1, CONFIRM_SELECT, .bits = 0);
     EXPECT(&peer, 1, CONFIRM_SELECT_OK);
@@ -559,13 +542,11 @@ QS_TEST(test_what_was_published_is_confirmed_before_a_shut)
     QS_CHECK(qsi_amqp_session_reads(peer.session)); /* close-ok */
     SEND(&peer, 0, CONNECTION_CLOSE_OK, .bits = 0);
     QS_CHECK(peer.wants == QSI_AMQP_WANTS_END);
-    peer_fini(&peer);
 }
 
 /* They stay in their queues. */
-QS_TEST(test_nothing_is_delivered_to_a_session_that_is_shut)
+PEER_TEST(test_nothing_is_delivered_to_a_session_that_is_shut)
 {
-    peer_start(&peer);
     declare(&peer, "q");
     SEND(&peer, 1, BASIC_CONSUME, .text = {TEXT("q"), TEXT("t")}, .bits = 2);
     EXPECT(&peer, 1, BASIC_CONSUME_OK);
@@ -585,14 +566,12 @@ QS_TEST(test_nothing_is_delivered_to_a_session_that_is_shut)
     SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
     EXPECT(&peer, 1, BASIC_GET_OK);
     expect_body(&peer, "was read already");
-    peer_fini(&peer);
 }
 
-QS_TEST(test_counts)
+PEER_TEST(test_counts)
 {
     struct qsi_amqp_counts counts;
 
-    peer_start(&peer);
     declare(&peer, "q");
     SEND(&peer, 1, BASIC_CONSUME, .text = {TEXT("q"), TEXT("t")}, .bits = 2);
     publish(&peer, "", "q", "x");
@@ -602,5 +581,4 @@ QS_TEST(test_counts)
     SEND(&peer, 1, CHANNEL_CLOSE, .number = {200});
     qsi_amqp_session_counts(peer.session, &counts);
     QS_CHECK(counts.channels == 0 && counts.consumers == 0);
-    peer_fini(&peer);
 }

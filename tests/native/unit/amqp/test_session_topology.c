@@ -1,15 +1,12 @@
 /* Exchanges, queues, bindings and transactions of a client. */
-#include "qs_test_session.h"
-
-static struct peer peer;
+#include "peer_fixture.h"
 
 /* ---- topology ---- */
 
-QS_TEST(test_no_name_is_the_queue_that_was_declared_last)
+PEER_TEST(test_no_name_is_the_queue_that_was_declared_last)
 {
     struct qsi_amqp_arguments ok;
 
-    peer_start(&peer);
     SEND(&peer, 1, QUEUE_DECLARE, .bits = EXCLUSIVE);
     ok = EXPECT(&peer, 1, QUEUE_DECLARE_OK);
     QS_CHECK(ok.text[0].bytes > 8 && memcmp(ok.text[0].data, "amq.gen-", 8) == 0);
@@ -28,12 +25,10 @@ QS_TEST(test_no_name_is_the_queue_that_was_declared_last)
     publish(&peer, "", "last", "dropped");
     SEND(&peer, 1, QUEUE_DELETE, .bits = 0);
     QS_CHECK(EXPECT(&peer, 1, QUEUE_DELETE_OK).number[0] == 1);
-    peer_fini(&peer);
 }
 
-QS_TEST(test_exchanges_are_bound_to_each_other)
+PEER_TEST(test_exchanges_are_bound_to_each_other)
 {
-    peer_start(&peer);
     SEND(&peer, 1, EXCHANGE_DECLARE, .text = {TEXT("a\r\n"), TEXT("fanout")});
     EXPECT(&peer, 1, EXCHANGE_DECLARE_OK);
     SEND(&peer, 1, EXCHANGE_DECLARE, .text = {TEXT("b"), TEXT("topic")}, .bits = NO_WAIT_BIT);
@@ -51,16 +46,14 @@ QS_TEST(test_exchanges_are_bound_to_each_other)
     EXPECT(&peer, 1, EXCHANGE_UNBIND_OK);
     SEND(&peer, 1, EXCHANGE_DELETE, .text = {TEXT("a")});
     EXPECT(&peer, 1, EXCHANGE_DELETE_OK);
-    peer_fini(&peer);
 }
 
 /* RabbitMQ takes a table with a key twice; the last one counts. */
-QS_TEST(test_arguments_may_come_in_any_order_and_twice)
+PEER_TEST(test_arguments_may_come_in_any_order_and_twice)
 {
     static const char table[] = "\x0cx-max-lengthI\0\0\0\1\x09x-expiresI\0\1\0\0"
                                 "\x0cx-max-lengthI\0\0\0\2";
 
-    peer_start(&peer);
     SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("dup")},
          .table = qsi_slice_make(table, sizeof table - 1));
     EXPECT(&peer, 1, QUEUE_DECLARE_OK);
@@ -69,14 +62,12 @@ QS_TEST(test_arguments_may_come_in_any_order_and_twice)
     }
     SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("dup")}, .bits = 1);
     QS_CHECK(EXPECT(&peer, 1, QUEUE_DECLARE_OK).number[0] == 2);
-    peer_fini(&peer);
 }
 
 /* ---- transactions ---- */
 
-QS_TEST(test_transactions)
+PEER_TEST(test_transactions)
 {
-    peer_start(&peer);
     declare(&peer, "q");
     SEND(&peer, 1, TX_SELECT, .bits = 0);
     EXPECT(&peer, 1, TX_SELECT_OK);
@@ -95,5 +86,4 @@ QS_TEST(test_transactions)
     SEND(&peer, 1, CONFIRM_SELECT, .bits = 0);
     expect_channel_close(&peer, 1, 406,
                          "PRECONDITION_FAILED - cannot switch from tx to confirm mode", 85, 10);
-    peer_fini(&peer);
 }

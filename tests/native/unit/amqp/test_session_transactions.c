@@ -31,6 +31,14 @@ static void end(void)
     peer_fini(&peer);
 }
 
+static void run_between(void (*test)(void))
+{
+    start();
+    test();
+    end();
+}
+#define TX_TEST(name) QS_TEST_BY(run_between, name, (void))
+
 static void publish_on(uint16_t channel)
 {
     put_message(&peer, channel, "", "q", 0, body, sizeof body);
@@ -71,11 +79,10 @@ static int fill(uint16_t channel)
 }
 
 /* One client may have half of the room. */
-QS_TEST(test_a_transaction_that_grows_for_ever_is_rolled_back)
+TX_TEST(test_a_transaction_that_grows_for_ever_is_rolled_back)
 {
     int count;
 
-    start();
     open_channel(&peer, 2);
     select_tx(2);
     publish_on(2);
@@ -105,28 +112,24 @@ QS_TEST(test_a_transaction_that_grows_for_ever_is_rolled_back)
         QS_CHECK(pool.tx_bytes == 0);
     }
     publish_on(1);
-    end();
 }
 
-QS_TEST(test_empty_messages_count_with_all_that_is_noted_of_them)
+TX_TEST(test_empty_messages_count_with_all_that_is_noted_of_them)
 {
     int count = 0;
 
-    start();
     while (peer.in_from == peer.in_bytes) {
         QS_CHECK(count < ROOM / 2 / 200);
         publish(&peer, "", "q", "");
         count += 1;
     }
     QS_CHECK(EXPECT(&peer, 1, CHANNEL_CLOSE).number[0] == 406);
-    end();
 }
 
-QS_TEST(test_the_channels_of_a_connection_share_its_part)
+TX_TEST(test_the_channels_of_a_connection_share_its_part)
 {
     int count;
 
-    start();
     open_channel(&peer, 2);
     select_tx(2);
     for (int i = 0; i < 30; i++) {
@@ -136,15 +139,13 @@ QS_TEST(test_the_channels_of_a_connection_share_its_part)
     QS_CHECK(count < ROOM / 2 / 1000 - 30);
     commit_on(2);
     QS_CHECK(ready() == 30);
-    end();
 }
 
 /* The more others have, the less is there for one; never nothing. */
-QS_TEST(test_there_is_room_for_a_small_one_whatever_others_hold)
+TX_TEST(test_there_is_room_for_a_small_one_whatever_others_hold)
 {
     int alone, beside;
 
-    start();
     alone = fill(1);
     pool.tx_bytes += ROOM / 2;
     open_channel(&peer, 1);
@@ -157,13 +158,11 @@ QS_TEST(test_there_is_room_for_a_small_one_whatever_others_hold)
     publish_on(1);
     commit_on(1);
     pool.tx_bytes -= ROOM / 2 + ROOM / 4;
-    end();
 }
 
 /* Many connections of one client could leave next to nothing. */
-QS_TEST(test_a_small_transaction_passes_when_others_hold_all_of_the_room)
+TX_TEST(test_a_small_transaction_passes_when_others_hold_all_of_the_room)
 {
-    start();
     pool.tx_bytes_max = 16u << 20;
     pool.tx_bytes = pool.tx_bytes_max;
     for (int round = 0; round < 3; round++) {
@@ -176,12 +175,10 @@ QS_TEST(test_a_small_transaction_passes_when_others_hold_all_of_the_room)
     QS_CHECK(fill(1) < 16); /* no more than its own part */
     QS_CHECK(pool.tx_bytes == pool.tx_bytes_max);
     pool.tx_bytes = 0;
-    end();
 }
 
-QS_TEST(test_settlements_count_too)
+TX_TEST(test_settlements_count_too)
 {
-    start();
     for (uint64_t tag = 1; tag <= 10; tag++) {
         uint64_t before;
 
@@ -196,15 +193,13 @@ QS_TEST(test_settlements_count_too)
     }
     commit_on(1);
     QS_CHECK(pool.tx_bytes == 0);
-    end();
 }
 
 /* The thread that must not wait leaves the channel to another one. */
-QS_TEST(test_a_refused_transaction_counts_until_it_is_rolled_back)
+TX_TEST(test_a_refused_transaction_counts_until_it_is_rolled_back)
 {
     struct qsi_amqp_arguments close;
 
-    start();
     publish(&peer, "", "q", "x");
     commit_on(1);
     SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")});
@@ -220,7 +215,6 @@ QS_TEST(test_a_refused_transaction_counts_until_it_is_rolled_back)
     run(&peer);
     QS_CHECK(pool.tx_bytes == 1000 && ready() == 1);
     pool.tx_bytes = 0;
-    end();
 }
 
 /* ---- what comes back ---- */
@@ -371,9 +365,8 @@ QS_TEST(test_a_transaction_that_grows_while_publishers_are_held_back_is_rolled_b
 }
 
 /* Else an open transaction would be a way round the alarm. */
-QS_TEST(test_what_is_published_beside_a_transaction_is_held_back)
+TX_TEST(test_what_is_published_beside_a_transaction_is_held_back)
 {
-    start();
     open_channel(&peer, 2);
     publish_on(1);
     qsi_amqp_session_alarm(peer.session, "low on memory", peer.now_ns);
@@ -389,13 +382,11 @@ QS_TEST(test_what_is_published_beside_a_transaction_is_held_back)
     QS_CHECK(ready() == 1);
     commit_on(1);
     QS_CHECK(ready() == 2);
-    end();
 }
 
 /* Else a transaction that stays open would be one for all others of its connection. */
-QS_TEST(test_a_transaction_that_begins_beside_another_is_held_back)
+TX_TEST(test_a_transaction_that_begins_beside_another_is_held_back)
 {
-    start();
     open_channel(&peer, 2);
     select_tx(2);
     publish_on(1);
@@ -412,13 +403,11 @@ QS_TEST(test_a_transaction_that_begins_beside_another_is_held_back)
     QS_CHECK(ready() == 1);
     commit_on(1);
     QS_CHECK(ready() == 2);
-    end();
 }
 
 /* Both are open already: each may be ended as it is. */
-QS_TEST(test_transactions_that_were_open_before_an_alarm_are_committed)
+TX_TEST(test_transactions_that_were_open_before_an_alarm_are_committed)
 {
-    start();
     open_channel(&peer, 2);
     select_tx(2);
     publish_on(1);
@@ -431,5 +420,4 @@ QS_TEST(test_transactions_that_were_open_before_an_alarm_are_committed)
     commit_on(1);
     QS_CHECK(ready() == 3 && !qsi_amqp_session_reads(peer.session));
     end_alarm();
-    end();
 }

@@ -1,16 +1,13 @@
 /* What a session waits for, and what it must not: workers, answers, output. */
+#include "peer_fixture.h"
 #include "qs_test_fields.h"
-#include "qs_test_session.h"
-
-static struct peer peer;
 
 /* ---- workers ---- */
 
-QS_TEST(test_what_may_wait_is_left_to_a_worker_and_done_once)
+PEER_TEST(test_what_may_wait_is_left_to_a_worker_and_done_once)
 {
     struct qsi_amqp_turn turn = {.may_block = true};
 
-    peer_start(&peer);
     declare(&peer, "q");
     open_channel(&peer, 2);
     peer.must_not_block = true;
@@ -30,15 +27,13 @@ QS_TEST(test_what_may_wait_is_left_to_a_worker_and_done_once)
     SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
     QS_CHECK(EXPECT(&peer, 1, BASIC_GET_OK).number[1] == 0);
     expect_body(&peer, "behind it");
-    peer_fini(&peer);
 }
 
 /* Where a stream is read from stands in a file. */
-QS_TEST(test_beginning_to_consume_publish_or_commit_needs_no_worker)
+PEER_TEST(test_beginning_to_consume_publish_or_commit_needs_no_worker)
 {
     static const uint8_t is_stream[] = "\x0cx-queue-typeS\0\0\0\6stream";
 
-    peer_start(&peer);
     declare(&peer, "q");
     open_channel(&peer, 2);
     SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("s")}, .bits = DURABLE,
@@ -62,7 +57,6 @@ QS_TEST(test_beginning_to_consume_publish_or_commit_needs_no_worker)
     peer.must_not_block = false;
     go_on(&peer);
     EXPECT(&peer, 1, BASIC_CONSUME_OK);
-    peer_fini(&peer);
 }
 
 /* A body of this size goes to the message store, which may take a while. */
@@ -89,18 +83,15 @@ static void check_publish_that_waits(size_t bytes)
     free(body);
 }
 
-QS_TEST(test_a_publish_that_waits_is_published_once)
+PEER_TEST(test_a_publish_that_waits_is_published_once)
 {
-    peer_start(&peer);
     declare(&peer, "q");
     check_publish_that_waits(20000);  /* one frame */
     check_publish_that_waits(300000); /* several */
-    peer_fini(&peer);
 }
 
-QS_TEST(test_a_refused_channel_is_closed_where_waiting_is_allowed)
+PEER_TEST(test_a_refused_channel_is_closed_where_waiting_is_allowed)
 {
-    peer_start(&peer);
     peer.must_not_block = true;
     SEND(&peer, 1, BASIC_ACK, .number = {7});
     EXPECT(&peer, 1, CHANNEL_CLOSE);
@@ -110,15 +101,13 @@ QS_TEST(test_a_refused_channel_is_closed_where_waiting_is_allowed)
     peer.must_not_block = false;
     go_on(&peer);
     open_channel(&peer, 1);
-    peer_fini(&peer);
 }
 
-QS_TEST(test_a_turn_ends_after_the_input_that_it_may_use)
+PEER_TEST(test_a_turn_ends_after_the_input_that_it_may_use)
 {
     struct qsi_amqp_turn turn = {.may_block = true, .bytes_max = 100};
     int turns = 1;
 
-    peer_start(&peer);
     declare(&peer, "q");
     for (int i = 0; i < 100; i++) {
         put_message(&peer, 1, "", "q", 0, "0123456789", 10);
@@ -134,7 +123,6 @@ QS_TEST(test_a_turn_ends_after_the_input_that_it_may_use)
     peer.out_bytes = 0;
     SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
     QS_CHECK(EXPECT(&peer, 1, BASIC_GET_OK).number[1] == 99);
-    peer_fini(&peer);
 }
 
 /* ---- answers that wait for the disk ---- */
@@ -145,12 +133,11 @@ static void put_declare(const char *queue)
 }
 
 /* Many share one sync, and what is said behind them waits with them. */
-QS_TEST(test_declares_are_answered_once_they_are_durable)
+PEER_TEST(test_declares_are_answered_once_they_are_durable)
 {
     qs_stats before, after;
     char name[16];
 
-    peer_start(&peer);
     peer.must_not_commit = true;
     qs_store_stats(peer.store, &before);
     for (int i = 0; i < 50; i++) {
@@ -174,13 +161,11 @@ QS_TEST(test_declares_are_answered_once_they_are_durable)
     QS_CHECK(after.commits - before.commits == 1);
     SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("q1")}, .bits = 1); /* nothing to wait for */
     EXPECT(&peer, 1, QUEUE_DECLARE_OK);
-    peer_fini(&peer);
 }
 
 /* The channel's end waits with them: nobody would tell afterwards. */
-QS_TEST(test_a_close_behind_a_declare_waits_for_it)
+PEER_TEST(test_a_close_behind_a_declare_waits_for_it)
 {
-    peer_start(&peer);
     peer.must_not_commit = true;
     put_declare("q");
     put_method(&peer, 1, QSI_AMQP_CHANNEL_CLOSE, ARGUMENTS(.number = {200}));
@@ -193,13 +178,11 @@ QS_TEST(test_a_close_behind_a_declare_waits_for_it)
     flush(&peer);
     EXPECT(&peer, 1, QUEUE_DECLARE_OK);
     EXPECT(&peer, 0, CONNECTION_CLOSE_OK);
-    peer_fini(&peer);
 }
 
 /* So many that there is no room for more: a worker waits. */
-QS_TEST(test_answers_that_wait_for_the_disk_are_bounded)
+PEER_TEST(test_answers_that_wait_for_the_disk_are_bounded)
 {
-    peer_start(&peer);
     peer.must_not_commit = true;
     for (int i = 0; i < 40000; i++) {
         if (i % 1000 == 0) {
@@ -218,7 +201,6 @@ QS_TEST(test_answers_that_wait_for_the_disk_are_bounded)
         EXPECT(&peer, 1, CHANNEL_FLOW_OK);
     }
     expect_nothing(&peer);
-    peer_fini(&peer);
 }
 
 /* ---- answers of the host ---- */
@@ -252,13 +234,12 @@ QS_TEST(test_a_login_is_answered_later)
 /* ---- output ---- */
 
 /* Deliveries stay in their queue while the client does not read. */
-QS_TEST(test_a_client_that_does_not_read_is_sent_no_more_than_the_limit)
+PEER_TEST(test_a_client_that_does_not_read_is_sent_no_more_than_the_limit)
 {
     char body[1001];
     struct qsi_amqp_turn turn = {0};
     qs_queue_status status;
 
-    peer_start(&peer);
     declare(&peer, "q");
     memset(body, 'x', sizeof body - 1);
     body[sizeof body - 1] = '\0';
@@ -282,15 +263,13 @@ QS_TEST(test_a_client_that_does_not_read_is_sent_no_more_than_the_limit)
     run(&peer);
     QS_CHECK_OK(qs_store_queue_status(peer.store, (qs_slice){"q", 1}, &status, QS_ERROR));
     QS_CHECK(status.messages_ready == 0);
-    peer_fini(&peer);
 }
 
-QS_TEST(test_requests_wait_while_answers_are_not_read)
+PEER_TEST(test_requests_wait_while_answers_are_not_read)
 {
     struct qsi_amqp_turn turn = {0};
     struct qsi_amqp_counts counts;
 
-    peer_start(&peer);
     for (int i = 0; i < 50000; i++) {
         put_method(&peer, 1, QSI_AMQP_CHANNEL_FLOW, ARGUMENTS(.bits = 1));
     }
@@ -306,14 +285,12 @@ QS_TEST(test_requests_wait_while_answers_are_not_read)
     expect_nothing(&peer);
     qsi_amqp_session_counts(peer.session, &counts);
     QS_CHECK(counts.bytes_in > 50000 * 13 && counts.bytes_out > 50000 * 13);
-    peer_fini(&peer);
 }
 
-QS_TEST(test_channels_opened_and_closed_unread_take_no_memory)
+PEER_TEST(test_channels_opened_and_closed_unread_take_no_memory)
 {
     struct qsi_amqp_turn turn = {.may_block = true};
 
-    peer_start(&peer);
     for (int i = 0; i < 50000; i++) {
         put_method(&peer, 2, QSI_AMQP_CHANNEL_OPEN, ARGUMENTS(.bits = 0));
         put_method(&peer, 2, QSI_AMQP_CHANNEL_CLOSE, ARGUMENTS(.bits = 0));
@@ -329,16 +306,14 @@ QS_TEST(test_channels_opened_and_closed_unread_take_no_memory)
         EXPECT(&peer, 2, CHANNEL_CLOSE_OK);
     }
     expect_nothing(&peer);
-    peer_fini(&peer);
 }
 
-QS_TEST(test_channels_take_turns)
+PEER_TEST(test_channels_take_turns)
 {
     struct qsi_amqp_turn turn = {.may_block = true};
     struct frame frame;
     int seen[3] = {0};
 
-    peer_start(&peer);
     declare(&peer, "one");
     declare(&peer, "two");
     open_channel(&peer, 2);
@@ -357,5 +332,4 @@ QS_TEST(test_channels_take_turns)
     }
     QS_CHECK(peer.wants == QSI_AMQP_WANTS_TURN);
     QS_CHECK(seen[1] == 64 && seen[2] == 64);
-    peer_fini(&peer);
 }

@@ -45,6 +45,11 @@ static inline void stop(struct fixture *fixture)
     fixture->env->dir_close(fixture->env, fixture->dir);
 }
 
+QS_TEST_FIXTURE(run_in_memory, struct fixture, start(&fixture, qsi_env_mem_create(1)),
+                stop(&fixture);
+                qsi_env_mem_destroy(fixture.env))
+#define BLOCKS_TEST(name) QS_TEST_BY(run_in_memory, name, (struct fixture * fixture))
+
 /* When message number was published: several share a time. */
 static inline uint64_t test_time(uint64_t number)
 {

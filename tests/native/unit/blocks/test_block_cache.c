@@ -1,7 +1,7 @@
 /* The cache of blocks: readers share what one of them read. */
 #include "block_made.h"
 
-QS_TEST(test_cache)
+BLOCKS_TEST(test_cache)
 {
     uint64_t random = 3;
     struct made made = {.file = {.owner = OWNER, .number = 0}};
@@ -10,12 +10,10 @@ QS_TEST(test_cache)
         .bytes_max = 20000, .handle_max = 1, .budget = budget};
     struct qsi_block_cache_counts counts;
     struct qsi_block_cache *cache;
-    struct fixture fixture;
     struct qsi_block_view held;
 
-    start(&fixture, qsi_env_mem_create(1));
-    QS_CHECK_OK(add_blocks(&fixture, &made, 30, false, &random, QS_ERROR));
-    QS_CHECK_OK(qsi_block_cache_create(&cache, fixture.blocks, &options, QS_ERROR));
+    QS_CHECK_OK(add_blocks(fixture, &made, 30, false, &random, QS_ERROR));
+    QS_CHECK_OK(qsi_block_cache_create(&cache, fixture->blocks, &options, QS_ERROR));
     for (uint32_t pass = 0; pass < 3; pass++) {
         struct qsi_block_index *index;
         QS_CHECK_OK(qsi_block_cache_read_index(cache, &made.file, &index, QS_ERROR));
@@ -50,7 +48,7 @@ QS_TEST(test_cache)
     }
     check_view(&held, made.entries[0].first_offset, made.entries[0].rows);
     qsi_block_cache_forget(cache, &made.file);
-    QS_CHECK_OK(qsi_block_file_remove(fixture.blocks, &made.file, QS_ERROR));
+    QS_CHECK_OK(qsi_block_file_remove(fixture->blocks, &made.file, QS_ERROR));
     {
         struct qsi_block_view view;
         QS_CHECK_STATUS(QS_ECORRUPT,
@@ -61,8 +59,6 @@ QS_TEST(test_cache)
     qsi_block_view_fini(&held);
     QS_CHECK(qsi_budget_bytes(budget) == 0);
     qsi_budget_unref(budget);
-    stop(&fixture);
-    qsi_env_mem_destroy(fixture.env);
 }
 
 static void read_cached(struct qsi_block_cache *cache, const struct made *made, uint32_t i)
@@ -74,19 +70,17 @@ static void read_cached(struct qsi_block_cache *cache, const struct made *made, 
     qsi_block_view_fini(&view);
 }
 
-QS_TEST(test_reader_that_is_alone_leaves_blocks_that_others_share)
+BLOCKS_TEST(test_reader_that_is_alone_leaves_blocks_that_others_share)
 {
     uint64_t random = 5;
     struct made made = {.file = {.owner = OWNER, .number = 0}};
     struct qsi_block_cache_options options = {0};
     struct qsi_block_cache_counts before, after;
     struct qsi_block_cache *cache;
-    struct fixture fixture;
 
-    start(&fixture, qsi_env_mem_create(1));
-    QS_CHECK_OK(add_blocks(&fixture, &made, 30, false, &random, QS_ERROR));
+    QS_CHECK_OK(add_blocks(fixture, &made, 30, false, &random, QS_ERROR));
     options.bytes_max = made.file.end / 2;
-    QS_CHECK_OK(qsi_block_cache_create(&cache, fixture.blocks, &options, QS_ERROR));
+    QS_CHECK_OK(qsi_block_cache_create(&cache, fixture->blocks, &options, QS_ERROR));
     for (uint32_t i = 0; i < 6; i++) {
         read_cached(cache, &made, i / 2);
     }
@@ -101,23 +95,19 @@ QS_TEST(test_reader_that_is_alone_leaves_blocks_that_others_share)
     qsi_block_cache_counts(cache, &after);
     QS_CHECK(after.hits == before.hits + 3 && after.misses == before.misses);
     qsi_block_cache_destroy(cache);
-    stop(&fixture);
-    qsi_env_mem_destroy(fixture.env);
 }
 
 /* Large bodies make such blocks: four of 100 MB that stayed would keep a store out of memory. */
-QS_TEST(test_blocks_that_are_larger_than_the_cache_do_not_stay)
+BLOCKS_TEST(test_blocks_that_are_larger_than_the_cache_do_not_stay)
 {
     uint64_t random = 4;
     struct made made = {.file = {.owner = OWNER, .number = 0}};
     struct qsi_budget *budget = qsi_budget_create();
     struct qsi_block_cache_options options = {.bytes_max = 64, .budget = budget};
     struct qsi_block_cache *cache;
-    struct fixture fixture;
 
-    start(&fixture, qsi_env_mem_create(1));
-    QS_CHECK_OK(add_blocks(&fixture, &made, 10, false, &random, QS_ERROR));
-    QS_CHECK_OK(qsi_block_cache_create(&cache, fixture.blocks, &options, QS_ERROR));
+    QS_CHECK_OK(add_blocks(fixture, &made, 10, false, &random, QS_ERROR));
+    QS_CHECK_OK(qsi_block_cache_create(&cache, fixture->blocks, &options, QS_ERROR));
     for (uint32_t i = 0; i < 10; i++) {
         struct qsi_block_view view;
         QS_CHECK_OK(qsi_block_cache_read(cache, &made.file, &made.entries[i], &view, QS_ERROR));
@@ -129,6 +119,4 @@ QS_TEST(test_blocks_that_are_larger_than_the_cache_do_not_stay)
     qsi_block_cache_destroy(cache);
     QS_CHECK(qsi_budget_bytes(budget) == 0);
     qsi_budget_unref(budget);
-    stop(&fixture);
-    qsi_env_mem_destroy(fixture.env);
 }

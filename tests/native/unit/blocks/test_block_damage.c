@@ -145,44 +145,40 @@ QS_BOOL_TEST(test_every_truncation_is_found, sealed)
 }
 
 /* A block of another place, of another file and of another owner, each whole. */
-QS_TEST(test_whole_block_in_a_wrong_place_is_refused)
+BLOCKS_TEST(test_whole_block_in_a_wrong_place_is_refused)
 {
     uint64_t random = 3;
     struct made made = {.file = {.owner = OWNER, .number = 0}};
     struct made other = {.file = {.owner = OWNER, .number = 9}};
-    struct fixture fixture;
     struct qsi_block_entry wrong;
     uint8_t bytes[9000];
     size_t moved;
     qs_file *from, *to;
     qs_part part = {bytes, 0};
 
-    start(&fixture, qsi_env_mem_create(1));
-    QS_CHECK_OK(add_blocks(&fixture, &made, 2, false, &random, QS_ERROR));
+    QS_CHECK_OK(add_blocks(fixture, &made, 2, false, &random, QS_ERROR));
     random = 3;
-    QS_CHECK_OK(add_blocks(&fixture, &other, 2, false, &random, QS_ERROR));
+    QS_CHECK_OK(add_blocks(fixture, &other, 2, false, &random, QS_ERROR));
     QS_CHECK(other.entries[0].bytes == made.entries[0].bytes && other.entries[0].bytes <= 9000);
-    from = open_raw(&fixture, &other);
-    to = open_raw(&fixture, &made);
+    from = open_raw(fixture, &other);
+    to = open_raw(fixture, &made);
     part.bytes = other.entries[0].bytes;
-    QS_CHECK_OK(fixture.env->read(fixture.env, from, bytes, part.bytes, other.entries[0].at, &moved,
-                                  QS_ERROR));
+    QS_CHECK_OK(fixture->env->read(fixture->env, from, bytes, part.bytes, other.entries[0].at,
+                                   &moved, QS_ERROR));
     QS_CHECK_OK(
-        fixture.env->write(fixture.env, to, &part, 1, made.entries[0].at, &moved, QS_ERROR));
-    QS_CHECK(read_damaged(&fixture, &made));
-    fixture.env->close(fixture.env, from);
-    fixture.env->close(fixture.env, to);
+        fixture->env->write(fixture->env, to, &part, 1, made.entries[0].at, &moved, QS_ERROR));
+    QS_CHECK(read_damaged(fixture, &made));
+    fixture->env->close(fixture->env, from);
+    fixture->env->close(fixture->env, to);
     wrong = other.entries[1];
     wrong.at = other.entries[0].at;
     {
         struct qsi_block_reader *reader;
         struct qsi_block_view view;
-        QS_CHECK_OK(qsi_block_reader_open(&reader, fixture.blocks, &other.file, QS_ERROR));
+        QS_CHECK_OK(qsi_block_reader_open(&reader, fixture->blocks, &other.file, QS_ERROR));
         QS_CHECK_STATUS(QS_ECORRUPT, qsi_block_reader_read(reader, &wrong, NULL, &view, QS_ERROR));
         wrong.at = UINT64_MAX - 10;
         QS_CHECK_STATUS(QS_ECORRUPT, qsi_block_reader_read(reader, &wrong, NULL, &view, QS_ERROR));
         qsi_block_reader_close(reader);
     }
-    stop(&fixture);
-    qsi_env_mem_destroy(fixture.env);
 }

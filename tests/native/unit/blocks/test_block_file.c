@@ -57,68 +57,56 @@ static qs_status count_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
     return inner_dir_sync(env, dir, error);
 }
 
-QS_TEST(test_directory_was_synced_again_without_a_new_name)
+BLOCKS_TEST(test_directory_was_synced_again_without_a_new_name)
 {
     uint64_t random = 1;
     struct made made = {.file = {.owner = OWNER, .number = 0}};
     struct made second = {.file = {.owner = OWNER, .number = 1000}, .next = 1000};
-    struct fixture fixture;
 
-    start(&fixture, qsi_env_mem_create(1));
-    inner_dir_sync = fixture.env->dir_sync;
-    fixture.env->dir_sync = count_dir_sync;
-    QS_CHECK_OK(add_blocks(&fixture, &made, 1, true, &random, QS_ERROR));
+    inner_dir_sync = fixture->env->dir_sync;
+    fixture->env->dir_sync = count_dir_sync;
+    QS_CHECK_OK(add_blocks(fixture, &made, 1, true, &random, QS_ERROR));
     for (int i = 0; i < 3; i++) {
-        QS_CHECK_OK(qsi_block_dir_sync(fixture.blocks, QS_ERROR));
+        QS_CHECK_OK(qsi_block_dir_sync(fixture->blocks, QS_ERROR));
     }
     QS_CHECK(dir_syncs == 1);
-    QS_CHECK_OK(add_blocks(&fixture, &made, 1, true, &random, QS_ERROR));
-    QS_CHECK_OK(qsi_block_dir_sync(fixture.blocks, QS_ERROR));
+    QS_CHECK_OK(add_blocks(fixture, &made, 1, true, &random, QS_ERROR));
+    QS_CHECK_OK(qsi_block_dir_sync(fixture->blocks, QS_ERROR));
     QS_CHECK(dir_syncs == 1); /* the file was there */
-    QS_CHECK_OK(add_blocks(&fixture, &second, 1, true, &random, QS_ERROR));
-    QS_CHECK_OK(qsi_block_dir_sync(fixture.blocks, QS_ERROR));
+    QS_CHECK_OK(add_blocks(fixture, &second, 1, true, &random, QS_ERROR));
+    QS_CHECK_OK(qsi_block_dir_sync(fixture->blocks, QS_ERROR));
     QS_CHECK(dir_syncs == 2);
-    stop(&fixture);
-    qsi_env_mem_destroy(fixture.env);
 }
 
-QS_TEST(test_next_block_shares_no_page_with_a_named_one)
+BLOCKS_TEST(test_next_block_shares_no_page_with_a_named_one)
 {
     uint64_t random = 1;
     struct made made = {.file = {.owner = OWNER, .number = 0}};
-    struct fixture fixture;
     uint64_t end;
 
-    start(&fixture, qsi_env_mem_create(1));
-    QS_CHECK_OK(add_blocks(&fixture, &made, 1, true, &random, QS_ERROR));
+    QS_CHECK_OK(add_blocks(fixture, &made, 1, true, &random, QS_ERROR));
     QS_CHECK(made.entries[0].at == QSI_BLOCK_FILE_HEADER_BYTES);
     end = made.file.end;
-    QS_CHECK_OK(add_blocks(&fixture, &made, 2, true, &random, QS_ERROR));
+    QS_CHECK_OK(add_blocks(fixture, &made, 2, true, &random, QS_ERROR));
     QS_CHECK(made.entries[1].at % QSI_BLOCK_PAGE == 0 && made.entries[1].at >= end);
     QS_CHECK(made.entries[2].at < made.entries[1].at + 2 * QSI_BLOCK_PAGE + made.entries[1].bytes);
     QS_CHECK(made.entries[2].at % QSI_BLOCK_UNIT == 0);
-    stop(&fixture);
-    qsi_env_mem_destroy(fixture.env);
 }
 
 /* A session wrote blocks that no checkpoint named and crashed; the next one writes others at the
  * same places, and a checkpoint leaves a gap in which a whole block of the old ones stands. */
-QS_TEST(test_block_of_an_earlier_life_is_not_taken_for_one_of_the_file)
+BLOCKS_TEST(test_block_of_an_earlier_life_is_not_taken_for_one_of_the_file)
 {
     uint64_t random = 1;
     struct made made = {.file = {.owner = OWNER, .number = 0}}, old;
-    struct fixture fixture;
 
-    start(&fixture, qsi_env_mem_create(1));
-    QS_CHECK_OK(add_blocks(&fixture, &made, 2, false, &random, QS_ERROR));
+    QS_CHECK_OK(add_blocks(fixture, &made, 2, false, &random, QS_ERROR));
     old = made;
-    QS_CHECK_OK(add_blocks(&fixture, &old, 6, true, &random, QS_ERROR)); /* lost by the crash */
+    QS_CHECK_OK(add_blocks(fixture, &old, 6, true, &random, QS_ERROR)); /* lost by the crash */
     random = 99;
-    QS_CHECK_OK(add_blocks(&fixture, &made, 1, true, &random, QS_ERROR));
-    QS_CHECK_OK(add_blocks(&fixture, &made, 2, true, &random, QS_ERROR));
-    check_file(&fixture, &made);
-    stop(&fixture);
-    qsi_env_mem_destroy(fixture.env);
+    QS_CHECK_OK(add_blocks(fixture, &made, 1, true, &random, QS_ERROR));
+    QS_CHECK_OK(add_blocks(fixture, &made, 2, true, &random, QS_ERROR));
+    check_file(fixture, &made);
 }
 
 /* ---- times ---- */

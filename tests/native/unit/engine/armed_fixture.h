@@ -104,14 +104,8 @@ static inline void start_in_memory_with_threads(struct engine *engine)
     engine_open(engine);
 }
 
-static inline void run_with_threads(engine_test *test)
-{
-    struct engine engine;
-
-    start_in_memory_with_threads(&engine);
-    test(&engine);
-    engine_stop(&engine);
-}
+QS_TEST_FIXTURE(run_with_threads, struct engine, start_in_memory_with_threads(&fixture),
+                engine_stop(&fixture))
 #define THREADS_TEST(name) QS_TEST_BY(run_with_threads, name, (struct engine * engine))
 
 /* Each on a disk of its own. */

@@ -299,6 +299,12 @@ static inline void run_in_each_place(engine_test *test)
 }
 #define ENGINE_TEST(name) QS_TEST_BY(run_in_each_place, name, (struct engine * engine))
 
+QS_TEST_FIXTURE(run_in_memory, struct engine, engine_start(&fixture, IN_MEMORY),
+                engine_stop(&fixture))
+#define IN_MEMORY_TEST(name) QS_TEST_BY(run_in_memory, name, (struct engine * engine))
+QS_TEST_FIXTURE(run_on_disk, struct engine, engine_start(&fixture, ON_DISK), engine_stop(&fixture))
+#define ON_DISK_TEST(name) QS_TEST_BY(run_on_disk, name, (struct engine * engine))
+
 /* One that makes its engine itself, in either place. */
 static inline void run_with_each_place(void (*test)(enum place place))
 {

@@ -211,16 +211,13 @@ ARMED_TEST(test_a_call_that_must_not_wait_does_nothing)
     qs_message_release(&message);
 }
 
-QS_TEST(test_it_needs_somebody_who_commits)
+IN_MEMORY_TEST(test_it_needs_somebody_who_commits)
 {
-    struct engine engine;
     qs_event event;
     int event_fd;
 
-    engine_start(&engine, IN_MEMORY);
-    QS_CHECK_STATUS(QS_EINVAL, qs_channel_event_fd(engine.channel, &event_fd, QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_event_fd(engine->channel, &event_fd, QS_ERROR));
     QS_CHECK(event_fd == -1);
-    QS_CHECK_STATUS(QS_EINVAL, qs_channel_next_event(engine.channel, ANSWERS | QS_EVENT_ARM, 0,
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_next_event(engine->channel, ANSWERS | QS_EVENT_ARM, 0,
                                                      &event, QS_ERROR));
-    engine_stop(&engine);
 }

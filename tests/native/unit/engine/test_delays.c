@@ -37,53 +37,46 @@ static void pass(struct engine *engine, uint64_t seconds)
     qsi_env_mem_advance(engine->memory, seconds * SECOND);
 }
 
-QS_TEST(test_what_is_delayed_comes_when_it_is_due_and_holds_up_nobody)
+IN_MEMORY_TEST(test_what_is_delayed_comes_when_it_is_due_and_holds_up_nobody)
 {
-    struct engine engine;
-
-    engine_start(&engine, IN_MEMORY);
-    declare(&engine, "q", QS_DURABLE);
-    publish_later(&engine, "q", "late", 100, PERSISTENT);
-    publish_later(&engine, "q", "soon", 10, PERSISTENT);
-    publish(&engine, "q", "now");
-    check_delayed(&engine, "q", 1, 0, 2);
-    get(&engine, "q", "now");
-    get_nothing(&engine, "q");
-    pass(&engine, 9);
-    get_nothing(&engine, "q");
-    pass(&engine, 2);
-    get(&engine, "q", "soon");
-    get_nothing(&engine, "q");
-    pass(&engine, 100);
-    get(&engine, "q", "late");
-    check_delayed(&engine, "q", 0, 3, 0);
-    engine_stop(&engine);
+    declare(engine, "q", QS_DURABLE);
+    publish_later(engine, "q", "late", 100, PERSISTENT);
+    publish_later(engine, "q", "soon", 10, PERSISTENT);
+    publish(engine, "q", "now");
+    check_delayed(engine, "q", 1, 0, 2);
+    get(engine, "q", "now");
+    get_nothing(engine, "q");
+    pass(engine, 9);
+    get_nothing(engine, "q");
+    pass(engine, 2);
+    get(engine, "q", "soon");
+    get_nothing(engine, "q");
+    pass(engine, 100);
+    get(engine, "q", "late");
+    check_delayed(engine, "q", 0, 3, 0);
 }
 
-QS_TEST(test_a_nack_with_delay_puts_it_back_later)
+IN_MEMORY_TEST(test_a_nack_with_delay_puts_it_back_later)
 {
-    struct engine engine;
     qs_message message;
 
-    engine_start(&engine, IN_MEMORY);
-    declare(&engine, "q", QS_DURABLE);
-    publish(&engine, "q", "a");
-    publish(&engine, "q", "b");
-    publish(&engine, "q", "c");
-    get(&engine, "q", "a");
-    get(&engine, "q", "b");
-    nack_later(&engine, 2, QS_MULTIPLE, 5);
-    check_delayed(&engine, "q", 1, 0, 2);
-    get(&engine, "q", "c");
-    get_nothing(&engine, "q");
-    pass(&engine, 6);
-    message = get(&engine, "q", "a");
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "a");
+    publish(engine, "q", "b");
+    publish(engine, "q", "c");
+    get(engine, "q", "a");
+    get(engine, "q", "b");
+    nack_later(engine, 2, QS_MULTIPLE, 5);
+    check_delayed(engine, "q", 1, 0, 2);
+    get(engine, "q", "c");
+    get_nothing(engine, "q");
+    pass(engine, 6);
+    message = get(engine, "q", "a");
     QS_CHECK(message.redelivered && message.delivery_count == 1);
-    get(&engine, "q", "b");
-    QS_CHECK_STATUS(QS_EINVAL, qs_channel_nack(engine.channel, message.delivery_tag, 0, 1, NULL));
-    QS_CHECK_STATUS(QS_EINVAL, qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE,
+    get(engine, "q", "b");
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_nack(engine->channel, message.delivery_tag, 0, 1, NULL));
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE,
                                                UINT64_MAX, NULL));
-    engine_stop(&engine);
 }
 
 enum way { CLOSE, CRASH, CHECKPOINT, CHECKPOINT_CRASH };

@@ -105,26 +105,23 @@ QS_TEST(test_a_message_that_ends_its_process_was_delivered_for_ever)
 }
 
 /* The others go on; those that the process had too are counted as well, and no more. */
-QS_TEST(test_only_what_was_handed_out_counts)
+IN_MEMORY_TEST(test_only_what_was_handed_out_counts)
 {
-    struct engine engine;
     char body[16];
 
-    engine_start(&engine, IN_MEMORY);
-    declare_limited(&engine, false);
+    declare_limited(engine, false);
     for (uint32_t i = 0; i < 10; i++) {
         snprintf(body, sizeof body, "%u", i);
-        publish(&engine, "q", body);
+        publish(engine, "q", body);
     }
-    sync_store(&engine);
-    get(&engine, "q", "0");
-    get(&engine, "q", "1");
-    die(&engine);
+    sync_store(engine);
+    get(engine, "q", "0");
+    get(engine, "q", "1");
+    die(engine);
     for (uint32_t i = 0; i < 10; i++) {
         snprintf(body, sizeof body, "%u", i);
-        QS_CHECK(get(&engine, "q", body).delivery_count == (i < 2 ? 1 : 0));
+        QS_CHECK(get(engine, "q", body).delivery_count == (i < 2 ? 1 : 0));
     }
-    engine_stop(&engine);
 }
 
 /* Given back, left behind by a channel, rejected in a transaction, closed in order: each of them
@@ -156,22 +153,18 @@ ENGINE_TEST(test_a_delivery_that_came_back_counts_once)
 }
 
 /* As above, and the process dies each time. */
-QS_TEST(test_a_requeue_before_the_crash_counted_twice)
+IN_MEMORY_TEST(test_a_requeue_before_the_crash_counted_twice)
 {
-    struct engine engine;
-
-    engine_start(&engine, IN_MEMORY);
-    declare_limited(&engine, false);
-    publish(&engine, "q", "m");
-    sync_store(&engine);
+    declare_limited(engine, false);
+    publish(engine, "q", "m");
+    sync_store(engine);
     for (uint32_t i = 0; i < 2; i++) {
-        uint64_t tag = get(&engine, "q", "m").delivery_tag;
-        QS_CHECK_OK(qs_channel_nack(engine.channel, tag, QS_REQUEUE, 0, QS_ERROR));
-        sync_store(&engine);
-        die(&engine);
+        uint64_t tag = get(engine, "q", "m").delivery_tag;
+        QS_CHECK_OK(qs_channel_nack(engine->channel, tag, QS_REQUEUE, 0, QS_ERROR));
+        sync_store(engine);
+        die(engine);
     }
-    QS_CHECK(get(&engine, "q", "m").delivery_count == 2);
-    engine_stop(&engine);
+    QS_CHECK(get(engine, "q", "m").delivery_count == 2);
 }
 
 /* A checkpoint has the counts of what is under way: the journal that told them is not read any
@@ -201,73 +194,63 @@ QS_TEST(test_a_checkpoint_forgot_the_delivery_that_was_under_way)
 }
 
 /* What nobody received does not count, in memory and after a crash. */
-QS_TEST(test_what_was_taken_back_does_not_count)
+IN_MEMORY_TEST(test_what_was_taken_back_does_not_count)
 {
-    struct engine engine;
-
-    engine_start(&engine, IN_MEMORY);
-    declare_limited(&engine, false);
-    publish(&engine, "q", "m");
+    declare_limited(engine, false);
+    publish(engine, "q", "m");
     for (uint32_t i = 0; i < 2 * LIMIT; i++) {
-        uint64_t tag = get(&engine, "q", "m").delivery_tag;
-        QS_CHECK_OK(qs_channel_withhold(engine.channel, tag, tag, QS_ERROR));
-        QS_CHECK_OK(qs_channel_recover(engine.channel, QS_REQUEUE | QS_WITHHELD, QS_ERROR));
+        uint64_t tag = get(engine, "q", "m").delivery_tag;
+        QS_CHECK_OK(qs_channel_withhold(engine->channel, tag, tag, QS_ERROR));
+        QS_CHECK_OK(qs_channel_recover(engine->channel, QS_REQUEUE | QS_WITHHELD, QS_ERROR));
     }
-    sync_store(&engine);
-    die(&engine);
-    QS_CHECK(get(&engine, "q", "m").delivery_count == 0);
-    engine_stop(&engine);
+    sync_store(engine);
+    die(engine);
+    QS_CHECK(get(engine, "q", "m").delivery_count == 0);
 }
 
 /* Each priority is a queue of its own beneath. */
-QS_TEST(test_priorities_count_like_queues)
+IN_MEMORY_TEST(test_priorities_count_like_queues)
 {
     const uint8_t properties[] = {0x18, 0, 2, 4};
     struct qs_test_fields fields = {.used = 0};
-    struct engine engine;
     qs_declare_ok ok;
 
-    engine_start(&engine, IN_MEMORY);
     qs_test_put_long(&fields, "x-delivery-limit", 1);
     qs_test_put_long(&fields, "x-max-priority", 5);
-    QS_CHECK_OK(qs_channel_queue_declare(engine.channel, text("q"), QS_DURABLE,
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), QS_DURABLE,
                                          qs_test_fields_slice(&fields), &ok, QS_ERROR));
-    publish(&engine, "q", "low");
-    publish_to(&engine, "", "q", (qs_slice){properties, sizeof properties}, text("high"));
-    sync_store(&engine);
-    QS_CHECK(get(&engine, "q", "high").delivery_count == 0);
-    die(&engine);
-    QS_CHECK(get(&engine, "q", "high").delivery_count == 1);
-    die(&engine);
-    QS_CHECK(get(&engine, "q", "low").delivery_count == 0);
-    get_nothing(&engine, "q");
-    engine_stop(&engine);
+    publish(engine, "q", "low");
+    publish_to(engine, "", "q", (qs_slice){properties, sizeof properties}, text("high"));
+    sync_store(engine);
+    QS_CHECK(get(engine, "q", "high").delivery_count == 0);
+    die(engine);
+    QS_CHECK(get(engine, "q", "high").delivery_count == 1);
+    die(engine);
+    QS_CHECK(get(engine, "q", "low").delivery_count == 0);
+    get_nothing(engine, "q");
 }
 
 /* Where there is no limit nothing is written for a delivery; where there is one, a record that no
  * sync follows. */
-QS_TEST(test_a_delivery_is_written_and_not_synced_where_there_is_a_limit)
+IN_MEMORY_TEST(test_a_delivery_is_written_and_not_synced_where_there_is_a_limit)
 {
-    struct engine engine;
     qs_stats before, after;
 
-    engine_start(&engine, IN_MEMORY);
-    declare_limited(&engine, false);
-    declare(&engine, "free", QS_DURABLE);
-    publish(&engine, "q", "m");
-    publish(&engine, "free", "m");
-    sync_store(&engine);
-    before = stats_of(&engine);
-    get(&engine, "free", "m");
-    after = stats_of(&engine);
+    declare_limited(engine, false);
+    declare(engine, "free", QS_DURABLE);
+    publish(engine, "q", "m");
+    publish(engine, "free", "m");
+    sync_store(engine);
+    before = stats_of(engine);
+    get(engine, "free", "m");
+    after = stats_of(engine);
     QS_CHECK(after.bytes_journalled == before.bytes_journalled);
-    get(&engine, "q", "m");
-    after = stats_of(&engine);
+    get(engine, "q", "m");
+    after = stats_of(engine);
     QS_CHECK(after.bytes_journalled == before.bytes_journalled + 4096);
     QS_CHECK(after.fdatasyncs == before.fdatasyncs);
-    sync_store(&engine);
-    QS_CHECK(stats_of(&engine).fdatasyncs == before.fdatasyncs + 1);
-    engine_stop(&engine);
+    sync_store(engine);
+    QS_CHECK(stats_of(engine).fdatasyncs == before.fdatasyncs + 1);
 }
 
 /* The write fails: nobody gets the message, which is ready, and was not delivered. */

@@ -39,6 +39,9 @@ static void stop(struct scene *scene)
     engine_stop(&scene->engine);
 }
 
+QS_TEST_FIXTURE(run_scene, struct scene, start(&fixture), stop(&fixture))
+#define SCENE_TEST(name) QS_TEST_BY(run_scene, name, (struct scene * scene))
+
 static void send(struct scene *scene, const char *exchange, const char *key)
 {
     publish_to(&scene->engine, exchange, key, PERSISTENT, text("x"));
@@ -77,136 +80,114 @@ static void commit(struct scene *scene)
     QS_CHECK(!nacked);
 }
 
-QS_TEST(test_what_was_acknowledged_is_confirmed_before_its_commit)
+SCENE_TEST(test_what_was_acknowledged_is_confirmed_before_its_commit)
 {
-    struct scene scene;
     uint64_t syncs;
 
-    start(&scene);
-    syncs = stats_of(&scene.engine).fdatasyncs;
-    send(&scene, "", "a");
-    expect_no_event(&scene.engine, CONFIRMS);
-    settle(&scene, receive(&scene));
-    expect_ack(&scene, 1, false, 1);
-    QS_CHECK(stats_of(&scene.engine).fdatasyncs == syncs);
-    expect_no_event(&scene.engine, CONFIRMS);
-    commit(&scene);
-    expect_no_event(&scene.engine, CONFIRMS);
-    QS_CHECK(stats_of(&scene.engine).messages_confirmed == 1);
-    stop(&scene);
+    syncs = stats_of(&scene->engine).fdatasyncs;
+    send(scene, "", "a");
+    expect_no_event(&scene->engine, CONFIRMS);
+    settle(scene, receive(scene));
+    expect_ack(scene, 1, false, 1);
+    QS_CHECK(stats_of(&scene->engine).fdatasyncs == syncs);
+    expect_no_event(&scene->engine, CONFIRMS);
+    commit(scene);
+    expect_no_event(&scene->engine, CONFIRMS);
+    QS_CHECK(stats_of(&scene->engine).messages_confirmed == 1);
 }
 
-QS_TEST(test_confirms_come_out_of_order_and_once)
+SCENE_TEST(test_confirms_come_out_of_order_and_once)
 {
-    struct scene scene;
     uint64_t tags[4];
 
-    start(&scene);
     for (int i = 0; i < 4; i++) {
-        send(&scene, "", "a");
-        tags[i] = receive(&scene);
+        send(scene, "", "a");
+        tags[i] = receive(scene);
     }
-    settle(&scene, tags[2]);
-    settle(&scene, tags[1]);
-    expect_ack(&scene, 2, false, 1);
-    commit(&scene);
-    expect_ack(&scene, 4, true, 3); /* 3 was not told of yet */
-    expect_no_event(&scene.engine, CONFIRMS);
-    settle(&scene, tags[0]);
-    settle(&scene, tags[3]);
-    expect_no_event(&scene.engine, CONFIRMS);
-    send(&scene, "", "a");
-    settle(&scene, receive(&scene));
-    expect_ack(&scene, 5, false, 1);
-    QS_CHECK(stats_of(&scene.engine).messages_confirmed == 5);
-    stop(&scene);
+    settle(scene, tags[2]);
+    settle(scene, tags[1]);
+    expect_ack(scene, 2, false, 1);
+    commit(scene);
+    expect_ack(scene, 4, true, 3); /* 3 was not told of yet */
+    expect_no_event(&scene->engine, CONFIRMS);
+    settle(scene, tags[0]);
+    settle(scene, tags[3]);
+    expect_no_event(&scene->engine, CONFIRMS);
+    send(scene, "", "a");
+    settle(scene, receive(scene));
+    expect_ack(scene, 5, false, 1);
+    QS_CHECK(stats_of(&scene->engine).messages_confirmed == 5);
 }
 
-QS_TEST(test_each_queue_has_to_be_done_with_it)
+SCENE_TEST(test_each_queue_has_to_be_done_with_it)
 {
-    struct scene scene;
     uint64_t first;
 
-    start(&scene);
-    bind_queue(&scene.engine, "a", "amq.fanout", "");
-    bind_queue(&scene.engine, "b", "amq.fanout", "");
-    send(&scene, "amq.fanout", "");
-    first = receive(&scene);
-    settle(&scene, first);
-    expect_no_event(&scene.engine, CONFIRMS);
-    settle(&scene, receive(&scene));
-    expect_ack(&scene, 1, false, 1);
-    bind_queue(&scene.engine, "lone", "amq.fanout", ""); /* which nobody consumes */
-    send(&scene, "amq.fanout", "");
-    settle(&scene, receive(&scene));
-    settle(&scene, receive(&scene));
-    expect_no_event(&scene.engine, CONFIRMS);
-    commit(&scene);
-    expect_ack(&scene, 2, true, 1);
-    stop(&scene);
+    bind_queue(&scene->engine, "a", "amq.fanout", "");
+    bind_queue(&scene->engine, "b", "amq.fanout", "");
+    send(scene, "amq.fanout", "");
+    first = receive(scene);
+    settle(scene, first);
+    expect_no_event(&scene->engine, CONFIRMS);
+    settle(scene, receive(scene));
+    expect_ack(scene, 1, false, 1);
+    bind_queue(&scene->engine, "lone", "amq.fanout", ""); /* which nobody consumes */
+    send(scene, "amq.fanout", "");
+    settle(scene, receive(scene));
+    settle(scene, receive(scene));
+    expect_no_event(&scene->engine, CONFIRMS);
+    commit(scene);
+    expect_ack(scene, 2, true, 1);
 }
 
 /* A transaction that is not committed gives back what the publisher would not send again. */
-QS_TEST(test_acks_in_a_transaction_wait_for_the_disk)
+SCENE_TEST(test_acks_in_a_transaction_wait_for_the_disk)
 {
-    struct scene scene;
     bool repeated;
 
-    start(&scene);
-    QS_CHECK_OK(qs_channel_tx_select(scene.consumer, QS_ERROR));
-    send(&scene, "", "a");
-    settle(&scene, receive(&scene));
-    QS_CHECK_OK(qs_channel_tx_commit(scene.consumer, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
-    expect_no_event(&scene.engine, CONFIRMS);
-    commit(&scene);
-    expect_ack(&scene, 1, false, 1);
-    stop(&scene);
+    QS_CHECK_OK(qs_channel_tx_select(scene->consumer, QS_ERROR));
+    send(scene, "", "a");
+    settle(scene, receive(scene));
+    QS_CHECK_OK(qs_channel_tx_commit(scene->consumer, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
+    expect_no_event(&scene->engine, CONFIRMS);
+    commit(scene);
+    expect_ack(scene, 1, false, 1);
 }
 
-QS_TEST(test_what_is_given_back_is_not_confirmed_and_its_ack_later_does_it)
+SCENE_TEST(test_what_is_given_back_is_not_confirmed_and_its_ack_later_does_it)
 {
-    struct scene scene;
-
-    start(&scene);
-    send(&scene, "", "a");
-    QS_CHECK_OK(qs_channel_nack(scene.consumer, receive(&scene), QS_REQUEUE, 0, QS_ERROR));
-    expect_no_event(&scene.engine, CONFIRMS);
-    settle(&scene, receive(&scene));
-    expect_ack(&scene, 1, false, 1);
-    stop(&scene);
+    send(scene, "", "a");
+    QS_CHECK_OK(qs_channel_nack(scene->consumer, receive(scene), QS_REQUEUE, 0, QS_ERROR));
+    expect_no_event(&scene->engine, CONFIRMS);
+    settle(scene, receive(scene));
+    expect_ack(scene, 1, false, 1);
 }
 
 /* In the commit before its ack: it might come again. */
-QS_TEST(test_what_is_on_the_disk_already_needs_its_sync)
+SCENE_TEST(test_what_is_on_the_disk_already_needs_its_sync)
 {
-    struct scene scene;
     qs_receipt receipt;
     uint64_t tag;
 
-    start(&scene);
-    receipt = publish_to(&scene.engine, "", "a", PERSISTENT, text("x"));
-    tag = receive(&scene);
-    QS_CHECK_OK(qs_store_wait_durable(scene.engine.store, receipt.lsn, QS_FOREVER, QS_ERROR));
-    send(&scene, "", "lone");
-    settle(&scene, tag);
-    expect_ack(&scene, 1, false, 1); /* for its sync */
-    expect_no_event(&scene.engine, CONFIRMS);
-    stop(&scene);
+    receipt = publish_to(&scene->engine, "", "a", PERSISTENT, text("x"));
+    tag = receive(scene);
+    QS_CHECK_OK(qs_store_wait_durable(scene->engine.store, receipt.lsn, QS_FOREVER, QS_ERROR));
+    send(scene, "", "lone");
+    settle(scene, tag);
+    expect_ack(scene, 1, false, 1); /* for its sync */
+    expect_no_event(&scene->engine, CONFIRMS);
 }
 
-QS_TEST(test_a_publisher_that_has_gone_hears_nothing)
+SCENE_TEST(test_a_publisher_that_has_gone_hears_nothing)
 {
-    struct scene scene;
     uint64_t tag;
 
-    start(&scene);
-    send(&scene, "", "a");
-    tag = receive(&scene);
-    engine_new_channel(&scene.engine);
-    QS_CHECK_OK(qs_channel_confirm_select(scene.engine.channel, QS_ERROR));
-    settle(&scene, tag);
-    expect_no_event(&scene.engine, CONFIRMS);
-    stop(&scene);
+    send(scene, "", "a");
+    tag = receive(scene);
+    engine_new_channel(&scene->engine);
+    QS_CHECK_OK(qs_channel_confirm_select(scene->engine.channel, QS_ERROR));
+    settle(scene, tag);
+    expect_no_event(&scene->engine, CONFIRMS);
 }
 
 static void note(void *context, const qs_unconfirmed *info)
@@ -218,41 +199,35 @@ static void note(void *context, const qs_unconfirmed *info)
     }
 }
 
-QS_TEST(test_what_was_confirmed_ahead_is_not_among_the_unconfirmed)
+SCENE_TEST(test_what_was_confirmed_ahead_is_not_among_the_unconfirmed)
 {
-    struct scene scene;
     uint64_t tags[3], waiting = 0;
 
-    start(&scene);
     for (int i = 0; i < 3; i++) {
-        send(&scene, "", "a");
-        tags[i] = receive(&scene);
+        send(scene, "", "a");
+        tags[i] = receive(scene);
     }
-    settle(&scene, tags[1]);
-    QS_CHECK_OK(qs_channel_visit_unconfirmed(scene.engine.channel, note, &waiting, QS_ERROR));
+    settle(scene, tags[1]);
+    QS_CHECK_OK(qs_channel_visit_unconfirmed(scene->engine.channel, note, &waiting, QS_ERROR));
     QS_CHECK(waiting == 2);
-    stop(&scene);
 }
 
 /* More than are noted: the others are confirmed by their commit. */
-QS_TEST(test_a_thousand_messages_are_confirmed_once)
+SCENE_TEST(test_a_thousand_messages_are_confirmed_once)
 {
-    struct scene scene;
     uint64_t confirmed = 0;
     qs_event event;
 
-    start(&scene);
     for (int i = 0; i < 1000; i++) {
-        send(&scene, "", i % 2 == 0 ? "a" : "b");
-        settle(&scene, receive(&scene));
+        send(scene, "", i % 2 == 0 ? "a" : "b");
+        settle(scene, receive(scene));
     }
-    commit(&scene);
-    while (qs_channel_next_event(scene.engine.channel, CONFIRMS, 0, &event, NULL) == QS_OK) {
+    commit(scene);
+    while (qs_channel_next_event(scene->engine.channel, CONFIRMS, 0, &event, NULL) == QS_OK) {
         QS_CHECK(event.kind == QS_EVENT_ACK);
         confirmed += event.count;
     }
-    QS_CHECK(confirmed == 1000 && stats_of(&scene.engine).messages_confirmed == 1000);
-    stop(&scene);
+    QS_CHECK(confirmed == 1000 && stats_of(&scene->engine).messages_confirmed == 1000);
 }
 
 static void declare_with(struct scene *scene, const char *queue, const char *name, int64_t value)
@@ -306,116 +281,96 @@ static void expect_a_late_ack(struct scene *scene)
     QS_CHECK(stats_of(&scene->engine).messages_confirmed == 1);
 }
 
-QS_TEST(test_a_delivery_without_acks_is_an_ack)
+SCENE_TEST(test_a_delivery_without_acks_is_an_ack)
 {
-    struct scene scene;
     qs_message message;
 
-    start(&scene);
-    consume(&scene, "lone", QS_NO_ACK);
-    send(&scene, "", "lone");
-    receive(&scene);
-    expect_ack(&scene, 1, false, 1);
-    send(&scene, "", "a");
-    QS_CHECK_OK(qs_channel_get(scene.consumer, text("a"), QS_NO_ACK, &message, QS_ERROR));
+    consume(scene, "lone", QS_NO_ACK);
+    send(scene, "", "lone");
+    receive(scene);
+    expect_ack(scene, 1, false, 1);
+    send(scene, "", "a");
+    QS_CHECK_OK(qs_channel_get(scene->consumer, text("a"), QS_NO_ACK, &message, QS_ERROR));
     qs_message_release(&message);
-    expect_ack(&scene, 2, false, 1);
-    stop(&scene);
+    expect_ack(scene, 2, false, 1);
 }
 
-QS_TEST(test_many_acks_at_once_confirm_what_they_make_an_end_of)
+SCENE_TEST(test_many_acks_at_once_confirm_what_they_make_an_end_of)
 {
-    struct scene scene;
     uint64_t last = 0;
 
-    start(&scene);
     for (int i = 0; i < 5; i++) {
-        send(&scene, "", "a");
-        last = i < 3 ? receive(&scene) : last;
+        send(scene, "", "a");
+        last = i < 3 ? receive(scene) : last;
     }
-    QS_CHECK_OK(qs_channel_ack(scene.consumer, last, QS_MULTIPLE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_ack(scene->consumer, last, QS_MULTIPLE, QS_ERROR));
     for (uint64_t number = 1; number <= 3; number++) {
-        expect_ack(&scene, number, false, 1);
+        expect_ack(scene, number, false, 1);
     }
-    expect_no_event(&scene.engine, CONFIRMS);
-    stop(&scene);
+    expect_no_event(&scene->engine, CONFIRMS);
 }
 
-QS_TEST(test_a_rejected_message_is_confirmed_and_a_dead_letter_is_not)
+SCENE_TEST(test_a_rejected_message_is_confirmed_and_a_dead_letter_is_not)
 {
-    struct scene scene;
-
-    start(&scene);
-    send(&scene, "", "a");
-    QS_CHECK_OK(qs_channel_nack(scene.consumer, receive(&scene), 0, 0, QS_ERROR));
-    expect_ack(&scene, 1, false, 1);
-    declare_with_text(&scene, "d", "x-dead-letter-exchange", "amq.direct");
-    consume(&scene, "d", 0);
-    send(&scene, "", "d");
-    QS_CHECK_OK(qs_channel_nack(scene.consumer, receive(&scene), 0, 0, QS_ERROR));
-    expect_no_event(&scene.engine, CONFIRMS);
-    commit(&scene);
-    expect_ack(&scene, 2, true, 1);
-    stop(&scene);
+    send(scene, "", "a");
+    QS_CHECK_OK(qs_channel_nack(scene->consumer, receive(scene), 0, 0, QS_ERROR));
+    expect_ack(scene, 1, false, 1);
+    declare_with_text(scene, "d", "x-dead-letter-exchange", "amq.direct");
+    consume(scene, "d", 0);
+    send(scene, "", "d");
+    QS_CHECK_OK(qs_channel_nack(scene->consumer, receive(scene), 0, 0, QS_ERROR));
+    expect_no_event(&scene->engine, CONFIRMS);
+    commit(scene);
+    expect_ack(scene, 2, true, 1);
 }
 
-QS_TEST(test_what_was_delivered_too_often_waits_for_the_disk)
+SCENE_TEST(test_what_was_delivered_too_often_waits_for_the_disk)
 {
-    struct scene scene;
-
-    start(&scene);
-    declare_with(&scene, "d", "x-delivery-limit", 1);
-    consume(&scene, "d", 0);
-    send(&scene, "", "d");
+    declare_with(scene, "d", "x-delivery-limit", 1);
+    consume(scene, "d", 0);
+    send(scene, "", "d");
     for (int i = 0; i < 2; i++) {
-        QS_CHECK_OK(qs_channel_nack(scene.consumer, receive(&scene), QS_REQUEUE, 0, QS_ERROR));
+        QS_CHECK_OK(qs_channel_nack(scene->consumer, receive(scene), QS_REQUEUE, 0, QS_ERROR));
     }
-    check_counts(&scene.engine, "d", 0, 0);
-    expect_a_late_ack(&scene);
-    stop(&scene);
+    check_counts(&scene->engine, "d", 0, 0);
+    expect_a_late_ack(scene);
 }
 
-QS_TEST(test_a_copy_that_was_purged_waits_for_the_disk)
+SCENE_TEST(test_a_copy_that_was_purged_waits_for_the_disk)
 {
-    struct scene scene;
     uint64_t count;
 
-    start(&scene);
-    bind_with_a(&scene, "lone");
-    consume(&scene, "lone", 0);
-    QS_CHECK_OK(qs_channel_cancel(scene.consumer, text("b"), QS_ERROR));
-    send_to_both(&scene);
-    settle(&scene, receive(&scene));
-    QS_CHECK_OK(qs_channel_queue_purge(scene.engine.channel, text("lone"), 0, &count, QS_ERROR));
+    bind_with_a(scene, "lone");
+    consume(scene, "lone", 0);
+    QS_CHECK_OK(qs_channel_cancel(scene->consumer, text("b"), QS_ERROR));
+    send_to_both(scene);
+    settle(scene, receive(scene));
+    QS_CHECK_OK(qs_channel_queue_purge(scene->engine.channel, text("lone"), 0, &count, QS_ERROR));
     if (count == 0) { /* it is a's copy that is left */
-        QS_CHECK_OK(qs_channel_queue_purge(scene.engine.channel, text("a"), 0, &count, QS_ERROR));
+        QS_CHECK_OK(qs_channel_queue_purge(scene->engine.channel, text("a"), 0, &count, QS_ERROR));
     }
     QS_CHECK(count == 1);
-    expect_ack(&scene, 1, false, 1); /* a purge commits */
-    expect_no_event(&scene.engine, CONFIRMS);
-    stop(&scene);
+    expect_ack(scene, 1, false, 1); /* a purge commits */
+    expect_no_event(&scene->engine, CONFIRMS);
 }
 
-QS_TEST(test_each_copy_has_to_be_acknowledged_outside_of_transactions)
+SCENE_TEST(test_each_copy_has_to_be_acknowledged_outside_of_transactions)
 {
-    struct scene scene;
     qs_channel *other;
     qs_message message;
     bool repeated;
 
-    start(&scene);
-    bind_with_a(&scene, "lone");
-    QS_CHECK_OK(qs_channel_open(&other, scene.engine.store, QS_ERROR));
+    bind_with_a(scene, "lone");
+    QS_CHECK_OK(qs_channel_open(&other, scene->engine.store, QS_ERROR));
     QS_CHECK_OK(qs_channel_tx_select(other, QS_ERROR));
-    send_to_both(&scene);
+    send_to_both(scene);
     QS_CHECK_OK(qs_channel_get(other, text("lone"), 0, &message, QS_ERROR));
     qs_message_release(&message);
-    settle(&scene, receive(&scene));
+    settle(scene, receive(scene));
     QS_CHECK_OK(qs_channel_ack(other, message.delivery_tag, 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_tx_commit(other, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
-    expect_a_late_ack(&scene);
+    expect_a_late_ack(scene);
     qs_channel_close(other);
-    stop(&scene);
 }
 
 /* Streams keep it, and of the others nobody has noted it. */
@@ -446,25 +401,22 @@ QS_TEST(test_a_copy_elsewhere_waits_for_the_disk)
     }
 }
 
-QS_TEST(test_queues_keep_priorities_of_their_own)
+SCENE_TEST(test_queues_keep_priorities_of_their_own)
 {
     static const uint8_t urgent[] = {0x18, 0, 2, 7}; /* persistent, of priority 7 */
-    struct scene scene;
 
-    start(&scene);
-    declare_with(&scene, "low", "x-max-priority", 3);
-    declare_with(&scene, "high", "x-max-priority", 10);
-    bind_with_a(&scene, "low");
-    bind_queue(&scene.engine, "high", "amq.fanout", "");
-    consume(&scene, "low", 0);
-    consume(&scene, "high", 0);
-    publish_to(&scene.engine, "amq.fanout", "", (qs_slice){urgent, sizeof urgent}, text("x"));
+    declare_with(scene, "low", "x-max-priority", 3);
+    declare_with(scene, "high", "x-max-priority", 10);
+    bind_with_a(scene, "low");
+    bind_queue(&scene->engine, "high", "amq.fanout", "");
+    consume(scene, "low", 0);
+    consume(scene, "high", 0);
+    publish_to(&scene->engine, "amq.fanout", "", (qs_slice){urgent, sizeof urgent}, text("x"));
     for (int i = 0; i < 3; i++) {
-        expect_no_event(&scene.engine, CONFIRMS);
-        settle(&scene, receive(&scene));
+        expect_no_event(&scene->engine, CONFIRMS);
+        settle(scene, receive(scene));
     }
-    expect_ack(&scene, 1, false, 1);
-    stop(&scene);
+    expect_ack(scene, 1, false, 1);
 }
 
 /* In the message store its record is small; in the journal its ack is of another entry. */
@@ -546,58 +498,52 @@ static void check_confirms(struct scene *scene, uint64_t expected)
     QS_CHECK(confirms == expected);
 }
 
-QS_TEST(test_what_was_confirmed_ahead_is_counted_once)
+SCENE_TEST(test_what_was_confirmed_ahead_is_counted_once)
 {
-    struct scene scene;
     uint64_t tags[4];
 
-    start(&scene);
     for (int i = 0; i < 4; i++) {
-        send(&scene, "", "a");
-        tags[i] = receive(&scene);
+        send(scene, "", "a");
+        tags[i] = receive(scene);
     }
-    settle(&scene, tags[1]);
-    expect_ack(&scene, 2, false, 1);
-    check_confirms(&scene, 1);
-    settle(&scene, tags[3]); /* and is not told of */
-    check_confirms(&scene, 1);
-    commit(&scene);
-    check_confirms(&scene, 4);
-    expect_ack(&scene, 3, true, 2);
-    expect_ack(&scene, 4, false, 1);
-    check_confirms(&scene, 4);
-    send(&scene, "", "a");
-    settle(&scene, receive(&scene));
-    expect_ack(&scene, 5, false, 1);
-    engine_new_channel(&scene.engine);
-    check_confirms(&scene, 5);
-    QS_CHECK_OK(qs_store_sync(scene.engine.store, QS_ERROR));
-    check_confirms(&scene, 5);
-    stop(&scene);
+    settle(scene, tags[1]);
+    expect_ack(scene, 2, false, 1);
+    check_confirms(scene, 1);
+    settle(scene, tags[3]); /* and is not told of */
+    check_confirms(scene, 1);
+    commit(scene);
+    check_confirms(scene, 4);
+    expect_ack(scene, 3, true, 2);
+    expect_ack(scene, 4, false, 1);
+    check_confirms(scene, 4);
+    send(scene, "", "a");
+    settle(scene, receive(scene));
+    expect_ack(scene, 5, false, 1);
+    engine_new_channel(&scene->engine);
+    check_confirms(scene, 5);
+    QS_CHECK_OK(qs_store_sync(scene->engine.store, QS_ERROR));
+    check_confirms(scene, 5);
 }
 
 /* A publisher that always has a message on its way, after one that was confirmed ahead. */
-QS_TEST(test_confirms_go_on_being_counted)
+SCENE_TEST(test_confirms_go_on_being_counted)
 {
-    struct scene scene;
     uint64_t told = 1;
     qs_event event;
 
-    start(&scene);
-    send(&scene, "", "a");
-    settle(&scene, receive(&scene));
-    expect_ack(&scene, 1, false, 1);
+    send(scene, "", "a");
+    settle(scene, receive(scene));
+    expect_ack(scene, 1, false, 1);
     for (int i = 0; i < 100; i++) {
-        send(&scene, "", "a");
-        QS_CHECK_OK(qs_store_sync(scene.engine.store, QS_ERROR));
-        send(&scene, "", "a");
-        while (qs_channel_next_event(scene.engine.channel, CONFIRMS, 0, &event, NULL) == QS_OK) {
+        send(scene, "", "a");
+        QS_CHECK_OK(qs_store_sync(scene->engine.store, QS_ERROR));
+        send(scene, "", "a");
+        while (qs_channel_next_event(scene->engine.channel, CONFIRMS, 0, &event, NULL) == QS_OK) {
             told += event.count;
         }
-        check_confirms(&scene, told);
+        check_confirms(scene, told);
     }
     QS_CHECK(told == 200);
-    stop(&scene);
 }
 
 /* Its disk failed behind it: nothing was refused. */

@@ -347,32 +347,29 @@ static void publish_to_expire(struct engine *engine, uint8_t priority, const cha
 
 /* What expires next in one priority is told although another priority's went, or was taken,
  * before. */
-QS_TEST(test_priorities_expire_each_in_its_time)
+IN_MEMORY_TEST(test_priorities_expire_each_in_its_time)
 {
-    struct engine engine;
     const struct qsi_store_queue *queue;
     uint64_t first_us;
 
-    engine_start(&engine, IN_MEMORY);
-    declare_priorities(&engine, "q", QS_DURABLE, 9, 0);
-    queue = qsi_find_queue(engine.store, qsi_slice_make("q", 1));
-    publish_to_expire(&engine, 5, "1000");
+    declare_priorities(engine, "q", QS_DURABLE, 9, 0);
+    queue = qsi_find_queue(engine->store, qsi_slice_make("q", 1));
+    publish_to_expire(engine, 5, "1000");
     first_us = qsi_earliest(queue);
-    publish_to_expire(&engine, 1, "2000");
-    publish_to_expire(&engine, 9, "3000");
-    publish_to_expire(&engine, 0, "9000");
-    qsi_env_mem_advance(engine.memory, SECOND + SECOND / 2);
-    get(&engine, "q", "3000");
+    publish_to_expire(engine, 1, "2000");
+    publish_to_expire(engine, 9, "3000");
+    publish_to_expire(engine, 0, "9000");
+    qsi_env_mem_advance(engine->memory, SECOND + SECOND / 2);
+    get(engine, "q", "3000");
     QS_CHECK(qsi_earliest(queue) > first_us + 900000);
-    check_counts(&engine, "q", 2, 1);
-    qsi_env_mem_advance(engine.memory, SECOND);
-    QS_CHECK_OK(qs_channel_recover(engine.channel, QS_REQUEUE, QS_ERROR));
-    get(&engine, "q", "3000");
-    check_counts(&engine, "q", 1, 1);
-    QS_CHECK_OK(qs_channel_recover(engine.channel, QS_REQUEUE, QS_ERROR));
-    qsi_env_mem_advance(engine.memory, SECOND);
-    get(&engine, "q", "9000");
-    check_counts(&engine, "q", 0, 1);
-    QS_CHECK(stats_of(&engine).messages_expired == 3);
-    engine_stop(&engine);
+    check_counts(engine, "q", 2, 1);
+    qsi_env_mem_advance(engine->memory, SECOND);
+    QS_CHECK_OK(qs_channel_recover(engine->channel, QS_REQUEUE, QS_ERROR));
+    get(engine, "q", "3000");
+    check_counts(engine, "q", 1, 1);
+    QS_CHECK_OK(qs_channel_recover(engine->channel, QS_REQUEUE, QS_ERROR));
+    qsi_env_mem_advance(engine->memory, SECOND);
+    get(engine, "q", "9000");
+    check_counts(engine, "q", 0, 1);
+    QS_CHECK(stats_of(engine).messages_expired == 3);
 }

@@ -410,26 +410,22 @@ QS_BOOL_TEST(test_a_damaged_state_is_told_to_whoever_comes_for_it, has_limit)
 /* ---- threads ---- */
 
 /* Nobody waits for a dead letter, and it becomes durable all the same. */
-QS_TEST(test_dead_letters_are_committed_by_themselves)
+ON_DISK_TEST(test_dead_letters_are_committed_by_themselves)
 {
-    struct engine engine;
-
-    engine_start(&engine, ON_DISK);
-    set_up(&engine);
+    set_up(engine);
     for (uint32_t i = 0; i < 5; i++) {
-        publish(&engine, "q", "1");
-        take(&engine, "q", 1);
-        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-        qsi_mutex_lock(&engine.store->mutex);
-        while (!engine.store->commit.committer_sleeps) {
-            qsi_cond_wait(&engine.store->commit.durable, &engine.store->mutex, SECOND / 1000);
+        publish(engine, "q", "1");
+        take(engine, "q", 1);
+        QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+        qsi_mutex_lock(&engine->store->mutex);
+        while (!engine->store->commit.committer_sleeps) {
+            qsi_cond_wait(&engine->store->commit.durable, &engine->store->mutex, SECOND / 1000);
         }
-        qsi_mutex_unlock(&engine.store->mutex);
-        nack(&engine, i + 1, 0);
-        check_counts(&engine, "dead", i + 1, 0);
-        while (stats_of(&engine).durable_lsn < stats_of(&engine).appended_lsn) {
+        qsi_mutex_unlock(&engine->store->mutex);
+        nack(engine, i + 1, 0);
+        check_counts(engine, "dead", i + 1, 0);
+        while (stats_of(engine).durable_lsn < stats_of(engine).appended_lsn) {
             usleep(1000);
         }
     }
-    engine_stop(&engine);
 }

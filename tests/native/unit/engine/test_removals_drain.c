@@ -39,59 +39,48 @@ static void take_letters_in_order(struct engine *engine)
 }
 
 /* Calls remove so many, in their order; what is left when the store closes goes with it. */
-QS_TEST(test_a_call_sees_off_a_few_where_a_timer_goes_on)
+IN_MEMORY_TEST(test_a_call_sees_off_a_few_where_a_timer_goes_on)
 {
-    struct engine engine;
-
-    engine_start(&engine, IN_MEMORY);
-    engine.store->removals.has_timer = true; /* its thread is slow today */
-    leave_at_once(&engine);
-    QS_CHECK(ready_in(&engine, "dead") == 2 * AT_ONCE && ready_in(&engine, "q") == 2);
-    QS_CHECK_OK(qs_channel_pause(engine.channel, text("t"), true, QS_ERROR));
-    QS_CHECK(ready_in(&engine, "dead") == 3 * AT_ONCE);
-    publish(&engine, "q", "last"); /* its dead letter is the last: those before it left before */
-    QS_CHECK(ready_in(&engine, "dead") == 4 * AT_ONCE && ready_in(&engine, "q") == 2);
-    engine.store->removals.has_timer = false;
-    engine_reopen(&engine);
-    QS_CHECK(ready_in(&engine, "dead") == BACKLOG + 1 && ready_in(&engine, "q") == 2);
+    engine->store->removals.has_timer = true; /* its thread is slow today */
+    leave_at_once(engine);
+    QS_CHECK(ready_in(engine, "dead") == 2 * AT_ONCE && ready_in(engine, "q") == 2);
+    QS_CHECK_OK(qs_channel_pause(engine->channel, text("t"), true, QS_ERROR));
+    QS_CHECK(ready_in(engine, "dead") == 3 * AT_ONCE);
+    publish(engine, "q", "last"); /* its dead letter is the last: those before it left before */
+    QS_CHECK(ready_in(engine, "dead") == 4 * AT_ONCE && ready_in(engine, "q") == 2);
+    engine->store->removals.has_timer = false;
+    engine_reopen(engine);
+    QS_CHECK(ready_in(engine, "dead") == BACKLOG + 1 && ready_in(engine, "q") == 2);
     for (uint32_t i = 0; i <= BACKLOG; i++) {
         char body[16];
         snprintf(body, sizeof body, "%u", i);
-        get(&engine, "dead", body);
+        get(engine, "dead", body);
     }
-    engine_stop(&engine);
 }
 
-QS_TEST(test_without_a_timer_a_call_sees_off_all)
+IN_MEMORY_TEST(test_without_a_timer_a_call_sees_off_all)
 {
-    struct engine engine;
-
-    engine_start(&engine, IN_MEMORY);
-    leave_at_once(&engine);
-    QS_CHECK(ready_in(&engine, "dead") == BACKLOG);
-    QS_CHECK(stats_of(&engine).messages_dead_lettered == BACKLOG);
-    take_letters_in_order(&engine);
-    engine_stop(&engine);
+    leave_at_once(engine);
+    QS_CHECK(ready_in(engine, "dead") == BACKLOG);
+    QS_CHECK(stats_of(engine).messages_dead_lettered == BACKLOG);
+    take_letters_in_order(engine);
 }
 
 /* Nobody calls the store any more: the timer drains the removal list the others. */
-QS_TEST(test_the_timer_sees_off_the_others)
+ON_DISK_TEST(test_the_timer_sees_off_the_others)
 {
-    struct engine engine;
     char tag[256];
 
-    engine_start(&engine, ON_DISK);
-    leave_at_once(&engine);
-    QS_CHECK_OK(qs_channel_consume(engine.channel, text("dead"), text("c"), QS_NO_ACK, NONE, tag,
+    leave_at_once(engine);
+    QS_CHECK_OK(qs_channel_consume(engine->channel, text("dead"), text("c"), QS_NO_ACK, NONE, tag,
                                    QS_ERROR));
     for (uint32_t i = 0; i < BACKLOG; i++) {
-        qs_event event = expect_event(&engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
+        qs_event event = expect_event(engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
         char body[16];
         snprintf(body, sizeof body, "%u", i);
         QS_CHECK(holds(event.message.body, body));
         qs_message_release(&event.message);
     }
-    engine_stop(&engine);
 }
 
 /* ---- who must not wait ---- */

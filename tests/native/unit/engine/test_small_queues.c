@@ -54,6 +54,9 @@ static void start(struct engine *engine)
     }
 }
 
+QS_TEST_FIXTURE(run_started, struct engine, start(&fixture), engine_stop(&fixture))
+#define QUEUES_TEST(name) QS_TEST_BY(run_started, name, (struct engine * engine))
+
 /* The next message is this one, and is acked. */
 static void take(struct engine *engine, const char *queue, const char *body)
 {
@@ -87,31 +90,28 @@ static void check_after_crash(struct engine *engine, int from, int to)
     *engine = dead;
 }
 
-QS_TEST(test_many_small_queues_share_the_checkpoints_file)
+QUEUES_TEST(test_many_small_queues_share_the_checkpoints_file)
 {
-    struct engine engine;
     uint64_t bodies = (uint64_t)QUEUES * MESSAGES * BODY_BYTES;
     uint64_t bytes, segments;
 
-    start(&engine);
-    checkpoint(&engine);
-    segments = stats_of(&engine).segments_written;
+    checkpoint(engine);
+    segments = stats_of(engine).segments_written;
     QS_CHECK(segments > 0 && segments <= LARGE_MESSAGES / 1024 + 1); /* those of the large one */
-    bytes = stats_of(&engine).bytes_checkpointed;
+    bytes = stats_of(engine).bytes_checkpointed;
     QS_CHECK(bytes > bodies && bytes < bodies * 3 / 2);
-    check_after_crash(&engine, 0, MESSAGES);
+    check_after_crash(engine, 0, MESSAGES);
 
-    publish_small(&engine, MESSAGES);
+    publish_small(engine, MESSAGES);
     for (int i = 0; i < QUEUES; i++) {
-        take(&engine, small(i), body_of(i, 0));
+        take(engine, small(i), body_of(i, 0));
     }
-    checkpoint(&engine);
-    QS_CHECK(stats_of(&engine).segments_written == segments);
-    check_after_crash(&engine, 1, MESSAGES + 1);
-    take_all(&engine, 1, MESSAGES + 1);
-    checkpoint(&engine);
-    QS_CHECK(engine.store->space.named_bytes < bodies / 4); /* no messages any more */
-    engine_stop(&engine);
+    checkpoint(engine);
+    QS_CHECK(stats_of(engine).segments_written == segments);
+    check_after_crash(engine, 1, MESSAGES + 1);
+    take_all(engine, 1, MESSAGES + 1);
+    checkpoint(engine);
+    QS_CHECK(engine->store->space.named_bytes < bodies / 4); /* no messages any more */
 }
 
 static qs_status tell_no_space(qs_env *env, qs_dir *dir, uint64_t *total_out, uint64_t *free_out,
@@ -126,16 +126,12 @@ static qs_status tell_no_space(qs_env *env, qs_dir *dir, uint64_t *total_out, ui
 }
 
 /* Files of their own would take more than the checkpoint's does. */
-QS_TEST(test_small_queues_are_carried_where_the_disk_is_nearly_full)
+QUEUES_TEST(test_small_queues_are_carried_where_the_disk_is_nearly_full)
 {
-    struct engine engine;
-
-    start(&engine);
-    engine.env->space = tell_no_space;
-    checkpoint(&engine);
-    QS_CHECK(stats_of(&engine).segments_written <= LARGE_MESSAGES / 1024 + 1);
-    check_after_crash(&engine, 0, MESSAGES);
-    engine_stop(&engine);
+    engine->env->space = tell_no_space;
+    checkpoint(engine);
+    QS_CHECK(stats_of(engine).segments_written <= LARGE_MESSAGES / 1024 + 1);
+    check_after_crash(engine, 0, MESSAGES);
 }
 
 QS_TEST(test_a_queue_that_grows_gets_files_of_its_own)
@@ -170,59 +166,53 @@ QS_TEST(test_a_queue_that_grows_gets_files_of_its_own)
 }
 
 /* What was carried is more than memory may take: it is paged, queue by queue. */
-QS_TEST(test_carried_queues_page_where_the_next_open_has_less_memory)
+QUEUES_TEST(test_carried_queues_page_where_the_next_open_has_less_memory)
 {
-    struct engine engine;
-
-    start(&engine);
-    checkpoint(&engine);
-    engine_close(&engine);
-    engine.options.memory_budget = 256u << 10;
-    engine_open(&engine);
-    publish_small(&engine, MESSAGES);
-    QS_CHECK(stats_of(&engine).messages_paged_out > 0);
-    checkpoint(&engine);
-    check_after_crash(&engine, 0, MESSAGES + 1);
-    take_all(&engine, 0, MESSAGES + 1);
-    engine_stop(&engine);
+    checkpoint(engine);
+    engine_close(engine);
+    engine->options.memory_budget = 256u << 10;
+    engine_open(engine);
+    publish_small(engine, MESSAGES);
+    QS_CHECK(stats_of(engine).messages_paged_out > 0);
+    checkpoint(engine);
+    check_after_crash(engine, 0, MESSAGES + 1);
+    take_all(engine, 0, MESSAGES + 1);
 }
 
 /* Messages of one queue with properties, times and deliveries of their own. */
-QS_TEST(test_messages_that_differ_are_carried_as_they_are)
+QUEUES_TEST(test_messages_that_differ_are_carried_as_they_are)
 {
     static const uint8_t with_type[] = {0x10, 0x20, 2, 4, 'k', 'i', 'n', 'd'};
     qs_slice properties = {with_type, sizeof with_type};
-    struct engine engine;
     qs_message message;
 
-    start(&engine);
-    publish_to(&engine, "", small(0), properties, text("typed"));
-    publish_to(&engine, "", small(0), TRANSIENT, text("transient"));
-    publish(&engine, small(0), "last");
-    QS_CHECK_OK(qs_channel_get(engine.channel, text(small(0)), 0, &message, QS_ERROR));
+    publish_to(engine, "", small(0), properties, text("typed"));
+    publish_to(engine, "", small(0), TRANSIENT, text("transient"));
+    publish(engine, small(0), "last");
+    QS_CHECK_OK(qs_channel_get(engine->channel, text(small(0)), 0, &message, QS_ERROR));
     qs_message_release(&message);
-    QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
-    checkpoint(&engine);
+    QS_CHECK_OK(qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
+    checkpoint(engine);
     for (int i = 0; i < 2; i++) { /* from what was published, and from what was carried */
         struct engine dead;
-        engine_crash(&engine, &dead);
-        check_counts(&engine, small(0), MESSAGES + 2, 0);
-        QS_CHECK_OK(qs_channel_get(engine.channel, text(small(0)), 0, &message, QS_ERROR));
+        engine_crash(engine, &dead);
+        check_counts(engine, small(0), MESSAGES + 2, 0);
+        QS_CHECK_OK(qs_channel_get(engine->channel, text(small(0)), 0, &message, QS_ERROR));
         QS_CHECK(message.redelivered && holds(message.body, body_of(0, 0)));
         qs_message_release(&message);
-        QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
-        checkpoint(&engine);
+        QS_CHECK_OK(
+            qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
+        checkpoint(engine);
         engine_stop(&dead);
     }
     for (int k = 0; k < MESSAGES; k++) {
-        take(&engine, small(0), body_of(0, k));
+        take(engine, small(0), body_of(0, k));
     }
-    QS_CHECK_OK(qs_channel_get(engine.channel, text(small(0)), QS_NO_ACK, &message, QS_ERROR));
+    QS_CHECK_OK(qs_channel_get(engine->channel, text(small(0)), QS_NO_ACK, &message, QS_ERROR));
     QS_CHECK(holds(message.body, "typed") && message.properties.bytes == sizeof with_type &&
              memcmp(message.properties.data, with_type, sizeof with_type) == 0);
     qs_message_release(&message);
-    take(&engine, small(0), "last");
-    engine_stop(&engine);
+    take(engine, small(0), "last");
 }
 
 /* One that writes much is not made again for little. */

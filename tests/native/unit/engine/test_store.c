@@ -308,26 +308,23 @@ ENGINE_TEST(test_statistics_count)
     QS_CHECK(stats.recovered_lsn > 0 && stats.recovered_records == 0); /* closing is a checkpoint */
 }
 
-QS_TEST(test_rates_follow_the_clock)
+IN_MEMORY_TEST(test_rates_follow_the_clock)
 {
-    struct engine engine;
     qs_queue_status status;
 
-    engine_start(&engine, IN_MEMORY);
-    declare(&engine, "q", QS_DURABLE);
-    QS_CHECK_OK(qs_store_queue_status(engine.store, text("q"), &status, QS_ERROR));
+    declare(engine, "q", QS_DURABLE);
+    QS_CHECK_OK(qs_store_queue_status(engine->store, text("q"), &status, QS_ERROR));
     QS_CHECK(status.ingress_rate == 0 && status.egress_rate == 0);
     for (int turn = 0; turn < 20; turn++) {
         for (int i = 0; i < 10; i++) {
-            publish(&engine, "q", "x");
+            publish(engine, "q", "x");
         }
-        get(&engine, "q", "x");
-        qsi_env_mem_advance(engine.memory, 5 * SECOND);
-        QS_CHECK_OK(qs_store_queue_status(engine.store, text("q"), &status, QS_ERROR));
+        get(engine, "q", "x");
+        qsi_env_mem_advance(engine->memory, 5 * SECOND);
+        QS_CHECK_OK(qs_store_queue_status(engine->store, text("q"), &status, QS_ERROR));
     }
     QS_CHECK(status.ingress_rate > 1.9 && status.ingress_rate < 2.1);
     QS_CHECK(status.egress_rate > 0.19 && status.egress_rate < 0.21);
-    engine_stop(&engine);
 }
 
 static void sample_rates(struct engine *engine)
@@ -395,22 +392,18 @@ QS_BOOL_TEST(test_rates_are_right_when_somebody_looks_for_the_first_time, is_sam
     engine_stop(&engine);
 }
 
-QS_TEST(test_rates_do_not_count_the_time_before_and_what_was_recovered)
+IN_MEMORY_TEST(test_rates_do_not_count_the_time_before_and_what_was_recovered)
 {
-    struct engine engine;
-
-    engine_start(&engine, IN_MEMORY);
-    declare(&engine, "q", QS_DURABLE);
-    rest_for(&engine, 3600, true);
-    move_for(&engine, 2, true);
-    check_rates(&engine, 10, 1);
-    engine_reopen(&engine);
-    rest_for(&engine, 1, false);
-    check_rates(&engine, 0, 0);
-    rest_for(&engine, 60, true);
-    move_for(&engine, 2, true);
-    check_rates(&engine, 10, 1);
-    engine_stop(&engine);
+    declare(engine, "q", QS_DURABLE);
+    rest_for(engine, 3600, true);
+    move_for(engine, 2, true);
+    check_rates(engine, 10, 1);
+    engine_reopen(engine);
+    rest_for(engine, 1, false);
+    check_rates(engine, 0, 0);
+    rest_for(engine, 60, true);
+    move_for(engine, 2, true);
+    check_rates(engine, 10, 1);
 }
 
 QS_TEST(test_without_sync_nothing_is_synced_but_what_opens_a_store)

@@ -172,33 +172,30 @@ static void arm_for_deliveries(struct engine *engine)
 }
 
 /* The commit that a sync waits for tells event loops before the sync returns. */
-QS_TEST(test_each_commit_looked_at_all_streams_with_consumers)
+ON_DISK_TEST(test_each_commit_looked_at_all_streams_with_consumers)
 {
     static const char *const names[] = {"s", "t", "u"};
-    struct engine engine;
     qs_channel *publisher;
     qs_receipt receipt;
     int descriptor;
 
-    engine_start(&engine, ON_DISK);
-    QS_CHECK_OK(qs_channel_open(&publisher, engine.store, QS_ERROR));
+    QS_CHECK_OK(qs_channel_open(&publisher, engine->store, QS_ERROR));
     for (uint32_t i = 0; i < 3; i++) {
-        declare_stream(&engine, names[i]);
-        consume_from(&engine, names[i], names[i], 0, 100);
+        declare_stream(engine, names[i]);
+        consume_from(engine, names[i], names[i], 0, 100);
     }
-    QS_CHECK_OK(qs_channel_event_fd(engine.channel, &descriptor, QS_ERROR));
+    QS_CHECK_OK(qs_channel_event_fd(engine->channel, &descriptor, QS_ERROR));
     for (uint32_t i = 0; i < 20; i++) {
         qs_event event;
-        arm_for_deliveries(&engine);
+        arm_for_deliveries(engine);
         QS_CHECK_OK(qs_channel_publish(publisher, text(""), text(names[i % 2]), PERSISTENT,
                                        text("body"), 0, 0, &receipt, QS_ERROR));
-        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-        QS_CHECK(streams_to_look_at(&engine) == 0);
-        QS_CHECK_OK(next(engine.channel, &event));
+        QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+        QS_CHECK(streams_to_look_at(engine) == 0);
+        QS_CHECK_OK(next(engine->channel, &event));
         QS_CHECK(offset_of(&event.message) == i / 2 &&
                  holds(event.message.consumer_tag, names[i % 2]));
         qs_message_release(&event.message);
     }
     qs_channel_close(publisher);
-    engine_stop(&engine);
 }

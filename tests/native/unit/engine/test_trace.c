@@ -83,168 +83,153 @@ static void start(struct engine *engine)
     bind_queue(engine, "b", "amq.topic", "k");
 }
 
+QS_TEST_FIXTURE(run_started, struct engine, start(&fixture), engine_stop(&fixture))
+#define TRACE_TEST(name) QS_TEST_BY(run_started, name, (struct engine * engine))
+
 static void sync_all(struct engine *engine)
 {
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
 }
 
-QS_TEST(test_each_step_of_a_message_is_told_in_order)
+TRACE_TEST(test_each_step_of_a_message_is_told_in_order)
 {
-    struct engine engine;
     qs_trace *trace;
     qs_message message;
 
-    start(&engine);
-    publish(&engine, "a", "before");
-    trace = trace_of(&engine, NULL, NULL);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
-    publish_to(&engine, "amq.topic", "k", PERSISTENT, text("1"));
+    publish(engine, "a", "before");
+    trace = trace_of(engine, NULL, NULL);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    publish_to(engine, "amq.topic", "k", PERSISTENT, text("1"));
     check_told(trace, "publish:amq.topic/k#1 route:amq.topic/k>a,b#1 enqueue:amq.topic/k>a,b#1 "
                       "record:amq.topic/k>a,b#1");
-    sync_all(&engine);
+    sync_all(engine);
     check_told(trace, "sync:amq.topic/k>a,b#1");
-    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
+    expect_event(engine, QS_EVENT_ACK, QS_EVENT_ACK);
     check_told(trace, "confirm:amq.topic/k>a,b#1");
-    message = get(&engine, "b", "1");
+    message = get(engine, "b", "1");
     check_told(trace, "deliver:amq.topic/k>b#1");
-    ack(&engine, message.delivery_tag, 0);
+    ack(engine, message.delivery_tag, 0);
     check_told(trace, "ack:/>b#1");
-    message = get(&engine, "a", "before");
-    QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
+    message = get(engine, "a", "before");
+    QS_CHECK_OK(qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
     check_told(trace, "deliver:/a>a#2 nack:/>a#2");
     QS_CHECK(qs_trace_dropped(trace) == 0);
     qs_trace_close(trace);
-    publish(&engine, "a", "nobody looks");
-    engine_stop(&engine);
+    publish(engine, "a", "nobody looks");
 }
 
-QS_TEST(test_what_waits_for_no_disk_is_confirmed_without_a_record)
+TRACE_TEST(test_what_waits_for_no_disk_is_confirmed_without_a_record)
 {
-    struct engine engine;
     qs_trace *trace;
     qs_receipt receipt;
 
-    start(&engine);
-    trace = trace_of(&engine, NULL, NULL);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
-    publish_to(&engine, "", "a", TRANSIENT, text("1"));
-    QS_CHECK_OK(qs_channel_publish(engine.channel, text(""), text("nowhere"), PERSISTENT, text("2"),
-                                   QS_MANDATORY, 0, &receipt, QS_ERROR));
-    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
-    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
+    trace = trace_of(engine, NULL, NULL);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    publish_to(engine, "", "a", TRANSIENT, text("1"));
+    QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("nowhere"), PERSISTENT,
+                                   text("2"), QS_MANDATORY, 0, &receipt, QS_ERROR));
+    expect_event(engine, QS_EVENT_ACK, QS_EVENT_ACK);
+    expect_event(engine, QS_EVENT_ACK, QS_EVENT_ACK);
     check_told(trace, "publish:/a#1 route:/a>a#1 enqueue:/a>a#1 publish:/nowhere#2 "
                       "route:/nowhere#2 return:/nowhere#2 confirm:/a>a#1 confirm:/nowhere#2");
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
 /* Of two messages the later one is acknowledged before their sync. */
-QS_TEST(test_a_confirm_ahead_of_the_disk_is_told_once)
+TRACE_TEST(test_a_confirm_ahead_of_the_disk_is_told_once)
 {
-    struct engine engine;
     qs_trace *trace;
     qs_event event;
     char tag[256];
 
-    start(&engine);
-    QS_CHECK_OK(qs_channel_consume(engine.channel, text("a"), text("a"), 0, NONE, tag, QS_ERROR));
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
-    trace = trace_of(&engine, "", NULL);
-    publish(&engine, "b", "1");
-    publish(&engine, "a", "2");
-    event = expect_event(&engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
+    QS_CHECK_OK(qs_channel_consume(engine->channel, text("a"), text("a"), 0, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    trace = trace_of(engine, "", NULL);
+    publish(engine, "b", "1");
+    publish(engine, "a", "2");
+    event = expect_event(engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
     qs_message_release(&event.message);
-    ack(&engine, event.message.delivery_tag, 0);
-    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
+    ack(engine, event.message.delivery_tag, 0);
+    expect_event(engine, QS_EVENT_ACK, QS_EVENT_ACK);
     check_told(trace, "publish:/b#1 route:/b>b#1 enqueue:/b>b#1 record:/b>b#1 publish:/a#2 "
                       "route:/a>a#2 enqueue:/a>a#2 record:/a>a#2 deliver:/a>a#1 confirm:/a>a#2");
-    sync_all(&engine);
-    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
+    sync_all(engine);
+    expect_event(engine, QS_EVENT_ACK, QS_EVENT_ACK);
     check_told(trace, "sync:/b>b#1 sync:/a>a#2 confirm:/b>b#1");
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_a_transaction_is_recorded_with_its_commit)
+TRACE_TEST(test_a_transaction_is_recorded_with_its_commit)
 {
-    struct engine engine;
     qs_trace *trace;
     qs_message message;
     bool is_repeat;
 
-    start(&engine);
-    publish(&engine, "b", "taken");
-    trace = trace_of(&engine, NULL, NULL);
-    QS_CHECK_OK(qs_channel_tx_select(engine.channel, QS_ERROR));
-    publish(&engine, "a", "1");
-    publish(&engine, "a", "2");
-    publish_to(&engine, "amq.topic", "k", PERSISTENT, text("3"));
-    message = get(&engine, "b", "taken");
-    ack(&engine, message.delivery_tag, 0);
+    publish(engine, "b", "taken");
+    trace = trace_of(engine, NULL, NULL);
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    publish(engine, "a", "1");
+    publish(engine, "a", "2");
+    publish_to(engine, "amq.topic", "k", PERSISTENT, text("3"));
+    message = get(engine, "b", "taken");
+    ack(engine, message.delivery_tag, 0);
     check_told(trace, "publish:/a route:/a>a publish:/a route:/a>a publish:amq.topic/k "
                       "route:amq.topic/k>a,b deliver:/b>b#1");
-    QS_CHECK_OK(qs_channel_tx_commit(engine.channel, NONE, 0, &is_repeat, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &is_repeat, QS_ERROR));
     check_told(trace, "ack:/>b#1 enqueue:/>a*2 record:/>a*2 enqueue:amq.topic/>a,b "
                       "record:amq.topic/>a,b sync:/>a*2 sync:amq.topic/>a,b");
-    publish(&engine, "a", "4");
-    QS_CHECK_OK(qs_channel_tx_rollback(engine.channel, QS_ERROR));
+    publish(engine, "a", "4");
+    QS_CHECK_OK(qs_channel_tx_rollback(engine->channel, QS_ERROR));
     check_told(trace, "publish:/a route:/a>a");
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_rows_of_a_batch_that_go_the_same_way_are_one_event)
+TRACE_TEST(test_rows_of_a_batch_that_go_the_same_way_are_one_event)
 {
     struct qs_test_batch rows;
-    struct engine engine;
     qs_receipt receipt;
     qs_trace *trace;
     qs_batch batch;
 
-    start(&engine);
-    trace = trace_of(&engine, NULL, NULL);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    trace = trace_of(engine, NULL, NULL);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     qs_test_batch_init(&rows);
     memcpy(qs_test_batch_add(&rows, "b", 1), "x", 1);
     memcpy(qs_test_batch_add(&rows, "a", 1), "y", 1);
     memcpy(qs_test_batch_add(&rows, "a", 1), "z", 1);
     batch = qs_test_batch_finish(&rows);
-    QS_CHECK_OK(qs_channel_publish_batch(engine.channel, &batch, &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_channel_publish_batch(engine->channel, &batch, &receipt, QS_ERROR));
     check_told(trace, "publish:/#1 route:/>b#1 enqueue:/>b#1 record:/>b#1 "
                       "publish:/#1*2 route:/>a#1*2 enqueue:/>a#1*2 record:/>a#1*2");
-    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
+    expect_event(engine, QS_EVENT_ACK, QS_EVENT_ACK);
     check_told(trace, "sync:/>b#1 sync:/>a#1*2 confirm:/>b#1 confirm:/>a#1*2");
     qs_test_batch_fini(&rows);
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_a_refusal_names_its_number_and_the_others_keep_the_message)
+TRACE_TEST(test_a_refusal_names_its_number_and_the_others_keep_the_message)
 {
     struct qs_test_fields arguments = {0};
     qs_event nack;
-    struct engine engine;
     qs_declare_ok ok;
     qs_trace *trace;
 
-    start(&engine);
     qs_test_put_long(&arguments, "x-max-length", 1);
     qs_test_put_text(&arguments, "x-overflow", "reject-publish");
-    QS_CHECK_OK(qs_channel_queue_declare(engine.channel, text("full"), QS_DURABLE,
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("full"), QS_DURABLE,
                                          qs_test_fields_slice(&arguments), &ok, QS_ERROR));
-    bind_queue(&engine, "full", "amq.topic", "k");
-    publish(&engine, "full", "0");
-    trace = trace_of(&engine, NULL, NULL);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
-    publish_to(&engine, "amq.topic", "k", PERSISTENT, text("1"));
-    sync_all(&engine);
-    nack = expect_event(&engine, QS_EVENT_ACK, QS_EVENT_NACK);
+    bind_queue(engine, "full", "amq.topic", "k");
+    publish(engine, "full", "0");
+    trace = trace_of(engine, NULL, NULL);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    publish_to(engine, "amq.topic", "k", PERSISTENT, text("1"));
+    sync_all(engine);
+    nack = expect_event(engine, QS_EVENT_ACK, QS_EVENT_NACK);
     qs_message_release(&nack.message);
     check_told(trace, "publish:amq.topic/k#1 route:amq.topic/k>a,b,full#1 "
                       "enqueue:amq.topic/k>a,b#1 record:amq.topic/k>a,b#1 "
                       "sync:amq.topic/k>a,b#1 nack:amq.topic/k>a,b,full#1");
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
 /* A queue that takes one message. */
@@ -259,89 +244,78 @@ static void declare_narrow(struct engine *engine, const char *queue)
                                          qs_test_fields_slice(&arguments), &ok, QS_ERROR));
 }
 
-QS_TEST(test_a_confirm_that_overtakes_says_nothing_of_those_before)
+TRACE_TEST(test_a_confirm_that_overtakes_says_nothing_of_those_before)
 {
-    struct engine engine;
     qs_trace *trace;
 
-    start(&engine);
-    trace = trace_of(&engine, NULL, NULL);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
-    publish(&engine, "a", "1");
-    publish_to(&engine, "", "b", TRANSIENT, text("2"));
-    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
+    trace = trace_of(engine, NULL, NULL);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    publish(engine, "a", "1");
+    publish_to(engine, "", "b", TRANSIENT, text("2"));
+    expect_event(engine, QS_EVENT_ACK, QS_EVENT_ACK);
     check_told(trace, "publish:/a#1 route:/a>a#1 enqueue:/a>a#1 record:/a>a#1 publish:/b#2 "
                       "route:/b>b#2 enqueue:/b>b#2 confirm:/b>b#2");
-    sync_all(&engine);
-    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
+    sync_all(engine);
+    expect_event(engine, QS_EVENT_ACK, QS_EVENT_ACK);
     check_told(trace, "sync:/a>a#1 confirm:/a>a#1");
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_a_refusal_is_told_at_once_where_nobody_hears_of_it)
+TRACE_TEST(test_a_refusal_is_told_at_once_where_nobody_hears_of_it)
 {
-    struct engine engine;
     qs_trace *trace;
 
-    start(&engine);
-    declare_narrow(&engine, "narrow");
-    publish(&engine, "narrow", "0");
-    trace = trace_of(&engine, NULL, NULL);
-    publish(&engine, "narrow", "1");
+    declare_narrow(engine, "narrow");
+    publish(engine, "narrow", "0");
+    trace = trace_of(engine, NULL, NULL);
+    publish(engine, "narrow", "1");
     check_told(trace, "publish:/narrow route:/narrow>narrow nack:/narrow>narrow");
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
-    publish(&engine, "a", "2");
-    expect_event(&engine, QS_EVENT_ACK, QS_EVENT_ACK);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    publish(engine, "a", "2");
+    expect_event(engine, QS_EVENT_ACK, QS_EVENT_ACK);
     check_told(trace, "publish:/a#1 route:/a>a#1 enqueue:/a>a#1 record:/a>a#1 sync:/a>a#1 "
                       "confirm:/a>a#1");
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_rows_that_are_refused_are_not_confirmed_with_the_others)
+TRACE_TEST(test_rows_that_are_refused_are_not_confirmed_with_the_others)
 {
     struct qs_test_batch rows;
-    struct engine engine;
     qs_receipt receipt;
     qs_trace *trace;
     qs_batch batch;
 
-    start(&engine);
-    declare_narrow(&engine, "narrow");
-    trace = trace_of(&engine, NULL, NULL);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    declare_narrow(engine, "narrow");
+    trace = trace_of(engine, NULL, NULL);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     qs_test_batch_init(&rows);
     for (int i = 0; i < 3; i++) {
         memcpy(qs_test_batch_add(&rows, "narrow", 1), "x", 1);
     }
     batch = qs_test_batch_finish(&rows);
-    QS_CHECK_OK(qs_channel_publish_batch(engine.channel, &batch, &receipt, QS_ERROR));
-    sync_all(&engine);
+    QS_CHECK_OK(qs_channel_publish_batch(engine->channel, &batch, &receipt, QS_ERROR));
+    sync_all(engine);
     for (int i = 0; i < 3; i++) {
-        qs_event event = expect_event(&engine, QS_EVENT_ACK, i < 2 ? QS_EVENT_NACK : QS_EVENT_ACK);
+        qs_event event = expect_event(engine, QS_EVENT_ACK, i < 2 ? QS_EVENT_NACK : QS_EVENT_ACK);
         qs_message_release(&event.message);
     }
     check_told(trace, "publish:/#1*3 route:/>narrow#1*3 enqueue:/>narrow#1*3 record:/>narrow#1*3 "
                       "sync:/>narrow#1*3 nack:/>narrow#2 nack:/>narrow#3 confirm:/>narrow#1");
     qs_test_batch_fini(&rows);
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
 /* Its publisher never asks: the steps that are read go on to come, all of them. */
-QS_TEST(test_confirms_that_nobody_asks_for_leave_room_for_the_rest)
+TRACE_TEST(test_confirms_that_nobody_asks_for_leave_room_for_the_rest)
 {
-    struct engine engine;
     qs_trace *trace;
     qs_trace_event event;
     uint64_t read = 0, published = 0;
 
-    start(&engine);
-    trace = trace_of(&engine, NULL, NULL);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    trace = trace_of(engine, NULL, NULL);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     while (qs_trace_dropped(trace) < 1000) {
-        publish_to(&engine, "", "a", TRANSIENT, text("x"));
+        publish_to(engine, "", "a", TRANSIENT, text("x"));
         published += 1;
         while (qs_trace_next(trace, 0, &event, QS_ERROR) == QS_OK) {
             read += 1;
@@ -349,7 +323,6 @@ QS_TEST(test_confirms_that_nobody_asks_for_leave_room_for_the_rest)
     }
     QS_CHECK(read == 3 * published);
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
 QS_TEST(test_all_that_a_failed_store_refuses_is_told)
@@ -379,73 +352,64 @@ QS_TEST(test_all_that_a_failed_store_refuses_is_told)
     engine_fini(&engine);
 }
 
-QS_TEST(test_a_trace_of_an_exchange_or_a_queue_tells_of_nothing_else)
+TRACE_TEST(test_a_trace_of_an_exchange_or_a_queue_tells_of_nothing_else)
 {
-    struct engine engine;
     qs_trace *of_exchange, *of_queue;
     char name[300];
     qs_slice long_name = {name, sizeof name};
     qs_trace *none;
 
-    start(&engine);
-    of_exchange = trace_of(&engine, "amq.topic", NULL);
-    of_queue = trace_of(&engine, NULL, "b");
-    publish(&engine, "a", "1");
-    publish_to(&engine, "amq.topic", "other", PERSISTENT, text("2"));
-    get(&engine, "a", "1");
+    of_exchange = trace_of(engine, "amq.topic", NULL);
+    of_queue = trace_of(engine, NULL, "b");
+    publish(engine, "a", "1");
+    publish_to(engine, "amq.topic", "other", PERSISTENT, text("2"));
+    get(engine, "a", "1");
     check_told(of_exchange, "publish:amq.topic/other route:amq.topic/other>a "
                             "enqueue:amq.topic/other>a record:amq.topic/other>a");
     check_told(of_queue, "");
-    sync_all(&engine);
-    publish_to(&engine, "", "b", TRANSIENT, text("3"));
+    sync_all(engine);
+    publish_to(engine, "", "b", TRANSIENT, text("3"));
     check_told(of_exchange, "sync:amq.topic/other>a");
     check_told(of_queue, "publish:/b route:/b>b enqueue:/b>b");
     memset(name, 'n', sizeof name);
-    QS_CHECK_STATUS(QS_EINVAL, qs_trace_open(&none, engine.store, &long_name, NULL, 0, QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL, qs_trace_open(&none, engine->store, &long_name, NULL, 0, QS_ERROR));
     QS_CHECK(none == NULL);
     qs_trace_close(of_exchange);
     qs_trace_close(of_queue);
     qs_trace_close(NULL);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_what_is_not_read_is_bounded_and_what_was_dropped_is_counted)
+TRACE_TEST(test_what_is_not_read_is_bounded_and_what_was_dropped_is_counted)
 {
-    struct engine engine;
     qs_trace *trace;
     qs_trace_event event;
     uint64_t read = 0;
 
-    start(&engine);
-    trace = trace_of(&engine, NULL, NULL);
+    trace = trace_of(engine, NULL, NULL);
     while (qs_trace_dropped(trace) == 0) {
-        publish_to(&engine, "", "a", TRANSIENT, text("x"));
+        publish_to(engine, "", "a", TRANSIENT, text("x"));
     }
     QS_CHECK_OK(qs_trace_next(trace, 0, &event, QS_ERROR));
     QS_CHECK(event.step == QS_TRACE_PUBLISH); /* the oldest are kept */
     for (read = 1; qs_trace_next(trace, 0, &event, QS_ERROR) == QS_OK; read++) {
     }
     QS_CHECK(10000 < read && read < 200000);
-    publish_to(&engine, "", "a", TRANSIENT, text("x"));
+    publish_to(engine, "", "a", TRANSIENT, text("x"));
     check_told(trace, "publish:/a route:/a>a enqueue:/a>a");
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_a_closed_channel_leaves_no_confirm_to_wait_for)
+TRACE_TEST(test_a_closed_channel_leaves_no_confirm_to_wait_for)
 {
-    struct engine engine;
     qs_trace *trace;
 
-    start(&engine);
-    trace = trace_of(&engine, NULL, NULL);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
-    publish(&engine, "a", "1");
-    engine_new_channel(&engine);
-    sync_all(&engine);
+    trace = trace_of(engine, NULL, NULL);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    publish(engine, "a", "1");
+    engine_new_channel(engine);
+    sync_all(engine);
     check_told(trace, "publish:/a#1 route:/a>a#1 enqueue:/a>a#1 record:/a>a#1 sync:/a>a#1");
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
 QS_TEST(test_a_trace_outlives_its_store)

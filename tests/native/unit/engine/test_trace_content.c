@@ -23,6 +23,9 @@ static void start(struct engine *engine)
     bind_queue(engine, "b", "amq.fanout", "");
 }
 
+QS_TEST_FIXTURE(run_started, struct engine, start(&fixture), engine_stop(&fixture))
+#define TRACE_TEST(name) QS_TEST_BY(run_started, name, (struct engine * engine))
+
 static qs_trace_event next(qs_trace *trace, qs_trace_step step)
 {
     qs_trace_event event;
@@ -45,18 +48,16 @@ static bool equals(qs_slice one, qs_slice other)
            (one.bytes == 0 || memcmp(one.data, other.data, one.bytes) == 0);
 }
 
-QS_TEST(test_a_message_is_told_as_it_is_routed_and_delivered)
+TRACE_TEST(test_a_message_is_told_as_it_is_routed_and_delivered)
 {
-    struct engine engine;
     qs_trace_event event;
     qs_message message;
     qs_trace *trace;
 
-    start(&engine);
-    trace = open_trace(&engine);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
-    publish_to(&engine, "amq.fanout", "k", PERSISTENT, text("body"));
-    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    trace = open_trace(engine);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    publish_to(engine, "amq.fanout", "k", PERSISTENT, text("body"));
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
     event = next(trace, QS_TRACE_ROUTE);
     QS_CHECK(holds(event.exchange, "amq.fanout") && holds(event.routing_key, "k"));
     QS_CHECK(holds(event.queues, "\1a\1b") && event.number == 1);
@@ -64,53 +65,50 @@ QS_TEST(test_a_message_is_told_as_it_is_routed_and_delivered)
     QS_CHECK(event.content->connection > 0 && event.content->client == 0);
     QS_CHECK(event.content->peer.bytes == 0 && event.content->user.bytes == 0);
     check_nothing(trace); /* neither of its record nor of its confirm */
-    message = get(&engine, "b", "body");
-    QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
+    message = get(engine, "b", "body");
+    QS_CHECK_OK(qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
     event = next(trace, QS_TRACE_DELIVER);
     QS_CHECK(holds(event.queues, "\1b") && !event.content->redelivered);
     QS_CHECK(holds(event.exchange, "amq.fanout") && holds(event.content->body, "body"));
     check_nothing(trace);
-    get_flags(&engine, "b", "body", QS_NO_ACK);
+    get_flags(engine, "b", "body", QS_NO_ACK);
     event = next(trace, QS_TRACE_DELIVER);
     QS_CHECK(event.content->redelivered && equals(event.content->properties, PERSISTENT));
     check_nothing(trace);
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
 /* Of a body in the message store, and of one behind a consumer: read before it is told. */
-QS_TEST(test_bodies_are_told_wherever_they_lie)
+TRACE_TEST(test_bodies_are_told_wherever_they_lie)
 {
     static const size_t sizes[] = {0, 100, 5000, 300000};
-    struct engine engine;
     qs_trace *trace;
     char tag[256];
 
-    start(&engine);
-    trace = open_trace(&engine);
+    trace = open_trace(engine);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char *body = make_body(sizes[i], (uint32_t)i);
         qs_trace_event event;
 
-        publish_to(&engine, "", "a", PERSISTENT, (qs_slice){body, sizes[i]});
+        publish_to(engine, "", "a", PERSISTENT, (qs_slice){body, sizes[i]});
         event = next(trace, QS_TRACE_ROUTE);
         QS_CHECK(holds(event.content->body, body));
-        get(&engine, "a", body);
+        get(engine, "a", body);
         event = next(trace, QS_TRACE_DELIVER);
         QS_CHECK(holds(event.content->body, body));
         QS_CHECK(holds(event.queues, "\1a") && holds(event.routing_key, "a"));
         free(body);
     }
     QS_CHECK_OK(
-        qs_channel_consume(engine.channel, text("b"), text("b"), QS_NO_ACK, NONE, tag, QS_ERROR));
+        qs_channel_consume(engine->channel, text("b"), text("b"), QS_NO_ACK, NONE, tag, QS_ERROR));
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char *body = make_body(sizes[i], (uint32_t)i);
         qs_trace_event event;
         qs_event delivery;
 
-        publish_to(&engine, "", "b", PERSISTENT, (qs_slice){body, sizes[i]});
+        publish_to(engine, "", "b", PERSISTENT, (qs_slice){body, sizes[i]});
         next(trace, QS_TRACE_ROUTE);
-        delivery = expect_event(&engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
+        delivery = expect_event(engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
         qs_message_release(&delivery.message);
         event = next(trace, QS_TRACE_DELIVER);
         QS_CHECK(holds(event.queues, "\1b") && holds(event.content->body, body));
@@ -118,26 +116,23 @@ QS_TEST(test_bodies_are_told_wherever_they_lie)
     }
     check_nothing(trace);
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_the_client_behind_the_connection_is_told)
+TRACE_TEST(test_the_client_behind_the_connection_is_told)
 {
     const qs_client client = {
         .number = 7, .peer = text("127.0.0.1:5000"), .user = text("ann"), .mechanism = text("")};
     qs_connection *connection;
     qs_channel *channel;
-    struct engine engine;
     qs_trace_event event;
     qs_receipt receipt;
     qs_trace *trace;
 
-    start(&engine);
-    QS_CHECK_OK(qs_connection_open(&connection, engine.store, QS_ERROR));
+    QS_CHECK_OK(qs_connection_open(&connection, engine->store, QS_ERROR));
     QS_CHECK_OK(qs_connection_set_client(connection, &client, QS_ERROR));
     QS_CHECK_OK(qs_connection_channel(&channel, connection, QS_ERROR));
     qs_channel_set_client_number(channel, 3);
-    trace = open_trace(&engine);
+    trace = open_trace(engine);
     QS_CHECK_OK(qs_channel_publish(channel, text(""), text("nowhere"), TRANSIENT, text("x"), 0, 0,
                                    &receipt, QS_ERROR));
     event = next(trace, QS_TRACE_ROUTE);
@@ -147,46 +142,40 @@ QS_TEST(test_the_client_behind_the_connection_is_told)
     qs_trace_close(trace);
     qs_channel_close(channel);
     qs_connection_close(connection);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_a_message_of_a_transaction_is_told_when_it_is_published)
+TRACE_TEST(test_a_message_of_a_transaction_is_told_when_it_is_published)
 {
-    struct engine engine;
     qs_trace_event event;
     qs_trace *trace;
     bool is_repeat;
 
-    start(&engine);
-    trace = open_trace(&engine);
-    QS_CHECK_OK(qs_channel_tx_select(engine.channel, QS_ERROR));
-    publish(&engine, "a", "1");
+    trace = open_trace(engine);
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    publish(engine, "a", "1");
     event = next(trace, QS_TRACE_ROUTE);
     QS_CHECK(holds(event.content->body, "1") && holds(event.queues, "\1a"));
-    QS_CHECK_OK(qs_channel_tx_commit(engine.channel, NONE, 0, &is_repeat, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &is_repeat, QS_ERROR));
     check_nothing(trace);
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
 /* Batches have no content of theirs, neither in nor out. */
-QS_TEST(test_batches_are_not_told)
+TRACE_TEST(test_batches_are_not_told)
 {
     struct ArrowSchema schema;
     struct ArrowArray array;
     struct qs_test_batch rows;
-    struct engine engine;
     qs_receipt receipt;
     qs_trace *trace;
     qs_batch batch;
 
-    start(&engine);
-    trace = open_trace(&engine);
+    trace = open_trace(engine);
     qs_test_batch_init(&rows);
     memcpy(qs_test_batch_add(&rows, "a", 1), "x", 1);
     batch = qs_test_batch_finish(&rows);
-    QS_CHECK_OK(qs_channel_publish_batch(engine.channel, &batch, &receipt, QS_ERROR));
-    QS_CHECK_OK(qs_channel_get_batch(engine.channel, text("a"), 10, 1000, QS_NO_ACK, 0, &schema,
+    QS_CHECK_OK(qs_channel_publish_batch(engine->channel, &batch, &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_channel_get_batch(engine->channel, text("a"), 10, 1000, QS_NO_ACK, 0, &schema,
                                      &array, QS_ERROR));
     QS_CHECK(array.length == 1);
     array.release(&array);
@@ -194,7 +183,6 @@ QS_TEST(test_batches_are_not_told)
     check_nothing(trace);
     qs_test_batch_fini(&rows);
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
 /* The room is 8 MiB: a message that is larger than all of it is told, and the next one is not. */
@@ -222,14 +210,12 @@ QS_TEST(test_one_message_has_room_whatever_its_size)
     free(body);
 }
 
-QS_TEST(test_what_consumers_of_other_queues_get_is_told)
+TRACE_TEST(test_what_consumers_of_other_queues_get_is_told)
 {
     static const char *const kinds[] = {"priorities", "stream"};
-    struct engine engine;
     qs_trace *trace;
 
-    start(&engine);
-    trace = open_trace(&engine);
+    trace = open_trace(engine);
     for (size_t i = 0; i < 2; i++) {
         struct qs_test_fields arguments = {0};
         qs_trace_event event;
@@ -241,67 +227,60 @@ QS_TEST(test_what_consumers_of_other_queues_get_is_told)
             qs_test_put_long(&arguments, "x-max-priority", 5);
         } else {
             qs_test_put_text(&arguments, "x-queue-type", "stream");
-            QS_CHECK_OK(qs_channel_qos(engine.channel, 10, 0, 0, QS_ERROR));
+            QS_CHECK_OK(qs_channel_qos(engine->channel, 10, 0, 0, QS_ERROR));
         }
-        QS_CHECK_OK(qs_channel_queue_declare(engine.channel, text(kinds[i]), QS_DURABLE,
+        QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(kinds[i]), QS_DURABLE,
                                              qs_test_fields_slice(&arguments), &ok, QS_ERROR));
-        QS_CHECK_OK(qs_channel_consume(engine.channel, text(kinds[i]), text(kinds[i]), 0, NONE, tag,
-                                       QS_ERROR));
-        publish(&engine, kinds[i], "x");
+        QS_CHECK_OK(qs_channel_consume(engine->channel, text(kinds[i]), text(kinds[i]), 0, NONE,
+                                       tag, QS_ERROR));
+        publish(engine, kinds[i], "x");
         next(trace, QS_TRACE_ROUTE);
-        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-        delivery = expect_event(&engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
+        QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+        delivery = expect_event(engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
         event = next(trace, QS_TRACE_DELIVER);
         QS_CHECK(event.queues.bytes == 1 + strlen(kinds[i]));
         QS_CHECK(memcmp((const char *)event.queues.data + 1, kinds[i], strlen(kinds[i])) == 0);
         QS_CHECK(equals(event.content->properties, delivery.message.properties));
         QS_CHECK(holds(event.content->body, "x"));
         qs_message_release(&delivery.message);
-        ack(&engine, delivery.message.delivery_tag, 0);
+        ack(engine, delivery.message.delivery_tag, 0);
         check_nothing(trace);
     }
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
 /* Neither as they are published nor as somebody gets them. */
-QS_TEST(test_copies_are_not_told)
+TRACE_TEST(test_copies_are_not_told)
 {
-    struct engine engine;
     qs_receipt receipt;
     qs_trace *trace;
 
-    start(&engine);
-    bind_queue(&engine, "a", "amq.rabbitmq.trace", "#");
-    trace = open_trace(&engine);
-    QS_CHECK_OK(qs_channel_publish(engine.channel, text("amq.rabbitmq.trace"), text("publish."),
+    bind_queue(engine, "a", "amq.rabbitmq.trace", "#");
+    trace = open_trace(engine);
+    QS_CHECK_OK(qs_channel_publish(engine->channel, text("amq.rabbitmq.trace"), text("publish."),
                                    TRANSIENT, text("copy"), QS_INTERNAL, 0, &receipt, QS_ERROR));
-    get(&engine, "a", "copy");
+    get(engine, "a", "copy");
     check_nothing(trace);
     QS_CHECK(qs_trace_dropped(trace) == 0);
     qs_trace_close(trace);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_what_was_told_before_the_end_is_still_read)
+TRACE_TEST(test_what_was_told_before_the_end_is_still_read)
 {
-    struct engine engine;
     qs_trace_event event;
     qs_trace *trace, *none;
 
-    start(&engine);
-    trace = open_trace(&engine);
-    publish(&engine, "a", "before");
+    trace = open_trace(engine);
+    publish(engine, "a", "before");
     qs_trace_end(trace);
-    publish(&engine, "a", "after");
+    publish(engine, "a", "after");
     event = next(trace, QS_TRACE_ROUTE);
     QS_CHECK(holds(event.content->body, "before"));
     QS_CHECK_STATUS(QS_EEMPTY, qs_trace_next(trace, QS_FOREVER, &event, QS_ERROR));
     qs_trace_end(trace);
     qs_trace_close(trace);
-    QS_CHECK_STATUS(QS_EINVAL, qs_trace_open(&none, engine.store, NULL, NULL, 2, QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL, qs_trace_open(&none, engine->store, NULL, NULL, 2, QS_ERROR));
     QS_CHECK(none == NULL);
-    engine_stop(&engine);
 }
 
 QS_TEST(test_a_message_that_cannot_be_read_is_not_told)
@@ -360,29 +339,26 @@ QS_TEST(test_without_memory_a_content_counts_as_dropped)
     qs_allocator_set(NULL);
 }
 
-QS_TEST(test_an_internal_exchange_takes_what_says_so)
+TRACE_TEST(test_an_internal_exchange_takes_what_says_so)
 {
-    struct engine engine;
     qs_receipt receipt;
     qs_error error;
 
-    start(&engine);
-    bind_queue(&engine, "a", "amq.rabbitmq.trace", "publish.#");
+    bind_queue(engine, "a", "amq.rabbitmq.trace", "publish.#");
     QS_CHECK_STATUS(QS_ACCESS_REFUSED,
-                    qs_channel_publish(engine.channel, text("amq.rabbitmq.trace"),
+                    qs_channel_publish(engine->channel, text("amq.rabbitmq.trace"),
                                        text("publish.x"), TRANSIENT, text("1"), 0, 0, &receipt,
                                        &error));
-    engine_new_channel(&engine);
-    QS_CHECK_OK(qs_channel_publish(engine.channel, text("amq.rabbitmq.trace"), text("publish.x"),
+    engine_new_channel(engine);
+    QS_CHECK_OK(qs_channel_publish(engine->channel, text("amq.rabbitmq.trace"), text("publish.x"),
                                    TRANSIENT, text("2"), QS_INTERNAL, 0, &receipt, QS_ERROR));
     QS_CHECK(receipt.unrouted_count == 0);
-    get(&engine, "a", "2");
-    QS_CHECK_OK(qs_channel_publish(engine.channel, text("amq.rabbitmq.trace"), text("other"),
+    get(engine, "a", "2");
+    QS_CHECK_OK(qs_channel_publish(engine->channel, text("amq.rabbitmq.trace"), text("other"),
                                    TRANSIENT, text("3"), QS_INTERNAL, 0, &receipt, QS_ERROR));
     QS_CHECK(receipt.unrouted_count == 1);
     QS_CHECK_STATUS(QS_NOT_FOUND,
-                    qs_channel_publish(engine.channel, text("none"), text("k"), TRANSIENT,
+                    qs_channel_publish(engine->channel, text("none"), text("k"), TRANSIENT,
                                        text("4"), QS_INTERNAL, 0, &receipt, &error));
-    engine_new_channel(&engine);
-    engine_stop(&engine);
+    engine_new_channel(engine);
 }

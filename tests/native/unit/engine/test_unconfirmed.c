@@ -44,6 +44,9 @@ static void start(struct engine *engine)
     }
 }
 
+QS_TEST_FIXTURE(run_started, struct engine, start(&fixture), engine_stop(&fixture))
+#define QUEUES_TEST(name) QS_TEST_BY(run_started, name, (struct engine * engine))
+
 static void send(struct engine *engine, const char *exchange, const char *key, qs_slice properties)
 {
     qs_receipt receipt;
@@ -60,75 +63,61 @@ static void wait_for_all(struct engine *engine)
     QS_CHECK(!nacked);
 }
 
-QS_TEST(test_numbers_and_queues_wait_until_the_commit)
+QUEUES_TEST(test_numbers_and_queues_wait_until_the_commit)
 {
-    struct engine engine;
-
-    start(&engine);
-    send(&engine, "", "a", PERSISTENT);
-    check_waits(&engine, ""); /* no confirm mode: nothing has a number */
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
-    check_waits(&engine, "");
-    send(&engine, "", "a", PERSISTENT);
-    send(&engine, "", "a", PERSISTENT);
-    check_waits(&engine, "1-1 2-2 1-2>a");
-    send(&engine, "amq.fanout", "", PERSISTENT); /* c is not durable */
-    check_waits(&engine, "1-1 2-2 3-3 1-2>a 3-3amq.fanout>a 3-3amq.fanout>b");
-    wait_for_all(&engine);
-    check_waits(&engine, "");
-    send(&engine, "", "b", PERSISTENT);
-    check_waits(&engine, "4-4 4-4>b");
-    engine_stop(&engine);
+    send(engine, "", "a", PERSISTENT);
+    check_waits(engine, ""); /* no confirm mode: nothing has a number */
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    check_waits(engine, "");
+    send(engine, "", "a", PERSISTENT);
+    send(engine, "", "a", PERSISTENT);
+    check_waits(engine, "1-1 2-2 1-2>a");
+    send(engine, "amq.fanout", "", PERSISTENT); /* c is not durable */
+    check_waits(engine, "1-1 2-2 3-3 1-2>a 3-3amq.fanout>a 3-3amq.fanout>b");
+    wait_for_all(engine);
+    check_waits(engine, "");
+    send(engine, "", "b", PERSISTENT);
+    check_waits(engine, "4-4 4-4>b");
 }
 
-QS_TEST(test_what_needs_no_disk_is_not_waited_for)
+QUEUES_TEST(test_what_needs_no_disk_is_not_waited_for)
 {
-    struct engine engine;
-
-    start(&engine);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
-    send(&engine, "", "a", TRANSIENT);
-    send(&engine, "", "c", PERSISTENT);
-    send(&engine, "", "nowhere", PERSISTENT);
-    check_waits(&engine, "");
-    send(&engine, "", "b", PERSISTENT);
-    check_waits(&engine, "4-4 4-4>b");
-    engine_stop(&engine);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    send(engine, "", "a", TRANSIENT);
+    send(engine, "", "c", PERSISTENT);
+    send(engine, "", "nowhere", PERSISTENT);
+    check_waits(engine, "");
+    send(engine, "", "b", PERSISTENT);
+    check_waits(engine, "4-4 4-4>b");
 }
 
-QS_TEST(test_a_batch_waits_for_each_of_its_queues)
+QUEUES_TEST(test_a_batch_waits_for_each_of_its_queues)
 {
     struct qs_test_batch rows;
-    struct engine engine;
     qs_receipt receipt;
     qs_batch batch;
 
-    start(&engine);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     qs_test_batch_init(&rows);
     memcpy(qs_test_batch_add(&rows, "b", 1), "x", 1);
     memcpy(qs_test_batch_add(&rows, "a", 1), "y", 1);
     memcpy(qs_test_batch_add(&rows, "c", 1), "z", 1);
     batch = qs_test_batch_finish(&rows);
-    QS_CHECK_OK(qs_channel_publish_batch(engine.channel, &batch, &receipt, QS_ERROR));
-    check_waits(&engine, "1-3 1-3>b 1-3>a");
-    wait_for_all(&engine);
-    check_waits(&engine, "");
+    QS_CHECK_OK(qs_channel_publish_batch(engine->channel, &batch, &receipt, QS_ERROR));
+    check_waits(engine, "1-3 1-3>b 1-3>a");
+    wait_for_all(engine);
+    check_waits(engine, "");
     qs_test_batch_fini(&rows);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_a_deleted_queue_is_not_waited_for)
+QUEUES_TEST(test_a_deleted_queue_is_not_waited_for)
 {
-    struct engine engine;
     uint64_t count;
 
-    start(&engine);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
-    send(&engine, "amq.fanout", "", PERSISTENT);
-    QS_CHECK_OK(qs_channel_queue_delete(engine.channel, text("a"), QS_NO_SYNC, &count, QS_ERROR));
-    check_waits(&engine, "1-1 1-1amq.fanout>b");
-    engine_stop(&engine);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    send(engine, "amq.fanout", "", PERSISTENT);
+    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("a"), QS_NO_SYNC, &count, QS_ERROR));
+    check_waits(engine, "1-1 1-1amq.fanout>b");
 }
 
 /* ---- counters ---- */
@@ -179,82 +168,66 @@ static void take_verdicts(struct engine *engine)
     }
 }
 
-QS_TEST(test_confirms_are_counted_by_exchange_and_queue_when_they_can_be_told)
+QUEUES_TEST(test_confirms_are_counted_by_exchange_and_queue_when_they_can_be_told)
 {
-    struct engine engine;
-
-    start(&engine);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
-    send(&engine, "", "a", PERSISTENT);
-    send(&engine, "", "a", PERSISTENT);
-    send(&engine, "amq.fanout", "", PERSISTENT);
-    check_route(&engine, "", "a", 2, 0);
-    wait_for_all(&engine);
-    check_route(&engine, "", "a", 2, 2); /* it could be told */
-    send(&engine, "", "a", PERSISTENT);  /* it goes on as before, and waits */
-    take_verdicts(&engine);
-    check_route(&engine, "", "a", 3, 2);
-    check_route(&engine, "amq.fanout", "b", 1, 1);
-    check_route(&engine, "amq.fanout", "c", 1, 1);
-    wait_for_all(&engine);
-    take_verdicts(&engine);
-    check_route(&engine, "", "a", 3, 3);
-    send(&engine, "", "c", PERSISTENT); /* waits for nothing */
-    check_route(&engine, "", "c", 1, 1);
-    engine_stop(&engine);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    send(engine, "", "a", PERSISTENT);
+    send(engine, "", "a", PERSISTENT);
+    send(engine, "amq.fanout", "", PERSISTENT);
+    check_route(engine, "", "a", 2, 0);
+    wait_for_all(engine);
+    check_route(engine, "", "a", 2, 2); /* it could be told */
+    send(engine, "", "a", PERSISTENT);  /* it goes on as before, and waits */
+    take_verdicts(engine);
+    check_route(engine, "", "a", 3, 2);
+    check_route(engine, "amq.fanout", "b", 1, 1);
+    check_route(engine, "amq.fanout", "c", 1, 1);
+    wait_for_all(engine);
+    take_verdicts(engine);
+    check_route(engine, "", "a", 3, 3);
+    send(engine, "", "c", PERSISTENT); /* waits for nothing */
+    check_route(engine, "", "c", 1, 1);
 }
 
-QS_TEST(test_a_way_that_grows_while_it_is_told_of_is_counted_in_parts)
+QUEUES_TEST(test_a_way_that_grows_while_it_is_told_of_is_counted_in_parts)
 {
-    struct engine engine;
-
-    start(&engine);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     for (uint64_t i = 1; i <= 20; i++) {
-        send(&engine, "", "a", PERSISTENT);
-        wait_for_all(&engine);
-        send(&engine, "", "a", PERSISTENT);
-        take_verdicts(&engine);
-        check_route(&engine, "", "a", 2 * i, 2 * i - 1);
-        wait_for_all(&engine);
-        take_verdicts(&engine);
+        send(engine, "", "a", PERSISTENT);
+        wait_for_all(engine);
+        send(engine, "", "a", PERSISTENT);
+        take_verdicts(engine);
+        check_route(engine, "", "a", 2 * i, 2 * i - 1);
+        wait_for_all(engine);
+        take_verdicts(engine);
     }
-    engine_stop(&engine);
 }
 
 /* Ways leave to make room in the middle of a publish, and those of other exchanges among them. */
-QS_TEST(test_exchanges_in_turn_count_their_own_while_nobody_reads_confirms)
+QUEUES_TEST(test_exchanges_in_turn_count_their_own_while_nobody_reads_confirms)
 {
-    struct engine engine;
-
-    start(&engine);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     for (int i = 0; i < 200; i++) {
         bool is_even = i % 2 == 0;
-        send(&engine, is_even ? "" : "amq.fanout", is_even ? "a" : "", PERSISTENT);
-        wait_for_all(&engine);
+        send(engine, is_even ? "" : "amq.fanout", is_even ? "a" : "", PERSISTENT);
+        wait_for_all(engine);
     }
-    take_verdicts(&engine);
-    check_route(&engine, "", "a", 100, 100);
-    check_route(&engine, "amq.fanout", "a", 100, 100);
-    check_route(&engine, "amq.fanout", "b", 100, 100);
-    engine_stop(&engine);
+    take_verdicts(engine);
+    check_route(engine, "", "a", 100, 100);
+    check_route(engine, "amq.fanout", "a", 100, 100);
+    check_route(engine, "amq.fanout", "b", 100, 100);
 }
 
-QS_TEST(test_turns_of_queues_take_no_memory_for_what_is_durable)
+QUEUES_TEST(test_turns_of_queues_take_no_memory_for_what_is_durable)
 {
-    struct engine engine;
-
-    start(&engine);
-    QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     for (int i = 0; i < 500; i++) {
-        send(&engine, "", i % 2 == 0 ? "a" : "b", PERSISTENT);
+        send(engine, "", i % 2 == 0 ? "a" : "b", PERSISTENT);
         if (i % 5 == 4) {
-            wait_for_all(&engine);
-            check_waits(&engine, "");
+            wait_for_all(engine);
+            check_waits(engine, "");
         }
     }
-    send(&engine, "", "a", PERSISTENT);
-    check_waits(&engine, "501-501 501-501>a");
-    engine_stop(&engine);
+    send(engine, "", "a", PERSISTENT);
+    check_waits(engine, "501-501 501-501>a");
 }

@@ -180,19 +180,9 @@ ENGINE_TEST(test_recover_brings_back_what_was_withheld)
     check_counts(engine, "q", MESSAGES, 0);
 }
 
-static void run_in_memory(engine_test *test) /* one thread: the allocator is its own */
-{
-    struct engine engine;
-
-    engine_start(&engine, IN_MEMORY);
-    test(&engine);
-    engine_stop(&engine);
-}
-#define MEMORY_TEST(name) QS_TEST_BY(run_in_memory, name, (struct engine * engine))
-
 /* What could not be handed out was not delivered: it is neither flagged, nor counted, nor dropped
  * for having been delivered too often. */
-MEMORY_TEST(test_failed_deliveries_used_up_the_delivery_limit)
+IN_MEMORY_TEST(test_failed_deliveries_used_up_the_delivery_limit)
 {
     struct qs_test_fields fields = {.used = 0};
     struct qs_test_alloc memory;
@@ -245,7 +235,7 @@ MEMORY_TEST(test_failed_deliveries_used_up_the_delivery_limit)
 
 /* Each allocation of each way to take a message fails once; what was handed out is acked, all the
  * rest is there. */
-MEMORY_TEST(test_memory_that_ran_out_on_the_way_cost_messages)
+IN_MEMORY_TEST(test_memory_that_ran_out_on_the_way_cost_messages)
 {
     struct qs_test_alloc memory;
     uint64_t failures = 0;

@@ -75,6 +75,10 @@ static inline void stop_in_memory(struct fixture *fixture)
     qsi_env_mem_destroy(fixture->env);
 }
 
+QS_TEST_FIXTURE(run_in_memory, struct fixture, start_in_memory(&fixture, 16),
+                stop_in_memory(&fixture))
+#define INDEX_TEST(name) QS_TEST_BY(run_in_memory, name, (struct fixture * fixture))
+
 /* ---- messages ---- */
 
 enum kind { NOTHING, EMBEDDED, STORED, DAMAGED };

@@ -48,24 +48,21 @@ QS_TEST(test_mixed_messages_with_gaps_read_back_from_anywhere)
     stop_in_memory(&fixture);
 }
 
-QS_TEST(test_messages_of_every_size_are_whole)
+INDEX_TEST(test_messages_of_every_size_are_whole)
 {
     static const uint32_t sizes[] = {
         0,       1, 7,  0, 4096, 1 << 20, 3, 65535, 1 << 20, (1 << 20) - 1, (1 << 20) + 1,
         3 << 20, 0, 100};
     enum { COUNT = sizeof sizes / sizeof sizes[0] };
-    struct fixture fixture;
 
-    start_in_memory(&fixture, 16);
     model_init(&model, 16, 1, UINT64_C(0x123456789ab));
     for (uint32_t i = 0; i < COUNT; i++) {
         model.messages[i] = (struct message){EMBEDDED, i, sizes[i], (uint8_t)i, 0, 1};
     }
-    write_model(&fixture, &model, 0, COUNT, false);
-    check_all(&fixture, &model, model.put, UINT64_MAX);
-    check_all(&fixture, &model, model.put, 1 << 20);
-    check_all(&fixture, &model, model.put, 0);
-    stop_in_memory(&fixture);
+    write_model(fixture, &model, 0, COUNT, false);
+    check_all(fixture, &model, model.put, UINT64_MAX);
+    check_all(fixture, &model, model.put, 1 << 20);
+    check_all(fixture, &model, model.put, 0);
 }
 
 QS_TEST(test_sparse_messages_are_read_in_pieces)
@@ -89,50 +86,43 @@ QS_TEST(test_sparse_messages_are_read_in_pieces)
     stop_in_memory(&fixture);
 }
 
-QS_TEST(test_nothing_wanted_reads_nothing)
+INDEX_TEST(test_nothing_wanted_reads_nothing)
 {
-    struct fixture fixture;
     uint64_t none[1] = {0};
     struct qsi_segment_load load = {.from = 3, .to = 16, .wanted = none, .bytes_max = 1};
 
-    start_in_memory(&fixture, 16);
     model_init(&model, 16, 1, 0); /* there is not even a file */
-    QS_CHECK_OK(qsi_segment_load(fixture.index, &model.file, &load, QS_ERROR));
+    QS_CHECK_OK(qsi_segment_load(fixture->index, &model.file, &load, QS_ERROR));
     QS_CHECK(load.chunk == NULL && load.rows == NULL && load.count == 0);
     load.from = load.to = 5;
     load.wanted = all;
-    QS_CHECK_OK(qsi_segment_load(fixture.index, &model.file, &load, QS_ERROR));
+    QS_CHECK_OK(qsi_segment_load(fixture->index, &model.file, &load, QS_ERROR));
     QS_CHECK(load.chunk == NULL);
     load.to = 16;
-    QS_CHECK_STATUS(QS_ECORRUPT, qsi_segment_load(fixture.index, &model.file, &load, QS_ERROR));
+    QS_CHECK_STATUS(QS_ECORRUPT, qsi_segment_load(fixture->index, &model.file, &load, QS_ERROR));
     QS_CHECK(load.chunk == NULL && load.rows == NULL);
-    stop_in_memory(&fixture);
 }
 
-QS_TEST(test_message_that_was_never_written_is_a_damaged_one)
+INDEX_TEST(test_message_that_was_never_written_is_a_damaged_one)
 {
-    struct fixture fixture;
     struct qsi_segment_load load = {.from = 0, .to = 16, .wanted = all, .bytes_max = UINT64_MAX};
 
-    start_in_memory(&fixture, 16);
     model_init(&model, 16, 1, 0);
     model.messages[3] = small(3);
     model.messages[9] = small(9);
-    write_model(&fixture, &model, 0, 16, false);
-    QS_CHECK_OK(qsi_segment_load(fixture.index, &model.file, &load, QS_ERROR));
+    write_model(fixture, &model, 0, 16, false);
+    QS_CHECK_OK(qsi_segment_load(fixture->index, &model.file, &load, QS_ERROR));
     check_load(&model, &load, false);
     QS_CHECK(load.damaged_count == 14 && load.first == 0 && load.count == 16);
     load_fini(&load);
-    QS_CHECK_OK(qsi_segment_check(fixture.index, &model.file, NULL, QS_ERROR));
-    QS_CHECK_STATUS(QS_ECORRUPT, qsi_segment_check(fixture.index, &model.file, all, QS_ERROR));
-    stop_in_memory(&fixture);
+    QS_CHECK_OK(qsi_segment_check(fixture->index, &model.file, NULL, QS_ERROR));
+    QS_CHECK_STATUS(QS_ECORRUPT, qsi_segment_check(fixture->index, &model.file, all, QS_ERROR));
 }
 
 /* ---- writing ---- */
 
-QS_TEST(test_equal_envelopes_are_written_once)
+INDEX_TEST(test_equal_envelopes_are_written_once)
 {
-    struct fixture fixture;
     struct qsi_segment_writer *writer;
     uint8_t bytes[2][ENVELOPE_BYTES_MAX];
     const struct message one = {EMBEDDED, 1, 10, 1, 2, 3};
@@ -142,9 +132,8 @@ QS_TEST(test_equal_envelopes_are_written_once)
     uint8_t body[64];
     uint64_t heap_at;
 
-    start_in_memory(&fixture, 16);
     model_init(&model, 16, 1, 0);
-    QS_CHECK_OK(qsi_segment_writer_begin(&writer, fixture.index, &model.file, false, QS_ERROR));
+    QS_CHECK_OK(qsi_segment_writer_begin(&writer, fixture->index, &model.file, false, QS_ERROR));
     heap_at = model.file.heap_end;
     for (uint32_t i = 0; i < 6; i++) {
         model.messages[i] = i < 5 ? one : other;
@@ -157,8 +146,7 @@ QS_TEST(test_equal_envelopes_are_written_once)
     }
     QS_CHECK_OK(qsi_segment_writer_end(writer, QS_ERROR));
     QS_CHECK(model.file.heap_end - heap_at == 60 + 2 * (uint64_t)first.bytes + 1);
-    check_all(&fixture, &model, model.put, UINT64_MAX);
-    stop_in_memory(&fixture);
+    check_all(fixture, &model, model.put, UINT64_MAX);
 }
 
 QS_TEST(test_routes_and_properties_that_are_the_same_are_said_once)

@@ -38,82 +38,69 @@ QS_TEST(test_later_writer_leaves_earlier_slots_and_pages_alone)
     stop_in_memory(&fixture);
 }
 
-QS_TEST(test_aligned_writer_without_bodies_moves_nothing)
+INDEX_TEST(test_aligned_writer_without_bodies_moves_nothing)
 {
-    struct fixture fixture;
     uint64_t heap_end;
 
-    start_in_memory(&fixture, 16);
     model_init(&model, 16, 1, 0);
     model.messages[0] = small(0);
     model.messages[1] = (struct message){.kind = STORED, .seed = 9};
-    write_model(&fixture, &model, 0, 1, true);
+    write_model(fixture, &model, 0, 1, true);
     heap_end = model.file.heap_end;
     QS_CHECK(heap_end % 4096 != 0);
-    write_model(&fixture, &model, 1, 2, true);
-    write_model(&fixture, &model, 2, 2, true);
+    write_model(fixture, &model, 1, 2, true);
+    write_model(fixture, &model, 2, 2, true);
     QS_CHECK(model.file.heap_end == heap_end);
-    check_all(&fixture, &model, model.put, UINT64_MAX);
-    stop_in_memory(&fixture);
+    check_all(fixture, &model, model.put, UINT64_MAX);
 }
 
-QS_TEST(test_segment_of_references_alone)
+INDEX_TEST(test_segment_of_references_alone)
 {
-    struct fixture fixture;
-
-    start_in_memory(&fixture, 16);
     model_init(&model, 16, 1, 0);
     model.messages[5] = (struct message){.kind = STORED, .seed = 9};
     model.messages[7] = (struct message){.kind = STORED, .seed = 11};
-    write_model(&fixture, &model, 0, 16, false);
-    check_all(&fixture, &model, model.put, UINT64_MAX);
-    QS_CHECK_OK(qsi_segment_check(fixture.index, &model.file, NULL, QS_ERROR));
-    stop_in_memory(&fixture);
+    write_model(fixture, &model, 0, 16, false);
+    check_all(fixture, &model, model.put, UINT64_MAX);
+    QS_CHECK_OK(qsi_segment_check(fixture->index, &model.file, NULL, QS_ERROR));
 }
 
-QS_TEST(test_abandoned_writer_leaves_what_was_there)
+INDEX_TEST(test_abandoned_writer_leaves_what_was_there)
 {
-    struct fixture fixture;
     struct qsi_segment_writer *writer;
     struct qsi_segment_file before;
 
-    start_in_memory(&fixture, 16);
     model_init(&model, 16, 1, 0);
     before = model.file;
-    QS_CHECK_OK(qsi_segment_writer_begin(&writer, fixture.index, &model.file, false, QS_ERROR));
+    QS_CHECK_OK(qsi_segment_writer_begin(&writer, fixture->index, &model.file, false, QS_ERROR));
     QS_CHECK(model.file.heap_end > 0 && model.file.slot_count == 16);
     QS_CHECK_OK(try_put(writer, 2, &(struct message){.kind = EMBEDDED}, QS_ERROR));
     qsi_segment_writer_abandon(writer);
-    QS_CHECK(memcmp(&before, &model.file, sizeof before) == 0 && !exists(&fixture, &model.file));
+    QS_CHECK(memcmp(&before, &model.file, sizeof before) == 0 && !exists(fixture, &model.file));
     model.messages[1] = small(1);
-    write_model(&fixture, &model, 0, 4, false);
+    write_model(fixture, &model, 0, 4, false);
     before = model.file;
-    QS_CHECK_OK(qsi_segment_writer_begin(&writer, fixture.index, &model.file, false, QS_ERROR));
+    QS_CHECK_OK(qsi_segment_writer_begin(&writer, fixture->index, &model.file, false, QS_ERROR));
     QS_CHECK_OK(try_put(writer, 2, &(struct message){.kind = EMBEDDED}, QS_ERROR));
     qsi_segment_writer_abandon(writer);
     qsi_segment_writer_abandon(NULL);
     QS_CHECK(memcmp(&before, &model.file, sizeof before) == 0);
-    check_all(&fixture, &model, model.put, UINT64_MAX);
-    stop_in_memory(&fixture);
+    check_all(fixture, &model, model.put, UINT64_MAX);
 }
 
-QS_TEST(test_name_that_a_crash_left_is_taken_over)
+INDEX_TEST(test_name_that_a_crash_left_is_taken_over)
 {
-    struct fixture fixture;
     struct qsi_segment_file forgotten;
 
-    start_in_memory(&fixture, 16);
     model_init(&model, 16, 1, 0);
     model.messages[1] = small(1);
-    write_model(&fixture, &model, 0, 4, false);
+    write_model(fixture, &model, 0, 4, false);
     forgotten = model.file;
     model_init(&model, 16, 1, 0);
     model.messages[2] = small(2);
-    write_model(&fixture, &model, 0, 4, false);
+    write_model(fixture, &model, 0, 4, false);
     QS_CHECK(forgotten.salt != model.file.salt);
-    check_all(&fixture, &model, model.put, UINT64_MAX);
-    QS_CHECK_STATUS(QS_ECORRUPT, qsi_segment_check(fixture.index, &forgotten, NULL, QS_ERROR));
-    stop_in_memory(&fixture);
+    check_all(fixture, &model, model.put, UINT64_MAX);
+    QS_CHECK_STATUS(QS_ECORRUPT, qsi_segment_check(fixture->index, &forgotten, NULL, QS_ERROR));
 }
 
 /* ---- references ---- */
@@ -216,38 +203,35 @@ static bool keep_odd(void *context, const struct qsi_segment_file *file)
     return file->number % 2 == 1;
 }
 
-QS_TEST(test_others_are_removed_and_strangers_are_not)
+INDEX_TEST(test_others_are_removed_and_strangers_are_not)
 {
-    struct fixture fixture;
     struct qsi_segment_file files[10];
     uint32_t asked = 0;
     uint64_t removed;
     qs_file *stranger;
 
-    start_in_memory(&fixture, 16);
     for (uint32_t i = 0; i < 10; i++) {
         model_init(&model, 16, 5, i);
         model.messages[1] = small(i);
-        write_model(&fixture, &model, 0, 16, false);
+        write_model(fixture, &model, 0, 16, false);
         files[i] = model.file;
     }
-    QS_CHECK_OK(fixture.env->open(fixture.env, fixture.dir, "stranger.seg",
-                                  QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &stranger, QS_ERROR));
-    fixture.env->close(fixture.env, stranger);
-    QS_CHECK_OK(qsi_index_remove_others(fixture.index, keep_odd, &asked, &removed, QS_ERROR));
+    QS_CHECK_OK(fixture->env->open(fixture->env, fixture->dir, "stranger.seg",
+                                   QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &stranger, QS_ERROR));
+    fixture->env->close(fixture->env, stranger);
+    QS_CHECK_OK(qsi_index_remove_others(fixture->index, keep_odd, &asked, &removed, QS_ERROR));
     QS_CHECK(asked == 15 && removed == 5); /* what is to go is asked about once more */
     for (uint32_t i = 0; i < 10; i++) {
-        QS_CHECK(exists(&fixture, &files[i]) == (i % 2 == 1));
+        QS_CHECK(exists(fixture, &files[i]) == (i % 2 == 1));
     }
-    QS_CHECK_OK(fixture.env->remove(fixture.env, fixture.dir, "stranger.seg", QS_ERROR));
-    QS_CHECK_OK(qsi_segment_remove(fixture.index, &files[1], QS_ERROR));
-    QS_CHECK_OK(qsi_segment_remove(fixture.index, &files[1], QS_ERROR));
-    QS_CHECK(!exists(&fixture, &files[1]));
-    QS_CHECK_STATUS(QS_ECORRUPT, qsi_segment_check(fixture.index, &files[1], NULL, QS_ERROR));
-    QS_CHECK(qsi_segment_disk_bytes(fixture.index, &(struct qsi_segment_file){0}) == 0);
-    QS_CHECK(qsi_segment_disk_bytes(fixture.index, &files[3]) > 100);
-    QS_CHECK(qsi_segment_disk_bytes(fixture.index, &files[3]) <= files[3].heap_end);
-    stop_in_memory(&fixture);
+    QS_CHECK_OK(fixture->env->remove(fixture->env, fixture->dir, "stranger.seg", QS_ERROR));
+    QS_CHECK_OK(qsi_segment_remove(fixture->index, &files[1], QS_ERROR));
+    QS_CHECK_OK(qsi_segment_remove(fixture->index, &files[1], QS_ERROR));
+    QS_CHECK(!exists(fixture, &files[1]));
+    QS_CHECK_STATUS(QS_ECORRUPT, qsi_segment_check(fixture->index, &files[1], NULL, QS_ERROR));
+    QS_CHECK(qsi_segment_disk_bytes(fixture->index, &(struct qsi_segment_file){0}) == 0);
+    QS_CHECK(qsi_segment_disk_bytes(fixture->index, &files[3]) > 100);
+    QS_CHECK(qsi_segment_disk_bytes(fixture->index, &files[3]) <= files[3].heap_end);
 }
 
 /* ---- rewriting ---- */
@@ -269,54 +253,47 @@ QS_TEST(test_packed_segment_without_state_lacks_what_is_settled)
     stop_in_memory(&fixture);
 }
 
-QS_TEST(test_rewritten_damage_is_still_damage)
+INDEX_TEST(test_rewritten_damage_is_still_damage)
 {
-    struct fixture fixture;
     uint64_t slots_at = qsi_segment_slots_at(16);
     uint64_t wanted[1] = {0xffff};
     struct qsi_segment_load load = {.from = 0, .to = 16, .wanted = wanted, .bytes_max = 1 << 20};
 
-    start_in_memory(&fixture, 16);
     model_init(&model, 16, 9, 77);
     for (uint32_t i = 0; i < 15; i++) {
         model.messages[i] = small(i);
     }
     model.messages[9] = (struct message){.kind = STORED, .seed = 5};
-    write_model(&fixture, &model, 0, 16, false); /* slot 15 was never written */
-    flip(&fixture, &model.file, slots_at + 3 * 32 + 10, 1);
-    flip(&fixture, &model.file, slots_at + 4 * 32 + 29, 128);
-    flip(&fixture, &model.file, slots_at + 9 * 32, 2);
-    flip(&fixture, &model.file, model.file.heap_end - 150, 8); /* in the body of 13 */
+    write_model(fixture, &model, 0, 16, false); /* slot 15 was never written */
+    flip(fixture, &model.file, slots_at + 3 * 32 + 10, 1);
+    flip(fixture, &model.file, slots_at + 4 * 32 + 29, 128);
+    flip(fixture, &model.file, slots_at + 9 * 32, 2);
+    flip(fixture, &model.file, model.file.heap_end - 150, 8); /* in the body of 13 */
     for (uint32_t i = 0; i < 16; i++) {
         if (i == 3 || i == 4 || i == 9 || i == 13 || i == 15) {
             model.messages[i].kind = DAMAGED;
         }
     }
     for (int round = 0; round < 4; round++) {
-        QS_CHECK_OK(qsi_segment_load(fixture.index, &model.file, &load, QS_ERROR));
+        QS_CHECK_OK(qsi_segment_load(fixture->index, &model.file, &load, QS_ERROR));
         check_load(&model, &load, false);
         QS_CHECK(load.damaged_count == 5 && load.has_stored);
         load_fini(&load);
         QS_CHECK_STATUS(QS_ECORRUPT,
-                        qsi_segment_check(fixture.index, &model.file, wanted, QS_ERROR));
-        rewrite(&fixture, wanted, false);
+                        qsi_segment_check(fixture->index, &model.file, wanted, QS_ERROR));
+        rewrite(fixture, wanted, false);
         QS_CHECK(model.file.slot_count == 16);
     }
-    stop_in_memory(&fixture);
 }
 
-QS_TEST(test_syncs)
+INDEX_TEST(test_syncs)
 {
-    struct fixture fixture;
-
-    start_in_memory(&fixture, 16);
     model_init(&model, 16, 9, 77);
     model.messages[0] = small(0);
-    QS_CHECK_STATUS(QS_ECORRUPT, qsi_segment_sync(fixture.index, &model.file, QS_ERROR));
-    write_model(&fixture, &model, 0, 16, false);
-    QS_CHECK_OK(qsi_segment_sync(fixture.index, &model.file, QS_ERROR));
-    QS_CHECK_OK(qsi_index_sync(fixture.index, QS_ERROR));
-    stop_in_memory(&fixture);
+    QS_CHECK_STATUS(QS_ECORRUPT, qsi_segment_sync(fixture->index, &model.file, QS_ERROR));
+    write_model(fixture, &model, 0, 16, false);
+    QS_CHECK_OK(qsi_segment_sync(fixture->index, &model.file, QS_ERROR));
+    QS_CHECK_OK(qsi_index_sync(fixture->index, QS_ERROR));
 }
 
 QS_TEST(test_on_a_real_disk)

@@ -263,15 +263,12 @@ QS_TEST(test_progress_is_told_and_may_stop)
     stop(&engine, &dead);
 }
 
-QS_TEST(test_store_that_is_open_or_not_there_is_refused)
+IN_MEMORY_TEST(test_store_that_is_open_or_not_there_is_refused)
 {
-    struct engine engine;
     qs_verified verified;
 
-    engine_start(&engine, IN_MEMORY);
     QS_CHECK_STATUS(QS_ESTORE_LOCKED,
-                    qs_store_verify(engine.path, engine.env, NULL, &verified, QS_ERROR));
+                    qs_store_verify(engine->path, engine->env, NULL, &verified, QS_ERROR));
     QS_CHECK_STATUS(QS_ESTORE_NOT_FOUND,
-                    qs_store_verify("elsewhere", engine.env, NULL, &verified, QS_ERROR));
-    engine_stop(&engine);
+                    qs_store_verify("elsewhere", engine->env, NULL, &verified, QS_ERROR));
 }

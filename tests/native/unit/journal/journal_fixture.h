@@ -83,6 +83,9 @@ static inline void fixture_stop(struct fixture *fixture)
     memset(fixture, 0, sizeof *fixture);
 }
 
+QS_TEST_FIXTURE(run_with_journal, struct fixture, fixture_start(&fixture), fixture_stop(&fixture))
+#define JOURNAL_TEST(name) QS_TEST_BY(run_with_journal, name, (struct fixture * fixture))
+
 /* A copy of the disk as it is now, with the manifest as it is on it, and no journal open. */
 static inline void fixture_copy(struct fixture *copy, const struct fixture *fixture)
 {

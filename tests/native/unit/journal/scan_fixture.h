@@ -26,6 +26,9 @@ static inline void start_good(struct fixture *fixture, bool clean)
     QS_CHECK(good.block_count == RECORDS && good.result.last_file >= 5);
 }
 
+QS_TEST_FIXTURE(run_with_good, struct fixture, start_good(&fixture, false), fixture_stop(&fixture))
+#define GOOD_TEST(name) QS_TEST_BY(run_with_good, name, (struct fixture * fixture))
+
 static inline void check_corrupt(const struct fixture *fixture, uint32_t number, uint64_t offset)
 {
     char path[QSI_JOURNAL_PATH_BYTES];

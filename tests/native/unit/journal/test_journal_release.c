@@ -4,23 +4,21 @@
  * All records have one size, so that an LSN tells the number of the record there. */
 #include "journal_release_fixture.h"
 
-QS_TEST(test_reading_begins_at_the_file_in_which_the_lsn_lies)
+JOURNAL_TEST(test_reading_begins_at_the_file_in_which_the_lsn_lies)
 {
-    struct fixture fixture;
     struct qsi_session start;
 
-    fixture_start(&fixture);
-    qsi_journal_session_at(fixture.journal, 0, &start); /* nothing was begun */
-    QS_CHECK(start.salt == fixture.manifest.sessions[0].salt && start.base_lsn == 0 &&
+    qsi_journal_session_at(fixture->journal, 0, &start); /* nothing was begun */
+    QS_CHECK(start.salt == fixture->manifest.sessions[0].salt && start.base_lsn == 0 &&
              start.first_file == 1);
-    commit_records(&fixture, 5 * RECORDS_IN_A_FILE);
-    QS_CHECK_OK(scan(&fixture, &seen));
+    commit_records(fixture, 5 * RECORDS_IN_A_FILE);
+    QS_CHECK_OK(scan(fixture, &seen));
     for (uint32_t i = 0; i <= seen.count; i++) {
         uint32_t file = i < seen.count ? seen.blocks[i].block.file_number
                                        : seen.blocks[seen.count - 1].block.file_number;
         uint32_t first = 0;
 
-        qsi_journal_session_at(fixture.journal, (uint64_t)i * RECORD_BYTES, &start);
+        qsi_journal_session_at(fixture->journal, (uint64_t)i * RECORD_BYTES, &start);
         while (seen.blocks[first].block.file_number != file) {
             first += 1;
         }
@@ -28,27 +26,23 @@ QS_TEST(test_reading_begins_at_the_file_in_which_the_lsn_lies)
                  start.salt == seen.blocks[first].block.salt &&
                  start.base_lsn == seen.blocks[first].block.lsn);
     }
-    fixture_stop(&fixture);
 }
 
 /* A file that is begun in a commit that is under way is not there yet. */
-QS_TEST(test_a_file_counts_when_its_commit_is_finished)
+JOURNAL_TEST(test_a_file_counts_when_its_commit_is_finished)
 {
-    struct fixture fixture;
     struct qsi_session start;
 
-    fixture_start(&fixture);
-    commit_records(&fixture, RECORDS_IN_A_FILE);
-    append(&fixture, RECORD_BYTES);
-    QS_CHECK(qsi_journal_seal(fixture.journal));
-    QS_CHECK_OK(qsi_journal_write(fixture.journal, QS_ERROR));
-    QS_CHECK_OK(qsi_journal_sync(fixture.journal, QS_ERROR));
-    qsi_journal_session_at(fixture.journal, RECORDS_IN_A_FILE * RECORD_BYTES, &start);
+    commit_records(fixture, RECORDS_IN_A_FILE);
+    append(fixture, RECORD_BYTES);
+    QS_CHECK(qsi_journal_seal(fixture->journal));
+    QS_CHECK_OK(qsi_journal_write(fixture->journal, QS_ERROR));
+    QS_CHECK_OK(qsi_journal_sync(fixture->journal, QS_ERROR));
+    qsi_journal_session_at(fixture->journal, RECORDS_IN_A_FILE * RECORD_BYTES, &start);
     QS_CHECK(start.first_file == 1);
-    qsi_journal_finish(fixture.journal);
-    qsi_journal_session_at(fixture.journal, RECORDS_IN_A_FILE * RECORD_BYTES, &start);
+    qsi_journal_finish(fixture->journal);
+    qsi_journal_session_at(fixture->journal, RECORDS_IN_A_FILE * RECORD_BYTES, &start);
     QS_CHECK(start.first_file == 2 && start.base_lsn == RECORDS_IN_A_FILE * RECORD_BYTES);
-    fixture_stop(&fixture);
 }
 
 /* Without memory to remember a file, reading begins at one before it. */
@@ -92,69 +86,59 @@ QS_TEST(test_a_file_that_cannot_be_remembered_is_read_from_an_earlier_one)
 
 /* ---- releasing ---- */
 
-QS_TEST(test_files_before_a_checkpoint_go)
+JOURNAL_TEST(test_files_before_a_checkpoint_go)
 {
-    struct fixture fixture;
     uint32_t first;
 
-    fixture_start(&fixture);
-    commit_records(&fixture, 6 * RECORDS_IN_A_FILE + 3);
-    QS_CHECK_OK(release(&fixture, 0)); /* nothing lies before the first session */
-    check_scan(&fixture, fixture.next - 1);
-    checkpoint(&fixture, 4 * RECORDS_IN_A_FILE + 7);
-    first = fixture.manifest.sessions[0].first_file;
-    QS_CHECK(first == 5 && count_files(&fixture, 1, first) == 4);
-    check_all_there(&fixture);
-    QS_CHECK_OK(release(&fixture, 0));
-    QS_CHECK(count_files(&fixture, 1, first) == 0 && qsi_journal_wants_spare(fixture.journal));
-    check_all_there(&fixture);
-    commit_records(&fixture, 40);
-    check_all_there(&fixture);
-    fixture_stop(&fixture);
+    commit_records(fixture, 6 * RECORDS_IN_A_FILE + 3);
+    QS_CHECK_OK(release(fixture, 0)); /* nothing lies before the first session */
+    check_scan(fixture, fixture->next - 1);
+    checkpoint(fixture, 4 * RECORDS_IN_A_FILE + 7);
+    first = fixture->manifest.sessions[0].first_file;
+    QS_CHECK(first == 5 && count_files(fixture, 1, first) == 4);
+    check_all_there(fixture);
+    QS_CHECK_OK(release(fixture, 0));
+    QS_CHECK(count_files(fixture, 1, first) == 0 && qsi_journal_wants_spare(fixture->journal));
+    check_all_there(fixture);
+    commit_records(fixture, 40);
+    check_all_there(fixture);
 }
 
-QS_TEST(test_files_are_used_again)
+JOURNAL_TEST(test_files_are_used_again)
 {
-    struct fixture fixture;
     uint32_t first;
 
-    fixture_start(&fixture);
-    commit_records(&fixture, 6 * RECORDS_IN_A_FILE + 3);
-    checkpoint(&fixture, 6 * RECORDS_IN_A_FILE);
-    first = fixture.manifest.sessions[0].first_file;
+    commit_records(fixture, 6 * RECORDS_IN_A_FILE + 3);
+    checkpoint(fixture, 6 * RECORDS_IN_A_FILE);
+    first = fixture->manifest.sessions[0].first_file;
     QS_CHECK(first == 7);
-    QS_CHECK_OK(release(&fixture, 2));
-    QS_CHECK(count_files(&fixture, 1, first) == 0 && count_files(&fixture, first, 1000) == 3);
-    QS_CHECK(!qsi_journal_wants_spare(fixture.journal));
-    check_all_there(&fixture);
-    commit_records(&fixture, 3 * RECORDS_IN_A_FILE - 3);
-    QS_CHECK(count_files(&fixture, first, 1000) == 3); /* nothing had to be made */
-    check_all_there(&fixture);
+    QS_CHECK_OK(release(fixture, 2));
+    QS_CHECK(count_files(fixture, 1, first) == 0 && count_files(fixture, first, 1000) == 3);
+    QS_CHECK(!qsi_journal_wants_spare(fixture->journal));
+    check_all_there(fixture);
+    commit_records(fixture, 3 * RECORDS_IN_A_FILE - 3);
+    QS_CHECK(count_files(fixture, first, 1000) == 3); /* nothing had to be made */
+    check_all_there(fixture);
     QS_CHECK(seen.result.last_file == 9);
-    commit_records(&fixture, 1);
-    QS_CHECK(count_files(&fixture, first, 1000) == 4);
-    check_all_there(&fixture);
-    fixture_stop(&fixture);
+    commit_records(fixture, 1);
+    QS_CHECK(count_files(fixture, first, 1000) == 4);
+    check_all_there(fixture);
 }
 
-QS_TEST(test_no_more_files_are_kept_than_asked_for)
+JOURNAL_TEST(test_no_more_files_are_kept_than_asked_for)
 {
-    struct fixture fixture;
-
-    fixture_start(&fixture);
     for (uint32_t keep = 0; keep < 5; keep++) {
         uint32_t first;
 
-        commit_records(&fixture, 8 * RECORDS_IN_A_FILE);
-        make_spare(&fixture, 0, 0);
-        checkpoint(&fixture, fixture.next - 1);
-        first = fixture.manifest.sessions[0].first_file;
-        QS_CHECK_OK(release(&fixture, keep));
-        QS_CHECK(count_files(&fixture, 1, first) == 0);
-        QS_CHECK(count_files(&fixture, first + 1, 1000) == (keep > 1 ? keep : 1));
-        check_all_there(&fixture);
+        commit_records(fixture, 8 * RECORDS_IN_A_FILE);
+        make_spare(fixture, 0, 0);
+        checkpoint(fixture, fixture->next - 1);
+        first = fixture->manifest.sessions[0].first_file;
+        QS_CHECK_OK(release(fixture, keep));
+        QS_CHECK(count_files(fixture, 1, first) == 0);
+        QS_CHECK(count_files(fixture, first + 1, 1000) == (keep > 1 ? keep : 1));
+        check_all_there(fixture);
     }
-    fixture_stop(&fixture);
 }
 
 /* The largest ones, if they have the size of a journal file at all. */
@@ -193,56 +177,50 @@ QS_TEST(test_the_most_useful_files_are_kept)
     fixture_stop(&fixture);
 }
 
-QS_TEST(test_other_names_are_not_touched)
+JOURNAL_TEST(test_other_names_are_not_touched)
 {
     static const char *const names[] = {"notes.txt", "1.jnl", "0000000001.jnl.bak",
                                         "0000000000.jnl"};
-    struct fixture fixture;
     qs_file *file;
 
-    fixture_start(&fixture);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        QS_CHECK_OK(fixture.env->open(fixture.env, fixture.dir, names[i],
-                                      QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, QS_ERROR));
-        fixture.env->close(fixture.env, file);
+        QS_CHECK_OK(fixture->env->open(fixture->env, fixture->dir, names[i],
+                                       QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, QS_ERROR));
+        fixture->env->close(fixture->env, file);
     }
-    commit_records(&fixture, 3 * RECORDS_IN_A_FILE);
-    checkpoint(&fixture, fixture.next - 1);
-    QS_CHECK_OK(release(&fixture, 1));
+    commit_records(fixture, 3 * RECORDS_IN_A_FILE);
+    checkpoint(fixture, fixture->next - 1);
+    QS_CHECK_OK(release(fixture, 1));
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        QS_CHECK_OK(
-            fixture.env->open(fixture.env, fixture.dir, names[i], QS_OPEN_READ, &file, QS_ERROR));
-        fixture.env->close(fixture.env, file);
+        QS_CHECK_OK(fixture->env->open(fixture->env, fixture->dir, names[i], QS_OPEN_READ, &file,
+                                       QS_ERROR));
+        fixture->env->close(fixture->env, file);
     }
-    fixture_stop(&fixture);
 }
 
 /* ---- beside others ---- */
 
 /* A spare that is being made has a low number when leaders make files of their own meanwhile: it
  * is still being written. */
-QS_TEST(test_a_spare_in_the_making_is_not_touched)
+JOURNAL_TEST(test_a_spare_in_the_making_is_not_touched)
 {
-    struct fixture fixture;
     struct qsi_spare slow;
     uint64_t bytes;
 
-    fixture_start(&fixture);
-    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, UINT64_MAX, false);
-    QS_CHECK_OK(qsi_journal_spare_make(fixture.journal, &slow, QS_ERROR));
-    commit_records(&fixture, 4 * RECORDS_IN_A_FILE + 1);
-    checkpoint(&fixture, 4 * RECORDS_IN_A_FILE);
-    QS_CHECK_OK(release(&fixture, 1));
-    QS_CHECK(slow.number == 2 && file_exists(&fixture, 2, &bytes));
-    QS_CHECK(count_files(&fixture, 1, fixture.manifest.sessions[0].first_file) == 1);
-    QS_CHECK_OK(qsi_journal_spare_finish(fixture.journal, &slow));
-    commit_records(&fixture, 4 * RECORDS_IN_A_FILE);
-    check_all_there(&fixture);
-    QS_CHECK_OK(release(&fixture, 2)); /* it was overtaken, and goes */
-    QS_CHECK(!file_exists(&fixture, 2, &bytes));
-    commit_records(&fixture, 4 * RECORDS_IN_A_FILE);
-    check_all_there(&fixture);
-    fixture_stop(&fixture);
+    qsi_journal_spare_begin(fixture->journal, &slow, 0, 0, UINT64_MAX, false);
+    QS_CHECK_OK(qsi_journal_spare_make(fixture->journal, &slow, QS_ERROR));
+    commit_records(fixture, 4 * RECORDS_IN_A_FILE + 1);
+    checkpoint(fixture, 4 * RECORDS_IN_A_FILE);
+    QS_CHECK_OK(release(fixture, 1));
+    QS_CHECK(slow.number == 2 && file_exists(fixture, 2, &bytes));
+    QS_CHECK(count_files(fixture, 1, fixture->manifest.sessions[0].first_file) == 1);
+    QS_CHECK_OK(qsi_journal_spare_finish(fixture->journal, &slow));
+    commit_records(fixture, 4 * RECORDS_IN_A_FILE);
+    check_all_there(fixture);
+    QS_CHECK_OK(release(fixture, 2)); /* it was overtaken, and goes */
+    QS_CHECK(!file_exists(fixture, 2, &bytes));
+    commit_records(fixture, 4 * RECORDS_IN_A_FILE);
+    check_all_there(fixture);
 }
 
 /* Files change hands while a leader writes, in whatever order their numbers were given out. */
@@ -287,44 +265,38 @@ QS_TEST(test_releasing_while_a_commit_is_under_way)
 
 /* Spares come in the order of their numbers, whoever was faster: one that is overtaken serves
  * nobody. */
-QS_TEST(test_spares_serve_in_the_order_of_their_numbers)
+JOURNAL_TEST(test_spares_serve_in_the_order_of_their_numbers)
 {
-    struct fixture fixture;
     struct qsi_spare slow;
 
-    fixture_start(&fixture);
-    commit_records(&fixture, 3 * RECORDS_IN_A_FILE);
-    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, UINT64_MAX, false);
-    QS_CHECK_OK(qsi_journal_spare_make(fixture.journal, &slow, QS_ERROR));
-    checkpoint(&fixture, fixture.next - 1);
-    QS_CHECK_OK(release(&fixture, 2));
-    QS_CHECK_OK(qsi_journal_spare_finish(fixture.journal, &slow));
-    commit_records(&fixture, 3 * RECORDS_IN_A_FILE);
-    check_all_there(&fixture);
+    commit_records(fixture, 3 * RECORDS_IN_A_FILE);
+    qsi_journal_spare_begin(fixture->journal, &slow, 0, 0, UINT64_MAX, false);
+    QS_CHECK_OK(qsi_journal_spare_make(fixture->journal, &slow, QS_ERROR));
+    checkpoint(fixture, fixture->next - 1);
+    QS_CHECK_OK(release(fixture, 2));
+    QS_CHECK_OK(qsi_journal_spare_finish(fixture->journal, &slow));
+    commit_records(fixture, 3 * RECORDS_IN_A_FILE);
+    check_all_there(fixture);
     QS_CHECK(slow.number == 4 && seen.blocks[0].block.file_number == 4);
     QS_CHECK(seen.result.last_file == 6 && seen.result.highest_file == 6);
-    fixture_stop(&fixture);
 }
 
 /* One that was overtaken is no spare any more, and takes nobody's place. */
-QS_TEST(test_an_overtaken_spare_does_not_count)
+JOURNAL_TEST(test_an_overtaken_spare_does_not_count)
 {
-    struct fixture fixture;
     struct qsi_spare slow;
 
-    fixture_start(&fixture);
-    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, UINT64_MAX, false);
-    QS_CHECK_OK(qsi_journal_spare_make(fixture.journal, &slow, QS_ERROR));
-    commit_records(&fixture, 3 * RECORDS_IN_A_FILE);
-    QS_CHECK_OK(qsi_journal_spare_finish(fixture.journal, &slow));
-    checkpoint(&fixture, fixture.next - 1);
-    QS_CHECK_OK(release(&fixture, 1));
-    QS_CHECK(count_files(&fixture, 1, 4) == 0 && count_files(&fixture, 4, 100) == 2);
-    QS_CHECK(!qsi_journal_wants_spare(fixture.journal));
-    commit_records(&fixture, 2 * RECORDS_IN_A_FILE);
-    QS_CHECK(count_files(&fixture, 4, 100) == 3);
-    check_all_there(&fixture);
-    fixture_stop(&fixture);
+    qsi_journal_spare_begin(fixture->journal, &slow, 0, 0, UINT64_MAX, false);
+    QS_CHECK_OK(qsi_journal_spare_make(fixture->journal, &slow, QS_ERROR));
+    commit_records(fixture, 3 * RECORDS_IN_A_FILE);
+    QS_CHECK_OK(qsi_journal_spare_finish(fixture->journal, &slow));
+    checkpoint(fixture, fixture->next - 1);
+    QS_CHECK_OK(release(fixture, 1));
+    QS_CHECK(count_files(fixture, 1, 4) == 0 && count_files(fixture, 4, 100) == 2);
+    QS_CHECK(!qsi_journal_wants_spare(fixture->journal));
+    commit_records(fixture, 2 * RECORDS_IN_A_FILE);
+    QS_CHECK(count_files(fixture, 4, 100) == 3);
+    check_all_there(fixture);
 }
 
 static void note_lock(void *context)
@@ -384,64 +356,52 @@ QS_TEST(test_the_lock_is_not_held_while_the_directory_is_worked_on)
 
 /* ---- the next session ---- */
 
-QS_TEST(test_an_open_removes_what_was_not_released)
+JOURNAL_TEST(test_an_open_removes_what_was_not_released)
 {
-    struct fixture fixture;
-
-    fixture_start(&fixture);
-    commit_records(&fixture, 5 * RECORDS_IN_A_FILE);
-    reopen(&fixture);
-    commit_records(&fixture, 5 * RECORDS_IN_A_FILE);
-    reopen(&fixture);
-    QS_CHECK(fixture.manifest.session_count == 3 && count_files(&fixture, 1, 11) == 10);
-    commit_records(&fixture, 2 * RECORDS_IN_A_FILE + 1);
-    checkpoint(&fixture, fixture.next - 1);
-    QS_CHECK(fixture.manifest.session_count == 1);
-    reopen(&fixture);
-    QS_CHECK(count_files(&fixture, 1, fixture.manifest.sessions[0].first_file) == 0);
-    check_all_there(&fixture);
-    commit_records(&fixture, 20);
-    check_all_there(&fixture);
-    fixture_stop(&fixture);
+    commit_records(fixture, 5 * RECORDS_IN_A_FILE);
+    reopen(fixture);
+    commit_records(fixture, 5 * RECORDS_IN_A_FILE);
+    reopen(fixture);
+    QS_CHECK(fixture->manifest.session_count == 3 && count_files(fixture, 1, 11) == 10);
+    commit_records(fixture, 2 * RECORDS_IN_A_FILE + 1);
+    checkpoint(fixture, fixture->next - 1);
+    QS_CHECK(fixture->manifest.session_count == 1);
+    reopen(fixture);
+    QS_CHECK(count_files(fixture, 1, fixture->manifest.sessions[0].first_file) == 0);
+    check_all_there(fixture);
+    commit_records(fixture, 20);
+    check_all_there(fixture);
 }
 
 /* Its records would be passed over as the checkpoint's. */
-QS_TEST(test_no_session_begins_before_the_checkpoint)
+JOURNAL_TEST(test_no_session_begins_before_the_checkpoint)
 {
-    struct fixture fixture;
-
-    fixture_start(&fixture);
-    commit_records(&fixture, 2 * RECORDS_IN_A_FILE);
-    checkpoint(&fixture, 2 * RECORDS_IN_A_FILE);
-    qsi_journal_close(fixture.journal);
+    commit_records(fixture, 2 * RECORDS_IN_A_FILE);
+    checkpoint(fixture, 2 * RECORDS_IN_A_FILE);
+    qsi_journal_close(fixture->journal);
     QS_CHECK_STATUS(QS_ECORRUPT,
-                    qsi_journal_open(&fixture.journal, fixture.env, fixture.root, fixture.dir,
-                                     &fixture.options, &fixture.manifest, 2,
-                                     fixture.manifest.checkpoint_lsn - RECORD_BYTES, QS_ERROR));
-    QS_CHECK(fixture.journal == NULL && fixture.manifest.session_count == 1);
-    fixture_begin(&fixture, 2, fixture.manifest.checkpoint_lsn);
-    commit_records(&fixture, 1);
-    check_all_there(&fixture);
-    fixture_stop(&fixture);
+                    qsi_journal_open(&fixture->journal, fixture->env, fixture->root, fixture->dir,
+                                     &fixture->options, &fixture->manifest, 2,
+                                     fixture->manifest.checkpoint_lsn - RECORD_BYTES, QS_ERROR));
+    QS_CHECK(fixture->journal == NULL && fixture->manifest.session_count == 1);
+    fixture_begin(fixture, 2, fixture->manifest.checkpoint_lsn);
+    commit_records(fixture, 1);
+    check_all_there(fixture);
 }
 
 /* Spares that were journal files serve the next session like those made of zeros. */
-QS_TEST(test_sessions_go_on_in_files_used_again)
+JOURNAL_TEST(test_sessions_go_on_in_files_used_again)
 {
-    struct fixture fixture;
-
-    fixture_start(&fixture);
     for (uint32_t turn = 0; turn < 12; turn++) {
-        commit_records(&fixture, 3 * RECORDS_IN_A_FILE + turn);
+        commit_records(fixture, 3 * RECORDS_IN_A_FILE + turn);
         if (turn % 2 == 0) {
-            checkpoint(&fixture, fixture.next - 1 - turn);
-            QS_CHECK_OK(release(&fixture, turn % 5));
+            checkpoint(fixture, fixture->next - 1 - turn);
+            QS_CHECK_OK(release(fixture, turn % 5));
         }
         if (turn % 3 == 0) {
-            reopen(&fixture);
+            reopen(fixture);
         }
-        check_all_there(&fixture);
+        check_all_there(fixture);
     }
-    QS_CHECK(count_files(&fixture, 1, 1000) < 12);
-    fixture_stop(&fixture);
+    QS_CHECK(count_files(fixture, 1, 1000) < 12);
 }

@@ -23,79 +23,68 @@ static void end_session(struct fixture *fixture, bool clean)
     fixture_begin(fixture, seen.result.last_file, end_lsn);
 }
 
-QS_TEST(test_sessions_follow_each_other)
+JOURNAL_TEST(test_sessions_follow_each_other)
 {
-    struct fixture fixture;
     uint64_t count = 0;
 
-    fixture_start(&fixture);
     for (uint32_t session = 0; session < 12; session++) {
         for (uint32_t i = 0; i < 3 * (session % 4) * (session % 4); i++, count++) {
-            append_and_commit(&fixture, 5000);
+            append_and_commit(fixture, 5000);
         }
-        end_session(&fixture, session % 3 != 0);
-        check_scan(&fixture, count);
+        end_session(fixture, session % 3 != 0);
+        check_scan(fixture, count);
     }
     /* Sessions in which nothing was journalled are replaced by the next. */
-    QS_CHECK(fixture.manifest.session_count == 10);
-    for (uint32_t i = 1; i < fixture.manifest.session_count; i++) {
-        QS_CHECK(fixture.manifest.sessions[i].base_lsn > fixture.manifest.sessions[i - 1].base_lsn);
-        QS_CHECK(fixture.manifest.sessions[i].salt != fixture.manifest.sessions[i - 1].salt);
+    QS_CHECK(fixture->manifest.session_count == 10);
+    for (uint32_t i = 1; i < fixture->manifest.session_count; i++) {
+        QS_CHECK(fixture->manifest.sessions[i].base_lsn >
+                 fixture->manifest.sessions[i - 1].base_lsn);
+        QS_CHECK(fixture->manifest.sessions[i].salt != fixture->manifest.sessions[i - 1].salt);
     }
-    fixture_stop(&fixture);
 }
 
-QS_TEST(test_a_crash_is_remembered_until_the_next_session_that_journals)
+JOURNAL_TEST(test_a_crash_is_remembered_until_the_next_session_that_journals)
 {
-    struct fixture fixture;
-
-    fixture_start(&fixture);
-    append_and_commit(&fixture, 16);
-    end_session(&fixture, false);
-    QS_CHECK(fixture.manifest.sessions[1].after_crash);
-    end_session(&fixture, true); /* nothing journalled: its place is taken, its knowledge kept */
-    QS_CHECK(fixture.manifest.session_count == 2 && fixture.manifest.sessions[1].after_crash);
-    append_and_commit(&fixture, 16);
-    end_session(&fixture, true);
-    QS_CHECK(fixture.manifest.session_count == 3);
-    QS_CHECK(fixture.manifest.sessions[1].after_crash && !fixture.manifest.sessions[2].after_crash);
-    fixture_stop(&fixture);
+    append_and_commit(fixture, 16);
+    end_session(fixture, false);
+    QS_CHECK(fixture->manifest.sessions[1].after_crash);
+    end_session(fixture, true); /* nothing journalled: its place is taken, its knowledge kept */
+    QS_CHECK(fixture->manifest.session_count == 2 && fixture->manifest.sessions[1].after_crash);
+    append_and_commit(fixture, 16);
+    end_session(fixture, true);
+    QS_CHECK(fixture->manifest.session_count == 3);
+    QS_CHECK(fixture->manifest.sessions[1].after_crash &&
+             !fixture->manifest.sessions[2].after_crash);
 }
 
-QS_TEST(test_a_clean_end_gives_the_tail_back)
+JOURNAL_TEST(test_a_clean_end_gives_the_tail_back)
 {
-    struct fixture fixture;
     uint64_t bytes;
 
-    fixture_start(&fixture);
-    append_and_commit(&fixture, 5000);
-    QS_CHECK_OK(qsi_journal_close_clean(fixture.journal, &fixture.manifest, QS_ERROR));
-    QS_CHECK(file_exists(&fixture, 1, &bytes));
+    append_and_commit(fixture, 5000);
+    QS_CHECK_OK(qsi_journal_close_clean(fixture->journal, &fixture->manifest, QS_ERROR));
+    QS_CHECK(file_exists(fixture, 1, &bytes));
     QS_CHECK(bytes == QSI_JOURNAL_HEADER_BYTES + qsi_block_bytes(5000));
-    check_scan(&fixture, 1);
-    fixture_stop(&fixture);
+    check_scan(fixture, 1);
 }
 
 /* A file that was made and never used serves the next session, whatever lies in it. */
-QS_TEST(test_leftover_files_are_used_again)
+JOURNAL_TEST(test_leftover_files_are_used_again)
 {
-    struct fixture fixture;
     uint64_t bytes;
 
-    fixture_start(&fixture);
-    append_and_commit(&fixture, 16);
-    make_spare(&fixture, 1000, 1000);
-    make_spare(&fixture, 1000, 1000);
-    make_spare(&fixture, 1000, 1000);
-    end_session(&fixture, false);
-    QS_CHECK(fixture.manifest.sessions[1].first_file >= 2);
+    append_and_commit(fixture, 16);
+    make_spare(fixture, 1000, 1000);
+    make_spare(fixture, 1000, 1000);
+    make_spare(fixture, 1000, 1000);
+    end_session(fixture, false);
+    QS_CHECK(fixture->manifest.sessions[1].first_file >= 2);
     for (uint32_t number = 2; number <= 5; number++) { /* kills leave no heap of files */
-        QS_CHECK(file_exists(&fixture, number, &bytes) ==
-                 (number == fixture.manifest.sessions[1].first_file));
+        QS_CHECK(file_exists(fixture, number, &bytes) ==
+                 (number == fixture->manifest.sessions[1].first_file));
     }
-    append_and_commit(&fixture, 16);
-    check_scan(&fixture, 2);
-    fixture_stop(&fixture);
+    append_and_commit(fixture, 16);
+    check_scan(fixture, 2);
 }
 
 /* Blocks of an earlier generation behind the new ones, at any distance: they carry another salt. */

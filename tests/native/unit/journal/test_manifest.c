@@ -30,6 +30,14 @@ static void close_root(void)
     qsi_env_mem_destroy(env);
 }
 
+static void run_between(void (*test)(void))
+{
+    open_root();
+    test();
+    close_root();
+}
+#define ROOT_TEST(name) QS_TEST_BY(run_between, name, (void))
+
 static void fill(struct qsi_manifest *manifest, uint32_t sessions)
 {
     memset(manifest, 0, sizeof *manifest);
@@ -70,11 +78,10 @@ static void check_equal(const struct qsi_manifest *a, const struct qsi_manifest 
     }
 }
 
-QS_TEST(test_manifest_round_trips)
+ROOT_TEST(test_manifest_round_trips)
 {
     static const uint32_t counts[] = {0, 1, 2, 3, 6, 500};
 
-    open_root();
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         struct qsi_manifest written, read;
 
@@ -87,17 +94,14 @@ QS_TEST(test_manifest_round_trips)
         qsi_manifest_fini(&read);
         qsi_manifest_fini(&read);
     }
-    close_root();
 }
 
-QS_TEST(test_a_missing_manifest_is_told_apart)
+ROOT_TEST(test_a_missing_manifest_is_told_apart)
 {
     struct qsi_manifest manifest;
 
-    open_root();
     QS_CHECK_STATUS(QS_ENOENT, qsi_manifest_load(&manifest, env, root, QS_ERROR));
     QS_CHECK(manifest.sessions == NULL);
-    close_root();
 }
 
 static qs_status load_bytes(const uint8_t *data, size_t bytes)
@@ -117,13 +121,12 @@ static void reseal(uint8_t *data, size_t bytes)
     qsi_put_u32(data + bytes - 4, qs_crc32c(0, data, bytes - 4));
 }
 
-QS_TEST(test_every_damage_is_refused)
+ROOT_TEST(test_every_damage_is_refused)
 {
     struct qsi_manifest manifest;
     uint8_t *data = NULL, *longer;
     size_t bytes = 0;
 
-    open_root();
     fill(&manifest, 3);
     QS_CHECK_OK(qsi_manifest_store(&manifest, env, root, QS_ERROR));
     QS_CHECK_OK(qsi_file_load(env, root, "MANIFEST", 10000, &data, &bytes, QS_ERROR));
@@ -177,7 +180,6 @@ QS_TEST(test_every_damage_is_refused)
     QS_CHECK(load_bytes(data, bytes) == QS_ECORRUPT);
     free(data);
     qsi_manifest_fini(&manifest);
-    close_root();
 }
 
 static qs_status load_changed(const struct qsi_manifest *manifest)
@@ -193,11 +195,10 @@ static qs_status load_changed(const struct qsi_manifest *manifest)
     return status;
 }
 
-QS_TEST(test_a_checkpoint_outside_the_journal_is_refused)
+ROOT_TEST(test_a_checkpoint_outside_the_journal_is_refused)
 {
     struct qsi_manifest manifest;
 
-    open_root();
     fill(&manifest, 2);
     manifest.sessions[0].base_lsn = 500; /* the other one begins at 1000 */
     manifest.end_lsn = 2000;
@@ -219,14 +220,12 @@ QS_TEST(test_a_checkpoint_outside_the_journal_is_refused)
         QS_CHECK(load_changed(&manifest) == QS_ECORRUPT);
     }
     qsi_manifest_fini(&manifest);
-    close_root();
 }
 
-QS_TEST(test_beginning_at_a_later_place_leaves_one_session)
+ROOT_TEST(test_beginning_at_a_later_place_leaves_one_session)
 {
     static const uint32_t counts[] = {1, 2, 500};
 
-    open_root();
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         struct qsi_session start = {77, 1000 * counts[i], 600, false};
         struct qsi_manifest manifest, read;
@@ -243,7 +242,6 @@ QS_TEST(test_beginning_at_a_later_place_leaves_one_session)
         qsi_manifest_fini(&manifest);
         qsi_manifest_fini(&read);
     }
-    close_root();
 }
 
 /* Any call failing leaves the old manifest or the new one. */

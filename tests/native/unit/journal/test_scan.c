@@ -202,19 +202,16 @@ static qs_status refuse_third(void *context, const struct qsi_scan_block *block,
     return *count == 3 ? QS_EVERSION : QS_OK;
 }
 
-QS_TEST(test_a_visitor_can_end_the_scan)
+GOOD_TEST(test_a_visitor_can_end_the_scan)
 {
-    struct fixture fixture;
     struct qsi_scan_options options = {0};
     struct qsi_scan_result result;
     uint32_t count = 0;
 
-    start_good(&fixture, false);
     QS_CHECK_STATUS(QS_EVERSION,
-                    qsi_journal_scan(fixture.env, fixture.dir, &fixture.manifest, &options,
+                    qsi_journal_scan(fixture->env, fixture->dir, &fixture->manifest, &options,
                                      refuse_third, &count, &result, QS_ERROR));
     QS_CHECK(count == 3 && result.blocks == 2);
-    fixture_stop(&fixture);
 }
 
 QS_TEST(test_a_read_error_is_not_taken_for_the_end)

@@ -28,6 +28,9 @@ static void start_good(struct fixture *fixture)
     QS_CHECK(good.block_count >= COMMITS && good.result.last_file >= 4);
 }
 
+QS_TEST_FIXTURE(run_with_good, struct fixture, start_good(&fixture), fixture_stop(&fixture))
+#define GOOD_TEST(name) QS_TEST_BY(run_with_good, name, (struct fixture * fixture))
+
 /* A copy of the disk as a checkpoint at this LSN leaves it. */
 static void copy_with_checkpoint(struct fixture *copy, const struct fixture *fixture, uint64_t lsn)
 {

@@ -68,36 +68,29 @@ QS_TEST(test_a_shortened_file_is_damage)
     fixture_stop(&fixture);
 }
 
-QS_TEST(test_foreign_names_are_ignored)
+GOOD_TEST(test_foreign_names_are_ignored)
 {
     static const char *const names[] = {"notes.txt", "1.jnl", "0000000001.jnl.bak",
                                         "0000000000.jnl", "lost+found"};
-    struct fixture fixture;
 
-    start_good(&fixture, false);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         qs_file *file;
 
-        QS_CHECK_OK(fixture.env->open(fixture.env, fixture.dir, names[i],
-                                      QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, QS_ERROR));
-        fixture.env->close(fixture.env, file);
+        QS_CHECK_OK(fixture->env->open(fixture->env, fixture->dir, names[i],
+                                       QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, QS_ERROR));
+        fixture->env->close(fixture->env, file);
     }
-    check_scan(&fixture, RECORDS);
-    fixture_stop(&fixture);
+    check_scan(fixture, RECORDS);
 }
 
 /* Files of another store belong to no session: they carry another uuid, and blocks of another
  * salt. */
-QS_TEST(test_files_of_another_store_are_not_read)
+GOOD_TEST(test_files_of_another_store_are_not_read)
 {
-    struct fixture fixture;
-
-    start_good(&fixture, false);
-    fixture.manifest.uuid[0] ^= 1;
-    fixture.manifest.sessions[0].salt ^= 1;
-    QS_CHECK_STATUS(QS_ECORRUPT, scan(&fixture, &seen)); /* its own first file is not there */
+    fixture->manifest.uuid[0] ^= 1;
+    fixture->manifest.sessions[0].salt ^= 1;
+    QS_CHECK_STATUS(QS_ECORRUPT, scan(fixture, &seen)); /* its own first file is not there */
     QS_CHECK(seen.count == 0 && seen.result.last_file == 0);
-    fixture_stop(&fixture);
 }
 
 /* ---- sessions ---- */
@@ -129,23 +122,19 @@ QS_TEST(test_damage_in_an_earlier_session_is_never_torn)
 }
 
 /* What was torn once stays cut off, although it could be read again later. */
-QS_TEST(test_what_was_cut_off_does_not_come_back)
+JOURNAL_TEST(test_what_was_cut_off_does_not_come_back)
 {
-    struct fixture fixture;
-
-    fixture_start(&fixture);
-    append_and_commit(&fixture, 5000);
-    append_and_commit(&fixture, 5000);
-    qsi_journal_close(fixture.journal);
-    QS_CHECK_OK(scan(&fixture, &good));
-    fixture.next = 2; /* the second one was not readable, say */
-    fixture_begin(&fixture, 1, good.blocks[1].block.lsn);
-    append_and_commit(&fixture, 6000);
-    QS_CHECK_OK(scan(&fixture, &seen));
+    append_and_commit(fixture, 5000);
+    append_and_commit(fixture, 5000);
+    qsi_journal_close(fixture->journal);
+    QS_CHECK_OK(scan(fixture, &good));
+    fixture->next = 2; /* the second one was not readable, say */
+    fixture_begin(fixture, 1, good.blocks[1].block.lsn);
+    append_and_commit(fixture, 6000);
+    QS_CHECK_OK(scan(fixture, &seen));
     check_seen(&seen, 2);
     QS_CHECK(seen.blocks[1].session == 1 && seen.blocks[1].block.file_number == 2);
     QS_CHECK(seen.result.end_lsn == 11000);
-    fixture_stop(&fixture);
 }
 
 int main(void)

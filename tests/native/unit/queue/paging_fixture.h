@@ -72,4 +72,7 @@ static inline void finish(struct fixture *fixture)
     stop(fixture);
 }
 
+QS_TEST_FIXTURE(run_paging, struct fixture, start(&fixture, 64, true), finish(&fixture))
+#define PAGING_TEST(name) QS_TEST_BY(run_paging, name, (struct fixture * fixture))
+
 #endif

@@ -35,6 +35,9 @@ static inline void end(struct qsi_queue *queue)
     QS_CHECK(qsi_list_is_empty(&shared.retired) && qsi_list_is_empty(&shared.releasing));
 }
 
+QS_TEST_FIXTURE(run_queue, struct qsi_queue, begin(&fixture), end(&fixture))
+#define QUEUE_TEST(name) QS_TEST_BY(run_queue, name, (struct qsi_queue * queue))
+
 static inline struct qsi_messages_layout lay_out(uint32_t rows, bool has_stored)
 {
     struct qsi_messages_layout layout = {

@@ -121,57 +121,51 @@ static void test_a_purge_while_a_job_is_under_way(enum job job, bool before)
     finish(&fixture);
 }
 
-QS_TEST(test_acks_between_run_and_end_of_a_load)
+PAGING_TEST(test_acks_between_run_and_end_of_a_load)
 {
-    struct fixture fixture;
     struct qsi_stretch out;
     struct qsi_page_in page;
 
-    start(&fixture, 64, true);
-    publish(&fixture, 0, 64, 2, true);
-    publish(&fixture, 64, 64, 0, true);
-    flush_all(&fixture);
-    QS_CHECK(take_some(&fixture, 10, &out)); /* 0 to 9 are out, and not in memory any more */
-    qsi_queue_drop_content(&fixture.queue.container, 0, UINT64_MAX);
-    QS_CHECK(qsi_page_in_begin(&page, &fixture.queue, UINT64_MAX) == QSI_PAGE_IN_BEGUN);
+    publish(fixture, 0, 64, 2, true);
+    publish(fixture, 64, 64, 0, true);
+    flush_all(fixture);
+    QS_CHECK(take_some(fixture, 10, &out)); /* 0 to 9 are out, and not in memory any more */
+    qsi_queue_drop_content(&fixture->queue.container, 0, UINT64_MAX);
+    QS_CHECK(qsi_page_in_begin(&page, &fixture->queue, UINT64_MAX) == QSI_PAGE_IN_BEGUN);
     QS_CHECK(!page.of_state);
-    settle_all(&fixture, &out);
-    QS_CHECK(!qsi_list_is_empty(&fixture.shared.releasing));
-    QS_CHECK_OK(qsi_page_in_run(&page, fixture.index, fixture.transient_index, QS_ERROR));
+    settle_all(fixture, &out);
+    QS_CHECK(!qsi_list_is_empty(&fixture->shared.releasing));
+    QS_CHECK_OK(qsi_page_in_run(&page, fixture->index, fixture->transient_index, QS_ERROR));
     QS_CHECK_OK(qsi_page_in_end(&page, true));
-    QS_CHECK(drain(&fixture) == 118);
-    finish(&fixture);
+    QS_CHECK(drain(fixture) == 118);
 }
 
 /* ---- requeues and delivery counts ---- */
 
-QS_TEST(test_delivery_counts_survive_on_the_disk)
+PAGING_TEST(test_delivery_counts_survive_on_the_disk)
 {
-    struct fixture fixture;
     struct qsi_stretch stretch;
 
-    start(&fixture, 64, true);
-    publish(&fixture, 0, 64, 0, true);
-    publish(&fixture, 64, 192, 0, true);
-    flush_all(&fixture);
+    publish(fixture, 0, 64, 0, true);
+    publish(fixture, 64, 192, 0, true);
+    flush_all(fixture);
     for (uint32_t round = 0; round < 3; round++) {
         for (uint64_t left = 256; left > 0; left -= stretch.count) { /* all of them out */
-            QS_CHECK(take_some(&fixture, 64, &stretch));
+            QS_CHECK(take_some(fixture, 64, &stretch));
         }
-        drop_all(&fixture); /* content only: states with messages that are out stay */
+        drop_all(fixture); /* content only: states with messages that are out stay */
         for (uint32_t i = 0; i < 4; i++) {
-            qsi_queue_requeue(&fixture.queue.container, qsi_queue_segment_at(&fixture.queue, i), 0,
-                              UINT64_MAX);
+            qsi_queue_requeue(&fixture->queue.container, qsi_queue_segment_at(&fixture->queue, i),
+                              0, UINT64_MAX);
         }
-        drop_all(&fixture);
-        QS_CHECK(qsi_queue_segment_at(&fixture.queue, 2)->settled == NULL);
-        load_state(&fixture, qsi_queue_segment_at(&fixture.queue, 2));
-        QS_CHECK(qsi_segment_deliveries(qsi_queue_segment_at(&fixture.queue, 2), 5) == round + 1);
-        QS_CHECK(qsi_segment_was_seen(qsi_queue_segment_at(&fixture.queue, 2), 5));
-        drop_all(&fixture);
+        drop_all(fixture);
+        QS_CHECK(qsi_queue_segment_at(&fixture->queue, 2)->settled == NULL);
+        load_state(fixture, qsi_queue_segment_at(&fixture->queue, 2));
+        QS_CHECK(qsi_segment_deliveries(qsi_queue_segment_at(&fixture->queue, 2), 5) == round + 1);
+        QS_CHECK(qsi_segment_was_seen(qsi_queue_segment_at(&fixture->queue, 2), 5));
+        drop_all(fixture);
     }
-    QS_CHECK(drain(&fixture) == 256);
-    finish(&fixture);
+    QS_CHECK(drain(fixture) == 256);
 }
 
 QS_TEST(test_a_loaded_state_begins_where_messages_are_live)
@@ -245,165 +239,144 @@ QS_TEST(test_a_load_makes_only_the_columns_that_are_there)
     }
 }
 
-QS_TEST(test_mark_all_seen_reaches_what_is_on_the_disk)
+PAGING_TEST(test_mark_all_seen_reaches_what_is_on_the_disk)
 {
-    struct fixture fixture;
     struct qsi_segment *segment;
 
-    start(&fixture, 64, true);
-    publish(&fixture, 0, 200, 0, true);
-    flush_all(&fixture);
-    drop_all(&fixture);
-    segment = qsi_queue_segment_at(&fixture.queue, 2);
+    publish(fixture, 0, 200, 0, true);
+    flush_all(fixture);
+    drop_all(fixture);
+    segment = qsi_queue_segment_at(&fixture->queue, 2);
     QS_CHECK(segment->settled == NULL);
-    QS_CHECK_OK(qsi_queue_mark_all_seen(&fixture.queue.container));
-    load_state(&fixture, segment);
+    QS_CHECK_OK(qsi_queue_mark_all_seen(&fixture->queue.container));
+    load_state(fixture, segment);
     for (uint32_t i = 0; i < 4; i++) {
-        segment = qsi_queue_segment_at(&fixture.queue, i);
+        segment = qsi_queue_segment_at(&fixture->queue, i);
         QS_CHECK(segment->settled == NULL || qsi_segment_deliveries(segment, 7) == 1);
         QS_CHECK(segment->settled == NULL || qsi_segment_was_seen(segment, 0));
     }
-    publish(&fixture, 200, 1, 0, true);
-    segment = qsi_queue_segment_at(&fixture.queue, 3);
+    publish(fixture, 200, 1, 0, true);
+    segment = qsi_queue_segment_at(&fixture->queue, 3);
     QS_CHECK(!qsi_segment_was_seen(segment, 8) && qsi_segment_was_seen(segment, 7));
-    QS_CHECK(drain(&fixture) == 201);
-    finish(&fixture);
+    QS_CHECK(drain(fixture) == 201);
 }
 
 /* Of a segment that is not loaded and requeued as a whole it is known that it was delivered. */
-QS_TEST(test_a_replayed_requeue_of_a_whole_segment_is_seen)
+PAGING_TEST(test_a_replayed_requeue_of_a_whole_segment_is_seen)
 {
-    struct fixture fixture;
     struct qsi_segment *segment;
     struct qsi_settle settle = {QUEUE_ID, 64, 128, QSI_SETTLE_REQUEUE, 0};
 
-    start(&fixture, 64, true);
-    publish(&fixture, 0, 256, 0, true);
-    flush_all(&fixture);
-    drop_all(&fixture);
-    while ((segment = qsi_queue_needs_state(&fixture.queue, &settle)) != NULL) {
-        load_state(&fixture, segment);
+    publish(fixture, 0, 256, 0, true);
+    flush_all(fixture);
+    drop_all(fixture);
+    while ((segment = qsi_queue_needs_state(&fixture->queue, &settle)) != NULL) {
+        load_state(fixture, segment);
     }
-    segment = qsi_queue_segment_at(&fixture.queue, 2);
+    segment = qsi_queue_segment_at(&fixture->queue, 2);
     QS_CHECK(segment->settled != NULL); /* how often it was delivered stands there */
-    QS_CHECK_OK(qsi_queue_replay_settle(&fixture.queue.container, &settle));
+    QS_CHECK_OK(qsi_queue_replay_settle(&fixture->queue.container, &settle));
     QS_CHECK(qsi_segment_was_seen(segment, 0) && qsi_segment_was_seen(segment, 63));
-    QS_CHECK(drain(&fixture) == 256);
-    finish(&fixture);
+    QS_CHECK(drain(fixture) == 256);
 }
 
-QS_TEST(test_replay_settles_whole_segments_that_are_not_loaded)
+PAGING_TEST(test_replay_settles_whole_segments_that_are_not_loaded)
 {
-    struct fixture fixture;
     struct qsi_segment *segment;
     struct qsi_settle settle = {QUEUE_ID, 60, 70, QSI_SETTLE_ACK, 0};
 
-    start(&fixture, 64, true);
-    publish(&fixture, 0, 256, 3, true);
-    flush_all(&fixture);
-    drop_all(&fixture);
-    segment = qsi_queue_needs_state(&fixture.queue, &settle);
+    publish(fixture, 0, 256, 3, true);
+    flush_all(fixture);
+    drop_all(fixture);
+    segment = qsi_queue_needs_state(&fixture->queue, &settle);
     QS_CHECK(segment == NULL || segment->number == 2); /* the head has its state */
-    while ((segment = qsi_queue_needs_state(&fixture.queue, &settle)) != NULL) {
-        load_state(&fixture, segment);
+    while ((segment = qsi_queue_needs_state(&fixture->queue, &settle)) != NULL) {
+        load_state(fixture, segment);
     }
-    QS_CHECK_OK(qsi_queue_replay_settle(&fixture.queue.container, &settle));
-    QS_CHECK(fixture.queue.ready_count == 186);
-    QS_CHECK(qsi_queue_find_segment(&fixture.queue, 1) == NULL);
-    QS_CHECK(drain(&fixture) == 186);
-    finish(&fixture);
+    QS_CHECK_OK(qsi_queue_replay_settle(&fixture->queue.container, &settle));
+    QS_CHECK(fixture->queue.ready_count == 186);
+    QS_CHECK(qsi_queue_find_segment(&fixture->queue, 1) == NULL);
+    QS_CHECK(drain(fixture) == 186);
 }
 
 /* ---- names of files ---- */
 
-QS_TEST(test_the_next_file_of_a_number_has_another_name)
+PAGING_TEST(test_the_next_file_of_a_number_has_another_name)
 {
-    struct fixture fixture;
     struct qsi_stretch old;
 
-    start(&fixture, 64, true);
-    publish(&fixture, 0, 64, 0, true);
-    publish(&fixture, 64, 10, 0, true);
-    flush_all(&fixture);
-    QS_CHECK(take_some(&fixture, 64, &old));
-    QS_CHECK(drain(&fixture) == 10); /* the segment that is being filled ends; its file is to go */
-    settle_all(&fixture, &old);      /* and an older one after it */
-    QS_CHECK(fixture.queue.segment_count == 0);
-    publish(&fixture, 74, 10, 0, true);
-    QS_CHECK(qsi_queue_segment_at(&fixture.queue, 0)->file.generation == 1);
-    flush_all(&fixture);
-    release_all(&fixture, false); /* removes the files of those that ended, and no other */
-    drop_all(&fixture);
-    QS_CHECK(drain(&fixture) == 10);
-    publish(&fixture, 84, 1, 0, true);
-    QS_CHECK(qsi_queue_segment_at(&fixture.queue, 0)->file.generation == 2);
-    QS_CHECK(drain(&fixture) == 1);
-    finish(&fixture);
+    publish(fixture, 0, 64, 0, true);
+    publish(fixture, 64, 10, 0, true);
+    flush_all(fixture);
+    QS_CHECK(take_some(fixture, 64, &old));
+    QS_CHECK(drain(fixture) == 10); /* the segment that is being filled ends; its file is to go */
+    settle_all(fixture, &old);      /* and an older one after it */
+    QS_CHECK(fixture->queue.segment_count == 0);
+    publish(fixture, 74, 10, 0, true);
+    QS_CHECK(qsi_queue_segment_at(&fixture->queue, 0)->file.generation == 1);
+    flush_all(fixture);
+    release_all(fixture, false); /* removes the files of those that ended, and no other */
+    drop_all(fixture);
+    QS_CHECK(drain(fixture) == 10);
+    publish(fixture, 84, 1, 0, true);
+    QS_CHECK(qsi_queue_segment_at(&fixture->queue, 0)->file.generation == 2);
+    QS_CHECK(drain(fixture) == 1);
 }
 
 /* Slots were written although no body was: the next checkpoint has to sync the file. */
-QS_TEST(test_references_alone_make_a_file_dirty)
+PAGING_TEST(test_references_alone_make_a_file_dirty)
 {
-    struct fixture fixture;
     struct qsi_segment *segment;
 
-    start(&fixture, 64, true);
     for (uint32_t from = 0; from < 30; from += 10) {
-        publish(&fixture, from, 10, 1, true);
-        flush_all(&fixture);
-        segment = qsi_queue_segment_at(&fixture.queue, 0);
+        publish(fixture, from, 10, 1, true);
+        flush_all(fixture);
+        segment = qsi_queue_segment_at(&fixture->queue, 0);
         QS_CHECK(segment->file_dirty);
         QS_CHECK(from == 0 || segment->page_aligned); /* no body has taken that page yet */
         segment->file_dirty = false;                  /* as a checkpoint leaves it */
         segment->page_aligned = true;
     }
-    publish(&fixture, 30, 1, 0, true);
+    publish(fixture, 30, 1, 0, true);
     sent[30].body_bytes = 30;
-    flush_all(&fixture);
+    flush_all(fixture);
     QS_CHECK(segment->file_dirty && !segment->page_aligned);
-    qsi_queue_purge(&fixture.queue.container, NULL, NULL);
-    finish(&fixture);
+    qsi_queue_purge(&fixture->queue.container, NULL, NULL);
 }
 
 /* ---- deleting a queue ---- */
 
-QS_TEST(test_a_deleted_queue_refers_to_nothing)
+PAGING_TEST(test_a_deleted_queue_refers_to_nothing)
 {
-    struct fixture fixture;
     struct qsi_stretch on_disk, in_memory;
 
-    start(&fixture, 64, true);
-    publish(&fixture, 0, 256, 2, true);
-    flush_all(&fixture);
-    QS_CHECK(take_some(&fixture, 10, &on_disk));
-    drop_all(&fixture);
-    publish(&fixture, 256, 64, 2, true);
-    QS_CHECK(take_some(&fixture, 10, &in_memory));
-    qsi_queue_abandon(&fixture.queue.container);
-    release_all(&fixture, false);
-    QS_CHECK(referenced_bytes(&fixture) == 0);
-    settle_all(&fixture, &on_disk);
-    settle_all(&fixture, &in_memory);
-    finish(&fixture);
+    publish(fixture, 0, 256, 2, true);
+    flush_all(fixture);
+    QS_CHECK(take_some(fixture, 10, &on_disk));
+    drop_all(fixture);
+    publish(fixture, 256, 64, 2, true);
+    QS_CHECK(take_some(fixture, 10, &in_memory));
+    qsi_queue_abandon(&fixture->queue.container);
+    release_all(fixture, false);
+    QS_CHECK(referenced_bytes(fixture) == 0);
+    settle_all(fixture, &on_disk);
+    settle_all(fixture, &in_memory);
 }
 
-QS_TEST(test_transients_of_a_batch_refer_until_they_are_settled)
+PAGING_TEST(test_transients_of_a_batch_refer_until_they_are_settled)
 {
-    struct fixture fixture;
     struct qsi_stretch stretch;
 
-    start(&fixture, 64, true);
     for (uint32_t i = 0; i < 40; i++) {
-        sent[i] = make_message(&fixture, 100, i % 2 == 0 ? 2 : 1, true);
+        sent[i] = make_message(fixture, 100, i % 2 == 0 ? 2 : 1, true);
     }
-    QS_CHECK(push_batch(&fixture, sent, 40, 1, true, true) == 0);
-    flush_all(&fixture);
-    QS_CHECK(take_some(&fixture, 5, &stretch));
+    QS_CHECK(push_batch(fixture, sent, 40, 1, true, true) == 0);
+    flush_all(fixture);
+    QS_CHECK(take_some(fixture, 5, &stretch));
     QS_CHECK(qsi_segment_journalled(stretch.segment, 0, 0x1f) == 0x15);
-    qsi_queue_drop_content(&fixture.queue.container, 0, UINT64_MAX);
-    settle_all(&fixture, &stretch); /* from both files */
-    QS_CHECK(drain(&fixture) == 35);
-    finish(&fixture);
+    qsi_queue_drop_content(&fixture->queue.container, 0, UINT64_MAX);
+    settle_all(fixture, &stretch); /* from both files */
+    QS_CHECK(drain(fixture) == 35);
 }
 
 int main(void)

@@ -104,51 +104,45 @@ QS_TEST(test_a_message_that_joins_a_run_whose_others_are_out_is_found)
     drop_arena();
 }
 
-QS_TEST(test_requeued_messages_come_first_in_their_order)
+QUEUE_TEST(test_requeued_messages_come_first_in_their_order)
 {
-    struct qsi_queue queue;
     struct qsi_stretch stretches[5], stretch;
 
-    begin(&queue);
-    push_batch(&queue, 10, 1, 0, true);
-    push_batch(&queue, 10, 1, 0, true);
+    push_batch(queue, 10, 1, 0, true);
+    push_batch(queue, 10, 1, 0, true);
     for (int i = 0; i < 5; i++) {
-        QS_CHECK(take(&queue, 3, &stretches[i]));
+        QS_CHECK(take(queue, 3, &stretches[i]));
     }
     QS_CHECK(seq_of(&stretches[4]) == 10);
-    requeue_all(&queue, &stretches[4]);
-    requeue_all(&queue, &stretches[2]);
-    requeue_all(&queue, &stretches[1]);
-    QS_CHECK(take(&queue, 2, &stretch) && seq_of(&stretch) == 3);
+    requeue_all(queue, &stretches[4]);
+    requeue_all(queue, &stretches[2]);
+    requeue_all(queue, &stretches[1]);
+    QS_CHECK(take(queue, 2, &stretch) && seq_of(&stretch) == 3);
     QS_CHECK(was_seen(&stretch) && deliveries(&stretch) == 1);
-    QS_CHECK(take(&queue, 100, &stretch) && seq_of(&stretch) == 5 && stretch.count == 4);
-    QS_CHECK(take(&queue, 100, &stretch) && seq_of(&stretch) == 10 && stretch.count == 10);
-    QS_CHECK(!take(&queue, 100, &stretch));
-    QS_CHECK(queue.out_count == 20 && queue.container.taken_count == 13 + 16);
-    end(&queue);
+    QS_CHECK(take(queue, 100, &stretch) && seq_of(&stretch) == 5 && stretch.count == 4);
+    QS_CHECK(take(queue, 100, &stretch) && seq_of(&stretch) == 10 && stretch.count == 10);
+    QS_CHECK(!take(queue, 100, &stretch));
+    QS_CHECK(queue->out_count == 20 && queue->container.taken_count == 13 + 16);
 }
 
-QS_TEST(test_untaken_messages_were_never_out)
+QUEUE_TEST(test_untaken_messages_were_never_out)
 {
-    struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    begin(&queue);
-    push_batch(&queue, 64, 1, 0, true);
+    push_batch(queue, 64, 1, 0, true);
     for (uint32_t keep = 0; keep < 10; keep++) { /* 45 messages in all */
-        QS_CHECK(take_unseen(&queue, 64, &stretch) && stretch.slot == keep * (keep - 1) / 2);
-        qsi_queue_untake(&queue.container, &stretch, keep);
-        QS_CHECK(stretch.count == keep && queue.out_count == keep);
+        QS_CHECK(take_unseen(queue, 64, &stretch) && stretch.slot == keep * (keep - 1) / 2);
+        qsi_queue_untake(&queue->container, &stretch, keep);
+        QS_CHECK(stretch.count == keep && queue->out_count == keep);
         if (keep > 0) {
-            settle_all(&queue, &stretch);
+            settle_all(queue, &stretch);
         }
-        QS_CHECK(queue.container.taken_count == keep * (keep + 1) / 2);
+        QS_CHECK(queue->container.taken_count == keep * (keep + 1) / 2);
     }
-    QS_CHECK(take_unseen(&queue, 64, &stretch) && stretch.count == 64 - 45);
+    QS_CHECK(take_unseen(queue, 64, &stretch) && stretch.count == 64 - 45);
     QS_CHECK(!was_seen(&stretch));
-    settle_all(&queue, &stretch);
-    check_empty(&queue);
-    end(&queue);
+    settle_all(queue, &stretch);
+    check_empty(queue);
 }
 
 QS_TEST(test_delivery_counts_saturate)

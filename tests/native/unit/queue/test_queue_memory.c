@@ -79,20 +79,17 @@ QS_TEST(test_room_that_was_made_in_part_harms_nobody)
 }
 
 /* Without memory for counts a requeue still is one. */
-QS_TEST(test_requeueing_cannot_fail)
+QUEUE_TEST(test_requeueing_cannot_fail)
 {
-    struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    begin(&queue);
-    push_batch(&queue, 10, 1, 0, true);
-    QS_CHECK(take(&queue, 10, &stretch));
+    push_batch(queue, 10, 1, 0, true);
+    QS_CHECK(take(queue, 10, &stretch));
     qs_test_alloc_arm(&memory, 1, true);
-    requeue_all(&queue, &stretch);
+    requeue_all(queue, &stretch);
     qs_test_alloc_arm(&memory, 0, false);
-    QS_CHECK(queue.ready_count == 10);
-    QS_CHECK(take_unseen(&queue, 10, &stretch) && was_seen(&stretch) && deliveries(&stretch) == 1);
-    end(&queue);
+    QS_CHECK(queue->ready_count == 10);
+    QS_CHECK(take_unseen(queue, 10, &stretch) && was_seen(&stretch) && deliveries(&stretch) == 1);
 }
 
 int main(void)

@@ -17,56 +17,50 @@ static void push_batch_at(struct qsi_queue *queue, uint32_t count, uint64_t seq)
     QS_CHECK(push_batch(queue, count, 1, 0, true) == seq);
 }
 
-QS_TEST(test_replayed_settles_pass_over_gaps)
+QUEUE_TEST(test_replayed_settles_pass_over_gaps)
 {
-    struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    begin(&queue);
-    push_batch_at(&queue, 100, 10);
-    push_batch_at(&queue, 100, 200);
-    push_batch_at(&queue, 5, 1000);
-    replay(&queue, 0, 15, QSI_SETTLE_ACK); /* begins before all of them */
-    QS_CHECK(queue.ready_count == 200);
-    replay(&queue, 105, 100, QSI_SETTLE_ACK); /* the end of one, a gap, the beginning of another */
-    QS_CHECK(queue.ready_count == 190);
-    replay(&queue, 120, 70, QSI_SETTLE_ACK); /* nothing there */
-    replay(&queue, 2000, 70, QSI_SETTLE_ACK);
-    replay(&queue, 106, 3, QSI_SETTLE_ACK); /* again */
-    QS_CHECK(queue.ready_count == 190);
-    replay(&queue, 20, 5, QSI_SETTLE_REQUEUE);
-    replay(&queue, 200, 10, QSI_SETTLE_REQUEUE); /* half of them are settled */
-    QS_CHECK(queue.ready_count == 190);
-    QS_CHECK(take(&queue, 1, &stretch) && seq_of(&stretch) == 15);
+    push_batch_at(queue, 100, 10);
+    push_batch_at(queue, 100, 200);
+    push_batch_at(queue, 5, 1000);
+    replay(queue, 0, 15, QSI_SETTLE_ACK); /* begins before all of them */
+    QS_CHECK(queue->ready_count == 200);
+    replay(queue, 105, 100, QSI_SETTLE_ACK); /* the end of one, a gap, the beginning of another */
+    QS_CHECK(queue->ready_count == 190);
+    replay(queue, 120, 70, QSI_SETTLE_ACK); /* nothing there */
+    replay(queue, 2000, 70, QSI_SETTLE_ACK);
+    replay(queue, 106, 3, QSI_SETTLE_ACK); /* again */
+    QS_CHECK(queue->ready_count == 190);
+    replay(queue, 20, 5, QSI_SETTLE_REQUEUE);
+    replay(queue, 200, 10, QSI_SETTLE_REQUEUE); /* half of them are settled */
+    QS_CHECK(queue->ready_count == 190);
+    QS_CHECK(take(queue, 1, &stretch) && seq_of(&stretch) == 15);
     QS_CHECK(qsi_segment_deliveries(stretch.segment, 20) == 1 &&
              qsi_segment_was_seen(stretch.segment, 20));
     QS_CHECK(qsi_segment_deliveries(stretch.segment, 19) == 0 &&
              !qsi_segment_was_seen(stretch.segment, 19));
-    requeue_all(&queue, &stretch);
-    replay(&queue, 0, 1005, QSI_SETTLE_ACK);
-    check_empty(&queue);
-    QS_CHECK(queue.container.next_seq == 1005);
-    end(&queue);
+    requeue_all(queue, &stretch);
+    replay(queue, 0, 1005, QSI_SETTLE_ACK);
+    check_empty(queue);
+    QS_CHECK(queue->container.next_seq == 1005);
 }
 
-QS_TEST(test_a_replayed_settle_removes_runs_between_others)
+QUEUE_TEST(test_a_replayed_settle_removes_runs_between_others)
 {
-    struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    begin(&queue);
     for (uint64_t i = 0; i < 10; i++) {
-        push_batch_at(&queue, 10, 128 * i);
+        push_batch_at(queue, 10, 128 * i);
     }
-    replay(&queue, 256, 512, QSI_SETTLE_ACK);
-    QS_CHECK(queue.run_count == 6 && queue.ready_count == 60);
-    replay(&queue, 0, 10, QSI_SETTLE_ACK);
-    for (uint64_t seq = 128; take(&queue, 100, &stretch); seq += seq == 128 ? 640 : 128) {
+    replay(queue, 256, 512, QSI_SETTLE_ACK);
+    QS_CHECK(queue->run_count == 6 && queue->ready_count == 60);
+    replay(queue, 0, 10, QSI_SETTLE_ACK);
+    for (uint64_t seq = 128; take(queue, 100, &stretch); seq += seq == 128 ? 640 : 128) {
         QS_CHECK(seq_of(&stretch) == seq);
-        settle_all(&queue, &stretch);
+        settle_all(queue, &stretch);
     }
-    check_empty(&queue);
-    end(&queue);
+    check_empty(queue);
 }
 
 QS_TEST(test_what_a_crash_left_counts_as_delivered_once)

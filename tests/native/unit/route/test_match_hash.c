@@ -19,6 +19,9 @@ static void finish(struct qsi_router *router)
     qsi_router_fini(router);
 }
 
+QS_TEST_FIXTURE(run_routed, struct qsi_router, start(&fixture), finish(&fixture))
+#define ROUTER_TEST(name) QS_TEST_BY(run_routed, name, (struct qsi_router * router))
+
 /* The queue that key leads to; -1: none. */
 static int queue_of(struct qsi_router *router, struct qsi_exchange *exchange, int key)
 {
@@ -44,113 +47,98 @@ static bool is_about(int count, double share)
     return count > 0.9 * share * KEYS && count < 1.1 * share * KEYS;
 }
 
-QS_TEST(test_messages_are_shared_out_by_weight)
+ROUTER_TEST(test_messages_are_shared_out_by_weight)
 {
-    struct qsi_router router;
     struct qsi_exchange *exchange;
     int counts[8];
 
-    start(&router);
-    exchange = declare(&router, "hash", "x-consistent-hash");
-    QS_CHECK(queue_of(&router, exchange, 1) == -1);
-    bind(&router, exchange, &queues[0], text("1"));
-    bind(&router, exchange, &queues[1], text("1"));
-    bind(&router, exchange, &queues[2], text("2"));
-    bind(&router, exchange, &queues[3], text("+4"));
-    count_all(&router, exchange, counts);
+    exchange = declare(router, "hash", "x-consistent-hash");
+    QS_CHECK(queue_of(router, exchange, 1) == -1);
+    bind(router, exchange, &queues[0], text("1"));
+    bind(router, exchange, &queues[1], text("1"));
+    bind(router, exchange, &queues[2], text("2"));
+    bind(router, exchange, &queues[3], text("+4"));
+    count_all(router, exchange, counts);
     QS_CHECK(is_about(counts[0], 0.125) && is_about(counts[1], 0.125));
     QS_CHECK(is_about(counts[2], 0.25) && is_about(counts[3], 0.5));
-    finish(&router);
 }
 
-QS_TEST(test_a_new_binding_takes_its_share_and_moves_nothing_else)
+ROUTER_TEST(test_a_new_binding_takes_its_share_and_moves_nothing_else)
 {
     static int before[KEYS];
-    struct qsi_router router;
     struct qsi_exchange *exchange;
     int moved = 0;
 
-    start(&router);
-    exchange = declare(&router, "hash", "x-consistent-hash");
+    exchange = declare(router, "hash", "x-consistent-hash");
     for (int i = 0; i < 4; i++) {
-        bind(&router, exchange, &queues[i], text("10"));
+        bind(router, exchange, &queues[i], text("10"));
     }
     for (int key = 0; key < KEYS; key++) {
-        before[key] = queue_of(&router, exchange, key);
+        before[key] = queue_of(router, exchange, key);
     }
-    bind(&router, exchange, &queues[4], text("10"));
+    bind(router, exchange, &queues[4], text("10"));
     for (int key = 0; key < KEYS; key++) {
-        int now = queue_of(&router, exchange, key);
+        int now = queue_of(router, exchange, key);
         QS_CHECK(now == before[key] || now == 4);
         moved += now != before[key];
     }
     QS_CHECK(is_about(moved, 0.2));
-    unbind(&router, exchange, &queues[4], text("10"));
+    unbind(router, exchange, &queues[4], text("10"));
     for (int key = 0; key < KEYS; key++) {
-        QS_CHECK(queue_of(&router, exchange, key) == before[key]);
+        QS_CHECK(queue_of(router, exchange, key) == before[key]);
     }
-    finish(&router);
 }
 
-QS_TEST(test_keys_lead_where_they_always_did)
+ROUTER_TEST(test_keys_lead_where_they_always_did)
 {
     static const char consistent[] = "0001330000123032";
     static const char modulus[] = "2110323013000320";
-    struct qsi_router router;
     struct qsi_exchange *hash, *mod;
     char found[2][17] = {{0}, {0}};
 
-    start(&router);
-    hash = declare(&router, "hash", "x-consistent-hash");
-    mod = declare(&router, "mod", "x-modulus-hash");
+    hash = declare(router, "hash", "x-consistent-hash");
+    mod = declare(router, "mod", "x-modulus-hash");
     for (int i = 0; i < 4; i++) {
-        bind(&router, hash, &queues[i], text("3"));
-        bind(&router, mod, &queues[i], text("any key"));
+        bind(router, hash, &queues[i], text("3"));
+        bind(router, mod, &queues[i], text("any key"));
     }
     for (int key = 0; key < 16; key++) {
-        found[0][key] = (char)('0' + queue_of(&router, hash, key));
-        found[1][key] = (char)('0' + queue_of(&router, mod, key));
+        found[0][key] = (char)('0' + queue_of(router, hash, key));
+        found[1][key] = (char)('0' + queue_of(router, mod, key));
     }
     QS_CHECK(strcmp(found[0], consistent) == 0);
     QS_CHECK(strcmp(found[1], modulus) == 0);
-    finish(&router);
 }
 
-QS_TEST(test_a_modulus_exchange_shares_out_evenly_whatever_the_binding_keys_are)
+ROUTER_TEST(test_a_modulus_exchange_shares_out_evenly_whatever_the_binding_keys_are)
 {
-    struct qsi_router router;
     struct qsi_exchange *exchange;
     int counts[8];
 
-    start(&router);
-    exchange = declare(&router, "mod", "x-modulus-hash");
+    exchange = declare(router, "mod", "x-modulus-hash");
     for (int i = 0; i < 5; i++) {
-        bind(&router, exchange, &queues[i], text(i % 2 == 0 ? "" : "not a number"));
+        bind(router, exchange, &queues[i], text(i % 2 == 0 ? "" : "not a number"));
     }
-    count_all(&router, exchange, counts);
+    count_all(router, exchange, counts);
     for (int i = 0; i < 5; i++) {
         QS_CHECK(is_about(counts[i], 0.2));
     }
-    finish(&router);
 }
 
-QS_TEST(test_a_queue_bound_twice_counts_once)
+ROUTER_TEST(test_a_queue_bound_twice_counts_once)
 {
-    struct qsi_router router;
     struct qsi_exchange *exchange;
     int counts[8];
 
-    start(&router);
-    exchange = declare(&router, "hash", "x-consistent-hash");
-    bind(&router, exchange, &queues[0], text("1"));
-    bind(&router, exchange, &queues[0], text("98"));
-    bind(&router, exchange, &queues[1], text("1"));
-    count_all(&router, exchange, counts);
+    exchange = declare(router, "hash", "x-consistent-hash");
+    bind(router, exchange, &queues[0], text("1"));
+    bind(router, exchange, &queues[0], text("98"));
+    bind(router, exchange, &queues[1], text("1"));
+    count_all(router, exchange, counts);
     QS_CHECK(is_about(counts[0], 0.5) && is_about(counts[1], 0.5));
-    unbind(&router, exchange, &queues[0], text("1"));
-    count_all(&router, exchange, counts);
+    unbind(router, exchange, &queues[0], text("1"));
+    count_all(router, exchange, counts);
     QS_CHECK(is_about(counts[0], 0.99));
-    finish(&router);
 }
 
 static void check_refused(struct qsi_router *router, struct qsi_exchange *exchange, const char *key,
@@ -164,23 +152,20 @@ static void check_refused(struct qsi_router *router, struct qsi_exchange *exchan
     QS_CHECK(strcmp(error.text, words) == 0);
 }
 
-QS_TEST(test_a_weight_that_is_none_is_refused_as_by_the_plugin)
+ROUTER_TEST(test_a_weight_that_is_none_is_refused_as_by_the_plugin)
 {
-    struct qsi_router router;
     struct qsi_exchange *exchange;
 
-    start(&router);
-    exchange = declare(&router, "hash", "x-consistent-hash");
-    check_refused(&router, exchange, "abc", "The binding key must be an integer: <<\"abc\">>");
-    check_refused(&router, exchange, "", "The binding key must be an integer: <<\"\">>");
-    check_refused(&router, exchange, "-", "The binding key must be an integer: <<\"-\">>");
-    check_refused(&router, exchange, "1.5", "The binding key must be an integer: <<\"1.5\">>");
-    check_refused(&router, exchange, "0", "The binding key must be greater than 0");
-    check_refused(&router, exchange, "-7", "The binding key must be greater than 0");
-    check_refused(&router, exchange, "99999999999999999999999",
+    exchange = declare(router, "hash", "x-consistent-hash");
+    check_refused(router, exchange, "abc", "The binding key must be an integer: <<\"abc\">>");
+    check_refused(router, exchange, "", "The binding key must be an integer: <<\"\">>");
+    check_refused(router, exchange, "-", "The binding key must be an integer: <<\"-\">>");
+    check_refused(router, exchange, "1.5", "The binding key must be an integer: <<\"1.5\">>");
+    check_refused(router, exchange, "0", "The binding key must be greater than 0");
+    check_refused(router, exchange, "-7", "The binding key must be greater than 0");
+    check_refused(router, exchange, "99999999999999999999999",
                   "The binding key is a weight of 2147483647 at most: 99999999999999999999999");
     QS_CHECK(exchange->binding_count == 0);
-    finish(&router);
 }
 
 static struct qsi_exchange *declare_with(struct qsi_router *router, const char *name,
@@ -212,21 +197,19 @@ static int queue_of_header(struct qsi_router *router, struct qsi_exchange *excha
     return route->destinations[0]->name.data[1] - '0';
 }
 
-QS_TEST(test_a_header_leads_where_a_routing_key_with_its_bytes_does)
+ROUTER_TEST(test_a_header_leads_where_a_routing_key_with_its_bytes_does)
 {
     struct table arguments = {.used = 0};
-    struct qsi_router router;
     struct qsi_exchange *by_key, *by_header;
     uint8_t small = 7, large[8] = {0, 0, 0, 0, 0, 0, 0, 7};
     struct table as_small = {.used = 0}, as_large = {.used = 0};
 
-    start(&router);
     put_text(&arguments, "hash-header", "customer");
-    by_key = declare(&router, "by_key", "x-consistent-hash");
-    by_header = declare_with(&router, "by_header", &arguments, NULL);
+    by_key = declare(router, "by_key", "x-consistent-hash");
+    by_header = declare_with(router, "by_header", &arguments, NULL);
     for (int i = 0; i < 8; i++) {
-        bind(&router, by_key, &queues[i], text("2"));
-        bind(&router, by_header, &queues[i], text("2"));
+        bind(router, by_key, &queues[i], text("2"));
+        bind(router, by_header, &queues[i], text("2"));
     }
     for (int key = 0; key < 1000; key++) {
         struct table headers = {.used = 0};
@@ -234,66 +217,59 @@ QS_TEST(test_a_header_leads_where_a_routing_key_with_its_bytes_does)
         snprintf(name, sizeof name, "k%d", key);
         put_text(&headers, "other", "no");
         put_text(&headers, "customer", name);
-        QS_CHECK(queue_of_header(&router, by_header, &headers) == queue_of(&router, by_key, key));
+        QS_CHECK(queue_of_header(router, by_header, &headers) == queue_of(router, by_key, key));
     }
     put_field(&as_small, "customer", 'b', &small, 1);
     put_field(&as_large, "customer", 'l', large, 8);
-    QS_CHECK(queue_of_header(&router, by_header, &as_small) ==
-             queue_of_header(&router, by_header, &as_large));
-    finish(&router);
+    QS_CHECK(queue_of_header(router, by_header, &as_small) ==
+             queue_of_header(router, by_header, &as_large));
 }
 
-QS_TEST(test_arguments_that_cannot_be_kept_are_refused)
+ROUTER_TEST(test_arguments_that_cannot_be_kept_are_refused)
 {
     struct table number = {.used = 0}, property = {.used = 0}, both = {.used = 0};
-    struct qsi_router router;
     uint8_t one[4] = {0, 0, 0, 1};
 
-    start(&router);
     put_field(&number, "hash-header", 'I', one, 4);
     put_text(&property, "hash-property", "message_id");
     put_text(&both, "hash-property", "message_id");
     put_text(&both, "hash-header", "customer");
-    QS_CHECK(declare_with(&router, "a", &number,
+    QS_CHECK(declare_with(router, "a", &number,
                           "invalid type 'signedint' for arg 'hash-header': a string is needed") ==
              NULL);
-    QS_CHECK(declare_with(&router, "b", &property,
+    QS_CHECK(declare_with(router, "b", &property,
                           "Unsupported property: message_id: nothing but a header is hashed here, "
                           "say 'hash-header'") == NULL);
-    QS_CHECK(declare_with(&router, "c", &both,
+    QS_CHECK(declare_with(router, "c", &both,
                           "hash-header and hash-property are mutually exclusive") == NULL);
-    finish(&router);
 }
 
-QS_TEST(test_a_hash_exchange_may_lie_on_the_way_from_another)
+ROUTER_TEST(test_a_hash_exchange_may_lie_on_the_way_from_another)
 {
-    struct qsi_router router;
     struct qsi_exchange *source, *hash;
     bool bound;
 
-    start(&router);
-    source = declare(&router, "source", "fanout");
-    hash = declare(&router, "hash", "x-consistent-hash");
-    bind(&router, hash, &queues[1], text("1"));
-    bind(&router, hash, &queues[2], text("1"));
-    bind(&router, source, &queues[0], text(""));
-    QS_CHECK(qsi_router_bind(&router, source, &hash->destination, text(""), NO_ARGUMENTS, &bound,
+    source = declare(router, "source", "fanout");
+    hash = declare(router, "hash", "x-consistent-hash");
+    bind(router, hash, &queues[1], text("1"));
+    bind(router, hash, &queues[2], text("1"));
+    bind(router, source, &queues[0], text(""));
+    QS_CHECK(qsi_router_bind(router, source, &hash->destination, text(""), NO_ARGUMENTS, &bound,
                              NULL) == QS_OK);
     for (int key = 0; key < 100; key++) {
         char name[16];
         const struct qsi_route *route;
-        int direct = queue_of(&router, hash, key);
+        int direct = queue_of(router, hash, key);
         snprintf(name, sizeof name, "k%d", key);
-        route = lookup(&router, source, text(name));
+        route = lookup(router, source, text(name));
         QS_CHECK(route->count == 2 && leads_to(route, &queues[0]) &&
                  leads_to(route, &queues[direct]));
     }
     /* made anew in the middle of a collection, which takes each queue once all the same */
-    unbind(&router, hash, &queues[1], text("1"));
-    bind(&router, hash, &queues[0], text("1"));
-    unbind(&router, hash, &queues[2], text("1"));
-    QS_CHECK(lookup(&router, source, text("k1"))->count == 1);
-    finish(&router);
+    unbind(router, hash, &queues[1], text("1"));
+    bind(router, hash, &queues[0], text("1"));
+    unbind(router, hash, &queues[2], text("1"));
+    QS_CHECK(lookup(router, source, text("k1"))->count == 1);
 }
 
 QS_TEST(test_a_failed_allocation_changes_nothing)

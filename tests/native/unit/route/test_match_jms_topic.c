@@ -22,6 +22,14 @@ static void finish(void)
     qsi_router_fini(&router);
 }
 
+static void run_between(void (*test)(void))
+{
+    start();
+    test();
+    finish();
+}
+#define TOPIC_TEST(name) QS_TEST_BY(run_between, name, (void))
+
 static struct table selector_arguments(const char *selector)
 {
     struct table arguments = {.used = 0};
@@ -81,9 +89,8 @@ static void check_route(const char *key, const char *headers, const char *expect
     }
 }
 
-QS_TEST(test_the_key_decides_first_and_the_selector_then)
+TOPIC_TEST(test_the_key_decides_first_and_the_selector_then)
 {
-    start();
     QS_CHECK(select_into(&queues[0], "eu.#", "side = 'buy'"));
     QS_CHECK(select_into(&queues[1], "eu.*", "side = 'sell' OR side IS NULL"));
     QS_CHECK(bind(&router, exchange, &queues[2], text("#")));
@@ -94,16 +101,14 @@ QS_TEST(test_the_key_decides_first_and_the_selector_then)
     check_route("eu.x", "side=none", "23");
     check_route("us.y", "side=buy", "2");
     check_route("eu.x.y", "side=buy", "02");
-    finish();
 }
 
-QS_TEST(test_properties_are_known_to_decide_while_a_selector_reads_them)
+TOPIC_TEST(test_properties_are_known_to_decide_while_a_selector_reads_them)
 {
     struct qsi_properties properties = {.priority = 7,
                                         .present = qsi_property_flag(QSI_PROPERTY_PRIORITY)};
     const struct qsi_route *route;
 
-    start();
     QS_CHECK(select_into(&queues[0], "#", "JMSPriority > 5"));
     QS_CHECK(select_into(&queues[1], "#", "side = 'buy'"));
     route = route_from(exchange, "k", "", &properties);
@@ -116,12 +121,10 @@ QS_TEST(test_properties_are_known_to_decide_while_a_selector_reads_them)
     QS_CHECK(route->count == 1 && route->by_properties == 0 && route->by_headers);
     QS_CHECK(drop(&queues[1], "#", "side = 'buy'"));
     QS_CHECK(!route_from(exchange, "k", "side=buy", &properties)->by_headers);
-    finish();
 }
 
-QS_TEST(test_routes_are_remembered_only_without_selectors)
+TOPIC_TEST(test_routes_are_remembered_only_without_selectors)
 {
-    start();
     QS_CHECK(bind(&router, exchange, &queues[0], text("a")));
     check_route("a", "", "0");
     QS_CHECK(exchange->is_plain && router.remembered_bytes > 0);
@@ -132,12 +135,10 @@ QS_TEST(test_routes_are_remembered_only_without_selectors)
     QS_CHECK(drop(&queues[1], "a", "n = '1'"));
     QS_CHECK(exchange->is_plain);
     check_route("a", "n=1", "0");
-    finish();
 }
 
-QS_TEST(test_equal_selectors_are_one_and_other_ones_are_other_bindings)
+TOPIC_TEST(test_equal_selectors_are_one_and_other_ones_are_other_bindings)
 {
-    start();
     QS_CHECK(select_into(&queues[0], "a", "n = '1'"));
     QS_CHECK(select_into(&queues[0], "a", "n = '2'"));
     QS_CHECK(select_into(&queues[1], "b", "n = '1'"));
@@ -150,15 +151,13 @@ QS_TEST(test_equal_selectors_are_one_and_other_ones_are_other_bindings)
     check_route("a", "n=1", "");
     check_route("a", "n=2", "0");
     check_route("b", "n=1", "1");
-    finish();
 }
 
-QS_TEST(test_selectors_decide_on_the_way_to_and_from_other_exchanges)
+TOPIC_TEST(test_selectors_decide_on_the_way_to_and_from_other_exchanges)
 {
     struct qsi_exchange *topic, *fanout;
     const struct qsi_route *route;
 
-    start();
     topic = declare(&router, "topic", "topic");
     fanout = declare(&router, "fanout", "fanout");
     QS_CHECK(bind_to(topic, &exchange->destination, "eu.#", ""));
@@ -170,10 +169,9 @@ QS_TEST(test_selectors_decide_on_the_way_to_and_from_other_exchanges)
     route = route_from(topic, "eu.x", "n=2", NULL);
     QS_CHECK(route->count == 1 && leads_to(route, &queues[1]));
     QS_CHECK(route_from(topic, "us.x", "n=1", NULL)->count == 0);
-    finish();
 }
 
-QS_TEST(test_what_no_selector_selects_goes_to_the_alternate_exchange)
+TOPIC_TEST(test_what_no_selector_selects_goes_to_the_alternate_exchange)
 {
     struct table arguments = table_of("alternate-exchange=rest");
     struct qsi_exchange_options options = {.type = text("x-jms-topic"),
@@ -181,7 +179,6 @@ QS_TEST(test_what_no_selector_selects_goes_to_the_alternate_exchange)
     struct qsi_exchange *rest;
     bool created;
 
-    start();
     rest = declare(&router, "rest", "fanout");
     QS_CHECK(bind(&router, rest, &queues[3], text("")));
     QS_CHECK_OK(qsi_router_declare(&router, text("some"), &options, &created, QS_ERROR));
@@ -189,7 +186,6 @@ QS_TEST(test_what_no_selector_selects_goes_to_the_alternate_exchange)
     QS_CHECK(select_into(&queues[0], "#", "n = '1'"));
     check_route("k", "n=1", "0");
     check_route("k", "n=2", "3");
-    finish();
 }
 
 static void check_refused(const struct table *arguments, const char *expected)
@@ -206,20 +202,18 @@ static void check_refused(const struct table *arguments, const char *expected)
     QS_CHECK(exchange->binding_count == 0 && exchange->is_plain);
 }
 
-QS_TEST(test_bindings_with_bad_selectors_are_refused)
+TOPIC_TEST(test_bindings_with_bad_selectors_are_refused)
 {
     struct table wrong = selector_arguments("n = ");
     struct table erlang = table_of("rjms_erlang_selector=true. rjms_version=1.1");
     struct table not_text = table_of("x-jms-selector");
 
-    start();
     check_refused(&wrong, "selector: at character 5: expected a name or a value after =, found the "
                           "end");
     check_refused(&erlang, "binding argument 'rjms_erlang_selector' is not supported: give the "
                            "selector's text as 'x-jms-selector'");
     check_refused(&not_text, "invalid type 'void' for binding argument 'x-jms-selector': a string "
                              "is needed");
-    finish();
 }
 
 static qs_status try_bind(const char *selector)

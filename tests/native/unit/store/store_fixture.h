@@ -61,6 +61,18 @@ static inline void stop(struct fixture *fixture)
     fixture->store = NULL;
 }
 
+static inline void run_with_store(void (*test)(struct fixture *fixture))
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+
+    start(&fixture, env);
+    test(&fixture);
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+#define STORE_TEST(name) QS_TEST_BY(run_with_store, name, (struct fixture * fixture))
+
 static inline void restart(struct fixture *fixture)
 {
     qs_env *env = fixture->env;

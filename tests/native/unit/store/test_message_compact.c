@@ -4,118 +4,103 @@
  * generation, before and after a recovery from a checkpoint. */
 #include "compact_fixture.h"
 
-QS_TEST(test_live_bodies_move_and_their_references_hold)
+STORE_TEST(test_live_bodies_move_and_their_references_hold)
 {
-    qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
-    struct fixture fixture;
     struct qsi_body_ref refs[6];
     uint64_t packed;
 
-    start(&fixture, env);
-    make_sparse(&fixture, refs);
+    make_sparse(fixture, refs);
     packed = qsi_body_packed_bytes(&refs[0]);
-    take_checkpoint(&fixture, &checkpoint);
-    QS_CHECK(compact(&fixture));
-    QS_CHECK(has_name(&fixture, first_name) && has_name(&fixture, second_name));
-    QS_CHECK(space_of(&fixture).total_bytes == 4096 + 2 * packed + 6 * 8 + 8);
-    QS_CHECK(space_of(&fixture).live_bytes == 2 * packed);
-    QS_CHECK(space_of(&fixture).doomed_bytes == 4096 + 6 * 10240);
-    check_sparse(&fixture, refs);
-    QS_CHECK(get(&fixture, &refs[0], 0, NULL) == QS_ECORRUPT);
-    QS_CHECK(!compact(&fixture));
+    take_checkpoint(fixture, &checkpoint);
+    QS_CHECK(compact(fixture));
+    QS_CHECK(has_name(fixture, first_name) && has_name(fixture, second_name));
+    QS_CHECK(space_of(fixture).total_bytes == 4096 + 2 * packed + 6 * 8 + 8);
+    QS_CHECK(space_of(fixture).live_bytes == 2 * packed);
+    QS_CHECK(space_of(fixture).doomed_bytes == 4096 + 6 * 10240);
+    check_sparse(fixture, refs);
+    QS_CHECK(get(fixture, &refs[0], 0, NULL) == QS_ECORRUPT);
+    QS_CHECK(!compact(fixture));
 
-    recover_from(&fixture, &checkpoint); /* which does not know of it */
-    QS_CHECK(has_name(&fixture, first_name) && !has_name(&fixture, second_name));
-    check_sparse(&fixture, refs);
-    QS_CHECK(compact(&fixture));
-    QS_CHECK_OK(try_snapshot(&fixture, &checkpoint, QS_ERROR));
-    QS_CHECK_OK(qsi_message_store_unseal(fixture.store, false, QS_ERROR));
-    QS_CHECK(has_name(&fixture, first_name));
-    take_checkpoint(&fixture, &checkpoint);
-    QS_CHECK(!has_name(&fixture, first_name) && has_name(&fixture, second_name));
-    QS_CHECK(space_of(&fixture).doomed_bytes == 0);
-    create_file(&fixture, "0000000001.msg"); /* as if it had not been removed any more */
-    create_file(&fixture, "0000000077-0003.msg");
-    recover_from(&fixture, &checkpoint);
-    QS_CHECK(!has_name(&fixture, first_name) && !has_name(&fixture, "0000000077-0003.msg"));
-    check_sparse(&fixture, refs);
-    drop(&fixture, &refs[4]);
-    QS_CHECK(put_counted(&fixture, BODY, 9, 1).file == 78);
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    take_checkpoint(&fixture, &checkpoint);
+    recover_from(fixture, &checkpoint); /* which does not know of it */
+    QS_CHECK(has_name(fixture, first_name) && !has_name(fixture, second_name));
+    check_sparse(fixture, refs);
+    QS_CHECK(compact(fixture));
+    QS_CHECK_OK(try_snapshot(fixture, &checkpoint, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_unseal(fixture->store, false, QS_ERROR));
+    QS_CHECK(has_name(fixture, first_name));
+    take_checkpoint(fixture, &checkpoint);
+    QS_CHECK(!has_name(fixture, first_name) && has_name(fixture, second_name));
+    QS_CHECK(space_of(fixture).doomed_bytes == 0);
+    create_file(fixture, "0000000001.msg"); /* as if it had not been removed any more */
+    create_file(fixture, "0000000077-0003.msg");
+    recover_from(fixture, &checkpoint);
+    QS_CHECK(!has_name(fixture, first_name) && !has_name(fixture, "0000000077-0003.msg"));
+    check_sparse(fixture, refs);
+    drop(fixture, &refs[4]);
+    QS_CHECK(put_counted(fixture, BODY, 9, 1).file == 78);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
+    take_checkpoint(fixture, &checkpoint);
     QS_CHECK(checkpoint.count == 2);
-    drop(&fixture, &refs[1]);
-    take_checkpoint(&fixture, &checkpoint);
-    QS_CHECK(!has_name(&fixture, second_name));
-    stop(&fixture);
+    drop(fixture, &refs[1]);
+    take_checkpoint(fixture, &checkpoint);
+    QS_CHECK(!has_name(fixture, second_name));
     qsi_buf_fini(&checkpoint.records);
-    qsi_env_mem_destroy(env);
 }
 
 /* Of the six bodies four are dead. */
-QS_TEST(test_dead_body_is_read_until_a_checkpoint_removes_what_was_replaced)
+STORE_TEST(test_dead_body_is_read_until_a_checkpoint_removes_what_was_replaced)
 {
-    qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
-    struct fixture fixture;
     struct qsi_body_ref refs[6];
     uint8_t *data;
 
-    start(&fixture, env);
-    make_sparse(&fixture, refs);
+    make_sparse(fixture, refs);
     data = malloc((size_t)qsi_body_record_bytes(&refs[0]));
     QS_CHECK(data != NULL);
-    QS_CHECK(compact(&fixture));
+    QS_CHECK(compact(fixture));
     for (int removed = 0; removed < 2; removed++) {
         uint32_t found = 0;
 
         for (uint32_t i = 0; i < 6; i++) {
-            found += qsi_message_store_read_dead(fixture.store, &refs[i], data, QS_ERROR) == QS_OK;
+            found += qsi_message_store_read_dead(fixture->store, &refs[i], data, QS_ERROR) == QS_OK;
         }
         QS_CHECK(found == (removed ? 2 : 6));
-        QS_CHECK_STATUS(QS_ECORRUPT, get(&fixture, &refs[0], 0, NULL));
-        QS_CHECK_OK(try_snapshot(&fixture, &checkpoint, QS_ERROR));
-        QS_CHECK_OK(qsi_message_store_unseal(fixture.store, true, QS_ERROR));
-        check_sparse(&fixture, refs);
+        QS_CHECK_STATUS(QS_ECORRUPT, get(fixture, &refs[0], 0, NULL));
+        QS_CHECK_OK(try_snapshot(fixture, &checkpoint, QS_ERROR));
+        QS_CHECK_OK(qsi_message_store_unseal(fixture->store, true, QS_ERROR));
+        check_sparse(fixture, refs);
     }
     free(data);
-    stop(&fixture);
     qsi_buf_fini(&checkpoint.records);
-    qsi_env_mem_destroy(env);
 }
 
-QS_TEST(test_compacted_files_are_compacted_again)
+STORE_TEST(test_compacted_files_are_compacted_again)
 {
     enum { COUNT = 40 };
     static const uint32_t first_left[] = {0, 26, 36}; /* before each round */
-    qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
-    struct fixture fixture;
     struct qsi_body_ref refs[COUNT];
 
-    start(&fixture, env);
     for (uint32_t i = 0; i < COUNT; i++) {
-        refs[i] = put_counted(&fixture, 1390 + i % 9, i, 1);
+        refs[i] = put_counted(fixture, 1390 + i % 9, i, 1);
     }
-    settle_all(&fixture);
+    settle_all(fixture);
     for (int round = 1; round < 3; round++) {
         for (uint32_t i = first_left[round - 1]; i < first_left[round]; i++) {
-            drop(&fixture, &refs[i]);
+            drop(fixture, &refs[i]);
         }
-        QS_CHECK(compact(&fixture));
+        QS_CHECK(compact(fixture));
         for (int recovered = 0; recovered < 2; recovered++) {
             for (uint32_t i = first_left[round]; i < COUNT; i++) {
-                QS_CHECK_OK(get(&fixture, &refs[i], i, QS_ERROR));
+                QS_CHECK_OK(get(fixture, &refs[i], i, QS_ERROR));
             }
-            take_checkpoint(&fixture, &checkpoint);
-            recover_from(&fixture, &checkpoint);
+            take_checkpoint(fixture, &checkpoint);
+            recover_from(fixture, &checkpoint);
         }
     }
-    QS_CHECK(has_name(&fixture, "0000000001-0002.msg") && !has_name(&fixture, second_name));
-    stop(&fixture);
+    QS_CHECK(has_name(fixture, "0000000001-0002.msg") && !has_name(fixture, second_name));
     qsi_buf_fini(&checkpoint.records);
-    qsi_env_mem_destroy(env);
 }
 
 /* Larger than the buffer that records are copied through. */
@@ -169,78 +154,63 @@ QS_TEST(test_large_bodies_move)
     qsi_env_mem_destroy(env);
 }
 
-QS_TEST(test_job_that_is_given_up_leaves_nothing)
+STORE_TEST(test_job_that_is_given_up_leaves_nothing)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_compaction *job;
     struct qsi_compaction *second;
     struct qsi_body_ref refs[6];
 
-    start(&fixture, env);
-    make_sparse(&fixture, refs);
-    QS_CHECK_OK(qsi_message_store_compact_begin(fixture.store, &job, QS_ERROR));
+    make_sparse(fixture, refs);
+    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->store, &job, QS_ERROR));
     QS_CHECK(job != NULL);
-    QS_CHECK_OK(qsi_message_store_compact_begin(fixture.store, &second, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->store, &second, QS_ERROR));
     QS_CHECK(second == NULL); /* one job a file */
-    QS_CHECK_OK(qsi_message_store_compact_run(fixture.store, job, QS_ERROR));
-    qsi_message_store_compact_end(fixture.store, job, false);
-    QS_CHECK(has_name(&fixture, first_name) && !has_name(&fixture, second_name));
-    check_sparse(&fixture, refs);
-    QS_CHECK_OK(qsi_message_store_compact_begin(fixture.store, &job, QS_ERROR));
-    qsi_message_store_compact_end(fixture.store, job, true); /* never run */
-    check_sparse(&fixture, refs);
-    create_file(&fixture, second_name); /* a leftover */
-    QS_CHECK(compact(&fixture));
-    check_sparse(&fixture, refs);
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
+    QS_CHECK_OK(qsi_message_store_compact_run(fixture->store, job, QS_ERROR));
+    qsi_message_store_compact_end(fixture->store, job, false);
+    QS_CHECK(has_name(fixture, first_name) && !has_name(fixture, second_name));
+    check_sparse(fixture, refs);
+    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->store, &job, QS_ERROR));
+    qsi_message_store_compact_end(fixture->store, job, true); /* never run */
+    check_sparse(fixture, refs);
+    create_file(fixture, second_name); /* a leftover */
+    QS_CHECK(compact(fixture));
+    check_sparse(fixture, refs);
 }
 
-QS_TEST(test_bodies_dropped_and_files_that_die_during_a_job)
+STORE_TEST(test_bodies_dropped_and_files_that_die_during_a_job)
 {
-    qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
-    struct fixture fixture;
     struct qsi_compaction *job;
     struct qsi_body_ref refs[6];
 
-    start(&fixture, env);
-    make_sparse(&fixture, refs);
-    QS_CHECK_OK(qsi_message_store_compact_begin(fixture.store, &job, QS_ERROR));
-    drop(&fixture, &refs[4]);
-    QS_CHECK_OK(qsi_message_store_compact_run(fixture.store, job, QS_ERROR));
-    drop(&fixture, &refs[1]);
-    take_checkpoint(&fixture, &checkpoint); /* dead, but a job has it */
-    QS_CHECK(has_name(&fixture, first_name));
-    qsi_message_store_compact_end(fixture.store, job, true);
-    QS_CHECK(space_of(&fixture).file_count == 0);
-    take_checkpoint(&fixture, &checkpoint);
-    QS_CHECK(!has_name(&fixture, first_name) && !has_name(&fixture, second_name));
-    stop(&fixture);
+    make_sparse(fixture, refs);
+    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->store, &job, QS_ERROR));
+    drop(fixture, &refs[4]);
+    QS_CHECK_OK(qsi_message_store_compact_run(fixture->store, job, QS_ERROR));
+    drop(fixture, &refs[1]);
+    take_checkpoint(fixture, &checkpoint); /* dead, but a job has it */
+    QS_CHECK(has_name(fixture, first_name));
+    qsi_message_store_compact_end(fixture->store, job, true);
+    QS_CHECK(space_of(fixture).file_count == 0);
+    take_checkpoint(fixture, &checkpoint);
+    QS_CHECK(!has_name(fixture, first_name) && !has_name(fixture, second_name));
     qsi_buf_fini(&checkpoint.records);
-    qsi_env_mem_destroy(env);
 }
 
 /* A body that comes to life again during the job, which nobody should do: the old file stays. */
-QS_TEST(test_body_that_was_left_behind_cannot_come_back)
+STORE_TEST(test_body_that_was_left_behind_cannot_come_back)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_compaction *job;
     struct qsi_body_ref refs[6];
 
-    start(&fixture, env);
-    make_sparse(&fixture, refs);
-    QS_CHECK_OK(qsi_message_store_compact_begin(fixture.store, &job, QS_ERROR));
-    QS_CHECK_OK(qsi_message_store_compact_run(fixture.store, job, QS_ERROR));
-    qsi_message_store_add_refs(fixture.store, &refs[2], 1, 0);
-    qsi_message_store_compact_end(fixture.store, job, true);
-    QS_CHECK(!has_name(&fixture, second_name));
-    QS_CHECK_OK(get(&fixture, &refs[2], 2, QS_ERROR));
-    check_sparse(&fixture, refs);
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
+    make_sparse(fixture, refs);
+    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->store, &job, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_compact_run(fixture->store, job, QS_ERROR));
+    qsi_message_store_add_refs(fixture->store, &refs[2], 1, 0);
+    qsi_message_store_compact_end(fixture->store, job, true);
+    QS_CHECK(!has_name(fixture, second_name));
+    QS_CHECK_OK(get(fixture, &refs[2], 2, QS_ERROR));
+    check_sparse(fixture, refs);
 }
 
 struct reader {

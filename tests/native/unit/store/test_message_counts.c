@@ -8,99 +8,84 @@
 
 #define BODY 10000u /* six fit a file */
 
-QS_TEST(test_file_is_dead_when_nothing_counts_and_goes_with_a_durable_checkpoint)
+STORE_TEST(test_file_is_dead_when_nothing_counts_and_goes_with_a_durable_checkpoint)
 {
-    qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
-    struct fixture fixture;
     struct qsi_body_ref refs[8];
 
-    start(&fixture, env);
     for (uint32_t i = 0; i < 8; i++) {
-        refs[i] = put_counted(&fixture, BODY, i, 2);
+        refs[i] = put_counted(fixture, BODY, i, 2);
     }
-    qsi_message_store_add_refs(fixture.store, &refs[0], 0, 3);
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    QS_CHECK(space_of(&fixture).live_bytes == 8 * qsi_body_packed_bytes(&refs[0]));
-    QS_CHECK(space_of(&fixture).file_count == 2 && space_of(&fixture).doomed_bytes == 0);
+    qsi_message_store_add_refs(fixture->store, &refs[0], 0, 3);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
+    QS_CHECK(space_of(fixture).live_bytes == 8 * qsi_body_packed_bytes(&refs[0]));
+    QS_CHECK(space_of(fixture).file_count == 2 && space_of(fixture).doomed_bytes == 0);
     for (uint32_t i = 0; i < 6; i++) {
-        drop(&fixture, &refs[i]);
-        drop(&fixture, &refs[i]);
+        drop(fixture, &refs[i]);
+        drop(fixture, &refs[i]);
     }
-    take_checkpoint(&fixture, &checkpoint);
+    take_checkpoint(fixture, &checkpoint);
     QS_CHECK(checkpoint.count == 1); /* transient references are not recorded, and keep the file */
-    QS_CHECK(exists(&fixture, 1));
+    QS_CHECK(exists(fixture, 1));
     for (uint32_t i = 0; i < 3; i++) {
-        QS_CHECK(space_of(&fixture).doomed_bytes == 0);
-        qsi_message_store_drop_ref(fixture.store, &refs[0], true);
+        QS_CHECK(space_of(fixture).doomed_bytes == 0);
+        qsi_message_store_drop_ref(fixture->store, &refs[0], true);
     }
-    QS_CHECK(space_of(&fixture).doomed_bytes == 65536 && space_of(&fixture).file_count == 1);
-    QS_CHECK(get(&fixture, &refs[3], 3, NULL) == QS_OK); /* doomed, and readable */
-    QS_CHECK_OK(try_snapshot(&fixture, &checkpoint, QS_ERROR));
-    QS_CHECK(exists(&fixture, 1));
-    QS_CHECK_OK(qsi_message_store_unseal(fixture.store, false, QS_ERROR));
-    QS_CHECK(exists(&fixture, 1) && space_of(&fixture).doomed_bytes == 65536);
-    take_checkpoint(&fixture, &checkpoint);
-    QS_CHECK(!exists(&fixture, 1) && space_of(&fixture).doomed_bytes == 0);
-    QS_CHECK(get(&fixture, &refs[3], 3, NULL) == QS_ECORRUPT);
-    drop(&fixture, &refs[3]); /* of a file that is gone: ignored */
-    qsi_message_store_add_refs(fixture.store, &refs[3], 1, 1);
-    QS_CHECK(get(&fixture, &refs[7], 7, NULL) == QS_OK);
-    stop(&fixture);
+    QS_CHECK(space_of(fixture).doomed_bytes == 65536 && space_of(fixture).file_count == 1);
+    QS_CHECK(get(fixture, &refs[3], 3, NULL) == QS_OK); /* doomed, and readable */
+    QS_CHECK_OK(try_snapshot(fixture, &checkpoint, QS_ERROR));
+    QS_CHECK(exists(fixture, 1));
+    QS_CHECK_OK(qsi_message_store_unseal(fixture->store, false, QS_ERROR));
+    QS_CHECK(exists(fixture, 1) && space_of(fixture).doomed_bytes == 65536);
+    take_checkpoint(fixture, &checkpoint);
+    QS_CHECK(!exists(fixture, 1) && space_of(fixture).doomed_bytes == 0);
+    QS_CHECK(get(fixture, &refs[3], 3, NULL) == QS_ECORRUPT);
+    drop(fixture, &refs[3]); /* of a file that is gone: ignored */
+    qsi_message_store_add_refs(fixture->store, &refs[3], 1, 1);
+    QS_CHECK(get(fixture, &refs[7], 7, NULL) == QS_OK);
     qsi_buf_fini(&checkpoint.records);
-    qsi_env_mem_destroy(env);
 }
 
 /* Sealed is what is dead when the checkpoint is taken: what dies later may be named by it. */
-QS_TEST(test_file_that_dies_after_the_snapshot_waits_for_the_next)
+STORE_TEST(test_file_that_dies_after_the_snapshot_waits_for_the_next)
 {
-    qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
-    struct fixture fixture;
     struct qsi_body_ref ref;
 
-    start(&fixture, env);
-    ref = put_counted(&fixture, BODY, 1, 1);
-    settle_all(&fixture);
-    QS_CHECK_OK(try_snapshot(&fixture, &checkpoint, QS_ERROR));
-    drop(&fixture, &ref);
-    QS_CHECK_OK(qsi_message_store_unseal(fixture.store, true, QS_ERROR));
-    QS_CHECK(exists(&fixture, 1));
-    take_checkpoint(&fixture, &checkpoint);
-    QS_CHECK(!exists(&fixture, 1) && checkpoint.count == 0);
-    stop(&fixture);
+    ref = put_counted(fixture, BODY, 1, 1);
+    settle_all(fixture);
+    QS_CHECK_OK(try_snapshot(fixture, &checkpoint, QS_ERROR));
+    drop(fixture, &ref);
+    QS_CHECK_OK(qsi_message_store_unseal(fixture->store, true, QS_ERROR));
+    QS_CHECK(exists(fixture, 1));
+    take_checkpoint(fixture, &checkpoint);
+    QS_CHECK(!exists(fixture, 1) && checkpoint.count == 0);
     qsi_buf_fini(&checkpoint.records);
-    qsi_env_mem_destroy(env);
 }
 
-QS_TEST(test_open_places_and_unsynced_bodies_keep_their_file)
+STORE_TEST(test_open_places_and_unsynced_bodies_keep_their_file)
 {
-    qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
-    struct fixture fixture;
     struct qsi_place place;
     struct qsi_place large;
 
-    start(&fixture, env);
-    QS_CHECK(qsi_message_store_reserve(fixture.store, 0, 40000, &place, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_reserve(fixture.store, 0, 100000, &large, NULL) == QS_OK);
-    put_counted(&fixture, 40000, 1, 1);
-    take_checkpoint(&fixture, &checkpoint);
-    QS_CHECK(exists(&fixture, 1) && exists(&fixture, 2));
-    qsi_message_store_abandon(fixture.store, &place);
-    qsi_message_store_abandon(fixture.store, &large);
-    take_checkpoint(&fixture, &checkpoint);
-    QS_CHECK(!exists(&fixture, 1) && !exists(&fixture, 2) && exists(&fixture, 3));
-    put(&fixture, 40000, 2); /* a new file; nobody refers to the body, and a commit is to come */
-    put_counted(&fixture, 40000, 2, 1);
-    take_checkpoint(&fixture, &checkpoint);
-    QS_CHECK(exists(&fixture, 4));
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    take_checkpoint(&fixture, &checkpoint);
-    QS_CHECK(!exists(&fixture, 4) && exists(&fixture, 3) && exists(&fixture, 5));
-    stop(&fixture);
+    QS_CHECK(qsi_message_store_reserve(fixture->store, 0, 40000, &place, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_reserve(fixture->store, 0, 100000, &large, NULL) == QS_OK);
+    put_counted(fixture, 40000, 1, 1);
+    take_checkpoint(fixture, &checkpoint);
+    QS_CHECK(exists(fixture, 1) && exists(fixture, 2));
+    qsi_message_store_abandon(fixture->store, &place);
+    qsi_message_store_abandon(fixture->store, &large);
+    take_checkpoint(fixture, &checkpoint);
+    QS_CHECK(!exists(fixture, 1) && !exists(fixture, 2) && exists(fixture, 3));
+    put(fixture, 40000, 2); /* a new file; nobody refers to the body, and a commit is to come */
+    put_counted(fixture, 40000, 2, 1);
+    take_checkpoint(fixture, &checkpoint);
+    QS_CHECK(exists(fixture, 4));
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
+    take_checkpoint(fixture, &checkpoint);
+    QS_CHECK(!exists(fixture, 4) && exists(fixture, 3) && exists(fixture, 5));
     qsi_buf_fini(&checkpoint.records);
-    qsi_env_mem_destroy(env);
 }
 
 QS_TEST(test_counts_come_back_from_a_checkpoint_byte_for_byte)
@@ -148,25 +133,20 @@ QS_TEST(test_counts_come_back_from_a_checkpoint_byte_for_byte)
     qsi_env_mem_destroy(env);
 }
 
-QS_TEST(test_too_many_references_keep_a_body_for_good)
+STORE_TEST(test_too_many_references_keep_a_body_for_good)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_body_ref refs[2];
 
-    start(&fixture, env);
-    refs[0] = put_counted(&fixture, BODY, 0, QSI_BODY_REFS_MAX);
-    refs[1] = put_counted(&fixture, BODY, 1, QSI_BODY_REFS_MAX);
-    qsi_message_store_add_refs(fixture.store, &refs[0], UINT32_MAX, UINT32_MAX);
+    refs[0] = put_counted(fixture, BODY, 0, QSI_BODY_REFS_MAX);
+    refs[1] = put_counted(fixture, BODY, 1, QSI_BODY_REFS_MAX);
+    qsi_message_store_add_refs(fixture->store, &refs[0], UINT32_MAX, UINT32_MAX);
     for (uint32_t i = 0; i < 70000; i++) {
-        drop(&fixture, &refs[0]);
-        drop(&fixture, &refs[1]);
-        qsi_message_store_drop_ref(fixture.store, &refs[0], true);
+        drop(fixture, &refs[0]);
+        drop(fixture, &refs[1]);
+        qsi_message_store_drop_ref(fixture->store, &refs[0], true);
     }
-    QS_CHECK(space_of(&fixture).live_bytes == qsi_body_packed_bytes(&refs[0]));
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
+    QS_CHECK(space_of(fixture).live_bytes == qsi_body_packed_bytes(&refs[0]));
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
 }
 
 /* ---- recovery ---- */
@@ -223,24 +203,19 @@ QS_TEST(test_replay_repeats_what_the_journal_behind_the_checkpoint_says)
     qsi_env_mem_destroy(env);
 }
 
-QS_TEST(test_number_that_the_journal_names_is_not_used_again)
+STORE_TEST(test_number_that_the_journal_names_is_not_used_again)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_body_ref ref;
 
-    start(&fixture, env);
-    put(&fixture, BODY, 1);
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    restart(&fixture);
+    put(fixture, BODY, 1);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
+    restart(fixture);
     ref = (struct qsi_body_ref){.file = 41, .offset = 4096, .body_bytes = BODY};
-    note_and_add(&fixture, &ref, 1);
-    drop(&fixture, &ref);
-    QS_CHECK_OK(try_finish(&fixture, QS_ERROR));
-    QS_CHECK(put(&fixture, BODY, 1).file == 42);
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
+    note_and_add(fixture, &ref, 1);
+    drop(fixture, &ref);
+    QS_CHECK_OK(try_finish(fixture, QS_ERROR));
+    QS_CHECK(put(fixture, BODY, 1).file == 42);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
 }
 
 static void check_refused(struct fixture *fixture, const char *path)
@@ -250,19 +225,16 @@ static void check_refused(struct fixture *fixture, const char *path)
     QS_CHECK(strcmp(qs_test_error.path, path) == 0);
 }
 
-QS_TEST(test_missing_short_and_foreign_files_are_refused_only_when_needed)
+STORE_TEST(test_missing_short_and_foreign_files_are_refused_only_when_needed)
 {
-    qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
     uint8_t header[QSI_MESSAGE_HEADER_BYTES];
-    struct fixture fixture;
     struct qsi_body_ref ref;
     struct qsi_body_ref bad[4];
 
-    start(&fixture, env);
-    ref = put_counted(&fixture, BODY, 1, 1);
-    settle_all(&fixture);
-    take_checkpoint(&fixture, &checkpoint);
+    ref = put_counted(fixture, BODY, 1, 1);
+    settle_all(fixture);
+    take_checkpoint(fixture, &checkpoint);
     bad[0] = (struct qsi_body_ref){.file = 9, .slot = 3, .offset = 40960, .body_bytes = 10};
     bad[1] = ref; /* behind the end */
     bad[1].slot = 1;
@@ -275,100 +247,88 @@ QS_TEST(test_missing_short_and_foreign_files_are_refused_only_when_needed)
         for (int dropped = 0; dropped < 2; dropped++) {
             bool reaches = i == 1 || i == 3; /* these say that the file goes on */
 
-            restart(&fixture);
-            QS_CHECK_OK(try_restore(&fixture, &checkpoint, QS_ERROR));
-            note_and_add(&fixture, &bad[i], 2);
-            drop(&fixture, &bad[i]);
+            restart(fixture);
+            QS_CHECK_OK(try_restore(fixture, &checkpoint, QS_ERROR));
+            note_and_add(fixture, &bad[i], 2);
+            drop(fixture, &bad[i]);
             if (dropped == 1) {
-                drop(&fixture, &bad[i]);
+                drop(fixture, &bad[i]);
             }
             if (dropped == 0 || reaches) {
-                check_refused(&fixture,
+                check_refused(fixture,
                               i == 0 ? "messages/0000000009.msg" : "messages/0000000001.msg");
             } else {
-                QS_CHECK_OK(try_finish(&fixture, QS_ERROR));
+                QS_CHECK_OK(try_finish(fixture, QS_ERROR));
             }
         }
     }
     qsi_message_header_encode(header, 1, test_uuid, 4711);
-    overwrite(&fixture, "0000000001.msg", 0, header, sizeof header);
-    restart(&fixture);
-    QS_CHECK_OK(try_restore(&fixture, &checkpoint, QS_ERROR));
-    check_refused(&fixture, "messages/0000000001.msg");
-    restart(&fixture);
-    QS_CHECK_OK(try_restore(&fixture, &checkpoint, QS_ERROR));
-    drop(&fixture, &ref);
-    QS_CHECK_OK(try_finish(&fixture, QS_ERROR)); /* damaged, and nobody needs it */
-    QS_CHECK(!exists(&fixture, 1));
-    stop(&fixture);
+    overwrite(fixture, "0000000001.msg", 0, header, sizeof header);
+    restart(fixture);
+    QS_CHECK_OK(try_restore(fixture, &checkpoint, QS_ERROR));
+    check_refused(fixture, "messages/0000000001.msg");
+    restart(fixture);
+    QS_CHECK_OK(try_restore(fixture, &checkpoint, QS_ERROR));
+    drop(fixture, &ref);
+    QS_CHECK_OK(try_finish(fixture, QS_ERROR)); /* damaged, and nobody needs it */
+    QS_CHECK(!exists(fixture, 1));
     qsi_buf_fini(&checkpoint.records);
-    qsi_env_mem_destroy(env);
 }
 
 /* Earlier versions cut files behind the last live record, although the journal named more. */
-QS_TEST(test_file_that_was_cut_behind_its_live_records_is_accepted)
+STORE_TEST(test_file_that_was_cut_behind_its_live_records_is_accepted)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_body_ref refs[4];
 
-    start(&fixture, env);
     for (uint32_t i = 0; i < 4; i++) {
-        refs[i] = put(&fixture, BODY, i);
+        refs[i] = put(fixture, BODY, i);
     }
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    restart(&fixture);
-    note_and_add(&fixture, &refs[1], 1);
-    QS_CHECK_OK(try_finish(&fixture, QS_ERROR));
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
+    restart(fixture);
+    note_and_add(fixture, &refs[1], 1);
+    QS_CHECK_OK(try_finish(fixture, QS_ERROR));
     for (int live = 0; live < 3; live++) {
-        restart(&fixture);
+        restart(fixture);
         for (int i = 0; i < 4; i++) {
-            note_and_add(&fixture, &refs[i], 1);
+            note_and_add(fixture, &refs[i], 1);
             if (i != live) {
-                drop(&fixture, &refs[i]);
+                drop(fixture, &refs[i]);
             }
         }
         if (live == 2) {
-            check_refused(&fixture, "messages/0000000001.msg");
+            check_refused(fixture, "messages/0000000001.msg");
         } else {
-            QS_CHECK_OK(try_finish(&fixture, QS_ERROR));
-            QS_CHECK_OK(get(&fixture, &refs[live], (uint32_t)live, QS_ERROR));
-            QS_CHECK(file_bytes(&fixture, 1) == qsi_body_ref_end(&refs[1]));
+            QS_CHECK_OK(try_finish(fixture, QS_ERROR));
+            QS_CHECK_OK(get(fixture, &refs[live], (uint32_t)live, QS_ERROR));
+            QS_CHECK(file_bytes(fixture, 1) == qsi_body_ref_end(&refs[1]));
         }
     }
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
 }
 
-QS_TEST(test_salvage_takes_everything_and_removes_nothing)
+STORE_TEST(test_salvage_takes_everything_and_removes_nothing)
 {
-    qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
-    struct fixture fixture;
     struct qsi_body_ref refs[8];
     struct qsi_body_ref missing = {.file = 9, .slot = 3, .offset = 40960, .body_bytes = 10};
 
-    start(&fixture, env);
     for (uint32_t i = 0; i < 8; i++) {
-        refs[i] = put_counted(&fixture, BODY, i, 1);
+        refs[i] = put_counted(fixture, BODY, i, 1);
     }
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    restart(&fixture);
-    note_and_add(&fixture, &refs[7], 1);
-    note_and_add(&fixture, &missing, 1);
-    QS_CHECK_OK(qsi_message_store_retain_counted(fixture.store, QSI_RETAIN_SALVAGE, QS_ERROR));
-    QS_CHECK_OK(qsi_message_store_trim_counted(fixture.store, QS_ERROR));
-    take_checkpoint(&fixture, &checkpoint);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
+    restart(fixture);
+    note_and_add(fixture, &refs[7], 1);
+    note_and_add(fixture, &missing, 1);
+    QS_CHECK_OK(qsi_message_store_retain_counted(fixture->store, QSI_RETAIN_SALVAGE, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_trim_counted(fixture->store, QS_ERROR));
+    take_checkpoint(fixture, &checkpoint);
     QS_CHECK(checkpoint.count == 1);
-    QS_CHECK(file_bytes(&fixture, 1) == 65536 && file_bytes(&fixture, 2) == 65536);
-    QS_CHECK(get(&fixture, &refs[7], 7, NULL) == QS_OK);
-    recover_from(&fixture, &checkpoint);
-    QS_CHECK(!exists(&fixture, 1));
-    QS_CHECK(file_bytes(&fixture, 2) == qsi_body_ref_end(&refs[7]));
-    QS_CHECK(get(&fixture, &refs[7], 7, NULL) == QS_OK);
-    stop(&fixture);
+    QS_CHECK(file_bytes(fixture, 1) == 65536 && file_bytes(fixture, 2) == 65536);
+    QS_CHECK(get(fixture, &refs[7], 7, NULL) == QS_OK);
+    recover_from(fixture, &checkpoint);
+    QS_CHECK(!exists(fixture, 1));
+    QS_CHECK(file_bytes(fixture, 2) == qsi_body_ref_end(&refs[7]));
+    QS_CHECK(get(fixture, &refs[7], 7, NULL) == QS_OK);
     qsi_buf_fini(&checkpoint.records);
-    qsi_env_mem_destroy(env);
 }
 
 /* Any bytes: an error or a store that can go on, and no memory that the files do not justify. */

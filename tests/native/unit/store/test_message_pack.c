@@ -23,19 +23,16 @@ static void check_pack(struct fixture *fixture, uint32_t first_number,
     }
 }
 
-QS_TEST(test_pack_begins_and_ends_at_a_sector)
+STORE_TEST(test_pack_begins_and_ends_at_a_sector)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_body_ref before;
     struct qsi_body_ref refs[2][COUNT];
     struct qsi_body_ref behind;
 
-    start(&fixture, env);
-    before = put_counted(&fixture, 100, 1, 1);
-    put_pack(&fixture, 10, refs[0]);
-    put_pack(&fixture, 20, refs[1]);
-    behind = put_counted(&fixture, 100, 2, 1);
+    before = put_counted(fixture, 100, 1, 1);
+    put_pack(fixture, 10, refs[0]);
+    put_pack(fixture, 20, refs[1]);
+    behind = put_counted(fixture, 100, 2, 1);
     for (int k = 0; k < 2; k++) {
         QS_CHECK(refs[k][0].offset % QSI_BODY_ALIGNMENT == 0);
         for (uint32_t i = 1; i < COUNT; i++) {
@@ -43,15 +40,13 @@ QS_TEST(test_pack_begins_and_ends_at_a_sector)
             QS_CHECK(refs[k][i].offset ==
                      refs[k][i - 1].offset + qsi_body_packed_bytes(&refs[k][i - 1]));
         }
-        check_pack(&fixture, 10 + 10 * (uint32_t)k, refs[k]);
+        check_pack(fixture, 10 + 10 * (uint32_t)k, refs[k]);
     }
     QS_CHECK(refs[0][0].offset == qsi_body_ref_end(&before));
     QS_CHECK(refs[1][0].offset == qsi_body_ref_end(&refs[0][COUNT - 1]));
     QS_CHECK(behind.offset == qsi_body_ref_end(&refs[1][COUNT - 1]));
     QS_CHECK(behind.slot == 1 + 2 * COUNT);
-    QS_CHECK_OK(commit(&fixture, QS_ERROR));
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
+    QS_CHECK_OK(commit(fixture, QS_ERROR));
 }
 
 QS_TEST(test_pack_is_durable_when_its_sync_is_and_not_before)
@@ -106,45 +101,40 @@ QS_TEST(test_file_with_a_pack_to_sync_is_not_settled)
     qsi_env_mem_destroy(env);
 }
 
-QS_TEST(test_packed_bodies_are_counted_compacted_and_recovered)
+STORE_TEST(test_packed_bodies_are_counted_compacted_and_recovered)
 {
-    qs_env *env = qsi_env_mem_create(1);
     struct checkpoint checkpoint = {0};
-    struct fixture fixture;
     struct qsi_body_ref refs[12][COUNT];
     struct qsi_compaction *job;
 
-    start(&fixture, env);
     for (uint32_t k = 0; k < 12; k++) {
-        put_pack(&fixture, 10 * k, refs[k]);
+        put_pack(fixture, 10 * k, refs[k]);
     }
-    QS_CHECK_OK(qsi_message_store_sync_packs(fixture.store, QS_ERROR));
-    settle_all(&fixture);
+    QS_CHECK_OK(qsi_message_store_sync_packs(fixture->store, QS_ERROR));
+    settle_all(fixture);
     for (uint32_t k = 0; k < 12; k++) {
         for (uint32_t i = 0; i < COUNT; i++) {
             if ((k + i) % 5 != 0) {
-                drop(&fixture, &refs[k][i]);
+                drop(fixture, &refs[k][i]);
             }
         }
     }
-    QS_CHECK_OK(qsi_message_store_compact_begin(fixture.store, &job, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->store, &job, QS_ERROR));
     QS_CHECK(job != NULL);
-    QS_CHECK_OK(qsi_message_store_compact_run(fixture.store, job, QS_ERROR));
-    qsi_message_store_compact_end(fixture.store, job, true);
-    take_checkpoint(&fixture, &checkpoint);
+    QS_CHECK_OK(qsi_message_store_compact_run(fixture->store, job, QS_ERROR));
+    qsi_message_store_compact_end(fixture->store, job, true);
+    take_checkpoint(fixture, &checkpoint);
     for (int round = 0; round < 2; round++) {
         for (uint32_t k = 0; k < 12; k++) {
             for (uint32_t i = 0; i < COUNT; i++) {
-                qs_status status = get_packed(&fixture, &refs[k][i], 10 * k + i, NULL);
+                qs_status status = get_packed(fixture, &refs[k][i], 10 * k + i, NULL);
 
                 QS_CHECK(status == ((k + i) % 5 == 0 ? QS_OK : QS_ECORRUPT));
             }
         }
-        recover_from(&fixture, &checkpoint);
+        recover_from(fixture, &checkpoint);
     }
-    stop(&fixture);
     qsi_buf_fini(&checkpoint.records);
-    qsi_env_mem_destroy(env);
 }
 
 QS_TEST(test_pack_that_fails_leaves_nothing)

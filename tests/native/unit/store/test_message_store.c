@@ -6,112 +6,89 @@
 
 #include <pthread.h>
 
-QS_TEST(test_body_reads_back_before_and_after_sync_and_reopen)
+STORE_TEST(test_body_reads_back_before_and_after_sync_and_reopen)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_body_ref ref;
     struct qsi_body decoded;
     uint8_t encoded[QSI_BODY_REF_BYTES];
 
-    start(&fixture, env);
-    ref = put(&fixture, 5000, 7);
+    ref = put(fixture, 5000, 7);
     QS_CHECK(ref.file == 1 && ref.slot == 0 && ref.offset == QSI_MESSAGE_HEADER_BYTES);
-    QS_CHECK(get(&fixture, &ref, 7, NULL) == QS_OK);
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    QS_CHECK(get(&fixture, &ref, 7, NULL) == QS_OK);
+    QS_CHECK(get(fixture, &ref, 7, NULL) == QS_OK);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
+    QS_CHECK(get(fixture, &ref, 7, NULL) == QS_OK);
     qsi_body_ref_encode(encoded, &ref);
     qsi_body_decode(&decoded, qsi_slice_make(encoded, sizeof encoded));
     QS_CHECK(decoded.kind == QSI_BODY_STORED);
-    restart(&fixture);
-    QS_CHECK(get(&fixture, &decoded.ref, 7, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_check(fixture.store, &decoded.ref, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_locate(fixture.store, &decoded.ref, NULL) == QS_OK);
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
+    restart(fixture);
+    QS_CHECK(get(fixture, &decoded.ref, 7, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_check(fixture->store, &decoded.ref, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_locate(fixture->store, &decoded.ref, NULL) == QS_OK);
 }
 
-QS_TEST(test_bodies_of_any_size_are_whole)
+STORE_TEST(test_bodies_of_any_size_are_whole)
 {
     static const uint32_t sizes[] = {0, 1, 7, 8, 9, 39, 40, 41, 4096, 32768, 40000, 61000};
     enum { COUNT = sizeof sizes / sizeof sizes[0] };
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_body_ref refs[COUNT];
 
-    start(&fixture, env);
     for (uint32_t i = 0; i < COUNT; i++) {
-        refs[i] = put(&fixture, sizes[i], i);
+        refs[i] = put(fixture, sizes[i], i);
         QS_CHECK(refs[i].offset % QSI_BODY_ALIGNMENT == 0);
     }
     for (uint32_t i = 0; i < COUNT; i++) {
-        QS_CHECK(get(&fixture, &refs[i], i, NULL) == QS_OK);
-        QS_CHECK(qsi_message_store_check(fixture.store, &refs[i], NULL) == QS_OK);
+        QS_CHECK(get(fixture, &refs[i], i, NULL) == QS_OK);
+        QS_CHECK(qsi_message_store_check(fixture->store, &refs[i], NULL) == QS_OK);
     }
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
 }
 
-QS_TEST(test_full_file_is_followed_by_the_next)
+STORE_TEST(test_full_file_is_followed_by_the_next)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_body_ref refs[20];
 
-    start(&fixture, env);
     for (uint32_t i = 0; i < 20; i++) {
-        refs[i] = put(&fixture, 10000, i);
+        refs[i] = put(fixture, 10000, i);
     }
     QS_CHECK(refs[5].file == 1 && refs[5].slot == 5);
     QS_CHECK(refs[6].file == 2 && refs[6].slot == 0);
     QS_CHECK(refs[6].offset == QSI_MESSAGE_HEADER_BYTES);
     QS_CHECK(refs[19].file == 4);
     for (uint32_t i = 0; i < 20; i++) {
-        QS_CHECK(get(&fixture, &refs[i], i, NULL) == QS_OK);
+        QS_CHECK(get(fixture, &refs[i], i, NULL) == QS_OK);
     }
-    QS_CHECK(qsi_message_store_bytes_written(fixture.store) == 20 * 10240);
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
+    QS_CHECK(qsi_message_store_bytes_written(fixture->store) == 20 * 10240);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
 }
 
-QS_TEST(test_record_larger_than_a_file_gets_a_file_of_its_own)
+STORE_TEST(test_record_larger_than_a_file_gets_a_file_of_its_own)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_body_ref small;
     struct qsi_body_ref large;
     struct qsi_body_ref behind;
 
-    start(&fixture, env);
-    small = put(&fixture, 5000, 1);
-    large = put(&fixture, 200000, 2);
-    behind = put(&fixture, 5000, 3);
+    small = put(fixture, 5000, 1);
+    large = put(fixture, 200000, 2);
+    behind = put(fixture, 5000, 3);
     QS_CHECK(small.file == 1 && large.file == 2 && behind.file == 1);
-    QS_CHECK(file_bytes(&fixture, 2) == qsi_body_ref_end(&large));
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    QS_CHECK(get(&fixture, &large, 2, NULL) == QS_OK);
-    restart(&fixture);
-    QS_CHECK(get(&fixture, &large, 2, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_check(fixture.store, &large, NULL) == QS_OK);
-    QS_CHECK(get(&fixture, &behind, 3, NULL) == QS_OK);
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
+    QS_CHECK(file_bytes(fixture, 2) == qsi_body_ref_end(&large));
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
+    QS_CHECK(get(fixture, &large, 2, NULL) == QS_OK);
+    restart(fixture);
+    QS_CHECK(get(fixture, &large, 2, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_check(fixture->store, &large, NULL) == QS_OK);
+    QS_CHECK(get(fixture, &behind, 3, NULL) == QS_OK);
 }
 
-QS_TEST(test_places_are_disjoint_and_may_be_written_in_any_order)
+STORE_TEST(test_places_are_disjoint_and_may_be_written_in_any_order)
 {
-    qs_env *env = qsi_env_mem_create(1);
     static uint8_t data[3][1024];
-    struct fixture fixture;
     struct qsi_place places[3];
     struct qsi_body_ref refs[3];
 
-    start(&fixture, env);
     for (uint32_t i = 0; i < 3; i++) {
-        QS_CHECK(qsi_message_store_reserve(fixture.store, ENVELOPE_BYTES, 1000, &places[i], NULL) ==
-                 QS_OK);
+        QS_CHECK(qsi_message_store_reserve(fixture->store, ENVELOPE_BYTES, 1000, &places[i],
+                                           NULL) == QS_OK);
         QS_CHECK(places[i].slot == i);
         QS_CHECK(i == 0 || places[i].offset > places[i - 1].offset + 1000);
     }
@@ -119,199 +96,168 @@ QS_TEST(test_places_are_disjoint_and_may_be_written_in_any_order)
         const qs_part part = {data[i], ENVELOPE_BYTES + 1000};
 
         fill_message(data[i], 1000, i);
-        QS_CHECK(qsi_message_store_write(fixture.store, &places[i], &part, 1, &refs[i], NULL) ==
+        QS_CHECK(qsi_message_store_write(fixture->store, &places[i], &part, 1, &refs[i], NULL) ==
                  QS_OK);
     }
-    qsi_message_store_mark(fixture.store, &places[2]);
-    qsi_message_store_abandon(fixture.store, &places[1]);
-    qsi_message_store_abandon(fixture.store, &places[1]);
-    qsi_message_store_mark(fixture.store, &places[0]);
+    qsi_message_store_mark(fixture->store, &places[2]);
+    qsi_message_store_abandon(fixture->store, &places[1]);
+    qsi_message_store_abandon(fixture->store, &places[1]);
+    qsi_message_store_mark(fixture->store, &places[0]);
     for (uint32_t i = 0; i < 3; i++) {
-        QS_CHECK(get(&fixture, &refs[i], i, NULL) == QS_OK);
+        QS_CHECK(get(fixture, &refs[i], i, NULL) == QS_OK);
     }
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
 }
 
-QS_TEST(test_set_holds_each_file_marked_since_the_last_one)
+STORE_TEST(test_set_holds_each_file_marked_since_the_last_one)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_dirty_set set;
 
-    start(&fixture, env);
-    qsi_message_store_dirty_take(fixture.store, &set);
+    qsi_message_store_dirty_take(fixture->store, &set);
     QS_CHECK(set.count == 0 && set.first == NULL);
-    QS_CHECK(qsi_message_store_sync(fixture.store, &set, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_sync(fixture->store, &set, NULL) == QS_OK);
     for (uint32_t i = 0; i < 8; i++) {
-        put(&fixture, 10000, i);
+        put(fixture, 10000, i);
     }
-    qsi_message_store_dirty_take(fixture.store, &set);
+    qsi_message_store_dirty_take(fixture->store, &set);
     QS_CHECK(set.count == 2);
-    put(&fixture, 100, 9); /* while the set is out */
-    QS_CHECK(qsi_message_store_sync(fixture.store, &set, NULL) == QS_OK);
+    put(fixture, 100, 9); /* while the set is out */
+    QS_CHECK(qsi_message_store_sync(fixture->store, &set, NULL) == QS_OK);
     QS_CHECK(set.count == 0);
-    qsi_message_store_dirty_take(fixture.store, &set);
+    qsi_message_store_dirty_take(fixture->store, &set);
     QS_CHECK(set.count == 1);
-    qsi_message_store_release(fixture.store, &set);
-    qsi_message_store_dirty_take(fixture.store, &set);
+    qsi_message_store_release(fixture->store, &set);
+    qsi_message_store_dirty_take(fixture->store, &set);
     QS_CHECK(set.count == 0);
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
 }
 
-QS_TEST(test_reopened_store_never_writes_to_an_old_file)
+STORE_TEST(test_reopened_store_never_writes_to_an_old_file)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_body_ref old;
 
-    start(&fixture, env);
-    old = put(&fixture, 100, 1);
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    restart(&fixture);
-    QS_CHECK(put(&fixture, 100, 2).file == 2);
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    QS_CHECK(get(&fixture, &old, 1, NULL) == QS_OK);
-    create_file(&fixture, "0000000041.msg"); /* a leftover without even a header */
-    restart(&fixture);
-    QS_CHECK(put(&fixture, 100, 3).file == 42);
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
+    old = put(fixture, 100, 1);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
+    restart(fixture);
+    QS_CHECK(put(fixture, 100, 2).file == 2);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
+    QS_CHECK(get(fixture, &old, 1, NULL) == QS_OK);
+    create_file(fixture, "0000000041.msg"); /* a leftover without even a header */
+    restart(fixture);
+    QS_CHECK(put(fixture, 100, 3).file == 42);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
 }
 
-QS_TEST(test_recovery_cuts_tails_removes_the_rest_and_leaves_strangers_alone)
+STORE_TEST(test_recovery_cuts_tails_removes_the_rest_and_leaves_strangers_alone)
 {
     static const char *const strangers[] = {
         "1.msg",           "0000000000.msg", "0000000002.msg.tmp",
         "00000000002.msg", "9999999999.msg", "notes"};
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_body_ref refs[14];
     qs_file *file;
 
-    start(&fixture, env);
     for (uint32_t i = 0; i < 14; i++) {
-        refs[i] = put(&fixture, 10000, i);
+        refs[i] = put(fixture, 10000, i);
     }
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
     for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++) {
-        create_file(&fixture, strangers[i]);
+        create_file(fixture, strangers[i]);
     }
-    restart(&fixture);
-    QS_CHECK(get(&fixture, &refs[3], 3, NULL) == QS_OK); /* its handle stays open over the cut */
-    note_and_add(&fixture, &refs[12], 1);
-    note_and_add(&fixture, &refs[3], 1);
-    note_and_add(&fixture, &refs[1], 1); /* of the same file, and not its end */
-    QS_CHECK_OK(try_finish(&fixture, QS_ERROR));
-    QS_CHECK(file_bytes(&fixture, 1) == qsi_body_ref_end(&refs[3]));
-    QS_CHECK(!exists(&fixture, 2));
-    QS_CHECK(file_bytes(&fixture, 3) == qsi_body_ref_end(&refs[12]));
-    QS_CHECK(get(&fixture, &refs[3], 3, NULL) == QS_OK);
-    QS_CHECK(get(&fixture, &refs[12], 12, NULL) == QS_OK);
-    QS_CHECK(get(&fixture, &refs[4], 4, NULL) == QS_ECORRUPT);
-    QS_CHECK(get(&fixture, &refs[6], 6, NULL) == QS_ECORRUPT);
-    QS_CHECK(put(&fixture, 100, 1).file == 4);
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    restart(fixture);
+    QS_CHECK(get(fixture, &refs[3], 3, NULL) == QS_OK); /* its handle stays open over the cut */
+    note_and_add(fixture, &refs[12], 1);
+    note_and_add(fixture, &refs[3], 1);
+    note_and_add(fixture, &refs[1], 1); /* of the same file, and not its end */
+    QS_CHECK_OK(try_finish(fixture, QS_ERROR));
+    QS_CHECK(file_bytes(fixture, 1) == qsi_body_ref_end(&refs[3]));
+    QS_CHECK(!exists(fixture, 2));
+    QS_CHECK(file_bytes(fixture, 3) == qsi_body_ref_end(&refs[12]));
+    QS_CHECK(get(fixture, &refs[3], 3, NULL) == QS_OK);
+    QS_CHECK(get(fixture, &refs[12], 12, NULL) == QS_OK);
+    QS_CHECK(get(fixture, &refs[4], 4, NULL) == QS_ECORRUPT);
+    QS_CHECK(get(fixture, &refs[6], 6, NULL) == QS_ECORRUPT);
+    QS_CHECK(put(fixture, 100, 1).file == 4);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
     for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++) {
-        QS_CHECK(env->open(env, fixture.dir, strangers[i], QS_OPEN_READ, &file, NULL) == QS_OK);
-        env->close(env, file);
+        QS_CHECK(fixture->env->open(fixture->env, fixture->dir, strangers[i], QS_OPEN_READ, &file,
+                                    NULL) == QS_OK);
+        fixture->env->close(fixture->env, file);
     }
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
 }
 
-QS_TEST(test_maintenance_makes_the_next_file_and_settles_full_ones)
+STORE_TEST(test_maintenance_makes_the_next_file_and_settles_full_ones)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_body_ref last;
 
-    start(&fixture, env);
-    QS_CHECK(!qsi_message_store_needs_maintenance(fixture.store));
-    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
-    QS_CHECK(!exists(&fixture, 1));
-    put(&fixture, 10000, 1);
-    QS_CHECK(!qsi_message_store_needs_maintenance(fixture.store));
-    put(&fixture, 40000, 2);
-    QS_CHECK(qsi_message_store_needs_maintenance(fixture.store));
-    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
-    QS_CHECK(exists(&fixture, 2));
-    QS_CHECK(!qsi_message_store_needs_maintenance(fixture.store));
-    QS_CHECK(put(&fixture, 40000, 3).file == 2);
-    QS_CHECK(file_bytes(&fixture, 1) == 65536);
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
-    QS_CHECK(file_bytes(&fixture, 1) == QSI_MESSAGE_HEADER_BYTES + 10240 + 40448);
-    QS_CHECK(exists(&fixture, 3));
-    last = put(&fixture, 10000, 4);
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_settle(fixture.store, NULL) == QS_OK);
-    QS_CHECK(!exists(&fixture, 3)); /* made ahead and not used */
-    QS_CHECK(file_bytes(&fixture, 2) == qsi_body_ref_end(&last));
-    QS_CHECK(get(&fixture, &last, 4, NULL) == QS_OK);
-    QS_CHECK(put(&fixture, 100, 5).file == 4);
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
+    QS_CHECK(!qsi_message_store_needs_maintenance(fixture->store));
+    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    QS_CHECK(!exists(fixture, 1));
+    put(fixture, 10000, 1);
+    QS_CHECK(!qsi_message_store_needs_maintenance(fixture->store));
+    put(fixture, 40000, 2);
+    QS_CHECK(qsi_message_store_needs_maintenance(fixture->store));
+    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    QS_CHECK(exists(fixture, 2));
+    QS_CHECK(!qsi_message_store_needs_maintenance(fixture->store));
+    QS_CHECK(put(fixture, 40000, 3).file == 2);
+    QS_CHECK(file_bytes(fixture, 1) == 65536);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    QS_CHECK(file_bytes(fixture, 1) == QSI_MESSAGE_HEADER_BYTES + 10240 + 40448);
+    QS_CHECK(exists(fixture, 3));
+    last = put(fixture, 10000, 4);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_settle(fixture->store, NULL) == QS_OK);
+    QS_CHECK(!exists(fixture, 3)); /* made ahead and not used */
+    QS_CHECK(file_bytes(fixture, 2) == qsi_body_ref_end(&last));
+    QS_CHECK(get(fixture, &last, 4, NULL) == QS_OK);
+    QS_CHECK(put(fixture, 100, 5).file == 4);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
 }
 
-QS_TEST(test_full_file_with_unsynced_bodies_is_not_settled)
+STORE_TEST(test_full_file_with_unsynced_bodies_is_not_settled)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct qsi_dirty_set set;
     struct qsi_place place;
 
-    start(&fixture, env);
-    put(&fixture, 40000, 1);
-    QS_CHECK(qsi_message_store_reserve(fixture.store, 0, 10, &place, NULL) == QS_OK);
-    put(&fixture, 40000, 2);
-    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
-    QS_CHECK(file_bytes(&fixture, 1) == 65536);
-    qsi_message_store_dirty_take(fixture.store, &set);
-    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
-    QS_CHECK(file_bytes(&fixture, 1) == 65536);
-    QS_CHECK(qsi_message_store_sync(fixture.store, &set, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
-    QS_CHECK(file_bytes(&fixture, 1) == 65536); /* the place is still open */
-    qsi_message_store_abandon(fixture.store, &place);
-    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
-    QS_CHECK(file_bytes(&fixture, 1) < 65536);
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
+    put(fixture, 40000, 1);
+    QS_CHECK(qsi_message_store_reserve(fixture->store, 0, 10, &place, NULL) == QS_OK);
+    put(fixture, 40000, 2);
+    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    QS_CHECK(file_bytes(fixture, 1) == 65536);
+    qsi_message_store_dirty_take(fixture->store, &set);
+    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    QS_CHECK(file_bytes(fixture, 1) == 65536);
+    QS_CHECK(qsi_message_store_sync(fixture->store, &set, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    QS_CHECK(file_bytes(fixture, 1) == 65536); /* the place is still open */
+    qsi_message_store_abandon(fixture->store, &place);
+    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    QS_CHECK(file_bytes(fixture, 1) < 65536);
 }
 
-QS_TEST(test_removed_file_is_gone_and_its_number_not_used_again)
+STORE_TEST(test_removed_file_is_gone_and_its_number_not_used_again)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
     struct checkpoint checkpoint = {0};
     struct qsi_body_ref refs[8];
     qs_error error;
 
-    start(&fixture, env);
     for (uint32_t i = 0; i < 8; i++) {
-        refs[i] = put_counted(&fixture, 10000, i, 1);
+        refs[i] = put_counted(fixture, 10000, i, 1);
     }
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
-    QS_CHECK(get(&fixture, &refs[0], 0, NULL) == QS_OK);
+    QS_CHECK(commit(fixture, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    QS_CHECK(get(fixture, &refs[0], 0, NULL) == QS_OK);
     for (uint32_t i = 0; i < 8; i++) {
         if (refs[i].file == 1) {
-            drop(&fixture, &refs[i]);
+            drop(fixture, &refs[i]);
         }
     }
-    take_checkpoint(&fixture, &checkpoint);
-    QS_CHECK(!exists(&fixture, 1));
-    QS_CHECK(get(&fixture, &refs[0], 0, &error) == QS_ECORRUPT);
+    take_checkpoint(fixture, &checkpoint);
+    QS_CHECK(!exists(fixture, 1));
+    QS_CHECK(get(fixture, &refs[0], 0, &error) == QS_ECORRUPT);
     QS_CHECK(strcmp(error.path, "messages/0000000001.msg") == 0);
-    QS_CHECK(get(&fixture, &refs[7], 7, NULL) == QS_OK);
-    stop(&fixture);
+    QS_CHECK(get(fixture, &refs[7], 7, NULL) == QS_OK);
     qsi_buf_fini(&checkpoint.records);
-    qsi_env_mem_destroy(env);
 }
 
 #define WRITER_COUNT 4
@@ -381,15 +327,12 @@ static void commit_until_done(struct shared *shared)
     }
 }
 
-QS_TEST(test_threads_write_read_commit_and_maintain_at_once)
+STORE_TEST(test_threads_write_read_commit_and_maintain_at_once)
 {
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
-    struct shared shared = {.fixture = &fixture, .writers_left = WRITER_COUNT};
+    struct shared shared = {.fixture = fixture, .writers_left = WRITER_COUNT};
     struct writer writers[WRITER_COUNT];
     pthread_t threads[WRITER_COUNT];
 
-    start(&fixture, env);
     pthread_mutex_init(&shared.owner, NULL);
     for (uint32_t i = 0; i < WRITER_COUNT; i++) {
         writers[i] = (struct writer){&shared, i * BODIES_PER_WRITER};
@@ -400,7 +343,5 @@ QS_TEST(test_threads_write_read_commit_and_maintain_at_once)
         pthread_join(threads[i], NULL);
     }
     pthread_mutex_destroy(&shared.owner);
-    QS_CHECK(qsi_message_store_settle(fixture.store, NULL) == QS_OK);
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
+    QS_CHECK(qsi_message_store_settle(fixture->store, NULL) == QS_OK);
 }
