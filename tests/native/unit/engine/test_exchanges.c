@@ -92,40 +92,36 @@ ENGINE_TEST(test_arguments_that_are_no_table_are_refused)
 
 /* ---- crashes, in memory ---- */
 
-QS_TEST(test_everything_is_replayed_after_a_crash)
+IN_MEMORY_TEST(test_everything_is_replayed_after_a_crash)
 {
-    struct engine engine, dead;
+    struct engine dead;
 
-    engine_start(&engine, IN_MEMORY);
-    set_up(&engine);
-    engine_crash(&engine, &dead);
-    check_routes(&engine);
+    set_up(engine);
+    engine_crash(engine, &dead);
+    check_routes(engine);
     engine_stop(&dead);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_exchanges_that_went_together_stay_gone_after_a_crash)
+IN_MEMORY_TEST(test_exchanges_that_went_together_stay_gone_after_a_crash)
 {
-    struct engine engine, dead;
+    struct engine dead;
 
-    engine_start(&engine, IN_MEMORY);
-    declare_exchange(&engine, "first", "fanout", QS_DURABLE | QS_AUTO_DELETE);
-    declare_exchange(&engine, "second", "fanout", QS_DURABLE | QS_AUTO_DELETE);
-    declare_exchange(&engine, "transient", "fanout", 0);
-    QS_CHECK_OK(qs_channel_change_binding(engine.channel, text("second"), text("first"), NONE, NONE,
-                                          QS_TO_EXCHANGE, QS_ERROR));
-    QS_CHECK_OK(qs_channel_change_binding(engine.channel, text("transient"), text("second"), NONE,
+    declare_exchange(engine, "first", "fanout", QS_DURABLE | QS_AUTO_DELETE);
+    declare_exchange(engine, "second", "fanout", QS_DURABLE | QS_AUTO_DELETE);
+    declare_exchange(engine, "transient", "fanout", 0);
+    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("second"), text("first"), NONE,
+                                          NONE, QS_TO_EXCHANGE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("transient"), text("second"), NONE,
                                           NONE, QS_TO_EXCHANGE, QS_ERROR));
     /* Only what is not durable led from the second one. */
-    QS_CHECK_OK(qs_channel_exchange_delete(engine.channel, text("transient"), 0, QS_ERROR));
-    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-    engine_crash(&engine, &dead);
+    QS_CHECK_OK(qs_channel_exchange_delete(engine->channel, text("transient"), 0, QS_ERROR));
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    engine_crash(engine, &dead);
     for (int i = 0; i < 2; i++) {
-        CHECK_CHANNEL_ERROR(&engine, QS_NOT_FOUND,
-                            qs_channel_exchange_declare(engine.channel,
+        CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
+                            qs_channel_exchange_declare(engine->channel,
                                                         text(i == 0 ? "first" : "second"), NONE,
                                                         QS_PASSIVE, NONE, QS_ERROR));
     }
     engine_stop(&dead);
-    engine_stop(&engine);
 }

@@ -65,99 +65,91 @@ QS_TEST(test_a_crash_recovers_everything_as_redelivered)
     free(large);
 }
 
-QS_TEST(test_after_a_crash_new_messages_are_new)
+IN_MEMORY_TEST(test_after_a_crash_new_messages_are_new)
 {
-    struct engine engine, dead;
+    struct engine dead;
 
-    engine_start(&engine, IN_MEMORY);
-    declare(&engine, "q", QS_DURABLE);
-    publish(&engine, "q", "1");
-    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-    engine_crash(&engine, &dead);
-    publish(&engine, "q", "2");
-    QS_CHECK(get(&engine, "q", "1").redelivered);
-    QS_CHECK(!get(&engine, "q", "2").redelivered);
-    engine_reopen(&engine);
-    QS_CHECK(get(&engine, "q", "1").redelivered);
-    QS_CHECK(get(&engine, "q", "2").redelivered); /* it was out when the store was closed */
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "1");
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    engine_crash(engine, &dead);
+    publish(engine, "q", "2");
+    QS_CHECK(get(engine, "q", "1").redelivered);
+    QS_CHECK(!get(engine, "q", "2").redelivered);
+    engine_reopen(engine);
+    QS_CHECK(get(engine, "q", "1").redelivered);
+    QS_CHECK(get(engine, "q", "2").redelivered); /* it was out when the store was closed */
     engine_stop(&dead);
-    engine_stop(&engine);
 }
 
 /* A flag of the session that crashed says nothing about the one after it. */
-QS_TEST(test_what_was_not_delivered_after_a_crash_is_not_redelivered)
+IN_MEMORY_TEST(test_what_was_not_delivered_after_a_crash_is_not_redelivered)
 {
-    struct engine engine, dead;
+    struct engine dead;
 
-    engine_start(&engine, IN_MEMORY);
-    declare(&engine, "q", QS_DURABLE);
-    publish(&engine, "q", "1");
-    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-    engine_crash(&engine, &dead);
-    publish(&engine, "q", "2");
-    engine_reopen(&engine); /* in order, this time */
-    QS_CHECK(get(&engine, "q", "1").redelivered);
-    QS_CHECK(!get(&engine, "q", "2").redelivered);
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "1");
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    engine_crash(engine, &dead);
+    publish(engine, "q", "2");
+    engine_reopen(engine); /* in order, this time */
+    QS_CHECK(get(engine, "q", "1").redelivered);
+    QS_CHECK(!get(engine, "q", "2").redelivered);
     engine_stop(&dead);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_delivery_counts_go_on_after_a_crash)
+IN_MEMORY_TEST(test_delivery_counts_go_on_after_a_crash)
 {
-    struct engine engine, dead;
+    struct engine dead;
     qs_message message;
 
-    engine_start(&engine, IN_MEMORY);
-    declare(&engine, "q", QS_DURABLE);
-    publish(&engine, "q", "1");
-    publish(&engine, "q", "2");
-    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-    engine_crash(&engine, &dead);
-    message = get(&engine, "q", "1");
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "1");
+    publish(engine, "q", "2");
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    engine_crash(engine, &dead);
+    message = get(engine, "q", "1");
     QS_CHECK(message.redelivered && message.delivery_count == 1);
-    QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
-    message = get(&engine, "q", "1");
+    QS_CHECK_OK(qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
+    message = get(engine, "q", "1");
     QS_CHECK(message.redelivered && message.delivery_count == 2);
-    message = get(&engine, "q", "2");
+    message = get(engine, "q", "2");
     QS_CHECK(message.redelivered && message.delivery_count == 1);
     engine_stop(&dead);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_settled_messages_stay_settled_and_requeued_ones_keep_their_place)
+IN_MEMORY_TEST(test_settled_messages_stay_settled_and_requeued_ones_keep_their_place)
 {
-    struct engine engine, dead;
+    struct engine dead;
 
-    engine_start(&engine, IN_MEMORY);
-    declare(&engine, "q", QS_DURABLE);
+    declare(engine, "q", QS_DURABLE);
     for (int i = 0; i < 6; i++) {
         char body[2] = {(char)('0' + i), '\0'};
 
-        publish(&engine, "q", body);
+        publish(engine, "q", body);
     }
     for (int i = 0; i < 6; i++) {
         char body[2] = {(char)('0' + i), '\0'};
 
-        get(&engine, "q", body);
+        get(engine, "q", body);
     }
-    ack(&engine, 1, 0);
-    QS_CHECK_OK(qs_channel_nack(engine.channel, 3, 0, 0, QS_ERROR));
-    QS_CHECK_OK(qs_channel_nack(engine.channel, 2, QS_REQUEUE, 0, QS_ERROR));
-    ack(&engine, 5, 0);
-    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    ack(engine, 1, 0);
+    QS_CHECK_OK(qs_channel_nack(engine->channel, 3, 0, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, 2, QS_REQUEUE, 0, QS_ERROR));
+    ack(engine, 5, 0);
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
     for (int turn = 0; turn < 2; turn++) {
         if (turn == 0) {
-            engine_crash(&engine, &dead);
+            engine_crash(engine, &dead);
         } else {
-            engine_reopen(&engine);
+            engine_reopen(engine);
         }
-        get(&engine, "q", "1");
-        get(&engine, "q", "3");
-        get(&engine, "q", "5");
-        get_nothing(&engine, "q");
+        get(engine, "q", "1");
+        get(engine, "q", "3");
+        get(engine, "q", "5");
+        get_nothing(engine, "q");
     }
     engine_stop(&dead);
-    engine_stop(&engine);
 }
 
 ENGINE_TEST(test_transient_things_end_with_their_process)

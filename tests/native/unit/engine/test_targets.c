@@ -19,6 +19,9 @@ static void start_small(struct engine *engine)
     engine_open(engine);
 }
 
+QS_TEST_FIXTURE(run_small, struct engine, start_small(&fixture), engine_stop(&fixture))
+#define SMALL_TEST(name) QS_TEST_BY(run_small, name, (struct engine * engine))
+
 static void publish_count(struct engine *engine, const char *queue, uint32_t count)
 {
     char *body = make_body(BODY_BYTES, 1);
@@ -92,82 +95,73 @@ static double target_of(struct engine *engine, const qs_queue_status *status)
 }
 
 /* It was the one of the pager's last step, which is made while memory is short. */
-QS_TEST(test_target_of_a_drained_queue_stayed_finite)
+SMALL_TEST(test_target_of_a_drained_queue_stayed_finite)
 {
-    struct engine engine;
     qs_queue_status status;
 
-    start_small(&engine);
-    declare(&engine, "q", QS_DURABLE);
-    QS_CHECK(isinf(status_of(&engine, "q").target_ram_count));
-    publish_count(&engine, "q", 100);
-    qsi_env_mem_advance(engine.memory, SECOND);
-    QS_CHECK(isinf(status_of(&engine, "q").target_ram_count)); /* there is memory for all */
-    publish_count(&engine, "q", 500);
+    declare(engine, "q", QS_DURABLE);
+    QS_CHECK(isinf(status_of(engine, "q").target_ram_count));
+    publish_count(engine, "q", 100);
+    qsi_env_mem_advance(engine->memory, SECOND);
+    QS_CHECK(isinf(status_of(engine, "q").target_ram_count)); /* there is memory for all */
+    publish_count(engine, "q", 500);
     for (uint32_t i = 0; i < 4; i++) { /* true each time, whether or not time passes */
-        QS_CHECK(stats_of(&engine).ram_bytes > BUDGET / 2);
-        status = status_of(&engine, "q");
+        QS_CHECK(stats_of(engine).ram_bytes > BUDGET / 2);
+        status = status_of(engine, "q");
         QS_CHECK(status.alpha == status.messages_ready && status.target_ram_count > 0);
-        QS_CHECK(fabs(status.target_ram_count - target_of(&engine, &status)) <= 1);
-        publish_count(&engine, "q", 20);
-        take_count(&engine, "q", 2);
-        qsi_env_mem_advance(engine.memory, i % 2 * 30000000);
+        QS_CHECK(fabs(status.target_ram_count - target_of(engine, &status)) <= 1);
+        publish_count(engine, "q", 20);
+        take_count(engine, "q", 2);
+        qsi_env_mem_advance(engine->memory, i % 2 * 30000000);
     }
-    page(&engine);
-    take_count(&engine, "q", (uint32_t)status_of(&engine, "q").messages_ready);
-    status = status_of(&engine, "q");
+    page(engine);
+    take_count(engine, "q", (uint32_t)status_of(engine, "q").messages_ready);
+    status = status_of(engine, "q");
     QS_CHECK(isinf(status.target_ram_count) && status.ingress_rate > 0);
-    engine_stop(&engine);
 }
 
 /* Whatever else memory is used for; and without anything that moves the target is 0. */
-QS_TEST(test_queue_with_a_target_of_zero_rests_without_alphas)
+SMALL_TEST(test_queue_with_a_target_of_zero_rests_without_alphas)
 {
-    struct engine engine;
     qs_queue_status status;
 
-    start_small(&engine);
-    declare(&engine, "q", QS_DURABLE);
-    publish_count(&engine, "q", 100);
-    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-    qsi_budget_add(engine.store->budget, BUDGET / 10 * 6);
-    status_of(&engine, "q");
-    qsi_env_mem_advance(engine.memory, 60 * SECOND);
-    status = status_of(&engine, "q");
+    declare(engine, "q", QS_DURABLE);
+    publish_count(engine, "q", 100);
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    qsi_budget_add(engine->store->budget, BUDGET / 10 * 6);
+    status_of(engine, "q");
+    qsi_env_mem_advance(engine->memory, 60 * SECOND);
+    status = status_of(engine, "q");
     QS_CHECK(status.target_ram_count == 0 && status.alpha == 100);
-    page(&engine);
-    status = status_of(&engine, "q");
+    page(engine);
+    status = status_of(engine, "q");
     QS_CHECK(status.target_ram_count == 0 && status.alpha == 0 && status.messages_ready == 100);
-    qsi_budget_sub(engine.store->budget, BUDGET / 10 * 6);
-    QS_CHECK(isinf(status_of(&engine, "q").target_ram_count));
-    take_count(&engine, "q", 100);
-    engine_stop(&engine);
+    qsi_budget_sub(engine->store->budget, BUDGET / 10 * 6);
+    QS_CHECK(isinf(status_of(engine, "q").target_ram_count));
+    take_count(engine, "q", 100);
 }
 
 /* They were read for a consumer, who stayed away. */
-QS_TEST(test_alphas_of_a_lazy_queue_stayed_when_its_consumer_had_gone)
+SMALL_TEST(test_alphas_of_a_lazy_queue_stayed_when_its_consumer_had_gone)
 {
     struct qs_test_fields fields = {.used = 0};
-    struct engine engine;
     qs_declare_ok ok;
 
-    start_small(&engine);
     qs_test_put_text(&fields, "x-queue-mode", "lazy");
-    QS_CHECK_OK(qs_channel_queue_declare(engine.channel, text("q"), QS_DURABLE,
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), QS_DURABLE,
                                          qs_test_fields_slice(&fields), &ok, QS_ERROR));
-    publish_count(&engine, "q", 300);
-    QS_CHECK(status_of(&engine, "q").alpha == 0);
+    publish_count(engine, "q", 300);
+    QS_CHECK(status_of(engine, "q").alpha == 0);
     for (uint32_t turn = 0; turn < 3; turn++) {
-        take_count(&engine, "q", 10);
-        page(&engine);
-        QS_CHECK(status_of(&engine, "q").alpha > 0); /* the consumer comes again */
-        qsi_env_mem_advance(engine.memory, 2 * SECOND);
-        page(&engine);
-        QS_CHECK(status_of(&engine, "q").alpha == 0);
-        QS_CHECK(status_of(&engine, "q").target_ram_count == 0);
+        take_count(engine, "q", 10);
+        page(engine);
+        QS_CHECK(status_of(engine, "q").alpha > 0); /* the consumer comes again */
+        qsi_env_mem_advance(engine->memory, 2 * SECOND);
+        page(engine);
+        QS_CHECK(status_of(engine, "q").alpha == 0);
+        QS_CHECK(status_of(engine, "q").target_ram_count == 0);
     }
-    take_count(&engine, "q", 270);
-    engine_stop(&engine);
+    take_count(engine, "q", 270);
 }
 
 int main(void)

@@ -41,17 +41,16 @@ static void test_a_flipped_bit_in_any_block_but_the_last_is_damage(bool clean)
     fixture_stop(&fixture);
 }
 
-QS_TEST(test_the_last_block_is_cut_off_when_it_is_torn)
+GOOD_TEST(test_the_last_block_is_cut_off_when_it_is_torn)
 {
-    struct fixture fixture, copy;
+    struct fixture copy;
     const struct qsi_scan_block *last;
 
-    start_good(&fixture, false);
     last = &good.blocks[RECORDS - 1];
     for (int how = 0; how < 4; how++) {
         uint64_t bytes = qsi_block_bytes(last->block.payload_bytes);
 
-        fixture_copy(&copy, &fixture);
+        fixture_copy(&copy, fixture);
         switch (how) {
         case 0: /* a bit */
             damage(&copy, last->block.file_number, last->offset + 1000, 1, 16);
@@ -72,22 +71,19 @@ QS_TEST(test_the_last_block_is_cut_off_when_it_is_torn)
         QS_CHECK(seen.result.torn_bytes == (how == 2 || how == 3 ? 0 : bytes));
         fixture_stop(&copy);
     }
-    fixture_stop(&fixture);
 }
 
 /* A crash leaves files as long as they were made. */
-QS_TEST(test_a_file_that_was_cut_is_damage_although_its_session_was_not_closed)
+GOOD_TEST(test_a_file_that_was_cut_is_damage_although_its_session_was_not_closed)
 {
-    struct fixture fixture, copy;
+    struct fixture copy;
     const struct qsi_scan_block *last;
 
-    start_good(&fixture, false);
     last = &good.blocks[RECORDS - 1];
-    fixture_copy(&copy, &fixture);
+    fixture_copy(&copy, fixture);
     truncate_file(&copy, last->block.file_number, last->offset + 4096);
     check_corrupt(&copy, last->block.file_number, last->offset + 4096);
     fixture_stop(&copy);
-    fixture_stop(&fixture);
 }
 
 /* After an orderly close nothing can be torn. */
@@ -110,31 +106,29 @@ QS_TEST(test_the_last_block_of_a_clean_journal_is_damage)
 }
 
 /* The blocks of one commit reach the disk in any order: none of them proves another. */
-QS_TEST(test_any_block_of_the_last_commit_may_be_torn)
+JOURNAL_TEST(test_any_block_of_the_last_commit_may_be_torn)
 {
-    struct fixture fixture, copy;
+    struct fixture copy;
 
-    fixture_start(&fixture);
-    append_and_commit(&fixture, 16);
+    append_and_commit(fixture, 16);
     for (int i = 0; i < 3; i++) { /* the first of them fills the file */
-        append(&fixture, 40000);
+        append(fixture, 40000);
     }
-    commit(&fixture);
-    QS_CHECK_OK(scan(&fixture, &good));
+    commit(fixture);
+    QS_CHECK_OK(scan(fixture, &good));
     check_seen(&good, 4);
     QS_CHECK(good.block_count == 3 && good.blocks[1].block.file_number == 1 &&
              good.blocks[2].block.file_number > 1);
-    fixture_copy(&copy, &fixture);
+    fixture_copy(&copy, fixture);
     damage(&copy, good.blocks[2].block.file_number, good.blocks[2].offset + 100, 1, 1);
     QS_CHECK_OK(scan(&copy, &seen));
     check_seen(&seen, 2);
     fixture_stop(&copy);
     /* A file with a header proves that the ones before it were synced. */
-    fixture_copy(&copy, &fixture);
+    fixture_copy(&copy, fixture);
     damage(&copy, good.blocks[1].block.file_number, good.blocks[1].offset + 100, 1, 1);
     check_corrupt(&copy, good.blocks[1].block.file_number, good.blocks[1].offset);
     fixture_stop(&copy);
-    fixture_stop(&fixture);
 }
 
 /* What a commit tells of its records must be so, although its checksum is right. */
@@ -162,17 +156,16 @@ QS_TEST(test_a_block_is_made_of_whole_records)
 
 /* ---- groups ---- */
 
-QS_TEST(test_an_incomplete_chain_is_told_by_its_last_block)
+JOURNAL_TEST(test_an_incomplete_chain_is_told_by_its_last_block)
 {
-    struct fixture fixture, copy;
+    struct fixture copy;
 
-    fixture_start(&fixture);
-    append_and_commit(&fixture, 16);
+    append_and_commit(fixture, 16);
     for (int i = 0; i < 12; i++) {
-        append_group(&fixture, 20000, i < 11);
+        append_group(fixture, 20000, i < 11);
     }
-    commit(&fixture);
-    QS_CHECK_OK(scan(&fixture, &good));
+    commit(fixture);
+    QS_CHECK_OK(scan(fixture, &good));
     check_seen(&good, 13);
     for (uint32_t i = good.block_count - 1; i > 0; i--) {
         const struct qsi_scan_block *block = &good.blocks[i];
@@ -180,14 +173,13 @@ QS_TEST(test_an_incomplete_chain_is_told_by_its_last_block)
         if (block->block.file_number != good.result.last_file) {
             break;
         }
-        fixture_copy(&copy, &fixture);
+        fixture_copy(&copy, fixture);
         damage(&copy, block->block.file_number, block->offset + 80, 1, 1);
         QS_CHECK_OK(scan(&copy, &seen));
         QS_CHECK(seen.block_count == i && seen.count < 13);
         QS_CHECK((seen.blocks[i - 1].block.flags & QSI_BLOCK_MORE) != 0);
         fixture_stop(&copy);
     }
-    fixture_stop(&fixture);
 }
 
 /* ---- the visitor, faults, memory ---- */

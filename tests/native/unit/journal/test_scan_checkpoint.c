@@ -84,13 +84,12 @@ static void check_blocks(uint32_t first, uint32_t missing)
 
 /* A block that the checkpoint cuts in two is visited: what to do with its front is the visitor's
  * business. */
-QS_TEST(test_blocks_behind_the_checkpoint_are_visited)
+GOOD_TEST(test_blocks_behind_the_checkpoint_are_visited)
 {
-    struct fixture fixture, copy;
+    struct fixture copy;
 
-    start_good(&fixture);
     for (uint64_t lsn = 0; lsn <= good.result.end_lsn; lsn += RECORD_BYTES) {
-        copy_with_checkpoint(&copy, &fixture, lsn);
+        copy_with_checkpoint(&copy, fixture, lsn);
         QS_CHECK_OK(scan(&copy, &seen));
         check_blocks(first_needed(lsn), good.block_count);
         QS_CHECK(seen.result.end_lsn == good.result.end_lsn &&
@@ -98,19 +97,17 @@ QS_TEST(test_blocks_behind_the_checkpoint_are_visited)
                  seen.result.last_file == good.result.last_file && seen.result.torn_bytes == 0);
         fixture_stop(&copy);
     }
-    fixture_stop(&fixture);
 }
 
 /* Files before the first session may be there, whatever is in them, or not. */
-QS_TEST(test_files_before_the_checkpoint_are_not_read)
+GOOD_TEST(test_files_before_the_checkpoint_are_not_read)
 {
-    struct fixture fixture, copy;
+    struct fixture copy;
 
-    start_good(&fixture);
     for (uint32_t how = 0; how < 3; how++) {
         uint64_t lsn = good.blocks[good.block_count - 3].block.lsn;
 
-        copy_with_checkpoint(&copy, &fixture, lsn);
+        copy_with_checkpoint(&copy, fixture, lsn);
         QS_CHECK(copy.manifest.sessions[0].first_file > 3);
         for (uint32_t n = 1; n < copy.manifest.sessions[0].first_file; n++) {
             switch (how) {
@@ -131,24 +128,22 @@ QS_TEST(test_files_before_the_checkpoint_are_not_read)
         QS_CHECK(seen.result.lost_ranges == 0);
         fixture_stop(&copy);
     }
-    fixture_stop(&fixture);
 }
 
 /* ---- damage ---- */
 
 /* Blocks of the first file that the checkpoint has are checked all the same: without them the
  * place of the next is not known. */
-QS_TEST(test_damage_before_the_checkpoint_is_refused_and_loses_nothing)
+GOOD_TEST(test_damage_before_the_checkpoint_is_refused_and_loses_nothing)
 {
-    struct fixture fixture, copy;
+    struct fixture copy;
 
-    start_good(&fixture);
     for (uint32_t i = 0; i < good.block_count; i++) {
         const struct qsi_scan_block *block = &good.blocks[i];
         uint64_t lsn = block_end(block);
         char path[QSI_JOURNAL_PATH_BYTES];
 
-        copy_with_checkpoint(&copy, &fixture, lsn);
+        copy_with_checkpoint(&copy, fixture, lsn);
         if (copy.manifest.sessions[0].first_file != block->block.file_number) {
             fixture_stop(&copy); /* the file is not read any more */
             continue;
@@ -164,23 +159,21 @@ QS_TEST(test_damage_before_the_checkpoint_is_refused_and_loses_nothing)
         QS_CHECK(seen.result.end_lsn == good.result.end_lsn);
         fixture_stop(&copy);
     }
-    fixture_stop(&fixture);
 }
 
 /* Of a block that the checkpoint cuts in two, what lies behind the checkpoint is lost. */
-QS_TEST(test_a_damaged_block_across_the_checkpoint_loses_its_end)
+GOOD_TEST(test_a_damaged_block_across_the_checkpoint_loses_its_end)
 {
-    struct fixture fixture, copy;
+    struct fixture copy;
     uint32_t tried = 0;
 
-    start_good(&fixture);
     for (uint32_t i = 0; i < good.block_count; i++) {
         const struct qsi_scan_block *block = &good.blocks[i];
 
         if (block->block.record_count < 2) {
             continue;
         }
-        copy_with_checkpoint(&copy, &fixture, block->block.lsn + RECORD_BYTES);
+        copy_with_checkpoint(&copy, fixture, block->block.lsn + RECORD_BYTES);
         damage(&copy, block->block.file_number, block->offset + 300, 1, 1);
         QS_CHECK_STATUS(QS_ECORRUPT, scan(&copy, &seen));
         QS_CHECK(seen.block_count == 0);
@@ -193,23 +186,21 @@ QS_TEST(test_a_damaged_block_across_the_checkpoint_loses_its_end)
         tried += 1;
     }
     QS_CHECK(tried > 20);
-    fixture_stop(&fixture);
 }
 
 /* It was durable to there, whatever else is known of its end. */
-QS_TEST(test_a_journal_that_ends_before_the_checkpoint_is_damage)
+GOOD_TEST(test_a_journal_that_ends_before_the_checkpoint_is_damage)
 {
     const struct qsi_scan_block *last;
-    struct fixture fixture, copy;
+    struct fixture copy;
 
-    start_good(&fixture);
     last = &good.blocks[good.block_count - 1];
     for (int how = 0; how < 4; how++) {
         for (uint64_t lsn = last->block.lsn; lsn <= block_end(last); lsn += RECORD_BYTES) {
             bool is_torn = lsn == last->block.lsn; /* nothing behind the checkpoint is known of */
             bool is_gone = how >= 2;               /* the file: nobody knows how much it held */
 
-            copy_with_checkpoint(&copy, &fixture, lsn);
+            copy_with_checkpoint(&copy, fixture, lsn);
             switch (how) {
             case 0:
                 damage(&copy, last->block.file_number, last->offset + 1000, 1, 16);
@@ -241,45 +232,42 @@ QS_TEST(test_a_journal_that_ends_before_the_checkpoint_is_damage)
             fixture_stop(&copy);
         }
     }
-    fixture_stop(&fixture);
 }
 
 /* ---- files used again ---- */
 
 /* Behind the end lie spares that are full of blocks and headers from before: they prove nothing,
  * and save nobody. */
-QS_TEST(test_stale_files_behind_the_end_prove_nothing)
+GOOD_TEST(test_stale_files_behind_the_end_prove_nothing)
 {
-    struct fixture fixture, copy;
+    struct fixture copy;
     const struct qsi_scan_block *last;
     uint32_t spare;
     uint64_t bytes;
 
-    start_good(&fixture);
-    make_checkpoint(&fixture, qsi_journal_durable_lsn(fixture.journal));
-    QS_CHECK_OK(release(&fixture, 4));
-    append_and_commit(&fixture, RECORD_BYTES);
-    append_and_commit(&fixture, RECORD_BYTES);
-    QS_CHECK_OK(scan(&fixture, &good));
+    make_checkpoint(fixture, qsi_journal_durable_lsn(fixture->journal));
+    QS_CHECK_OK(release(fixture, 4));
+    append_and_commit(fixture, RECORD_BYTES);
+    append_and_commit(fixture, RECORD_BYTES);
+    QS_CHECK_OK(scan(fixture, &good));
     QS_CHECK(good.count == 2 && good.result.highest_file >= good.result.last_file + 3);
     last = &good.blocks[1];
     spare = good.result.last_file + 1;
-    QS_CHECK(!file_exists(&fixture, spare - 2, &bytes) && file_exists(&fixture, spare, &bytes));
+    QS_CHECK(!file_exists(fixture, spare - 2, &bytes) && file_exists(fixture, spare, &bytes));
     for (int salvage = 0; salvage < 2; salvage++) {
-        fixture_copy(&copy, &fixture); /* torn */
+        fixture_copy(&copy, fixture); /* torn */
         damage(&copy, last->block.file_number, last->offset + 1000, 1, 16);
         QS_CHECK_OK(scan_how(&copy, salvage != 0, &seen));
         QS_CHECK(seen.count == 1 && seen.numbers[0] == good.numbers[0]);
         QS_CHECK(salvage != 0 || seen.result.torn_bytes > 0);
         fixture_stop(&copy);
     }
-    fixture_copy(&copy, &fixture); /* all that is left to salvage is stale */
+    fixture_copy(&copy, fixture); /* all that is left to salvage is stale */
     damage(&copy, last->block.file_number, 0, QSI_BLOCK_ALIGN, 0);
     damage(&copy, last->block.file_number, good.blocks[0].offset, 2 * QSI_BLOCK_ALIGN, 3);
     QS_CHECK_OK(scan_how(&copy, true, &seen));
     QS_CHECK(seen.count == 0);
     fixture_stop(&copy);
-    fixture_stop(&fixture);
 }
 
 /* ---- progress and memory ---- */

@@ -49,23 +49,21 @@ static void test_a_damaged_header_is_damage(bool clean)
     fixture_stop(&fixture);
 }
 
-QS_TEST(test_a_shortened_file_is_damage)
+GOOD_TEST(test_a_shortened_file_is_damage)
 {
-    struct fixture fixture, copy;
+    struct fixture copy;
 
-    start_good(&fixture, false);
     for (uint32_t i = 0; i + 1 < RECORDS; i++) {
         const struct qsi_scan_block *block = &good.blocks[i];
 
         if (block->block.file_number == good.result.last_file) {
             break;
         }
-        fixture_copy(&copy, &fixture);
+        fixture_copy(&copy, fixture);
         truncate_file(&copy, block->block.file_number, block->offset + 4096);
         check_corrupt(&copy, block->block.file_number, block->offset + 4096);
         fixture_stop(&copy);
     }
-    fixture_stop(&fixture);
 }
 
 GOOD_TEST(test_foreign_names_are_ignored)
@@ -95,30 +93,28 @@ GOOD_TEST(test_files_of_another_store_are_not_read)
 
 /* ---- sessions ---- */
 
-QS_TEST(test_damage_in_an_earlier_session_is_never_torn)
+JOURNAL_TEST(test_damage_in_an_earlier_session_is_never_torn)
 {
-    struct fixture fixture, copy;
+    struct fixture copy;
 
-    fixture_start(&fixture);
-    append_and_commit(&fixture, 5000);
-    append_and_commit(&fixture, 5000);
-    qsi_journal_close(fixture.journal);
-    QS_CHECK_OK(scan(&fixture, &good));
-    fixture_begin(&fixture, good.result.last_file, good.result.end_lsn);
-    append_and_commit(&fixture, 5000);
+    append_and_commit(fixture, 5000);
+    append_and_commit(fixture, 5000);
+    qsi_journal_close(fixture->journal);
+    QS_CHECK_OK(scan(fixture, &good));
+    fixture_begin(fixture, good.result.last_file, good.result.end_lsn);
+    append_and_commit(fixture, 5000);
     for (uint32_t i = 0; i < 2; i++) {
-        fixture_copy(&copy, &fixture);
+        fixture_copy(&copy, fixture);
         damage(&copy, 1, good.blocks[i].offset + 200, 1, 1);
         check_corrupt(&copy, 1, good.blocks[i].offset);
         fixture_stop(&copy);
     }
-    fixture_copy(&copy, &fixture);
+    fixture_copy(&copy, fixture);
     remove_file(&copy, 1);
     QS_CHECK_STATUS(QS_ECORRUPT, scan(&copy, &seen));
     QS_CHECK(seen.count == 0);
     fixture_stop(&copy);
-    check_scan(&fixture, 3);
-    fixture_stop(&fixture);
+    check_scan(fixture, 3);
 }
 
 /* What was torn once stays cut off, although it could be read again later. */
