@@ -2,7 +2,6 @@
 #ifndef ADOPTION_SCENE_H
 #define ADOPTION_SCENE_H
 
-#include "qs_test_batch.h"
 #include "stream_scene.h"
 
 #define BEFORE 10

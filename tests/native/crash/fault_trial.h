@@ -5,7 +5,6 @@
 
 #include "crash_faults.h"
 #include "crash_run.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 
 #define FAULT_N_MAX 4000 /* a sweep that does not come to an end is a failure */

@@ -3,7 +3,6 @@
 #ifndef STREAM_HOOKS_H
 #define STREAM_HOOKS_H
 
-#include "qs_test_batch.h"
 #include "stream_scene.h"
 
 #define HANDLES_MAX 200

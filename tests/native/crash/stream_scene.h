@@ -2,14 +2,9 @@
 #ifndef STREAM_SCENE_H
 #define STREAM_SCENE_H
 
-#include "crash_env.h"
 #include "crash_log.h"
 #include "crash_work.h"
-#include "env_test.h"
 #include "qs_test_fields.h"
-
-#include <stdio.h>
-#include <string.h>
 
 #define ROWS 60
 #define ROW_BYTES 2000

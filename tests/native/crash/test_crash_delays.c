@@ -15,8 +15,6 @@
 #include "crash_model.h"
 #include "env_test.h"
 
-#include <stdlib.h>
-
 #define SECOND_US UINT64_C(1000000)
 #define MESSAGES_MAX 400
 #define STEPS 60

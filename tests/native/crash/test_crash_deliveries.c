@@ -22,9 +22,6 @@
 #include "qs_test_fields.h"
 #include "splitmix.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #define LIMIT 3u
 #define MESSAGES_MAX 48u
 #define GENERATIONS 6

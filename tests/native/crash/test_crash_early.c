@@ -9,12 +9,6 @@
 #include "qstore/qstore.h"
 
 #include "crash_run.h"
-#include "env_test.h"
-#include "qs_test.h"
-#include "splitmix.h"
-
-#include <stdio.h>
-#include <string.h>
 
 #define MESSAGES_MAX 400u
 #define STEPS 300

@@ -10,13 +10,9 @@
  * Arguments: seed, number of states. */
 #include "qstore/qstore.h"
 
-#include "crash_env.h"
 #include "crash_run.h"
 #include "env_call.h"
-#include "env_test.h"
 #include "store.h"
-
-#include <stdlib.h>
 
 #define SMALL 24 /* queues; some of them have a time to live */
 #define LARGE 3

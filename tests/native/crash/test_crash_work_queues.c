@@ -17,17 +17,12 @@
 #include "qstore/qstore.h"
 
 #include "check.h"
-#include "crash_model.h"
 #include "crash_run.h"
-#include "env_test.h"
 #include "qs_test_fields.h"
-#include "splitmix.h"
 #include "store.h"
 #include "store_stream.h"
 #include "store_work.h"
 #include "work.h"
-
-#include <stdlib.h>
 
 #define MESSAGES_MAX 1200
 #define HELD_MAX 64

@@ -15,8 +15,6 @@
 #include "qs_test.h"
 #include "splitmix.h"
 
-#include <stdlib.h>
-
 #define NONE ((qs_slice){NULL, 0})
 #define PERSISTENT ((qs_slice){"\x10\x00\x02", 3})
 #define SHORT_LIVED                \

@@ -11,7 +11,6 @@
 #include "inbox_note.h"
 #include "inbox_scene.h"
 #include "le.h"
-#include "splitmix.h"
 
 #define MINUTE_NS UINT64_C(60000000000)
 

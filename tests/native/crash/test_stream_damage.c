@@ -9,8 +9,6 @@
 #include "crash_log.h"
 #include "crash_work.h"
 
-#include <stdlib.h>
-
 #define FILES_MAX 16
 #define NAME_BYTES 64
 

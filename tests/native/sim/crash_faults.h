@@ -4,8 +4,6 @@
 
 #include "env_test.h"
 
-#include <stdbool.h>
-
 struct crash_fault {
     const char *name;
     enum qsi_fault_how how;

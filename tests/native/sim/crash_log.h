@@ -25,9 +25,6 @@
 #include "store.h"
 #include "store_stream.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #define LOG_STREAMS 3
 #define LOG_GROUPS 3      /* the last one is a consumer that notes how far it is */
 #define LOG_LIVES_MAX 64  /* of a stream: it is deleted and declared again */

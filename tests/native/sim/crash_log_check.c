@@ -1,8 +1,6 @@
 /* What a store with streams shows, compared with the model. */
 #include "crash_log.h"
 
-#include <stdlib.h>
-
 #define COLUMNS (QS_STREAM_COLUMN_TIMESTAMP | QS_STREAM_COLUMN_BODY)
 
 /* What was seen of one stream. */

@@ -1,8 +1,6 @@
 /* What streams and the queue hold, behind each call. */
 #include "crash_log.h"
 
-#include <stdlib.h>
-
 void log_model_init(struct log_model *model)
 {
     memset(model, 0, sizeof *model);

@@ -1,7 +1,6 @@
 /* Work on streams that publishes, takes and commits offsets, alone and in transactions. */
 #include "crash_log.h"
 #include "qs_test_batch.h"
-#include "splitmix.h"
 
 #define TX_CHANGES_MAX 10
 

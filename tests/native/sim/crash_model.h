@@ -21,7 +21,6 @@
 #include "qs_test.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #define CRASH_QUEUES 6

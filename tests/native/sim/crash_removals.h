@@ -14,8 +14,6 @@
 #ifndef CRASH_REMOVALS_H
 #define CRASH_REMOVALS_H
 
-#include "crash_env.h"
-#include "crash_model.h"
 #include "crash_work.h"
 #include "env_test.h"
 #include "journal_internal.h"

@@ -15,12 +15,8 @@
 #ifndef CRASH_RUN_H
 #define CRASH_RUN_H
 
-#include "crash_env.h"
-#include "crash_model.h"
 #include "crash_space.h"
-#include "crash_work.h"
 #include "env_test.h"
-#include "splitmix.h"
 
 #include <time.h>
 

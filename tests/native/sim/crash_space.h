@@ -7,7 +7,6 @@
 #ifndef CRASH_SPACE_H
 #define CRASH_SPACE_H
 
-#include "crash_model.h"
 #include "crash_work.h"
 
 struct crash_space {

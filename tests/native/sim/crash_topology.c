@@ -1,8 +1,6 @@
 /* Work on topology: exchanges, bindings and queues come and go. */
 #include "crash_work.h"
 
-#include <string.h>
-
 /* -- topology --------------------------------------------------------------------------------- */
 
 void crash_declare(struct crash_work *work, struct crash_queue *queue)

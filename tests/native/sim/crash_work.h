@@ -10,9 +10,7 @@
 
 #include "crash_env.h"
 #include "crash_model.h"
-#include "qs_test.h"
 #include "qs_test_batch.h"
-#include "splitmix.h"
 #include "store.h"
 
 #define CRASH_PATH "store"

@@ -14,9 +14,7 @@
 #include "map.h"
 #include "ram_disk.h"
 
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 struct sim_node {
     struct qsi_ram_node ram; /* durable names and pending changes count it, too */

@@ -1,7 +1,6 @@
 /* The memory and sim environments: a disk in RAM with a clock and randomness that follow from the
  * seed, tracked or not, and the cuts of it. */
 #include "check.h"
-#include "env_test.h"
 #include "sim_disk.h"
 #include "splitmix.h"
 

@@ -5,7 +5,6 @@
 #include "qs_test.h"
 
 #include <signal.h>
-#include <stdbool.h>
 #include <sys/wait.h>
 
 /* Does function(argument) end in an assertion?  It is tried in a process of its own, whose last

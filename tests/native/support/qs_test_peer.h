@@ -9,10 +9,6 @@
 #include "qs_test.h"
 #include "session_internal.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define SECOND UINT64_C(1000000000)
 #define BYTES_MAX (4u << 20)
 

@@ -9,8 +9,6 @@
 #include "messages_write.h"
 #include "qs_test.h"
 
-#include <stdbool.h>
-
 #define QS_TEST_NAME_BYTES 8u
 
 enum {                          /* of a record */

@@ -6,10 +6,6 @@
 #include "qs_test.h"
 #include "qs_test_batch.h"
 
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #define WAITING 4
 #define SHORTAGES 2
 #define PAUSE_US 200 /* between two looks */

@@ -6,10 +6,7 @@
 #include "qs_test_batch.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define THREADS 3
 #define ROUNDS 8

@@ -11,7 +11,6 @@
 #include "block_write.h"
 #include "check.h"
 #include "env_test.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 #include "qs_test_records.h"
 #include "splitmix.h"

@@ -7,10 +7,6 @@
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static struct qs_test_alloc memory;
 
 /* It gives all its memory back. */

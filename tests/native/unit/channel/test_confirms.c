@@ -6,8 +6,6 @@
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 
-#include <stdlib.h>
-
 static struct qs_test_alloc memory;
 static uint64_t durable_now; /* what those who reserve know of */
 

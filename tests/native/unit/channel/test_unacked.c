@@ -6,8 +6,6 @@
 #include "qs_test_alloc.h"
 #include "unacked.h"
 
-#include <stdlib.h>
-
 static struct qs_test_alloc memory;
 static struct qsi_queue queues[2];
 static struct qsi_segment segments[4]; /* told apart by their address alone */

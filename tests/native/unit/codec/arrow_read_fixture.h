@@ -7,10 +7,6 @@
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define COLUMNS_MAX 16
 #define BUFFERS_MAX 6
 

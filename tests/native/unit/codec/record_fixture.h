@@ -5,8 +5,6 @@
 #include "qs_test.h"
 #include "record.h"
 
-#include <stdlib.h>
-
 struct sample {
     uint32_t rows, routes, destinations;
     uint8_t flags;

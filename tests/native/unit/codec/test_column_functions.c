@@ -4,8 +4,6 @@
 #include "qs_test.h"
 #include "shard.h"
 
-#include <string.h>
-
 static const char data[] = "123456789key";
 static const int32_t offsets[] = {0, 9, 9, 12};
 

@@ -9,8 +9,6 @@
 #include "qs_test.h"
 
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define QSI_CRC32C_TABLE_BYTES
 #define QSI_CRC32C_TABLE_SHIFTS

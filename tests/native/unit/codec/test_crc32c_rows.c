@@ -6,8 +6,6 @@
 #include "le.h"
 #include "qs_test.h"
 
-#include <string.h>
-
 #define ROWS_MAX 23u
 #define BEGIN 5u
 

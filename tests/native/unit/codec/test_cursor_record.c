@@ -3,9 +3,6 @@
 #include "qs_test.h"
 #include "record.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static struct qsi_slice text(const char *string)
 {
     return qsi_slice_make(string, (uint32_t)strlen(string));

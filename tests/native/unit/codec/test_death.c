@@ -4,8 +4,6 @@
 #include "properties.h"
 #include "qs_test.h"
 
-#include <stdlib.h>
-
 #define TIME UINT64_C(0x0102030405060708)
 #define LITERAL(text) qsi_slice_make(text, sizeof(text) - 1)
 

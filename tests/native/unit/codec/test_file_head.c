@@ -5,8 +5,6 @@
 #include "le.h"
 #include "qs_test.h"
 
-#include <string.h>
-
 #define CRC_AT 60u
 
 static const struct qsi_file_kind kind = {"QSTESTF\n", "a test file", 7};

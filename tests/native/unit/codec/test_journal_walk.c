@@ -6,8 +6,6 @@
 #include "qs_test.h"
 #include "record.h"
 
-#include <string.h>
-
 #define BLOCKS 5
 #define RECORDS_BYTES QSI_SETTLE_BYTES
 #define BASE_LSN 1000

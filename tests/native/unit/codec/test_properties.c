@@ -8,10 +8,6 @@
 #include "properties.h"
 #include "qs_test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* A table with one value of each type. */
 static const uint8_t all_types[] = "\x01"
                                    "a"

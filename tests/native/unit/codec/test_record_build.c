@@ -5,7 +5,6 @@
  * its number, and each record must pass the check that records from files pass. */
 
 #include "check.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 #include "qs_test_records.h"
 #include "record.h"

@@ -4,9 +4,6 @@
 #include "qs_test_fields.h"
 #include "stream_offset.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static uint32_t encode(uint8_t *out, const struct qsi_properties *properties)
 {
     uint32_t bytes = (uint32_t)qsi_properties_bytes(properties);

@@ -3,8 +3,6 @@
 #include "qs_test.h"
 #include "stream_record.h"
 
-#include <string.h>
-
 #define BYTES (QSI_STREAM_WRITTEN_BYTES + 2 * QSI_STREAM_SEGMENT_BYTES_IN_RECORD)
 
 static const struct qsi_stream_state_segment segments[2] = {

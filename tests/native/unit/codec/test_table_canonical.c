@@ -5,9 +5,6 @@
 #include "qs_test_alloc.h"
 #include "table_canonical.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 struct table {
     uint8_t bytes[16384];
     uint32_t used;

@@ -2,8 +2,6 @@
 #include "qs_test.h"
 #include "time_text.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 static bool parsed(const char *text, uint64_t *us_out)

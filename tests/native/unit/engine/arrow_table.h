@@ -6,9 +6,6 @@
 
 #include "qs_test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define TABLE_COLUMNS_MAX 8
 
 struct table_column {

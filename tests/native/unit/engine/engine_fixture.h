@@ -7,10 +7,6 @@
 #include "env_test.h"
 #include "qs_test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define SECOND UINT64_C(1000000000)
 #define NONE ((qs_slice){NULL, 0})
 

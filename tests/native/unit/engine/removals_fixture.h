@@ -3,7 +3,6 @@
 #define REMOVALS_FIXTURE_H
 
 #include "engine_damage.h"
-#include "engine_fixture.h"
 #include "pager.h"
 #include "qs_test_alloc.h"
 #include "qs_test_batch.h"

@@ -7,8 +7,6 @@
 #include "properties.h"
 #include "qs_test_fields.h"
 
-#include <inttypes.h>
-
 static inline void declare_stream(struct engine *engine, const char *name)
 {
     struct qs_test_fields arguments = {.used = 0};

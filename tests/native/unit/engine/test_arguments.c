@@ -8,9 +8,6 @@
 #include "qs_test.h"
 #include "qs_test_fields.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static qs_status parse(const struct qs_test_fields *table, struct qsi_queue_policy *policy_out,
                        qs_error *error)
 {

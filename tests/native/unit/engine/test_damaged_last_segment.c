@@ -6,7 +6,6 @@
  * added to it, or settled in it, is never dropped: a strict open refuses that, and names the
  * file. */
 #include "engine_damage.h"
-#include "engine_fixture.h"
 #include "qs_test_fields.h"
 
 #define ENTRIES 256u

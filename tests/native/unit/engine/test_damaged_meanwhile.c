@@ -9,7 +9,6 @@
 
 #include "arrow_table.h"
 #include "engine_damage.h"
-#include "engine_fixture.h"
 #include "qs_test_fields.h"
 
 #define ENTRIES 1024u

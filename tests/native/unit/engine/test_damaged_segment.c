@@ -5,7 +5,6 @@
  * whoever comes to it is told, once in each channel, and is served from what lies behind;
  * salvage passes over it and counts it.  Every other message is delivered. */
 #include "engine_damage.h"
-#include "engine_fixture.h"
 #include "qs_test_fields.h"
 
 #define ENTRIES 64u

@@ -6,8 +6,6 @@
 #include "qs_test.h"
 #include "qs_test_fields.h"
 
-#include <string.h>
-
 #define SECOND UINT64_C(1000000)
 
 static struct qsi_slice slice_of(const struct qs_test_fields *table)

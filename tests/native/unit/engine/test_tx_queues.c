@@ -2,8 +2,6 @@
  * as well, in another order.  What each queue gets, in which order, and what a crash leaves. */
 #include "engine_fixture.h"
 
-#include <stdio.h>
-
 #define QUEUES 70u /* more than are counted without memory of their own, several times over */
 #define TURNS 3u
 #define NAME_BYTES 32u

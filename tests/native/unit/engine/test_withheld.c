@@ -6,7 +6,6 @@
  * is closed.  / */
 #include "arrow_table.h"
 #include "engine_damage.h"
-#include "engine_fixture.h"
 #include "qs_test_alloc.h"
 #include "qs_test_fields.h"
 

@@ -10,8 +10,6 @@
 #include "record.h"
 #include "scan.h"
 
-#include <stdlib.h>
-
 #define SEEN_RECORDS_MAX 8192
 #define SEEN_BLOCKS_MAX 2048
 #define FILE_BYTES (64u << 10)

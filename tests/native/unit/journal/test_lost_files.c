@@ -4,7 +4,6 @@
  *
  * Arguments: seed. */
 #include "forgetful_env.h"
-#include "journal_fixture.h"
 
 #define RECORDS_IN_A_FILE 12
 

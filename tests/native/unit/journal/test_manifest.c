@@ -9,8 +9,6 @@
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 
-#include <stdlib.h>
-
 static struct qs_test_alloc memory;
 static qs_env *env;
 static qs_dir *root;

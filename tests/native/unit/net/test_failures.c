@@ -2,8 +2,6 @@
 #include "failures.h"
 #include "qs_test.h"
 
-#include <string.h>
-
 #define SECOND UINT64_C(1000000000)
 #define TENTH (SECOND / 10)
 

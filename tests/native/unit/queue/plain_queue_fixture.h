@@ -10,8 +10,6 @@
 #include "queue_settle.h"
 #include "queue_take.h"
 
-#include <stdlib.h>
-
 #define ENTRIES 256
 
 static struct qs_test_alloc memory;

@@ -10,10 +10,6 @@
 #include "qs_test_alloc.h"
 #include "route.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define NO_ARGUMENTS QSI_SLICE_NULL
 
 static inline struct qsi_slice text(const char *string)

@@ -1,5 +1,4 @@
 /* Counters of exchange and queue: made when they are used, kept by the end that stays. */
-#include "qs_test_alloc.h"
 #include "route_fixture.h"
 #include "tally.h"
 

@@ -11,9 +11,6 @@
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define ENVELOPE_BYTES 24u
 #define RECORD_BYTES_MAX 300000u
 

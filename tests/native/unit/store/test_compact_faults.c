@@ -6,8 +6,6 @@
  * that lives in it, and goes on. */
 #include "counts_fixture.h"
 
-#include <stdio.h>
-
 enum { BODIES = 12, PACKED = 8, COUNT = BODIES + PACKED };
 #define BODY 10000u
 

@@ -4,8 +4,6 @@
  * opened again with its records, and with references noted as a replay would. */
 #include "counts_fixture.h"
 
-#include <stdio.h>
-
 #define BODY 10000u /* six fit a file */
 
 STORE_TEST(test_file_is_dead_when_nothing_counts_and_goes_with_a_durable_checkpoint)

@@ -6,8 +6,6 @@
  * opened on what is left has every durable body, and of the others only whole ones. */
 #include "counts_fixture.h"
 
-#include <stdio.h>
-
 #define BODY_COUNT 12
 
 struct bodies {

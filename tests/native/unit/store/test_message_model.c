@@ -6,8 +6,6 @@
 #include "counts_fixture.h"
 #include "splitmix.h"
 
-#include <stdio.h>
-
 enum { BODIES_MAX = 400, LOG_MAX = 20000, STEPS = 20000 };
 
 struct body {

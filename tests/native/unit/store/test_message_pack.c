@@ -2,8 +2,6 @@
  * other afterwards. */
 #include "counts_fixture.h"
 
-#include <stdio.h>
-
 static const uint32_t sizes[] = {0, 1, 7, 8, 9, 100, 511, 512, 513, 1500};
 enum { COUNT = sizeof sizes / sizeof sizes[0] };
 

@@ -2,7 +2,6 @@
  * the caller's memory.  What was written must be whole, whatever it says. */
 #include "qstore/codec.h"
 
-#include "qs_test_alloc.h"
 #include "store_fixture.h"
 
 #define BODY_BYTES_MAX (3u << 20)

@@ -6,7 +6,6 @@
 #include "block_cache.h"
 #include "check.h"
 #include "env_test.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 #include "qs_test_records.h"
 #include "record.h"
