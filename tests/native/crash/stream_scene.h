@@ -41,11 +41,9 @@ static inline void start_on(struct scene *scene, qs_env *mem, uint64_t budget)
 static inline void declare(struct scene *scene)
 {
     struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_text(&arguments, "x-queue-type", "stream");
-    QS_CHECK_OK(qs_channel_queue_declare(scene->channel, crash_text("s"), QS_DURABLE,
-                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+    qs_test_declare(scene->channel, "s", QS_DURABLE, &arguments);
 }
 
 static inline void publish_one(struct scene *scene, const char *exchange, uint64_t id)

@@ -14,6 +14,7 @@
 #include "check.h"
 #include "crash_model.h"
 #include "env_test.h"
+#include "qs_test_fields.h"
 
 #define SECOND_US UINT64_C(1000000)
 #define MESSAGES_MAX 400
@@ -226,12 +227,9 @@ static void settle(struct run *run)
 
 static void open_store(struct run *run)
 {
-    qs_declare_ok ok;
-
     QS_CHECK_OK(qs_store_open(&run->store, "store", &run->options, run->sim, QS_ERROR));
     QS_CHECK_OK(qs_channel_open(&run->channel, run->store, QS_ERROR));
-    QS_CHECK_OK(qs_channel_queue_declare(run->channel, text("q"), QS_DURABLE, (qs_slice){0}, &ok,
-                                         QS_ERROR));
+    qs_test_declare(run->channel, "q", QS_DURABLE, NULL);
 }
 
 static void close_store(struct run *run)

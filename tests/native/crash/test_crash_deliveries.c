@@ -18,7 +18,6 @@
 #include "qstore/qstore.h"
 
 #include "env_test.h"
-#include "qs_test.h"
 #include "qs_test_fields.h"
 #include "splitmix.h"
 
@@ -388,8 +387,7 @@ static void declare(struct run *run)
     qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
     QS_CHECK_OK(qs_channel_queue_declare(run->channel, text("dead"), QS_DURABLE,
                                          (qs_slice){NULL, 0}, &ok, QS_ERROR));
-    QS_CHECK_OK(qs_channel_queue_declare(run->channel, text("q"), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(run->channel, "q", QS_DURABLE, &fields);
 }
 
 enum end { BY_KILL, BY_CUT, BY_CLOSE };

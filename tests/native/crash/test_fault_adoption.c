@@ -41,13 +41,11 @@ static qs_status run(struct trial *trial)
 static void bind_queue(struct scene *scene)
 {
     const char *const queues[] = {"s", "q"};
-    qs_declare_ok ok;
 
     staged_exchange = "e";
     QS_CHECK_OK(qs_channel_exchange_declare(scene->channel, crash_text("e"), crash_text("fanout"),
                                             QS_DURABLE, crash_text(""), QS_ERROR));
-    QS_CHECK_OK(qs_channel_queue_declare(scene->channel, crash_text("q"), QS_DURABLE,
-                                         crash_text(""), &ok, QS_ERROR));
+    qs_test_declare(scene->channel, "q", QS_DURABLE, NULL);
     for (int i = 0; i < 2; i++) {
         QS_CHECK_OK(qs_channel_change_binding(scene->channel, crash_text(queues[i]),
                                               crash_text("e"), crash_text(""), crash_text(""), 0,

@@ -187,13 +187,11 @@ HOOKED_TEST(test_publisher_and_checkpoint_waited_for_each_other_on_a_full_disk)
 static void declare_short(struct scene *scene)
 {
     struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_text(&arguments, "x-queue-type", "stream");
     qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 100000);
     qs_test_put_long(&arguments, "x-max-messages", 50);
-    QS_CHECK_OK(qs_channel_queue_declare(scene->channel, crash_text("short"), QS_DURABLE,
-                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+    qs_test_declare(scene->channel, "short", QS_DURABLE, &arguments);
 }
 
 static struct qsi_store_queue *find_short(struct scene *scene) QSI_REQUIRES(qsi_store_mutex)
@@ -245,13 +243,11 @@ HOOKED_TEST(test_segment_that_retention_took_came_back_with_a_record)
 static void declare_many(struct scene *scene, char names[STREAMS][16])
 {
     struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_text(&arguments, "x-queue-type", "stream");
     for (int i = 0; i < STREAMS; i++) {
         snprintf(names[i], 16, "t%d", i);
-        QS_CHECK_OK(qs_channel_queue_declare(scene->channel, crash_text(names[i]), QS_DURABLE,
-                                             qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+        qs_test_declare(scene->channel, names[i], QS_DURABLE, &arguments);
     }
 }
 

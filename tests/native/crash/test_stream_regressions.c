@@ -82,14 +82,12 @@ static qs_status flush(struct scene *scene)
 SCENE_TEST(test_stream_goes_in_its_flush_without_a_trace)
 {
     struct qs_test_fields none = {.used = 0};
-    qs_declare_ok ok;
 
     scene->options.memory_budget = 64 << 20;
     die(scene);
     open_store(scene);
     declare(scene);
-    QS_CHECK_OK(qs_channel_queue_declare(scene->channel, crash_text("q"), QS_DURABLE,
-                                         qs_test_fields_slice(&none), &ok, QS_ERROR));
+    qs_test_declare(scene->channel, "q", QS_DURABLE, &none);
     QS_CHECK_OK(qs_channel_exchange_declare(scene->channel, crash_text("both"),
                                             crash_text("fanout"), QS_DURABLE, crash_text(""),
                                             QS_ERROR));

@@ -5,8 +5,7 @@
 #include "qstore/qstore.h"
 
 #include "le.h"
-
-#include <string.h>
+#include "qs_test.h"
 
 struct qs_test_fields {
     uint8_t bytes[1024];
@@ -43,6 +42,17 @@ static inline void qs_test_put_text(struct qs_test_fields *fields, const char *n
 static inline qs_slice qs_test_fields_slice(const struct qs_test_fields *fields)
 {
     return (qs_slice){fields->bytes, fields->used};
+}
+
+/* A queue is declared; NULL: without arguments. */
+static inline void qs_test_declare(qs_channel *channel, const char *queue, uint32_t flags,
+                                   const struct qs_test_fields *arguments)
+{
+    qs_slice table = arguments != NULL ? qs_test_fields_slice(arguments) : (qs_slice){0};
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(qs_channel_queue_declare(channel, (qs_slice){queue, strlen(queue)}, flags, table,
+                                         &ok, QS_ERROR));
 }
 
 #endif

@@ -8,7 +8,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 #define QUEUES 3
 #define EMBED_BELOW 1024

@@ -225,13 +225,11 @@ static void *change_topology(void *argument)
 
     for (uint32_t turn = 0; !atomic_load(&shared->done); turn++) {
         uint32_t flags = turn % 2 == 0 ? QS_DURABLE : QS_AUTO_DELETE;
-        qs_declare_ok ok;
         qs_receipt receipt;
         qs_message message;
         uint64_t count;
 
-        QS_CHECK_OK(
-            qs_channel_queue_declare(channel, text("temporary"), flags, NONE, &ok, QS_ERROR));
+        qs_test_declare(channel, "temporary", flags, NULL);
         QS_CHECK_OK(qs_channel_change_binding(channel, text("temporary"), text("amq.topic"),
                                               text("a.#"), NONE, 0, QS_ERROR));
         for (int i = 0; i < 3; i++) {

@@ -36,13 +36,11 @@ static void publish_one(struct engine *engine, const char *queue, size_t bytes)
 static void fill(struct engine *engine)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_text(&fields, "x-queue-type", "stream");
     qs_test_put_long(&fields, "x-stream-max-segment-size-bytes", SEGMENT_BYTES);
     declare(engine, "q", QS_DURABLE);
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("s"), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "s", QS_DURABLE, &fields);
     for (int i = 0; i < MESSAGES; i++) {
         if (i == MESSAGES / 2) {
             engine_close(engine);

@@ -305,11 +305,9 @@ QS_TEST(test_who_is_woken_and_closed_passes_the_message_on)
 static void declare_stream(struct shared *shared, const char *name)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_text(&fields, "x-queue-type", "stream");
-    QS_CHECK_OK(qs_channel_queue_declare(shared->engine.channel, text(name), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(shared->engine.channel, name, QS_DURABLE, &fields);
 }
 
 QS_TEST(test_a_stream_wakes_its_own_readers)
@@ -503,12 +501,10 @@ QS_TEST(test_a_queue_at_which_a_thread_waits_does_not_expire)
     static struct shared shared;
     struct sleeper sleeper = {.shared = &shared, .queue = "used", .way = GETS};
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     start_store(&shared, false);
     qs_test_put_long(&fields, "x-expires", 20);
-    QS_CHECK_OK(qs_channel_queue_declare(shared.engine.channel, text("used"), 0,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(shared.engine.channel, "used", 0, &fields);
     sleeper.thread = start(sleep_once, &sleeper);
     await_asleep(&shared, 1);
     usleep(100 * 1000);
@@ -523,14 +519,13 @@ QS_TEST(test_without_a_timer_who_waits_looks_itself)
 {
     static struct shared shared;
     struct sleeper sleeper = {.shared = &shared, .queue = "q", .way = GETS};
-    qs_declare_ok ok;
     qs_receipt receipt;
 
     memset(&shared, 0, sizeof shared);
     engine_init(&shared.engine, ON_DISK);
     shared.engine.options.background = false;
     engine_open(&shared.engine);
-    QS_CHECK_OK(qs_channel_queue_declare(shared.engine.channel, text("q"), 0, NONE, &ok, QS_ERROR));
+    qs_test_declare(shared.engine.channel, "q", 0, NULL);
     QS_CHECK_OK(qs_channel_publish(shared.engine.channel, NONE, text("q"), TRANSIENT, text("late"),
                                    0, 50 * 1000, &receipt, QS_ERROR));
     sleeper.thread = start(sleep_once, &sleeper);

@@ -4,8 +4,6 @@
  * Meant for -fsanitize=thread; segments are small, so that files come all the time. */
 #include "concurrent_fixture.h"
 
-#include <stdlib.h>
-
 #define WORK_QUEUES 2u
 #define PUBLISHERS 2u
 #define MESSAGES 900u /* of each publisher */

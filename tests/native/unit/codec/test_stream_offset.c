@@ -1,6 +1,5 @@
 /* The header x-stream-offset: put where headers are, in place of one that is there. */
 #include "properties.h"
-#include "qs_test.h"
 #include "qs_test_fields.h"
 #include "stream_offset.h"
 

@@ -4,7 +4,6 @@
 
 #include "engine_fixture.h"
 #include "qs_test_batch.h"
-#include "qs_test_fields.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -5,7 +5,7 @@
 #include "qstore/qstore.h"
 
 #include "env_test.h"
-#include "qs_test.h"
+#include "qs_test_fields.h"
 
 #define SECOND UINT64_C(1000000000)
 #define NONE ((qs_slice){NULL, 0})
@@ -137,9 +137,7 @@ static inline void engine_new_channel(struct engine *engine)
 
 static inline void declare(struct engine *engine, const char *queue, uint32_t flags)
 {
-    qs_declare_ok ok;
-
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), flags, NONE, &ok, QS_ERROR));
+    qs_test_declare(engine->channel, queue, flags, NULL);
 }
 
 static inline void declare_exchange(struct engine *engine, const char *exchange, const char *type,

@@ -6,7 +6,6 @@
 #include "pager.h"
 #include "qs_test_alloc.h"
 #include "qs_test_batch.h"
-#include "qs_test_fields.h"
 #include "removals.h"
 
 static inline void declare_with(struct engine *engine, const char *queue,

@@ -5,17 +5,14 @@
 
 #include "engine_fixture.h"
 #include "properties.h"
-#include "qs_test_fields.h"
 
 static inline void declare_stream(struct engine *engine, const char *name)
 {
     struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_text(&arguments, "x-queue-type", "stream");
     qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 4096);
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(name), QS_DURABLE,
-                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, name, QS_DURABLE, &arguments);
 }
 
 static inline void fill(struct engine *engine, const char *name, uint64_t from, uint64_t to)

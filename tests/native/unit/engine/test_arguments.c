@@ -5,7 +5,6 @@
 #include "arguments.h"
 #include "check.h"
 #include "error.h"
-#include "qs_test.h"
 #include "qs_test_fields.h"
 
 static qs_status parse(const struct qs_test_fields *table, struct qsi_queue_policy *policy_out,

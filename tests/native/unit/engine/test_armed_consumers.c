@@ -56,12 +56,10 @@ static void bring_by_dead_letter(struct listeners *listeners, int i)
     static const char *const dying[QUEUES] = {"dying0", "dying1", "dying2"};
     struct qs_test_fields fields = {.used = 0};
     qs_message message;
-    qs_declare_ok ok;
 
     qs_test_put_text(&fields, "x-dead-letter-exchange", "");
     qs_test_put_text(&fields, "x-dead-letter-routing-key", names[i]);
-    QS_CHECK_OK(qs_channel_queue_declare(listeners->internal_channel, text(dying[i]), 0,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(listeners->internal_channel, dying[i], 0, &fields);
     publish(listeners->engine, dying[i], "1");
     QS_CHECK_OK(qs_channel_get(listeners->internal_channel, text(dying[i]), 0, &message, QS_ERROR));
     QS_CHECK_OK(qs_channel_nack(listeners->internal_channel, message.delivery_tag, 0, 0, QS_ERROR));

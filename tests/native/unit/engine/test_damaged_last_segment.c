@@ -6,7 +6,6 @@
  * added to it, or settled in it, is never dropped: a strict open refuses that, and names the
  * file. */
 #include "engine_damage.h"
-#include "qs_test_fields.h"
 
 #define ENTRIES 256u
 #define MESSAGES 800u /* the checkpoint goes on at 896, on a page of its own */
@@ -35,15 +34,13 @@ static void get_numbers(struct engine *engine, uint32_t from, uint32_t to)
 static void make_store(struct engine *engine, enum place place)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     engine_init(engine, place);
     engine->options.segment_entries = ENTRIES;
     engine->options.checkpoint_bytes = 0;
     engine_open(engine);
     qs_test_put_text(&fields, "x-queue-mode", "lazy");
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "q", QS_DURABLE, &fields);
     declare(engine, "other", QS_DURABLE);
     publish(engine, "other", "whole");
     for (uint32_t i = 0; i < MESSAGES; i++) {

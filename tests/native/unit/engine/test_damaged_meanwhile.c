@@ -9,7 +9,6 @@
 
 #include "arrow_table.h"
 #include "engine_damage.h"
-#include "qs_test_fields.h"
 
 #define ENTRIES 1024u
 #define FIRST 100u /* messages that are in the file */
@@ -17,11 +16,9 @@
 static void declare_lazy(struct engine *engine, const char *queue)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_text(&fields, "x-queue-mode", "lazy");
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, queue, QS_DURABLE, &fields);
 }
 
 static void publish_numbers(struct engine *engine, uint32_t from, uint32_t to)

@@ -5,7 +5,6 @@
  * whoever comes to it is told, once in each channel, and is served from what lies behind;
  * salvage passes over it and counts it.  Every other message is delivered. */
 #include "engine_damage.h"
-#include "qs_test_fields.h"
 
 #define ENTRIES 64u
 #define MESSAGES 1000u
@@ -17,15 +16,13 @@
 static void make_store(struct engine *engine, enum place place, bool has_settled)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
     char body[16];
 
     engine_init(engine, place);
     engine->options.segment_entries = ENTRIES;
     engine_open(engine);
     qs_test_put_text(&fields, "x-queue-mode", "lazy");
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "q", QS_DURABLE, &fields);
     for (uint32_t i = 0; i < MESSAGES; i++) {
         snprintf(body, sizeof body, "%u", i);
         publish(engine, "q", body);
@@ -178,7 +175,6 @@ PLACE_TEST(test_consumers_pass_over_a_damaged_segment)
 static void make_full_queue(struct engine *engine, enum place place, bool of_bytes)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     engine_init(engine, place);
     engine->options.segment_entries = ENTRIES;
@@ -186,8 +182,7 @@ static void make_full_queue(struct engine *engine, enum place place, bool of_byt
     qs_test_put_text(&fields, "x-queue-mode", "lazy");
     qs_test_put_long(&fields, of_bytes ? "x-max-length-bytes" : "x-max-length",
                      of_bytes ? MOST_BYTES : MOST);
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "q", QS_DURABLE, &fields);
 }
 
 static void publish_four_bytes(struct engine *engine, uint32_t from, uint32_t to)

@@ -6,14 +6,12 @@
  * sees are compared with how often it was handed out. */
 #include "arrow_table.h"
 #include "engine_fixture.h"
-#include "qs_test_fields.h"
 
 #define LIMIT 3u
 
 static void declare_limited(struct engine *engine, bool has_dead_letters)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_long(&fields, "x-delivery-limit", LIMIT);
     if (has_dead_letters) {
@@ -21,8 +19,7 @@ static void declare_limited(struct engine *engine, bool has_dead_letters)
         qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
         declare(engine, "dead", QS_DURABLE);
     }
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "q", QS_DURABLE, &fields);
 }
 
 static void sync_store(struct engine *engine)
@@ -213,12 +210,10 @@ IN_MEMORY_TEST(test_priorities_count_like_queues)
 {
     const uint8_t properties[] = {0x18, 0, 2, 4};
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_long(&fields, "x-delivery-limit", 1);
     qs_test_put_long(&fields, "x-max-priority", 5);
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "q", QS_DURABLE, &fields);
     publish(engine, "q", "low");
     publish_to(engine, "", "q", (qs_slice){properties, sizeof properties}, text("high"));
     sync_store(engine);

@@ -2,7 +2,6 @@
  * confirmed before that was confirmed for its acks. */
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
-#include "qs_test_fields.h"
 
 #define CONFIRMS (QS_EVENT_ACK | QS_EVENT_NACK)
 
@@ -233,22 +232,18 @@ SCENE_TEST(test_a_thousand_messages_are_confirmed_once)
 static void declare_with(struct scene *scene, const char *queue, const char *name, int64_t value)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_long(&fields, name, value);
-    QS_CHECK_OK(qs_channel_queue_declare(scene->engine.channel, text(queue), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(scene->engine.channel, queue, QS_DURABLE, &fields);
 }
 
 static void declare_with_text(struct scene *scene, const char *queue, const char *name,
                               const char *value)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_text(&fields, name, value);
-    QS_CHECK_OK(qs_channel_queue_declare(scene->engine.channel, text(queue), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(scene->engine.channel, queue, QS_DURABLE, &fields);
 }
 
 static void consume(struct scene *scene, const char *queue, uint32_t flags)

@@ -2,7 +2,6 @@
 #include "arrow_table.h"
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
-#include "qs_test_fields.h"
 
 static struct qs_test_alloc memory;
 
@@ -306,7 +305,6 @@ static void test_a_nack_needs_no_memory(void)
 {
     struct qs_test_fields fields = {0};
     struct engine engine;
-    qs_declare_ok ok;
 
     qs_test_alloc_install(&memory);
     engine_init(&engine, IN_MEMORY);
@@ -314,8 +312,7 @@ static void test_a_nack_needs_no_memory(void)
     QS_CHECK_OK(qs_store_failure(engine.store, QS_ERROR));
     qs_test_put_long(&fields, "x-max-length", 0);
     qs_test_put_text(&fields, "x-overflow", "reject-publish");
-    QS_CHECK_OK(qs_channel_queue_declare(engine.channel, text("full"), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(engine.channel, "full", QS_DURABLE, &fields);
     QS_CHECK_OK(qs_channel_confirm_select(engine.channel, QS_ERROR));
     for (uint64_t fail_at = 0; fail_at < 2; fail_at++) {
         qs_event event;

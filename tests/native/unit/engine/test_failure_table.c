@@ -9,7 +9,6 @@
 #include "failure.h"
 #include "pager.h"
 #include "qs_test_batch.h"
-#include "qs_test_fields.h"
 #include "transactions.h"
 
 #define FILE_BYTES (1u << 20) /* of the journal */
@@ -66,11 +65,9 @@ static qs_status mark(struct engine *engine)
 static void publish_counted(struct engine *engine)
 {
     struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_long(&arguments, "x-delivery-limit", 5);
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("counted"), QS_DURABLE,
-                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "counted", QS_DURABLE, &arguments);
     publish(engine, "counted", "x");
     QS_CHECK_OK(sync_store(engine));
 }
@@ -240,11 +237,9 @@ static void declare_as(struct engine *engine, const char *queue, const char *arg
                        const char *value)
 {
     struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_text(&arguments, argument, value);
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), QS_DURABLE,
-                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, queue, QS_DURABLE, &arguments);
 }
 
 static void start(struct engine *engine, const struct caller *caller)

@@ -2,7 +2,6 @@
  * process. */
 #include "engine_fixture.h"
 #include "qs_test_batch.h"
-#include "qs_test_fields.h"
 
 #define BUDGET (1u << 20)
 #define ROWS 64u
@@ -23,7 +22,6 @@ static bool is_transient(enum kind kind, uint32_t number)
 static void start_paging(struct engine *engine, uint32_t flags, bool lazy)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     engine_init(engine, IN_MEMORY);
     engine->options.memory_budget = BUDGET;
@@ -32,8 +30,7 @@ static void start_paging(struct engine *engine, uint32_t flags, bool lazy)
     qs_test_put_long(&fields, "x-message-ttl", 3600000);
     qs_test_put_long(&fields, "x-max-length-bytes", INT64_C(1) << 40);
     qs_test_put_text(&fields, "x-queue-mode", lazy ? "lazy" : "default");
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), flags,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "q", flags, &fields);
 }
 
 static void publish_numbers(struct engine *engine, enum kind kind, uint32_t first)

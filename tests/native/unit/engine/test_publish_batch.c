@@ -2,7 +2,6 @@
  * publish nothing. */
 #include "arrow_table.h"
 #include "engine_fixture.h"
-#include "qs_test_fields.h"
 
 static const char *const three[] = {"one", "two", "three"};
 
@@ -343,13 +342,11 @@ ENGINE_TEST(test_receipts_name_the_rows_that_were_refused)
     struct qs_test_fields fields = {.used = 0};
     const char *bodies[200];
     struct table table;
-    qs_declare_ok ok;
     qs_receipt receipt;
 
     qs_test_put_long(&fields, "x-max-length", 150);
     qs_test_put_text(&fields, "x-overflow", "reject-publish");
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("full"), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "full", QS_DURABLE, &fields);
     for (int row = 0; row < 200; row++) {
         bodies[row] = "x";
     }

@@ -5,7 +5,6 @@
  * ...  until none is; in memory, without threads. */
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
-#include "qs_test_fields.h"
 
 enum { MESSAGES = 300, SMALL = 900, LARGE = 6000, N_MAX = 400 };
 
@@ -289,7 +288,6 @@ enum { LIMIT = 4, PUBLISHED = 12 };
 static void start_limited(struct engine *engine, bool dead_letters)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     engine_start(engine, IN_MEMORY);
     declare(engine, "dead", QS_DURABLE);
@@ -298,8 +296,7 @@ static void start_limited(struct engine *engine, bool dead_letters)
         qs_test_put_text(&fields, "x-dead-letter-exchange", "");
         qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
     }
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "q", QS_DURABLE, &fields);
 }
 
 /* Messages that a limit puts out stay too many, or with nobody, when memory runs out: until

@@ -3,7 +3,6 @@
 
 #include "argument_values.h"
 #include "arguments.h"
-#include "qs_test.h"
 #include "qs_test_fields.h"
 
 #define SECOND UINT64_C(1000000)

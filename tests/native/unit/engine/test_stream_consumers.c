@@ -253,15 +253,13 @@ ENGINE_TEST(test_the_deletion_of_a_stream_cancels_its_consumers)
 ENGINE_TEST(test_a_consumer_that_retention_passed_goes_on_at_the_first)
 {
     struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
     qs_queue_status status;
 
     write_files(engine);
     qs_test_put_text(&arguments, "x-queue-type", "stream");
     qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 4096);
     qs_test_put_long(&arguments, "x-max-messages", 50);
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("s"), QS_DURABLE,
-                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "s", QS_DURABLE, &arguments);
     fill(engine, "s", 0, 10);
     consume_from(engine, "s", "c", 0, 1000);
     expect(engine->channel, "c", 0);

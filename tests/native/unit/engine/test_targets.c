@@ -2,7 +2,6 @@
  * queue that may have nothing in memory has nothing there once it rests. */
 #include "engine_fixture.h"
 #include "pager.h"
-#include "qs_test_fields.h"
 
 #include <math.h>
 
@@ -145,11 +144,9 @@ SMALL_TEST(test_queue_with_a_target_of_zero_rests_without_alphas)
 SMALL_TEST(test_alphas_of_a_lazy_queue_stayed_when_its_consumer_had_gone)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_text(&fields, "x-queue-mode", "lazy");
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "q", QS_DURABLE, &fields);
     publish_count(engine, "q", 300);
     QS_CHECK(status_of(engine, "q").alpha == 0);
     for (uint32_t turn = 0; turn < 3; turn++) {

@@ -2,7 +2,6 @@
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
 #include "qs_test_batch.h"
-#include "qs_test_fields.h"
 
 #include <stdarg.h>
 
@@ -211,13 +210,11 @@ TRACE_TEST(test_a_refusal_names_its_number_and_the_others_keep_the_message)
 {
     struct qs_test_fields arguments = {0};
     qs_event nack;
-    qs_declare_ok ok;
     qs_trace *trace;
 
     qs_test_put_long(&arguments, "x-max-length", 1);
     qs_test_put_text(&arguments, "x-overflow", "reject-publish");
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("full"), QS_DURABLE,
-                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "full", QS_DURABLE, &arguments);
     bind_queue(engine, "full", "amq.topic", "k");
     publish(engine, "full", "0");
     trace = trace_of(engine, NULL, NULL);
@@ -236,12 +233,10 @@ TRACE_TEST(test_a_refusal_names_its_number_and_the_others_keep_the_message)
 static void declare_narrow(struct engine *engine, const char *queue)
 {
     struct qs_test_fields arguments = {0};
-    qs_declare_ok ok;
 
     qs_test_put_long(&arguments, "x-max-length", 1);
     qs_test_put_text(&arguments, "x-overflow", "reject-publish");
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), QS_DURABLE,
-                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, queue, QS_DURABLE, &arguments);
 }
 
 TRACE_TEST(test_a_confirm_that_overtakes_says_nothing_of_those_before)

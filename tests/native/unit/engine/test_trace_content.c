@@ -4,7 +4,6 @@
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
 #include "qs_test_batch.h"
-#include "qs_test_fields.h"
 
 static qs_trace *open_trace(struct engine *engine)
 {
@@ -219,7 +218,6 @@ TRACE_TEST(test_what_consumers_of_other_queues_get_is_told)
     for (size_t i = 0; i < 2; i++) {
         struct qs_test_fields arguments = {0};
         qs_trace_event event;
-        qs_declare_ok ok;
         qs_event delivery;
         char tag[256];
 
@@ -229,8 +227,7 @@ TRACE_TEST(test_what_consumers_of_other_queues_get_is_told)
             qs_test_put_text(&arguments, "x-queue-type", "stream");
             QS_CHECK_OK(qs_channel_qos(engine->channel, 10, 0, 0, QS_ERROR));
         }
-        QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(kinds[i]), QS_DURABLE,
-                                             qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+        qs_test_declare(engine->channel, kinds[i], QS_DURABLE, &arguments);
         QS_CHECK_OK(qs_channel_consume(engine->channel, text(kinds[i]), text(kinds[i]), 0, NONE,
                                        tag, QS_ERROR));
         publish(engine, kinds[i], "x");

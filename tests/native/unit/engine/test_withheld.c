@@ -7,7 +7,6 @@
 #include "arrow_table.h"
 #include "engine_damage.h"
 #include "qs_test_alloc.h"
-#include "qs_test_fields.h"
 
 #define LARGE 20000u
 #define MESSAGES 5u
@@ -185,12 +184,10 @@ IN_MEMORY_TEST(test_failed_deliveries_used_up_the_delivery_limit)
 {
     struct qs_test_fields fields = {.used = 0};
     struct qs_test_alloc memory;
-    qs_declare_ok ok;
     char *body = make_body(LARGE, 7);
 
     qs_test_put_long(&fields, "x-delivery-limit", 1);
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), QS_DURABLE,
-                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "q", QS_DURABLE, &fields);
     publish(engine, "q", body);
     qs_channel_close(engine->channel);
     QS_CHECK_OK(qs_store_close(engine->store, QS_ERROR));

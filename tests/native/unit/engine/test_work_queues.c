@@ -1,7 +1,6 @@
 /* Work queues over a stream, through the public calls: what retention took, and missing memory. */
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
-#include "qs_test_fields.h"
 #include "queue_life.h"
 #include "store.h"
 
@@ -12,15 +11,13 @@ static struct qs_test_alloc memory;
 static void declare_stream(struct engine *engine, int64_t messages_max)
 {
     struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
 
     if (messages_max > 0) {
         qs_test_put_long(&arguments, "x-max-messages", messages_max);
     }
     qs_test_put_text(&arguments, "x-queue-type", "stream");
     qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 4096);
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("s"), QS_DURABLE,
-                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+    qs_test_declare(engine->channel, "s", QS_DURABLE, &arguments);
 }
 
 /* Its dead letters go to "dead". */

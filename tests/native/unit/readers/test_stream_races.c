@@ -5,7 +5,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 #define ROWS 400u
 #define NAPS 300 /* of 1 ms: a checkpoint that does not wait for readers is done long before */
@@ -56,14 +55,12 @@ static qs_status open_late(qs_env *env, qs_dir *dir, const char *name, uint32_t 
 static void start(void)
 {
     struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
 
     engine_start(&engine, IN_MEMORY);
     qs_test_put_text(&arguments, "x-queue-type", "stream");
     qs_test_put_long(&arguments, "x-max-messages", 600);
     qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 100000);
-    QS_CHECK_OK(qs_channel_queue_declare(engine.channel, text("s"), QS_DURABLE,
-                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+    qs_test_declare(engine.channel, "s", QS_DURABLE, &arguments);
     for (int segment = 0; segment < 2; segment++) {
         fill();
         QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
@@ -97,12 +94,10 @@ QS_TEST(test_a_time_is_found_while_retention_drops_its_segment)
 static void declare_work(const char *name, const char *begins)
 {
     struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_text(&arguments, "x-stream-offset", begins);
     qs_test_put_text(&arguments, "x-stream-source", "s");
-    QS_CHECK_OK(qs_channel_queue_declare(engine.channel, text(name), QS_DURABLE,
-                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+    qs_test_declare(engine.channel, name, QS_DURABLE, &arguments);
 }
 
 QS_TEST(test_a_work_queue_begins_at_a_time_while_retention_drops_its_segment)
@@ -132,7 +127,6 @@ static qs_status open_after_deletion(qs_env *env, qs_dir *dir, const char *name,
     if ((flags & QS_OPEN_READ) != 0 && strstr(name, ".str") != NULL &&
         atomic_exchange(&is_armed, false)) {
         struct qs_test_fields arguments = {.used = 0};
-        qs_declare_ok ok;
         uint64_t count;
 
         if (successor == STREAM) {
@@ -140,8 +134,7 @@ static qs_status open_after_deletion(qs_env *env, qs_dir *dir, const char *name,
         }
         QS_CHECK_OK(qs_channel_queue_delete(other, text("s"), 0, &count, QS_ERROR));
         if (successor != NOTHING) {
-            QS_CHECK_OK(qs_channel_queue_declare(other, text("s"), QS_DURABLE,
-                                                 qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+            qs_test_declare(other, "s", QS_DURABLE, &arguments);
         }
         atomic_store(&is_dropping, true);
     }
