@@ -155,8 +155,7 @@ static inline uint64_t fault_sweep(struct fault_trial *trial,
 /* The end of a sweep over operations. */
 static inline void fault_conclude(const struct crash_report *report, uint64_t faults)
 {
-    QS_CHECK(fault_alloc.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&fault_alloc);
     printf("%" PRIu64 " faults, %" PRIu64 " states, %" PRIu64 " violations\n", faults,
            report->states, report->violations);
     QS_CHECK(report->violations == 0);

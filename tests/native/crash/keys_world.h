@@ -6,7 +6,6 @@
 #include "qstore/qstore.h"
 
 #include "env_test.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 #include "splitmix.h"
 #include "store.h"

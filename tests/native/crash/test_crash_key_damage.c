@@ -133,7 +133,6 @@ int main(int argc, char **argv)
 
     qs_test_alloc_install(&alloc);
     test_damaged_key_file_is_told_and_forgets_nothing(seed);
-    QS_CHECK(alloc.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&alloc);
     return 0;
 }

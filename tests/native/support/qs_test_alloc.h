@@ -4,10 +4,10 @@
 
 #include "qstore/alloc.h"
 
-#include <stdbool.h>
+#include "qs_test.h"
+
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 struct qs_test_alloc {
     uint64_t calls;
@@ -52,6 +52,13 @@ static inline void qs_test_alloc_install(struct qs_test_alloc *state)
 {
     *state = (struct qs_test_alloc){0};
     qs_test_alloc_use(state);
+}
+
+/* All is given back. */
+static inline void qs_test_alloc_end(const struct qs_test_alloc *state)
+{
+    QS_CHECK(state->alive == 0);
+    qs_allocator_set(NULL);
 }
 
 static inline void qs_test_alloc_arm(struct qs_test_alloc *state, uint64_t fail_at, bool is_sticky)

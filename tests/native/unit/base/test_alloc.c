@@ -1,6 +1,5 @@
 /* The allocator: zeroing, replacing, and requests for nothing. */
 #include "alloc.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 
 QS_TEST(test_zalloc_is_zeroed)
@@ -56,8 +55,7 @@ QS_TEST(test_replaced_allocator_is_used_until_reset)
     QS_CHECK(qsi_zalloc(10) == NULL);
     QS_CHECK(qsi_realloc(memory, 20) == NULL);
     qsi_free(memory);
-    QS_CHECK(state.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&state);
     memory = qsi_alloc(10);
     QS_CHECK(memory != NULL && state.alive == 0);
     qsi_free(memory);

@@ -1,7 +1,6 @@
 /* Counted chunks: alive until the last reference goes, from any thread. */
 #include "budget.h"
 #include "chunk.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 
 #include <pthread.h>
@@ -109,8 +108,7 @@ static void test_a_reusable_chunk_waits_for_the_next_one_that_fits(void)
     qsi_budget_drop_spares(budget);
     QS_CHECK(state.alive == 1 && qsi_budget_bytes(budget) == 0);
     qsi_budget_unref(budget);
-    QS_CHECK(state.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&state);
 }
 
 static void test_what_waits_goes_with_its_budget(void)
@@ -134,8 +132,7 @@ static void test_what_waits_goes_with_its_budget(void)
     QS_CHECK(state.alive == 2);
     qsi_budget_unref(budget); /* the store was closed, a message is held still */
     qsi_chunk_unref(held);
-    QS_CHECK(state.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&state);
 }
 
 struct shared_budget {
@@ -183,8 +180,7 @@ static void test_nothing_waits_once_the_owner_of_the_budget_is_gone(void)
     qsi_chunk_unref(after);
     QS_CHECK(state.alive == 2);
     qsi_chunk_unref(batch);
-    QS_CHECK(state.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&state);
 }
 
 static void test_threads_reuse_each_others_chunks(void)

@@ -1,7 +1,6 @@
 /* The hash table against a plain array as its model, with and without memory. */
 #include "hash.h"
 #include "map.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 
 #define KEY_COUNT 500

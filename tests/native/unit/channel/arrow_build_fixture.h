@@ -4,7 +4,6 @@
 
 #include "arrow_build.h"
 #include "le.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 
 static struct qs_test_alloc memory;
@@ -14,8 +13,7 @@ static inline void run_counted(void (*test)(void))
 {
     qs_test_alloc_install(&memory);
     test();
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
 }
 #define ROWS_TEST(name) QS_TEST_BY(run_counted, name, (void))
 

@@ -3,7 +3,6 @@
  * The random part keeps a verdict for each number; its seed is printed and is the first
  * argument. */
 #include "confirms.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 
 static struct qs_test_alloc memory;
@@ -368,7 +367,6 @@ int main(int argc, char **argv)
     random_state = qs_test_seed(argc, argv);
     qs_test_alloc_install(&memory);
     qs_test_run_all();
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
     return 0;
 }

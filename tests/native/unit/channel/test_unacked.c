@@ -2,7 +2,6 @@
  *
  * The random part compares with an array of flags; its seed is printed and is the first
  * argument. */
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 #include "unacked.h"
 
@@ -402,7 +401,6 @@ int main(int argc, char **argv)
     random_state = qs_test_seed(argc, argv);
     qs_test_alloc_install(&memory);
     qs_test_run_all();
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
     return 0;
 }

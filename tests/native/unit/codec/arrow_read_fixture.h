@@ -4,7 +4,6 @@
 
 #include "arrow_read.h"
 #include "le.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 
 #define COLUMNS_MAX 16

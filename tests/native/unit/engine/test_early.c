@@ -630,6 +630,5 @@ QS_TEST(test_without_memory_the_commit_confirms)
         QS_CHECK(confirmed == (status == QS_OK ? 1 : 0));
         stop(&scene);
     }
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
 }

@@ -454,6 +454,5 @@ QS_TEST(test_without_memory_a_step_counts_as_dropped)
         qs_trace_close(trace);
         engine_stop(&engine);
     }
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
 }

@@ -332,8 +332,7 @@ QS_TEST(test_without_memory_a_content_counts_as_dropped)
         qs_trace_close(trace);
         engine_stop(&engine);
     }
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
 }
 
 TRACE_TEST(test_an_internal_exchange_takes_what_says_so)

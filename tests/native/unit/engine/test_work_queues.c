@@ -364,6 +364,5 @@ QS_TEST(test_every_allocation_may_fail)
     }
     QS_CHECK(count > 100);
     engine_fini(&engine);
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
 }

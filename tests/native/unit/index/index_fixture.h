@@ -9,7 +9,6 @@
 #include "check.h"
 #include "env_test.h"
 #include "envelope.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 #include "record.h"
 #include "segment.h"

@@ -354,8 +354,7 @@ QS_BOOL_TEST(test_every_failed_allocation_is_reported_and_leaks_nothing, is_stic
         }
         QS_CHECK(status == QS_OK || status == QS_ENOMEM);
         qsi_env_mem_destroy(env);
-        QS_CHECK(failing.alive == 0);
-        qs_allocator_set(NULL);
+        qs_test_alloc_end(&failing);
     }
 }
 

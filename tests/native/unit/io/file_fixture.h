@@ -5,7 +5,6 @@
 #include "alloc.h"
 #include "env_test.h"
 #include "file.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))

@@ -1,7 +1,6 @@
 /* The environments in memory, that of stores without files and that of the tests: the contract of
  * env.h without a disk; of the latter the clock and clones as well. */
 #include "env_test.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 
 #include <pthread.h>

@@ -1,6 +1,5 @@
 /* File images against plain arrays: random writes, resizes and copies, with memory running out. */
 #include "image.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 #include "splitmix.h"
 
@@ -93,8 +92,7 @@ QS_TEST(test_copies_and_zeros_take_no_memory)
     QS_CHECK(state.calls == 2);
     qsi_image_fini(&image);
     qsi_image_fini(&copy);
-    QS_CHECK(state.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&state);
 }
 
 QS_TEST(test_failed_change_of_a_copy_leaves_the_original_whole)
@@ -119,6 +117,5 @@ QS_TEST(test_failed_change_of_a_copy_leaves_the_original_whole)
     QS_CHECK(qsi_image_read(&copy, text, 3, 4094) == 3 && memcmp(text, "abc", 3) == 0);
     qsi_image_fini(&image);
     qsi_image_fini(&copy);
-    QS_CHECK(state.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&state);
 }

@@ -80,8 +80,7 @@ QS_TEST(test_a_file_that_cannot_be_remembered_is_read_from_an_earlier_one)
         check_all_there(&fixture);
     }
     fixture_stop(&fixture);
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
 }
 
 /* ---- releasing ---- */

@@ -187,8 +187,7 @@ QS_TEST(test_reserving_may_fail_and_appending_cannot)
     check_scan(&fixture, 1);
     qsi_chunk_unref(chunk);
     fixture_stop(&fixture);
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
 }
 
 QS_TEST(test_opening_may_fail_at_any_call)

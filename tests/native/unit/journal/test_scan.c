@@ -255,8 +255,7 @@ QS_TEST(test_missing_memory_is_not_taken_for_the_end)
     }
     qs_test_alloc_arm(&memory, 0, false);
     fixture_stop(&fixture);
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
 }
 
 /* ---- bits anywhere ---- */

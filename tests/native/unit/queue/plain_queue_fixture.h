@@ -4,7 +4,6 @@
 
 #include "alloc.h"
 #include "paging.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 #include "queue_publish.h"
 #include "queue_settle.h"

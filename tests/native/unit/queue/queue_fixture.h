@@ -8,7 +8,6 @@
 #include "env_test.h"
 #include "paging.h"
 #include "properties.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 #include "queue_publish.h"
 #include "splitmix.h"

@@ -390,7 +390,6 @@ int main(void)
         test_a_purge_while_a_job_is_under_way(job, false);
     }
     qs_test_run_all();
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
     return 0;
 }

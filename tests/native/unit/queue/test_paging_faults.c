@@ -238,7 +238,6 @@ int main(void)
 {
     qs_test_alloc_install(&memory);
     qs_test_run_all();
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
     return 0;
 }

@@ -97,7 +97,6 @@ int main(int argc, char **argv)
            " rewritten, %" PRIu64 " takes found nothing in memory\n",
            saves, crashes, loads, state_loads, transient_loads, rewrites, paged);
     QS_CHECK(transient_loads > 0 || rounds < 12);
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
     return 0;
 }

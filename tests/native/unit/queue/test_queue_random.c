@@ -216,7 +216,6 @@ int main(int argc, char **argv)
 
     qs_test_alloc_install(&memory);
     test_a_queue_does_as_an_array_does(seed);
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
     return 0;
 }

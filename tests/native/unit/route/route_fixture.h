@@ -6,7 +6,6 @@
 #include "qstore/alloc.h"
 
 #include "check.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 #include "route.h"
 

@@ -120,6 +120,5 @@ QS_TEST(test_without_memory_for_a_pair_its_ends_count_alone)
     count(&world, world.first, 0, 1);
     QS_CHECK(find_all(&world).count == 1 && published_to(&world, 0) == 3);
     qsi_router_fini(&world.router);
-    QS_CHECK(memory.alive == 0);
-    qs_allocator_set(NULL);
+    qs_test_alloc_end(&memory);
 }

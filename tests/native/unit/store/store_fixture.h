@@ -8,7 +8,6 @@
 #include "check.h"
 #include "env_test.h"
 #include "message_store.h"
-#include "qs_test.h"
 #include "qs_test_alloc.h"
 
 #define ENVELOPE_BYTES 24u

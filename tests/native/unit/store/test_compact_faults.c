@@ -235,8 +235,7 @@ QS_TEST(test_every_failed_allocation_is_reported_and_leaks_nothing)
             qsi_env_mem_destroy(env);
         }
         fini(&state);
-        QS_CHECK(failing.alive == 0);
-        qs_allocator_set(NULL);
+        qs_test_alloc_end(&failing);
     }
 }
 

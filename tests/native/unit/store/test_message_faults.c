@@ -212,8 +212,7 @@ QS_TEST(test_every_failed_allocation_is_reported_and_leaks_nothing)
             check_durable(env, &bodies, true);
             qsi_env_mem_destroy(env);
         }
-        QS_CHECK(failing.alive == 0);
-        qs_allocator_set(NULL);
+        qs_test_alloc_end(&failing);
     }
 }
 
