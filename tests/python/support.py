@@ -1,5 +1,6 @@
 """What tests of several files use."""
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -54,6 +55,18 @@ def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
     while not holds():
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.002)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """As ``wait_until``, in a loop that goes on; the test has its limit."""
+    while not holds():
+        await asyncio.sleep(0.002)
+
+
+def number_of(message: pyqstore.Message | None) -> int:
+    """In a body, with something behind it or not."""
+    assert message is not None
+    return int(message.body.rstrip(b"\0"))
 
 
 def own_host() -> str:

@@ -13,7 +13,9 @@ import pyqstore
 from pyqstore import aio
 
 from ..owning import Owner
+from ..proxy import Proxy
 from ..support import PERSISTENT
+from .http_asking import Asking, asked
 
 
 @pytest.fixture
@@ -25,6 +27,34 @@ def path(tmp_path: Path) -> Path:
 def store(path: Path) -> Iterator[pyqstore.Store]:
     with pyqstore.open(path, journal_file_bytes="1MiB") as store:
         yield store
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[pyqstore.Store]:
+    """Another store, such as the one that a shovel leads to."""
+    with pyqstore.open(tmp_path / "other") as store:
+        yield store
+
+
+@pytest.fixture
+def broker(other: pyqstore.Store) -> str:
+    """A broker's URL: the store ``other`` is behind it."""
+    return f"amqp://guest:guest@{other.listen('127.0.0.1:0').address}"
+
+
+@pytest.fixture
+def proxy(other: pyqstore.Store) -> Iterator[Proxy]:
+    """A way to the broker, whose store is ``other``, that can be cut."""
+    proxy = Proxy(int(other.listen("127.0.0.1:0").address.rpartition(":")[2]))
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def ask(store: pyqstore.Store) -> Iterator[Asking]:
+    """A guest who asks the store over HTTP."""
+    with asked(store) as asking:
+        yield asking
 
 
 @pytest.fixture

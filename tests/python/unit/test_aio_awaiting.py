@@ -14,6 +14,8 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
+from ..support import until
+
 Way = Callable[[Any], Awaitable[Any]]
 _MOST_TURNS = 40
 
@@ -124,11 +126,6 @@ def test_what_was_not_awaited_can_be_closed(path: Path) -> None:
                     await awaited
 
     run(work())
-
-
-async def until(holds: Callable[[], object]) -> None:
-    while not holds():
-        await asyncio.sleep(0.002)
 
 
 async def impatient(messages: AsyncIterator[Any], count: int) -> list[Any]:

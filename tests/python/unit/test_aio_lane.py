@@ -12,7 +12,7 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT
+from ..support import PERSISTENT, until
 
 LARGE = bytes(6000)
 
@@ -30,11 +30,6 @@ class Held:
         self.asked.set()
         assert self.go_on.wait(60)
         return pa.table({"body": [b"x"]}).__arrow_c_stream__(*arguments)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 def test_publishes_begun_behind_confirm_select_are_confirmed(run_aio: Run) -> None:

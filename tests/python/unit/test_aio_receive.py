@@ -11,17 +11,12 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT
+from ..support import PERSISTENT, number_of
 
 LARGE = bytes(10_000)  # goes to the message store, so publishing and reading it wait for files
 
 Run = Callable[..., None]
 Fill = Callable[..., Awaitable[None]]
-
-
-def number_of(message: aio.Message | None) -> int:
-    assert message is not None
-    return int(message.body.rstrip(b"\0"))
 
 
 @pytest.mark.parametrize("auto_ack", [False, True])

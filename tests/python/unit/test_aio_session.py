@@ -12,6 +12,8 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
+from ..support import until
+
 jms = aio.session
 QUICK = pyqstore.session.RedeliveryPolicy(initial_redelivery_delay=0.01, redelivery_delay=0.01)
 
@@ -33,11 +35,6 @@ async def send(connection: jms.Connection, queue: str, *bodies: str, **kind: Any
         producer = await session.producer(session.queue(queue))
         for body in bodies:
             await producer.send(body, **kind)
-
-
-async def until(holds: Callable[[], object]) -> None:
-    while not holds():
-        await asyncio.sleep(0.002)
 
 
 @pytest.mark.parametrize("listener", [False, True])

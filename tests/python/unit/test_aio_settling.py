@@ -8,15 +8,12 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
+from ..support import number_of
+
 LARGE = bytes(6000)  # read from a file, in a thread, with some more behind it
 
 Run = Callable[..., None]
 Fill = Callable[..., Awaitable[None]]
-
-
-def number_of(message: aio.Message | None) -> int:
-    assert message is not None
-    return int(message.body.rstrip(b"\0"))
 
 
 async def counts(store: aio.Store, queue: str = "q") -> tuple[float, float]:

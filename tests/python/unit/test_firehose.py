@@ -38,12 +38,6 @@ def store() -> Iterator[pyqstore.Store]:
         yield store
 
 
-@pytest.fixture
-def ask(store: pyqstore.Store) -> Iterator[Asking]:
-    with asked(store) as ask:
-        yield ask
-
-
 def trace(ask: Asking, on: object = True, vhost: str = "%2F") -> int:
     return ask("PUT", f"/api/vhosts/{vhost}", {"tracing": on}).status
 

@@ -32,12 +32,6 @@ def store() -> Iterator[pyqstore.Store]:
         yield opened
 
 
-@pytest.fixture
-def ask(store: pyqstore.Store) -> Iterator[Asking]:
-    with asked(store) as asking:
-        yield asking
-
-
 def test_a_queue_is_declared_shown_and_deleted(ask: Asking, store: pyqstore.Store) -> None:
     body = {"durable": True, "arguments": {"x-max-length": 7}}
     assert ask("PUT", "/api/queues/%2F/q", body).status == 201

@@ -31,12 +31,6 @@ def store() -> Iterator[pyqstore.Store]:
         yield opened
 
 
-@pytest.fixture
-def ask(store: pyqstore.Store) -> Iterator[Asking]:
-    with asked(store) as asking:
-        yield asking
-
-
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [

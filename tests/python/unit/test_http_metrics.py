@@ -21,12 +21,6 @@ def store() -> Iterator[pyqstore.Store]:
         yield opened
 
 
-@pytest.fixture
-def ask(store: pyqstore.Store) -> Iterator[Asking]:
-    with asked(store) as asking:
-        yield asking
-
-
 def samples(ask: Asking, path: str) -> Samples:
     answer = ask("GET", path)
     assert answer.status == 200

@@ -35,12 +35,6 @@ def store() -> Iterator[pyqstore.Store]:
         yield opened
 
 
-@pytest.fixture
-def guest(store: pyqstore.Store) -> Iterator[Asking]:
-    with asked(store) as asking:
-        yield asking
-
-
 # ---- its life ----
 
 
@@ -144,9 +138,9 @@ def test_a_socket_in_the_file_system_is_served_and_removed(tmp_path: Path) -> No
 # ---- who comes in ----
 
 
-def test_without_a_login_nothing_is_told(guest: Asking) -> None:
+def test_without_a_login_nothing_is_told(ask: Asking) -> None:
     for path in ("/api/overview", "/metrics", "/", "/nowhere"):
-        answer = guest("GET", path, login=None)
+        answer = ask("GET", path, login=None)
         assert answer.status == 401
         assert answer.headers["www-authenticate"].startswith("Basic realm=")
 
@@ -154,13 +148,13 @@ def test_without_a_login_nothing_is_told(guest: Asking) -> None:
 @pytest.mark.parametrize(
     "header", ["Basic", "Basic !!!", "Basic Z3Vlc3Q=", "Bearer x", "Basic /w=="]
 )
-def test_a_login_that_is_none_is_refused(guest: Asking, header: str) -> None:
-    answer = guest("GET", "/api/whoami", login=None, headers={"Authorization": header})
+def test_a_login_that_is_none_is_refused(ask: Asking, header: str) -> None:
+    answer = ask("GET", "/api/whoami", login=None, headers={"Authorization": header})
     assert (answer.status, answer.json["error"]) == (401, "not_authorised")
 
 
 def test_a_wrong_password_is_refused_and_the_next_refusal_waits(
-    guest: Asking, monkeypatch: pytest.MonkeyPatch
+    ask: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[float] = []
 
@@ -169,7 +163,7 @@ def test_a_wrong_password_is_refused_and_the_next_refusal_waits(
 
     monkeypatch.setattr(auth, "asyncio", SimpleNamespace(sleep=sleep))  # not the server's
     for _ in range(8):
-        assert guest("GET", "/api/whoami", login=("guest", "wrong")).status == 401
+        assert ask("GET", "/api/whoami", login=("guest", "wrong")).status == 401
     assert waited == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
@@ -274,16 +268,16 @@ def test_a_password_that_was_changed_counts_at_once(stored: Asking, tmp_path: Pa
     ],
 )
 def test_requests_of_other_sites_change_nothing(
-    guest: Asking, store: pyqstore.Store, headers: dict[str, str]
+    ask: Asking, store: pyqstore.Store, headers: dict[str, str]
 ) -> None:
     for method, path in (("PUT", "/api/queues/%2F/q"), ("GET", "/api/aliveness-test/%2F")):
-        assert guest(method, path, {} if method == "PUT" else None, headers=headers).status == 403
+        assert ask(method, path, {} if method == "PUT" else None, headers=headers).status == 403
     assert store.queues() == []
 
 
-def test_the_servers_own_page_may_change_things(guest: Asking, store: pyqstore.Store) -> None:
-    own = {"Origin": f"http://{guest.address}", "Sec-Fetch-Site": "same-origin"}
-    assert guest("PUT", "/api/queues/%2F/q", {}, headers=own).status == 201
+def test_the_servers_own_page_may_change_things(ask: Asking, store: pyqstore.Store) -> None:
+    own = {"Origin": f"http://{ask.address}", "Sec-Fetch-Site": "same-origin"}
+    assert ask("PUT", "/api/queues/%2F/q", {}, headers=own).status == 201
     assert store.queues() == ["q"]
 
 
@@ -310,8 +304,8 @@ def test_only_names_of_the_server_are_answered(
 # ---- bounds ----
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(guest: Asking) -> None:
-    with closing(http.client.HTTPConnection(guest.address, timeout=30)) as connection:
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(ask: Asking) -> None:
+    with closing(http.client.HTTPConnection(ask.address, timeout=30)) as connection:
         connection.putrequest("PUT", "/api/queues/%2F/q")
         connection.putheader("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
         connection.putheader("Content-Length", str(1 << 40))

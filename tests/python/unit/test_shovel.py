@@ -34,18 +34,6 @@ from ..support import own_host, wait_until
 NUMBERS = [str(number).encode() for number in range(9000)]
 
 
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[pyqstore.Store]:
-    with pyqstore.open(tmp_path / "other") as store:
-        yield store
-
-
-@pytest.fixture
-def broker(other: pyqstore.Store) -> str:
-    """A broker's URL: the store ``other`` is behind it."""
-    return f"amqp://guest:guest@{other.listen('127.0.0.1:0').address}"
-
-
 # Between stores.
 
 
@@ -478,14 +466,6 @@ def test_without_pika_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "pika", None)
     with pytest.raises(ShovelError, match=r"pip install 'pyqstore\[amqp\]'"):
         shovel(at(store, "a"), "amqp://127.0.0.1:1?queue=b")
-
-
-@pytest.fixture
-def proxy(other: pyqstore.Store) -> Iterator[Proxy]:
-    """A way to the broker that can be cut."""
-    proxy = Proxy(int(other.listen("127.0.0.1:0").address.rpartition(":")[2]))
-    yield proxy
-    proxy.close()
 
 
 @pytest.mark.parametrize("is_source", [False, True])

@@ -31,12 +31,6 @@ from ..support import wait_until
 TICKS = [b"tick"] * 1000
 
 
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[pyqstore.Store]:
-    with pyqstore.open(tmp_path / "other") as store:
-        yield store
-
-
 @contextmanager
 def settling_nothing() -> Iterator[None]:
     """A source ends when it is to settle a batch that the target has."""

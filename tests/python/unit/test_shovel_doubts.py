@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -20,20 +19,6 @@ from ..shovelling import IDLE, at, put, working
 from ..support import wait_until
 
 TICKS = [b"tick"] * 1000
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[pyqstore.Store]:
-    with pyqstore.open(tmp_path / "other") as store:
-        yield store
-
-
-@pytest.fixture
-def proxy(other: pyqstore.Store) -> Iterator[Proxy]:
-    """A way to the broker, whose store is ``other``, that can be cut."""
-    proxy = Proxy(int(other.listen("127.0.0.1:0").address.rpartition(":")[2]))
-    yield proxy
-    proxy.close()
 
 
 def put_back(store: pyqstore.Store, count: int) -> None:

@@ -32,18 +32,6 @@ from ..support import wait_until
 MIB = 1 << 20
 
 
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[pyqstore.Store]:
-    with pyqstore.open(tmp_path / "other") as store:
-        yield store
-
-
-@pytest.fixture
-def broker(other: pyqstore.Store) -> str:
-    """A broker's URL: the store ``other`` is behind it."""
-    return f"amqp://guest:guest@{other.listen('127.0.0.1:0').address}"
-
-
 def amqp_place(address: str, *, is_target: bool) -> AmqpPlace:
     place = place_of(address, is_target=is_target)
     assert isinstance(place, AmqpPlace)
