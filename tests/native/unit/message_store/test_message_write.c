@@ -5,7 +5,7 @@
 #include "store_fixture.h"
 
 #define BODY_BYTES_MAX (3u << 20)
-#define PIECE_BYTES (256u << 10) /* of csrc/store/message_write.c */
+#define PIECE_BYTES (256u << 10) /* of csrc/message_store/message_write.c */
 
 static uint8_t body[BODY_BYTES_MAX];
 static qs_env *inner_env;

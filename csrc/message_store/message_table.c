@@ -1,92 +1,93 @@
 /* The table of message files, and their open handles.
  *
- * Invariants: a handle with references stays open; store->idle has exactly the open handles of
+ * Invariants: a handle with references stays open; messages->idle has exactly the open handles of
  * settled files without references.  So at most handle_max handles, and those in use, are open for
  * reading. */
 #include "check.h"
 #include "error.h"
 #include "message_file.h"
 
-qs_status qsi_message_table_add(struct qsi_message_store *store, struct qsi_message_file *file)
+qs_status qsi_message_table_add(struct qsi_message_store *messages, struct qsi_message_file *file)
 {
     QS_DCHECK(file->id.number > 0);
-    return qsi_map_put_number(&store->files, file->id.number, file);
+    return qsi_map_put_number(&messages->files, file->id.number, file);
 }
 
-void qsi_message_table_remove(struct qsi_message_store *store, struct qsi_message_file *file)
+void qsi_message_table_remove(struct qsi_message_store *messages, struct qsi_message_file *file)
 {
     QS_DCHECK(file->place_count == 0);
     QS_ASSERT(file->refs == 0);
     if (!qsi_list_is_empty(&file->in_idle)) {
         qsi_list_remove(&file->in_idle);
-        store->open_count--;
+        messages->open_count--;
     }
     qsi_list_remove(&file->in_unsettled);
     qsi_list_remove(&file->in_replaced);
     if (!file->is_replaced) {
-        qsi_map_remove_number(&store->files, file->id.number);
+        qsi_map_remove_number(&messages->files, file->id.number);
     }
 }
 
-struct qsi_message_file *qsi_message_table_find(struct qsi_message_store *store, uint32_t number)
+struct qsi_message_file *qsi_message_table_find(struct qsi_message_store *messages, uint32_t number)
 {
-    return qsi_map_get_number(&store->files, number);
+    return qsi_map_get_number(&messages->files, number);
 }
 
-bool qsi_message_file_is_dead(const struct qsi_message_store *store,
+bool qsi_message_file_is_dead(const struct qsi_message_store *messages,
                               const struct qsi_message_file *file)
 {
-    return !qsi_counts_any(&file->counts) && file->place_count == 0 && file != store->current &&
-           file != store->next && !file->is_kept;
+    return !qsi_counts_any(&file->counts) && file->place_count == 0 && file != messages->current &&
+           file != messages->next && !file->is_kept;
 }
 
 /* Takes the handle of the least recently used idle file, if there are too many. */
-static qs_file *evict(struct qsi_message_store *store) QSI_REQUIRES(qsi_message_store_mutex)
+static qs_file *evict(struct qsi_message_store *messages) QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *file;
     qs_file *handle;
 
-    if (store->open_count <= store->options.handle_max || qsi_list_is_empty(&store->idle)) {
+    if (messages->open_count <= messages->options.handle_max ||
+        qsi_list_is_empty(&messages->idle)) {
         return NULL;
     }
-    file = QSI_LIST_OWNER(store->idle.next, struct qsi_message_file, in_idle);
+    file = QSI_LIST_OWNER(messages->idle.next, struct qsi_message_file, in_idle);
     qsi_list_remove(&file->in_idle);
     handle = file->handle;
     file->handle = NULL;
-    QS_DCHECK(handle != NULL && store->open_count > 0);
-    store->open_count--;
+    QS_DCHECK(handle != NULL && messages->open_count > 0);
+    messages->open_count--;
     return handle;
 }
 
-qs_file *qsi_message_file_unref(struct qsi_message_store *store, struct qsi_message_file *file)
+qs_file *qsi_message_file_unref(struct qsi_message_store *messages, struct qsi_message_file *file)
 {
-    QS_ASSERT_HELD(&store->mutex);
+    QS_ASSERT_HELD(&messages->mutex);
     QS_ASSERT(file->refs > 0);
     file->refs--;
     if (file->refs > 0 || !qsi_message_file_is_settled(file) || file->handle == NULL) {
         return NULL;
     }
-    qsi_list_push_back(&store->idle, &file->in_idle);
-    return evict(store);
+    qsi_list_push_back(&messages->idle, &file->in_idle);
+    return evict(messages);
 }
 
 /* Opens the file's handle, unless another reader was faster.  REQUIRES a reference. */
-static qs_status open_handle(struct qsi_message_store *store, struct qsi_message_file *file,
+static qs_status open_handle(struct qsi_message_store *messages, struct qsi_message_file *file,
                              qs_error *error)
 {
     struct qsi_message_view view;
 
-    QS_TRY(qsi_message_file_open(store, file->id, QS_OPEN_READ, &view, error));
-    qsi_message_store_lock(store);
+    QS_TRY(qsi_message_file_open(messages, file->id, QS_OPEN_READ, &view, error));
+    qsi_message_store_lock(messages);
     if (file->handle == NULL) {
         file->handle = view.handle;
         file->bytes = view.bytes;
         file->header = view.header;
-        store->open_count++;
+        messages->open_count++;
         view.handle = NULL;
     }
-    qsi_message_store_unlock(store);
-    store->env->close(store->env, view.handle);
+    qsi_message_store_unlock(messages);
+    messages->env->close(messages->env, view.handle);
     return QS_OK;
 }
 
@@ -99,15 +100,15 @@ static bool take_view(struct qsi_message_view *view_out, struct qsi_message_file
     return file->handle != NULL;
 }
 
-qs_status qsi_message_file_acquire(struct qsi_message_store *store, uint32_t number,
+qs_status qsi_message_file_acquire(struct qsi_message_store *messages, uint32_t number,
                                    struct qsi_message_view *view_out, qs_error *error)
 {
     struct qsi_message_file *file;
     bool is_open = false;
     qs_status status;
 
-    qsi_message_store_lock(store);
-    file = qsi_message_table_find(store, number);
+    qsi_message_store_lock(messages);
+    file = qsi_message_table_find(messages, number);
     if (file != NULL && file->is_going) {
         file = NULL;
     }
@@ -116,29 +117,29 @@ qs_status qsi_message_file_acquire(struct qsi_message_store *store, uint32_t num
         qsi_list_remove(&file->in_idle);
         is_open = take_view(view_out, file);
     }
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
     if (file == NULL) {
         return qsi_message_file_fail_missing(error, (struct qsi_message_id){number, 0});
     }
     if (is_open) {
         return QS_OK;
     }
-    status = open_handle(store, file, error);
+    status = open_handle(messages, file, error);
     if (status != QS_OK) {
-        qsi_message_file_release(store, file);
+        qsi_message_file_release(messages, file);
         return status;
     }
-    qsi_message_store_lock(store);
+    qsi_message_store_lock(messages);
     (void)take_view(view_out, file);
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
     return QS_OK;
 }
 
 /* The earlier generation of a file, after index others that compaction replaced before it. */
-static struct qsi_message_file *find_replaced(struct qsi_message_store *store, uint32_t number,
+static struct qsi_message_file *find_replaced(struct qsi_message_store *messages, uint32_t number,
                                               uint32_t index) QSI_REQUIRES(qsi_message_store_mutex)
 {
-    for (struct qsi_list *node = store->replaced.next; node != &store->replaced;
+    for (struct qsi_list *node = messages->replaced.next; node != &messages->replaced;
          node = node->next) {
         struct qsi_message_file *file = QSI_LIST_OWNER(node, struct qsi_message_file, in_replaced);
 
@@ -149,40 +150,40 @@ static struct qsi_message_file *find_replaced(struct qsi_message_store *store, u
     return NULL;
 }
 
-qs_status qsi_message_file_acquire_replaced(struct qsi_message_store *store, uint32_t number,
+qs_status qsi_message_file_acquire_replaced(struct qsi_message_store *messages, uint32_t number,
                                             uint32_t index, struct qsi_message_view *view_out,
                                             qs_error *error)
 {
     struct qsi_message_file *file;
     qs_status status;
 
-    qsi_message_store_lock(store);
-    file = find_replaced(store, number, index);
+    qsi_message_store_lock(messages);
+    file = find_replaced(messages, number, index);
     if (file != NULL) {
         file->refs++;
         qsi_list_remove(&file->in_idle);
     }
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
     if (file == NULL) {
         return QS_EEMPTY;
     }
-    status = open_handle(store, file, error);
+    status = open_handle(messages, file, error);
     if (status != QS_OK) {
-        qsi_message_file_release(store, file);
+        qsi_message_file_release(messages, file);
         return status;
     }
-    qsi_message_store_lock(store);
+    qsi_message_store_lock(messages);
     (void)take_view(view_out, file);
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
     return QS_OK;
 }
 
-void qsi_message_file_release(struct qsi_message_store *store, struct qsi_message_file *file)
+void qsi_message_file_release(struct qsi_message_store *messages, struct qsi_message_file *file)
 {
     qs_file *handle;
 
-    qsi_message_store_lock(store);
-    handle = qsi_message_file_unref(store, file);
-    qsi_message_store_unlock(store);
-    store->env->close(store->env, handle);
+    qsi_message_store_lock(messages);
+    handle = qsi_message_file_unref(messages, file);
+    qsi_message_store_unlock(messages);
+    messages->env->close(messages->env, handle);
 }

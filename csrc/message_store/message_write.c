@@ -1,8 +1,8 @@
 /* Writing a body to its place.
  *
  * Other threads may change the caller's memory during the write.  The checksum must be that of the
- * written bytes, so such a body is copied, piece by piece, through the store's own memory.  A body
- * that does not change is written in place. */
+ * written bytes, so such a body is copied, piece by piece, through the message store's own memory.
+ * A body that does not change is written in place. */
 #include "qstore/codec.h"
 
 #include "alloc.h"
@@ -45,20 +45,20 @@ static void check_parts(const struct qsi_place *place, const qs_part *parts, siz
               (uint64_t)place->envelope_bytes + place->body_bytes);
 }
 
-static qs_status write_at(struct qsi_message_store *store, struct qsi_message_file *file,
+static qs_status write_at(struct qsi_message_store *messages, struct qsi_message_file *file,
                           const qs_part *parts, size_t part_count, uint64_t offset, qs_error *error)
 {
     qs_status status;
 
     qsi_mutex_lock(&file->write_mutex);
-    status = qsi_file_write(store->env, file->handle, parts, part_count, offset, error);
+    status = qsi_file_write(messages->env, file->handle, parts, part_count, offset, error);
     qsi_mutex_unlock(&file->write_mutex);
     return status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, file->id);
 }
 
 /* -- a body that does not change -------------------------------------------------------------- */
 
-qs_status qsi_message_store_write_constant(struct qsi_message_store *store,
+qs_status qsi_message_store_write_constant(struct qsi_message_store *messages,
                                            const struct qsi_place *place, const qs_part *parts,
                                            size_t part_count, struct qsi_body_ref *ref_out,
                                            qs_error *error)
@@ -76,7 +76,7 @@ qs_status qsi_message_store_write_constant(struct qsi_message_store *store,
         ref.crc = qs_crc32c(ref.crc, parts[i].data, parts[i].bytes);
     }
     qsi_body_header_encode(header, &ref, salt);
-    QS_TRY(write_at(store, place->file, gathered, part_count + 1, place->offset, error));
+    QS_TRY(write_at(messages, place->file, gathered, part_count + 1, place->offset, error));
     *ref_out = ref;
     return QS_OK;
 }
@@ -114,7 +114,7 @@ static size_t copy_piece(struct source *source, uint8_t *data, size_t bytes_max)
 }
 
 /* Writes the pieces after the first one. */
-static qs_status write_pieces(struct qsi_message_store *store, const struct qsi_place *place,
+static qs_status write_pieces(struct qsi_message_store *messages, const struct qsi_place *place,
                               struct source *source, uint8_t *piece, uint32_t *crc_io,
                               qs_error *error)
 {
@@ -124,7 +124,7 @@ static qs_status write_pieces(struct qsi_message_store *store, const struct qsi_
         qs_part part = {piece, copy_piece(source, piece, PIECE_BYTES)};
 
         *crc_io = qs_crc32c(*crc_io, piece, part.bytes);
-        QS_TRY(write_at(store, place->file, &part, 1, offset, error));
+        QS_TRY(write_at(messages, place->file, &part, 1, offset, error));
         offset += part.bytes;
     }
     return QS_OK;
@@ -132,7 +132,7 @@ static qs_status write_pieces(struct qsi_message_store *store, const struct qsi_
 
 /* Copies and writes a body in pieces.  The first piece has the header, with the checksum of all
  * pieces, so it is written last. */
-static qs_status write_copies(struct qsi_message_store *store, const struct qsi_place *place,
+static qs_status write_copies(struct qsi_message_store *messages, const struct qsi_place *place,
                               struct source *source, uint8_t *first, uint8_t *piece,
                               struct qsi_body_ref *ref, qs_error *error)
 {
@@ -143,13 +143,13 @@ static qs_status write_copies(struct qsi_message_store *store, const struct qsi_
 
     qsi_body_header_encode(first, ref, salt); /* without the checksum, which covers the header */
     ref->crc = qs_crc32c(qsi_body_header_crc(first), first + QSI_BODY_HEADER_BYTES, bytes);
-    QS_TRY(write_pieces(store, place, source, piece, &ref->crc, error));
+    QS_TRY(write_pieces(messages, place, source, piece, &ref->crc, error));
     qsi_body_header_encode(first, ref, salt);
     part.bytes += bytes;
-    return write_at(store, place->file, &part, 1, place->offset, error);
+    return write_at(messages, place->file, &part, 1, place->offset, error);
 }
 
-qs_status qsi_message_store_write(struct qsi_message_store *store, const struct qsi_place *place,
+qs_status qsi_message_store_write(struct qsi_message_store *messages, const struct qsi_place *place,
                                   const qs_part *parts, size_t part_count,
                                   struct qsi_body_ref *ref_out, qs_error *error)
 {
@@ -165,8 +165,8 @@ qs_status qsi_message_store_write(struct qsi_message_store *store, const struct 
     if (pieces == NULL) {
         return qsi_fail(error, QS_ENOMEM, "copy of a body");
     }
-    status = write_copies(store, place, &source, pieces, is_one_piece ? NULL : pieces + PIECE_BYTES,
-                          &ref, error);
+    status = write_copies(messages, place, &source, pieces,
+                          is_one_piece ? NULL : pieces + PIECE_BYTES, &ref, error);
     qsi_free(pieces);
     if (status == QS_OK) {
         *ref_out = ref;

@@ -129,14 +129,14 @@ static qs_status append_file(struct qsi_buf *out, struct qsi_message_file *file,
     return QS_OK;
 }
 
-static qs_status append_files(struct qsi_message_store *store, struct qsi_buf *out,
+static qs_status append_files(struct qsi_message_store *messages, struct qsi_buf *out,
                               uint32_t *count_out, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
-    struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
+    struct qsi_map_cursor cursor = qsi_map_begin(&messages->files);
 
     *count_out = 0;
-    while (qsi_map_next(&store->files, &cursor)) {
+    while (qsi_map_next(&messages->files, &cursor)) {
         struct qsi_message_file *file = cursor.value;
 
         if (file->counts.durable_count > 0) {
@@ -149,47 +149,47 @@ static qs_status append_files(struct qsi_message_store *store, struct qsi_buf *o
 
 /* -- sealing ---------------------------------------------------------------------------------- */
 
-static void seal(struct qsi_message_store *store) QSI_REQUIRES(qsi_message_store_mutex)
+static void seal(struct qsi_message_store *messages) QSI_REQUIRES(qsi_message_store_mutex)
 {
-    struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
+    struct qsi_map_cursor cursor = qsi_map_begin(&messages->files);
 
-    while (qsi_map_next(&store->files, &cursor)) {
+    while (qsi_map_next(&messages->files, &cursor)) {
         struct qsi_message_file *file = cursor.value;
 
-        file->is_sealed = qsi_message_file_is_dead(store, file);
+        file->is_sealed = qsi_message_file_is_dead(messages, file);
     }
-    for (struct qsi_list *node = store->replaced.next; node != &store->replaced;
+    for (struct qsi_list *node = messages->replaced.next; node != &messages->replaced;
          node = node->next) {
         QSI_LIST_OWNER(node, struct qsi_message_file, in_replaced)->is_sealed = true;
     }
 }
 
-qs_status qsi_message_store_snapshot(struct qsi_message_store *store, struct qsi_buf *out,
+qs_status qsi_message_store_snapshot(struct qsi_message_store *messages, struct qsi_buf *out,
                                      uint32_t *record_count_io, qs_error *error)
 {
     size_t bytes_before = out->bytes;
     uint32_t count;
     qs_status status;
 
-    qsi_message_store_lock(store);
-    status = append_files(store, out, &count, error);
+    qsi_message_store_lock(messages);
+    status = append_files(messages, out, &count, error);
     if (status == QS_OK) {
-        seal(store);
+        seal(messages);
         *record_count_io += count;
     } else {
         out->bytes = bytes_before;
     }
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
     return status;
 }
 
 /* Puts a sealed file without references in front of *going_io, if it is to be removed. */
-static void unseal_file(const struct qsi_message_store *store, struct qsi_message_file *file,
+static void unseal_file(const struct qsi_message_store *messages, struct qsi_message_file *file,
                         bool durable, struct qsi_message_file **going_io)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
     bool goes = file->is_sealed && durable && file->refs == 0 &&
-                (file->is_replaced || qsi_message_file_is_dead(store, file));
+                (file->is_replaced || qsi_message_file_is_dead(messages, file));
 
     file->is_sealed = false;
     if (goes) {
@@ -199,60 +199,62 @@ static void unseal_file(const struct qsi_message_store *store, struct qsi_messag
     }
 }
 
-static struct qsi_message_file *take_sealed(struct qsi_message_store *store, bool durable)
+static struct qsi_message_file *take_sealed(struct qsi_message_store *messages, bool durable)
 {
     struct qsi_map_cursor cursor;
     struct qsi_message_file *going = NULL;
 
-    qsi_message_store_lock(store);
-    cursor = qsi_map_begin(&store->files);
-    while (qsi_map_next(&store->files, &cursor)) {
-        unseal_file(store, cursor.value, durable, &going);
+    qsi_message_store_lock(messages);
+    cursor = qsi_map_begin(&messages->files);
+    while (qsi_map_next(&messages->files, &cursor)) {
+        unseal_file(messages, cursor.value, durable, &going);
     }
-    for (struct qsi_list *node = store->replaced.next; node != &store->replaced;
+    for (struct qsi_list *node = messages->replaced.next; node != &messages->replaced;
          node = node->next) {
-        unseal_file(store, QSI_LIST_OWNER(node, struct qsi_message_file, in_replaced), durable,
+        unseal_file(messages, QSI_LIST_OWNER(node, struct qsi_message_file, in_replaced), durable,
                     &going);
     }
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
     return going;
 }
 
 /* Removes a file of the list.  No other thread can find or use it. */
-static qs_status let_go(struct qsi_message_store *store, struct qsi_message_file *file,
+static qs_status let_go(struct qsi_message_store *messages, struct qsi_message_file *file,
                         qs_error *error)
 {
-    qs_status status = qsi_message_file_remove_name(store, file->id, error);
+    qs_status status = qsi_message_file_remove_name(messages, file->id, error);
 
-    qsi_message_store_lock(store);
+    qsi_message_store_lock(messages);
     file->is_going = false;
     if (status == QS_OK) {
-        qsi_message_table_remove(store, file);
+        qsi_message_table_remove(messages, file);
     }
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
     if (status == QS_OK) {
-        qsi_message_file_destroy(store, file);
+        qsi_message_file_destroy(messages, file);
     }
     return status;
 }
 
 /* error is set by the first failure only. */
-qs_status qsi_message_store_unseal(struct qsi_message_store *store, bool durable, qs_error *error)
+qs_status qsi_message_store_unseal(struct qsi_message_store *messages, bool durable,
+                                   qs_error *error)
 {
-    struct qsi_message_file *going = take_sealed(store, durable);
+    struct qsi_message_file *going = take_sealed(messages, durable);
     qs_status first = QS_OK;
     bool removed = false;
 
     while (going != NULL) {
         struct qsi_message_file *next = going->next_going;
-        qs_status status = let_go(store, going, first == QS_OK ? error : NULL);
+        qs_status status = let_go(messages, going, first == QS_OK ? error : NULL);
 
         removed = removed || status == QS_OK;
         first = first == QS_OK ? status : first;
         going = next;
     }
     if (removed) {
-        qs_status status = qsi_dir_sync(store->env, store->dir, first == QS_OK ? error : NULL);
+        qs_status status =
+            qsi_dir_sync(messages->env, messages->dir, first == QS_OK ? error : NULL);
 
         first = first == QS_OK ? status : first;
     }
@@ -263,7 +265,7 @@ qs_status qsi_message_store_unseal(struct qsi_message_store *store, bool durable
 
 /* Dead references extend the recorded end of a file as well, but earlier versions truncated files
  * after the last live record.  For such a file, only the live records must be there. */
-static qs_status check_end(struct qsi_message_store *store, struct qsi_message_file *file,
+static qs_status check_end(struct qsi_message_store *messages, struct qsi_message_file *file,
                            const struct qsi_message_view *view, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -273,7 +275,7 @@ static qs_status check_end(struct qsi_message_store *store, struct qsi_message_f
     if (is_there && view->bytes < file->end) {
         is_there = !file->is_named && file->id.generation == 0;
         if (is_there) {
-            QS_TRY(qsi_walk_finds_live(store, file, view, view->bytes, &is_there, error));
+            QS_TRY(qsi_walk_finds_live(messages, file, view, view->bytes, &is_there, error));
         }
         file->end = is_there ? view->bytes : file->end;
     }
@@ -283,7 +285,7 @@ static qs_status check_end(struct qsi_message_store *store, struct qsi_message_f
                                        "the file ends before its last live record");
 }
 
-static qs_status check_reach(struct qsi_message_store *store, struct qsi_message_file *file,
+static qs_status check_reach(struct qsi_message_store *messages, struct qsi_message_file *file,
                              const struct qsi_message_view *view, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -294,7 +296,7 @@ static qs_status check_reach(struct qsi_message_store *store, struct qsi_message
         return qsi_fail_corrupt(error, path, 0,
                                 "not the file that the checkpoint names: another salt");
     }
-    QS_TRY(check_end(store, file, view, error));
+    QS_TRY(check_end(messages, file, view, error));
     if (file->id.generation > 0 && view->header.table_slots < file->next_slot) {
         return qsi_fail_corrupt(error, path, view->header.table_offset,
                                 "%u slots where the checkpoint names %u", view->header.table_slots,
@@ -304,7 +306,7 @@ static qs_status check_reach(struct qsi_message_store *store, struct qsi_message
 }
 
 /* REQUIRES a file with live references. */
-static qs_status retain_file(struct qsi_message_store *store, struct qsi_message_file *file,
+static qs_status retain_file(struct qsi_message_store *messages, struct qsi_message_file *file,
                              enum qsi_retain how, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -315,69 +317,69 @@ static qs_status retain_file(struct qsi_message_store *store, struct qsi_message
     if (!file->is_present) {
         return qsi_message_file_fail_missing(error, file->id);
     }
-    QS_TRY(qsi_message_file_open(store, file->id, writes ? QS_OPEN_WRITE : QS_OPEN_READ, &view,
+    QS_TRY(qsi_message_file_open(messages, file->id, writes ? QS_OPEN_WRITE : QS_OPEN_READ, &view,
                                  error));
     view.file = file;
-    status = check_reach(store, file, &view, error);
+    status = check_reach(messages, file, &view, error);
     if (status == QS_OK && writes) {
         file->is_too_long = view.bytes > file->end;
-        status = qsi_message_file_sync(store, file->id, view.handle, error);
+        status = qsi_message_file_sync(messages, file->id, view.handle, error);
     }
     if (status == QS_OK) {
         file->named_salt =
             view.header.salt; /* for the next checkpoint, which does not open the file */
         file->is_named = true;
     }
-    store->env->close(store->env, view.handle);
+    messages->env->close(messages->env, view.handle);
     return status;
 }
 
 /* Reads the salt for the next checkpoint; a file that cannot be read is not checked here. */
-static void learn_salt(struct qsi_message_store *store, struct qsi_message_file *file)
+static void learn_salt(struct qsi_message_store *messages, struct qsi_message_file *file)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_view view;
 
     if (!file->is_named &&
-        qsi_message_file_open(store, file->id, QS_OPEN_READ, &view, NULL) == QS_OK) {
-        store->env->close(store->env, view.handle);
+        qsi_message_file_open(messages, file->id, QS_OPEN_READ, &view, NULL) == QS_OK) {
+        messages->env->close(messages->env, view.handle);
         file->named_salt = view.header.salt;
         file->is_named = true;
     }
 }
 
 /* Both functions run in a single thread, so they do not lock the mutex. */
-qs_status qsi_message_store_retain_counted(struct qsi_message_store *store, enum qsi_retain how,
+qs_status qsi_message_store_retain_counted(struct qsi_message_store *messages, enum qsi_retain how,
                                            qs_error *error)
 {
     bool salvage = how == QSI_RETAIN_SALVAGE;
-    struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
+    struct qsi_map_cursor cursor = qsi_map_begin(&messages->files);
 
-    qsi_message_store_is_private(store);
-    QS_ASSERT(qsi_list_is_empty(&store->unsettled));
-    store->keeps_files = salvage;
-    while (qsi_map_next(&store->files, &cursor)) {
+    qsi_message_store_is_private(messages);
+    QS_ASSERT(qsi_list_is_empty(&messages->unsettled));
+    messages->keeps_files = salvage;
+    while (qsi_map_next(&messages->files, &cursor)) {
         struct qsi_message_file *file = cursor.value;
 
         file->is_kept = salvage && file->is_present;
         if (file->is_kept) {
-            learn_salt(store, file);
+            learn_salt(messages, file);
         } else if (!salvage && qsi_counts_any(&file->counts)) {
-            QS_TRY(retain_file(store, file, how, error));
+            QS_TRY(retain_file(messages, file, how, error));
         }
     }
     return QS_OK;
 }
 
-static qs_status cut_tail(struct qsi_message_store *store, struct qsi_message_file *file,
+static qs_status cut_tail(struct qsi_message_store *messages, struct qsi_message_file *file,
                           qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_view view;
     qs_status status;
 
-    QS_TRY(qsi_message_file_open(store, file->id, QS_OPEN_WRITE, &view, error));
-    status = qsi_message_file_truncate(store, file->id, view.handle, file->end, error);
-    store->env->close(store->env, view.handle);
+    QS_TRY(qsi_message_file_open(messages, file->id, QS_OPEN_WRITE, &view, error));
+    status = qsi_message_file_truncate(messages, file->id, view.handle, file->end, error);
+    messages->env->close(messages->env, view.handle);
     if (status == QS_OK) {
         file->is_too_long = false;
         file->bytes = file->end; /* recovery may have left a handle open for reading */
@@ -385,38 +387,38 @@ static qs_status cut_tail(struct qsi_message_store *store, struct qsi_message_fi
     return status;
 }
 
-static qs_status trim_file(struct qsi_message_store *store, struct qsi_message_file *file,
+static qs_status trim_file(struct qsi_message_store *messages, struct qsi_message_file *file,
                            bool *removed_out, qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     if (qsi_counts_any(&file->counts)) {
         if (file->is_too_long) {
-            QS_TRY(cut_tail(store, file, error));
+            QS_TRY(cut_tail(messages, file, error));
         }
         file->is_final = true;
         return QS_OK;
     }
-    QS_TRY(qsi_message_file_remove_name(store, file->id, error));
-    qsi_message_table_remove(store, file);
-    qsi_message_file_destroy(store, file);
+    QS_TRY(qsi_message_file_remove_name(messages, file->id, error));
+    qsi_message_table_remove(messages, file);
+    qsi_message_file_destroy(messages, file);
     *removed_out = true;
     return QS_OK;
 }
 
-qs_status qsi_message_store_trim_counted(struct qsi_message_store *store, qs_error *error)
+qs_status qsi_message_store_trim_counted(struct qsi_message_store *messages, qs_error *error)
 {
-    struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
+    struct qsi_map_cursor cursor = qsi_map_begin(&messages->files);
     bool removed = false;
 
-    qsi_message_store_is_private(store);
-    QS_ASSERT(qsi_list_is_empty(&store->unsettled));
-    if (store->keeps_files) {
+    qsi_message_store_is_private(messages);
+    QS_ASSERT(qsi_list_is_empty(&messages->unsettled));
+    if (messages->keeps_files) {
         return QS_OK;
     }
-    while (qsi_map_next(&store->files, &cursor)) {
-        QS_TRY(trim_file(store, cursor.value, &removed, error));
+    while (qsi_map_next(&messages->files, &cursor)) {
+        QS_TRY(trim_file(messages, cursor.value, &removed, error));
     }
-    QS_TRY(qsi_message_strays_remove(store, &removed, error));
-    return removed ? qsi_dir_sync(store->env, store->dir, error) : QS_OK;
+    QS_TRY(qsi_message_strays_remove(messages, &removed, error));
+    return removed ? qsi_dir_sync(messages->env, messages->dir, error) : QS_OK;
 }
 
 /* -- space ------------------------------------------------------------------------------------ */
@@ -426,17 +428,17 @@ static uint64_t size_of(const struct qsi_message_file *file) QSI_REQUIRES(qsi_me
     return qsi_message_file_is_settled(file) ? file->end : file->bytes;
 }
 
-void qsi_message_store_space(struct qsi_message_store *store, struct qsi_message_space *out)
+void qsi_message_store_space(struct qsi_message_store *messages, struct qsi_message_space *out)
 {
     struct qsi_map_cursor cursor;
 
     *out = (struct qsi_message_space){0};
-    qsi_message_store_lock(store);
-    cursor = qsi_map_begin(&store->files);
-    while (qsi_map_next(&store->files, &cursor)) {
+    qsi_message_store_lock(messages);
+    cursor = qsi_map_begin(&messages->files);
+    while (qsi_map_next(&messages->files, &cursor)) {
         const struct qsi_message_file *file = cursor.value;
 
-        if (qsi_message_file_is_dead(store, file)) {
+        if (qsi_message_file_is_dead(messages, file)) {
             out->doomed_bytes += size_of(file);
             continue;
         }
@@ -444,21 +446,21 @@ void qsi_message_store_space(struct qsi_message_store *store, struct qsi_message
         out->live_bytes += file->counts.live_bytes;
         out->total_bytes += size_of(file);
     }
-    for (const struct qsi_list *node = store->replaced.next; node != &store->replaced;
+    for (const struct qsi_list *node = messages->replaced.next; node != &messages->replaced;
          node = node->next) {
         out->doomed_bytes += QSI_LIST_OWNER(node, const struct qsi_message_file, in_replaced)->end;
     }
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
 }
 
-bool qsi_message_store_has_settled(struct qsi_message_store *store, struct qsi_message_id id)
+bool qsi_message_store_has_settled(struct qsi_message_store *messages, struct qsi_message_id id)
 {
     const struct qsi_message_file *file;
     bool settled;
 
-    qsi_message_store_lock(store);
-    file = qsi_message_table_find(store, id.number);
+    qsi_message_store_lock(messages);
+    file = qsi_message_table_find(messages, id.number);
     settled = file != NULL && file->id.generation == id.generation && file->is_final;
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
     return settled;
 }

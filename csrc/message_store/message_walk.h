@@ -1,4 +1,4 @@
-/* Inside the store floor: finding the records of a message file by their headers, without
+/* Inside the message store: finding the records of a message file by their headers, without
  * references. */
 #ifndef QSI_MESSAGE_WALK_H
 #define QSI_MESSAGE_WALK_H
@@ -33,7 +33,8 @@ qs_status qsi_walk_next(struct qsi_message_walk *walk, struct qsi_body_ref *ref_
 void qsi_walk_skip(struct qsi_message_walk *walk, const struct qsi_body_ref *ref);
 
 /* Whether the headers of all live records of a file in generation 0 are found before end. */
-qs_status qsi_walk_finds_live(struct qsi_message_store *store, const struct qsi_message_file *file,
+qs_status qsi_walk_finds_live(struct qsi_message_store *messages,
+                              const struct qsi_message_file *file,
                               const struct qsi_message_view *view, uint64_t end, bool *all_out,
                               qs_error *error) QSI_REQUIRES(qsi_message_store_mutex) QS_MUST_CHECK;
 

@@ -1,7 +1,7 @@
 /* Writing to the message store: places, and the files that a commit has to sync.
  *
  * Invariants: records of a file do not overlap and are in order of their slots; a file with a
- * marked body that no set has taken is in store->dirty. */
+ * marked body that no set has taken is in messages->dirty. */
 #include "message_store.h"
 
 #include "alloc.h"
@@ -16,31 +16,31 @@
 /* -- open and close --------------------------------------------------------------------------- */
 
 struct listing {
-    struct qsi_message_store *store;
+    struct qsi_message_store *messages;
     qs_status status;
 };
 
-static qs_status add_existing(struct qsi_message_store *store, struct qsi_message_id id)
+static qs_status add_existing(struct qsi_message_store *messages, struct qsi_message_id id)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *file = qsi_message_file_describe(id);
 
     QS_DCHECK(id.generation == 0);
-    if (file == NULL || qsi_message_table_add(store, file) != QS_OK) {
-        qsi_message_file_destroy(store, file);
+    if (file == NULL || qsi_message_table_add(messages, file) != QS_OK) {
+        qsi_message_file_destroy(messages, file);
         return QS_ENOMEM;
     }
     return QS_OK;
 }
 
 /* The checkpoint determines the valid generation; without one it is the first. */
-static qs_status visit_file(struct qsi_message_store *store, struct qsi_message_id id)
+static qs_status visit_file(struct qsi_message_store *messages, struct qsi_message_id id)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
-    if (id.number >= store->next_number) {
-        store->next_number = (uint64_t)id.number + 1;
+    if (id.number >= messages->next_number) {
+        messages->next_number = (uint64_t)id.number + 1;
     }
-    return id.generation == 0 ? add_existing(store, id) : qsi_message_strays_add(store, id);
+    return id.generation == 0 ? add_existing(messages, id) : qsi_message_strays_add(messages, id);
 }
 
 static bool visit_name(void *context, const char *name) QSI_REQUIRES(qsi_message_store_mutex)
@@ -49,16 +49,16 @@ static bool visit_name(void *context, const char *name) QSI_REQUIRES(qsi_message
     struct qsi_message_id id;
 
     if (qsi_message_name_parse(&id, name)) {
-        listing->status = visit_file(listing->store, id);
+        listing->status = visit_file(listing->messages, id);
     }
     return listing->status == QS_OK;
 }
 
-static qs_status list_files(struct qsi_message_store *store, qs_error *error)
+static qs_status list_files(struct qsi_message_store *messages, qs_error *error)
 {
-    struct listing listing = {store, QS_OK};
+    struct listing listing = {messages, QS_OK};
 
-    QS_TRY(qsi_env_dir_list(store->env, store->dir, visit_name, &listing, error));
+    QS_TRY(qsi_env_dir_list(messages->env, messages->dir, visit_name, &listing, error));
     if (listing.status != QS_OK) {
         return qsi_fail(error, listing.status, "list of message files");
     }
@@ -68,89 +68,90 @@ static qs_status list_files(struct qsi_message_store *store, qs_error *error)
 static struct qsi_message_store *create_store(qs_env *env, qs_dir *dir, const uint8_t *uuid,
                                               const struct qsi_message_store_options *options)
 {
-    struct qsi_message_store *store = qsi_zalloc(sizeof *store);
+    struct qsi_message_store *messages = qsi_zalloc(sizeof *messages);
 
-    if (store == NULL) {
+    if (messages == NULL) {
         return NULL;
     }
-    qsi_message_store_is_private(store);
-    store->env = env;
-    store->dir = dir;
-    memcpy(store->uuid, uuid, QSI_UUID_BYTES);
-    store->options = *options;
-    store->next_number = 1;
-    store->file_bytes = options->file_bytes;
-    qsi_mutex_init(&store->mutex);
-    qsi_cond_init(&store->created);
-    qsi_list_init(&store->idle);
-    qsi_list_init(&store->unsettled);
-    qsi_list_init(&store->replaced);
-    return store;
+    qsi_message_store_is_private(messages);
+    messages->env = env;
+    messages->dir = dir;
+    memcpy(messages->uuid, uuid, QSI_UUID_BYTES);
+    messages->options = *options;
+    messages->next_number = 1;
+    messages->file_bytes = options->file_bytes;
+    qsi_mutex_init(&messages->mutex);
+    qsi_cond_init(&messages->created);
+    qsi_list_init(&messages->idle);
+    qsi_list_init(&messages->unsettled);
+    qsi_list_init(&messages->replaced);
+    return messages;
 }
 
 qs_status qsi_message_store_open(struct qsi_message_store **store_out, qs_env *env, qs_dir *dir,
                                  const uint8_t uuid[QSI_UUID_BYTES],
                                  const struct qsi_message_store_options *options, qs_error *error)
 {
-    struct qsi_message_store *store;
+    struct qsi_message_store *messages;
     qs_status status;
 
     *store_out = NULL;
     QS_ASSERT(options->file_bytes >= QSI_MESSAGE_FILE_BYTES_MIN && options->handle_max > 0);
-    store = create_store(env, dir, uuid, options);
-    if (store == NULL) {
+    messages = create_store(env, dir, uuid, options);
+    if (messages == NULL) {
         return qsi_fail(error, QS_ENOMEM, "message store");
     }
-    qsi_message_store_is_private(store);
-    status = list_files(store, error);
+    qsi_message_store_is_private(messages);
+    status = list_files(messages, error);
     if (status != QS_OK) {
-        qsi_message_store_close(store);
+        qsi_message_store_close(messages);
         return status;
     }
-    *store_out = store;
+    *store_out = messages;
     return QS_OK;
 }
 
-static void destroy_replaced(struct qsi_message_store *store) QSI_REQUIRES(qsi_message_store_mutex)
+static void destroy_replaced(struct qsi_message_store *messages)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
-    while (!qsi_list_is_empty(&store->replaced)) {
+    while (!qsi_list_is_empty(&messages->replaced)) {
         struct qsi_message_file *file =
-            QSI_LIST_OWNER(store->replaced.next, struct qsi_message_file, in_replaced);
+            QSI_LIST_OWNER(messages->replaced.next, struct qsi_message_file, in_replaced);
 
-        qsi_message_table_remove(store, file);
-        qsi_message_file_destroy(store, file);
+        qsi_message_table_remove(messages, file);
+        qsi_message_file_destroy(messages, file);
     }
 }
 
-void qsi_message_store_close(struct qsi_message_store *store)
+void qsi_message_store_close(struct qsi_message_store *messages)
 {
     struct qsi_map_cursor cursor;
     struct qsi_dirty_set unsynced;
 
-    if (store == NULL) {
+    if (messages == NULL) {
         return;
     }
-    qsi_message_store_is_private(store);
-    qsi_message_store_dirty_take(store, &unsynced);
-    qsi_message_store_release(store, &unsynced);
-    cursor = qsi_map_begin(&store->files);
-    while (qsi_map_next(&store->files, &cursor)) {
+    qsi_message_store_is_private(messages);
+    qsi_message_store_dirty_take(messages, &unsynced);
+    qsi_message_store_release(messages, &unsynced);
+    cursor = qsi_map_begin(&messages->files);
+    while (qsi_map_next(&messages->files, &cursor)) {
         struct qsi_message_file *file = cursor.value;
 
-        qsi_message_table_remove(store, file);
-        qsi_message_file_destroy(store, file);
+        qsi_message_table_remove(messages, file);
+        qsi_message_file_destroy(messages, file);
     }
-    qsi_map_fini(&store->files);
-    destroy_replaced(store);
-    qsi_map_fini(&store->strays);
-    qsi_cond_fini(&store->created);
-    qsi_mutex_fini(&store->mutex);
-    qsi_free(store);
+    qsi_map_fini(&messages->files);
+    destroy_replaced(messages);
+    qsi_map_fini(&messages->strays);
+    qsi_cond_fini(&messages->created);
+    qsi_mutex_fini(&messages->mutex);
+    qsi_free(messages);
 }
 
-void qsi_message_store_leave_free(struct qsi_message_store *store, uint64_t bytes)
+void qsi_message_store_leave_free(struct qsi_message_store *messages, uint64_t bytes)
 {
-    __atomic_store_n(&store->leave_free, bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&messages->leave_free, bytes, __ATOMIC_RELAXED);
 }
 
 /* -- places ----------------------------------------------------------------------------------- */
@@ -187,27 +188,27 @@ static qs_status take_place(struct qsi_message_file *file, struct qsi_place *pla
 
 /* Releases the lock while a file is created or awaited: check again afterwards.  On a full disk
  * files become smaller, as long as needed bytes fit. */
-static qs_status advance_current(struct qsi_message_store *store, uint64_t needed, qs_error *error)
-    QSI_REQUIRES(qsi_message_store_mutex)
+static qs_status advance_current(struct qsi_message_store *messages, uint64_t needed,
+                                 qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     uint64_t least = qsi_round_up(QSI_MESSAGE_HEADER_BYTES + needed, QSI_MESSAGE_FILE_BYTES_MIN);
     qs_status status;
     uint64_t bytes;
 
-    QS_ASSERT_HELD(&store->mutex);
-    if (store->is_creating) {
-        (void)qsi_cond_wait(&store->created, &store->mutex, QSI_WAIT_FOREVER);
+    QS_ASSERT_HELD(&messages->mutex);
+    if (messages->is_creating) {
+        (void)qsi_cond_wait(&messages->created, &messages->mutex, QSI_WAIT_FOREVER);
         return QS_OK;
     }
-    if (store->next != NULL) {
-        QS_DCHECK(store->next->place_count == 0);
-        store->current = store->next;
-        store->next = NULL;
+    if (messages->next != NULL) {
+        QS_DCHECK(messages->next->place_count == 0);
+        messages->current = messages->next;
+        messages->next = NULL;
         return QS_OK;
     }
-    bytes = store->file_bytes > least ? store->file_bytes : least;
-    status = qsi_message_file_make(store, bytes, &store->next, error);
-    return qsi_is_full(status) && qsi_message_file_shrink(store, bytes, least) ? QS_OK : status;
+    bytes = messages->file_bytes > least ? messages->file_bytes : least;
+    status = qsi_message_file_make(messages, bytes, &messages->next, error);
+    return qsi_is_full(status) && qsi_message_file_shrink(messages, bytes, least) ? QS_OK : status;
 }
 
 static bool has_room(const struct qsi_message_file *file, uint64_t bytes)
@@ -217,46 +218,46 @@ static bool has_room(const struct qsi_message_file *file, uint64_t bytes)
     return file != NULL && bytes <= file->bytes - file->end;
 }
 
-static qs_status place_in_current(struct qsi_message_store *store, struct qsi_place *place,
+static qs_status place_in_current(struct qsi_message_store *messages, struct qsi_place *place,
                                   qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
-    while (!has_room(store->current, place->bytes)) {
-        QS_TRY(advance_current(store, place->bytes, error));
+    while (!has_room(messages->current, place->bytes)) {
+        QS_TRY(advance_current(messages, place->bytes, error));
     }
-    return take_place(store->current, place, error);
+    return take_place(messages->current, place, error);
 }
 
 /* Creates a file for a single large record; the current file stays current. */
-static qs_status place_alone(struct qsi_message_store *store, struct qsi_place *place,
+static qs_status place_alone(struct qsi_message_store *messages, struct qsi_place *place,
                              qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *file;
 
-    QS_DCHECK(place->bytes > store->options.file_bytes - QSI_MESSAGE_HEADER_BYTES);
-    while (store->is_creating) {
-        (void)qsi_cond_wait(&store->created, &store->mutex, QSI_WAIT_FOREVER);
+    QS_DCHECK(place->bytes > messages->options.file_bytes - QSI_MESSAGE_HEADER_BYTES);
+    while (messages->is_creating) {
+        (void)qsi_cond_wait(&messages->created, &messages->mutex, QSI_WAIT_FOREVER);
     }
-    QS_TRY(qsi_message_file_make(store, QSI_MESSAGE_HEADER_BYTES + place->bytes, &file, error));
+    QS_TRY(qsi_message_file_make(messages, QSI_MESSAGE_HEADER_BYTES + place->bytes, &file, error));
     return take_place(file, place, error);
 }
 
-qs_status qsi_message_place_take(struct qsi_message_store *store, struct qsi_place *place,
+qs_status qsi_message_place_take(struct qsi_message_store *messages, struct qsi_place *place,
                                  qs_error *error)
 {
     qs_status status;
 
     QS_DCHECK(place->file == NULL && place->bytes > 0);
-    qsi_message_store_lock(store);
-    if (place->bytes <= store->options.file_bytes - QSI_MESSAGE_HEADER_BYTES) {
-        status = place_in_current(store, place, error);
+    qsi_message_store_lock(messages);
+    if (place->bytes <= messages->options.file_bytes - QSI_MESSAGE_HEADER_BYTES) {
+        status = place_in_current(messages, place, error);
     } else {
-        status = place_alone(store, place, error);
+        status = place_alone(messages, place, error);
     }
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
     return status;
 }
 
-qs_status qsi_message_store_reserve(struct qsi_message_store *store, uint32_t envelope_bytes,
+qs_status qsi_message_store_reserve(struct qsi_message_store *messages, uint32_t envelope_bytes,
                                     uint32_t body_bytes, struct qsi_place *place_out,
                                     qs_error *error)
 {
@@ -266,7 +267,7 @@ qs_status qsi_message_store_reserve(struct qsi_message_store *store, uint32_t en
         .envelope_bytes = envelope_bytes,
         .body_bytes = body_bytes,
     };
-    return qsi_message_place_take(store, place_out, error);
+    return qsi_message_place_take(messages, place_out, error);
 }
 
 static struct qsi_message_file *end_place(struct qsi_place *place)
@@ -281,69 +282,69 @@ static struct qsi_message_file *end_place(struct qsi_place *place)
     return file;
 }
 
-void qsi_message_store_abandon(struct qsi_message_store *store, struct qsi_place *place)
+void qsi_message_store_abandon(struct qsi_message_store *messages, struct qsi_place *place)
 {
     if (place->file == NULL) {
         return;
     }
-    qsi_message_store_lock(store);
+    qsi_message_store_lock(messages);
     /* There is no handle to close: a file that had a place is unsettled. */
-    (void)qsi_message_file_unref(store, end_place(place));
-    qsi_message_store_unlock(store);
+    (void)qsi_message_file_unref(messages, end_place(place));
+    qsi_message_store_unlock(messages);
 }
 
 /* -- marking ---------------------------------------------------------------------------------- */
 
-void qsi_message_store_mark(struct qsi_message_store *store, struct qsi_place *place)
+void qsi_message_store_mark(struct qsi_message_store *messages, struct qsi_place *place)
 {
     struct qsi_message_file *file;
 
     QS_ASSERT(place->file != NULL);
-    qsi_message_store_lock(store);
+    qsi_message_store_lock(messages);
     file = end_place(place);
-    store->bytes_written += place->bytes;
+    messages->bytes_written += place->bytes;
     if (place->is_pack) {
         file->pack_marks++; /* synced by qsi_message_store_sync_packs: no commit waits for it */
     } else if (!file->is_dirty) {
         file->is_dirty = true;
         file->refs++;
-        file->next_dirty = store->dirty;
-        store->dirty = file;
+        file->next_dirty = messages->dirty;
+        messages->dirty = file;
     }
-    (void)qsi_message_file_unref(store, file);
-    qsi_message_store_unlock(store);
+    (void)qsi_message_file_unref(messages, file);
+    qsi_message_store_unlock(messages);
 }
 
-uint64_t qsi_message_store_bytes_written(struct qsi_message_store *store)
+uint64_t qsi_message_store_bytes_written(struct qsi_message_store *messages)
 {
     uint64_t bytes;
 
-    qsi_message_store_lock(store);
-    bytes = store->bytes_written;
-    qsi_message_store_unlock(store);
+    qsi_message_store_lock(messages);
+    bytes = messages->bytes_written;
+    qsi_message_store_unlock(messages);
     return bytes;
 }
 
 /* -- syncing ---------------------------------------------------------------------------------- */
 
-bool qsi_message_store_is_dirty(struct qsi_message_store *store)
+bool qsi_message_store_is_dirty(struct qsi_message_store *messages)
 {
     bool is_dirty;
 
-    qsi_message_store_lock(store);
-    is_dirty = store->dirty != NULL;
-    qsi_message_store_unlock(store);
+    qsi_message_store_lock(messages);
+    is_dirty = messages->dirty != NULL;
+    qsi_message_store_unlock(messages);
     return is_dirty;
 }
 
-void qsi_message_store_dirty_take(struct qsi_message_store *store, struct qsi_dirty_set *set_out)
+void qsi_message_store_dirty_take(struct qsi_message_store *messages, struct qsi_dirty_set *set_out)
 {
     struct qsi_message_file *file;
 
     *set_out = (struct qsi_dirty_set){0};
-    qsi_message_store_lock(store);
-    QS_ASSERT(!store->set_is_out);
-    for (file = store->dirty; file != NULL; file = file->next_dirty) {
+    qsi_message_store_lock(messages);
+    QS_ASSERT(!messages->set_is_out);
+    for (file = messages->dirty; file != NULL; file = file->next_dirty) {
         QS_ASSERT(file->is_dirty && !file->is_taken);
         file->is_dirty = false; /* its reference becomes that of the set */
         file->is_taken = true;
@@ -351,59 +352,59 @@ void qsi_message_store_dirty_take(struct qsi_message_store *store, struct qsi_di
         set_out->first = file;
         set_out->count++;
     }
-    store->dirty = NULL;
-    store->set_is_out = set_out->count > 0;
-    qsi_message_store_unlock(store);
+    messages->dirty = NULL;
+    messages->set_is_out = set_out->count > 0;
+    qsi_message_store_unlock(messages);
 }
 
-void qsi_message_store_release(struct qsi_message_store *store, struct qsi_dirty_set *set)
+void qsi_message_store_release(struct qsi_message_store *messages, struct qsi_dirty_set *set)
 {
     struct qsi_message_file *file = set->first;
 
     if (file == NULL) {
         return;
     }
-    qsi_message_store_lock(store);
+    qsi_message_store_lock(messages);
     while (file != NULL) {
         struct qsi_message_file *next = file->next_taken;
 
         QS_DCHECK(file->is_taken && file->refs > 0);
         file->is_taken = false;
-        (void)qsi_message_file_unref(store, file);
+        (void)qsi_message_file_unref(messages, file);
         file = next;
     }
-    QS_DCHECK(store->set_is_out);
-    store->set_is_out = false;
-    qsi_message_store_unlock(store);
+    QS_DCHECK(messages->set_is_out);
+    messages->set_is_out = false;
+    qsi_message_store_unlock(messages);
     *set = (struct qsi_dirty_set){0};
 }
 
-static bool has_failed(struct qsi_message_store *store)
+static bool has_failed(struct qsi_message_store *messages)
 {
     bool failed;
 
-    qsi_message_store_lock(store);
-    failed = store->is_failed;
-    qsi_message_store_unlock(store);
+    qsi_message_store_lock(messages);
+    failed = messages->is_failed;
+    qsi_message_store_unlock(messages);
     return failed;
 }
 
-qs_status qsi_message_store_sync(struct qsi_message_store *store, struct qsi_dirty_set *set,
+qs_status qsi_message_store_sync(struct qsi_message_store *messages, struct qsi_dirty_set *set,
                                  qs_error *error)
 {
     qs_status status = QS_OK;
 
-    if (has_failed(store)) {
+    if (has_failed(messages)) {
         status = qsi_fail(error, QS_ESTORE_FAILED, "an earlier sync of a message file failed");
     }
     for (struct qsi_message_file *file = set->first; file != NULL && status == QS_OK;
          file = file->next_taken) {
-        status = qsi_message_file_sync(store, file->id, file->handle, error);
+        status = qsi_message_file_sync(messages, file->id, file->handle, error);
         if (status == QS_OK) { /* bytes synced into a file without a name are lost */
-            status = qsi_env_check_linked(store->env, file->handle, error);
+            status = qsi_env_check_linked(messages->env, file->handle, error);
             status = status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, file->id);
         }
     }
-    qsi_message_store_release(store, set);
+    qsi_message_store_release(messages, set);
     return status;
 }

@@ -96,7 +96,8 @@ void qsi_walk_skip(struct qsi_message_walk *walk, const struct qsi_body_ref *ref
     walk->position += qsi_body_packed_bytes(ref);
 }
 
-qs_status qsi_walk_finds_live(struct qsi_message_store *store, const struct qsi_message_file *file,
+qs_status qsi_walk_finds_live(struct qsi_message_store *messages,
+                              const struct qsi_message_file *file,
                               const struct qsi_message_view *view, uint64_t end, bool *all_out,
                               qs_error *error)
 {
@@ -104,7 +105,7 @@ qs_status qsi_walk_finds_live(struct qsi_message_store *store, const struct qsi_
     struct qsi_body_ref ref;
     uint32_t left = file->counts.live_count;
     bool found = true;
-    qs_status status = qsi_walk_init(&walk, store->env, view, end, error);
+    qs_status status = qsi_walk_init(&walk, messages->env, view, end, error);
 
     while (status == QS_OK && found && left > 0) {
         status = qsi_walk_next(&walk, &ref, &found, error);

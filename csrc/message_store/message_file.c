@@ -58,75 +58,75 @@ struct qsi_message_file *qsi_message_file_describe(struct qsi_message_id id)
     return file;
 }
 
-void qsi_message_file_destroy(struct qsi_message_store *store, struct qsi_message_file *file)
+void qsi_message_file_destroy(struct qsi_message_store *messages, struct qsi_message_file *file)
 {
     if (file == NULL) {
         return;
     }
     qsi_message_file_is_private(file);
     QS_ASSERT(file->refs == 0 && qsi_list_is_empty(&file->in_idle));
-    store->env->close(store->env, file->handle);
+    messages->env->close(messages->env, file->handle);
     qsi_mutex_fini(&file->write_mutex);
     qsi_counts_fini(&file->counts);
     qsi_buf_fini(&file->encoded);
     qsi_free(file);
 }
 
-void qsi_message_file_discard(struct qsi_message_store *store, struct qsi_message_file *file)
+void qsi_message_file_discard(struct qsi_message_store *messages, struct qsi_message_file *file)
 {
     char name[QSI_MESSAGE_NAME_BYTES];
 
     qsi_message_name(name, file->id);
-    qsi_message_file_destroy(store, file);
+    qsi_message_file_destroy(messages, file);
     /* If this fails, the file stays until the next recovery finds that nothing names it. */
-    (void)qsi_env_remove(store->env, store->dir, name, NULL);
+    (void)qsi_env_remove(messages->env, messages->dir, name, NULL);
 }
 
-static qs_status write_header(struct qsi_message_store *store, struct qsi_message_file *file,
+static qs_status write_header(struct qsi_message_store *messages, struct qsi_message_file *file,
                               qs_error *error)
 {
     uint8_t header[QSI_MESSAGE_HEADER_BYTES];
     const qs_part part = {header, sizeof header};
 
-    QS_TRY(qsi_env_random(store->env, &file->header.salt, sizeof file->header.salt, error));
-    qsi_message_header_encode(header, file->id.number, store->uuid, file->header.salt);
-    return qsi_file_write(store->env, file->handle, &part, 1, 0, error);
+    QS_TRY(qsi_env_random(messages->env, &file->header.salt, sizeof file->header.salt, error));
+    qsi_message_header_encode(header, file->id.number, messages->uuid, file->header.salt);
+    return qsi_file_write(messages->env, file->handle, &part, 1, 0, error);
 }
 
 /* Opens a file; a file opened only for reading may be one of a snapshot. */
-static qs_status open_named(struct qsi_message_store *store, struct qsi_message_id id,
+static qs_status open_named(struct qsi_message_store *messages, struct qsi_message_id id,
                             uint32_t flags, qs_file **handle_out, qs_error *error)
 {
     char name[QSI_MESSAGE_NAME_BYTES];
 
     qsi_message_name(name, id);
     flags |= flags == QS_OPEN_READ ? QS_OPEN_LINKED : 0u;
-    return qsi_env_open(store->env, store->dir, name, flags, handle_out, error);
+    return qsi_env_open(messages->env, messages->dir, name, flags, handle_out, error);
 }
 
 /* Reserves the space without writing zeros: that would write large bodies twice, which costs more
  * than the syncs of unwritten extents.  The name is synced last, after the file's content. */
-static qs_status fill(struct qsi_message_store *store, struct qsi_message_file *file,
+static qs_status fill(struct qsi_message_store *messages, struct qsi_message_file *file,
                       qs_error *error)
 {
     qsi_message_file_is_private(file);
     QS_DCHECK(file->handle != NULL && file->end == QSI_MESSAGE_HEADER_BYTES);
-    QS_TRY(qsi_file_allocate(store->env, file->handle, file->bytes, error));
-    QS_TRY(write_header(store, file, error));
-    QS_TRY(qsi_file_sync_new(store->env, file->handle, error));
-    return qsi_dir_sync(store->env, store->dir, error);
+    QS_TRY(qsi_file_allocate(messages->env, file->handle, file->bytes, error));
+    QS_TRY(write_header(messages, file, error));
+    QS_TRY(qsi_file_sync_new(messages->env, file->handle, error));
+    return qsi_dir_sync(messages->env, messages->dir, error);
 }
 
 /* Checks that leave_free bytes remain free. */
-static qs_status check_space(struct qsi_message_store *store, uint64_t bytes, qs_error *error)
+static qs_status check_space(struct qsi_message_store *messages, uint64_t bytes, qs_error *error)
 {
-    uint64_t leave_free = __atomic_load_n(&store->leave_free, __ATOMIC_RELAXED);
+    uint64_t leave_free = __atomic_load_n(&messages->leave_free, __ATOMIC_RELAXED);
     uint64_t total, free_bytes;
 
-    if (leave_free == 0 || store->env->space == NULL) {
+    if (leave_free == 0 || messages->env->space == NULL) {
         return QS_OK;
     }
-    QS_TRY(store->env->space(store->env, store->dir, &total, &free_bytes, error));
+    QS_TRY(messages->env->space(messages->env, messages->dir, &total, &free_bytes, error));
     return free_bytes >= leave_free && free_bytes - leave_free >= bytes
                ? QS_OK
                : qsi_fail(error, QS_ESTORE_FULL,
@@ -138,7 +138,7 @@ static qs_status check_space(struct qsi_message_store *store, uint64_t bytes, qs
 
 /* Creates a file of this size, durable with its name.  On failure its name is removed again, if
  * possible. */
-static qs_status create(struct qsi_message_store *store, uint32_t number, uint64_t bytes,
+static qs_status create(struct qsi_message_store *messages, uint32_t number, uint64_t bytes,
                         struct qsi_message_file **file_out, qs_error *error)
 {
     const struct qsi_message_id id = {number, 0};
@@ -156,89 +156,90 @@ static qs_status create(struct qsi_message_store *store, uint32_t number, uint64
     qsi_message_file_is_private(file);
     file->end = QSI_MESSAGE_HEADER_BYTES;
     file->bytes = bytes;
-    status = check_space(store, bytes, error);
+    status = check_space(messages, bytes, error);
     if (status != QS_OK) {
         goto out;
     }
-    status = open_named(store, id, QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file->handle, error);
+    status = open_named(messages, id, QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file->handle, error);
     if (status != QS_OK) {
         goto out;
     }
-    status = fill(store, file, error);
+    status = fill(messages, file, error);
     if (status != QS_OK) {
-        qsi_message_file_discard(store, file);
+        qsi_message_file_discard(messages, file);
         file = NULL;
         goto out;
     }
     *file_out = file;
     file = NULL;
 out:
-    qsi_message_file_destroy(store, file);
+    qsi_message_file_destroy(messages, file);
     return status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, id);
 }
 
-static qs_status install(struct qsi_message_store *store, struct qsi_message_file *file,
+static qs_status install(struct qsi_message_store *messages, struct qsi_message_file *file,
                          qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     QS_DCHECK(file->handle != NULL && file->refs == 0);
-    QS_ASSERT_HELD(&store->mutex);
-    if (qsi_message_table_add(store, file) != QS_OK) {
+    QS_ASSERT_HELD(&messages->mutex);
+    if (qsi_message_table_add(messages, file) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "table of message files");
     }
-    qsi_list_push_back(&store->unsettled, &file->in_unsettled);
+    qsi_list_push_back(&messages->unsettled, &file->in_unsettled);
     return QS_OK;
 }
 
-qs_status qsi_message_file_make(struct qsi_message_store *store, uint64_t bytes,
+qs_status qsi_message_file_make(struct qsi_message_store *messages, uint64_t bytes,
                                 struct qsi_message_file **file_out, qs_error *error)
 {
-    uint64_t number = store->next_number;
+    uint64_t number = messages->next_number;
     struct qsi_message_file *file = NULL;
     qs_status status;
 
-    QS_ASSERT_HELD(&store->mutex);
+    QS_ASSERT_HELD(&messages->mutex);
     *file_out = NULL;
-    QS_ASSERT(!store->is_creating);
+    QS_ASSERT(!messages->is_creating);
     if (number > UINT32_MAX) {
         return qsi_fail(error, QS_ESTORE_FULL, "no numbers are left for message files");
     }
-    store->next_number++; /* not undone: after a failure the name may still exist */
-    store->is_creating = true;
-    qsi_message_store_unlock(store);
-    status = create(store, (uint32_t)number, bytes, &file, error);
-    qsi_message_store_lock(store);
-    QS_DCHECK(store->is_creating);
-    store->is_creating = false;
-    qsi_cond_broadcast(&store->created);
+    messages->next_number++; /* not undone: after a failure the name may still exist */
+    messages->is_creating = true;
+    qsi_message_store_unlock(messages);
+    status = create(messages, (uint32_t)number, bytes, &file, error);
+    qsi_message_store_lock(messages);
+    QS_DCHECK(messages->is_creating);
+    messages->is_creating = false;
+    qsi_cond_broadcast(&messages->created);
     if (status != QS_OK) {
         return status;
     }
-    status = install(store, file, error);
+    status = install(messages, file, error);
     if (status != QS_OK) {
-        qsi_message_file_discard(store, file);
+        qsi_message_file_discard(messages, file);
         return status;
     }
-    if (bytes >= store->file_bytes && store->file_bytes < store->options.file_bytes) {
-        store->file_bytes *= 2;
+    if (bytes >= messages->file_bytes && messages->file_bytes < messages->options.file_bytes) {
+        messages->file_bytes *= 2;
     }
     *file_out = file;
     return QS_OK;
 }
 
-bool qsi_message_file_shrink(struct qsi_message_store *store, uint64_t bytes, uint64_t least)
+bool qsi_message_file_shrink(struct qsi_message_store *messages, uint64_t bytes, uint64_t least)
 {
     uint64_t smaller = bytes / 4 > least ? bytes / 4 : least;
 
-    QS_ASSERT_HELD(&store->mutex);
+    QS_ASSERT_HELD(&messages->mutex);
     if (bytes <= least) {
         return false;
     }
     QS_DCHECK(smaller < bytes);
-    store->file_bytes = smaller < store->options.file_bytes ? smaller : store->options.file_bytes;
+    messages->file_bytes =
+        smaller < messages->options.file_bytes ? smaller : messages->options.file_bytes;
     return true;
 }
 
-static qs_status read_header(struct qsi_message_store *store, struct qsi_message_id id,
+static qs_status read_header(struct qsi_message_store *messages, struct qsi_message_id id,
                              struct qsi_message_view *view, qs_error *error)
 {
     uint8_t header[QSI_MESSAGE_HEADER_BYTES];
@@ -247,16 +248,16 @@ static qs_status read_header(struct qsi_message_store *store, struct qsi_message
     qs_status status;
     size_t read;
 
-    status = qsi_env_size(store->env, view->handle, &view->bytes, error);
+    status = qsi_env_size(messages->env, view->handle, &view->bytes, error);
     if (status != QS_OK) {
         return status;
     }
-    QS_TRY(qsi_file_read(store->env, view->handle, header, sizeof header, 0, &read, error));
+    QS_TRY(qsi_file_read(messages->env, view->handle, header, sizeof header, 0, &read, error));
     qsi_message_path(path, id);
     if (read < sizeof header) {
         return qsi_fail_corrupt(error, path, read, "the file ends in its header");
     }
-    QS_TRY(qsi_message_header_check(header, id, store->uuid, &view->header, error));
+    QS_TRY(qsi_message_header_check(header, id, messages->uuid, &view->header, error));
     table_bytes = qsi_message_table_bytes(view->header.table_slots);
     if (id.generation > 0 && (view->header.table_offset > view->bytes ||
                               table_bytes > view->bytes - view->header.table_offset)) {
@@ -277,37 +278,37 @@ static qs_status name_failure(qs_error *error, qs_status status, struct qsi_mess
     return qsi_message_file_fail(error, status, id);
 }
 
-qs_status qsi_message_file_open(struct qsi_message_store *store, struct qsi_message_id id,
+qs_status qsi_message_file_open(struct qsi_message_store *messages, struct qsi_message_id id,
                                 uint32_t flags, struct qsi_message_view *view_out, qs_error *error)
 {
     qs_status status;
 
     *view_out = (struct qsi_message_view){0};
-    status = open_named(store, id, flags, &view_out->handle, error);
+    status = open_named(messages, id, flags, &view_out->handle, error);
     if (status != QS_OK) {
         view_out->handle = NULL;
         goto out;
     }
-    status = read_header(store, id, view_out, error);
+    status = read_header(messages, id, view_out, error);
     if (status != QS_OK) {
-        store->env->close(store->env, view_out->handle);
+        messages->env->close(messages->env, view_out->handle);
         view_out->handle = NULL;
     }
 out:
     return status == QS_OK ? QS_OK : name_failure(error, status, id);
 }
 
-qs_status qsi_message_file_sync(struct qsi_message_store *store, struct qsi_message_id id,
+qs_status qsi_message_file_sync(struct qsi_message_store *messages, struct qsi_message_id id,
                                 qs_file *handle, qs_error *error)
 {
-    qs_status status = qsi_file_sync(store->env, handle, error);
+    qs_status status = qsi_file_sync(messages->env, handle, error);
 
     if (status == QS_OK) {
         return QS_OK;
     }
-    qsi_message_store_lock(store);
-    store->is_failed = true;
-    qsi_message_store_unlock(store);
+    qsi_message_store_lock(messages);
+    messages->is_failed = true;
+    qsi_message_store_unlock(messages);
     if (error != NULL) {
         char path[QSI_MESSAGE_PATH_BYTES];
 
@@ -317,54 +318,54 @@ qs_status qsi_message_file_sync(struct qsi_message_store *store, struct qsi_mess
     return status;
 }
 
-qs_status qsi_message_file_truncate(struct qsi_message_store *store, struct qsi_message_id id,
+qs_status qsi_message_file_truncate(struct qsi_message_store *messages, struct qsi_message_id id,
                                     qs_file *handle, uint64_t bytes, qs_error *error)
 {
     qs_status status;
 
     QS_DCHECK(bytes >= QSI_MESSAGE_HEADER_BYTES);
-    status = qsi_env_truncate(store->env, handle, bytes, error);
+    status = qsi_env_truncate(messages->env, handle, bytes, error);
     if (status != QS_OK) {
         return qsi_message_file_fail(error, status, id);
     }
-    return qsi_message_file_sync(store, id, handle, error);
+    return qsi_message_file_sync(messages, id, handle, error);
 }
 
-qs_status qsi_message_file_remove_name(struct qsi_message_store *store, struct qsi_message_id id,
+qs_status qsi_message_file_remove_name(struct qsi_message_store *messages, struct qsi_message_id id,
                                        qs_error *error)
 {
     char name[QSI_MESSAGE_NAME_BYTES];
     qs_status status;
 
     qsi_message_name(name, id);
-    status = qsi_env_remove(store->env, store->dir, name, error);
+    status = qsi_env_remove(messages->env, messages->dir, name, error);
     if (status == QS_OK || status == QS_ENOENT) {
         return QS_OK;
     }
     return qsi_message_file_fail(error, status, id);
 }
 
-qs_status qsi_message_strays_add(struct qsi_message_store *store, struct qsi_message_id id)
+qs_status qsi_message_strays_add(struct qsi_message_store *messages, struct qsi_message_id id)
 {
-    return qsi_map_put(&store->strays, &id, sizeof id, store); /* any value but NULL */
+    return qsi_map_put(&messages->strays, &id, sizeof id, messages); /* any value but NULL */
 }
 
-bool qsi_message_strays_take(struct qsi_message_store *store, struct qsi_message_id id)
+bool qsi_message_strays_take(struct qsi_message_store *messages, struct qsi_message_id id)
 {
-    return qsi_map_remove(&store->strays, &id, sizeof id) != NULL;
+    return qsi_map_remove(&messages->strays, &id, sizeof id) != NULL;
 }
 
-qs_status qsi_message_strays_remove(struct qsi_message_store *store, bool *removed_out,
+qs_status qsi_message_strays_remove(struct qsi_message_store *messages, bool *removed_out,
                                     qs_error *error)
 {
-    struct qsi_map_cursor cursor = qsi_map_begin(&store->strays);
+    struct qsi_map_cursor cursor = qsi_map_begin(&messages->strays);
 
-    while (qsi_map_next(&store->strays, &cursor)) {
+    while (qsi_map_next(&messages->strays, &cursor)) {
         struct qsi_message_id id;
 
         memcpy(&id, cursor.key, sizeof id);
-        QS_TRY(qsi_message_file_remove_name(store, id, error));
-        (void)qsi_message_strays_take(store, id);
+        QS_TRY(qsi_message_file_remove_name(messages, id, error));
+        (void)qsi_message_strays_take(messages, id);
         *removed_out = true;
     }
     return QS_OK;

@@ -20,8 +20,8 @@ static void check_counts(const struct qsi_message_file *file) QSI_REQUIRES(qsi_m
     QS_DCHECK(counts->durable_bytes <= counts->live_bytes);
 }
 
-static void check_file(const struct qsi_message_store *store, const struct qsi_message_file *file)
-    QSI_REQUIRES(qsi_message_store_mutex)
+static void check_file(const struct qsi_message_store *messages,
+                       const struct qsi_message_file *file) QSI_REQUIRES(qsi_message_store_mutex)
 {
     bool is_idle = !qsi_list_is_empty(&file->in_idle);
 
@@ -30,25 +30,25 @@ static void check_file(const struct qsi_message_store *store, const struct qsi_m
     QS_DCHECK(!is_idle || (file->refs == 0 && file->handle != NULL));
     QS_DCHECK(qsi_message_file_is_settled(file) || file->handle != NULL);
     QS_DCHECK(file->pack_syncs <= file->pack_marks);
-    QS_DCHECK((file != store->current && file != store->next) ||
+    QS_DCHECK((file != messages->current && file != messages->next) ||
               !qsi_message_file_is_settled(file));
-    QS_DCHECK(file->id.number < store->next_number && !file->is_replaced);
+    QS_DCHECK(file->id.number < messages->next_number && !file->is_replaced);
 }
 
-void qsi_message_store_check_counts(struct qsi_message_store *store)
+void qsi_message_store_check_counts(struct qsi_message_store *messages)
 {
     struct qsi_map_cursor cursor;
 
-    qsi_message_store_lock(store);
-    cursor = qsi_map_begin(&store->files);
-    while (qsi_map_next(&store->files, &cursor)) {
-        check_file(store, cursor.value);
+    qsi_message_store_lock(messages);
+    cursor = qsi_map_begin(&messages->files);
+    while (qsi_map_next(&messages->files, &cursor)) {
+        check_file(messages, cursor.value);
     }
-    for (const struct qsi_message_file *file = store->dirty; file != NULL;
+    for (const struct qsi_message_file *file = messages->dirty; file != NULL;
          file = file->next_dirty) {
         QS_DCHECK(file->is_dirty && file->refs > 0);
     }
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
 }
 
 #endif

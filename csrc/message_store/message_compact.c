@@ -50,14 +50,14 @@ static uint64_t gain(const struct qsi_message_file *file) QSI_REQUIRES(qsi_messa
     return bytes < file->end / 2 ? file->end - bytes : 0;
 }
 
-static struct qsi_message_file *choose(struct qsi_message_store *store)
+static struct qsi_message_file *choose(struct qsi_message_store *messages)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
-    struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
+    struct qsi_map_cursor cursor = qsi_map_begin(&messages->files);
     struct qsi_message_file *best = NULL;
     uint64_t most = 0;
 
-    while (qsi_map_next(&store->files, &cursor)) {
+    while (qsi_map_next(&messages->files, &cursor)) {
         uint64_t bytes = gain(cursor.value);
 
         if (bytes > most) {
@@ -70,9 +70,9 @@ static struct qsi_message_file *choose(struct qsi_message_store *store)
 
 /* -- beginning and end ------------------------------------------------------------------------ */
 
-static void free_job(struct qsi_message_store *store, struct qsi_compaction *job)
+static void free_job(struct qsi_message_store *messages, struct qsi_compaction *job)
 {
-    qsi_message_file_destroy(store, job->to);
+    qsi_message_file_destroy(messages, job->to);
     qsi_free(job->wanted);
     qsi_free(job->was_live);
     qsi_free(job);
@@ -90,7 +90,7 @@ static void note_live(struct qsi_compaction *job)
 }
 
 /* NULL: out of memory. */
-static struct qsi_compaction *create_job(struct qsi_message_store *store,
+static struct qsi_compaction *create_job(struct qsi_message_store *messages,
                                          struct qsi_message_file *file)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -107,24 +107,24 @@ static struct qsi_compaction *create_job(struct qsi_message_store *store,
     job->wanted = qsi_zalloc(bitmap_bytes);
     job->was_live = qsi_zalloc(bitmap_bytes);
     if (job->to == NULL || job->wanted == NULL || job->was_live == NULL) {
-        free_job(store, job);
+        free_job(messages, job);
         return NULL;
     }
     note_live(job);
     return job;
 }
 
-qs_status qsi_message_store_compact_begin(struct qsi_message_store *store,
+qs_status qsi_message_store_compact_begin(struct qsi_message_store *messages,
                                           struct qsi_compaction **job_out, qs_error *error)
 {
     struct qsi_message_file *file;
     qs_status status = QS_OK;
 
     *job_out = NULL;
-    qsi_message_store_lock(store);
-    file = choose(store);
+    qsi_message_store_lock(messages);
+    file = choose(messages);
     if (file != NULL) {
-        *job_out = create_job(store, file);
+        *job_out = create_job(messages, file);
         if (*job_out == NULL) {
             status = qsi_fail(error, QS_ENOMEM, "compaction of message file %u", file->id.number);
         } else {
@@ -133,7 +133,7 @@ qs_status qsi_message_store_compact_begin(struct qsi_message_store *store,
             qsi_list_remove(&file->in_idle);
         }
     }
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
     return status;
 }
 
@@ -153,7 +153,7 @@ static bool still_fits(const struct qsi_compaction *job) QSI_REQUIRES(qsi_messag
     return true;
 }
 
-static void take_over(struct qsi_message_store *store, struct qsi_compaction *job)
+static void take_over(struct qsi_message_store *messages, struct qsi_compaction *job)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *from = job->from;
@@ -164,13 +164,13 @@ static void take_over(struct qsi_message_store *store, struct qsi_compaction *jo
     to->next_slot = from->next_slot;
     to->is_final = true;
     /* Cannot fail: the key exists. */
-    QS_ASSERT(qsi_message_table_add(store, to) == QS_OK);
+    QS_ASSERT(qsi_message_table_add(messages, to) == QS_OK);
     from->is_replaced = true;
-    qsi_list_push_back(&store->replaced, &from->in_replaced);
+    qsi_list_push_back(&messages->replaced, &from->in_replaced);
     job->to = NULL;
 }
 
-static void discard_new(struct qsi_message_store *store, const struct qsi_compaction *job)
+static void discard_new(struct qsi_message_store *messages, const struct qsi_compaction *job)
 {
     if (job->has_name) {
         char name[QSI_MESSAGE_NAME_BYTES];
@@ -178,11 +178,11 @@ static void discard_new(struct qsi_message_store *store, const struct qsi_compac
         qsi_message_name(name, job->to->id);
         /* If this fails, the file stays until the next recovery finds that no checkpoint names
          * it. */
-        (void)qsi_env_remove(store->env, store->dir, name, NULL);
+        (void)qsi_env_remove(messages->env, messages->dir, name, NULL);
     }
 }
 
-void qsi_message_store_compact_end(struct qsi_message_store *store, struct qsi_compaction *job,
+void qsi_message_store_compact_end(struct qsi_message_store *messages, struct qsi_compaction *job,
                                    bool done)
 {
     qs_file *evicted;
@@ -190,20 +190,20 @@ void qsi_message_store_compact_end(struct qsi_message_store *store, struct qsi_c
     if (job == NULL) {
         return;
     }
-    qsi_message_store_lock(store);
+    qsi_message_store_lock(messages);
     job->from->is_compacting = false;
     job->from->is_hopeless = job->is_hopeless;
     done = done && job->is_whole && still_fits(job);
     if (done) {
-        take_over(store, job);
+        take_over(messages, job);
     }
-    evicted = qsi_message_file_unref(store, job->from);
-    qsi_message_store_unlock(store);
-    store->env->close(store->env, evicted);
+    evicted = qsi_message_file_unref(messages, job->from);
+    qsi_message_store_unlock(messages);
+    messages->env->close(messages->env, evicted);
     if (!done) {
-        discard_new(store, job);
+        discard_new(messages, job);
     }
-    free_job(store, job);
+    free_job(messages, job);
 }
 
 /* -- the job ---------------------------------------------------------------------------------- */
@@ -233,7 +233,7 @@ static qs_status put_table(struct qsi_compaction *job, struct qsi_message_output
 }
 
 /* Writes the table, the header and the size, and makes all of it durable, with the name. */
-static qs_status finish(struct qsi_message_store *store, struct qsi_compaction *job,
+static qs_status finish(struct qsi_message_store *messages, struct qsi_compaction *job,
                         struct qsi_message_output *output, uint64_t salt, qs_error *error)
 {
     uint8_t bytes[QSI_MESSAGE_HEADER_BYTES];
@@ -241,7 +241,7 @@ static qs_status finish(struct qsi_message_store *store, struct qsi_compaction *
     qs_status status = QS_OK;
 
     QS_TRY(put_table(job, output, error));
-    qsi_message_header_encode_table(bytes, output->id, store->uuid, &header);
+    qsi_message_header_encode_table(bytes, output->id, messages->uuid, &header);
     QS_TRY(qsi_output_put(output, bytes, sizeof bytes, 0, error));
     if (output->high_water > output->flushed) {
         status = qsi_env_truncate(output->env, output->handle, output->flushed, error);
@@ -251,7 +251,7 @@ static qs_status finish(struct qsi_message_store *store, struct qsi_compaction *
         status = qsi_file_sync_new(output->env, output->handle, error);
     }
     if (status == QS_OK) {
-        status = qsi_dir_sync(output->env, store->dir, error);
+        status = qsi_dir_sync(output->env, messages->dir, error);
     }
     if (status != QS_OK) {
         return qsi_message_file_fail(error, status, output->id);
@@ -264,16 +264,16 @@ static qs_status finish(struct qsi_message_store *store, struct qsi_compaction *
     return QS_OK;
 }
 
-static qs_status create_new(struct qsi_message_store *store, struct qsi_compaction *job,
+static qs_status create_new(struct qsi_message_store *messages, struct qsi_compaction *job,
                             qs_file **handle_out, qs_error *error)
 {
     char name[QSI_MESSAGE_NAME_BYTES];
     qs_status status;
 
     /* The name may exist after a compaction that was interrupted or could not be cleaned up. */
-    QS_TRY(qsi_message_file_remove_name(store, job->to->id, error));
+    QS_TRY(qsi_message_file_remove_name(messages, job->to->id, error));
     qsi_message_name(name, job->to->id);
-    status = qsi_env_open(store->env, store->dir, name, QS_OPEN_WRITE | QS_OPEN_CREATE_NEW,
+    status = qsi_env_open(messages->env, messages->dir, name, QS_OPEN_WRITE | QS_OPEN_CREATE_NEW,
                           handle_out, error);
     if (status != QS_OK) {
         return qsi_message_file_fail(error, status, job->to->id);
@@ -282,11 +282,11 @@ static qs_status create_new(struct qsi_message_store *store, struct qsi_compacti
     return QS_OK;
 }
 
-static qs_status rewrite(struct qsi_message_store *store, struct qsi_compaction *job,
+static qs_status rewrite(struct qsi_message_store *messages, struct qsi_compaction *job,
                          const struct qsi_message_view *view, qs_error *error)
 {
     struct qsi_message_output output = {
-        .env = store->env,
+        .env = messages->env,
         .id = job->to->id,
         .flushed = QSI_MESSAGE_HEADER_BYTES,
         .effort = view->bytes * EFFORT_MAX,
@@ -299,31 +299,31 @@ static qs_status rewrite(struct qsi_message_store *store, struct qsi_compaction 
         status = qsi_fail(error, QS_ENOMEM, "compaction of message file %u", job->to->id.number);
         goto out;
     }
-    status = create_new(store, job, &output.handle, error);
+    status = create_new(messages, job, &output.handle, error);
     if (status != QS_OK) {
         output.handle = NULL;
         goto out;
     }
-    status = qsi_compaction_copy_live(store, job, &output, view, error);
+    status = qsi_compaction_copy_live(messages, job, &output, view, error);
     if (status == QS_OK) {
-        status = finish(store, job, &output, view->header.salt, error);
+        status = finish(messages, job, &output, view->header.salt, error);
     }
 out:
-    store->env->close(store->env, output.handle);
+    messages->env->close(messages->env, output.handle);
     qsi_free(output.buffer);
     qsi_free(output.offsets);
     return status;
 }
 
-qs_status qsi_message_store_compact_run(struct qsi_message_store *store, struct qsi_compaction *job,
-                                        qs_error *error)
+qs_status qsi_message_store_compact_run(struct qsi_message_store *messages,
+                                        struct qsi_compaction *job, qs_error *error)
 {
     struct qsi_message_view view;
-    qs_status status = qsi_message_file_acquire(store, job->from->id.number, &view, error);
+    qs_status status = qsi_message_file_acquire(messages, job->from->id.number, &view, error);
 
     if (status == QS_OK) {
-        status = rewrite(store, job, &view, error);
-        qsi_message_file_release(store, view.file);
+        status = rewrite(messages, job, &view, error);
+        qsi_message_file_release(messages, view.file);
     } else {
         status = qsi_message_file_fail_unread(error, status, job->from->id);
     }

@@ -1,4 +1,4 @@
-/* Inside the store floor: a running compaction. */
+/* Inside the message store: a running compaction. */
 #ifndef QSI_COMPACTION_H
 #define QSI_COMPACTION_H
 
@@ -27,7 +27,7 @@ static inline bool qsi_compaction_has(const uint8_t *bits, uint32_t slot)
 
 /* Copies the wanted records that are found and whole, and clears their bits; records that stay
  * wanted are lost. */
-qs_status qsi_compaction_copy_live(struct qsi_message_store *store, struct qsi_compaction *job,
+qs_status qsi_compaction_copy_live(struct qsi_message_store *messages, struct qsi_compaction *job,
                                    struct qsi_message_output *output,
                                    const struct qsi_message_view *view,
                                    qs_error *error) QS_MUST_CHECK;

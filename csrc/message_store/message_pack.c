@@ -71,7 +71,7 @@ static void encode_pack(uint8_t *data, const struct qsi_pack_body *bodies, uint3
     }
 }
 
-static qs_status write_at(struct qsi_message_store *store, const struct qsi_place *place,
+static qs_status write_at(struct qsi_message_store *messages, const struct qsi_place *place,
                           const uint8_t *data, size_t bytes, qs_error *error)
 {
     struct qsi_message_file *file = place->file;
@@ -79,12 +79,12 @@ static qs_status write_at(struct qsi_message_store *store, const struct qsi_plac
     qs_status status;
 
     qsi_mutex_lock(&file->write_mutex);
-    status = qsi_file_write(store->env, file->handle, &part, 1, place->offset, error);
+    status = qsi_file_write(messages->env, file->handle, &part, 1, place->offset, error);
     qsi_mutex_unlock(&file->write_mutex);
     return status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, file->id);
 }
 
-qs_status qsi_message_store_write_pack(struct qsi_message_store *store,
+qs_status qsi_message_store_write_pack(struct qsi_message_store *messages,
                                        const struct qsi_pack_body *bodies, uint32_t count,
                                        struct qsi_body_ref *refs_out, struct qsi_place *place_out,
                                        qs_error *error)
@@ -103,14 +103,14 @@ qs_status qsi_message_store_write_pack(struct qsi_message_store *store,
     if (data == NULL) {
         return qsi_fail(error, QS_ENOMEM, "pack of %u bodies", count);
     }
-    status = qsi_message_place_take(store, place_out, error);
+    status = qsi_message_place_take(messages, place_out, error);
     if (status != QS_OK) {
         goto out;
     }
     encode_pack(data, bodies, count, place_out, refs_out);
-    status = write_at(store, place_out, data, (size_t)bytes, error);
+    status = write_at(messages, place_out, data, (size_t)bytes, error);
     if (status != QS_OK) {
-        qsi_message_store_abandon(store, place_out);
+        qsi_message_store_abandon(messages, place_out);
     }
 out:
     qsi_free(data);
@@ -120,11 +120,11 @@ out:
 /* -- syncing ---------------------------------------------------------------------------------- */
 
 /* The first file with a number above behind that has packs to sync, or NULL. */
-static struct qsi_message_file *find_marked(struct qsi_message_store *store, uint32_t behind)
+static struct qsi_message_file *find_marked(struct qsi_message_store *messages, uint32_t behind)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
-    QS_ASSERT_HELD(&store->mutex);
-    for (struct qsi_list *node = store->unsettled.next; node != &store->unsettled;
+    QS_ASSERT_HELD(&messages->mutex);
+    for (struct qsi_list *node = messages->unsettled.next; node != &messages->unsettled;
          node = node->next) {
         struct qsi_message_file *file = QSI_LIST_OWNER(node, struct qsi_message_file, in_unsettled);
 
@@ -137,59 +137,59 @@ static struct qsi_message_file *find_marked(struct qsi_message_store *store, uin
 
 /* Releases the lock meanwhile.  Packs that are marked after the sync began wait for the next
  * one. */
-static qs_status sync_marked(struct qsi_message_store *store, struct qsi_message_file *file,
+static qs_status sync_marked(struct qsi_message_store *messages, struct qsi_message_file *file,
                              qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     uint32_t marks = file->pack_marks;
     qs_status status;
 
-    QS_ASSERT_HELD(&store->mutex);
+    QS_ASSERT_HELD(&messages->mutex);
     file->refs++;
-    qsi_message_store_unlock(store);
-    status = qsi_message_file_sync(store, file->id, file->handle, error);
+    qsi_message_store_unlock(messages);
+    status = qsi_message_file_sync(messages, file->id, file->handle, error);
     if (status == QS_OK) { /* on failure the journal keeps the packed messages */
-        status = qsi_env_check_linked(store->env, file->handle, error);
+        status = qsi_env_check_linked(messages->env, file->handle, error);
         status = qsi_message_file_fail_unread(error, status, file->id);
     }
-    qsi_message_store_lock(store);
+    qsi_message_store_lock(messages);
     if (status == QS_OK) {
         file->pack_syncs = marks;
     }
     /* There is no handle to close: a file with a pack to sync is unsettled. */
-    (void)qsi_message_file_unref(store, file);
+    (void)qsi_message_file_unref(messages, file);
     return status;
 }
 
-bool qsi_message_store_written_name(struct qsi_message_store *store,
+bool qsi_message_store_written_name(struct qsi_message_store *messages,
                                     char name_out[QSI_MESSAGE_NAME_BYTES])
 {
     bool is_any;
 
-    qsi_message_store_lock(store);
-    is_any = store->current != NULL;
+    qsi_message_store_lock(messages);
+    is_any = messages->current != NULL;
     if (is_any) {
-        qsi_message_name(name_out, store->current->id);
+        qsi_message_name(name_out, messages->current->id);
     }
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
     return is_any;
 }
 
-qs_status qsi_message_store_sync_packs(struct qsi_message_store *store, qs_error *error)
+qs_status qsi_message_store_sync_packs(struct qsi_message_store *messages, qs_error *error)
 {
     struct qsi_message_file *file;
     uint32_t number = 0;
     qs_status status = QS_OK;
 
-    qsi_message_store_lock(store);
-    if (store->is_failed) {
+    qsi_message_store_lock(messages);
+    if (messages->is_failed) {
         status = qsi_fail(error, QS_ESTORE_FAILED, "an earlier sync of a message file failed");
     }
-    file = find_marked(store, number);
+    file = find_marked(messages, number);
     while (status == QS_OK && file != NULL) {
         number = file->id.number;
-        status = sync_marked(store, file, error);
-        file = find_marked(store, number);
+        status = sync_marked(messages, file, error);
+        file = find_marked(messages, number);
     }
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
     return status;
 }

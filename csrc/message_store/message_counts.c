@@ -185,7 +185,7 @@ static void restore_durable(struct qsi_message_counts *counts, uint32_t first, u
     counts->live_count += length;
 }
 
-/* -- the counts of the store ------------------------------------------------------------------ */
+/* -- the counts of the message store ---------------------------------------------------------- */
 
 /* A record has at least 32 bytes, which bounds the slot by the offset.  An inconsistent reference
  * gets a slot that no file has. */
@@ -198,60 +198,60 @@ static uint32_t slot_of(const struct qsi_body_ref *ref)
     return possible ? ref->slot : QSI_SLOT_BEYOND;
 }
 
-void qsi_message_store_add_refs(struct qsi_message_store *store, const struct qsi_body_ref *ref,
+void qsi_message_store_add_refs(struct qsi_message_store *messages, const struct qsi_body_ref *ref,
                                 uint32_t durable, uint32_t transient)
 {
     struct qsi_message_file *file;
 
-    qsi_message_store_lock(store);
-    file = qsi_message_table_find(store, ref->file);
+    qsi_message_store_lock(messages);
+    file = qsi_message_table_find(messages, ref->file);
     if (file != NULL &&
         add_count(&file->counts, slot_of(ref), qsi_body_packed_bytes(ref), durable, transient)) {
         file->is_encoded = false;
     }
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
 }
 
-void qsi_message_store_drop_ref(struct qsi_message_store *store, const struct qsi_body_ref *ref,
+void qsi_message_store_drop_ref(struct qsi_message_store *messages, const struct qsi_body_ref *ref,
                                 bool transient)
 {
     struct qsi_message_file *file;
 
-    qsi_message_store_lock(store);
-    file = qsi_message_table_find(store, ref->file);
+    qsi_message_store_lock(messages);
+    file = qsi_message_table_find(messages, ref->file);
     if (file != NULL &&
         drop_count(&file->counts, slot_of(ref), qsi_body_packed_bytes(ref), transient)) {
         file->is_encoded = false;
     }
-    qsi_message_store_unlock(store);
+    qsi_message_store_unlock(messages);
 }
 
 /* -- recovery --------------------------------------------------------------------------------- */
 
 /* Also adds an entry for a missing file, so that its number is not used again. */
-static qs_status find_or_add(struct qsi_message_store *store, uint32_t number,
+static qs_status find_or_add(struct qsi_message_store *messages, uint32_t number,
                              struct qsi_message_file **file_out, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
-    struct qsi_message_file *file = qsi_message_table_find(store, number);
+    struct qsi_message_file *file = qsi_message_table_find(messages, number);
 
     if (file == NULL) {
         file = qsi_message_file_describe((struct qsi_message_id){number, 0});
-        if (file == NULL || qsi_message_table_add(store, file) != QS_OK) {
-            qsi_message_file_destroy(store, file);
+        if (file == NULL || qsi_message_table_add(messages, file) != QS_OK) {
+            qsi_message_file_destroy(messages, file);
             return qsi_fail(error, QS_ENOMEM, "table of message files");
         }
         file->is_present = false;
     }
-    if (number >= store->next_number) {
+    if (number >= messages->next_number) {
         QS_DCHECK(number > 0);
-        store->next_number = (uint64_t)number + 1;
+        messages->next_number = (uint64_t)number + 1;
     }
     *file_out = file;
     return QS_OK;
 }
 
-static qs_status look_at_size(struct qsi_message_store *store, struct qsi_message_file *file,
+static qs_status look_at_size(struct qsi_message_store *messages, struct qsi_message_file *file,
                               uint64_t *bytes_out, qs_error *error)
 {
     char name[QSI_MESSAGE_NAME_BYTES];
@@ -259,19 +259,19 @@ static qs_status look_at_size(struct qsi_message_store *store, struct qsi_messag
     qs_status status;
 
     qsi_message_name(name, file->id);
-    status =
-        qsi_env_open(store->env, store->dir, name, QS_OPEN_READ | QS_OPEN_LINKED, &handle, error);
+    status = qsi_env_open(messages->env, messages->dir, name, QS_OPEN_READ | QS_OPEN_LINKED,
+                          &handle, error);
     if (status != QS_OK) {
         return qsi_message_file_fail(error, status, file->id);
     }
-    status = qsi_env_size(store->env, handle, bytes_out, error);
-    store->env->close(store->env, handle);
+    status = qsi_env_size(messages->env, handle, bytes_out, error);
+    messages->env->close(messages->env, handle);
     return status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, file->id);
 }
 
 /* Makes room for slots.  The number comes from a file, so it is checked against the size of the
  * message file before memory is allocated. */
-static qs_status make_room(struct qsi_message_store *store, struct qsi_message_file *file,
+static qs_status make_room(struct qsi_message_store *messages, struct qsi_message_file *file,
                            uint32_t slot_count, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -282,7 +282,7 @@ static qs_status make_room(struct qsi_message_store *store, struct qsi_message_f
         return QS_OK;
     }
     if (slot_count > UNCHECKED_SLOTS) {
-        QS_TRY(look_at_size(store, file, &bytes, error));
+        QS_TRY(look_at_size(messages, file, &bytes, error));
         if (slot_count > bytes / slot_bytes) {
             return QS_OK;
         }
@@ -293,7 +293,7 @@ static qs_status make_room(struct qsi_message_store *store, struct qsi_message_f
     return QS_OK;
 }
 
-qs_status qsi_message_store_note(struct qsi_message_store *store, const struct qsi_body_ref *ref,
+qs_status qsi_message_store_note(struct qsi_message_store *messages, const struct qsi_body_ref *ref,
                                  qs_error *error)
 {
     struct qsi_message_file *file;
@@ -302,13 +302,13 @@ qs_status qsi_message_store_note(struct qsi_message_store *store, const struct q
     if (ref->file == 0) {
         return QS_OK;
     }
-    qsi_message_store_is_private(store);
-    QS_TRY(find_or_add(store, ref->file, &file, error));
-    QS_DCHECK(store->next_number > ref->file);
+    qsi_message_store_is_private(messages);
+    QS_TRY(find_or_add(messages, ref->file, &file, error));
+    QS_DCHECK(messages->next_number > ref->file);
     if (slot == QSI_SLOT_BEYOND) {
         return QS_OK;
     }
-    QS_TRY(make_room(store, file, slot + 1, error));
+    QS_TRY(make_room(messages, file, slot + 1, error));
     if (slot < file->counts.capacity && slot >= file->next_slot) {
         file->next_slot = slot + 1;
     }
@@ -321,19 +321,19 @@ qs_status qsi_message_store_note(struct qsi_message_store *store, const struct q
 
 /* Makes this generation the file, as the checkpoint's record says; any other one becomes a
  * stray. */
-static qs_status choose_generation(struct qsi_message_store *store, struct qsi_message_file *file,
-                                   uint32_t generation, qs_error *error)
-    QSI_REQUIRES(qsi_message_store_mutex)
+static qs_status choose_generation(struct qsi_message_store *messages,
+                                   struct qsi_message_file *file, uint32_t generation,
+                                   qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     if (generation == 0) {
         return QS_OK;
     }
-    if (file->is_present && qsi_message_strays_add(store, file->id) != QS_OK) {
+    if (file->is_present && qsi_message_strays_add(messages, file->id) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "list of message files");
     }
     QS_DCHECK(file->id.generation == 0);
     file->id.generation = generation;
-    file->is_present = qsi_message_strays_take(store, file->id);
+    file->is_present = qsi_message_strays_take(messages, file->id);
     return QS_OK;
 }
 
@@ -356,21 +356,21 @@ static void restore_counts(struct qsi_message_file *file,
     file->counts.durable_bytes = record->live_bytes;
 }
 
-qs_status qsi_message_store_restore(struct qsi_message_store *store, const uint8_t *record,
+qs_status qsi_message_store_restore(struct qsi_message_store *messages, const uint8_t *record,
                                     qs_error *error)
 {
     struct qsi_message_file_record decoded;
     struct qsi_message_file *file;
 
-    qsi_message_store_is_private(store);
+    qsi_message_store_is_private(messages);
     QS_TRY(qsi_message_file_record_decode(&decoded, record, error));
-    QS_TRY(find_or_add(store, decoded.number, &file, error));
+    QS_TRY(find_or_add(messages, decoded.number, &file, error));
     if (file->is_named || qsi_counts_any(&file->counts)) {
         return qsi_fail(error, QS_ECORRUPT, "checkpoint: two records of message file %u",
                         decoded.number);
     }
-    QS_TRY(choose_generation(store, file, decoded.generation, error));
-    QS_TRY(make_room(store, file, decoded.slot_count, error));
+    QS_TRY(choose_generation(messages, file, decoded.generation, error));
+    QS_TRY(make_room(messages, file, decoded.slot_count, error));
     file->is_named = true;
     file->named_salt = decoded.salt;
     file->is_final = decoded.is_settled;

@@ -1,4 +1,4 @@
-/* Inside the store floor: the table of message files and their handles. */
+/* Inside the message store: the table of message files and their handles. */
 #ifndef QSI_MESSAGE_FILE_H
 #define QSI_MESSAGE_FILE_H
 
@@ -25,8 +25,8 @@ QSI_LOCK_CLASS(qsi_message_store_mutex); /* struct qsi_message_store.mutex */
  * A file without references now and in future is dead: it stays, readable, until a checkpoint that
  * does not name it is durable.  Sealed files were dead when the running checkpoint was taken.
  *
- * All members but id are under the store's mutex; a thread with a reference may read handle and
- * header without it. */
+ * All members but id are under the message store's mutex; a thread with a reference may read handle
+ * and header without it. */
 struct qsi_message_file {
     struct qsi_message_id id;
     /* One for each read and each place, one while dirty, one while in a set. */
@@ -50,11 +50,11 @@ struct qsi_message_file {
     bool is_kept GUARDED;    /* salvage: stays even without references */
     bool is_sealed GUARDED;  /* removed when the running checkpoint is durable */
     bool is_going GUARDED;   /* its name is being removed */
-    /* Replaced by the next generation: in store->replaced, not in the table. */
+    /* Replaced by the next generation: in messages->replaced, not in the table. */
     bool is_replaced GUARDED;
     bool is_compacting GUARDED; /* a job reads it */
     bool is_hopeless GUARDED;   /* compaction failed, and is not tried again */
-    bool is_dirty GUARDED;      /* in store->dirty */
+    bool is_dirty GUARDED;      /* in messages->dirty */
     bool is_taken GUARDED;      /* in the set that was taken */
     bool is_too_long GUARDED;   /* there are bytes after its last record */
     /* In the list of open, settled files without references. */
@@ -99,24 +99,24 @@ struct qsi_message_store {
 
 #undef GUARDED
 
-static inline void qsi_message_store_lock(struct qsi_message_store *store)
+static inline void qsi_message_store_lock(struct qsi_message_store *messages)
     QSI_ACQUIRES(qsi_message_store_mutex) QSI_UNCHECKED
 {
-    qsi_mutex_lock(&store->mutex);
+    qsi_mutex_lock(&messages->mutex);
 }
 
-static inline void qsi_message_store_unlock(struct qsi_message_store *store)
+static inline void qsi_message_store_unlock(struct qsi_message_store *messages)
     QSI_RELEASES(qsi_message_store_mutex) QSI_UNCHECKED
 {
-    qsi_mutex_unlock(&store->mutex);
+    qsi_mutex_unlock(&messages->mutex);
 }
 
-/* Declares that the mutexes are not needed: no other thread knows the store, which is being opened,
- * recovered or closed, or the file, which is not in the table. */
-static inline void qsi_message_store_is_private(const struct qsi_message_store *store)
+/* Declares that the mutexes are not needed: no other thread knows the message store, which is being
+ * opened, recovered or closed, or the file, which is not in the table. */
+static inline void qsi_message_store_is_private(const struct qsi_message_store *messages)
     QSI_ASSUMES(qsi_message_store_mutex, qsi_store_mutex)
 {
-    (void)store;
+    (void)messages;
 }
 
 static inline void qsi_message_file_is_private(const struct qsi_message_file *file)
@@ -134,67 +134,68 @@ struct qsi_message_view {
 };
 
 /* Opens an existing file and checks its header; fills in view_out except file. */
-qs_status qsi_message_file_open(struct qsi_message_store *store, struct qsi_message_id id,
+qs_status qsi_message_file_open(struct qsi_message_store *messages, struct qsi_message_id id,
                                 uint32_t flags, struct qsi_message_view *view_out,
                                 qs_error *error) QS_MUST_CHECK;
 /* Creates an unsettled file of this size.  Releases the lock meanwhile, and waits while another
- * thread creates one, so numbers enter store->unsettled in order. */
-qs_status qsi_message_file_make(struct qsi_message_store *store, uint64_t bytes,
+ * thread creates one, so numbers enter messages->unsettled in order. */
+qs_status qsi_message_file_make(struct qsi_message_store *messages, uint64_t bytes,
                                 struct qsi_message_file **file_out, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex) QS_MUST_CHECK;
 /* Reduces the size of the next file, after there was no space for a file of that many bytes.
  * False: it cannot be smaller. */
-bool qsi_message_file_shrink(struct qsi_message_store *store, uint64_t bytes, uint64_t least)
+bool qsi_message_file_shrink(struct qsi_message_store *messages, uint64_t bytes, uint64_t least)
     QSI_REQUIRES(qsi_message_store_mutex);
 /* Allocates an entry for an existing file, settled.  NULL: out of memory. */
 struct qsi_message_file *qsi_message_file_describe(struct qsi_message_id id);
 /* Closes and frees a file that is not in the table any more.  NULL is fine. */
-void qsi_message_file_destroy(struct qsi_message_store *store, struct qsi_message_file *file);
+void qsi_message_file_destroy(struct qsi_message_store *messages, struct qsi_message_file *file);
 /* Removes the name of a file without references, and destroys it. */
-void qsi_message_file_discard(struct qsi_message_store *store, struct qsi_message_file *file);
+void qsi_message_file_discard(struct qsi_message_store *messages, struct qsi_message_file *file);
 
 /* REQUIRES the mutex for these. */
-qs_status qsi_message_table_add(struct qsi_message_store *store, struct qsi_message_file *file)
+qs_status qsi_message_table_add(struct qsi_message_store *messages, struct qsi_message_file *file)
     QSI_REQUIRES(qsi_message_store_mutex) QS_MUST_CHECK;
-void qsi_message_table_remove(struct qsi_message_store *store, struct qsi_message_file *file)
+void qsi_message_table_remove(struct qsi_message_store *messages, struct qsi_message_file *file)
     QSI_REQUIRES(qsi_message_store_mutex);
-struct qsi_message_file *qsi_message_table_find(struct qsi_message_store *store, uint32_t number);
+struct qsi_message_file *qsi_message_table_find(struct qsi_message_store *messages,
+                                                uint32_t number);
 /* Drops a reference.  Returns a handle that the caller must close after releasing the mutex, or
  * NULL. */
-qs_file *qsi_message_file_unref(struct qsi_message_store *store, struct qsi_message_file *file)
+qs_file *qsi_message_file_unref(struct qsi_message_store *messages, struct qsi_message_file *file)
     QSI_REQUIRES(qsi_message_store_mutex);
 
 /* Takes a reference to a file for reading, with its handle open.  QS_ECORRUPT: there is no such
  * file, or its header is damaged. */
-qs_status qsi_message_file_acquire(struct qsi_message_store *store, uint32_t number,
+qs_status qsi_message_file_acquire(struct qsi_message_store *messages, uint32_t number,
                                    struct qsi_message_view *view_out,
                                    qs_error *error) QS_MUST_CHECK;
 /* The same for generations that compaction replaced and that still exist, in the order of their
  * replacement, index from 0.  QS_EEMPTY: there are no more. */
-qs_status qsi_message_file_acquire_replaced(struct qsi_message_store *store, uint32_t number,
+qs_status qsi_message_file_acquire_replaced(struct qsi_message_store *messages, uint32_t number,
                                             uint32_t index, struct qsi_message_view *view_out,
                                             qs_error *error) QS_MUST_CHECK;
-void qsi_message_file_release(struct qsi_message_store *store, struct qsi_message_file *file);
+void qsi_message_file_release(struct qsi_message_store *messages, struct qsi_message_file *file);
 
 /* Assigns a place of place->bytes and place->slot_count: its file, offset and first slot. */
-qs_status qsi_message_place_take(struct qsi_message_store *store, struct qsi_place *place,
+qs_status qsi_message_place_take(struct qsi_message_store *messages, struct qsi_place *place,
                                  qs_error *error) QS_MUST_CHECK;
 /* Calls fdatasync once: a failure is recorded, and final. */
-qs_status qsi_message_file_sync(struct qsi_message_store *store, struct qsi_message_id id,
+qs_status qsi_message_file_sync(struct qsi_message_store *messages, struct qsi_message_id id,
                                 qs_file *handle, qs_error *error) QS_MUST_CHECK;
 /* Truncates a file, durably. */
-qs_status qsi_message_file_truncate(struct qsi_message_store *store, struct qsi_message_id id,
+qs_status qsi_message_file_truncate(struct qsi_message_store *messages, struct qsi_message_id id,
                                     qs_file *handle, uint64_t bytes, qs_error *error) QS_MUST_CHECK;
 /* Removes the name of a file, if it is there. */
-qs_status qsi_message_file_remove_name(struct qsi_message_store *store, struct qsi_message_id id,
+qs_status qsi_message_file_remove_name(struct qsi_message_store *messages, struct qsi_message_id id,
                                        qs_error *error) QS_MUST_CHECK;
 /* Adds a name that belongs to no file of the table.  QS_ENOMEM. */
-qs_status qsi_message_strays_add(struct qsi_message_store *store,
+qs_status qsi_message_strays_add(struct qsi_message_store *messages,
                                  struct qsi_message_id id) QS_MUST_CHECK;
 /* Removes a stray from the set; false: it was none. */
-bool qsi_message_strays_take(struct qsi_message_store *store, struct qsi_message_id id);
+bool qsi_message_strays_take(struct qsi_message_store *messages, struct qsi_message_id id);
 /* Removes the strays from the directory and forgets them. */
-qs_status qsi_message_strays_remove(struct qsi_message_store *store, bool *removed_out,
+qs_status qsi_message_strays_remove(struct qsi_message_store *messages, bool *removed_out,
                                     qs_error *error) QS_MUST_CHECK;
 /* Puts "messages/0000000001.msg: " in front of the text; a full disk becomes QS_ESTORE_FULL. */
 qs_status qsi_message_file_fail(qs_error *error, qs_status status, struct qsi_message_id id);
@@ -203,7 +204,7 @@ qs_status qsi_message_file_fail_unread(qs_error *error, qs_status status, struct
 /* QS_ECORRUPT: there is no such file. */
 qs_status qsi_message_file_fail_missing(qs_error *error, struct qsi_message_id id);
 /* Whether the file has no references, and cannot get any. */
-bool qsi_message_file_is_dead(const struct qsi_message_store *store,
+bool qsi_message_file_is_dead(const struct qsi_message_store *messages,
                               const struct qsi_message_file *file)
     QSI_REQUIRES(qsi_message_store_mutex);
 static inline bool qsi_message_file_is_settled(const struct qsi_message_file *file)

@@ -132,7 +132,7 @@ static qs_status forget_lost(struct qsi_compaction *job, struct qsi_message_outp
     return QS_OK;
 }
 
-qs_status qsi_compaction_copy_live(struct qsi_message_store *store, struct qsi_compaction *job,
+qs_status qsi_compaction_copy_live(struct qsi_message_store *messages, struct qsi_compaction *job,
                                    struct qsi_message_output *output,
                                    const struct qsi_message_view *view, qs_error *error)
 {
@@ -141,7 +141,7 @@ qs_status qsi_compaction_copy_live(struct qsi_message_store *store, struct qsi_c
     qs_status status;
 
     QS_TRY(forget_lost(job, output, view, error));
-    status = qsi_walk_init(&walk, store->env, view, end, error);
+    status = qsi_walk_init(&walk, messages->env, view, end, error);
     if (status == QS_OK) {
         status = sweep(job, output, &walk, true, error);
     }

@@ -1,4 +1,4 @@
-/* Inside the store floor: copying the records of one message file into another. */
+/* Inside the message store: copying the records of one message file into another. */
 #ifndef QSI_MESSAGE_COPY_H
 #define QSI_MESSAGE_COPY_H
 
