@@ -17,6 +17,7 @@ struct sleeper {
     enum way way;
     qs_connection *connection; /* of its channel; NULL: it has one of its own */
     qs_status status;
+    atomic_bool was_asleep;
     pthread_t thread;
 };
 
@@ -495,18 +496,32 @@ static void test_no_wake_up_is_lost(bool with_getters, bool with_consumers)
     engine_fini(&shared.engine);
 }
 
+/* The queue may expire before the thread waits: then it is declared again. */
+static void *sleep_at_what_expires(void *argument)
+{
+    struct sleeper *sleeper = argument;
+
+    do {
+        struct qs_test_fields fields = {.used = 0};
+        qs_channel *channel = open_channel(sleeper->shared);
+        qs_test_put_long(&fields, "x-expires", 20);
+        qs_test_declare(channel, sleeper->queue, 0, &fields);
+        qs_channel_close(channel);
+        (void)sleep_once(sleeper);
+    } while (sleeper->status == QS_NOT_FOUND && !atomic_load(&sleeper->was_asleep));
+    return NULL;
+}
+
 /* A queue with x-expires is in use while a thread waits there. */
 QS_TEST(test_a_queue_at_which_a_thread_waits_does_not_expire)
 {
     static struct shared shared;
     struct sleeper sleeper = {.shared = &shared, .queue = "used", .way = GETS};
-    struct qs_test_fields fields = {.used = 0};
 
     start_store(&shared, false);
-    qs_test_put_long(&fields, "x-expires", 20);
-    qs_test_declare(shared.engine.channel, "used", 0, &fields);
-    sleeper.thread = start(sleep_once, &sleeper);
+    sleeper.thread = start(sleep_at_what_expires, &sleeper);
     await_asleep(&shared, 1);
+    atomic_store(&sleeper.was_asleep, true);
     usleep(100 * 1000);
     publish(&shared.engine, "used", "got");
     QS_CHECK(pthread_join(sleeper.thread, NULL) == 0);
