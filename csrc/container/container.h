@@ -121,12 +121,13 @@ struct qsi_container_kind {
                          uint64_t first); /* NULL: each message leaves by itself */
     bool (*has_file)(const struct qsi_container *container, uint64_t number,
                      bool sealed); /* NULL: it has no block files */
+    /* NULL, these three: it is not written directly. */
+    uint64_t (*direct_max)(const struct qsi_container *container);
     qs_status (*begin_direct)(struct qsi_container *container,
                               const struct qsi_stream_direct_options *options,
-                              struct qsi_stream_flush_job **job_out); /* NULL: it is never */
+                              struct qsi_stream_flush_job **job_out);
     qs_status (*replay_written)(struct qsi_container *container,
-                                const struct qsi_stream_written *written,
-                                qs_error *error); /* NULL likewise */
+                                const struct qsi_stream_written *written, qs_error *error);
 
     void (*abandon)(struct qsi_container *container);
     void (*fini)(struct qsi_container *container);
@@ -372,14 +373,24 @@ static inline QS_MUST_CHECK qs_status qsi_container_trim_to(struct qsi_container
 
 /* ---- write directly ----
  *
- * REQUIRES qsi_container_is_direct. */
+ * REQUIRES qsi_container_is_direct.  What is written, and the job, are those of streams: no other
+ * kind can be written directly so far.  Only the beginning and the replay, which engine and
+ * recovery do by queue, are operations; stream.h has the steps of the job. */
 
+/* The most bytes of records that one job may write. */
+static inline uint64_t qsi_container_direct_max(const struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_DCHECK(qsi_container_is_direct(container));
+    return container->kind->direct_max(container);
+}
 /* A job that writes large records, or takes staged files, before they are appended.  QS_EEMPTY: not
  * now; the journal takes them.  REQUIRES that nothing flushes. */
 static inline QS_MUST_CHECK qs_status qsi_container_begin_direct(
     struct qsi_container *container, const struct qsi_stream_direct_options *options,
     struct qsi_stream_flush_job **job_out) QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(qsi_container_is_direct(container) && !qsi_container_is_flushing(container));
     return container->kind->begin_direct(container, options, job_out);
 }
 /* Recovery: applies the record of such a job.  QS_ECORRUPT, QS_ENOMEM. */
@@ -387,6 +398,7 @@ static inline QS_MUST_CHECK qs_status qsi_container_replay_written(
     struct qsi_container *container, const struct qsi_stream_written *written, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(qsi_container_is_direct(container));
     return container->kind->replay_written(container, written, error);
 }
 

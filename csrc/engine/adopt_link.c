@@ -76,6 +76,19 @@ static qs_status make_room(const struct linking *linking, enum qsi_wait wait, qs
 
 /* ---- the job ---- */
 
+/* Returns the queue when it can be written; NULL: it cannot be. */
+static struct qsi_store_queue *wait_for_queue(struct qs_store *store, uint64_t queue_id)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_store_queue *queue = qsi_direct_look(store, queue_id);
+
+    while (queue != NULL && qsi_direct_is_busy(store, queue)) {
+        (void)!qsi_pager_wait(store, queue);
+        queue = qsi_direct_look(store, queue_id);
+    }
+    return queue;
+}
+
 static void end_job(struct linking *linking, bool done) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_ASSERT(linking->job != NULL && linking->queue != NULL);
@@ -229,8 +242,7 @@ static qs_status try_link(struct linking *linking, uint64_t *lsn_out, bool *repe
     if (*repeated_out) {
         return QS_OK;
     }
-    while (!qsi_direct_find(linking->store, linking->adoption->stream_id, &linking->queue)) {
-    }
+    linking->queue = wait_for_queue(linking->store, linking->adoption->stream_id);
     if (linking->queue == NULL) {
         return QS_EEMPTY;
     }

@@ -187,7 +187,6 @@ struct qsi_stream_direct_options {
     uint32_t record_count;
     const struct qsi_stream_staged *staged; /* likewise; instead of records */
     uint32_t staged_count;
-    uint64_t bytes; /* of the records */
     uint64_t now_us;
     bool reaches_disk;
 };

@@ -100,10 +100,12 @@ static qs_status begin_direct(struct qsi_stream *stream, struct qsi_stream_flush
 }
 
 /* All of it must be in one file, which retention drops or keeps as a whole. */
-static bool is_more_than_a_segment(const struct qsi_stream *stream, uint64_t bytes)
+uint64_t qsi_stream_direct_max(const struct qsi_container *container)
 {
-    return stream->limits.segments_follow && stream->limits.max_bytes > 0 &&
-           bytes > stream->limits.segment_bytes;
+    const struct qsi_stream_limits *limits =
+        &((const struct qsi_stream *)(const void *)container)->limits;
+
+    return limits->segments_follow && limits->max_bytes > 0 ? limits->segment_bytes : UINT64_MAX;
 }
 
 qs_status qsi_stream_begin_direct(struct qsi_container *container,
@@ -117,7 +119,6 @@ qs_status qsi_stream_begin_direct(struct qsi_container *container,
     QS_ASSERT(!stream->is_flushing && (options->record_count > 0) != (options->staged_count > 0));
     QS_DCHECK(stream->told_next <= stream->container.next_seq);
     if (stream->is_deleted || stream->shared->recovers ||
-        is_more_than_a_segment(stream, options->bytes) ||
         !qsi_stream_may_be_told(stream, QSI_STREAM_UNTOLD_BYTES)) {
         return QS_EEMPTY;
     }

@@ -120,6 +120,7 @@ qs_status qsi_stream_trim_to(struct qsi_container *container, uint64_t first)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 struct qsi_stream_flush_job;
+uint64_t qsi_stream_direct_max(const struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex);
 qs_status qsi_stream_begin_direct(struct qsi_container *container,
                                   const struct qsi_stream_direct_options *options,
                                   struct qsi_stream_flush_job **job_out)

@@ -131,6 +131,7 @@ const struct qsi_container_kind qsi_stream_kind = {
     .sync_named = qsi_stream_sync_named,
     .trim_to = qsi_stream_trim_to,
     .has_file = has_file,
+    .direct_max = qsi_stream_direct_max,
     .begin_direct = qsi_stream_begin_direct,
     .replay_written = qsi_stream_replay_written,
     .abandon = abandon,

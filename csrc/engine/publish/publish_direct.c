@@ -86,23 +86,22 @@ static bool wait_for_syncs(struct qs_store *store, uint64_t bytes, bool *release
            waiting + store->paging.writing_bytes + bytes <= qsi_commit_unsynced_max(store);
 }
 
-bool qsi_direct_find(struct qs_store *store, uint64_t queue_id, struct qsi_store_queue **queue_out)
+struct qsi_store_queue *qsi_direct_look(struct qs_store *store, uint64_t queue_id)
 {
     struct qsi_store_queue *queue = qsi_find_by_id(store, queue_id);
 
     QS_ASSERT_HELD(&store->mutex);
-    *queue_out = NULL;
-    if (queue == NULL || !qsi_container_is_direct(queue->messages) || store->failed ||
-        store->keep.is_active || store->life != QSI_LIFE_OPEN) {
-        return true;
-    }
-    if (!qsi_container_is_flushing(queue->messages) &&
-        store->checkpoint.state != QSI_CHECKPOINT_WAITS) {
-        *queue_out = queue;
-        return true;
-    }
-    (void)!qsi_pager_wait(store, queue);
-    return false;
+    return queue != NULL && qsi_container_is_direct(queue->messages) && !store->failed &&
+                   !store->keep.is_active && store->life == QSI_LIFE_OPEN
+               ? queue
+               : NULL;
+}
+
+bool qsi_direct_is_busy(const struct qs_store *store, const struct qsi_store_queue *queue)
+{
+    QS_ASSERT_HELD(&store->mutex);
+    return qsi_container_is_flushing(queue->messages) ||
+           store->checkpoint.state == QSI_CHECKPOINT_WAITS;
 }
 
 /* Returns the queue if it is to be written; NULL: that takes too long, or it cannot be. */
@@ -112,11 +111,16 @@ static struct qsi_store_queue *wait_for_queue(struct qs_store *store, uint64_t q
 {
     while (wait_for_syncs(store, bytes, released_out) &&
            qsi_commit_block_files(store) + store->paging.writing < QSI_DIRECT_FILES_MAX) {
-        struct qsi_store_queue *queue;
-        if (qsi_direct_find(store, queue_id, &queue)) {
-            return queue != NULL && qsi_space_may_page(store, queue) ? queue : NULL;
+        struct qsi_store_queue *queue = qsi_direct_look(store, queue_id);
+        if (queue == NULL || bytes > qsi_container_direct_max(queue->messages) ||
+            !qsi_space_may_page(store, queue)) {
+            return NULL;
+        }
+        if (!qsi_direct_is_busy(store, queue)) {
+            return queue;
         }
         *released_out = true;
+        (void)!qsi_pager_wait(store, queue);
     }
     return NULL;
 }
@@ -174,7 +178,6 @@ void qsi_direct_write(struct qs_store *store, const struct qsi_pending_records *
     }
     options.records = direct->records;
     options.record_count = direct->record_count;
-    options.bytes = direct->bytes;
     if (qsi_container_begin_direct(queue->messages, &options, &direct->job) == QS_OK) {
         *released_out = true;
         direct->queue = queue;

@@ -19,11 +19,13 @@ struct qsi_direct_write {
     struct qsi_chunk *chunk; /* room for the journal's record */
 };
 
-/* One look at a queue that may be written directly.  True: *queue_out is that queue, nothing is
- * written to its files, and no checkpoint waits; or it is NULL: the queue is deleted or of another
- * kind, the store is closed, or an archive needs all of it in the journal.  False: a job was under
- * way, and the lock was released until one had ended. */
-bool qsi_direct_find(struct qs_store *store, uint64_t queue_id, struct qsi_store_queue **queue_out)
+/* The queue, if it is of a kind that may be written directly.  NULL: it is not, or is deleted, the
+ * store is closed or has failed, or an archive needs all of it in the journal. */
+struct qsi_store_queue *qsi_direct_look(struct qs_store *store, uint64_t queue_id)
+    QSI_REQUIRES(qsi_store_mutex);
+/* Whether it has to wait (qsi_pager_wait, and look again): its files are being written, or a
+ * checkpoint waits until none are. */
+bool qsi_direct_is_busy(const struct qs_store *store, const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 /* Writes the first of the pending records if possible; the journal takes the others.
  * *released_out: the lock was released, so earlier look-ups are invalid.  Until forget no

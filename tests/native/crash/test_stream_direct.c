@@ -4,6 +4,7 @@
 #include "block_write.h"
 #include "limits.h"
 #include "pager.h"
+#include "queue_life.h"
 #include "stream_hooks.h"
 #include "stream_internal.h"
 
@@ -194,17 +195,13 @@ static void declare_short(struct scene *scene)
     qs_test_declare(scene->channel, "short", QS_DURABLE, &arguments);
 }
 
-static struct qsi_store_queue *find_short(struct scene *scene) QSI_REQUIRES(qsi_store_mutex)
+static struct qsi_store_queue *find(struct scene *scene, const char *name)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qsi_map_cursor walk = qsi_map_begin(&scene->store->queues_by_id);
+    struct qsi_store_queue *queue = qsi_find_queue(scene->store, qsi_slice_of(crash_text(name)));
 
-    while (qsi_map_next(&scene->store->queues_by_id, &walk)) {
-        struct qsi_store_queue *queue = walk.value;
-        if (queue->stream != NULL && queue->stream->log.limits.max_messages > 0) {
-            return queue;
-        }
-    }
-    return NULL;
+    QS_CHECK(queue != NULL && queue->stream != NULL);
+    return queue;
 }
 
 /* The checkpoint knew the segment as the last one; retention took it before the journal told of
@@ -221,16 +218,16 @@ HOOKED_TEST(test_segment_that_retention_took_came_back_with_a_record)
     }
     QS_CHECK_OK(qs_store_sync(scene->store, QS_ERROR));
     qsi_mutex_lock(&scene->store->mutex);
-    QS_CHECK_OK(qsi_pager_flush(scene->store, find_short(scene), QS_ERROR));
+    QS_CHECK_OK(qsi_pager_flush(scene->store, find(scene, "short"), QS_ERROR));
     qsi_retain_streams(scene->store);
-    QS_CHECK(find_short(scene)->stream->log.first == 40);
+    QS_CHECK(find(scene, "short")->stream->log.first == 40);
     qsi_mutex_unlock(&scene->store->mutex);
     QS_CHECK(direct_bytes(scene) == 0);
     QS_CHECK_OK(publish_rows(scene, "short", 0, 40));
     QS_CHECK(direct_bytes(scene) > 0);
     QS_CHECK_OK(qs_store_sync(scene->store, QS_ERROR));
     reopen(scene);
-    log = &find_short(scene)->stream->log;
+    log = &find(scene, "short")->stream->log;
     QS_CHECK(log->first == 40 && log->container.next_seq == 170);
     QS_CHECK(log->table->segments[log->table_first].first >= log->first);
     QS_CHECK(scene->store->streams.dead.bytes == sizeof(struct qsi_block_file));
@@ -239,6 +236,36 @@ HOOKED_TEST(test_segment_that_retention_took_came_back_with_a_record)
 }
 
 /* ---- bounds ---- */
+
+static qs_status publish_large(struct scene *scene)
+{
+    QS_CHECK_OK(publish_rows(scene, "capped", 30, 50));
+    return QS_OK;
+}
+
+/* Retention drops a file as a whole, so no more goes into one: the journal takes the batch.  It
+ * waited for a flush first; here for its own thread, without end. */
+HOOKED_TEST(test_batch_larger_than_a_segment_waited_for_a_flush)
+{
+    struct qs_test_fields arguments = {.used = 0};
+    struct qsi_store_queue *capped;
+
+    scene->options.journal_file_bytes = 16 << 20; /* no checkpoint for want of room */
+    reopen(scene);
+    qs_test_put_text(&arguments, "x-queue-type", "stream");
+    qs_test_put_long(&arguments, "x-max-length-bytes", 2000000);
+    qs_test_declare(scene->channel, "capped", QS_DURABLE, &arguments);
+    QS_CHECK_OK(publish_rows(scene, "capped", 0, 30));
+    QS_CHECK_OK(qs_store_sync(scene->store, QS_ERROR));
+    plant(AT_WRITE, 0, publish_large);
+    qsi_mutex_lock(&scene->store->mutex);
+    capped = find(scene, "capped");
+    capped->stream->log.limits.segment_bytes = 70000;
+    QS_CHECK_OK(qsi_pager_flush(scene->store, capped, QS_ERROR));
+    QS_CHECK(hook.has_acted && capped->messages->next_seq == 80);
+    qsi_mutex_unlock(&scene->store->mutex);
+    QS_CHECK(direct_bytes(scene) == 0);
+}
 
 static void declare_many(struct scene *scene, char names[STREAMS][16])
 {
