@@ -179,6 +179,7 @@ static void fini(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
         return;
     }
     qsi_work_detach_readers(stream); /* the store is closed: they go, too */
+    QS_DCHECK(qsi_list_is_empty(&stream->in_sources));
     walk = qsi_map_begin(&stream->cursors);
     while (qsi_map_next(&stream->cursors, &walk)) {
         qsi_free(walk.value);
