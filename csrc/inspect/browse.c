@@ -334,7 +334,7 @@ static qs_status gather(struct qsi_browse *browse, qs_error *error) QSI_REQUIRES
         if (queue == NULL) {
             return qsi_fail_no_queue(browse->store, browse->name, error);
         }
-        if (!qsi_takes(queue)) {
+        if (qsi_is_stream(queue)) {
             qs_status status = qsi_browse_stream(browse, queue, error);
             if (status != QS_OK && status != QS_EEMPTY) {
                 return status;

@@ -369,7 +369,7 @@ qs_status qs_stream_reader_next(qs_stream_reader *reader, uint64_t rows_max, uin
         if (status != QS_OK) {
             break;
         }
-        QS_DCHECK(!qsi_takes(queue) && queue->container.id == reader->stream_id);
+        QS_DCHECK(qsi_is_stream(queue) && queue->container.id == reader->stream_id);
         next = next != 0 ? next : qsi_stream_durable_next(reader->store, queue->stream);
         status = read_batch(&reading, queue, schema_out, array_out, error);
     } while (status == QS_EEMPTY &&

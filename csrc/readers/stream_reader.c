@@ -182,7 +182,7 @@ qs_status qs_stream_reader_open(qs_stream_reader **reader_out, qs_store *store, 
     }
     status = qsi_stream_find(store, reader->name, &queue, error);
     if (status == QS_OK) {
-        QS_DCHECK(!qsi_takes(queue));
+        QS_DCHECK(qsi_is_stream(queue));
         reader->stream_id = queue->container.id;
         status = find_start(reader, queue, &read->start, error);
     }
@@ -225,7 +225,7 @@ qs_status qsi_stream_reader_find(const struct qs_stream_reader *reader,
                                  struct qsi_store_queue **queue_out, qs_error *error)
 {
     *queue_out = qsi_map_get_number(&reader->store->queues_by_id, reader->stream_id);
-    QS_DCHECK(*queue_out == NULL || !qsi_takes(*queue_out)); /* ids are not reused */
+    QS_DCHECK(*queue_out == NULL || qsi_is_stream(*queue_out)); /* ids are not reused */
     return *queue_out != NULL
                ? QS_OK
                : qsi_fail(error, QS_NOT_FOUND, "stream '%.*s' was deleted", QSI_NAME(reader->name));

@@ -32,7 +32,7 @@ static qs_status find_source(struct qs_store *store, struct qsi_slice arguments,
     if (*source_out == NULL) {
         return qsi_argument_invalid(SOURCE, queue, "there is no such stream in this store", error);
     }
-    return !qsi_takes(*source_out)
+    return qsi_is_stream(*source_out)
                ? QS_OK
                : qsi_argument_invalid(SOURCE, queue, "the queue of that name is no stream", error);
 }
@@ -256,7 +256,7 @@ static qs_status replay(struct qs_store *store, struct qsi_store_queue *queue,
     QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_work_source_decode(&from, declaration->strings[2], error));
     found = qsi_map_get_number(&store->queues_by_id, from.stream_id);
-    if (found != NULL && qsi_takes(found)) {
+    if (found != NULL && !qsi_is_stream(found)) {
         found = NULL;
     }
     if (found == NULL && from.stream_id != QSI_WORK_SOURCE_LOST &&

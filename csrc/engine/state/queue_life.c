@@ -65,9 +65,9 @@ qs_status qsi_stream_find(struct qs_store *store, struct qsi_slice name,
     if (*queue_out == NULL) {
         return qsi_fail_no_queue(store, name, error);
     }
-    return !qsi_takes(*queue_out) ? QS_OK
-                                  : qsi_fail(error, QS_EINVAL, "queue '%.*s'%s is no stream",
-                                             QSI_NAME(name), store->place);
+    return qsi_is_stream(*queue_out) ? QS_OK
+                                     : qsi_fail(error, QS_EINVAL, "queue '%.*s'%s is no stream",
+                                                QSI_NAME(name), store->place);
 }
 
 qs_status qsi_refuse_stream(const struct qs_store *store, const struct qsi_store_queue *queue,

@@ -84,7 +84,8 @@ static void check_queue(struct qsi_store_queue *queue, struct tally *tally)
     if (queue->priorities != NULL) {
         check_priorities(queue);
     }
-    tally->streams += qsi_takes(queue) ? 0 : 1;
+    QS_DCHECK(queue->messages != &queue->container || !qsi_is_stream(queue));
+    tally->streams += qsi_is_stream(queue) ? 1 : 0;
     if (queue->kind->check != NULL) {
         queue->kind->check(queue);
     }

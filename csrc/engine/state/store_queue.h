@@ -99,5 +99,10 @@ static inline bool qsi_appends(const struct qsi_store_queue *queue)
 {
     return qsi_container_appends(queue->messages);
 }
+/* Whether its messages are a stream's: only then is there queue->stream. */
+static inline bool qsi_is_stream(const struct qsi_store_queue *queue)
+{
+    return queue->stream != NULL;
+}
 
 #endif
