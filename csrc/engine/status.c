@@ -4,7 +4,7 @@
 #include "enter.h"
 #include "error.h"
 #include "limits.h"
-#include "pager.h"
+#include "pager_steps.h"
 #include "paging.h"
 #include "priorities.h"
 #include "queue_life.h"

@@ -4,7 +4,7 @@
 #include "commit.h"
 #include "engine.h"
 #include "inbox.h"
-#include "pager.h"
+#include "pager_steps.h"
 #include "removals.h"
 
 static qs_status start_all(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)

@@ -1,5 +1,7 @@
-/* Messages between memory and disk: pager_steps.c makes the steps, pager_load.c reads,
- * pager_space.c frees space on the disk, share_bodies.c moves bodies that several queues have. */
+/* Messages between memory and disk, for all that needs room or content: pager_room.c finds room,
+ * pager_load.c reads, pager_space.c and compact.c free space on the disk, share_bodies.c moves
+ * bodies that several queues have, and pager_jobs.c has what their jobs share.  The steps towards
+ * less memory, which use all of it, are in pager_steps.h. */
 #ifndef QSI_PAGER_H
 #define QSI_PAGER_H
 
@@ -31,15 +33,6 @@ qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, enum q
                               qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* After messages were added to a queue. */
 void qsi_pager_kick(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Releases the lock meanwhile.  Makes one step towards less memory; false: there is none. */
-bool qsi_pager_step(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Releases the lock meanwhile.  For a lazy queue: pages all of it.  Returns the result of its last
- * flush. */
-qs_status qsi_pager_settle_queue(struct qs_store *store, struct qsi_store_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex);
-/* Releases the lock meanwhile.  One flush of the queue; QS_EEMPTY: there is nothing to flush. */
-qs_status qsi_pager_flush(struct qs_store *store, struct qsi_store_queue *queue, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* May release the lock meanwhile, and sets *released_io then.  Looks at the next bytes of
  * content that are to be flushed: bodies that other queues have as well move to the message
  * store, a chunk at a time.  QS_EEMPTY: there are none (more). */
@@ -53,7 +46,6 @@ qs_status qsi_pager_release(struct qs_store *store, qs_error *error)
 /* Releases the lock meanwhile.  Rewrites one sparse segment or compacts one message file; false:
  * there is none. */
 bool qsi_pager_compact(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex);
-void *qsi_run_pager(void *store);
 void qsi_forget_dead_files(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 /* Whether memory is used up.  The next message may need a new part of it. */
@@ -71,6 +63,11 @@ void qsi_pager_job_end(struct qs_store *store, struct qsi_store_queue *queue)
 void qsi_pager_note_failure(struct qs_store *store, enum qsi_disk_use use, qs_status status,
                             const qs_error *error) QSI_REQUIRES(qsi_store_mutex);
 
+/* Releases the lock meanwhile.  Until some job has ended.  The queue may be gone
+ * afterwards. */
+qs_status qsi_pager_wait(struct qs_store *store, struct qsi_store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+
 /* ---- pager_load.c ---- */
 
 /* Releases the lock meanwhile.  Runs and ends a job that was begun.  The queue may be gone
@@ -82,10 +79,6 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct qsi_store_queue *
  * ended; the caller then looks everything up again. */
 qs_status qsi_pager_read_state(struct qs_store *store, struct qsi_store_queue *queue,
                                struct qsi_segment *segment, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Releases the lock meanwhile.  Until some job has ended.  The queue may be gone
- * afterwards. */
-qs_status qsi_pager_wait(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Releases the lock meanwhile.  Makes one load for a queue that is read; false: there is none to
  * make. */
@@ -114,7 +107,5 @@ static inline uint64_t qsi_pager_low_mark(const struct qs_store *store)
 {
     return store->options.memory_budget / 2;
 }
-/* Releases the lock meanwhile.  Makes a step for lazy queues; false: there is none. */
-bool qsi_pager_page_lazy(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

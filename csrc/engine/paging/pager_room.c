@@ -5,6 +5,7 @@
 #include "enter.h"
 #include "error.h"
 #include "pager.h"
+#include "pager_steps.h"
 #include "space.h"
 #include "store.h"
 

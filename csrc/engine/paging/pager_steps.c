@@ -9,7 +9,10 @@
  * then bitmaps that the disk has as well.
  *
  * This file has the steps, the choice of queues, and the thread.  Room for publishers is in
- * pager_room.c, reading in pager_load.c, space on the disk in pager_space.c and compact.c. */
+ * pager_room.c, reading in pager_load.c, space on the disk in pager_space.c and compact.c, what
+ * jobs share in pager_jobs.c. */
+#include "pager_steps.h"
+
 #include "budget.h"
 #include "check.h"
 #include "enter.h"

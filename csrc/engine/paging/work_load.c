@@ -9,6 +9,7 @@
 #include "check.h"
 #include "error.h"
 #include "pager.h"
+#include "pager_steps.h"
 #include "queue_life.h"
 #include "store_stream.h"
 #include "wake.h"

@@ -11,7 +11,7 @@
 #include "enter.h"
 #include "error.h"
 #include "lost_files.h"
-#include "pager.h"
+#include "pager_steps.h"
 #include "recover.h"
 #include "salvage.h"
 #include "scan.h"

@@ -1,6 +1,6 @@
 /* What the crash suite found, each as the few calls that showed it.  The names tell the symptom. */
 #include "crash_run.h"
-#include "pager.h"
+#include "pager_steps.h"
 #include "queue_life.h"
 
 /* A store on a sim, with a model that checks every cut. */

@@ -1,6 +1,6 @@
 /* Faults of streams that the crash laboratory found, each named after its symptom, and one that
  * was suspected. */
-#include "pager.h"
+#include "pager_steps.h"
 #include "stream_scene.h"
 
 /* More bodies than memory holds. */

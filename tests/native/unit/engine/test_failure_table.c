@@ -7,7 +7,7 @@
 #include "engine_damage.h"
 #include "enter.h"
 #include "failure.h"
-#include "pager.h"
+#include "pager_steps.h"
 #include "qs_test_batch.h"
 #include "transactions.h"
 

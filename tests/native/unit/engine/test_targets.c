@@ -1,7 +1,7 @@
 /* Rates and targets are right at the moment at which somebody asks, by the store's clock, and a
  * queue that may have nothing in memory has nothing there once it rests. */
 #include "engine_fixture.h"
-#include "pager.h"
+#include "pager_steps.h"
 
 #include <math.h>
 
