@@ -1,4 +1,5 @@
-/* Operations of the topic type, for types that check more than the key. */
+/* Operations of the topic type, for types that check more than the key.  struct qsi_exchange_type
+ * (match.h) says what the first six of them REQUIRE, and which errors they return. */
 #ifndef QSI_MATCH_TOPIC_H
 #define QSI_MATCH_TOPIC_H
 

@@ -1,4 +1,4 @@
-/* Publishing one message: for other callers than the API's. */
+/* Parts of publishing that others use: what all calls check and return, and dead letters. */
 #ifndef QSI_PUBLISH_H
 #define QSI_PUBLISH_H
 

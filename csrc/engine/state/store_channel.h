@@ -56,7 +56,7 @@ struct qsi_store_consumer {
     struct qsi_slice tag, queue_name;
 };
 
-struct qsi_pending_records; /* publish.h */
+struct qsi_pending_records; /* pending_records.h */
 
 /* Destinations of publishes, to be counted when they are accepted: publish_counts.c. */
 struct qsi_published_notes {
