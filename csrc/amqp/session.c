@@ -241,7 +241,7 @@ static const char *block_reason(const struct qsi_amqp_session *session)
     return NULL;
 }
 
-void qsi_amqp_tell_blocked(struct qsi_amqp_session *session)
+void qsi_amqp_send_blocked(struct qsi_amqp_session *session)
 {
     const char *reason = block_reason(session);
     struct qsi_amqp_arguments arguments = {0};
@@ -264,7 +264,7 @@ void qsi_amqp_session_alarm(struct qsi_amqp_session *session, const char *reason
     session->now_ns = now_ns;
     qsi_amqp_pool_pass_time(session);
     snprintf(session->alarm, sizeof session->alarm, "%s", reason != NULL ? reason : "");
-    qsi_amqp_tell_blocked(session);
+    qsi_amqp_send_blocked(session);
 }
 
 /* ---- time ---- */

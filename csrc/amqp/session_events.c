@@ -15,8 +15,8 @@
 #define TO_PUBLISHERS (QS_EVENT_RETURN | QS_EVENT_ACK | QS_EVENT_NACK)
 #define TO_CONSUMERS (QS_EVENT_DELIVERY | QS_EVENT_CANCEL)
 
-void qsi_amqp_note_return(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel,
-                          uint64_t bytes)
+void qsi_amqp_count_return(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel,
+                           uint64_t bytes)
 {
     channel->returns_due += 1;
     channel->return_bytes_due += bytes;

@@ -148,7 +148,7 @@ enum qsi_amqp_result qsi_amqp_engine_fault(struct qsi_amqp_session *session, qs_
                                            const qs_error *error);
 /* Tells the client, if it knows connection.blocked, when an alarm or a full store begins or ceases
  * to hold back its publishes. */
-void qsi_amqp_tell_blocked(struct qsi_amqp_session *session);
+void qsi_amqp_send_blocked(struct qsi_amqp_session *session);
 
 static inline void qsi_amqp_send(struct qsi_amqp_session *session, uint16_t channel,
                                  enum qsi_amqp_method method,
@@ -246,8 +246,8 @@ enum qsi_amqp_result qsi_amqp_send_returns(struct qsi_amqp_session *session,
                                            struct qsi_amqp_channel *channel);
 
 /* Counts a returned message of that many bytes, which belongs to no transaction. */
-void qsi_amqp_note_return(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel,
-                          uint64_t bytes);
+void qsi_amqp_count_return(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel,
+                           uint64_t bytes);
 /* Resets the channel's counts: it has no returned messages any more. */
 void qsi_amqp_forget_returns(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel);
 
@@ -268,12 +268,12 @@ bool qsi_amqp_pool_is_patient(struct qsi_amqp_session *session);
 
 /* Counts the channel's open transaction, if it has one, after a change of it.  FAULT: it is too
  * large. */
-enum qsi_amqp_result qsi_amqp_note_transaction(struct qsi_amqp_session *session,
-                                               struct qsi_amqp_channel *channel);
+enum qsi_amqp_result qsi_amqp_count_transaction(struct qsi_amqp_session *session,
+                                                struct qsi_amqp_channel *channel);
 /* Counts a message of that many bytes, which is returned after the commit.  FAULT likewise. */
-enum qsi_amqp_result qsi_amqp_note_transaction_return(struct qsi_amqp_session *session,
-                                                      struct qsi_amqp_channel *channel,
-                                                      uint64_t bytes);
+enum qsi_amqp_result qsi_amqp_count_transaction_return(struct qsi_amqp_session *session,
+                                                       struct qsi_amqp_channel *channel,
+                                                       uint64_t bytes);
 /* Resets the counts of the transaction: the engine's channel is closed. */
 void qsi_amqp_forget_transaction(struct qsi_amqp_session *session,
                                  struct qsi_amqp_channel *channel);

@@ -57,8 +57,8 @@ static bool is_too_much(uint64_t own, const uint64_t *of_all, uint64_t bytes_max
     return bytes_max > 0 && own > bytes_max / OWN_SHARE && taken + own > bytes_max;
 }
 
-enum qsi_amqp_result qsi_amqp_note_transaction(struct qsi_amqp_session *session,
-                                               struct qsi_amqp_channel *channel)
+enum qsi_amqp_result qsi_amqp_count_transaction(struct qsi_amqp_session *session,
+                                                struct qsi_amqp_channel *channel)
 {
     const struct qsi_amqp_pool *pool = session->setup.pool;
     uint64_t before = channel->tx_bytes;
@@ -77,9 +77,9 @@ enum qsi_amqp_result qsi_amqp_note_transaction(struct qsi_amqp_session *session,
     return refuse(session, "uncommitted transactions", session->tx_bytes, pool->tx_bytes_max);
 }
 
-enum qsi_amqp_result qsi_amqp_note_transaction_return(struct qsi_amqp_session *session,
-                                                      struct qsi_amqp_channel *channel,
-                                                      uint64_t bytes)
+enum qsi_amqp_result qsi_amqp_count_transaction_return(struct qsi_amqp_session *session,
+                                                       struct qsi_amqp_channel *channel,
+                                                       uint64_t bytes)
 {
     const struct qsi_amqp_pool *pool = session->setup.pool;
 

@@ -119,7 +119,7 @@ static void note_fullness(struct qsi_amqp_session *session)
     }
     if (is_full != session->is_full) {
         session->is_full = is_full;
-        qsi_amqp_tell_blocked(session);
+        qsi_amqp_send_blocked(session);
     }
 }
 

@@ -146,7 +146,7 @@ static enum qsi_amqp_result commit(struct qsi_amqp_call *call)
     enum qsi_amqp_result result = qsi_amqp_answer_durable(call, status);
 
     call->channel->is_committed = result == QSI_AMQP_DONE;
-    return result == QSI_AMQP_DONE ? qsi_amqp_note_transaction(call->session, call->channel)
+    return result == QSI_AMQP_DONE ? qsi_amqp_count_transaction(call->session, call->channel)
                                    : result;
 }
 
@@ -239,6 +239,6 @@ enum qsi_amqp_result qsi_amqp_handle_verb(struct qsi_amqp_session *session,
     call.arguments = arguments;
     result = verb->call(&call);
     return result == QSI_AMQP_DONE && (verb->needs & IN_TX) != 0
-               ? qsi_amqp_note_transaction(session, channel)
+               ? qsi_amqp_count_transaction(session, channel)
                : result;
 }

@@ -156,11 +156,11 @@ static enum qsi_amqp_result came_back(struct qsi_amqp_session *session,
     const struct qsi_amqp_content *content = &channel->content;
 
     if (channel->is_transactional) {
-        return qsi_amqp_note_transaction_return(session, channel,
-                                                bytes + content->exchange_bytes +
-                                                    content->key_bytes + RETURN_NOTED_BYTES);
+        return qsi_amqp_count_transaction_return(session, channel,
+                                                 bytes + content->exchange_bytes +
+                                                     content->key_bytes + RETURN_NOTED_BYTES);
     }
-    qsi_amqp_note_return(session, channel, bytes);
+    qsi_amqp_count_return(session, channel, bytes);
     qsi_amqp_channel_rung(session, channel);
     return QSI_AMQP_DONE;
 }
@@ -183,7 +183,7 @@ static enum qsi_amqp_result publish(struct qsi_amqp_session *session,
     session->counts.published++;
     if (QS_UNLIKELY(!session->has_published)) {
         session->has_published = true;
-        qsi_amqp_tell_blocked(session);
+        qsi_amqp_send_blocked(session);
     }
     return receipt.unrouted_count > 0 && (content->bits & PUBLISH_MANDATORY) != 0
                ? came_back(session, channel, properties.bytes + (uint64_t)body.bytes)
@@ -220,7 +220,7 @@ enum qsi_amqp_result qsi_amqp_publish(struct qsi_amqp_session *session,
         result = publish(session, channel, properties, body);
     }
     if (result == QSI_AMQP_DONE) {
-        result = qsi_amqp_note_transaction(session, channel);
+        result = qsi_amqp_count_transaction(session, channel);
     }
     qsi_buf_fini(&room);
     return result;

@@ -316,7 +316,7 @@ static bool note_name(void *context, const char *name)
     return listing->status == QS_OK;
 }
 
-qs_status qsi_block_dir_note_others(struct qsi_block_dir *blocks, qsi_block_file_filter *keep,
+qs_status qsi_block_dir_list_others(struct qsi_block_dir *blocks, qsi_block_file_filter *keep,
                                     void *context, struct qsi_buf *files_out, qs_error *error)
 {
     struct listing listing = {blocks, keep, context, files_out, QS_OK};
@@ -330,9 +330,9 @@ qs_status qsi_block_dir_note_others(struct qsi_block_dir *blocks, qsi_block_file
                                    : qsi_fail(error, listing.status, "files of %s", blocks->label);
 }
 
-qs_status qsi_block_dir_remove_noted(struct qsi_block_dir *blocks, const struct qsi_buf *files,
-                                     qsi_block_file_filter *keep, void *context,
-                                     uint64_t *removed_out, qs_error *error)
+qs_status qsi_block_dir_remove_listed(struct qsi_block_dir *blocks, const struct qsi_buf *files,
+                                      qsi_block_file_filter *keep, void *context,
+                                      uint64_t *removed_out, qs_error *error)
 {
     const struct qsi_block_file *at = (const struct qsi_block_file *)(const void *)files->data;
     size_t count = files->bytes / sizeof *at;

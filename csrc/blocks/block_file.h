@@ -108,12 +108,12 @@ qs_status qsi_block_file_remove(struct qsi_block_dir *blocks, const struct qsi_b
 /* Lists files of earlier sessions for which keep returns false (owner and number are set), as an
  * array of struct qsi_block_file.  Names of another form are ignored. */
 typedef bool qsi_block_file_filter(void *context, const struct qsi_block_file *file);
-qs_status qsi_block_dir_note_others(struct qsi_block_dir *blocks, qsi_block_file_filter *keep,
+qs_status qsi_block_dir_list_others(struct qsi_block_dir *blocks, qsi_block_file_filter *keep,
                                     void *context, struct qsi_buf *files_out,
                                     qs_error *error) QS_MUST_CHECK;
 /* Removes those of the listed files for which keep still returns false. */
-qs_status qsi_block_dir_remove_noted(struct qsi_block_dir *blocks, const struct qsi_buf *files,
-                                     qsi_block_file_filter *keep, void *context,
-                                     uint64_t *removed_out, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_block_dir_remove_listed(struct qsi_block_dir *blocks, const struct qsi_buf *files,
+                                      qsi_block_file_filter *keep, void *context,
+                                      uint64_t *removed_out, qs_error *error) QS_MUST_CHECK;
 
 #endif

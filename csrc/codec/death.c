@@ -269,8 +269,8 @@ static void put_headers(struct writer *writer, const struct qsi_death *death,
     }
 }
 
-qs_status qsi_death_tell(struct qsi_buf *properties_out, struct qsi_slice properties,
-                         const struct qsi_death *death)
+qs_status qsi_death_write(struct qsi_buf *properties_out, struct qsi_slice properties,
+                          const struct qsi_death *death)
 {
     struct qsi_buf headers = {NULL};
     struct writer writer = {.out = &headers};

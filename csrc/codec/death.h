@@ -23,8 +23,8 @@ struct qsi_death {
 
 /* Appends the properties of the dead letter: this death is added, the expiration removed.
  * QS_ECORRUPT: properties are malformed; QS_ENOMEM. */
-qs_status qsi_death_tell(struct qsi_buf *properties_out, struct qsi_slice properties,
-                         const struct qsi_death *death) QS_MUST_CHECK;
+qs_status qsi_death_write(struct qsi_buf *properties_out, struct qsi_slice properties,
+                          const struct qsi_death *death) QS_MUST_CHECK;
 
 /* Whether a message with these properties has died in that queue before, and was not rejected
  * since.  Such a message would circulate forever. */

@@ -141,7 +141,7 @@ static qs_status run_job(struct linking *linking, qs_error *error) QSI_REQUIRES(
         return qsi_fail(error, status, "a staged file was removed meanwhile: %s", detail.text);
     }
     if (status == QS_NOT_IMPLEMENTED ||
-        qsi_store_note_failure(store, QSI_USE_DIRECT, status, &detail) == QSI_USES_JOURNAL) {
+        qsi_store_record_failure(store, QSI_USE_DIRECT, status, &detail) == QSI_USES_JOURNAL) {
         return QS_NOT_IMPLEMENTED;
     }
     return qsi_store_check_failed(store, error);
@@ -191,13 +191,13 @@ static uint64_t accept(struct linking *linking, struct qsi_chunk *chunk)
     encode(linking, chunk);
     store->stats.published += rows;
     store->stats.routed += rows;
-    qsi_note_growth(store, queue);
+    qsi_check_growth(store, queue);
     queue->kind->pushed(store, queue, rows, true);
     end_job(linking, true);
     lsn = qsi_store_append(store, chunk, 0, chunk->used, 2, false);
-    qsi_transactions_note(store, linking->key.strings[0], lsn, linking->key.number, false);
+    qsi_transactions_record(store, linking->key.strings[0], lsn, linking->key.number, false);
     qsi_count_notes(linking->channel, &linking->adoption->notes);
-    qsi_announce_accepted(store, true);
+    qsi_notify_accepted(store, true);
     return lsn;
 }
 

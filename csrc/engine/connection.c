@@ -33,7 +33,7 @@ void qsi_channel_shut(struct qs_channel *channel)
         return;
     }
     channel->closed = true;
-    qsi_channel_signal_shut(channel);
+    qsi_channel_notify_shut(channel);
     qsi_list_remove(&channel->in_connection);
     qsi_tx_drop(channel);
     qsi_settle_tags(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
@@ -48,7 +48,7 @@ void qsi_channel_shut(struct qs_channel *channel)
     }
     QS_ASSERT(channel->unacked.withheld_count == 0 && qsi_list_is_empty(&channel->consumers) &&
               qsi_list_is_empty(&channel->resting) && qsi_list_is_empty(&channel->cancelled));
-    qsi_events_announce(channel->store);
+    qsi_events_notify(channel->store);
 }
 
 void qsi_connection_shut(struct qs_connection *connection)

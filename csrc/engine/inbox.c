@@ -151,7 +151,7 @@ static void note_error(struct qs_store *store, const struct one *one, const qs_e
 
     if (detail.text[0] != 0) {
         qsi_error_prefix(&detail, "%s", one->name.text);
-        qsi_inbox_note_error(store, &detail);
+        qsi_inbox_record_error(store, &detail);
     }
 }
 
@@ -571,7 +571,7 @@ qs_status qsi_inbox_open(struct qs_store *store, qs_error *error)
     return qsi_is_shortage(status) ? QS_OK : status;
 }
 
-void qsi_inbox_note_error(struct qs_store *store, const qs_error *error)
+void qsi_inbox_record_error(struct qs_store *store, const qs_error *error)
 {
     QS_ASSERT_NOT_HELD(&store->mutex);
     qsi_store_lock(store);

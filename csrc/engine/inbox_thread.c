@@ -59,7 +59,7 @@ static int take_in(struct qs_store *store)
 
     if ((store->inbox.dir == NULL && qsi_inbox_make(store, &error) != QS_OK) ||
         qsi_inbox_take_in(store, QSI_INBOX_WHEN_DUE, &answered, &again_ns, &error) != QS_OK) {
-        qsi_inbox_note_error(store, &error);
+        qsi_inbox_record_error(store, &error);
         return RETRY_MS;
     }
     sleep_ms = idle_ms(store);

@@ -163,7 +163,7 @@ bool qs_listener_go(qs_listener *listener, bool may_wait)
             listener->is_idle = false; /* the loop looks by itself: nothing is to be written */
             qsi_commit_lead(store);
         } else {
-            qsi_commit_hurry(store);
+            qsi_commit_expedite(store);
         }
     }
     qsi_store_unlock(store);

@@ -263,7 +263,7 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
         queue = qsi_find_queue(store, qsi_slice_of(name));
     }
     if (queue != NULL) {
-        qsi_expire_to_tell(store, queue);
+        qsi_expire_for_status(store, queue);
         queue = qsi_find_queue(store, qsi_slice_of(name));
     }
     if (queue == NULL) {
@@ -323,7 +323,7 @@ static qs_status expire_everywhere(struct qs_store *store) QSI_REQUIRES(qsi_stor
         memcpy(&id, ids.data + at, sizeof id);
         queue = qsi_find_by_id(store, id);
         if (queue != NULL) {
-            qsi_expire_to_tell(store, queue);
+            qsi_expire_for_status(store, queue);
         }
     }
     qsi_buf_fini(&ids);

@@ -253,7 +253,7 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
     store->options = *options;
     store->judges = judges;
     (void)snprintf(store->path, sizeof store->path, "%s", path);
-    qsi_store_note_process(store);
+    qsi_store_record_process(store);
     store->upcalls = &upcalls;
     status = init_memory(store, &detail);
     if (status == QS_OK) {

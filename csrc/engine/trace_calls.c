@@ -112,7 +112,7 @@ qs_status qs_trace_next(qs_trace *trace, uint64_t timeout_ns, qs_trace_event *ev
         return is_open ? QS_EEMPTY : qsi_fail(error, QS_ESTORE_CLOSED, "the store is closed");
     }
     trace->told = next;
-    qsi_traced_tell(next, event_out);
+    qsi_traced_report(next, event_out);
     return QS_OK;
 }
 

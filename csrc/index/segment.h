@@ -207,12 +207,12 @@ qs_status qsi_segment_remove(struct qsi_index *index, const struct qsi_segment_f
 /* Lists the segment files of earlier sessions for which keep returns false (queue_id, number and
  * generation are set), as an array of struct qsi_segment_file.  Unknown names are ignored. */
 typedef bool qsi_segment_filter(void *context, const struct qsi_segment_file *file);
-qs_status qsi_index_note_others(struct qsi_index *index, qsi_segment_filter *keep, void *context,
+qs_status qsi_index_list_others(struct qsi_index *index, qsi_segment_filter *keep, void *context,
                                 struct qsi_buf *files_out, qs_error *error) QS_MUST_CHECK;
 /* Removes those of the listed files for which keep still returns false. */
-qs_status qsi_index_remove_noted(struct qsi_index *index, const struct qsi_buf *files,
-                                 qsi_segment_filter *keep, void *context, uint64_t *removed_out,
-                                 qs_error *error) QS_MUST_CHECK;
+qs_status qsi_index_remove_listed(struct qsi_index *index, const struct qsi_buf *files,
+                                  qsi_segment_filter *keep, void *context, uint64_t *removed_out,
+                                  qs_error *error) QS_MUST_CHECK;
 /* Lists and removes them. */
 qs_status qsi_index_remove_others(struct qsi_index *index, qsi_segment_filter *keep, void *context,
                                   uint64_t *removed_out, qs_error *error) QS_MUST_CHECK;

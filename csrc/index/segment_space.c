@@ -258,7 +258,7 @@ static bool note_other(void *context, const char *name)
     return others->status == QS_OK;
 }
 
-qs_status qsi_index_note_others(struct qsi_index *index, qsi_segment_filter *keep, void *context,
+qs_status qsi_index_list_others(struct qsi_index *index, qsi_segment_filter *keep, void *context,
                                 struct qsi_buf *files_out, qs_error *error)
 {
     struct others others = {keep, context, files_out, QS_OK};
@@ -269,9 +269,9 @@ qs_status qsi_index_note_others(struct qsi_index *index, qsi_segment_filter *kee
                : status;
 }
 
-qs_status qsi_index_remove_noted(struct qsi_index *index, const struct qsi_buf *files,
-                                 qsi_segment_filter *keep, void *context, uint64_t *removed_out,
-                                 qs_error *error)
+qs_status qsi_index_remove_listed(struct qsi_index *index, const struct qsi_buf *files,
+                                  qsi_segment_filter *keep, void *context, uint64_t *removed_out,
+                                  qs_error *error)
 {
     const struct qsi_segment_file *items =
         (const struct qsi_segment_file *)(const void *)files->data;
@@ -292,11 +292,11 @@ qs_status qsi_index_remove_others(struct qsi_index *index, qsi_segment_filter *k
                                   uint64_t *removed_out, qs_error *error)
 {
     struct qsi_buf files = {0};
-    qs_status status = qsi_index_note_others(index, keep, context, &files, error);
+    qs_status status = qsi_index_list_others(index, keep, context, &files, error);
 
     *removed_out = 0;
     if (status == QS_OK) {
-        status = qsi_index_remove_noted(index, &files, keep, context, removed_out, error);
+        status = qsi_index_remove_listed(index, &files, keep, context, removed_out, error);
     }
     qsi_buf_fini(&files);
     return status;

@@ -27,7 +27,7 @@
 
 /* ---- adding messages ---- */
 
-qs_status qsi_browse_note(struct qsi_browse *browse, const struct qsi_taken *next, uint32_t bytes)
+qs_status qsi_browse_add(struct qsi_browse *browse, const struct qsi_taken *next, uint32_t bytes)
 {
     struct qsi_buf *buf = &browse->batch.taken;
     struct qsi_taken *last = NULL;
@@ -82,7 +82,7 @@ static qs_status note_slot(struct qsi_browse *browse, const struct qsi_store_que
                               ? qsi_segment_deliveries_before(&subqueue->core, segment, slot)
                               : qsi_segment_deliveries(segment, slot);
     next.redelivered = next.delivery_count > 0;
-    return qsi_browse_note(browse, &next, bytes);
+    return qsi_browse_add(browse, &next, bytes);
 }
 
 /* Whether the message is ready and has expired: no consumer gets it any more. */

@@ -24,8 +24,8 @@ static inline bool qsi_browse_is_full(const struct qsi_browse *browse)
 }
 
 /* Adds a message, with a reference to its chunk.  QS_ENOMEM. */
-qs_status qsi_browse_note(struct qsi_browse *browse, const struct qsi_taken *next,
-                          uint32_t bytes) QS_MUST_CHECK;
+qs_status qsi_browse_add(struct qsi_browse *browse, const struct qsi_taken *next,
+                         uint32_t bytes) QS_MUST_CHECK;
 /* Adds adjacent messages of a stream from the position on, and advances it.  QS_EEMPTY: no durable
  * message is at or after it.  Releases the lock meanwhile. */
 qs_status qsi_browse_stream(struct qsi_browse *browse, struct qsi_store_queue *queue,

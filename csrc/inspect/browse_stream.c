@@ -24,7 +24,7 @@ static qs_status note_batch(struct qsi_browse *browse, const struct qsi_stream_b
             browse->bytes_left = 0;
             return QS_OK;
         }
-        QS_TRY(qsi_browse_note(browse, &next, bytes));
+        QS_TRY(qsi_browse_add(browse, &next, bytes));
         QS_DCHECK(next.first_tag >= browse->position);
         browse->position = next.first_tag + 1;
     }

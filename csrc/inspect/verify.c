@@ -190,8 +190,8 @@ static qs_status run(struct qsi_verify *verify, const char *path, qs_error *erro
     }
     QS_TRY(measure_all(verify, error));
     QS_TRY(qsi_verify_load_checkpoint(verify, error));
-    QS_TRY(qsi_verify_note_journal(verify, error));
-    qsi_verify_end_notes(verify);
+    QS_TRY(qsi_verify_read_journal(verify, error));
+    qsi_verify_end_references(verify);
     /* Without the checkpoint the valid generations of message files are not known. */
     if (verify->manifest.checkpoint_number != 0 && verify->checkpoint == NULL) {
         return QS_OK;

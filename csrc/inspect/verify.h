@@ -68,9 +68,9 @@ bool qsi_verify_are_settled(const struct qsi_known_queue *queue, uint64_t from, 
 bool qsi_verify_is_settled(const struct qsi_known_queue *queue, uint64_t seq);
 /* The first reading of a record: checks that it is well-formed, and records queues and settled
  * messages. */
-qs_status qsi_verify_note_record(struct qsi_verify *verify, const uint8_t *record,
-                                 qs_error *error) QS_MUST_CHECK;
-void qsi_verify_end_notes(struct qsi_verify *verify);
+qs_status qsi_verify_record_references(struct qsi_verify *verify, const uint8_t *record,
+                                       qs_error *error) QS_MUST_CHECK;
+void qsi_verify_end_references(struct qsi_verify *verify);
 
 /* ---- verify_messages.c ---- */
 
@@ -98,7 +98,7 @@ qs_status qsi_verify_written_files(struct qsi_verify *verify, qs_error *error) Q
 
 /* The first reading. */
 qs_status qsi_verify_load_checkpoint(struct qsi_verify *verify, qs_error *error) QS_MUST_CHECK;
-qs_status qsi_verify_note_journal(struct qsi_verify *verify, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_verify_read_journal(struct qsi_verify *verify, qs_error *error) QS_MUST_CHECK;
 /* The second. */
 qs_status qsi_verify_checkpoint(struct qsi_verify *verify, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_verify_journal(struct qsi_verify *verify, qs_error *error) QS_MUST_CHECK;

@@ -185,7 +185,7 @@ static void unseal_rest(struct qsi_journal *journal, uint32_t keep_count)
     sealed->bytes -= journal->open.bytes;
 }
 
-void qsi_starts_note(struct qsi_starts *starts, const struct qsi_session *start)
+void qsi_starts_add(struct qsi_starts *starts, const struct qsi_session *start)
 {
     QS_DCHECK(starts->count == 0 || starts->items[starts->count - 1].base_lsn <= start->base_lsn);
     if (starts->count == starts->capacity) {
@@ -251,7 +251,7 @@ void qsi_journal_finish(struct qsi_journal *journal)
     journal->durable_lsn = journal->written_lsn;
     journal->commits.durable = journal->commits.sealed;
     for (uint32_t i = 0; i < journal->begun.count; i++) {
-        qsi_starts_note(&journal->files, &journal->begun.items[i]);
+        qsi_starts_add(&journal->files, &journal->begun.items[i]);
     }
     journal->begun.count = 0;
 }
@@ -267,7 +267,7 @@ void qsi_journal_finish_write(struct qsi_journal *journal)
     qsi_journal_return_spares(journal);
     QS_DCHECK(journal->write_at <= journal->file_bytes);
     journal->room_bytes = journal->file_bytes - journal->write_at;
-    qsi_journal_note_fill(journal);
+    qsi_journal_record_fill(journal);
     journal->entry_bytes_max = 0;
     for (uint32_t i = 0; i < journal->open.count; i++) {
         if (journal->open.items[i].bytes > journal->entry_bytes_max) {

@@ -134,7 +134,7 @@ qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error) QS_MUST
 bool qsi_journal_wants_fill(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 qs_status qsi_journal_fill(struct qsi_journal *journal, uint64_t bytes,
                            qs_error *error) QS_MUST_CHECK;
-void qsi_journal_note_fill(struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
+void qsi_journal_record_fill(struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 
 /* Call it after a failed write or sync: records in the manifest that the journal ends at its
  * durable LSN.  The system may still return the bytes that it failed to write, and report success

@@ -155,7 +155,7 @@ qs_status qsi_journal_remove(struct qsi_journal *journal, uint32_t number, qs_er
 void qsi_entries_fini(struct qsi_entries *entries);
 /* Records a begun file.  Without memory it is left out; reading then begins at an earlier file,
  * which is correct, too. */
-void qsi_starts_note(struct qsi_starts *starts, const struct qsi_session *start);
+void qsi_starts_add(struct qsi_starts *starts, const struct qsi_session *start);
 
 /* ---- journal_write.c ---- */
 

@@ -87,7 +87,7 @@ static void note_begun(struct qsi_journal *journal)
     };
 
     QS_DCHECK(journal->header.base_lsn == journal->block_lsn);
-    qsi_starts_note(&journal->begun, &start);
+    qsi_starts_add(&journal->begun, &start);
 }
 
 /* Goes on in the next file.  Its header is durable before the end block of the old one names it;
@@ -311,7 +311,7 @@ qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error)
 
 /* ---- zeros ahead ---- */
 
-void qsi_journal_note_fill(struct qsi_journal *journal)
+void qsi_journal_record_fill(struct qsi_journal *journal)
 {
     uint64_t upto =
         journal->filled_upto > journal->write_at ? journal->filled_upto : journal->write_at;

@@ -293,8 +293,8 @@ static qs_status make_room(struct qsi_message_store *messages, struct qsi_messag
     return QS_OK;
 }
 
-qs_status qsi_message_store_note(struct qsi_message_store *messages, const struct qsi_body_ref *ref,
-                                 qs_error *error)
+qs_status qsi_message_store_add_reference(struct qsi_message_store *messages,
+                                          const struct qsi_body_ref *ref, qs_error *error)
 {
     struct qsi_message_file *file;
     uint32_t slot = slot_of(ref);

@@ -112,8 +112,9 @@ void qsi_message_store_drop_ref(struct qsi_message_store *messages, const struct
 /* Recovery calls this for every reference in the journal, before it is added: it makes room for the
  * counts, and records the end of the body.  The file may be missing: retain_counted checks whether
  * it is needed.  QS_ENOMEM, or an error of reading the file's size. */
-qs_status qsi_message_store_note(struct qsi_message_store *messages, const struct qsi_body_ref *ref,
-                                 qs_error *error) QS_MUST_CHECK;
+qs_status qsi_message_store_add_reference(struct qsi_message_store *messages,
+                                          const struct qsi_body_ref *ref,
+                                          qs_error *error) QS_MUST_CHECK;
 
 /* ---- checkpoints ----
  *

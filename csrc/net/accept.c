@@ -111,7 +111,7 @@ static void turn_away(struct qs_server *server, int fd, const char *why)
     qsi_net_close(fd);
     if (now_ns - server->told_away_ns >= TELL_NS) {
         server->told_away_ns = now_ns;
-        qsi_net_note(server, QS_NOTE_WARNING, "AMQP: clients are turned away: %s", why);
+        qsi_net_log(server, QS_NOTE_WARNING, "AMQP: clients are turned away: %s", why);
     }
 }
 

@@ -86,7 +86,7 @@ static struct qsi_failure *place_of(struct qsi_failures *failures,
     return oldest;
 }
 
-uint64_t qsi_failures_note(struct qsi_failures *failures, const char *peer, uint64_t now_ns)
+uint64_t qsi_failures_record(struct qsi_failures *failures, const char *peer, uint64_t now_ns)
 {
     uint8_t address[QSI_FAILURES_ADDRESS_BYTES];
     struct qsi_failure *failure;

@@ -21,6 +21,6 @@ struct qsi_failures {
 /* Records a failed login of peer, "127.0.0.1:40000", "[::1]:40000" or "unix".  Returns the delay of
  * the answer: 0 for the first failure, 0.1 s for the second, then twice as long for each, up to 2
  * s.  A minute without a failure resets the address. */
-uint64_t qsi_failures_note(struct qsi_failures *failures, const char *peer, uint64_t now_ns);
+uint64_t qsi_failures_record(struct qsi_failures *failures, const char *peer, uint64_t now_ns);
 
 #endif

@@ -51,8 +51,8 @@ static void begin_listeners(struct qs_server *server, struct qsi_list *listeners
         qsi_list_remove(&listener->in_server);
         qsi_list_push_back(&server->listeners, &listener->in_server);
         if (epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, listener->fd, &event) != 0) {
-            qsi_net_note(server, QS_NOTE_ERROR, "AMQP: %s is not served: no memory for epoll",
-                         listener->bound);
+            qsi_net_log(server, QS_NOTE_ERROR, "AMQP: %s is not served: no memory for epoll",
+                        listener->bound);
         }
     }
 }
@@ -172,7 +172,7 @@ static bool look_around(struct qs_server *server)
     qsi_net_take_answers(server);
     end_unwanted(server, &unwanted);
     if (vhosts_end) {
-        qsi_net_tell_ended_vhosts(server);
+        qsi_net_notify_ended_vhosts(server);
     }
     if (vhosts_ended) {
         qsi_net_free_ended_vhosts(server);

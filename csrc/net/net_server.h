@@ -202,7 +202,7 @@ void qsi_net_unlock(struct qs_server *server) QSI_RELEASES(qsi_net_mutex);
 uint64_t qsi_net_now(const struct qs_server *server);
 /* Makes the I/O thread look at its lists. */
 void qsi_net_wake(struct qs_server *server) QSI_REQUIRES(qsi_net_mutex);
-void qsi_net_note(struct qs_server *server, uint32_t level, const char *format, ...)
+void qsi_net_log(struct qs_server *server, uint32_t level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* ---- loop.c ---- */
@@ -241,7 +241,7 @@ void qsi_net_end(struct qsi_net_connection *connection, bool is_reset);
  * and then the connection is lost. */
 bool qsi_net_take_header(struct qsi_net_connection *connection);
 /* Logs why a connection without a complete header ended. */
-void qsi_net_note_no_header(struct qsi_net_connection *connection, enum qsi_amqp_end end);
+void qsi_net_log_missing_header(struct qsi_net_connection *connection, enum qsi_amqp_end end);
 
 /* ---- output.c ---- */
 
@@ -277,7 +277,7 @@ struct qsi_net_vhost *qsi_net_enter_vhost(struct qsi_net_connection *connection,
 void qsi_net_leave_vhost(struct qsi_net_connection *connection);
 /* Returns when no session is in the vhost any more; at once if there is no vhost of that name. */
 void qsi_net_end_vhost(struct qs_server *server, const char *name, uint64_t end_by_ns);
-void qsi_net_tell_ended_vhosts(struct qs_server *server);
+void qsi_net_notify_ended_vhosts(struct qs_server *server);
 /* Called by the I/O thread, between two calls of epoll. */
 void qsi_net_free_ended_vhosts(struct qs_server *server);
 /* REQUIRES that no session is left. */

@@ -49,8 +49,8 @@ bool qsi_net_take_header(struct qsi_net_connection *connection)
         return false;
     }
     if (qs_proxy_header_read(connection->server->input, bytes, &header, &error) != QS_OK) {
-        qsi_net_note(connection->server, QS_NOTE_WARNING, "AMQP %s: closed: %s", connection->peer,
-                     error.text);
+        qsi_net_log(connection->server, QS_NOTE_WARNING, "AMQP %s: closed: %s", connection->peer,
+                    error.text);
         connection->header = QSI_NET_HEADER_REFUSED;
         connection->is_lost = true;
         return false;
@@ -69,16 +69,16 @@ bool qsi_net_take_header(struct qsi_net_connection *connection)
     return true;
 }
 
-void qsi_net_note_no_header(struct qsi_net_connection *connection, enum qsi_amqp_end end)
+void qsi_net_log_missing_header(struct qsi_net_connection *connection, enum qsi_amqp_end end)
 {
     if (connection->header == QSI_NET_HEADER_REFUSED) { /* this was logged */
         return;
     }
     if (end == QSI_AMQP_END_HANDSHAKE) {
-        qsi_net_note(connection->server, QS_NOTE_WARNING,
-                     "AMQP %s: closed: no PROXY header came in time", connection->peer);
+        qsi_net_log(connection->server, QS_NOTE_WARNING,
+                    "AMQP %s: closed: no PROXY header came in time", connection->peer);
     } else {
-        qsi_net_note(connection->server, QS_NOTE_INFO,
-                     "AMQP %s: ended before its PROXY header came", connection->peer);
+        qsi_net_log(connection->server, QS_NOTE_INFO, "AMQP %s: ended before its PROXY header came",
+                    connection->peer);
     }
 }

@@ -77,8 +77,8 @@ enum qsi_amqp_verdict qsi_net_ask(struct qsi_net_connection *connection, qs_slic
                                     .peer = keep(&room, peer),
                                     .certified = keep(&room, certified)};
     if (!put(server, question)) {
-        qsi_net_note(server, QS_NOTE_WARNING, "AMQP %s: login refused: %d others wait for theirs",
-                     connection->peer, QSI_NET_QUESTIONS_MAX);
+        qsi_net_log(server, QS_NOTE_WARNING, "AMQP %s: login refused: %d others wait for theirs",
+                    connection->peer, QSI_NET_QUESTIONS_MAX);
         qsi_free(question);
         return QSI_AMQP_REFUSED;
     }
@@ -107,9 +107,9 @@ enum qsi_amqp_verdict qsi_net_ask_permission(struct qsi_net_connection *connecti
     char *room;
 
     if (question == NULL) {
-        qsi_net_note(connection->server, QS_NOTE_WARNING,
-                     "AMQP %s: out of memory to ask what user '%s' may do", connection->peer,
-                     qsi_amqp_session_user(connection->session));
+        qsi_net_log(connection->server, QS_NOTE_WARNING,
+                    "AMQP %s: out of memory to ask what user '%s' may do", connection->peer,
+                    qsi_amqp_session_user(connection->session));
         return QSI_AMQP_REFUSED;
     }
     room = question->text;
@@ -226,9 +226,9 @@ static void note_failure(struct qsi_net_connection *connection,
         question->asked.certified.bytes > 0 ? question->asked.certified : question->asked.user;
 
     connection->refuse_at_ns =
-        now_ns + qsi_failures_note(&server->failures, connection->peer, now_ns);
-    qsi_net_note(server, QS_NOTE_WARNING, "AMQP %s: login as '%.*s' refused", connection->peer,
-                 (int)said.bytes, (const char *)said.data);
+        now_ns + qsi_failures_record(&server->failures, connection->peer, now_ns);
+    qsi_net_log(server, QS_NOTE_WARNING, "AMQP %s: login as '%.*s' refused", connection->peer,
+                (int)said.bytes, (const char *)said.data);
 }
 
 void qsi_net_refuse_login(struct qsi_net_connection *connection)

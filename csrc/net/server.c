@@ -57,7 +57,7 @@ static void blank_controls(char *text)
     }
 }
 
-void qsi_net_note(struct qs_server *server, uint32_t level, const char *format, ...)
+void qsi_net_log(struct qs_server *server, uint32_t level, const char *format, ...)
 {
     char text[NOTE_BYTES];
     va_list arguments;

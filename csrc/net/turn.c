@@ -93,16 +93,16 @@ static void count_end(struct qsi_net_connection *connection)
     server->counts.heartbeats_missed += counts.end == QSI_AMQP_END_HEARTBEAT;
     qsi_net_unlock(server);
     if (connection->header != QSI_NET_HEADER_TAKEN) {
-        qsi_net_note_no_header(connection, counts.end);
+        qsi_net_log_missing_header(connection, counts.end);
     } else if (counts.end == QSI_AMQP_END_SERVER) {
-        qsi_net_note(server, was_asked_for ? QS_NOTE_INFO : QS_NOTE_WARNING,
-                     "AMQP %s: closed with %u %s", connection->peer, counts.close_code,
-                     counts.close_text);
+        qsi_net_log(server, was_asked_for ? QS_NOTE_INFO : QS_NOTE_WARNING,
+                    "AMQP %s: closed with %u %s", connection->peer, counts.close_code,
+                    counts.close_text);
     } else if (counts.end == QSI_AMQP_END_HEARTBEAT) {
-        qsi_net_note(server, QS_NOTE_WARNING, "AMQP %s: no heartbeat came", connection->peer);
+        qsi_net_log(server, QS_NOTE_WARNING, "AMQP %s: no heartbeat came", connection->peer);
     } else if (counts.end != QSI_AMQP_END_CLIENT) {
-        qsi_net_note(server, QS_NOTE_INFO, "AMQP %s: ended by the client without a close",
-                     connection->peer);
+        qsi_net_log(server, QS_NOTE_INFO, "AMQP %s: ended by the client without a close",
+                    connection->peer);
     }
 }
 

@@ -251,7 +251,7 @@ static void tell(struct qsi_net_connection *connection, uint64_t end_by_ns)
     qsi_net_make_ready(connection);
 }
 
-void qsi_net_tell_ended_vhosts(struct qs_server *server)
+void qsi_net_notify_ended_vhosts(struct qs_server *server)
 {
     qsi_net_lock(server);
     if (server->vhosts_end) {

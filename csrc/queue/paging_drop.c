@@ -121,7 +121,7 @@ void qsi_queue_drop_states(struct qsi_container *container)
     struct qsi_segment *segment;
 
     while ((segment = next_droppable(queue, &i, droppable)) != NULL) {
-        if (qsi_segment_is_told(segment)) {
+        if (qsi_segment_is_reported(segment)) {
             qsi_segment_drop_state(queue, segment);
         }
     }
@@ -134,7 +134,7 @@ struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue, uint64_
 
     do {
         segment = next_droppable(queue, &i, droppable);
-    } while (segment != NULL && qsi_segment_is_told(segment));
+    } while (segment != NULL && qsi_segment_is_reported(segment));
     return segment;
 }
 

@@ -207,7 +207,7 @@ static inline uint64_t qsi_queue_shared_upto(const struct qsi_queue *queue)
 {
     return queue->shared_seq;
 }
-static inline void qsi_queue_note_shared(struct qsi_queue *queue, uint64_t upto_seq)
+static inline void qsi_queue_mark_shared(struct qsi_queue *queue, uint64_t upto_seq)
     QSI_REQUIRES(qsi_store_mutex)
 {
     queue->shared_seq = upto_seq;

@@ -128,8 +128,8 @@ void qsi_queue_end_grace(struct qsi_queue *queue, struct qsi_segment *segment, u
     }
 }
 
-void qsi_queue_note_columns(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
-                            const struct qsi_run *run, uint32_t row, uint32_t count)
+void qsi_queue_update_columns(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
+                              const struct qsi_run *run, uint32_t row, uint32_t count)
 {
     uint32_t base = segment->word_base * QSI_WORD_BITS;
     const uint8_t *viewed = NULL;
@@ -154,7 +154,7 @@ void qsi_queue_note_columns(struct qsi_queue *queue, struct qsi_segment *segment
             qsi_queue_more_bytes(queue, segment->sizes[at]);
         }
     }
-    qsi_queue_note_earliest(queue, segment->earliest);
+    qsi_queue_update_earliest(queue, segment->earliest);
 }
 
 void qsi_queue_count_columns(struct qsi_queue *queue, const struct qsi_segment *segment)
@@ -202,7 +202,7 @@ void qsi_queue_count_ready(struct qsi_queue *queue, struct qsi_segment *segment,
                                             (uint32_t)__builtin_ctzll(mask)];
         segment->earliest = expiry < segment->earliest ? expiry : segment->earliest;
     }
-    qsi_queue_note_earliest(queue, segment->earliest);
+    qsi_queue_update_earliest(queue, segment->earliest);
 }
 
 uint32_t qsi_queue_body_bytes(const struct qsi_queue *queue, uint64_t seq)

@@ -183,12 +183,12 @@ void qsi_queue_delay(struct qsi_queue *queue, struct qsi_segment *segment, uint3
         push(delays, (uint16_t)slot);
     }
     segment->earliest_due = due_us < segment->earliest_due ? due_us : segment->earliest_due;
-    qsi_queue_note_earliest(queue, due_us);
+    qsi_queue_update_earliest(queue, due_us);
     qsi_segment_dirty_state(segment);
 }
 
-void qsi_queue_note_dues(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
-                         const struct qsi_run *run, uint32_t row, uint32_t count)
+void qsi_queue_update_dues(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
+                           const struct qsi_run *run, uint32_t row, uint32_t count)
 {
     const uint8_t *viewed = NULL;
     struct qsi_messages view;
@@ -351,7 +351,7 @@ qs_status qsi_queue_install_dues(struct qsi_queue *queue, struct qsi_segment *se
     } else if (before < segment->delayed_count) {
         qsi_queue_fewer_ready(queue, segment->delayed_count - before);
     }
-    qsi_queue_note_earliest(queue, segment->earliest_due);
+    qsi_queue_update_earliest(queue, segment->earliest_due);
     return QS_OK;
 }
 

@@ -72,7 +72,7 @@ static inline void qsi_queue_fewer_bytes(struct qsi_queue *queue, uint64_t bytes
     }
 }
 /* A ready message expires then, or a delayed one is due. */
-static inline void qsi_queue_note_earliest(struct qsi_queue *queue, uint64_t earliest)
+static inline void qsi_queue_update_earliest(struct qsi_queue *queue, uint64_t earliest)
     QSI_REQUIRES(qsi_store_mutex)
 {
     if (earliest < queue->earliest) {
@@ -103,7 +103,7 @@ static inline uint64_t qsi_segment_transient(const struct qsi_segment *segment, 
 /* Has it messages in a file that is not the transient one, or had it before that was left? */
 bool qsi_segment_has_own_file(const struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex);
 /* The files tell the present state: it may leave memory. */
-static inline bool qsi_segment_is_told(const struct qsi_segment *segment)
+static inline bool qsi_segment_is_reported(const struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return (!qsi_segment_has_own_file(segment) || !segment->state_dirty) &&
@@ -188,8 +188,8 @@ void qsi_queue_let_go(struct qsi_queue *queue, struct qsi_segment *segment, uint
 qs_status qsi_queue_cover_columns(struct qsi_queue *queue, uint64_t count)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Notes them for the run's messages [row, row + count), in slots from slot on. */
-void qsi_queue_note_columns(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
-                            const struct qsi_run *run, uint32_t row, uint32_t count)
+void qsi_queue_update_columns(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
+                              const struct qsi_run *run, uint32_t row, uint32_t count)
     QSI_REQUIRES(qsi_store_mutex);
 static inline bool qsi_queue_wants_columns(const struct qsi_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
@@ -215,8 +215,8 @@ void qsi_queue_count_unready(struct qsi_queue *queue, const struct qsi_segment *
 
 /* Of the run's messages [row, row + count), just counted as ready in slots from slot on, those
  * that are not due yet are delayed. */
-void qsi_queue_note_dues(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
-                         const struct qsi_run *run, uint32_t row, uint32_t count)
+void qsi_queue_update_dues(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
+                           const struct qsi_run *run, uint32_t row, uint32_t count)
     QSI_REQUIRES(qsi_store_mutex);
 /* The delays with room for word_count words; NULL: out of memory.  What there was stays the
  * caller's. */

@@ -107,8 +107,8 @@ static void count_in(struct qsi_queue *queue, const struct qsi_run *run, uint32_
             mark_transient(segment, slot, run, row, here);
         }
         if (columns) {
-            qsi_queue_note_columns(queue, segment, slot, run, row, here);
-            qsi_queue_note_dues(queue, segment, slot, run, row, here);
+            qsi_queue_update_columns(queue, segment, slot, run, row, here);
+            qsi_queue_update_dues(queue, segment, slot, run, row, here);
         }
         seq += here;
         row += here;

@@ -29,8 +29,8 @@ qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_restored_s
     segment->has_stored = restored->has_stored;
     segment->earliest = restored->has_expiries ? 0 : QSI_NEVER;
     segment->earliest_due = restored->delayed_count > 0 ? restored->earliest_due : QSI_NEVER;
-    qsi_queue_note_earliest(queue, segment->earliest);
-    qsi_queue_note_earliest(queue, segment->earliest_due);
+    qsi_queue_update_earliest(queue, segment->earliest);
+    qsi_queue_update_earliest(queue, segment->earliest_due);
     qsi_queue_more_ready(queue, segment->ready_count);
     queue->delayed_count += segment->delayed_count;
     return QS_OK;

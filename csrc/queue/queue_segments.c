@@ -231,7 +231,7 @@ void qsi_segment_free_state(struct qsi_budget *budget, struct qsi_segment *segme
 void qsi_segment_drop_state(struct qsi_queue *queue, struct qsi_segment *segment)
 {
     QS_DCHECK(segment->settled != NULL && segment->busy == 0);
-    QS_ASSERT(segment->out_count == 0 && qsi_segment_is_told(segment));
+    QS_ASSERT(segment->out_count == 0 && qsi_segment_is_reported(segment));
     segment->paged_bytes = qsi_segment_ready_bytes(queue, segment);
     qsi_segment_free_state(queue->shared->budget, segment);
     if (!segment->has_releases) {

@@ -14,7 +14,7 @@ void qsi_router_drop_bindings_to(struct qsi_router *router, struct qsi_destinati
 
         QS_DCHECK(binding->destination == destination);
         qsi_router_drop_binding(router, binding);
-        qsi_exchange_note_if_done(exchange, done);
+        qsi_exchange_collect_if_done(exchange, done);
     }
 }
 
@@ -68,7 +68,7 @@ static void count_onward(const struct qsi_binding *binding, int change)
     if (binding->destination->exchange != NULL) {
         QS_DCHECK(change > 0 || binding->exchange->onward_count > 0);
         binding->exchange->onward_count += (uint32_t)change;
-        qsi_exchange_note_is_plain(binding->exchange);
+        qsi_exchange_update_is_plain(binding->exchange);
     }
 }
 
@@ -181,7 +181,7 @@ qs_status qsi_router_unbind(struct qsi_router *router, struct qsi_exchange *exch
     *unbound_out = binding != NULL;
     if (binding != NULL) {
         qsi_router_drop_binding(router, binding);
-        qsi_exchange_note_if_done(exchange, done);
+        qsi_exchange_collect_if_done(exchange, done);
         qsi_router_delete_done(router, done);
     }
     return QS_OK;

@@ -138,7 +138,7 @@ static qs_status check_same_alternate(const struct qsi_exchange *exchange,
 
 /* -- exchanges -------------------------------------------------------------------------------- */
 
-void qsi_exchange_note_is_plain(struct qsi_exchange *exchange)
+void qsi_exchange_update_is_plain(struct qsi_exchange *exchange)
 {
     exchange->is_plain = exchange->type->lookup != NULL && !exchange->by_headers &&
                          exchange->onward_count == 0 && exchange->alternate.bytes == 0;
@@ -190,7 +190,7 @@ static struct qsi_exchange *create_exchange(struct qsi_slice name,
     qsi_list_init(&exchange->tallies);
     QS_DCHECK(at == exchange->bytes + name.bytes + options->arguments.bytes);
     init_destination(exchange);
-    qsi_exchange_note_is_plain(exchange);
+    qsi_exchange_update_is_plain(exchange);
     if (type->create(&exchange->matcher) != QS_OK) {
         qsi_free(exchange);
         return NULL;
@@ -327,7 +327,7 @@ qs_status qsi_router_check_delete(const struct qsi_router *router,
     return QS_OK;
 }
 
-void qsi_exchange_note_if_done(struct qsi_exchange *exchange, struct qsi_list *done)
+void qsi_exchange_collect_if_done(struct qsi_exchange *exchange, struct qsi_list *done)
 {
     if (exchange->auto_delete && exchange->binding_count == 0 && done != NULL) {
         QS_DCHECK(qsi_list_is_empty(&exchange->in_done));

@@ -89,7 +89,7 @@ static void note_selectors(struct qsi_exchange *exchange)
         const struct qsi_shared_selector *shared = cursor.value;
         exchange->by_properties |= qsi_selector_properties(shared->selector);
     }
-    qsi_exchange_note_is_plain(exchange);
+    qsi_exchange_update_is_plain(exchange);
 }
 
 static qs_status create_shared(struct jms_topic *jms, struct qsi_slice text,

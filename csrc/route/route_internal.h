@@ -38,12 +38,12 @@ qs_status qsi_router_add_exchange(struct qsi_router *router, struct qsi_slice na
                                   const struct qsi_exchange_options *options,
                                   struct qsi_exchange **exchange_out,
                                   qs_error *error) QS_MUST_CHECK;
-void qsi_exchange_note_is_plain(struct qsi_exchange *exchange);
+void qsi_exchange_update_is_plain(struct qsi_exchange *exchange);
 /* done: a list, for one call, of auto-delete exchanges that lost their last binding in it; NULL:
  * they are not deleted. */
 /* Call it after a binding of exchange was dropped: adds an auto-delete exchange without bindings to
  * done. */
-void qsi_exchange_note_if_done(struct qsi_exchange *exchange, struct qsi_list *done);
+void qsi_exchange_collect_if_done(struct qsi_exchange *exchange, struct qsi_list *done);
 void qsi_router_drop_exchange(struct qsi_router *router, struct qsi_exchange *exchange,
                               struct qsi_list *done);
 /* Deletes the exchanges in done, and auto-delete exchanges that lose their last binding by that.

@@ -252,8 +252,8 @@ struct qsi_job *qsi_stream_flush_job(struct qsi_stream_flush_job *job)
     return &job->job;
 }
 
-void qsi_stream_flush_tell(struct qsi_stream_flush_job *job, void (*told)(void *context),
-                           void *context)
+void qsi_stream_flush_report(struct qsi_stream_flush_job *job, void (*told)(void *context),
+                             void *context)
 {
     job->told = told;
     job->context = context;

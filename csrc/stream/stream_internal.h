@@ -135,8 +135,8 @@ qs_status qsi_stream_flush_job_begin(struct qsi_stream *stream, uint64_t bytes_m
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 struct qsi_job *qsi_stream_flush_job(struct qsi_stream_flush_job *job);
 /* end calls told, under the lock, if the job succeeded. */
-void qsi_stream_flush_tell(struct qsi_stream_flush_job *job, void (*told)(void *context),
-                           void *context);
+void qsi_stream_flush_report(struct qsi_stream_flush_job *job, void (*told)(void *context),
+                             void *context);
 
 /* ---- files that checkpoints and the journal name ---- */
 

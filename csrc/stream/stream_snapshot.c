@@ -182,7 +182,7 @@ static qs_status begin_job(struct stream_snapshot *self, struct qsi_carried *car
     QS_TRY(status);
     qsi_snapshot_add_job(&self->snapshot, step, qsi_stream_flush_job(job));
     if (carried == NULL) {
-        qsi_stream_flush_tell(job, take_state, self);
+        qsi_stream_flush_report(job, take_state, self);
     }
     return QS_OK;
 }

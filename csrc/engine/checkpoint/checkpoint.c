@@ -220,7 +220,7 @@ static qs_status make_checkpoint(struct qsi_checkpoint *checkpoint, qs_error *er
     if (status == QS_OK) {
         status = qsi_name_checkpoint(checkpoint, bytes, crc, &start, error);
         /* The old one or the new one counts, unless nothing was renamed yet. */
-        status = qsi_checkpoint_note_failure(store, status, error);
+        status = qsi_checkpoint_record_failure(store, status, error);
     }
     if (status != QS_OK) {
         give_up(checkpoint);
@@ -320,8 +320,8 @@ static qs_status checkpoint_in_turn(struct qs_store *store, qs_error *error)
     qsi_transactions_check(store);
     status = status == QS_ENOSPC ? QS_ESTORE_FULL : status;
     detail.status = status;
-    consequence = qsi_store_note_failure(store, QSI_USE_CHECKPOINT, status, &detail);
-    qsi_checkpoint_note_held(store, consequence == QSI_HOLDS_UP ? &detail : NULL);
+    consequence = qsi_store_record_failure(store, QSI_USE_CHECKPOINT, status, &detail);
+    qsi_checkpoint_record_held(store, consequence == QSI_HOLDS_UP ? &detail : NULL);
     if (consequence == QSI_GOES_ON) {
         qsi_retain_streams(store);
         qsi_watch_checkpoint_end(store, began_ns);

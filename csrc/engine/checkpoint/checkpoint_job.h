@@ -75,8 +75,8 @@ qs_status qsi_checkpoint_clean_up(struct qsi_checkpoint *checkpoint,
 
 /* Without the lock.  After a sync or a rename: if it failed the store fails at once, not when the
  * checkpoint ends.  Returns status. */
-qs_status qsi_checkpoint_note_failure(struct qs_store *store, qs_status status,
-                                      const qs_error *error) QS_MUST_CHECK;
+qs_status qsi_checkpoint_record_failure(struct qs_store *store, qs_status status,
+                                        const qs_error *error) QS_MUST_CHECK;
 /* Without the lock.  QS_ECORRUPT: a file is damaged or gone, and only the journal has its
  * messages. */
 qs_status qsi_checkpoint_sync_files(struct qsi_checkpoint *checkpoint,
@@ -86,7 +86,7 @@ qs_status qsi_checkpoint_check_file(struct qs_store *store, const char *name,
                                     qs_error *error) QS_MUST_CHECK;
 /* How a checkpoint ended: held up by this error, the journal grows until another one goes well.
  * NULL: it was not held up. */
-void qsi_checkpoint_note_held(struct qs_store *store, const qs_error *error)
+void qsi_checkpoint_record_held(struct qs_store *store, const qs_error *error)
     QSI_REQUIRES(qsi_store_mutex);
 
 static inline qs_status qsi_checkpoint_no_memory(qs_error *error)

@@ -104,12 +104,12 @@ static qs_status check_places(struct qsi_checkpoint *checkpoint, qs_error *error
 
 /* ---- all of it ---- */
 
-qs_status qsi_checkpoint_note_failure(struct qs_store *store, qs_status status,
-                                      const qs_error *error)
+qs_status qsi_checkpoint_record_failure(struct qs_store *store, qs_status status,
+                                        const qs_error *error)
 {
     if (status != QS_OK) {
         qsi_store_lock(store);
-        (void)qsi_store_note_failure(store, QSI_USE_CHECKPOINT, status, error);
+        (void)qsi_store_record_failure(store, QSI_USE_CHECKPOINT, status, error);
         qsi_store_unlock(store);
     }
     return status;
@@ -134,7 +134,7 @@ qs_status qsi_checkpoint_check_file(struct qs_store *store, const char *name, qs
 
 /* ---- a checkpoint that is held up ---- */
 
-void qsi_checkpoint_note_held(struct qs_store *store, const qs_error *error)
+void qsi_checkpoint_record_held(struct qs_store *store, const qs_error *error)
 {
     QS_ASSERT_HELD(&store->mutex);
     store->checkpoint.is_held_up = error != NULL;

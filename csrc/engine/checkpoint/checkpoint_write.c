@@ -233,7 +233,7 @@ static qs_status make_file(struct qsi_checkpoint *checkpoint, uint64_t *bytes_ou
         if (status == QS_OK) {
             status = qsi_dir_sync(store->env, store->checkpoint_dir, error);
         }
-        status = qsi_checkpoint_note_failure(store, status, error);
+        status = qsi_checkpoint_record_failure(store, status, error);
     }
     if (status == QS_OK) {
         status = qsi_checkpoint_check_file(store, name, error);
@@ -282,8 +282,8 @@ qs_status qsi_write_snapshot(struct qsi_checkpoint *checkpoint, uint64_t *bytes_
     qsi_cond_broadcast(&store->paging.done);
     qsi_store_unlock(store);
     if (status == QS_OK) {
-        status =
-            qsi_checkpoint_note_failure(store, qsi_checkpoint_sync_files(checkpoint, error), error);
+        status = qsi_checkpoint_record_failure(store, qsi_checkpoint_sync_files(checkpoint, error),
+                                               error);
     }
     if (status == QS_OK) {
         qsi_store_lock(store);

@@ -147,7 +147,7 @@ static bool end_write(struct qs_store *store, qs_status status, const qs_error *
     qsi_store_lock(store);
     qsi_watch_commit_end(store);
     end_lead(store);
-    return qsi_store_note_failure(store, QSI_USE_COMMIT, status, error) == QSI_GOES_ON;
+    return qsi_store_record_failure(store, QSI_USE_COMMIT, status, error) == QSI_GOES_ON;
 }
 
 /* Wakes publishers, work queues, and consumers of streams, which get only durable messages. */
@@ -161,9 +161,9 @@ static void tell_durable(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     if (qsi_is_traced(store)) {
         qsi_trace_synced(store);
     }
-    qsi_events_announce(store);
-    qsi_signal_confirmed(store);
-    qsi_streams_signal(store);
+    qsi_events_notify(store);
+    qsi_notify_confirmed(store);
+    qsi_streams_notify(store);
 }
 
 /* What was written before the commit was sealed, and perhaps more. */
@@ -209,8 +209,8 @@ qs_status qsi_commit_reserve_blocks(struct qs_store *store)
                            &room);
 }
 
-void qsi_commit_note_blocks(struct qs_store *store, struct qsi_block_unsynced *unsynced,
-                            uint64_t bytes)
+void qsi_commit_add_blocks(struct qs_store *store, struct qsi_block_unsynced *unsynced,
+                           uint64_t bytes)
 {
     struct qsi_dirty_blocks *dirty = &store->commit.dirty_blocks;
     struct qsi_block_unsynced *files = (struct qsi_block_unsynced *)(void *)dirty->files.data;
@@ -350,7 +350,7 @@ qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout
                 status = QS_ETIMEDOUT;
             } else {
                 if (store->commit.lead == QSI_LEAD_NONE) {
-                    qsi_commit_hurry(store);
+                    qsi_commit_expedite(store);
                 }
                 qsi_cond_wait(&store->commit.durable, &store->mutex, left);
             }
@@ -418,7 +418,7 @@ qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error
         }
     }
     QS_DCHECK(qsi_journal_written_lsn(store->journal) >= lsn);
-    qsi_commit_kick(store);
+    qsi_commit_wake(store);
     return QS_OK;
 }
 
@@ -436,7 +436,7 @@ void qsi_commit_mark(struct qs_store *store)
     qsi_store_lock(store);
     qsi_watch_commit_end(store);
     end_lead(store);
-    if (qsi_store_note_failure(store, QSI_USE_COMMIT, status, &error) == QSI_GOES_ON &&
+    if (qsi_store_record_failure(store, QSI_USE_COMMIT, status, &error) == QSI_GOES_ON &&
         store->commit.durable_waiters > 0) { /* threads that came meanwhile found a leader */
         qsi_cond_broadcast(&store->commit.durable);
     }
@@ -454,7 +454,7 @@ void qsi_commit_fill(struct qs_store *store)
     qsi_store_lock(store);
     qsi_watch_commit_end(store);
     end_lead(store);
-    qsi_journal_note_fill(store->journal);
+    qsi_journal_record_fill(store->journal);
     if (store->commit.durable_waiters > 0) { /* threads that came meanwhile found a leader */
         qsi_cond_broadcast(&store->commit.durable);
     }

@@ -32,8 +32,8 @@ void qsi_commit_fill(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
  * the lock. */
 qs_status qsi_commit_reserve_blocks(struct qs_store *store)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-void qsi_commit_note_blocks(struct qs_store *store, struct qsi_block_unsynced *unsynced,
-                            uint64_t bytes) QSI_REQUIRES(qsi_store_mutex);
+void qsi_commit_add_blocks(struct qs_store *store, struct qsi_block_unsynced *unsynced,
+                           uint64_t bytes) QSI_REQUIRES(qsi_store_mutex);
 void qsi_commit_forget_blocks(struct qs_store *store)
     QSI_REQUIRES(qsi_store_mutex); /* at the end */
 /* The bytes that are in such files and not synced. */

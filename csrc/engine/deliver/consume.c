@@ -283,9 +283,9 @@ static void return_deals(struct qs_store *store, struct qsi_store_consumer *cons
         return;
     }
     for (uint32_t i = 0; i < qsi_subqueue_count(consumer->queue); i++) {
-        qsi_note_growth(store, qsi_subqueue_at(consumer->queue, i));
+        qsi_check_growth(store, qsi_subqueue_at(consumer->queue, i));
     }
-    qsi_events_announce(store);
+    qsi_events_notify(store);
 }
 
 static void return_all_deals(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
@@ -317,12 +317,12 @@ static void leave_queue(struct qsi_store_queue *queue, struct qsi_store_consumer
     QS_DCHECK((qsi_list_is_empty(&queue->consumers) && qsi_list_is_empty(&queue->full)) ==
               (queue->consumer_count == 0));
     note_consumers(store, queue);
-    qsi_note_use(store, queue);
+    qsi_record_use(store, queue);
     if (queue->consumer_count == 0 && (queue->flags & QS_AUTO_DELETE) != 0) {
         qsi_delete_queue_now(store, queue);
     } else {
-        qsi_events_announce(store);
-        qsi_signal_consumers(store, queue);
+        qsi_events_notify(store);
+        qsi_notify_consumers(store, queue);
     }
 }
 
@@ -392,18 +392,18 @@ qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error
     return qsi_channel_leave_after(channel, QSI_MUST_NOT_WAIT, QS_OK);
 }
 
-void qsi_signal_beside(struct qs_channel *channel)
+void qsi_notify_others(struct qs_channel *channel)
 {
     const struct qsi_store_queue *last = NULL; /* of which many may come behind each other */
 
     QS_ASSERT_HELD(&channel->store->mutex);
-    qsi_events_announce(channel->store);
+    qsi_events_notify(channel->store);
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = node->next) {
         struct qsi_store_queue *queue =
             QSI_LIST_OWNER(node, struct qsi_store_consumer, in_channel)->queue;
         if (queue != last) {
-            qsi_signal_consumers(channel->store, queue);
+            qsi_notify_consumers(channel->store, queue);
         }
         last = queue;
     }
@@ -426,7 +426,7 @@ qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t 
         channel->prefetch_channel =
             0; /* as in RabbitMQ, a later call without global removes the channel's limit */
     }
-    qsi_signal_beside(channel);
+    qsi_notify_others(channel);
     return qsi_channel_leave_after(channel, QSI_MUST_NOT_WAIT, QS_OK);
 }
 
@@ -441,7 +441,7 @@ qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag, bool paus
         if (paused) {
             return_deals(channel->store, consumer);
         }
-        qsi_signal_beside(channel); /* as after a change of its prefetch */
+        qsi_notify_others(channel); /* as after a change of its prefetch */
     }
     return qsi_channel_leave(channel, QS_OK);
 }

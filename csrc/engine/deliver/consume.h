@@ -16,7 +16,7 @@ void qsi_consumer_free_if_done(struct qsi_store_consumer *consumer) QSI_REQUIRES
 /* A message to the consumer, or about it, uses its names for as long as the consumer is held. */
 void qsi_consumer_share_names(const struct qsi_store_consumer *consumer, qs_message *message);
 /* The consumer's room changed: consumers of the queues that it consumes from look again. */
-void qsi_signal_beside(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+void qsi_notify_others(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* Unacknowledged messages of the consumer stay so, and count in the channel's limit. */
 void qsi_drop_consumer(struct qsi_store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 

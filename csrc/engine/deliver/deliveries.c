@@ -219,6 +219,6 @@ void qsi_deliveries_take_back(struct qs_store *store, const struct qsi_store_que
         qsi_journal_reserve(store->journal, 1) == QS_OK &&
         qsi_arena_place(store, true, bytes, &chunk, NULL) == QS_OK &&
         append(store, queue, segment, word, mask, QSI_SETTLE_TAKE_BACK) > 0) {
-        qsi_commit_kick(store);
+        qsi_commit_wake(store);
     }
 }

@@ -113,9 +113,9 @@ static bool next_confirm(struct qs_channel *channel, qs_event *event) QSI_REQUIR
         store->stats.confirmed += event->count;
         channel->counts.confirm += event->count;
         if (event->publish_number <= channel->confirms.reported) {
-            qsi_ways_told(channel, event->publish_number);
+            qsi_ways_reported(channel, event->publish_number);
         } else if (channel->confirms.has_early) {
-            qsi_ways_told_early(channel, event->publish_number);
+            qsi_ways_reported_early(channel, event->publish_number);
         }
         if (channel->confirms.immediate.count == 0) {
             channel->confirms.has_early = false;
@@ -247,7 +247,7 @@ static void note_delivery(struct qsi_store_consumer *consumer, bool was_dealt)
     consumer->unacked_count += 1;
     consumer->channel->consumed_count += consumer->no_ack ? 0 : 1;
     if (!was_dealt) {
-        qsi_consumer_note_full(consumer);
+        qsi_consumer_mark_full(consumer);
     }
     if (queue->consumer_count > 1 && queue->active == NULL && !was_dealt && !consumer->is_full) {
         qsi_list_remove(&consumer->in_queue);
@@ -255,8 +255,8 @@ static void note_delivery(struct qsi_store_consumer *consumer, bool was_dealt)
     }
     if (QS_UNLIKELY(queue->left_for_sated) && !qsi_consumer_has_room(consumer)) {
         queue->left_for_sated = false; /* those of lower priorities may have some */
-        qsi_events_announce(consumer->channel->store);
-        qsi_signal_consumers(consumer->channel->store, queue);
+        qsi_events_notify(consumer->channel->store);
+        qsi_notify_consumers(consumer->channel->store, queue);
     }
 }
 
@@ -272,9 +272,9 @@ static qs_status deliver_dealt(struct qs_channel *channel, struct qsi_store_deal
         return status;
     }
     if (*released_out && qsi_deals_give_up(channel, &deal)) {
-        qsi_note_growth(channel->store, qsi_queue_of_container(deal.container));
+        qsi_check_growth(channel->store, qsi_queue_of_container(deal.container));
     }
-    qsi_signal_beside(channel); /* it is ready, perhaps for another consumer */
+    qsi_notify_others(channel); /* it is ready, perhaps for another consumer */
     return status;
 }
 
@@ -373,7 +373,7 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, enum
         qsi_reader_end(store, reader);
     }
     if (QS_UNLIKELY(delivery.is_of_stream) && status == QS_OK) {
-        status = qsi_stream_tell_offset(&event->message, delivery.offset, error);
+        status = qsi_stream_set_offset(&event->message, delivery.offset, error);
     }
     if (status == QS_OK && qsi_is_traced(store) && !channel->closed) {
         qsi_trace_delivered(channel, qsi_slice_of(event->message.queue), &event->message);
@@ -425,7 +425,7 @@ static bool await_rows(struct qs_channel *channel, uint32_t kinds, uint64_t time
         return false;
     }
     if (store->options.background) {
-        qsi_commit_hurry(store);
+        qsi_commit_expedite(store);
         return false;
     }
     return qsi_commit_wait(store, lsn, timeout_ns, NULL) == QS_OK;

@@ -170,8 +170,8 @@ qs_status qsi_deliver_dealt(struct qs_channel *channel, struct qsi_store_deal de
         *released_out = true;
         if (!qsi_appends(queue)) { /* its stream may have dropped it: as any other */
             (void)qsi_deals_give_up(channel, &deal);
-            qsi_note_growth(channel->store, queue);
-            qsi_signal_beside(channel);
+            qsi_check_growth(channel->store, queue);
+            qsi_notify_others(channel);
             return QS_OK;
         }
         return wait == QSI_MUST_NOT_WAIT
@@ -273,7 +273,7 @@ static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, boo
         QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, wait, error));
         QS_TRY(qsi_require_queue(channel, name, &queue, error));
         QS_TRY(qsi_refuse_stream(channel->store, queue, "basic.get", error));
-        qsi_note_use(channel->store, queue);
+        qsi_record_use(channel->store, queue);
         released = false;
         QS_TRY(qsi_deliveries_make_room(channel, queue, &released, wait, error));
         if (released) {

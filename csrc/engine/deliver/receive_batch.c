@@ -221,7 +221,7 @@ static void pass_on(const struct get_batch *get) QSI_REQUIRES(qsi_store_mutex)
     struct qsi_store_queue *queue = get->has_waited ? qsi_find_queue(store, get->queue) : NULL;
 
     if (queue != NULL) {
-        qsi_note_use(store, queue); /* the queue was not idle while a thread waited */
+        qsi_record_use(store, queue); /* the queue was not idle while a thread waited */
         qsi_line_wake_next(store, queue, qsi_ready_count(queue));
     }
 }
@@ -244,7 +244,7 @@ static qs_status wait_for_first(struct get_batch *get, uint64_t timeout_ns,
         QS_TRY(qsi_make_settle_room(channel, get->no_ack, 1, &released, QSI_MAY_WAIT, error));
         QS_TRY(qsi_require_queue(channel, get->queue, &queue, error));
         QS_TRY(qsi_refuse_stream(channel->store, queue, "basic.get", error));
-        qsi_note_use(store, queue);
+        qsi_record_use(store, queue);
         QS_TRY(qsi_expire(store, queue, error));
         released = false;
         QS_TRY(qsi_deliveries_make_room(channel, queue, &released, QSI_MAY_WAIT, error));

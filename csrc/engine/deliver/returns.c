@@ -53,7 +53,7 @@ bool qsi_wants_return(const struct qsi_return_rules *rules, const struct qsi_lis
     return !rules->ignores || (rules->keeps_first && qsi_list_is_empty(fresh));
 }
 
-void qsi_note_returns(struct qs_channel *channel, uint64_t count)
+void qsi_count_returns(struct qs_channel *channel, uint64_t count)
 {
     QS_ASSERT_HELD(&channel->store->mutex);
     channel->store->stats.returned += count;
@@ -160,7 +160,7 @@ qs_status qsi_return_one(struct qs_channel *channel, struct qsi_list *returns, u
         count_memory(channel, returns, returned_at(returns->previous));
         put_in_place(returns, place);
     }
-    qsi_note_returns(channel, 1);
+    qsi_count_returns(channel, 1);
     return QS_OK;
 }
 

@@ -29,7 +29,7 @@ qs_status qsi_return_one(struct qs_channel *channel, struct qsi_list *returns, u
                          struct qsi_slice properties, struct qsi_slice body, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* So many messages were returned, copied or not. */
-void qsi_note_returns(struct qs_channel *channel, uint64_t count) QSI_REQUIRES(qsi_store_mutex);
+void qsi_count_returns(struct qs_channel *channel, uint64_t count) QSI_REQUIRES(qsi_store_mutex);
 /* Takes the first of a list out of the list, as an event.  False: there is none. */
 bool qsi_return_next(struct qs_store *store, struct qsi_list *returns, qs_event *event);
 void qsi_free_return_list(struct qs_store *store, struct qsi_list *returns);

@@ -218,8 +218,8 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
             qsi_queue_delay(&queue->core, extent->segment, extent->word, mask, settling->due_us);
         }
         store->stats.requeued += by_consumer ? count : 0;
-        qsi_note_growth(store, queue);
-        qsi_signal_consumers(store, qsi_owner_of(queue));
+        qsi_check_growth(store, queue);
+        qsi_notify_consumers(store, qsi_owner_of(queue));
         return;
     }
     qsi_container_settle(extent->container, extent->segment, extent->word, mask);
@@ -246,10 +246,10 @@ static uint32_t settle_range(struct settling *settling, uint64_t first_tag, uint
     qsi_unacked_take(&channel->unacked, first_tag, last_tag, settle_extent, settling);
     flush_range(settling);
     if (QS_UNLIKELY(!qsi_list_is_empty(&channel->acked_cursors))) {
-        settling->record_count += qsi_stream_note_acked(channel, settling->chunk);
+        settling->record_count += qsi_stream_record_acked(channel, settling->chunk);
     }
     if (qsi_settle_requeues(settling->kind) || channel->prefetch_channel > 0) {
-        qsi_events_announce(channel->store);
+        qsi_events_notify(channel->store);
     }
     return settling->record_count;
 }
@@ -299,7 +299,7 @@ static void settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t
         if (qsi_early_is_used(store)) {
             qsi_early_confirm(store);
         }
-        qsi_commit_kick(store);
+        qsi_commit_wake(store);
     }
 }
 
@@ -421,15 +421,15 @@ static void hand_back_extent(void *context, const struct qsi_extent *extent, uin
         qsi_deliveries_take_back(store, queue, extent->segment, extent->word, mask);
     }
     qsi_container_give_back(extent->container, extent->segment, extent->word, mask);
-    qsi_note_growth(store, queue);
-    qsi_signal_consumers(store, qsi_owner_of(queue));
+    qsi_check_growth(store, queue);
+    qsi_notify_consumers(store, qsi_owner_of(queue));
 }
 
 void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
 {
     QS_ASSERT_HELD(&channel->store->mutex);
     qsi_unacked_take(&channel->unacked, first_tag, last_tag, hand_back_extent, channel);
-    qsi_events_announce(channel->store);
+    qsi_events_notify(channel->store);
 }
 
 static void hand_back_one(void *context, const struct qsi_extent *extent, uint64_t mask)
@@ -444,7 +444,7 @@ void qsi_hand_back_delivery(struct qs_channel *channel, uint64_t tag)
     QS_ASSERT_HELD(&channel->store->mutex);
     if (!channel->closed) { /* otherwise it was handed back already */
         qsi_unacked_take(&channel->unacked, tag, tag, hand_back_one, channel);
-        qsi_events_announce(channel->store);
+        qsi_events_notify(channel->store);
     }
 }
 
@@ -453,7 +453,7 @@ void qsi_hand_back_withheld(struct qs_channel *channel)
     QS_ASSERT_HELD(&channel->store->mutex);
     if (channel->unacked.withheld_count > 0) {
         qsi_unacked_take_withheld(&channel->unacked, hand_back_extent, channel);
-        qsi_events_announce(channel->store);
+        qsi_events_notify(channel->store);
     }
 }
 

@@ -76,7 +76,7 @@ qs_status qsi_stream_deliver_one(struct qsi_store_consumer *consumer, qs_message
     return deliver_row(consumer, row, message_out, delivery_out, wait);
 }
 
-qs_status qsi_stream_tell_offset(qs_message *message, uint64_t offset, qs_error *error)
+qs_status qsi_stream_set_offset(qs_message *message, uint64_t offset, qs_error *error)
 {
     struct qsi_slice properties = qsi_slice_of(message->properties);
     struct qsi_slice tag = qsi_slice_of(message->consumer_tag),
@@ -108,7 +108,7 @@ static void rewind_to(struct qsi_store_consumer *consumer, uint64_t offset)
     if (offset < consumer->cursor->position) {
         consumer->cursor->position = offset; /* also if cancelled: it may store its position */
         if (consumer->queue != NULL) {
-            qsi_events_announce(consumer->channel->store);
+            qsi_events_notify(consumer->channel->store);
         }
     }
 }
@@ -170,7 +170,7 @@ void qsi_stream_take_back(struct qs_channel *channel, uint64_t tag, enum qsi_str
 
     QS_ASSERT_HELD(&channel->store->mutex);
     qsi_unacked_take(&channel->unacked, tag, tag, take_back, &taking);
-    qsi_events_announce(channel->store);
+    qsi_events_notify(channel->store);
 }
 
 qs_status qsi_stream_refuse_nack(const struct qs_channel *channel, uint64_t first_tag,
@@ -223,7 +223,7 @@ static uint32_t note_progress(const struct qsi_store_consumer *consumer,
     return chunk != NULL ? 1 : 0;
 }
 
-uint32_t qsi_stream_note_acked(struct qs_channel *channel, struct qsi_chunk *chunk)
+uint32_t qsi_stream_record_acked(struct qs_channel *channel, struct qsi_chunk *chunk)
 {
     uint32_t count = 0;
 

@@ -24,8 +24,8 @@ qs_status qsi_stream_deliver_one(struct qsi_store_consumer *consumer, qs_message
                                  enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Adds the header x-stream-offset to a message whose body is there.  QS_ENOMEM */
-qs_status qsi_stream_tell_offset(qs_message *message, uint64_t offset,
-                                 qs_error *error) QS_MUST_CHECK;
+qs_status qsi_stream_set_offset(qs_message *message, uint64_t offset,
+                                qs_error *error) QS_MUST_CHECK;
 
 /* Tags of the extent, which is one of a stream, are outstanding no longer: they were acknowledged,
  * or never reached the caller and the consumer gets them again. */
@@ -44,7 +44,7 @@ void qsi_stream_take_back(struct qs_channel *channel, uint64_t tag, enum qsi_str
 
 /* After acks: stores the positions of consumers that want it.  Records go to chunk, which has room
  * for tracking_bytes; NULL: no records.  Returns their number. */
-uint32_t qsi_stream_note_acked(struct qs_channel *channel, struct qsi_chunk *chunk)
+uint32_t qsi_stream_record_acked(struct qs_channel *channel, struct qsi_chunk *chunk)
     QSI_REQUIRES(qsi_store_mutex);
 /* QS_NOT_IMPLEMENTED: one of these tags is of a stream, whose messages are not rejected. */
 qs_status qsi_stream_refuse_nack(const struct qs_channel *channel, uint64_t first_tag,

@@ -237,7 +237,7 @@ static qs_status read_unlocked(struct read_ahead *ahead, struct qs_store *store,
     }
     qsi_consumer_free_if_done(consumer);
     qsi_free_queue_if_done(ahead->queue);
-    qsi_events_announce(store); /* the channel looks again before it waits */
+    qsi_events_notify(store); /* the channel looks again before it waits */
     return status;
 }
 

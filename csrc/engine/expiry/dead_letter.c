@@ -108,11 +108,11 @@ static qs_status publish_dead_letter(struct qs_channel *channel,
         .body = qsi_slice_of(message->body),
         .may_go_round = reason == QSI_REJECTED,
     };
-    qs_status status = qsi_death_tell(&properties, qsi_slice_of(message->properties), &death);
+    qs_status status = qsi_death_write(&properties, qsi_slice_of(message->properties), &death);
 
     QS_DCHECK(qsi_has_dead_letters(queue));
     if (status == QS_ECORRUPT) { /* a caller of the C interface may have published any bytes */
-        status = qsi_death_tell(&properties, qsi_slice_make("", 0), &death);
+        status = qsi_death_write(&properties, qsi_slice_make("", 0), &death);
     }
     if (status != QS_OK) {
         status = qsi_fail(error, status, "dead letter");
@@ -236,7 +236,7 @@ static qs_status end_group(struct qs_channel *internal_channel, enum qsi_wait wa
     if (internal_channel->tx_settles.bytes > 0) {
         status = qsi_tx_apply(internal_channel, &lsn, wait, error);
         if (status == QS_OK && lsn != 0) {
-            qsi_commit_kick(internal_channel->store);
+            qsi_commit_wake(internal_channel->store);
         }
     }
     qsi_tx_drop(internal_channel);

@@ -101,7 +101,7 @@ qs_status qsi_removals_after_recovery(struct qs_store *store, qs_error *error)
     cursor = qsi_map_begin(&store->queues_by_id);
     while (qsi_map_next(&store->queues_by_id, &cursor)) { /* with all their priorities counted */
         struct qsi_store_queue *queue = cursor.value;
-        qsi_note_growth(store, queue);
+        qsi_check_growth(store, queue);
         if (qsi_policy_counts_deliveries(&queue->policy)) {
             QS_TRY(qsi_deliveries_reserve_worn_out(store, queue, error));
         }
@@ -109,7 +109,7 @@ qs_status qsi_removals_after_recovery(struct qs_store *store, qs_error *error)
             QS_TRY(refuse_excess(store, queue, error));
         }
         if (queue->policy.expires_ms != QSI_UNLIMITED && queue->parent == NULL) {
-            qsi_note_time(store, queue, QSI_NEVER);
+            qsi_schedule_expiry(store, queue, QSI_NEVER);
         }
     }
     return QS_OK;

@@ -86,7 +86,7 @@ void *qsi_run_timer(void *argument)
         uint64_t now, next, watch_us;
         removals->wakes_at_us = QSI_NEVER;
         removals->is_woken = false;
-        qsi_watch_tell(store);
+        qsi_watch_report(store);
         qsi_alarms_look(store);
         next = keep_time(store);
         if ((qsi_has_removals(store) || qsi_is_retry_due(store)) && !store->failed &&
@@ -108,7 +108,7 @@ void *qsi_run_timer(void *argument)
                       : next - now > watch_us ? watch_us * NS_PER_US
                                               : (next - now) * NS_PER_US);
     }
-    qsi_watch_tell(store); /* what happened last */
+    qsi_watch_report(store); /* what happened last */
     qsi_store_unlock(store);
     return NULL;
 }

@@ -103,7 +103,7 @@ static void raise_all(struct qs_store *store, struct qsi_store_stream *stream, u
          node = node->next) {
         struct qsi_store_queue *queue = in_source(node);
         if (qsi_work_raise(&queue->core, end) > 0) {
-            qsi_signal_consumers(store, queue);
+            qsi_notify_consumers(store, queue);
         }
     }
 }

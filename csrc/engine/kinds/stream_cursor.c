@@ -67,19 +67,19 @@ void qsi_stream_call_threads(struct qs_store *store, struct qsi_store_stream *st
         return;
     }
     if (store->options.background) {
-        qsi_commit_hurry(store);
+        qsi_commit_expedite(store);
         return;
     }
     for (const struct qsi_list *node = consumers->next; node != consumers; node = node->next) {
         struct qs_channel *channel =
             QSI_LIST_OWNER(node, struct qsi_store_consumer, in_queue)->channel;
         if (channel->is_armed_by_thread && (channel->armed_kinds & QS_EVENT_DELIVERY) != 0) {
-            qsi_channel_signal(channel); /* it commits for itself */
+            qsi_channel_notify(channel); /* it commits for itself */
         }
     }
 }
 
-void qsi_stream_note_consumers(struct qs_store *store, struct qsi_store_queue *queue)
+void qsi_stream_update_consumers(struct qs_store *store, struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     qsi_list_remove(&queue->stream->in_grown);
@@ -88,7 +88,7 @@ void qsi_stream_note_consumers(struct qs_store *store, struct qsi_store_queue *q
     }
 }
 
-void qsi_streams_signal(struct qs_store *store)
+void qsi_streams_notify(struct qs_store *store)
 {
     struct qsi_list *node = store->events.grown_streams.next;
 
@@ -99,7 +99,7 @@ void qsi_streams_signal(struct qs_store *store)
     while (node != &store->events.grown_streams) {
         struct qsi_store_stream *stream = QSI_LIST_OWNER(node, struct qsi_store_stream, in_grown);
         node = node->next;
-        qsi_signal_consumers(store, stream->queue);
+        qsi_notify_consumers(store, stream->queue);
         if (qsi_stream_durable_next(store, stream) == stream->log.container.next_seq) {
             qsi_list_remove(&stream->in_grown);
         }

@@ -57,9 +57,9 @@ bool qsi_stream_cursor_awaits(const struct qsi_store_consumer *consumer)
 void qsi_stream_call_threads(struct qs_store *store, struct qsi_store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex);
 /* A stream has consumers now, or none any more: whether a commit notifies them. */
-void qsi_stream_note_consumers(struct qs_store *store, struct qsi_store_queue *queue)
+void qsi_stream_update_consumers(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 /* After a commit: notifies armed channels whose consumers have something to get. */
-void qsi_streams_signal(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+void qsi_streams_notify(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

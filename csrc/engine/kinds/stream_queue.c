@@ -119,7 +119,7 @@ static void pushed(struct qs_store *store, struct qsi_store_queue *queue, uint64
 
     QS_DCHECK(stream->queue == queue && count > 0);
     if (journalled) {
-        qsi_stream_note_pushed(store, stream, count);
+        qsi_stream_count_pushed(store, stream, count);
     }
     if (queue->consumer_count > 0 && qsi_list_is_empty(&stream->in_grown)) {
         qsi_list_push_back(&store->events.grown_streams, &stream->in_grown);
@@ -198,7 +198,7 @@ const struct qsi_store_kind qsi_stream_queue = {
     .check_delete = check_delete,
     .abandoned = abandoned,
     .pushed = pushed,
-    .consumers_changed = qsi_stream_note_consumers,
+    .consumers_changed = qsi_stream_update_consumers,
     .has_next = qsi_stream_cursor_has_next,
     .awaits_commit = qsi_stream_cursor_awaits,
     .out_count = out_count,

@@ -24,7 +24,7 @@ uint64_t qsi_idle_end_us(const struct qsi_store_queue *queue)
                : queue->used_at_us + queue->policy.expires_ms * QSI_US_PER_MS;
 }
 
-void qsi_note_time(struct qs_store *store, struct qsi_store_queue *queue, uint64_t earliest)
+void qsi_schedule_expiry(struct qs_store *store, struct qsi_store_queue *queue, uint64_t earliest)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (qsi_list_is_empty(&queue->in_timed)) {
@@ -36,12 +36,12 @@ void qsi_note_time(struct qs_store *store, struct qsi_store_queue *queue, uint64
     }
 }
 
-void qsi_note_use(struct qs_store *store, struct qsi_store_queue *queue)
+void qsi_record_use(struct qs_store *store, struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (queue->policy.expires_ms != QSI_UNLIMITED) {
         queue->used_at_us = qsi_clock_us(store);
-        qsi_note_time(store, queue, QSI_NEVER);
+        qsi_schedule_expiry(store, queue, QSI_NEVER);
     }
 }
 
@@ -51,9 +51,9 @@ void qsi_note_use(struct qs_store *store, struct qsi_store_queue *queue)
 static void tell_ready(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    qsi_note_growth(store, queue);
-    qsi_signal_consumers(store, qsi_owner_of(queue));
-    qsi_events_announce(store);
+    qsi_check_growth(store, queue);
+    qsi_notify_consumers(store, qsi_owner_of(queue));
+    qsi_events_notify(store);
 }
 
 /* For one priority: makes due messages ready. */
@@ -130,7 +130,7 @@ qs_status qsi_expire_now(struct qs_store *store, struct qsi_store_queue *queue, 
             count_unread(store, subqueue, lacks_state);
         }
     }
-    qsi_tell_earliest(queue);
+    qsi_report_earliest(queue);
     return status == QS_OK ? QS_OK : qsi_fail(error, status, "expired messages");
 }
 
@@ -205,10 +205,10 @@ void qsi_expire_all(struct qs_store *store, struct qsi_store_queue *queue, bool 
     for (uint32_t i = 0; !queue->deleted && i < qsi_subqueue_count(queue); i++) {
         expire_subqueue(store, qsi_subqueue_at(queue, i), waits);
     }
-    qsi_tell_earliest(queue);
+    qsi_report_earliest(queue);
 }
 
-void qsi_expire_to_tell(struct qs_store *store, struct qsi_store_queue *queue)
+void qsi_expire_for_status(struct qs_store *store, struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (qsi_earliest(queue) > qsi_clock_us(store)) {

@@ -22,7 +22,7 @@ bool qsi_is_over(const struct qsi_store_queue *queue)
            qsi_is_too_much(queue, qsi_ready_count(queue), qsi_ready_bytes(queue));
 }
 
-void qsi_note_growth(struct qs_store *store, struct qsi_store_queue *subqueue)
+void qsi_check_growth(struct qs_store *store, struct qsi_store_queue *subqueue)
 {
     struct qsi_store_queue *queue = qsi_owner_of(subqueue);
 
@@ -32,7 +32,7 @@ void qsi_note_growth(struct qs_store *store, struct qsi_store_queue *subqueue)
         qsi_list_push_back(&store->removals.trimming, &queue->in_trimming);
     }
     if (qsi_queue_earliest(&subqueue->core) != QSI_NEVER) {
-        qsi_note_time(store, queue, qsi_queue_earliest(&subqueue->core));
+        qsi_schedule_expiry(store, queue, qsi_queue_earliest(&subqueue->core));
     }
 }
 

@@ -30,10 +30,10 @@ void qsi_add_removal(struct qs_store *store, struct qsi_store_queue *queue,
                      const struct qsi_stretch *stretch, enum qsi_reason reason)
     QSI_REQUIRES(qsi_store_mutex);
 /* More messages of the priority are ready than before: some may exceed a limit, or expire. */
-void qsi_note_growth(struct qs_store *store, struct qsi_store_queue *subqueue)
+void qsi_check_growth(struct qs_store *store, struct qsi_store_queue *subqueue)
     QSI_REQUIRES(qsi_store_mutex);
 /* The queue is in use: it is not deleted as unused. */
-void qsi_note_use(struct qs_store *store, struct qsi_store_queue *queue)
+void qsi_record_use(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 /* Removes expired messages, as far as their state is in memory.  QS_ENOMEM: they are still there,
  * and must not be delivered. */
@@ -49,7 +49,7 @@ static inline qs_status qsi_expire(struct qs_store *store, struct qsi_store_queu
 void qsi_trim(struct qs_store *store, enum qsi_wait wait) QSI_REQUIRES(qsi_store_mutex);
 /* The same, also for messages on the disk: before the number of messages is reported.  May release
  * the lock. */
-void qsi_expire_to_tell(struct qs_store *store, struct qsi_store_queue *queue)
+void qsi_expire_for_status(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- limits.c ---- */
@@ -100,7 +100,7 @@ void qsi_retain_streams(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* When the queue is deleted if it stays unused. */
 uint64_t qsi_idle_end_us(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* Wakes the timer if it sleeps for too long. */
-void qsi_note_time(struct qs_store *store, struct qsi_store_queue *queue, uint64_t earliest)
+void qsi_schedule_expiry(struct qs_store *store, struct qsi_store_queue *queue, uint64_t earliest)
     QSI_REQUIRES(qsi_store_mutex);
 /* May release the lock: priorities may be added meanwhile, and all may be deleted.  REQUIRES a job
  * of the queue. */

@@ -24,7 +24,7 @@ static void trim(struct qs_store *store, struct qsi_store_queue *queue, uint64_t
     qsi_stream_trim_encode(chunk->data + from, &trimmed);
     chunk->used += QSI_STREAM_TRIM_BYTES;
     qsi_store_append(store, chunk, from, QSI_STREAM_TRIM_BYTES, 1, false);
-    qsi_commit_kick(store);
+    qsi_commit_wake(store);
     queue->kind->trimmed(queue);
 }
 

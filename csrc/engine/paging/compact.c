@@ -128,7 +128,7 @@ static bool rewrite_segment(struct qs_store *store, struct qsi_store_queue *queu
         qsi_bury_file(store, index, &from, dead);
         qsi_container_drop_states(&queue->container);
     }
-    qsi_pager_note_failure(store, QSI_USE_REWRITING, status, &error);
+    qsi_pager_record_failure(store, QSI_USE_REWRITING, status, &error);
     qsi_free(live);
     qsi_pager_job_end(store, queue);
     return status == QS_OK;
@@ -162,7 +162,7 @@ static bool compact_messages(struct qs_store *store, qs_error *error) QSI_REQUIR
     status = qsi_message_store_compact_run(store->messages, job, &detail);
     qsi_store_lock(store);
     qsi_message_store_compact_end(store->messages, job, status == QS_OK);
-    qsi_pager_note_failure(store, QSI_USE_REWRITING, status, &detail);
+    qsi_pager_record_failure(store, QSI_USE_REWRITING, status, &detail);
     store->paging.garbage_is_much =
         store->paging.garbage_is_much && status == QS_OK && is_much(store);
     qsi_cond_broadcast(&store->paging.done);

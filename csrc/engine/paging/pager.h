@@ -32,7 +32,7 @@ void qsi_pager_look_ahead(struct qs_store *store, struct qsi_store_queue *queue)
 qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, enum qsi_wait wait,
                               qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* After messages were added to a queue. */
-void qsi_pager_kick(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+void qsi_pager_wake(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* May release the lock meanwhile, and sets *released_io then.  Looks at the next bytes of
  * content that are to be flushed: bodies that other queues have as well move to the message
  * store, a chunk at a time.  QS_EEMPTY: there are none (more). */
@@ -60,8 +60,8 @@ void qsi_pager_job_begin(struct qs_store *store, struct qsi_store_queue *queue)
 void qsi_pager_job_end(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 /* After a file was written or not: what follows for paging, and for the store. */
-void qsi_pager_note_failure(struct qs_store *store, enum qsi_disk_use use, qs_status status,
-                            const qs_error *error) QSI_REQUIRES(qsi_store_mutex);
+void qsi_pager_record_failure(struct qs_store *store, enum qsi_disk_use use, qs_status status,
+                              const qs_error *error) QSI_REQUIRES(qsi_store_mutex);
 
 /* Releases the lock meanwhile.  Until some job has ended.  The queue may be gone
  * afterwards. */

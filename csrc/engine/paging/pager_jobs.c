@@ -16,10 +16,10 @@ void qsi_pager_job_end(struct qs_store *store, struct qsi_store_queue *queue)
     qsi_cond_broadcast(&store->paging.done);
 }
 
-void qsi_pager_note_failure(struct qs_store *store, enum qsi_disk_use use, qs_status status,
-                            const qs_error *error)
+void qsi_pager_record_failure(struct qs_store *store, enum qsi_disk_use use, qs_status status,
+                              const qs_error *error)
 {
-    enum qsi_consequence consequence = qsi_store_note_failure(store, use, status, error);
+    enum qsi_consequence consequence = qsi_store_record_failure(store, use, status, error);
 
     QS_ASSERT_HELD(&store->mutex);
     if (consequence == QSI_TRIES_AGAIN) {
@@ -38,7 +38,7 @@ qs_status qsi_pager_wait(struct qs_store *store, struct qsi_store_queue *queue)
     return QS_OK;
 }
 
-void qsi_pager_kick(struct qs_store *store)
+void qsi_pager_wake(struct qs_store *store)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (qsi_pager_memory_used(store) > qsi_pager_low_mark(store) || store->paging.lazy_count > 0) {

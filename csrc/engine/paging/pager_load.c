@@ -62,8 +62,8 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct qsi_store_queue *
     store->stats.messages_paged_in += status == QS_OK && !of_state ? count : 0;
     qsi_pager_job_end(store, queue);
     if (status == QS_OK) {
-        qsi_events_announce(store);
-        qsi_pager_kick(store); /* a large batch exceeds the budget */
+        qsi_events_notify(store);
+        qsi_pager_wake(store); /* a large batch exceeds the budget */
     }
     return status;
 }
@@ -129,7 +129,7 @@ void qsi_bring_back_aside(struct qs_channel *channel)
         struct qsi_store_queue *queue = cursor.value;
         if (qsi_queue_aside_count(&queue->core) > 0) {
             qsi_queue_bring_back(&queue->core, channel);
-            qsi_signal_consumers(channel->store, qsi_owner_of(queue));
+            qsi_notify_consumers(channel->store, qsi_owner_of(queue));
         }
     }
     channel->has_aside = false;

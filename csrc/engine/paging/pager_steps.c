@@ -66,7 +66,7 @@ static qs_status run_job(struct qs_store *store, struct qsi_job *job, qs_error *
 static void note_paged(struct qs_store *store, struct qsi_store_queue *queue, qs_status status,
                        const qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    qsi_pager_note_failure(store, QSI_USE_PAGING, status, error);
+    qsi_pager_record_failure(store, QSI_USE_PAGING, status, error);
     queue->unpaged_ns = leaves_file(status) ? store->env->monotonic_ns(store->env) : 0;
     if (status == QS_OK) {
         store->paging.unpaged.status = QS_OK;

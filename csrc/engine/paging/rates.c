@@ -72,7 +72,7 @@ static void sample(const struct qs_store *store, struct qsi_store_queue *queue, 
               (double)core->container.settled_count - (double)queue->rate_settled,
               (double)(now - from) / 1e9);
     }
-    qsi_note_rate_counts(queue, now);
+    qsi_record_rates(queue, now);
 }
 
 void qsi_update_rates(struct qs_store *store, struct qsi_store_queue *queue)

@@ -289,7 +289,7 @@ static qs_status share_bodies(struct qs_store *store, struct qsi_chunk *chunk, b
         }
         end_places(&sharing, status == QS_OK);
         if (status != QS_EINVAL) { /* that one says only that it does not fit */
-            qsi_pager_note_failure(store, QSI_USE_PAGING, status, &detail);
+            qsi_pager_record_failure(store, QSI_USE_PAGING, status, &detail);
         }
         if (status != QS_OK && error != NULL) {
             *error = detail;
@@ -326,7 +326,7 @@ static struct qsi_chunk *next_shared(struct qs_store *store, struct qsi_queue *q
     for (uint32_t i = qsi_queue_find_run(queue, from);
          i < qsi_queue_run_count(queue) && *bytes_io > 0; i++) {
         struct qsi_run *run = qsi_queue_run_at(queue, i);
-        qsi_queue_note_shared(queue, run->first_seq + run->count);
+        qsi_queue_mark_shared(queue, run->first_seq + run->count);
         if (run->was_loaded || run->first_seq < queue->container.flushed_seq) {
             continue;
         }

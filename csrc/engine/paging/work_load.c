@@ -133,8 +133,8 @@ static qs_status run(struct work_load *load, struct qs_store *store, struct qsi_
     qsi_stream_batch_fini(&load->batch);
     qsi_stream_view_fini(&load->view);
     qsi_pager_job_end(store, queue);
-    qsi_events_announce(store);
-    qsi_pager_kick(store);
+    qsi_events_notify(store);
+    qsi_pager_wake(store);
     return status;
 }
 

@@ -109,7 +109,7 @@ static qs_status make_record(struct qsi_batch *batch, struct qsi_record_plan *pl
     QS_TRY(qsi_plan_encode(batch, plan, pending_record, error));
     QS_TRY(make_runs(batch, plan, pending_record, error));
     QS_ASSERT(pending_record->place_count == plan->stored_count);
-    qsi_pending_records_note_bytes(&batch->pending_records, pending_record);
+    qsi_pending_records_add_bytes(&batch->pending_records, pending_record);
     return QS_OK;
 }
 

@@ -115,7 +115,7 @@ static qs_status append(struct qs_store *store, struct qsi_map *cursors,
     chunk->used += bytes;
     qsi_cursor_set(cursors, cursor);
     *lsn_out = qsi_store_append(store, chunk, from, bytes, 1, false);
-    qsi_commit_kick(store);
+    qsi_commit_wake(store);
     return QS_OK;
 }
 

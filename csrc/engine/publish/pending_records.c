@@ -71,8 +71,8 @@ qs_status qsi_pending_record_lead_to(struct qsi_pending_record *pending_record, 
     return QS_OK;
 }
 
-void qsi_pending_records_note_bytes(struct qsi_pending_records *pending_records,
-                                    const struct qsi_pending_record *pending_record)
+void qsi_pending_records_add_bytes(struct qsi_pending_records *pending_records,
+                                   const struct qsi_pending_record *pending_record)
 {
     QS_DCHECK(pending_record->chunk->used > 0);
     if (pending_record->journalled) {
@@ -219,13 +219,13 @@ static uint32_t push(struct qs_store *store, struct qsi_pending_record *pending_
         pushed.first_seq = qsi_container_append(queue->messages, run);
         /* like the record */
         QS_DCHECK(pushed.first_seq + pushed.count == queue->messages->next_seq);
-        qsi_note_pushed(store, queue, pending_record->chunk->data, i, &pushed);
+        qsi_count_pushed(store, queue, pending_record->chunk->data, i, &pushed);
         if (refusals != NULL && qsi_queue_refuses(queue)) {
             refused += qsi_refusals_take(refusals, store, queue, pending_record, &pushed);
         } else if (pending_record->is_dead_letter) {
             qsi_dead_letter_pass_on(store, queue, pushed.first_seq);
         }
-        qsi_announce_pushed(store, queue, &pushed);
+        qsi_notify_pushed(store, queue, &pushed);
     }
     return refused;
 }
@@ -267,7 +267,7 @@ uint64_t qsi_pending_records_accept_group(struct qs_store *store,
         }
     }
     QS_DCHECK(journalled == 0); /* the last one ended the group */
-    qsi_announce_accepted(store, !goes_on && lsn != 0);
+    qsi_notify_accepted(store, !goes_on && lsn != 0);
     return lsn;
 }
 
@@ -313,6 +313,6 @@ uint64_t qsi_pending_records_accept(struct qs_store *store,
     for (uint32_t i = pending_records->written_count; i < pending_records->count; i++) {
         lsn = accept(store, &pending_records->items[i], refusals, lsn);
     }
-    qsi_announce_accepted(store, lsn != 0);
+    qsi_notify_accepted(store, lsn != 0);
     return lsn;
 }

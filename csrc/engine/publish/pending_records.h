@@ -58,8 +58,8 @@ qs_status qsi_pending_record_create(struct qsi_pending_record *pending_record,
 qs_status qsi_pending_record_lead_to(struct qsi_pending_record *pending_record, uint64_t queue_id,
                                      uint32_t *rows, uint32_t row_count,
                                      bool journalled) QS_MUST_CHECK;
-void qsi_pending_records_note_bytes(struct qsi_pending_records *pending_records,
-                                    const struct qsi_pending_record *pending_record);
+void qsi_pending_records_add_bytes(struct qsi_pending_records *pending_records,
+                                   const struct qsi_pending_record *pending_record);
 /* The memory of its parts, without the struct. */
 uint64_t qsi_pending_record_memory(const struct qsi_pending_record *pending_record);
 /* Frees them, and abandons their places. */

@@ -97,7 +97,7 @@ static void note_way(const struct qsi_publishing *publishing, const qs_receipt *
         ids[i] = qsi_queue_of(route->destinations[i])->container.id;
     }
     if (receipt->lsn != 0) {
-        qsi_ways_note(channel, way, publishing->exchange);
+        qsi_ways_record(channel, way, publishing->exchange);
         qsi_ways_expect(channel, route, publishing->persistent, number);
     } else {
         qsi_ways_count(channel->store, publishing->exchange, ids, route->count, 1);
@@ -121,7 +121,7 @@ static qs_status publish(struct qsi_publishing *publishing, qs_receipt *receipt,
         QS_DCHECK(receipt->lsn == 0 || publishing->route->count > 0);
         receipt->count = 1;
         receipt->unrouted_count = publishing->route->count == 0 ? 1 : 0;
-        qsi_refusals_tell(&refusals, channel->store, receipt);
+        qsi_refusals_report(&refusals, channel->store, receipt);
     }
     if (status == QS_OK && channel->confirms.selected && !channel->tx_selected) {
         receipt->first_number =
@@ -130,12 +130,12 @@ static qs_status publish(struct qsi_publishing *publishing, qs_receipt *receipt,
         if (QS_LIKELY(refusals.count == 0)) {
             note_way(publishing, receipt);
             if (receipt->lsn != 0 && qsi_early_is_likely(publishing->route)) {
-                qsi_early_note(channel, publishing->route, publishing->priority,
-                               receipt->first_number);
+                qsi_early_record(channel, publishing->route, publishing->priority,
+                                 receipt->first_number);
             }
         }
         if (receipt->lsn == 0 || refusals.count > 0) {
-            qsi_events_announce(channel->store);
+            qsi_events_notify(channel->store);
         }
     }
     if (status == QS_OK && qsi_is_traced(channel->store)) {

@@ -125,7 +125,7 @@ static void note_ways(struct qsi_batch *batch, const qs_receipt *receipt,
                                         .queue_count = note->queue_count,
                                         .persistent = true};
         memcpy(ids, from, note->queue_count * sizeof *ids);
-        qsi_ways_note(channel, way, exchange);
+        qsi_ways_record(channel, way, exchange);
     }
 }
 
@@ -216,9 +216,9 @@ static qs_status accept(struct qsi_batch *batch, qs_receipt *receipt, qs_error *
     QS_ASSERT(batch->unrouted_count <= batch->row_count);
     receipt->count = batch->row_count;
     receipt->unrouted_count = batch->unrouted_count;
-    qsi_refusals_tell(&refusals, store, receipt);
+    qsi_refusals_report(&refusals, store, receipt);
     store->stats.published += batch->row_count;
-    qsi_note_returns(channel, batch->mandatory ? batch->unrouted_count : 0);
+    qsi_count_returns(channel, batch->mandatory ? batch->unrouted_count : 0);
     qsi_keep_returns(channel, &batch->returns);
     if (channel->confirms.selected && !channel->tx_selected && batch->row_count > 0) {
         receipt->first_number = qsi_confirms_add_batch(&channel->confirms, batch->row_count,
@@ -226,7 +226,7 @@ static qs_status accept(struct qsi_batch *batch, qs_receipt *receipt, qs_error *
         receipt->last_number = receipt->first_number + batch->row_count - 1;
         note_ways(batch, receipt, &refusals);
         if (receipt->lsn == 0 || refusals.count > 0) {
-            qsi_events_announce(store);
+            qsi_events_notify(store);
         }
     }
     if (qsi_is_traced(store)) {

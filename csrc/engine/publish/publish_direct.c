@@ -151,7 +151,7 @@ static void run_job(struct qs_store *store, struct qsi_direct_write *direct)
     qsi_pager_job_begin(store, direct->queue);
     status = qsi_stream_direct_run(direct->job, &error);
     qsi_store_lock(store);
-    if (qsi_store_note_failure(store, QSI_USE_DIRECT, status, &error) != QSI_GOES_ON) {
+    if (qsi_store_record_failure(store, QSI_USE_DIRECT, status, &error) != QSI_GOES_ON) {
         end_job(store, direct, false);
     }
 }
@@ -224,7 +224,7 @@ uint64_t qsi_direct_accept(struct qs_store *store, struct qsi_pending_records *p
     qsi_pending_records_push_written(store, pending_records, direct->record_count);
     qsi_stream_direct_encode(direct->job, chunk->data + from, &unsynced);
     chunk->used += bytes;
-    qsi_commit_note_blocks(store, &unsynced, direct->bytes);
+    qsi_commit_add_blocks(store, &unsynced, direct->bytes);
     end_job(store, direct, true);
     store->checkpoint.direct_bytes += direct->bytes;
     /* The disk has less room than the journal assumes. */

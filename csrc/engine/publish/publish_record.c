@@ -79,7 +79,7 @@ static qs_status make_pending_record(struct qsi_publishing *publishing,
         pending_record->places[pending_record->place_count++] = publishing->place;
         memset(&publishing->place, 0, sizeof publishing->place);
     }
-    qsi_pending_records_note_bytes(pending_records, pending_record);
+    qsi_pending_records_add_bytes(pending_records, pending_record);
     return QS_OK;
 }
 
@@ -160,8 +160,8 @@ static void push(const struct qsi_publishing *publishing, struct qsi_chunk *chun
                                                     (uint32_t)publishing->layout.record_bytes,
                                                     pushed.journalled, publishing->stored);
         QS_DCHECK(pushed.first_seq + 1 == queue->messages->next_seq);
-        qsi_note_pushed(store, queue, record, i, &pushed);
-        qsi_announce_pushed(store, queue, &pushed);
+        qsi_count_pushed(store, queue, record, i, &pushed);
+        qsi_notify_pushed(store, queue, &pushed);
     }
 }
 
@@ -222,6 +222,6 @@ qs_status qsi_publishing_accept(struct qsi_publishing *publishing, struct qsi_re
         }
         *lsn_out = qsi_store_append(store, chunk, from, publishing->layout.record_bytes, 1, false);
     }
-    qsi_announce_accepted(store, journalled);
+    qsi_notify_accepted(store, journalled);
     return QS_OK;
 }

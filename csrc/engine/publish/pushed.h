@@ -13,35 +13,34 @@
 #include "wake.h"
 
 /* The record has the places of its messages. */
-static inline void qsi_note_pushed(struct qs_store *store, const struct qsi_store_queue *queue,
-                                   uint8_t *record, uint32_t index, const struct qsi_pushed *pushed)
-    QSI_REQUIRES(qsi_store_mutex)
+static inline void qsi_count_pushed(struct qs_store *store, const struct qsi_store_queue *queue,
+                                    uint8_t *record, uint32_t index,
+                                    const struct qsi_pushed *pushed) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_messages_put_destination(record, index, queue->container.id, pushed->first_seq,
                                  pushed->count);
     store->stats.routed += pushed->count;
 }
 /* REQUIRES that the record is appended next. */
-static inline void qsi_announce_pushed(struct qs_store *store, struct qsi_store_queue *queue,
-                                       const struct qsi_pushed *pushed)
-    QSI_REQUIRES(qsi_store_mutex)
+static inline void qsi_notify_pushed(struct qs_store *store, struct qsi_store_queue *queue,
+                                     const struct qsi_pushed *pushed) QSI_REQUIRES(qsi_store_mutex)
 {
-    qsi_note_growth(store, queue);
+    qsi_check_growth(store, queue);
     if (queue->kind->pushed == NULL) {
-        qsi_signal_consumers(store, qsi_owner_of(queue));
+        qsi_notify_consumers(store, qsi_owner_of(queue));
     } else {
         queue->kind->pushed(store, queue, pushed->count, pushed->journalled);
     }
 }
 /* Once for all records that were accepted together. is_due: there is something to commit. */
-static inline void qsi_announce_accepted(struct qs_store *store, bool is_due)
+static inline void qsi_notify_accepted(struct qs_store *store, bool is_due)
     QSI_REQUIRES(qsi_store_mutex)
 {
     if (is_due) {
-        qsi_commit_kick(store);
+        qsi_commit_wake(store);
     }
-    qsi_pager_kick(store);
-    qsi_events_announce(store);
+    qsi_pager_wake(store);
+    qsi_events_notify(store);
 }
 
 #endif

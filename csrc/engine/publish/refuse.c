@@ -172,8 +172,8 @@ static void tell_queue(struct qs_store *store, uint64_t queue_id, qs_receipt *re
     receipt->refused_queue[bytes] = '\0';
 }
 
-void qsi_refusals_tell_rows(const struct qsi_refusals *refusals, struct qs_store *store,
-                            qs_receipt *receipt)
+void qsi_refusals_report_rows(const struct qsi_refusals *refusals, struct qs_store *store,
+                              qs_receipt *receipt)
 {
     uint32_t told = 0;
 

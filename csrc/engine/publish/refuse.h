@@ -41,13 +41,13 @@ uint32_t qsi_refusals_take(struct qsi_refusals *refusals, struct qs_store *store
 void qsi_dead_letter_pass_on(struct qs_store *store, struct qsi_store_queue *queue,
                              uint64_t dead_letter_seq) QSI_REQUIRES(qsi_store_mutex);
 /* Their number, the first rows, and the queue that refused the first, for the publisher. */
-void qsi_refusals_tell_rows(const struct qsi_refusals *refusals, struct qs_store *store,
-                            qs_receipt *receipt) QSI_REQUIRES(qsi_store_mutex);
-static inline void qsi_refusals_tell(const struct qsi_refusals *refusals, struct qs_store *store,
-                                     qs_receipt *receipt) QSI_REQUIRES(qsi_store_mutex)
+void qsi_refusals_report_rows(const struct qsi_refusals *refusals, struct qs_store *store,
+                              qs_receipt *receipt) QSI_REQUIRES(qsi_store_mutex);
+static inline void qsi_refusals_report(const struct qsi_refusals *refusals, struct qs_store *store,
+                                       qs_receipt *receipt) QSI_REQUIRES(qsi_store_mutex)
 {
     if (QS_UNLIKELY(refusals->count > 0)) {
-        qsi_refusals_tell_rows(refusals, store, receipt);
+        qsi_refusals_report_rows(refusals, store, receipt);
     }
 }
 void qsi_refusals_fini(struct qsi_refusals *refusals);

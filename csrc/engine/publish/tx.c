@@ -54,7 +54,7 @@ qs_status qsi_tx_take(struct qs_channel *channel, struct qsi_pending_records *pe
     }
     for (uint32_t i = 0; i < pending_records->count; i++) {
         kept->items[kept->count] = pending_records->items[i];
-        qsi_pending_records_note_bytes(kept, &kept->items[kept->count]);
+        qsi_pending_records_add_bytes(kept, &kept->items[kept->count]);
         kept->memory_bytes += qsi_pending_record_memory(&kept->items[kept->count]);
         kept->count += 1;
     }
@@ -343,7 +343,7 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
         *lsn_out = qsi_store_append(store, tail, 0, tail->used, tail_records, false);
     }
     if (keyed) {
-        qsi_transactions_note(store, commit->key.strings[0], *lsn_out, commit->key.number, false);
+        qsi_transactions_record(store, commit->key.strings[0], *lsn_out, commit->key.number, false);
     }
     qsi_chunk_unref(tail);
     qsi_move_returns(&channel->tx_returns, &channel->returns);

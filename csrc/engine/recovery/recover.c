@@ -158,7 +158,7 @@ static qs_status recover(struct qs_store *store, struct qsi_scan_result *result,
     QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)
 {
     QS_TRY(qsi_restore(store, error));
-    QS_TRY(qsi_note_leftovers(store, leftovers, error));
+    QS_TRY(qsi_list_leftovers(store, leftovers, error));
     QS_TRY(qsi_replay_journal(store, result, error));
     store->recovery.read_lsn = result->end_lsn;
     store->recovery.torn_bytes = result->torn_bytes;

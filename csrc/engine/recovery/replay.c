@@ -120,7 +120,7 @@ static qs_status note_refs(struct qs_store *store, const struct qsi_messages *vi
             return qsi_fail(error, QS_ECORRUPT, "a body at offset %llu of message file %u",
                             (unsigned long long)ref.offset, ref.file);
         }
-        QS_TRY(qsi_message_store_note(store->messages, &ref, error));
+        QS_TRY(qsi_message_store_add_reference(store->messages, &ref, error));
     }
     return QS_OK;
 }

@@ -279,14 +279,14 @@ static bool remove_old_checkpoint(void *context, const char *name) QSI_REQUIRES(
     return true;
 }
 
-qs_status qsi_note_leftovers(struct qs_store *store, struct qsi_leftovers *leftovers_out,
+qs_status qsi_list_leftovers(struct qs_store *store, struct qsi_leftovers *leftovers_out,
                              qs_error *error)
 {
     QS_ASSERT_HELD(&store->mutex);
-    QS_TRY(qsi_index_note_others(store->index, is_named, store, &leftovers_out->segments, error));
+    QS_TRY(qsi_index_list_others(store->index, is_named, store, &leftovers_out->segments, error));
     return store->streams.blocks == NULL
                ? QS_OK
-               : qsi_block_dir_note_others(store->streams.blocks, is_named_by_stream, store,
+               : qsi_block_dir_list_others(store->streams.blocks, is_named_by_stream, store,
                                            &leftovers_out->blocks, error);
 }
 
@@ -309,10 +309,10 @@ qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_leftover
     if (store->options.recovery == QS_RECOVERY_SALVAGE) {
         return QS_OK;
     }
-    QS_TRY(qsi_index_remove_noted(store->index, &leftovers->segments, is_named, store, &removed,
-                                  error));
-    QS_TRY(qsi_block_dir_remove_noted(store->streams.blocks, &leftovers->blocks, is_named_by_stream,
-                                      store, &removed, error));
+    QS_TRY(qsi_index_remove_listed(store->index, &leftovers->segments, is_named, store, &removed,
+                                   error));
+    QS_TRY(qsi_block_dir_remove_listed(store->streams.blocks, &leftovers->blocks,
+                                       is_named_by_stream, store, &removed, error));
     return qsi_env_dir_list(store->env, store->checkpoint_dir, remove_old_checkpoint, &old, error);
 }
 
@@ -322,7 +322,7 @@ static qs_status lose_checkpoint(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)
 {
     struct qsi_buf segments = {0};
-    qs_status status = qsi_index_note_others(store->index, keep_none, NULL, &segments, error);
+    qs_status status = qsi_index_list_others(store->index, keep_none, NULL, &segments, error);
 
     QS_ASSERT(store->options.read_only); /* its names could be given again */
     if (status == QS_OK) {

@@ -16,7 +16,7 @@ struct qsi_leftovers {
 };
 /* The files of queues and streams that the checkpoint does not name.  Called right after it was
  * restored. */
-qs_status qsi_note_leftovers(struct qs_store *store, struct qsi_leftovers *leftovers_out,
+qs_status qsi_list_leftovers(struct qs_store *store, struct qsi_leftovers *leftovers_out,
                              qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Removes those that were not made again meanwhile, checkpoints that are not valid, and transient
  * files; salvage removes only the last. */

@@ -108,7 +108,7 @@ static void clear_kinds(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex
     }
 }
 
-void qsi_channel_signal(struct qs_channel *channel)
+void qsi_channel_notify(struct qs_channel *channel)
 {
     QS_ASSERT_HELD(&channel->store->mutex);
     clear_kinds(channel);
@@ -154,7 +154,7 @@ uint64_t qsi_deliveries_awaited_lsn(const struct qs_channel *channel)
 static void hurry(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     if (!is_held(channel)) {
-        qsi_commit_hurry(channel->store);
+        qsi_commit_expedite(channel->store);
     }
 }
 
@@ -240,28 +240,28 @@ void qsi_channel_await(struct qs_channel *channel, uint32_t kinds, uint64_t time
     qsi_channel_disarm(channel);
 }
 
-void qsi_signal_if_due(struct qs_channel *channel)
+void qsi_notify_if_due(struct qs_channel *channel)
 {
     QS_DCHECK(channel->armed_kinds == 0 || channel->is_armed);
     QS_ASSERT_HELD(&channel->store->mutex);
     if ((channel->armed_kinds & QS_EVENT_CHANGE) != 0 ||
         qsi_has_event(channel, channel->armed_kinds)) {
-        qsi_channel_signal(channel);
+        qsi_channel_notify(channel);
     } else if (ask_at_commits(channel)) {
         (void)is_held(channel); /* otherwise it was armed before it published: no hurry */
     }
 }
 
-void qsi_signal_changes(struct qs_store *store)
+void qsi_notify_changes(struct qs_store *store)
 {
     QS_ASSERT_HELD(&store->mutex);
     while (!qsi_list_is_empty(&store->events.armed_for_changes)) {
-        qsi_channel_signal(
+        qsi_channel_notify(
             QSI_LIST_OWNER(store->events.armed_for_changes.next, struct qs_channel, in_changes));
     }
 }
 
-void qsi_signal_confirmed(struct qs_store *store)
+void qsi_notify_confirmed(struct qs_store *store)
 {
     struct qsi_list asked;
 
@@ -277,11 +277,11 @@ void qsi_signal_confirmed(struct qs_store *store)
         struct qs_channel *channel = QSI_LIST_OWNER(asked.next, struct qs_channel, in_confirms);
         qsi_list_remove(&channel->in_confirms);
         qsi_list_push_back(&store->events.armed_for_confirms, &channel->in_confirms);
-        qsi_signal_if_due(channel);
+        qsi_notify_if_due(channel);
     }
 }
 
-void qsi_channel_signal_shut(struct qs_channel *channel)
+void qsi_channel_notify_shut(struct qs_channel *channel)
 {
     QS_ASSERT_HELD(&channel->store->mutex);
     qsi_channel_disarm(channel);

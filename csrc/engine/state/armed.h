@@ -19,13 +19,13 @@ uint64_t qsi_deliveries_awaited_lsn(const struct qs_channel *channel) QSI_REQUIR
 /* Returns whether the channel was armed. */
 bool qsi_channel_disarm(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* Signals the channel's eventfd.  REQUIRES an armed channel. */
-void qsi_channel_signal(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+void qsi_channel_notify(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* Signals the channel if it has an event; else registers it for the commits that it waits for. */
-void qsi_signal_if_due(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-void qsi_signal_changes(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+void qsi_notify_if_due(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+void qsi_notify_changes(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Signals channels after a commit, or after the store failed. */
-void qsi_signal_confirmed(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+void qsi_notify_confirmed(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Signals a channel that was closed, so that its listener finds out. */
-void qsi_channel_signal_shut(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+void qsi_channel_notify_shut(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -118,11 +118,11 @@ static bool deal_one(struct qsi_store_queue *queue, struct qsi_store_consumer *c
     *deal_at(deals, deals->count - 1) =
         (struct qsi_store_deal){consumer, container, stretch.segment, stretch.slot};
     consumer->dealt_count += 1;
-    qsi_consumer_note_full(consumer);
+    qsi_consumer_mark_full(consumer);
     qsi_list_remove(&consumer->in_queue);
     qsi_consumer_line_up(queue, consumer);
     if ((consumer->channel->armed_kinds & QS_EVENT_DELIVERY) != 0) {
-        qsi_channel_signal(consumer->channel);
+        qsi_channel_notify(consumer->channel);
     }
     return true;
 }

@@ -74,8 +74,8 @@ static bool is_had_soon(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_st
            queue->consumer_count > 0 && qsi_ready_count(queue) <= READY_MAX;
 }
 
-void qsi_early_note(struct qs_channel *channel, const struct qsi_route *route, uint8_t priority,
-                    uint64_t number)
+void qsi_early_record(struct qs_channel *channel, const struct qsi_route *route, uint8_t priority,
+                      uint64_t number)
 {
     struct early *early;
 
@@ -130,7 +130,7 @@ static void confirm(struct qs_channel *channel, uint64_t number) QSI_REQUIRES(qs
 {
     if (qsi_confirms_early(&channel->confirms, number) &&
         (channel->armed_kinds & (QS_EVENT_ACK | QS_EVENT_NACK)) != 0) {
-        qsi_channel_signal(channel);
+        qsi_channel_notify(channel);
     }
 }
 
@@ -149,7 +149,7 @@ void qsi_early_confirm(struct qs_store *store)
                 confirm(message->channel, message->number);
             }
         }
-        qsi_events_announce(store);
+        qsi_events_notify(store);
     }
     early->done_count = 0;
 }

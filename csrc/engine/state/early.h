@@ -19,8 +19,8 @@ static inline bool qsi_early_is_likely(const struct qsi_route *route) QSI_REQUIR
 
 /* The message was accepted, journalled and numbered just now, as the last one of each of these
  * queues. */
-void qsi_early_note(struct qs_channel *channel, const struct qsi_route *route, uint8_t priority,
-                    uint64_t number) QSI_REQUIRES(qsi_store_mutex);
+void qsi_early_record(struct qs_channel *channel, const struct qsi_route *route, uint8_t priority,
+                      uint64_t number) QSI_REQUIRES(qsi_store_mutex);
 
 /* Something was noted, once. */
 static inline bool qsi_early_is_used(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)

@@ -27,7 +27,7 @@ static void start_process(void)
     pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
-void qsi_store_note_process(struct qs_store *store)
+void qsi_store_record_process(struct qs_store *store)
 {
     pthread_once(&process.once, start_process);
     store->fork_generation = process.generation;
@@ -109,7 +109,7 @@ qs_status qsi_channel_leave_after(struct qs_channel *channel, enum qsi_wait wait
         store->upcalls->shut_channel(channel);
     }
     if (channel->armed_kinds != 0) {
-        qsi_signal_if_due(channel);
+        qsi_notify_if_due(channel);
     }
     if (qsi_has_removals(store)) {
         store->upcalls->drain(store, wait);

@@ -28,7 +28,7 @@ qs_status qsi_store_check_failed(const struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 bool qsi_store_is_forked(const struct qs_store *store);
 /* Only the process that opens the store may use it. */
-void qsi_store_note_process(struct qs_store *store);
+void qsi_store_record_process(struct qs_store *store);
 /* Whether anything is on the removal list.  The timer, if there is one, handles messages that could
  * not leave. */
 static inline bool qsi_has_removals(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)

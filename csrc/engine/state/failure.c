@@ -65,12 +65,12 @@ static void fail(struct qs_store *store, const qs_error *cause) QSI_REQUIRES(qsi
     qsi_cond_broadcast(&store->commit.prepared);
     qsi_cond_broadcast(&store->paging.done);
     qsi_wake_everyone(store);
-    qsi_events_announce(store);
-    qsi_signal_confirmed(store);
+    qsi_events_notify(store);
+    qsi_notify_confirmed(store);
 }
 
-enum qsi_consequence qsi_store_note_failure(struct qs_store *store, enum qsi_disk_use use,
-                                            qs_status status, const qs_error *error)
+enum qsi_consequence qsi_store_record_failure(struct qs_store *store, enum qsi_disk_use use,
+                                              qs_status status, const qs_error *error)
 {
     enum qsi_consequence consequence = qsi_consequence_of(use, status);
 

@@ -24,8 +24,8 @@ enum qsi_consequence {
 enum qsi_consequence qsi_consequence_of(enum qsi_disk_use use, qs_status status);
 /* The same.  If the store fails, nothing is accepted from now on, and everything unconfirmed is
  * nacked; the first error is the cause. */
-enum qsi_consequence qsi_store_note_failure(struct qs_store *store, enum qsi_disk_use use,
-                                            qs_status status, const qs_error *error)
+enum qsi_consequence qsi_store_record_failure(struct qs_store *store, enum qsi_disk_use use,
+                                              qs_status status, const qs_error *error)
     QSI_REQUIRES(qsi_store_mutex);
 
 /* Of a call that can do without what it read: QS_OK also where that is unreadable, since the calls

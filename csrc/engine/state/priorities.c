@@ -48,7 +48,7 @@ uint64_t qsi_delayed_count(const struct qsi_store_queue *queue)
     return count;
 }
 
-void qsi_tell_earliest(struct qsi_store_queue *queue)
+void qsi_report_earliest(struct qsi_store_queue *queue)
 {
     struct qsi_store_priorities *priorities = queue->priorities;
 
@@ -78,7 +78,7 @@ struct qsi_store_queue *qsi_find_subqueue(struct qsi_store_queue *queue, uint8_t
     return found->priority == clamped ? found : NULL;
 }
 
-void qsi_note_subqueue(struct qsi_store_queue *queue, struct qsi_store_queue *subqueue)
+void qsi_add_subqueue(struct qsi_store_queue *queue, struct qsi_store_queue *subqueue)
 {
     struct qsi_store_priorities *priorities = queue->priorities;
     uint8_t priority = subqueue->priority;

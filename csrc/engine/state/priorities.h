@@ -93,7 +93,7 @@ static inline uint64_t qsi_earliest(const struct qsi_store_queue *queue)
                                                 : queue->priorities->sum.earliest;
 }
 /* Expired messages are gone, and due ones are ready: computes the next time. */
-void qsi_tell_earliest(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+void qsi_report_earliest(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
 /* The id of the sub-queue for messages of this priority, used or not. */
 static inline uint64_t qsi_priority_id(const struct qsi_store_queue *queue, uint8_t priority)
@@ -116,7 +116,7 @@ static inline struct qsi_store_queue *qsi_subqueue_of(struct qsi_store_queue *qu
 /* A queue or a sub-queue; NULL: it was deleted, or never used. */
 struct qsi_store_queue *qsi_find_by_id(struct qs_store *store, uint64_t id);
 /* The new sub-queue is one of the queue's, which has room for it. */
-void qsi_note_subqueue(struct qsi_store_queue *queue, struct qsi_store_queue *subqueue)
+void qsi_add_subqueue(struct qsi_store_queue *queue, struct qsi_store_queue *subqueue)
     QSI_REQUIRES(qsi_store_mutex);
 
 #endif

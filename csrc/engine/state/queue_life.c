@@ -81,7 +81,7 @@ qs_status qsi_refuse_stream(const struct qs_store *store, const struct qsi_store
 
 /* ---- the life of a queue ---- */
 
-void qsi_note_rate_counts(struct qsi_store_queue *queue, uint64_t now)
+void qsi_record_rates(struct qsi_store_queue *queue, uint64_t now)
 {
     queue->rate_at_ns = now;
     queue->rate_in = queue->messages->in_count;
@@ -93,7 +93,7 @@ void qsi_begin_rates(struct qs_store *store, struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     queue->rate_weight = queue->ingress_sum = queue->egress_sum = queue->ack_sum = 0;
-    qsi_note_rate_counts(queue, store->env->monotonic_ns(store->env));
+    qsi_record_rates(queue, store->env->monotonic_ns(store->env));
 }
 
 void qsi_free_queue(struct qsi_store_queue *queue)
@@ -227,7 +227,7 @@ static qs_status make_subqueue(struct qs_store *store, struct qsi_store_queue *q
     created->lazy = queue->lazy;
     qsi_queue_set_grace(&created->core, qsi_queue_grace(&queue->core));
     store->paging.lazy_count += queue->lazy ? 1 : 0;
-    qsi_note_subqueue(queue, created);
+    qsi_add_subqueue(queue, created);
     *subqueue_out = created;
     return QS_OK;
 }
@@ -310,7 +310,7 @@ static void cancel_consumers(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_sto
         qsi_list_remove(&consumer->in_channel);
         qsi_list_push_back(&consumer->channel->cancelled, &consumer->in_channel);
         if ((consumer->channel->armed_kinds & QS_EVENT_CANCEL) != 0) {
-            qsi_channel_signal(consumer->channel);
+            qsi_channel_notify(consumer->channel);
         }
     }
     queue->active = NULL;
@@ -377,7 +377,7 @@ void qsi_drop_queue(struct qs_store *store, struct qsi_store_queue *queue,
     qsi_router_remove_destination(&store->router, &queue->destination, auto_delete);
     abandon_priorities(store, queue);
     abandon_queue(store, queue);
-    qsi_events_announce(store);
+    qsi_events_notify(store);
 }
 
 void qsi_free_all_queues(struct qs_store *store)

@@ -64,8 +64,7 @@ qs_status qsi_add_queue(struct qs_store *store, struct qsi_store_queue *queue, q
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 void qsi_free_queue(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* The values that the next sample is compared with. */
-void qsi_note_rate_counts(struct qsi_store_queue *queue, uint64_t now)
-    QSI_REQUIRES(qsi_store_mutex);
+void qsi_record_rates(struct qsi_store_queue *queue, uint64_t now) QSI_REQUIRES(qsi_store_mutex);
 /* Counts from now on. */
 void qsi_begin_rates(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);

@@ -453,7 +453,7 @@ struct traced *qsi_trace_take(struct qs_trace *trace)
     return first;
 }
 
-void qsi_traced_tell(const struct traced *traced, qs_trace_event *event_out)
+void qsi_traced_report(const struct traced *traced, qs_trace_event *event_out)
 {
     const uint8_t *key = traced->bytes + traced->exchange_bytes;
 

@@ -87,7 +87,7 @@ void qsi_trace_delivered(const struct qs_channel *channel, struct qsi_slice queu
                          const qs_message *message) QSI_REQUIRES(qsi_store_mutex);
 /* The oldest unread step, which the caller then owns; NULL: there is none. */
 struct traced *qsi_trace_take(struct qs_trace *trace) QSI_REQUIRES(qsi_store_mutex);
-void qsi_traced_tell(const struct traced *traced, qs_trace_event *event_out);
+void qsi_traced_report(const struct traced *traced, qs_trace_event *event_out);
 void qsi_traced_free(struct traced *traced);
 void qsi_trace_forget(struct qs_trace *trace) QSI_REQUIRES(qsi_store_mutex);
 

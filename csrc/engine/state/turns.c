@@ -236,7 +236,7 @@ static void signal_armed_consumers(struct qsi_store_queue *queue) QSI_REQUIRES(q
             return;
         }
         if ((consumer->channel->armed_kinds & QS_EVENT_DELIVERY) != 0) {
-            qsi_channel_signal(consumer->channel);
+            qsi_channel_notify(consumer->channel);
         }
         unknown += turn == QSI_TURN_UNKNOWN ? 1 : 0;
         if (unknown > 0 && unknown >= qsi_ready_count(queue)) {
@@ -245,7 +245,7 @@ static void signal_armed_consumers(struct qsi_store_queue *queue) QSI_REQUIRES(q
     }
 }
 
-void qsi_signal_who_asks(struct qs_store *store, struct qsi_store_queue *queue)
+void qsi_notify_waiting(struct qs_store *store, struct qsi_store_queue *queue)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (queue->consumer_count > 0) {

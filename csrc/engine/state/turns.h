@@ -23,7 +23,7 @@ bool qsi_channel_has_room(const struct qs_channel *channel) QSI_REQUIRES(qsi_sto
 bool qsi_consumer_is_used_up(const struct qsi_store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex);
 /* It has one more message: if its prefetch is used up, its queue's growth counts from here on. */
-static inline void qsi_consumer_note_full(struct qsi_store_consumer *consumer)
+static inline void qsi_consumer_mark_full(struct qsi_store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex)
 {
     if (consumer->prefetch != 0 && qsi_consumer_is_used_up(consumer)) {
@@ -67,16 +67,16 @@ bool qsi_has_event(struct qs_channel *channel, uint32_t kinds) QSI_REQUIRES(qsi_
 /* There may be messages for consumers that could not have them before: notifies consumers of armed
  * channels, and one of the threads that wait to get messages.  For a queue with priorities: the
  * declared one. */
-void qsi_signal_who_asks(struct qs_store *store, struct qsi_store_queue *queue)
+void qsi_notify_waiting(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
-static inline void qsi_signal_consumers(struct qs_store *store, struct qsi_store_queue *queue)
+static inline void qsi_notify_consumers(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     if (QS_UNLIKELY(!qsi_list_is_empty(&queue->awaiting))) {
         qsi_wake_awaiting(queue);
     }
     if (store->events.armed_count > 0) {
-        qsi_signal_who_asks(store, queue);
+        qsi_notify_waiting(store, queue);
     }
 }
 

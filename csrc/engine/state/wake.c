@@ -3,7 +3,7 @@
 
 #include "armed.h"
 
-void qsi_commit_kick(struct qs_store *store)
+void qsi_commit_wake(struct qs_store *store)
 {
     QS_ASSERT_HELD(&store->mutex);
     if (store->commit.committer_sleeps) {
@@ -14,7 +14,7 @@ void qsi_commit_kick(struct qs_store *store)
     }
 }
 
-void qsi_commit_hurry(struct qs_store *store)
+void qsi_commit_expedite(struct qs_store *store)
 {
     QS_ASSERT_HELD(&store->mutex);
     store->commit.is_awaited = true;
@@ -29,12 +29,12 @@ void qsi_wake_timer(struct qs_store *store)
     qsi_cond_signal(&store->removals.due);
 }
 
-void qsi_events_announce(struct qs_store *store)
+void qsi_events_notify(struct qs_store *store)
 {
     QS_ASSERT_HELD(&store->mutex);
     store->events.count += 1;
     if (!qsi_list_is_empty(&store->events.armed_for_changes)) {
-        qsi_signal_changes(store);
+        qsi_notify_changes(store);
     }
 }
 

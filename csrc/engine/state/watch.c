@@ -253,7 +253,7 @@ static void tell_failure(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 
 /* ---- all of it ---- */
 
-void qsi_watch_tell(struct qs_store *store)
+void qsi_watch_report(struct qs_store *store)
 {
     QS_ASSERT_HELD(&store->mutex);
     tell_ignored(store);

@@ -10,7 +10,7 @@
 #include "thread_safety.h"
 
 /* Releases the lock while the listener is called. */
-void qsi_watch_tell(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+void qsi_watch_report(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* How long the timer may sleep, so that events are reported in time. */
 uint64_t qsi_watch_again_us(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* How long the running commit has been at the disk; 0: none runs. */

@@ -81,7 +81,7 @@ void qsi_ways_leave(struct qs_channel *channel)
     }
 }
 
-void qsi_ways_told(struct qs_channel *channel, uint64_t number)
+void qsi_ways_reported(struct qs_channel *channel, uint64_t number)
 {
     struct qsi_confirm_ways *ways = &channel->ways;
     struct qsi_confirm_way *way;
@@ -103,7 +103,7 @@ void qsi_ways_told(struct qs_channel *channel, uint64_t number)
     }
 }
 
-void qsi_ways_told_early(struct qs_channel *channel, uint64_t number)
+void qsi_ways_reported_early(struct qs_channel *channel, uint64_t number)
 {
     struct qsi_confirm_ways *ways = &channel->ways;
 
@@ -144,8 +144,8 @@ static struct qsi_confirm_way *last_of(const struct qsi_confirm_ways *ways)
     return ways->begin < ways->ways.bytes ? way_at(ways, ways->last_at) : NULL;
 }
 
-void qsi_ways_note(struct qs_channel *channel, struct qsi_confirm_way *next,
-                   struct qsi_slice exchange)
+void qsi_ways_record(struct qs_channel *channel, struct qsi_confirm_way *next,
+                     struct qsi_slice exchange)
 {
     struct qsi_confirm_ways *ways = &channel->ways;
     const struct qsi_confirm_way *last = last_of(ways);

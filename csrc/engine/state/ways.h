@@ -53,8 +53,8 @@ static inline struct qsi_confirm_way *qsi_ways_next(struct qs_channel *channel, 
 }
 /* REQUIRES that all of it is set but exchange_bytes, and that its numbers are behind those of the
  * last one, or of the same batch. */
-void qsi_ways_note(struct qs_channel *channel, struct qsi_confirm_way *next,
-                   struct qsi_slice exchange) QSI_REQUIRES(qsi_store_mutex);
+void qsi_ways_record(struct qs_channel *channel, struct qsi_confirm_way *next,
+                     struct qsi_slice exchange) QSI_REQUIRES(qsi_store_mutex);
 /* Adds one message, counted already, to the last way, if it has the same one queue; false: it has
  * not, or does not follow directly. */
 static inline bool qsi_ways_again(struct qs_channel *channel, const struct qsi_route *route,
@@ -94,10 +94,11 @@ void qsi_ways_count(struct qs_store *store, struct qsi_slice exchange, const uin
 /* Counts and removes the ways that are durable by now. */
 void qsi_ways_leave(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* The publisher gets an answer to numbers up to this one, and to all that are durable. */
-void qsi_ways_told(struct qs_channel *channel, uint64_t number) QSI_REQUIRES(qsi_store_mutex);
+void qsi_ways_reported(struct qs_channel *channel, uint64_t number) QSI_REQUIRES(qsi_store_mutex);
 
 /* The publisher gets an answer to this one alone, and its LSN may not be durable. */
-void qsi_ways_told_early(struct qs_channel *channel, uint64_t number) QSI_REQUIRES(qsi_store_mutex);
+void qsi_ways_reported_early(struct qs_channel *channel, uint64_t number)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* In order; NULL: the end. */
 const struct qsi_confirm_way *qsi_ways_first(const struct qs_channel *channel)

@@ -39,7 +39,7 @@ void qsi_journal_exchange_deleted(void *context, const struct qsi_exchange *exch
     chunk->used = bytes;
     store->topology_lsn = qsi_store_append(store, chunk, 0, bytes, 1, false);
     qsi_chunk_unref(chunk);
-    qsi_commit_kick(store);
+    qsi_commit_wake(store);
 }
 
 static qs_status declare_exchange(struct qs_channel *channel, const struct qsi_topology *topology,

@@ -90,7 +90,7 @@ static qs_status purge_queue(struct qs_store *store, struct qsi_store_queue *que
     QS_ASSERT((uint64_t)purge.count * QSI_SETTLE_BYTES <= bytes); /* room was made for so many */
     chunk->used += (uint64_t)purge.count * QSI_SETTLE_BYTES;
     *lsn_out = qsi_store_append(store, chunk, from, chunk->used - from, purge.count, false);
-    qsi_commit_kick(store);
+    qsi_commit_wake(store);
     return QS_OK;
 }
 
@@ -221,7 +221,7 @@ static qs_status discard(struct qs_store *store, const struct place *place, uint
         record_purged(&purge, seq, 1);
         chunk->used += QSI_SETTLE_BYTES;
         *lsn_out = qsi_store_append(store, chunk, from, QSI_SETTLE_BYTES, 1, false);
-        qsi_commit_kick(store);
+        qsi_commit_wake(store);
     }
     qsi_queue_discard(core, place->segment, place->slot);
     return QS_OK;

@@ -188,7 +188,7 @@ static qs_status declare_and_wait(struct qs_channel *channel, qs_slice queue, ui
     }
     if (status == QS_OK) {
         channel->store->stats.queues_declared += (flags & QS_PASSIVE) == 0 ? 1 : 0;
-        qsi_note_use(channel->store, found);
+        qsi_record_use(channel->store, found);
         (void)!qsi_expire(channel->store, found, NULL); /* if not, they still count */
         QS_ASSERT(found->name.bytes < sizeof ok_out->queue);
         memcpy(ok_out->queue, found->name.data, found->name.bytes);
@@ -308,7 +308,7 @@ void qsi_set_mode(struct qs_store *store, struct qsi_store_queue *queue, bool la
         subqueue->lazy = lazy;
     }
     queue->mode_was_set = true;
-    qsi_pager_kick(store);
+    qsi_pager_wake(store);
 }
 
 qs_status qs_store_set_queue_mode(qs_store *store, qs_slice name, bool lazy, qs_error *error)

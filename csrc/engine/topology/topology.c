@@ -88,7 +88,7 @@ uint64_t qsi_append_topology(struct qs_store *store, const struct qsi_topology *
     QS_ASSERT_HELD(&store->mutex);
     qsi_topology_encode(chunk->data + from, topology);
     chunk->used += bytes;
-    qsi_commit_kick(store);
+    qsi_commit_wake(store);
     store->topology_lsn = qsi_store_append(store, chunk, from, bytes, 1, false);
     return store->topology_lsn;
 }

@@ -235,8 +235,8 @@ void qsi_transactions_unreserve(struct qs_store *store, struct qsi_slice key)
     }
 }
 
-void qsi_transactions_note(struct qs_store *store, struct qsi_slice key, uint64_t lsn,
-                           uint64_t time_us, bool forgotten)
+void qsi_transactions_record(struct qs_store *store, struct qsi_slice key, uint64_t lsn,
+                             uint64_t time_us, bool forgotten)
 {
     struct qsi_key_note *note = qsi_map_get(&store->transactions->fresh.notes, key.data, key.bytes);
 
@@ -340,7 +340,7 @@ static qs_status forget_key(struct qs_store *store, struct qsi_slice key, uint64
     }
     QS_ASSERT(chunk != NULL);
     lsn = qsi_append_topology(store, &record, chunk);
-    qsi_transactions_note(store, key, lsn, 0, true);
+    qsi_transactions_record(store, key, lsn, 0, true);
     *count_out = 1;
     return qsi_commit_wait(store, lsn, QS_FOREVER, error);
 }

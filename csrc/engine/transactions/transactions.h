@@ -84,8 +84,8 @@ qs_status qsi_transactions_reserve(struct qs_store *store, struct qsi_slice key,
                                    qs_error *error) QS_MUST_CHECK;
 void qsi_transactions_unreserve(struct qs_store *store, struct qsi_slice key);
 /* REQUIRES the place. */
-void qsi_transactions_note(struct qs_store *store, struct qsi_slice key, uint64_t lsn,
-                           uint64_t time_us, bool forgotten) QSI_REQUIRES(qsi_store_mutex);
+void qsi_transactions_record(struct qs_store *store, struct qsi_slice key, uint64_t lsn,
+                             uint64_t time_us, bool forgotten) QSI_REQUIRES(qsi_store_mutex);
 /* The time to journal for a commit now: no age that was given before makes it forgotten. */
 uint64_t qsi_transactions_time(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 

@@ -123,7 +123,7 @@ qs_status qsi_transactions_replay(struct qs_store *store, const struct qsi_topol
     }
     if (key.bytes > 0) {
         QS_TRY(qsi_transactions_reserve(store, key, error));
-        qsi_transactions_note(store, key, 1, record->number, forgotten);
+        qsi_transactions_record(store, key, 1, record->number, forgotten);
     } else if (forgotten && record->number > keys->forgotten_before_us) {
         keys->forgotten_before_us = record->number;
         keys->sweeps = true;

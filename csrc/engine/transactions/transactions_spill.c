@@ -327,7 +327,7 @@ qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
     } while (is_told(status) && --tries > 0 && keys->run_count < QSI_KEY_RUNS_MAX);
     keys->is_busy = false;
     keys->sweeps = keys->sweeps && status == QS_OK;
-    qsi_pager_note_failure(store, QSI_USE_REWRITING, status, &detail);
+    qsi_pager_record_failure(store, QSI_USE_REWRITING, status, &detail);
     qsi_cond_broadcast(&store->paging.done);
     if (status == QS_ENOSPC) {
         return qsi_fail(error, QS_ESTORE_FULL,

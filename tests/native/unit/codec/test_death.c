@@ -136,7 +136,7 @@ static struct qsi_buf tell(const struct qsi_buf *blob, const struct qsi_death *d
 {
     struct qsi_buf told = {NULL};
 
-    QS_CHECK_OK(qsi_death_tell(&told, slice_of(blob), death));
+    QS_CHECK_OK(qsi_death_write(&told, slice_of(blob), death));
     return told;
 }
 
@@ -222,7 +222,7 @@ QS_TEST(test_properties_that_are_none_are_refused)
 {
     struct qsi_buf told = {NULL};
 
-    QS_CHECK(qsi_death_tell(&told, LITERAL("\xff\xff\xff"), &expired_in_q) == QS_ECORRUPT);
+    QS_CHECK(qsi_death_write(&told, LITERAL("\xff\xff\xff"), &expired_in_q) == QS_ECORRUPT);
     QS_CHECK(told.bytes == 0);
     qsi_buf_fini(&told);
 }
@@ -262,7 +262,7 @@ QS_TEST(test_headers_that_are_cut_off_are_survived)
         QS_CHECK(cut != NULL);
         memcpy(cut, whole, bytes);
         blob = encode(qsi_slice_make(cut, bytes), QSI_SLICE_NULL);
-        (void)!qsi_death_tell(&told, slice_of(&blob), &expired_in_q);
+        (void)!qsi_death_write(&told, slice_of(&blob), &expired_in_q);
         (void)qsi_death_is_cycle(slice_of(&blob), LITERAL("q"));
         qsi_buf_fini(&blob);
         qsi_buf_fini(&told);

@@ -116,7 +116,7 @@ static void roll(struct fixture *fixture)
 static void fill(struct fixture *fixture, uint64_t bytes)
 {
     QS_CHECK_OK(qsi_journal_fill(fixture->journal, bytes, QS_ERROR));
-    qsi_journal_note_fill(fixture->journal);
+    qsi_journal_record_fill(fixture->journal);
 }
 
 /* Zeros ahead of the head change nothing but the next commits' time. */
@@ -165,7 +165,7 @@ QS_TEST(test_a_fill_that_fails_is_the_last_and_harms_nothing)
     roll(&fixture);
     qsi_env_fault_arm(fault, QSI_FAULT_WRITE, QSI_FAULT_EIO, 1, false);
     QS_CHECK_STATUS(QS_EIO, qsi_journal_fill(fixture.journal, 8192, QS_ERROR));
-    qsi_journal_note_fill(fixture.journal);
+    qsi_journal_record_fill(fixture.journal);
     QS_CHECK(!qsi_journal_wants_fill(fixture.journal));
     append_and_commit(&fixture, 16);
     roll(&fixture);

@@ -263,7 +263,7 @@ static void fill_ahead(struct cuts *cuts, uint64_t bytes)
 
     if (qsi_journal_wants_fill(journal)) {
         QS_CHECK_OK(qsi_journal_fill(journal, bytes, QS_ERROR));
-        qsi_journal_note_fill(journal);
+        qsi_journal_record_fill(journal);
     }
 }
 

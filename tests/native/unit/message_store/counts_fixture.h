@@ -52,7 +52,7 @@ static inline qs_status try_restore(struct fixture *fixture, const struct checkp
 static inline void note_and_add(struct fixture *fixture, const struct qsi_body_ref *ref,
                                 uint32_t count)
 {
-    QS_CHECK_OK(qsi_message_store_note(fixture->store, ref, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_add_reference(fixture->store, ref, QS_ERROR));
     qsi_message_store_add_refs(fixture->store, ref, count, 0);
 }
 

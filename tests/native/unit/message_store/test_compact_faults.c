@@ -286,7 +286,7 @@ QS_BOOL_TEST(test_what_recovery_keeps_is_durable_from_then_on, named)
     restart(&fixture);
     QS_CHECK_OK(try_restore(&fixture, &taken, QS_ERROR));
     for (int i = named ? 1 : 0; i < 2; i++) {
-        QS_CHECK_OK(qsi_message_store_note(fixture.store, &refs[i], QS_ERROR));
+        QS_CHECK_OK(qsi_message_store_add_reference(fixture.store, &refs[i], QS_ERROR));
         qsi_message_store_add_refs(fixture.store, &refs[i], 1, 0);
     }
     QS_CHECK_OK(qsi_message_store_retain_counted(fixture.store, QSI_RETAIN, QS_ERROR));

@@ -49,7 +49,7 @@ static qs_status recover(struct fixture *fixture, const struct bodies *bodies, q
         }
         status = qsi_message_store_check(fixture->store, ref, error);
         if (status == QS_OK) {
-            QS_TRY(qsi_message_store_note(fixture->store, ref, error));
+            QS_TRY(qsi_message_store_add_reference(fixture->store, ref, error));
             qsi_message_store_add_refs(fixture->store, ref, 1, 0);
         } else if (status != QS_ECORRUPT || i < bodies->durable) {
             return status;

@@ -172,7 +172,7 @@ static void reopen(struct model *model)
     for (uint32_t i = 0; i < model->log_count; i++) {
         const struct entry *entry = &model->log[i];
 
-        QS_CHECK_OK(qsi_message_store_note(model->fixture.store, &entry->ref, QS_ERROR));
+        QS_CHECK_OK(qsi_message_store_add_reference(model->fixture.store, &entry->ref, QS_ERROR));
         if (entry->added > 0) {
             qsi_message_store_add_refs(model->fixture.store, &entry->ref, entry->added, 0);
         } else {

@@ -16,7 +16,7 @@ static void start(void)
 
 static uint64_t note(const char *peer)
 {
-    return qsi_failures_note(&failures, peer, now_ns);
+    return qsi_failures_record(&failures, peer, now_ns);
 }
 
 QS_TEST(test_each_failure_takes_longer_than_the_one_before)

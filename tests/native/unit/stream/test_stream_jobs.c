@@ -179,7 +179,8 @@ static void flush_again_after_a_cut(qs_env *sim, const struct qsi_body_ref refs[
     dir = open_messages(&world);
     for (uint32_t row = 0; row < ROWS; row++) {
         if (qs_test_is_stored(QS_TEST_STORED, row)) {
-            QS_CHECK_OK(qsi_message_store_note(world.shared.messages, &refs[row], QS_ERROR));
+            QS_CHECK_OK(
+                qsi_message_store_add_reference(world.shared.messages, &refs[row], QS_ERROR));
             qsi_message_store_add_refs(world.shared.messages, &refs[row], 1, 0);
         }
     }
