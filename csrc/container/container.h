@@ -374,8 +374,8 @@ static inline QS_MUST_CHECK qs_status qsi_container_trim_to(struct qsi_container
 /* ---- write directly ----
  *
  * REQUIRES qsi_container_is_direct.  What is written, and the job, are those of streams: no other
- * kind can be written directly so far.  Only the beginning and the replay, which engine and
- * recovery do by queue, are operations; stream.h has the steps of the job. */
+ * kind can be written directly so far.  Operations are only what engine and recovery do by queue:
+ * the bound, the beginning and the replay; stream.h has the steps of the job. */
 
 /* The most bytes of records that one job may write. */
 static inline uint64_t qsi_container_direct_max(const struct qsi_container *container)

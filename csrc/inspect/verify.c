@@ -191,7 +191,7 @@ static qs_status run(struct qsi_verify *verify, const char *path, qs_error *erro
     QS_TRY(measure_all(verify, error));
     QS_TRY(qsi_verify_load_checkpoint(verify, error));
     QS_TRY(qsi_verify_read_journal(verify, error));
-    qsi_verify_end_references(verify);
+    qsi_verify_collect_end(verify);
     /* Without the checkpoint the valid generations of message files are not known. */
     if (verify->manifest.checkpoint_number != 0 && verify->checkpoint == NULL) {
         return QS_OK;

@@ -68,9 +68,9 @@ bool qsi_verify_are_settled(const struct qsi_known_queue *queue, uint64_t from, 
 bool qsi_verify_is_settled(const struct qsi_known_queue *queue, uint64_t seq);
 /* The first reading of a record: checks that it is well-formed, and records queues and settled
  * messages. */
-qs_status qsi_verify_record_references(struct qsi_verify *verify, const uint8_t *record,
-                                       qs_error *error) QS_MUST_CHECK;
-void qsi_verify_end_references(struct qsi_verify *verify);
+qs_status qsi_verify_collect_record(struct qsi_verify *verify, const uint8_t *record,
+                                    qs_error *error) QS_MUST_CHECK;
+void qsi_verify_collect_end(struct qsi_verify *verify);
 
 /* ---- verify_messages.c ---- */
 

@@ -134,7 +134,7 @@ bool qsi_verify_is_settled(const struct qsi_known_queue *queue, uint64_t seq)
     return qsi_verify_are_settled(queue, seq, seq + 1);
 }
 
-void qsi_verify_end_references(struct qsi_verify *verify)
+void qsi_verify_collect_end(struct qsi_verify *verify)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&verify->queues);
 
@@ -145,8 +145,8 @@ void qsi_verify_end_references(struct qsi_verify *verify)
     }
 }
 
-qs_status qsi_verify_record_references(struct qsi_verify *verify, const uint8_t *record,
-                                       qs_error *error)
+qs_status qsi_verify_collect_record(struct qsi_verify *verify, const uint8_t *record,
+                                    qs_error *error)
 {
     struct qsi_topology topology;
     struct qsi_cursor_record cursor;

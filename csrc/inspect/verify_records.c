@@ -72,7 +72,7 @@ static qs_status note_checkpoint_record(struct qsi_verify *verify, const uint8_t
     case QSI_RECORD_MESSAGE_FILE:
         return qsi_message_store_restore(verify->messages, record, error);
     default:
-        return qsi_verify_record_references(verify, record, error);
+        return qsi_verify_collect_record(verify, record, error);
     }
 }
 
@@ -183,7 +183,7 @@ static qs_status walk_block(struct qsi_verify *verify, const struct qsi_scan_blo
             continue;
         }
         status = of_bodies ? qsi_verify_record_bodies(verify, record, is_certain, &detail)
-                           : qsi_verify_record_references(verify, record, &detail);
+                           : qsi_verify_collect_record(verify, record, &detail);
         blame_block(block, status, &detail);
         QS_TRY(qsi_verify_found(verify, status, &detail, error));
     }

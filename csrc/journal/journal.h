@@ -129,7 +129,7 @@ qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error) QS_MUST
 /* A file that was created while a thread waited for it is reserved and not written, so each commit
  * into it makes the file system record newly written blocks.  fill writes zeros after the blocks,
  * some at a time, while the journal is idle.  Reserved blocks read as zeros, too, so a power cut
- * during a fill changes nothing.  wants_fill and note_fill REQUIRE the lock; fill REQUIRES that
+ * during a fill changes nothing.  wants_fill and record_fill REQUIRE the lock; fill REQUIRES that
  * nothing is sealed.  After a failed fill, which is harmless, the file is not filled any more. */
 bool qsi_journal_wants_fill(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 qs_status qsi_journal_fill(struct qsi_journal *journal, uint64_t bytes,

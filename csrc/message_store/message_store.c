@@ -88,14 +88,14 @@ static struct qsi_message_store *create_store(qs_env *env, qs_dir *dir, const ui
     return messages;
 }
 
-qs_status qsi_message_store_open(struct qsi_message_store **store_out, qs_env *env, qs_dir *dir,
+qs_status qsi_message_store_open(struct qsi_message_store **messages_out, qs_env *env, qs_dir *dir,
                                  const uint8_t uuid[QSI_UUID_BYTES],
                                  const struct qsi_message_store_options *options, qs_error *error)
 {
     struct qsi_message_store *messages;
     qs_status status;
 
-    *store_out = NULL;
+    *messages_out = NULL;
     QS_ASSERT(options->file_bytes >= QSI_MESSAGE_FILE_BYTES_MIN && options->handle_max > 0);
     messages = create_store(env, dir, uuid, options);
     if (messages == NULL) {
@@ -107,7 +107,7 @@ qs_status qsi_message_store_open(struct qsi_message_store **store_out, qs_env *e
         qsi_message_store_close(messages);
         return status;
     }
-    *store_out = messages;
+    *messages_out = messages;
     return QS_OK;
 }
 

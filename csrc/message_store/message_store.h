@@ -71,7 +71,7 @@ struct qsi_dirty_set {
 
 /* Lists the files in dir, and opens none.  The caller owns dir and env, which outlive the message
  * store; uuid is the identity of the whole store, and part of each file. */
-qs_status qsi_message_store_open(struct qsi_message_store **store_out, qs_env *env, qs_dir *dir,
+qs_status qsi_message_store_open(struct qsi_message_store **messages_out, qs_env *env, qs_dir *dir,
                                  const uint8_t uuid[QSI_UUID_BYTES],
                                  const struct qsi_message_store_options *options,
                                  qs_error *error) QS_MUST_CHECK;

@@ -288,7 +288,7 @@ static bool reserve_in_segment(struct qsi_queue *queue, struct qsi_segment *segm
     return false;
 }
 
-static void tell_earliest(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+static void update_earliest(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     queue->earliest = QSI_NEVER;
     for (uint32_t i = 0; i < queue->segment_count; i++) {
@@ -324,6 +324,6 @@ bool qsi_queue_reserve_expired(struct qsi_queue *queue, struct qsi_expiry_walk *
         walk->number = segment->number + 1;
         walk->word = 0;
     }
-    tell_earliest(queue);
+    update_earliest(queue);
     return false;
 }

@@ -99,7 +99,7 @@ static qs_status begin_direct(struct qsi_stream *stream, struct qsi_stream_flush
     return take_untold(stream, direct);
 }
 
-/* All of it must be in one file, which retention drops or keeps as a whole. */
+/* All records of a job must be in one file, which retention drops or keeps as a whole. */
 uint64_t qsi_stream_direct_max(const struct qsi_container *container)
 {
     const struct qsi_stream_limits *limits =

@@ -1,12 +1,21 @@
-"""The verbs of the synchronous face, awaited: one line for each."""
+"""The verbs of the synchronous face, awaited: a decorated method for each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial, wraps
-from inspect import getdoc
+from inspect import getdoc, signature
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeVar,
+    overload,
+)
 
 from .awaiting import Awaited
 from .threads import Threads
@@ -53,12 +62,13 @@ def awaited(
     undo: Callable[[T], object] | None = None,
 ) -> Awaiting[P, R]: ...
 def awaited(verb: Any, *, by: Any = Twin._threaded, made: Any = None, undo: Any = None) -> Any:
-    """Makes a method of its name: one with the arguments and errors of ``verb``, a method of the
-    synchronous class, which is called in a thread.  Its docstring is the verb's; the method's own
-    says what differs.
+    """Decorates a method without content, which gives the name and, as its docstring, what differs.
+    Arguments, errors and the rest of the docstring are those of ``verb``, a method of the
+    synchronous class, which is called in a thread.
 
     ``by``: the method that makes the call, if it is not ``_threaded``.  ``made(self, result)`` is
-    returned in place of the result; ``undo`` gets the result if the task is cancelled meanwhile.
+    returned in place of the result.  ``undo`` gets the result if the task is cancelled meanwhile;
+    ``_threads`` then makes the call, not ``_threaded``.
     """
     name, way = verb.__name__, by.__name__
 
@@ -74,8 +84,12 @@ def awaited(verb: Any, *, by: Any = Twin._threaded, made: Any = None, undo: Any 
 
         call.__module__, call.__name__ = method.__module__, method.__name__
         call.__qualname__ = method.__qualname__
-        if isinstance(made, type):
-            call.__annotations__ = {**call.__annotations__, "return": made.__name__}
+        if made is not None:  # its name would be looked up in the verb's module
+            is_class = isinstance(made, type)
+            kind = made if is_class else made.__globals__[made.__annotations__["return"]]
+            call.__annotations__ = {**call.__annotations__, "return": kind}
+            signed = signature(verb).replace(return_annotation=kind)
+            call.__signature__ = signed  # type: ignore[attr-defined]
         if call.__doc__ and method.__doc__:
             call.__doc__ = f"{getdoc(verb)}\n\n{getdoc(method)}"
         return call

@@ -89,8 +89,8 @@ uint64_t qsi_stream_durable_next(const struct qs_store *store, struct qsi_store_
     return stream->durable_next;
 }
 
-void qsi_stream_count_pushed(const struct qs_store *store, struct qsi_store_stream *stream,
-                             uint64_t count)
+void qsi_stream_mark_pushed(const struct qs_store *store, struct qsi_store_stream *stream,
+                            uint64_t count)
 {
     uint64_t next = stream->log.container.next_seq;
     uint64_t commit = qsi_journal_commits(store->journal).open;

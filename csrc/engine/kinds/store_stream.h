@@ -51,8 +51,8 @@ uint64_t qsi_stream_durable_next(const struct qs_store *store, struct qsi_store_
     QSI_REQUIRES(qsi_store_mutex);
 /* The last count messages of the stream are in a record that is appended to the journal next, in
  * this hold of the lock. */
-void qsi_stream_count_pushed(const struct qs_store *store, struct qsi_store_stream *stream,
-                             uint64_t count) QSI_REQUIRES(qsi_store_mutex);
+void qsi_stream_mark_pushed(const struct qs_store *store, struct qsi_store_stream *stream,
+                            uint64_t count) QSI_REQUIRES(qsi_store_mutex);
 /* The LSN at which more of the stream will be durable.  REQUIRES that some messages are not. */
 uint64_t qsi_stream_awaited_lsn(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 

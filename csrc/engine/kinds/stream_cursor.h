@@ -56,7 +56,7 @@ bool qsi_stream_cursor_awaits(const struct qsi_store_consumer *consumer)
 /* Threads that wait for the stream get its messages committed. */
 void qsi_stream_call_threads(struct qs_store *store, struct qsi_store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex);
-/* A stream has consumers now, or none any more: whether a commit notifies them. */
+/* A consumer joined or left a stream: whether a commit notifies its consumers. */
 void qsi_stream_update_consumers(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 /* After a commit: notifies armed channels whose consumers have something to get. */

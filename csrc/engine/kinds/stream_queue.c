@@ -119,7 +119,7 @@ static void pushed(struct qs_store *store, struct qsi_store_queue *queue, uint64
 
     QS_DCHECK(stream->queue == queue && count > 0);
     if (journalled) {
-        qsi_stream_count_pushed(store, stream, count);
+        qsi_stream_mark_pushed(store, stream, count);
     }
     if (queue->consumer_count > 0 && qsi_list_is_empty(&stream->in_grown)) {
         qsi_list_push_back(&store->events.grown_streams, &stream->in_grown);

@@ -130,7 +130,7 @@ qs_status qsi_expire_now(struct qs_store *store, struct qsi_store_queue *queue, 
             count_unread(store, subqueue, lacks_state);
         }
     }
-    qsi_report_earliest(queue);
+    qsi_update_earliest(queue);
     return status == QS_OK ? QS_OK : qsi_fail(error, status, "expired messages");
 }
 
@@ -205,7 +205,7 @@ void qsi_expire_all(struct qs_store *store, struct qsi_store_queue *queue, bool 
     for (uint32_t i = 0; !queue->deleted && i < qsi_subqueue_count(queue); i++) {
         expire_subqueue(store, qsi_subqueue_at(queue, i), waits);
     }
-    qsi_report_earliest(queue);
+    qsi_update_earliest(queue);
 }
 
 void qsi_expire_for_status(struct qs_store *store, struct qsi_store_queue *queue)

@@ -63,7 +63,7 @@ void qsi_pager_job_end(struct qs_store *store, struct qsi_store_queue *queue)
 void qsi_pager_record_failure(struct qs_store *store, enum qsi_disk_use use, qs_status status,
                               const qs_error *error) QSI_REQUIRES(qsi_store_mutex);
 
-/* Releases the lock meanwhile.  Until some job has ended.  The queue may be gone
+/* Releases the lock meanwhile.  Waits until some job has ended.  The queue may be gone
  * afterwards. */
 qs_status qsi_pager_wait(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;

@@ -219,7 +219,7 @@ static uint32_t push(struct qs_store *store, struct qsi_pending_record *pending_
         pushed.first_seq = qsi_container_append(queue->messages, run);
         /* like the record */
         QS_DCHECK(pushed.first_seq + pushed.count == queue->messages->next_seq);
-        qsi_count_pushed(store, queue, pending_record->chunk->data, i, &pushed);
+        qsi_put_pushed(store, queue, pending_record->chunk->data, i, &pushed);
         if (refusals != NULL && qsi_queue_refuses(queue)) {
             refused += qsi_refusals_take(refusals, store, queue, pending_record, &pushed);
         } else if (pending_record->is_dead_letter) {

@@ -160,7 +160,7 @@ static void push(const struct qsi_publishing *publishing, struct qsi_chunk *chun
                                                     (uint32_t)publishing->layout.record_bytes,
                                                     pushed.journalled, publishing->stored);
         QS_DCHECK(pushed.first_seq + 1 == queue->messages->next_seq);
-        qsi_count_pushed(store, queue, record, i, &pushed);
+        qsi_put_pushed(store, queue, record, i, &pushed);
         qsi_notify_pushed(store, queue, &pushed);
     }
 }

@@ -13,9 +13,9 @@
 #include "wake.h"
 
 /* The record has the places of its messages. */
-static inline void qsi_count_pushed(struct qs_store *store, const struct qsi_store_queue *queue,
-                                    uint8_t *record, uint32_t index,
-                                    const struct qsi_pushed *pushed) QSI_REQUIRES(qsi_store_mutex)
+static inline void qsi_put_pushed(struct qs_store *store, const struct qsi_store_queue *queue,
+                                  uint8_t *record, uint32_t index, const struct qsi_pushed *pushed)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_messages_put_destination(record, index, queue->container.id, pushed->first_seq,
                                  pushed->count);

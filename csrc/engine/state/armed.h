@@ -20,12 +20,12 @@ uint64_t qsi_deliveries_awaited_lsn(const struct qs_channel *channel) QSI_REQUIR
 bool qsi_channel_disarm(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* Signals the channel's eventfd.  REQUIRES an armed channel. */
 void qsi_channel_notify(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* Signals the channel if it has an event; else registers it for the commits that it waits for. */
+/* Notifies the channel if it has an event; else registers it for the commits that it waits for. */
 void qsi_notify_if_due(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 void qsi_notify_changes(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Signals channels after a commit, or after the store failed. */
+/* Notifies channels after a commit, or after the store failed. */
 void qsi_notify_confirmed(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Signals a channel that was closed, so that its listener finds out. */
+/* Notifies a channel that was closed, so that its listener finds out. */
 void qsi_channel_notify_shut(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

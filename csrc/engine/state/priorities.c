@@ -48,7 +48,7 @@ uint64_t qsi_delayed_count(const struct qsi_store_queue *queue)
     return count;
 }
 
-void qsi_report_earliest(struct qsi_store_queue *queue)
+void qsi_update_earliest(struct qsi_store_queue *queue)
 {
     struct qsi_store_priorities *priorities = queue->priorities;
 

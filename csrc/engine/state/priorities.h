@@ -93,7 +93,7 @@ static inline uint64_t qsi_earliest(const struct qsi_store_queue *queue)
                                                 : queue->priorities->sum.earliest;
 }
 /* Expired messages are gone, and due ones are ready: computes the next time. */
-void qsi_report_earliest(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+void qsi_update_earliest(struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
 /* The id of the sub-queue for messages of this priority, used or not. */
 static inline uint64_t qsi_priority_id(const struct qsi_store_queue *queue, uint8_t priority)

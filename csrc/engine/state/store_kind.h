@@ -23,9 +23,9 @@ struct qsi_declaration {
     uint8_t source[QSI_WORK_SOURCE_BYTES];
 };
 
-/* All operations REQUIRE the store's lock.  NULL: the kind has nothing to do there.  A kind with
- * kept_from has trimmed, too, and a container that is trimmed; a kind whose consumers have cursors
- * has has_next and awaits_commit. */
+/* All operations REQUIRE the store's lock.  NULL: the kind has nothing to do there;
+ * make is never NULL.  A kind with kept_from has trimmed, too, and a container that is trimmed; a
+ * kind whose consumers have cursors has has_next and awaits_commit. */
 struct qsi_store_kind {
     enum qsi_queue_kind arguments;
     uint8_t declares;                 /* type of the record that declares it */
@@ -39,8 +39,8 @@ struct qsi_store_kind {
     void (*describe)(const struct qsi_store_queue *queue, struct qsi_declaration *declaration_io);
     qs_status (*replay)(struct qs_store *store, struct qsi_store_queue *queue,
                         const struct qsi_topology *declaration, qs_error *error);
-    /* May release the lock meanwhile: checks the declaration, and finds where such a queue begins;
-     * and, when it was made, that it begins there.  QS_PRECONDITION_FAILED */
+    /* find_start checks the declaration, and finds where such a queue begins; it may release the
+     * lock meanwhile.  start: the queue was made, and begins there.  QS_PRECONDITION_FAILED. */
     qs_status (*find_start)(struct qs_store *store, struct qsi_slice name, uint32_t flags,
                             struct qsi_slice arguments, uint64_t *start_out, qs_error *error);
     qs_status (*start)(struct qs_store *store, struct qsi_store_queue *queue, uint64_t start,

@@ -243,8 +243,9 @@ static qs_status publish_large(struct scene *scene)
     return QS_OK;
 }
 
-/* Retention drops a file as a whole, so no more goes into one: the journal takes the batch.  It
- * waited for a flush first; here for its own thread, without end. */
+/* Retention drops a file as a whole, so no file gets more than a segment: the journal takes a
+ * larger batch.  Before, the batch waited for a flush; here that is its own thread's, so it waited
+ * forever. */
 HOOKED_TEST(test_batch_larger_than_a_segment_waited_for_a_flush)
 {
     struct qs_test_fields arguments = {.used = 0};

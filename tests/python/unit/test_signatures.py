@@ -106,6 +106,15 @@ def test_a_verb_of_asyncio_is_described_as_the_one_it_awaits_and_with_what_diffe
     assert inspect.iscoroutinefunction(aio.Store.snapshot)
 
 
+def test_a_verb_of_asyncio_is_annotated_with_the_class_that_it_returns() -> None:
+    for owner, verb, kind in (
+        (aio.Store, "stream", aio.Stream),
+        (aio.session.Session, "subscribe", aio.session.Consumer),
+        (aio.session.Session, "producer", aio.session.Producer),
+    ):
+        assert inspect.signature(getattr(owner, verb)).return_annotation is kind
+
+
 def test_opening_takes_the_same_arguments() -> None:
     assert inspect.signature(pyqstore.open).parameters == inspect.signature(aio.open).parameters
 
