@@ -200,6 +200,13 @@ def test_every_function_that_files_share_is_called_by_another_file(build: Path) 
     assert sorted(UNCALLED - everywhere) == [], "gone: take them out of the list"
 
 
+def test_a_main_of_a_c_test_runs_the_tests_of_its_file() -> None:
+    files = [path for path in (ROOT / "tests/native").rglob("*.c") if "_TEST(" in path.read_text()]
+    mains = [path for path in files if re.search(r"^int main\(", path.read_text(), re.M)]
+    assert len(mains) > 5
+    assert [path.name for path in mains if "qs_test_run_all();" not in path.read_text()] == []
+
+
 # What is banned: where it may be after all, and what to use instead.
 BANNED = [
     (

@@ -158,7 +158,7 @@ static inline void fault_conclude(const struct crash_report *report, uint64_t fa
     qs_test_alloc_end(&fault_alloc);
     printf("%" PRIu64 " faults, %" PRIu64 " states, %" PRIu64 " violations\n", faults,
            report->states, report->violations);
-    QS_CHECK(report->violations == 0);
+    QS_CHECK(faults > 0 && report->violations == 0);
 }
 
 /* Whether the second argument names a part of the operation's name, or there is none. */

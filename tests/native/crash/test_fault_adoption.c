@@ -125,7 +125,7 @@ int main(void)
         struct trial trial = {.base = {.name = subject_names[subject], .step = 1, .n_least = 5},
                               .subject = (enum subject)subject};
 
-        (void)fault_sweep(&trial.base, try_once);
+        QS_CHECK(fault_sweep(&trial.base, try_once) > 0);
     }
     return 0;
 }

@@ -131,7 +131,7 @@ int main(void)
         struct trial trial = {.base = {.name = subject_names[subject], .step = 1},
                               .subject = (enum subject)subject};
 
-        (void)fault_sweep(&trial.base, try_once);
+        QS_CHECK(fault_sweep(&trial.base, try_once) > 0);
     }
     return 0;
 }

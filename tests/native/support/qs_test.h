@@ -13,12 +13,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#define QS_CHECK(cond)                                                               \
-    do {                                                                             \
-        if (!(cond)) {                                                               \
-            fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #cond); \
-            exit(1);                                                                 \
-        }                                                                            \
+/* The test that runs; weak: one for all files of a test. */
+__attribute__((weak)) const char *qs_test_running = "main";
+
+#define QS_CHECK(cond)                                                                      \
+    do {                                                                                    \
+        if (!(cond)) {                                                                      \
+            fprintf(stderr, "%s:%d: check failed: %s (in %s)\n", __FILE__, __LINE__, #cond, \
+                    qs_test_running);                                                       \
+            exit(1);                                                                        \
+        }                                                                                   \
     } while (0)
 
 /* Give QS_ERROR to the call, and QS_CHECK_OK tells its text when the call fails.  Weak: one for
@@ -41,6 +45,7 @@ __attribute__((weak)) _Thread_local qs_error qs_test_error;
 /* Weak, as above. */
 struct qs_test {
     void (*run)(void);
+    const char *name;
     struct qs_test *next;
 };
 __attribute__((weak)) struct qs_test *qs_test_first;
@@ -58,22 +63,24 @@ static inline void qs_test_run_all(void)
 {
     QS_CHECK(qs_test_first != NULL);
     for (struct qs_test *test = qs_test_first; test != NULL; test = test->next) {
+        qs_test_running = test->name;
         test->run();
     }
+    qs_test_running = "main";
 }
 
 /* A test with other parameters, which by() gives to it. */
-#define QS_TEST_BY(by, name, parameters)                      \
-    static void name parameters;                              \
-    static void name##_run(void)                              \
-    {                                                         \
-        by(name);                                             \
-    }                                                         \
-    __attribute__((constructor)) static void name##_add(void) \
-    {                                                         \
-        static struct qs_test test = {name##_run, NULL};      \
-        qs_test_add(&test);                                   \
-    }                                                         \
+#define QS_TEST_BY(by, name, parameters)                        \
+    static void name parameters;                                \
+    static void name##_run(void)                                \
+    {                                                           \
+        by(name);                                               \
+    }                                                           \
+    __attribute__((constructor)) static void name##_add(void)   \
+    {                                                           \
+        static struct qs_test test = {name##_run, #name, NULL}; \
+        qs_test_add(&test);                                     \
+    }                                                           \
     static void name parameters
 
 /* Defines by(): sets a fixture up, around each test, and tears it down. */

@@ -13,6 +13,7 @@ import pytest
 
 from .broker import is_installed
 
+ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_SECONDS = 30
 PROGRAM = """
 import importlib.util, pathlib, sys, time
@@ -45,7 +46,9 @@ def living(mark: bytes) -> set[str]:
 def test_broker_is_gone_when_its_test_was_killed(tmp_path: Path) -> None:
     module = Path(__file__).with_name("broker.py")
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(module), str(tmp_path)], stdout=subprocess.PIPE
+        [sys.executable, "-c", PROGRAM, str(module), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,  # whose benchmarks it imports
     )
     assert process.stdout is not None
     with process.stdout:
