@@ -18,6 +18,7 @@ PATIENCE_SECONDS = 30
 PROGRAM = """
 import importlib.util, pathlib, sys, time
 
+sys.path.append(sys.argv[3])  # has benchmarks; behind the installed package
 spec = importlib.util.spec_from_file_location("broker", sys.argv[1])
 broker = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(broker)
@@ -46,9 +47,8 @@ def living(mark: bytes) -> set[str]:
 def test_broker_is_gone_when_its_test_was_killed(tmp_path: Path) -> None:
     module = Path(__file__).with_name("broker.py")
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(module), str(tmp_path)],
+        [sys.executable, "-c", PROGRAM, str(module), str(tmp_path), str(ROOT)],
         stdout=subprocess.PIPE,
-        cwd=ROOT,  # whose benchmarks it imports
     )
     assert process.stdout is not None
     with process.stdout:
