@@ -83,17 +83,17 @@ class Settler:
 
     # For the channel, in the thread that uses it.
 
-    def next_event(self, kinds: int, timeout_ns: int) -> _Event | None:
+    def _next_event(self, kinds: int, timeout_ns: int) -> _Event | None:
         """As ``Channel._next_event``, making the calls that are asked for meanwhile."""
         try:
-            return self._next_event(kinds, timeout_ns)
+            return self._receive(kinds, timeout_ns)
         finally:
             if self._channel.closed:  # nobody may come to close it until those who asked are told
-                self.close()
+                self._close()
 
-    def _next_event(self, kinds: int, timeout_ns: int) -> _Event | None:
+    def _receive(self, kinds: int, timeout_ns: int) -> _Event | None:
         receive = partial(_core.Channel._next_event, self._channel)
-        self.settle()
+        self._settle()
         if self._is_closed:
             return receive(kinds, timeout_ns)
         event: _Event | None = receive(kinds, 0)
@@ -103,7 +103,7 @@ class Settler:
         if events:
             return events[0]
         self._wait(timeout_ns)
-        self.settle()
+        self._settle()
         return receive(kinds, 0)
 
     def _wait(self, timeout_ns: int) -> None:
@@ -123,7 +123,7 @@ class Settler:
                         with suppress(BlockingIOError):
                             os.eventfd_read(event_fd)
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Make the calls that were asked for.  Raises what closed the channel."""
         while self._asked:
             future, call = self._asked.popleft()
@@ -138,7 +138,7 @@ class Settler:
             else:
                 future.set_result(None)
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Nothing is settled any more: the channel is closed."""
         with self._mutex:
             if self._is_closed:

@@ -305,23 +305,32 @@ static qs_status check_reach(struct qsi_message_store *messages, struct qsi_mess
     return QS_OK;
 }
 
+/* A final file is only read, and may have other names: in copies of the store. */
+static uint32_t open_flags(const struct qsi_message_file *file, enum qsi_retain how)
+    QSI_REQUIRES(qsi_message_store_mutex)
+{
+    if (file->is_final) {
+        return QS_OPEN_READ | QS_OPEN_LINKED;
+    }
+    return how == QSI_RETAIN_JUDGE ? QS_OPEN_READ : QS_OPEN_WRITE;
+}
+
 /* REQUIRES a file with live references. */
 static qs_status retain_file(struct qsi_message_store *messages, struct qsi_message_file *file,
                              enum qsi_retain how, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
-    bool writes = how != QSI_RETAIN_JUDGE && !file->is_final;
+    uint32_t flags = open_flags(file, how);
     struct qsi_message_view view;
     qs_status status;
 
     if (!file->is_present) {
         return qsi_message_file_fail_missing(error, file->id);
     }
-    QS_TRY(qsi_message_file_open(messages, file->id, writes ? QS_OPEN_WRITE : QS_OPEN_READ, &view,
-                                 error));
+    QS_TRY(qsi_message_file_open(messages, file->id, flags, &view, error));
     view.file = file;
     status = check_reach(messages, file, &view, error);
-    if (status == QS_OK && writes) {
+    if (status == QS_OK && flags == QS_OPEN_WRITE) {
         file->is_too_long = view.bytes > file->end;
         status = qsi_message_file_sync(messages, file->id, view.handle, error);
     }
@@ -340,8 +349,8 @@ static void learn_salt(struct qsi_message_store *messages, struct qsi_message_fi
 {
     struct qsi_message_view view;
 
-    if (!file->is_named &&
-        qsi_message_file_open(messages, file->id, QS_OPEN_READ, &view, NULL) == QS_OK) {
+    if (!file->is_named && qsi_message_file_open(messages, file->id, QS_OPEN_READ | QS_OPEN_LINKED,
+                                                 &view, NULL) == QS_OK) {
         messages->env->close(messages->env, view.handle);
         file->named_salt = view.header.salt;
         file->is_named = true;

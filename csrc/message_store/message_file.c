@@ -93,14 +93,12 @@ static qs_status write_header(struct qsi_message_store *messages, struct qsi_mes
     return qsi_file_write(messages->env, file->handle, &part, 1, 0, error);
 }
 
-/* Opens a file; a file opened only for reading may be one of a snapshot. */
 static qs_status open_named(struct qsi_message_store *messages, struct qsi_message_id id,
                             uint32_t flags, qs_file **handle_out, qs_error *error)
 {
     char name[QSI_MESSAGE_NAME_BYTES];
 
     qsi_message_name(name, id);
-    flags |= flags == QS_OPEN_READ ? QS_OPEN_LINKED : 0u;
     return qsi_env_open(messages->env, messages->dir, name, flags, handle_out, error);
 }
 

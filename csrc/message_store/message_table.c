@@ -77,7 +77,7 @@ static qs_status open_handle(struct qsi_message_store *messages, struct qsi_mess
 {
     struct qsi_message_view view;
 
-    QS_TRY(qsi_message_file_open(messages, file->id, QS_OPEN_READ, &view, error));
+    QS_TRY(qsi_message_file_open(messages, file->id, QS_OPEN_READ | QS_OPEN_LINKED, &view, error));
     qsi_message_store_lock(messages);
     if (file->handle == NULL) {
         file->handle = view.handle;

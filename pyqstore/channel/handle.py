@@ -95,10 +95,10 @@ class Handle(_core.Channel, Closing):
         settler = getattr(self, "_settler", None)
         if settler is not None and not self.closed:
             with suppress(Exception):  # those who asked are told
-                settler.settle()
+                settler._settle()
         self._close()
         if settler is not None:
-            settler.close()
+            settler._close()
             self._forget_event_fd()
         if self._is_made:  # else there is no more of it than its base
             raise_first(self._tell_rest())
@@ -119,7 +119,7 @@ class Handle(_core.Channel, Closing):
         super()._free()
         settler = getattr(self, "_settler", None)
         if settler is not None:
-            settler.close()
+            settler._close()
 
     def threadsafe(self) -> Settler:
         """A :class:`~pyqstore.Settler`, always the same, with which other threads acknowledge and
@@ -139,7 +139,7 @@ class Handle(_core.Channel, Closing):
         self._check_process()
         if self._settler is None:
             self._settler = Settler(self, self._store)
-            self._next_event = self._settler.next_event  # type: ignore[method-assign]
+            self._next_event = self._settler._next_event  # type: ignore[method-assign]
         return self._settler
 
 

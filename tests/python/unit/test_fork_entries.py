@@ -52,8 +52,6 @@ PURE = {
     "aio.session.Session.topic", "session.Connection.options", "session.Message.json",
     "session.Session.queue", "session.Session.topic", "Transaction.committed",
     "aio.Transaction.committed", "aio.Receipt.of",
-    # For the channel, not for its callers.
-    "Settler.next_event", "Settler.settle",
 }  # fmt: skip
 """What asks nothing of a store."""
 

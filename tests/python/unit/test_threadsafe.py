@@ -29,6 +29,8 @@ def test_eight_threads_settle_while_one_waits(
     publish(channel, count)
     settler = channel.threadsafe()
     assert channel.threadsafe() is settler
+    public = {name for name in dir(settler) if not name.startswith("_")}
+    assert public == {"basic_ack", "basic_nack", "basic_reject"}
     handled: dict[int, int] = {}
     threads: set[int] = set()
     barrier = threading.Barrier(THREADS)

@@ -284,3 +284,37 @@ def test_verify_found_nothing_in_a_store_that_open_refused(
         verdicts.add(is_whole)
         shutil.rmtree(trial)
     assert False in verdicts
+
+
+def refusal(call: Callable[[Path], object], path: Path) -> str:
+    """What the call raises, without the path of the store that stands in front."""
+    try:
+        call(path)
+    except pyqstore.StoreError as error:
+        return str(error).rpartition(": ")[2]
+    return ""
+
+
+def open_once(path: Path) -> None:
+    pyqstore.open(path).close()
+
+
+def test_verify_refuses_a_file_with_two_names_where_opening_does(
+    paged: Path, tmp_path: Path
+) -> None:
+    """Opening writes to some files, and the file of the other name would change with them.
+    Segments are opened later, when their messages are wanted."""
+    refused = set()
+    for name in files(paged):
+        tried = tmp_path / "tried"
+        shutil.copytree(paged, tried)
+        os.link(tried / name, tmp_path / "second name")
+        found = refusal(pyqstore.verify, tried)
+        said = refusal(open_once, tried)
+        assert said in ("", found), name
+        if said:
+            assert "has other names" in said
+            refused.add(Path(name).parent.name)
+        (tmp_path / "second name").unlink()
+        shutil.rmtree(tried)
+    assert refused >= {"checkpoint", "journal", "messages"}
