@@ -100,11 +100,11 @@ static qs_status publish_dead_letter(struct qs_channel *channel,
         .key = qsi_slice_of(message->routing_key),
         .reason = reason_name(reason),
         .time_s = channel->store->env->wall_us(channel->store->env) / QSI_US_PER_S,
-        .has_new_key = policy->has_dead_letter_key,
+        .has_new_key = policy->dead_letter_key.data != NULL,
     };
     struct qsi_dead_letter dead_letter = {
         .exchange = policy->dead_letter,
-        .key = policy->has_dead_letter_key ? policy->dead_letter_key : death.key,
+        .key = policy->dead_letter_key.data != NULL ? policy->dead_letter_key : death.key,
         .body = qsi_slice_of(message->body),
         .may_go_round = reason == QSI_REJECTED,
     };

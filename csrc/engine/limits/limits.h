@@ -57,7 +57,7 @@ void qsi_expire_for_status(struct qs_store *store, struct qsi_store_queue *queue
 static inline bool qsi_has_dead_letters(const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    return queue->policy.has_dead_letter_exchange && !queue->deleted;
+    return queue->policy.dead_letter.data != NULL && !queue->deleted;
 }
 /* Whether the queue refuses messages and does not drop others. */
 static inline bool qsi_queue_refuses(const struct qsi_store_queue *queue)

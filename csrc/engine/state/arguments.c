@@ -27,7 +27,9 @@
 enum type {
     ANYTHING, /* it has no meaning here */
     NUMBER,   /* whole, least to most, at a uint64_t */
-    CHOICE,   /* one of choices, its index at a uint32_t */
+    CHOICE,   /* one of choices, its index at an enum */
+    EITHER,   /* one of two choices, at a bool: whether it is the second */
+    PRIORITY, /* a number, of which both fields of the policy are set */
     TEXT,     /* of at most 255 bytes, at a slice */
     BOOLEAN,  /* at a bool */
     AGE,      /* microseconds at a uint64_t */
@@ -44,51 +46,47 @@ enum {
     ALL = CLASSIC | STREAM | WORK
 };
 
-/* The values of the arguments, one by one; an absent one is unlimited, the first choice, or a null
- * slice. */
-struct parsed {
-    uint64_t message_ttl_ms, expires_ms, messages_max, body_bytes_max, deliveries_max, priority_max;
-    uint64_t age_us_max, segment_bytes;
-    uint32_t overflow, strategy, mode;
-    struct qsi_slice dead_letter, dead_letter_key, source;
-    bool single_active_consumer, pins, keeps_all;
-};
-#define AT(field) offsetof(struct parsed, field)
+#define OF_QUEUE(field) offsetof(struct qsi_arguments, queue.field)
+#define OF_STREAM(field) offsetof(struct qsi_arguments, stream.field)
+#define OF_WORK(field) offsetof(struct qsi_arguments, work.field)
 
 struct argument {
     const char *name;
     uint32_t takers; /* of QSI_CLASSIC_QUEUE and so on: other queues refuse it */
     enum type type;
-    size_t at; /* in struct parsed */
+    size_t at; /* in struct qsi_arguments */
     uint64_t least, most;
     const char *choices[CHOICES_MAX];
     bool is_not_compared; /* when a queue is declared again */
 };
 
 static const struct argument table[] = {
-    {"x-message-ttl", CLASSIC, NUMBER, .at = AT(message_ttl_ms), .most = TIMER_MS_MAX},
-    {"x-expires", QUEUES, NUMBER, .at = AT(expires_ms), .least = 1, .most = TIMER_MS_MAX},
-    {"x-max-length", CLASSIC, NUMBER, .at = AT(messages_max), .most = INT64_MAX},
-    {"x-max-length-bytes", CLASSIC, NUMBER, .at = AT(body_bytes_max), .most = INT64_MAX},
-    {"x-max-length-bytes", STREAM, NUMBER, .at = AT(body_bytes_max), .least = 1, .most = INT64_MAX},
+    {"x-message-ttl", CLASSIC, NUMBER, .at = OF_QUEUE(message_ttl_ms), .most = TIMER_MS_MAX},
+    {"x-expires", QUEUES, NUMBER, .at = OF_QUEUE(expires_ms), .least = 1, .most = TIMER_MS_MAX},
+    {"x-max-length", CLASSIC, NUMBER, .at = OF_QUEUE(messages_max), .most = INT64_MAX},
+    {"x-max-length-bytes", CLASSIC, NUMBER, .at = OF_QUEUE(body_bytes_max), .most = INT64_MAX},
+    {"x-max-length-bytes", STREAM, NUMBER, .at = OF_STREAM(bytes_max), .least = 1,
+     .most = INT64_MAX},
     /* the count of one too many fits */
-    {"x-delivery-limit", QUEUES, NUMBER, .at = AT(deliveries_max), .most = UINT8_MAX - 1},
-    {"x-max-priority", CLASSIC, NUMBER, .at = AT(priority_max), .most = QSI_PRIORITY_MAX},
-    {"x-overflow", CLASSIC, CHOICE, .at = AT(overflow),
+    {"x-delivery-limit", QUEUES, NUMBER, .at = OF_QUEUE(deliveries_max), .most = UINT8_MAX - 1},
+    {"x-max-priority", CLASSIC, PRIORITY, .most = QSI_PRIORITY_MAX},
+    {"x-overflow", CLASSIC, CHOICE, .at = OF_QUEUE(overflow),
      .choices = {"drop-head", "reject-publish", "reject-publish-dlx"}},
-    {"x-dead-letter-strategy", QUEUES, CHOICE, .at = AT(strategy),
+    {"x-dead-letter-strategy", QUEUES, EITHER, .at = OF_QUEUE(at_least_once),
      .choices = {"at-most-once", "at-least-once"}},
-    {"x-queue-mode", CLASSIC, CHOICE, .at = AT(mode), .choices = {"default", "lazy"}},
+    {"x-queue-mode", CLASSIC, EITHER, .at = OF_QUEUE(lazy), .choices = {"default", "lazy"}},
     {QUEUE_TYPE, ALL, KIND, .at = 0},
-    {DEAD_LETTER_EXCHANGE, QUEUES, TEXT, .at = AT(dead_letter)},
-    {DEAD_LETTER_KEY, QUEUES, TEXT, .at = AT(dead_letter_key)},
-    {"x-single-active-consumer", QUEUES, BOOLEAN, .at = AT(single_active_consumer)},
-    {"x-persistent", CLASSIC, BOOLEAN, .at = AT(keeps_all), .is_not_compared = true},
-    {"x-max-age", STREAM, AGE, .at = AT(age_us_max)},
-    {"x-max-messages", STREAM, NUMBER, .at = AT(messages_max), .least = 1, .most = INT64_MAX},
-    {SEGMENT, STREAM, NUMBER, .at = AT(segment_bytes), .least = 1, .most = SEGMENT_BYTES_MAX},
-    {SOURCE, WORK, NAME, .at = AT(source)},
-    {"x-stream-pin", WORK, BOOLEAN, .at = AT(pins)},
+    {DEAD_LETTER_EXCHANGE, QUEUES, TEXT, .at = OF_QUEUE(dead_letter)},
+    {DEAD_LETTER_KEY, QUEUES, TEXT, .at = OF_QUEUE(dead_letter_key)},
+    {"x-single-active-consumer", QUEUES, BOOLEAN, .at = OF_QUEUE(single_active_consumer)},
+    {"x-persistent", CLASSIC, BOOLEAN, .at = OF_QUEUE(keeps_all), .is_not_compared = true},
+    {"x-max-age", STREAM, AGE, .at = OF_STREAM(age_us_max)},
+    {"x-max-messages", STREAM, NUMBER, .at = OF_STREAM(messages_max), .least = 1,
+     .most = INT64_MAX},
+    {SEGMENT, STREAM, NUMBER, .at = OF_STREAM(segment_bytes), .least = 1,
+     .most = SEGMENT_BYTES_MAX},
+    {SOURCE, WORK, NAME, .at = OF_WORK(source)},
+    {"x-stream-pin", WORK, BOOLEAN, .at = OF_WORK(pins)},
     {QSI_OFFSET_ARGUMENT, WORK, START, .at = 0},
     /* Arguments that RabbitMQ compares or refuses, and that have no meaning here. */
     {"x-queue-version", QUEUES, ANYTHING, .at = 0},
@@ -231,14 +229,15 @@ static qs_status check_type(const struct qsi_field *type, struct qsi_slice queue
                     PRINT(queue), PRINT(type->value));
 }
 
-/* *parsed is unchanged if the value is invalid. */
-static qs_status parse_value(struct parsed *parsed, const struct argument *argument,
+/* *out is unchanged if the value is invalid. */
+static qs_status parse_value(struct qsi_arguments *out, const struct argument *argument,
                              const struct qsi_field *field, struct qsi_slice queue, qs_error *error)
 {
-    void *at = (char *)parsed + argument->at;
+    void *at = (char *)out + argument->at;
     struct qsi_stream_start_spec start;
     const char *needed = NULL;
-    uint64_t age_us;
+    uint64_t number = 0;
+    uint32_t index = 0;
 
     switch (argument->type) {
     case ANYTHING:
@@ -249,6 +248,15 @@ static qs_status parse_value(struct parsed *parsed, const struct argument *argum
         return parse_number(at, argument, field, queue, error);
     case CHOICE:
         return parse_choice(at, argument, field, queue, error);
+    case EITHER:
+        QS_TRY(parse_choice(&index, argument, field, queue, error));
+        *(bool *)at = index == 1;
+        break;
+    case PRIORITY:
+        QS_TRY(parse_number(&number, argument, field, queue, error));
+        out->queue.has_priorities = true;
+        out->queue.priority_max = (uint8_t)number;
+        break;
     case TEXT:
     case NAME:
         if (field->type != 'S' ||
@@ -267,10 +275,10 @@ static qs_status parse_value(struct parsed *parsed, const struct argument *argum
         }
         break;
     case AGE:
-        if (field->type != 'S' || !qsi_max_age_parse(field->value, &age_us)) {
+        if (field->type != 'S' || !qsi_max_age_parse(field->value, &number)) {
             needed = "invalid_max_age";
         } else {
-            *(uint64_t *)at = age_us;
+            *(uint64_t *)at = number;
         }
         break;
     case START:
@@ -297,7 +305,7 @@ static qs_status refuse_misfit(const struct argument *argument, enum qsi_queue_k
                     kind == QSI_STREAM_QUEUE ? "rabbit_stream_queue" : "rabbit_classic_queue");
 }
 
-static qs_status parse_field(struct parsed *parsed, enum qsi_queue_kind kind,
+static qs_status parse_field(struct qsi_arguments *out, enum qsi_queue_kind kind,
                              const struct qsi_field *field, struct qsi_slice queue, qs_error *error)
 {
     const struct argument *argument = find(field->name, kind);
@@ -305,31 +313,47 @@ static qs_status parse_field(struct parsed *parsed, enum qsi_queue_kind kind,
     if (argument == NULL) {
         return QS_OK;
     }
-    return (argument->takers & kind) != 0 ? parse_value(parsed, argument, field, queue, error)
+    return (argument->takers & kind) != 0 ? parse_value(out, argument, field, queue, error)
                                           : refuse_misfit(argument, kind, queue, error);
 }
 
-static void begin(struct parsed *parsed)
+/* Without arguments: numbers are unlimited, choices the first, slices null. */
+static void begin(struct qsi_arguments *out)
 {
-    *parsed = (struct parsed){
-        .message_ttl_ms = QSI_UNLIMITED,
-        .expires_ms = QSI_UNLIMITED,
-        .messages_max = QSI_UNLIMITED,
-        .body_bytes_max = QSI_UNLIMITED,
-        .deliveries_max = QSI_UNLIMITED,
-        .priority_max = QSI_UNLIMITED,
-        .age_us_max = QSI_UNLIMITED,
-        .segment_bytes = QSI_UNLIMITED,
-    };
+    *out = (struct qsi_arguments){.queue = {.overflow = QSI_DROP_HEAD}};
+    for (uint32_t i = 0; i < COUNT(table); i++) {
+        if (table[i].type == NUMBER || table[i].type == AGE) {
+            *(uint64_t *)(void *)((char *)out + table[i].at) = QSI_UNLIMITED;
+        }
+    }
 }
 
-/* A key alone has no meaning; then it is treated as absent. */
-static qs_status end(struct parsed *parsed, struct qsi_slice queue, qs_error *error)
+/* Only whole segments are dropped: those of a stream with a limit are a fraction of it. */
+static uint64_t follow_limit(uint64_t bytes_max)
 {
-    if (parsed->dead_letter_key.data == NULL || parsed->dead_letter.data != NULL) {
+    uint64_t bytes = bytes_max / QSI_STREAM_SEGMENTS_KEPT;
+
+    return bytes < QSI_STREAM_SEGMENT_LEAST   ? QSI_STREAM_SEGMENT_LEAST
+           : bytes > QSI_STREAM_SEGMENT_BYTES ? QSI_STREAM_SEGMENT_BYTES
+                                              : bytes;
+}
+
+/* Sets what follows from several arguments.  Fails for a key alone, which has no meaning and is
+ * treated as absent. */
+static qs_status end(struct qsi_arguments *out, struct qsi_slice queue, qs_error *error)
+{
+    struct qsi_queue_policy *policy = &out->queue;
+
+    policy->asks_more =
+        policy->overflow != QSI_DROP_HEAD || policy->has_priorities || policy->keeps_all;
+    out->stream.segments_follow = out->stream.segment_bytes == QSI_UNLIMITED;
+    if (out->stream.segments_follow) {
+        out->stream.segment_bytes = follow_limit(out->stream.bytes_max);
+    }
+    if (policy->dead_letter_key.data == NULL || policy->dead_letter.data != NULL) {
         return QS_OK;
     }
-    parsed->dead_letter_key = QSI_SLICE_NULL;
+    policy->dead_letter_key = QSI_SLICE_NULL;
     return qsi_argument_invalid(DEAD_LETTER_KEY, queue, "there is no '" DEAD_LETTER_EXCHANGE "'",
                                 error);
 }
@@ -384,7 +408,7 @@ qs_status qsi_arguments_check(struct qsi_slice arguments, uint32_t flags, bool i
 {
     struct qsi_field_walk walk = qsi_table_walk(arguments);
     struct qsi_field field;
-    struct parsed parsed;
+    struct qsi_arguments read;
     enum qsi_queue_kind kind;
 
     if (!qsi_table_check(arguments)) {
@@ -395,68 +419,15 @@ qs_status qsi_arguments_check(struct qsi_slice arguments, uint32_t flags, bool i
         return qsi_argument_invalid(SOURCE, queue, "a stream reads no other", error);
     }
     QS_TRY(check_flags(kind, flags, is_server_named, queue, error));
-    begin(&parsed);
+    begin(&read);
     while (qsi_field_next(&walk, &field)) {
         QS_TRY(check_name(field.name, queue, error));
-        QS_TRY(parse_field(&parsed, kind, &field, queue, error));
+        QS_TRY(parse_field(&read, kind, &field, queue, error));
     }
-    return end(&parsed, queue, error);
+    return end(&read, queue, error);
 }
 
 /* ---- read ---- */
-
-/* Only whole segments are dropped: those of a stream with a limit are a fraction of it. */
-static uint64_t segment_bytes_of(const struct parsed *parsed)
-{
-    uint64_t bytes = parsed->body_bytes_max / QSI_STREAM_SEGMENTS_KEPT;
-
-    if (parsed->segment_bytes != QSI_UNLIMITED) {
-        return parsed->segment_bytes;
-    }
-    return bytes < QSI_STREAM_SEGMENT_LEAST   ? QSI_STREAM_SEGMENT_LEAST
-           : bytes > QSI_STREAM_SEGMENT_BYTES ? QSI_STREAM_SEGMENT_BYTES
-                                              : bytes;
-}
-
-/* The limits of a stream are not limits of its queue. */
-static void tell(struct qsi_arguments *out, const struct parsed *parsed, enum qsi_queue_kind kind)
-{
-    bool is_stream = kind == QSI_STREAM_QUEUE;
-    bool has_priorities = parsed->priority_max != QSI_UNLIMITED;
-
-    *out = (struct qsi_arguments){
-        .queue =
-            {
-                .message_ttl_ms = parsed->message_ttl_ms,
-                .expires_ms = parsed->expires_ms,
-                .messages_max = is_stream ? QSI_UNLIMITED : parsed->messages_max,
-                .body_bytes_max = is_stream ? QSI_UNLIMITED : parsed->body_bytes_max,
-                .deliveries_max = parsed->deliveries_max,
-                .overflow = (enum qsi_overflow)parsed->overflow,
-                .at_least_once = parsed->strategy == 1,
-                .has_dead_letter_exchange = parsed->dead_letter.data != NULL,
-                .has_dead_letter_key = parsed->dead_letter_key.data != NULL,
-                .dead_letter = parsed->dead_letter,
-                .dead_letter_key = parsed->dead_letter_key,
-                .has_priorities = has_priorities,
-                .priority_max = has_priorities ? (uint8_t)parsed->priority_max : 0,
-                .single_active_consumer = parsed->single_active_consumer,
-                .lazy = parsed->mode == 1,
-                .keeps_all = parsed->keeps_all,
-                .asks_more =
-                    parsed->overflow != QSI_DROP_HEAD || has_priorities || parsed->keeps_all,
-            },
-        .stream =
-            {
-                .age_us_max = parsed->age_us_max,
-                .bytes_max = parsed->body_bytes_max,
-                .messages_max = parsed->messages_max,
-                .segment_bytes = segment_bytes_of(parsed),
-                .segments_follow = parsed->segment_bytes == QSI_UNLIMITED,
-            },
-        .work = {.source = parsed->source, .pins = parsed->pins},
-    };
-}
 
 /* Of several errors the first is kept. */
 static uint32_t count_failed(qs_status status, uint32_t before, const qs_error *found,
@@ -476,17 +447,15 @@ uint32_t qsi_arguments_read(struct qsi_arguments *out, enum qsi_queue_kind kind,
 {
     struct qsi_field_walk walk = qsi_table_walk(arguments);
     struct qsi_field field;
-    struct parsed parsed;
     qs_error found;
     uint32_t ignored = 0;
 
     QS_DCHECK(qsi_table_check(arguments));
-    begin(&parsed);
+    begin(out);
     while (qsi_field_next(&walk, &field)) {
         ignored =
-            count_failed(parse_field(&parsed, kind, &field, queue, &found), ignored, &found, error);
+            count_failed(parse_field(out, kind, &field, queue, &found), ignored, &found, error);
     }
-    ignored = count_failed(end(&parsed, queue, &found), ignored, &found, error);
-    tell(out, &parsed, kind);
+    ignored = count_failed(end(out, queue, &found), ignored, &found, error);
     return ignored;
 }

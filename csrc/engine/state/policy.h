@@ -13,17 +13,15 @@
 enum qsi_overflow { QSI_DROP_HEAD, QSI_REJECT_PUBLISH, QSI_REJECT_PUBLISH_DLX };
 
 struct qsi_queue_policy {
-    uint64_t message_ttl_ms;    /* QSI_UNLIMITED: none */
-    uint64_t expires_ms;        /* QSI_UNLIMITED: the queue stays */
-    uint64_t messages_max;      /* ready ones; QSI_UNLIMITED */
-    uint64_t body_bytes_max;    /* of ready ones; QSI_UNLIMITED */
-    uint64_t deliveries_max;    /* earlier deliveries that a message may have; QSI_UNLIMITED */
-    enum qsi_overflow overflow; /* when there are more */
-    bool has_dead_letter_exchange;
-    bool has_dead_letter_key;
+    uint64_t message_ttl_ms;      /* QSI_UNLIMITED: none */
+    uint64_t expires_ms;          /* QSI_UNLIMITED: the queue stays */
+    uint64_t messages_max;        /* ready ones; QSI_UNLIMITED */
+    uint64_t body_bytes_max;      /* of ready ones; QSI_UNLIMITED */
+    uint64_t deliveries_max;      /* earlier deliveries that a message may have; QSI_UNLIMITED */
+    enum qsi_overflow overflow;   /* when there are more */
     bool at_least_once;           /* dead-lettering */
-    struct qsi_slice dead_letter; /* exchange; in the arguments that were parsed */
-    struct qsi_slice dead_letter_key;
+    struct qsi_slice dead_letter; /* exchange; in the arguments that were read; null: none */
+    struct qsi_slice dead_letter_key; /* null: the message's own */
     bool has_priorities;
     uint8_t priority_max;
     bool single_active_consumer;

@@ -35,7 +35,7 @@ QS_TEST(test_no_arguments_ask_for_nothing)
     QS_CHECK(policy.message_ttl_ms == QSI_UNLIMITED && policy.expires_ms == QSI_UNLIMITED);
     QS_CHECK(policy.messages_max == QSI_UNLIMITED && policy.body_bytes_max == QSI_UNLIMITED);
     QS_CHECK(policy.deliveries_max == QSI_UNLIMITED && policy.overflow == QSI_DROP_HEAD);
-    QS_CHECK(!policy.has_dead_letter_exchange && !policy.has_priorities && !policy.lazy);
+    QS_CHECK(policy.dead_letter.data == NULL && !policy.has_priorities && !policy.lazy);
     QS_CHECK(!policy.single_active_consumer && !policy.at_least_once);
 }
 
@@ -63,8 +63,8 @@ QS_TEST(test_each_argument_is_read)
     QS_CHECK(policy.body_bytes_max == 8 && policy.deliveries_max == 9);
     QS_CHECK(policy.has_priorities && policy.priority_max == 255);
     QS_CHECK(policy.overflow == QSI_REJECT_PUBLISH_DLX && policy.at_least_once && policy.lazy);
-    QS_CHECK(policy.has_dead_letter_exchange && policy.dead_letter.bytes == 0);
-    QS_CHECK(policy.has_dead_letter_key && policy.dead_letter_key.bytes == 4);
+    QS_CHECK(policy.dead_letter.data != NULL && policy.dead_letter.bytes == 0);
+    QS_CHECK(policy.dead_letter_key.data != NULL && policy.dead_letter_key.bytes == 4);
     QS_CHECK(policy.single_active_consumer);
 }
 
@@ -261,8 +261,8 @@ static void check_same(const struct qsi_arguments *a, const struct qsi_arguments
     QS_CHECK(a->queue.deliveries_max == b->queue.deliveries_max);
     QS_CHECK(a->queue.overflow == b->queue.overflow && a->queue.lazy == b->queue.lazy);
     QS_CHECK(a->queue.at_least_once == b->queue.at_least_once);
-    QS_CHECK(a->queue.has_dead_letter_exchange == b->queue.has_dead_letter_exchange);
-    QS_CHECK(a->queue.has_dead_letter_key == b->queue.has_dead_letter_key);
+    QS_CHECK(a->queue.dead_letter.data == b->queue.dead_letter.data);
+    QS_CHECK(a->queue.dead_letter_key.data == b->queue.dead_letter_key.data);
     QS_CHECK(a->queue.has_priorities == b->queue.has_priorities);
     QS_CHECK(a->queue.single_active_consumer == b->queue.single_active_consumer);
     QS_CHECK(a->stream.age_us_max == b->stream.age_us_max);
