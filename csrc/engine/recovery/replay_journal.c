@@ -112,6 +112,24 @@ static qs_status enter_session(struct replay *replay, uint32_t session, qs_error
     return QS_OK;
 }
 
+/* Enters the first session, before any of its blocks.  If the session before it crashed without a
+ * record behind the checkpoint, it took that session's place, and the checkpoint was written before
+ * the deliveries.  A session that begins before the checkpoint wrote the checkpoint itself. */
+static qs_status enter_first(struct replay *replay, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+    QSI_REQUIRES(qsi_manifest_mutex)
+{
+    const struct qs_store *store = replay->store;
+    const struct qsi_session *first = store->manifest.sessions;
+
+    if (store->manifest.session_count == 0) {
+        return QS_OK;
+    }
+    replay->end_lsn = first->base_lsn;
+    return first->after_crash && first->base_lsn == store->checkpoint.lsn
+               ? mark_all_seen(replay->store, error)
+               : QS_OK;
+}
+
 /* A journal that exceeds the budget is replayed all the same: later messages go to segments. */
 static qs_status relieve_memory(struct replay *replay, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -344,9 +362,9 @@ qs_status qsi_replay_journal(struct qs_store *store, struct qsi_scan_result *res
             qsi_journal_adopt_sessions(store->env, store->journal_dir, &store->manifest, error);
     }
     if (status == QS_OK) {
-        if (store->manifest.session_count > 0) {
-            replay.end_lsn = store->manifest.sessions[0].base_lsn;
-        }
+        status = enter_first(&replay, error);
+    }
+    if (status == QS_OK) {
         status = qsi_journal_scan(store->env, store->journal_dir, &store->manifest, &options,
                                   visit_block, &replay, result, error);
     }

@@ -1,5 +1,6 @@
 """What survives a clean close: persistent messages of durable queues, in order; nothing else."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,23 @@ def test_acknowledged_messages_do_not_come_back_and_others_are_redelivered(path:
             found.append((message.body, message.redelivered))
     assert [body for body, _ in found] == [b"2", b"4", b"5"]
     assert found[0] == (b"2", True)
+
+
+def test_a_delivery_before_a_crash_is_known_after_an_orderly_close(path: Path) -> None:
+    """The session that crashed has no record behind its checkpoint: the next takes its place."""
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True)
+        channel.basic_publish("", "q", b"delivered", PERSISTENT)
+    killed = path.with_name("killed")
+    with pyqstore.open(path, checkpoint_interval=None) as store, store.channel() as channel:
+        store.checkpoint()
+        assert channel.basic_get("q") is not None
+        shutil.copytree(path, killed)
+    pyqstore.open(killed).close()
+    with pyqstore.open(killed) as store, store.channel() as channel:
+        message = channel.basic_get("q")
+        assert message is not None
+        assert message.redelivered
 
 
 @pytest.mark.parametrize("embed_below", [0, 100, 4096, 1 << 20])
