@@ -2,6 +2,7 @@
 #include "crash_run.h"
 
 #define CRASH_MID_COMMIT_ROUNDS 3 /* of cuts in a commit that a generation ends in */
+#define CRASH_STATES_A_CLOSE 5    /* of so many, one is closed in order and opened again first */
 
 static uint32_t crash_run_below(struct crash_run *run, uint32_t limit)
 {
@@ -21,6 +22,10 @@ void crash_check_disk_as(struct crash_model *model, struct crash_report *report,
     crash_env_init(&env, mem, CRASH_NO_BUG);
     report->states++;
     status = qs_store_open(&store, CRASH_PATH, &options, &env.env, QS_ERROR);
+    if (status == QS_OK && report->states % CRASH_STATES_A_CLOSE == 0) {
+        QS_CHECK_OK(qs_store_close(store, QS_ERROR));
+        status = qs_store_open(&store, CRASH_PATH, &options, &env.env, QS_ERROR);
+    }
     if (status == QS_OK) {
         QS_CHECK_OK(qs_channel_open(&channel, store, QS_ERROR));
         crash_model_check(model, report, store, channel);
