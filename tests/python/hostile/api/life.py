@@ -13,6 +13,7 @@ import random
 import threading
 import types
 from collections.abc import Callable
+from datetime import timedelta
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -357,6 +358,8 @@ def suppressed(call: Callable[[], object]) -> None:
 
 
 def _is_long(value: object) -> bool:
+    if isinstance(value, timedelta):
+        return _is_long(value.total_seconds())
     if not isinstance(value, int | float | numbers.Number) or isinstance(value, complex):
         return False
     return not float(value) <= 0.01 and not math.isnan(float(value))
