@@ -13,8 +13,8 @@ import random
 import threading
 import types
 from collections.abc import Callable
-from datetime import timedelta
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
