@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyqstore
+from pyqstore import aio
 
 Take = Callable[[pyqstore.Channel, str], list[bytes]]
 PERSISTENT = pyqstore.Properties(delivery_mode=2)
@@ -40,6 +41,12 @@ def publish_numbers(channel: pyqstore.Channel, queue: str, count: int, first: in
     """Publish transient messages whose bodies are numbers."""
     for number in range(first, first + count):
         channel.basic_publish("", queue, str(number).encode())
+
+
+async def fill_aio(channel: aio.Channel, count: int, body: bytes = b"") -> None:
+    """Publish persistent messages to "q": numbers, with something behind them."""
+    for number in range(count):
+        await channel.basic_publish("", "q", b"%d" % number + body, PERSISTENT)
 
 
 def get(channel: pyqstore.Channel, queue: str, auto_ack: bool = False) -> pyqstore.Message:

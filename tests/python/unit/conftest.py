@@ -1,9 +1,10 @@
 """One store in a directory of its own, a channel on it, and small helpers."""
 
 import asyncio
+import inspect
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from pyqstore import aio
 
 from ..owning import Owner
 from ..proxy import Proxy
-from ..support import PERSISTENT
 from .http_asking import Asking, asked
 
 
@@ -106,31 +106,57 @@ def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.fixture
-def run_aio(path: Path) -> Callable[..., None]:
-    """Run a coroutine function of a store and a channel with a durable queue "q"."""
+def runner() -> Iterator[asyncio.Runner]:
+    """The event loop of the asynchronous fixtures, and of a test that is a coroutine function."""
+    with asyncio.Runner(debug=False) as runner:
+        yield runner
 
-    def run(work: Callable[[aio.Store, aio.Channel], Awaitable[None]], **options: Any) -> None:
-        async def main() -> None:
-            options.setdefault("journal_file_bytes", "1MiB")
-            async with await aio.open(path, **options) as store, await store.channel() as channel:
-                await channel.queue_declare("q", durable=True)
-                async with asyncio.timeout(60):
-                    await work(store, channel)
 
-        asyncio.run(main(), debug=False)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        item.fixturenames.append("runner")
 
-    return run
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function, with a limit that only a fault reaches."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+
+    async def run() -> None:
+        async with asyncio.timeout(60):
+            await test(**arguments)
+
+    pyfuncitem.funcargs["runner"].run(run())
+    return True
 
 
 @pytest.fixture
-def fill_aio() -> Callable[..., Awaitable[None]]:
-    """Publish persistent messages to "q": numbers, with something behind them."""
+def aio_store(
+    path: Path, runner: asyncio.Runner, request: pytest.FixtureRequest
+) -> Iterator[aio.Store]:
+    """An asynchronous store, opened with the options of the mark ``options``."""
+    mark = request.node.get_closest_marker("options")
+    options: dict[str, Any] = {"journal_file_bytes": "1MiB"} | (mark.kwargs if mark else {})
+    store = runner.run(aio.open(path, **options).__aenter__())
+    yield store
+    runner.run(store.close())
 
-    async def fill(channel: aio.Channel, count: int, body: bytes = b"") -> None:
-        for i in range(count):
-            await channel.basic_publish("", "q", b"%d" % i + body, PERSISTENT)
 
-    return fill
+@pytest.fixture
+def aio_channel(aio_store: aio.Store, runner: asyncio.Runner) -> Iterator[aio.Channel]:
+    """A channel of ``aio_store``, with a durable queue "q"."""
+
+    async def make() -> aio.Channel:
+        channel = await aio_store.channel()
+        await channel.queue_declare("q", durable=True)
+        return channel
+
+    channel = runner.run(make())
+    yield channel
+    runner.run(channel.close())
 
 
 @pytest.fixture

@@ -82,24 +82,20 @@ def test_closing_gives_back_what_its_channels_hold_and_leaves_the_store_open(
     assert channel.basic_get("q") is not None
 
 
-def test_a_loop_that_waits_learns_that_a_thread_closed_the_store(path: Path) -> None:
+async def test_a_loop_that_waits_learns_that_a_thread_closed_the_store(path: Path) -> None:
     store = pyqstore.open(path)
-
-    async def main() -> None:
-        both = aio.Store(store)
-        channel = await both.channel()
-        await channel.queue_declare("q", durable=True)
-        tag = await channel.basic_consume("q")
-        waiting = asyncio.create_task(channel.next_delivery(tag))
-        await asyncio.sleep(0.01)
-        await asyncio.to_thread(store.close)
-        async with asyncio.timeout(60):
-            with pytest.raises(pyqstore.ChannelClosed):
-                await waiting
-        assert both.closed
-        await both.close()
-
-    asyncio.run(main())
+    both = aio.Store(store)
+    channel = await both.channel()
+    await channel.queue_declare("q", durable=True)
+    tag = await channel.basic_consume("q")
+    waiting = asyncio.create_task(channel.next_delivery(tag))
+    await asyncio.sleep(0.01)
+    await asyncio.to_thread(store.close)
+    async with asyncio.timeout(60):
+        with pytest.raises(pyqstore.ChannelClosed):
+            await waiting
+    assert both.closed
+    await both.close()
 
 
 def test_only_an_open_store_is_wrapped(path: Path) -> None:

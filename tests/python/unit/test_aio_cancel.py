@@ -142,113 +142,107 @@ def receiving(channel: aio.Channel, how: str, tag: str, messages: aio.Messages) 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("auto_ack", [False, True])
 @pytest.mark.parametrize("how", ["get", "batch", "delivery", "iterate"])
-def test_what_was_not_handed_out_is_still_there(
+async def test_what_was_not_handed_out_is_still_there(
     path: Path, seed: int, auto_ack: bool, how: str
 ) -> None:
     """With ``auto_ack`` each comes once; else what was acknowledged does not come again, and what
     does is flagged."""
+    chance = random.Random(seed)
+    async with await aio.open(path) as store, await store.channel() as channel:
+        await channel.queue_declare("q", durable=True)
+        feeder = await store.channel()
+        expected = 2000 if how != "batch" else 6000
+        fed = 0
 
-    async def main() -> None:
-        chance = random.Random(seed)
-        async with await aio.open(path) as store, await store.channel() as channel:
-            await channel.queue_declare("q", durable=True)
-            feeder = await store.channel()
-            expected = 2000 if how != "batch" else 6000
-            fed = 0
+        async def feed() -> None:
+            nonlocal fed
+            for _ in range(expected // 20):
+                if fed < expected:
+                    body = b"%d" % fed + (LARGE if fed % 7 == 0 else b"")
+                    await feeder.basic_publish("", "q", body, PERSISTENT)
+                    fed += 1
+            await nap()
 
-            async def feed() -> None:
-                nonlocal fed
-                for _ in range(expected // 20):
-                    if fed < expected:
-                        body = b"%d" % fed + (LARGE if fed % 7 == 0 else b"")
-                        await feeder.basic_publish("", "q", body, PERSISTENT)
-                        fed += 1
-                await nap()
+        ledger = Ledger(channel, chance)
+        tag = await channel.basic_consume("q", auto_ack=auto_ack) if how == "delivery" else ""
+        messages = channel.consume("q", auto_ack=auto_ack)
+        take = receiving(channel, how, tag, messages)
+        lock = asyncio.Lock()
 
-            ledger = Ledger(channel, chance)
-            tag = await channel.basic_consume("q", auto_ack=auto_ack) if how == "delivery" else ""
-            messages = channel.consume("q", auto_ack=auto_ack)
-            take = receiving(channel, how, tag, messages)
-            lock = asyncio.Lock()
+        async def receive() -> None:
+            taken = await take(auto_ack)
+            for delivery in taken:
+                ledger.hand_out(*delivery)
+            if auto_ack:
+                ledger.settled |= ledger.seen
+            elif taken:
+                # Only one who is alone knows that its tag is not settled yet.
+                alone = lock.locked() and chance.random() < 0.5
+                await ledger.settle(taken[-1][0] if alone else 0)
 
-            async def receive() -> None:
-                taken = await take(auto_ack)
-                for delivery in taken:
-                    ledger.hand_out(*delivery)
-                if auto_ack:
-                    ledger.settled |= ledger.seen
-                elif taken:
-                    # Only one who is alone knows that its tag is not settled yet.
-                    alone = lock.locked() and chance.random() < 0.5
-                    await ledger.settle(taken[-1][0] if alone else 0)
-
-            async def operation() -> None:
-                if how in ("get", "batch"):
+        async def operation() -> None:
+            if how in ("get", "batch"):
+                await receive()
+            else:
+                async with lock:  # one task at a time waits for a consumer's messages
                     await receive()
-                else:
-                    async with lock:  # one task at a time waits for a consumer's messages
-                        await receive()
 
-            async with asyncio.timeout(LIMIT):
-                await feed()
-                cancelled = await storm(seed, [operation] * 1500, feed)
-            assert cancelled > 0
-            assert ledger.seen
-            await messages.aclose()
-            if tag:
-                await channel.basic_cancel(tag)
-            await channel.basic_recover()  # what a cancelled call left unsettled
-            left = await drain(channel)
-            for number, redelivered in left:
-                ledger.hand_out(0, b"%d" % number, redelivered)
-            status = await store.queue_status("q")
-            assert (status["messages_ready"], status["messages_unacked"]) == (0, 0)
-            assert ledger.seen == set(range(fed))  # nothing is lost
-            assert len({number for number, _ in left}) == len(left)
-            await feeder.close()
-
-    asyncio.run(main())
+        async with asyncio.timeout(LIMIT):
+            await feed()
+            cancelled = await storm(seed, [operation] * 1500, feed)
+        assert cancelled > 0
+        assert ledger.seen
+        await messages.aclose()
+        if tag:
+            await channel.basic_cancel(tag)
+        await channel.basic_recover()  # what a cancelled call left unsettled
+        left = await drain(channel)
+        for number, redelivered in left:
+            ledger.hand_out(0, b"%d" % number, redelivered)
+        status = await store.queue_status("q")
+        assert (status["messages_ready"], status["messages_unacked"]) == (0, 0)
+        assert ledger.seen == set(range(fed))  # nothing is lost
+        assert len({number for number, _ in left}) == len(left)
+        await feeder.close()
 
 
 @pytest.mark.parametrize("seed", SEEDS[:2])
-def test_a_storm_over_several_channels_that_are_closed_on_the_way(path: Path, seed: int) -> None:
+async def test_a_storm_over_several_channels_that_are_closed_on_the_way(
+    path: Path, seed: int
+) -> None:
     """A message that was taken and not acknowledged comes again, flagged; what was acknowledged
     does not."""
+    chance = random.Random(seed)
+    async with await aio.open(path) as store, await store.channel() as channel:
+        await channel.queue_declare("q", durable=True)
+        for i in range(2000):
+            await channel.basic_publish("", "q", b"%d" % i, PERSISTENT)
+        seen: set[int] = set()
+        settled: set[int] = set()
 
-    async def main() -> None:
-        chance = random.Random(seed)
-        async with await aio.open(path) as store, await store.channel() as channel:
-            await channel.queue_declare("q", durable=True)
-            for i in range(2000):
-                await channel.basic_publish("", "q", b"%d" % i, PERSISTENT)
-            seen: set[int] = set()
-            settled: set[int] = set()
+        async def consume() -> None:
+            async with await store.channel() as own:
+                await own.basic_qos(chance.randrange(1, 20))
+                async for message in own.consume("q"):
+                    number = int(message.body)
+                    assert number not in settled
+                    assert message.redelivered or number not in seen
+                    seen.add(number)
+                    if chance.random() < 0.9:
+                        await message.ack()
+                        settled.add(number)
+                    await asyncio.sleep(0)
 
-            async def consume() -> None:
-                async with await store.channel() as own:
-                    await own.basic_qos(chance.randrange(1, 20))
-                    async for message in own.consume("q"):
-                        number = int(message.body)
-                        assert number not in settled
-                        assert message.redelivered or number not in seen
-                        seen.add(number)
-                        if chance.random() < 0.9:
-                            await message.ack()
-                            settled.add(number)
-                        await asyncio.sleep(0)
-
-            async with asyncio.timeout(LIMIT):
-                while len(settled) < 2000:
-                    tasks = [asyncio.create_task(consume()) for _ in range(5)]
-                    await asyncio.sleep(chance.random() / 20)
-                    for task in tasks:
-                        task.cancel()
-                    results = await asyncio.gather(*tasks, return_exceptions=True)
-                    assert not [r for r in results if isinstance(r, Exception)], results
-                    if not (await store.queue_status("q"))["messages_ready"]:
-                        break
-            # An ack that was cancelled may have been done.
-            assert (await store.queue_status("q"))["messages_unacked"] == 0
-            assert seen == set(range(2000))
-
-    asyncio.run(main())
+        async with asyncio.timeout(LIMIT):
+            while len(settled) < 2000:
+                tasks = [asyncio.create_task(consume()) for _ in range(5)]
+                await asyncio.sleep(chance.random() / 20)
+                for task in tasks:
+                    task.cancel()
+                results = await asyncio.gather(*tasks, return_exceptions=True)
+                assert not [r for r in results if isinstance(r, Exception)], results
+                if not (await store.queue_status("q"))["messages_ready"]:
+                    break
+        # An ack that was cancelled may have been done.
+        assert (await store.queue_status("q"))["messages_unacked"] == 0
+        assert seen == set(range(2000))

@@ -5,7 +5,7 @@ import gc
 import os
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,8 +22,6 @@ PUBLISHERS = 12
 CONSUMERS = 4
 PIPES = 64
 ENDS = (pyqstore.ChannelClosed, pyqstore.StoreClosed)
-
-Run = Callable[..., None]
 
 
 class Stranger:
@@ -161,132 +159,120 @@ def test_closing_leaves_no_task_waiting_and_reads_nothing_from_other_threads_pip
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
-def test_a_descriptor_stays_the_loops_while_another_thread_closes_the_store(path: Path) -> None:
+async def test_a_descriptor_stays_the_loops_while_another_thread_closes_the_store(
+    path: Path,
+) -> None:
     """The loop has been told that the channel's descriptor is readable, and has not read it yet,
     when the store is closed and everything that was closed is opened as something else."""
+    store = await aio.open(path)
+    channel, other = await store.channel(), await store.channel()
+    await channel.queue_declare("q")
+    waiting = asyncio.create_task(anext(channel.consume("q")))
+    await asyncio.sleep(0.05)
+    pipes: list[tuple[int, int]] = []
 
-    async def main() -> None:
-        store = await aio.open(path)
-        channel, other = await store.channel(), await store.channel()
-        await channel.queue_declare("q")
-        waiting = asyncio.create_task(anext(channel.consume("q")))
-        await asyncio.sleep(0.05)
-        pipes: list[tuple[int, int]] = []
+    def close_and_reopen() -> None:
+        loop.remove_reader(first[0])
+        thread = threading.Thread(target=lambda: asyncio.run(store.close()))
+        thread.start()
+        thread.join()
+        for _ in range(100):
+            pipes.append(os.pipe2(os.O_NONBLOCK))
+            os.write(pipes[-1][1], b"12345678")
 
-        def close_and_reopen() -> None:
-            loop.remove_reader(first[0])
-            thread = threading.Thread(target=lambda: asyncio.run(store.close()))
-            thread.start()
-            thread.join()
-            for _ in range(100):
-                pipes.append(os.pipe2(os.O_NONBLOCK))
-                os.write(pipes[-1][1], b"12345678")
-
-        loop = asyncio.get_running_loop()
-        first = os.pipe()
-        loop.add_reader(first[0], close_and_reopen)
-        # Both are there when the loop looks next, in this order.
-        os.write(first[1], b"x")
-        other._twin.basic_publish("", "q", b"x")
-        await asyncio.wait([waiting], timeout=20)
-        assert [os.read(pipe[0], 8) for pipe in pipes] == [b"12345678"] * len(pipes)
-        assert waiting.done()
-        assert isinstance(waiting.exception(), ENDS)
-        for pipe in [first, *pipes]:
-            os.close(pipe[0])
-            os.close(pipe[1])
-
-    asyncio.run(main())
+    loop = asyncio.get_running_loop()
+    first = os.pipe()
+    loop.add_reader(first[0], close_and_reopen)
+    # Both are there when the loop looks next, in this order.
+    os.write(first[1], b"x")
+    other._twin.basic_publish("", "q", b"x")
+    await asyncio.wait([waiting], timeout=20)
+    assert [os.read(pipe[0], 8) for pipe in pipes] == [b"12345678"] * len(pipes)
+    assert waiting.done()
+    assert isinstance(waiting.exception(), ENDS)
+    for pipe in [first, *pipes]:
+        os.close(pipe[0])
+        os.close(pipe[1])
 
 
 @pytest.mark.parametrize("what", ["store", "connection", "error"])
-def test_process_events_without_a_timeout_ends_with_the_channel(path: Path, what: str) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(20), await aio.open(path) as store:
-            connection = await store.connection()
-            channel = await connection.channel()
-            listening = asyncio.create_task(channel.process_events(None))
-            await asyncio.sleep(0.01)
-            if what == "error":
-                with pytest.raises(pyqstore.PreconditionFailed):
-                    await channel.basic_ack(99)
-            else:
-                await {"store": store, "connection": connection}[what].close()
-            with pytest.raises(ENDS):
-                await listening
+async def test_process_events_without_a_timeout_ends_with_the_channel(
+    path: Path, what: str
+) -> None:
+    async with asyncio.timeout(20), await aio.open(path) as store:
+        connection = await store.connection()
+        channel = await connection.channel()
+        listening = asyncio.create_task(channel.process_events(None))
+        await asyncio.sleep(0.01)
+        if what == "error":
+            with pytest.raises(pyqstore.PreconditionFailed):
+                await channel.basic_ack(99)
+        else:
+            await {"store": store, "connection": connection}[what].close()
+        with pytest.raises(ENDS):
+            await listening
 
-    asyncio.run(main())
 
-
-def test_an_iteration_that_begins_while_the_store_is_closed_ends(path: Path) -> None:
+async def test_an_iteration_that_begins_while_the_store_is_closed_ends(path: Path) -> None:
     """Its consumer is registered behind a call that a thread has, and so after the end."""
-
-    async def main() -> None:
-        store = await aio.open(path)
+    store = await aio.open(path)
+    channel = await store.channel()
+    await channel.queue_declare("q")
+    for turns in range(30):
         channel = await store.channel()
-        await channel.queue_declare("q")
-        for turns in range(30):
-            channel = await store.channel()
-            declaring = asyncio.create_task(channel.queue_declare("q"))
-            tasks = [asyncio.create_task(anext(channel.consume("q"))), declaring]
-            tasks += [asyncio.create_task(channel.basic_get("q"))]
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            closing = asyncio.create_task(channel.close())
-            _, waiting = await asyncio.wait(tasks, timeout=20)
-            assert not waiting, f"after {turns} turns: {waiting}"
-            await closing
-        await store.close()
-
-    asyncio.run(main())
-
-
-def test_a_cancelled_close_goes_on_and_a_second_one_waits_for_it(path: Path) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(20):
-            store = await aio.open(path)
-            connection = await store.connection()
-            channels = [await connection.channel(), await store.channel(), await store.channel()]
-            for closing in (connection.close, channels[1].close, store.close):
-                task = asyncio.create_task(closing())
-                await asyncio.sleep(0)
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-                await closing()
-            assert all(channel.closed for channel in channels)
-            assert store.closed
-            for channel in channels:
-                await channel.close()
-            (await aio.open(path))._store.close()
-
-    asyncio.run(main())
-
-
-def test_a_busy_thread_of_the_store_does_not_keep_a_loop_from_closing_channels(path: Path) -> None:
-    """While a store is being closed nobody waits in the loop for that."""
-
-    async def main() -> None:
-        begun, go_on = threading.Event(), threading.Event()
-
-        def keep() -> None:  # a call of which the store counts that it is under way
-            begun.set()
-            go_on.wait(200)
-
-        async with asyncio.timeout(200):
-            store = await aio.open(path)
-            connection, channel = await store.connection(), await store.channel()
-            busy = [asyncio.create_task(store._threads.run(keep)) for _ in range(4)]
-            await asyncio.to_thread(begun.wait, 60)
-            closing = asyncio.create_task(store.close())
+        declaring = asyncio.create_task(channel.queue_declare("q"))
+        tasks = [asyncio.create_task(anext(channel.consume("q"))), declaring]
+        tasks += [asyncio.create_task(channel.basic_get("q"))]
+        for _ in range(turns):
             await asyncio.sleep(0)
-            await channel.close()
-            await connection.close()
-            await asyncio.wait_for(closing, 60)  # which needs none of the four
-            go_on.set()
-            await asyncio.gather(*busy)
+        closing = asyncio.create_task(channel.close())
+        _, waiting = await asyncio.wait(tasks, timeout=20)
+        assert not waiting, f"after {turns} turns: {waiting}"
+        await closing
+    await store.close()
 
-    asyncio.run(main())
+
+async def test_a_cancelled_close_goes_on_and_a_second_one_waits_for_it(path: Path) -> None:
+    async with asyncio.timeout(20):
+        store = await aio.open(path)
+        connection = await store.connection()
+        channels = [await connection.channel(), await store.channel(), await store.channel()]
+        for closing in (connection.close, channels[1].close, store.close):
+            task = asyncio.create_task(closing())
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await closing()
+        assert all(channel.closed for channel in channels)
+        assert store.closed
+        for channel in channels:
+            await channel.close()
+        (await aio.open(path))._store.close()
+
+
+async def test_a_busy_thread_of_the_store_does_not_keep_a_loop_from_closing_channels(
+    path: Path,
+) -> None:
+    """While a store is being closed nobody waits in the loop for that."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def keep() -> None:  # a call of which the store counts that it is under way
+        begun.set()
+        go_on.wait(200)
+
+    async with asyncio.timeout(200):
+        store = await aio.open(path)
+        connection, channel = await store.connection(), await store.channel()
+        busy = [asyncio.create_task(store._threads.run(keep)) for _ in range(4)]
+        await asyncio.to_thread(begun.wait, 60)
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        await channel.close()
+        await connection.close()
+        await asyncio.wait_for(closing, 60)  # which needs none of the four
+        go_on.set()
+        await asyncio.gather(*busy)
 
 
 @pytest.mark.clock

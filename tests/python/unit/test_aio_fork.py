@@ -12,8 +12,7 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-Run = Callable[..., None]
-Fill = Callable[..., Awaitable[None]]
+from ..support import fill_aio
 
 
 async def ask(store: aio.Store, channel: aio.Channel, receipt: aio.Receipt | None = None) -> None:
@@ -76,51 +75,44 @@ def test_a_loop_of_the_child_is_told(path: Path, with_receipt: bool) -> None:
         runner.run(end(store, channel))
 
 
-def test_the_parents_bell_rings_after_the_child_closed_its_channel(path: Path) -> None:
+async def test_the_parents_bell_rings_after_the_child_closed_its_channel(path: Path) -> None:
     """The child's loop watches through the same kernel object as the parent's."""
-
-    async def main() -> None:
-        async with await aio.open(path) as store, await store.channel() as channel:
-            await channel.queue_declare("q")
-            forgotten = await store.channel()
-            child = os.fork()
-            if child == 0:
-                code = 1
-                try:
-                    await channel.close()
-                    del forgotten
-                    gc.collect()
-                    await asyncio.sleep(0)
-                    code = 0
-                finally:
-                    os._exit(code)
-            assert exit_code_of(child) == 0
-            tag = await forgotten.basic_consume("q")
-            waiting = asyncio.create_task(forgotten.next_delivery(tag))
-            await asyncio.sleep(0)
-            await channel.basic_publish("", "q", b"x")
-            async with asyncio.timeout(10):
-                assert await waiting is not None
-            await channel.confirm_select()
-            await channel.basic_publish("", "q", b"x")
-            await forgotten.close()
-
-    asyncio.run(main())
-
-
-def test_a_forked_child_is_told(run_aio: Run, fill_aio: Fill) -> None:
-    async def work(store: aio.Store, channel: aio.Channel) -> None:
-        await fill_aio(channel, 1)
+    async with await aio.open(path) as store, await store.channel() as channel:
+        await channel.queue_declare("q")
+        forgotten = await store.channel()
         child = os.fork()
         if child == 0:
-            told = 1
+            code = 1
             try:
-                await channel.basic_get("q")
-            except pyqstore.ForkedStore:
-                told = 0
+                await channel.close()
+                del forgotten
+                gc.collect()
+                await asyncio.sleep(0)
+                code = 0
             finally:
-                os._exit(told)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert (await channel.basic_get("q")) is not None
+                os._exit(code)
+        assert exit_code_of(child) == 0
+        tag = await forgotten.basic_consume("q")
+        waiting = asyncio.create_task(forgotten.next_delivery(tag))
+        await asyncio.sleep(0)
+        await channel.basic_publish("", "q", b"x")
+        async with asyncio.timeout(10):
+            assert await waiting is not None
+        await channel.confirm_select()
+        await channel.basic_publish("", "q", b"x")
+        await forgotten.close()
 
-    run_aio(work)
+
+async def test_a_forked_child_is_told(aio_channel: aio.Channel) -> None:
+    await fill_aio(aio_channel, 1)
+    child = os.fork()
+    if child == 0:
+        told = 1
+        try:
+            await aio_channel.basic_get("q")
+        except pyqstore.ForkedStore:
+            told = 0
+        finally:
+            os._exit(told)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (await aio_channel.basic_get("q")) is not None

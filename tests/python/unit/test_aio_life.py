@@ -4,7 +4,6 @@ import asyncio
 import gc
 import os
 import warnings
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,73 +12,62 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT, wait_until
+from ..support import PERSISTENT, fill_aio, wait_until
 
 LARGE = bytes(10_000)  # goes to the message store, so publishing and reading it wait for files
 
-Run = Callable[..., None]
-Fill = Callable[..., Awaitable[None]]
 
-
-def test_an_error_closes_the_channel_and_frees_whoever_waits(run_aio: Run) -> None:
-    async def work(store: aio.Store, channel: aio.Channel) -> None:
-        waiting = [
-            asyncio.create_task(anext(channel.consume("nothing"))),
-            asyncio.create_task(channel.get_batch("nothing", timeout=None)),
-        ]
-        await asyncio.sleep(0)
-        with pytest.raises(pyqstore.PreconditionFailed):
-            await channel.basic_ack(99)
-        assert channel.closed
-        for task in waiting:
-            with pytest.raises(pyqstore.ChannelClosed):
-                await task
+async def test_an_error_closes_the_channel_and_frees_whoever_waits(
+    aio_channel: aio.Channel,
+) -> None:
+    await aio_channel.queue_declare("nothing")
+    waiting = [
+        asyncio.create_task(anext(aio_channel.consume("nothing"))),
+        asyncio.create_task(aio_channel.get_batch("nothing", timeout=None)),
+    ]
+    await asyncio.sleep(0)
+    with pytest.raises(pyqstore.PreconditionFailed):
+        await aio_channel.basic_ack(99)
+    assert aio_channel.closed
+    for task in waiting:
         with pytest.raises(pyqstore.ChannelClosed):
-            await channel.basic_get("q")
-
-    async def main(store: aio.Store, channel: aio.Channel) -> None:
-        await channel.queue_declare("nothing")
-        await work(store, channel)
-
-    run_aio(main)
+            await task
+    with pytest.raises(pyqstore.ChannelClosed):
+        await aio_channel.basic_get("q")
 
 
 @pytest.mark.clock
-def test_an_error_frees_who_waits_for_a_confirm(run_aio: Run) -> None:
-    async def work(store: aio.Store, channel: aio.Channel) -> None:
-        await channel.confirm_select()
-        waiting = asyncio.create_task(channel.basic_publish("", "q", b"x", PERSISTENT))
-        await asyncio.sleep(0)
-        with pytest.raises(pyqstore.PreconditionFailed):
-            await channel.basic_ack(99)
-        with pytest.raises(pyqstore.ChannelClosed):
-            await waiting
-
-    run_aio(work, commit_delay_us=1_000_000)  # the publish waits for longer than the test takes
+@pytest.mark.options(commit_delay_us=1_000_000)  # the publish waits for longer than the test takes
+async def test_an_error_frees_who_waits_for_a_confirm(aio_channel: aio.Channel) -> None:
+    await aio_channel.confirm_select()
+    waiting = asyncio.create_task(aio_channel.basic_publish("", "q", b"x", PERSISTENT))
+    await asyncio.sleep(0)
+    with pytest.raises(pyqstore.PreconditionFailed):
+        await aio_channel.basic_ack(99)
+    with pytest.raises(pyqstore.ChannelClosed):
+        await waiting
 
 
 @pytest.mark.parametrize("what", ["channel", "connection", "store"])
-def test_closing_rejects_whoever_waits(run_aio: Run, what: str) -> None:
-    async def work(store: aio.Store, channel: aio.Channel) -> None:
-        connection = await store.connection("c")
-        shared = await connection.channel()
-        await shared.confirm_select()
-        waiting: list[asyncio.Task[Any]] = [
-            asyncio.create_task(anext(shared.consume("q"))),
-            asyncio.create_task(shared.get_batch("q", timeout=None)),
-        ]
-        await asyncio.sleep(0.02)
-        closing = {"channel": shared, "connection": connection, "store": store}[what]
-        await closing.close()
-        # StoreClosed: on a slow machine the batch was still on its way to a thread.
-        for task in waiting:
-            with pytest.raises((pyqstore.ChannelClosed, pyqstore.StoreClosed)):
-                await task
-        assert shared.closed
-        await shared.close()
-        await connection.close()
-
-    run_aio(work)
+@pytest.mark.usefixtures("aio_channel")
+async def test_closing_rejects_whoever_waits(aio_store: aio.Store, what: str) -> None:
+    connection = await aio_store.connection("c")
+    shared = await connection.channel()
+    await shared.confirm_select()
+    waiting: list[asyncio.Task[Any]] = [
+        asyncio.create_task(anext(shared.consume("q"))),
+        asyncio.create_task(shared.get_batch("q", timeout=None)),
+    ]
+    await asyncio.sleep(0.02)
+    closing = {"channel": shared, "connection": connection, "store": aio_store}[what]
+    await closing.close()
+    # StoreClosed: on a slow machine the batch was still on its way to a thread.
+    for task in waiting:
+        with pytest.raises((pyqstore.ChannelClosed, pyqstore.StoreClosed)):
+            await task
+    assert shared.closed
+    await shared.close()
+    await connection.close()
 
 
 def test_a_channel_belongs_to_its_loop(path: Path) -> None:
@@ -115,21 +103,20 @@ def test_no_descriptor_is_left(path: Path) -> None:
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
-def test_a_forgotten_channel_warns_and_is_closed(run_aio: Run, fill_aio: Fill) -> None:
-    async def work(store: aio.Store, channel: aio.Channel) -> None:
+async def test_a_forgotten_channel_warns_and_is_closed(
+    aio_store: aio.Store, aio_channel: aio.Channel
+) -> None:
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    forgotten = await aio_store.channel()
+    await fill_aio(aio_channel, 1)
+    assert await forgotten.basic_get("q") is not None
+    del forgotten
+    with pytest.warns(ResourceWarning, match="unclosed channel"):
         gc.collect()
-        before = len(os.listdir("/proc/self/fd"))
-        forgotten = await store.channel()
-        await fill_aio(channel, 1)
-        assert await forgotten.basic_get("q") is not None
-        del forgotten
-        with pytest.warns(ResourceWarning, match="unclosed channel"):
-            gc.collect()
-        while len(os.listdir("/proc/self/fd")) > before:
-            await asyncio.sleep(0)
-        assert (await store.queue_status("q"))["messages_ready"] == 1
-
-    run_aio(work)
+    while len(os.listdir("/proc/self/fd")) > before:
+        await asyncio.sleep(0)
+    assert (await aio_store.queue_status("q"))["messages_ready"] == 1
 
 
 def test_a_loop_that_is_gone_leaves_no_thread_waiting(path: Path) -> None:
@@ -151,17 +138,14 @@ def test_a_loop_that_is_gone_leaves_no_thread_waiting(path: Path) -> None:
     assert store.closed
 
 
-def test_a_closed_store_says_so(path: Path) -> None:
-    async def main() -> None:
-        store = await aio.open(path)
-        assert repr(store) == f"<aio.Store '{path}'>"
-        await asyncio.gather(store.close(), store.close())
-        assert repr(store) == f"<aio.Store '{path}' (closed)>"
-        for verb in (store.sync, store.checkpoint, store.queues, store.channel, store.connection):
-            with pytest.raises(pyqstore.StoreClosed):
-                await verb()
-
-    asyncio.run(main())
+async def test_a_closed_store_says_so(path: Path) -> None:
+    store = await aio.open(path)
+    assert repr(store) == f"<aio.Store '{path}'>"
+    await asyncio.gather(store.close(), store.close())
+    assert repr(store) == f"<aio.Store '{path}' (closed)>"
+    for verb in (store.sync, store.checkpoint, store.queues, store.channel, store.connection):
+        with pytest.raises(pyqstore.StoreClosed):
+            await verb()
 
 
 def test_a_cancelled_open_closes_the_store(path: Path) -> None:
@@ -184,18 +168,15 @@ def test_a_cancelled_open_closes_the_store(path: Path) -> None:
     asyncio.run(main())
 
 
-def test_opening_needed_a_second_await(path: Path) -> None:
-    async def main() -> None:
-        async with aio.open(path) as store:
-            assert store.path == str(path)
-            assert not store.closed
-        assert store.closed
-        opened = await aio.open(path)
-        await opened.close()
-        task = asyncio.create_task(aio.open(path))
-        await (await task).close()
-        with pytest.raises(pyqstore.StoreNotFound):
-            async with aio.open(path / "a" / "b"):
-                pass
-
-    asyncio.run(main())
+async def test_opening_needed_a_second_await(path: Path) -> None:
+    async with aio.open(path) as store:
+        assert store.path == str(path)
+        assert not store.closed
+    assert store.closed
+    opened = await aio.open(path)
+    await opened.close()
+    task = asyncio.create_task(aio.open(path))
+    await (await task).close()
+    with pytest.raises(pyqstore.StoreNotFound):
+        async with aio.open(path / "a" / "b"):
+            pass

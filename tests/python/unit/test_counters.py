@@ -18,7 +18,6 @@ from pyqstore import aio
 
 from ..support import PERSISTENT, wait_until
 
-Run = Callable[..., None]
 Moves = dict[str, dict[Any, dict[str, int]]]
 Verb = Callable[["Scene"], Any]
 Case = tuple[Verb, Verb, Moves]
@@ -274,16 +273,8 @@ CASES: dict[str, Case] = {
         published("amq.topic", {"q": 2, "other": 2}, 2),
     ),
     "publish_batch": (nothing, publish_batch, published("amq.fanout", {"q": 3, "other": 3}, 3)),
-    "publish_batch by key": (
-        nothing,
-        publish_keys,
-        published("", {"q": 2}, 3, drop_unroutable=1),
-    ),
-    "confirm": (
-        nothing,
-        confirm,
-        joined(published("", {"q": 3}, 3), confirmed("", {"q": 3}, 3)),
-    ),
+    "publish_batch by key": (nothing, publish_keys, published("", {"q": 2}, 3, drop_unroutable=1)),
+    "confirm": (nothing, confirm, joined(published("", {"q": 3}, 3), confirmed("", {"q": 3}, 3))),
     "confirm of a fanout, a batch and what needs no disk": (
         nothing,
         confirm_all,
@@ -397,12 +388,11 @@ def test_a_verb_moves_its_counters_alone(path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_verb_of_an_asynchronous_channel_moves_its_counters_alone(path: Path, name: str) -> None:
-    async def work() -> None:
-        async with await aio.open(path) as store, await store.channel() as channel:
-            await check(Scene(store, channel), ASYNCHRONOUS[name])
-
-    asyncio.run(work())
+async def test_a_verb_of_an_asynchronous_channel_moves_its_counters_alone(
+    path: Path, name: str
+) -> None:
+    async with await aio.open(path) as store, await store.channel() as channel:
+        await check(Scene(store, channel), ASYNCHRONOUS[name])
 
 
 def test_every_counter_is_there_from_the_start(path: Path) -> None:
@@ -558,14 +548,11 @@ def test_counters_have_the_same_by_other_names(path: Path) -> None:
         assert (of_connection["publish"], of_connection["get"], counters["channels"]) == (2, 1, {})
 
 
-def test_counters_of_asyncio_are_the_same(path: Path) -> None:
-    async def run() -> None:
-        async with aio.open(path) as store, await store.channel() as channel:
-            await channel.queue_declare("q", durable=True)
-            await channel.basic_publish("", "q", b"x", PERSISTENT)
-            assert (await store.counters())["queues"]["q"]["publish"] == 1
-
-    asyncio.run(run())
+async def test_counters_of_asyncio_are_the_same(path: Path) -> None:
+    async with aio.open(path) as store, await store.channel() as channel:
+        await channel.queue_declare("q", durable=True)
+        await channel.basic_publish("", "q", b"x", PERSISTENT)
+        assert (await store.counters())["queues"]["q"]["publish"] == 1
 
 
 def test_a_refused_row_of_a_batch_is_no_confirm(path: Path) -> None:

@@ -1,6 +1,5 @@
 """Exchanges, queues, bindings: declared, declared again, asked for, deleted, refused, reopened."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -131,14 +130,11 @@ def test_a_misspelt_argument_was_accepted_in_silence(channel: pyqstore.Channel) 
         channel.queue_declare("other", arguments={"x-12345": 5, "mine": 1})
 
 
-def test_a_misspelt_argument_is_warned_of_in_asyncio(path: Path) -> None:
-    async def main() -> None:
-        async with aio.open(path) as store, await store.channel() as channel:
-            with pytest.warns(pyqstore.UnknownArgument, match="mean 'x-overflow'") as told:
-                await channel.queue_declare("q", arguments={"x-overlow": "drop-head"})
-            assert [each.filename for each in told] == [__file__]
-
-    asyncio.run(main())
+async def test_a_misspelt_argument_is_warned_of_in_asyncio(path: Path) -> None:
+    async with aio.open(path) as store, await store.channel() as channel:
+        with pytest.warns(pyqstore.UnknownArgument, match="mean 'x-overflow'") as told:
+            await channel.queue_declare("q", arguments={"x-overlow": "drop-head"})
+        assert [each.filename for each in told] == [__file__]
 
 
 def test_every_argument_that_is_heeded_is_known(channel: pyqstore.Channel) -> None:
@@ -158,16 +154,8 @@ def test_every_argument_that_is_heeded_is_known(channel: pyqstore.Channel) -> No
         "x-single-active-consumer": True,
         "x-persistent": True,
     }
-    of_streams = {
-        "x-max-age": "7D",
-        "x-max-messages": 1,
-        "x-stream-max-segment-size-bytes": 1,
-    }
-    of_work_queues = {
-        "x-stream-source": "stream",
-        "x-stream-offset": "first",
-        "x-stream-pin": True,
-    }
+    of_streams = {"x-max-age": "7D", "x-max-messages": 1, "x-stream-max-segment-size-bytes": 1}
+    of_work_queues = {"x-stream-source": "stream", "x-stream-offset": "first", "x-stream-pin": True}
     assert set(_core.queue_argument_names()) == {*arguments, *of_streams, *of_work_queues}
     channel.queue_declare("all", arguments=arguments)
     channel.queue_declare(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import signal
@@ -257,28 +256,25 @@ def test_a_killed_process_leaves_the_due_times(tmp_path: Path, how: str) -> None
         assert batch["delayed"].to_pylist() == [True, True, False]
 
 
-def test_asynchronous_channels_delay(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with await aio.open(tmp_path / "store") as store:
-            channel = await store.channel()
-            await channel.queue_declare("q", durable=True)
-            await channel.confirm_select()
-            await channel.basic_publish("", "q", b"never", PERSISTENT, delay=LONG)
-            await channel.basic_publish("", "q", b"later", PERSISTENT, delay=0.1)
-            async for message in channel.consume("q", inactivity_timeout=60):
-                assert message.body == b"later"
-                await message.nack(delay=0.1)
-                break
-            async for message in channel.consume("q", inactivity_timeout=60):
-                assert message.body == b"later"
-                assert message.delivery_count == 1
-                await channel.basic_nack(0, multiple=True, delay=LONG)
-                break
-            assert (await store.queue_status("q"))["messages_delayed"] == 2
-            with pytest.raises(ValueError, match="delay without requeue"):
-                await channel.basic_nack(0, multiple=True, requeue=False, delay=1)
-
-    asyncio.run(main())
+async def test_asynchronous_channels_delay(tmp_path: Path) -> None:
+    async with await aio.open(tmp_path / "store") as store:
+        channel = await store.channel()
+        await channel.queue_declare("q", durable=True)
+        await channel.confirm_select()
+        await channel.basic_publish("", "q", b"never", PERSISTENT, delay=LONG)
+        await channel.basic_publish("", "q", b"later", PERSISTENT, delay=0.1)
+        async for message in channel.consume("q", inactivity_timeout=60):
+            assert message.body == b"later"
+            await message.nack(delay=0.1)
+            break
+        async for message in channel.consume("q", inactivity_timeout=60):
+            assert message.body == b"later"
+            assert message.delivery_count == 1
+            await channel.basic_nack(0, multiple=True, delay=LONG)
+            break
+        assert (await store.queue_status("q"))["messages_delayed"] == 2
+        with pytest.raises(ValueError, match="delay without requeue"):
+            await channel.basic_nack(0, multiple=True, requeue=False, delay=1)
 
 
 def test_a_million_delayed_messages_come_when_they_are_due_and_none_early(

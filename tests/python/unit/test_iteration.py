@@ -139,35 +139,34 @@ def test_closed_channel_ends_an_iteration(store: pyqstore.Store, queue: str) -> 
 
 
 @pytest.mark.parametrize("acked", [False, True])
-def test_asynchronous_iterators_do_the_same(run_aio: RunAio, acked: bool) -> None:
-    async def work(store: aio.Store, channel: aio.Channel) -> None:
-        async def consumers() -> int:
-            return (await channel.queue_declare("q", passive=True)).consumer_count
+async def test_asynchronous_iterators_do_the_same(
+    aio_store: aio.Store, aio_channel: aio.Channel, acked: bool
+) -> None:
+    async def consumers() -> int:
+        return (await aio_channel.queue_declare("q", passive=True)).consumer_count
 
-        async def counts() -> tuple[object, object]:
-            status = await store.queue_status("q")
-            return status["messages_ready"], status["messages_unacked"]
+    async def counts() -> tuple[object, object]:
+        status = await aio_store.queue_status("q")
+        return status["messages_ready"], status["messages_unacked"]
 
-        async def fail(channel: aio.Channel) -> None:
-            async with channel.consume("q") as messages:
-                async for message in messages:
-                    if acked:
-                        await channel.basic_ack(message.delivery_tag)
-                    raise LookupError
+    async def fail(channel: aio.Channel) -> None:
+        async with channel.consume("q") as messages:
+            async for message in messages:
+                if acked:
+                    await channel.basic_ack(message.delivery_tag)
+                raise LookupError
 
-        for body in (b"0", b"1", b"2"):
-            await channel.basic_publish("", "q", body, PERSISTENT)
-        kept = channel.consume("q")
-        async for message in kept:
-            await message.ack()
-            break
-        assert await consumers() == 1
-        await kept.aclose()
-        assert await consumers() == 0
-        with pytest.raises(LookupError):
-            await fail(channel)
-        assert await consumers() == 0
-        assert await counts() == (1 if acked else 2, 0)
-        assert not channel.closed
-
-    run_aio(work)
+    for body in (b"0", b"1", b"2"):
+        await aio_channel.basic_publish("", "q", body, PERSISTENT)
+    kept = aio_channel.consume("q")
+    async for message in kept:
+        await message.ack()
+        break
+    assert await consumers() == 1
+    await kept.aclose()
+    assert await consumers() == 0
+    with pytest.raises(LookupError):
+        await fail(aio_channel)
+    assert await consumers() == 0
+    assert await counts() == (1 if acked else 2, 0)
+    assert not aio_channel.closed

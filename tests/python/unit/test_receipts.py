@@ -48,20 +48,17 @@ def test_wait_said_true_for_rows_that_were_refused(channel: pyqstore.Channel, bo
     assert bodies(channel, "full") == [b"0", b"1"]
 
 
-def test_wait_said_true_for_refused_rows_in_asyncio(run_aio: RunAio) -> None:
-    async def work(store: aio.Store, channel: aio.Channel) -> None:
-        arguments = {"x-max-length": 2, "x-overflow": "reject-publish"}
-        await channel.queue_declare("full", durable=True, arguments=arguments)
-        await channel.confirm_select()
-        receipt = await channel.publish_batch(rows(10), "", "full")
-        with pytest.raises(pyqstore.PublishRefused, match="publish numbers 3, 4, ") as caught:
-            await receipt.wait(60)
-        assert caught.value.count == 8
-        assert counts(receipt) == (2, 8, 0, 0)
-        assert not receipt.done
-        assert await channel.wait_for_confirms(10) is False
-
-    run_aio(work)
+async def test_wait_said_true_for_refused_rows_in_asyncio(aio_channel: aio.Channel) -> None:
+    arguments = {"x-max-length": 2, "x-overflow": "reject-publish"}
+    await aio_channel.queue_declare("full", durable=True, arguments=arguments)
+    await aio_channel.confirm_select()
+    receipt = await aio_channel.publish_batch(rows(10), "", "full")
+    with pytest.raises(pyqstore.PublishRefused, match="publish numbers 3, 4, ") as caught:
+        await receipt.wait(60)
+    assert caught.value.count == 8
+    assert counts(receipt) == (2, 8, 0, 0)
+    assert not receipt.done
+    assert await aio_channel.wait_for_confirms(10) is False
 
 
 def test_rows_refused_outside_confirm_mode_have_no_numbers(channel: pyqstore.Channel) -> None:
@@ -113,13 +110,12 @@ def test_a_receipt_counts_rows_that_headers_lead_nowhere(channel: pyqstore.Chann
     assert counts(receipt)[2:] == (0, 2)
 
 
-def test_an_asynchronous_receipt_tells_of_rows_that_no_queue_took(run_aio: RunAio) -> None:
-    async def work(store: aio.Store, channel: aio.Channel) -> None:
-        receipt = await channel.publish_batch(rows(3), "", "nowhere")
-        assert await receipt.wait(60)
-        assert counts(receipt) == (3, 0, 0, 3)
-
-    run_aio(work)
+async def test_an_asynchronous_receipt_tells_of_rows_that_no_queue_took(
+    aio_channel: aio.Channel,
+) -> None:
+    receipt = await aio_channel.publish_batch(rows(3), "", "nowhere")
+    assert await receipt.wait(60)
+    assert counts(receipt) == (3, 0, 0, 3)
 
 
 # Transactions.
@@ -157,18 +153,15 @@ def test_receipt_of_a_transaction_that_was_rolled_back_said_done(
     assert after.done
 
 
-def test_asynchronous_receipt_of_a_transaction_said_done(run_aio: RunAio) -> None:
-    async def work(store: aio.Store, channel: aio.Channel) -> None:
-        await channel.tx_select()
-        receipt = await channel.publish_batch(rows(3), "", "q")
-        assert not receipt.done
-        with pytest.raises(RuntimeError, match="tx_commit"):
-            await receipt.wait()
-        await channel.tx_commit()
-        assert receipt.done
-        assert await receipt.wait(0)
-
-    run_aio(work)
+async def test_asynchronous_receipt_of_a_transaction_said_done(aio_channel: aio.Channel) -> None:
+    await aio_channel.tx_select()
+    receipt = await aio_channel.publish_batch(rows(3), "", "q")
+    assert not receipt.done
+    with pytest.raises(RuntimeError, match="tx_commit"):
+        await receipt.wait()
+    await aio_channel.tx_commit()
+    assert receipt.done
+    assert await receipt.wait(0)
 
 
 # Mandatory messages in confirm mode, without a listener.
@@ -273,71 +266,65 @@ def test_an_error_comes_without_its_message_where_others_fill_the_memory(path: P
             channel.wait_for_confirms(10)
 
 
-def test_await_of_a_mandatory_publish_returned_a_number_for_nothing(run_aio: RunAio) -> None:
-    async def work(store: aio.Store, channel: aio.Channel) -> None:
-        await channel.confirm_select()
-        assert await channel.basic_publish("", "q", b"", mandatory=True) == 1
-        with pytest.raises(pyqstore.MessageReturned, match="with routing key 'no'") as caught:
-            await channel.basic_publish("", "no", b"back", mandatory=True)
-        assert caught.value.message is not None
-        assert caught.value.message.body == b"back"
-        assert await channel.basic_publish("", "no", b"dropped") == 3
-        assert await channel.wait_for_confirms(10) is True
-
-    run_aio(work)
-
-
-def test_each_of_many_awaited_publishes_learns_of_its_own_message(run_aio: RunAio) -> None:
-    async def work(store: aio.Store, channel: aio.Channel) -> None:
-        await channel.confirm_select()
-        answers = await asyncio.gather(
-            *(
-                channel.basic_publish("", key, body, PERSISTENT, mandatory=True)
-                for key in ("q", "nowhere")
-                for body in (b"small", bytes(10_000))
-            ),
-            return_exceptions=True,
-        )
-        assert answers[:2] == [1, 2]
-        for answer, size in zip(answers[2:], (5, 10_000), strict=True):
-            assert isinstance(answer, pyqstore.MessageReturned)
-            assert answer.message is not None
-            assert (answer.count, len(answer.message.body)) == (1, size)
-        assert await channel.wait_for_confirms(10) is True
-
-    run_aio(work)
+async def test_await_of_a_mandatory_publish_returned_a_number_for_nothing(
+    aio_channel: aio.Channel,
+) -> None:
+    await aio_channel.confirm_select()
+    assert await aio_channel.basic_publish("", "q", b"", mandatory=True) == 1
+    with pytest.raises(pyqstore.MessageReturned, match="with routing key 'no'") as caught:
+        await aio_channel.basic_publish("", "no", b"back", mandatory=True)
+    assert caught.value.message is not None
+    assert caught.value.message.body == b"back"
+    assert await aio_channel.basic_publish("", "no", b"dropped") == 3
+    assert await aio_channel.wait_for_confirms(10) is True
 
 
-def test_mandatory_rows_vanished_in_asyncio(run_aio: RunAio) -> None:
-    async def work(store: aio.Store, channel: aio.Channel) -> None:
-        await channel.confirm_select()
-        receipt = await channel.publish_batch(rows(3), "", "nowhere", mandatory=True)
-        assert await receipt.wait(60)
-        assert counts(receipt) == (3, 0, 3, 0)
-        with pytest.raises(pyqstore.MessageReturned):
-            await channel.basic_publish("", "no", b"mine", mandatory=True)
-        await channel.publish_batch(rows(1), "", "nowhere", mandatory=True)
-        with pytest.raises(pyqstore.MessageReturned) as caught:
-            await channel.wait_for_confirms(10)
-        assert caught.value.message is not None
-        assert (caught.value.count, caught.value.message.body) == (4, b"0")
-        assert await channel.wait_for_confirms(10) is True
-
-    run_aio(work)
-
-
-def test_a_listener_in_asyncio_hears_instead(run_aio: RunAio) -> None:
-    async def work(store: aio.Store, channel: aio.Channel) -> None:
-        returned: list[bytes] = []
-        channel.add_return_listener(lambda message: returned.append(message.body))
-        await channel.confirm_select()
-        assert await channel.basic_publish("", "nowhere", b"back", mandatory=True) == 1
-        assert returned == [b"back"]
-
-    run_aio(work)
+async def test_each_of_many_awaited_publishes_learns_of_its_own_message(
+    aio_channel: aio.Channel,
+) -> None:
+    await aio_channel.confirm_select()
+    answers = await asyncio.gather(
+        *(
+            aio_channel.basic_publish("", key, body, PERSISTENT, mandatory=True)
+            for key in ("q", "nowhere")
+            for body in (b"small", bytes(10_000))
+        ),
+        return_exceptions=True,
+    )
+    assert answers[:2] == [1, 2]
+    for answer, size in zip(answers[2:], (5, 10_000), strict=True):
+        assert isinstance(answer, pyqstore.MessageReturned)
+        assert answer.message is not None
+        assert (answer.count, len(answer.message.body)) == (1, size)
+    assert await aio_channel.wait_for_confirms(10) is True
 
 
-def test_returned_message_of_a_publish_that_was_cancelled_is_told_of(run_aio: RunAio) -> None:
+async def test_mandatory_rows_vanished_in_asyncio(aio_channel: aio.Channel) -> None:
+    await aio_channel.confirm_select()
+    receipt = await aio_channel.publish_batch(rows(3), "", "nowhere", mandatory=True)
+    assert await receipt.wait(60)
+    assert counts(receipt) == (3, 0, 3, 0)
+    with pytest.raises(pyqstore.MessageReturned):
+        await aio_channel.basic_publish("", "no", b"mine", mandatory=True)
+    await aio_channel.publish_batch(rows(1), "", "nowhere", mandatory=True)
+    with pytest.raises(pyqstore.MessageReturned) as caught:
+        await aio_channel.wait_for_confirms(10)
+    assert caught.value.message is not None
+    assert (caught.value.count, caught.value.message.body) == (4, b"0")
+    assert await aio_channel.wait_for_confirms(10) is True
+
+
+async def test_a_listener_in_asyncio_hears_instead(aio_channel: aio.Channel) -> None:
+    returned: list[bytes] = []
+    aio_channel.add_return_listener(lambda message: returned.append(message.body))
+    await aio_channel.confirm_select()
+    assert await aio_channel.basic_publish("", "nowhere", b"back", mandatory=True) == 1
+    assert returned == [b"back"]
+
+
+async def test_returned_message_of_a_publish_that_was_cancelled_is_told_of(
+    aio_store: aio.Store, aio_channel: aio.Channel
+) -> None:
     """The publish waits for its turn behind a batch, is made, and cancelled before it has heard."""
 
     async def told_by_all(store: aio.Store, channel: aio.Channel, turns: int) -> bool:
@@ -363,14 +350,11 @@ def test_returned_message_of_a_publish_that_was_cancelled_is_told_of(run_aio: Ru
             await channel.wait_for_confirms(60)
         return True
 
-    async def work(store: aio.Store, channel: aio.Channel) -> None:
-        await channel.confirm_select()
-        turns = 0
-        while not await told_by_all(store, channel, turns % 8):
-            assert await channel.wait_for_confirms(60) is True
-            turns += 1
-
-    run_aio(work)
+    await aio_channel.confirm_select()
+    turns = 0
+    while not await told_by_all(aio_store, aio_channel, turns % 8):
+        assert await aio_channel.wait_for_confirms(60) is True
+        turns += 1
 
 
 @pytest.mark.clock

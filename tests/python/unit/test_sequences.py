@@ -3,7 +3,6 @@
 To iterate a queue takes its messages, and then waits for ever.
 """
 
-import asyncio
 import importlib
 import inspect
 import pkgutil
@@ -101,21 +100,18 @@ async def first(call: Callable[[], Any]) -> Any:
     return await (made if inspect.isawaitable(made) else anext(made))
 
 
-def test_the_same_in_a_loop(path: Path) -> None:
-    async def main() -> None:
-        async with aio.open(path) as store:
-            for thing in (store, await store.stream("log")):
-                for name, parameter in lists_of(thing):
-                    for value in things(store._store):
-                        with pytest.raises(TypeError, match=parameter):
-                            await first(partial(refused, getattr(thing, name), parameter, value))
-                        assert not getattr(value, "is_iterated", False), (name, parameter)
-            queue = await store.queue("work")
-            for data in (queue, Trap, 5):
-                with pytest.raises(TypeError, match="put_many"):
-                    await queue.put_many(data)
-
-    asyncio.run(main())
+async def test_the_same_in_a_loop(path: Path) -> None:
+    async with aio.open(path) as store:
+        for thing in (store, await store.stream("log")):
+            for name, parameter in lists_of(thing):
+                for value in things(store._store):
+                    with pytest.raises(TypeError, match=parameter):
+                        await first(partial(refused, getattr(thing, name), parameter, value))
+                    assert not getattr(value, "is_iterated", False), (name, parameter)
+        queue = await store.queue("work")
+        for data in (queue, Trap, 5):
+            with pytest.raises(TypeError, match="put_many"):
+                await queue.put_many(data)
 
 
 def ours() -> list[type]:

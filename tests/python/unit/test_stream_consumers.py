@@ -125,10 +125,7 @@ def test_a_filter_selects_by_a_header(store: pyqstore.Store) -> None:
         channel.basic_qos(100)
         for wanted, unfiltered, rests in ((["eu"], False, {1}), ("us", True, {0, 2}),
                                           (["eu", "us"], False, {1, 2})):  # fmt: skip
-            arguments = FIRST | {
-                "x-stream-filter": wanted,
-                "x-stream-match-unfiltered": unfiltered,
-            }
+            arguments = FIRST | {"x-stream-filter": wanted, "x-stream-match-unfiltered": unfiltered}
             messages = channel.consume("events", inactivity_timeout=0.2, arguments=arguments)
             heard = [offset_of(message) for message in messages]
             assert heard == [number for number in range(30) if number % 3 in rests]
@@ -188,80 +185,64 @@ async def _heard(channel: aio.Channel, count: int, arguments: dict[str, Any]) ->
     return heard
 
 
-def test_asyncio_consumes_a_stream_that_grows(path: Path) -> None:
-    async def main() -> None:
-        async with await aio.open(path) as store:
-            stream = await store.stream("events")
-            for number in range(10):
+async def test_asyncio_consumes_a_stream_that_grows(path: Path) -> None:
+    async with await aio.open(path) as store:
+        stream = await store.stream("events")
+        for number in range(10):
+            await stream.publish(b"%d" % number)
+        async with await store.channel() as one, await store.channel() as other:
+            await one.basic_qos(3)
+            await other.basic_qos(100)
+            tasks = [asyncio.create_task(_heard(channel, 40, FIRST)) for channel in (one, other)]
+            await asyncio.sleep(0.05)
+            for number in range(10, 40):
                 await stream.publish(b"%d" % number)
-            async with await store.channel() as one, await store.channel() as other:
-                await one.basic_qos(3)
-                await other.basic_qos(100)
-                tasks = [
-                    asyncio.create_task(_heard(channel, 40, FIRST)) for channel in (one, other)
-                ]
-                await asyncio.sleep(0.05)
-                for number in range(10, 40):
-                    await stream.publish(b"%d" % number)
-                for heard in await asyncio.wait_for(asyncio.gather(*tasks), 60):
-                    assert heard == [b"%d" % number for number in range(40)]
-
-    asyncio.run(main())
+            for heard in await asyncio.wait_for(asyncio.gather(*tasks), 60):
+                assert heard == [b"%d" % number for number in range(40)]
 
 
-def test_asyncio_reads_what_is_in_files_in_a_thread(path: Path) -> None:
+async def test_asyncio_reads_what_is_in_files_in_a_thread(path: Path) -> None:
     with pyqstore.open(path) as store:
         stream = store.stream("events")
         for number in range(100):
             stream.publish(b"%d" % number, headers={"padding": "." * 2000})
         store.checkpoint()
-
-    async def main() -> None:
-        async with await aio.open(path) as store, await store.channel() as channel:
-            await channel.basic_qos(10)
-            heard = await asyncio.wait_for(_heard(channel, 100, FIRST), 60)
-            assert heard == [b"%d" % number for number in range(100)]
-
-    asyncio.run(main())
+    async with await aio.open(path) as store, await store.channel() as channel:
+        await channel.basic_qos(10)
+        heard = await asyncio.wait_for(_heard(channel, 100, FIRST), 60)
+        assert heard == [b"%d" % number for number in range(100)]
 
 
-def test_asyncio_gives_back_what_a_cancelled_task_took(path: Path) -> None:
-    async def main() -> None:
-        async with await aio.open(path) as store:
-            stream = await store.stream("events")
-            for number in range(20):
-                await stream.publish(b"%d" % number)
-            async with await store.channel() as channel:
-                await channel.basic_qos(5)
-                tag = await channel.basic_consume("events", arguments=FIRST)
-                first = await channel.next_delivery(tag, timeout=30)
-                assert first is not None
-                await channel.basic_cancel(tag)
-                assert await _heard(channel, 20, FIRST) == [b"%d" % n for n in range(20)]
-            assert (await store.queue_status("events")).messages_unacked == 0
-
-    asyncio.run(main())
+async def test_asyncio_gives_back_what_a_cancelled_task_took(path: Path) -> None:
+    async with await aio.open(path) as store:
+        stream = await store.stream("events")
+        for number in range(20):
+            await stream.publish(b"%d" % number)
+        async with await store.channel() as channel:
+            await channel.basic_qos(5)
+            tag = await channel.basic_consume("events", arguments=FIRST)
+            first = await channel.next_delivery(tag, timeout=30)
+            assert first is not None
+            await channel.basic_cancel(tag)
+            assert await _heard(channel, 20, FIRST) == [b"%d" % n for n in range(20)]
+        assert (await store.queue_status("events")).messages_unacked == 0
 
 
-def test_an_event_loop_is_refused_automatic_acknowledgement_of_a_stream(path: Path) -> None:
+async def test_an_event_loop_is_refused_automatic_acknowledgement_of_a_stream(path: Path) -> None:
     """It acknowledges by itself, and the stream took that for a consumer of its own."""
-
-    async def work() -> None:
-        async with aio.open(path) as store:
-            await store.stream("events")
-            async with await store.channel() as channel:
-                await channel.basic_qos(5)
-                with pytest.raises(
-                    pyqstore.NotImplementedByBroker, match="automatic acknowledgement not supported"
-                ):
-                    await channel.basic_consume("events", print, auto_ack=True)
-            async with await store.channel() as channel:
-                await channel.basic_qos(5)
-                with pytest.raises(pyqstore.NotImplementedByBroker):
-                    async for _message in channel.consume("events", auto_ack=True):
-                        pass
-
-    asyncio.run(work())
+    async with aio.open(path) as store:
+        await store.stream("events")
+        async with await store.channel() as channel:
+            await channel.basic_qos(5)
+            with pytest.raises(
+                pyqstore.NotImplementedByBroker, match="automatic acknowledgement not supported"
+            ):
+                await channel.basic_consume("events", print, auto_ack=True)
+        async with await store.channel() as channel:
+            await channel.basic_qos(5)
+            with pytest.raises(pyqstore.NotImplementedByBroker):
+                async for _message in channel.consume("events", auto_ack=True):
+                    pass
 
 
 def test_several_streams_are_waited_for_without_looking_again_and_again(

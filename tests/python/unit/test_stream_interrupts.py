@@ -219,9 +219,7 @@ def test_a_reader_that_was_interrupted_goes_on_where_it_was(store: pyqstore.Stor
 # asyncio.
 
 
-def paused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> tuple[threading.Event, threading.Event]:
+def paused(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
     """Each look of a consumer says when it has found something, and waits until it may go on."""
     has_found, go_on = threading.Event(), threading.Event()
     look = StreamConsumer._look
@@ -240,30 +238,27 @@ async def set_in_a_thread(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, 60)
 
 
-def test_a_cancelled_poll_that_had_found_rows_gives_them_to_the_next(
+async def test_a_cancelled_poll_that_had_found_rows_gives_them_to_the_next(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async with aio.open(path) as store:
-            stream = await store.stream("a")
-            await stream.publish(b"one")
-            async with await store.stream_consumer("a", group="g") as consumer:
-                with monkeypatch.context() as patch:
-                    has_found, go_on = paused(patch)
-                    poll = asyncio.create_task(consumer.poll(timeout=30))
-                    await set_in_a_thread(has_found)
-                    poll.cancel()
-                    with pytest.raises(asyncio.CancelledError):
-                        await poll
-                    go_on.set()
-                    assert await consumer.position("a") == 0
-                await stream.publish(b"two")
-                assert bodies(await consumer.poll(timeout=30)) == [b"one"]
-                await consumer.commit()
-                assert await consumer.committed("a") == 1
-                assert bodies(await consumer.poll(timeout=30)) == [b"two"]
-
-    asyncio.run(main())
+    async with aio.open(path) as store:
+        stream = await store.stream("a")
+        await stream.publish(b"one")
+        async with await store.stream_consumer("a", group="g") as consumer:
+            with monkeypatch.context() as patch:
+                has_found, go_on = paused(patch)
+                poll = asyncio.create_task(consumer.poll(timeout=30))
+                await set_in_a_thread(has_found)
+                poll.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await poll
+                go_on.set()
+                assert await consumer.position("a") == 0
+            await stream.publish(b"two")
+            assert bodies(await consumer.poll(timeout=30)) == [b"one"]
+            await consumer.commit()
+            assert await consumer.committed("a") == 1
+            assert bodies(await consumer.poll(timeout=30)) == [b"two"]
 
 
 async def cancelled_poll(consumer: aio.StreamConsumer, timeout: float | None) -> None:
@@ -284,43 +279,40 @@ async def cancelled_poll(consumer: aio.StreamConsumer, timeout: float | None) ->
         await poll
 
 
-def test_what_is_asked_after_a_cancelled_poll_is_answered(path: Path) -> None:
-    async def main() -> None:
-        async with aio.open(path) as store, await store.channel() as channel:
-            stream = await store.stream("a")
-            async with await store.stream_consumer("a", group="g") as consumer:
+async def test_what_is_asked_after_a_cancelled_poll_is_answered(path: Path) -> None:
+    async with aio.open(path) as store, await store.channel() as channel:
+        stream = await store.stream("a")
+        async with await store.stream_consumer("a", group="g") as consumer:
 
-                async def in_a_transaction() -> None:
-                    async with channel.transaction() as tx:
-                        await tx.commit_offsets(consumer)
+            async def in_a_transaction() -> None:
+                async with channel.transaction() as tx:
+                    await tx.commit_offsets(consumer)
 
-                verbs: list[Callable[[], Any]] = [
-                    consumer.commit,
-                    in_a_transaction,
-                    consumer.lag,
-                    lambda: consumer.position("a"),
-                    lambda: consumer.committed("a"),
-                    lambda: consumer.seek("a", stream.next - 1),
-                    consumer.pause,
-                    consumer.resume,
-                ]
-                for number, verb in enumerate(verbs):
-                    await cancelled_poll(consumer, None)
-                    await stream.publish(b"%d" % number)
-                    await verb()
-                    if verb == consumer.pause:
-                        assert len(await consumer.poll()) == 0
-                        await cancelled_poll(consumer, None)
-                        await consumer.resume()
-                    assert bodies(await consumer.poll()) == [b"%d" % number]
-                for timeout in (None, 30, 0):
-                    await cancelled_poll(consumer, None)
-                    await stream.publish(b"more")
-                    assert bodies(await consumer.poll(timeout=timeout)) == [b"more"]
+            verbs: list[Callable[[], Any]] = [
+                consumer.commit,
+                in_a_transaction,
+                consumer.lag,
+                lambda: consumer.position("a"),
+                lambda: consumer.committed("a"),
+                lambda: consumer.seek("a", stream.next - 1),
+                consumer.pause,
+                consumer.resume,
+            ]
+            for number, verb in enumerate(verbs):
                 await cancelled_poll(consumer, None)
-            assert consumer.closed
-
-    asyncio.run(main())
+                await stream.publish(b"%d" % number)
+                await verb()
+                if verb == consumer.pause:
+                    assert len(await consumer.poll()) == 0
+                    await cancelled_poll(consumer, None)
+                    await consumer.resume()
+                assert bodies(await consumer.poll()) == [b"%d" % number]
+            for timeout in (None, 30, 0):
+                await cancelled_poll(consumer, None)
+                await stream.publish(b"more")
+                assert bodies(await consumer.poll(timeout=timeout)) == [b"more"]
+            await cancelled_poll(consumer, None)
+        assert consumer.closed
 
 
 async def steps(count: int) -> None:
@@ -336,51 +328,45 @@ async def outcome(task: "asyncio.Future[pa.RecordBatch]") -> list[bytes]:
         return []
 
 
-def test_polls_that_are_cancelled_at_any_step_lose_no_rows(path: Path) -> None:
-    async def main() -> None:
-        async with aio.open(path) as store:
-            stream = await store.stream("a")
-            read: list[bytes] = []
-            async with await store.stream_consumer("a", group="g") as consumer:
-                for number in range(150):
-                    await stream.publish(b"%d" % number)
-                    poll = asyncio.create_task(consumer.poll(timeout=30))
-                    await steps(number % 50)
-                    read += await outcome(poll)
-                while len(read) < 150:
-                    batch = await consumer.poll(timeout=30)
-                    assert len(batch) > 0
-                    read += bodies(batch)
-            assert read == [b"%d" % number for number in range(150)]
-
-    asyncio.run(main())
+async def test_polls_that_are_cancelled_at_any_step_lose_no_rows(path: Path) -> None:
+    async with aio.open(path) as store:
+        stream = await store.stream("a")
+        read: list[bytes] = []
+        async with await store.stream_consumer("a", group="g") as consumer:
+            for number in range(150):
+                await stream.publish(b"%d" % number)
+                poll = asyncio.create_task(consumer.poll(timeout=30))
+                await steps(number % 50)
+                read += await outcome(poll)
+            while len(read) < 150:
+                batch = await consumer.poll(timeout=30)
+                assert len(batch) > 0
+                read += bodies(batch)
+        assert read == [b"%d" % number for number in range(150)]
 
 
-def test_an_iteration_goes_on_after_a_step_that_was_cancelled(path: Path) -> None:
+async def test_an_iteration_goes_on_after_a_step_that_was_cancelled(path: Path) -> None:
     async def step(batches: AsyncIterator[pa.RecordBatch]) -> pa.RecordBatch:
         return await anext(batches)
 
-    async def main() -> None:
-        async with aio.open(path) as store:
-            stream = await store.stream("a")
-            await stream.publish(b"before")
-            batches = stream.read("next", follow=True)
-            read: list[bytes] = []
-            first = asyncio.create_task(step(batches))
-            await steps(3)
-            read += await outcome(first)
-            # The reader was made, or is made now: what comes from here on is read by it.
-            await asyncio.wait_for(_made(batches), 60)
-            for number in range(100):
-                await stream.publish(b"%d" % number)
-                task = asyncio.create_task(step(batches))
-                await steps(number % 50)
-                read += await outcome(task)
-            while len(read) < 100:
-                read += bodies(await anext(batches))
-            assert read == [b"%d" % number for number in range(100)]
-
-    asyncio.run(main())
+    async with aio.open(path) as store:
+        stream = await store.stream("a")
+        await stream.publish(b"before")
+        batches = stream.read("next", follow=True)
+        read: list[bytes] = []
+        first = asyncio.create_task(step(batches))
+        await steps(3)
+        read += await outcome(first)
+        # The reader was made, or is made now: what comes from here on is read by it.
+        await asyncio.wait_for(_made(batches), 60)
+        for number in range(100):
+            await stream.publish(b"%d" % number)
+            task = asyncio.create_task(step(batches))
+            await steps(number % 50)
+            read += await outcome(task)
+        while len(read) < 100:
+            read += bodies(await anext(batches))
+        assert read == [b"%d" % number for number in range(100)]
 
 
 async def _made(batches: Any) -> None:
@@ -389,15 +375,12 @@ async def _made(batches: Any) -> None:
         await batches._calls.run(batches._open)
 
 
-def test_a_second_task_that_polls_is_refused(path: Path) -> None:
-    async def main() -> None:
-        async with aio.open(path) as store:
-            await store.stream("a")
-            async with await store.stream_consumer("a", group="g") as consumer:
-                poll = asyncio.create_task(consumer.poll(timeout=None))
-                await steps(1)
-                with pytest.raises(RuntimeError, match="another task is polling"):
-                    await consumer.poll()
-                assert await outcome(poll) == []
-
-    asyncio.run(main())
+async def test_a_second_task_that_polls_is_refused(path: Path) -> None:
+    async with aio.open(path) as store:
+        await store.stream("a")
+        async with await store.stream_consumer("a", group="g") as consumer:
+            poll = asyncio.create_task(consumer.poll(timeout=None))
+            await steps(1)
+            with pytest.raises(RuntimeError, match="another task is polling"):
+                await consumer.poll()
+            assert await outcome(poll) == []

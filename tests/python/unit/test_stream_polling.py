@@ -1,6 +1,5 @@
 """Consumers of streams when a stream is dropped, deleted or not theirs, and when they go."""
 
-import asyncio
 import copy
 import gc
 import pickle
@@ -162,25 +161,22 @@ def test_a_reader_that_retention_passed_raises_again_and_does_not_look_like_the_
             reader.read_next_batch()
 
 
-def test_the_same_dropped_offsets_for_asyncio(passed: pyqstore.Store) -> None:
-    async def main() -> None:
-        async with aio.Store(passed) as store:
-            async with await store.stream_consumer(["a", "b"], group="g") as consumer:
-                for number in range(3):
-                    with pytest.raises(pyqstore.OffsetOutOfRange, match="stream 'a'"):
-                        await consumer.poll(1)
-                    batch = await consumer.poll(1)
-                    assert batch["stream"][0].as_py() == "b"
-                    assert batch["offset"].to_pylist() == [number]
-                await consumer.seek("a", "first")
-                assert (await consumer.poll(1))["stream"][0].as_py() == "a"
-            stream = await store.stream("a")
-            batches = stream.read(0)
-            for _ in range(3):
-                with pytest.raises(pyqstore.OffsetOutOfRange):
-                    await anext(batches)
-
-    asyncio.run(main())
+async def test_the_same_dropped_offsets_for_asyncio(passed: pyqstore.Store) -> None:
+    async with aio.Store(passed) as store:
+        async with await store.stream_consumer(["a", "b"], group="g") as consumer:
+            for number in range(3):
+                with pytest.raises(pyqstore.OffsetOutOfRange, match="stream 'a'"):
+                    await consumer.poll(1)
+                batch = await consumer.poll(1)
+                assert batch["stream"][0].as_py() == "b"
+                assert batch["offset"].to_pylist() == [number]
+            await consumer.seek("a", "first")
+            assert (await consumer.poll(1))["stream"][0].as_py() == "a"
+        stream = await store.stream("a")
+        batches = stream.read(0)
+        for _ in range(3):
+            with pytest.raises(pyqstore.OffsetOutOfRange):
+                await anext(batches)
 
 
 def test_a_reset_returns_rows_that_are_there_at_timeout_zero(store: pyqstore.Store) -> None:
@@ -194,10 +190,7 @@ def test_a_reset_returns_rows_that_are_there_at_timeout_zero(store: pyqstore.Sto
 def test_a_deleted_stream_is_told_once_and_left_out(store: pyqstore.Store) -> None:
     for name in "ad":
         store.stream(name).publish_batch(rows(100))
-    with (
-        store.stream_consumer(["a", "d"], group="g") as consumer,
-        store.channel() as channel,
-    ):
+    with store.stream_consumer(["a", "d"], group="g") as consumer, store.channel() as channel:
         assert [polled(consumer, 5)[0] for _ in range(2)] == ["a", "d"]
         store.stream("d").delete()
         assert consumer.lag() == {"a": 95}
@@ -221,10 +214,7 @@ def test_a_position_in_a_stream_that_was_declared_again_is_not_committed(
 ) -> None:
     for name in "ad":
         store.stream(name).publish_batch(rows(100))
-    with (
-        store.stream_consumer(["a", "d"], group="g") as consumer,
-        store.channel() as channel,
-    ):
+    with store.stream_consumer(["a", "d"], group="g") as consumer, store.channel() as channel:
         assert [polled(consumer, 2)[0] for _ in range(2)] == ["a", "d"]
         store.stream("d").delete()
         store.stream("d").publish_batch(rows(3))
@@ -342,37 +332,34 @@ def test_a_consumer_that_was_closed_before_its_transaction_ended_moves_what_nobo
         assert consumer.committed("b") == 2
 
 
-def test_the_same_lost_positions_for_asyncio(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with aio.open(tmp_path / "1") as store, await store.channel() as channel:
-            for name in "ab":
-                await (await store.stream(name)).publish_batch(rows(10))
-            async with await store.stream_consumer(["a", "b"], group="g") as first:
-                for _ in range(2):
-                    await first.poll(2)
+async def test_the_same_lost_positions_for_asyncio(tmp_path: Path) -> None:
+    async with aio.open(tmp_path / "1") as store, await store.channel() as channel:
+        for name in "ab":
+            await (await store.stream(name)).publish_batch(rows(10))
+        async with await store.stream_consumer(["a", "b"], group="g") as first:
+            for _ in range(2):
+                await first.poll(2)
 
-                async def losing() -> None:
-                    async with channel.transaction() as tx:
-                        await tx.commit_offsets(first)
-                        async with await store.stream_consumer(["a", "b"], group="g"):
-                            await first.poll()
+            async def losing() -> None:
+                async with channel.transaction() as tx:
+                    await tx.commit_offsets(first)
+                    async with await store.stream_consumer(["a", "b"], group="g"):
+                        await first.poll()
 
-                with pytest.raises(ValueError, match="stream 'b' went to another consumer"):
-                    await losing()
-                assert (await first.committed("a"), await first.committed("b")) == (None, None)
-                with pytest.raises(pyqstore.OffsetOutOfRange, match="stream 'a'"):
-                    await first.seek("a", 11)
-                stream = await store.stream("a")
-                await stream.delete()
-                await (await store.stream("a")).publish_batch(rows(3))
-                with pytest.raises(pyqstore.NotFound, match="'a' was deleted and declared again"):
-                    await first.commit()
-                with pytest.raises(pyqstore.NotFound, match="'a' was deleted and declared again"):
-                    async with channel.transaction() as tx:
-                        await tx.commit_offsets(first)
-                assert await first.committed("a") is None
-
-    asyncio.run(main())
+            with pytest.raises(ValueError, match="stream 'b' went to another consumer"):
+                await losing()
+            assert (await first.committed("a"), await first.committed("b")) == (None, None)
+            with pytest.raises(pyqstore.OffsetOutOfRange, match="stream 'a'"):
+                await first.seek("a", 11)
+            stream = await store.stream("a")
+            await stream.delete()
+            await (await store.stream("a")).publish_batch(rows(3))
+            with pytest.raises(pyqstore.NotFound, match="'a' was deleted and declared again"):
+                await first.commit()
+            with pytest.raises(pyqstore.NotFound, match="'a' was deleted and declared again"):
+                async with channel.transaction() as tx:
+                    await tx.commit_offsets(first)
+            assert await first.committed("a") is None
 
 
 def test_a_group_does_not_go_on_behind_the_end_of_a_stream(store: pyqstore.Store) -> None:
@@ -412,9 +399,7 @@ def test_a_group_that_is_behind_the_end_of_a_stream_is_told_until_it_is_sought(
         assert polled(consumer) == ("a", 5)
 
 
-def test_each_consumer_of_a_group_is_told_of_a_deleted_stream_itself(
-    store: pyqstore.Store,
-) -> None:
+def test_each_consumer_of_a_group_is_told_of_a_deleted_stream_itself(store: pyqstore.Store) -> None:
     store.stream("d")
     with (
         store.stream_consumer("d", group="g") as first,
@@ -555,36 +540,33 @@ def test_a_message_of_another_channel_acknowledges_nothing_of_this_one(
         assert store.queue_status("q").messages_unacked == 2
 
 
-def test_the_same_transactions_for_asyncio(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with aio.open(tmp_path / "1") as one, aio.open(tmp_path / "2") as other:
-            for store in (one, other):
-                await (await store.stream("b")).publish_batch(rows(50))
-            queue = await one.queue("q")
-            await queue.put_many([b"one", b"two"])
-            async with (
-                await other.stream_consumer("b", group="g") as foreign,
-                await one.stream_consumer("b", group="g") as consumer,
-                await one.channel() as channel,
-                await one.channel() as another,
-            ):
-                await foreign.poll(3)
-                with pytest.raises(ValueError, match="another store"):
-                    async with channel.transaction() as tx:
-                        await tx.commit_offsets(foreign)
-                assert await consumer.committed("b") is None
-                own, message = await channel.basic_get("q"), await another.basic_get("q")
-                assert own is not None
-                assert message is not None
-                with pytest.raises(ValueError, match="channel"):
-                    async with channel.transaction() as tx:
-                        await tx.ack(message)
-                assert (await one.queue_status("q")).messages_unacked == 2
-                await consumer.poll(3)
+async def test_the_same_transactions_for_asyncio(tmp_path: Path) -> None:
+    async with aio.open(tmp_path / "1") as one, aio.open(tmp_path / "2") as other:
+        for store in (one, other):
+            await (await store.stream("b")).publish_batch(rows(50))
+        queue = await one.queue("q")
+        await queue.put_many([b"one", b"two"])
+        async with (
+            await other.stream_consumer("b", group="g") as foreign,
+            await one.stream_consumer("b", group="g") as consumer,
+            await one.channel() as channel,
+            await one.channel() as another,
+        ):
+            await foreign.poll(3)
+            with pytest.raises(ValueError, match="another store"):
                 async with channel.transaction() as tx:
-                    await tx.ack(own)
-                    await tx.commit_offsets(consumer)
-                assert await consumer.committed("b") == 3
-                assert (await one.queue_status("q")).messages_unacked == 1
-
-    asyncio.run(main())
+                    await tx.commit_offsets(foreign)
+            assert await consumer.committed("b") is None
+            own, message = await channel.basic_get("q"), await another.basic_get("q")
+            assert own is not None
+            assert message is not None
+            with pytest.raises(ValueError, match="channel"):
+                async with channel.transaction() as tx:
+                    await tx.ack(message)
+            assert (await one.queue_status("q")).messages_unacked == 2
+            await consumer.poll(3)
+            async with channel.transaction() as tx:
+                await tx.ack(own)
+                await tx.commit_offsets(consumer)
+            assert await consumer.committed("b") == 3
+            assert (await one.queue_status("q")).messages_unacked == 1

@@ -1,6 +1,5 @@
 """Publishing to streams that were deleted, names, times and limits that make no sense."""
 
-import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -137,27 +136,24 @@ def test_a_forgotten_group_begins_anew(path: Path) -> None:
             stream.forget_group("audit")
 
 
-def test_the_same_publishing_for_asyncio(path: Path) -> None:
-    async def main() -> None:
-        async with aio.open(path) as store:
-            stream = await store.stream("events")
-            await stream.publish_batch(BATCH, routing_key="k")
-            async with await store.stream_consumer("events", group="g") as consumer:
-                assert len(await consumer.poll()) == 5
-                await consumer.commit()
-                await stream.forget_group("g")
-                assert await consumer.committed("events") is None
-            assert await stream.delete() == 5
-            for arguments in ({}, {"routing_key": "k"}):
-                with pytest.raises(pyqstore.MessageReturned):
-                    await stream.publish_batch(BATCH, **arguments)
-            await store.stream("events")
-            with pytest.raises(pyqstore.PreconditionFailed):
-                await store.queue("events")
-            await stream.publish_batch(BATCH, routing_key="k")
-            assert len(stream) == 5
-
-    asyncio.run(main())
+async def test_the_same_publishing_for_asyncio(path: Path) -> None:
+    async with aio.open(path) as store:
+        stream = await store.stream("events")
+        await stream.publish_batch(BATCH, routing_key="k")
+        async with await store.stream_consumer("events", group="g") as consumer:
+            assert len(await consumer.poll()) == 5
+            await consumer.commit()
+            await stream.forget_group("g")
+            assert await consumer.committed("events") is None
+        assert await stream.delete() == 5
+        for arguments in ({}, {"routing_key": "k"}):
+            with pytest.raises(pyqstore.MessageReturned):
+                await stream.publish_batch(BATCH, **arguments)
+        await store.stream("events")
+        with pytest.raises(pyqstore.PreconditionFailed):
+            await store.queue("events")
+        await stream.publish_batch(BATCH, routing_key="k")
+        assert len(stream) == 5
 
 
 def test_a_dict_that_holds_itself_is_refused_and_ends_no_process(store: pyqstore.Store) -> None:

@@ -1,7 +1,6 @@
 """Retention as people read it: what a stream keeps is about its limit, though nobody said how long
 a segment is; and what ``lag`` counts, ``poll`` gives without waiting."""
 
-import asyncio
 import itertools
 
 import pytest
@@ -88,15 +87,12 @@ def rest_of(consumer: pyqstore.StreamConsumer) -> "list[pa.RecordBatch]":
     return list(itertools.takewhile(len, polls))
 
 
-def test_lag_counted_what_poll_of_asyncio_did_not_give(store: pyqstore.Store) -> None:
-    async def work() -> None:
-        face = aio.Store(store)
-        await face.stream("s")
-        channel = await face.channel()
-        async with await face.stream_consumer("s", "g") as consumer:
-            for _ in range(200):
-                await channel.basic_publish("", "s", b"on its way to the disk")
-                lag = await consumer.lag()
-                assert len(await consumer.poll()) >= lag["s"]
-
-    asyncio.run(work())
+async def test_lag_counted_what_poll_of_asyncio_did_not_give(store: pyqstore.Store) -> None:
+    face = aio.Store(store)
+    await face.stream("s")
+    channel = await face.channel()
+    async with await face.stream_consumer("s", "g") as consumer:
+        for _ in range(200):
+            await channel.basic_publish("", "s", b"on its way to the disk")
+            lag = await consumer.lag()
+            assert len(await consumer.poll()) >= lag["s"]

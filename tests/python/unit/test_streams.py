@@ -1,6 +1,5 @@
 """Streams: publishing, reading from everywhere, retention, consumers and their groups."""
 
-import asyncio
 import shutil
 import threading
 import time
@@ -313,31 +312,28 @@ def test_a_paused_stream_is_passed_over(store: pyqstore.Store) -> None:
         assert consumer.poll(timeout=30)["body"].to_pylist() == [b"a"]
 
 
-def test_the_same_for_asyncio(path: Path) -> None:
-    async def run() -> None:
-        async with aio.open(path) as store:
-            stream = await store.stream("events")
-            await stream.publish(b"0", key="a")
-            await stream.publish_batch(rows(9, 1))
-            assert (stream.next, await stream.offset_at(timedelta(hours=1))) == (10, 0)
-            got = [body async for b in stream.read() for body in b["body"].to_pylist()]
-            assert got == [b"%d" % i for i in range(10)]
-            async with await store.stream_consumer("events", group="g") as consumer:
-                batch = await consumer.poll(max_rows=4, timeout=30)
-                assert batch["offset"].to_pylist() == [0, 1, 2, 3]
-                async with await store.channel() as channel:
-                    await channel.queue_declare("out", durable=True)
-                    async with channel.transaction() as tx:
-                        await tx.publish_batch(batch.select(["body"]), "", "out")
-                        await tx.commit_offsets(consumer)
-                assert await consumer.committed("events") == 4
-                await consumer.seek("events", 8)
-                assert await consumer.lag() == {"events": 2}
-                assert len(await consumer.poll(timeout=30)) == 2
-                await consumer.commit()
-            assert (await stream.status()).cursors == 1
-
-    asyncio.run(run())
+async def test_the_same_for_asyncio(path: Path) -> None:
+    async with aio.open(path) as store:
+        stream = await store.stream("events")
+        await stream.publish(b"0", key="a")
+        await stream.publish_batch(rows(9, 1))
+        assert (stream.next, await stream.offset_at(timedelta(hours=1))) == (10, 0)
+        got = [body async for b in stream.read() for body in b["body"].to_pylist()]
+        assert got == [b"%d" % i for i in range(10)]
+        async with await store.stream_consumer("events", group="g") as consumer:
+            batch = await consumer.poll(max_rows=4, timeout=30)
+            assert batch["offset"].to_pylist() == [0, 1, 2, 3]
+            async with await store.channel() as channel:
+                await channel.queue_declare("out", durable=True)
+                async with channel.transaction() as tx:
+                    await tx.publish_batch(batch.select(["body"]), "", "out")
+                    await tx.commit_offsets(consumer)
+            assert await consumer.committed("events") == 4
+            await consumer.seek("events", 8)
+            assert await consumer.lag() == {"events": 2}
+            assert len(await consumer.poll(timeout=30)) == 2
+            await consumer.commit()
+        assert (await stream.status()).cursors == 1
 
 
 def test_the_rate_of_a_stream_that_was_opened_again_is_not_negative(path: Path) -> None:

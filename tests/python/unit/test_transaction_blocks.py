@@ -1,6 +1,5 @@
 """Transactions as with blocks: committed at the end, rolled back by what the body raises."""
 
-import asyncio
 from pathlib import Path
 
 import pyarrow as pa
@@ -130,27 +129,24 @@ async def fail(channel: aio.Channel) -> None:
         raise ZeroDivisionError
 
 
-def test_the_same_for_asyncio(path: Path) -> None:
-    async def run() -> None:
-        async with aio.open(path) as store, await store.channel() as channel:
-            await channel.queue_declare("q", durable=True)
-            await channel.confirm_select()
-            await channel.basic_publish("", "q", b"0", PERSISTENT)
-            message = await channel.basic_get("q")
-            assert message is not None
-            with pytest.raises(ZeroDivisionError):
-                await fail(channel)
-            async with channel.transaction(key="k") as tx:
-                await tx.publish("", "q", b"1", PERSISTENT)
-                await channel.basic_publish("", "q", b"2", PERSISTENT)
-                await tx.publish_batch(pa.table({"body": [b"3"]}), "", "q")
-                await tx.ack(message)
-            assert tx.committed
-            await channel.basic_publish("", "q", b"4", PERSISTENT)
-            assert await channel.wait_for_confirms(10)
-            status = await store.queue_status("q")
-            assert (status.messages_ready, status.messages_unacked) == (4, 0)
-            with pytest.raises(RuntimeError, match="async with block"):
-                await tx.publish("", "q", b"late")
-
-    asyncio.run(run())
+async def test_the_same_for_asyncio(path: Path) -> None:
+    async with aio.open(path) as store, await store.channel() as channel:
+        await channel.queue_declare("q", durable=True)
+        await channel.confirm_select()
+        await channel.basic_publish("", "q", b"0", PERSISTENT)
+        message = await channel.basic_get("q")
+        assert message is not None
+        with pytest.raises(ZeroDivisionError):
+            await fail(channel)
+        async with channel.transaction(key="k") as tx:
+            await tx.publish("", "q", b"1", PERSISTENT)
+            await channel.basic_publish("", "q", b"2", PERSISTENT)
+            await tx.publish_batch(pa.table({"body": [b"3"]}), "", "q")
+            await tx.ack(message)
+        assert tx.committed
+        await channel.basic_publish("", "q", b"4", PERSISTENT)
+        assert await channel.wait_for_confirms(10)
+        status = await store.queue_status("q")
+        assert (status.messages_ready, status.messages_unacked) == (4, 0)
+        with pytest.raises(RuntimeError, match="async with block"):
+            await tx.publish("", "q", b"late")

@@ -1,6 +1,5 @@
 """Timeouts: what is no time to wait is refused, and what is too long for a clock is for ever."""
 
-import asyncio
 import math
 import time
 from decimal import Decimal
@@ -31,25 +30,22 @@ def test_a_timeout_too_long_for_the_clock_is_accepted(channel: pyqstore.Channel)
     assert channel.wait_for_confirms(1e300)
 
 
-def test_receipts_and_channels_check_their_timeouts_alike(path: Path) -> None:
-    async def main() -> None:
-        options = {"commit_delay_us": 1_000_000}
-        async with await aio.open(path, **options) as store, await store.channel() as channel:
-            await channel.queue_declare("q", durable=True)
-            await channel.confirm_select()
-            receipt = await channel.publish_batch(pa.table({"body": [b"x"]}), "", "q")
-            for timeout in (-1, math.nan):
-                with pytest.raises(ValueError):
-                    await receipt.wait(timeout)
-                with pytest.raises(ValueError):
-                    await channel.wait_for_confirms(timeout)
-                with pytest.raises(ValueError):
-                    await channel.get_batch("q", timeout=timeout)
-            assert await receipt.wait(1e300)
-            assert await channel.wait_for_confirms(10**400)
-            assert len(await channel.get_batch("q", timeout=1e300)) == 1
-
-    asyncio.run(main())
+async def test_receipts_and_channels_check_their_timeouts_alike(path: Path) -> None:
+    options = {"commit_delay_us": 1_000_000}
+    async with await aio.open(path, **options) as store, await store.channel() as channel:
+        await channel.queue_declare("q", durable=True)
+        await channel.confirm_select()
+        receipt = await channel.publish_batch(pa.table({"body": [b"x"]}), "", "q")
+        for timeout in (-1, math.nan):
+            with pytest.raises(ValueError):
+                await receipt.wait(timeout)
+            with pytest.raises(ValueError):
+                await channel.wait_for_confirms(timeout)
+            with pytest.raises(ValueError):
+                await channel.get_batch("q", timeout=timeout)
+        assert await receipt.wait(1e300)
+        assert await channel.wait_for_confirms(10**400)
+        assert len(await channel.get_batch("q", timeout=1e300)) == 1
 
 
 @pytest.mark.clock

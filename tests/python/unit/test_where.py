@@ -1,6 +1,5 @@
 """Where a store is made: in memory, in an empty directory, and nowhere else."""
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -59,17 +58,14 @@ def test_messages_in_memory_expire_by_the_clock(bodies: Take) -> None:
         assert store.stats()["messages_expired"] == 1
 
 
-def test_asynchronous_store_in_memory() -> None:
-    async def main() -> None:
-        async with aio.open(":memory:") as store, await store.channel() as channel:
-            await channel.queue_declare("q", durable=True)
-            await channel.confirm_select()
-            await channel.basic_publish("", "q", b"x" * 10_000, PERSISTENT)
-            message = await channel.basic_get("q")
-            assert message is not None
-            assert len(message.body) == 10_000
-
-    asyncio.run(main())
+async def test_asynchronous_store_in_memory() -> None:
+    async with aio.open(":memory:") as store, await store.channel() as channel:
+        await channel.queue_declare("q", durable=True)
+        await channel.confirm_select()
+        await channel.basic_publish("", "q", b"x" * 10_000, PERSISTENT)
+        message = await channel.basic_get("q")
+        assert message is not None
+        assert len(message.body) == 10_000
 
 
 # In a directory.

@@ -4,7 +4,6 @@ Who acknowledges all that was handed out does not mean them: they stay unacknowl
 again when the channel closes.
 """
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from ..support import PERSISTENT
 COUNT = 6
 BAD = 3
 
-Run = Callable[..., None]
 Take = Callable[[pyqstore.Channel], list[bytes]]
 
 
@@ -113,45 +111,39 @@ def test_multiple_ack_settled_a_message_that_raised(damaged: Path, take: Take, s
         assert channel.basic_get("q") is None
 
 
-def test_aio_multiple_ack_settled_a_message_that_raised(damaged: Path) -> None:
-    async def work() -> None:
-        async with await aio.open(damaged) as store, await store.channel() as channel:
-            bodies = []
-            for _ in range(COUNT + 1):
-                try:
-                    message = await channel.basic_get("q")
-                except pyqstore.StoreCorrupt:
-                    continue
-                if message is not None:
-                    bodies.append(message.body)
-            assert bodies == [body_of(n) for n in range(COUNT) if n != BAD]
-            await channel.basic_ack(0, multiple=True)
-            assert (await store.queue_status("q"))["messages_unacked"] == 1
-            await channel.basic_recover()
-            assert (await store.queue_status("q"))["messages_ready"] == 1
-
-    asyncio.run(work())
+async def test_aio_multiple_ack_settled_a_message_that_raised(damaged: Path) -> None:
+    async with await aio.open(damaged) as store, await store.channel() as channel:
+        bodies = []
+        for _ in range(COUNT + 1):
+            try:
+                message = await channel.basic_get("q")
+            except pyqstore.StoreCorrupt:
+                continue
+            if message is not None:
+                bodies.append(message.body)
+        assert bodies == [body_of(n) for n in range(COUNT) if n != BAD]
+        await channel.basic_ack(0, multiple=True)
+        assert (await store.queue_status("q"))["messages_unacked"] == 1
+        await channel.basic_recover()
+        assert (await store.queue_status("q"))["messages_ready"] == 1
 
 
-def test_aio_consumer_acks_around_a_message_that_raised(damaged: Path) -> None:
-    async def work() -> None:
-        async with await aio.open(damaged) as store, await store.channel() as channel:
-            bodies: list[bytes] = []
-            while len(bodies) < COUNT - 1:  # what raises ends an iteration
-                try:
-                    async with channel.consume("q", inactivity_timeout=60) as messages:
-                        async for message in messages:
-                            bodies.append(message.body)
-                            await channel.basic_ack(message.delivery_tag, multiple=True)
-                            if len(bodies) == COUNT - 1:
-                                break
-                except pyqstore.StoreCorrupt:
-                    continue
-            assert sorted(bodies) == [body_of(n) for n in range(COUNT) if n != BAD]
-            status = await store.queue_status("q")
-            assert (status["messages_ready"], status["messages_unacked"]) == (0, 1)
-
-    asyncio.run(work())
+async def test_aio_consumer_acks_around_a_message_that_raised(damaged: Path) -> None:
+    async with await aio.open(damaged) as store, await store.channel() as channel:
+        bodies: list[bytes] = []
+        while len(bodies) < COUNT - 1:  # what raises ends an iteration
+            try:
+                async with channel.consume("q", inactivity_timeout=60) as messages:
+                    async for message in messages:
+                        bodies.append(message.body)
+                        await channel.basic_ack(message.delivery_tag, multiple=True)
+                        if len(bodies) == COUNT - 1:
+                            break
+            except pyqstore.StoreCorrupt:
+                continue
+        assert sorted(bodies) == [body_of(n) for n in range(COUNT) if n != BAD]
+        status = await store.queue_status("q")
+        assert (status["messages_ready"], status["messages_unacked"]) == (0, 1)
 
 
 # Of memory that runs out an interpreter may itself take harm, so it is a process of its own.  What

@@ -1,7 +1,6 @@
 """What is wrong with an argument is told in one short line that names it and its type; time spans
 may be timedeltas; a flag is no word."""
 
-import asyncio
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -69,22 +68,19 @@ def test_a_wait_of_a_timedelta_ends(store: pyqstore.Store) -> None:
         queue.get("1")  # type: ignore[arg-type]
 
 
-def test_the_same_in_a_loop(path: Path) -> None:
-    async def main() -> None:
-        async with aio.open(path) as store:
-            queue = await store.queue("q")
-            with pytest.raises(pyqstore.Empty, match=r"within 0\.001 s"):
-                await queue.get(NOTHING)
-            channel = await store.channel()
-            assert (await channel.get_batch("q", timeout=NOTHING)).num_rows == 0
-            assert (await channel.get_batch("q", timeout=timedelta(0))).num_rows == 0
-            assert await channel.process_events(NOTHING) == 0
-            await channel.close()
-            await store.stream("log")
-            async with await store.stream_consumer("log", "g") as consumer:
-                assert (await consumer.poll(timeout=NOTHING)).num_rows == 0
-
-    asyncio.run(main())
+async def test_the_same_in_a_loop(path: Path) -> None:
+    async with aio.open(path) as store:
+        queue = await store.queue("q")
+        with pytest.raises(pyqstore.Empty, match=r"within 0\.001 s"):
+            await queue.get(NOTHING)
+        channel = await store.channel()
+        assert (await channel.get_batch("q", timeout=NOTHING)).num_rows == 0
+        assert (await channel.get_batch("q", timeout=timedelta(0))).num_rows == 0
+        assert await channel.process_events(NOTHING) == 0
+        await channel.close()
+        await store.stream("log")
+        async with await store.stream_consumer("log", "g") as consumer:
+            assert (await consumer.poll(timeout=NOTHING)).num_rows == 0
 
 
 def test_a_session_waits_for_a_timedelta(path: Path) -> None:
