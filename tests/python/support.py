@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +11,6 @@ from typing import Any
 import pyqstore
 from pyqstore import aio
 
-Take = Callable[[pyqstore.Channel, str], list[bytes]]
 PERSISTENT = pyqstore.Properties(delivery_mode=2)
 
 
@@ -81,6 +82,22 @@ def own_host() -> str:
     stays free."""
     number = os.getpid() % (250 * 250)
     return f"127.{1 + number // 250}.{1 + number % 250}.7"
+
+
+def bodies(channel: pyqstore.Channel, queue: str) -> list[bytes]:
+    """Bodies of what is ready, taken."""
+    return [body for body, _ in rest(channel, queue)]
+
+
+def run_python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run code in another interpreter; its arguments are strings."""
+    return subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def rest(channel: pyqstore.Channel, queue: str) -> list[tuple[bytes, bool]]:

@@ -9,16 +9,12 @@ import pytest
 import pyqstore
 from pyqstore.moving import move, requeue_dead_letters
 
-from ..support import PERSISTENT, publish, rest
+from ..support import PERSISTENT, bodies, publish
 
 
 def declared(channel: pyqstore.Channel, *names: str) -> None:
     for name in names:
         channel.queue_declare(name, durable=True)
-
-
-def bodies(channel: pyqstore.Channel, queue: str) -> list[bytes]:
-    return [body for body, _ in rest(channel, queue)]
 
 
 def test_move_keeps_order_bodies_and_properties(

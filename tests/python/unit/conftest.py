@@ -2,9 +2,7 @@
 
 import asyncio
 import inspect
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,35 +72,6 @@ def stage(tmp_path: Path) -> Path:
     folder = tmp_path / "stage"
     folder.mkdir(mode=0o700)
     return folder
-
-
-@pytest.fixture
-def bodies() -> Callable[[pyqstore.Channel, str], list[bytes]]:
-    """Take and acknowledge everything ready in a queue."""
-
-    def take(channel: pyqstore.Channel, queue: str) -> list[bytes]:
-        taken = []
-        while (message := channel.basic_get(queue, auto_ack=True)) is not None:
-            taken.append(message.body)
-        return taken
-
-    return take
-
-
-@pytest.fixture
-def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run code in another interpreter; its arguments are strings."""
-
-    def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", code, *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    return run
 
 
 @pytest.fixture

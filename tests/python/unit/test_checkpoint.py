@@ -10,7 +10,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, Take, wait_until
+from ..support import PERSISTENT, bodies, wait_until
 
 
 def publish(store: pyqstore.Store, queue: str, count: int, size: int = 100) -> None:
@@ -22,7 +22,7 @@ def publish(store: pyqstore.Store, queue: str, count: int, size: int = 100) -> N
         assert channel.wait_for_confirms(30)
 
 
-def test_opening_begins_at_the_checkpoint(path: Path, tmp_path: Path, bodies: Take) -> None:
+def test_opening_begins_at_the_checkpoint(path: Path, tmp_path: Path) -> None:
     with pyqstore.open(path, journal_file_bytes="64KiB", checkpoint_interval=0) as store:
         publish(store, "q", 1000)
         before = store.stats()
@@ -154,7 +154,7 @@ def test_other_queue_modes_are_refused(store: pyqstore.Store, wrong: object) -> 
     assert store.queues() == []
 
 
-def test_queue_mode_is_switched_live_and_kept(path: Path, bodies: Take) -> None:
+def test_queue_mode_is_switched_live_and_kept(path: Path) -> None:
     with pyqstore.open(path) as store:
         publish(store, "q", 100)
         store.set_queue_mode("q", "lazy")

@@ -1,7 +1,6 @@
 """Dead letters: why, where to, what they tell, and that they are in one place whatever happens."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 
 import pyqstore
 
-from ..support import Take, declare, publish, wait_until
+from ..support import bodies, declare, publish, run_python, wait_until
 
 
 def get(channel: pyqstore.Channel, queue: str) -> pyqstore.Message:
@@ -92,7 +91,7 @@ def test_expired_messages_go_by_themselves(channel: pyqstore.Channel, dead: str)
     assert deaths(dead_letter)[0]["reason"] == "expired"
 
 
-def test_the_oldest_of_too_many_go(channel: pyqstore.Channel, dead: str, bodies: Take) -> None:
+def test_the_oldest_of_too_many_go(channel: pyqstore.Channel, dead: str) -> None:
     declare(channel, "q", dead_letter_exchange="dlx", max_length=1)
     publish(channel, "q", b"1", b"2", b"3")
     assert deaths(get(channel, dead))[0]["reason"] == "maxlen"
@@ -100,7 +99,7 @@ def test_the_oldest_of_too_many_go(channel: pyqstore.Channel, dead: str, bodies:
     assert bodies(channel, dead) == [b"2"]
 
 
-def test_refused_messages_go(channel: pyqstore.Channel, dead: str, bodies: Take) -> None:
+def test_refused_messages_go(channel: pyqstore.Channel, dead: str) -> None:
     declare(channel, "q", dead_letter_exchange="dlx", max_length=1, overflow="reject-publish-dlx")
     channel.confirm_select()
     publish(channel, "q", b"1", b"2")
@@ -179,7 +178,7 @@ def test_at_least_once_waits_for_a_place_to_go(
 
 
 def test_a_transaction_moves_what_it_rejects(
-    store: pyqstore.Store, channel: pyqstore.Channel, dead: str, bodies: Take
+    store: pyqstore.Store, channel: pyqstore.Channel, dead: str
 ) -> None:
     declare(channel, "q", dead_letter_exchange="dlx")
     publish(channel, "q", b"1", b"2", b"3" + bytes(9_000))
@@ -211,7 +210,7 @@ def test_purged_and_deleted_messages_do_not_go(
 
 
 @pytest.mark.parametrize("budget", ["1MiB", "256MiB"])
-def test_many_letters_from_the_disk_in_order(path: Path, bodies: Take, budget: str) -> None:
+def test_many_letters_from_the_disk_in_order(path: Path, budget: str) -> None:
     count = 3000
     with pyqstore.open(
         path, memory_budget=budget, segment_entries=128, journal_file_bytes="1MiB"
@@ -286,9 +285,7 @@ def test_letters_keep_a_limit_of_bytes(store: pyqstore.Store, channel: pyqstore.
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_a_queue_refused_does_not_come_back_into_it(
-    path: Path, run_python: Callable[..., Any], killed: bool
-) -> None:
+def test_what_a_queue_refused_does_not_come_back_into_it(path: Path, killed: bool) -> None:
     """Refused messages that had nowhere to go were ready when the store was opened again, more
     than the limit allows, and counted as delivered although nobody had them."""
     code = """

@@ -1,18 +1,15 @@
 """Queues with x-delivery-limit: a message that ends its process goes, however it was delivered."""
 
 import signal
-import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import pyqstore
 
-from ..support import declare, get, publish
+from ..support import declare, get, publish, run_python
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 LIMIT = 3
 
 # Prints how often the first message was delivered before, and ends with it.
@@ -66,7 +63,7 @@ finish(None if message is None else message.delivery_count)
     ],
 )
 def test_message_that_ended_its_process_was_delivered_for_ever(
-    path: Path, run_python: Run, way: str, end: str
+    path: Path, way: str, end: str
 ) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
         declare(channel, "dead")
@@ -96,7 +93,7 @@ def test_message_that_ended_its_process_was_delivered_for_ever(
         assert store.queue_status("q")["messages_ready"] == 0
 
 
-def test_what_was_not_delivered_counted_after_a_kill(path: Path, run_python: Run) -> None:
+def test_what_was_not_delivered_counted_after_a_kill(path: Path) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
         declare(channel, "q", delivery_limit=LIMIT)
         publish(channel, "q", b"first", b"second")

@@ -11,7 +11,7 @@ import pytest
 
 import pyqstore
 
-from ..support import Take
+from ..support import bodies
 
 Do = Callable[[pyqstore.Channel], object]
 
@@ -31,7 +31,7 @@ def said(store: pyqstore.Store) -> Callable[[Do], str]:
 
 
 @pytest.fixture
-def queues(channel: pyqstore.Channel, bodies: Take) -> Callable[[], str]:
+def queues(channel: pyqstore.Channel) -> Callable[[], str]:
     """Queues a, b and c; the call tells, and empties, those that have messages."""
     for name in "abc":
         channel.queue_declare(name, durable=True)
@@ -53,10 +53,7 @@ def headers(**fields: Any) -> pyqstore.Properties:
     ("do", "expected"),
     [
         (lambda c: c.exchange_declare("x", "nope"), "503 .*unknown exchange type 'nope'"),
-        (
-            lambda c: c.exchange_declare(""),
-            "403 .*operation not permitted on the default exchange",
-        ),
+        (lambda c: c.exchange_declare(""), "403 .*operation not permitted on the default exchange"),
         (
             lambda c: c.exchange_declare("", passive=True),
             "403 .*operation not permitted on the default exchange",
@@ -108,10 +105,7 @@ def headers(**fields: Any) -> pyqstore.Properties:
             lambda c: c.exchange_declare("new", arguments={"alternate-exchange": ["a"]}),
             "406 .*invalid type 'array' for arg 'alternate-exchange' in exchange 'new'",
         ),
-        (
-            lambda c: c.exchange_delete(""),
-            "403 .*operation not permitted on the default exchange",
-        ),
+        (lambda c: c.exchange_delete(""), "403 .*operation not permitted on the default exchange"),
         (
             lambda c: c.exchange_delete("amq.direct"),
             "403 .*deletion of system exchange 'amq.direct'.* not allowed",
@@ -124,10 +118,7 @@ def headers(**fields: Any) -> pyqstore.Properties:
     ],
 )
 def test_declare_and_delete_are_refused_as_by_a_broker(
-    channel: pyqstore.Channel,
-    said: Callable[[Do], str],
-    do: Do,
-    expected: str,
+    channel: pyqstore.Channel, said: Callable[[Do], str], do: Do, expected: str
 ) -> None:
     channel.exchange_declare("e")
     channel.exchange_declare("aside", arguments={"alternate-exchange": "e"})
@@ -415,10 +406,7 @@ def test_copies_in_a_transaction(channel: pyqstore.Channel, queues: Callable[[],
     ],
 )
 def test_copies_that_are_no_list_are_refused(
-    queues: Callable[[], str],
-    said: Callable[[Do], str],
-    message: dict[str, Any],
-    expected: str,
+    queues: Callable[[], str], said: Callable[[Do], str], message: dict[str, Any], expected: str
 ) -> None:
     properties = pyqstore.Properties(headers=message)
     text = said(lambda c: c.basic_publish("", "a", b"", properties))

@@ -11,7 +11,7 @@ import pytest
 
 import pyqstore
 
-from ..support import Take
+from ..support import bodies
 
 QUEUES = "abcdef"
 HEADERS = pa.map_(pa.string(), pa.string())
@@ -65,9 +65,7 @@ def random_rows(choice: random.Random, count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_batch_goes_where_its_rows_would(
-    channel: pyqstore.Channel, bodies: Take, seed: int
-) -> None:
+def test_a_batch_goes_where_its_rows_would(channel: pyqstore.Channel, seed: int) -> None:
     choice = random.Random(seed)
     returned: list[Any] = []
     channel.add_return_listener(returned.append)
@@ -96,7 +94,7 @@ def test_a_batch_goes_where_its_rows_would(
     assert sum(map(len, expected.values())) > 100
 
 
-def test_many_rows_with_headers_of_their_own(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_many_rows_with_headers_of_their_own(channel: pyqstore.Channel) -> None:
     for name, wanted in (("a", "7"), ("b", "4999")):
         channel.queue_declare(name)
         channel.queue_bind(name, "amq.headers", "", {"n": wanted})
@@ -117,7 +115,7 @@ def test_many_rows_with_headers_of_their_own(channel: pyqstore.Channel, bodies: 
     assert batch.column("headers").to_pylist()[4999] == [("n", "4999"), ("all", "")]
 
 
-def test_persistent_rows_by_headers_survive(path: Any, bodies: Take) -> None:
+def test_persistent_rows_by_headers_survive(path: Any) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
         for name in "ab":
             channel.queue_declare(name, durable=True)
@@ -131,7 +129,7 @@ def test_persistent_rows_by_headers_survive(path: Any, bodies: Take) -> None:
         assert bodies(channel, "b") == [large[1]]
 
 
-def test_copies_in_the_properties_of_all_rows(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_copies_in_the_properties_of_all_rows(channel: pyqstore.Channel) -> None:
     for name in "abc":
         channel.queue_declare(name)
     common = pyqstore.Properties(headers={"CC": ["b"], "BCC": ["c"], "o": 1})

@@ -1,11 +1,12 @@
 """Exchanges and their bindings after a kill, a checkpoint, an orderly close."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import pyqstore
+
+from ..support import run_python
 
 BUILD = """
 import os, signal, sys
@@ -42,9 +43,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("how", ["kill", "checkpoint", "close"])
-def test_exchanges_come_back_as_they_were(
-    path: Path, run_python: Callable[..., object], how: str
-) -> None:
+def test_exchanges_come_back_as_they_were(path: Path, how: str) -> None:
     run_python(BUILD, path, how)
     for _ in range(2):
         with pyqstore.open(path) as store, store.channel() as channel:

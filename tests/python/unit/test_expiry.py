@@ -8,16 +8,14 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, Take, declare, sent, wait_until
+from ..support import PERSISTENT, bodies, declare, sent, wait_until
 
 
 def lives(milliseconds: int | str) -> pyqstore.Properties:
     return pyqstore.Properties(delivery_mode=2, expiration=str(milliseconds))
 
 
-def test_expired_messages_are_not_delivered_nor_counted(
-    channel: pyqstore.Channel, bodies: Take
-) -> None:
+def test_expired_messages_are_not_delivered_nor_counted(channel: pyqstore.Channel) -> None:
     declare(channel, "short", message_ttl=1)
     declare(channel, "long", message_ttl=60_000)
     for queue in ("short", "long"):
@@ -30,7 +28,7 @@ def test_expired_messages_are_not_delivered_nor_counted(
 
 
 def test_messages_expire_behind_one_that_does_not(
-    store: pyqstore.Store, channel: pyqstore.Channel, queue: str, bodies: Take
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
     channel.basic_publish("", queue, b"stays", PERSISTENT)
     channel.basic_publish("", queue, b"goes", lives(1))
@@ -40,7 +38,7 @@ def test_messages_expire_behind_one_that_does_not(
     assert bodies(channel, queue) == [b"stays", b"stays too"]
 
 
-def test_the_shorter_of_both_times_counts(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_the_shorter_of_both_times_counts(channel: pyqstore.Channel) -> None:
     declare(channel, "short", message_ttl=1)
     declare(channel, "long", message_ttl=60_000)
     for queue in ("short", "long"):
@@ -51,9 +49,7 @@ def test_the_shorter_of_both_times_counts(channel: pyqstore.Channel, bodies: Tak
     assert bodies(channel, "long") == [b"1"]
 
 
-def test_unacked_messages_expire_when_they_come_back(
-    channel: pyqstore.Channel, bodies: Take
-) -> None:
+def test_unacked_messages_expire_when_they_come_back(channel: pyqstore.Channel) -> None:
     declare(channel, "ttl", message_ttl=20)
     message = None
     while message is None:  # one that is not gone before it is taken
@@ -65,7 +61,7 @@ def test_unacked_messages_expire_when_they_come_back(
 
 
 @pytest.mark.parametrize("restart", ["close", "checkpoint", "journal"])
-def test_times_outlast_a_restart(path: Path, bodies: Take, restart: str) -> None:
+def test_times_outlast_a_restart(path: Path, restart: str) -> None:
     options = {} if restart == "close" else {"checkpoint_bytes": 0}
     with pyqstore.open(path, **options) as store, store.channel() as channel:  # type: ignore[arg-type]
         declare(channel, "ttl", message_ttl=60_000)
@@ -83,7 +79,7 @@ def test_times_outlast_a_restart(path: Path, bodies: Take, restart: str) -> None
         assert bodies(channel, "q") == expected
 
 
-def test_paged_messages_expire(path: Path, bodies: Take) -> None:
+def test_paged_messages_expire(path: Path) -> None:
     with pyqstore.open(
         path, memory_budget="2MiB", segment_entries=128, journal_file_bytes="1MiB"
     ) as store:
@@ -108,9 +104,7 @@ def test_paged_messages_expire(path: Path, bodies: Take) -> None:
         assert bodies(channel, "q") == rows[::2]
 
 
-def test_at_once_or_to_a_consumer(
-    store: pyqstore.Store, channel: pyqstore.Channel, bodies: Take
-) -> None:
+def test_at_once_or_to_a_consumer(store: pyqstore.Store, channel: pyqstore.Channel) -> None:
     declare(channel, "now", message_ttl=0)
     channel.basic_publish("", "now", b"nobody is there", PERSISTENT)
     assert bodies(channel, "now") == []
@@ -135,7 +129,7 @@ def test_missing_exchange_comes_before_a_bad_expiration(channel: pyqstore.Channe
         channel.basic_publish("nowhere", "k", b"1", sent(expiration="soon"))
 
 
-def test_queues_keep_messages_for_up_to_ten_years(path: Path, bodies: Take) -> None:
+def test_queues_keep_messages_for_up_to_ten_years(path: Path) -> None:
     years = 315_360_000_000
     arguments = {"x-message-ttl": years, "x-expires": years}
     with pyqstore.open(path) as store, store.channel() as channel:
@@ -148,7 +142,7 @@ def test_queues_keep_messages_for_up_to_ten_years(path: Path, bodies: Take) -> N
                 store.channel().queue_declare("p", arguments={name: years + 1})
 
 
-def test_a_batch_that_expires(channel: pyqstore.Channel, queue: str, bodies: Take) -> None:
+def test_a_batch_that_expires(channel: pyqstore.Channel, queue: str) -> None:
     batch = pa.record_batch({"body": [b"1", b"2", b"3"], "expiration_ms": [1, None, 60_000]})
     channel.publish_batch(batch, "", queue)
     channel.publish_batch(pa.record_batch({"body": [b"4"]}), "", queue, properties=lives(1))
@@ -157,7 +151,7 @@ def test_a_batch_that_expires(channel: pyqstore.Channel, queue: str, bodies: Tak
 
 
 @pytest.mark.clock
-def test_transactions_count_from_the_commit(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_transactions_count_from_the_commit(channel: pyqstore.Channel) -> None:
     declare(channel, "ttl", message_ttl=1000)
     channel.tx_select()
     channel.basic_publish("", "ttl", b"1", PERSISTENT)

@@ -5,8 +5,7 @@ import dataclasses
 import json
 import logging
 import pickle
-import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_origin, get_type_hints
 
@@ -14,9 +13,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, wait_until
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
+from ..support import PERSISTENT, run_python, wait_until
 
 
 def test_figures_are_dataclasses_that_index_by_name(store: pyqstore.Store, queue: str) -> None:
@@ -83,9 +80,7 @@ def test_the_log_tells_of_opening_recovery_and_closing(
     assert told[-1] == f"{path}: closed"
 
 
-def test_the_log_tells_what_was_recovered(
-    path: Path, run_python: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_tells_what_was_recovered(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     program = """
 import os, sys
 import pyqstore

@@ -8,7 +8,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, Take, declare, publish
+from ..support import PERSISTENT, bodies, declare, publish
 
 
 def confirms(channel: pyqstore.Channel) -> dict[int, bool]:
@@ -31,21 +31,21 @@ def confirms(channel: pyqstore.Channel) -> dict[int, bool]:
     return heard
 
 
-def test_the_oldest_go(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_the_oldest_go(channel: pyqstore.Channel) -> None:
     declare(channel, "few", max_length=3)
     publish(channel, "few", *(b"%d" % i for i in range(10)))
     assert channel.queue_declare("few", passive=True).message_count == 3
     assert bodies(channel, "few") == [b"7", b"8", b"9"]
 
 
-def test_the_oldest_of_a_batch_go(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_the_oldest_of_a_batch_go(channel: pyqstore.Channel) -> None:
     declare(channel, "few", max_length=3)
     publish(channel, "few", b"a", b"b")
     channel.publish_batch(pa.record_batch({"body": [b"%d" % i for i in range(1000)]}), "", "few")
     assert bodies(channel, "few") == [b"997", b"998", b"999"]
 
 
-def test_bytes_of_bodies_are_limited(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_bytes_of_bodies_are_limited(channel: pyqstore.Channel) -> None:
     declare(channel, "small", max_length_bytes=10)
     publish(channel, "small", b"1234", b"5678", b"9")
     publish(channel, "small", b"abc")
@@ -54,16 +54,14 @@ def test_bytes_of_bodies_are_limited(channel: pyqstore.Channel, bodies: Take) ->
     assert bodies(channel, "small") == []
 
 
-def test_large_bodies_count_by_their_size(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_large_bodies_count_by_their_size(channel: pyqstore.Channel) -> None:
     declare(channel, "small", max_length_bytes=25_000)
     for i in range(5):
         publish(channel, "small", b"%d" % i + bytes(9_999))
     assert [body[:1] for body in bodies(channel, "small")] == [b"3", b"4"]
 
 
-def test_unacked_messages_do_not_count(
-    store: pyqstore.Store, channel: pyqstore.Channel, bodies: Take
-) -> None:
+def test_unacked_messages_do_not_count(store: pyqstore.Store, channel: pyqstore.Channel) -> None:
     declare(channel, "few", max_length=2, max_length_bytes=1000)
     publish(channel, "few", b"1", b"2")
     held = [channel.basic_get("few"), channel.basic_get("few")]
@@ -75,14 +73,14 @@ def test_unacked_messages_do_not_count(
     assert bodies(channel, "few") == [b"3", b"4"]
 
 
-def test_nothing_fits(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_nothing_fits(channel: pyqstore.Channel) -> None:
     declare(channel, "none", max_length=0)
     publish(channel, "none", b"1")
     assert bodies(channel, "none") == []
 
 
 @pytest.mark.parametrize("restart", ["close", "journal"])
-def test_what_was_dropped_stays_away(path: Path, bodies: Take, restart: str) -> None:
+def test_what_was_dropped_stays_away(path: Path, restart: str) -> None:
     options = {} if restart == "close" else {"checkpoint_bytes": 0}
     with pyqstore.open(path, **options) as store, store.channel() as channel:  # type: ignore[arg-type]
         declare(channel, "few", max_length=3, max_length_bytes=1000)
@@ -93,7 +91,7 @@ def test_what_was_dropped_stays_away(path: Path, bodies: Take, restart: str) -> 
         assert bodies(channel, "few") == [b"10"]
 
 
-def test_limit_holds_after_a_restart(path: Path, bodies: Take) -> None:
+def test_limit_holds_after_a_restart(path: Path) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
         declare(channel, "small", max_length_bytes=6)
         publish(channel, "small", b"12", b"34", b"56")
@@ -102,7 +100,7 @@ def test_limit_holds_after_a_restart(path: Path, bodies: Take) -> None:
         assert bodies(channel, "small") == [b"34", b"56", b"78"]
 
 
-def test_a_full_queue_refuses(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_a_full_queue_refuses(channel: pyqstore.Channel) -> None:
     declare(channel, "full", max_length=2, overflow="reject-publish")
     channel.queue_declare("open", durable=True)
     channel.exchange_declare("both", "fanout", durable=True)
@@ -122,7 +120,7 @@ def test_a_full_queue_refuses(channel: pyqstore.Channel, bodies: Take) -> None:
     assert bodies(channel, "full") == [b"4"]
 
 
-def test_rows_of_a_batch_are_refused_one_by_one(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_rows_of_a_batch_are_refused_one_by_one(channel: pyqstore.Channel) -> None:
     declare(channel, "full", max_length_bytes=10, overflow="reject-publish")
     channel.queue_declare("open", durable=True)
     channel.confirm_select()
@@ -136,7 +134,7 @@ def test_rows_of_a_batch_are_refused_one_by_one(channel: pyqstore.Channel, bodie
     assert bodies(channel, "full") == [b"abc"] * 3
 
 
-def test_what_was_refused_stays_away(path: Path, bodies: Take) -> None:
+def test_what_was_refused_stays_away(path: Path) -> None:
     with pyqstore.open(path, checkpoint_bytes=0) as store, store.channel() as channel:
         declare(channel, "full", max_length=1, overflow="reject-publish")
         publish(channel, "full", b"1", b"2")
@@ -145,9 +143,7 @@ def test_what_was_refused_stays_away(path: Path, bodies: Take) -> None:
         assert bodies(channel, "full") == [b"1"]
 
 
-def test_a_transaction_is_refused_whole(
-    store: pyqstore.Store, channel: pyqstore.Channel, bodies: Take
-) -> None:
+def test_a_transaction_is_refused_whole(store: pyqstore.Store, channel: pyqstore.Channel) -> None:
     declare(channel, "full", max_length=1, overflow="reject-publish")
     channel.queue_declare("open", durable=True)
     channel.tx_select()
@@ -161,7 +157,7 @@ def test_a_transaction_is_refused_whole(
         assert bodies(reader, "full") == []
 
 
-def test_a_full_queue_takes_back_what_it_gave(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_a_full_queue_takes_back_what_it_gave(channel: pyqstore.Channel) -> None:
     declare(channel, "full", max_length=1, overflow="reject-publish")
     publish(channel, "full", b"1")
     message = channel.basic_get("full")
@@ -172,7 +168,7 @@ def test_a_full_queue_takes_back_what_it_gave(channel: pyqstore.Channel, bodies:
 
 
 def test_a_full_queue_refuses_rows_of_both_delivery_modes(
-    store: pyqstore.Store, channel: pyqstore.Channel, bodies: Take
+    store: pyqstore.Store, channel: pyqstore.Channel
 ) -> None:
     """The process aborted: transient rows divided the record of what was refused."""
     declare(channel, "q", max_length=2, overflow="reject-publish")
@@ -185,7 +181,7 @@ def test_a_full_queue_refuses_rows_of_both_delivery_modes(
     assert bodies(channel, "q") == [b"0", b"1"]
 
 
-def test_short_segments_refuse_many_rows(path: Path, bodies: Take) -> None:
+def test_short_segments_refuse_many_rows(path: Path) -> None:
     """The process aborted: a stretch ends with its segment, and those were not counted."""
     with pyqstore.open(path, segment_entries=16) as store, store.channel() as channel:
         declare(channel, "q", max_length=2, overflow="reject-publish")

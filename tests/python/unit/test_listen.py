@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from decimal import Decimal
@@ -24,7 +24,7 @@ from pyqstore.serve.door import Door
 from pyqstore.serve.users import Users
 
 from ..differential.wire import Wire
-from ..support import own_host, wait_until
+from ..support import own_host, run_python, wait_until
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
@@ -544,9 +544,7 @@ def test_a_store_opened_for_reading_only_does_not_listen(path: Path) -> None:
         store.listen("127.0.0.1:0")
 
 
-def test_a_listener_that_is_not_closed_ends_with_the_interpreter(
-    path: Path, run_python: Callable[..., Any]
-) -> None:
+def test_a_listener_that_is_not_closed_ends_with_the_interpreter(path: Path) -> None:
     done = run_python(
         "import sys, pyqstore\n"
         "store = pyqstore.open(sys.argv[1])\n"

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +26,7 @@ from pyqstore.serve.certificates import common_name
 from pyqstore.serve.door import Door
 from pyqstore.serve.tls import Bridge
 
-from ..support import own_host, wait_until
+from ..support import own_host, run_python, wait_until
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 START = b"AMQP\0\0\x09\x01"
@@ -522,9 +522,7 @@ def test_a_closed_store_ends_its_listener_over_tls(path: Path, certificates: Pat
             socket.create_connection(place(listener))
 
 
-def test_a_listener_over_tls_ends_with_the_interpreter(
-    path: Path, certificates: Path, run_python: Callable[..., Any]
-) -> None:
+def test_a_listener_over_tls_ends_with_the_interpreter(path: Path, certificates: Path) -> None:
     done = run_python(
         "import ssl, sys, pyqstore\n"
         "tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)\n"

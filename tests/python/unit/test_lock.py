@@ -14,7 +14,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, Take
+from ..support import PERSISTENT, bodies
 
 OWNER = """
 import sys
@@ -87,9 +87,7 @@ def replace_lock(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [lambda path: (path / "LOCK").unlink(), replace_lock])
-def test_removing_lock_lets_no_second_owner_in(
-    path: Path, bodies: Take, harm: Callable[[Path], None]
-) -> None:
+def test_removing_lock_lets_no_second_owner_in(path: Path, harm: Callable[[Path], None]) -> None:
     with process(OWNER, path) as owner:
         assert said(owner) == "open"
         tell(owner, "a")

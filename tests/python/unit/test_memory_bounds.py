@@ -2,8 +2,6 @@
 resident memory tells."""
 
 import asyncio
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,7 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
+from ..support import PERSISTENT, run_python
 
 _MEASURE = """
 import sys, asyncio, pyqstore
@@ -27,7 +23,7 @@ path = sys.argv[1]
 """
 
 
-def growth_mib(run_python: Run, path: Path, before: str, after: str) -> int:
+def growth_mib(path: Path, before: str, after: str) -> int:
     """By how much resident memory grew while ``after`` ran."""
     code = (
         f"{_MEASURE}\n{before}\nbegan = resident()\n{after}\n"
@@ -43,11 +39,8 @@ _OPEN = 'store = pyqstore.open(path, memory_budget="1MiB"); channel = store.chan
 
 
 @pytest.mark.clock
-def test_returned_messages_that_nobody_listens_to_take_no_memory(
-    run_python: Run, path: Path
-) -> None:
+def test_returned_messages_that_nobody_listens_to_take_no_memory(path: Path) -> None:
     grown = growth_mib(
-        run_python,
         path,
         _OPEN,
         "for _ in range(20_000):\n"
@@ -120,11 +113,8 @@ with store.channel() as publisher:
 
 
 @pytest.mark.clock
-def test_backlog_of_a_consumer_is_bounded_while_another_is_read(
-    run_python: Run, path: Path
-) -> None:
+def test_backlog_of_a_consumer_is_bounded_while_another_is_read(path: Path) -> None:
     grown = growth_mib(
-        run_python,
         path,
         _OPEN + _BACKLOG,
         "channel.basic_consume('a', consumer_tag='a')\n"
@@ -137,11 +127,8 @@ def test_backlog_of_a_consumer_is_bounded_while_another_is_read(
 
 
 @pytest.mark.clock
-def test_backlog_of_a_consumer_is_bounded_while_another_is_read_in_asyncio(
-    run_python: Run, path: Path
-) -> None:
+def test_backlog_of_a_consumer_is_bounded_while_another_is_read_in_asyncio(path: Path) -> None:
     grown = growth_mib(
-        run_python,
         path,
         _OPEN + _BACKLOG + "store.sync(); channel.close(); store.close()\n",
         """
@@ -224,9 +211,8 @@ def test_recovering_goes_on_with_a_consumer_whose_backlog_was_full(
 
 
 @pytest.mark.clock
-def test_transaction_keys_take_no_memory_beyond_the_budget(run_python: Run, path: Path) -> None:
+def test_transaction_keys_take_no_memory_beyond_the_budget(path: Path) -> None:
     grown = growth_mib(
-        run_python,
         path,
         'store = pyqstore.open(path, memory_budget="1MiB", sync="none")\n'
         "channel = store.channel()\n"

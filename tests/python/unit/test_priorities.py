@@ -2,8 +2,6 @@
 
 import random
 import signal
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +9,7 @@ import pytest
 
 import pyqstore
 
-from ..support import Take
+from ..support import bodies, run_python
 
 
 def declare(channel: pyqstore.Channel, most: int, queue: str = "q", **arguments: int) -> None:
@@ -30,9 +28,7 @@ def rows(batch: pa.RecordBatch) -> list[bytes]:
     return batch.column("body").to_pylist()  # type: ignore[no-any-return]
 
 
-def test_no_priority_is_the_lowest_and_too_much_is_the_highest(
-    channel: pyqstore.Channel, bodies: Take
-) -> None:
+def test_no_priority_is_the_lowest_and_too_much_is_the_highest(channel: pyqstore.Channel) -> None:
     declare(channel, 3)
     for body, priority in ((b"none", None), (b"1", 1), (b"255", 255), (b"3", 3), (b"0", 0)):
         publish(channel, body, priority)
@@ -45,9 +41,7 @@ def test_other_numbers_of_levels_are_refused(channel: pyqstore.Channel, most: ob
         channel.queue_declare("q", arguments={"x-max-priority": most})  # type: ignore[dict-item]
 
 
-def test_a_queue_of_level_zero_alone_is_a_plain_one(
-    channel: pyqstore.Channel, bodies: Take
-) -> None:
+def test_a_queue_of_level_zero_alone_is_a_plain_one(channel: pyqstore.Channel) -> None:
     declare(channel, 0)
     publish(channel, b"a")
     publish(channel, b"b", 9)
@@ -63,7 +57,7 @@ def test_it_is_declared_again_with_as_many_levels(store: pyqstore.Store) -> None
             channel.queue_declare("q", durable=True, arguments=arguments)
 
 
-def test_priorities_mean_nothing_to_other_queues(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_priorities_mean_nothing_to_other_queues(channel: pyqstore.Channel) -> None:
     channel.queue_declare("plain", durable=True)
     publish(channel, b"a", 1, "plain")
     publish(channel, b"b", 9, "plain")
@@ -71,9 +65,7 @@ def test_priorities_mean_nothing_to_other_queues(channel: pyqstore.Channel, bodi
 
 
 @pytest.mark.parametrize("has_column", [True, False])
-def test_rows_of_a_batch_go_to_their_levels(
-    channel: pyqstore.Channel, bodies: Take, has_column: bool
-) -> None:
+def test_rows_of_a_batch_go_to_their_levels(channel: pyqstore.Channel, has_column: bool) -> None:
     declare(channel, 4)
     declare(channel, 1, "two")
     channel.queue_declare("plain", durable=True)
@@ -98,7 +90,7 @@ def test_rows_of_a_batch_go_to_their_levels(
     assert bodies(channel, "plain") == names
 
 
-def test_a_batch_with_keys_of_its_own(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_a_batch_with_keys_of_its_own(channel: pyqstore.Channel) -> None:
     for queue in ("a", "b"):
         declare(channel, 9, queue)
     batch = pa.record_batch(
@@ -144,7 +136,7 @@ def test_a_consumer_gets_the_highest_that_is_there(channel: pyqstore.Channel) ->
     assert got == [b"5", b"4", b"3", b"1"]
 
 
-def test_a_transaction_brings_all_levels(store: pyqstore.Store, bodies: Take) -> None:
+def test_a_transaction_brings_all_levels(store: pyqstore.Store) -> None:
     with store.channel() as channel, store.channel() as other:
         declare(channel, 9)
         publish(other, b"before", 3)
@@ -161,7 +153,7 @@ def test_a_transaction_brings_all_levels(store: pyqstore.Store, bodies: Take) ->
         assert bodies(other, "q") == [b"y", b"high", b"x", b"before", b"low"]
 
 
-def test_limits_count_all_levels(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_limits_count_all_levels(channel: pyqstore.Channel) -> None:
     declare(channel, 9, max_length=5)
     for i in range(10):
         publish(channel, b"%d" % i, 9 - i)
@@ -171,7 +163,7 @@ def test_limits_count_all_levels(channel: pyqstore.Channel, bodies: Take) -> Non
     assert bodies(channel, "q") == [b"6", b"7", b"8", b"9", b"a"]  # the head is dropped
 
 
-def test_bytes_are_counted_over_levels(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_bytes_are_counted_over_levels(channel: pyqstore.Channel) -> None:
     declare(channel, 9, max_length_bytes=100)
     for i in range(6):
         publish(channel, bytes([i]) * 30, i)
@@ -217,7 +209,7 @@ def test_expiry_comes_although_the_timer_looked_before(channel: pyqstore.Channel
     assert dead.body == b"high"
 
 
-def test_messages_of_all_levels_expire_and_die(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_messages_of_all_levels_expire_and_die(channel: pyqstore.Channel) -> None:
     channel.queue_declare("dead", durable=True)
     channel.queue_declare(
         "q",
@@ -325,9 +317,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_levels_survive_a_kill(
-    path: Path, bodies: Take, run_python: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_levels_survive_a_kill(path: Path) -> None:
     assert run_python(KILLED, path).returncode == -signal.SIGKILL
     wanted = [b"%02d" % i for i in sorted(range(100), key=lambda i: -min(i % 12, 9))]
     with pyqstore.open(path) as store, store.channel() as channel:

@@ -7,12 +7,10 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, Take, wait_until
+from ..support import PERSISTENT, bodies, wait_until
 
 
-def test_default_exchange_leads_to_the_queue_of_that_name(
-    channel: pyqstore.Channel, bodies: Take
-) -> None:
+def test_default_exchange_leads_to_the_queue_of_that_name(channel: pyqstore.Channel) -> None:
     channel.queue_declare("a")
     channel.queue_declare("b")
     channel.basic_publish("", "a", b"1")
@@ -21,7 +19,7 @@ def test_default_exchange_leads_to_the_queue_of_that_name(
     assert bodies(channel, "b") == []
 
 
-def test_direct_exchange_compares_keys(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_direct_exchange_compares_keys(channel: pyqstore.Channel) -> None:
     channel.exchange_declare("e", "direct")
     for queue, key in (("a", "k"), ("b", "k"), ("c", "K")):
         channel.queue_declare(queue)
@@ -30,7 +28,7 @@ def test_direct_exchange_compares_keys(channel: pyqstore.Channel, bodies: Take) 
     assert [bodies(channel, queue) for queue in "abc"] == [[b"1"], [b"1"], []]
 
 
-def test_fanout_exchange_leads_everywhere_once(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_fanout_exchange_leads_everywhere_once(channel: pyqstore.Channel) -> None:
     channel.exchange_declare("e", "fanout")
     for queue in "ab":
         channel.queue_declare(queue)
@@ -54,7 +52,7 @@ def test_fanout_exchange_leads_everywhere_once(channel: pyqstore.Channel, bodies
     ],
 )
 def test_topic_exchange_matches_words(
-    channel: pyqstore.Channel, bodies: Take, pattern: str, matching: list[str], others: list[str]
+    channel: pyqstore.Channel, pattern: str, matching: list[str], others: list[str]
 ) -> None:
     channel.exchange_declare("e", "topic")
     channel.queue_declare("q")
@@ -64,7 +62,7 @@ def test_topic_exchange_matches_words(
     assert bodies(channel, "q") == [key.encode() for key in matching]
 
 
-def test_unbound_queue_gets_no_more(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_unbound_queue_gets_no_more(channel: pyqstore.Channel) -> None:
     channel.exchange_declare("e", "topic")
     channel.queue_declare("q")
     channel.queue_bind("q", "e", "a.*", {"n": 1})
@@ -301,7 +299,7 @@ def test_returns_come_outside_confirm_mode_too(channel: pyqstore.Channel) -> Non
     assert channel.process_events() == 0
 
 
-def test_listener_may_use_the_channel(channel: pyqstore.Channel, queue: str, bodies: Take) -> None:
+def test_listener_may_use_the_channel(channel: pyqstore.Channel, queue: str) -> None:
     channel.confirm_select()
     channel.add_return_listener(
         lambda message: channel.basic_publish("", queue, message.body + b" again", PERSISTENT)

@@ -1,7 +1,6 @@
 """What a publisher is told: receipts of batches, and mandatory messages that no queue took."""
 
 import asyncio
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +11,10 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT, Take, declare
+from ..support import PERSISTENT, bodies, declare, run_python
 
 pa = pytest.importorskip("pyarrow")
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
 RunAio = Callable[..., None]
 
 
@@ -31,7 +29,7 @@ def counts(receipt: pyqstore.Receipt) -> tuple[int, int, int, int]:
 # Refused rows.
 
 
-def test_wait_said_true_for_rows_that_were_refused(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_wait_said_true_for_rows_that_were_refused(channel: pyqstore.Channel) -> None:
     declare(channel, "full", max_length=2, overflow="reject-publish")
     channel.confirm_select()
     channel.basic_publish("", "nowhere", b"")
@@ -69,9 +67,7 @@ def test_rows_refused_outside_confirm_mode_have_no_numbers(channel: pyqstore.Cha
     assert (caught.value.publish_number, caught.value.publish_numbers) == (0, ())
 
 
-def test_a_row_that_one_of_its_queues_refuses_is_refused(
-    channel: pyqstore.Channel, bodies: Take
-) -> None:
+def test_a_row_that_one_of_its_queues_refuses_is_refused(channel: pyqstore.Channel) -> None:
     declare(channel, "full", max_length=1, overflow="reject-publish")
     declare(channel, "open")
     for queue in ("full", "open"):
@@ -167,9 +163,7 @@ async def test_asynchronous_receipt_of_a_transaction_said_done(aio_channel: aio.
 # Mandatory messages in confirm mode, without a listener.
 
 
-def test_mandatory_messages_vanished_in_confirm_mode(
-    channel: pyqstore.Channel, queue: str, bodies: Take
-) -> None:
+def test_mandatory_messages_vanished_in_confirm_mode(channel: pyqstore.Channel, queue: str) -> None:
     channel.confirm_select()
     channel.basic_publish("", queue, b"taken", PERSISTENT, mandatory=True)
     channel.basic_publish("amq.direct", "no", b"first", PERSISTENT, mandatory=True)
@@ -358,7 +352,7 @@ async def test_returned_message_of_a_publish_that_was_cancelled_is_told_of(
 
 
 @pytest.mark.clock
-def test_returned_messages_without_a_listener_took_memory(run_python: Run, path: Path) -> None:
+def test_returned_messages_without_a_listener_took_memory(path: Path) -> None:
     """In confirm mode too."""
     program = """
 import asyncio, resource, sys

@@ -7,12 +7,12 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, Take
+from ..support import PERSISTENT, bodies
 
 TRANSIENT = pyqstore.Properties(delivery_mode=1)
 
 
-def test_persistent_messages_survive_and_transient_ones_do_not(path: Path, bodies: Take) -> None:
+def test_persistent_messages_survive_and_transient_ones_do_not(path: Path) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
         channel.queue_declare("q", durable=True)
         channel.queue_declare("t")
@@ -101,7 +101,7 @@ def test_properties_survive(path: Path) -> None:
             assert message.routing_key == "q"
 
 
-def test_purge_and_delete_survive(path: Path, bodies: Take) -> None:
+def test_purge_and_delete_survive(path: Path) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
         for queue in ("purged", "deleted"):
             channel.queue_declare(queue, durable=True)
@@ -116,11 +116,8 @@ def test_purge_and_delete_survive(path: Path, bodies: Take) -> None:
         assert bodies(channel, "deleted") == []
 
 
-def test_many_journal_files_are_replayed_in_order(path: Path, bodies: Take) -> None:
-    with (
-        pyqstore.open(path, journal_file_bytes="64KiB") as store,
-        store.channel() as channel,
-    ):
+def test_many_journal_files_are_replayed_in_order(path: Path) -> None:
+    with pyqstore.open(path, journal_file_bytes="64KiB") as store, store.channel() as channel:
         channel.queue_declare("q", durable=True)
         channel.confirm_select()
         for number in range(5000):

@@ -1,13 +1,12 @@
 """What comes back, when a channel, a store or a process ends: its place, flag and count."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT
+from ..support import PERSISTENT, run_python
 
 
 def publish(channel: pyqstore.Channel, queue: str, count: int) -> None:
@@ -123,9 +122,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_killed_process_leaves_its_messages_in_their_places(
-    path: Path, run_python: Callable[..., object]
-) -> None:
+def test_killed_process_leaves_its_messages_in_their_places(path: Path) -> None:
     for how in ("journal", "checkpoint"):
         place = path.with_name(how)
         run_python(_DIES, place, how)

@@ -6,7 +6,6 @@ the message's headers.  Conditions are made up within what both mean the same by
 
 import random
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 import pyqstore
 
-from ..support import rest
+from ..support import bodies, run_python
 
 HEADERS = pa.map_(pa.string(), pa.string())
 
@@ -30,10 +29,6 @@ def channel(store: pyqstore.Store) -> pyqstore.Channel:
     channel = store.channel()
     channel.exchange_declare("jms", "x-jms-topic", durable=True)
     return channel
-
-
-def bodies(channel: pyqstore.Channel, queue: str) -> list[bytes]:
-    return [body for body, _ in rest(channel, queue)]
 
 
 def send(channel: pyqstore.Channel, body: bytes, key: str = "k", **properties: Any) -> None:
@@ -126,7 +121,7 @@ def test_rows_without_headers_go_by_those_that_all_have(channel: pyqstore.Channe
 
 
 @pytest.mark.parametrize("how", ["kill", "checkpoint", "close"])
-def test_selectors_come_back(path: Path, run_python: Callable[..., object], how: str) -> None:
+def test_selectors_come_back(path: Path, how: str) -> None:
     build = """
 import os, signal, sys
 import pyqstore

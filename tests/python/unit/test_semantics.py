@@ -8,7 +8,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, Take, declare, get, wait_until
+from ..support import PERSISTENT, bodies, declare, get, wait_until
 
 PATIENCE_SECONDS = 10
 
@@ -24,9 +24,7 @@ def test_deleting_the_queue_confirms(channel: pyqstore.Channel, queue: str) -> N
     assert channel.wait_for_confirms(PATIENCE_SECONDS)
 
 
-def test_message_is_nacked_when_one_of_its_queues_refuses(
-    channel: pyqstore.Channel, bodies: Take
-) -> None:
+def test_message_is_nacked_when_one_of_its_queues_refuses(channel: pyqstore.Channel) -> None:
     declare(channel, "full", max_length=0, overflow="reject-publish")
     declare(channel, "open")
     channel.queue_bind("full", "amq.fanout")
@@ -37,9 +35,7 @@ def test_message_is_nacked_when_one_of_its_queues_refuses(
     assert bodies(channel, "open") == [b"1"]
 
 
-def test_refused_message_is_gone_silently_without_confirms(
-    channel: pyqstore.Channel, bodies: Take
-) -> None:
+def test_refused_message_is_gone_silently_without_confirms(channel: pyqstore.Channel) -> None:
     declare(channel, "full", max_length=1, overflow="reject-publish")
     returned: list[object] = []
     channel.add_return_listener(returned.append)
@@ -86,7 +82,7 @@ def test_queue_that_goes_with_its_consumer_takes_unacknowledged_messages_along(
 # Limits.
 
 
-def test_only_bodies_count_in_a_limit_of_bytes(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_only_bodies_count_in_a_limit_of_bytes(channel: pyqstore.Channel) -> None:
     declare(channel, "q", max_length_bytes=2)
     headers = pyqstore.Properties(headers={"note": "x" * 100})
     channel.basic_publish("", "q", b"1", headers)
@@ -94,7 +90,7 @@ def test_only_bodies_count_in_a_limit_of_bytes(channel: pyqstore.Channel, bodies
     assert bodies(channel, "q") == [b"1", b"2"]
 
 
-def test_requeued_messages_make_the_oldest_go(channel: pyqstore.Channel, bodies: Take) -> None:
+def test_requeued_messages_make_the_oldest_go(channel: pyqstore.Channel) -> None:
     declare(channel, "q", max_length=2)
     for body in (b"1", b"2"):
         channel.basic_publish("", "q", body)

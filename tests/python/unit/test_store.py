@@ -18,7 +18,7 @@ import pytest
 
 import pyqstore
 
-from ..support import wait_until
+from ..support import run_python, wait_until
 
 Run = Callable[..., "CompletedProcess[str]"]
 
@@ -67,7 +67,7 @@ def test_second_owner_in_this_process_is_refused(store: pyqstore.Store) -> None:
     assert caught.value.pid == os.getpid()
 
 
-def test_second_owner_in_another_process_is_refused(store: pyqstore.Store, run_python: Run) -> None:
+def test_second_owner_in_another_process_is_refused(store: pyqstore.Store) -> None:
     code = """
 import sys, pyqstore
 try:
@@ -79,7 +79,7 @@ except pyqstore.StoreLocked as error:
     assert done.stdout.strip() == str(os.getpid()), done.stderr
 
 
-def test_store_is_free_again_after_its_owner_was_killed(path: Path, run_python: Run) -> None:
+def test_store_is_free_again_after_its_owner_was_killed(path: Path) -> None:
     code = """
 import os, signal, sys, pyqstore
 store = pyqstore.open(sys.argv[1])
@@ -128,7 +128,7 @@ def test_forgotten_store_and_channel_are_closed_with_a_warning(path: Path) -> No
     pyqstore.open(path).close()
 
 
-def test_store_is_closed_when_the_interpreter_exits(path: Path, run_python: Run) -> None:
+def test_store_is_closed_when_the_interpreter_exits(path: Path) -> None:
     code = """
 import sys, pyqstore
 store = pyqstore.open(sys.argv[1])
@@ -334,7 +334,7 @@ def test_forked_child_cannot_use_the_store(
     assert store.queue_status(queue)["messages_unacked"] == 0
 
 
-def test_forked_child_leaves_the_lock_to_the_parent(path: Path, run_python: Run) -> None:
+def test_forked_child_leaves_the_lock_to_the_parent(path: Path) -> None:
     code = """
 import os, sys, time, pyqstore
 store = pyqstore.open(sys.argv[1])

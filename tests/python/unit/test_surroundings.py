@@ -1,10 +1,8 @@
 """What surrounds a store: clocks, file systems, who may write in its directories."""
 
 import os
-import subprocess
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 import pyqstore
 from pyqstore import _core, codec, opening
 
-from ..support import PERSISTENT, publish, wait_until
+from ..support import PERSISTENT, publish, run_python, wait_until
 
 HOUR_MS = "3600000"
 
@@ -57,9 +55,7 @@ def test_messages_outlive_a_clock_that_jumped_until_it_is_accepted(path: Path) -
 
 
 @pytest.mark.clock
-def test_faketime_ten_years_ahead_drops_nothing(
-    path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_faketime_ten_years_ahead_drops_nothing(path: Path) -> None:
     """The same with the machine's own clock, as far as a library can turn it."""
     with pyqstore.open(path) as store, store.channel() as channel:
         publish_for_an_hour(channel)

@@ -8,11 +8,11 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT, Take
+from ..support import PERSISTENT, bodies
 
 
 def test_a_block_is_done_whole_or_not_at_all(
-    store: pyqstore.Store, channel: pyqstore.Channel, queue: str, bodies: Take
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
     channel.basic_publish("", queue, b"in", PERSISTENT)
     message = channel.basic_get(queue)
@@ -42,7 +42,7 @@ def test_a_block_is_done_whole_or_not_at_all(
 
 
 def test_behind_a_block_the_channel_is_what_it_was(
-    store: pyqstore.Store, channel: pyqstore.Channel, queue: str, bodies: Take
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
     with channel.transaction():
         pass
@@ -68,9 +68,7 @@ def test_behind_a_block_the_channel_is_what_it_was(
     assert store.queue_status(queue).messages_ready == 1
 
 
-def test_a_key_commits_once_and_blocks_do_not_nest(
-    channel: pyqstore.Channel, queue: str, bodies: Take
-) -> None:
+def test_a_key_commits_once_and_blocks_do_not_nest(channel: pyqstore.Channel, queue: str) -> None:
     for committed in (True, False):
         with channel.transaction(key="b-17") as tx:
             tx.publish("", queue, b"once", PERSISTENT)
@@ -102,7 +100,7 @@ def test_an_error_of_the_channel_comes_out_and_nothing_is_published(
 
 
 def test_a_refused_commit_leaves_the_channel_without_a_transaction(
-    store: pyqstore.Store, channel: pyqstore.Channel, bodies: Take
+    store: pyqstore.Store, channel: pyqstore.Channel
 ) -> None:
     full = {"x-max-length": 1, "x-overflow": "reject-publish"}
     channel.queue_declare("full", durable=True, arguments=full)

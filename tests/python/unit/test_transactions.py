@@ -11,11 +11,11 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT, Take
+from ..support import PERSISTENT, bodies
 
 
 def test_publishes_are_seen_after_the_commit(
-    store: pyqstore.Store, channel: pyqstore.Channel, queue: str, bodies: Take
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
     channel.queue_declare("other", durable=True)
     channel.tx_select()
@@ -29,7 +29,7 @@ def test_publishes_are_seen_after_the_commit(
 
 
 def test_rollback_drops_publishes_and_takes_acks_back(
-    store: pyqstore.Store, channel: pyqstore.Channel, queue: str, bodies: Take
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
     channel.basic_publish("", queue, b"1", PERSISTENT)
     channel.tx_select()
@@ -150,7 +150,7 @@ def test_recover_is_not_part_of_a_transaction(
 
 
 def test_closing_in_a_transaction_requeues_what_it_settled(
-    store: pyqstore.Store, queue: str, bodies: Take
+    store: pyqstore.Store, queue: str
 ) -> None:
     with store.channel() as channel:
         for number in range(1, 5):
@@ -164,7 +164,7 @@ def test_closing_in_a_transaction_requeues_what_it_settled(
         assert bodies(channel, queue) == [b"1", b"2", b"3", b"4"]
 
 
-def test_commit_is_durable_with_acks_and_publishes_of_all_queues(path: Path, bodies: Take) -> None:
+def test_commit_is_durable_with_acks_and_publishes_of_all_queues(path: Path) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
         channel.queue_declare("a", durable=True)
         channel.queue_declare("b", durable=True)
@@ -180,7 +180,7 @@ def test_commit_is_durable_with_acks_and_publishes_of_all_queues(path: Path, bod
         assert bodies(channel, "b") == [b"1"]
 
 
-def test_key_is_committed_once(channel: pyqstore.Channel, queue: str, bodies: Take) -> None:
+def test_key_is_committed_once(channel: pyqstore.Channel, queue: str) -> None:
     channel.tx_select()
     channel.basic_publish("", queue, b"1", PERSISTENT)
     assert channel.tx_commit(key="job-1") is True
@@ -234,7 +234,7 @@ def test_batch_belongs_to_the_transaction(
 
 @pytest.mark.parametrize("how", ["commit", "rollback"])
 def test_cancelling_in_a_transaction_requeues_what_was_held(
-    store: pyqstore.Store, channel: pyqstore.Channel, queue: str, bodies: Take, how: str
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str, how: str
 ) -> None:
     channel.queue_declare("other")
     for body in (b"1", b"2", b"3"):
@@ -251,7 +251,7 @@ def test_cancelling_in_a_transaction_requeues_what_was_held(
 
 
 def test_delivery_to_a_consumer_nobody_knows_is_requeued_in_a_transaction(
-    store: pyqstore.Store, channel: pyqstore.Channel, queue: str, bodies: Take
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
     channel.queue_declare("other")
     channel.basic_publish("", queue, b"1")

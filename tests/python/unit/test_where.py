@@ -8,14 +8,12 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT, Take
+from ..support import PERSISTENT, bodies
 
 # In memory.
 
 
-def test_store_in_memory_makes_no_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bodies: Take
-) -> None:
+def test_store_in_memory_makes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pyqstore.open(":memory:", memory_budget="1MiB") as store, store.channel() as channel:
         channel.queue_declare("q", durable=True)
@@ -49,7 +47,7 @@ def test_there_is_no_store_in_memory_to_be_found() -> None:
             pyqstore.open(":memory:", **options)  # type: ignore[arg-type]
 
 
-def test_messages_in_memory_expire_by_the_clock(bodies: Take) -> None:
+def test_messages_in_memory_expire_by_the_clock() -> None:
     with pyqstore.open(":memory:") as store, store.channel() as channel:
         channel.queue_declare("q", arguments={"x-message-ttl": 50})
         channel.basic_publish("", "q", b"")
