@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+
 import pyqstore
 from pyqstore import aio
 
@@ -24,6 +26,11 @@ def publish(channel: pyqstore.Channel, queue: str, *bodies: bytes, **properties:
     """Publish persistent messages to a queue."""
     for body in bodies:
         channel.basic_publish("", queue, body, pyqstore.Properties(delivery_mode=2, **properties))
+
+
+def batch_of(*bodies: bytes) -> pa.RecordBatch:
+    """A batch with no column but the body."""
+    return pa.record_batch({"body": list(bodies)})
 
 
 def sent(**properties: Any) -> pyqstore.Properties:

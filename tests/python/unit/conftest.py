@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pyqstore
-from pyqstore import aio
+from pyqstore import aio, flight
 
 from ..owning import Owner
 from ..proxy import Proxy
@@ -53,6 +53,19 @@ def ask(store: pyqstore.Store) -> Iterator[Asking]:
     """A guest who asks the store over HTTP."""
     with asked(store) as asking:
         yield asking
+
+
+@pytest.fixture
+def flight_server(store: pyqstore.Store) -> Iterator[flight.FlightListener]:
+    with flight.serve(store) as server:
+        yield server
+
+
+@pytest.fixture
+def remote(flight_server: flight.FlightListener) -> Iterator[flight.Client]:
+    """A client of the store through Arrow Flight."""
+    with pyqstore.connect(flight_server.address) as client:
+        yield client
 
 
 @pytest.fixture

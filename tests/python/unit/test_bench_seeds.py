@@ -64,7 +64,7 @@ def test_a_claim_is_measured_alone(name: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A node that all of the tests ask."""
     found = Broker()
     if (why := found.missing()) is not None:
@@ -81,10 +81,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     "name", [claim.name for claim in work.CLAIMS if not isinstance(claim.beside, str)]
 )
 def test_a_claim_is_measured_with_rabbitmq_beside(
-    name: str, broker: Broker, tmp_path: Path
+    name: str, rabbitmq: Broker, tmp_path: Path
 ) -> None:
     claim = claimed(name)
-    results = measured(claim.cases(TINY, Group(claim.title, broker)), tmp_path)
+    results = measured(claim.cases(TINY, Group(claim.title, rabbitmq)), tmp_path)
     check(claim, results, True, tmp_path)
 
 

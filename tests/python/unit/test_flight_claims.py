@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,12 +20,6 @@ ROWS, CHUNK_ROWS = 100, 40
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claiming, "CHUNK_ROWS", CHUNK_ROWS)
-
-
-@pytest.fixture
-def server(store: pyqstore.Store) -> Iterator[FlightListener]:
-    with pyqstore.flight.serve(store) as server:
-        yield server
 
 
 def fill(channel: pyqstore.Channel, queue: str, properties: pyqstore.Properties) -> None:
@@ -64,7 +58,7 @@ def test_a_claim_that_is_ended_while_it_is_made_loses_no_message(
     store: pyqstore.Store,
     channel: pyqstore.Channel,
     queue: str,
-    server: FlightListener,
+    flight_server: FlightListener,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fill(channel, queue, PERSISTENT)
@@ -76,7 +70,7 @@ def test_a_claim_that_is_ended_while_it_is_made_loses_no_message(
         return claiming.end_claim(store, name)
 
     def end() -> None:
-        with pyqstore.connect(server.address) as other:
+        with pyqstore.connect(flight_server.address) as other:
             ended.append(bool(other._link.call("end_claim", name="c")))
 
     ending = threading.Thread(target=end)
@@ -87,7 +81,7 @@ def test_a_claim_that_is_ended_while_it_is_made_loses_no_message(
 
     monkeypatch.setattr("pyqstore.flight.asking.end_claim", end_seen)
     before_second_chunk(monkeypatch, end_beside)
-    with pyqstore.connect(server.address) as client:
+    with pyqstore.connect(flight_server.address) as client:
         claimed = _claim(client, queue, "c")
     ending.join()
     assert claimed == [ROWS, ROWS, 3]

@@ -4,26 +4,18 @@
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-import pyqstore
-import pyqstore.flight
 from pyqstore.flight import Client
 from pyqstore.flight.receiving import one_batch
 from pyqstore.flight.wire import END, pack
 
 ROWS = 60_000
 WORDS = r"is damaged|body lies outside data buffer"
-
-
-@pytest.fixture
-def client(store: pyqstore.Store) -> Iterator[Client]:
-    with pyqstore.flight.serve(store) as server, pyqstore.connect(server.address) as client:
-        yield client
 
 
 def cut(batch: pa.RecordBatch, size: int, left: int = 8) -> pa.RecordBatch:
@@ -105,26 +97,26 @@ def put(client: Client, batch: pa.RecordBatch, do: str, **arguments: object) -> 
 
 @pytest.mark.parametrize("made", DAMAGED)
 def test_a_batch_of_bytes_that_did_not_come_with_it_is_refused(
-    client: Client, queue: str, made: Callable[[], pa.RecordBatch]
+    remote: Client, queue: str, made: Callable[[], pa.RecordBatch]
 ) -> None:
     """The server published what lay behind them in its memory, or died."""
     with pytest.raises(ValueError, match=WORDS):
-        put(client, made(), "publish", exchange="", routing_key=queue)
+        put(remote, made(), "publish", exchange="", routing_key=queue)
     with pytest.raises(ValueError, match=WORDS):
-        put(client, made(), "publish_stream", stream=client.stream("s").name)
+        put(remote, made(), "publish_stream", stream=remote.stream("s").name)
     route = {"exchange": "", "routing_key": queue}
     with pytest.raises(ValueError, match=WORDS):
-        put(client, made(), "stage", transaction="t", partition=0, attempt="a", **route)
-    assert client.queue_status(queue).messages_ready == 0
-    assert client.publish_batch(pa.table({"body": [b"1"]}), "", queue).count == 1
+        put(remote, made(), "stage", transaction="t", partition=0, attempt="a", **route)
+    assert remote.queue_status(queue).messages_ready == 0
+    assert remote.publish_batch(pa.table({"body": [b"1"]}), "", queue).count == 1
 
 
 @pytest.mark.parametrize("made", [made for made in DAMAGED if made is not views_beyond])
 def test_a_damaged_batch_is_not_staged_for_a_commit_to_find(
-    client: Client, made: Callable[[], pa.RecordBatch]
+    remote: Client, made: Callable[[], pa.RecordBatch]
 ) -> None:
     with pytest.raises(ValueError, match="is damaged"):
-        put(client, made(), "stage", transaction="t", partition=0, attempt="a")
+        put(remote, made(), "stage", transaction="t", partition=0, attempt="a")
 
 
 @pytest.mark.parametrize("made", [made for made in DAMAGED if made is not views_beyond])

@@ -25,12 +25,6 @@ ROWS = 1000
 CHUNKS = 20
 
 
-@pytest.fixture
-def client(store: pyqstore.Store) -> Iterator[Client]:
-    with pyqstore.flight.serve(store) as server, pyqstore.connect(server.address) as client:
-        yield client
-
-
 def wrong_at_the_end() -> pa.Table:
     """Rows that are good but for the last, in messages of their own."""
     good = [pa.record_batch({"body": [b"x"] * ROWS})] * CHUNKS
@@ -48,13 +42,13 @@ def failing(data: pa.Table) -> pa.RecordBatchReader:
 @pytest.mark.parametrize("data_of", [lambda table: table, failing], ids=["row", "reader"])
 @pytest.mark.parametrize("window", [1, 3, 8, 100])
 def test_the_note_of_a_failed_publish_counts_all_that_is_in_the_queue(
-    client: Client, queue: str, data_of: Callable[[pa.Table], object], window: int
+    remote: Client, queue: str, data_of: Callable[[pa.Table], object], window: int
 ) -> None:
     with pytest.raises((ValueError, KeyError)) as caught:
-        client.publish_batch(data_of(wrong_at_the_end()), "", queue, window=window)
+        remote.publish_batch(data_of(wrong_at_the_end()), "", queue, window=window)
     (note,) = caught.value.__notes__
     assert note == f"publish_batch: {ROWS * CHUNKS} rows had been confirmed"
-    assert client.queue_status(queue).messages_ready == ROWS * CHUNKS
+    assert remote.queue_status(queue).messages_ready == ROWS * CHUNKS
 
 
 def test_the_note_counts_what_a_server_confirms_while_it_ends(
@@ -77,22 +71,22 @@ def test_the_note_counts_what_a_server_confirms_while_it_ends(
         assert note == f"publish_batch: {found} rows had been confirmed"
 
 
-def test_a_wrong_row_is_named_by_its_place_in_the_data(client: Client, queue: str) -> None:
+def test_a_wrong_row_is_named_by_its_place_in_the_data(remote: Client, queue: str) -> None:
     with pytest.raises(ValueError, match=rf"^row {ROWS * CHUNKS + 1}: body is null"):
-        client.publish_batch(wrong_at_the_end(), "", queue)
+        remote.publish_batch(wrong_at_the_end(), "", queue)
     with pytest.raises(ValueError, match=rf"^row {ROWS * CHUNKS + 1}: body is null"):
-        client.stream("s").publish_batch(wrong_at_the_end())
+        remote.stream("s").publish_batch(wrong_at_the_end())
 
 
 def test_a_wrong_staged_row_is_named_with_its_partition_and_attempt(
-    client: Client, queue: str
+    remote: Client, queue: str
 ) -> None:
-    staged = client.stage(wrong_at_the_end(), "t", 3, "a2")
+    staged = remote.stage(wrong_at_the_end(), "t", 3, "a2")
     with pytest.raises(
         ValueError, match=rf"^partition 3, attempt a2, row {ROWS * CHUNKS + 1}: body is null"
     ):
-        client.commit_staged("t", [staged], "", queue)
-    assert client.queue_status(queue).messages_ready == 0
+        remote.commit_staged("t", [staged], "", queue)
+    assert remote.queue_status(queue).messages_ready == 0
 
 
 @pytest.mark.parametrize("end", [os._exit, sys.exit])
@@ -165,28 +159,28 @@ def test_a_token_that_makes_no_header_is_a_value_error(token: str) -> None:
 
 
 def test_stage_takes_whole_partitions_and_names_that_can_be_committed(
-    client: Client, queue: str
+    remote: Client, queue: str
 ) -> None:
     rows = pa.table({"body": [b"1"]})
     for partition in (1.2, True, "1", None):
         with pytest.raises(TypeError):
-            client.stage(rows, "t", partition, 1)  # type: ignore[arg-type]
+            remote.stage(rows, "t", partition, 1)  # type: ignore[arg-type]
     for attempt in (True, None, 1.5):
         with pytest.raises(TypeError, match="attempt"):
-            client.stage(rows, "t", 1, attempt)  # type: ignore[arg-type]
+            remote.stage(rows, "t", 1, attempt)  # type: ignore[arg-type]
     for name in ("", "x" * 1025):
         with pytest.raises(ValueError, match="1 to 1024 bytes"):
-            client.stage(rows, name, 1, 1)
-    staged = [client.stage(rows, "x" * 1024, 1, 1)]
+            remote.stage(rows, name, 1, 1)
+    staged = [remote.stage(rows, "x" * 1024, 1, 1)]
     with pytest.raises(ValueError, match="key must not be empty"):
-        client.commit_staged("x" * 1024, staged, "", queue, key="")
+        remote.commit_staged("x" * 1024, staged, "", queue, key="")
     with pytest.raises(TypeError, match="forgets"):
-        client.commit_staged("x" * 1024, staged, "", queue, forgets="f2")
-    assert client.commit_staged("x" * 1024, staged, "", queue).rows == 1
+        remote.commit_staged("x" * 1024, staged, "", queue, forgets="f2")
+    assert remote.commit_staged("x" * 1024, staged, "", queue).rows == 1
 
 
 def test_a_stage_says_that_the_disk_is_full_or_its_transaction_aborted(
-    client: Client, path: Path, monkeypatch: pytest.MonkeyPatch
+    remote: Client, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: int) -> None:
         raise OSError(28, "planted: no space left")
@@ -195,7 +189,7 @@ def test_a_stage_says_that_the_disk_is_full_or_its_transaction_aborted(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(pyqstore.StoreFull, match="no space left") as caught:
-            client.stage(rows, "t", 0, 1)
+            remote.stage(rows, "t", 0, 1)
     assert caught.value.os_errno == 28
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -205,11 +199,11 @@ def test_a_stage_says_that_the_disk_is_full_or_its_transaction_aborted(
 
     reader = pa.RecordBatchReader.from_batches(rows.schema, batches())
     with pytest.raises(pyqstore.StoreCorrupt, match="was removed while it was staged"):
-        client.stage(reader, "t", 0, 2)
+        remote.stage(reader, "t", 0, 2)
 
 
 def test_a_large_dictionary_travels_with_the_rows_that_use_it_alone(
-    client: Client, queue: str
+    remote: Client, queue: str
 ) -> None:
     names = [queue] + [f"k{number:050d}" for number in range(200_000)]
     keys = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(names))
@@ -217,8 +211,8 @@ def test_a_large_dictionary_travels_with_the_rows_that_use_it_alone(
     (piece,) = pieces(batch)
     assert piece["routing_key"].dictionary.to_pylist() == [queue]
     assert piece.schema == batch.schema
-    assert client.publish_batch(batch).count == 2000
-    assert client.queue_status(queue).messages_ready == 2000
+    assert remote.publish_batch(batch).count == 2000
+    assert remote.queue_status(queue).messages_ready == 2000
 
 
 def test_a_batch_of_many_entries_of_a_large_dictionary_is_cut() -> None:
@@ -244,16 +238,16 @@ def test_a_batch_of_many_entries_of_a_large_dictionary_is_cut() -> None:
     ],
 )
 def test_an_argument_of_a_wrong_type_is_a_type_error(
-    client: Client, call: Callable[[Client], object], words: str
+    remote: Client, call: Callable[[Client], object], words: str
 ) -> None:
-    client.queue_declare("q")
+    remote.queue_declare("q")
     with pytest.raises(TypeError, match=words):
-        call(client)
+        call(remote)
 
 
-def test_an_unknown_argument_warns_who_declares(client: Client) -> None:
+def test_an_unknown_argument_warns_who_declares(remote: Client) -> None:
     with pytest.warns(pyqstore.UnknownArgument, match="x-max-lenght") as caught:
-        client.queue_declare("q", arguments={"x-max-lenght": 5})
+        remote.queue_declare("q", arguments={"x-max-lenght": 5})
     assert [warning.filename for warning in caught] == [__file__]
 
 
@@ -274,10 +268,10 @@ def put_nothing(other: flight.FlightClient, descriptor: flight.FlightDescriptor)
     ],
 )
 def test_another_client_is_told_in_the_status_what_is_wrong(
-    client: Client, command: dict[str, object], words: str
+    remote: Client, command: dict[str, object], words: str
 ) -> None:
     descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
-    with flight.FlightClient(client.url) as other:
+    with flight.FlightClient(remote.url) as other:
         with pytest.raises((flight.FlightError, pa.ArrowException), match=words):
             put_nothing(other, descriptor)
         with pytest.raises((flight.FlightError, pa.ArrowException), match="no such action"):

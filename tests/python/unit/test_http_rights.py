@@ -46,17 +46,17 @@ def store(tmp_path: Path) -> Iterator[pyqstore.Store]:
 
 
 @pytest.fixture
-def ask(store: pyqstore.Store) -> Iterator[Asking]:
+def root(store: pyqstore.Store) -> Iterator[Asking]:
     with asked(store) as asking:
         asking.login = ("root", "p")
         yield asking
 
 
-def act(ask: Asking, user: str, name: str, **given: Any) -> Answer:
+def act(root: Asking, user: str, name: str, **given: Any) -> Answer:
     login = (user, "p")
-    token = ask("GET", "/page/session", login=login).json["token"]
+    token = root("GET", "/page/session", login=login).json["token"]
     headers = {"x-page-token": token}
-    return ask("POST", f"/page/action/{name}", given, login=login, headers=headers)
+    return root("POST", f"/page/action/{name}", given, login=login, headers=headers)
 
 
 @pytest.mark.parametrize(
@@ -71,55 +71,57 @@ def act(ask: Asking, user: str, name: str, **given: Any) -> Answer:
     ],
 )
 def test_a_declare_needs_rights_to_what_its_arguments_name(
-    ask: Asking, store: pyqstore.Store, kind: str, arguments: Any, is_allowed: bool
+    root: Asking, store: pyqstore.Store, kind: str, arguments: Any, is_allowed: bool
 ) -> None:
     typed = json.dumps(arguments)
-    by_page = act(ask, "ann", f"declare_{kind}", type="fanout", arguments=typed, **{kind: "mine"})
+    by_page = act(root, "ann", f"declare_{kind}", type="fanout", arguments=typed, **{kind: "mine"})
     assert by_page.status == (200 if is_allowed else 403)
     path = f"/api/{kind}s/%2F/mine"
-    by_api = ask("PUT", path, {"type": "fanout", "arguments": arguments}, login=("ann", "p"))
+    by_api = root("PUT", path, {"type": "fanout", "arguments": arguments}, login=("ann", "p"))
     assert by_api.status == (204 if is_allowed else 401)
     assert ("mine" in (*store.queues(), *store.exchanges())) == is_allowed
 
 
-def test_a_queue_without_a_name_needs_a_right_to_the_one_it_gets(ask: Asking) -> None:
-    refused = act(ask, "ann", "declare_queue", queue="")
+def test_a_queue_without_a_name_needs_a_right_to_the_one_it_gets(root: Asking) -> None:
+    refused = act(root, "ann", "declare_queue", queue="")
     assert (refused.status, "'amq.gen-'" in refused.json["error"]) == (403, True)
 
 
 def test_the_default_exchange_is_not_written_to_without_a_right_to_amq_default(
-    ask: Asking, store: pyqstore.Store
+    root: Asking, store: pyqstore.Store
 ) -> None:
     store.channel().queue_declare("q")
     login = ("eve", "p")
-    refused = ask("POST", PUBLISH, MESSAGE, login=login)
+    refused = root("POST", PUBLISH, MESSAGE, login=login)
     assert (refused.status, "'amq.default'" in refused.json["reason"]) == (401, True)
-    assert act(ask, "eve", "publish", exchange="", routing_key="q", body="x").status == 403
-    assert ask("GET", "/api/aliveness-test/%2F", login=login).status == 401
+    assert act(root, "eve", "publish", exchange="", routing_key="q", body="x").status == 403
+    assert root("GET", "/api/aliveness-test/%2F", login=login).status == 401
     dead = {"arguments": {"x-dead-letter-exchange": ""}}
-    assert ask("PUT", "/api/queues/%2F/dead", dead, login=login).status == 401
+    assert root("PUT", "/api/queues/%2F/dead", dead, login=login).status == 401
     assert store.queue_status("q").messages_ready == 0
 
 
-def test_a_message_does_not_claim_to_be_of_another_user(ask: Asking, store: pyqstore.Store) -> None:
+def test_a_message_does_not_claim_to_be_of_another_user(
+    root: Asking, store: pyqstore.Store
+) -> None:
     store.channel().queue_declare("q")
     for user, api, page in (("root", 200, 200), ("watch", 400, 400)):
         given = {"user_id": user}
-        assert ask("POST", PUBLISH, MESSAGE | {"properties": given}).status == api
-        answer = act(ask, "root", "publish", routing_key="q", properties=json.dumps(given))
+        assert root("POST", PUBLISH, MESSAGE | {"properties": given}).status == api
+        answer = act(root, "root", "publish", routing_key="q", properties=json.dumps(given))
         assert answer.status == page
     assert store.queue_status("q").messages_ready == 2
 
 
-def test_a_monitor_sees_nodes_and_others_do_not(ask: Asking) -> None:
-    (node,) = ask.get("nodes", login=("watch", "p"))
+def test_a_monitor_sees_nodes_and_others_do_not(root: Asking) -> None:
+    (node,) = root.get("nodes", login=("watch", "p"))
     for path in ("/api/nodes", f"/api/nodes/{node['name']}"):
-        assert ask("GET", path, login=("watch", "p")).status == 200
-        assert ask("GET", path, login=("ann", "p")).status == 401
+        assert root("GET", path, login=("watch", "p")).status == 200
+        assert root("GET", path, login=("ann", "p")).status == 401
 
 
 def test_a_monitor_does_not_close_the_connections_of_others(
-    ask: Asking, store: pyqstore.Store
+    root: Asking, store: pyqstore.Store
 ) -> None:
     with store.listen("127.0.0.1:0") as listener:
         host, port = listener.address.split(":")
@@ -128,16 +130,16 @@ def test_a_monitor_does_not_close_the_connections_of_others(
             connection = pika.BlockingConnection(
                 pika.ConnectionParameters(host, int(port), credentials=credentials, heartbeat=0)
             )
-            (told,) = ask.get("connections")
+            (told,) = root.get("connections")
             path = f"/api/connections/{quote(told['name'], safe='')}"
-            status = ask("DELETE", path, login=("watch", "p")).status
+            status = root("DELETE", path, login=("watch", "p")).status
             assert status == (204 if is_allowed else 401)
             if not is_allowed:
                 connection.channel()  # it goes on
-                assert ask("DELETE", path).status == 204
+                assert root("DELETE", path).status == 204
             with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
                 connection.process_data_events(30)
-            wait_until(lambda: ask.get("connections") == [])
+            wait_until(lambda: root.get("connections") == [])
 
 
 def opened_at(path: Path, user: str) -> socket.socket:
@@ -174,7 +176,7 @@ def opened_at(path: Path, user: str) -> socket.socket:
 
 
 def test_closing_one_of_two_connections_without_ports_ends_that_one(
-    ask: Asking, store: pyqstore.Store, tmp_path: Path
+    root: Asking, store: pyqstore.Store, tmp_path: Path
 ) -> None:
     place = tmp_path / "socket"
     with (
@@ -182,11 +184,11 @@ def test_closing_one_of_two_connections_without_ports_ends_that_one(
         opened_at(place, "app") as first,
         opened_at(place, "watch") as second,
     ):
-        wait_until(lambda: len(ask.get("connections")) == 2)
-        names = {each["user"]: each["name"] for each in ask.get("connections")}
+        wait_until(lambda: len(root.get("connections")) == 2)
+        names = {each["user"]: each["name"] for each in root.get("connections")}
         assert names["app"] != names["watch"]
-        assert ask("DELETE", f"/api/connections/{quote(names['watch'], safe='')}").status == 204
-        wait_until(lambda: [each["user"] for each in ask.get("connections")] == ["app"])
+        assert root("DELETE", f"/api/connections/{quote(names['watch'], safe='')}").status == 204
+        wait_until(lambda: [each["user"] for each in root.get("connections")] == ["app"])
         assert second.recv(100)[7:11] == b"\0\x0a\0\x32"  # connection.close
         first.setblocking(False)
         with pytest.raises(BlockingIOError):

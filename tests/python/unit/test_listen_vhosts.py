@@ -25,14 +25,14 @@ DOWN = "CONNECTION_FORCED - vhost 'b' is down"
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[pyqstore.Store]:
+def neighbour(tmp_path: Path) -> Iterator[pyqstore.Store]:
     with pyqstore.open(tmp_path / "b") as store:
         yield store
 
 
 @pytest.fixture
-def listener(store: pyqstore.Store, other: pyqstore.Store) -> pyqstore.Listener:
-    return store.listen("127.0.0.1:0", vhosts={"b": other})
+def listener(store: pyqstore.Store, neighbour: pyqstore.Store) -> pyqstore.Listener:
+    return store.listen("127.0.0.1:0", vhosts={"b": neighbour})
 
 
 def vhost(listener: pyqstore.Listener, name: str) -> Any:
@@ -46,7 +46,7 @@ def is_refused(listener: pyqstore.Listener, name: str) -> None:
 
 
 def test_each_vhost_has_queues_of_its_own(
-    listener: pyqstore.Listener, store: pyqstore.Store, other: pyqstore.Store
+    listener: pyqstore.Listener, store: pyqstore.Store, neighbour: pyqstore.Store
 ) -> None:
     with vhost(listener, "/") as first, vhost(listener, "b") as second:
         for connection, body in ((first, b"of /"), (second, b"of b")):
@@ -63,7 +63,7 @@ def test_each_vhost_has_queues_of_its_own(
         with pytest.raises(pika.exceptions.ChannelClosedByBroker) as missing:
             first.channel().queue_declare("nope", passive=True)
         assert missing.value.reply_text == "NOT_FOUND - no queue 'nope' in vhost '/'"
-    assert (store.queues(), other.queues()) == (["first", "q"], ["q"])
+    assert (store.queues(), neighbour.queues()) == (["first", "q"], ["q"])
 
 
 def test_an_unknown_vhost_is_refused_by_name(listener: pyqstore.Listener) -> None:
@@ -72,10 +72,10 @@ def test_an_unknown_vhost_is_refused_by_name(listener: pyqstore.Listener) -> Non
 
 
 def test_the_owner_of_a_vhost_hears_of_its_clients_messages(
-    listener: pyqstore.Listener, other: pyqstore.Store
+    listener: pyqstore.Listener, neighbour: pyqstore.Store
 ) -> None:
     """And its clients of the owner's: both ways the channels of the second store ring."""
-    own = other.channel()
+    own = neighbour.channel()
     own.queue_declare("q", durable=True)
     heard = threading.Event()
     with vhost(listener, "b") as client:
@@ -88,8 +88,8 @@ def test_the_owner_of_a_vhost_hears_of_its_clients_messages(
 def test_a_vhost_whose_store_is_closed_ends_its_own_connections_alone(
     store: pyqstore.Store, tmp_path: Path
 ) -> None:
-    other = pyqstore.open(tmp_path / "b")
-    listener = store.listen("127.0.0.1:0", vhosts={"b": other})
+    neighbour = pyqstore.open(tmp_path / "b")
+    listener = store.listen("127.0.0.1:0", vhosts={"b": neighbour})
     with ExitStack() as stack:
         staying = stack.enter_context(vhost(listener, "/"))
         staying.channel().queue_declare("q", durable=True)
@@ -100,7 +100,7 @@ def test_a_vhost_whose_store_is_closed_ends_its_own_connections_alone(
             channel.confirm_delivery()
             channel.basic_publish("", "q", b"x", pika.BasicProperties(delivery_mode=2))
         channel.basic_get("q")  # is not acknowledged
-        closer = threading.Thread(target=other.close)
+        closer = threading.Thread(target=neighbour.close)
         closer.start()
         for each in leaving:
             with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as ended:
@@ -119,10 +119,10 @@ def test_a_vhost_whose_store_is_closed_ends_its_own_connections_alone(
 def test_a_client_that_does_not_hear_of_the_end_of_its_vhost_holds_nobody_up(
     store: pyqstore.Store, tmp_path: Path
 ) -> None:
-    other = pyqstore.open(tmp_path / "b")
-    listener = store.listen("127.0.0.1:0", vhosts={"b": other})
+    neighbour = pyqstore.open(tmp_path / "b")
+    listener = store.listen("127.0.0.1:0", vhosts={"b": neighbour})
     connection = pika.BlockingConnection(parameters(listener, virtual_host="b"))
-    other.close()  # in this thread, which alone could read what pika is told
+    neighbour.close()  # in this thread, which alone could read what pika is told
     assert listener.stats()["connections"] == 0
     with pytest.raises(pika.exceptions.AMQPError):
         connection.process_data_events(time_limit=30)
@@ -131,8 +131,8 @@ def test_a_client_that_does_not_hear_of_the_end_of_its_vhost_holds_nobody_up(
 def test_a_vhost_that_ends_under_load_leaves_each_confirmed_message(
     store: pyqstore.Store, tmp_path: Path
 ) -> None:
-    other = pyqstore.open(tmp_path / "b")
-    listener = store.listen("127.0.0.1:0", vhosts={"b": other})
+    neighbour = pyqstore.open(tmp_path / "b")
+    listener = store.listen("127.0.0.1:0", vhosts={"b": neighbour})
     confirmed: list[bytes] = []
 
     def publish(number: int) -> None:
@@ -153,7 +153,7 @@ def test_a_vhost_that_ends_under_load_leaves_each_confirmed_message(
     with ThreadPoolExecutor(4) as pool:
         ends = [pool.submit(publish, number) for number in range(4)]
         wait_until(lambda: len(confirmed) > 50, 60)
-        other.close()
+        neighbour.close()
         for each in ends:
             each.result()
     with pyqstore.open(tmp_path / "b") as again:
@@ -163,7 +163,7 @@ def test_a_vhost_that_ends_under_load_leaves_each_confirmed_message(
 
 
 def test_a_listener_that_is_closed_ends_all_vhosts_and_leaves_their_stores(
-    listener: pyqstore.Listener, other: pyqstore.Store
+    listener: pyqstore.Listener, neighbour: pyqstore.Store
 ) -> None:
     connection = pika.BlockingConnection(parameters(listener, virtual_host="b"))
     connection.channel().queue_declare("q", durable=True)
@@ -173,8 +173,8 @@ def test_a_listener_that_is_closed_ends_all_vhosts_and_leaves_their_stores(
         connection.process_data_events(time_limit=30)
     assert ended.value.reply_code == 320
     closer.join()
-    other.channel().basic_publish("", "q", b"x")
-    assert other.queue_status("q")["messages_ready"] == 1
+    neighbour.channel().basic_publish("", "q", b"x")
+    assert neighbour.queue_status("q")["messages_ready"] == 1
 
 
 def test_each_vhost_has_the_limits_of_its_store(store: pyqstore.Store, tmp_path: Path) -> None:
@@ -221,10 +221,10 @@ def test_a_vhost_that_is_short_of_memory_holds_back_its_own_publishers_alone(
 
 
 def test_a_name_may_have_255_bytes_and_stands_in_errors(
-    store: pyqstore.Store, other: pyqstore.Store
+    store: pyqstore.Store, neighbour: pyqstore.Store
 ) -> None:
     name = "ä" * 127 + "b"
-    listener = store.listen("127.0.0.1:0", vhosts={name: other})
+    listener = store.listen("127.0.0.1:0", vhosts={name: neighbour})
     with vhost(listener, name) as connection:
         with pytest.raises(pika.exceptions.ChannelClosedByBroker) as missing:
             connection.channel().queue_declare("q", passive=True)
@@ -237,10 +237,10 @@ def test_stores_of_asyncio_are_vhosts_too(tmp_path: Path) -> None:
             connection.channel().queue_declare("q", durable=True)
 
     async def main() -> list[str]:
-        async with aio.open(tmp_path / "a") as store, aio.open(tmp_path / "b") as other:
-            listener = await store.listen("127.0.0.1:0", vhosts={"b": other})
+        async with aio.open(tmp_path / "a") as store, aio.open(tmp_path / "b") as neighbour:
+            listener = await store.listen("127.0.0.1:0", vhosts={"b": neighbour})
             await asyncio.to_thread(declare, listener)
-            return await other.queues()
+            return await neighbour.queues()
 
     assert asyncio.run(main()) == ["q"]
 
