@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import random
 import re
 import shutil
 import socket
 import sys
+import tempfile
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +23,7 @@ from pyqstore.serve.user_list import Permission, User
 
 from ..serving import Served
 from . import suites
-from .fetching import program
+from .fetching import Missing, program
 from .playing import SECONDS, Fetched, passed_by_pytest, played
 
 # Those that are left out need a broker with certificates, or are played apart: they end connections
@@ -72,14 +75,23 @@ def played_by_go(
     return {name for how, name in found if how == "PASS"}, failed, said
 
 
-def is_taken(port: int) -> bool:
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
+def check_free() -> None:
+    for port in (AMQP_PORT, MANAGEMENT):
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise Missing(f"port {port}: {error}") from error
+
+
+@pytest.fixture
+def usual_ports(fetched: Fetched) -> Iterator[None]:
+    """AMQP_PORT and MANAGEMENT are free, and no other run of these tests takes them meanwhile."""
+    with (Path(tempfile.gettempdir()) / "pyqstore-usual-ports").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        fetched(check_free)
+        yield
 
 
 def put_vhost(name: str) -> None:
@@ -112,15 +124,12 @@ def test_the_go_client_passes_its_own_tests(port: int, fetched: Fetched) -> None
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 300)
+@pytest.mark.usefixtures("usual_ports")
 def test_the_go_client_recovers_in_its_own_tests(
     store: pyqstore.Store, port: int, fetched: Fetched
 ) -> None:
     module = fetched(suites.go_client)
-    try:
-        page = store.serve_page(MANAGEMENT)
-    except OSError as error:
-        pytest.skip(f"port {MANAGEMENT}: {error}")
-    with page:
+    with store.serve_page(MANAGEMENT):
         passed, failed, said = played_by_go(module, port, "-run", GO_RECOVERY, left_out="TLS")
     assert not failed, f"{sorted(failed)}\n{said[-8000:]}"
     assert len(passed) >= GO_RECOVERY_TESTS
@@ -128,6 +137,7 @@ def test_the_go_client_recovers_in_its_own_tests(
 
 @pytest.mark.foreign
 @pytest.mark.timeout(3 * SECONDS + 300)
+@pytest.mark.usefixtures("usual_ports")
 def test_the_go_client_of_the_management_api_passes_its_own_tests(
     tmp_path: Path, fetched: Fetched
 ) -> None:
@@ -139,9 +149,6 @@ def test_the_go_client_of_the_management_api_passes_its_own_tests(
     with changed_users(directory, create=True) as users:
         everywhere = {"/": Permission(), "rabbit/hole": Permission()}
         users["guest"] = User(hashed("guest"), ("administrator",), everywhere)
-    for port in (AMQP_PORT, MANAGEMENT):
-        if is_taken(port):
-            pytest.skip(f"port {port} is taken")
     options = ("--vhosts", str(tmp_path / "vhosts"), "--listen", f"127.0.0.1:{AMQP_PORT}")
     served = Served(directory, *options, "--http", f"127.0.0.1:{MANAGEMENT}")
     try:
