@@ -38,7 +38,7 @@ from .queue import Queue
 from .registry import Registry
 from .stream import Stream, StreamConsumer
 from .threads import Threads
-from .twin import Closing, Opened, Twin, awaited
+from .twin import Closing, PendingOpen, Twin, awaited
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
@@ -50,7 +50,7 @@ __all__ = ["Opening", "Store", "open"]
 _CLOSE_POLL_S = 0.001
 
 
-class Opening(Opened["Store"]):
+class Opening(PendingOpen["Store"]):
     """A store that is being opened: a coroutine that returns it, and an asynchronous context
     manager that opens and closes it.  From :func:`open`."""
 

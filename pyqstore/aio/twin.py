@@ -20,7 +20,7 @@ from typing import (
 from .awaiting import Awaited
 from .threads import Threads
 
-__all__ = ["Closing", "Opened", "Twin", "awaited"]
+__all__ = ["Closing", "PendingOpen", "Twin", "awaited"]
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -121,7 +121,7 @@ class Closing:
 C = TypeVar("C", bound=Closing)
 
 
-class Opened(Awaited[C]):
+class PendingOpen(Awaited[C]):
     """Something that is being opened: a coroutine that returns it, and an asynchronous context
     manager that opens and closes it."""
 

@@ -12,13 +12,13 @@ from ...session.redelivery import RedeliveryPolicy
 from ...store import Store as SynchronousStore
 from ..store import Store
 from ..threads import Threads
-from ..twin import Closing, Opened
+from ..twin import Closing, PendingOpen
 from .session import Session
 
 __all__ = ["Connecting", "Connection", "connect"]
 
 
-class Connecting(Opened["Connection"]):
+class Connecting(PendingOpen["Connection"]):
     """A connection that is being made: a coroutine that returns it, and an asynchronous context
     manager that makes and closes it.  From :func:`connect`."""
 
