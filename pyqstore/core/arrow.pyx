@@ -1,4 +1,4 @@
-# Arrow: a batch on its way out, and a stream's batches on their way in.
+# Arrow: a batch that the engine made, and the batches of a stream that a caller gives.
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
@@ -30,14 +30,14 @@ cdef void array_capsule_free(object capsule) noexcept:
 
 
 cdef class ArrowBatch:
-    """A record batch under the Arrow PyCapsule protocol; it can be taken once."""
+    """A record batch for the Arrow PyCapsule protocol.  It can be taken once."""
     cdef ArrowSchema schema
     cdef ArrowArray array
     cdef uint64_t first_tag
     cdef uint64_t last_tag
 
     cdef void note_tags(self) noexcept:
-        """Of the messages, whose tags are consecutive."""
+        """Note the first and the last tag of the messages, whose tags are consecutive."""
         if self.array.length > 0:
             self.first_tag = (<const uint64_t *>self.array.children[0].buffers[1])[0]
             self.last_tag = self.first_tag + <uint64_t>self.array.length - 1
@@ -53,13 +53,13 @@ cdef class ArrowBatch:
 
     @property
     def address(self):
-        """Of its ArrowArray, for a caller that knows the schema; taking that leaves this empty."""
+        """The address of its ArrowArray, for a caller that knows the schema and takes the array."""
         if self.array.release == NULL:
             raise ValueError("this batch was taken already")
         return <uintptr_t>&self.array
 
     def __arrow_c_array__(self, requested_schema=None):
-        """The capsules ("arrow_schema", "arrow_array"); requested_schema is not looked at."""
+        """The capsules "arrow_schema" and "arrow_array"; requested_schema is ignored."""
         cdef ArrowSchema *schema
         cdef ArrowArray *array
         if self.array.release == NULL:
@@ -84,7 +84,7 @@ cdef class ArrowBatch:
 # Times without a zone.
 
 cdef int64_t shown_at(int64_t utc_s) noexcept nogil:
-    """What the clocks of this machine show, as seconds since 1970; beyond any calendar UTC."""
+    """What this machine's clocks show at a time, as seconds since 1970; UTC beyond the calendar."""
     cdef time_t moment = utc_s
     cdef tm parts
     if localtime_r(&moment, &parts) == NULL:
@@ -93,8 +93,8 @@ cdef int64_t shown_at(int64_t utc_s) noexcept nogil:
 
 
 cdef int64_t utc_of_local(int64_t shown_s) noexcept nogil:
-    """When they show it, as datetime.timestamp() has it: of two times the first; of none, because
-    the clocks go forward there, as if they had not yet."""
+    """When this machine's clocks show a time, as datetime.timestamp() has it.  Of two such moments
+    it is the first.  If there is none, because the clocks go forward, it is as if they had not."""
     cdef int64_t before, after, first, second
     if shown_s > CALENDAR_S_MAX or shown_s < -CALENDAR_S_MAX:
         return shown_s
@@ -125,7 +125,7 @@ cdef int stream_failed(ArrowArrayStream *stream, int code) except -1:
 
 
 cdef class ArrowChunks:
-    """All record batches of a stream, until this goes away."""
+    """All record batches of a stream; released with this object."""
     cdef ArrowSchema schema
     cdef ArrowArray *arrays
     cdef const ArrowArray **pointers

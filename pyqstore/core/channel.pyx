@@ -5,15 +5,15 @@ from libc.stdint cimport UINT32_MAX, uint32_t, uint64_t
 
 @cython.no_gc_clear
 cdef class Channel(SettlingChannel):
-    """An open channel: the handle under ``pyqstore.Channel``, and the verbs that need nothing
-    more."""
+    """An open channel: the handle under ``pyqstore.Channel``, and those of its verbs that are one
+    call of the engine."""
     cdef object message_type
     cdef str last_exchange
     cdef str last_routing_key
     cdef str last_queue
     cdef str last_consumer_tag
-    # Events but deliveries that left the engine, until who listens was called: a signal handler may
-    # raise at any step of Python between the two.
+    # Events that left the engine, deliveries excepted.  Each stays until its listeners were called:
+    # a signal handler may raise at any step of Python before that.
     cdef list unheard
     cdef Py_ssize_t told  # how many listeners were called with the first
 
@@ -40,7 +40,7 @@ cdef class Channel(SettlingChannel):
 
     def _get_batch(self, queue, uint64_t max_messages, uint64_t bytes_max, bint auto_ack,
                    uint64_t timeout_ns):
-        """An ArrowBatch, of no rows when nothing came within timeout_ns."""
+        """An ArrowBatch, without rows when nothing came within timeout_ns."""
         cdef qs_slice name
         cdef ArrowBatch batch = ArrowBatch.__new__(ArrowBatch)
         cdef qs_error error
@@ -60,12 +60,12 @@ cdef class Channel(SettlingChannel):
         return batch
 
     def basic_qos(self, prefetch_count=0, bint global_=False, *, prefetch_size=0):
-        """At most ``prefetch_count`` unacknowledged deliveries, 0 for no limit.
+        """Limit unacknowledged deliveries to ``prefetch_count``; 0 is no limit.
 
-        For each consumer registered later, or, with ``global_``, for the channel as a whole; both
-        hold.  A call without ``global_`` also lifts the channel's limit.  A lower limit takes
-        nothing back.  Messages of ``basic_get`` and ``get_batch`` are not limited and do not count.
-        NotImplementedByBroker: a ``prefetch_size`` other than 0.
+        The limit holds for each consumer that is registered later.  With ``global_`` it holds for
+        the channel as a whole, beside the limits of consumers; a call without ``global_`` lifts it.
+        A lower limit takes no delivery back.  Messages of ``basic_get`` and ``get_batch`` are not
+        limited and do not count.  NotImplementedByBroker: a ``prefetch_size`` other than 0.
         """
         cdef qs_error error
         cdef qs_status status
@@ -106,7 +106,7 @@ cdef class Channel(SettlingChannel):
         self.end(status, &error)
 
     def _pause(self, consumer_tag, bint paused):
-        """Have a consumer take no more messages, or go on."""
+        """Have a consumer take no more messages, or take them again."""
         cdef qs_slice tag
         cdef qs_error error
         cdef qs_status status
@@ -117,7 +117,7 @@ cdef class Channel(SettlingChannel):
         self.end(status, &error)
 
     def _set_message_type(self, message_type):
-        """Make messages of this subclass of Message."""
+        """Have this subclass of Message be the class of messages."""
         self.message_type = message_type
 
     cdef Message new_message(self):
@@ -126,7 +126,7 @@ cdef class Channel(SettlingChannel):
         return self.message_type.__new__(self.message_type)
 
     cdef Message message_of(self, qs_message *source):
-        """A delivery that the engine made."""
+        """The Message for a delivery of the engine, which is withheld if that cannot be made."""
         cdef Message message
         try:
             message = self.new_message()
@@ -138,7 +138,7 @@ cdef class Channel(SettlingChannel):
         return message
 
     cdef void release(self, qs_message *source) noexcept:
-        """To free a large body takes long enough to let others run; a small one does not."""
+        """Give up the GIL only for a large body, which takes long to free."""
         if source.body.bytes < COPY_WITHOUT_GIL_BYTES:
             qs_message_release(source)
         else:
@@ -146,7 +146,7 @@ cdef class Channel(SettlingChannel):
                 qs_message_release(source)
 
     cdef int fill(self, Message message, qs_message *source) except -1:
-        """What source holds, in Python objects; source is released whatever happens."""
+        """Copy the content of source to message; source is released in any case."""
         try:
             message.channel = self
             message.body = bytes_of(&source.body)
@@ -170,7 +170,7 @@ cdef class Channel(SettlingChannel):
         return 0
 
     def _ignore_returns(self, bint ignored):
-        """Whether returned messages are dropped instead of kept until somebody asks."""
+        """Have returned messages dropped, or kept until they are asked for."""
         cdef qs_error error
         cdef qs_status status
         self.begin(&error)
@@ -179,8 +179,8 @@ cdef class Channel(SettlingChannel):
         self.end(status, &error)
 
     def _take_ignored_returns(self):
-        """(the first ReturnedMessage or None, how many) that came back in confirm mode without a
-        listener, since the last call; None: none did."""
+        """(the first ReturnedMessage or None, how many) for the messages that were returned in
+        confirm mode without a listener since the last call; None: none were."""
         cdef qs_event event
         cdef uint64_t count = 0
         cdef qs_error error
@@ -200,8 +200,8 @@ cdef class Channel(SettlingChannel):
 
         (EVENT_ACK, publish number, (multiple, how many numbers it is about)), (EVENT_NACK, publish
         number, ``nack_of``), (EVENT_DELIVERY, Message, None), (EVENT_RETURN, ReturnedMessage, None)
-        or (EVENT_CANCEL, consumer tag, queue).  All but deliveries come again until ``_tell`` has
-        told of them.
+        or (EVENT_CANCEL, consumer tag, queue).  An event that is no delivery comes again until
+        ``_tell`` has called its listeners.
         """
         cdef qs_event event
         cdef qs_error error
@@ -220,8 +220,8 @@ cdef class Channel(SettlingChannel):
         return self.kept(&event)
 
     def _take_events(self, uint32_t kinds, size_t most):
-        """Up to ``most`` events of these kinds as _next_event has them, and whether it would take
-        waiting to have the next one.
+        """Up to ``most`` events of these kinds, as of _next_event, and whether only waiting can
+        bring the next one.
 
         With EVENT_ARM the descriptor is armed if these are all.  What fails behind the first event
         ends the list as (EVENT_ERROR, the exception, None).
@@ -267,13 +267,14 @@ cdef class Channel(SettlingChannel):
         return made
 
     def _is_unheard(self, event):
-        """Whether a listener is to be called with it."""
+        """Whether the event is the next one for listeners."""
         return len(self.unheard) > 0 and self.unheard[0] is event
 
     def _tell(self, event, list listeners not None, tuple arguments not None):
-        """Call these, and who listens to the outcomes that the event means.  What one raises comes
-        out, and the next call goes on behind it; after the last the event does not come again.  No
-        signal handler runs between a listener and the note of its call."""
+        """Call these listeners, then the outcome listeners for what the event decides.  If one
+        raises, so does this, and the next call continues with the listener behind it.  After the
+        last listener the event does not come again.  No signal handler runs between the call of a
+        listener and the note of it."""
         cdef Outcomes outcomes = self._outcomes
         cdef Py_ssize_t turn
         cdef bint is_last
@@ -296,7 +297,7 @@ cdef class Channel(SettlingChannel):
                 call(*given)
 
     def _tell_closed(self):
-        """The channel is closed: call the next one who listens to an outcome that was not told.
+        """For a closed channel: call the next outcome listener that has not heard an outcome.
         False: all were called."""
         if self._outcomes is None or self.store.generation != fork_generation:
             return False

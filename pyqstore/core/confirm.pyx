@@ -1,5 +1,5 @@
-# The confirm of one message, awaited in an event loop.  asyncio is a good part of what the package
-# takes to import: it is imported where a name of it is needed, and by then a loop has done that.
+# The confirm of one message, awaited in an event loop.  asyncio is imported where one of its names
+# is needed: importing it takes long, and there a loop has imported it.
 from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport uint64_t
@@ -13,13 +13,13 @@ cdef enum:
     CONFIRM_GIVEN
     CONFIRM_FAILED
     CONFIRM_CANCELLED
-    # Decided confirms stay in the list until they are so many, and half of it.
+    # Decided confirms stay in the list until they are so many, and half of the list.
     OUTSTANDING_GONE_MIN = 256
 
 
 cdef class NextTurn:
-    """The publishes of a channel that begin in the loop's next turn: each has its turn among the
-    tasks that begin then, a declaration for example."""
+    """Begins the publishes of a channel in the loop's next turn, in the order in which they and
+    other tasks, such as declarations, were scheduled."""
     cdef readonly object loop
     cdef unsigned long generation
     cdef unsigned long thread  # of the loop, when last seen
@@ -48,23 +48,23 @@ cdef class Confirm:
     """What ``basic_publish`` of an asynchronous channel returns: ``await`` it for the publish
     number.
 
-    A coroutine for ``create_task``, ``TaskGroup`` and ``run_coroutine_threadsafe``, a future for
-    ``gather`` and ``wait_for``, which then need no task.  As with a coroutine nothing happens
-    before it is awaited, or in the loop's next turn when one of those has it.  All that were
-    confirmed together wake in one callback of the loop: that is what makes them cheap.
+    It is a coroutine for ``create_task``, ``TaskGroup`` and ``run_coroutine_threadsafe``, and a
+    future for ``gather`` and ``wait_for``, which then need no task.  As with a coroutine, nothing
+    is published before it is awaited; one of those has it published in the loop's next turn.  One
+    callback of the loop wakes all that were confirmed together.
     """
     cdef NextTurn next_turn
     cdef object loop
     cdef object begin  # begin(self, arguments) publishes; None once it has
     cdef tuple arguments
-    cdef object answer  # the number, the exception, or what cancel() was told
-    cdef object unheard
+    cdef object answer  # the number, the exception, or the message of cancel()
+    cdef object unheard  # see set_exception
     cdef object callback
     cdef object context
     cdef list more  # (callback, context) behind the first
     cdef int state
-    cdef bint unseen  # failed, and not asked for
-    cdef bint decided  # for Outstanding: it was taken
+    cdef bint unseen  # it failed, and nobody has asked for the exception
+    cdef bint decided  # Outstanding has its verdict
     cdef readonly uint64_t publish_number
     cdef public bint _asyncio_future_blocking
     cdef object __weakref__
@@ -98,8 +98,8 @@ cdef class Confirm:
         return self.state == CONFIRM_CANCELLED
 
     def result(self):
-        """The publish number, 0 outside confirm mode; or raises what went wrong, CancelledError,
-        InvalidStateError while it is not known."""
+        """The publish number, 0 outside confirm mode.  Raises the exception of a publish that
+        failed, CancelledError, or InvalidStateError before it is done."""
         if self.state == CONFIRM_GIVEN:
             return self.answer
         self.unseen = False
@@ -108,8 +108,8 @@ cdef class Confirm:
         raise self.state_error()
 
     def exception(self):
-        """What went wrong or None; raises CancelledError, InvalidStateError while it is not
-        known."""
+        """The exception of a publish that failed, or None.  Raises CancelledError, or
+        InvalidStateError before it is done."""
         if self.state == CONFIRM_GIVEN:
             return None
         if self.state == CONFIRM_FAILED:
@@ -126,7 +126,7 @@ cdef class Confirm:
 
     @property
     def _cancel_message(self):
-        """As of asyncio's future: ``gather`` asks for this by that name."""
+        """The message of cancel().  ``gather`` asks a future for it by this name."""
         return self.answer if self.state == CONFIRM_CANCELLED else None
 
     def _make_cancelled_error(self):
@@ -135,8 +135,8 @@ cdef class Confirm:
         return CancelledError() if self.answer is None else CancelledError(self.answer)
 
     def cancel(self, msg=None):
-        """Wait for it no more: the message may have been published, and may be durable.  Whether
-        there was something to wait for."""
+        """Stop waiting.  The message may have been published, and may become durable.  Returns
+        False if it was done."""
         cdef object unheard = self.unheard
         if self.state != CONFIRM_PENDING:
             if unheard is not None and self.callback is not None:
@@ -150,7 +150,7 @@ cdef class Confirm:
         return True
 
     cdef int start(self) except -1:
-        """Publish, unless that was begun."""
+        """Publish, unless that has begun."""
         cdef object begin = self.begin
         cdef tuple arguments = self.arguments
         if begin is not None:
@@ -159,15 +159,15 @@ cdef class Confirm:
         return 0
 
     def set_result(self, result):
-        """For the channel: the publish number.  InvalidStateError when it is done."""
+        """Called by the channel with the publish number.  InvalidStateError: it is done."""
         self.check_pending()
         self.state = CONFIRM_GIVEN
         self.answer = result
         self.wake_soon()
 
     def set_exception(self, exception, unheard=None):
-        """For the channel: what went wrong, and ``unheard(exception)`` if the awaiting task is
-        cancelled before that arrives.  InvalidStateError when it is done."""
+        """Called by the channel if the publish failed.  ``unheard(exception)`` is called if the
+        awaiting task is cancelled before it gets the exception.  InvalidStateError: it is done."""
         self.check_pending()
         self.state = CONFIRM_FAILED
         self.answer = exception
@@ -183,7 +183,7 @@ cdef class Confirm:
         return 0
 
     def add_done_callback(self, fn, *, context=None):
-        """Have the loop call ``fn(self)`` once it is done."""
+        """Have the loop call ``fn(self)`` when it is done."""
         if context is None:
             context = PyContext_CopyCurrent()
         if self.begin is not None and self.callback is None:
@@ -199,7 +199,7 @@ cdef class Confirm:
             self.more.append((fn, context))
 
     def remove_done_callback(self, fn):
-        """Take it back; returns how often it had been added."""
+        """Remove a callback.  Returns how often it had been added."""
         cdef list kept = []
         cdef list had = self.callbacks()
         for entry in had:
@@ -222,13 +222,13 @@ cdef class Confirm:
         return 0
 
     cdef int wake(self) except -1:
-        """In the loop: the awaiting task goes on."""
+        """Call the callbacks, in the loop: the awaiting task goes on."""
         cdef list rest = self.more
         cdef object callback = self.callback
         cdef object context = self.context
         self.callback = self.context = self.more = self.unheard = None
         if callback is None:
-            return 0  # it was taken back
+            return 0  # it was removed
         try:
             self.call(callback, context)
         finally:
@@ -249,7 +249,7 @@ cdef class Confirm:
             PyContext_Exit(context)
         return 0
 
-    # As an iterator and a coroutine: yields itself to the task, as a future does.
+    # The protocol of iterators and coroutines: it yields itself to the task, as a future does.
 
     def __await__(self):
         return self
@@ -265,18 +265,18 @@ cdef class Confirm:
         raise StopIteration(self.result())
 
     def send(self, value):
-        """As a coroutine's."""
+        """Go on: a coroutine's method."""
         return self.__next__()
 
     def throw(self, kind, value=None, traceback=None):
-        """As a coroutine's: raises it."""
+        """Raise an exception in it: a coroutine's method."""
         self.begin = None
         if value is None:
             value = kind() if isinstance(kind, type) else kind
         raise value if traceback is None else value.with_traceback(traceback)
 
     def close(self):
-        """As a coroutine's."""
+        """Publish nothing any more: a coroutine's method."""
         self.begin = None
 
     def __repr__(self):
@@ -293,12 +293,12 @@ cdef int report(object loop, dict context) except -1:
 
 
 def start_one(Confirm confirm not None):
-    """This one publishes."""
+    """Have a confirm publish: a callback of the loop."""
     confirm.start()
 
 
 def wake_all(list confirms not None):
-    """The tasks that await these, which are done, go on: one callback of the loop for all."""
+    """Call the callbacks of confirms that are done: one callback of the loop for all."""
     cdef Py_ssize_t index = 0
     while index < len(confirms):
         index += 1
@@ -311,15 +311,15 @@ def wake_all(list confirms not None):
 
 
 def confirm_all(list confirms not None):
-    """These were confirmed: each gets its number, and one callback of the loop wakes all that
-    wait.  The list is empty then."""
+    """Give each confirm its number, and have one callback of the loop wake all that wait.  Clears
+    the list."""
     cdef list waited = []
     cdef Confirm confirm
     for confirm in confirms:
         if confirm.state == CONFIRM_PENDING:
             confirm.state = CONFIRM_GIVEN
             confirm.answer = confirm.publish_number
-        elif confirm.state != CONFIRM_GIVEN:  # cancelled since a signal handler raised here
+        elif confirm.state != CONFIRM_GIVEN:  # cancelled after a signal handler raised here
             continue
         if confirm.callback is not None:
             waited.append(confirm)
@@ -330,16 +330,16 @@ def confirm_all(list confirms not None):
 
 
 cdef class Outstanding:
-    """The publishes of a channel in confirm mode that were not decided yet, and the confirms of
-    those that were made one by one, in the order of their numbers."""
+    """Counts the publishes of a channel in confirm mode that have no verdict yet, and has the
+    confirms of those that were made one by one, in the order of their numbers."""
     cdef Channel channel
     cdef readonly uint64_t published  # the highest number
     cdef readonly uint64_t undecided  # how many
     cdef list confirms
-    cdef Py_ssize_t first  # what stands before it is decided, and None
-    cdef Py_ssize_t gone   # how many from there on are decided, out of turn
+    cdef Py_ssize_t first  # the entries before it are None: they are decided
+    cdef Py_ssize_t gone   # how many of the others are decided, out of turn
     cdef object verdict
-    cdef readonly list taken  # what the verdict is about and was not told of it yet
+    cdef readonly list taken  # confirms of the last verdict that have not got it yet
 
     def __cinit__(self, Channel channel not None):
         self.channel = channel
@@ -350,8 +350,8 @@ cdef class Outstanding:
         return len(self.confirms) - self.first - self.gone
 
     def publish(self, Confirm confirm not None, tuple arguments not None):
-        """Make ``basic_publish`` with these arguments, delay and correlation last, and have the
-        confirm wait."""
+        """Call ``basic_publish`` with these arguments, delay and correlation last, and add the
+        confirm."""
         (exchange, routing_key, body, properties, mandatory, immediate, delay,
          correlation) = arguments
         if delay is None and correlation is None:
@@ -363,27 +363,28 @@ cdef class Outstanding:
         self.add(number, confirm)
 
     def add(self, uint64_t number, Confirm confirm not None):
-        """One message was published as ``number``, which is higher than all before."""
+        """Add the publish ``number``, which is higher than all before."""
         self.published = confirm.publish_number = number
         self.undecided += 1
         self.confirms.append(confirm)
 
     def drop(self, Confirm confirm not None):
-        """The task that awaits this one, the last that was added, has been told: its verdict is of
-        no use any more."""
+        """Remove the confirm that was added last: its task has an exception, and needs no
+        verdict."""
         cdef Py_ssize_t last = len(self.confirms) - 1
         if last >= self.first and self.confirms[last] is confirm:
             self.confirms.pop()
 
     def add_batch(self, uint64_t last, uint64_t count):
-        """Messages of a batch: none of them is awaited alone."""
+        """Add the publishes of a batch, which have no confirms."""
         self.published = max(self.published, last)
         self.undecided += count
 
     def take(self, verdict, uint64_t number, bint multiple, uint64_t count):
-        """There is a verdict about ``count`` numbers, this one and, with ``multiple``, all before
-        it: the confirms that may be awaited still are ``taken``.  Once for each verdict, however
-        often a signal handler raises behind it."""
+        """Add those confirms to ``taken`` that a verdict is about and that a task may await.
+
+        The verdict is about ``count`` numbers: this one and, with ``multiple``, all before it.  It
+        counts once, however often a signal handler raises behind this call."""
         cdef Confirm confirm
         cdef Py_ssize_t place = self.place_of(number)
         cdef Py_ssize_t end = place
@@ -404,14 +405,14 @@ cdef class Outstanding:
         self.forget()
 
     def take_all(self):
-        """All of them."""
+        """Remove and return all confirms that a task may await."""
         cdef list taken = []
         self.take_upto(len(self.confirms), taken)
         self.forget()
         return taken
 
     cdef int take_upto(self, Py_ssize_t end, list taken) except -1:
-        """And what was decided behind it."""
+        """Take the entries before ``end``, and remove those behind it that are decided."""
         cdef Confirm confirm
         while self.first < len(self.confirms):
             confirm = self.confirms[self.first]
@@ -426,7 +427,7 @@ cdef class Outstanding:
         return 0
 
     cdef int forget(self) except -1:
-        """Those that are decided take no more room than the others."""
+        """Shorten the list if half of it is decided."""
         cdef Py_ssize_t count = len(self.confirms)
         if self.first == count:
             self.confirms = []
@@ -439,7 +440,7 @@ cdef class Outstanding:
         return 0
 
     cdef Py_ssize_t place_of(self, uint64_t number) noexcept:
-        """Where the first one stands that is not below ``number``."""
+        """The place of the first confirm whose number is not below ``number``."""
         cdef Py_ssize_t low = self.first
         cdef Py_ssize_t high = len(self.confirms)
         cdef Py_ssize_t middle

@@ -64,7 +64,7 @@ cdef class Connection:
         self.store.leave()
 
     cdef void look(self) noexcept:
-        """After an AMQP error on a channel: some end the connection."""
+        """Note whether an AMQP error of a channel has ended the connection."""
         if self.handle != NULL:
             self.refused = qs_connection_is_closed(self.handle)
 

@@ -1,4 +1,4 @@
-# What every call needs: a status to an exception, arguments to C, results to Python.
+# Conversions for every call: a status to an exception, arguments to C, results to Python.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_Check
 from cpython.number cimport PyIndex_Check, PyNumber_Index
@@ -31,7 +31,7 @@ cdef inline void clear(qs_error *error) noexcept nogil:
 
 
 cdef object error_of(qs_status status, qs_error *error):
-    """The exception for a status and what is told beside it."""
+    """The exception for a status and its details."""
     return from_status(<int>status, qs_status_name(status).decode(),
                        qs_status_text(status).decode(), error.text.decode("utf-8", "replace"),
                        error.path.decode("utf-8", "replace"), error.offset, error.os_errno,
@@ -51,7 +51,7 @@ cdef inline int check(qs_status status, qs_error *error) except -1:
 # Arguments.
 
 cdef inline int text_slice(object text, str name, qs_slice *slice_out) except -1:
-    """The UTF-8 of text, which the text keeps."""
+    """The UTF-8 of a str, in memory of that str."""
     cdef Py_ssize_t size
     if not PyUnicode_Check(text):
         raise TypeError(f"{name} must be str, not {type(text).__name__}")
@@ -61,7 +61,7 @@ cdef inline int text_slice(object text, str name, qs_slice *slice_out) except -1
 
 
 cdef inline int name_slice(object text, str name, qs_slice *slice_out) except -1:
-    """The same of what names something: the engine has none that is longer, or that has a NUL."""
+    """As text_slice, for a name: the engine has no longer ones, and none with a NUL."""
     text_slice(text, name, slice_out)
     if slice_out.bytes > NAME_BYTES_MAX:
         raise ValueError(f"{name} of {slice_out.bytes} bytes: {NAME_BYTES_MAX} at most")
@@ -103,7 +103,8 @@ cdef inline int number_of(object value, str name, uint64_t most, uint64_t *numbe
 
 
 cdef int delay_of(object delay, uint64_t *microseconds_out) except -1:
-    """Seconds, or a timedelta; None: no delay.  Rounded up: nothing comes early."""
+    """The microseconds of a delay: seconds, a timedelta, or None for no delay.  They are rounded
+    up, so that nothing comes early."""
     if delay is None:
         microseconds_out[0] = 0
         return 0
@@ -138,7 +139,7 @@ cdef object text_of(const qs_slice *text):
 
 
 cdef str text_again(const qs_slice *text, str last):
-    """The same as text_of, without making what last is already."""
+    """As text_of, but ``last`` itself if that has the same text."""
     cdef Py_ssize_t size
     cdef const char *data
     if text.bytes == 0:

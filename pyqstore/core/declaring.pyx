@@ -1,10 +1,10 @@
-# Declarations: arguments are encoded tables, flags the engine's.
+# Declaring, binding, purging and deleting.  Arguments are encoded tables, flags the engine's.
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 
 
 def queue_argument_names():
-    """Those that mean something."""
+    """The arguments of queues that have a meaning."""
     cdef uint32_t index = 0
     cdef list names = []
     while qs_queue_argument_name(index) != NULL:
@@ -31,9 +31,10 @@ cdef class DeclaringChannel(ChannelHandle):
         self.end(status, &error)
 
     def exchange_delete(self, exchange, bint if_unused=False, bint nowait=False):
-        """Delete an exchange and its bindings, from it and to it.  PreconditionFailed with
-        ``if_unused`` while bindings lead from it; AccessRefused for "" and names from "amq.".
-        ``nowait``: as of ``queue_declare``."""
+        """Delete an exchange and the bindings from it and to it.
+
+        PreconditionFailed: with ``if_unused`` bindings lead from it.  AccessRefused: it is "", or
+        its name begins with "amq.".  ``nowait`` is that of ``queue_declare``."""
         cdef qs_slice name
         cdef qs_error error
         cdef qs_status status
@@ -78,7 +79,7 @@ cdef class DeclaringChannel(ChannelHandle):
         self.end(status, &error)
 
     def queue_purge(self, queue):
-        """Drop every message of a queue that is ready or delayed; unacknowledged ones stay.
+        """Drop the messages of a queue that are ready or delayed; unacknowledged ones stay.
         Returns how many were dropped."""
         cdef qs_slice name
         cdef uint64_t count = 0
@@ -92,7 +93,7 @@ cdef class DeclaringChannel(ChannelHandle):
         return count
 
     def _queue_discard(self, queue, uint64_t position):
-        """Drop one message, which may be damaged.  Returns whether there was one."""
+        """Drop the message at a position; it may be damaged.  Returns whether there was one."""
         cdef qs_slice name
         cdef qs_error error
         cdef qs_status status
@@ -106,8 +107,8 @@ cdef class DeclaringChannel(ChannelHandle):
     def queue_delete(self, queue, bint if_unused=False, bint if_empty=False, bint nowait=False):
         """Delete a queue, its messages and bindings.  Returns how many messages were ready.
 
-        PreconditionFailed with ``if_unused`` while it has consumers, with ``if_empty`` while it has
-        messages.  ``nowait``: as of ``queue_declare``.
+        PreconditionFailed: with ``if_unused`` it has consumers, or with ``if_empty`` messages.
+        ``nowait`` is that of ``queue_declare``.
         """
         cdef qs_slice name
         cdef uint64_t count = 0

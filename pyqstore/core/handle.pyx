@@ -1,8 +1,7 @@
-# A channel's life: opened, entered by one thread at a time, closed; its descriptor for event loops.
+# The life of a channel, which one thread at a time uses; its descriptor for event loops.
 #
-# A cdef class has one base and stands in one file.  So the verbs of a channel are a chain of
-# classes, one for each idea: ChannelHandle, DeclaringChannel, PublishingChannel, SettlingChannel,
-# Channel.
+# A cdef class has one base and stands in one file.  The verbs of a channel are therefore in a chain
+# of classes: ChannelHandle, DeclaringChannel, PublishingChannel, SettlingChannel, Channel.
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 from posix.unistd cimport close
@@ -15,7 +14,7 @@ cdef enum:
 
 @cython.no_gc_clear
 cdef class ChannelHandle:
-    """What every verb of a channel stands on."""
+    """The handle, and what every verb needs before and after its call."""
     cdef qs_channel *handle
     cdef Store store
     cdef Connection connection
@@ -23,7 +22,8 @@ cdef class ChannelHandle:
     cdef bint refused
     cdef uint32_t no_wait
     cdef uint64_t opened_as
-    # The descriptor for an event loop; closed here when it is neither watched nor signalled.
+    # The descriptor for an event loop.  It is closed when no loop watches it and no channel signals
+    # it.
     cdef int event_fd
     cdef bint watched
     cdef bint freed
@@ -56,7 +56,7 @@ cdef class ChannelHandle:
 
     def __dealloc__(self):
         self.free()
-        self.watched = False  # the loop was closed, or none would be left to forget it
+        self.watched = False  # a loop that was closed never forgets the descriptor
         self.close_event_fd()
 
     cdef void free(self) noexcept:
@@ -76,8 +76,8 @@ cdef class ChannelHandle:
         self.close_event_fd()
 
     cdef void close_event_fd(self) noexcept:
-        """The last of the loop and the thread that frees the channel closes it; in a child of
-        fork() neither does."""
+        """Close the descriptor when the loop has forgotten it and the channel is freed.  In a child
+        of fork() it stays open."""
         if (self.event_fd < 0 or self.watched or not self.freed
                 or self.store.generation != fork_generation):
             return
@@ -135,21 +135,21 @@ cdef class ChannelHandle:
 
     @property
     def number(self):
-        """Its number among the store's channels, from 1: ``Store.stats(detail=True)`` tells of it
-        by that."""
+        """The channel's number in the store, from 1; ``Store.stats(detail=True)`` has it by this
+        number."""
         return self.opened_as
 
     def _close(self):
-        """RuntimeError when another thread is inside a call on this channel."""
+        """Close the channel.  RuntimeError: another thread is inside a call on it."""
         if self.busy and self.store.generation == fork_generation:
             raise RuntimeError("another thread is using this channel; close it there")
         self.free()
 
     def _event_fd(self):
-        """The eventfd that is written when what the channel was armed for is there.
+        """The eventfd that the engine writes when an event comes for which the channel is armed.
 
-        It stays open, even when the channel is closed, until ``_forget_event_fd``, which the loop
-        calls when it does not watch it any more.
+        It stays open, even after the channel was closed, until the loop no longer watches it and
+        calls ``_forget_event_fd``.
         """
         cdef int event_fd
         cdef qs_error error
@@ -163,13 +163,13 @@ cdef class ChannelHandle:
         return event_fd
 
     def _forget_event_fd(self):
-        """No loop watches the descriptor any more: it is closed as soon as the channel is."""
+        """No loop watches the descriptor any more; it is closed with the channel."""
         self.watched = False
         self.close_event_fd()
 
     def _set_no_wait(self, bint no_wait):
-        """Whether publish, get, settling and _take_events raise BlockingIOError, having done
-        nothing, where they would have to wait."""
+        """Have publish, get, settling and _take_events raise BlockingIOError, and do nothing, when
+        they would have to wait."""
         self.no_wait = QS_NO_WAIT if no_wait else 0
 
     def __reduce__(self):

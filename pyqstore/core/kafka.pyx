@@ -1,5 +1,5 @@
-# Kafka's records as a shovel's messages, and back, as most of them are.  What is unusual is left to
-# shovelling/kafka_messages.py, which says what becomes of each: both make the same bytes.
+# Kafka's records as a shovel's messages, and back.  Unusual ones are left to
+# shovelling/kafka_messages.py, which makes the same bytes and describes the translation.
 from cpython.bytes cimport PyBytes_Check
 from libc.stdint cimport int64_t
 
@@ -11,8 +11,8 @@ cdef enum:
     IS_TIMESTAMP = 9
     PROPERTY_COUNT = 14
     SHORT_BYTES_MAX = 255
-    ENTRY_BYTES = 5  # of an entry of text, beside its name and its text: a type, a length
-    NUMBER_BYTES = 9  # of one of a number: a type, the number
+    ENTRY_BYTES = 5  # of an entry of text, without its name and its text: a type, a length
+    NUMBER_BYTES = 9  # of an entry of a number, without its name: a type, the number
 
 cdef int64_t SECONDS_MAX = (2 ** 63 - 1) // 1000
 
@@ -32,7 +32,7 @@ cdef bint is_ascii(const unsigned char *data, Py_ssize_t size) noexcept:
 
 
 cdef int type_of_text(bytes text) except -1:
-    """As a header: of text, or of other bytes."""
+    """The type of a header with these bytes: of text, or of bytes."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(text)
     if is_ascii(data_of(text), size):
         return c"S"
@@ -58,7 +58,7 @@ cdef unsigned char *put_text(unsigned char *data, bytes text) except NULL:
 
 
 cdef bytes record_place(int partition, int64_t offset):
-    """As ends.RECORD_PLACE."""
+    """A place in the form of ends.RECORD_PLACE."""
     cdef bytes place = PyBytes_FromStringAndSize(NULL, 12)
     cdef unsigned char *data = <unsigned char *>PyBytes_AS_STRING(place)
     qs_put_big(data, partition, 4)
@@ -67,7 +67,8 @@ cdef bytes record_place(int partition, int64_t offset):
 
 
 cdef class Delivered:
-    """Told by a producer of one record: counts what is there, and tells ``answered`` the rest."""
+    """A producer's callback for one record: counts the record, or calls ``answered`` with the
+    error."""
     cdef object sent
     cdef set done
     cdef object index
@@ -82,12 +83,12 @@ cdef class Delivered:
 
 
 cdef class Records:
-    """Translates.
+    """Translates records to messages and messages to records.
 
-    - ``key``, ``time``: headers of a message for what only Kafka has.
-    - ``others``: names of headers that stand for something else.
-    - ``envelope``: the header of a record for what only a message has.
-    - ``shown``: by property, the header of a record that shows it; "": none does.
+    - ``key``, ``time``: a message's headers for a record's key and timestamp.
+    - ``others``: names of further headers that have a meaning to the shovel.
+    - ``envelope``: a record's header for a message's properties and route.
+    - ``shown``: by property, the record's header that shows it; "": none does.
     """
     cdef bytes key
     cdef bytes time
@@ -107,11 +108,12 @@ cdef class Records:
 
     def take(self, ready, list items not None, Py_ssize_t most, Py_ssize_t size,
              Py_ssize_t bytes_most, dict offsets not None):
-        """Append items of the messages of confluent-kafka in front of ``ready``, a deque, up to
-        ``most``, of which only the last goes beyond ``bytes_most``; ``size``: of those before.
-        Ends in front of an error, and of what is unusual.  ``offsets``: by partition, what is
-        behind them.  Returns the size, and what the first message behind them raised: it raises
-        that once, and is not to be read again."""
+        """Take messages of confluent-kafka from the front of ``ready``, a deque, and append their
+        items, until there are ``most`` or their bytes, added to ``size``, reach ``bytes_most``.
+
+        It ends before an error and before an unusual message.  ``offsets`` gets, by partition, the
+        offset after the last message.  Returns the size, and what the next message raised, or
+        None: a message raises only once, and must not be read again."""
         cdef bytes value
         cdef int64_t offset
         cdef int partition
@@ -139,7 +141,7 @@ cdef class Records:
         return size, None
 
     def properties(self, key, value, int64_t timestamp, headers):
-        """A message's properties, encoded; None: the record is unusual."""
+        """The encoded properties of a record's message; None: the record is unusual."""
         cdef Py_ssize_t table = TABLE_BYTES
         cdef bytes blob
         cdef unsigned char *data
@@ -170,7 +172,7 @@ cdef class Records:
         return blob
 
     cdef bint measure(self, list headers, Py_ssize_t *size) except -1:
-        """Add the bytes of their entries.  False: one of them is unusual."""
+        """Add the bytes of the headers' entries to ``size``.  False: a header is unusual."""
         cdef Py_ssize_t name_bytes
         cdef Py_ssize_t count = len(headers)
         if count > 1 and len({header[0] for header in headers}) < count:
@@ -194,9 +196,8 @@ cdef class Records:
 
     def produce(self, producer, str topic not None, list items not None, list indices not None,
                 Py_ssize_t at, sent, set done not None, answered):
-        """Give a producer records of the items ``indices[at:]``, for each of which it tells
-        Delivered.  Returns where it ended: in front of an item that is unusual, or that the
-        producer did not take."""
+        """Give a producer records of the items ``indices[at:]``, each with a Delivered.  Returns
+        where it ended: at an item that is unusual, or that the producer did not take."""
         cdef Delivered delivered
         cdef tuple record
         produce = producer.produce
@@ -213,13 +214,13 @@ cdef class Records:
             try:
                 produce(topic, record[1], record[0], on_delivery=delivered, timestamp=record[2],
                         headers=record[3])
-            except Exception:  # it is given once more, which tells why
+            except Exception:  # the caller gives it once more, and gets the exception
                 break
             at += 1
         return at
 
     def record(self, item):
-        """(key, value, timestamp, headers) of a record; None: the message is unusual."""
+        """(key, value, timestamp, headers) of an item's record; None: the message is unusual."""
         cdef bytes blob = item[1]
         cdef str exchange = item[2]
         cdef list headers = []
@@ -240,8 +241,8 @@ cdef class Records:
         return key, item[0], timestamp, headers
 
     cdef bint show(self, bytes blob, list headers, int64_t *timestamp) except -1:
-        """Append headers that show the properties; ``timestamp``: in milliseconds.  False: they
-        are unusual, or wrong."""
+        """Append headers that show the properties, and set ``timestamp``, in milliseconds.  False:
+        the properties are unusual, or wrong."""
         cdef const unsigned char *data = data_of(blob)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(blob)
         cdef Py_ssize_t at = FLAGS_BYTES
@@ -287,7 +288,7 @@ cdef class Records:
         return at == size and self.show_table(blob, table, table_end, headers)
 
     cdef bint show_table(self, bytes blob, Py_ssize_t at, Py_ssize_t end, list headers) except -1:
-        """The same of the entries between ``at`` and ``end``."""
+        """Append the headers between ``at`` and ``end``.  False: one is unusual, or wrong."""
         cdef const unsigned char *data = data_of(blob)
         cdef Py_ssize_t before = len(headers)
         cdef Py_ssize_t count

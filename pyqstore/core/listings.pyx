@@ -1,6 +1,6 @@
-# Listings: visitors run under the store's lock, where no Python object may be made (collecting
-# garbage could close a channel, which takes the same lock).  So they copy fields, each behind its
-# length, and Python reads later.
+# Listings: a visitor copies fields, each behind its length, and Python reads them later.  Visitors
+# run under the store's lock, where no Python object may be made: collecting garbage could close a
+# channel, which takes the same lock.
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.string cimport memcpy
@@ -153,7 +153,7 @@ cdef void visit_latency(void *context, uint64_t most_us, uint64_t count) noexcep
 
 
 cdef list listing_rows(Listing *listing, int fields):
-    """The rows as tuples of bytes; frees what the listing holds."""
+    """The rows as tuples of bytes.  Frees the memory of the listing."""
     cdef size_t at = 0
     cdef size_t count
     cdef list rows = []

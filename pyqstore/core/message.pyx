@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 
 cdef class EncodedProperties:
-    """AMQP properties in their encoding, beside the values they encode."""
+    """AMQP properties: their encoding, and the values."""
     cdef readonly bytes encoded
     cdef readonly tuple values
 
@@ -35,10 +35,10 @@ cdef class Message:
     - ``queue``: str, where it came from.
     - ``consumer_tag``: str, empty for ``basic_get``.
     - ``delivery_count``: int, how many deliveries went before this one.
-    - ``settled``: bool, whether a verb of this object settled it; what its channel did is not seen.
+    - ``settled``: bool, whether a verb of this object settled it; the channel's do not count.
 
-    ``with message:`` acknowledges it at the end, and requeues it when the body raises, unless a
-    verb of this object settled it before.
+    ``with message:`` acknowledges the message at the end, or requeues it if the body raises, unless
+    a verb of this object settled it before.
     """
     cdef Channel channel
     cdef bytes encoded
@@ -76,13 +76,13 @@ cdef class Message:
 
     @property
     def _place(self):
-        """Two numbers that no other message of the store has, ever; they stay when it comes again.
-        (0, 0): it is of a stream."""
+        """Two numbers that no other message of the store ever has; a redelivery has the same.
+        (0, 0): the message is of a stream."""
         return self.container, self.sequence
 
     @property
     def _has_expiration(self):
-        """Whether its properties have one, told by their flags alone."""
+        """Whether the properties have an expiration; only their flags are read."""
         return len(self.encoded) > 0 and (self.encoded[0] & 1) != 0
 
     cdef Channel owner(self):
@@ -91,7 +91,7 @@ cdef class Message:
         return self.channel
 
     def json(self):
-        """The body as JSON.  ValueError: it is none."""
+        """The body as JSON.  ValueError: it is no JSON."""
         from .json import loads
         return loads(self.body)
 
@@ -101,8 +101,8 @@ cdef class Message:
         self.settled = True
 
     def nack(self, bint requeue=True, delay=None):
-        """Refuse this message: back to its place in the queue, with ``delay`` (seconds, or a
-        timedelta) when that is over, or dead-lettered, or dropped."""
+        """Refuse this message.  It returns to its place in the queue, and is ready again after
+        ``delay`` (seconds, or a timedelta).  Without ``requeue`` it is dead-lettered or dropped."""
         cdef uint64_t delay_us
         delay_of(delay, &delay_us)
         check_requeue(requeue, delay_us)
@@ -110,12 +110,12 @@ cdef class Message:
         self.settled = True
 
     def reject(self, bint requeue=True):
-        """The same as ``nack``, under AMQP's older name, and with the same default: the message
-        goes back unless ``requeue`` is False."""
+        """As ``nack``, under AMQP's older name and with the same default for ``requeue``."""
         self.nack(requeue)
 
     def retry(self, delay=None):
-        """Back to the queue: ready again after ``delay`` (seconds, or a timedelta), or at once."""
+        """Requeue this message: it is ready again after ``delay`` (seconds, or a timedelta), or at
+        once."""
         self.nack(True, delay)
 
     def __enter__(self):
@@ -127,7 +127,7 @@ cdef class Message:
             return
         if kind is None:
             self.ack()
-        elif not self.owner().closed:  # which has requeued it
+        elif not self.owner().closed:  # closing requeued it
             self.nack()
 
     def __repr__(self):

@@ -1,8 +1,8 @@
-# Notes: the engine tells what no call can, from a thread of its own, and a thread of Python logs
-# it.
+# Notes: what the engine reports outside of calls.  One of its threads writes a note, and a thread
+# of Python logs it.
 #
-# The engine's thread only copies the text.  It never enters Python: to do so it would need a thread
-# state of Python, and CPython ends the process when there is no memory for one.
+# The engine's thread only copies the text.  It never enters Python, for which it would need a
+# thread state: CPython ends the process when there is no memory for one.
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, strlen
 from posix.unistd cimport usleep
@@ -25,7 +25,7 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_destroy(pthread_cond_t *cond)
 
 cdef enum:
-    NOTES = 32  # that wait; more are not told
+    NOTES = 32  # that wait; further ones are dropped
     NOTE_BYTES = 1024
     END_POLL_US = 200
     END_TRIES = 5000
@@ -46,7 +46,7 @@ cdef class Notes:
     cdef Note notes[NOTES]
     cdef uint32_t first, count
     cdef bint is_closed, has_ended
-    cdef object ident  # the thread's; None: it has not begun
+    cdef object ident  # of the thread; None: it has not begun
 
     def __cinit__(self):
         pthread_mutex_init(&self.mutex, NULL)
@@ -64,14 +64,15 @@ cdef class Notes:
         return 0
 
     cdef void close(self) noexcept nogil:
-        """The engine tells nothing more; what waits is logged."""
+        """The engine writes no more notes; those that wait are logged."""
         pthread_mutex_lock(&self.mutex)
         self.is_closed = True
         pthread_cond_broadcast(&self.cond)
         pthread_mutex_unlock(&self.mutex)
 
     cdef void await_end(self) noexcept:
-        """Until all is logged; not for ever: a handler may wait for what the caller has."""
+        """Wait until all notes are logged, but not for ever: a handler may wait for a lock that the
+        caller has."""
         cdef int _tries
         for _tries in range(END_TRIES):
             if self.has_ended or get_ident() == self.ident:
@@ -93,7 +94,7 @@ cdef class Notes:
         pthread_mutex_unlock(&self.mutex)
 
     cdef bint next(self, Note *note_out) noexcept nogil:
-        """Waits for the next; false: there will be none."""
+        """Wait for the next note.  False: there will be none."""
         cdef bint found
         pthread_mutex_lock(&self.mutex)
         while self.count == 0 and not self.is_closed:
@@ -122,7 +123,7 @@ def _log_notes(Notes notes not None):
                 return
             try:
                 _logger.log(note.level, "%s", note.text[:note.size].decode("utf-8", "replace"))
-            except BaseException:  # a handler raises, or there is no memory: it cannot be told
+            except BaseException:  # a handler raised, or there is no memory: the note is lost
                 pass
     finally:
         notes.has_ended = True

@@ -1,4 +1,4 @@
-# What became of each publish of a channel in confirm mode, for who listens.
+# The outcome of each publish of a channel in confirm mode, for outcome listeners.
 from libc.stdint cimport uint64_t
 
 from collections import OrderedDict, deque
@@ -7,16 +7,17 @@ from .outcomes import Outcome
 
 
 cdef class Outcomes:
-    """The publishes of a channel that wait for their verdict, and the outcomes that are to be told.
+    """The publishes of a channel that wait for their verdict, and the outcomes that listeners have
+    not heard.
 
-    No step of it runs Python but the calls of listeners: a signal handler cannot raise between a
-    publish or a verdict and its note.
+    Only the calls of listeners run Python, so no signal handler raises between a publish or a
+    verdict and the note of it.
     """
-    cdef list listeners   # (number, callback): called with what has a higher number
-    cdef object waiting   # number: (correlation, whether no queue took it), in order
-    cdef object known     # outcomes; so many listeners were called with the first of them:
-    cdef Py_ssize_t told
-    cdef uint64_t noted   # the highest number
+    cdef list listeners   # (number, callback): the callback gets outcomes with a higher number
+    cdef object waiting   # number: (correlation, whether no queue took the message), in order
+    cdef object known     # outcomes that not all listeners have heard
+    cdef Py_ssize_t told  # how many listeners have heard the first of them
+    cdef uint64_t noted   # the highest publish number
 
     def __cinit__(self):
         self.listeners = []
@@ -28,13 +29,13 @@ cdef class Outcomes:
         return 0
 
     cdef int note(self, uint64_t number, correlation, bint returned) except -1:
-        """This one was published; ``returned``: it comes back, since no queue took it."""
+        """Add a publish; ``returned``: no queue took its message."""
         self.waiting[number] = correlation, returned
         self.noted = number
         return 0
 
     cdef int decide(self, tuple event) except -1:
-        """The outcomes that a verdict means are known.  The second time it means none."""
+        """Add the outcomes that a verdict decides.  The same verdict again decides none."""
         kind, number, detail = event
         if kind == EVENT_ACK:
             queue = reason = None
@@ -55,7 +56,7 @@ cdef class Outcomes:
         return 0
 
     cdef int decide_rest(self) except -1:
-        """There are no more verdicts."""
+        """Add outcomes for all others: there will be no more verdicts."""
         while self.waiting:
             self.know(next(iter(self.waiting)), "closed", None)
         return 0
@@ -69,7 +70,8 @@ cdef class Outcomes:
         return 0
 
     cdef tuple next_call(self):
-        """(the next listener, its arguments), once; (None, ()): all were called."""
+        """The next call that is due, as (listener, arguments), which is then no longer due.
+        (None, ()): none is."""
         while self.known:
             outcome = self.known[0]
             after, callback = self.listeners[self.told]

@@ -1,10 +1,10 @@
-# Progress: C calls back in the thread that opens, which has no GIL then.
+# Progress: C calls back, in the thread that opens a store and does not have the GIL.
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint64_t
 
 
 cdef class Progress:
-    """The callback to be told, and the first exception it raised, after which it is not called."""
+    """The callbacks, and the first exception of one; after that none is called."""
     cdef object callback
     cdef object on_damage
     cdef object raised
@@ -45,21 +45,22 @@ cdef void tell_damage(void *context, const qs_error *what) noexcept with gil:
 
 
 cdef class Copying:
-    """A copy that another thread may give up."""
+    """A copy under way, which another thread may stop."""
     cdef volatile bint is_given_up
 
     def give_up(self):
-        """It ends soon, with InterruptedError."""
+        """Have it end soon, with InterruptedError."""
         self.is_given_up = True
 
 
 cdef c_bool copy_goes_on(void *is_given_up) noexcept nogil:
-    """Without the GIL, and without Python: commits wait for the answer."""
+    """Commits wait for the answer: this takes no GIL and runs no Python."""
     return not (<volatile bint *>is_given_up)[0]
 
 
 def verify_store(bytes path not None, progress, damage):
-    """The counts of qs_store_verify; damage(path, offset, text) is called for each damage."""
+    """Run qs_store_verify and return its counts.  ``damage(path, offset, text)`` is called for each
+    damage."""
     cdef Progress told = Progress.__new__(Progress)
     cdef qs_verify_callbacks callbacks
     cdef qs_verified verified

@@ -15,10 +15,10 @@ cdef Py_ssize_t REFUSALS_NOTED = 64
 
 
 cdef class Refused:
-    """The nacks of a channel since somebody was told of some: a list of (publish number, how many,
-    the name of the queue that is full or None when the store failed).
+    """The nacks of a channel since its user last heard of some: a list of (publish number, how many
+    publishes, the name of the full queue, or None if the store failed).
 
-    Noted where no Python runs: a signal handler cannot raise between the event and the note.
+    A nack is noted where no Python runs: no signal handler raises between the event and the note.
     """
     cdef readonly list notes
     cdef public bint is_told
@@ -27,8 +27,8 @@ cdef class Refused:
         self.notes = []
 
     cdef int note(self, uint64_t number, uint64_t count, queue) except -1:
-        """``count`` publishes were refused; ``number``: the last of them.  What is too much for the
-        list counts with its last entry."""
+        """``count`` publishes were refused, ``number`` the last of them.  If the list is full, its
+        last entry counts them."""
         cdef Py_ssize_t last
         if self.is_told:
             self.notes.clear()
@@ -47,9 +47,9 @@ cdef class PublishingChannel(DeclaringChannel):
     """Publishing, confirms and transactions."""
     cdef readonly Refused _refused
     cdef bint confirms
-    # A mandatory message led nowhere: perhaps there is an ignored return to be told of.
+    # A mandatory message led nowhere: there may be an ignored return.
     cdef bint led_nowhere
-    cdef readonly Outcomes _outcomes  # None: nobody has asked for them
+    cdef readonly Outcomes _outcomes  # None: there are no outcome listeners
 
     def __cinit__(self, *_, **__):
         self._refused = Refused.__new__(Refused)
@@ -78,14 +78,15 @@ cdef class PublishingChannel(DeclaringChannel):
         return number
 
     def _listen_to_outcomes(self, callback):
-        """Call it with the outcome of each later publish."""
+        """Have ``callback`` called with the outcome of each later publish."""
         if self._outcomes is None:
             self._outcomes = Outcomes.__new__(Outcomes)
         self._outcomes.listen(callback)
 
     def _unconfirmed(self):
-        """(first number, last number, b"", b"", b"") of ranges, then (first number, last number,
-        b"1", exchange, queue); numbers are 8 bytes in the machine's order."""
+        """Ranges of publish numbers that wait for a confirm: first (first number, last number, b"",
+        b"", b"") for each, then (first number, last number, b"1", exchange, queue) for each queue.
+        Numbers are 8 bytes in the machine's order."""
         cdef Listing listing = Listing(NULL, 0, 0, False)
         cdef qs_error error
         cdef qs_status status
@@ -125,23 +126,22 @@ cdef class PublishingChannel(DeclaringChannel):
                       bint immediate=False, *, delay=None, correlation=None):
         """Hand one message to the queues that ``exchange``, ``routing_key`` and headers lead to.
 
-        The str in the headers CC and BCC (lists) are routing keys as well; BCC does not go with
-        the message.
+        The headers CC and BCC are lists of further routing keys.  The message does not keep BCC.
 
         ``body`` is bytes, any object with the buffer protocol (C-contiguous, taken byte by byte),
-        or str (as UTF-8); it is copied, each byte once, so what another thread changes meanwhile
-        is in the message or not.  ``properties`` is a Properties; ``delivery_mode=2`` in it
-        makes the message survive a restart in a durable queue.  With ``mandatory`` a message that
-        no queue takes comes back to the return listeners or, in confirm mode and without a
-        listener, ``wait_for_confirms`` raises MessageReturned; without ``mandatory`` it is dropped.
+        or str (as UTF-8).  Each byte of it is copied once: the message may have some of the bytes
+        that another thread changes meanwhile.  ``properties`` is a Properties; ``delivery_mode=2``
+        in it makes the message survive a restart in a durable queue.  A message that no queue takes
+        is dropped.  With ``mandatory`` it is returned to the return listeners; in confirm mode
+        without a listener ``wait_for_confirms`` raises MessageReturned.
         ``immediate`` is refused, as by RabbitMQ: NotImplementedByBroker.
 
         ``delay`` (seconds, or a timedelta): the message is in its queues at once, as durable as
-        any other, and delivered when that time is over, also after a crash; others go by
-        meanwhile. Then it takes the place that it was published at, and its time to live begins.
+        any other, and is not delivered before that time is over, even after a crash.  It holds no
+        other message back.  Then it takes the place at which it was published, and its time to
+        live begins.
 
-        ``correlation``: any object, which outcome listeners are given back with what became of this
-        publish.
+        ``correlation``: any object; outcome listeners get it with the outcome of this publish.
 
         Returns the publish number in confirm mode, else 0.  The message is not durable yet: wait
         for its confirm. Blocks while too much waits to be synced.  Raises NotFound (no such
@@ -225,9 +225,9 @@ cdef class PublishingChannel(DeclaringChannel):
 
     def _publish_array(self, schema, array, exchange, routing_key, str body not None, properties,
                        bint mandatory):
-        """(first number, last number, count, lsn, rows that led nowhere, rows that were refused,
-        the first of these, the queue that refused the first) of one record batch, given as its two
-        capsules."""
+        """Publish one record batch, which is given as its two capsules.  Returns (first number,
+        last number, count, lsn, how many rows led nowhere, how many were refused, the first of
+        these, the queue that refused the first)."""
         cdef ArrowSchema *c_schema = <ArrowSchema *>PyCapsule_GetPointer(schema, "arrow_schema")
         cdef const ArrowArray *c_array
         c_array = <const ArrowArray *>PyCapsule_GetPointer(array, "arrow_array")
@@ -238,7 +238,7 @@ cdef class PublishingChannel(DeclaringChannel):
 
     def _publish_stream(self, stream, exchange, routing_key, str body not None, properties,
                         bint mandatory):
-        """The same for all record batches of a stream's capsule."""
+        """As _publish_array, for all record batches of a stream's capsule."""
         cdef ArrowChunks chunks = ArrowChunks.__new__(ArrowChunks)
         cdef ArrowArrayStream *c_stream
         c_stream = <ArrowArrayStream *>PyCapsule_GetPointer(stream, "arrow_array_stream")
@@ -251,9 +251,9 @@ cdef class PublishingChannel(DeclaringChannel):
     def _wait_confirms(self, uint64_t timeout_ns, uint32_t drop):
         """Whether any publish was nacked since the last call; None when the wait timed out.
 
-        Events of the kinds ``drop`` are taken and forgotten, but for why publishes were refused, in
-        the same call: a publisher that waits has no listeners most of the time, and each call takes
-        the GIL anew.
+        Events of the kinds ``drop`` are forgotten; only the reasons of nacks are noted.  This call
+        takes them because a publisher that waits mostly has no listeners, and each call acquires
+        the GIL again.
         """
         cdef c_bool nacked = False
         cdef qs_event event
@@ -286,8 +286,8 @@ cdef class PublishingChannel(DeclaringChannel):
         return None if status == QS_ETIMEDOUT else <bint>nacked
 
     cdef tuple nack_of(self, qs_event *event):
-        """Of a nack: (multiple, how many numbers it is about, the name of the queue that is full or
-        None when the store failed), noted, too."""
+        """Note a nack.  Returns (multiple, how many numbers it is about, the name of the full
+        queue, or None if the store failed)."""
         cdef object queue = None
         if event.reason == QS_EQUEUE_FULL:
             try:
@@ -322,7 +322,7 @@ cdef class PublishingChannel(DeclaringChannel):
         self.end(status, &error)
 
     def _tx_commit(self, key):
-        """Whether it was new: False when a transaction with this key was committed before."""
+        """Whether the key was new.  False: a transaction with it was committed before."""
         cdef qs_slice name
         cdef c_bool repeated = False
         cdef qs_error error

@@ -15,7 +15,8 @@ cdef int check_listening(qs_status status, qs_error *error) except -1:
 
 
 def _bind(str address not None):
-    """A descriptor that listens, and its address in numbers.  OSError: it cannot be had."""
+    """Listen at an address.  Returns the descriptor and the address in numbers, or raises
+    OSError."""
     cdef bytes encoded = address.encode()
     cdef const char *name = encoded
     cdef char bound[ADDRESS_BYTES]
@@ -31,8 +32,9 @@ def _bind(str address not None):
 
 
 def _proxy_header(bytes data not None):
-    """Of the PROXY protocol, at the beginning of what has come: (its bytes, the client's address
-    or None, whether that is loopback); None: more of it must come.  ValueError: it is none."""
+    """Read the header of the PROXY protocol at the beginning of ``data``.  Returns (its bytes, the
+    client's address or None, whether that is loopback), or None if the header is not complete.
+    ValueError: it is no such header."""
     cdef qs_proxy_header header
     cdef qs_error error
     cdef const char *first = data
@@ -58,11 +60,11 @@ cdef class Server:
     and none of them enters Python."""
     cdef qs_server *handle
     cdef readonly Store store
-    cdef list stores  # of other vhosts: they live as long as the handle
+    cdef list stores  # of other vhosts: they must live as long as the handle
     cdef unsigned long generation
     cdef int active
     cdef bint stopping, has_stopped
-    cdef public object bridge  # what accepts for the server; None: nothing does
+    cdef public object bridge  # accepts connections for the server; None: there is none
     cdef object __weakref__
 
     def __cinit__(self, Store store not None, *, uint32_t connections_max, uint16_t channel_max,
@@ -92,7 +94,7 @@ cdef class Server:
         with nogil:
             status = qs_server_open(&self.handle, store.handle, &options, &error)
         if status == QS_OK:
-            store.servers.append(self)  # which stops it before it is closed
+            store.servers.append(self)  # closing the store stops the server first
         else:
             self.handle = NULL
         store.end(status, &error)
@@ -113,11 +115,11 @@ cdef class Server:
 
     @property
     def closed(self):
-        """Whether it accepts nothing any more.  In a child of fork() it does not."""
+        """Whether the listener accepts no more connections.  In a child of fork() it never does."""
         return self.stopping or self.generation != fork_generation
 
     def _add_vhost(self, bytes name not None, Store store not None):
-        """Serve another store under that name, until one of them is closed."""
+        """Serve another store as the vhost ``name``, until that store or the server is closed."""
         cdef const char *text = name
         cdef qs_error error
         cdef qs_status status
@@ -135,14 +137,14 @@ cdef class Server:
         check(status, &error)
 
     cdef void end_vhost(self, bytes name, uint64_t timeout_ns):
-        """Nothing of its store is used any more."""
+        """End the connections of a vhost; its store is not used any more."""
         cdef const char *text = name
         if self.generation == fork_generation:
             with nogil:
                 qs_server_end_vhost(self.handle, text, timeout_ns)
 
     def _listen(self, str address not None):
-        """The address in numbers.  OSError: it cannot be listened at."""
+        """Listen at an address.  Returns the address in numbers, or raises OSError."""
         cdef bytes encoded = address.encode()
         cdef const char *name = encoded
         cdef char bound[ADDRESS_BYTES]
@@ -157,13 +159,14 @@ cdef class Server:
         return bound.decode()
 
     def _keep_bridge(self, bridge not None):
-        """It ends with the server.  StoreClosed: the server has ended, and the bridge is left."""
+        """Have ``bridge`` end with the server.  StoreClosed: the server has ended, and the caller
+        keeps the bridge."""
         if self.stopping:
             raise StoreClosed("the listener is closed")
         self.bridge = bridge
 
     def _adopt(self, int fd, str peer not None, str user not None, bint is_loopback):
-        """The descriptor is the server's from now on, which closes it whatever happens."""
+        """Serve a connection by its descriptor, which the server closes in any case."""
         cdef bytes encoded_peer, encoded_user
         cdef const char *peer_text
         cdef const char *user_text
@@ -184,9 +187,9 @@ cdef class Server:
         check(status, &error)
 
     def _next_question(self, uint64_t timeout_ns=UINT64_MAX):
-        """(number, kind, user, peer, whether the peer is one of this machine, and of a login
-        mechanism, password, whom a certificate names; of what may be done vhost, name, "");
-        (): none yet; None: there are no more."""
+        """The next question for the caller: (number, kind, user, peer, whether the peer is on this
+        machine) and, for a login, (mechanism, password, the name in a certificate), or, for a
+        permission, (vhost, name, "").  (): none came in time.  None: there will be none."""
         cdef qs_question question
         cdef qs_error error
         cdef qs_status status
@@ -210,7 +213,7 @@ cdef class Server:
         return (*known, text_of(&question.vhost), text_of(&question.name), "")
 
     def _forget_permissions(self):
-        """Connections ask again what their users may do."""
+        """Have connections ask again what their users may do."""
         cdef qs_error error
         try:
             self.enter(&error)
@@ -220,8 +223,8 @@ cdef class Server:
         self.active -= 1
 
     def _answer(self, uint64_t number, uint32_t answer, str user not None=""):
-        """answer: 0 no, 1 yes, 2 also for every other name.  user: who it is from now on; "": who
-        it said it is."""
+        """Answer a question: 0 is no, 1 yes, 2 yes for every name.  ``user`` is the name of the
+        client from now on, "" the name it gave."""
         cdef bytes encoded = user.encode("utf-8", "surrogateescape")
         cdef qs_slice name
         cdef qs_error error
@@ -236,7 +239,7 @@ cdef class Server:
         self.active -= 1
 
     def _end_connection(self, uint64_t number):
-        """The client hears of it (320); one that has ended is fine."""
+        """End a connection, with reply code 320.  It may have ended already."""
         cdef qs_error error
         cdef qs_status status
         self.enter(&error)
@@ -262,8 +265,8 @@ cdef class Server:
         }
 
     def _stop(self, uint64_t timeout_ns):
-        """Accept nothing more, and end all connections.  Twice is fine: both return when they have
-        ended."""
+        """Accept no more connections, and end all.  It may be called twice; both calls return when
+        the connections have ended."""
         if self.generation != fork_generation:
             self.stopping = True
             return
@@ -273,7 +276,7 @@ cdef class Server:
                     usleep(CLOSE_POLL_US)
             return
         self.stopping = True
-        try:  # each step, also when Ctrl-C ends the waiting of the one before
+        try:  # each step is made, even if Ctrl-C ended the wait of the one before
             if self.bridge is not None:
                 self.bridge.accept_no_more()
         finally:
@@ -293,7 +296,7 @@ cdef class Server:
 
 
 cdef class Vhost:
-    """A store in a server that is another one's: what ends when the store is closed."""
+    """A store that the server of another store serves; closing it ends its connections."""
     cdef Server server
     cdef bytes name
 
@@ -302,7 +305,7 @@ cdef class Vhost:
         self.name = name
 
     def _stop(self, uint64_t timeout_ns):
-        """End its connections.  Twice is fine."""
+        """End its connections; it may be called twice."""
         self.server.end_vhost(self.name, timeout_ns)
 
     def __reduce__(self):

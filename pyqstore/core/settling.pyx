@@ -1,11 +1,12 @@
-# Settling: acknowledging, refusing, requeueing; and withholding what cannot be handed out.
+# Settling: acknowledging, refusing, requeueing; and withholding deliveries that cannot be handed
+# out.
 cimport cython
 from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 
 
 @cython.no_gc_clear
 cdef class SettlingChannel(PublishingChannel):
-    """What becomes of deliveries."""
+    """Settling deliveries, and committing the offsets of groups."""
 
     cdef int settle(self, uint64_t delivery_tag, uint32_t flags, bint ack,
                     uint64_t delay_us=0) except -1:
@@ -23,10 +24,10 @@ cdef class SettlingChannel(PublishingChannel):
         return 0
 
     def basic_ack(self, delivery_tag=0, bint multiple=False):
-        """Acknowledge a delivery; with ``multiple`` all up to it, tag 0 meaning all.
+        """Acknowledge a delivery; with ``multiple`` all up to it, where tag 0 means all.
 
-        All that were handed out: not what came for a consumer and was not asked for yet.  Returns
-        at once: after a crash an acknowledged message may be delivered again, flagged redelivered.
+        A delivery for a consumer that the program has not asked for yet is not among them.  Returns
+        at once: after a crash an acknowledged message may be delivered again, as redelivered.
         PreconditionFailed: unknown delivery tag.
         """
         cdef uint64_t tag
@@ -35,11 +36,11 @@ cdef class SettlingChannel(PublishingChannel):
             self.settle(tag, QS_MULTIPLE if multiple else 0, True)
 
     def basic_nack(self, delivery_tag=0, bint multiple=False, bint requeue=True, *, delay=None):
-        """Refuse deliveries, those that ``basic_ack`` would acknowledge: back to their places in
-        the queue, or dead-lettered, or dropped.
+        """Refuse the deliveries that ``basic_ack`` would acknowledge.  They return to their places
+        in the queue or, without ``requeue``, are dead-lettered or dropped.
 
-        ``delay`` (seconds, or a timedelta), with ``requeue`` only: they are delivered again when
-        that time is over, also after a crash; others go by meanwhile.
+        ``delay`` (seconds, or a timedelta) needs ``requeue``: they are not delivered again before
+        that time is over, even after a crash.  They hold no other message back.
         """
         cdef uint64_t delay_us
         cdef uint64_t tag
@@ -51,12 +52,13 @@ cdef class SettlingChannel(PublishingChannel):
             self.settle(tag, flags, False, delay_us)
 
     def _settle_handed_out(self, tag, requeue, reject, delay_us):
-        """Where deliveries are held back: settle the others up to ``tag``.  Whether it did."""
+        """For a channel that holds deliveries back: settle those up to ``tag`` that it has handed
+        out.  Returns whether it did."""
         return False
 
     def basic_reject(self, delivery_tag, bint requeue=True):
-        """Refuse one delivery: back to its place in the queue or, unless ``requeue``,
-        dead-lettered or dropped.  AMQP's field has no default; here it is ``requeue`` everywhere.
+        """Refuse one delivery.  It returns to its place in the queue or, without ``requeue``, is
+        dead-lettered or dropped.  AMQP has no default for ``requeue``; here it is True everywhere.
         """
         cdef uint64_t tag
         number_of(delivery_tag, "delivery_tag", UINT64_MAX, &tag)
@@ -73,7 +75,7 @@ cdef class SettlingChannel(PublishingChannel):
         self.end(status, &error)
 
     def _recover_withheld(self):
-        """Only what was taken and could not be handed out."""
+        """Requeue the deliveries that are withheld."""
         cdef qs_error error
         cdef qs_status status
         self.begin(&error)
@@ -83,8 +85,8 @@ cdef class SettlingChannel(PublishingChannel):
 
     def _settle_range(self, uint64_t first_tag, uint64_t last_tag, bint requeue,
                       bint reject=False, bint in_transaction=False, uint64_t delay_us=0):
-        """Acknowledge what of these tags is outstanding, or put it back, or refuse it: beside any
-        transaction, or as part of it."""
+        """Acknowledge, requeue or refuse those of these tags that are outstanding, outside the
+        transaction or as part of it."""
         cdef qs_error error
         cdef qs_status status
         cdef uint32_t flags = self.no_wait | (QS_REQUEUE if requeue else 0)
@@ -96,23 +98,24 @@ cdef class SettlingChannel(PublishingChannel):
         self.end(status, &error)
 
     cdef void withhold(self, uint64_t first_tag, uint64_t last_tag) noexcept:
-        """These were taken and cannot be handed out: a call that settles several leaves them out.
-        They are ready again when the channel closes or recovers.  Under the GIL, which keeps the
-        handle open."""
+        """Exclude deliveries that left the engine, and cannot be handed out, from calls that settle
+        several.  They are ready again when the channel closes or recovers.  The caller has the
+        GIL, which keeps the handle open."""
         cdef qs_error error
         if self.handle != NULL and first_tag != 0:
-            # A channel that is closed has put them back.
+            # Closing the channel has put them back.
             qs_channel_withhold(self.handle, first_tag, last_tag, &error)
 
     def _withhold(self, uint64_t first_tag, uint64_t last_tag):
         self.withhold(first_tag, last_tag)
 
     def _withhold_batch(self, ArrowBatch batch not None):
-        """The batch cannot be handed out."""
+        """Withhold the deliveries of a batch."""
         self.withhold(batch.first_tag, batch.last_tag)
 
     def _commit_offset(self, stream, group, uint64_t offset):
-        """Note how far a group is: in the open transaction, else durably when it returns."""
+        """Set the offset at which a group continues: in the open transaction, or else durably when
+        this returns."""
         cdef qs_slice name
         cdef qs_slice group_name
         cdef qs_slice own
@@ -129,7 +132,8 @@ cdef class SettlingChannel(PublishingChannel):
         self.end(status, &error)
 
     def _forget_offset(self, stream, group):
-        """The group has committed nothing: in the transaction that is open, else durably."""
+        """Forget the offset of a group: in the open transaction, or else durably when this
+        returns."""
         cdef qs_slice name
         cdef qs_slice group_name
         cdef qs_error error

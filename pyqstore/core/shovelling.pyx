@@ -1,4 +1,4 @@
-# A shovel's messages, many in a call: from a channel, and to one.  They are tuples, as ends.Item.
+# A shovel's messages, which are tuples as of ends.Item: many in a call from a channel, or to one.
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
@@ -35,7 +35,7 @@ cdef extern from *:
     void qs_put_big(unsigned char *data, uint64_t value, unsigned bytes) noexcept nogil
 
 cdef enum:
-    # Flags of properties, by what is there.
+    # Flags of properties: what they have.
     HAS_CONTENT_TYPE = 0x8000
     HAS_CONTENT_ENCODING = 0x4000
     HAS_HEADERS = 0x2000
@@ -55,10 +55,10 @@ cdef inline const unsigned char *data_of(bytes data) noexcept:
 
 
 cdef struct Parts:
-    # Where things are in encoded properties.
+    # Positions in encoded properties.
     unsigned flags
-    Py_ssize_t table  # the headers' length, or where it would be
-    Py_ssize_t rest   # behind the headers
+    Py_ssize_t table  # of the headers' length, or where it would be
+    Py_ssize_t rest   # of what stands behind the headers
 
 
 cdef int find_parts(bytes blob, Parts *parts) except -1:
@@ -83,7 +83,7 @@ cdef int find_parts(bytes blob, Parts *parts) except -1:
 
 
 def delivery_mode_kept(bytes blob not None):
-    """The properties of a message that is to be kept: with delivery mode 2."""
+    """The properties with delivery mode 2."""
     cdef Parts parts
     find_parts(blob, &parts)
     if not parts.flags & HAS_DELIVERY_MODE:
@@ -102,13 +102,13 @@ def is_persistent(bytes blob not None):
 
 
 def led_by_headers(bytes blob not None):
-    """Whether the headers may have CC or BCC, which lead to queues by themselves.  It errs on the
-    side of True."""
+    """Whether the headers may have CC or BCC, which are routing keys.  It may be True for others,
+    too."""
     return b"\x02CC" in blob or b"\x03BCC" in blob
 
 
 def with_table(bytes blob not None, Py_ssize_t at, Py_ssize_t end, bytes table not None):
-    """The properties with other headers between ``at`` and ``end``, or none."""
+    """The properties with the headers ``table`` in place of those between ``at`` and ``end``."""
     if len(table) > 0:
         return blob[:at] + len(table).to_bytes(TABLE_BYTES, "big") + table + blob[end:]
     flags = int.from_bytes(blob[:FLAGS_BYTES], "big") & ~HAS_HEADERS
@@ -118,8 +118,8 @@ def with_table(bytes blob not None, Py_ssize_t at, Py_ssize_t end, bytes table n
 
 
 def without_offset(bytes blob not None):
-    """The properties without the header x-stream-offset, which the engine puts behind all others,
-    and the offset."""
+    """The properties without the header x-stream-offset, and the offset.  The engine puts that
+    header behind all others."""
     cdef uint64_t offset
     blob = cut_offset(blob, &offset)
     return blob, offset
@@ -139,7 +139,7 @@ cdef bytes cut_offset(bytes blob, uint64_t *offset_out):
 
 
 def _set_item_type(type kind not None):
-    """Make tuples of this class, which has seven fields."""
+    """Have items be tuples of this class, which has seven fields."""
     global item_type
     item_type = kind
 
@@ -164,7 +164,7 @@ cdef object new_item(bytes body, bytes properties, str exchange, str routing_key
 
 
 def bytes_of_bodies(list items not None):
-    """Of all of them."""
+    """The bytes of all bodies."""
     cdef Py_ssize_t size = 0
     for item in items:
         size += PyBytes_GET_SIZE(<bytes>item[0])
@@ -174,10 +174,10 @@ def bytes_of_bodies(list items not None):
 cdef class ItemReader:
     """Takes the deliveries of a channel that has one consumer.
 
-    - ``next``: of a stream, the offset behind the last item; ``gap`` is called in front of a
-      message with another one, and raises.
-    - ``store``, ``session``: of a queue, what stands in an item's place before the message's
-      numbers, and, for one that is gone when the store is opened again, behind them.
+    - ``next``: for a stream, the offset after the last item.  ``gap`` is called if the next
+      message has another offset; it raises.
+    - ``store``, ``session``: for a queue, the bytes of an item's place before the message's
+      numbers, and those behind them if the message does not survive the store's close.
     """
     cdef Channel channel
     cdef bint is_stream
@@ -198,9 +198,9 @@ cdef class ItemReader:
         self.gap = gap
 
     def take(self, list items not None, Py_ssize_t most, Py_ssize_t bytes_most):
-        """Append what is there: up to ``most`` items, of whose bodies and properties only the last
-        goes beyond ``bytes_most``.  Raises as next_delivery does, and what ``gap`` raises; what
-        was appended before stays."""
+        """Append items of the deliveries that are there, until there are ``most`` items or their
+        bodies and properties reach ``bytes_most``.  Raises as next_delivery and ``gap`` do; items
+        that were appended before stay."""
         cdef Channel channel = self.channel
         cdef Py_ssize_t size = 0
         cdef qs_event event
@@ -222,7 +222,7 @@ cdef class ItemReader:
         return self.item(message)
 
     def item(self, Message message not None):
-        """Of a message of the channel."""
+        """The item of a message of the channel."""
         cdef bytes blob = message.encoded
         cdef bytes place = b""
         cdef uint64_t offset
@@ -256,8 +256,9 @@ cdef class ItemReader:
 cdef class ItemWriter:
     """Publishes items of a batch to a queue or a stream.
 
-    - ``at``: behind the last index of ``indices`` that was published; it may be moved.
-    - ``keeps_modes``: messages keep their delivery modes, as in a stream, instead of mode 2.
+    - ``at``: the position in ``indices`` after the last item that was published; the caller may
+      change it.
+    - ``keeps_modes``: messages keep their delivery modes, as in a stream; others get mode 2.
     """
     cdef Channel channel
     cdef list items
@@ -277,9 +278,9 @@ cdef class ItemWriter:
         self.keeps_modes = keeps_modes
 
     def write(self, str exchange not None):
-        """Publish up to the end, or to an index in ``others``, or, where ``exchange`` is empty, to
-        an item that needs one to keep its routing key.  False: all are published.  Raises as
-        basic_publish does: of the item at ``at``."""
+        """Publish items up to the end, up to an index in ``others``, or, if ``exchange`` is empty,
+        up to an item that needs an exchange to keep its routing key.  False: all are published.
+        Raises as basic_publish does, for the item at ``at``."""
         cdef Py_ssize_t count = len(self.indices)
         cdef bint has_others = len(self.others) > 0
         while self.at < count:

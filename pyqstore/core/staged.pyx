@@ -1,4 +1,4 @@
-# Staged files: written and read where there is no store, and adopted by one.
+# Staged files: a process without the store writes or reads them, and a store adopts them.
 import errno
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport uint32_t, uint64_t
@@ -7,7 +7,7 @@ from .errors import Unroutable
 
 
 cdef int check_file_status(qs_status status, qs_error *error) except -1:
-    """As check; what concerns the file is OSError: it is not a store's, or not yet."""
+    """As ``check``, but errors of the file are OSErrors: it is not, or not yet, a store's."""
     if status == QS_ENOENT:
         raise FileNotFoundError(errno.ENOENT, error.text.decode("utf-8", "replace"))
     if status == QS_EEXIST:
@@ -67,7 +67,7 @@ cdef class StagedWriter:
         return check_file_status(status, &error)
 
     def put_array(self, schema, array):
-        """How many rows were written, of a record batch given as its two capsules."""
+        """Write a record batch, which is given as its two capsules.  Returns its number of rows."""
         cdef ArrowSchema *c_schema = <ArrowSchema *>PyCapsule_GetPointer(schema, "arrow_schema")
         cdef ArrowArray *c_array = <ArrowArray *>PyCapsule_GetPointer(array, "arrow_array")
         if c_schema.release == NULL or c_array.release == NULL:
@@ -99,7 +99,8 @@ cdef class StagedWriter:
                 array.release(&array)
 
     def put_stream(self, stream):
-        """The same of all record batches of a stream's capsule, one at a time."""
+        """Write the record batches of a stream's capsule, one at a time.  Returns their number of
+        rows."""
         cdef ArrowArrayStream *c_stream
         cdef ArrowSchema schema
         cdef int code
@@ -121,7 +122,8 @@ cdef class StagedWriter:
             self.busy = False
 
     def close(self, bint keep):
-        """(rows, bytes of the file, of bodies, distinct routes)."""
+        """Close the file.  Returns (rows, bytes of the file, bytes of bodies, distinct routes).
+        Without ``keep`` the file is removed."""
         cdef qs_staged_writer *handle
         cdef qs_staged_info info
         cdef qs_error error
@@ -162,7 +164,7 @@ cdef class StagedReader:
                 qs_staged_reader_close(self.handle)
 
     def info(self):
-        """(rows, bytes of the file, of bodies, distinct routes)."""
+        """(rows, bytes of the file, bytes of bodies, distinct routes)."""
         cdef qs_staged_info info
         qs_staged_reader_info(self.handle, &info)
         return info.rows, info.bytes, info.body_bytes, info.routes
@@ -185,7 +187,7 @@ cdef class StagedReader:
 
 
 cdef object adopted(qs_status status, const qs_adoption *adoption, qs_error *error):
-    """What an adoption did, or the exception that tells why it did not."""
+    """The result of an adoption as a tuple, or the exception that says why there was none."""
     if status == QS_PRECONDITION_FAILED and adoption.unroutable > 0:
         raise Unroutable(406, "PRECONDITION_FAILED - " + error.text.decode("utf-8", "replace"),
                          adoption.unroutable)
@@ -197,7 +199,7 @@ cdef object adopted(qs_status status, const qs_adoption *adoption, qs_error *err
 
 
 cdef const char **pointers_to(list paths) except NULL:
-    """As long as the list; PyMem_Free."""
+    """Pointers into these paths, valid as long as the list is.  Free them with PyMem_Free."""
     cdef Py_ssize_t index
     cdef const char **names = <const char **>PyMem_Malloc((len(paths) + 1) * sizeof(const char *))
     if names == NULL:
@@ -228,7 +230,7 @@ cdef object adopt_paths(Store store, list paths, object key, bint mandatory):
 
 
 cdef qs_slice *slices_of(tuple keys, str name) except NULL:
-    """As long as the tuple; PyMem_Free."""
+    """Slices of these keys, valid as long as the tuple is.  Free them with PyMem_Free."""
     cdef Py_ssize_t index
     cdef qs_slice *slices = <qs_slice *>PyMem_Malloc((len(keys) + 1) * sizeof(qs_slice))
     if slices == NULL:
@@ -243,8 +245,8 @@ cdef qs_slice *slices_of(tuple keys, str name) except NULL:
 
 
 cdef class Request:
-    """A manifest for the inbox of a store that another process has; one thread at a time uses it.
-    It is left there by send, so that whoever is interrupted has what takes it back."""
+    """A manifest for the inbox of a store that another process has open.  One thread at a time uses
+    it.  ``send`` leaves it there; after an interrupt the caller still has this to take it back."""
     cdef qs_request *handle
     cdef bytes path
     cdef list paths
@@ -265,7 +267,7 @@ cdef class Request:
         self.timeout_ns = timeout_ns
 
     def send(self):
-        """Once.  FileNotFoundError: no owner has made an inbox."""
+        """Leave the manifest in the inbox, once.  FileNotFoundError: no owner has made an inbox."""
         cdef const char *c_path = self.path
         cdef const char **names = NULL
         cdef qs_slice *unless_slices = NULL
@@ -300,8 +302,9 @@ cdef class Request:
             qs_request_close(self.handle)
 
     def look(self):
-        """None: there is no answer yet, and trouble is the exception that kept this look from
-        telling, or None.  Else as Store._adopt; TimeoutError: nobody began with it in time."""
+        """The owner's answer, as of Store._adopt.  None: there is none yet; ``trouble`` is then the
+        exception that kept this call from looking, or None.  TimeoutError: no owner began with the
+        manifest in time."""
         cdef c_bool is_answered
         cdef qs_adoption adoption
         cdef qs_error error
@@ -323,7 +326,7 @@ cdef class Request:
         return adopted(status, &adoption, &error)
 
     def take_back(self):
-        """False: an owner has begun with it."""
+        """Take the manifest back.  False: an owner has begun with it."""
         cdef qs_error error
         cdef qs_status status
         if self.handle == NULL:

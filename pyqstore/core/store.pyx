@@ -19,11 +19,11 @@ cdef class Store:
     cdef unsigned long generation
     cdef int active
     cdef bint closing
-    cdef Notes notes  # None: there are none to tell, or the collector was here
-    cdef void *note_context  # the same: its thread keeps it until the engine tells no more
-    cdef object handles  # channels and connections, weakly
-    cdef readonly object _listened  # by id, weakly: channels whose outcomes are told
-    cdef list servers  # of threads that use the store, until they are stopped
+    cdef Notes notes  # None: the store is read-only, or the collector has cleared this
+    cdef void *note_context  # the same object: its thread keeps it while the engine may write notes
+    cdef object handles  # weak references to channels, connections, readers and traces
+    cdef readonly object _listened  # by id, weak: channels that have outcome listeners
+    cdef list servers  # what has threads that use the store, until they are stopped
 
     def __cinit__(self, bytes path not None, *, uint64_t memory_budget, uint64_t embed_below,
                   uint64_t journal_file_bytes, uint64_t message_file_bytes, uint64_t body_bytes_max,
@@ -70,7 +70,7 @@ cdef class Store:
             self.handle = NULL
             self.end_notes()
         if told is not None and told.raised is not None:
-            raise told.raised  # __dealloc__ closes what was opened all the same
+            raise told.raised  # __dealloc__ closes the store if it was opened
         check(status, &error)
 
     def __dealloc__(self):
@@ -80,7 +80,7 @@ cdef class Store:
             self.end_notes()
 
     cdef void end_notes(self) noexcept:
-        """Nothing tells any more.  In a child of fork() the thread that logs is not there."""
+        """The engine writes no more notes.  In a child of fork() there is no thread that logs."""
         if self.note_context != NULL and self.generation == fork_generation:
             (<Notes>self.note_context).close()
         self.note_context = NULL
@@ -105,8 +105,15 @@ cdef class Store:
         self.leave()
         return check(status, error)
 
+    cdef list listed(self, Listing *listing, int fields, qs_status status, qs_error *error):
+        """End a call that has filled a listing: its rows."""
+        self.leave()
+        rows = listing_rows(listing, fields)
+        check(status, error)
+        return rows
+
     cdef void await_close(self) noexcept:
-        """Return when no close is under way in another thread."""
+        """Return when no other thread is closing the store."""
         while self.closing and self.handle != NULL and self.generation == fork_generation:
             with nogil:
                 usleep(CLOSE_POLL_US)
@@ -121,8 +128,7 @@ cdef class Store:
         return self.generation != fork_generation
 
     def _check(self):
-        """ForkedStore, StoreClosed: what is no call into the engine, and to be refused all the
-        same."""
+        """Raise ForkedStore or StoreClosed, for verbs that do not call the engine."""
         self.enter()
         self.leave()
 
@@ -132,7 +138,7 @@ cdef class Store:
         return 0
 
     def _close(self):
-        """Wait for calls that other threads have under way, and give the store up."""
+        """Wait for the calls of other threads, then close the store."""
         cdef qs_error error
         cdef qs_status status
         cdef bint forked = self.generation != fork_generation
@@ -157,7 +163,7 @@ cdef class Store:
         self.end_notes()
         if self.notes is not None and not forked:
             self.notes.await_end()
-        # Files are closed with the last handle, which may be kept for as long as a message is.
+        # Files are closed with the last handle; a message keeps its channel's.
         for handle in list(self.handles):
             handle._free()
         if not forked:
@@ -190,8 +196,8 @@ cdef class Store:
         self.end(status, &error)
 
     def _copy(self, bytes path not None, Copying copying not None):
-        """Another store at path, as of qs_store_copy: (files, linked, bytes).  OSError where the
-        copy cannot be."""
+        """Copy the store to path with qs_store_copy.  Returns (files, linked, bytes).  OSError: the
+        copy cannot be written there."""
         cdef const char *place = path
         cdef volatile bint *is_given_up = &copying.is_given_up
         cdef qs_copied copied
@@ -210,8 +216,8 @@ cdef class Store:
         return copied.files, copied.linked, copied.bytes
 
     def _keep(self, uint64_t bytes_max):
-        """The journal is kept from now on, as of qs_store_keep: (lsn, durable_lsn, file, file_salt,
-        file_lsn).  FileExistsError: it is kept already."""
+        """Keep the journal from now on, with qs_store_keep.  Returns (lsn, durable_lsn, file,
+        file_salt, file_lsn).  FileExistsError: it is kept already."""
         cdef qs_kept kept
         cdef qs_error error
         cdef qs_status status
@@ -225,8 +231,8 @@ cdef class Store:
         return kept.lsn, kept.durable_lsn, kept.file, kept.file_salt, kept.file_lsn
 
     def _keep_from(self, uint64_t lsn):
-        """The journal before lsn was read: up to which LSN it is durable, and whether nothing is
-        kept any more."""
+        """Stop keeping the journal before lsn, which was read.  Returns the LSN up to which it is
+        durable, and whether the journal is no longer kept."""
         cdef qs_kept kept
         cdef qs_error error
         cdef qs_status status
@@ -243,8 +249,8 @@ cdef class Store:
         self.leave()
 
     def _read_body(self, bytes reference not None, size_t data_bytes):
-        """A record of a message file, by its reference in the journal.  CorruptionError: it is
-        damaged, or gone."""
+        """Read the record of a message file that a reference in the journal names.
+        CorruptionError: the record is damaged or gone."""
         cdef const char *where = reference
         cdef bytearray data = bytearray(data_bytes)
         cdef char *room = data
@@ -259,13 +265,13 @@ cdef class Store:
         return data
 
     def accept_clock(self):
-        """Go by the machine's clock from now on: what it says has expired expires.
+        """Set the store's clock to the machine's.  Messages that have expired by it expire.
 
-        Messages expire by a clock of the store's own.  While the store is open it goes on whatever
-        is done to the machine's; at open it is set by that, unless it would go back, or ahead by
-        more than 30 days: then time goes on from when the store was last open, a ClockJump is
-        warned of, and ``recovery_report.clock_ahead_s`` tells by how much the two differ.  Durable
-        when this returns.  Raises StoreFull, StoreFailed.
+        Messages expire by a clock of the store's own.  Changes of the machine's clock do not affect
+        it while the store is open.  Opening sets it to the machine's clock, unless it would go
+        back, or ahead by more than 30 days.  In that case it continues from the time at which the
+        store was last open, the warning ClockJump is given, and ``recovery_report.clock_ahead_s``
+        is the difference.  The change is durable when this returns.  Raises StoreFull, StoreFailed.
         """
         cdef qs_error error
         cdef qs_status status
@@ -275,7 +281,7 @@ cdef class Store:
         self.end(status, &error)
 
     def _wait_durable(self, uint64_t lsn, uint64_t timeout_ns):
-        """Whether the journal is durable up to lsn, after timeout_ns at the latest."""
+        """Wait for at most timeout_ns.  Returns whether the journal is durable up to lsn."""
         cdef qs_error error
         cdef qs_status status
         self.begin(&error)
@@ -296,7 +302,7 @@ cdef class Store:
         return lsn
 
     def _failure(self):
-        """The exception for what it failed with.  REQUIRES that it has failed."""
+        """The exception that says why the store failed.  REQUIRES that it has failed."""
         cdef qs_error error
         cdef qs_status status
         try:
@@ -335,8 +341,8 @@ cdef class Store:
         return numbers
 
     def _count_names(self):
-        """The names of counters: of channels, exchanges, queues, exchange and queue, all channels
-        together, and connections."""
+        """Six lists of the names of counters: for a channel, an exchange, a queue, an exchange with
+        a queue, all channels together, and a connection."""
         cdef qs_count count
         cdef list names = []
         cdef list each
@@ -350,9 +356,10 @@ cdef class Store:
         return names
 
     def _counts(self):
-        """(of, channel, exchange, queue, values) of each that has counters.
+        """(of, channel, exchange, queue, values) for each thing that has counters.
 
-        ``of`` is an index in _count_names().  Numbers are 8 bytes in the machine's order.
+        ``of`` is the index of its names in _count_names().  Numbers are 8 bytes in the machine's
+        order.
         """
         cdef Listing listing = Listing(NULL, 0, 0, False)
         cdef qs_error error
@@ -360,14 +367,12 @@ cdef class Store:
         self.begin(&error)
         with nogil:
             status = qs_store_visit_counts(self.handle, visit_counts, &listing)
-        self.leave()
-        rows = listing_rows(&listing, 5)
-        check(status, &error)
-        return rows
+        return self.listed(&listing, 5, status, &error)
 
     def _latencies(self, bint confirm):
-        """(most microseconds, commits) of each bucket of latencies that is not empty, the shortest
-        first: of commits, or of their confirms.  Numbers are 8 bytes in the machine's order.
+        """(most microseconds, commits) for each bucket that is not empty, the shortest latencies
+        first.  The latencies are those of commits, or of their confirms.  Numbers are 8 bytes in
+        the machine's order.
         """
         cdef Listing listing = Listing(NULL, 0, 0, False)
         cdef uint32_t of = QS_LATENCY_CONFIRM if confirm else QS_LATENCY_COMMIT
@@ -376,10 +381,7 @@ cdef class Store:
         self.begin(&error)
         with nogil:
             status = qs_store_visit_latencies(self.handle, of, visit_latency, &listing)
-        self.leave()
-        rows = listing_rows(&listing, 2)
-        check(status, &error)
-        return rows
+        return self.listed(&listing, 2, status, &error)
 
     def _options(self):
         cdef qs_options options
@@ -474,11 +476,12 @@ cdef class Store:
         self.end(status, &error)
 
     def _queues(self):
-        """(name, durable, exclusive, auto_delete, arguments, messages ready, numbers) of each.
+        """(name, durable, exclusive, auto_delete, arguments, messages ready, numbers) of each
+        queue.
 
-        Flags are b"1" or b"", the count is 8 bytes in the machine's order.  numbers are so as
-        well: messages unacked and delayed, consumers, bytes of memory, and the connection's number
-        of an exclusive queue.
+        Flags are b"1" or b"".  Counts are 8 bytes in the machine's order.  ``numbers`` are five:
+        messages unacked, messages delayed, consumers, bytes of memory, and for an exclusive queue
+        its connection's number.
         """
         cdef Listing listing = Listing(NULL, 0, 0, False)
         cdef qs_error error
@@ -486,82 +489,64 @@ cdef class Store:
         self.begin(&error)
         with nogil:
             status = qs_store_visit_queues(self.handle, visit_queue, &listing)
-        self.leave()
-        rows = listing_rows(&listing, 7)
-        check(status, &error)
-        return rows
+        return self.listed(&listing, 7, status, &error)
 
     def _connections(self):
-        """(numbers, peer, user, mechanism, properties) of each that is open: visit_connection."""
+        """(numbers, peer, user, mechanism, properties) of each open connection; visit_connection
+        has the numbers."""
         cdef Listing listing = Listing(NULL, 0, 0, False)
         cdef qs_error error
         cdef qs_status status
         self.begin(&error)
         with nogil:
             status = qs_store_visit_connections(self.handle, visit_connection, &listing)
-        self.leave()
-        rows = listing_rows(&listing, 5)
-        check(status, &error)
-        return rows
+        return self.listed(&listing, 5, status, &error)
 
     def _channels(self):
-        """(numbers,) of each that is open: see visit_channel."""
+        """(numbers,) of each open channel; visit_channel has the numbers."""
         cdef Listing listing = Listing(NULL, 0, 0, False)
         cdef qs_error error
         cdef qs_status status
         self.begin(&error)
         with nogil:
             status = qs_store_visit_channels(self.handle, visit_channel, &listing)
-        self.leave()
-        rows = listing_rows(&listing, 1)
-        check(status, &error)
-        return rows
+        return self.listed(&listing, 1, status, &error)
 
     def _consumers(self):
-        """(numbers, queue, tag) of each: see visit_consumer."""
+        """(numbers, queue, tag) of each consumer; visit_consumer has the numbers."""
         cdef Listing listing = Listing(NULL, 0, 0, False)
         cdef qs_error error
         cdef qs_status status
         self.begin(&error)
         with nogil:
             status = qs_store_visit_consumers(self.handle, visit_consumer, &listing)
-        self.leave()
-        rows = listing_rows(&listing, 3)
-        check(status, &error)
-        return rows
+        return self.listed(&listing, 3, status, &error)
 
     def _exchanges(self):
-        """(name, type, durable, auto_delete, internal, arguments) of each."""
+        """(name, type, durable, auto_delete, internal, arguments) of each exchange."""
         cdef Listing listing = Listing(NULL, 0, 0, False)
         cdef qs_error error
         cdef qs_status status
         self.begin(&error)
         with nogil:
             status = qs_store_visit_exchanges(self.handle, visit_exchange, &listing)
-        self.leave()
-        rows = listing_rows(&listing, 6)
-        check(status, &error)
-        return rows
+        return self.listed(&listing, 6, status, &error)
 
     def _bindings(self):
-        """(source, destination, routing_key, arguments, to_exchange) of each."""
+        """(source, destination, routing_key, arguments, to_exchange) of each binding."""
         cdef Listing listing = Listing(NULL, 0, 0, False)
         cdef qs_error error
         cdef qs_status status
         self.begin(&error)
         with nogil:
             status = qs_store_visit_bindings(self.handle, visit_binding, &listing)
-        self.leave()
-        rows = listing_rows(&listing, 5)
-        check(status, &error)
-        return rows
+        return self.listed(&listing, 5, status, &error)
 
     def transaction_known(self, key):
-        """Whether a transaction was committed, durably, with this key: what ``tx_commit(key=...)``
-        asks first.
+        """Whether a transaction with this key was committed, durably; ``tx_commit(key=...)`` asks
+        this first.
 
-        Keys are kept until ``forget_transaction``.  StoreCorrupt: the file that would tell is
-        damaged.
+        Keys are kept until ``forget_transaction``.  StoreCorrupt: the file of the keys is damaged.
         """
         cdef qs_slice name
         cdef c_bool known = False

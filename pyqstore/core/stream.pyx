@@ -1,4 +1,4 @@
-# Streams: what there is, readers, and cursors.
+# Streams: their status, readers, and cursors.
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -62,7 +62,7 @@ cdef class StreamReader:
         self._free()
 
     cpdef _free(self):
-        """Give the reader up, with the store or alone."""
+        """Close the reader: its store is closing, or nobody refers to it."""
         cdef qs_stream_reader *handle = self.handle
         self.handle = NULL
         if handle != NULL:
@@ -106,7 +106,7 @@ cdef class StreamReader:
 
     @property
     def position(self):
-        """The offset that the next batch begins at or behind."""
+        """The next batch begins at this offset or after it."""
         cdef uint64_t position
         cdef qs_error error
         self.begin(&error)
@@ -115,7 +115,7 @@ cdef class StreamReader:
         return position
 
     def seek(self, uint32_t at, uint64_t value):
-        """Go on somewhere else."""
+        """Have the next batch begin elsewhere."""
         cdef qs_stream_start start
         cdef qs_error error
         cdef qs_status status
@@ -130,8 +130,8 @@ cdef class StreamReader:
 
 
 def wait_for_streams(list readers not None, uint64_t timeout_ns):
-    """Return when one of these readers, of one store, has something to read or to raise, or nothing
-    came in time."""
+    """Return when one of these readers, which are of one store, has something to read or to raise,
+    or when the time is over."""
     cdef StreamReader reader
     cdef Store store = (<StreamReader?>readers[0]).store
     cdef size_t count = 0
@@ -196,7 +196,7 @@ def stream_status(Store store not None, stream):
 
 
 def stream_offset_at(Store store not None, stream, uint64_t time_us):
-    """The first offset that was published at or after a time."""
+    """The first offset whose message was published at or after a time."""
     cdef qs_slice name
     cdef uint64_t offset = 0
     cdef qs_error error
@@ -210,7 +210,7 @@ def stream_offset_at(Store store not None, stream, uint64_t time_us):
 
 
 def stream_cursor(Store store not None, stream, group):
-    """Where a group goes on, or None."""
+    """The offset at which a group continues, or None."""
     cdef qs_slice name
     cdef qs_slice group_name
     cdef qs_cursor cursor
@@ -237,17 +237,11 @@ cdef void visit_cursor(void *context, const qs_cursor_info *info) noexcept nogil
 def stream_cursors(Store store not None, stream):
     """(group, offset) of each group, both as bytes."""
     cdef qs_slice name
-    cdef Listing listing
+    cdef Listing listing = Listing(NULL, 0, 0, False)
     cdef qs_error error
     cdef qs_status status
-    listing.data = NULL
-    listing.bytes = listing.room = 0
-    listing.failed = False
     name_slice(stream, "stream", &name)
     store.begin(&error)
     with nogil:
         status = qs_store_visit_cursors(store.handle, name, visit_cursor, &listing, &error)
-    store.leave()
-    rows = listing_rows(&listing, 2)
-    check(status, &error)
-    return rows
+    return store.listed(&listing, 2, status, &error)

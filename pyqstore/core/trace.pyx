@@ -6,8 +6,8 @@ TRACE_STEPS = ("", "publish", "route", "enqueue", "record", "sync", "confirm", "
 
 
 cdef class Trace:
-    """Tells each step of messages; one thread at a time uses it.  The handle under
-    ``pyqstore.Trace``."""
+    """The handle under ``pyqstore.Trace``: reads the steps of messages.  One thread at a time uses
+    it."""
     cdef qs_trace *handle
     cdef Store store
     cdef bint busy
@@ -16,7 +16,7 @@ cdef class Trace:
     cdef object __weakref__
 
     def __cinit__(self, Store store not None, exchange, queue, bint content=False):
-        """``content``: for ``_next_content``; else for ``_next``."""
+        """With ``content`` the trace is read with ``_next_content``, without it with ``_next``."""
         cdef qs_slice exchange_name
         cdef qs_slice queue_name
         cdef const qs_slice *of_exchange = NULL
@@ -42,7 +42,7 @@ cdef class Trace:
         self._free()
 
     cpdef _free(self):
-        """Give the trace up, with the store or alone."""
+        """Close the trace: its store is closing, or nobody refers to it."""
         cdef qs_trace *handle = self.handle
         self.handle = NULL
         if handle != NULL:
@@ -58,7 +58,7 @@ cdef class Trace:
         return 0
 
     cdef int check_open(self, qs_error *error) except -1:
-        """Then the store is entered."""
+        """Enter the store; ValueError: the trace is closed."""
         self.store.begin(error)
         if self.handle == NULL:
             self.store.leave()
@@ -66,14 +66,14 @@ cdef class Trace:
         return 0
 
     def _close(self):
-        """RuntimeError: a thread is using it."""
+        """Close the trace.  RuntimeError: another thread is using it."""
         if self.store.generation == fork_generation and (self.busy or self.counting > 0):
             raise RuntimeError("another thread is using this trace")
         self._free()
 
     @property
     def dropped(self):
-        """How many steps there was no room for; any thread may ask."""
+        """How many steps were dropped for want of room; any thread may ask."""
         cdef uint64_t dropped
         cdef qs_error error
         self.check_open(&error)
@@ -84,8 +84,8 @@ cdef class Trace:
         self.store.leave()
         return dropped
 
-    cdef object read(self, uint64_t timeout_ns, object (*told)(const qs_trace_event *)):
-        """What ``told`` makes of the next step, or None when nothing came in time."""
+    cdef object read(self, uint64_t timeout_ns, object (*made)(const qs_trace_event *)):
+        """``made`` of the next step, or None when nothing came in time."""
         cdef qs_trace_event event
         cdef qs_error error
         cdef qs_status status
@@ -94,7 +94,7 @@ cdef class Trace:
             status = qs_trace_next(self.handle, timeout_ns, &event, &error)
         try:
             if status == QS_OK:
-                return told(&event)
+                return made(&event)
         finally:
             self.busy = False
             self.store.leave()
@@ -108,15 +108,15 @@ cdef class Trace:
         return self.read(timeout_ns, step_of)
 
     def _next_content(self, uint64_t timeout_ns):
-        """(whether it is delivered, exchange, routing key, queues, channel, properties, body,
-        client's address, user, connection, client, client's channel, whether it is redelivered).
-        None: nothing came in time."""
+        """(whether the step is a delivery, exchange, routing key, queues, channel, properties,
+        body, client's address, user, connection, client, client's channel, whether the message is
+        redelivered), or None when nothing came in time."""
         if not self.has_content:
             raise TypeError("the trace was opened without content")
         return self.read(timeout_ns, content_of)
 
     def _end(self):
-        """Be told of nothing that happens from now on, and wait no longer.  Any thread may."""
+        """Record no more steps, and end a wait for one.  Any thread may call this."""
         cdef qs_error error
         self.check_open(&error)
         self.counting += 1
@@ -144,7 +144,7 @@ cdef object content_of(const qs_trace_event *event):
 
 
 cdef list names_of(const qs_slice *names):
-    """Each has a byte with its length before it."""
+    """In ``names`` each name stands behind a byte with its length."""
     cdef const unsigned char *at = <const unsigned char *>names.data
     cdef const unsigned char *end = at + names.bytes
     cdef qs_slice name
