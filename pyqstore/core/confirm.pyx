@@ -1,6 +1,6 @@
 # The confirm of one message, awaited in an event loop.  asyncio is imported where one of its names
 # is needed: importing it takes long, and there a loop has imported it.
-from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport uint64_t
 
@@ -50,8 +50,7 @@ cdef class Confirm:
 
     It is a coroutine for ``create_task``, ``TaskGroup`` and ``run_coroutine_threadsafe``, and a
     future for ``gather`` and ``wait_for``, which then need no task.  As with a coroutine, nothing
-    is published before it is awaited; one of those has it published in the loop's next turn.  One
-    callback of the loop wakes all that were confirmed together.
+    is published before it is awaited; one of those has it published in the loop's next turn.
     """
     cdef NextTurn next_turn
     cdef object loop
@@ -59,9 +58,7 @@ cdef class Confirm:
     cdef tuple arguments
     cdef object answer  # the number, the exception, or the message of cancel()
     cdef object unheard  # see set_exception
-    cdef object callback
-    cdef object context
-    cdef list more  # (callback, context) behind the first
+    cdef list callbacks  # (callback, context); None: there are none
     cdef int state
     cdef bint unseen  # it failed, and nobody has asked for the exception
     cdef bint decided  # Outstanding has its verdict
@@ -82,8 +79,8 @@ cdef class Confirm:
             warn(f"{self!r} was never awaited: nothing was published", RuntimeWarning,
                  stacklevel=2, source=self)
         if self.unseen:
-            report(self.loop, {"message": "a publish failed, and was not awaited",
-                               "exception": self.answer})
+            self.loop.call_exception_handler({
+                "message": "a publish failed, and was not awaited", "exception": self.answer})
 
     def get_loop(self):
         """The loop of its channel."""
@@ -139,7 +136,7 @@ cdef class Confirm:
         False if it was done."""
         cdef object unheard = self.unheard
         if self.state != CONFIRM_PENDING:
-            if unheard is not None and self.callback is not None:
+            if unheard is not None and self.callbacks is not None:
                 self.unheard = None
                 unheard(self.answer)
             return False
@@ -186,67 +183,25 @@ cdef class Confirm:
         """Have the loop call ``fn(self)`` when it is done."""
         if context is None:
             context = PyContext_CopyCurrent()
-        if self.begin is not None and self.callback is None:
+        if self.begin is not None and self.callbacks is None:
             self.next_turn.add(self, context)
         if self.state != CONFIRM_PENDING:
             self.loop.call_soon(fn, self, context=context)
-        elif self.callback is None:
-            self.callback = fn
-            self.context = context
-        elif self.more is None:
-            self.more = [(fn, context)]
+        elif self.callbacks is None:
+            self.callbacks = [(fn, context)]
         else:
-            self.more.append((fn, context))
+            self.callbacks.append((fn, context))
 
     def remove_done_callback(self, fn):
         """Remove a callback.  Returns how often it had been added."""
-        cdef list kept = []
-        cdef list had = self.callbacks()
-        for entry in had:
-            if entry[0] != fn:
-                kept.append(entry)
-        self.callback = self.context = self.more = None
-        for callback, context in kept:
-            self.add_done_callback(callback, context=context)
+        cdef list had = self.callbacks or []
+        cdef list kept = [entry for entry in had if entry[0] != fn]
+        self.callbacks = kept or None
         return len(had) - len(kept)
 
-    cdef list callbacks(self):
-        cdef list had = []
-        if self.callback is not None:
-            had.append((self.callback, self.context))
-        return had if self.more is None else had + self.more
-
     cdef int wake_soon(self) except -1:
-        if self.callback is not None:
-            self.loop.call_soon(wake_all, [self])
-        return 0
-
-    cdef int wake(self) except -1:
-        """Call the callbacks, in the loop: the awaiting task goes on."""
-        cdef list rest = self.more
-        cdef object callback = self.callback
-        cdef object context = self.context
-        self.callback = self.context = self.more = self.unheard = None
-        if callback is None:
-            return 0  # it was removed
-        try:
-            self.call(callback, context)
-        finally:
-            if rest is not None:
-                for later, its_context in rest:
-                    self.loop.call_soon(later, self, context=its_context)
-        return 0
-
-    cdef int call(self, object callback, object context) except -1:
-        PyContext_Enter(context)
-        try:
-            callback(self)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            report(self.loop, {"message": f"in a callback of {self!r}", "exception": error})
-        finally:
-            PyContext_Exit(context)
+        if self.callbacks is not None:
+            self.loop.call_soon(wake, self, context=self.callbacks[0][1])
         return 0
 
     # The protocol of iterators and coroutines: it yields itself to the task, as a future does.
@@ -287,45 +242,31 @@ cdef class Confirm:
         raise TypeError("a confirm belongs to its channel and cannot be pickled")
 
 
-cdef int report(object loop, dict context) except -1:
-    loop.call_exception_handler(context)
-    return 0
-
-
 def start_one(Confirm confirm not None):
     """Have a confirm publish: a callback of the loop."""
     confirm.start()
 
 
-def wake_all(list confirms not None):
-    """Call the callbacks of confirms that are done: one callback of the loop for all."""
-    cdef Py_ssize_t index = 0
-    while index < len(confirms):
-        index += 1
-        try:
-            (<Confirm>confirms[index - 1]).wake()
-        except BaseException:  # KeyboardInterrupt, SystemExit: the others go on
-            if index < len(confirms):
-                (<Confirm>confirms[index]).loop.call_soon(wake_all, confirms[index:])
-            raise
+def wake(Confirm confirm not None):
+    """Call the callbacks of a confirm that is done, once: a callback of the loop."""
+    cdef list callbacks = confirm.callbacks
+    confirm.callbacks = confirm.unheard = None
+    if callbacks is None:
+        return  # they were removed, or a signal handler raised and this was scheduled twice
+    for callback, context in callbacks[1:]:
+        confirm.loop.call_soon(callback, confirm, context=context)
+    callbacks[0][0](confirm)
 
 
 def confirm_all(list confirms not None):
-    """Give each confirm its number, and have one callback of the loop wake all that wait.  Clears
-    the list."""
-    cdef list waited = []
+    """Give each confirm its number, and wake what waits for it.  Clears the list."""
     cdef Confirm confirm
     for confirm in confirms:
         if confirm.state == CONFIRM_PENDING:
             confirm.state = CONFIRM_GIVEN
             confirm.answer = confirm.publish_number
-        elif confirm.state != CONFIRM_GIVEN:  # cancelled after a signal handler raised here
-            continue
-        if confirm.callback is not None:
-            waited.append(confirm)
-    if waited:
-        confirm = waited[0]
-        confirm.loop.call_soon(wake_all, waited)
+        if confirm.state == CONFIRM_GIVEN:  # or cancelled, after a signal handler raised here
+            confirm.wake_soon()
     confirms.clear()
 
 
