@@ -45,10 +45,16 @@ def sent(**properties: Any) -> pyqstore.Properties:
     return pyqstore.Properties.decode(encoded.replace(b"\n" + place.encode(), raw, 1))
 
 
-def publish_numbers(channel: pyqstore.Channel, queue: str, count: int, first: int = 0) -> None:
-    """Publish transient messages whose bodies are numbers."""
+def publish_numbers(
+    channel: pyqstore.Channel,
+    queue: str,
+    count: int,
+    first: int = 0,
+    properties: pyqstore.Properties | None = None,
+) -> None:
+    """Publish messages whose bodies are numbers, transient ones without other properties."""
     for number in range(first, first + count):
-        channel.basic_publish("", queue, str(number).encode())
+        channel.basic_publish("", queue, b"%d" % number, properties)
 
 
 async def fill_aio(channel: aio.Channel, count: int, body: bytes = b"") -> None:

@@ -14,6 +14,8 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
+from ..support import get
+
 pytestmark = pytest.mark.crash
 
 COUNT = 300
@@ -65,8 +67,7 @@ def test_what_a_later_call_covers_outlives_a_kill(tmp_path: Path, covered_by: st
         assert bindings == {(f"q{number}", f"k{number}") for number in range(2, COUNT)}
         assert "gone" not in store.exchanges()
         if covered_by in ("confirm", "transaction"):
-            message = channel.basic_get(f"q{COUNT - 1}")
-            assert message is not None
+            message = get(channel, f"q{COUNT - 1}")
             assert message.body == b"body"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, wait_until
+from ..support import PERSISTENT, get, wait_until
 
 OPTIONS = {
     "memory_budget": 1 << 18,
@@ -84,8 +84,7 @@ def test_store_goes_on_when_descriptors_come_back(tmp_path: Path, left: int) -> 
         assert publish(channel, published, 1800) == 1800
         store.checkpoint()
         for number in range(1800):
-            message = channel.basic_get("q")
-            assert message is not None
+            message = get(channel, "q")
             assert message.body == body(number)
             channel.basic_ack(message.delivery_tag)
         wait_until(lambda: store.queue_status("q")["messages_ready"] == 0)

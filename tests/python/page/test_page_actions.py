@@ -5,7 +5,7 @@ from typing import Any
 
 import pyqstore
 
-from ..support import publish, rest
+from ..support import get, publish, rest
 
 
 def test_page_declares_publishes_and_deletes(
@@ -23,8 +23,7 @@ def test_page_declares_publishes_and_deletes(
     browser.fill("Body", "hello é")
     browser.fill("Properties", '{"headers": {"n": 1}, "priority": 3}')
     assert browser.confirm("Publish") == "Published."
-    message = channel.basic_get("new")
-    assert message is not None
+    message = get(channel, "new")
     assert message.body.decode() == "hello é"
     assert message.properties.headers == {"n": 1}
     assert message.properties.priority == 3
@@ -81,8 +80,7 @@ def test_page_moves_messages_and_requeues_dead_letters(
     assert browser.confirm("Move") == "1 messages moved from q to other."
     assert rest(channel, "other") == [(b"a", False)]
     for _ in range(2):
-        message = channel.basic_get("q")
-        assert message is not None
+        message = get(channel, "q")
         message.reject(requeue=False)
     publish(channel, "dead", b"never died")
     browser.go("queue?name=dead")

@@ -9,7 +9,7 @@ import pytest
 import pyqstore
 from pyqstore.moving import move, requeue_dead_letters
 
-from ..support import PERSISTENT, bodies, publish
+from ..support import PERSISTENT, bodies, get, publish, publish_numbers
 
 
 def declared(channel: pyqstore.Channel, *names: str) -> None:
@@ -28,8 +28,7 @@ def test_move_keeps_order_bodies_and_properties(
     publish(channel, "a", *[b"%d" % number for number in range(1200)])
     done = move(store, "a", "b")
     assert (done.moved, done.stayed) == (1201, 0)
-    first = channel.basic_get("b", auto_ack=True)
-    assert first is not None
+    first = get(channel, "b", auto_ack=True)
     assert first.body == b"first"
     assert first.properties == properties
     assert bodies(channel, "b") == [b"%d" % number for number in range(1200)]
@@ -54,8 +53,7 @@ def test_move_takes_no_more_than_its_limit_and_what_was_ready(
 ) -> None:
     declared(channel, "a", "b")
     publish(channel, "a", b"1", b"2", b"3")
-    taken = channel.basic_get("a")
-    assert taken is not None
+    taken = get(channel, "a")
     assert move(store, "a", "b", 1).moved == 1
     assert bodies(channel, "b") == [b"2"]
     taken.nack()
@@ -101,8 +99,7 @@ def test_requeue_puts_dead_letters_back_and_leaves_others(
     for name in ("a", "b", "gone"):
         channel.queue_declare(name, durable=True, arguments=dead)
         publish(channel, name, name.encode())
-        message = channel.basic_get(name)
-        assert message is not None
+        message = get(channel, name)
         message.reject(requeue=False)
     odd = [None, [], [1], [{"queue": 1}], "x", [{"queue": "dead"}]]
     for number, value in enumerate(odd):
@@ -122,8 +119,7 @@ def test_move_loses_and_doubles_nothing_while_others_consume(
 ) -> None:
     declared(channel, "a", "b")
     count = 3000
-    for number in range(count):
-        channel.basic_publish("", "a", b"%d" % number, PERSISTENT)
+    publish_numbers(channel, "a", count, properties=PERSISTENT)
     ended = threading.Event()
     seen: list[bytes] = []
 

@@ -12,7 +12,7 @@ import pika
 
 import pyqstore
 
-from ..support import PERSISTENT, publish, wait_until
+from ..support import PERSISTENT, get, publish, wait_until
 
 HOSTILE = '<img src=x onerror="document.title=1">&amp;</td><script>alert(1)</script>'
 
@@ -51,8 +51,7 @@ def test_page_queues_shows_counts_states_age_and_dead_letters_of_each(
     channel.queue_declare("work", durable=True, arguments=dead)
     publish(channel, "work", b"a", b"b", b"c", b"d", timestamp=int(time.time()) - 90)
     channel.basic_get("work")
-    rejected = channel.basic_get("work")
-    assert rejected is not None
+    rejected = get(channel, "work")
     rejected.reject(requeue=False)
     browser.go("queues")
     browser.wait_for("work")
@@ -98,8 +97,7 @@ def test_page_queue_shows_its_parts_bindings_and_arguments_and_peeks_without_del
     now = store.stats()
     assert now.messages_delivered == before.messages_delivered
     assert store.queue_status("q").messages_ready == 2
-    message = channel.basic_get("q")
-    assert message is not None
+    message = get(channel, "q")
     assert not message.redelivered
 
 

@@ -18,6 +18,8 @@ from spark_udfs.claims import QueueBatch
 from spark_udfs.options import ReadOptions
 from spark_udfs.reading import SourceError
 
+from ..support import get
+
 ROWS = 5000
 SCHEMA = pa.schema([("offset", pa.int64()), ("body", pa.binary()), ("routing_key", pa.string())])
 
@@ -170,8 +172,7 @@ def test_what_redelivery_and_properties_say_is_claimed_with_the_rows(disk: Any) 
     )
     with pyqstore.open(disk.path) as store, store.channel() as channel:
         channel.basic_publish("events", "n.0", b"body", properties)
-        message = channel.basic_get("all")
-        assert message is not None
+        message = get(channel, "all")
         message.nack()
         (plain,) = (batch.to_pylist()[0] for batch in store.browse("all"))
     wanted = pa.schema(

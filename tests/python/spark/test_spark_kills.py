@@ -17,6 +17,7 @@ import pyqstore
 from ..hostile.report import Report, seed_of
 from ..hostile.spark import ROUNDS as ROUNDS_OF_ONE
 from ..hostile.spark import VICTIMS, Place, rounds_of, victims
+from ..support import get
 
 ROUNDS = int(os.environ.get("QS_SPARK_ROUNDS", str(ROUNDS_OF_ONE)))
 ROWS = 100
@@ -45,8 +46,7 @@ def test_each_process_is_killed_as_often_as_the_others() -> None:
 
 
 def lose(channel: pyqstore.Channel) -> None:
-    message = channel.basic_get("copies")
-    assert message is not None
+    message = get(channel, "copies")
     message.ack()
 
 
@@ -55,8 +55,7 @@ def double(channel: pyqstore.Channel) -> None:
 
 
 def reorder(channel: pyqstore.Channel) -> None:
-    message = channel.basic_get("odd")
-    assert message is not None
+    message = get(channel, "odd")
     message.ack()
     channel.basic_publish("", "odd", message.body)
 

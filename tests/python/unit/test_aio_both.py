@@ -9,7 +9,7 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT
+from ..support import PERSISTENT, publish_numbers
 
 
 def test_threads_and_a_loop_use_one_store(store: pyqstore.Store, queue: str) -> None:
@@ -18,8 +18,7 @@ def test_threads_and_a_loop_use_one_store(store: pyqstore.Store, queue: str) -> 
     def publish() -> None:
         with store.channel() as channel:
             channel.confirm_select()
-            for number in range(count):
-                channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+            publish_numbers(channel, "q", count, properties=PERSISTENT)
             assert channel.wait_for_confirms(60)
 
     async def main() -> None:

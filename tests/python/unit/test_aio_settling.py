@@ -7,7 +7,7 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import fill_aio, number_of
+from ..support import fill_aio, number_of, publish_numbers
 
 LARGE = bytes(6000)  # read from a file, in a thread, with some more behind it
 
@@ -159,8 +159,7 @@ def test_the_synchronous_channel_acknowledges_what_it_handed_out(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
     channel.queue_declare("a")
-    for i in range(4):
-        channel.basic_publish("", queue, b"%d" % i)
+    publish_numbers(channel, queue, 4)
     first, second = channel.basic_consume("a"), channel.basic_consume(queue)
     assert channel.next_delivery(first, timeout=0) is None  # holds what came for the other
     channel.basic_publish("", "a", b"mine")

@@ -14,7 +14,7 @@ import pytest
 import pyqstore
 import pyqstore.aio
 
-from ..support import PERSISTENT
+from ..support import PERSISTENT, get, publish_numbers
 
 
 def tree(path: Path) -> dict[str, tuple[int, str]]:
@@ -38,10 +38,8 @@ def bodies(store: pyqstore.Store, queue: str, **arguments: int) -> list[bytes]:
 def test_browse_shows_ready_and_unacked_and_changes_no_count(path: Path) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
         channel.queue_declare("q", durable=True, arguments={"x-delivery-limit": 1})
-        for number in range(10):
-            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
-        message = channel.basic_get("q")
-        assert message is not None
+        publish_numbers(channel, "q", 10, properties=PERSISTENT)
+        message = get(channel, "q")
         for _ in range(3):
             (batch,) = store.browse("q")
             assert batch["body"].to_pylist() == [b"%d" % number for number in range(10)]
@@ -52,8 +50,7 @@ def test_browse_shows_ready_and_unacked_and_changes_no_count(path: Path) -> None
             assert "delivery_tag" not in batch.schema.names
         assert store.queue_status("q")["messages_ready"] == 9
         message.nack()
-        again = channel.basic_get("q")
-        assert again is not None
+        again = get(channel, "q")
         assert (again.body, again.delivery_count) == (b"0", 1)
         (batch,) = store.browse("q", limit=2)
         assert batch["redelivered"].to_pylist() == [True, False]
@@ -63,8 +60,7 @@ def test_browse_shows_ready_and_unacked_and_changes_no_count(path: Path) -> None
 def test_browse_begins_at_a_sequence_and_ends_at_a_limit(path: Path) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
         channel.queue_declare("q")
-        for number in range(100):
-            channel.basic_publish("", "q", b"%d" % number)
+        publish_numbers(channel, "q", 100)
         (batch,) = store.browse("q")
         sequences = batch["sequence"].to_pylist()
         assert bodies(store, "q", start=sequences[40], limit=3) == [b"40", b"41", b"42"]
@@ -96,8 +92,7 @@ def test_browse_of_paged_messages_reads_them_from_the_disk(path: Path) -> None:
             channel.basic_publish("", "q", body, PERSISTENT)
             expected.append(body)
         assert store.queue_status("q")["messages_ready"] == 600
-        held = channel.basic_get("q")
-        assert held is not None
+        get(channel, "q")
         before = store.queue_status("q")
         assert bodies(store, "q") == expected
         after = store.queue_status("q")
@@ -151,8 +146,7 @@ def test_a_store_that_is_open_to_be_read_refuses_changes_and_writes_nothing(path
     with pyqstore.open(path) as store, store.channel() as channel:
         channel.queue_declare("q", durable=True)
         channel.confirm_select()
-        for number in range(500):
-            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        publish_numbers(channel, "q", 500, properties=PERSISTENT)
         channel.wait_for_confirms()
     before = tree(path)
     with pyqstore.open(path, read_only=True) as store:
@@ -235,8 +229,7 @@ def test_browse_for_asyncio(path: Path) -> None:
 def test_browse_tells_of_a_missing_segment_and_shows_what_is_around_it(path: Path) -> None:
     with pyqstore.open(path, segment_entries=64) as store, store.channel() as channel:
         channel.queue_declare("q", durable=True, arguments={"x-queue-mode": "lazy"})
-        for number in range(1000):
-            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        publish_numbers(channel, "q", 1000, properties=PERSISTENT)
         assert store.queue_status("q")["alpha"] == 0  # all of it has left memory
         store.checkpoint()
     names = sorted((path / "index").iterdir())

@@ -17,7 +17,7 @@ import pytest
 import pyqstore
 from pyqstore.cli import main
 
-from ..support import PERSISTENT
+from ..support import PERSISTENT, get, publish_numbers
 
 
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
@@ -45,8 +45,7 @@ def filled(path: Path) -> Path:
     ):
         channel.queue_declare("q", durable=True)
         channel.queue_declare("idle", durable=True, arguments={"x-queue-mode": "lazy"})
-        for number in range(200):
-            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        publish_numbers(channel, "q", 200, properties=PERSISTENT)
         channel.basic_publish("", "q", b"x" * 9000, PERSISTENT)
     return path
 
@@ -134,8 +133,7 @@ def test_dump_leaves_everything_in_its_place(filled: Path) -> None:
     assert output("dump", filled, "idle", "--json") == ""
     with pyqstore.open(filled) as store, store.channel() as channel:
         assert store.queue_status("q")["messages_ready"] == 201
-        message = channel.basic_get("q")
-        assert message is not None
+        message = get(channel, "q")
         assert message.body == b"0"
 
 
@@ -297,10 +295,7 @@ def test_progress_is_shown_on_a_terminal(filled: Path) -> None:
 @pytest.mark.clock
 def test_dump_of_a_paged_queue_takes_constant_memory(path: Path) -> None:
     options: dict[str, Any] = {"segment_entries": 256, "sync": "none"}
-    with (
-        pyqstore.open(path, memory_budget="1MiB", **options) as store,
-        store.channel() as channel,
-    ):
+    with pyqstore.open(path, memory_budget="1MiB", **options) as store, store.channel() as channel:
         channel.queue_declare("q", durable=True)
         body = b"x" * 3000
         for _ in range(80_000):

@@ -8,6 +8,8 @@ import pytest
 
 import pyqstore
 
+from ..support import get, publish_numbers
+
 LOCKED = (
     "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in this store. It could"
     " be originally declared on another connection or the exclusive property value does not match"
@@ -28,8 +30,7 @@ def test_channels_of_a_connection_share_its_exclusive_queues(
     one.queue_declare("q", exclusive=True)
     one.basic_publish("", "q", b"1")
     assert other.queue_declare("q", exclusive=True).message_count == 1
-    message = other.basic_get("q")
-    assert message is not None
+    message = get(other, "q")
     assert message.body == b"1"
 
 
@@ -94,8 +95,7 @@ def test_close_closes_channels_and_requeues(
     store: pyqstore.Store, connection: pyqstore.Connection, channel: pyqstore.Channel, queue: str
 ) -> None:
     one, other = connection.channel(), connection.channel()
-    for number in range(3):
-        channel.basic_publish("", queue, str(number).encode())
+    publish_numbers(channel, queue, 3)
     for consumer in (one, other):
         assert consumer.basic_get(queue) is not None
     other.basic_consume(queue)

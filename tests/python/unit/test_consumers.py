@@ -7,7 +7,7 @@ import pytest
 
 import pyqstore
 
-from ..support import publish_numbers, wait_until
+from ..support import get, publish_numbers, wait_until
 from ..taking import consume, take
 
 # Tags, exclusive consumers.
@@ -330,8 +330,7 @@ def test_messages_are_got_beside_a_single_active_consumer(
     with store.channel() as active:
         active.basic_consume("q")
         publish_numbers(channel, "q", 2)
-        message = channel.basic_get("q")
-        assert message is not None
+        message = get(channel, "q")
         assert message.body == b"0"
         assert channel.get_batch("q").num_rows == 1
 

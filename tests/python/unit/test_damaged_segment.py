@@ -6,7 +6,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT
+from ..support import PERSISTENT, get, publish_numbers
 
 COUNT = 1000
 ENTRIES = 64
@@ -17,8 +17,7 @@ def segmented(path: Path) -> Path:
     """A thousand messages in sixteen segments."""
     with pyqstore.open(path, segment_entries=ENTRIES) as store, store.channel() as channel:
         channel.queue_declare("q", durable=True, arguments={"x-queue-mode": "lazy"})
-        for number in range(COUNT):
-            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        publish_numbers(channel, "q", COUNT, properties=PERSISTENT)
         store.queue_status("q")  # waits until they are in segments
         store.checkpoint()
     assert len(list(path.glob("index/*.seg"))) == 16
@@ -84,14 +83,12 @@ def test_damaged_message_named_the_file_of_another_level_in_a_queue_with_priorit
     contents[contents.index(b"of priority 3")] ^= 1
     file.write_bytes(contents)
     with pyqstore.open(path) as store, store.channel() as channel:
-        message = channel.basic_get("q")
-        assert message is not None
+        message = get(channel, "q")
         assert message.body == b"of priority 5"
         with pytest.raises(pyqstore.StoreCorrupt, match="the message in slot 0 is damaged") as info:
             channel.get_batch("q") if batch else channel.basic_get("q")
         assert info.value.path == f"index/{file.name}"
-        message = channel.basic_get("q")
-        assert message is not None
+        message = get(channel, "q")
         assert message.body == b"of priority 0"
 
 
@@ -112,8 +109,7 @@ def test_salvage_lost_the_messages_of_a_queue_whose_declaration_was_damaged(path
         channel.queue_declare("the lost one", durable=True)
         channel.queue_declare("other", durable=True)
         channel.confirm_select()
-        for number in range(2000):
-            channel.basic_publish("", "the lost one", b"%d" % number, PERSISTENT)
+        publish_numbers(channel, "the lost one", 2000, properties=PERSISTENT)
         assert channel.wait_for_confirms(30)
     (journal,) = path.glob("journal/*1.jnl")
     contents = bytearray(journal.read_bytes())
@@ -135,21 +131,18 @@ def test_queue_grew_beyond_its_limit_behind_a_damaged_segment(path: Path) -> Non
     arguments = {"x-queue-mode": "lazy", "x-max-length": 500}
     with pyqstore.open(path, segment_entries=ENTRIES) as store, store.channel() as channel:
         channel.queue_declare("q", durable=True, arguments=arguments)
-        for number in range(COUNT):
-            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        publish_numbers(channel, "q", COUNT, properties=PERSISTENT)
         store.queue_status("q")  # waits until they are in segments
         store.checkpoint()
     (file,) = path.glob("index/*-000000000008-*.seg")  # the first one that is whole
     file.unlink()
     with pyqstore.open(path) as store, store.channel() as channel:
-        for number in range(COUNT, COUNT + 200):
-            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        publish_numbers(channel, "q", 200, COUNT, properties=PERSISTENT)
         assert store.queue_status("q")["messages_ready"] == 500 + ENTRIES
         with pytest.raises(pyqstore.StoreCorrupt, match="64 messages cannot be delivered"):
             channel.basic_get("q")
         for number in range(COUNT + 200 - 500, COUNT + 200):
-            message = channel.basic_get("q")
-            assert message is not None
+            message = get(channel, "q")
             assert message.body == b"%d" % number
         assert channel.basic_get("q") is None
 
@@ -164,8 +157,7 @@ def last_segment(path: Path) -> Path:
         channel.queue_declare("q", durable=True, arguments={"x-queue-mode": "lazy"})
         channel.queue_declare("other", durable=True)
         channel.basic_publish("", "other", b"whole", PERSISTENT)
-        for number in range(800):
-            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        publish_numbers(channel, "q", 800, properties=PERSISTENT)
         store.queue_status("q")
         store.checkpoint()
     return sorted(path.glob("index/*.seg"))[-1]
@@ -192,8 +184,7 @@ def test_damaged_last_segment_refused_the_whole_store(path: Path, last_segment: 
     assert pyqstore.verify(path).damages == 1
     for opening in range(3):
         with pyqstore.open(path) as store, store.channel() as channel:
-            message = channel.basic_get("other")
-            assert message is not None
+            message = get(channel, "other")
             assert message.body == b"whole"
             channel.basic_publish("", "q", b"new %d" % opening, PERSISTENT)
             bodies, (refusal,) = bodies_of(store)

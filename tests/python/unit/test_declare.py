@@ -10,6 +10,8 @@ import pyqstore
 from pyqstore import _core, aio
 from pyqstore.fields import FieldValue
 
+from ..support import get
+
 
 @pytest.fixture
 def refused(store: pyqstore.Store) -> Iterator[Callable[..., None]]:
@@ -353,8 +355,7 @@ def test_purge_drops_ready_messages_only(channel: pyqstore.Channel) -> None:
     channel.queue_declare("q")
     for _ in range(5):
         channel.basic_publish("", "q", b"x")
-    message = channel.basic_get("q")
-    assert message is not None
+    message = get(channel, "q")
     assert channel.queue_purge("q") == 4
     message.nack()
     assert channel.queue_declare("q", passive=True).message_count == 1
@@ -390,8 +391,7 @@ def test_names_may_be_any_text_of_255_bytes(path: Path, name: str) -> None:
         channel.basic_publish("", name, b"x", pyqstore.Properties(delivery_mode=2))
     with pyqstore.open(path) as store, store.channel() as channel:
         assert store.queues() == [name]
-        message = channel.basic_get(name)
-        assert message is not None
+        message = get(channel, name)
         assert (message.queue, message.routing_key) == (name, name)
 
 

@@ -17,6 +17,8 @@ import pytest
 import pyqstore
 from pyqstore import Properties, aio
 
+from ..support import publish_numbers
+
 PERSISTENT = Properties(delivery_mode=2)
 LONG = 3600
 
@@ -72,8 +74,7 @@ def test_a_waiting_consumer_is_woken_when_a_message_is_due(
 def test_nack_with_delay_of_all_up_to_a_tag(
     store: pyqstore.Store, channel: pyqstore.Channel
 ) -> None:
-    for number in range(100):
-        channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+    publish_numbers(channel, "q", 100, properties=PERSISTENT)
     for _ in range(50):
         message = channel.basic_get("q")
     assert message is not None
@@ -91,8 +92,7 @@ def test_nack_with_delay_of_all_up_to_a_tag(
 def test_nack_all_with_delay_leaves_what_came_and_was_not_handed_out(
     store: pyqstore.Store, channel: pyqstore.Channel
 ) -> None:
-    for number in range(10):
-        channel.basic_publish("", "q", b"%d" % number)
+    publish_numbers(channel, "q", 10)
     tag = channel.basic_consume("q")
     for _ in range(3):
         assert channel.next_delivery(tag) is not None

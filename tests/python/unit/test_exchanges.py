@@ -11,7 +11,7 @@ import pytest
 
 import pyqstore
 
-from ..support import bodies
+from ..support import bodies, get
 
 Do = Callable[[pyqstore.Channel], object]
 
@@ -370,8 +370,7 @@ def test_blind_copies_do_not_go_with_the_message(channel: pyqstore.Channel, size
     )
     channel.basic_publish("", "a", b"x" * size, properties)
     for name in "abc":
-        message = channel.basic_get(name)
-        assert message is not None
+        message = get(channel, name)
         assert message.routing_key == "a"
         assert message.properties.headers == {"CC": ["b"], "o": 1}
         assert message.properties.message_id == "m"

@@ -23,7 +23,7 @@ from pyqstore.control.operations import OPERATIONS, Operation
 from pyqstore.control.talk import Talk
 from pyqstore.control.wire import Report
 
-from ..support import PERSISTENT, sent, wait_until
+from ..support import PERSISTENT, get, sent, wait_until
 
 FORMATS = ["parquet", "jsonl"]
 UTC = datetime.UTC
@@ -98,8 +98,7 @@ def test_import_gives_back_the_properties_that_were_exported(
         assert store.queue_status("q").messages_ready == before.messages_ready
         assert f"{len(TRICKY)} messages imported into to" in run("import", path, "to", file)
         for number, properties in enumerate(TRICKY):
-            message = channel.basic_get("to", auto_ack=True)
-            assert message is not None
+            message = get(channel, "to", auto_ack=True)
             assert message.body == b"\xff%d" % number
             assert message.properties.encoded == properties.encoded, properties
         first = channel.basic_get("q")
@@ -114,10 +113,7 @@ def test_export_and_import_of_many_messages_keep_their_order(
     monkeypatch.setattr(writing, "_GROUP_ROWS", 700)
     file = tmp_path / f"file.{form}"
     run("publish", place, "q", stdin="".join(f"{number}\n" for number in range(2345)))
-    assert json.loads(run("export", place, "q", file, "--json")) == {
-        "exported": 2345,
-        "damages": 0,
-    }
+    assert json.loads(run("export", place, "q", file, "--json")) == {"exported": 2345, "damages": 0}
     if form == "parquet":
         about = pq.ParquetFile(file).metadata
         groups = [about.row_group(n).num_rows for n in range(about.num_row_groups)]

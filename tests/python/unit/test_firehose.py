@@ -19,7 +19,7 @@ from pyqstore.serve.passwords import hashed
 from pyqstore.serve.user_file import changed_users
 from pyqstore.serve.user_list import Permission, User
 
-from ..support import wait_until
+from ..support import get, wait_until
 from .http_asking import Asking, asked
 
 TRACE = "amq.rabbitmq.trace"
@@ -100,8 +100,7 @@ def test_what_is_published_and_delivered_is_copied(
             "routed_queues": ["jobs"],
         }
         assert copy.properties.delivery_mode is None
-        message = channel.basic_get("jobs")
-        assert message is not None
+        message = get(channel, "jobs")
         copy = looker.next()
         assert (copy.routing_key, copy.body) == ("deliver.jobs", b"body")
         found = copy.properties.headers

@@ -12,7 +12,7 @@ import pyqstore
 import pyqstore.flight
 from pyqstore.flight import Client, FlightListener
 
-from ..support import batch_of, declare, publish, rest, wait_until
+from ..support import batch_of, declare, get, publish, rest, wait_until
 
 
 def test_a_batch_has_the_columns_and_types_of_a_channel(
@@ -161,8 +161,7 @@ def test_publishing_through_flight_uses_what_channels_use(
     remote.queue_bind("q", "e", "a.*")
     properties = pyqstore.Properties(app_id="app", headers={"n": 1})
     remote.publish_batch(batch_of(b"1"), "e", "a.b", properties=properties)
-    message = channel.basic_get("q")
-    assert message is not None
+    message = get(channel, "q")
     assert (message.exchange, message.routing_key) == ("e", "a.b")
     assert (message.properties.app_id, message.properties.headers) == ("app", {"n": 1})
     publish(channel, "q", b"2")

@@ -11,6 +11,8 @@ import pytest
 
 import pyqstore
 
+from ..support import get
+
 PROPERTIES = pyqstore.Properties(
     delivery_mode=2, headers={"a": "b"}, priority=3, expiration=60_000, timestamp=5, type="t"
 )
@@ -66,8 +68,7 @@ def test_what_was_read_can_be_published_again_as_it_is(
         gone = [name for name in rows.schema.names if name in ("exchange", "routing_key")]
         channel.publish_batch(pa.table(rows).drop_columns(gone), "", "batch")
         for name in ("put", "batch"):
-            message = channel.basic_get(name, auto_ack=True)
-            assert message is not None
+            message = get(channel, name, auto_ack=True)
             assert (message.body, message.properties) == (b"x", PROPERTIES), name
     (again,) = store.stream("again").read()
     assert again["message_timestamp"][0].as_py().timestamp() == 5

@@ -10,6 +10,8 @@ import pytest
 
 import pyqstore
 
+from ..support import get
+
 pa = pytest.importorskip("pyarrow")
 
 TYPES: dict[str, Any] = {
@@ -180,11 +182,9 @@ def test_single_and_batch_deliveries_share_their_tags(
     channel: pyqstore.Channel, queue: str
 ) -> None:
     publish(channel, queue, 5)
-    first = channel.basic_get(queue)
-    assert first is not None
+    first = get(channel, queue)
     batch = channel.get_batch(queue, 3)
-    last = channel.basic_get(queue)
-    assert last is not None
+    last = get(channel, queue)
     assert [first.delivery_tag, *batch.column("delivery_tag").to_pylist(), last.delivery_tag] == [
         1, 2, 3, 4, 5
     ]  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT, publish_numbers
+from ..support import PERSISTENT, get, publish_numbers
 
 RunAio = Callable[..., None]
 
@@ -76,8 +76,7 @@ def test_message_in_hand_was_forgotten_when_the_body_raised(
         work()
     assert counts(store, queue) == (1 if acked else 2, 0)
     assert not channel.closed
-    message = channel.basic_get(queue)
-    assert message is not None
+    message = get(channel, queue)
     assert (message.body, message.redelivered) == ((b"2", False) if acked else (b"1", True))
 
 

@@ -11,7 +11,7 @@ import pytest
 import pyqstore
 from pyqstore import Properties
 
-from ..support import declare, rest, wait_until
+from ..support import declare, get, rest, wait_until
 
 LARGE = b"x" * 5000  # in the message store
 TRANSIENT = Properties(delivery_mode=1)
@@ -42,8 +42,7 @@ def by_dead_letter(channel: pyqstore.Channel) -> None:
     declare(channel, "first", dead_letter_exchange="x", dead_letter_routing_key="k")
     for body in (b"0", b"1", LARGE):
         channel.basic_publish("", "first", body, TRANSIENT)
-        message = channel.basic_get("first")
-        assert message is not None
+        message = get(channel, "first")
         channel.basic_reject(message.delivery_tag, requeue=False)
 
 
@@ -87,11 +86,7 @@ def test_other_queues_keep_by_the_mode(path: Path) -> None:
             channel.basic_publish("", name, b"kept", Properties(delivery_mode=2))
     with pyqstore.open(path) as store, store.channel() as channel:
         found = {name: [body for body, _ in rest(channel, name)] for name in store.queues()}
-    assert found == {
-        "kept": [b"gone", b"kept"],
-        "said not to": [b"kept"],
-        "plain": [b"kept"],
-    }
+    assert found == {"kept": [b"gone", b"kept"], "said not to": [b"kept"], "plain": [b"kept"]}
 
 
 def test_a_confirm_means_that_the_message_is_durable(path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, bodies, declare, publish
+from ..support import PERSISTENT, bodies, declare, get, publish
 
 
 def confirms(channel: pyqstore.Channel) -> dict[int, bool]:
@@ -196,8 +196,7 @@ def test_short_segments_refuse_many_rows(path: Path) -> None:
 def test_drops_are_no_acknowledgements(store: pyqstore.Store, channel: pyqstore.Channel) -> None:
     declare(channel, "q", max_length=1)
     publish(channel, "q", *(b"%d" % i for i in range(10)))
-    message = channel.basic_get("q")
-    assert message is not None
+    message = get(channel, "q")
     message.ack()
     assert store.stats()["messages_acked"] == 1
 

@@ -24,7 +24,7 @@ from pyqstore.serve.door import Door
 from pyqstore.serve.users import Users
 
 from ..differential.wire import Wire
-from ..support import own_host, run_python, wait_until
+from ..support import get, own_host, publish_numbers, run_python, wait_until
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
@@ -160,8 +160,7 @@ def test_messages_of_the_owner_and_of_clients_are_the_same(
     assert client.basic_get("q", auto_ack=True)[2] == b"from the owner"
     client.basic_publish("", "q", b"from a client")
     client.queue_declare("q", passive=True)  # answered behind the publish
-    message = channel.basic_get("q", auto_ack=True)
-    assert message is not None
+    message = get(channel, "q", auto_ack=True)
     assert message.body == b"from a client"
 
 
@@ -499,8 +498,7 @@ def test_a_closed_store_tells_its_clients_and_keeps_what_they_published(path: Pa
     connection = pika.BlockingConnection(parameters(listener))
     channel = connection.channel()
     channel.queue_declare("q", durable=True)
-    for number in range(100):
-        channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+    publish_numbers(channel, "q", 100, properties=PERSISTENT)
     assert channel.queue_declare("q", passive=True).method.message_count == 100
     closer = threading.Thread(target=store.close)
     closer.start()

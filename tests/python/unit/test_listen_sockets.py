@@ -16,7 +16,7 @@ import pytest
 import pyqstore
 
 from ..differential.wire import BODY, CLOSED, SILENCE, Wire, content, frame, long, method, short
-from ..support import wait_until
+from ..support import get, wait_until
 
 QUEUE, BASIC = 50, 60
 NO_TABLE = long(b"")
@@ -162,8 +162,7 @@ def test_what_a_lost_client_had_is_requeued(
     wire.expect(BASIC, 71)
     wire.close()
     wait_for_end(listener)
-    message = channel.basic_get("q")
-    assert message is not None
+    message = get(channel, "q")
     assert message.redelivered
 
 

@@ -10,7 +10,7 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT, run_python
+from ..support import PERSISTENT, publish_numbers, run_python
 
 _MEASURE = """
 import sys, asyncio, pyqstore
@@ -161,8 +161,7 @@ def test_every_message_comes_in_order_when_a_full_backlog_is_read(
     for queue in "ab":
         channel.queue_declare(queue)
     with store.channel() as publisher:
-        for number in range(1_000):
-            publisher.basic_publish("", "a", b"%d" % number)
+        publish_numbers(publisher, "a", 1_000)
         publisher.basic_publish("", "b", b"b")
     channel.basic_consume("a", consumer_tag="a")
     channel.basic_consume("b", consumer_tag="b", auto_ack=True)

@@ -9,7 +9,7 @@ import pytest
 
 import pyqstore
 
-from ..support import bodies, run_python
+from ..support import bodies, get, run_python
 
 
 def declare(channel: pyqstore.Channel, most: int, queue: str = "q", **arguments: int) -> None:
@@ -250,11 +250,9 @@ def test_a_rejected_message_dies_by_the_queues_name(channel: pyqstore.Channel) -
     for i in (3, 8):
         publish(channel, b"%d" % i, i)
     for _ in range(2):
-        message = channel.basic_get("q")
-        assert message is not None
+        message = get(channel, "q")
         channel.basic_reject(message.delivery_tag, requeue=False)
-    dead_letter = channel.basic_get("dead")
-    assert dead_letter is not None
+    dead_letter = get(channel, "dead")
     assert dead_letter.body == b"8"
     assert dead_letter.properties.priority == 8
     assert dead_letter.properties.headers is not None
@@ -279,8 +277,7 @@ def test_what_came_in_any_order_leaves_in_order_after_all_that_may_happen(path: 
             if round_ % 2 == 0:
                 store.checkpoint()
             for _ in range(200):
-                message = channel.basic_get("q", auto_ack=True)
-                assert message is not None
+                message = get(channel, "q", auto_ack=True)
                 assert message.body == wanted.pop(0)[1]
             batch = channel.get_batch("q", max_messages=100, max_bytes=1 << 30, auto_ack=True)
             assert rows(batch) == [wanted.pop(0)[1] for _ in range(batch.num_rows)]
@@ -290,8 +287,7 @@ def test_what_came_in_any_order_leaves_in_order_after_all_that_may_happen(path: 
     assert pyqstore.verify(path).queues == 1
     with pyqstore.open(path) as store, store.channel() as channel:
         while wanted:
-            message = channel.basic_get("q", auto_ack=True)
-            assert message is not None
+            message = get(channel, "q", auto_ack=True)
             assert message.body == wanted.pop(0)[1]
         assert channel.basic_get("q") is None
 

@@ -7,7 +7,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, bodies, wait_until
+from ..support import PERSISTENT, bodies, get, wait_until
 
 
 def test_default_exchange_leads_to_the_queue_of_that_name(channel: pyqstore.Channel) -> None:
@@ -92,8 +92,7 @@ def test_body_may_be_any_buffer(
     channel: pyqstore.Channel, queue: str, body: bytes, read: bytes
 ) -> None:
     channel.basic_publish("", queue, body, PERSISTENT)
-    message = channel.basic_get(queue)
-    assert message is not None
+    message = get(channel, queue)
     assert message.body == read
     assert type(message.body) is bytes
 
@@ -102,8 +101,7 @@ def test_body_may_be_changed_after_the_call(channel: pyqstore.Channel, queue: st
     body = bytearray(b"before")
     channel.basic_publish("", queue, body)
     body[:] = b"after!!!"
-    message = channel.basic_get(queue)
-    assert message is not None
+    message = get(channel, queue)
     assert message.body == b"before"
 
 
@@ -130,13 +128,11 @@ def test_properties_arrive_as_they_were(channel: pyqstore.Channel, queue: str) -
     )
     channel.basic_publish("", queue, b"x", properties)
     channel.basic_publish("", queue, b"x")
-    message = channel.basic_get(queue)
-    assert message is not None
+    message = get(channel, queue)
     assert message.properties == properties
     assert message.properties is message.properties
     assert message.properties.headers == properties.headers
-    message = channel.basic_get(queue)
-    assert message is not None
+    message = get(channel, queue)
     assert message.properties == pyqstore.Properties()
 
 

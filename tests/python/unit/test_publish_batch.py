@@ -12,6 +12,8 @@ import pytest
 
 import pyqstore
 
+from ..support import get
+
 pa = pytest.importorskip("pyarrow")
 
 
@@ -366,8 +368,7 @@ def test_a_channel_whose_batch_was_refused_is_closed(path: Path, columns: dict[s
         channel = store.channel()
         channel.queue_declare("q", durable=True)
         channel.basic_publish("", "q", b"held")
-        held = channel.basic_get("q")
-        assert held is not None
+        held = get(channel, "q")
         with pytest.raises(pyqstore.ChannelError):
             channel.publish_batch(table)
         assert channel.closed
@@ -477,9 +478,7 @@ class ArrowArray(ctypes.Structure):
 
 
 @pytest.mark.parametrize(
-    "offsets",
-    [[0, 5, 3, 9], [-1, 3, 6, 9], [0, 3, 6, 2**31 - 1][::-1], [5, 4, 3, 2]],
-    ids=str,
+    "offsets", [[0, 5, 3, 9], [-1, 3, 6, 9], [0, 3, 6, 2**31 - 1][::-1], [5, 4, 3, 2]], ids=str
 )
 def test_hand_made_array_with_bad_offsets_is_refused(
     channel: pyqstore.Channel, queue: str, offsets: list[int]

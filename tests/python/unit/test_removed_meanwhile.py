@@ -7,7 +7,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, wait_until
+from ..support import PERSISTENT, get, wait_until
 
 COUNT = 200
 LAZY = {"x-queue-mode": "lazy"}
@@ -44,8 +44,7 @@ def numbers(first: int, end: int) -> list[bytes]:
 def check_others_are_served(channel: pyqstore.Channel) -> None:
     channel.basic_publish("", "other", b"served", PERSISTENT)
     assert channel.wait_for_confirms(60)
-    message = channel.basic_get("other")
-    assert message is not None
+    message = get(channel, "other")
     assert message.body == b"served"
     channel.basic_ack(message.delivery_tag)
 
@@ -151,8 +150,7 @@ def test_publishers_went_on_without_bound_while_no_checkpoint_could_be_made(path
             publish_for_ever(channel)
         assert caught.value.path == f"index/{file.name}"
         assert sum(f.stat().st_size for f in path.glob("journal/*.jnl")) < 16 << 20
-        message = channel.basic_get("other")
-        assert message is not None
+        message = get(channel, "other")
         channel.basic_ack(message.delivery_tag)
         store.sync()
         assert channel.queue_purge("q") == COUNT

@@ -7,7 +7,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, bodies
+from ..support import PERSISTENT, bodies, get, publish_numbers
 
 TRANSIENT = pyqstore.Properties(delivery_mode=1)
 
@@ -28,8 +28,7 @@ def test_persistent_messages_survive_and_transient_ones_do_not(path: Path) -> No
 def test_acknowledged_messages_do_not_come_back_and_others_are_redelivered(path: Path) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
         channel.queue_declare("q", durable=True)
-        for number in range(6):
-            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        publish_numbers(channel, "q", 6, properties=PERSISTENT)
         messages = [channel.basic_get("q") for _ in range(4)]
         channel.basic_ack(2, multiple=True)
         assert messages[3] is not None
@@ -79,8 +78,7 @@ def test_bodies_of_all_sizes_survive(path: Path, embed_below: int) -> None:
         with pyqstore.open(path, embed_below=embed_below) as store, store.channel() as channel:
             for queue in ("q", "r"):
                 for size in sizes:
-                    message = channel.basic_get(queue)
-                    assert message is not None
+                    message = get(channel, queue)
                     assert message.body == bytes([size % 251]) * size
                 assert channel.basic_get(queue) is None
 
@@ -95,8 +93,7 @@ def test_properties_survive(path: Path) -> None:
         channel.basic_publish("", "q", b"x" * 10_000, properties)
     with pyqstore.open(path) as store, store.channel() as channel:
         for _ in range(2):
-            message = channel.basic_get("q")
-            assert message is not None
+            message = get(channel, "q")
             assert message.properties == properties
             assert message.routing_key == "q"
 

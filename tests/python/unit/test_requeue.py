@@ -6,13 +6,12 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, run_python
+from ..support import PERSISTENT, get, publish_numbers, run_python
 
 
 def publish(channel: pyqstore.Channel, queue: str, count: int) -> None:
     channel.confirm_select()
-    for number in range(count):
-        channel.basic_publish("", queue, str(number).encode(), PERSISTENT)
+    publish_numbers(channel, queue, count, properties=PERSISTENT)
     assert channel.wait_for_confirms(timeout=30)
 
 
@@ -58,8 +57,7 @@ def test_tags_are_the_channels_own(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
     publish(channel, queue, 2)
-    message = channel.basic_get(queue)
-    assert message is not None
+    message = get(channel, queue)
     with store.connection() as connection, connection.channel() as other:
         with pytest.raises(pyqstore.PreconditionFailed) as caught:
             other.basic_ack(message.delivery_tag)

@@ -18,7 +18,7 @@ import pytest
 
 import pyqstore
 
-from ..support import run_python, wait_until
+from ..support import get, publish_numbers, run_python, wait_until
 
 Run = Callable[..., "CompletedProcess[str]"]
 
@@ -139,8 +139,7 @@ channel.basic_publish("", "q", b"late", pyqstore.Properties(delivery_mode=2))
     done = run_python(code, path)
     assert (done.returncode, done.stderr) == (0, "")
     with pyqstore.open(path) as store, store.channel() as channel:
-        message = channel.basic_get("q")
-        assert message is not None
+        message = get(channel, "q")
         assert message.body == b"late"
 
 
@@ -307,8 +306,7 @@ def test_forked_child_cannot_use_the_store(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
     channel.basic_publish("", queue, b"x")
-    message = channel.basic_get(queue)
-    assert message is not None
+    message = get(channel, queue)
     calls: dict[str, Callable[[], object]] = {
         "publish": lambda: channel.basic_publish("", queue, b"y"),
         "ack": message.ack,
@@ -419,12 +417,10 @@ def test_store_serves_many_threads(store: pyqstore.Store) -> None:
                 name = f"q{number}"
                 channel.queue_declare(name, durable=True)
                 channel.confirm_select()
-                for count in range(200):
-                    channel.basic_publish("", name, str(count).encode())
+                publish_numbers(channel, name, 200)
                 assert channel.wait_for_confirms(30)
                 for count in range(200):
-                    message = channel.basic_get(name)
-                    assert message is not None
+                    message = get(channel, name)
                     assert message.body == str(count).encode()
                     message.ack()
         except BaseException as error:

@@ -13,6 +13,8 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
+from ..support import get
+
 Consumer = pyqstore.StreamConsumer
 
 
@@ -532,8 +534,7 @@ def test_a_message_of_another_channel_acknowledges_nothing_of_this_one(
     queue.put_many([b"one", b"two"])
     with store.channel() as channel, store.channel() as other:
         assert channel.basic_get("q") is not None
-        foreign = other.basic_get("q")
-        assert foreign is not None
+        foreign = get(other, "q")
         for message in (foreign, *queue.peek()):
             with pytest.raises(ValueError, match="channel"), channel.transaction() as tx:
                 tx.ack(message)

@@ -10,7 +10,7 @@ import pytest
 import pyqstore
 from pyqstore import _core, codec, opening
 
-from ..support import PERSISTENT, publish, run_python, wait_until
+from ..support import PERSISTENT, get, publish, run_python, wait_until
 
 HOUR_MS = "3600000"
 
@@ -46,8 +46,7 @@ def test_messages_outlive_a_clock_that_jumped_until_it_is_accepted(path: Path) -
         store.accept_clock()
         assert abs(store.stats()["clock_ahead_s"]) < 60
         wait_until(lambda: store.queue_status("q")["messages_ready"] == 1)
-        message = channel.basic_get("q", auto_ack=True)
-        assert message is not None
+        message = get(channel, "q", auto_ack=True)
         assert message.body == b"kept"
     with warnings.catch_warnings():
         warnings.simplefilter("error", pyqstore.ClockJump)

@@ -10,15 +10,14 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT
+from ..support import PERSISTENT, publish_numbers
 
 THREADS = 8
 
 
 def publish(channel: pyqstore.Channel, count: int) -> None:
     channel.confirm_select()
-    for number in range(count):
-        channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+    publish_numbers(channel, "q", count, properties=PERSISTENT)
     assert channel.wait_for_confirms(60)
 
 

@@ -25,6 +25,8 @@ from pyqstore.serve.declared import declared
 from pyqstore.serve.definitions import declare, parse_definitions
 from pyqstore.times import time_text, utc_of
 
+from ..support import get
+
 ZONE = "NZST-12NZDT,M9.5.0,M4.1.0/3"
 
 
@@ -72,8 +74,7 @@ def work(store: pyqstore.Store, start: object) -> list[bytes]:
     arguments: Any = {"x-stream-source": "log", "x-stream-offset": start}
     with store.channel() as channel:
         channel.queue_declare("work", durable=True, arguments=arguments)
-        message = channel.basic_get("work")
-        assert message is not None
+        message = get(channel, "work")
         return [message.body]
 
 
@@ -131,8 +132,7 @@ def test_what_a_stream_gives_out_leads_back_to_its_row(store: pyqstore.Store) ->
 def test_naive_properties_and_headers_are_local(channel: pyqstore.Channel, queue: str) -> None:
     properties = pyqstore.Properties(timestamp=SHOWN, headers={"when": SHOWN})
     channel.basic_publish("", queue, b"", properties)
-    message = channel.basic_get(queue)
-    assert message is not None
+    message = get(channel, queue)
     assert message.properties.timestamp == MOMENT
     assert message.properties.headers["when"] == datetime.fromtimestamp(MOMENT, UTC)
     assert decode_table(encode_table({"when": SHOWN}))["when"].tzinfo is UTC

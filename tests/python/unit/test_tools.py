@@ -24,7 +24,7 @@ from pyqstore.control.operations import OPERATIONS
 from pyqstore.control.reaching import reach
 from pyqstore.control.talk import LocalTalk
 
-from ..support import PERSISTENT, rest, wait_until
+from ..support import PERSISTENT, publish_numbers, rest, wait_until
 
 
 def nothing_asked(_report: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -344,8 +344,7 @@ def test_move_that_is_killed_loses_and_doubles_nothing(path: Path) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
         for name in ("a", "b"):
             channel.queue_declare(name, durable=True)
-        for number in range(count):
-            channel.basic_publish("", "a", b"%d" % number, PERSISTENT)
+        publish_numbers(channel, "a", count, properties=PERSISTENT)
     before = 0
     for after_s in (0.0, 0.003, 0.03):
         tool = subprocess.run([sys.executable, "-c", KILLED, str(path), str(after_s)], timeout=60)

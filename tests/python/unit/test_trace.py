@@ -15,6 +15,8 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
+from ..support import get
+
 PERSISTENT = pyqstore.Properties(delivery_mode=2)
 ARRIVES = ["publish", "route", "enqueue", "record", "sync", "confirm"]
 
@@ -46,8 +48,7 @@ def test_a_message_is_followed_from_its_publisher_to_its_acknowledgement(
     with store.trace() as trace:
         channel.basic_publish("amq.fanout", "k", b"1", PERSISTENT)
         channel.wait_for_confirms()
-        message = channel.basic_get("a")
-        assert message is not None
+        message = get(channel, "a")
         message.ack()
         found = read(trace)
     assert [event.step for event in found] == [*ARRIVES, "deliver", "ack"]
@@ -75,8 +76,7 @@ def test_what_leads_nowhere_is_returned_and_a_rejection_is_a_nack(
         channel.wait_for_confirms()
         assert steps(trace) == ["publish", "route", "return", "confirm"]
         channel.basic_publish("", "a", b"")
-        message = channel.basic_get("a")
-        assert message is not None
+        message = get(channel, "a")
         message.nack(requeue=False)
         assert [event.step for event in read(trace) if event.number == message.delivery_tag][
             -2:

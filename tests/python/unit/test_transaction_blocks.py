@@ -8,15 +8,14 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT, bodies
+from ..support import PERSISTENT, bodies, get
 
 
 def test_a_block_is_done_whole_or_not_at_all(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
     channel.basic_publish("", queue, b"in", PERSISTENT)
-    message = channel.basic_get(queue)
-    assert message is not None
+    message = get(channel, queue)
     tx = channel.transaction()
 
     def fail() -> None:

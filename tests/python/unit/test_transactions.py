@@ -11,7 +11,7 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT, bodies
+from ..support import PERSISTENT, bodies, get, publish_numbers
 
 
 def test_publishes_are_seen_after_the_commit(
@@ -33,8 +33,7 @@ def test_rollback_drops_publishes_and_takes_acks_back(
 ) -> None:
     channel.basic_publish("", queue, b"1", PERSISTENT)
     channel.tx_select()
-    message = channel.basic_get(queue)
-    assert message is not None
+    message = get(channel, queue)
     message.ack()
     channel.basic_publish("", queue, b"2", PERSISTENT)
     channel.tx_rollback()
@@ -89,8 +88,7 @@ def test_what_a_transaction_settled_is_unknown_until_it_rolls_back(
     for commits in (False, True):
         with store.channel() as channel:
             channel.queue_purge(queue)
-            for number in range(1, 5):
-                channel.basic_publish("", queue, str(number).encode())
+            publish_numbers(channel, queue, 4, 1)
             for _ in range(4):
                 channel.basic_get(queue)
             channel.tx_select()
@@ -109,8 +107,7 @@ def test_what_a_transaction_settled_is_unknown_until_it_rolls_back(
 def test_multiple_takes_what_was_not_settled_before(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
-    for number in range(1, 10):
-        channel.basic_publish("", queue, str(number).encode())
+    publish_numbers(channel, queue, 9, 1)
     for _ in range(8):
         channel.basic_get(queue)
     channel.tx_select()
@@ -130,8 +127,7 @@ def test_multiple_takes_what_was_not_settled_before(
 def test_recover_is_not_part_of_a_transaction(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
-    for number in range(1, 6):
-        channel.basic_publish("", queue, str(number).encode())
+    publish_numbers(channel, queue, 5, 1)
     for _ in range(5):
         channel.basic_get(queue)
     channel.tx_select()
@@ -153,8 +149,7 @@ def test_closing_in_a_transaction_requeues_what_it_settled(
     store: pyqstore.Store, queue: str
 ) -> None:
     with store.channel() as channel:
-        for number in range(1, 5):
-            channel.basic_publish("", queue, str(number).encode())
+        publish_numbers(channel, queue, 4, 1)
         for _ in range(3):
             channel.basic_get(queue)
         channel.tx_select()
@@ -170,8 +165,7 @@ def test_commit_is_durable_with_acks_and_publishes_of_all_queues(path: Path) -> 
         channel.queue_declare("b", durable=True)
         channel.basic_publish("", "a", b"1", PERSISTENT)
         channel.tx_select()
-        message = channel.basic_get("a")
-        assert message is not None
+        message = get(channel, "a")
         message.ack()
         channel.basic_publish("", "b", message.body, PERSISTENT)
         channel.tx_commit()

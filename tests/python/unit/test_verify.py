@@ -10,7 +10,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT
+from ..support import PERSISTENT, get
 
 
 def files(path: Path) -> dict[str, bytes]:
@@ -36,8 +36,7 @@ def fill(store: pyqstore.Store, count: int = 300) -> None:
             channel.basic_publish("", "a", b"alone%055d" % number, PERSISTENT)
         assert channel.wait_for_confirms(30)
         for _ in range(count // 3):
-            message = channel.basic_get("a")
-            assert message is not None
+            message = get(channel, "a")
             message.ack()
     store.sync()
 

@@ -12,6 +12,8 @@ import pytest
 
 import pyqstore
 
+from ..support import get
+
 QUEUE_DELETE, STREAM_DECLARE = 6, 15  # types of records
 
 
@@ -72,8 +74,7 @@ def test_what_was_acked_stays_acked_after_a_restart(tmp_path: Path) -> None:
         with pyqstore.open(tmp_path / "store") as store, store.channel() as channel:
             status = store.queue_status("work")
             assert status["messages_ready"] == 5
-            first = channel.basic_get("work")
-            assert first is not None
+            first = get(channel, "work")
             assert first.redelivered
             assert first.body == b"0"
             store.checkpoint()
@@ -113,8 +114,7 @@ def test_requeued_messages_come_back_in_their_place_and_are_counted(store: pyqst
         assert first is not None
         assert second is not None
         channel.basic_nack(first.delivery_tag, requeue=True)
-        again = channel.basic_get("work")
-        assert again is not None
+        again = get(channel, "work")
         assert again.body == b"0"
         assert again.redelivered
         assert again.delivery_count == 1
@@ -128,11 +128,9 @@ def test_rejected_messages_are_dead_lettered(store: pyqstore.Store) -> None:
     with store.channel() as channel:
         channel.queue_declare("dead", durable=True)
         declare(channel, dead_letter_exchange="", dead_letter_routing_key="dead")
-        message = channel.basic_get("work")
-        assert message is not None
+        message = get(channel, "work")
         channel.basic_reject(message.delivery_tag, requeue=False)
-        dead = channel.basic_get("dead")
-        assert dead is not None
+        dead = get(channel, "dead")
         assert dead.body == b"0"
         assert dead.properties.headers["x-death"][0]["queue"] == "work"
         assert bodies(channel) == [1, 2]
@@ -145,13 +143,11 @@ def test_a_delivery_limit_holds_over_a_stream(store: pyqstore.Store) -> None:
         channel.queue_declare("dead", durable=True)
         declare(channel, delivery_limit=2, dead_letter_exchange="", dead_letter_routing_key="dead")
         for _ in range(3):
-            message = channel.basic_get("work")
-            assert message is not None
+            message = get(channel, "work")
             assert message.body == b"0"
             channel.basic_nack(message.delivery_tag, requeue=True)
         assert bodies(channel) == [1]
-        dead = channel.basic_get("dead")
-        assert dead is not None
+        dead = get(channel, "dead")
         assert dead.body == b"0"
 
 
@@ -196,8 +192,7 @@ def test_acks_and_publishes_are_one_transaction(store: pyqstore.Store) -> None:
         declare(channel)
         channel.queue_declare("out", durable=True)
     with store.channel() as channel:
-        message = channel.basic_get("work")
-        assert message is not None
+        message = get(channel, "work")
         with pytest.raises(RuntimeError, match="no"):
             give_up(channel, message.delivery_tag)
         assert store.queue_status("out")["messages_ready"] == 0
@@ -212,8 +207,7 @@ def test_purge_passes_all_that_is_there_and_nothing_later(tmp_path: Path) -> Non
     with pyqstore.open(tmp_path / "store") as store, store.channel() as channel:
         fill(store, 100)
         declare(channel)
-        held = channel.basic_get("work")
-        assert held is not None
+        held = get(channel, "work")
         assert channel.queue_purge("work") == 99
         fill(store, 2, start=100)
         channel.basic_nack(held.delivery_tag, requeue=True)
@@ -263,8 +257,7 @@ def test_browse_shows_a_work_queue_and_takes_nothing(store: pyqstore.Store) -> N
     with store.channel() as channel:
         declare(channel)
         assert bodies(channel, limit=2) == [0, 1]
-        held = channel.basic_get("work")
-        assert held is not None
+        get(channel, "work")
         shown = pa.Table.from_batches(list(store.browse("work")))
         assert shown["sequence"].to_pylist() == list(range(2, 10))
         assert shown["unacked"].to_pylist() == [True] + [False] * 7
@@ -356,8 +349,7 @@ def test_bodies_that_a_queue_shares_with_the_stream_come_whole(tmp_path: Path) -
             channel.basic_publish("x", "", large + b"%d" % number)
         assert channel.wait_for_confirms(60)
         for number in range(3):
-            message = channel.basic_get("work")
-            assert message is not None
+            message = get(channel, "work")
             assert message.body == large + b"%d" % number
             channel.basic_ack(message.delivery_tag)
         assert channel.queue_purge("both") == 3
@@ -453,8 +445,7 @@ def test_dead_letters_never_go_into_a_work_queue(store: pyqstore.Store) -> None:
             arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"},
         )
         channel.basic_publish("", "q", b"x")
-        message = channel.basic_get("q")
-        assert message is not None
+        message = get(channel, "q")
         message.reject(requeue=False)
         assert bodies(channel) == [0]
         status = store.queue_status("q")
@@ -467,8 +458,7 @@ def test_verify_and_dump_know_work_queues(tmp_path: Path) -> None:
         fill(store, 50)
         declare(channel, delivery_limit=9)
         assert bodies(channel, limit=5) == [0, 1, 2, 3, 4]
-        message = channel.basic_get("work")
-        assert message is not None
+        message = get(channel, "work")
         message.nack(requeue=True)
     assert not pyqstore.verify(path).damage
     with pyqstore.open(path, read_only=True) as store:
