@@ -102,15 +102,20 @@ def bodies(channel: pyqstore.Channel, queue: str) -> list[bytes]:
     return [body for body, _ in rest(channel, queue)]
 
 
-def run_python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+def run_python(code: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run code in another interpreter; its arguments are strings."""
-    return subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return _run("-X", "faulthandler", "-c", code, *arguments, **options)
+
+
+def run_command(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command ``pyqstore``."""
+    return _run("-m", "pyqstore", *arguments, **options)
+
+
+def _run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *map(str, arguments)]
+    options = {"timeout": 120, "check": False} | options
+    return subprocess.run(command, capture_output=True, text=True, **options)
 
 
 def rest(channel: pyqstore.Channel, queue: str) -> list[tuple[bytes, bool]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 import pyqstore
 
 from ..adopting import STREAM, bodies, declare, drained, named, write
+from ..support import run_python
 
 
 def test_a_file_is_adopted_as_often_as_it_is_given(stage: Path, tmp_path: Path) -> None:
@@ -41,12 +40,7 @@ with pyqstore.open(sys.argv[1]) as store:
         write(Path(paths[-1]), 10 * number, 10, exchange="e")
     with pyqstore.open(tmp_path / "store") as store:
         declare(store, "log", STREAM)
-    told = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "store"), *paths],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    told = run_python(code, tmp_path / "store", *paths, check=True)
     assert told.stdout == "100\n"
     with pyqstore.open(tmp_path / "store") as store:
         assert bodies(store, "log") == named(1000)

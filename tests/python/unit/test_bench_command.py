@@ -15,6 +15,8 @@ import pytest
 from pyqstore.bench import laboratory
 from pyqstore.bench.command import WORKLOADS, _ended_cleanly
 
+from ..support import run_command, run_python
+
 ROOT = Path(__file__).resolve().parents[3]
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -22,16 +24,10 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def bench(
     *arguments: object, code: str = "", cwd: Path = ROOT
 ) -> "subprocess.CompletedProcess[str]":
-    start = ["-m", "pyqstore"] if not code else ["-c", code]
-    return subprocess.run(
-        [sys.executable, *start, "bench", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "COLUMNS": "80"},
-        cwd=cwd,
-    )
+    options: dict[str, Any] = {"env": {**os.environ, "COLUMNS": "80"}, "cwd": cwd}
+    if code:
+        return run_python(code, "bench", *arguments, **options)
+    return run_command("bench", *arguments, **options)
 
 
 def test_command_measures_and_writes(tmp_path: Path) -> None:
@@ -221,9 +217,7 @@ def test_other_commands_import_nothing_of_it() -> None:
         "try: main(['--help'])\n"
         "finally: print([name for name in sys.modules if name.startswith('pyqstore.bench')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = run_python(code, check=True)
     assert done.stdout.endswith("[]\n")
 
 

@@ -17,18 +17,11 @@ import pytest
 import pyqstore
 from pyqstore.cli import main
 
-from ..support import PERSISTENT, get, publish_numbers
+from ..support import PERSISTENT, get, publish_numbers, run_command, run_python
 
 
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "pyqstore", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "COLUMNS": "120"},
-    )
+    return run_command(*arguments, env={**os.environ, "COLUMNS": "120"})
 
 
 def output(*arguments: object) -> str:
@@ -390,9 +383,7 @@ def test_dump_of_a_queue_has_no_offsets(filled: Path) -> None:
 def test_what_takes_long_to_import_is_imported_where_it_is_needed() -> None:
     seen = "print(*(name for name in ('asyncio', 'rich', 'pyarrow') if name in sys.modules))"
     script = f"import sys, pyqstore.cli.looking; {seen}"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
+    done = run_python(script, check=True)
     assert done.stdout.split() == []
 
 

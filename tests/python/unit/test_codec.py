@@ -8,14 +8,14 @@ import ctypes
 import mmap
 import os
 import random
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from pyqstore._ffi import ffi, lib
 from pyqstore.codec import check_properties, crc32c
+
+from ..support import run_python
 
 # content_type "t", headers {"k": "v"}, delivery mode 2
 BLOB = b"\xb0\x00\x01t\x00\x00\x00\x08\x01kS\x00\x00\x00\x01v\x02"
@@ -175,11 +175,6 @@ def test_a_forked_child_has_it_where_it_has_no_store() -> None:
 
 def run_alone(script: str) -> str:
     """What a process prints that finds no compiler, nor any other program."""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"PATH": "", "CC": "no-compiler"},
-        capture_output=True,
-        text=True,
-    )
+    done = run_python(script, env=os.environ | {"PATH": "", "CC": "no-compiler"})
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -20,7 +20,7 @@ from pyqstore.control.operations import OPERATIONS
 from pyqstore.control.reaching import reach
 from pyqstore.control.wire import HEAD, is_same_user, names_of
 
-from ..support import PERSISTENT, wait_until
+from ..support import PERSISTENT, run_python, wait_until
 
 OWNER = """
 import sys, time, pyqstore
@@ -335,14 +335,7 @@ from pyqstore.control.reaching import reach
 print("queues" in reach(sys.argv[1], "queues"), flush=True)
 store.close()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        stdin=subprocess.DEVNULL,
-    )
+    done = run_python(code, path, check=True, stdin=subprocess.DEVNULL)
     assert done.stdout == "True 0\nTrue\n"
 
 

@@ -17,7 +17,7 @@ import pytest
 import pyqstore
 from pyqstore import Properties, aio
 
-from ..support import publish_numbers
+from ..support import publish_numbers, run_python
 
 PERSISTENT = Properties(delivery_mode=2)
 LONG = 3600
@@ -338,13 +338,8 @@ def test_messages_of_a_queue_that_shares_bodies_were_delayed_for_ever_after_a_re
 ) -> None:
     """Their record was built again without its due times: what memory held before took their
     place.  glibc is told to leave something there."""
-    told = subprocess.run(
-        [sys.executable, "-c", _SHARED, str(path)],
-        env=os.environ | {"GLIBC_TUNABLES": "glibc.malloc.perturb=165"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    perturbed = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.perturb=165"}
+    told = run_python(_SHARED, path, env=perturbed, check=True)
     assert told.stdout == "54 6\n"
 
 

@@ -4,8 +4,6 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 from pathlib import Path
 
 import pika
@@ -18,20 +16,14 @@ from pyarrow import flight
 import pyqstore
 
 from ..serving import Served, resident, served
-from ..support import declare, get, wait_until
+from ..support import declare, get, run_command, wait_until
 
 LOOPBACK = ("--flight", "127.0.0.1:0")
 
 
 def failed(*arguments: object) -> tuple[int, str]:
     """Exit status and the complaint of a server that does not begin."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pyqstore", "serve", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_command("serve", *arguments, timeout=60)
     assert done.stdout == ""
     return done.returncode, done.stderr
 

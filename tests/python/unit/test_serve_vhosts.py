@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,7 +18,7 @@ from pyqstore.serve.vhost_folder import VhostFolder, VhostNote
 from pyqstore.serve.vhosts import Stores, opened
 
 from ..serving import Served, served
-from ..support import wait_until
+from ..support import run_command, wait_until
 from .http_asking import GUEST, Asking, asked
 
 LISTEN = ("--listen", "127.0.0.1:0")
@@ -97,14 +95,7 @@ def test_a_vhost_whose_store_fails_ends_alone_and_says_why(tmp_path: Path) -> No
 def test_vhosts_that_cannot_be_make_no_store(
     tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pyqstore", "serve", "a", *options],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=tmp_path,
-    )
+    done = run_command("serve", "a", *options, timeout=60, cwd=tmp_path)
     assert done.returncode != 0
     assert words in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -254,14 +245,7 @@ def test_a_folder_of_vhosts_is_one_servers(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         ask_of(server)("PUT", "/api/vhosts/b")
         options = ["other", *LISTEN, "--vhosts", "vhosts"]
-        done = subprocess.run(
-            [sys.executable, "-m", "pyqstore", "serve", *options],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            cwd=tmp_path,
-        )
+        done = run_command("serve", *options, timeout=60, cwd=tmp_path)
         assert done.returncode != 0
         assert "another server has its virtual hosts there" in done.stderr
         assert names(ask_of(server)) == ["/", "b"]
@@ -284,14 +268,7 @@ def test_a_folder_of_vhosts_with_other_things_is_refused(tmp_path: Path, name: s
     folder = tmp_path / "vhosts"
     folder.mkdir()
     (folder / name).write_text("mine")
-    done = subprocess.run(
-        [sys.executable, "-m", "pyqstore", "serve", "a", *LISTEN, "--vhosts", "vhosts"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=tmp_path,
-    )
+    done = run_command("serve", "a", *LISTEN, "--vhosts", "vhosts", timeout=60, cwd=tmp_path)
     assert done.returncode != 0
     assert "no store of a virtual host" in done.stderr
     assert not (tmp_path / "a").exists()

@@ -29,7 +29,7 @@ from pyqstore.shovelling.store_target import StoreTarget
 from ..proxy import Proxy
 from ..serving import served
 from ..shovelling import FULL, IDLE, at, bodies, drained, put, refusing, table, working
-from ..support import own_host, wait_until
+from ..support import own_host, run_command, wait_until
 
 NUMBERS = [str(number).encode() for number in range(9000)]
 
@@ -519,14 +519,7 @@ def test_a_shovel_waits_for_a_broker_that_is_not_there(store: pyqstore.Store) ->
 
 
 def command(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return command_of("shovel", *arguments, **more)
-
-
-def command_of(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pyqstore", *arguments],
-        capture_output=True, text=True, timeout=120, **more,
-    )  # fmt: skip
+    return run_command("shovel", *arguments, **more)
 
 
 def test_the_command_moves_and_reports(tmp_path: Path) -> None:
@@ -586,11 +579,11 @@ def test_a_shovel_goes_on_when_the_owner_of_its_store_goes(tmp_path: Path) -> No
                     owner.addresses()
                     if number == 0:
                         future = stack.enter_context(working(f"{tmp_path}/one#a", to))
-                    command_of("publish", str(tmp_path / "one"), "a", "--body", str(number))
+                    run_command("publish", str(tmp_path / "one"), "a", "--body", str(number))
                     wait_until(lambda: has_come(number))  # noqa: B023
                     assert owner.end(signal.SIGKILL if number else signal.SIGTERM)[0] <= 0
             wait_until(lambda: reach_owner(tmp_path / "one", "queues", {}) is not None, 60)
-            command_of("publish", str(tmp_path / "one"), "a", "--body", "2")
+            run_command("publish", str(tmp_path / "one"), "a", "--body", "2")
             wait_until(lambda: has_come(2))
         report = future.result(30)
     assert found == {b"0", b"1", b"2"}
@@ -610,7 +603,7 @@ def test_who_looks_at_a_store_sees_its_shovels(tmp_path: Path) -> None:
         to = f"amqp://{host}:{port}?queue=b"
 
         def shovels() -> dict[str, Any]:
-            told = json.loads(command_of("stats", str(tmp_path / "one"), "--json").stdout)
+            told = json.loads(run_command("stats", str(tmp_path / "one"), "--json").stdout)
             return dict(told.get("shovels", {}))
 
         assert shovels() == {}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pyqstore
 from pyqstore.shovelling.addresses import AmqpPlace, place_of
 
 from ..shovelling import bodies, put
+from ..support import run_command
 
 
 @pytest.mark.parametrize(
@@ -71,17 +70,11 @@ def test_the_command_takes_addresses_from_the_environment(tmp_path: Path) -> Non
     with pyqstore.open(tmp_path / "two") as store:
         store.queue("b")
         address = store.listen("127.0.0.1:0").address
-        done = subprocess.run(
-            [sys.executable, "-m", "pyqstore", "shovel", "--idle", "0.3"],
-            env={
-                **os.environ,
-                "PYQSTORE_SHOVEL_FROM": f"{tmp_path}/one#a",
-                "PYQSTORE_SHOVEL_TO": f"amqp://guest:guest@{address}?queue=b",
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        addresses = {
+            "PYQSTORE_SHOVEL_FROM": f"{tmp_path}/one#a",
+            "PYQSTORE_SHOVEL_TO": f"amqp://guest:guest@{address}?queue=b",
+        }
+        done = run_command("shovel", "--idle", 0.3, env=os.environ | addresses)
         assert (done.returncode, done.stderr) == (0, "")
         assert bodies(store, "b") == [b"body"]
 
@@ -92,11 +85,8 @@ def test_the_command_tells_troubles_once(tmp_path: Path) -> None:
         put(store, "a", [b"body"])
     with pyqstore.open(tmp_path / "two") as store:
         address = store.listen("127.0.0.1:0").address
-        done = subprocess.run(
-            [sys.executable, "-m", "pyqstore", "shovel", "--from", f"{tmp_path}/one#a",
-             "--to", f"amqp://guest:secret@{address}?queue=b"],
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+        to = f"amqp://guest:secret@{address}?queue=b"
+        done = run_command("shovel", "--from", f"{tmp_path}/one#a", "--to", to)
     assert done.returncode != 0
     assert len(done.stderr.splitlines()) == 1
     assert "look at user, password" in done.stderr

@@ -286,97 +286,64 @@ async def aio_queue_get(store: aio.Store) -> AsyncIterator[Awaiting]:
 
 @asynccontextmanager
 async def aio_queue_iteration(store: aio.Store) -> AsyncIterator[Awaiting]:
-    queue = await store.queue(QUEUE)
-    messages = aiter(queue)
-
-    async def following() -> Any:
-        try:
-            return await asyncio.wait_for(anext(messages), 0.002)
-        except TimeoutError:
-            return None
-
-    yield Awaiting(following, awaited)
+    messages = aiter(await store.queue(QUEUE))
+    yield Awaiting(lambda: following(messages), awaited)
     await messages.aclose()  # type: ignore[attr-defined]
 
 
-@asynccontextmanager
-async def aio_channel_get(store: aio.Store) -> AsyncIterator[Awaiting]:
-    async with await store.channel() as channel:
-        yield Awaiting(lambda: channel.basic_get(QUEUE), awaited)
+async def following(rows: AsyncIterator[Any], seconds: float = 0.002) -> Any:
+    """The next of an iteration, or None."""
+    try:
+        return await asyncio.wait_for(anext(rows), seconds)
+    except TimeoutError:
+        return None
+
+
+def aio_channel(
+    receive: Callable[[aio.Channel, bool], AbstractAsyncContextManager[Awaiting]], auto_ack: bool
+) -> Callable[[aio.Store], AbstractAsyncContextManager[Awaiting]]:
+    """A verb of a channel of its own."""
+
+    @asynccontextmanager
+    async def make(store: aio.Store) -> AsyncIterator[Awaiting]:
+        async with await store.channel() as channel, receive(channel, auto_ack) as awaiting:
+            yield awaiting
+
+    return make
 
 
 @asynccontextmanager
-async def aio_channel_get_batch(store: aio.Store) -> AsyncIterator[Awaiting]:
-    async with await store.channel() as channel:
-
-        async def settle(batch: Any) -> list[bytes]:
-            if len(batch) > 0:
-                await channel.basic_ack(batch["delivery_tag"][-1].as_py(), multiple=True)
-            return rows(batch)
-
-        yield Awaiting(lambda: channel.get_batch(QUEUE, 3, timeout=0.002), settle)
+async def aio_get(channel: aio.Channel, auto_ack: bool) -> AsyncIterator[Awaiting]:
+    settle = acknowledged if auto_ack else awaited
+    yield Awaiting(lambda: channel.basic_get(QUEUE, auto_ack), settle)
 
 
 @asynccontextmanager
-async def aio_channel_get_auto_ack(store: aio.Store) -> AsyncIterator[Awaiting]:
-    async with await store.channel() as channel:
-        yield Awaiting(lambda: channel.basic_get(QUEUE, auto_ack=True), acknowledged)
+async def aio_get_batch(channel: aio.Channel, auto_ack: bool) -> AsyncIterator[Awaiting]:
+    async def settle(batch: Any) -> list[bytes]:
+        if len(batch) > 0 and not auto_ack:
+            await channel.basic_ack(batch["delivery_tag"][-1].as_py(), multiple=True)
+        return rows(batch)
+
+    yield Awaiting(lambda: channel.get_batch(QUEUE, 3, auto_ack=auto_ack, timeout=0.002), settle)
 
 
 @asynccontextmanager
-async def aio_channel_get_batch_auto_ack(store: aio.Store) -> AsyncIterator[Awaiting]:
-    async with await store.channel() as channel:
-
-        async def settle(batch: Any) -> list[bytes]:
-            return rows(batch)
-
-        yield Awaiting(lambda: channel.get_batch(QUEUE, 3, auto_ack=True, timeout=0.002), settle)
-
-
-@asynccontextmanager
-async def aio_channel_next_delivery_auto_ack(store: aio.Store) -> AsyncIterator[Awaiting]:
-    async with await store.channel() as channel:
-        tag = await channel.basic_consume(QUEUE, auto_ack=True)
-        yield Awaiting(lambda: channel.next_delivery(tag, 0.002), acknowledged)
-
-
-@asynccontextmanager
-async def aio_channel_next_delivery(store: aio.Store) -> AsyncIterator[Awaiting]:
-    async with await store.channel() as channel:
+async def aio_next_delivery(channel: aio.Channel, auto_ack: bool) -> AsyncIterator[Awaiting]:
+    if not auto_ack:
         await channel.basic_qos(2)
-        tag = await channel.basic_consume(QUEUE)
-        yield Awaiting(lambda: channel.next_delivery(tag, 0.002), awaited)
+    tag = await channel.basic_consume(QUEUE, auto_ack=auto_ack)
+    settle = acknowledged if auto_ack else awaited
+    yield Awaiting(lambda: channel.next_delivery(tag, 0.002), settle)
 
 
 @asynccontextmanager
-async def aio_channel_consume_auto_ack(store: aio.Store) -> AsyncIterator[Awaiting]:
-    async with await store.channel() as channel:
-        messages = channel.consume(QUEUE, auto_ack=True)
-
-        async def following() -> Any:
-            try:
-                return await asyncio.wait_for(anext(messages), 0.002)
-            except TimeoutError:
-                return None
-
-        yield Awaiting(following, acknowledged)
-        await messages.aclose()
-
-
-@asynccontextmanager
-async def aio_channel_consume(store: aio.Store) -> AsyncIterator[Awaiting]:
-    async with await store.channel() as channel:
+async def aio_consume(channel: aio.Channel, auto_ack: bool) -> AsyncIterator[Awaiting]:
+    if not auto_ack:
         await channel.basic_qos(2)
-        messages = channel.consume(QUEUE)
-
-        async def following() -> Any:
-            try:
-                return await asyncio.wait_for(anext(messages), 0.002)
-            except TimeoutError:
-                return None
-
-        yield Awaiting(following, awaited)
-        await messages.aclose()
+    messages = channel.consume(QUEUE, auto_ack=auto_ack)
+    yield Awaiting(lambda: following(messages), acknowledged if auto_ack else awaited)
+    await messages.aclose()
 
 
 def aio_session_receive(
@@ -418,37 +385,36 @@ async def aio_consumer_poll(store: aio.Store) -> AsyncIterator[Awaiting]:
 async def aio_stream_read(store: aio.Store) -> AsyncIterator[Awaiting]:
     batches = (await store.stream(STREAM)).read(follow=True)
 
-    async def following() -> Any:
-        try:
-            return await asyncio.wait_for(anext(batches), 0.05)
-        except TimeoutError:
-            return None
-
     async def settle(batch: Any) -> list[bytes]:
         return rows(batch)
 
-    yield Awaiting(following, settle)
+    yield Awaiting(lambda: following(batches, 0.05), settle)
     await batches.aclose()  # type: ignore[attr-defined]
 
 
-ASYNCHRONOUS: dict[str, Callable[[aio.Store], AbstractAsyncContextManager[Awaiting]]] = {
-    "Queue.get": aio_queue_get,
-    "Queue.__aiter__": aio_queue_iteration,
-    "Channel.basic_get": aio_channel_get,
-    "Channel.get_batch": aio_channel_get_batch,
-    "Channel.next_delivery": aio_channel_next_delivery,
-    "Channel.consume": aio_channel_consume,
-    "Channel.basic_get, auto_ack": aio_channel_get_auto_ack,
-    "Channel.get_batch, auto_ack": aio_channel_get_batch_auto_ack,
-    "Channel.next_delivery, auto_ack": aio_channel_next_delivery_auto_ack,
-    "Channel.consume, auto_ack": aio_channel_consume_auto_ack,
-    "StreamConsumer.poll": aio_consumer_poll,
-    "Stream.read": aio_stream_read,
-} | {
-    f"Session.receive, {mode}{told}": aio_session_receive(mode, prefetch)
-    for mode in MODES
-    for told, prefetch in (("", None), (", topped up", 2))
-}
+ASYNCHRONOUS: dict[str, Callable[[aio.Store], AbstractAsyncContextManager[Awaiting]]] = (
+    {
+        "Queue.get": aio_queue_get,
+        "Queue.__aiter__": aio_queue_iteration,
+        "StreamConsumer.poll": aio_consumer_poll,
+        "Stream.read": aio_stream_read,
+    }
+    | {
+        f"Channel.{verb}{', auto_ack' if auto_ack else ''}": aio_channel(receive, auto_ack)
+        for verb, receive in (
+            ("basic_get", aio_get),
+            ("get_batch", aio_get_batch),
+            ("next_delivery", aio_next_delivery),
+            ("consume", aio_consume),
+        )
+        for auto_ack in (False, True)
+    }
+    | {
+        f"Session.receive, {mode}{told}": aio_session_receive(mode, prefetch)
+        for mode in MODES
+        for told, prefetch in (("", None), (", topped up", 2))
+    }
+)
 
 
 async def pause(chance: random.Random) -> None:

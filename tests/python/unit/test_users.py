@@ -26,7 +26,7 @@ from pyqstore.serve.stored_users import StoredUsers
 from pyqstore.serve.user_file import changed_users, read_users
 from pyqstore.serve.user_list import Permission, User
 
-from ..support import wait_until
+from ..support import run_command, wait_until
 
 SHA256 = "rabbit_password_hashing_sha256"
 SHA512 = "rabbit_password_hashing_sha512"
@@ -34,8 +34,7 @@ NONE = Permission("", "", "")
 
 
 def run(*arguments: str | Path, given: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pyqstore", "user", *map(str, arguments)]
-    return subprocess.run(command, input=given, text=True, capture_output=True, timeout=120)
+    return run_command("user", *arguments, input=given)
 
 
 def done(*arguments: str | Path, given: str = "") -> str:
