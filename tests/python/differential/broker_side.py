@@ -15,14 +15,7 @@ import pika
 import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-from .sides import (
-    POLL_SECONDS,
-    Confirms,
-    Failure,
-    Message,
-    Side,
-    described,
-)
+from .sides import POLL_SECONDS, Confirms, Failure, Message, Side, described
 
 
 class Server(Protocol):

@@ -332,11 +332,7 @@ KNOWN = (
         "messages of basic.get that are out when a limit is set for the channel",
         "in a store they never count; RabbitMQ counts them, and for ever, acknowledged or not",
         limits_what_was_got,
-        on_channel(
-            ("get", GET),
-            ("qos", {"count": 1, "global_": True}),
-            ("consume", CONSUME),
-        ),
+        on_channel(("get", GET), ("qos", {"count": 1, "global_": True}), ("consume", CONSUME)),
     ),
     Rule(
         "which argument a 406 names, when several differ",

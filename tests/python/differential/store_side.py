@@ -9,14 +9,7 @@ from typing import Any
 import pyqstore
 
 from ..support import sent
-from .sides import (
-    CONFIRM_SECONDS,
-    Confirms,
-    Failure,
-    Message,
-    Side,
-    described,
-)
+from .sides import CONFIRM_SECONDS, Confirms, Failure, Message, Side, described
 
 
 class StoreSide(Side):

@@ -46,9 +46,7 @@ def ask(channel: Any) -> object:
 
 
 def outcome(
-    act: Callable[[Any], object],
-    connect: Callable[[], Any],
-    is_open: Callable[[Any], bool],
+    act: Callable[[Any], object], connect: Callable[[], Any], is_open: Callable[[Any], bool]
 ) -> dict[str, object]:
     connection = connect()
     one, other = connection.channel(), connection.channel()
@@ -77,9 +75,7 @@ def test_error_closes_the_same_channels(code: int, broker: Broker, tmp_path: Pat
 
     with pyqstore.open(tmp_path / "store") as store:
         told = outcome(
-            ERRORS[code],
-            lambda: connect_to(store.connection),
-            lambda channel: not channel.closed,
+            ERRORS[code], lambda: connect_to(store.connection), lambda channel: not channel.closed
         )
         for connection in connections:
             connection.close()

@@ -38,10 +38,7 @@ def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listening]:
 
 @pytest.mark.parametrize(
     "seed",
-    [
-        pytest.param(FIRST_SEED, marks=pytest.mark.gate),
-        *range(FIRST_SEED + 1, FIRST_SEED + SEEDS),
-    ],
+    [pytest.param(FIRST_SEED, marks=pytest.mark.gate), *range(FIRST_SEED + 1, FIRST_SEED + SEEDS)],
 )
 def test_a_listener_does_what_a_store_does(seed: int, listening: Listening) -> None:
     script = Generator(seed).operations(OPERATIONS)

@@ -116,17 +116,13 @@ def test_a_store_does_what_activemq_does(played: Both, subtests: pytest.Subtests
 
 
 @pytest.mark.slow
-def test_what_is_listed_as_different_is(
-    played: Both,
-) -> None:
+def test_what_is_listed_as_different_is(played: Both) -> None:
     theirs, ours = played
     assert {name for name in theirs if name != "delays" and theirs[name] != ours[name]} == DIFFERENT
 
 
 @pytest.mark.slow
-def test_delays_are_those_of_activemq(
-    played: Both,
-) -> None:
+def test_delays_are_those_of_activemq(played: Both) -> None:
     due = [60, 120, 240, 300, 300]
     for seen in played:
         delays = seen["delays"]

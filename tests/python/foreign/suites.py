@@ -24,13 +24,7 @@ FLOWER = "flower==2.2.0"
 MOTO = "moto[s3,server]==5.2.5"
 LAPIN, LAPIN_FEATURES = "lapin@=4.12.3", ("--no-default-features", "--features", "tokio,smol")
 AMQPLIB = "amqplib@2.3.1"
-AMQP_TOOLS = (
-    "amqp-declare-queue",
-    "amqp-publish",
-    "amqp-get",
-    "amqp-consume",
-    "amqp-delete-queue",
-)
+AMQP_TOOLS = ("amqp-declare-queue", "amqp-publish", "amqp-get", "amqp-consume", "amqp-delete-queue")
 PYTEST = ("pytest>=8,<9", "pytest-rerunfailures", "pytest-timeout")
 
 # ---- Go ----

@@ -246,11 +246,7 @@ def test_on_a_standalone_cluster_rows_are_there_once_when_an_attempt_is_overtake
 
 # What a driver has done when it is killed, by what lies in the store's directory.
 _STAGED = "staging/*/*.qsb"
-_MOMENTS = {
-    "started": "staging/*",
-    "staging": "staging/*/*.qsb.*.tmp",
-    "staged": _STAGED,
-}
+_MOMENTS = {"started": "staging/*", "staging": "staging/*/*.qsb.*.tmp", "staged": _STAGED}
 
 
 @pytest.mark.parametrize(

@@ -178,10 +178,7 @@ def test_what_the_owner_finds_unroutable_or_missing_fails_the_job(
 
 
 def test_rows_with_due_times_wait_for_a_store_that_is_closed(disk: Any, prepare: Prepare) -> None:
-    with (
-        pyqstore.open(disk.path),
-        pytest.raises(StoreBusyError, match=f"process {os.getpid()}"),
-    ):
+    with pyqstore.open(disk.path), pytest.raises(StoreBusyError, match=f"process {os.getpid()}"):
         prepare(columns=[*COLUMNS, ("due", "timestamp")], lock_timeout="0.3")
 
 

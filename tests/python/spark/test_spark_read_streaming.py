@@ -107,10 +107,7 @@ def test_a_streams_group_tells_how_far_a_query_is(disk: Any, reader: Readers) ->
     asked.commit({"stream": "log", "offset": 70})
     assert asked.initialOffset()["offset"] == 70
     assert reader(stream="log", group="other").initialOffset()["offset"] == 0
-    with (
-        pyqstore.open(disk.path) as store,
-        store.stream_consumer(["log"], group="g") as consumer,
-    ):
+    with pyqstore.open(disk.path) as store, store.stream_consumer(["log"], group="g") as consumer:
         assert consumer.lag() == {"log": 30}
 
 

@@ -58,10 +58,7 @@ def test_commit_publishes_the_files_by_partition(
 
 
 def test_commit_makes_no_checkpoint_while_the_journal_is_short(
-    disk: Any,
-    prepare: Callable[..., sink.Job],
-    batch_of: Batches,
-    monkeypatch: pytest.MonkeyPatch,
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def journal_left() -> int:
         with pyqstore.open(disk.path, read_only=True) as store:

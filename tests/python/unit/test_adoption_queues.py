@@ -67,9 +67,7 @@ def adopt(
 
 
 def publish(
-    store: pyqstore.Store,
-    batches: list[pa.RecordBatch],
-    properties: pyqstore.Properties | None,
+    store: pyqstore.Store, batches: list[pa.RecordBatch], properties: pyqstore.Properties | None
 ) -> None:
     with store.channel() as channel:
         channel.tx_select()

@@ -16,11 +16,7 @@ import pytest
 from pyqstore.bench import asynchronous, consume, drawing, laboratory, loads
 from pyqstore.bench.command import WORKLOADS
 from pyqstore.bench.report import Report, read
-from pyqstore.bench.runs import (
-    Options,
-    results_of,
-    run_once,
-)
+from pyqstore.bench.runs import Options, results_of, run_once
 from pyqstore.bench.stores import opened, settle, wait_until_quiet
 
 TINY = Options(quick=True, scale=0.01)

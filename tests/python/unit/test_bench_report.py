@@ -10,12 +10,7 @@ import pytest
 from pyqstore.bench import drawing, floor, machine
 from pyqstore.bench.plots import Plot, label, shown_number
 from pyqstore.bench.report import Report, cells, read
-from pyqstore.bench.runs import (
-    Case,
-    Result,
-    Sample,
-    Spread,
-)
+from pyqstore.bench.runs import Case, Result, Sample, Spread
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

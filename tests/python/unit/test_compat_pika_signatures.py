@@ -15,14 +15,8 @@ real = pytest.importorskip("pika")
 
 CLASSES = (
     (blocking_connection.BlockingConnection, real.BlockingConnection),
-    (
-        blocking_connection.BlockingChannel,
-        real.adapters.blocking_connection.BlockingChannel,
-    ),
-    (
-        blocking_connection.ReturnedMessage,
-        real.adapters.blocking_connection.ReturnedMessage,
-    ),
+    (blocking_connection.BlockingChannel, real.adapters.blocking_connection.BlockingChannel),
+    (blocking_connection.ReturnedMessage, real.adapters.blocking_connection.ReturnedMessage),
     (compat.ConnectionParameters, real.ConnectionParameters),
     (compat.URLParameters, real.URLParameters),
     (compat.PlainCredentials, real.PlainCredentials),

@@ -164,8 +164,7 @@ def test_guide_runs(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    "document",
-    ["*.md", "docs/**/*.md", "benchmarks/**/*.md", "examples/**/*.md"],
+    "document", ["*.md", "docs/**/*.md", "benchmarks/**/*.md", "examples/**/*.md"]
 )
 def test_links_of_documents_lead_somewhere(document: str) -> None:
     for path in ROOT.glob(document):

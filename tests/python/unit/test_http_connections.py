@@ -358,10 +358,7 @@ def answer_by_tls(server: HttpServer, trusting: ssl.SSLContext, path: str) -> tu
 
 
 def test_silence_before_the_handshake_of_tls_counts_too(
-    store: pyqstore.Store,
-    connect: Connect,
-    certificates: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    store: pyqstore.Store, connect: Connect, certificates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Connections, "silent_max", 8)
     with served_by_tls(store, certificates) as (server, trusting):

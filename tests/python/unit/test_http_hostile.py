@@ -152,10 +152,7 @@ def test_a_publish_that_is_not_confirmed_in_time_says_that_it_is_not_known(
         raise TimeoutError(timeout)
 
     monkeypatch.setattr(pyqstore.Channel, "wait_for_confirms", never)  # as a disk that stands still
-    for answer in (
-        ask("POST", f"/api/{PUBLISH}", MESSAGE),
-        ask("GET", "/api/aliveness-test/%2F"),
-    ):
+    for answer in (ask("POST", f"/api/{PUBLISH}", MESSAGE), ask("GET", "/api/aliveness-test/%2F")):
         assert (answer.status, "not known" in answer.json["reason"]) == (503, True)
 
 

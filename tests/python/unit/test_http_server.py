@@ -71,9 +71,7 @@ def test_closing_twice_is_fine(store: pyqstore.Store) -> None:
     assert server.close(5)
 
 
-def test_a_client_that_keeps_its_connection_does_not_keep_the_server(
-    store: pyqstore.Store,
-) -> None:
+def test_a_client_that_keeps_its_connection_does_not_keep_the_server(store: pyqstore.Store) -> None:
     with store.serve_page(0) as server, closing(http.client.HTTPConnection(server.address)) as kept:
         kept.request("GET", "/api/whoami")
         kept.getresponse().read()

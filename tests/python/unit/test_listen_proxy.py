@@ -39,10 +39,7 @@ def binary(source: str, extensions: bytes = b"") -> bytes:
 V2 = binary("203.0.113.7")
 HEADERS = {
     "1, IPv4": (V1, FAR),
-    "1, IPv6": (
-        b"PROXY TCP6 2001:db8::7 2001:db8::9 40000 5672\r\n",
-        "[2001:db8::7]:40000",
-    ),
+    "1, IPv6": (b"PROXY TCP6 2001:db8::7 2001:db8::9 40000 5672\r\n", "[2001:db8::7]:40000"),
     "2, IPv4": (V2, FAR),
     "2, IPv6": (binary("2001:db8::7"), "[2001:db8::7]:40000"),
     "2, with extensions": (
@@ -308,10 +305,7 @@ def test_a_header_and_a_handshake_may_come_together(
 
 @pytest.mark.parametrize("how", ["tls", "header"])
 def test_tls_without_a_header_is_closed_with_one_line_of_the_log(
-    store: pyqstore.Store,
-    certificates: Path,
-    caplog: pytest.LogCaptureFixture,
-    how: str,
+    store: pyqstore.Store, certificates: Path, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     tls = context_of(certificates)
     listener = store.listen("127.0.0.1:0", tls=tls, proxy_protocol=True)

@@ -82,10 +82,7 @@ def test_routing_keys_may_hold_any_byte_wherever_they_are_given(
     channel.queue_bind(queue, "amq.direct", "a\0b")
     channel.queue_declare(
         "dying",
-        arguments={
-            "x-dead-letter-exchange": "amq.direct",
-            "x-dead-letter-routing-key": "a\0b",
-        },
+        arguments={"x-dead-letter-exchange": "amq.direct", "x-dead-letter-routing-key": "a\0b"},
     )
     channel.basic_publish("", "dying", b"dead")
     get(channel, "dying").reject(requeue=False)

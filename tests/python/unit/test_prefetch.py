@@ -118,10 +118,7 @@ def test_messages_of_a_cancelled_consumer_count_in_the_channels_limit(
             lambda channel: channel.basic_qos(1, prefetch_size=7),
             "NOT_IMPLEMENTED - prefetch_size!=0 (7)",
         ),
-        (
-            lambda channel: channel.basic_recover(requeue=False),
-            "NOT_IMPLEMENTED - requeue=false",
-        ),
+        (lambda channel: channel.basic_recover(requeue=False), "NOT_IMPLEMENTED - requeue=false"),
     ],
 )
 def test_what_no_broker_offers_is_refused(

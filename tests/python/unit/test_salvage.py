@@ -521,9 +521,6 @@ def test_errors_of_damage_name_the_command(damaged: Path, tmp_path: Path) -> Non
         pyqstore.open(damaged)
     (tmp_path / "stage").mkdir()
     (tmp_path / "stage" / "0.qsb").write_bytes(b"no staged file")
-    with (
-        pyqstore.open(tmp_path / "other") as store,
-        pytest.raises(pyqstore.StoreCorrupt) as caught,
-    ):
+    with pyqstore.open(tmp_path / "other") as store, pytest.raises(pyqstore.StoreCorrupt) as caught:
         store.adopt(tmp_path / "stage", "key")
     assert "salvage" not in str(caught.value)

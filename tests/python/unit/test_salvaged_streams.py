@@ -28,9 +28,7 @@ class Publisher:
             arguments={"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 16384},
         )
         self.channel.queue_declare(
-            WORK,
-            durable=True,
-            arguments={"x-stream-source": STREAM, "x-stream-offset": "first"},
+            WORK, durable=True, arguments={"x-stream-source": STREAM, "x-stream-offset": "first"}
         )
         store.sync()
 

@@ -109,9 +109,7 @@ def test_tls_and_its_certificate_go_together(path: Path, certificates: Path) -> 
     assert (status, "in the file system has none" in complaint) == (3, True), complaint
 
 
-def test_a_socket_that_is_passed_speaks_tls_unless_it_is_in_the_file_system(
-    tmp_path: Path,
-) -> None:
+def test_a_socket_that_is_passed_speaks_tls_unless_it_is_in_the_file_system(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
         unix.bind(str(tmp_path / "socket"))
         found = endpoints([f"fd:{tcp.fileno()}", f"fd:{unix.fileno()}"], has_tls=True)

@@ -349,9 +349,7 @@ def test_a_close_that_fails_to_wait_for_the_listener_leaves_the_consumer_open(
     wait_until(lambda: seen == ["a"])
 
 
-def test_topics_lead_to_selectors_only_while_a_subscription_selects(
-    store: pyqstore.Store,
-) -> None:
+def test_topics_lead_to_selectors_only_while_a_subscription_selects(store: pyqstore.Store) -> None:
     def selected() -> list[str]:
         return sorted(each.routing_key for each in store.bindings() if each.to_exchange)
 

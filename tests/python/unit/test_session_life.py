@@ -130,9 +130,7 @@ def test_a_close_waits_for_the_listener_that_runs(connection: jms.Connection) ->
         session.close()
 
 
-def test_a_listener_may_close_its_consumer_and_not_its_session(
-    connection: jms.Connection,
-) -> None:
+def test_a_listener_may_close_its_consumer_and_not_its_session(connection: jms.Connection) -> None:
     session = connection.session()
     consumer = session.consumer(session.queue("q"))
     said: list[str] = []

@@ -347,10 +347,7 @@ def test_asyncio_says_as_much_of_work_that_was_on_a_channel_that_ended(
 ) -> None:
     async def work() -> None:
         face = aio.Store(store)
-        async with (
-            asyncio.timeout(60),
-            aio.session.connect(face, redelivery=AT_ONCE) as connection,
-        ):
+        async with asyncio.timeout(60), aio.session.connect(face, redelivery=AT_ONCE) as connection:
             session = await connection.session(mode)
             consumer = await session.consumer(session.queue("in"))
             out = await session.producer(session.queue("out"))

@@ -38,15 +38,7 @@ def send(session: jms.Session, to: jms.Destination, *bodies: str, **kind: Any) -
 
 
 def told(message: jms.Message | None) -> tuple[str, bool, int] | None:
-    return (
-        None
-        if message is None
-        else (
-            message.text,
-            message.redelivered,
-            message.delivery_count,
-        )
-    )
+    return None if message is None else (message.text, message.redelivered, message.delivery_count)
 
 
 def take(consumer: jms.Consumer, count: int) -> list[tuple[str, bool, int] | None]:
@@ -180,9 +172,7 @@ def test_a_failed_commit_rolls_back_and_raises(
 ) -> None:
     with store.channel() as channel:
         channel.queue_declare(
-            "full",
-            durable=True,
-            arguments={"x-max-length": 1, "x-overflow": "reject-publish"},
+            "full", durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"}
         )
     session = connect().session("transacted")
     source = session.queue("q")
@@ -222,12 +212,7 @@ def test_recover_redelivers_what_is_not_acknowledged(
             second.acknowledge()
     assert take(consumer, 3) == [("a", True, 2), ("b", True, 2), ("c", False, 1)]
     session.recover()
-    assert take(consumer, 4) == [
-        ("a", True, 3),
-        ("b", True, 3),
-        ("c", True, 2),
-        ("d", False, 1),
-    ]
+    assert take(consumer, 4) == [("a", True, 3), ("b", True, 3), ("c", True, 2), ("d", False, 1)]
 
 
 def test_recover_in_a_listener_redelivers_its_message(

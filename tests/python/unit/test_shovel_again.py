@@ -15,13 +15,7 @@ import pytest
 import pyqstore
 import pyqstore.flight
 from pyqstore import ShovelError, Shovelled, shovel
-from pyqstore.shovelling.ends import (
-    Batch,
-    Later,
-    StreamOffset,
-    pack_position,
-    unpack_position,
-)
+from pyqstore.shovelling.ends import Batch, Later, StreamOffset, pack_position, unpack_position
 from pyqstore.shovelling.store_source import StoreSource
 from pyqstore.shovelling.store_target import StoreTarget
 

@@ -215,10 +215,7 @@ def test_snapshot_is_refused_where_something_is(path: Path, tmp_path: Path) -> N
         store.snapshot(tmp_path / "empty")
         store.queue("goes on").put(b"1")
     assert is_whole(tmp_path / "empty")
-    with (
-        pyqstore.open(path, read_only=True) as store,
-        pytest.raises(pyqstore.StoreReadOnly),
-    ):
+    with pyqstore.open(path, read_only=True) as store, pytest.raises(pyqstore.StoreReadOnly):
         store.snapshot(tmp_path / "another")
     assert not (tmp_path / "another").exists()
     with pyqstore.open(":memory:") as store, pytest.raises(ValueError, match="in memory"):

@@ -66,9 +66,7 @@ def reports(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return before, after
 
 
-def test_rates_are_differences_a_second(
-    reports: tuple[dict[str, Any], dict[str, Any]],
-) -> None:
+def test_rates_are_differences_a_second(reports: tuple[dict[str, Any], dict[str, Any]]) -> None:
     before, after = reports
     rates = rates_of(before, after)
     assert rates is not None

@@ -23,10 +23,7 @@ ALLOWED: dict[str, tuple[type[Exception], ...]] = {
     "memory": (MemoryError, pyqstore.StoreFull),
     "descriptors": (pyqstore.StoreError, OSError),
 }
-LIMITS = {
-    "memory": resource.RLIMIT_AS,
-    "descriptors": resource.RLIMIT_NOFILE,
-}
+LIMITS = {"memory": resource.RLIMIT_AS, "descriptors": resource.RLIMIT_NOFILE}
 
 
 class Worker:

@@ -38,11 +38,7 @@ def _with_letters(*reasons: str, refuses: bool = False, **arguments: Any) -> Kin
     return Kind(named, frozenset({"rejected", *reasons}), refuses)
 
 
-_OF_LOG: dict[str, Any] = {
-    "x-stream-source": LOG,
-    "x-stream-offset": "first",
-    "x-stream-pin": True,
-}
+_OF_LOG: dict[str, Any] = {"x-stream-source": LOG, "x-stream-offset": "first", "x-stream-pin": True}
 
 KINDS: dict[str, Kind] = {
     "plain.0": Kind(),

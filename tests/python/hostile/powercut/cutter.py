@@ -20,15 +20,7 @@ from hostile.mixed.life import Workers
 from hostile.mixed.messages import Copy
 from hostile.mixed.model import Model
 from hostile.mixed.story import Event, events
-from hostile.powercut.disk import (
-    FILE_SYSTEMS,
-    Image,
-    Log,
-    Recorder,
-    build_recorder,
-    mount,
-    unmount,
-)
+from hostile.powercut.disk import FILE_SYSTEMS, Image, Log, Recorder, build_recorder, mount, unmount
 from hostile.report import Report
 
 _LIVES = 3
@@ -41,11 +33,7 @@ class Recording:
     """What happened on one disk, and what was promised meanwhile."""
 
     def __init__(
-        self,
-        program: Path,
-        plan: dict[str, Any],
-        workers: Workers,
-        chance: random.Random,
+        self, program: Path, plan: dict[str, Any], workers: Workers, chance: random.Random
     ) -> None:
         self.kind = kind = FILE_SYSTEMS[plan["kind"]]
         self._folder = folder = Path(plan["folder"])
