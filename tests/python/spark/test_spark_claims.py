@@ -19,37 +19,20 @@ from spark_udfs.options import ReadOptions
 from spark_udfs.reading import SourceError
 
 from ..support import get
+from .planting import PLANTING
 
 ROWS = 5000
 SCHEMA = pa.schema([("offset", pa.int64()), ("body", pa.binary()), ("routing_key", pa.string())])
 
 # Calls a function here after planting a kill before or after another.
-_CHILD = """
-import json, os, signal, sys
-import pyqstore
-from pyqstore import claiming
+_CHILD = f"""{PLANTING}
+from pyqstore import Channel, Store, claiming
 from spark_udfs import claims, options
-
-def kill(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def before(name):
-    setattr(pyqstore.Channel, name, kill)
-
-def after(name, calls=1, where=pyqstore.Channel):
-    wrapped, left = getattr(where, name), [calls]
-    def call(*arguments, **keywords):
-        result = wrapped(*arguments, **keywords)
-        left[0] -= 1
-        if not left[0]:
-            kill()
-        return result
-    setattr(where, name, call)
 
 path, call, planted = json.loads(sys.argv[1])
 exec(planted)
 claiming.CHUNK_ROWS, claims.PART_CHUNKS = 1000, 2
-asked = options.ReadOptions.parse({"path": path, "queue": "all"}, streaming=True)
+asked = options.ReadOptions.parse({{"path": path, "queue": "all"}}, streaming=True)
 batch = claims.QueueBatch(path, "q", 1)
 exec(call)
 """
@@ -57,15 +40,15 @@ _TAKE = "claims.take(asked, batch, rows_max=4500)"
 _END = "claims.end(asked, batch)"
 _RELEASE = "claims.release_claims(path, 'all')"
 _TAKING = {
-    "declared": ("after('queue_declare')", 0),
-    "taken": ("after('get_batch')", 0),
-    "chunk": ("after('publish_batch')", 0),
-    "acked": ("after('basic_ack')", 0),
-    "one chunk": ("after('tx_commit')", 1000),
-    "two chunks": ("after('tx_commit', 2)", 2000),
-    "all chunks": ("after('tx_commit', 5)", 4500),
-    "whole": ("after('tx_commit', 6)", 4500),
-    "closed": ("after('close', 1, pyqstore.Store)", 4500),
+    "declared": ("after(Channel, 'queue_declare')", 0),
+    "taken": ("after(Channel, 'get_batch')", 0),
+    "chunk": ("after(Channel, 'publish_batch')", 0),
+    "acked": ("after(Channel, 'basic_ack')", 0),
+    "one chunk": ("after(Channel, 'tx_commit')", 1000),
+    "two chunks": ("after(Channel, 'tx_commit', 2)", 2000),
+    "all chunks": ("after(Channel, 'tx_commit', 5)", 4500),
+    "whole": ("after(Channel, 'tx_commit', 6)", 4500),
+    "closed": ("after(Store, 'close')", 4500),
 }
 
 
@@ -281,7 +264,9 @@ def test_killed_while_it_claims_each_message_is_claimed_once(disk: Any, moment: 
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("planted", ["before('queue_delete')", "after('queue_delete')"])
+@pytest.mark.parametrize(
+    "planted", ["before(Channel, 'queue_delete')", "after(Channel, 'queue_delete')"]
+)
 def test_killed_while_a_batch_ends_the_next_one_ends_it(disk: Any, planted: str) -> None:
     disk.publish(range(100))
     take(disk)
@@ -343,11 +328,11 @@ def test_what_is_released_keeps_its_properties_but_copies_and_survives(disk: Any
 @pytest.mark.parametrize(
     "planted",
     [
-        "after('tx_commit')",
-        "after('publish_batch', 2)",
-        "after('tx_commit', 3)",
-        "before('queue_delete')",
-        "after('queue_delete')",
+        "after(Channel, 'tx_commit')",
+        "after(Channel, 'publish_batch', 2)",
+        "after(Channel, 'tx_commit', 3)",
+        "before(Channel, 'queue_delete')",
+        "after(Channel, 'queue_delete')",
     ],
 )
 def test_killed_while_it_releases_nothing_is_lost_or_doubled(disk: Any, planted: str) -> None:

@@ -22,6 +22,8 @@ from spark_udfs import sink
 from spark_udfs.options import WriteOptions
 from spark_udfs.staging import StagedFile
 
+from .planting import PLANTING
+
 pytestmark = pytest.mark.crash
 COLUMNS = [("body", "string"), ("routing_key", "string")]
 ROWS = 20_000
@@ -29,26 +31,9 @@ ROUNDS = 16
 Batches = Callable[[range], pa.RecordBatch]
 
 # Says "go", commits, says "done"; first plants a kill before or after a function, if told to.
-_CHILD = """
-import os, pickle, signal, sys
-import pyarrow.ipc, pyqstore
+_CHILD = f"""{PLANTING}
+import pyarrow.ipc
 from spark_udfs import sink, staging
-
-def kill(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def before(where, name):
-    setattr(where, name, kill)
-
-def after(where, name, calls=1):
-    wrapped, left = getattr(where, name), [calls]
-    def call(*arguments, **keywords):
-        result = wrapped(*arguments, **keywords)
-        left[0] -= 1
-        if not left[0]:
-            kill()
-        return result
-    setattr(where, name, call)
 
 with open(sys.argv[1], "rb") as file:
     job, files = pickle.load(file)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,6 +16,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 import pyqstore
 from spark_udfs import QStoreDataSource
 from spark_udfs.reading import SourceError
+
+from .killing import killing
 
 ROWS = 3000
 Run = Callable[..., list[int]]
@@ -349,26 +349,9 @@ def test_a_query_that_cannot_read_fails(disk: Any, run: Run) -> None:
 
 @pytest.fixture
 def killer(disk: Any) -> Iterator[list[int]]:
-    """Kills the process that consumes a batch, a little later each time, three times at most."""
-    over = threading.Event()
-    killed: list[int] = []
-
-    def kill() -> None:
-        while not over.is_set() and len(killed) < 3:
-            owner = (disk.path / "LOCK").read_text().strip() or "0"
-            with suppress(OSError):
-                if "python_streaming_source_runner" in Path(f"/proc/{owner}/cmdline").read_text():
-                    time.sleep(0.005 * len(killed))
-                    os.kill(int(owner), signal.SIGKILL)
-                    killed.append(int(owner))
-                    time.sleep(0.5)
-            time.sleep(0.001)
-
-    watcher = threading.Thread(target=kill)
-    watcher.start()
-    yield killed
-    over.set()
-    watcher.join()
+    """Kills the process that consumes a batch."""
+    with killing(disk.path, "python_streaming_source_runner") as killed:
+        yield killed
 
 
 @pytest.mark.spark

@@ -22,28 +22,15 @@ from spark_udfs.spool import Spool, batch_spool, drain_spool
 from spark_udfs.staging import StagedFile, StagingFolder
 
 from ..platter import Platter
+from .planting import PLANTING
 
 ROWS = 5000
 NUMBERS = pa.schema([("offset", pa.int64()), ("body", pa.binary()), ("routing_key", pa.string())])
 
 # Takes, after planting a kill before or after a function.
-_CHILD = """
-import json, os, signal, sys
-import pyarrow, pyqstore
+_CHILD = f"""{PLANTING}
+import pyarrow
 from spark_udfs import opening, options, spool, staging
-
-def kill(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def before(where, name):
-    setattr(where, name, kill)
-
-def after(where, name):
-    wrapped = getattr(where, name)
-    def call(*arguments, **keywords):
-        wrapped(*arguments, **keywords)
-        kill()
-    setattr(where, name, call)
 
 given, name = json.loads(sys.argv[1])
 exec(sys.argv[2])

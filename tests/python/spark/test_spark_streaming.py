@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,6 +13,8 @@ import pytest
 
 from spark_udfs import sink
 from spark_udfs.options import OptionError, WriteOptions
+
+from .killing import killing
 
 Batches = Callable[[range], pa.RecordBatch]
 FILES, ROWS = 5, 2000
@@ -222,26 +221,9 @@ def test_the_output_mode_is_append(
 
 @pytest.fixture
 def killer(disk: Any) -> Iterator[list[int]]:
-    """Kills the process that commits a batch, a little later each time, three times at most."""
-    over = threading.Event()
-    killed: list[int] = []
-
-    def kill() -> None:
-        while not over.is_set() and len(killed) < 3:
-            owner = (disk.path / "LOCK").read_text().strip() or "0"
-            with suppress(OSError):
-                if "python_streaming_sink_runner" in Path(f"/proc/{owner}/cmdline").read_text():
-                    time.sleep(0.005 * len(killed))
-                    os.kill(int(owner), signal.SIGKILL)
-                    killed.append(int(owner))
-                    time.sleep(0.5)
-            time.sleep(0.001)
-
-    watcher = threading.Thread(target=kill)
-    watcher.start()
-    yield killed
-    over.set()
-    watcher.join()
+    """Kills the process that commits a batch."""
+    with killing(disk.path, "python_streaming_sink_runner") as killed:
+        yield killed
 
 
 @pytest.mark.spark
