@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow
@@ -17,28 +17,23 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-Work = Callable[[aio.Store, aio.Queue], Awaitable[None]]
+
+@pytest.fixture
+def jobs(aio_store: aio.Store, runner: asyncio.Runner) -> aio.Queue:
+    async def make() -> aio.Queue:
+        return await aio_store.queue("jobs")
+
+    return runner.run(make())
 
 
-def run(path: Path, work: Work) -> None:
-    async def main() -> None:
-        store = await aio.open(path)
-        try:
-            async with asyncio.timeout(60):
-                await work(store, await store.queue("jobs"))
-        finally:
-            await store.close()
-
-    asyncio.run(main())
-
-
-def test_what_was_put_is_there_after_close_and_open(path: Path) -> None:
-    async def put(store: aio.Store, queue: aio.Queue) -> None:
+async def test_what_was_put_is_there_after_close_and_open(path: Path) -> None:
+    async with aio.open(path) as store:
+        queue = await store.queue("jobs")
         await queue.put(b"1")
         assert await queue.put_many(["2", "3"]) == 2
         assert await queue.put_many(pyarrow.table({"body": [b"4"]})) == 1
-
-    async def get(store: aio.Store, queue: aio.Queue) -> None:
+    async with aio.open(path) as store:
+        queue = await store.queue("jobs")
         assert len(queue) == 4
         assert [message.body for message in await queue.peek(9)] == [b"1", b"2", b"3", b"4"]
         async with queue.get(timeout=30) as message:
@@ -48,232 +43,201 @@ def test_what_was_put_is_there_after_close_and_open(path: Path) -> None:
         assert len(queue) == 3
         assert await queue.purge() == 3
 
-    run(path, put)
-    run(path, get)
+
+async def test_message_is_given_back_when_the_body_raises(jobs: aio.Queue) -> None:
+    await jobs.put(b"1")
+    with pytest.raises(ZeroDivisionError):
+        async with jobs.get():
+            1 / 0  # noqa: B018
+    async with jobs.get(timeout=0) as message:
+        assert message.redelivered
+        await message.ack()
+    assert len(jobs) == 0
+    with pytest.raises(pyqstore.Empty):
+        await jobs.get(timeout=0.02)
+    await jobs.put(b"2")
+    message = await jobs.get()
+    with pytest.raises(TypeError, match="async with"), message:
+        pass
 
 
-def test_message_is_given_back_when_the_body_raises(path: Path) -> None:
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        await queue.put(b"1")
-        with pytest.raises(ZeroDivisionError):
-            async with queue.get():
-                1 / 0  # noqa: B018
-        async with queue.get(timeout=0) as message:
-            assert message.redelivered
-            await message.ack()
-        assert len(queue) == 0
-        with pytest.raises(pyqstore.Empty):
-            await queue.get(timeout=0.02)
-        await queue.put(b"2")
-        message = await queue.get()
-        with pytest.raises(TypeError, match="async with"), message:
-            pass
-
-    run(path, work)
+async def test_get_waits_and_one_that_is_cancelled_takes_nothing(
+    aio_store: aio.Store, jobs: aio.Queue
+) -> None:
+    waiting = [asyncio.ensure_future(jobs.get()) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    waiting[0].cancel()
+    await asyncio.wait([waiting[0]])
+    await asyncio.gather(*(jobs.put(b"%d" % number) for number in range(2)))
+    got = await asyncio.gather(*waiting[1:])
+    assert sorted(message.body for message in got) == [b"0", b"1"]
+    for message in got:
+        await message.ack()
+    assert (await aio_store.queue_status("jobs"))["consumers"] == 0
 
 
-def test_get_waits_and_one_that_is_cancelled_takes_nothing(path: Path) -> None:
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        waiting = [asyncio.ensure_future(queue.get()) for _ in range(3)]
-        await asyncio.sleep(0.05)
-        waiting[0].cancel()
-        await asyncio.wait([waiting[0]])
-        await asyncio.gather(*(queue.put(b"%d" % number) for number in range(2)))
-        got = await asyncio.gather(*waiting[1:])
-        assert sorted(message.body for message in got) == [b"0", b"1"]
-        for message in got:
-            await message.ack()
-        assert (await store.queue_status("jobs"))["consumers"] == 0
-
-    run(path, work)
+async def test_iteration_acknowledges_when_the_body_ends(jobs: aio.Queue) -> None:
+    await jobs.put_many(["1", "2", "3"])
+    seen = []
+    async for message in jobs:
+        seen.append(message.body)
+        if len(seen) == 2:
+            break
+    gc.collect()
+    while len(jobs) < 2:  # the loop closes the iteration soon
+        await asyncio.sleep(0.01)
+    assert [message.body for message in await jobs.peek(9)] == [b"2", b"3"]
 
 
-def test_iteration_acknowledges_when_the_body_ends(path: Path) -> None:
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        await queue.put_many(["1", "2", "3"])
-        seen = []
-        async for message in queue:
-            seen.append(message.body)
-            if len(seen) == 2:
-                break
-        gc.collect()
-        while len(queue) < 2:  # the loop closes the iteration soon
-            await asyncio.sleep(0.01)
-        assert [message.body for message in await queue.peek(9)] == [b"2", b"3"]
-
-    run(path, work)
-
-
-def test_delay_expiry_key_headers_and_codec(path: Path) -> None:
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        await queue.put("gone", expires=0.001)
-        await queue.put("never", delay=3600)
-        await queue.put("now", key="k")
-        await asyncio.sleep(0.01)  # as long as the first one lives
-        async with queue.get(timeout=0) as message:
-            assert (message.body, message.routing_key) == (b"now", "k")
-        with pytest.raises(pyqstore.Empty):
-            await queue.get(timeout=0)
-        began = time.monotonic()
-        await queue.put("later", delay=0.3, headers={"n": 1})
-        async with queue.get() as message:
-            assert message.properties.headers == {"n": 1}
-        assert time.monotonic() - began >= 0.3
-        values = await store.queue("values", codec=pyqstore.json)
-        await values.put({"a": [1]})
-        async with values.get() as message:
-            assert values.decode(message) == message.json() == {"a": [1]}
-
-    run(path, work)
+async def test_delay_expiry_key_headers_and_codec(aio_store: aio.Store, jobs: aio.Queue) -> None:
+    await jobs.put("gone", expires=0.001)
+    await jobs.put("never", delay=3600)
+    await jobs.put("now", key="k")
+    await asyncio.sleep(0.01)  # as long as the first one lives
+    async with jobs.get(timeout=0) as message:
+        assert (message.body, message.routing_key) == (b"now", "k")
+    with pytest.raises(pyqstore.Empty):
+        await jobs.get(timeout=0)
+    began = time.monotonic()
+    await jobs.put("later", delay=0.3, headers={"n": 1})
+    async with jobs.get() as message:
+        assert message.properties.headers == {"n": 1}
+    assert time.monotonic() - began >= 0.3
+    values = await aio_store.queue("values", codec=pyqstore.json)
+    await values.put({"a": [1]})
+    async with values.get() as message:
+        assert values.decode(message) == message.json() == {"a": [1]}
 
 
-def test_put_tells_that_a_full_queue_refused(path: Path) -> None:
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        small = await store.queue("small", max_length=1, overflow="reject-publish")
-        await small.put(b"1")
-        with pytest.raises(pyqstore.PublishRefused):
-            await small.put(b"2")
-        with pytest.raises(pyqstore.PreconditionFailed):
-            await store.queue("small", max_length=2)
-
-    run(path, work)
+async def test_put_tells_that_a_full_queue_refused(aio_store: aio.Store) -> None:
+    small = await aio_store.queue("small", max_length=1, overflow="reject-publish")
+    await small.put(b"1")
+    with pytest.raises(pyqstore.PublishRefused):
+        await small.put(b"2")
+    with pytest.raises(pyqstore.PreconditionFailed):
+        await aio_store.queue("small", max_length=2)
 
 
-def test_queue_goes_on_after_it_was_deleted_and_made_again(path: Path) -> None:
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        await queue.put(b"1")
-        assert await queue.delete() == 1
-        with pytest.raises(pyqstore.NotFound):
-            await queue.get(timeout=0)
-        await store.queue("jobs")
-        await queue.put(b"2")
-        async with queue.get(timeout=30) as message:
-            assert message.body == b"2"
+async def test_queue_goes_on_after_it_was_deleted_and_made_again(
+    aio_store: aio.Store, jobs: aio.Queue
+) -> None:
+    await jobs.put(b"1")
+    assert await jobs.delete() == 1
+    with pytest.raises(pyqstore.NotFound):
+        await jobs.get(timeout=0)
+    await aio_store.queue("jobs")
+    await jobs.put(b"2")
+    async with jobs.get(timeout=30) as message:
+        assert message.body == b"2"
 
-    run(path, work)
 
-
-def test_queue_leaves_without_a_warning(path: Path) -> None:
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        other = await store.queue("other")
-        await other.put(b"1")
-        async with other.get():
-            pass
-        del other
-        gc.collect()
-        await asyncio.sleep(0)
-
+async def test_queue_leaves_without_a_warning(path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run(path, work)
+        async with aio.open(path) as store:
+            other = await store.queue("other")
+            await other.put(b"1")
+            async with other.get():
+                pass
+            del other
+            gc.collect()
+            await asyncio.sleep(0)
 
 
-def test_put_many_that_waits_for_the_loop_leaves_its_threads_to_others(path: Path) -> None:
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        loop = asyncio.get_running_loop()
+async def test_put_many_that_waits_for_the_loop_leaves_its_threads_to_others(
+    aio_store: aio.Store, jobs: aio.Queue
+) -> None:
+    loop = asyncio.get_running_loop()
 
-        async def row() -> bytes:
-            await store.sync()  # in a thread of the store
-            return b"row"
+    async def row() -> bytes:
+        await aio_store.sync()  # in a thread of the store
+        return b"row"
 
-        def rows() -> Iterator[bytes]:
-            for _ in range(3):
-                yield asyncio.run_coroutine_threadsafe(row(), loop).result()
+    def rows() -> Iterator[bytes]:
+        for _ in range(3):
+            yield asyncio.run_coroutine_threadsafe(row(), loop).result()
 
-        assert await asyncio.gather(*(queue.put_many(rows()) for _ in range(8))) == [3] * 8
-
-    run(path, work)
+    assert await asyncio.gather(*(jobs.put_many(rows()) for _ in range(8))) == [3] * 8
 
 
-def test_warning_of_an_argument_names_the_line_that_gave_it(path: Path) -> None:
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        with pytest.warns(pyqstore.UnknownArgument, match="max-length") as warned:
-            await store.queue("a", max_lenght=5)
-        assert warned[0].filename == __file__
-
-    run(path, work)
+async def test_warning_of_an_argument_names_the_line_that_gave_it(aio_store: aio.Store) -> None:
+    with pytest.warns(pyqstore.UnknownArgument, match="max-length") as warned:
+        await aio_store.queue("a", max_lenght=5)
+    assert warned[0].filename == __file__
 
 
 # The worker.
 
 
-def test_worker_handles_retries_and_leaves_dead_letters(path: Path) -> None:
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        await queue.put_many([b"good", b"poison", b"good"])
-        stop, seen, tries = asyncio.Event(), [], []
+async def test_worker_handles_retries_and_leaves_dead_letters(
+    aio_store: aio.Store, jobs: aio.Queue
+) -> None:
+    await jobs.put_many([b"good", b"poison", b"good"])
+    stop, seen, tries = asyncio.Event(), [], []
 
-        async def handle(message: aio.Message) -> None:
-            if message.body == b"poison":
-                tries.append(message.delivery_count)
-                raise KeyError("order")
-            seen.append(message.body)
+    async def handle(message: aio.Message) -> None:
+        if message.body == b"poison":
+            tries.append(message.delivery_count)
+            raise KeyError("order")
+        seen.append(message.body)
 
-        working = asyncio.create_task(queue.work(handle, retries=2, backoff=0.05, stop=stop))
-        dead = await store.queue("jobs.dead")
-        async with dead.get() as message:
-            assert message.body == b"poison"
-            headers = message.properties.headers
-            assert (headers["x-attempts"], headers["x-queue"]) == (3, "jobs")
-        while len(seen) < 2:
-            await asyncio.sleep(0.001)
-        stop.set()
+    working = asyncio.create_task(jobs.work(handle, retries=2, backoff=0.05, stop=stop))
+    dead = await aio_store.queue("jobs.dead")
+    async with dead.get() as message:
+        assert message.body == b"poison"
+        headers = message.properties.headers
+        assert (headers["x-attempts"], headers["x-queue"]) == (3, "jobs")
+    while len(seen) < 2:
+        await asyncio.sleep(0.001)
+    stop.set()
+    await working
+    assert seen == [b"good", b"good"]
+    assert tries == [0, 1, 2]
+    assert len(jobs) == len(dead) == 0
+
+
+async def test_worker_that_is_cancelled_gives_back_what_is_under_way(jobs: aio.Queue) -> None:
+    await jobs.put_many([b"1", b"2"])
+    begun = asyncio.Semaphore(0)
+
+    async def handle(message: aio.Message) -> None:
+        begun.release()
+        await asyncio.sleep(3600)
+
+    working = asyncio.create_task(jobs.work(handle, tasks=2))
+    await begun.acquire()
+    await begun.acquire()
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
         await working
-        assert seen == [b"good", b"good"]
-        assert tries == [0, 1, 2]
-        assert len(queue) == len(dead) == 0
-
-    run(path, work)
+    assert len(jobs) == 2
 
 
-def test_worker_that_is_cancelled_gives_back_what_is_under_way(path: Path) -> None:
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        await queue.put_many([b"1", b"2"])
-        begun = asyncio.Semaphore(0)
-
-        async def handle(message: aio.Message) -> None:
-            begun.release()
-            await asyncio.sleep(3600)
-
-        working = asyncio.create_task(queue.work(handle, tasks=2))
-        await begun.acquire()
-        await begun.acquire()
-        working.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await working
-        assert len(queue) == 2
-
-    run(path, work)
+async def test_worker_takes_plain_functions_and_ends_with_what_the_store_raises(
+    jobs: aio.Queue,
+) -> None:
+    seen: list[bytes] = []
+    await jobs.put(b"1")
+    working = asyncio.create_task(jobs.work(lambda message: seen.append(message.body)))
+    while len(seen) == 0:
+        await asyncio.sleep(0.01)
+    await jobs.delete()
+    with pytest.raises(pyqstore.NotFound):
+        await working
 
 
-def test_worker_takes_plain_functions_and_ends_with_what_the_store_raises(path: Path) -> None:
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        seen: list[bytes] = []
-        await queue.put(b"1")
-        working = asyncio.create_task(queue.work(lambda message: seen.append(message.body)))
-        while len(seen) == 0:
-            await asyncio.sleep(0.01)
-        await queue.delete()
-        with pytest.raises(pyqstore.NotFound):
-            await working
-
-    run(path, work)
-
-
-def test_worker_ends_on_a_sigterm_that_another_thread_has(path: Path) -> None:
+async def test_worker_ends_on_a_sigterm_that_another_thread_has(jobs: aio.Queue) -> None:
     def beside() -> None:
         time.sleep(0.3)  # for the loop to wait; it ends in any case
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        working = asyncio.create_task(queue.work(lambda message: None))
-        thread = threading.Thread(target=beside)
-        while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            await asyncio.sleep(0.01)
-        thread.start()
-        await working
-        thread.join()
-
-    run(path, work)
+    working = asyncio.create_task(jobs.work(lambda message: None))
+    thread = threading.Thread(target=beside)
+    while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        await asyncio.sleep(0.01)
+    thread.start()
+    await working
+    thread.join()
 
 
 WORK = """
@@ -348,25 +312,24 @@ def test_worker_beside_another_that_ended_still_heeds_sigterm(path: Path) -> Non
     assert (done.returncode, done.stdout) == (0, "begun\ndone\nTrue\n")
 
 
-def test_call_that_waited_for_a_cancelled_task_failed(path: Path) -> None:
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        await queue.put(b"1")
+async def test_call_that_waited_for_a_cancelled_task_failed(
+    aio_store: aio.Store, jobs: aio.Queue
+) -> None:
+    await jobs.put(b"1")
 
-        async def handle(message: aio.Message) -> None:
-            task = asyncio.create_task(asyncio.sleep(3600))
-            task.cancel()
-            await task
+    async def handle(message: aio.Message) -> None:
+        task = asyncio.create_task(asyncio.sleep(3600))
+        task.cancel()
+        await task
 
-        working = asyncio.create_task(queue.work(handle, retries=0))
-        dead = await store.queue("jobs.dead")
-        async with dead.get(timeout=30) as message:
-            assert "CancelledError" in message.properties.headers["x-error"]
-        assert not working.done()
-        working.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await working
-
-    run(path, work)
+    working = asyncio.create_task(jobs.work(handle, retries=0))
+    dead = await aio_store.queue("jobs.dead")
+    async with dead.get(timeout=30) as message:
+        assert "CancelledError" in message.properties.headers["x-error"]
+    assert not working.done()
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
 
 
 @pytest.mark.parametrize(
@@ -378,12 +341,9 @@ def test_call_that_waited_for_a_cancelled_task_failed(path: Path) -> None:
         ({"dead": ""}, ValueError),
     ],
 )
-def test_worker_that_does_not_begin_makes_no_queue(
-    path: Path, wrong: dict[str, object], error: type[Exception]
+async def test_worker_that_does_not_begin_makes_no_queue(
+    aio_store: aio.Store, jobs: aio.Queue, wrong: dict[str, object], error: type[Exception]
 ) -> None:
-    async def work(store: aio.Store, queue: aio.Queue) -> None:
-        with pytest.raises(error):
-            await queue.work(print, **wrong)  # type: ignore[arg-type]
-        assert await store.queues() == ["jobs"]
-
-    run(path, work)
+    with pytest.raises(error):
+        await jobs.work(print, **wrong)  # type: ignore[arg-type]
+    assert await aio_store.queues() == ["jobs"]

@@ -3,7 +3,7 @@ coroutines as listeners."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,14 @@ jms = aio.session
 QUICK = pyqstore.session.RedeliveryPolicy(initial_redelivery_delay=0.01, redelivery_delay=0.01)
 
 
-def run(path: Path, work: Callable[[jms.Connection], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with (
-            asyncio.timeout(60),
-            aio.open(path) as store,
-            jms.connect(store, redelivery=QUICK) as connection,
-        ):
-            await work(connection)
+@pytest.fixture
+def connection(aio_store: aio.Store, runner: asyncio.Runner) -> Iterator[jms.Connection]:
+    async def connect() -> jms.Connection:
+        return await jms.connect(aio_store, redelivery=QUICK)
 
-    asyncio.run(main())
+    connection = runner.run(connect())
+    yield connection
+    runner.run(connection.close())
 
 
 async def send(connection: jms.Connection, queue: str, *bodies: str, **kind: Any) -> None:
@@ -41,216 +39,200 @@ async def send(connection: jms.Connection, queue: str, *bodies: str, **kind: Any
 @pytest.mark.parametrize("topic", [False, True])
 @pytest.mark.parametrize("mode", ["auto", "client", "dups_ok", "transacted", "individual"])
 @pytest.mark.parametrize("optimize", [False, True])
-def test_messages_are_acknowledged_when_the_mode_says(
-    path: Path, mode: str, topic: bool, listener: bool, optimize: bool
+async def test_messages_are_acknowledged_when_the_mode_says(
+    connection: jms.Connection, mode: str, topic: bool, listener: bool, optimize: bool
 ) -> None:
-    async def work(connection: jms.Connection) -> None:
-        session = await connection.session(mode)
-        source = session.topic("d") if topic else session.queue("d")
-        consumer = await session.consumer(
-            source, prefetch=20, optimize_acknowledge=optimize, optimize_timeout=0
-        )
-        seen: list[int] = []
+    session = await connection.session(mode)
+    source = session.topic("d") if topic else session.queue("d")
+    consumer = await session.consumer(
+        source, prefetch=20, optimize_acknowledge=optimize, optimize_timeout=0
+    )
+    seen: list[int] = []
 
-        async def acked() -> int:
-            return (await connection.store.stats())["messages_acked"]
+    async def acked() -> int:
+        return (await connection.store.stats())["messages_acked"]
 
-        async def listen(message: jms.Message) -> None:
+    async def listen(message: jms.Message) -> None:
+        seen.append(await acked())
+
+    if listener:
+        consumer.listener = listen
+    async with await connection.session() as other:
+        producer = await other.producer(source)
+        for number in range(100):
+            await producer.send(str(number), persistent=False)
+    by_hand = mode in ("client", "individual", "transacted")
+    batch = 10 if mode == "dups_ok" and topic else 13 if optimize else 1
+    most = 30 if by_hand else 100
+    if listener:
+        await until(lambda: len(seen) == most)
+    else:
+        for number in range(most):
+            message = await consumer.receive(timeout=20)
+            assert message is not None
+            assert message.text == str(number)
             seen.append(await acked())
-
-        if listener:
-            consumer.listener = listen
-        async with await connection.session() as other:
-            producer = await other.producer(source)
-            for number in range(100):
-                await producer.send(str(number), persistent=False)
-        by_hand = mode in ("client", "individual", "transacted")
-        batch = 10 if mode == "dups_ok" and topic else 13 if optimize else 1
-        most = 30 if by_hand else 100
-        if listener:
-            await until(lambda: len(seen) == most)
-        else:
-            for number in range(most):
-                message = await consumer.receive(timeout=20)
-                assert message is not None
-                assert message.text == str(number)
-                seen.append(await acked())
-            assert by_hand == (await consumer.receive(timeout=0) is None and len(seen) == 30)
-        before = 0 if listener else 1
-        assert seen == [0 if by_hand else (i + before) // batch * batch for i in range(most)]
-        await session.close()
-        assert await acked() == (0 if by_hand else 100)
-
-    run(path, work)
+        assert by_hand == (await consumer.receive(timeout=0) is None and len(seen) == 30)
+    before = 0 if listener else 1
+    assert seen == [0 if by_hand else (i + before) // batch * batch for i in range(most)]
+    await session.close()
+    assert await acked() == (0 if by_hand else 100)
 
 
-def test_acknowledge_commit_rollback_and_recover_are_awaited(path: Path) -> None:
-    async def work(connection: jms.Connection) -> None:
-        await send(connection, "q", *"abcd")
-        session = await connection.session("individual")
-        consumer = await session.consumer(session.queue("q"))
-        first, second = await consumer.receive(), await consumer.receive()
-        assert first is not None
-        assert second is not None
-        await second.acknowledge()
+async def test_acknowledge_commit_rollback_and_recover_are_awaited(
+    connection: jms.Connection,
+) -> None:
+    await send(connection, "q", *"abcd")
+    session = await connection.session("individual")
+    consumer = await session.consumer(session.queue("q"))
+    first, second = await consumer.receive(), await consumer.receive()
+    assert first is not None
+    assert second is not None
+    await second.acknowledge()
+    await session.recover()
+    again = await consumer.receive()
+    assert again is not None
+    assert (again.text, again.delivery_count) == ("a", 2)
+    with pytest.raises(pyqstore.session.IllegalState, match="taken back"):
+        await first.acknowledge()
+    await again.acknowledge()
+    await session.close()
+    session = await connection.session("transacted")
+    consumer = await session.consumer(session.queue("q"))
+    producer = await session.producer(session.queue("out"))
+    for _ in range(2):
+        message = await consumer.receive()
+        assert message is not None
+        assert message.text == "c"
+        await producer.send("dropped")
+        await session.rollback()
+    assert await consumer.receive() is not None
+    await producer.send("kept")
+    await session.commit()
+    status = await connection.store.queue_status("out")
+    assert status.messages_ready == 1
+    found = [message.text async for message in session.browse(session.queue("out"))]
+    assert found == ["kept"]
+    with pytest.raises(pyqstore.session.IllegalState, match="This session is transacted"):
         await session.recover()
-        again = await consumer.receive()
-        assert again is not None
-        assert (again.text, again.delivery_count) == ("a", 2)
-        with pytest.raises(pyqstore.session.IllegalState, match="taken back"):
-            await first.acknowledge()
-        await again.acknowledge()
-        await session.close()
-        session = await connection.session("transacted")
-        consumer = await session.consumer(session.queue("q"))
-        producer = await session.producer(session.queue("out"))
-        for _ in range(2):
-            message = await consumer.receive()
-            assert message is not None
-            assert message.text == "c"
-            await producer.send("dropped")
-            await session.rollback()
-        assert await consumer.receive() is not None
-        await producer.send("kept")
-        await session.commit()
-        status = await connection.store.queue_status("out")
-        assert status.messages_ready == 1
-        found = [message.text async for message in session.browse(session.queue("out"))]
-        assert found == ["kept"]
-        with pytest.raises(pyqstore.session.IllegalState, match="This session is transacted"):
-            await session.recover()
-
-    run(path, work)
 
 
-def test_a_receive_that_is_cancelled_loses_nothing(path: Path) -> None:
-    async def work(connection: jms.Connection) -> None:
-        session = await connection.session()
-        consumer = await session.consumer(session.queue("q"), prefetch=3)
-        got: list[str] = []
-        sent = [str(number) for number in range(200)]
-        sending = asyncio.create_task(send(connection, "q", *sent, persistent=False))
-        while len(got) < len(sent):
-            receiving = asyncio.create_task(consumer.receive())
-            for _ in range(len(got) % 4):
-                await asyncio.sleep(0)
-            receiving.cancel()
-            try:
-                message = await receiving
-            except asyncio.CancelledError:
-                message = await consumer.receive(timeout=0.05)
-            if message is not None:
-                got.append(message.text)
-        await sending
-        assert got == sent
-
-    run(path, work)
-
-
-def test_a_receive_waits_and_ends_when_its_session_is_closed(path: Path) -> None:
-    async def work(connection: jms.Connection) -> None:
-        for prefetch in (0, 10):
-            session = await connection.session()
-            consumer = await session.consumer(session.queue("q"), prefetch=prefetch)
-            receiving = asyncio.create_task(consumer.receive())
-            await asyncio.sleep(0.02)
-            await send(connection, "q", "a")
-            message = await receiving
-            assert message is not None
-            assert message.text == "a"
-            receiving = asyncio.create_task(consumer.receive())
-            await asyncio.sleep(0.02)
-            await session.close()
-            assert await receiving is None
-            with pytest.raises(pyqstore.session.IllegalState, match="The Session is closed"):
-                await consumer.receive()
-
-    run(path, work)
-
-
-def test_what_comes_while_another_listener_is_asked_for_is_delivered(path: Path) -> None:
-    """What the channel gives when it is armed for one may be for one whose turn is over."""
-
-    async def work(connection: jms.Connection) -> None:
-        session = await connection.session()
-        seen: list[str] = []
-        one = await session.consumer(session.queue("one"))
-        two = await session.consumer(session.queue("two"))
-        link = session._twin._link
-        push = link._push
-        armed: list[int] = []
-
-        def publish_before(kinds: int) -> bool:
-            if kinds & pyqstore._core.EVENT_ARM:
-                armed.append(kinds)
-                if len(armed) == 2:  # one has had its turn, this is that of two
-                    with connection._connection.store.channel() as channel:
-                        channel.confirm_select()
-                        channel.basic_publish("", "one", b"a")
-                        channel.wait_for_confirms()
-            return push(kinds)
-
-        link._push = publish_before  # type: ignore[method-assign]
-        one.listener = lambda message: seen.append(message.text)
-        two.listener = lambda message: seen.append(message.text)
-        await until(lambda: seen == ["a"])
-
-    run(path, work)
-
-
-def test_listeners_are_functions_or_coroutine_functions(path: Path) -> None:
-    async def work(connection: jms.Connection) -> None:
-        session = await connection.session()
-        seen: list[tuple[str, int]] = []
-
-        async def slow(message: jms.Message) -> None:
+async def test_a_receive_that_is_cancelled_loses_nothing(connection: jms.Connection) -> None:
+    session = await connection.session()
+    consumer = await session.consumer(session.queue("q"), prefetch=3)
+    got: list[str] = []
+    sent = [str(number) for number in range(200)]
+    sending = asyncio.create_task(send(connection, "q", *sent, persistent=False))
+    while len(got) < len(sent):
+        receiving = asyncio.create_task(consumer.receive())
+        for _ in range(len(got) % 4):
             await asyncio.sleep(0)
-            seen.append((message.text, message.delivery_count))
-            if message.delivery_count < 3:
-                raise ValueError("again")
-
-        def quick(message: jms.Message) -> None:
-            seen.append((message.text, message.delivery_count))
-
-        (await session.consumer(session.queue("one"))).listener = slow
-        (await session.consumer(session.queue("two"))).listener = quick
-        await send(connection, "one", "a")
-        await send(connection, "two", "b")
-        await until(lambda: len(seen) == 4)
-        assert sorted(seen) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
-
-    run(path, work)
+        receiving.cancel()
+        try:
+            message = await receiving
+        except asyncio.CancelledError:
+            message = await consumer.receive(timeout=0.05)
+        if message is not None:
+            got.append(message.text)
+    await sending
+    assert got == sent
 
 
-def test_a_close_waits_for_the_listener_that_runs(path: Path) -> None:
-    async def work(connection: jms.Connection) -> None:
-        for owner in ("consumer", "session", "connection"):
-            session = await connection.session()
-            consumer = await session.consumer(session.queue(owner))
-            began, may_end = asyncio.Event(), asyncio.Event()
-            said: list[str] = []
+async def test_a_receive_waits_and_ends_when_its_session_is_closed(
+    connection: jms.Connection,
+) -> None:
+    for prefetch in (0, 10):
+        session = await connection.session()
+        consumer = await session.consumer(session.queue("q"), prefetch=prefetch)
+        receiving = asyncio.create_task(consumer.receive())
+        await asyncio.sleep(0.02)
+        await send(connection, "q", "a")
+        message = await receiving
+        assert message is not None
+        assert message.text == "a"
+        receiving = asyncio.create_task(consumer.receive())
+        await asyncio.sleep(0.02)
+        await session.close()
+        assert await receiving is None
+        with pytest.raises(pyqstore.session.IllegalState, match="The Session is closed"):
+            await consumer.receive()
 
-            async def listen(
-                message: jms.Message, began=began, may_end=may_end, session=session, said=said
-            ) -> None:
-                began.set()
-                await may_end.wait()
-                with pytest.raises(pyqstore.session.IllegalState, match="a listener cannot"):
-                    await session.close()
-                said.append(message.text)
 
-            consumer.listener = listen
-            await send(connection, owner, "a")
-            await began.wait()
-            ending = {"consumer": consumer, "session": session, "connection": connection}[owner]
-            closing = asyncio.create_task(ending.close())
-            await asyncio.sleep(0.02)
-            assert not closing.done()
-            may_end.set()
-            await closing
-            assert said == ["a"]
+async def test_what_comes_while_another_listener_is_asked_for_is_delivered(
+    connection: jms.Connection,
+) -> None:
+    """What the channel gives when it is armed for one may be for one whose turn is over."""
+    session = await connection.session()
+    seen: list[str] = []
+    one = await session.consumer(session.queue("one"))
+    two = await session.consumer(session.queue("two"))
+    link = session._twin._link
+    push = link._push
+    armed: list[int] = []
 
-    run(path, work)
+    def publish_before(kinds: int) -> bool:
+        if kinds & pyqstore._core.EVENT_ARM:
+            armed.append(kinds)
+            if len(armed) == 2:  # one has had its turn, this is that of two
+                with connection._connection.store.channel() as channel:
+                    channel.confirm_select()
+                    channel.basic_publish("", "one", b"a")
+                    channel.wait_for_confirms()
+        return push(kinds)
+
+    link._push = publish_before  # type: ignore[method-assign]
+    one.listener = lambda message: seen.append(message.text)
+    two.listener = lambda message: seen.append(message.text)
+    await until(lambda: seen == ["a"])
+
+
+async def test_listeners_are_functions_or_coroutine_functions(connection: jms.Connection) -> None:
+    session = await connection.session()
+    seen: list[tuple[str, int]] = []
+
+    async def slow(message: jms.Message) -> None:
+        await asyncio.sleep(0)
+        seen.append((message.text, message.delivery_count))
+        if message.delivery_count < 3:
+            raise ValueError("again")
+
+    def quick(message: jms.Message) -> None:
+        seen.append((message.text, message.delivery_count))
+
+    (await session.consumer(session.queue("one"))).listener = slow
+    (await session.consumer(session.queue("two"))).listener = quick
+    await send(connection, "one", "a")
+    await send(connection, "two", "b")
+    await until(lambda: len(seen) == 4)
+    assert sorted(seen) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
+
+
+async def test_a_close_waits_for_the_listener_that_runs(connection: jms.Connection) -> None:
+    for owner in ("consumer", "session", "connection"):
+        session = await connection.session()
+        consumer = await session.consumer(session.queue(owner))
+        began, may_end = asyncio.Event(), asyncio.Event()
+        said: list[str] = []
+
+        async def listen(
+            message: jms.Message, began=began, may_end=may_end, session=session, said=said
+        ) -> None:
+            began.set()
+            await may_end.wait()
+            with pytest.raises(pyqstore.session.IllegalState, match="a listener cannot"):
+                await session.close()
+            said.append(message.text)
+
+        consumer.listener = listen
+        await send(connection, owner, "a")
+        await began.wait()
+        ending = {"consumer": consumer, "session": session, "connection": connection}[owner]
+        closing = asyncio.create_task(ending.close())
+        await asyncio.sleep(0.02)
+        assert not closing.done()
+        may_end.set()
+        await closing
+        assert said == ["a"]
 
 
 def test_connections_by_uri_and_to_a_store_of_threads(path: Path) -> None:
@@ -286,55 +268,50 @@ def test_connections_by_uri_and_to_a_store_of_threads(path: Path) -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_a_close_is_noticed_while_the_task_of_listeners_asks_for_messages(path: Path) -> None:
-    async def work(connection: jms.Connection) -> None:
-        for turn in range(50):
-            session = await connection.session()
-            consumer = await session.consumer(session.queue("q"))
-            consumer.listener = print
-            for _ in range(turn % 10):
-                await asyncio.sleep(0)
-            await session.close()
-
-    run(path, work)
-
-
-def test_a_redelivery_that_is_due_before_the_wait_begins_does_not_wait_for_ever(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_close_is_noticed_while_the_task_of_listeners_asks_for_messages(
+    connection: jms.Connection,
 ) -> None:
-    async def work(connection: jms.Connection) -> None:
-        await send(connection, "q", "a")
-        session = await connection.session("client")
+    for turn in range(50):
+        session = await connection.session()
         consumer = await session.consumer(session.queue("q"))
-        assert await consumer.receive() is not None
-        taken = session._turns.receive
-
-        async def take_slowly(*given: Any) -> Any:
-            message = await taken(*given)
-            while message is None and time.monotonic() < consumer._consumer._due:
-                await asyncio.sleep(0.001)
-            return message
-
-        monkeypatch.setattr(session._turns, "receive", take_slowly)
-        await session.recover()
-        message = await consumer.receive()
-        assert message is not None
-        assert message.delivery_count == 2
-
-    run(path, work)
+        consumer.listener = print
+        for _ in range(turn % 10):
+            await asyncio.sleep(0)
+        await session.close()
 
 
-def test_a_listener_with_a_full_window_goes_on_when_another_task_acknowledges(path: Path) -> None:
-    async def work(connection: jms.Connection) -> None:
-        await send(connection, "q", *"abcdefgh")
-        session = await connection.session("client")
-        consumer = await session.consumer(session.queue("q"), prefetch=2)
-        got: list[jms.Message] = []
-        consumer.listener = got.append
-        for full in (3, 6):
-            await until(lambda full=full: len(got) == full)  # type: ignore[misc]
-            await until(lambda: session._turns._waiters)
-            await got[-1].acknowledge()
-        await until(lambda: len(got) == 8)
+async def test_a_redelivery_that_is_due_before_the_wait_begins_does_not_wait_for_ever(
+    connection: jms.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send(connection, "q", "a")
+    session = await connection.session("client")
+    consumer = await session.consumer(session.queue("q"))
+    assert await consumer.receive() is not None
+    taken = session._turns.receive
 
-    run(path, work)
+    async def take_slowly(*given: Any) -> Any:
+        message = await taken(*given)
+        while message is None and time.monotonic() < consumer._consumer._due:
+            await asyncio.sleep(0.001)
+        return message
+
+    monkeypatch.setattr(session._turns, "receive", take_slowly)
+    await session.recover()
+    message = await consumer.receive()
+    assert message is not None
+    assert message.delivery_count == 2
+
+
+async def test_a_listener_with_a_full_window_goes_on_when_another_task_acknowledges(
+    connection: jms.Connection,
+) -> None:
+    await send(connection, "q", *"abcdefgh")
+    session = await connection.session("client")
+    consumer = await session.consumer(session.queue("q"), prefetch=2)
+    got: list[jms.Message] = []
+    consumer.listener = got.append
+    for full in (3, 6):
+        await until(lambda full=full: len(got) == full)  # type: ignore[misc]
+        await until(lambda: session._turns._waiters)
+        await got[-1].acknowledge()
+    await until(lambda: len(got) == 8)
