@@ -20,10 +20,6 @@ Way = Callable[[Any], Awaitable[Any]]
 _MOST_TURNS = 40
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60))
-
-
 async def in_a_group(awaited: Any) -> object:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(awaited)
@@ -86,46 +82,40 @@ def test_no_verb_is_an_asynchronous_generator_which_ends_with_a_cancelled_anext(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("face", ["open", "connect", "get", "publish", "confirmed"])
-def test_what_is_awaited_can_be_given_to_whatever_takes_a_coroutine(
+async def test_what_is_awaited_can_be_given_to_whatever_takes_a_coroutine(
     path: Path, face: str, way: str
 ) -> None:
-    async def work() -> None:
-        use = WAYS[way]
-        if face == "open":
-            store = await use(aio.open(path))
-            assert isinstance(store, aio.Store)
-            await store.close()
-            return
-        async with aio.open(path) as store, await store.channel() as channel:
-            queue = await store.queue("q")
-            await queue.put(b"a")
-            if face == "connect":
-                connection = await use(aio.session.connect(store))
-                assert isinstance(connection, aio.session.Connection)
-                await connection.close()
-            elif face == "get":
-                message = await use(queue.get(timeout=20))
-                assert message.body == b"a"
-                await message.ack()
-            else:
-                if face == "confirmed":
-                    await channel.confirm_select()
-                assert await use(channel.basic_publish("", "q", b"b")) == (face == "confirmed")
-                assert len(queue) == 2
-
-    run(work())
+    use = WAYS[way]
+    if face == "open":
+        store = await use(aio.open(path))
+        assert isinstance(store, aio.Store)
+        await store.close()
+        return
+    async with aio.open(path) as store, await store.channel() as channel:
+        queue = await store.queue("q")
+        await queue.put(b"a")
+        if face == "connect":
+            connection = await use(aio.session.connect(store))
+            assert isinstance(connection, aio.session.Connection)
+            await connection.close()
+        elif face == "get":
+            message = await use(queue.get(timeout=20))
+            assert message.body == b"a"
+            await message.ack()
+        else:
+            if face == "confirmed":
+                await channel.confirm_select()
+            assert await use(channel.basic_publish("", "q", b"b")) == (face == "confirmed")
+            assert len(queue) == 2
 
 
-def test_what_was_not_awaited_can_be_closed(path: Path) -> None:
-    async def work() -> None:
-        async with aio.open(path) as store:
-            queue = await store.queue("q")
-            for awaited in (aio.open(path), queue.get(), aio.session.connect(store)):
-                awaited.close()
-                with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
-                    await awaited
-
-    run(work())
+async def test_what_was_not_awaited_can_be_closed(path: Path) -> None:
+    async with aio.open(path) as store:
+        queue = await store.queue("q")
+        for awaited in (aio.open(path), queue.get(), aio.session.connect(store)):
+            awaited.close()
+            with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
+                await awaited
 
 
 async def impatient(messages: AsyncIterator[Any], count: int) -> list[Any]:
@@ -154,98 +144,83 @@ def rows(batches: list[Any]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_reading_a_stream_goes_on_after_a_cancelled_anext(path: Path, follow: bool) -> None:
-    async def work() -> None:
-        async with aio.open(path) as store:
-            stream = await store.stream("s")
-            sent = [b"%d" % number for number in range(20)]
-            for body in sent:
-                await stream.publish(body)
-            got: list[bytes] = []
-            batches = stream.read(follow=follow)
-            while len(got) < len(sent):
-                got += rows(await impatient(batches, 1))
-            assert got == sent
-            if not follow:
-                assert await anext(batches, None) is None
-                return
-            asking = asyncio.ensure_future(anext(batches))
-            await asyncio.sleep(0.01)  # likely in its thread then; wherever it is, nothing is lost
-            asking.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await asking
-            await stream.publish(b"more")
-            assert rows([await anext(batches)]) == [b"more"]
-
-    run(work())
-
-
-def test_browsing_goes_on_after_a_cancelled_anext(path: Path) -> None:
-    async def work() -> None:
-        async with aio.open(path) as store, aio.session.connect(store) as connection:
-            queue = await store.queue("q")
-            sent = [b"%d" % number for number in range(20)]
-            await queue.put_many(sent)
-            batches = store.browse("q")
-            assert rows(await impatient(batches, 1)) == sent
+async def test_reading_a_stream_goes_on_after_a_cancelled_anext(path: Path, follow: bool) -> None:
+    async with aio.open(path) as store:
+        stream = await store.stream("s")
+        sent = [b"%d" % number for number in range(20)]
+        for body in sent:
+            await stream.publish(body)
+        got: list[bytes] = []
+        batches = stream.read(follow=follow)
+        while len(got) < len(sent):
+            got += rows(await impatient(batches, 1))
+        assert got == sent
+        if not follow:
             assert await anext(batches, None) is None
-            session = await connection.session()
-            messages = session.browse(session.queue("q"))
-            assert [each.body for each in await impatient(messages, 20)] == sent
-            assert await anext(messages, None) is None
+            return
+        asking = asyncio.ensure_future(anext(batches))
+        await asyncio.sleep(0.01)  # likely in its thread then; wherever it is, nothing is lost
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await stream.publish(b"more")
+        assert rows([await anext(batches)]) == [b"more"]
 
-    run(work())
+
+async def test_browsing_goes_on_after_a_cancelled_anext(path: Path) -> None:
+    async with aio.open(path) as store, aio.session.connect(store) as connection:
+        queue = await store.queue("q")
+        sent = [b"%d" % number for number in range(20)]
+        await queue.put_many(sent)
+        batches = store.browse("q")
+        assert rows(await impatient(batches, 1)) == sent
+        assert await anext(batches, None) is None
+        session = await connection.session()
+        messages = session.browse(session.queue("q"))
+        assert [each.body for each in await impatient(messages, 20)] == sent
+        assert await anext(messages, None) is None
 
 
-def test_iterating_a_queue_goes_on_after_a_cancelled_anext(path: Path) -> None:
-    async def work() -> None:
-        async with aio.open(path) as store:
-            queue = await store.queue("q")
-            sent = [b"%d" % number for number in range(30)]
-            await queue.put_many(sent[:20])
-            messages = aiter(queue)
-            assert [each.body for each in await impatient(messages, 20)] == sent[:20]
+async def test_iterating_a_queue_goes_on_after_a_cancelled_anext(path: Path) -> None:
+    async with aio.open(path) as store:
+        queue = await store.queue("q")
+        sent = [b"%d" % number for number in range(30)]
+        await queue.put_many(sent[:20])
+        messages = aiter(queue)
+        assert [each.body for each in await impatient(messages, 20)] == sent[:20]
+        asking = asyncio.ensure_future(anext(messages))
+        await until(lambda: store._store.queue_status("q").consumers)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert store._store.queue_status("q").messages_unacked == 0
+        await queue.put_many(sent[20:])
+        assert [each.body for each in await impatient(messages, 10)] == sent[20:]
+        await messages.aclose()  # type: ignore[attr-defined]
+        await until(lambda: len(queue) == 1)  # the last one, which is given back
+        status = store._store.queue_status("q")
+        assert (status.messages_unacked, status.consumers) == (0, 0)
+        assert await anext(messages, None) is None
+
+
+async def test_consuming_goes_on_after_a_cancelled_anext(path: Path) -> None:
+    async with aio.open(path) as store, await store.channel() as channel:
+        queue = await store.queue("q")
+        sent = [b"%d" % number for number in range(20)]
+        await queue.put_many(sent)
+        messages = channel.consume("q")
+        assert [each.body for each in await impatient(messages, 20)] == sent
+        await messages.aclose()
+
+
+async def test_an_iterator_that_a_task_waits_for_refuses_another(path: Path) -> None:
+    async with aio.open(path) as store:
+        queue, stream = await store.queue("q"), await store.stream("s")
+        for messages in (aiter(queue), stream.read(follow=True)):
             asking = asyncio.ensure_future(anext(messages))
-            await until(lambda: store._store.queue_status("q").consumers)
+            await asyncio.sleep(0)
+            with pytest.raises(RuntimeError, match="another task "):
+                await anext(messages)
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
-            assert store._store.queue_status("q").messages_unacked == 0
-            await queue.put_many(sent[20:])
-            assert [each.body for each in await impatient(messages, 10)] == sent[20:]
-            await messages.aclose()  # type: ignore[attr-defined]
-            await until(lambda: len(queue) == 1)  # the last one, which is given back
-            status = store._store.queue_status("q")
-            assert (status.messages_unacked, status.consumers) == (0, 0)
-            assert await anext(messages, None) is None
-
-    run(work())
-
-
-def test_consuming_goes_on_after_a_cancelled_anext(path: Path) -> None:
-    async def work() -> None:
-        async with aio.open(path) as store, await store.channel() as channel:
-            queue = await store.queue("q")
-            sent = [b"%d" % number for number in range(20)]
-            await queue.put_many(sent)
-            messages = channel.consume("q")
-            assert [each.body for each in await impatient(messages, 20)] == sent
-            await messages.aclose()
-
-    run(work())
-
-
-def test_an_iterator_that_a_task_waits_for_refuses_another(path: Path) -> None:
-    async def work() -> None:
-        async with aio.open(path) as store:
-            queue, stream = await store.queue("q"), await store.stream("s")
-            for messages in (aiter(queue), stream.read(follow=True)):
-                asking = asyncio.ensure_future(anext(messages))
-                await asyncio.sleep(0)
-                with pytest.raises(RuntimeError, match="another task "):
-                    await anext(messages)
-                asking.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await asking
-
-    run(work())
