@@ -159,18 +159,9 @@ class BrokerSide(Side):
 
     # Verbs.
 
-    def exchange_declare(self, index: int, exchange: str, **options: Any) -> None:
-        self._channels[index].exchange_declare(exchange, **options)
-
-    def exchange_delete(self, index: int, exchange: str, if_unused: bool) -> None:
-        self._channels[index].exchange_delete(exchange, if_unused)
-
     def exchange_bind(self, index: int, **arguments: Any) -> None:
-        self._channels[index].exchange_bind(**arguments)
+        super().exchange_bind(index, **arguments)
         self._bound.append(arguments)
-
-    def exchange_unbind(self, index: int, **arguments: Any) -> None:
-        self._channels[index].exchange_unbind(**arguments)
 
     def queue_declare(self, index: int, queue: str, passive: bool, **flags: Any) -> object:
         made_up = queue.startswith("@") and not passive
@@ -191,12 +182,6 @@ class BrokerSide(Side):
     def queue_purge(self, index: int, queue: str) -> int:
         answer = self._channels[index].queue_purge(self.names.name(queue))
         return int(answer.method.message_count)
-
-    def queue_bind(self, index: int, queue: str, **arguments: Any) -> None:
-        self._channels[index].queue_bind(self.names.name(queue), **arguments)
-
-    def queue_unbind(self, index: int, queue: str, **arguments: Any) -> None:
-        self._channels[index].queue_unbind(self.names.name(queue), **arguments)
 
     def publish(
         self,
@@ -228,15 +213,6 @@ class BrokerSide(Side):
         self._channels[index].flow(True)  # or the error
         self.confirms[index].selected = True
 
-    def tx_select(self, index: int) -> None:
-        self._channels[index].tx_select()
-
-    def tx_commit(self, index: int) -> None:
-        self._channels[index].tx_commit()
-
-    def tx_rollback(self, index: int) -> None:
-        self._channels[index].tx_rollback()
-
     def get(self, index: int, queue: str, auto_ack: bool) -> Message | None:
         name = self.names.name(queue)
         method, properties, body = self._channels[index].basic_get(name, auto_ack)
@@ -258,23 +234,5 @@ class BrokerSide(Side):
             self.names.name(queue), on_message, auto_ack, exclusive, tag, arguments
         )
 
-    def cancel(self, index: int, tag: str) -> None:
-        self._channels[index].basic_cancel(tag)
-
-    def ack(self, index: int, tag: int, multiple: bool) -> None:
-        self._channels[index].basic_ack(tag, multiple)
-
-    def nack(self, index: int, tag: int, multiple: bool, requeue: bool) -> None:
-        self._channels[index].basic_nack(tag, multiple, requeue)
-
-    def reject(self, index: int, tag: int, requeue: bool) -> None:
-        self._channels[index].basic_reject(tag, requeue)
-
-    def recover(self, index: int, requeue: bool) -> None:
-        self._channels[index].basic_recover(requeue)
-
     def qos(self, index: int, count: int, global_: bool) -> None:
         self._channels[index].basic_qos(prefetch_count=count, global_qos=global_)
-
-    def close_channel(self, index: int) -> None:
-        self._channels[index].close()

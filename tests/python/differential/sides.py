@@ -124,6 +124,8 @@ class Confirms:
 class Side:
     """What both have: names, events, and verbs found by name."""
 
+    _channels: list[Any]
+
     def __init__(self, channels: int) -> None:
         self.names = Names()
         self.events = [Events() for _ in range(channels)]
@@ -140,3 +142,50 @@ class Side:
             events.late_returns.append(body)
         properties = self.names.aliased(described(of))
         events.returned.append((code, text, exchange, self.names.alias(key), body, properties))
+
+    # Verbs that are the same.
+
+    def exchange_declare(self, index: int, exchange: str, **options: Any) -> None:
+        self._channels[index].exchange_declare(exchange, **options)
+
+    def exchange_delete(self, index: int, exchange: str, if_unused: bool) -> None:
+        self._channels[index].exchange_delete(exchange, if_unused)
+
+    def exchange_bind(self, index: int, **arguments: Any) -> None:
+        self._channels[index].exchange_bind(**arguments)
+
+    def exchange_unbind(self, index: int, **arguments: Any) -> None:
+        self._channels[index].exchange_unbind(**arguments)
+
+    def queue_bind(self, index: int, queue: str, **arguments: Any) -> None:
+        self._channels[index].queue_bind(self.names.name(queue), **arguments)
+
+    def queue_unbind(self, index: int, queue: str, **arguments: Any) -> None:
+        self._channels[index].queue_unbind(self.names.name(queue), **arguments)
+
+    def tx_select(self, index: int) -> None:
+        self._channels[index].tx_select()
+
+    def tx_commit(self, index: int) -> None:
+        self._channels[index].tx_commit()
+
+    def tx_rollback(self, index: int) -> None:
+        self._channels[index].tx_rollback()
+
+    def cancel(self, index: int, tag: str) -> None:
+        self._channels[index].basic_cancel(tag)
+
+    def ack(self, index: int, tag: int, multiple: bool) -> None:
+        self._channels[index].basic_ack(tag, multiple)
+
+    def nack(self, index: int, tag: int, multiple: bool, requeue: bool) -> None:
+        self._channels[index].basic_nack(tag, multiple, requeue)
+
+    def reject(self, index: int, tag: int, requeue: bool) -> None:
+        self._channels[index].basic_reject(tag, requeue)
+
+    def recover(self, index: int, requeue: bool) -> None:
+        self._channels[index].basic_recover(requeue)
+
+    def close_channel(self, index: int) -> None:
+        self._channels[index].close()

@@ -88,18 +88,6 @@ class StoreSide(Side):
 
     # Verbs.
 
-    def exchange_declare(self, index: int, exchange: str, **options: Any) -> None:
-        self._channels[index].exchange_declare(exchange, **options)
-
-    def exchange_delete(self, index: int, exchange: str, if_unused: bool) -> None:
-        self._channels[index].exchange_delete(exchange, if_unused)
-
-    def exchange_bind(self, index: int, **arguments: Any) -> None:
-        self._channels[index].exchange_bind(**arguments)
-
-    def exchange_unbind(self, index: int, **arguments: Any) -> None:
-        self._channels[index].exchange_unbind(**arguments)
-
     def queue_declare(self, index: int, queue: str, passive: bool, **flags: Any) -> object:
         made_up = queue.startswith("@") and not passive
         name = "" if made_up else self.names.name(queue)
@@ -113,12 +101,6 @@ class StoreSide(Side):
 
     def queue_purge(self, index: int, queue: str) -> int:
         return self._channels[index].queue_purge(self.names.name(queue))
-
-    def queue_bind(self, index: int, queue: str, **arguments: Any) -> None:
-        self._channels[index].queue_bind(self.names.name(queue), **arguments)
-
-    def queue_unbind(self, index: int, queue: str, **arguments: Any) -> None:
-        self._channels[index].queue_unbind(self.names.name(queue), **arguments)
 
     def publish(
         self,
@@ -138,15 +120,6 @@ class StoreSide(Side):
     def confirm_select(self, index: int) -> None:
         self._channels[index].confirm_select()
         self.confirms[index].selected = True
-
-    def tx_select(self, index: int) -> None:
-        self._channels[index].tx_select()
-
-    def tx_commit(self, index: int) -> None:
-        self._channels[index].tx_commit()
-
-    def tx_rollback(self, index: int) -> None:
-        self._channels[index].tx_rollback()
 
     def get(self, index: int, queue: str, auto_ack: bool) -> Message | None:
         message = self._channels[index].basic_get(self.names.name(queue), auto_ack)
@@ -173,23 +146,5 @@ class StoreSide(Side):
             arguments=arguments,
         )
 
-    def cancel(self, index: int, tag: str) -> None:
-        self._channels[index].basic_cancel(tag)
-
-    def ack(self, index: int, tag: int, multiple: bool) -> None:
-        self._channels[index].basic_ack(tag, multiple)
-
-    def nack(self, index: int, tag: int, multiple: bool, requeue: bool) -> None:
-        self._channels[index].basic_nack(tag, multiple, requeue)
-
-    def reject(self, index: int, tag: int, requeue: bool) -> None:
-        self._channels[index].basic_reject(tag, requeue)
-
-    def recover(self, index: int, requeue: bool) -> None:
-        self._channels[index].basic_recover(requeue)
-
     def qos(self, index: int, count: int, global_: bool) -> None:
         self._channels[index].basic_qos(count, global_)
-
-    def close_channel(self, index: int) -> None:
-        self._channels[index].close()
