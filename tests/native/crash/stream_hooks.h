@@ -249,7 +249,6 @@ static inline void cut(struct scene *scene, qs_env *sim)
 {
     die(scene);
     scene->mem = qsi_env_sim_cut(sim, QSI_CUT_DROP_ALL, 1);
-    QS_CHECK(scene->mem != NULL);
     scene->env.inner = scene->mem;
     qsi_env_sim_destroy(sim);
     open_store(scene);

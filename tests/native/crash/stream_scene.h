@@ -29,7 +29,6 @@ static inline void start_on(struct scene *scene, qs_env *mem, uint64_t budget)
 {
     memset(scene, 0, sizeof *scene);
     scene->mem = mem;
-    QS_CHECK(scene->mem != NULL);
     crash_env_init(&scene->env, scene->mem, CRASH_NO_BUG);
     scene->options = crash_options();
     scene->options.embed_below = 100;

@@ -123,7 +123,6 @@ static struct verdict judge(const struct subject *subject, struct crash_model *m
     qs_env *env = qsi_env_mem_clone(subject->mem, 1);
     bool is_refused;
 
-    QS_CHECK(env != NULL);
     do_damage(env, file, damage, offset, mask);
     is_refused = compare(env, model, &report);
     qsi_env_mem_destroy(env);
@@ -143,7 +142,6 @@ static bool agrees(const struct subject *subject, const struct damaged_file *fil
         return true;
     }
     env = qsi_env_mem_clone(subject->mem, 1);
-    QS_CHECK(env != NULL);
     do_damage(env, file, damage, offset, mask);
     status = qs_store_verify(CRASH_PATH, env, NULL, &verified, QS_ERROR);
     qsi_env_mem_destroy(env);

@@ -43,7 +43,6 @@ static void take_cut(struct cuts *cuts, enum qsi_cut_how how, uint64_t seed)
     qs_verified verified;
     qs_status status;
 
-    QS_CHECK(disk != NULL);
     status = qs_store_verify("store", disk, NULL, &verified, QS_ERROR);
     QS_CHECK(status == QS_OK || status == QS_ESTORE_NOT_FOUND);
     cuts->not_there += status != QS_OK;
@@ -69,7 +68,6 @@ QS_SEED_TEST(test_a_creation_that_was_cut_off_begins_again)
 {
     struct cuts cuts = {.sim = qsi_env_sim_create(seed), .seed = seed * UINT64_C(1000003)};
 
-    QS_CHECK(cuts.sim != NULL);
     qsi_env_sim_on_step(cuts.sim, take_cuts, &cuts);
     QS_CHECK_OK(open_and_close(cuts.sim, true));
     qsi_env_sim_on_step(cuts.sim, NULL, NULL);
@@ -86,17 +84,13 @@ QS_SEED_TEST(test_a_creation_that_was_cut_off_twice_begins_again)
         struct cuts cuts = {.seed = seed * UINT64_C(7919) + i};
         qs_env *disk, *fault;
 
-        QS_CHECK(sim != NULL);
         fault = qsi_env_fault_create(sim);
-        QS_CHECK(fault != NULL);
         qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, 1 + i, true);
         (void)!open_and_close(fault, true);
         qsi_env_fault_destroy(fault);
         disk = qsi_env_sim_cut(sim, QSI_CUT_RANDOM, seed + i);
         qsi_env_sim_destroy(sim);
-        QS_CHECK(disk != NULL);
         cuts.sim = qsi_env_sim_from_mem(disk, seed + i);
-        QS_CHECK(cuts.sim != NULL);
         qsi_env_sim_on_step(cuts.sim, take_cuts, &cuts);
         QS_CHECK_OK(open_and_close(cuts.sim, true));
         qsi_env_sim_on_step(cuts.sim, NULL, NULL);
@@ -122,7 +116,6 @@ static void take_cut_without_manifest(void *context, uint64_t step)
     qs_env *disk = qsi_env_sim_cut(cuts->sim, QSI_CUT_KEEP_ALL, step);
     qs_verified verified;
 
-    QS_CHECK(disk != NULL);
     lose_manifest(disk);
     QS_CHECK_STATUS(QS_ECORRUPT, open_and_close(disk, true));
     QS_CHECK(strcmp(qs_test_error.path, "MANIFEST") == 0);
@@ -138,7 +131,6 @@ QS_SEED_TEST(test_a_store_that_lost_its_manifest_is_not_created_again)
     qs_options options = options_for(true);
     qs_store *store;
 
-    QS_CHECK(cuts.sim != NULL);
     QS_CHECK_OK(open_and_close(cuts.sim, true));
     qsi_env_sim_on_step(cuts.sim, take_cut_without_manifest, &cuts);
     for (int i = 0; i < 3; i++) {

@@ -127,7 +127,6 @@ static void take_cut(struct run *run, enum qsi_cut_how how, uint64_t seed)
 {
     qs_env *disk = qsi_env_sim_cut(run->sim, how, seed);
 
-    QS_CHECK(disk != NULL);
     check_disk(run, disk);
     qsi_env_mem_destroy(disk);
     run->cuts += 1;
@@ -294,7 +293,6 @@ static void play(uint64_t seed, uint64_t *cuts_io, uint64_t *delivered_io)
     QS_CHECK(run != NULL);
     run->random = seed * UINT64_C(1000003);
     run->sim = qsi_env_sim_create(seed);
-    QS_CHECK(run->sim != NULL);
     qs_options_default(&run->options);
     run->options.background = false;
     run->options.segment_entries = 64;
@@ -402,9 +400,7 @@ static bool fail_one(uint64_t seed, uint64_t n, enum qsi_fault_how how)
 
     QS_CHECK(run != NULL);
     run->sim = qsi_env_sim_create(seed);
-    QS_CHECK(run->sim != NULL);
     fault = qsi_env_fault_create(run->sim);
-    QS_CHECK(fault != NULL);
     qs_options_default(&run->options);
     run->options.background = false;
     run->options.segment_entries = 64;

@@ -150,7 +150,6 @@ static void check_disk(struct run *run, enum qsi_cut_how how, uint64_t seed)
     qs_options options = make_options();
     qs_store *store;
 
-    QS_CHECK(mem != NULL);
     QS_CHECK_OK(qs_store_open(&store, "store", &options, mem, QS_ERROR));
     /* A store that fails cuts off what was written and not synced. */
     check_store(run, store, how == QSI_CUT_KEEP_ALL && !qsi_env_fault_fired(run->env), false);
@@ -426,7 +425,6 @@ static bool live(struct run *run, enum end end, qs_env **disk_out)
                                 : below(run, 2) == 0 ? QSI_CUT_RANDOM
                                                      : QSI_CUT_DROP_ALL,
                                 run->random);
-    QS_CHECK(*disk_out != NULL);
     if (end != BY_CLOSE || !goes_on) {
         end_store(run);
     }
@@ -440,7 +438,6 @@ static void start(struct run *run, qs_env *disk, bool by_kill)
     run->sim =
         disk == NULL ? qsi_env_sim_create(run->random) : qsi_env_sim_from_mem(disk, run->random);
     run->env = qsi_env_fault_create(run->sim);
-    QS_CHECK(run->sim != NULL && run->env != NULL);
     qsi_env_sim_on_step(run->sim, on_step, run);
     QS_CHECK_OK(qs_store_open(&run->store, "store", &options, run->env, QS_ERROR));
     if (disk != NULL) {

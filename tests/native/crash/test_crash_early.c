@@ -47,7 +47,6 @@ static void check_disk(struct run *run, enum qsi_cut_how how, uint64_t seed)
     qs_store *store;
     uint32_t state, number;
 
-    QS_CHECK(mem != NULL);
     QS_CHECK_OK(qs_store_open(&store, "store", &run->options, mem, QS_ERROR));
     while (qs_store_peek(store, text("q"), &position, &state, &message, NULL) == QS_OK) {
         QS_CHECK(message.body.bytes >= sizeof number);
@@ -191,7 +190,6 @@ static void play(struct run *run, uint64_t seed)
     run->count = 0;
     memset(run->messages, 0, sizeof run->messages);
     run->sim = qsi_env_sim_create(seed);
-    QS_CHECK(run->sim != NULL);
     qsi_env_sim_on_step(run->sim, on_step, run);
     QS_CHECK_OK(qs_store_open(&run->store, "store", &run->options, run->sim, QS_ERROR));
     QS_CHECK_OK(qs_channel_open(&run->publisher, run->store, QS_ERROR));

@@ -77,7 +77,6 @@ static void damage_one(qs_env *whole, const struct model *model, const char *nam
     uint64_t before = *refused + *told;
     qs_verified verified;
 
-    QS_CHECK(disk != NULL);
     dir = open_checkpoint_dir(disk);
     if (removes) {
         QS_CHECK_OK(disk->remove(disk, dir, name, QS_ERROR));

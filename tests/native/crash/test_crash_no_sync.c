@@ -73,7 +73,6 @@ static void at_step(void *context, uint64_t step)
                                : i == 1 ? QSI_CUT_KEEP_ALL
                                         : QSI_CUT_RANDOM;
         qs_env *disk = qsi_env_sim_cut(run->sim, how, 4 * step + (uint64_t)i);
-        QS_CHECK(disk != NULL);
         check_disk(run, disk);
         qsi_env_mem_destroy(disk);
         run->states += 1;
@@ -123,7 +122,6 @@ int main(int argc, char **argv)
 
     QS_CHECK(run != NULL);
     run->sim = qsi_env_sim_create(seed);
-    QS_CHECK(run->sim != NULL);
     open_store(run->sim, &run->store, &run->channel);
     QS_CHECK_OK(qs_channel_confirm_select(run->channel, QS_ERROR));
     qsi_env_sim_on_step(run->sim, at_step, run);

@@ -164,7 +164,6 @@ static void take_cut(struct run *run, enum qsi_cut_how how, uint64_t seed)
 {
     qs_env *disk = qsi_env_sim_cut(run->sim, how, seed);
 
-    QS_CHECK(disk != NULL);
     check_disk(run, disk);
     qsi_env_mem_destroy(disk);
     run->states += 1;
@@ -438,7 +437,6 @@ static void play(uint64_t seed, enum bug bug, uint64_t *states_io, uint64_t *vio
     run->bug = bug;
     run->cut_share = 20 + below(run, 60);
     run->sim = qsi_env_sim_create(seed);
-    QS_CHECK(run->sim != NULL);
     crash_env_init(&run->env, run->sim,
                    bug == NO_CHECKPOINT_SYNC ? CRASH_NO_CHECKPOINT_SYNC : CRASH_NO_BUG);
     choose_options(run);

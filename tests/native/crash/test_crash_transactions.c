@@ -23,7 +23,6 @@ static void on_step(void *context, uint64_t step)
     world->cuts += 1;
     disk = qsi_env_sim_cut(world->sim, ways[below(&world->random, 4)],
                            qsi_splitmix_next(&world->random));
-    QS_CHECK(disk != NULL);
     if (world->store != NULL && world->channel != NULL) {
         check_disk(disk, &world->model);
     }
@@ -37,7 +36,6 @@ static void test_keys_survive_power_cuts(uint64_t seed, uint64_t cuts_max)
     uint32_t runs_max = 0;
 
     world.sim = world.env = qsi_env_sim_create(seed);
-    QS_CHECK(world.sim != NULL);
     open_world(&world);
     qsi_env_sim_on_step(world.sim, on_step, &world);
     for (int i = 0; i < OPERATIONS; i++) {
@@ -111,7 +109,6 @@ static bool try_fault(qs_env *disk, const struct model *model, uint64_t seed,
     qs_env *faulty = qsi_env_fault_create(mem);
     bool has_fired;
 
-    QS_CHECK(mem != NULL && faulty != NULL);
     world.env = faulty;
     write_in_memory = mem->write;
     the_alloc = alloc;

@@ -221,7 +221,6 @@ static void take_cut(struct run *run, enum qsi_cut_how how, uint64_t seed)
 {
     qs_env *disk = qsi_env_sim_cut(run->sim, how, seed);
 
-    QS_CHECK(disk != NULL);
     check_disk(run, disk);
     qsi_env_mem_destroy(disk);
     run->cuts += 1;
@@ -606,7 +605,6 @@ static struct run *begin(uint64_t seed, enum bug bug)
     run->p.name = "p";
     run->p.pins = true;
     run->sim = qsi_env_sim_create(seed);
-    QS_CHECK(run->sim != NULL);
     qs_options_default(&run->options);
     run->options.background = false;
     run->options.segment_entries = 64;
@@ -684,7 +682,6 @@ static bool fail_one(uint64_t seed, uint64_t n, enum qsi_fault_how how)
     qs_env *fault = qsi_env_fault_create(run->sim);
     bool fired;
 
-    QS_CHECK(fault != NULL);
     run->options.checkpoint_bytes = 16 << 10;
     QS_CHECK_OK(open_store(run, fault));
     qsi_env_fault_arm(fault, QSI_FAULT_ANY, how, n, false);

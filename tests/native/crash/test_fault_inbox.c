@@ -104,7 +104,6 @@ static void check_cut(struct trial *trial, enum qsi_cut_how how, enum asked aske
 {
     qs_env *mem = qsi_env_sim_cut(trial->base.sim, how, trial->base.n);
 
-    QS_CHECK(mem != NULL);
     fault_check_cut(&trial->base, how, wrong_after(mem, asked, false));
     qsi_env_mem_destroy(mem);
 }

@@ -215,7 +215,6 @@ static void begin(struct trial *trial)
     struct removal_run *run = &trial->run;
     qs_env *mem = qsi_env_mem_clone(trial->disk, 2);
 
-    QS_CHECK(mem != NULL);
     memset(run, 0, sizeof *run);
     run->options = &options;
     run->report = trial->base.report;
@@ -295,13 +294,11 @@ static qs_env *make_disk(struct trial *trial)
     qs_env *disk;
 
     trial->disk = qsi_env_mem_create(1);
-    QS_CHECK(trial->disk != NULL);
     begin(trial);
     removal_set_up(&run->work);
     crash_close_store(&run->work.base);
     QS_CHECK(!run->work.base.is_over);
     disk = qsi_env_sim_cut(run->sim, QSI_CUT_KEEP_ALL, 1);
-    QS_CHECK(disk != NULL);
     crash_model_fini(&run->shell);
     fault_end(&trial->base);
     qsi_env_mem_destroy(trial->disk);

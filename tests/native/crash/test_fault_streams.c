@@ -210,7 +210,6 @@ static void begin(struct trial *trial)
 {
     qs_env *mem = qsi_env_mem_clone(disk.mem, 2); /* other salts than the disk has already */
 
-    QS_CHECK(mem != NULL);
     fault_begin(&trial->base, qsi_env_sim_from_mem(mem, 2));
     crash_env_init(&trial->env, trial->base.faulty, CRASH_NO_BUG);
     log_model_copy(&trial->model, &disk.model);
@@ -252,7 +251,6 @@ static void check_cut(struct trial *trial, enum qsi_cut_how how, const char *nam
     qs_channel *channel = NULL;
     qs_store *store = NULL;
 
-    QS_CHECK(mem != NULL);
     options.memory_budget = trial->base.n % 2 == 0 ? 64 << 10 : 16 << 20;
     trial->base.report->cut = name;
     trial->base.report->states++;

@@ -38,7 +38,6 @@ static void begin(struct trial *trial)
                                                                     : start];
     qs_env *mem = qsi_env_mem_clone(disk->mem, 2);
 
-    QS_CHECK(mem != NULL);
     fault_begin(&trial->base, qsi_env_sim_from_mem(mem, 2));
     crash_env_init(&trial->env, trial->base.faulty, CRASH_NO_BUG);
     crash_model_copy(&trial->model, &disk->model);
@@ -97,7 +96,6 @@ static void check_cut(struct trial *trial, enum qsi_cut_how how, const char *nam
 {
     qs_env *mem = qsi_env_sim_cut(trial->base.sim, how, trial->base.n);
 
-    QS_CHECK(mem != NULL);
     trial->base.report->cut = name;
     if (is_paged(trial)) { /* by turns with as little memory, and with enough */
         crash_check_disk_as(&trial->model, trial->base.report, mem,

@@ -21,7 +21,6 @@ static void begin(void)
 {
     sim = qsi_env_sim_create(1);
     faulty = qsi_env_fault_create(sim);
-    QS_CHECK(faulty != NULL);
     set_scene(&scene, faulty);
 }
 

@@ -310,7 +310,6 @@ static qs_status round_of(const struct store_image *image, uint64_t seed)
     (void)qsi_splitmix_next(&random);
     file = &image->files[below(&random, image->file_count)];
     mem = qsi_env_mem_clone(image->mem, 1);
-    QS_CHECK(mem != NULL);
     bytes = transfer(mem, file, data, sizeof data, false);
     QS_CHECK(bytes < sizeof data);
     if (bytes == 0) {

@@ -34,7 +34,6 @@ static void check_cut(struct run *run, enum qsi_cut_how how, const char *name)
     qs_store *store = NULL;
     qs_status status;
 
-    QS_CHECK(mem != NULL);
     run->report->cut = name;
     run->report->states++;
     crash_env_init(&env, mem, CRASH_NO_BUG);
@@ -82,7 +81,6 @@ static void end_generation(struct run *run)
     if (run->ends_in_power_cut) {
         run->next_disk =
             qsi_env_sim_cut(run->sim, hows[below(run, 5)], qsi_splitmix_next(&run->random));
-        QS_CHECK(run->next_disk != NULL);
     }
 }
 
@@ -110,9 +108,7 @@ static void take_next_disk(struct run *run)
     qsi_env_fault_destroy(run->fault);
     qsi_env_sim_destroy(run->sim);
     run->sim = qsi_env_sim_from_mem(run->next_disk, qsi_splitmix_next(&run->random));
-    QS_CHECK(run->sim != NULL);
     run->fault = qsi_env_fault_create(run->sim);
-    QS_CHECK(run->fault != NULL);
     run->next_disk = NULL;
     run->env.inner = run->fault;
     qsi_env_sim_on_step(run->sim, at_step, run);
@@ -225,9 +221,7 @@ void log_run(const struct log_run_options *options, struct crash_report *report,
     report->cut = "alive";
     log_model_init(&run.model);
     run.sim = qsi_env_sim_create(seed);
-    QS_CHECK(run.sim != NULL);
     run.fault = qsi_env_fault_create(run.sim);
-    QS_CHECK(run.fault != NULL);
     crash_env_init(&run.env, run.fault, env_bug(options->bug));
     run.env.unread_percent = options->unread_percent;
     run.env.unread_random = seed;

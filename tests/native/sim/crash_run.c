@@ -63,7 +63,6 @@ static void crash_check_cut(struct crash_run *run, enum qsi_cut_how how, const c
     qs_env *mem = qsi_env_sim_cut(run->sim, how, qsi_splitmix_next(&run->random));
     uint64_t space_seed = 0;
 
-    QS_CHECK(mem != NULL);
     run->report->cut = name;
     if (run->options->pages && crash_run_below(run, 4) == 0) {
         space_seed = qsi_splitmix_next(&run->random) | 1;
@@ -106,7 +105,6 @@ static qs_env *crash_final_cut(struct crash_run *run)
     qs_env *mem =
         qsi_env_sim_cut(run->sim, hows[crash_run_below(run, 5)], qsi_splitmix_next(&run->random));
 
-    QS_CHECK(mem != NULL);
     return mem;
 }
 
@@ -167,9 +165,7 @@ static void crash_next_disk(struct crash_run *run)
         qsi_env_fault_destroy(run->fault);
         qsi_env_sim_destroy(run->sim);
         run->sim = qsi_env_sim_from_mem(run->next_disk, qsi_splitmix_next(&run->random));
-        QS_CHECK(run->sim != NULL);
         run->fault = qsi_env_fault_create(run->sim);
-        QS_CHECK(run->fault != NULL);
         run->next_disk = NULL;
         qsi_env_sim_on_step(run->sim, crash_on_step, run);
     }
@@ -291,9 +287,7 @@ static void crash_run_init(struct crash_run *run, const struct crash_run_options
     report->cut = "alive";
     crash_model_init(&run->model);
     run->sim = qsi_env_sim_create(seed);
-    QS_CHECK(run->sim != NULL);
     run->fault = qsi_env_fault_create(run->sim);
-    QS_CHECK(run->fault != NULL);
     crash_env_init(&run->env, run->fault, options->bug);
     run->env.unread_percent = options->unread_percent;
     run->env.unread_random = seed;

@@ -1,4 +1,5 @@
-/* Environments for tests: memory, fault and sim (power cut). */
+/* Environments for tests: memory, fault and sim (power cut).  Want of memory ends the process, but
+ * for the functions with try in their names, which answer NULL. */
 #ifndef QSI_ENV_TEST_H
 #define QSI_ENV_TEST_H
 
@@ -8,8 +9,9 @@
 #include <stdint.h>
 
 /* ---- memory: files in RAM, every call succeeds, a clock that only moves when told. ---- */
-qs_env *qsi_env_mem_create(uint64_t seed); /* NULL: out of memory */
-void qsi_env_mem_destroy(qs_env *env);     /* every handle must be closed; NULL is fine */
+qs_env *qsi_env_mem_create(uint64_t seed);
+qs_env *qsi_env_mem_try_create(uint64_t seed);
+void qsi_env_mem_destroy(qs_env *env); /* every handle must be closed; NULL is fine */
 void qsi_env_mem_advance(qs_env *env, uint64_t ns);
 
 /* How many bytes the files may take in all, in pages, without holes; 0, as at first: as many as
@@ -19,7 +21,7 @@ void qsi_env_ram_limit(qs_env *env, uint64_t bytes);
 uint64_t qsi_env_ram_used(qs_env *env);
 
 /* An independent copy, which costs the same whatever the sizes of the files; locks are not held in
- * it.  NULL: out of memory. */
+ * it. */
 qs_env *qsi_env_mem_clone(qs_env *env, uint64_t seed);
 
 /* ---- fault: wraps any env and fails chosen calls. ---- */
@@ -74,6 +76,7 @@ uint64_t qsi_env_fault_calls(qs_env *env); /* counted calls since arm */
  *
  * Threads: one only. */
 qs_env *qsi_env_sim_create(uint64_t seed);
+qs_env *qsi_env_sim_try_create(uint64_t seed);
 void qsi_env_sim_destroy(qs_env *env); /* every handle must be closed; NULL is fine */
 
 /* How many durable-relevant steps (write, sync, allocate, truncate, rename, remove, create,
@@ -93,8 +96,9 @@ enum qsi_cut_how {
 };
 
 /* A new memory environment (qsi_env_mem_destroy) that holds what the disk holds after a cut right
- * now.  The sim env goes on unharmed.  Equal seeds give equal disks.  NULL: out of memory. */
+ * now.  The sim env goes on unharmed.  Equal seeds give equal disks. */
 qs_env *qsi_env_sim_cut(qs_env *env, enum qsi_cut_how how, uint64_t seed);
+qs_env *qsi_env_sim_try_cut(qs_env *env, enum qsi_cut_how how, uint64_t seed);
 
 /* Called before every step with the number of steps before it: the place to take cuts from, and the
  * only calls that the hook may make with env are qsi_env_sim_cut and qsi_env_sim_steps.  NULL:
@@ -102,7 +106,7 @@ qs_env *qsi_env_sim_cut(qs_env *env, enum qsi_cut_how how, uint64_t seed);
 void qsi_env_sim_on_step(qs_env *env, void (*hook)(void *context, uint64_t step), void *context);
 
 /* Start a sim from a memory environment (the disk after a cut; taken over, do not destroy, all
- * handles closed): for crashes during recovery.  NULL: out of memory, and mem is gone too. */
+ * handles closed): for crashes during recovery. */
 qs_env *qsi_env_sim_from_mem(qs_env *mem, uint64_t seed);
 
 /* What a failed sync does: all that is pending for the file, the directory or the directory's entry

@@ -219,9 +219,7 @@ qs_env *qsi_env_fault_create(qs_env *inner)
 {
     struct fault_env *fault = qsi_zalloc(sizeof *fault);
 
-    if (fault == NULL) {
-        return NULL;
-    }
+    QS_ASSERT(fault != NULL);
     fault->env = fault_functions;
     fault->env.data = fault;
     fault->inner = inner;

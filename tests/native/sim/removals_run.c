@@ -49,7 +49,6 @@ void removal_check_cut(struct removal_run *run, enum qsi_cut_how how, const char
 {
     qs_env *mem = qsi_env_sim_cut(run->sim, how, qsi_splitmix_next(&run->random));
 
-    QS_CHECK(mem != NULL);
     removal_check_disk(run, mem, name);
 }
 
@@ -59,7 +58,6 @@ static void removal_end(struct removal_run *run)
     run->frozen = run->model;
     if (run->ends_in_power_cut) {
         run->next_disk = qsi_env_sim_cut(run->sim, QSI_CUT_RANDOM, qsi_splitmix_next(&run->random));
-        QS_CHECK(run->next_disk != NULL);
     }
 }
 
@@ -154,7 +152,6 @@ static void removal_next_disk(struct removal_run *run)
     if (run->next_disk != NULL) {
         qsi_env_sim_destroy(run->sim);
         run->sim = qsi_env_sim_from_mem(run->next_disk, qsi_splitmix_next(&run->random));
-        QS_CHECK(run->sim != NULL);
         run->next_disk = NULL;
         run->env.inner = run->sim;
         qsi_env_sim_on_step(run->sim, removal_on_step, run);
@@ -176,7 +173,6 @@ uint64_t removal_run(const struct removal_options *options, struct crash_report 
     report->cut = "alive";
     crash_model_init(&run->shell);
     run->sim = qsi_env_sim_create(seed);
-    QS_CHECK(run->sim != NULL);
     crash_env_init(&run->env, run->sim, options->bug);
     qsi_env_sim_on_step(run->sim, removal_on_step, run);
     for (uint32_t i = 0; i < options->generations; i++) {

@@ -109,9 +109,21 @@ uint64_t qsi_env_ram_used(qs_env *env)
 
 /* -- memory ----------------------------------------------------------------------------------- */
 
-qs_env *qsi_env_mem_create(uint64_t seed)
+/* There is memory for it. */
+static qs_env *must_be_made(qs_env *env)
+{
+    QS_ASSERT(env != NULL);
+    return env;
+}
+
+qs_env *qsi_env_mem_try_create(uint64_t seed)
 {
     return env_of(sim_disk_create(seed, false));
+}
+
+qs_env *qsi_env_mem_create(uint64_t seed)
+{
+    return must_be_made(qsi_env_mem_try_create(seed));
 }
 
 void qsi_env_mem_destroy(qs_env *env)
@@ -135,7 +147,7 @@ qs_env *qsi_env_mem_clone(qs_env *env, uint64_t seed)
     struct sim_disk *clone = sim_disk_cut(disk, QSI_CUT_KEEP_ALL, seed);
 
     unlock_disk(disk);
-    return env_of(clone);
+    return must_be_made(env_of(clone));
 }
 
 /* -- sim -------------------------------------------------------------------------------------- */
@@ -156,9 +168,14 @@ static struct sim_disk *must_be_sim(qs_env *env)
     return disk;
 }
 
-qs_env *qsi_env_sim_create(uint64_t seed)
+qs_env *qsi_env_sim_try_create(uint64_t seed)
 {
     return env_of(sim_disk_create(seed, true));
+}
+
+qs_env *qsi_env_sim_create(uint64_t seed)
+{
+    return must_be_made(qsi_env_sim_try_create(seed));
 }
 
 void qsi_env_sim_destroy(qs_env *env)
@@ -178,9 +195,14 @@ void qsi_env_sim_advance(qs_env *env, uint64_t ns)
     must_be_sim(env)->clock_ns += ns;
 }
 
-qs_env *qsi_env_sim_cut(qs_env *env, enum qsi_cut_how how, uint64_t seed)
+qs_env *qsi_env_sim_try_cut(qs_env *env, enum qsi_cut_how how, uint64_t seed)
 {
     return env_of(sim_disk_cut(must_be_sim(env), how, seed));
+}
+
+qs_env *qsi_env_sim_cut(qs_env *env, enum qsi_cut_how how, uint64_t seed)
+{
+    return must_be_made(qsi_env_sim_try_cut(env, how, seed));
 }
 
 void qsi_env_sim_on_step(qs_env *env, void (*hook)(void *context, uint64_t step), void *context)
@@ -197,10 +219,7 @@ qs_env *qsi_env_sim_from_mem(qs_env *mem, uint64_t seed)
 
     disk->random = seed;
     disk->step_count = 0;
-    if (sim_disk_track(disk) != QS_OK) {
-        sim_disk_destroy(disk);
-        return NULL;
-    }
+    QS_ASSERT(sim_disk_track(disk) == QS_OK);
     return mem;
 }
 

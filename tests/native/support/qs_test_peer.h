@@ -81,7 +81,6 @@ static inline void open_store(struct peer *peer)
 static inline void peer_init_in(struct peer *peer, qs_env *env)
 {
     *peer = (struct peer){.env = env, .login = QSI_AMQP_GRANTED, .right = QSI_AMQP_GRANTED};
-    QS_CHECK(env != NULL);
     qs_options_default(&peer->options);
     peer->options.journal_file_bytes = 1u << 20;
     peer->options.message_file_bytes = 1u << 20;

@@ -31,7 +31,6 @@ static inline void start(struct fixture *fixture, qs_env *env)
     bool created;
 
     *fixture = (struct fixture){.env = env};
-    QS_CHECK(env != NULL);
     QS_CHECK_OK(env->dir_open_root(env, "streams", true, &fixture->dir, &created, QS_ERROR));
     QS_CHECK_OK(env->dir_sync_parent(env, fixture->dir, QS_ERROR));
     QS_CHECK_OK(qsi_block_dir_open(&fixture->blocks, env, fixture->dir, test_uuid, "streams", "str",

@@ -61,7 +61,6 @@ static inline void engine_init(struct engine *engine, enum place place)
     engine->options.background = false;
     snprintf(engine->path, sizeof engine->path, "store");
     engine->memory = qsi_env_mem_create(1);
-    QS_CHECK(engine->memory != NULL);
     engine->env = engine->memory;
 }
 
@@ -114,7 +113,6 @@ static inline void engine_crash(struct engine *engine, struct engine *dead_out)
 
     *dead_out = *engine;
     engine->memory = qsi_env_mem_clone(dead_out->memory, ++seed);
-    QS_CHECK(engine->memory != NULL);
     engine->env = engine->memory;
     engine_open(engine);
 }

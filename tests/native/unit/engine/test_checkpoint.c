@@ -40,7 +40,6 @@ static void start_with_carried_tails(struct engine *engine)
 
     engine_init(engine, IN_MEMORY);
     engine->env = qsi_env_fault_create(engine->env);
-    QS_CHECK(engine->env != NULL);
     engine->options.checkpoint_bytes = 1u << 20;
     engine_open(engine);
     for (int i = 0; i < QUEUES; i++) {

@@ -246,7 +246,6 @@ static void start(struct engine *engine, const struct caller *caller)
 {
     engine_init(engine, IN_MEMORY);
     engine->env = qsi_env_fault_create(engine->env);
-    QS_CHECK(engine->env != NULL);
     engine->options.journal_file_bytes = FILE_BYTES;
     engine->options.checkpoint_bytes = 0;
     engine_open(engine);

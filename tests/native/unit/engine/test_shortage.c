@@ -15,7 +15,6 @@ static void start(struct engine *engine)
 {
     engine_init(engine, IN_MEMORY);
     engine->env = qsi_env_fault_create(engine->env);
-    QS_CHECK(engine->env != NULL);
     engine->options.memory_budget = 64u << 10;
     engine->options.journal_file_bytes = 64u << 10;
     engine->options.message_file_bytes = 64u << 10;

@@ -385,7 +385,7 @@ static void take_disk(struct cutting *cutting, enum qsi_cut_how how)
 {
     qs_env *disk = qsi_env_sim_cut(cutting->sim, how, 1);
 
-    QS_CHECK(disk != NULL && cutting->disk_count < CUTS_MAX);
+    QS_CHECK(cutting->disk_count < CUTS_MAX);
     cutting->disks[cutting->disk_count++] = disk;
 }
 
@@ -438,7 +438,6 @@ static void check_commit_is_atomic(bool has_acks, bool has_key, bool has_large)
 
     cutting =
         (struct cutting){.sim = qsi_env_sim_create(1), .has_acks = has_acks, .has_key = has_key};
-    QS_CHECK(cutting.sim != NULL);
     engine.env = cutting.sim;
     qs_options_default(&engine.options);
     engine.options.background = false;

@@ -373,7 +373,6 @@ static void check_disk(struct cuts *cuts, qs_env *disk)
     struct run after = *cuts->run;
     static struct model model;
 
-    QS_CHECK(disk != NULL);
     if (after.is_durable) {
         model = *after.model;
         model.file = after.durable;

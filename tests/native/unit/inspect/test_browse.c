@@ -169,7 +169,6 @@ ENGINE_TEST(test_a_store_is_read_and_nothing_is_written)
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
     if (engine->memory != NULL) {
         crashed = qsi_env_mem_clone(engine->memory, 2);
-        QS_CHECK(crashed != NULL);
     }
     engine_close(engine);
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {

@@ -19,9 +19,7 @@ static inline void set_up(void)
     bool created;
 
     sim = qsi_env_sim_create(seed);
-    QS_CHECK(sim != NULL);
     env = qsi_env_fault_create(sim);
-    QS_CHECK(env != NULL);
     QS_CHECK_OK(env->dir_open_root(env, "/r", true, &root, &created, QS_ERROR));
     QS_CHECK_OK(env->dir_sync_parent(env, root, QS_ERROR));
 }

@@ -16,9 +16,7 @@ static void set_up(void)
     bool created;
 
     inner = qsi_env_sim_create(1);
-    QS_CHECK(inner != NULL);
     env = qsi_env_fault_create(inner);
-    QS_CHECK(env != NULL);
     QS_CHECK_OK(env->dir_open_root(env, "/r", true, &root, &created, QS_ERROR));
     QS_CHECK_OK(env->open(env, root, "a", QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, QS_ERROR));
 }
@@ -319,7 +317,6 @@ static uint64_t durable_size(void)
     uint64_t bytes = NOT_THERE;
     bool created;
 
-    QS_CHECK(disk != NULL);
     if (disk->dir_open_root(disk, "/r", false, &dir, &created, NULL) == QS_OK &&
         disk->open(disk, dir, "a", QS_OPEN_READ, &copy, NULL) == QS_OK) {
         QS_CHECK_OK(disk->size(disk, copy, &bytes, QS_ERROR));
@@ -376,7 +373,6 @@ QS_TEST(test_lost_sync_without_a_sim_is_a_failed_one)
     qs_dir *dir;
     bool created;
 
-    QS_CHECK(fault != NULL);
     QS_CHECK_OK(fault->dir_open_root(fault, "/r", true, &dir, &created, QS_ERROR));
     qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_SYNC_LOST, 1, false);
     QS_CHECK_STATUS(QS_EIO, fault->dir_sync(fault, dir, QS_ERROR));

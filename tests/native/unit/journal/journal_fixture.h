@@ -47,7 +47,6 @@ static inline void fixture_init(struct fixture *fixture)
 {
     memset(fixture, 0, sizeof *fixture);
     fixture->memory = qsi_env_mem_create(1);
-    QS_CHECK(fixture->memory != NULL);
     fixture->env = fixture->memory;
     fixture->options.file_bytes = FILE_BYTES;
     fixture->options.sync = true;
@@ -90,7 +89,6 @@ static inline void fixture_copy(struct fixture *copy, const struct fixture *fixt
     *copy = *fixture;
     copy->journal = NULL;
     copy->memory = copy->env = qsi_env_mem_clone(fixture->memory, 7);
-    QS_CHECK(copy->memory != NULL);
     fixture_open_dirs(copy);
     QS_CHECK_OK(qsi_manifest_load(&copy->manifest, copy->env, copy->root, QS_ERROR));
 }

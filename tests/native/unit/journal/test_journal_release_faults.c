@@ -7,9 +7,7 @@ static void start_over_fault(struct fixture *fixture, qs_env **sim_out, qs_env *
 {
     memset(fixture, 0, sizeof *fixture);
     *sim_out = qsi_env_sim_create(1);
-    QS_CHECK(*sim_out != NULL);
     *fault_out = qsi_env_fault_create(*sim_out);
-    QS_CHECK(*fault_out != NULL);
     fixture->env = *fault_out;
     fixture->options.file_bytes = FILE_BYTES;
     fixture->options.sync = true;
@@ -36,7 +34,6 @@ static void cut(struct fixture *copy, const struct fixture *fixture, qs_env *sim
     *copy = *fixture;
     copy->journal = NULL;
     copy->memory = copy->env = qsi_env_sim_cut(sim, how, seed);
-    QS_CHECK(copy->memory != NULL);
     fixture_open_dirs(copy);
     QS_CHECK_OK(qsi_manifest_load(&copy->manifest, copy->env, copy->root, QS_ERROR));
 }
@@ -184,7 +181,6 @@ static void check_second_cut(struct cuts *cuts, uint64_t seed)
     first.env->dir_close(first.env, first.dir);
     first.env->dir_close(first.env, first.root);
     sim = qsi_env_sim_from_mem(first.memory, seed);
-    QS_CHECK(sim != NULL);
     first.memory = NULL;
     first.env = sim;
     fixture_open_dirs(&first);

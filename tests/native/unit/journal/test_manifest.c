@@ -17,7 +17,6 @@ static void open_root(void)
     bool created;
 
     env = qsi_env_mem_create(1);
-    QS_CHECK(env != NULL);
     QS_CHECK_OK(env->dir_open_root(env, "store", true, &root, &created, QS_ERROR));
 }
 
@@ -256,7 +255,6 @@ QS_TEST(test_storing_is_atomic)
         QS_CHECK_OK(qsi_manifest_store(&old, env, root, QS_ERROR));
         env->dir_close(env, root);
         fault = qsi_env_fault_create(env);
-        QS_CHECK(fault != NULL);
         QS_CHECK_OK(fault->dir_open_root(fault, "store", false, &root, &fired, QS_ERROR));
         qsi_env_fault_arm(fault, QSI_FAULT_ANY, n % 2 == 0 ? QSI_FAULT_EIO : QSI_FAULT_ENOSPC,
                           (n + 1) / 2, false);

@@ -314,7 +314,6 @@ static void check_cut(struct cuts *cuts, enum qsi_cut_how how, uint64_t seed)
     qs_env *disk = qsi_env_sim_cut(cuts->sim, how, seed);
     qs_error error = {.status = QS_OK};
 
-    QS_CHECK(disk != NULL);
     for (int round = 0; round < 2; round++) {
         if (run_recovery(disk, cuts->state, &error) != QS_OK) {
             fprintf(stderr, "seed %" PRIu64 ": %s\n", seed, error.text);

@@ -341,7 +341,6 @@ static void check_cut(struct cuts *cuts, enum qsi_cut_how how, uint64_t seed)
     struct bodies bodies = *cuts->bodies;
     qs_error error = {.status = QS_OK};
 
-    QS_CHECK(disk != NULL);
     if (cuts->removing) {
         forget_first_file(&bodies);
     }

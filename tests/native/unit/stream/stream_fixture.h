@@ -32,7 +32,6 @@ static inline void start(struct world *world, qs_env *env, const struct qsi_stre
 
     memset(world, 0, sizeof *world);
     world->env = env;
-    QS_CHECK(env != NULL);
     QS_CHECK_OK(env->dir_open_root(env, "streams", true, &world->dir, &created, QS_ERROR));
     QS_CHECK_OK(env->dir_sync_parent(env, world->dir, QS_ERROR));
     qsi_stream_shared_init(&world->shared);
