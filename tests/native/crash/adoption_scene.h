@@ -2,6 +2,7 @@
 #ifndef ADOPTION_SCENE_H
 #define ADOPTION_SCENE_H
 
+#include "qs_test_dirs.h"
 #include "stream_scene.h"
 
 #define BEFORE 10
@@ -26,20 +27,13 @@ static inline qs_slice adoption_key(void)
 
 static inline void make_stage(qs_env *env)
 {
-    qs_dir *dir;
-    bool created;
-
-    QS_CHECK_OK(env->dir_open_root(env, STAGE, true, &dir, &created, QS_ERROR));
-    QS_CHECK_OK(env->dir_sync_parent(env, dir, QS_ERROR));
-    env->dir_close(env, dir);
+    env->dir_close(env, qs_test_make_root(env, STAGE));
 }
 
 static inline void remove_staged(qs_env *env)
 {
-    qs_dir *dir;
-    bool created;
+    qs_dir *dir = qs_test_open_dir(env, STAGE, "");
 
-    QS_CHECK_OK(env->dir_open_root(env, STAGE, false, &dir, &created, QS_ERROR));
     for (int i = 0; i < 2; i++) {
         QS_CHECK_OK(env->remove(env, dir, strrchr(staged_paths[i], '/') + 1, QS_ERROR));
     }

@@ -4,6 +4,7 @@
 
 #include "block.h"
 #include "crash_run.h"
+#include "qs_test_dirs.h"
 
 #define FILES_MAX 64
 #define NAME_BYTES 64
@@ -32,35 +33,6 @@ struct subject {
 
 /* ---- files ---- */
 
-struct place {
-    qs_env *env;
-    qs_dir *root;
-    qs_dir *dir;
-};
-
-static inline struct place open_place(qs_env *env, const char *dir)
-{
-    struct place place = {.env = env};
-    bool created;
-
-    QS_CHECK_OK(env->dir_open_root(env, CRASH_PATH, false, &place.root, &created, QS_ERROR));
-    if (dir[0] != '\0') {
-        QS_CHECK_OK(env->dir_open(env, place.root, dir, false, &place.dir, &created, QS_ERROR));
-    }
-    return place;
-}
-
-static inline void close_place(struct place *place)
-{
-    place->env->dir_close(place->env, place->dir);
-    place->env->dir_close(place->env, place->root);
-}
-
-static inline qs_dir *dir_of(const struct place *place)
-{
-    return place->dir != NULL ? place->dir : place->root;
-}
-
 struct listing {
     struct subject *subject;
     const char *dir;
@@ -83,13 +55,10 @@ static inline bool add_file(void *context, const char *name)
 
 static inline void measure_file(qs_env *env, struct damaged_file *file)
 {
-    struct place place = open_place(env, file->dir);
-    qs_file *handle;
+    qs_dir *dir = qs_test_open_dir(env, CRASH_PATH, file->dir);
 
-    QS_CHECK_OK(env->open(env, dir_of(&place), file->name, QS_OPEN_READ, &handle, QS_ERROR));
-    QS_CHECK_OK(env->size(env, handle, &file->bytes, QS_ERROR));
-    env->close(env, handle);
-    close_place(&place);
+    file->bytes = qs_test_file_bytes(env, dir, file->name);
+    env->dir_close(env, dir);
 }
 
 static inline void list_files(struct subject *subject)
@@ -97,12 +66,12 @@ static inline void list_files(struct subject *subject)
     static const char *const dirs[] = {"", "journal", "messages", "index", "checkpoint"};
 
     for (int i = 0; i < 5; i++) {
-        struct place place = open_place(subject->mem, dirs[i]);
+        qs_env *mem = subject->mem;
+        qs_dir *dir = qs_test_open_dir(mem, CRASH_PATH, dirs[i]);
         struct listing listing = {subject, dirs[i]};
 
-        QS_CHECK_OK(
-            subject->mem->dir_list(subject->mem, dir_of(&place), add_file, &listing, QS_ERROR));
-        close_place(&place);
+        QS_CHECK_OK(mem->dir_list(mem, dir, add_file, &listing, QS_ERROR));
+        mem->dir_close(mem, dir);
     }
     for (uint32_t i = 0; i < subject->file_count; i++) {
         measure_file(subject->mem, &subject->files[i]);
@@ -199,23 +168,19 @@ static inline void note_undecidable(struct subject *subject, qs_env *before)
 
     for (uint32_t i = 0; i < subject->file_count; i++) {
         struct damaged_file *file = &subject->files[i];
-        struct place old_place = open_place(before, file->dir);
-        struct place new_place = open_place(subject->mem, file->dir);
-        size_t old_count = 0, new_count = 0;
+        qs_dir *old_dir = qs_test_open_dir(before, CRASH_PATH, file->dir);
+        qs_dir *new_dir = qs_test_open_dir(subject->mem, CRASH_PATH, file->dir);
+        size_t old_count = 0, new_count;
         qs_file *handle;
 
-        if (before->open(before, dir_of(&old_place), file->name, QS_OPEN_READ, &handle, NULL) ==
-            QS_OK) {
+        if (before->open(before, old_dir, file->name, QS_OPEN_READ, &handle, NULL) == QS_OK) {
             before->read(before, handle, old_bytes, sizeof old_bytes, 0, &old_count, NULL);
             before->close(before, handle);
         }
-        QS_CHECK_OK(subject->mem->open(subject->mem, dir_of(&new_place), file->name, QS_OPEN_READ,
-                                       &handle, QS_ERROR));
-        QS_CHECK_OK(subject->mem->read(subject->mem, handle, new_bytes, sizeof new_bytes, 0,
-                                       &new_count, QS_ERROR));
-        subject->mem->close(subject->mem, handle);
-        close_place(&old_place);
-        close_place(&new_place);
+        new_count =
+            qs_test_read_file(subject->mem, new_dir, file->name, 0, new_bytes, sizeof new_bytes);
+        before->dir_close(before, old_dir);
+        subject->mem->dir_close(subject->mem, new_dir);
         file->undecidable_from = file->undecidable_length = UINT64_MAX;
         for (size_t at = 0; at < new_count; at++) {
             if (at >= old_count || old_bytes[at] != new_bytes[at]) {

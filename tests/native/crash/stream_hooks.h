@@ -3,6 +3,7 @@
 #ifndef STREAM_HOOKS_H
 #define STREAM_HOOKS_H
 
+#include "qs_test_dirs.h"
 #include "stream_scene.h"
 
 #define HANDLES_MAX 200
@@ -191,44 +192,17 @@ static inline bool has_failed(struct scene *scene)
     return failed;
 }
 
-static inline bool count_name(void *context, const char *name)
-{
-    *(uint32_t *)context += strstr(name, ".str") != NULL ? 1 : 0;
-    return true;
-}
-
 static uint32_t file_count(struct scene *scene)
 {
-    qs_dir *root, *streams;
-    uint32_t count = 0;
-    bool created;
-
-    QS_CHECK_OK(
-        scene->mem->dir_open_root(scene->mem, CRASH_PATH, false, &root, &created, QS_ERROR));
-    QS_CHECK_OK(
-        scene->mem->dir_open(scene->mem, root, "streams", false, &streams, &created, QS_ERROR));
-    QS_CHECK_OK(scene->mem->dir_list(scene->mem, streams, count_name, &count, QS_ERROR));
-    scene->mem->dir_close(scene->mem, streams);
-    scene->mem->dir_close(scene->mem, root);
-    return count;
+    return qs_test_count_files(scene->mem, CRASH_PATH, "streams", ".str");
 }
 
 static uint64_t file_bytes(struct scene *scene, const char *name)
 {
-    qs_dir *root, *streams;
-    uint64_t bytes;
-    qs_file *file;
-    bool created;
+    qs_dir *streams = qs_test_open_dir(scene->mem, CRASH_PATH, "streams");
+    uint64_t bytes = qs_test_file_bytes(scene->mem, streams, name);
 
-    QS_CHECK_OK(
-        scene->mem->dir_open_root(scene->mem, CRASH_PATH, false, &root, &created, QS_ERROR));
-    QS_CHECK_OK(
-        scene->mem->dir_open(scene->mem, root, "streams", false, &streams, &created, QS_ERROR));
-    QS_CHECK_OK(scene->mem->open(scene->mem, streams, name, QS_OPEN_READ, &file, QS_ERROR));
-    QS_CHECK_OK(scene->mem->size(scene->mem, file, &bytes, QS_ERROR));
-    scene->mem->close(scene->mem, file);
     scene->mem->dir_close(scene->mem, streams);
-    scene->mem->dir_close(scene->mem, root);
     return bytes;
 }
 

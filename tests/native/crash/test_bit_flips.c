@@ -45,36 +45,19 @@ struct outcomes {
 
 enum damage { FLIP, TRUNCATE, DELETE };
 
-static void flip(qs_env *env, qs_file *file, uint64_t offset, uint8_t mask)
-{
-    uint8_t byte;
-    size_t done;
-    qs_part part = {&byte, 1};
-
-    QS_CHECK_OK(env->read(env, file, &byte, 1, offset, &done, QS_ERROR));
-    byte ^= mask;
-    QS_CHECK_OK(env->write(env, file, &part, 1, offset, &done, QS_ERROR));
-}
-
 static void do_damage(qs_env *env, const struct damaged_file *file, enum damage damage,
                       uint64_t offset, uint8_t mask)
 {
-    struct place place = open_place(env, file->dir);
-    qs_file *handle = NULL;
+    qs_dir *dir = qs_test_open_dir(env, CRASH_PATH, file->dir);
 
     if (damage == DELETE) {
-        QS_CHECK_OK(env->remove(env, dir_of(&place), file->name, QS_ERROR));
+        QS_CHECK_OK(env->remove(env, dir, file->name, QS_ERROR));
+    } else if (damage == FLIP) {
+        qs_test_flip(env, dir, file->name, offset, mask);
     } else {
-        QS_CHECK_OK(env->open(env, dir_of(&place), file->name, QS_OPEN_READ | QS_OPEN_WRITE,
-                              &handle, QS_ERROR));
-        if (damage == FLIP) {
-            flip(env, handle, offset, mask);
-        } else {
-            QS_CHECK_OK(env->truncate(env, handle, offset, QS_ERROR));
-        }
-        env->close(env, handle);
+        qs_test_truncate_file(env, dir, file->name, offset);
     }
-    close_place(&place);
+    env->dir_close(env, dir);
 }
 
 /* ---- one case ---- */
@@ -197,16 +180,11 @@ static void try_damage(struct subject *subject, const struct damaged_file *file,
 
 static bool is_zero(const struct subject *subject, const struct damaged_file *file, uint64_t offset)
 {
-    struct place place = open_place(subject->mem, file->dir);
-    qs_env *env = subject->mem;
-    qs_file *handle;
+    qs_dir *dir = qs_test_open_dir(subject->mem, CRASH_PATH, file->dir);
     uint8_t byte = 0;
-    size_t done;
 
-    QS_CHECK_OK(env->open(env, dir_of(&place), file->name, QS_OPEN_READ, &handle, QS_ERROR));
-    QS_CHECK_OK(env->read(env, handle, &byte, 1, offset, &done, QS_ERROR));
-    env->close(env, handle);
-    close_place(&place);
+    (void)qs_test_read_file(subject->mem, dir, file->name, offset, &byte, 1);
+    subject->mem->dir_close(subject->mem, dir);
     return byte == 0;
 }
 

@@ -7,6 +7,7 @@
 
 #include "env_test.h"
 #include "qs_test.h"
+#include "qs_test_dirs.h"
 
 #define CUTS 6 /* random ones, besides the two extremes */
 
@@ -102,10 +103,8 @@ QS_SEED_TEST(test_a_creation_that_was_cut_off_twice_begins_again)
 
 static void lose_manifest(qs_env *disk)
 {
-    qs_dir *root;
-    bool created;
+    qs_dir *root = qs_test_open_dir(disk, "store", "");
 
-    QS_CHECK_OK(disk->dir_open_root(disk, "store", false, &root, &created, QS_ERROR));
     QS_CHECK_OK(disk->remove(disk, root, "MANIFEST", QS_ERROR));
     disk->dir_close(disk, root);
 }

@@ -2,6 +2,7 @@
  *
  * Arguments: seed. */
 #include "keys_world.h"
+#include "qs_test_dirs.h"
 #include "transactions.h"
 
 struct key_files {
@@ -19,17 +20,6 @@ static bool note_key_file(void *context, const char *name)
         snprintf(files->names[files->count++], QSI_KEY_NAME_BYTES, "%s", name);
     }
     return true;
-}
-
-static qs_dir *open_checkpoint_dir(qs_env *env)
-{
-    qs_dir *root = NULL, *dir = NULL;
-    bool created;
-
-    QS_CHECK_OK(env->dir_open_root(env, "store", false, &root, &created, QS_ERROR));
-    QS_CHECK_OK(env->dir_open(env, root, "checkpoint", false, &dir, &created, QS_ERROR));
-    env->dir_close(env, root);
-    return dir;
 }
 
 /* Known, unknown or damaged: never forgotten, and never what it was not. */
@@ -55,33 +45,18 @@ static void check_damaged(qs_env *disk, const struct model *model, uint64_t *ref
     QS_CHECK_OK(qs_store_close(store, QS_ERROR));
 }
 
-static void flip(qs_env *disk, qs_dir *dir, const char *name, uint64_t at, uint8_t bit)
-{
-    qs_file *file = NULL;
-    size_t done;
-    uint8_t byte;
-    qs_part part = {&byte, 1};
-
-    QS_CHECK_OK(disk->open(disk, dir, name, QS_OPEN_WRITE, &file, QS_ERROR));
-    QS_CHECK_OK(disk->read(disk, file, &byte, 1, at, &done, QS_ERROR));
-    byte ^= (uint8_t)(1u << bit);
-    QS_CHECK_OK(disk->write(disk, file, &part, 1, at, &done, QS_ERROR));
-    disk->close(disk, file);
-}
-
 static void damage_one(qs_env *whole, const struct model *model, const char *name, uint64_t at,
                        bool removes, uint64_t *random, uint64_t *refused, uint64_t *told)
 {
     qs_env *disk = qsi_env_mem_clone(whole, 1);
-    qs_dir *dir;
+    qs_dir *dir = qs_test_open_dir(disk, "store", "checkpoint");
     uint64_t before = *refused + *told;
     qs_verified verified;
 
-    dir = open_checkpoint_dir(disk);
     if (removes) {
         QS_CHECK_OK(disk->remove(disk, dir, name, QS_ERROR));
     } else {
-        flip(disk, dir, name, at, (uint8_t)below(random, 8));
+        qs_test_flip(disk, dir, name, at, (uint8_t)(1u << below(random, 8)));
     }
     disk->dir_close(disk, dir);
     /* What is met is what is found: but for the padding behind the filter, which tells nothing. */
@@ -99,18 +74,14 @@ static void test_damaged_key_file_is_told_and_forgets_nothing(uint64_t seed)
 {
     struct model model;
     qs_env *disk = make_disk(seed, &model, true);
-    qs_dir *dir = open_checkpoint_dir(disk);
+    qs_dir *dir = qs_test_open_dir(disk, "store", "checkpoint");
     struct key_files files = {.count = 0};
     uint64_t random = seed, refused = 0, told = 0, flips = 0;
 
     QS_CHECK_OK(disk->dir_list(disk, dir, note_key_file, &files, QS_ERROR));
     QS_CHECK(files.count >= 1);
     for (uint32_t i = 0; i < files.count; i++) {
-        qs_file *file = NULL;
-        uint64_t bytes;
-        QS_CHECK_OK(disk->open(disk, dir, files.names[i], QS_OPEN_READ, &file, QS_ERROR));
-        QS_CHECK_OK(disk->size(disk, file, &bytes, QS_ERROR));
-        disk->close(disk, file);
+        uint64_t bytes = qs_test_file_bytes(disk, dir, files.names[i]);
         for (uint64_t at = below(&random, 7); at < bytes; at += 1 + below(&random, 13)) {
             damage_one(disk, &model, files.names[i], at, false, &random, &refused, &told);
             flips += 1;

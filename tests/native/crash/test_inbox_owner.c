@@ -64,13 +64,7 @@ static uint32_t take_in(void)
 
 static qs_dir *open_inbox(void)
 {
-    qs_dir *root, *inbox;
-    bool created;
-
-    QS_CHECK_OK(sim->dir_open_root(sim, CRASH_PATH, false, &root, &created, QS_ERROR));
-    QS_CHECK_OK(sim->dir_open(sim, root, "inbox", false, &inbox, &created, QS_ERROR));
-    sim->dir_close(sim, root);
-    return inbox;
+    return qs_test_open_dir(sim, CRASH_PATH, "inbox");
 }
 
 static void make_file(qs_dir *dir, const char *name)
@@ -555,9 +549,8 @@ OWNER_TEST(test_an_answer_tells_the_damaged_file_and_place)
     qs_adoption adoption;
     qs_error direct = {0}, told = {0};
     bool is_answered;
-    qs_dir *dir;
+    qs_dir *dir = qs_test_open_dir(sim, STAGE, "");
 
-    QS_CHECK_OK(sim->dir_open_root(sim, STAGE, false, &dir, &(bool){false}, QS_ERROR));
     QS_CHECK_OK(sim->remove(sim, dir, "a.qsb", QS_ERROR));
     make_file(dir, "a.qsb");
     sim->dir_close(sim, dir);

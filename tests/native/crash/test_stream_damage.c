@@ -8,9 +8,7 @@
  * Arguments: seed, step from one damaged byte of padding to the next. */
 #include "crash_log.h"
 #include "crash_work.h"
-
-#define FILES_MAX 16
-#define NAME_BYTES 64
+#include "qs_test_dirs.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #define BYTE_STEP 13 /* bytes from one that is damaged to the next */
@@ -23,8 +21,7 @@ enum damage { FLIP, TRUNCATE, DELETE };
 struct subject {
     qs_env *mem;
     struct log_model model;
-    char names[FILES_MAX][NAME_BYTES];
-    uint32_t file_count;
+    struct qs_test_names files;
 };
 
 struct outcomes {
@@ -41,36 +38,15 @@ struct reading {
 
 static qs_dir *open_streams(qs_env *env)
 {
-    bool created;
-    qs_dir *root, *dir;
-
-    QS_CHECK_OK(env->dir_open_root(env, CRASH_PATH, false, &root, &created, QS_ERROR));
-    QS_CHECK_OK(env->dir_open(env, root, "streams", false, &dir, &created, QS_ERROR));
-    env->dir_close(env, root);
-    return dir;
-}
-
-static bool add_name(void *context, const char *name)
-{
-    struct subject *subject = context;
-
-    if (strstr(name, ".str") != NULL) {
-        QS_CHECK(subject->file_count < FILES_MAX);
-        snprintf(subject->names[subject->file_count++], NAME_BYTES, "%s", name);
-    }
-    return true;
+    return qs_test_open_dir(env, CRASH_PATH, "streams");
 }
 
 static uint64_t read_file(qs_env *env, const char *name, uint8_t *data, size_t room)
 {
     qs_dir *dir = open_streams(env);
-    qs_file *file;
-    size_t done;
+    size_t done = qs_test_read_file(env, dir, name, 0, data, room);
 
-    QS_CHECK_OK(env->open(env, dir, name, QS_OPEN_READ, &file, QS_ERROR));
-    QS_CHECK_OK(env->read(env, file, data, room, 0, &done, QS_ERROR));
     QS_CHECK(done < room);
-    env->close(env, file);
     env->dir_close(env, dir);
     return done;
 }
@@ -79,20 +55,13 @@ static void do_damage(qs_env *env, const char *name, enum damage damage, uint64_
                       uint8_t byte)
 {
     qs_dir *dir = open_streams(env);
-    qs_part part = {&byte, 1};
-    qs_file *file;
-    size_t done;
 
     if (damage == DELETE) {
         QS_CHECK_OK(env->remove(env, dir, name, QS_ERROR));
+    } else if (damage == FLIP) {
+        qs_test_write_file(env, dir, name, offset, &byte, 1);
     } else {
-        QS_CHECK_OK(env->open(env, dir, name, QS_OPEN_READ | QS_OPEN_WRITE, &file, QS_ERROR));
-        if (damage == FLIP) {
-            QS_CHECK_OK(env->write(env, file, &part, 1, offset, &done, QS_ERROR));
-        } else {
-            QS_CHECK_OK(env->truncate(env, file, offset, QS_ERROR));
-        }
-        env->close(env, file);
+        qs_test_truncate_file(env, dir, name, offset);
     }
     env->dir_close(env, dir);
 }
@@ -129,9 +98,8 @@ static void make_subject(struct subject *subject)
     log_close_store(&work);
     QS_CHECK(!work.is_over && report.violations == 0);
     dir = open_streams(subject->mem);
-    QS_CHECK_OK(subject->mem->dir_list(subject->mem, dir, add_name, subject, QS_ERROR));
+    QS_CHECK(qs_test_list(&subject->files, subject->mem, dir, ".str") >= 3);
     subject->mem->dir_close(subject->mem, dir);
-    QS_CHECK(subject->file_count >= 3);
 }
 
 /* ---- one case ---- */
@@ -281,12 +249,12 @@ int main(int argc, char **argv)
     read_all(&whole, &subject.model, copy);
     qsi_env_mem_destroy(copy);
     QS_CHECK(whole.report.violations == 0 && !whole.is_refused && !whole.is_damaged);
-    for (uint32_t i = 0; i < subject.file_count; i++) {
-        damage_file(&subject, subject.names[i], padding_step, &outcomes);
+    for (uint32_t i = 0; i < subject.files.count; i++) {
+        damage_file(&subject, subject.files.items[i], padding_step, &outcomes);
     }
     printf("%u files: %" PRIu64 " refused, %" PRIu64 " told, %" PRIu64 " harmless, %" PRIu64
            " violations, %" PRIu64 " judged otherwise by verifying\n",
-           subject.file_count, outcomes.refused, outcomes.told, outcomes.harmless,
+           subject.files.count, outcomes.refused, outcomes.told, outcomes.harmless,
            outcomes.violations, outcomes.disagreements);
     QS_CHECK(outcomes.violations == 0 && outcomes.disagreements == 0 && outcomes.told > 1000);
     log_model_fini(&subject.model);

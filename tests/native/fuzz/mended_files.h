@@ -10,6 +10,7 @@
 #include "journal_file.h"
 #include "le.h"
 #include "message_format.h"
+#include "qs_test_dirs.h"
 #include "segment_format.h"
 
 #define FILES_MAX 256
@@ -27,44 +28,20 @@ struct store_image {
     uint32_t file_count;
 };
 
-static inline qs_dir *open_dir(qs_env *env, const char *name, qs_dir **root_out)
-{
-    qs_dir *dir = NULL;
-    bool created;
-
-    QS_CHECK_OK(env->dir_open_root(env, CRASH_PATH, false, root_out, &created, QS_ERROR));
-    QS_CHECK_OK(env->dir_open(env, *root_out, name, false, &dir, &created, QS_ERROR));
-    return dir;
-}
-
 /* Reads or writes a whole file; returns its size. */
 static inline size_t transfer(qs_env *env, const struct target_file *file, uint8_t *data,
                               size_t bytes, bool writes)
 {
-    qs_dir *root = NULL, *dir = NULL;
-    qs_file *handle;
-    bool created;
-    size_t done = 0;
+    qs_dir *dir = qs_test_open_dir(env, CRASH_PATH, file->dir);
 
-    if (file->dir[0] != '\0') {
-        dir = open_dir(env, file->dir, &root);
-    } else {
-        QS_CHECK_OK(env->dir_open_root(env, CRASH_PATH, false, &root, &created, QS_ERROR));
-    }
-    QS_CHECK_OK(env->open(env, dir != NULL ? dir : root, file->name, QS_OPEN_READ | QS_OPEN_WRITE,
-                          &handle, QS_ERROR));
     if (writes) {
-        qs_part part = {data, bytes};
-
-        QS_CHECK_OK(env->truncate(env, handle, bytes, QS_ERROR));
-        QS_CHECK_OK(env->write(env, handle, &part, 1, 0, &done, QS_ERROR));
+        qs_test_truncate_file(env, dir, file->name, bytes);
+        qs_test_write_file(env, dir, file->name, 0, data, bytes);
     } else {
-        QS_CHECK_OK(env->read(env, handle, data, bytes, 0, &done, QS_ERROR));
+        bytes = qs_test_read_file(env, dir, file->name, 0, data, bytes);
     }
-    env->close(env, handle);
     env->dir_close(env, dir);
-    env->dir_close(env, root);
-    return done;
+    return bytes;
 }
 
 /* ---- checksums ---- */
@@ -158,10 +135,8 @@ static inline void mend_segment(const char *name, uint8_t *data, size_t bytes)
 static inline void mend_manifest(qs_env *env, const uint8_t *data, size_t bytes)
 {
     struct qsi_manifest manifest;
-    qs_dir *root = NULL;
-    bool created;
+    qs_dir *root = qs_test_open_dir(env, CRASH_PATH, "");
 
-    QS_CHECK_OK(env->dir_open_root(env, CRASH_PATH, false, &root, &created, QS_ERROR));
     QS_CHECK_OK(qsi_manifest_load(&manifest, env, root, QS_ERROR));
     manifest.checkpoint_bytes = bytes;
     manifest.checkpoint_crc = qs_crc32c(0, data, bytes);

@@ -77,19 +77,14 @@ static bool add_file(void *context, const char *name)
 
 static void list_files(struct store_image *image)
 {
-    static const char *const dirs[] = {"journal", "messages", "index", "checkpoint"};
-    struct listing listing = {image, ""};
-    qs_dir *root, *dir;
+    static const char *const dirs[] = {"", "journal", "messages", "index", "checkpoint"};
 
-    for (int i = 0; i < 4; i++) {
-        dir = open_dir(image->mem, dirs[i], &root);
-        if (i == 0) {
-            QS_CHECK_OK(image->mem->dir_list(image->mem, root, add_file, &listing, QS_ERROR));
-        }
-        listing.dir = dirs[i];
+    for (int i = 0; i < 5; i++) {
+        struct listing listing = {image, dirs[i]};
+        qs_dir *dir = qs_test_open_dir(image->mem, CRASH_PATH, dirs[i]);
+
         QS_CHECK_OK(image->mem->dir_list(image->mem, dir, add_file, &listing, QS_ERROR));
         image->mem->dir_close(image->mem, dir);
-        image->mem->dir_close(image->mem, root);
     }
 }
 

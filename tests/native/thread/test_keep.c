@@ -10,6 +10,7 @@
 #include "env_call.h"
 #include "journal_file.h"
 #include "le.h"
+#include "qs_test_dirs.h"
 
 #define MESSAGES 12
 #define BODY_BYTES 1000 /* of which each is in a message file */
@@ -49,19 +50,15 @@ static void purge(struct engine *engine)
 static size_t read_file(struct engine *engine, const char *folder, const char *name)
 {
     qs_env *env = engine->env;
-    qs_dir *root, *dir;
+    qs_dir *dir = qs_test_open_dir(env, engine->path, folder);
     qs_file *file;
     size_t bytes = 0;
-    bool created;
 
-    QS_CHECK_OK(qsi_env_dir_open_root(env, engine->path, false, &root, &created, QS_ERROR));
-    QS_CHECK_OK(qsi_env_dir_open(env, root, folder, false, &dir, &created, QS_ERROR));
     if (qsi_env_open(env, dir, name, QS_OPEN_READ, &file, NULL) == QS_OK) {
         QS_CHECK_OK(qsi_file_read(env, file, file_bytes, sizeof file_bytes, 0, &bytes, QS_ERROR));
         env->close(env, file);
     }
     env->dir_close(env, dir);
-    env->dir_close(env, root);
     return bytes;
 }
 

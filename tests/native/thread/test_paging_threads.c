@@ -5,8 +5,8 @@
  *
  * Meant for -fsanitize=thread as well. */
 #include "../unit/engine/engine_fixture.h"
+#include "qs_test_dirs.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -211,22 +211,6 @@ static void await_paging(struct engine *engine)
     }
 }
 
-static uint32_t count_files(const struct engine *engine, const char *directory)
-{
-    char path[256];
-    uint32_t count = 0;
-    DIR *dir;
-
-    snprintf(path, sizeof path, "%s/%s", engine->path, directory);
-    dir = opendir(path);
-    QS_CHECK(dir != NULL);
-    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
-        count += entry->d_name[0] != '.' ? 1 : 0;
-    }
-    closedir(dir);
-    return count;
-}
-
 int main(void)
 {
     static struct shared shared;
@@ -268,9 +252,9 @@ int main(void)
     }
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
     engine_reopen(engine);
-    QS_CHECK(count_files(engine, "index") == 0);
-    QS_CHECK(count_files(engine, "transient") == 0);
-    QS_CHECK(count_files(engine, "messages") == 0);
+    QS_CHECK(qs_test_count_files(engine->env, engine->path, "index", "") == 0);
+    QS_CHECK(qs_test_count_files(engine->env, engine->path, "transient", "") == 0);
+    QS_CHECK(qs_test_count_files(engine->env, engine->path, "messages", "") == 0);
     engine_stop(engine);
     return 0;
 }

@@ -12,6 +12,7 @@
 #include "check.h"
 #include "env_test.h"
 #include "qs_test_alloc.h"
+#include "qs_test_dirs.h"
 #include "qs_test_records.h"
 #include "splitmix.h"
 
@@ -28,11 +29,8 @@ struct fixture {
 
 static inline void start(struct fixture *fixture, qs_env *env)
 {
-    bool created;
-
     *fixture = (struct fixture){.env = env};
-    QS_CHECK_OK(env->dir_open_root(env, "streams", true, &fixture->dir, &created, QS_ERROR));
-    QS_CHECK_OK(env->dir_sync_parent(env, fixture->dir, QS_ERROR));
+    fixture->dir = qs_test_make_root(env, "streams");
     QS_CHECK_OK(qsi_block_dir_open(&fixture->blocks, env, fixture->dir, test_uuid, "streams", "str",
                                    QS_ERROR));
 }

@@ -5,6 +5,7 @@
  * ...  until none is; in memory, without threads. */
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
+#include "qs_test_dirs.h"
 
 enum { MESSAGES = 300, SMALL = 900, LARGE = 6000, N_MAX = 400 };
 
@@ -219,26 +220,9 @@ QS_TEST(test_checkpoint_without_memory_does_not_fail_the_store)
 
 /* ---- what goes by itself, without memory: later ---- */
 
-static bool count_segment(void *context, const char *name)
-{
-    *(uint32_t *)context += strstr(name, ".seg") != NULL ? 1 : 0;
-    return true;
-}
-
 static uint32_t count_segments(struct engine *engine)
 {
-    uint32_t count = 0;
-    qs_dir *root, *dir;
-    bool created;
-
-    QS_CHECK_OK(engine->memory->dir_open_root(engine->memory, engine->path, false, &root, &created,
-                                              QS_ERROR));
-    QS_CHECK_OK(
-        engine->memory->dir_open(engine->memory, root, "index", false, &dir, &created, QS_ERROR));
-    QS_CHECK_OK(engine->memory->dir_list(engine->memory, dir, count_segment, &count, QS_ERROR));
-    engine->memory->dir_close(engine->memory, dir);
-    engine->memory->dir_close(engine->memory, root);
-    return count;
+    return qs_test_count_files(engine->memory, engine->path, "index", ".seg");
 }
 
 /* Their files stayed until the next open when there was no memory to note them. */

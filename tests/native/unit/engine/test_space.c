@@ -4,6 +4,7 @@
  * The disk is in memory and has a limit.  It may tell what is free on it, or not, as under a
  * quota; and somebody else may fill it up behind the store's back. */
 #include "engine_fixture.h"
+#include "qs_test_dirs.h"
 
 enum { SMALL = 700, LARGE = 9000, DISK = 3 << 20, EACH = 7, COUNT_MAX = 20000 };
 
@@ -65,12 +66,9 @@ static uint32_t fill(struct engine *engine, bool large)
 static void fill_by_others(struct engine *engine)
 {
     uint64_t left = DISK - qsi_env_ram_used(engine->memory);
-    qs_dir *dir;
+    qs_dir *dir = qs_test_make_root(engine->memory, "others");
     qs_file *file;
-    bool created;
 
-    QS_CHECK_OK(
-        engine->memory->dir_open_root(engine->memory, "others", true, &dir, &created, QS_ERROR));
     QS_CHECK_OK(engine->memory->open(engine->memory, dir, "file",
                                      QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, QS_ERROR));
     QS_CHECK_OK(engine->memory->allocate(engine->memory, file, left, QS_ERROR));

@@ -1,6 +1,7 @@
 /* Index segments as files: writers one after another, rewriting, names, syncs, a real disk.
  *
  * Method: as in test_segment.c. */
+#include "qs_test_dirs.h"
 #include "segment_fixture.h"
 
 QS_TEST(test_later_writer_leaves_earlier_slots_and_pages_alone)
@@ -300,11 +301,9 @@ QS_TEST(test_on_a_real_disk)
 {
     struct fixture fixture = {.env = qs_env_posix()};
     char path[256];
-    bool created;
 
     qs_test_make_dir(path, sizeof path);
-    QS_CHECK_OK(
-        fixture.env->dir_open_root(fixture.env, path, true, &fixture.dir, &created, QS_ERROR));
+    fixture.dir = qs_test_make_root(fixture.env, path);
     QS_CHECK_OK(
         qsi_index_open(&fixture.index, fixture.env, fixture.dir, test_uuid, 4096, QS_ERROR));
     model_init(&model, 4096, 1, 1);

@@ -5,16 +5,14 @@
 #include "alloc.h"
 #include "file.h"
 #include "le.h"
+#include "qs_test_dirs.h"
 
 static void set_feature(struct engine *engine, uint64_t place)
 {
     uint8_t *data;
     size_t bytes;
-    qs_dir *root;
-    bool created;
+    qs_dir *root = qs_test_open_dir(engine->env, engine->path, "");
 
-    QS_CHECK_OK(
-        engine->env->dir_open_root(engine->env, engine->path, false, &root, &created, QS_ERROR));
     QS_CHECK_OK(qsi_file_load(engine->env, root, "MANIFEST", 1u << 20, &data, &bytes, QS_ERROR));
     qsi_put_u32(data + place, UINT32_C(1) << 31);
     qsi_put_u32(data + bytes - 4, qs_crc32c(0, data, bytes - 4));

@@ -1,8 +1,7 @@
 /* Verifying: what it finds, that it writes nothing, and what becomes of it when calls fail. */
 #include "../engine/engine_fixture.h"
 #include "qs_test_alloc.h"
-
-#define NAMES_MAX 64
+#include "qs_test_dirs.h"
 
 /* Segments, message files and a checkpoint, a journal behind it, settled messages everywhere. */
 static void fill(struct engine *engine)
@@ -138,63 +137,30 @@ QS_TEST(test_without_memory_nothing_leaks)
 
 /* ---- damage ---- */
 
-struct names {
-    char items[NAMES_MAX][QS_NAME_BYTES_MAX + 1];
-    size_t count;
-};
-
-static bool add_name(void *context, const char *name)
-{
-    struct names *names = context;
-
-    QS_CHECK(names->count < NAMES_MAX);
-    snprintf(names->items[names->count++], sizeof names->items[0], "%s", name);
-    return true;
-}
-
-static void flip(qs_env *env, qs_file *file, uint64_t offset)
-{
-    uint8_t byte = 0;
-    const qs_part part = {&byte, 1};
-    size_t done = 0;
-
-    QS_CHECK_OK(env->read(env, file, &byte, 1, offset, &done, NULL));
-    byte ^= 0x10;
-    QS_CHECK_OK(env->write(env, file, &part, 1, offset, &done, NULL));
-}
-
 /* Whether verifying and opening judge alike is not the same question: a body may be damaged in
  * an open store. */
 static void flip_through(struct engine *engine, const char *folder, uint64_t step,
                          uint64_t *found_io)
 {
     qs_env *env = engine->env;
-    struct names names = {.count = 0};
-    qs_dir *root, *dir;
-    bool created;
+    qs_dir *dir = qs_test_open_dir(env, engine->path, folder);
+    struct qs_test_names names;
 
-    QS_CHECK_OK(env->dir_open_root(env, engine->path, false, &root, &created, NULL));
-    QS_CHECK_OK(env->dir_open(env, root, folder, false, &dir, &created, NULL));
-    QS_CHECK_OK(env->dir_list(env, dir, add_name, &names, NULL));
+    qs_test_list(&names, env, dir, "");
     for (size_t i = 0; i < names.count; i++) {
-        qs_file *file;
-        uint64_t bytes;
-        QS_CHECK_OK(env->open(env, dir, names.items[i], QS_OPEN_WRITE, &file, NULL));
-        QS_CHECK_OK(env->size(env, file, &bytes, NULL));
+        uint64_t bytes = qs_test_file_bytes(env, dir, names.items[i]);
         for (uint64_t offset = i % step; offset < bytes; offset += step) {
             qs_verified verified;
             qs_status status;
-            flip(env, file, offset);
+            qs_test_flip(env, dir, names.items[i], offset, 0x10);
             status = verify_in(engine, env, &verified);
             QS_CHECK(status == QS_OK || status == QS_ECORRUPT || status == QS_EVERSION);
             QS_CHECK((status == QS_ECORRUPT) == (verified.damages > 0) || status == QS_EVERSION);
             *found_io += status != QS_OK ? 1 : 0;
-            flip(env, file, offset);
+            qs_test_flip(env, dir, names.items[i], offset, 0x10);
         }
-        env->close(env, file);
     }
     env->dir_close(env, dir);
-    env->dir_close(env, root);
 }
 
 QS_TEST(test_flipped_bits_are_found_or_nobody_needs_them)

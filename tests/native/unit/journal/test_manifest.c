@@ -7,6 +7,7 @@
 #include "le.h"
 #include "manifest.h"
 #include "qs_test_alloc.h"
+#include "qs_test_dirs.h"
 
 static struct qs_test_alloc memory;
 static qs_env *env;
@@ -14,10 +15,8 @@ static qs_dir *root;
 
 static void open_root(void)
 {
-    bool created;
-
     env = qsi_env_mem_create(1);
-    QS_CHECK_OK(env->dir_open_root(env, "store", true, &root, &created, QS_ERROR));
+    root = qs_test_make_root(env, "store");
 }
 
 static void close_root(void)

@@ -9,6 +9,7 @@
 #include "paging.h"
 #include "properties.h"
 #include "qs_test_alloc.h"
+#include "qs_test_dirs.h"
 #include "queue_publish.h"
 #include "splitmix.h"
 
@@ -28,16 +29,6 @@ struct fixture {
     struct qsi_chunk *arena; /* of single messages */
     uint32_t next_id;
 };
-
-static inline qs_dir *open_dir(qs_env *env, const char *path)
-{
-    qs_dir *dir;
-    bool created;
-
-    QS_CHECK_OK(env->dir_open_root(env, path, true, &dir, &created, QS_ERROR));
-    QS_CHECK_OK(env->dir_sync_parent(env, dir, QS_ERROR));
-    return dir;
-}
 
 static inline void open_messages(struct fixture *fixture)
 {
@@ -65,9 +56,9 @@ static inline void start_in(struct fixture *fixture, qs_env *env, uint32_t entri
 {
     memset(fixture, 0, sizeof *fixture);
     fixture->env = env;
-    fixture->index_dir = open_dir(env, "index");
-    fixture->transient_dir = open_dir(env, "transient");
-    fixture->messages_dir = open_dir(env, "messages");
+    fixture->index_dir = qs_test_make_root(env, "index");
+    fixture->transient_dir = qs_test_make_root(env, "transient");
+    fixture->messages_dir = qs_test_make_root(env, "messages");
     QS_CHECK_OK(
         qsi_index_open(&fixture->index, env, fixture->index_dir, test_uuid, entries, QS_ERROR));
     QS_CHECK_OK(qsi_index_open(&fixture->transient_index, env, fixture->transient_dir, test_uuid,

@@ -7,6 +7,7 @@
 #include "check.h"
 #include "env_test.h"
 #include "qs_test_alloc.h"
+#include "qs_test_dirs.h"
 #include "qs_test_records.h"
 #include "record.h"
 #include "splitmix.h"
@@ -28,12 +29,10 @@ struct world {
 static inline void start(struct world *world, qs_env *env, const struct qsi_stream_limits *limits)
 {
     struct qsi_block_cache_options options = {.bytes_max = 3000000, .handle_max = 2};
-    bool created;
 
     memset(world, 0, sizeof *world);
     world->env = env;
-    QS_CHECK_OK(env->dir_open_root(env, "streams", true, &world->dir, &created, QS_ERROR));
-    QS_CHECK_OK(env->dir_sync_parent(env, world->dir, QS_ERROR));
+    world->dir = qs_test_make_root(env, "streams");
     qsi_stream_shared_init(&world->shared);
     QS_CHECK_OK(qsi_block_dir_open(&world->shared.blocks, env, world->dir, test_uuid, "streams",
                                    "str", QS_ERROR));

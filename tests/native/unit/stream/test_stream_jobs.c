@@ -79,11 +79,8 @@ static void check_files(struct world *world, uint64_t first)
 static qs_dir *open_messages(struct world *world)
 {
     const struct qsi_message_store_options small_files = {65536, 2};
-    qs_dir *dir;
-    bool created;
+    qs_dir *dir = qs_test_make_root(world->env, "messages");
 
-    QS_CHECK_OK(world->env->dir_open_root(world->env, "messages", true, &dir, &created, QS_ERROR));
-    QS_CHECK_OK(world->env->dir_sync_parent(world->env, dir, QS_ERROR));
     QS_CHECK_OK(qsi_message_store_open(&world->shared.messages, world->env, dir, test_uuid,
                                        &small_files, QS_ERROR));
     return dir;
