@@ -6,63 +6,20 @@
  * Arguments: seed, number of states, the one kind of runs (from 0). */
 #include "crash_run.h"
 
-static const struct {
-    const char *name;
-    struct crash_run_options options;
-    uint32_t percent; /* of the states */
-} kinds[] = {
-    {"long lives", {.generations = 1, .ops = 120, .cut_percent = 5, .random_cuts = 2}, 20},
-    {"short lives",
-     {.generations = 4, .ops = 40, .cut_percent = 5, .random_cuts = 2, .end_steps = 400},
-     30},
-    {"crashes around recovery",
-     {.generations = 6, .ops = 6, .cut_percent = 10, .random_cuts = 2, .end_steps = 60},
-     20},
-    {"first commits of sessions",
-     {.generations = 12, .ops = 8, .cut_percent = 3, .random_cuts = 2, .end_syncs = 3},
-     10},
+/* Percent of the states; generations, ops, cut_percent, random_cuts. */
+static const struct crash_kind kinds[] = {
+    {"long lives", 20, {1, 120, 5, .random_cuts = 2, .pages = true}},
+    {"short lives", 30, {4, 40, 5, 2, .end_steps = 400, .pages = true}},
+    {"crashes around recovery", 20, {6, 6, 10, 2, .end_steps = 60, .pages = true}},
+    {"first commits of sessions", 10, {12, 8, 3, 2, .end_syncs = 3, .pages = true}},
     {"segments that cannot be read",
-     {.generations = 4,
-      .ops = 80,
-      .cut_percent = 5,
-      .random_cuts = 2,
-      .end_steps = 600,
-      .unread_percent = 10},
-     10},
-    {"failing calls",
-     {.generations = 3,
-      .ops = 40,
-      .cut_percent = 5,
-      .random_cuts = 2,
-      .end_steps = 400,
-      .has_faults = true},
-     10},
+     10,
+     {4, 80, 5, 2, .end_steps = 600, .unread_percent = 10, .pages = true}},
+    {"failing calls", 10, {3, 40, 5, 2, .end_steps = 400, .has_faults = true, .pages = true}},
 };
 
 int main(int argc, char **argv)
 {
-    uint64_t seed = qs_test_seed(argc, argv);
-    uint64_t state_count = crash_state_count(argc, argv, 150000);
-    struct crash_report all = {.told_max = 10};
-
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (argc > 3 && i != strtoull(argv[3], NULL, 0)) {
-            continue;
-        }
-        struct crash_run_options options = kinds[i].options;
-        struct crash_report report = {.told_max = 10};
-        double began = crash_seconds();
-
-        options.pages = true;
-        crash_run_many(&options, &report, seed,
-                       argc > 3 ? state_count : state_count * kinds[i].percent / 100, false);
-        all.states += report.states;
-        all.violations += report.violations;
-        printf("%s: %" PRIu64 " states, %" PRIu64 " violations, %.0f states/s\n", kinds[i].name,
-               report.states, report.violations, (double)report.states / (crash_seconds() - began));
-        fflush(stdout);
-    }
-    printf("%" PRIu64 " crash states, %" PRIu64 " violations\n", all.states, all.violations);
-    QS_CHECK(all.violations == 0);
+    crash_run_kinds(argc, argv, crash_run, kinds, sizeof kinds / sizeof kinds[0], 150000);
     return 0;
 }

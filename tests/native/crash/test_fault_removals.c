@@ -211,26 +211,26 @@ static qs_options options_of(const struct operation *operation)
 
 static void begin(struct trial *trial)
 {
-    static const struct removal_options options = {.generations = 1};
+    static const struct crash_run_options options = {.generations = 1};
     struct removal_run *run = &trial->run;
     qs_env *mem = qsi_env_mem_clone(trial->disk, 2);
 
     memset(run, 0, sizeof *run);
-    run->options = &options;
-    run->report = trial->base.report;
+    run->life.options = &options;
+    run->life.report = trial->base.report;
     run->store_options = options_of(trial->operation);
     crash_model_init(&run->shell);
-    run->sim = qsi_env_sim_from_mem(mem, 2);
-    fault_begin(&trial->base, run->sim);
-    crash_env_init(&run->env, trial->base.faulty, CRASH_NO_BUG);
+    run->life.sim = qsi_env_sim_from_mem(mem, 2);
+    fault_begin(&trial->base, run->life.sim);
+    crash_env_init(&run->life.env, trial->base.faulty, CRASH_NO_BUG);
     run->work = (struct removal_work){
-        .base = {.env = &run->env,
+        .base = {.env = &run->life.env,
                  .model = &run->shell,
                  .report = trial->base.report,
                  .random = 7,
                  .options = run->store_options},
         .model = &run->model,
-        .sim = run->sim,
+        .sim = run->life.sim,
     };
     QS_CHECK(crash_open_store(&run->work.base));
     if (trial->operation->prepare != NULL) {
@@ -280,7 +280,7 @@ static void try_once(struct fault_trial *base)
     run_operation(trial);
     check_cuts(trial, "behind the fault");
     check_alive(trial);
-    run->env.is_dead = base->n % 2 != 0;
+    run->life.env.is_dead = base->n % 2 != 0;
     run->work.base.is_over = true; /* it may close in failure */
     crash_close_store(&run->work.base);
     check_cuts(trial, "after the end");
@@ -298,7 +298,7 @@ static qs_env *make_disk(struct trial *trial)
     removal_set_up(&run->work);
     crash_close_store(&run->work.base);
     QS_CHECK(!run->work.base.is_over);
-    disk = qsi_env_sim_cut(run->sim, QSI_CUT_KEEP_ALL, 1);
+    disk = qsi_env_sim_cut(run->life.sim, QSI_CUT_KEEP_ALL, 1);
     crash_model_fini(&run->shell);
     fault_end(&trial->base);
     qsi_env_mem_destroy(trial->disk);

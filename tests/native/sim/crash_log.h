@@ -11,7 +11,7 @@
  *   - the queue has what the same calls brought to it;
  *   - retention dropped what it had dropped by then, and no more.
  *
- * A run has several generations (crash_run.h has the idea): each ends with a power cut or with the
+ * A run has several generations (crash_life.h has the idea): each ends with a power cut or with the
  * death of the process, and what its recovery shows is the truth for the next.  All of a run
  * follows from its seed. */
 #ifndef CRASH_LOG_H
@@ -19,9 +19,7 @@
 
 #include "qstore/qstore.h"
 
-#include "crash_env.h"
-#include "crash_model.h"
-#include "env_test.h"
+#include "crash_life.h"
 #include "store.h"
 #include "store_stream.h"
 
@@ -126,17 +124,6 @@ qs_slice log_stream_name(uint32_t stream);
 
 /* ---- work and runs ---- */
 
-struct log_run_options {
-    enum log_bug bug;
-    uint32_t generations;
-    uint32_t ops; /* of one generation, at most */
-    uint32_t cut_percent;
-    uint32_t random_cuts;
-    uint32_t end_steps;      /* a generation that is cut off ends within so many steps */
-    uint32_t unread_percent; /* of the files that are to be added to cannot be read */
-    bool has_faults;
-};
-
 struct log_work {
     struct crash_env *env;
     struct log_model *model;
@@ -174,6 +161,6 @@ uint32_t log_below(struct log_work *work, uint32_t limit);
 void log_end_call(struct log_work *work, qs_status status, const char *what);
 bool log_done(struct log_work *work, qs_status status, const char *what);
 
-void log_run(const struct log_run_options *options, struct crash_report *report, uint64_t seed);
+void log_run(const struct crash_run_options *options, struct crash_report *report, uint64_t seed);
 
 #endif

@@ -83,7 +83,8 @@ struct crash_report {
     const char *cut;      /* how the state came about */
     bool allows_refusals; /* of single messages, as damaged: the disk is not merely cut then */
     uint64_t refusals;
-    uint32_t told_max; /* violations to print */
+    uint32_t told_max;     /* violations to print */
+    uint64_t dead_letters; /* that were written */
 };
 
 #define CRASH_BODY_BYTES_MAX 60000u

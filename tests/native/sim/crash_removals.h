@@ -14,8 +14,8 @@
 #ifndef CRASH_REMOVALS_H
 #define CRASH_REMOVALS_H
 
+#include "crash_life.h"
 #include "crash_work.h"
-#include "env_test.h"
 #include "journal_internal.h"
 #include "qs_test_fields.h"
 
@@ -96,27 +96,13 @@ struct removal_work {
 
 enum removal_verb { REMOVAL_ACK, REMOVAL_REJECT, REMOVAL_REQUEUE };
 
-struct removal_options {
-    enum crash_bug bug;
-    uint32_t generations, ops;
-    uint32_t cut_percent; /* of the steps at which cuts are taken */
-    uint32_t end_steps;   /* a generation that is cut off ends within so many; 0: none is */
-    bool pages;
-};
-
 struct removal_run {
-    const struct removal_options *options;
-    struct crash_report *report;
-    uint64_t random, end_step;
+    struct crash_life life;
     qs_options store_options;
-    qs_env *sim, *next_disk;
-    struct crash_env env;
     struct removal_model model, frozen;
     struct removal_found found;
     struct crash_model shell; /* what crash_work asks for */
     struct removal_work work;
-    uint64_t moved;
-    bool has_ended, ends_in_power_cut;
 };
 
 /* Takes everything; it stays out on the channel.  What is to move moves while its queue is
@@ -161,8 +147,7 @@ void removal_plant(struct removal_work *work);
 void removal_work_once(struct removal_work *work);
 void removal_check_cut(struct removal_run *run, enum qsi_cut_how how, const char *name);
 
-/* Returns how many dead letters were written. */
-uint64_t removal_run(const struct removal_options *options, struct crash_report *report,
-                     uint64_t seed);
+void removal_run(const struct crash_run_options *options, struct crash_report *report,
+                 uint64_t seed);
 
 #endif

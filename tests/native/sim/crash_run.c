@@ -2,43 +2,32 @@
 #include "crash_run.h"
 
 #define CRASH_MID_COMMIT_ROUNDS 3 /* of cuts in a commit that a generation ends in */
-#define CRASH_STATES_A_CLOSE 5    /* of so many, one is closed in order and opened again first */
-
-static uint32_t crash_run_below(struct crash_run *run, uint32_t limit)
-{
-    return (uint32_t)qsi_splitmix_below(&run->random, limit);
-}
 
 /* -- one state -------------------------------------------------------------------------------- */
+
+struct crash_compared {
+    struct crash_model *model;
+    struct crash_report *report;
+    uint64_t space_seed;
+};
+
+static void crash_look(void *context, qs_store *store, qs_channel *channel, struct crash_env *env)
+{
+    const struct crash_compared *with = context;
+
+    crash_model_check(with->model, with->report, store, channel);
+    if (with->space_seed != 0) {
+        crash_check_space(with->model, with->report, store, channel, &env->env, with->space_seed);
+    }
+}
 
 void crash_check_disk_as(struct crash_model *model, struct crash_report *report, qs_env *mem,
                          qs_options options, uint64_t space_seed)
 {
-    struct crash_env env;
-    qs_store *store = NULL;
-    qs_channel *channel = NULL;
-    qs_status status;
+    struct crash_compared with = {model, report, space_seed};
+    const struct crash_looking looking = {.check = crash_look, .context = &with};
 
-    crash_env_init(&env, mem, CRASH_NO_BUG);
-    report->states++;
-    status = qs_store_open(&store, CRASH_PATH, &options, &env.env, QS_ERROR);
-    if (status == QS_OK && report->states % CRASH_STATES_A_CLOSE == 0) {
-        QS_CHECK_OK(qs_store_close(store, QS_ERROR));
-        status = qs_store_open(&store, CRASH_PATH, &options, &env.env, QS_ERROR);
-    }
-    if (status == QS_OK) {
-        QS_CHECK_OK(qs_channel_open(&channel, store, QS_ERROR));
-        crash_model_check(model, report, store, channel);
-        if (space_seed != 0) {
-            crash_check_space(model, report, store, channel, &env.env, space_seed);
-        }
-        env.is_dead = true; /* closing in order would only cost time */
-        qs_channel_close(channel);
-        qs_store_close(store, NULL);
-    } else {
-        crash_violation(report, "open: %s: %s", qs_status_name(status), qs_test_error.text);
-    }
-    qsi_env_mem_destroy(mem);
+    crash_open_disk(report, mem, &options, &looking);
 }
 
 void crash_check_disk(struct crash_model *model, struct crash_report *report, qs_env *mem)
@@ -51,8 +40,8 @@ static qs_options crash_reader_options(struct crash_run *run)
 {
     qs_options options = run->store_options;
 
-    if (run->options->pages) {
-        options = crash_paging_options(qsi_splitmix_next(&run->random));
+    if (run->life.options->pages) {
+        options = crash_paging_options(qsi_splitmix_next(&run->life.random));
         options.segment_entries = run->store_options.segment_entries;
     }
     return options;
@@ -60,27 +49,29 @@ static qs_options crash_reader_options(struct crash_run *run)
 
 static void crash_check_cut(struct crash_run *run, enum qsi_cut_how how, const char *name)
 {
-    qs_env *mem = qsi_env_sim_cut(run->sim, how, qsi_splitmix_next(&run->random));
+    struct crash_life *life = &run->life;
+    qs_env *mem = crash_life_cut(life, how);
+    bool is_copied = run->model.is_checking; /* of the live store: its gets may have to write */
     uint64_t space_seed = 0;
+    struct crash_model copy;
 
-    run->report->cut = name;
-    if (run->options->pages && crash_run_below(run, 4) == 0) {
-        space_seed = qsi_splitmix_next(&run->random) | 1;
+    life->report->cut = name;
+    if (life->options->pages && crash_life_below(life, 4) == 0) {
+        space_seed = qsi_splitmix_next(&life->random) | 1;
     }
-    if (run->model.is_checking) { /* of the live store: its gets may have to write */
-        struct crash_model model;
-
-        crash_model_copy(&model, &run->model);
-        crash_check_disk_as(&model, run->report, mem, crash_reader_options(run), space_seed);
-        crash_model_fini(&model);
-    } else {
-        crash_check_disk_as(&run->model, run->report, mem, crash_reader_options(run), space_seed);
+    if (is_copied) {
+        crash_model_copy(&copy, &run->model);
+    }
+    crash_check_disk_as(is_copied ? &copy : &run->model, life->report, mem,
+                        crash_reader_options(run), space_seed);
+    if (is_copied) {
+        crash_model_fini(&copy);
     }
 }
 
 static void crash_check_cuts(struct crash_run *run)
 {
-    switch (crash_run_below(run, 4)) {
+    switch (crash_life_below(&run->life, 4)) {
     case 0:
         crash_check_cut(run, QSI_CUT_KEEP_ALL, "all kept");
         break;
@@ -90,84 +81,46 @@ static void crash_check_cuts(struct crash_run *run)
     default:
         break;
     }
-    for (uint32_t i = 0; i < run->options->random_cuts; i++) {
+    for (uint32_t i = 0; i < run->life.options->random_cuts; i++) {
         crash_check_cut(run, QSI_CUT_RANDOM, "random");
     }
-    run->report->cut = "alive";
+    run->life.report->cut = "alive";
 }
 
 /* -- the end of a generation ------------------------------------------------------------------ */
 
-static qs_env *crash_final_cut(struct crash_run *run)
-{
-    static const enum qsi_cut_how hows[] = {QSI_CUT_RANDOM, QSI_CUT_RANDOM, QSI_CUT_RANDOM,
-                                            QSI_CUT_KEEP_ALL, QSI_CUT_DROP_ALL};
-    qs_env *mem =
-        qsi_env_sim_cut(run->sim, hows[crash_run_below(run, 5)], qsi_splitmix_next(&run->random));
-
-    return mem;
-}
-
 static void crash_end(struct crash_run *run)
 {
-    /* A process that is killed between a failed sync and writing that down leaves a page cache that
-     * lies, and nobody who could know: only a power cut, which takes the page cache, helps then. */
-    if (qsi_env_fault_fired(run->fault) && !run->work->is_over) {
-        run->ends_in_power_cut = true;
-    }
-    run->has_ended = true;
-    run->env.is_dead = true;
+    crash_life_end(&run->life, !run->work->is_over);
     crash_model_copy(&run->frozen, &run->model);
-    if (run->ends_in_power_cut) {
-        run->next_disk = crash_final_cut(run);
-    }
 }
 
 static bool crash_is_mid_commit(const struct crash_run *run)
 {
-    return run->end_sync != 0 && run->env.syncs_begun >= run->end_sync;
+    return run->end_sync != 0 && run->life.env.syncs_begun >= run->end_sync;
 }
 
 static void crash_on_step(void *context, uint64_t step)
 {
     struct crash_run *run = context;
+    struct crash_life *life = &run->life;
 
-    if (run->has_ended) {
+    if (life->has_ended) {
         return;
     }
-    run->report->step = step;
-    if (run->model.is_checking) {
-        if (crash_run_below(run, 100) < run->options->cut_percent) {
-            crash_check_cuts(run);
-        }
-    } else if (crash_is_mid_commit(run)) {
+    life->report->step = step;
+    if (!run->model.is_checking && crash_is_mid_commit(run)) {
         for (int i = 0; i < CRASH_MID_COMMIT_ROUNDS; i++) {
             crash_check_cuts(run);
         }
         crash_end(run);
-    } else {
-        if (crash_run_below(run, 100) < run->options->cut_percent) {
-            crash_check_cuts(run);
-        }
-        if (run->end_step != 0 && step >= run->end_step) {
-            crash_end(run);
-        }
+        return;
     }
-}
-
-/* The disk and the model that the next generation begins with. */
-static void crash_next_disk(struct crash_run *run)
-{
-    crash_model_fini(&run->model);
-    run->model = run->frozen;
-    run->frozen = (struct crash_model){0};
-    if (run->next_disk != NULL) {
-        qsi_env_fault_destroy(run->fault);
-        qsi_env_sim_destroy(run->sim);
-        run->sim = qsi_env_sim_from_mem(run->next_disk, qsi_splitmix_next(&run->random));
-        run->fault = qsi_env_fault_create(run->sim);
-        run->next_disk = NULL;
-        qsi_env_sim_on_step(run->sim, crash_on_step, run);
+    if (crash_life_wants_cuts(life)) {
+        crash_check_cuts(run);
+    }
+    if (!run->model.is_checking && life->end_step != 0 && step >= life->end_step) {
+        crash_end(run);
     }
 }
 
@@ -190,77 +143,45 @@ static bool crash_adopt(struct crash_work *work)
 /* In order, now and then: a store that was closed is a crash state as well. */
 static void crash_finish(struct crash_run *run, struct crash_work *work)
 {
-    if (work->pages && !work->is_over && !run->has_ended && !work->has_faults &&
-        crash_run_below(run, 2) == 0) {
-        run->env.unread_percent = 0;
+    if (work->pages && !work->is_over && !run->life.has_ended && !work->has_faults &&
+        crash_life_below(&run->life, 2) == 0) {
+        run->life.env.unread_percent = 0;
         crash_check_empty(work);
-        run->env.unread_percent = run->options->unread_percent;
+        run->life.env.unread_percent = run->life.options->unread_percent;
     }
-    if (!work->is_over && crash_run_below(run, 3) == 0) {
+    if (!work->is_over && crash_life_below(&run->life, 3) == 0) {
         crash_close_store(work);
     }
-    if (!run->has_ended) {
+    if (!run->life.has_ended) {
         crash_end(run);
     }
-}
-
-/* Where the generation is cut off; most of the last ones do all of their work. */
-static void crash_choose_end(struct crash_run *run)
-{
-    bool is_last = run->generation + 1 == run->options->generations;
-
-    run->has_ended = false;
-    run->ends_in_power_cut = run->options->end_syncs != 0 || crash_run_below(run, 3) > 0;
-    run->end_step = run->end_sync = 0;
-    if (!is_last && run->options->end_steps != 0 && crash_run_below(run, 4) > 0) {
-        run->end_step =
-            qsi_env_sim_steps(run->sim) + 1 + crash_run_below(run, run->options->end_steps);
-    }
-}
-
-/* A failed sync loses what it was for, as it does on Linux: calls still see it, the disk never
- * will. */
-static void crash_arm_fault(struct crash_run *run, uint32_t ops)
-{
-    static const struct {
-        enum qsi_fault_kind kind;
-        enum qsi_fault_how how;
-    } faults[] = {
-        {QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST}, {QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST},
-        {QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST}, {QSI_FAULT_DIR_SYNC, QSI_FAULT_EIO},
-        {QSI_FAULT_WRITE, QSI_FAULT_EIO},      {QSI_FAULT_WRITE, QSI_FAULT_SHORT_EIO},
-        {QSI_FAULT_WRITE, QSI_FAULT_ENOSPC},   {QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC},
-    };
-    uint32_t chosen = crash_run_below(run, sizeof faults / sizeof faults[0]);
-
-    qsi_env_fault_arm(run->fault, faults[chosen].kind, faults[chosen].how,
-                      1 + crash_run_below(run, 2 * ops), false);
 }
 
 static void crash_do_work(struct crash_run *run, struct crash_work *work)
 {
     /* Some do very little: much can go wrong around the first commit of a session. */
-    uint32_t ops = crash_run_below(run, 4) == 0 ? 3 : run->options->ops;
+    uint32_t ops = crash_life_below(&run->life, 4) == 0 ? 3 : run->life.options->ops;
 
-    if (run->options->has_faults) {
-        crash_arm_fault(run, ops);
+    if (run->life.options->has_faults) {
+        crash_life_arm_fault(&run->life, ops);
     }
-    if (run->options->end_syncs != 0 && run->generation > 0) { /* the first one sets up */
-        run->end_sync = run->env.syncs_begun + 1 + crash_run_below(run, run->options->end_syncs);
+    if (run->life.options->end_syncs != 0 && run->life.generation > 0) { /* the first one sets up */
+        run->end_sync = run->life.env.syncs_begun + 1 +
+                        crash_life_below(&run->life, run->life.options->end_syncs);
     }
     crash_set_up(work);
-    crash_work_run(work, 1 + crash_run_below(run, ops));
+    crash_work_run(work, 1 + crash_life_below(&run->life, ops));
 }
 
 static void crash_generation(struct crash_run *run)
 {
     struct crash_work work = {
-        .env = &run->env,
+        .env = &run->life.env,
         .model = &run->model,
-        .report = run->report,
-        .random = qsi_splitmix_next(&run->random),
-        .has_faults = run->options->has_faults,
-        .pages = run->options->pages,
+        .report = run->life.report,
+        .random = qsi_splitmix_next(&run->life.random),
+        .has_faults = run->life.options->has_faults,
+        .pages = run->life.options->pages,
         .options = crash_reader_options(run),
     };
 
@@ -269,75 +190,30 @@ static void crash_generation(struct crash_run *run)
         crash_do_work(run, &work);
     }
     crash_finish(run, &work);
-    /* What is left of the process goes without a trace. */
-    work.is_over = true;
+    work.is_over = true; /* what is left of the process goes without a trace */
     crash_close_store(&work);
-    qsi_env_fault_arm(run->fault, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
-    run->env.is_dead = false;
+    crash_life_next(&run->life);
+    crash_model_fini(&run->model);
+    run->model = run->frozen;
+    run->frozen = (struct crash_model){0};
 }
 
 /* -- a run ------------------------------------------------------------------------------------ */
 
-static void crash_run_init(struct crash_run *run, const struct crash_run_options *options,
-                           struct crash_report *report, uint64_t seed)
-{
-    *run = (struct crash_run){.options = options, .report = report, .random = seed};
-    run->store_options = options->pages ? crash_paging_options(seed) : crash_options();
-    report->seed = seed;
-    report->cut = "alive";
-    crash_model_init(&run->model);
-    run->sim = qsi_env_sim_create(seed);
-    run->fault = qsi_env_fault_create(run->sim);
-    crash_env_init(&run->env, run->fault, options->bug);
-    run->env.unread_percent = options->unread_percent;
-    run->env.unread_random = seed;
-    qsi_env_sim_on_step(run->sim, crash_on_step, run);
-}
-
 void crash_run(const struct crash_run_options *options, struct crash_report *report, uint64_t seed)
 {
-    struct crash_run run;
+    struct crash_run run = {.store_options =
+                                options->pages ? crash_paging_options(seed) : crash_options()};
+    struct crash_life *life = &run.life;
 
-    crash_run_init(&run, options, report, seed);
-    for (; run.generation < options->generations; run.generation++) {
-        crash_choose_end(&run);
+    crash_model_init(&run.model);
+    crash_life_init(life, options, report, seed, (enum crash_bug)options->bug, crash_on_step, &run);
+    for (; life->generation < options->generations; life->generation++) {
+        crash_life_choose_end(life);
+        run.end_sync = 0;
         crash_generation(&run);
-        crash_next_disk(&run);
-        run.env.inner = run.fault;
     }
     crash_check_cut(&run, QSI_CUT_DROP_ALL, "at the end");
     crash_model_fini(&run.model);
-    qsi_env_fault_destroy(run.fault);
-    qsi_env_sim_destroy(run.sim);
-}
-
-/* -- what all tests of this kind share -------------------------------------------------------- */
-
-double crash_seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-uint64_t crash_state_count(int argc, char **argv, uint64_t count)
-{
-    const char *sweeps = getenv("QS_SWEEPS");
-
-    if (sweeps != NULL && strcmp(sweeps, "short") == 0) {
-        count /= 16;
-    }
-#ifdef __SANITIZE_ADDRESS__
-    count /= 20;
-#endif
-    return argc > 2 ? strtoull(argv[2], NULL, 0) : count;
-}
-
-void crash_run_many(const struct crash_run_options *options, struct crash_report *report,
-                    uint64_t seed, uint64_t state_count, bool stops_at_violation)
-{
-    while (report->states < state_count && !(stops_at_violation && report->violations > 0)) {
-        crash_run(options, report, seed++);
-    }
+    crash_life_fini(life);
 }
