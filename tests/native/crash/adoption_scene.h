@@ -154,8 +154,9 @@ static inline const char *wrong_in(qs_store *store, const struct promise *promis
 }
 
 /* NULL: nothing. */
-static inline const char *wrong_on(qs_env *mem, const struct promise *promise)
+static inline const char *wrong_on(qs_env *mem, const void *promised)
 {
+    const struct promise *promise = promised;
     const char *wrong = "opening";
     qs_options options = crash_options();
     qs_stream_status status;

@@ -84,8 +84,14 @@ static inline const char *wrong_with_owner(qs_store *store, enum asked asked, bo
     return wrong;
 }
 
-static inline const char *wrong_after(qs_env *mem, enum asked asked, bool forgets)
+struct asked_promise {
+    enum asked asked;
+    bool forgets; /* the key, and so it is not known afterwards */
+};
+
+static inline const char *wrong_after(qs_env *mem, const void *promised)
 {
+    const struct asked_promise *promise = promised;
     const char *wrong = "opening";
     qs_options options = crash_options();
     struct crash_env env;
@@ -93,7 +99,7 @@ static inline const char *wrong_after(qs_env *mem, enum asked asked, bool forget
 
     crash_env_init(&env, mem, CRASH_NO_BUG);
     if (qs_store_open(&store, CRASH_PATH, &options, &env.env, QS_ERROR) == QS_OK) {
-        wrong = wrong_with_owner(store, asked, forgets);
+        wrong = wrong_with_owner(store, promise->asked, promise->forgets);
         env.is_dead = true;
         (void)qs_store_close(store, NULL);
     }

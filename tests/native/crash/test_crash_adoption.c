@@ -4,45 +4,15 @@
  *
  * Arguments: seed. */
 #include "adoption_scene.h"
+#include "cut_story.h"
 
-#define CUTS_PER_STEP 4
-#define TOLD_MAX 3
-
-static struct {
-    struct promise promise;
-    qs_env *sim;
-    uint64_t seed, states, wrong;
-} run;
-
-static void check_cut(enum qsi_cut_how how)
-{
-    qs_env *mem = qsi_env_sim_cut(run.sim, how, run.seed++);
-    const char *wrong;
-
-    run.states++;
-    wrong = wrong_on(mem, &run.promise);
-    if (wrong != NULL && run.wrong++ < TOLD_MAX) {
-        printf("  step %llu, cut %d: %s: %s\n", (unsigned long long)qsi_env_sim_steps(run.sim),
-               (int)how, wrong, qs_test_error.text);
-    }
-    qsi_env_mem_destroy(mem);
-}
-
-static void on_step(void *context, uint64_t step)
-{
-    (void)context;
-    (void)step;
-    check_cut(QSI_CUT_KEEP_ALL);
-    check_cut(QSI_CUT_DROP_ALL);
-    for (int i = 2; i < CUTS_PER_STEP; i++) {
-        check_cut(QSI_CUT_RANDOM);
-    }
-}
+static struct story story;
+static struct promise promised;
 
 static void promise(uint64_t rows, bool is_staged)
 {
-    run.promise = (struct promise){.rows = rows, .is_staged = is_staged};
-    on_step(NULL, 0); /* at once */
+    promised = (struct promise){.rows = rows, .is_staged = is_staged};
+    story_cut_now(&story);
 }
 
 static void adopt_and_go_on(struct scene *scene)
@@ -63,10 +33,9 @@ static void tell_story(enum crash_bug bug, uint64_t seed, bool flushes)
 {
     struct scene scene;
 
-    memset(&run, 0, sizeof run);
-    run.seed = seed;
-    run.sim = qsi_env_sim_create(seed);
-    start_on(&scene, run.sim, ADOPTION_BUDGET);
+    promised = (struct promise){.rows = 0};
+    story_begin(&story, seed, wrong_on, &promised);
+    start_on(&scene, story.sim, ADOPTION_BUDGET);
     declare(&scene);
     QS_CHECK_OK(qs_store_sync(scene.store, QS_ERROR));
     die(&scene);
@@ -77,7 +46,7 @@ static void tell_story(enum crash_bug bug, uint64_t seed, bool flushes)
         QS_CHECK_OK(qs_store_checkpoint(scene.store, QS_ERROR));
     }
     make_stage(&scene.env.env);
-    qsi_env_sim_on_step(run.sim, on_step, NULL);
+    qsi_env_sim_on_step(story.sim, story_on_step, &story);
     promise(BEFORE, false);
     QS_CHECK_OK(stage_file(&scene.env.env, 0));
     QS_CHECK_OK(stage_file(&scene.env.env, 1));
@@ -89,8 +58,8 @@ static void tell_story(enum crash_bug bug, uint64_t seed, bool flushes)
     qs_channel_close(scene.channel);
     QS_CHECK_OK(qs_store_close(scene.store, QS_ERROR));
     promise(ROWS, false);
-    qsi_env_sim_on_step(run.sim, NULL, NULL);
-    qsi_env_sim_destroy(run.sim);
+    qsi_env_sim_on_step(story.sim, NULL, NULL);
+    qsi_env_sim_destroy(story.sim);
 }
 
 static void catch_bug(enum crash_bug bug, const char *name, uint64_t seed)
@@ -99,8 +68,8 @@ static void catch_bug(enum crash_bug bug, const char *name, uint64_t seed)
 
     for (uint64_t i = 0; i < 20 && wrong == 0; i++) {
         tell_story(bug, seed + 1000 * i, false);
-        states += run.states;
-        wrong += run.wrong;
+        states += story.states;
+        wrong += story.wrong;
     }
     printf("%s: %s after %llu states\n", name, wrong > 0 ? "caught" : "NOT CAUGHT",
            (unsigned long long)states);
@@ -113,8 +82,8 @@ int main(int argc, char **argv)
 
     for (uint64_t i = 0; i < 4; i++) {
         tell_story(CRASH_NO_BUG, seed + i, i % 2 == 0);
-        printf("%llu states\n", (unsigned long long)run.states);
-        QS_CHECK(run.wrong == 0 && run.states > 100);
+        printf("%llu states\n", (unsigned long long)story.states);
+        QS_CHECK(story.wrong == 0 && story.states > 100);
     }
     catch_bug(CRASH_NO_DIR_SYNC, "names are never synced", seed);
     catch_bug(CRASH_NO_STREAM_DIR_SYNC, "names of streams are not", seed);

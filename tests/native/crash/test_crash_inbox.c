@@ -3,47 +3,23 @@
  * bugs show that this would be seen.
  *
  * Arguments: seed. */
+#include "cut_story.h"
 #include "inbox_scene.h"
 
-#define CUTS_PER_STEP 4
-#define TOLD_MAX 3
+static struct story story;
+static struct asked_promise promised;
 
-static struct {
-    enum asked asked;
-    bool forgets;
-    qs_env *sim;
-    uint64_t seed, states, wrong;
-} run;
-
-static void check_cut(enum qsi_cut_how how)
+static void begin(struct scene *scene, uint64_t seed, bool forgets)
 {
-    qs_env *mem = qsi_env_sim_cut(run.sim, how, run.seed++);
-    const char *wrong;
-
-    run.states++;
-    wrong = wrong_after(mem, run.asked, run.forgets);
-    if (wrong != NULL && run.wrong++ < TOLD_MAX) {
-        printf("  step %llu, cut %d: %s: %s\n", (unsigned long long)qsi_env_sim_steps(run.sim),
-               (int)how, wrong, qs_test_error.text);
-    }
-    qsi_env_mem_destroy(mem);
-}
-
-static void on_step(void *context, uint64_t step)
-{
-    (void)context;
-    (void)step;
-    check_cut(QSI_CUT_KEEP_ALL);
-    check_cut(QSI_CUT_DROP_ALL);
-    for (int i = 2; i < CUTS_PER_STEP; i++) {
-        check_cut(QSI_CUT_RANDOM);
-    }
+    promised = (struct asked_promise){.forgets = forgets};
+    story_begin(&story, seed, wrong_after, &promised);
+    set_scene(scene, story.sim);
 }
 
 static void promise(enum asked asked)
 {
-    run.asked = asked;
-    on_step(NULL, 0); /* at once */
+    promised.asked = asked;
+    story_cut_now(&story);
 }
 
 static void let_owner_answer(struct scene *scene, qs_request *request)
@@ -73,7 +49,7 @@ static void let_owner_refuse(struct scene *scene, qs_request *request)
     bool is_answered;
 
     remove_staged(&scene->env.env);
-    run.asked = PERHAPS;
+    promised.asked = PERHAPS;
     scene->env.bug = CRASH_NO_DIR_SYNC;
     QS_CHECK_OK(qs_store_take_in(scene->store, &answered, QS_ERROR));
     scene->env.bug = CRASH_NO_BUG;
@@ -89,16 +65,13 @@ static void test_a_refusal_that_was_read_stays_one_after_a_power_cut(uint64_t se
     qs_request *request;
     struct scene scene;
 
-    memset(&run, 0, sizeof run);
-    run.seed = seed;
-    run.sim = qsi_env_sim_create(seed);
-    set_scene(&scene, run.sim);
+    begin(&scene, seed, false);
     QS_CHECK_OK(ask(&scene.env.env, false, IN_TIME_NS, &request));
     let_owner_refuse(&scene, request);
-    QS_CHECK(run.wrong == 0);
+    QS_CHECK(story.wrong == 0);
     qs_request_close(request);
     die(&scene);
-    qsi_env_sim_destroy(run.sim);
+    qsi_env_sim_destroy(story.sim);
 }
 
 /* As of an owner that died behind the adoption; the next one's answer is read before it has synced
@@ -111,7 +84,7 @@ static void let_owner_answer_late(struct scene *scene, qs_request *request)
     bool is_answered;
 
     QS_CHECK_OK(adopt_files(scene->store, &adoption));
-    run.asked = ADOPTED;
+    promised.asked = ADOPTED;
     scene->env.bug = CRASH_NO_DIR_SYNC;
     QS_CHECK_OK(qs_store_take_in(scene->store, &answered, QS_ERROR));
     scene->env.bug = CRASH_NO_BUG;
@@ -127,24 +100,20 @@ test_a_key_forgotten_after_its_answer_does_not_adopt_again_after_a_power_cut(uin
     qs_request *request;
     struct scene scene;
 
-    memset(&run, 0, sizeof run);
-    run.seed = seed;
-    run.forgets = true;
-    run.sim = qsi_env_sim_create(seed);
-    set_scene(&scene, run.sim);
+    begin(&scene, seed, true);
     QS_CHECK_OK(ask(&scene.env.env, false, IN_TIME_NS, &request));
     let_owner_answer_late(&scene, request);
-    QS_CHECK(run.wrong == 0);
+    QS_CHECK(story.wrong == 0);
     qs_request_close(request);
     die(&scene);
-    qsi_env_sim_destroy(run.sim);
+    qsi_env_sim_destroy(story.sim);
 }
 
 static void let_it_be(struct scene *scene, qs_request *request, enum crash_bug bug)
 {
     uint32_t answered;
 
-    run.asked = PERHAPS;
+    promised.asked = PERHAPS;
     scene->env.bug = bug;
     QS_CHECK_OK(qs_request_take_back(request, QS_ERROR));
     promise(TAKEN_BACK);
@@ -157,13 +126,9 @@ static void tell_story(enum crash_bug bug, uint64_t seed, bool takes_back, bool 
     qs_request *request;
     struct scene scene;
 
-    memset(&run, 0, sizeof run);
-    run.seed = seed;
-    run.forgets = forgets;
-    run.sim = qsi_env_sim_create(seed);
-    set_scene(&scene, run.sim);
+    begin(&scene, seed, forgets);
     scene.env.bug = takes_back ? CRASH_NO_BUG : bug;
-    qsi_env_sim_on_step(run.sim, on_step, NULL);
+    qsi_env_sim_on_step(story.sim, story_on_step, &story);
     QS_CHECK_OK(ask(&scene.env.env, forgets, IN_TIME_NS, &request));
     promise(ASKED);
     if (takes_back) {
@@ -174,9 +139,9 @@ static void tell_story(enum crash_bug bug, uint64_t seed, bool takes_back, bool 
     qs_request_close(request);
     qs_channel_close(scene.channel);
     QS_CHECK_OK(qs_store_close(scene.store, QS_ERROR));
-    promise(run.asked);
-    qsi_env_sim_on_step(run.sim, NULL, NULL);
-    qsi_env_sim_destroy(run.sim);
+    promise(promised.asked);
+    qsi_env_sim_on_step(story.sim, NULL, NULL);
+    qsi_env_sim_destroy(story.sim);
 }
 
 static void catch_bug(enum crash_bug bug, const char *name, uint64_t seed, bool takes_back)
@@ -185,8 +150,8 @@ static void catch_bug(enum crash_bug bug, const char *name, uint64_t seed, bool 
 
     for (uint64_t i = 0; i < 20 && wrong == 0; i++) {
         tell_story(bug, seed + 1000 * i, takes_back, false);
-        states += run.states;
-        wrong += run.wrong;
+        states += story.states;
+        wrong += story.wrong;
     }
     printf("%s: %s after %llu states\n", name, wrong > 0 ? "caught" : "NOT CAUGHT",
            (unsigned long long)states);
@@ -199,8 +164,8 @@ int main(int argc, char **argv)
 
     for (uint64_t i = 0; i < 8; i++) {
         tell_story(CRASH_NO_BUG, seed + i, i % 2 == 0, i / 2 % 2 == 0);
-        printf("%llu states\n", (unsigned long long)run.states);
-        QS_CHECK(run.wrong == 0 && run.states > 30);
+        printf("%llu states\n", (unsigned long long)story.states);
+        QS_CHECK(story.wrong == 0 && story.states > 30);
         test_a_refusal_that_was_read_stays_one_after_a_power_cut(seed + i);
         test_a_key_forgotten_after_its_answer_does_not_adopt_again_after_a_power_cut(seed + i);
     }

@@ -243,28 +243,24 @@ static void run(struct trial *trial)
              trial->work.store->checkpoint.direct_bytes > 0); /* straight into the file */
 }
 
+static void check_store(void *context, qs_store *store, qs_channel *channel, struct crash_env *env)
+{
+    struct trial *trial = context;
+
+    (void)env;
+    log_check(&trial->model, trial->base.report, store, channel, NULL);
+}
+
 static void check_cut(struct trial *trial, enum qsi_cut_how how, const char *name)
 {
     qs_env *mem = qsi_env_sim_cut(trial->base.sim, how, trial->base.n);
     qs_options options = sweep_options();
-    struct crash_env env;
-    qs_channel *channel = NULL;
-    qs_store *store = NULL;
+    const struct crash_looking looking = {
+        .check = check_store, .context = trial, .closing_drops = true};
 
     options.memory_budget = trial->base.n % 2 == 0 ? 64 << 10 : 16 << 20;
     trial->base.report->cut = name;
-    trial->base.report->states++;
-    crash_env_init(&env, mem, CRASH_NO_BUG);
-    if (qs_store_open(&store, CRASH_PATH, &options, &env.env, QS_ERROR) == QS_OK) {
-        QS_CHECK_OK(qs_channel_open(&channel, store, QS_ERROR));
-        log_check(&trial->model, trial->base.report, store, channel, NULL);
-        env.is_dead = true;
-        qs_channel_close(channel);
-        (void)qs_store_close(store, NULL);
-    } else {
-        crash_violation(trial->base.report, "open: %s", qs_test_error.text);
-    }
-    qsi_env_mem_destroy(mem);
+    crash_open_disk(trial->base.report, mem, &options, &looking);
 }
 
 static void finish(struct trial *trial)
