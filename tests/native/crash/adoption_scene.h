@@ -22,7 +22,7 @@ static const char *staged_exchange = "";
 
 static inline qs_slice adoption_key(void)
 {
-    return crash_text("key");
+    return text("key");
 }
 
 static inline void make_stage(qs_env *env)
@@ -58,7 +58,7 @@ static inline qs_status put_rows(qs_staged_writer *writer, uint64_t first, uint6
 /* In two blocks. */
 static inline qs_status stage_file(qs_env *env, int file)
 {
-    const qs_staged_options options = {.exchange = crash_text(staged_exchange)};
+    const qs_staged_options options = {.exchange = text(staged_exchange)};
     qs_staged_writer *writer;
     uint64_t first = BEFORE + (uint64_t)file * IN_FILE;
     qs_status status = qs_staged_writer_open(&writer, STAGE, strrchr(staged_paths[file], '/') + 1,
@@ -103,7 +103,7 @@ static inline uint64_t count_rows(qs_store *store)
     struct ArrowArray array;
     qs_stream_reader *reader;
     uint64_t count = 0;
-    qs_status status = qs_stream_reader_open(&reader, store, crash_text("s"), &read, QS_ERROR);
+    qs_status status = qs_stream_reader_open(&reader, store, text("s"), &read, QS_ERROR);
 
     if (status != QS_OK) {
         return UINT64_MAX;
@@ -165,7 +165,7 @@ static inline const char *wrong_on(qs_env *mem, const void *promised)
 
     crash_env_init(&env, mem, CRASH_NO_BUG);
     if (qs_store_open(&store, CRASH_PATH, &options, &env.env, QS_ERROR) == QS_OK) {
-        if (qs_store_stream_status(store, crash_text("s"), &status, QS_ERROR) != QS_OK) {
+        if (qs_store_stream_status(store, text("s"), &status, QS_ERROR) != QS_OK) {
             wrong = promise->rows > 0 ? "the stream" : NULL;
         } else {
             wrong = wrong_in(store, promise);

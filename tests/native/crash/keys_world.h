@@ -7,12 +7,12 @@
 
 #include "env_test.h"
 #include "qs_test_alloc.h"
+#include "qs_test_slices.h"
 #include "splitmix.h"
 #include "store.h"
 
 #define KEYS 300
 #define OPERATIONS 2500
-#define NONE ((qs_slice){NULL, 0})
 
 enum state { ABSENT, PRESENT, UNCERTAIN };
 
@@ -61,11 +61,6 @@ static inline qs_options options_of_store(void)
     options.checkpoint_bytes = 256u << 10;
     options.background = false;
     return options;
-}
-
-static inline qs_slice text(const char *string)
-{
-    return (qs_slice){string, strlen(string)};
 }
 
 /* Was it made to fail?  Then nothing more is done. */

@@ -47,13 +47,11 @@ static inline void declare(struct scene *scene)
 
 static inline void publish_one(struct scene *scene, const char *exchange, uint64_t id)
 {
-    static const uint8_t persistent[] = {0x10, 0, 2};
     uint8_t body[ROW_BYTES];
     qs_receipt receipt;
 
     crash_body_fill(body, id, sizeof body);
-    QS_CHECK_OK(qs_channel_publish(scene->channel, crash_text(exchange), crash_text("s"),
-                                   (qs_slice){persistent, sizeof persistent},
+    QS_CHECK_OK(qs_channel_publish(scene->channel, text(exchange), text("s"), PERSISTENT,
                                    (qs_slice){body, sizeof body}, 0, 0, &receipt, QS_ERROR));
 }
 
@@ -83,7 +81,7 @@ static inline void check_rows(struct scene *scene)
     qs_stream_reader *reader;
     uint64_t count = 0;
 
-    QS_CHECK_OK(qs_stream_reader_open(&reader, scene->store, crash_text("s"), &read, QS_ERROR));
+    QS_CHECK_OK(qs_stream_reader_open(&reader, scene->store, text("s"), &read, QS_ERROR));
     while (qs_stream_reader_next(reader, 100, UINT64_MAX, 0, &schema, &array, QS_ERROR) == QS_OK) {
         const int32_t *ends = array.children[1]->buffers[1];
         for (int64_t i = 0; i < array.length; i++, count++) {

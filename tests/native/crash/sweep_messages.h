@@ -33,8 +33,8 @@ static inline void publish_mandatory(struct crash_work *work)
     qs_event event;
 
     if (crash_done(work,
-                   qs_channel_publish(channel, (qs_slice){0}, crash_text("nobody"), (qs_slice){0},
-                                      body, QS_MANDATORY, 0, &receipt, QS_ERROR),
+                   qs_channel_publish(channel, (qs_slice){0}, text("nobody"), (qs_slice){0}, body,
+                                      QS_MANDATORY, 0, &receipt, QS_ERROR),
                    "publish mandatory") &&
         crash_done(work, qs_channel_next_event(channel, QS_EVENT_RETURN, 0, &event, QS_ERROR),
                    "return")) {

@@ -48,16 +48,15 @@ static inline void exchange_life(struct crash_work *work)
     qs_channel *channel = work->channels[CRASH_PLAIN_CHANNEL];
 
     if (crash_done(work,
-                   qs_channel_exchange_declare(channel, crash_text("topic"),
-                                               crash_text("x-jms-topic"), QS_DURABLE, (qs_slice){0},
-                                               QS_ERROR),
+                   qs_channel_exchange_declare(channel, text("topic"), text("x-jms-topic"),
+                                               QS_DURABLE, (qs_slice){0}, QS_ERROR),
                    "declare exchange") &&
         crash_done(work,
                    qs_channel_change_binding(
-                       channel, crash_queue_name(queue_of(work, 2)), crash_text("topic"),
-                       crash_text("a.#"), (qs_slice){selector, sizeof selector - 1}, 0, QS_ERROR),
+                       channel, crash_queue_name(queue_of(work, 2)), text("topic"), text("a.#"),
+                       (qs_slice){selector, sizeof selector - 1}, 0, QS_ERROR),
                    "bind")) {
-        crash_done(work, qs_channel_exchange_delete(channel, crash_text("topic"), 0, QS_ERROR),
+        crash_done(work, qs_channel_exchange_delete(channel, text("topic"), 0, QS_ERROR),
                    "delete exchange");
     }
 }
@@ -81,20 +80,19 @@ static inline void exchange_cascade(struct crash_work *work)
     qs_channel *channel = work->channels[CRASH_PLAIN_CHANNEL];
 
     if (crash_done(work,
-                   qs_channel_exchange_declare(channel, crash_text("source"), crash_text("topic"),
+                   qs_channel_exchange_declare(channel, text("source"), text("topic"),
                                                QS_DURABLE | QS_AUTO_DELETE, (qs_slice){0},
                                                QS_ERROR),
                    "declare exchange") &&
         crash_done(work,
-                   qs_channel_exchange_declare(channel, crash_text("target"), crash_text("headers"),
-                                               QS_DURABLE, (qs_slice){0}, QS_ERROR),
+                   qs_channel_exchange_declare(channel, text("target"), text("headers"), QS_DURABLE,
+                                               (qs_slice){0}, QS_ERROR),
                    "declare exchange") &&
         crash_done(work,
-                   qs_channel_change_binding(channel, crash_text("target"), crash_text("source"),
-                                             crash_text("#"), (qs_slice){0}, QS_TO_EXCHANGE,
-                                             QS_ERROR),
+                   qs_channel_change_binding(channel, text("target"), text("source"), text("#"),
+                                             (qs_slice){0}, QS_TO_EXCHANGE, QS_ERROR),
                    "bind exchange")) {
-        crash_done(work, qs_channel_exchange_delete(channel, crash_text("target"), 0, QS_ERROR),
+        crash_done(work, qs_channel_exchange_delete(channel, text("target"), 0, QS_ERROR),
                    "delete exchange");
     }
 }
@@ -115,16 +113,15 @@ static inline void connection_life(struct crash_work *work)
     if (crash_done(work, qs_connection_open(&connection, work->store, QS_ERROR), "connect") &&
         crash_done(work, qs_connection_channel(&channel, connection, QS_ERROR), "open") &&
         crash_done(work,
-                   qs_channel_queue_declare(channel, crash_text("mine"), QS_EXCLUSIVE,
-                                            (qs_slice){0}, &ok, QS_ERROR),
+                   qs_channel_queue_declare(channel, text("mine"), QS_EXCLUSIVE, (qs_slice){0}, &ok,
+                                            QS_ERROR),
                    "declare") &&
-        crash_done(work,
-                   qs_channel_consume(channel, crash_text("mine"), crash_text("tag"), 0,
-                                      (qs_slice){0}, tag, QS_ERROR),
-                   "consume")) {
-        QS_CHECK_STATUS(QS_NOT_ALLOWED,
-                        qs_channel_consume(channel, crash_text("mine"), crash_text("tag"), 0,
-                                           (qs_slice){0}, tag, QS_ERROR));
+        crash_done(
+            work,
+            qs_channel_consume(channel, text("mine"), text("tag"), 0, (qs_slice){0}, tag, QS_ERROR),
+            "consume")) {
+        QS_CHECK_STATUS(QS_NOT_ALLOWED, qs_channel_consume(channel, text("mine"), text("tag"), 0,
+                                                           (qs_slice){0}, tag, QS_ERROR));
         QS_CHECK(qs_connection_is_closed(connection));
     }
     qs_connection_close(connection);

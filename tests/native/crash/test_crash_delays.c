@@ -15,6 +15,7 @@
 #include "crash_model.h"
 #include "env_test.h"
 #include "qs_test_fields.h"
+#include "qs_test_slices.h"
 
 #define SECOND_US UINT64_C(1000000)
 #define MESSAGES_MAX 400
@@ -43,11 +44,6 @@ static uint32_t below(struct run *run, uint32_t limit)
 {
     run->random = run->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (uint32_t)((run->random >> 33) % limit);
-}
-
-static qs_slice text(const char *string)
-{
-    return (qs_slice){string, strlen(string)};
 }
 
 static uint64_t wall_us(qs_env *env)
@@ -158,7 +154,6 @@ static uint64_t any_delay(struct run *run)
 
 static void publish(struct run *run)
 {
-    static const uint8_t persistent[] = {0x10, 0, 2};
     struct known *known = &run->known[run->count];
     uint8_t body[3000] = {0};
     uint64_t delay = any_delay(run);
@@ -171,9 +166,9 @@ static void publish(struct run *run)
     *known = (struct known){.publish_lsn = CRASH_UNDER_WAY};
     known->dues[0] = known->dues[1] = delay > 0 ? wall_us(run->sim) + delay : 0;
     run->count += 1;
-    QS_CHECK_OK(qs_channel_publish(
-        run->channel, text(""), text("q"), (qs_slice){persistent, sizeof persistent},
-        (qs_slice){body, below(run, 8) == 0 ? sizeof body : 40}, 0, delay, &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_channel_publish(run->channel, text(""), text("q"), PERSISTENT,
+                                   (qs_slice){body, below(run, 8) == 0 ? sizeof body : 40}, 0,
+                                   delay, &receipt, QS_ERROR));
     known->publish_lsn = receipt.lsn;
 }
 
@@ -322,7 +317,6 @@ static void play(uint64_t seed, uint64_t *cuts_io, uint64_t *delivered_io)
 /* Publishes one; what fails was perhaps published all the same. */
 static qs_status try_publish(struct run *run, uint64_t delay)
 {
-    static const uint8_t persistent[] = {0x10, 0, 2};
     struct known *known = &run->known[run->count];
     uint8_t body[40] = {0};
     qs_receipt receipt;
@@ -331,8 +325,7 @@ static qs_status try_publish(struct run *run, uint64_t delay)
     *known = (struct known){.publish_lsn = CRASH_UNDER_WAY};
     known->dues[0] = known->dues[1] = delay > 0 ? wall_us(run->sim) + delay : 0;
     run->count += 1;
-    QS_TRY(qs_channel_publish(run->channel, text(""), text("q"),
-                              (qs_slice){persistent, sizeof persistent},
+    QS_TRY(qs_channel_publish(run->channel, text(""), text("q"), PERSISTENT,
                               (qs_slice){body, sizeof body}, 0, delay, &receipt, QS_ERROR));
     known->publish_lsn = receipt.lsn;
     return QS_OK;
@@ -373,8 +366,7 @@ static qs_status try_all(struct run *run)
 {
     qs_declare_ok ok;
 
-    QS_TRY(qs_channel_queue_declare(run->channel, text("q"), QS_DURABLE, (qs_slice){0}, &ok,
-                                    QS_ERROR));
+    QS_TRY(qs_channel_queue_declare(run->channel, text("q"), QS_DURABLE, NONE, &ok, QS_ERROR));
     for (uint32_t i = 0; i < SCRIPT_MESSAGES; i++) {
         QS_TRY(try_publish(run, i % 3 * 30 * SECOND_US));
     }

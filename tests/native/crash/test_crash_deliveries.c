@@ -19,6 +19,7 @@
 
 #include "env_test.h"
 #include "qs_test_fields.h"
+#include "qs_test_slices.h"
 #include "splitmix.h"
 
 #define LIMIT 3u
@@ -53,11 +54,6 @@ struct run {
 static uint32_t below(struct run *run, uint32_t limit)
 {
     return (uint32_t)qsi_splitmix_below(&run->random, limit);
-}
-
-static qs_slice text(const char *string)
-{
-    return (qs_slice){string, strlen(string)};
 }
 
 static qs_options make_options(void)
@@ -202,7 +198,6 @@ static bool sync_store(struct run *run, bool by_checkpoint)
 /* Durable before anything else is asked of it. */
 static bool publish(struct run *run)
 {
-    static const uint8_t blob[] = {0x10, 0, 2};
     static uint8_t body[BODY_MAX];
     uint32_t bytes = below(run, 4) == 0 ? BODY_MAX : 4;
     qs_receipt receipt;
@@ -211,9 +206,8 @@ static bool publish(struct run *run)
         return true;
     }
     memcpy(body, &run->count, sizeof run->count);
-    if (qs_channel_publish(run->channel, (qs_slice){NULL, 0}, text("q"),
-                           (qs_slice){blob, sizeof blob}, (qs_slice){body, bytes}, 0, 0, &receipt,
-                           QS_ERROR) != QS_OK ||
+    if (qs_channel_publish(run->channel, NONE, text("q"), PERSISTENT, (qs_slice){body, bytes}, 0, 0,
+                           &receipt, QS_ERROR) != QS_OK ||
         !sync_store(run, false)) {
         run->is_over = true;
         return false;
@@ -343,8 +337,7 @@ static void open_channel(struct run *run)
     }
     QS_CHECK_OK(qs_channel_open(&run->channel, run->store, QS_ERROR));
     if (below(run, 2) == 0) {
-        QS_CHECK_OK(qs_channel_consume(run->channel, text("q"), (qs_slice){NULL, 0}, 0,
-                                       (qs_slice){NULL, 0}, tag, QS_ERROR));
+        QS_CHECK_OK(qs_channel_consume(run->channel, text("q"), NONE, 0, NONE, tag, QS_ERROR));
     }
 }
 
@@ -384,8 +377,8 @@ static void declare(struct run *run)
     qs_test_put_long(&fields, "x-delivery-limit", LIMIT);
     qs_test_put_text(&fields, "x-dead-letter-exchange", "");
     qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
-    QS_CHECK_OK(qs_channel_queue_declare(run->channel, text("dead"), QS_DURABLE,
-                                         (qs_slice){NULL, 0}, &ok, QS_ERROR));
+    QS_CHECK_OK(
+        qs_channel_queue_declare(run->channel, text("dead"), QS_DURABLE, NONE, &ok, QS_ERROR));
     qs_test_declare(run->channel, "q", QS_DURABLE, &fields);
 }
 

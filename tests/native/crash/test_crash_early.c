@@ -9,6 +9,7 @@
 #include "qstore/qstore.h"
 
 #include "crash_run.h"
+#include "qs_test_slices.h"
 
 #define MESSAGES_MAX 400u
 #define STEPS 300
@@ -32,11 +33,6 @@ struct run {
     uint32_t count;
     bool cuts;
 };
-
-static qs_slice text(const char *string)
-{
-    return (qs_slice){string, strlen(string)};
-}
 
 static void check_disk(struct run *run, enum qsi_cut_how how, uint64_t seed)
 {

@@ -9,10 +9,10 @@
 
 #include "env_test.h"
 #include "qs_test.h"
+#include "qs_test_slices.h"
 
 #define ROUNDS 40
 #define KEPT 4 /* rounds until the queue of one is deleted */
-#define NONE ((qs_slice){"", 0})
 
 struct run {
     qs_env *sim;
@@ -81,21 +81,20 @@ static void at_step(void *context, uint64_t step)
 
 static void make_a_queue(struct run *run, uint32_t round)
 {
-    static const uint8_t persistent[3] = {0x10, 0, 2};
     char exchange[8], queue[8];
     qs_slice from = numbered(exchange, 'x', round), to = numbered(queue, 'q', round);
     qs_declare_ok ok;
     qs_receipt receipt;
     bool nacked;
 
-    QS_CHECK_OK(qs_channel_exchange_declare(run->channel, from, (qs_slice){"fanout", 6},
+    QS_CHECK_OK(qs_channel_exchange_declare(run->channel, from, text("fanout"),
                                             QS_DURABLE | QS_NO_SYNC, NONE, QS_ERROR));
     QS_CHECK_OK(
         qs_channel_queue_declare(run->channel, to, QS_DURABLE | QS_NO_SYNC, NONE, &ok, QS_ERROR));
     QS_CHECK_OK(
         qs_channel_change_binding(run->channel, to, from, NONE, NONE, QS_NO_SYNC, QS_ERROR));
-    QS_CHECK_OK(qs_channel_publish(run->channel, from, NONE, (qs_slice){persistent, 3},
-                                   (qs_slice){"body", 4}, 0, 0, &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_channel_publish(run->channel, from, NONE, PERSISTENT, text("body"), 0, 0,
+                                   &receipt, QS_ERROR));
     QS_CHECK_OK(qs_channel_wait_confirms(run->channel, QS_FOREVER, &nacked, QS_ERROR));
     QS_CHECK(!nacked);
     run->confirmed = round + 1;

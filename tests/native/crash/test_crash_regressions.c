@@ -271,12 +271,12 @@ QS_TEST(test_transaction_that_acked_all_and_published_dereferenced_null)
     publish(&scene, 20);
     page_out(&scene);
     channel = scene.work.channels[CRASH_TX_CHANNEL];
-    QS_CHECK_OK(qs_channel_get(channel, crash_text("q0"), 0, &message, QS_ERROR));
+    QS_CHECK_OK(qs_channel_get(channel, text("q0"), 0, &message, QS_ERROR));
     QS_CHECK_OK(qs_channel_ack(channel, message.delivery_tag, 0, QS_ERROR));
     qs_message_release(&message);
     QS_CHECK_OK(crash_publish_one(&scene.work, CRASH_TX_CHANNEL, "", "q0", 7, 30, true, &receipt));
     QS_CHECK_OK(qs_channel_tx_commit(channel, (qs_slice){0}, 0, &repeated, QS_ERROR));
-    QS_CHECK_OK(qs_channel_get(channel, crash_text("q0"), 0, &message, QS_ERROR));
+    QS_CHECK_OK(qs_channel_get(channel, text("q0"), 0, &message, QS_ERROR));
     QS_CHECK(crash_body_is_right(message.body, 7, 30));
     qs_message_release(&message);
     die(&scene);
@@ -352,7 +352,7 @@ QS_TEST(test_ack_of_persistent_and_transient_messages_overran_its_room)
     }
     channel = scene.work.channels[CRASH_TX_CHANNEL];
     for (int i = 0; i < 40; i++) {
-        QS_CHECK_OK(qs_channel_get(channel, crash_text("q0"), 0, &message, QS_ERROR));
+        QS_CHECK_OK(qs_channel_get(channel, text("q0"), 0, &message, QS_ERROR));
         qs_message_release(&message);
     }
     QS_CHECK_OK(qs_channel_ack(channel, 40, QS_MULTIPLE, QS_ERROR));

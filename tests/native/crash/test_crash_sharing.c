@@ -12,6 +12,7 @@
 
 #include "crash_run.h"
 #include "env_call.h"
+#include "qs_test_slices.h"
 #include "store.h"
 
 #define SMALL 24 /* queues; some of them have a time to live */
@@ -215,7 +216,6 @@ static void declare(struct run *run, uint32_t queue)
 
 static void publish(struct run *run, uint32_t queue, uint32_t bytes)
 {
-    static const uint8_t blobs[2][3] = {{0x10, 0, 2}, {0x10, 0, 1}};
     bool is_transient = below(run, 12) == 0;
     uint8_t body[3000];
     qs_receipt receipt;
@@ -233,9 +233,9 @@ static void publish(struct run *run, uint32_t queue, uint32_t bytes)
         run->messages[run->count].next = UNCERTAIN;
     }
     run->count += 1;
-    QS_CHECK_OK(qs_channel_publish(run->channel, (qs_slice){"", 0}, name_of(queue),
-                                   (qs_slice){blobs[is_transient], 3}, (qs_slice){body, bytes}, 0,
-                                   0, &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_channel_publish(run->channel, text(""), name_of(queue),
+                                   is_transient ? TRANSIENT : PERSISTENT, (qs_slice){body, bytes},
+                                   0, 0, &receipt, QS_ERROR));
 }
 
 static void get(struct run *run, uint32_t queue)

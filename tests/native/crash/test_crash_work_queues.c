@@ -19,6 +19,7 @@
 #include "check.h"
 #include "crash_run.h"
 #include "qs_test_fields.h"
+#include "qs_test_slices.h"
 #include "store.h"
 #include "store_stream.h"
 #include "store_work.h"
@@ -74,11 +75,6 @@ struct run {
 static uint32_t below(struct run *run, uint32_t limit)
 {
     return (uint32_t)qsi_splitmix_below(&run->random, limit);
-}
-
-static qs_slice text(const char *string)
-{
-    return (qs_slice){string, strlen(string)};
 }
 
 static void check(struct run *run, bool holds, const char *what, uint64_t number)
@@ -306,7 +302,6 @@ static qs_status sync_all(struct run *run)
 
 static qs_status publish_on(struct run *run, qs_channel *channel)
 {
-    static const uint8_t persistent[] = {0x10, 0, 2};
     uint64_t offset = run->count;
     uint8_t body[BODY_MAX];
     qs_receipt receipt;
@@ -315,8 +310,8 @@ static qs_status publish_on(struct run *run, qs_channel *channel)
     run->lsns[offset] = CRASH_UNDER_WAY;
     run->count += 1;
     QS_TRY(qs_channel_publish(channel, text(goes_to_queue(offset) ? "both" : ""), text("s"),
-                              (qs_slice){persistent, 3}, (qs_slice){body, body_bytes(offset)}, 0, 0,
-                              &receipt, QS_ERROR));
+                              PERSISTENT, (qs_slice){body, body_bytes(offset)}, 0, 0, &receipt,
+                              QS_ERROR));
     if (channel == run->channel) {
         run->lsns[offset] = receipt.lsn;
         run->certain = run->count;

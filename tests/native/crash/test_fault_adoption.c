@@ -43,13 +43,12 @@ static void bind_queue(struct scene *scene)
     const char *const queues[] = {"s", "q"};
 
     staged_exchange = "e";
-    QS_CHECK_OK(qs_channel_exchange_declare(scene->channel, crash_text("e"), crash_text("fanout"),
-                                            QS_DURABLE, crash_text(""), QS_ERROR));
+    QS_CHECK_OK(qs_channel_exchange_declare(scene->channel, text("e"), text("fanout"), QS_DURABLE,
+                                            text(""), QS_ERROR));
     qs_test_declare(scene->channel, "q", QS_DURABLE, NULL);
     for (int i = 0; i < 2; i++) {
-        QS_CHECK_OK(qs_channel_change_binding(scene->channel, crash_text(queues[i]),
-                                              crash_text("e"), crash_text(""), crash_text(""), 0,
-                                              QS_ERROR));
+        QS_CHECK_OK(qs_channel_change_binding(scene->channel, text(queues[i]), text("e"), text(""),
+                                              text(""), 0, QS_ERROR));
     }
 }
 

@@ -13,10 +13,9 @@
 
 #include "env_test.h"
 #include "qs_test.h"
+#include "qs_test_slices.h"
 #include "splitmix.h"
 
-#define NONE ((qs_slice){NULL, 0})
-#define PERSISTENT ((qs_slice){"\x10\x00\x02", 3})
 #define SHORT_LIVED                \
     ((qs_slice){"\x11\x00\x02\x02" \
                 "50",              \
@@ -85,11 +84,6 @@ struct work {
     uint32_t held_count;
     uint64_t expiring, deleted; /* messages to d that are to expire; queues that were deleted */
 };
-
-static qs_slice text(const char *string)
-{
-    return (qs_slice){string, strlen(string)};
-}
 
 /* Repeats a call until it succeeds; it may fail for want of memory, and for nothing else. */
 #define UNTIL_DONE(work, call)                                                                   \

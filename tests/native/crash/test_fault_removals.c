@@ -54,7 +54,7 @@ static void come_for(struct removal_work *work, enum removal_queue queue)
         return;
     }
     status = qs_channel_get(work->base.channels[CRASH_PLAIN_CHANNEL],
-                            crash_text(removal_kinds[queue].name), 0, &message, QS_ERROR);
+                            text(removal_kinds[queue].name), 0, &message, QS_ERROR);
     if (status != QS_EEMPTY) {
         crash_done(&work->base, status, "get");
         qs_message_release(&message);

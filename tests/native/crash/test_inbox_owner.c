@@ -44,7 +44,7 @@ static qs_request *ask_under(const char *key, uint64_t timeout_ns)
     const qs_ask ask = {
         .paths = staged_paths,
         .path_count = 2,
-        .key = crash_text(key),
+        .key = text(key),
         .flags = QS_MANDATORY,
         .timeout_ns = timeout_ns,
     };
@@ -554,8 +554,8 @@ OWNER_TEST(test_an_answer_tells_the_damaged_file_and_place)
     QS_CHECK_OK(sim->remove(sim, dir, "a.qsb", QS_ERROR));
     make_file(dir, "a.qsb");
     sim->dir_close(sim, dir);
-    QS_CHECK(qs_store_adopt(scene.store, staged_paths, 2, crash_text("key"), 0, &adoption,
-                            &direct) == QS_ECORRUPT);
+    QS_CHECK(qs_store_adopt(scene.store, staged_paths, 2, text("key"), 0, &adoption, &direct) ==
+             QS_ECORRUPT);
     request = ask_under("key", MINUTE_NS);
     QS_CHECK(take_in() == 1);
     QS_CHECK(qs_request_look(request, &is_answered, &adoption, &told) == QS_ECORRUPT);

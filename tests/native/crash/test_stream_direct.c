@@ -144,7 +144,7 @@ static qs_status delete_stream(struct scene *scene)
 {
     uint64_t count;
 
-    QS_CHECK_OK(qs_channel_queue_delete(scene->channel, crash_text("s"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_delete(scene->channel, text("s"), 0, &count, QS_ERROR));
     return QS_OK;
 }
 
@@ -198,7 +198,7 @@ static void declare_short(struct scene *scene)
 static struct qsi_store_queue *find(struct scene *scene, const char *name)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qsi_store_queue *queue = qsi_find_queue(scene->store, qsi_slice_of(crash_text(name)));
+    struct qsi_store_queue *queue = qsi_find_queue(scene->store, qsi_slice_of(text(name)));
 
     QS_CHECK(queue != NULL && queue->stream != NULL);
     return queue;

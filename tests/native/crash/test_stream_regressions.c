@@ -51,7 +51,7 @@ static qs_status read_and_delete(qs_env *env, qs_file *file, void *data, size_t 
     if (scene != NULL) {
         uint64_t count;
         hook.scene = NULL;
-        QS_CHECK_OK(qs_channel_queue_delete(scene->channel, crash_text("s"), 0, &count, QS_ERROR));
+        QS_CHECK_OK(qs_channel_queue_delete(scene->channel, text("s"), 0, &count, QS_ERROR));
         QS_CHECK(crash_compact(scene->store, CRASH_COMPACTIONS_MAX, &status));
         QS_CHECK_OK(status);
     }
@@ -88,13 +88,11 @@ SCENE_TEST(test_stream_goes_in_its_flush_without_a_trace)
     open_store(scene);
     declare(scene);
     qs_test_declare(scene->channel, "q", QS_DURABLE, &none);
-    QS_CHECK_OK(qs_channel_exchange_declare(scene->channel, crash_text("both"),
-                                            crash_text("fanout"), QS_DURABLE, crash_text(""),
-                                            QS_ERROR));
+    QS_CHECK_OK(qs_channel_exchange_declare(scene->channel, text("both"), text("fanout"),
+                                            QS_DURABLE, text(""), QS_ERROR));
     for (int i = 0; i < 2; i++) {
-        QS_CHECK_OK(qs_channel_change_binding(scene->channel, crash_text(i == 0 ? "q" : "s"),
-                                              crash_text("both"), crash_text(""), crash_text(""), 0,
-                                              QS_ERROR));
+        QS_CHECK_OK(qs_channel_change_binding(scene->channel, text(i == 0 ? "q" : "s"),
+                                              text("both"), text(""), text(""), 0, QS_ERROR));
     }
     publish(scene);
     publish_one(scene, "both", ROWS);

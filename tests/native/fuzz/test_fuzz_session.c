@@ -12,6 +12,7 @@
 #include "qstore/alloc.h"
 
 #include "qs_test_session.h"
+#include "qs_test_slices.h"
 #include "splitmix.h"
 
 #include <signal.h>
@@ -97,7 +98,7 @@ static void check_store(void)
 {
     qs_queue_status status;
 
-    if (qs_store_queue_status(peer.store, (qs_slice){"q", 1}, &status, QS_ERROR) == QS_OK) {
+    if (qs_store_queue_status(peer.store, text("q"), &status, QS_ERROR) == QS_OK) {
         QS_CHECK(status.messages_unacked == 0 && status.consumers == 0);
     }
     QS_CHECK(peer.setup.pool->bytes == 0 && peer.setup.pool->tx_bytes == 0);

@@ -27,7 +27,7 @@ qs_slice log_stream_name(uint32_t stream)
 {
     static const char *const names[LOG_STREAMS] = {"s0", "s1", "s2"};
 
-    return crash_text(names[stream]);
+    return text(names[stream]);
 }
 
 /* ---- looking ---- */
@@ -108,7 +108,7 @@ static void see_stream(struct check *check, uint32_t stream)
     for (uint32_t group = 0; seen->is_there && group < LOG_GROUPS; group++) {
         qs_cursor cursor;
         qs_status status = qs_store_cursor(check->store, log_stream_name(stream),
-                                           crash_text(groups[group]), &cursor, QS_ERROR);
+                                           text(groups[group]), &cursor, QS_ERROR);
         seen->cursors[group] = status == QS_OK ? cursor.offset : LOG_NO_CURSOR;
     }
     if (seen->is_there) {
@@ -122,13 +122,12 @@ static void see_queue(struct check *check)
     qs_message message;
     qs_status status;
 
-    if (qs_store_queue_status(check->store, crash_text("q"), &found, NULL) != QS_OK) {
+    if (qs_store_queue_status(check->store, text("q"), &found, NULL) != QS_OK) {
         return;
     }
     check->queue = malloc((found.messages_ready + 1) * sizeof *check->queue);
     QS_CHECK(check->queue != NULL);
-    while ((status = qs_channel_get(check->channel, crash_text("q"), 0, &message, QS_ERROR)) ==
-           QS_OK) {
+    while ((status = qs_channel_get(check->channel, text("q"), 0, &message, QS_ERROR)) == QS_OK) {
         struct log_message seen = {.id = crash_body_id(message.body),
                                    .body_bytes = (uint32_t)message.body.bytes};
         if (!crash_body_is_right(message.body, seen.id, seen.body_bytes)) {

@@ -14,7 +14,7 @@ static qs_status consume(struct log_work *work, qs_channel *channel, uint32_t st
     qs_test_put_name(&arguments, "x-stream-automatic-offset-tracking", 't');
     arguments.bytes[arguments.used++] = 1;
     QS_TRY(qs_channel_qos(channel, 1 + log_below(work, 40), 0, 0, QS_ERROR));
-    return qs_channel_consume(channel, log_stream_name(stream), crash_text(TAG), 0,
+    return qs_channel_consume(channel, log_stream_name(stream), text(TAG), 0,
                               qs_test_fields_slice(&arguments), made, QS_ERROR);
 }
 

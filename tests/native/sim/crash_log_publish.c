@@ -26,7 +26,6 @@ static void expect(struct log_work *work, struct log_state *state, uint32_t targ
 static qs_status publish_to(struct log_work *work, struct log_state *state, qs_channel *channel,
                             uint32_t target, uint32_t bytes)
 {
-    static const uint8_t persistent[] = {0x10, 0, 2}, transient[] = {0x10, 0, 1};
     bool is_persistent = log_below(work, 5) > 0, fans = target > LOG_STREAMS;
     uint64_t id = work->model->next_id++;
     uint8_t body[4096];
@@ -41,10 +40,9 @@ static qs_status publish_to(struct log_work *work, struct log_state *state, qs_c
         expect(work, state, target, id, bytes, is_persistent);
     }
     crash_body_fill(body, id, bytes);
-    return qs_channel_publish(channel, crash_text(fans ? "fan" : ""),
-                              crash_text(fans ? "eu.rome" : targets[target]),
-                              (qs_slice){is_persistent ? persistent : transient, 3},
-                              (qs_slice){body, bytes}, 0, 0, &receipt, QS_ERROR);
+    return qs_channel_publish(
+        channel, text(fans ? "fan" : ""), text(fans ? "eu.rome" : targets[target]),
+        is_persistent ? PERSISTENT : TRANSIENT, (qs_slice){body, bytes}, 0, 0, &receipt, QS_ERROR);
 }
 
 static uint32_t any_target(struct log_work *work)
@@ -111,8 +109,8 @@ static qs_status commit_offset(struct log_work *work, struct log_state *state, q
     uint64_t offset = log_below(work, 1000);
 
     state->streams[stream].cursors[group] = offset;
-    return qs_channel_commit_offset(channel, log_stream_name(stream), crash_text(groups[group]),
-                                    offset, crash_text("own"), 0, NULL, QS_ERROR);
+    return qs_channel_commit_offset(channel, log_stream_name(stream), text(groups[group]), offset,
+                                    text("own"), 0, NULL, QS_ERROR);
 }
 
 void log_commit_cursor(struct log_work *work)
@@ -147,8 +145,8 @@ static qs_status take(struct log_work *work, qs_channel *channel)
         return QS_OK;
     }
     head->settled = work->model->last + 1;
-    status = qs_channel_get(channel, crash_text("q"), channel == work->tx ? 0 : QS_NO_ACK, &message,
-                            QS_ERROR);
+    status =
+        qs_channel_get(channel, text("q"), channel == work->tx ? 0 : QS_NO_ACK, &message, QS_ERROR);
     if (status != QS_OK) {
         return status;
     }
@@ -196,7 +194,7 @@ void log_transact(struct log_work *work)
         work->model->queue_count = queued;
         log_end_call(work, qs_channel_tx_rollback(work->tx, QS_ERROR), "roll back");
     } else {
-        log_end_call(work, qs_channel_tx_commit(work->tx, crash_text(""), 0, &repeated, QS_ERROR),
+        log_end_call(work, qs_channel_tx_commit(work->tx, text(""), 0, &repeated, QS_ERROR),
                      "commit");
     }
 }

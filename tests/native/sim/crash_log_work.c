@@ -126,9 +126,8 @@ static void bind(struct log_work *work, uint32_t stream)
 
     state->streams[stream].is_bound = true;
     log_end_call(work,
-                 qs_channel_change_binding(work->channel, log_stream_name(stream),
-                                           crash_text("fan"), crash_text(""), crash_text(""), 0,
-                                           QS_ERROR),
+                 qs_channel_change_binding(work->channel, log_stream_name(stream), text("fan"),
+                                           text(""), text(""), 0, QS_ERROR),
                  "bind");
 }
 
@@ -149,18 +148,17 @@ void log_set_up(struct log_work *work)
 {
     qs_declare_ok ok;
 
-    if (!log_done(work,
-                  qs_channel_queue_declare(work->channel, crash_text("q"), QS_DURABLE,
-                                           crash_text(""), &ok, QS_ERROR),
+    if (!log_done(
+            work,
+            qs_channel_queue_declare(work->channel, text("q"), QS_DURABLE, text(""), &ok, QS_ERROR),
+            "declare") ||
+        !log_done(work,
+                  qs_channel_exchange_declare(work->channel, text("fan"), text("fanout"),
+                                              QS_DURABLE, text(""), QS_ERROR),
                   "declare") ||
         !log_done(work,
-                  qs_channel_exchange_declare(work->channel, crash_text("fan"),
-                                              crash_text("fanout"), QS_DURABLE, crash_text(""),
-                                              QS_ERROR),
-                  "declare") ||
-        !log_done(work,
-                  qs_channel_change_binding(work->channel, crash_text("q"), crash_text("fan"),
-                                            crash_text(""), crash_text(""), 0, QS_ERROR),
+                  qs_channel_change_binding(work->channel, text("q"), text("fan"), text(""),
+                                            text(""), 0, QS_ERROR),
                   "bind")) {
         return;
     }

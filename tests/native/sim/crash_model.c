@@ -71,20 +71,15 @@ bool crash_properties_are_right(qs_slice properties, uint64_t id)
 
 /* -- building it ------------------------------------------------------------------------------ */
 
-qs_slice crash_text(const char *text)
-{
-    return (qs_slice){text, strlen(text)};
-}
-
 qs_slice crash_queue_name(const struct crash_queue *queue)
 {
-    return crash_text(queue->name);
+    return text(queue->name);
 }
 
-qs_slice crash_tx_key(char text[16], uint32_t index)
+qs_slice crash_tx_key(char key[16], uint32_t index)
 {
-    snprintf(text, 16, "tx-%u", index);
-    return crash_text(text);
+    snprintf(key, 16, "tx-%u", index);
+    return text(key);
 }
 
 bool crash_is_known(qs_store *store, qs_slice key)

@@ -19,6 +19,7 @@
 #include "qstore/qstore.h"
 
 #include "qs_test.h"
+#include "qs_test_slices.h"
 
 #include <stdarg.h>
 #include <stdint.h>
@@ -108,9 +109,8 @@ bool crash_body_is_right(qs_slice body, uint64_t id, uint32_t body_bytes);
 /* Some messages have a priority: mostly one that there is a priority for. */
 uint8_t crash_priority(uint64_t id);
 bool crash_properties_are_right(qs_slice properties, uint64_t id);
-qs_slice crash_text(const char *text);
 qs_slice crash_queue_name(const struct crash_queue *queue);
-qs_slice crash_tx_key(char text[16], uint32_t index);
+qs_slice crash_tx_key(char key[16], uint32_t index);
 bool crash_is_known(qs_store *store, qs_slice key);
 
 /* All queues are durable but the last. */

@@ -82,8 +82,8 @@ qs_status crash_publish_one(struct crash_work *work, uint32_t channel, const cha
         properties = (qs_slice){varied, sizeof varied};
     }
     crash_body_fill(body, id, bytes);
-    return qs_channel_publish(work->channels[channel], crash_text(exchange), crash_text(key),
-                              properties, (qs_slice){body, bytes}, 0, 0, receipt, QS_ERROR);
+    return qs_channel_publish(work->channels[channel], text(exchange), text(key), properties,
+                              (qs_slice){body, bytes}, 0, 0, receipt, QS_ERROR);
 }
 
 void crash_publish(struct crash_work *work, uint32_t channel, struct crash_queue *queue,

@@ -83,7 +83,7 @@ void crash_consume(struct crash_work *work, struct crash_queue *queue, uint32_t 
 
     if (queue->exists != CRASH_PRESENT ||
         !crash_done(work,
-                    qs_channel_consume(channel, crash_queue_name(queue), crash_text("c"), 0,
+                    qs_channel_consume(channel, crash_queue_name(queue), text("c"), 0,
                                        (qs_slice){0}, tag, QS_ERROR),
                     "consume")) {
         return;
@@ -104,7 +104,7 @@ void crash_consume(struct crash_work *work, struct crash_queue *queue, uint32_t 
         }
         qs_message_release(&event.message);
     }
-    crash_done(work, qs_channel_cancel(channel, crash_text("c"), QS_ERROR), "cancel");
+    crash_done(work, qs_channel_cancel(channel, text("c"), QS_ERROR), "cancel");
 }
 
 void crash_work_consume(struct crash_work *work)

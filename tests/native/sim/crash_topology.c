@@ -33,9 +33,8 @@ void crash_declare(struct crash_work *work, struct crash_queue *queue)
 static void crash_declare_fan(struct crash_work *work)
 {
     CRASH_CHANGE(work, work->model->fan_exists, CRASH_PRESENT, "declare exchange",
-                 qs_channel_exchange_declare(work->channels[CRASH_PLAIN_CHANNEL], crash_text("fan"),
-                                             crash_text("fanout"), QS_DURABLE, (qs_slice){0},
-                                             QS_ERROR));
+                 qs_channel_exchange_declare(work->channels[CRASH_PLAIN_CHANNEL], text("fan"),
+                                             text("fanout"), QS_DURABLE, (qs_slice){0}, QS_ERROR));
 }
 
 static void crash_declare_way(struct crash_work *work)
@@ -45,10 +44,9 @@ static void crash_declare_way(struct crash_work *work)
                                        "S\0\0\0\3fan";
 
     CRASH_CHANGE(work, work->model->way_exists, CRASH_PRESENT, "declare exchange",
-                 qs_channel_exchange_declare(work->channels[CRASH_PLAIN_CHANNEL], crash_text("way"),
-                                             crash_text("x-jms-topic"), QS_DURABLE,
-                                             (qs_slice){arguments, sizeof arguments - 1},
-                                             QS_ERROR));
+                 qs_channel_exchange_declare(
+                     work->channels[CRASH_PLAIN_CHANNEL], text("way"), text("x-jms-topic"),
+                     QS_DURABLE, (qs_slice){arguments, sizeof arguments - 1}, QS_ERROR));
 }
 
 /* By a binding whose selector selects all that there is, else as the alternate exchange. */
@@ -58,17 +56,17 @@ void crash_lead(struct crash_work *work)
                                       "x-jms-selector"
                                       "S\0\0\0\x0c"
                                       "side IS NULL";
-    const qs_slice arguments = {selector, sizeof selector - 1}, key = crash_text("#");
+    const qs_slice arguments = {selector, sizeof selector - 1}, key = text("#");
     qs_channel *channel = work->channels[CRASH_PLAIN_CHANNEL];
 
     if (work->model->way_leads == CRASH_ABSENT) {
         CRASH_CHANGE(work, work->model->way_leads, CRASH_PRESENT, "bind exchange",
-                     qs_channel_change_binding(channel, crash_text("fan"), crash_text("way"), key,
-                                               arguments, QS_TO_EXCHANGE, QS_ERROR));
+                     qs_channel_change_binding(channel, text("fan"), text("way"), key, arguments,
+                                               QS_TO_EXCHANGE, QS_ERROR));
     } else {
         CRASH_CHANGE(work, work->model->way_leads, CRASH_ABSENT, "unbind exchange",
-                     qs_channel_change_binding(channel, crash_text("fan"), crash_text("way"), key,
-                                               arguments, QS_TO_EXCHANGE | QS_UNBIND, QS_ERROR));
+                     qs_channel_change_binding(channel, text("fan"), text("way"), key, arguments,
+                                               QS_TO_EXCHANGE | QS_UNBIND, QS_ERROR));
     }
 }
 
@@ -78,11 +76,11 @@ void crash_bind(struct crash_work *work, struct crash_queue *queue)
 
     if (queue->is_bound == CRASH_ABSENT) {
         CRASH_CHANGE(work, queue->is_bound, CRASH_PRESENT, "bind",
-                     qs_channel_change_binding(channel, crash_queue_name(queue), crash_text("fan"),
+                     qs_channel_change_binding(channel, crash_queue_name(queue), text("fan"),
                                                (qs_slice){0}, (qs_slice){0}, 0, QS_ERROR));
     } else {
         CRASH_CHANGE(work, queue->is_bound, CRASH_ABSENT, "unbind",
-                     qs_channel_change_binding(channel, crash_queue_name(queue), crash_text("fan"),
+                     qs_channel_change_binding(channel, crash_queue_name(queue), text("fan"),
                                                (qs_slice){0}, (qs_slice){0}, QS_UNBIND, QS_ERROR));
     }
 }

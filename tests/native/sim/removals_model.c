@@ -209,11 +209,11 @@ static void removal_drain(struct removal_check *check, qs_store *store, qs_chann
 {
     const char *name = removal_kinds[queue].name;
     qs_queue_status found;
-    qs_status status = qs_store_queue_status(store, crash_text(name), &found, NULL);
+    qs_status status = qs_store_queue_status(store, text(name), &found, NULL);
 
     while (status == QS_OK) {
         qs_message message;
-        status = qs_channel_get(channel, crash_text(name), 0, &message, QS_ERROR);
+        status = qs_channel_get(channel, text(name), 0, &message, QS_ERROR);
         if (status == QS_OK) {
             removal_check_message(check, queue, &message);
             qs_message_release(&message);

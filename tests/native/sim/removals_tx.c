@@ -118,9 +118,8 @@ void removal_set_up(struct removal_work *work)
 
     for (int i = 0; i < 2 && !work->base.is_over; i++) {
         crash_done(&work->base,
-                   qs_channel_exchange_declare(channel, crash_text(i == 0 ? "one" : "two"),
-                                               crash_text("fanout"), QS_DURABLE, (qs_slice){0},
-                                               QS_ERROR),
+                   qs_channel_exchange_declare(channel, text(i == 0 ? "one" : "two"),
+                                               text("fanout"), QS_DURABLE, (qs_slice){0}, QS_ERROR),
                    "declare exchange");
     }
     for (int i = REMOVAL_QUEUES;
@@ -138,15 +137,15 @@ void removal_set_up(struct removal_work *work)
             }
         }
         crash_done(&work->base,
-                   qs_channel_queue_declare(channel, crash_text(kind->name), QS_DURABLE,
+                   qs_channel_queue_declare(channel, text(kind->name), QS_DURABLE,
                                             qs_test_fields_slice(&fields), &ok, QS_ERROR),
                    "declare");
         for (int k = 0; i >= REMOVAL_SOURCES && k < 2 && !work->base.is_over; k++) {
             if (k == 1 || i == REMOVAL_FIRST) {
                 crash_done(&work->base,
-                           qs_channel_change_binding(channel, crash_text(kind->name),
-                                                     crash_text(k == 0 ? "one" : "two"),
-                                                     (qs_slice){0}, (qs_slice){0}, 0, QS_ERROR),
+                           qs_channel_change_binding(channel, text(kind->name),
+                                                     text(k == 0 ? "one" : "two"), (qs_slice){0},
+                                                     (qs_slice){0}, 0, QS_ERROR),
                            "bind");
             }
         }

@@ -89,7 +89,7 @@ qs_status removal_publish_as(struct removal_work *work, uint32_t channel, uint64
     }
     crash_body_fill(body, id, message->body_bytes);
     return qs_channel_publish(work->base.channels[channel], (qs_slice){0},
-                              crash_text(removal_kinds[message->source].name),
+                              text(removal_kinds[message->source].name),
                               (qs_slice){properties, bytes}, (qs_slice){body, message->body_bytes},
                               0, 0, receipt, QS_ERROR);
 }
@@ -157,8 +157,8 @@ void removal_work_batch(struct removal_work *work)
 void removal_get(struct removal_work *work, uint32_t channel, enum removal_queue queue)
 {
     qs_message message = {0};
-    qs_status status = qs_channel_get(work->base.channels[channel],
-                                      crash_text(removal_kinds[queue].name), 0, &message, QS_ERROR);
+    qs_status status = qs_channel_get(work->base.channels[channel], text(removal_kinds[queue].name),
+                                      0, &message, QS_ERROR);
 
     if (status == QS_EEMPTY) {
         return;

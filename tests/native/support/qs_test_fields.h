@@ -6,6 +6,7 @@
 
 #include "le.h"
 #include "qs_test.h"
+#include "qs_test_slices.h"
 
 struct qs_test_fields {
     uint8_t bytes[1024];
@@ -48,11 +49,10 @@ static inline qs_slice qs_test_fields_slice(const struct qs_test_fields *fields)
 static inline void qs_test_declare(qs_channel *channel, const char *queue, uint32_t flags,
                                    const struct qs_test_fields *arguments)
 {
-    qs_slice table = arguments != NULL ? qs_test_fields_slice(arguments) : (qs_slice){0};
+    qs_slice table = arguments != NULL ? qs_test_fields_slice(arguments) : NONE;
     qs_declare_ok ok;
 
-    QS_CHECK_OK(qs_channel_queue_declare(channel, (qs_slice){queue, strlen(queue)}, flags, table,
-                                         &ok, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_declare(channel, text(queue), flags, table, &ok, QS_ERROR));
 }
 
 #endif

@@ -5,6 +5,7 @@
 #include "inbox.h"
 #include "qs_test.h"
 #include "qs_test_batch.h"
+#include "qs_test_slices.h"
 
 #define WAITING 4
 #define SHORTAGES 2
@@ -12,11 +13,6 @@
 
 static char folder[300], store_path[320];
 static qs_env env; /* the real one, but for what a test replaces */
-
-static qs_slice text(const char *words)
-{
-    return (qs_slice){words, strlen(words)};
-}
 
 static qs_store *open_store(void)
 {

@@ -4,6 +4,7 @@
 
 #include "qs_test.h"
 #include "qs_test_batch.h"
+#include "qs_test_slices.h"
 
 #include <pthread.h>
 #include <sys/stat.h>
@@ -15,11 +16,6 @@
 
 static char folder[300], store_path[320], staged_path[320];
 static _Atomic int adopted;
-
-static qs_slice text(const char *words)
-{
-    return (qs_slice){words, strlen(words)};
-}
 
 static void stage(void)
 {

@@ -4,6 +4,7 @@
  * Deliveries and returns go out at the end of a turn, so where they stand among what is said on
  * other channels depends on the parts: each channel is compared by itself. */
 #include "qs_test_session.h"
+#include "qs_test_slices.h"
 
 #define SAID_BYTES_MAX 65536
 
@@ -175,7 +176,7 @@ static void test_a_client_may_vanish_at_every_byte(void)
         feed(&peer, dialog, cut);
         disconnect_peer(&peer);
     }
-    if (qs_store_queue_status(peer.store, (qs_slice){"q", 1}, &status, QS_ERROR) == QS_OK) {
+    if (qs_store_queue_status(peer.store, text("q"), &status, QS_ERROR) == QS_OK) {
         QS_CHECK(status.messages_unacked == 0 && status.consumers == 0);
     }
     peer_fini(&peer);

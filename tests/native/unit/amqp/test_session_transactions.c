@@ -1,6 +1,7 @@
 /* Transactions that clients do not commit: how much memory they may take, and that they can be
  * ended while publishers are held back. */
 #include "qs_test_session.h"
+#include "qs_test_slices.h"
 
 #define ROOM 200000
 
@@ -49,7 +50,7 @@ static uint64_t ready(void)
 {
     qs_queue_status status;
 
-    QS_CHECK_OK(qs_store_queue_status(peer.store, (qs_slice){"q", 1}, &status, QS_ERROR));
+    QS_CHECK_OK(qs_store_queue_status(peer.store, text("q"), &status, QS_ERROR));
     return status.messages_ready;
 }
 

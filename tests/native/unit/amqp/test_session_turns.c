@@ -1,6 +1,7 @@
 /* What a session waits for, and what it must not: workers, answers, output. */
 #include "peer_fixture.h"
 #include "qs_test_fields.h"
+#include "qs_test_slices.h"
 
 /* ---- workers ---- */
 
@@ -219,7 +220,7 @@ QS_TEST(test_a_login_is_answered_later)
         run(&peer);
         QS_CHECK(peer.wants == QSI_AMQP_WANTS_ANSWER);
         qsi_amqp_session_answer(peer.session, granted ? QSI_AMQP_GRANTED : QSI_AMQP_REFUSED,
-                                (qs_slice){"named", 5});
+                                text("named"));
         run(&peer);
         if (granted) {
             EXPECT(&peer, 0, CONNECTION_TUNE);
@@ -258,10 +259,10 @@ PEER_TEST(test_a_client_that_does_not_read_is_sent_no_more_than_the_limit)
     QS_CHECK(qsi_amqp_session_unsent(peer.session) >= 256u << 10);
     /* Besides, what frames add to the messages that were taken together. */
     QS_CHECK(qsi_amqp_session_unsent(peer.session) < (256u << 10) + 64 * 100);
-    QS_CHECK_OK(qs_store_queue_status(peer.store, (qs_slice){"q", 1}, &status, QS_ERROR));
+    QS_CHECK_OK(qs_store_queue_status(peer.store, text("q"), &status, QS_ERROR));
     QS_CHECK(status.messages_ready > 700);
     run(&peer);
-    QS_CHECK_OK(qs_store_queue_status(peer.store, (qs_slice){"q", 1}, &status, QS_ERROR));
+    QS_CHECK_OK(qs_store_queue_status(peer.store, text("q"), &status, QS_ERROR));
     QS_CHECK(status.messages_ready == 0);
 }
 

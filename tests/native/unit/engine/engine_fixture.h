@@ -6,15 +6,9 @@
 
 #include "env_test.h"
 #include "qs_test_fields.h"
+#include "qs_test_slices.h"
 
 #define SECOND UINT64_C(1000000000)
-#define NONE ((qs_slice){NULL, 0})
-
-/* Property blobs that hold a delivery mode and nothing else. */
-static const uint8_t persistent_blob[] = {0x10, 0, 2};
-static const uint8_t transient_blob[] = {0x10, 0, 1};
-#define PERSISTENT ((qs_slice){persistent_blob, sizeof persistent_blob})
-#define TRANSIENT ((qs_slice){transient_blob, sizeof transient_blob})
 
 /* In memory nothing runs by itself: whoever waits commits.  On disk everything runs as in a
  * program. */
@@ -28,17 +22,6 @@ struct engine {
     qs_store *store;
     qs_channel *channel;
 };
-
-static inline qs_slice text(const char *string)
-{
-    return (qs_slice){string, strlen(string)};
-}
-
-static inline bool holds(qs_slice slice, const char *string)
-{
-    return slice.bytes == strlen(string) &&
-           (slice.bytes == 0 || memcmp(slice.data, string, slice.bytes) == 0);
-}
 
 static inline void engine_open(struct engine *engine)
 {

@@ -23,7 +23,7 @@ ENGINE_TEST(test_default_exchange_leads_to_the_queue_of_that_name)
     QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
     QS_CHECK(holds(message.body, "hello") && holds(message.exchange, "") &&
              holds(message.routing_key, "q") && holds(message.queue, "q"));
-    QS_CHECK(message.properties.bytes == sizeof persistent_blob && message.delivery_tag == 1 &&
+    QS_CHECK(message.properties.bytes == PERSISTENT.bytes && message.delivery_tag == 1 &&
              message.delivery_count == 0 && !message.redelivered &&
              message.consumer_tag.bytes == 0);
     qs_message_release(&message);
@@ -123,8 +123,7 @@ ENGINE_TEST(test_large_bodies_are_stored_once)
         QS_CHECK(status.beta == 1 && status.alpha == 0);
         QS_CHECK_OK(qs_channel_get(engine->channel, text("a"), 0, &message, QS_ERROR));
         QS_CHECK(holds(message.body, body) && holds(message.exchange, "amq.fanout") &&
-                 holds(message.routing_key, "k") &&
-                 message.properties.bytes == sizeof persistent_blob);
+                 holds(message.routing_key, "k") && message.properties.bytes == PERSISTENT.bytes);
         qs_message_release(&message);
         engine_reopen(engine);
     }
@@ -253,7 +252,7 @@ ENGINE_TEST(test_mandatory_messages_come_back_before_their_ack)
     QS_CHECK(event.reply_code == 312 && strcmp(event.reply_text, "NO_ROUTE") == 0);
     QS_CHECK(holds(event.message.body, "back") && holds(event.message.exchange, "amq.direct") &&
              holds(event.message.routing_key, "nobody") &&
-             event.message.properties.bytes == sizeof persistent_blob);
+             event.message.properties.bytes == PERSISTENT.bytes);
     qs_message_release(&event.message);
     expect_no_event(engine, QS_EVENT_DELIVERY);
     event = expect_event(engine, CONFIRMS, QS_EVENT_RETURN);

@@ -32,7 +32,7 @@ ENGINE_TEST(test_rows_arrive_in_order_and_persistent)
     get(engine, "q", "before");
     QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
     QS_CHECK(holds(message.body, "one") && holds(message.routing_key, "q") &&
-             message.properties.bytes == sizeof persistent_blob);
+             message.properties.bytes == PERSISTENT.bytes);
     qs_message_release(&message);
     get(engine, "q", "two");
     get(engine, "q", "three");

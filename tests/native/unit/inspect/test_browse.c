@@ -89,7 +89,7 @@ ENGINE_TEST(test_peek_tells_of_each_message_what_it_is)
         QS_CHECK(state == (count == 0 ? QS_MESSAGE_UNACKED : QS_MESSAGE_READY));
         QS_CHECK(!message.redelivered);
         QS_CHECK(message.body.bytes == (is_large(count) ? LARGE : 200));
-        QS_CHECK(message.properties.bytes == sizeof persistent_blob);
+        QS_CHECK(message.properties.bytes == PERSISTENT.bytes);
         QS_CHECK(position > message.delivery_tag);
         qs_message_release(&message);
         count += 1;
