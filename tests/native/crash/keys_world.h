@@ -7,6 +7,7 @@
 
 #include "env_test.h"
 #include "qs_test_alloc.h"
+#include "qs_test_calls.h"
 #include "qs_test_slices.h"
 #include "splitmix.h"
 #include "store.h"
@@ -77,14 +78,12 @@ static inline bool went_well(struct world *world, qs_status status)
 static inline void open_world(struct world *world)
 {
     qs_options options = options_of_store();
-    qs_declare_ok ok;
 
     world->store = NULL;
     world->channel = NULL;
     if (went_well(world, qs_store_open(&world->store, "store", &options, world->env, QS_ERROR)) &&
         went_well(world, qs_channel_open(&world->channel, world->store, QS_ERROR)) &&
-        went_well(world, qs_channel_queue_declare(world->channel, text("q"), QS_DURABLE, NONE, &ok,
-                                                  QS_ERROR))) {
+        went_well(world, qs_test_declare_as(world->channel, "q", QS_DURABLE, NONE))) {
         went_well(world, qs_channel_tx_select(world->channel, QS_ERROR));
     }
 }
@@ -167,12 +166,10 @@ static inline void commit_key(struct world *world, uint32_t key)
     struct model *model = &world->model;
     enum state before = model->keys[key];
     char name[64];
-    qs_receipt receipt;
     bool repeated = false;
 
-    if (!went_well(world, qs_channel_publish(world->channel, NONE, text("q"),
-                                             (qs_slice){"\x10\x00\x02", 3}, text("body"), 0, 0,
-                                             &receipt, QS_ERROR))) {
+    if (!went_well(world, qs_test_publish(world->channel, "", "q", (qs_slice){"\x10\x00\x02", 3},
+                                          text("body"), 0))) {
         return;
     }
     model->keys[key] = before == PRESENT ? PRESENT : UNCERTAIN;

@@ -4,6 +4,7 @@
 
 #include "crash_log.h"
 #include "crash_work.h"
+#include "qs_test_calls.h"
 #include "qs_test_fields.h"
 
 #define ROWS 60
@@ -48,11 +49,10 @@ static inline void declare(struct scene *scene)
 static inline void publish_one(struct scene *scene, const char *exchange, uint64_t id)
 {
     uint8_t body[ROW_BYTES];
-    qs_receipt receipt;
 
     crash_body_fill(body, id, sizeof body);
-    QS_CHECK_OK(qs_channel_publish(scene->channel, text(exchange), text("s"), PERSISTENT,
-                                   (qs_slice){body, sizeof body}, 0, 0, &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_test_publish(scene->channel, exchange, "s", PERSISTENT,
+                                (qs_slice){body, sizeof body}, 0));
 }
 
 static inline void publish(struct scene *scene)

@@ -3,6 +3,7 @@
 #define SWEEP_TOPOLOGY_H
 
 #include "crash_run.h"
+#include "qs_test_calls.h"
 
 static inline struct crash_queue *queue_of(struct crash_work *work, int index)
 {
@@ -107,14 +108,11 @@ static inline void connection_life(struct crash_work *work)
 {
     qs_connection *connection = NULL;
     qs_channel *channel = NULL;
-    qs_declare_ok ok;
     char tag[256];
 
     if (crash_done(work, qs_connection_open(&connection, work->store, QS_ERROR), "connect") &&
         crash_done(work, qs_connection_channel(&channel, connection, QS_ERROR), "open") &&
-        crash_done(work,
-                   qs_channel_queue_declare(channel, text("mine"), QS_EXCLUSIVE, (qs_slice){0}, &ok,
-                                            QS_ERROR),
+        crash_done(work, qs_test_declare_as(channel, "mine", QS_EXCLUSIVE, (qs_slice){0}),
                    "declare") &&
         crash_done(
             work,

@@ -14,6 +14,7 @@
 #include "check.h"
 #include "crash_model.h"
 #include "env_test.h"
+#include "qs_test_calls.h"
 #include "qs_test_fields.h"
 #include "qs_test_slices.h"
 
@@ -364,9 +365,7 @@ static qs_status try_sync(struct run *run)
 
 static qs_status try_all(struct run *run)
 {
-    qs_declare_ok ok;
-
-    QS_TRY(qs_channel_queue_declare(run->channel, text("q"), QS_DURABLE, NONE, &ok, QS_ERROR));
+    QS_TRY(qs_test_declare_as(run->channel, "q", QS_DURABLE, NONE));
     for (uint32_t i = 0; i < SCRIPT_MESSAGES; i++) {
         QS_TRY(try_publish(run, i % 3 * 30 * SECOND_US));
     }

@@ -18,6 +18,7 @@
 #include "qstore/qstore.h"
 
 #include "env_test.h"
+#include "qs_test_calls.h"
 #include "qs_test_fields.h"
 #include "qs_test_slices.h"
 #include "splitmix.h"
@@ -200,14 +201,12 @@ static bool publish(struct run *run)
 {
     static uint8_t body[BODY_MAX];
     uint32_t bytes = below(run, 4) == 0 ? BODY_MAX : 4;
-    qs_receipt receipt;
 
     if (run->count == MESSAGES_MAX) {
         return true;
     }
     memcpy(body, &run->count, sizeof run->count);
-    if (qs_channel_publish(run->channel, NONE, text("q"), PERSISTENT, (qs_slice){body, bytes}, 0, 0,
-                           &receipt, QS_ERROR) != QS_OK ||
+    if (qs_test_publish(run->channel, "", "q", PERSISTENT, (qs_slice){body, bytes}, 0) != QS_OK ||
         !sync_store(run, false)) {
         run->is_over = true;
         return false;
@@ -372,13 +371,11 @@ static bool work(struct run *run)
 static void declare(struct run *run)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_long(&fields, "x-delivery-limit", LIMIT);
     qs_test_put_text(&fields, "x-dead-letter-exchange", "");
     qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
-    QS_CHECK_OK(
-        qs_channel_queue_declare(run->channel, text("dead"), QS_DURABLE, NONE, &ok, QS_ERROR));
+    QS_CHECK_OK(qs_test_declare_as(run->channel, "dead", QS_DURABLE, NONE));
     qs_test_declare(run->channel, "q", QS_DURABLE, &fields);
 }
 

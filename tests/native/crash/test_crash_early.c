@@ -9,6 +9,7 @@
 #include "qstore/qstore.h"
 
 #include "crash_run.h"
+#include "qs_test_calls.h"
 #include "qs_test_slices.h"
 
 #define MESSAGES_MAX 400u
@@ -179,9 +180,6 @@ static void work(struct run *run)
 
 static void play(struct run *run, uint64_t seed)
 {
-    char tag[256];
-    qs_declare_ok ok;
-
     run->random = seed;
     run->count = 0;
     memset(run->messages, 0, sizeof run->messages);
@@ -190,11 +188,9 @@ static void play(struct run *run, uint64_t seed)
     QS_CHECK_OK(qs_store_open(&run->store, "store", &run->options, run->sim, QS_ERROR));
     QS_CHECK_OK(qs_channel_open(&run->publisher, run->store, QS_ERROR));
     QS_CHECK_OK(qs_channel_open(&run->consumer, run->store, QS_ERROR));
-    QS_CHECK_OK(qs_channel_queue_declare(run->publisher, text("q"), QS_DURABLE, (qs_slice){NULL, 0},
-                                         &ok, QS_ERROR));
+    QS_CHECK_OK(qs_test_declare_as(run->publisher, "q", QS_DURABLE, (qs_slice){NULL, 0}));
     QS_CHECK_OK(qs_channel_confirm_select(run->publisher, QS_ERROR));
-    QS_CHECK_OK(qs_channel_consume(run->consumer, text("q"), text("c"), 0, (qs_slice){NULL, 0}, tag,
-                                   QS_ERROR));
+    QS_CHECK_OK(qs_test_consume(run->consumer, "q", "c", 0, (qs_slice){NULL, 0}));
     run->cuts = true;
     for (int i = 0; i < STEPS; i++) {
         qsi_env_sim_advance(run->sim, 1000000);

@@ -18,6 +18,7 @@
 
 #include "check.h"
 #include "crash_run.h"
+#include "qs_test_calls.h"
 #include "qs_test_fields.h"
 #include "qs_test_slices.h"
 #include "store.h"
@@ -472,7 +473,6 @@ static qs_status purge(struct run *run, struct reader *reader)
 static qs_status declare_reader(struct run *run, struct reader *reader)
 {
     struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
 
     if (!reader->pins) {
         qs_test_put_text(&arguments, "x-dead-letter-exchange", "");
@@ -486,29 +486,24 @@ static qs_status declare_reader(struct run *run, struct reader *reader)
         arguments.bytes[arguments.used++] = 1;
     }
     qs_test_put_text(&arguments, "x-stream-source", "s");
-    QS_TRY(qs_channel_queue_declare(run->channel, text(reader->name), QS_DURABLE,
-                                    qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+    QS_TRY(qs_test_declare_as(run->channel, reader->name, QS_DURABLE,
+                              qs_test_fields_slice(&arguments)));
     return qs_channel_open(&reader->channel, run->store, QS_ERROR);
 }
 
 static qs_status declare_all(struct run *run)
 {
     struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_long(&arguments, "x-max-messages", 100);
     qs_test_put_text(&arguments, "x-queue-type", "stream");
     qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 15000);
-    QS_TRY(qs_channel_queue_declare(run->channel, text("s"), QS_DURABLE,
-                                    qs_test_fields_slice(&arguments), &ok, QS_ERROR));
-    QS_TRY(qs_channel_queue_declare(run->channel, text("d"), QS_DURABLE, text(""), &ok, QS_ERROR));
-    QS_TRY(qs_channel_queue_declare(run->channel, text("q"), QS_DURABLE, text(""), &ok, QS_ERROR));
-    QS_TRY(qs_channel_exchange_declare(run->channel, text("both"), text("fanout"), QS_DURABLE,
-                                       text(""), QS_ERROR));
-    QS_TRY(qs_channel_change_binding(run->channel, text("q"), text("both"), text(""), text(""), 0,
-                                     QS_ERROR));
-    QS_TRY(qs_channel_change_binding(run->channel, text("s"), text("both"), text(""), text(""), 0,
-                                     QS_ERROR));
+    QS_TRY(qs_test_declare_as(run->channel, "s", QS_DURABLE, qs_test_fields_slice(&arguments)));
+    QS_TRY(qs_test_declare_as(run->channel, "d", QS_DURABLE, text("")));
+    QS_TRY(qs_test_declare_as(run->channel, "q", QS_DURABLE, text("")));
+    QS_TRY(qs_test_declare_exchange(run->channel, "both", "fanout", QS_DURABLE));
+    QS_TRY(qs_test_bind(run->channel, "q", "both", "", 0));
+    QS_TRY(qs_test_bind(run->channel, "s", "both", "", 0));
     QS_TRY(declare_reader(run, &run->w));
     return declare_reader(run, &run->p);
 }

@@ -5,6 +5,7 @@
  * store has failed and its key tells; a success is true, also after a power cut. */
 #include "adoption_scene.h"
 #include "fault_trial.h"
+#include "qs_test_calls.h"
 
 enum subject { STAGING, ADOPTING, ADOPTING_INTO_QUEUE, SUBJECT_COUNT };
 static const char *const subject_names[] = {"staging", "adopting", "adopting into a queue"};
@@ -43,12 +44,10 @@ static void bind_queue(struct scene *scene)
     const char *const queues[] = {"s", "q"};
 
     staged_exchange = "e";
-    QS_CHECK_OK(qs_channel_exchange_declare(scene->channel, text("e"), text("fanout"), QS_DURABLE,
-                                            text(""), QS_ERROR));
+    QS_CHECK_OK(qs_test_declare_exchange(scene->channel, "e", "fanout", QS_DURABLE));
     qs_test_declare(scene->channel, "q", QS_DURABLE, NULL);
     for (int i = 0; i < 2; i++) {
-        QS_CHECK_OK(qs_channel_change_binding(scene->channel, text(queues[i]), text("e"), text(""),
-                                              text(""), 0, QS_ERROR));
+        QS_CHECK_OK(qs_test_bind(scene->channel, queues[i], "e", "", 0));
     }
 }
 

@@ -13,6 +13,7 @@
 
 #include "env_test.h"
 #include "qs_test.h"
+#include "qs_test_calls.h"
 #include "qs_test_slices.h"
 #include "splitmix.h"
 
@@ -106,8 +107,6 @@ static void open_work(struct work *work)
 {
     static const char *const queues[] = {"a", "b", "c"};
     qs_options options;
-    qs_declare_ok ok;
-    char tag[256];
 
     work->held_count = 0;
 
@@ -123,18 +122,14 @@ static void open_work(struct work *work)
     UNTIL_DONE(work, qs_channel_open(&work->transacted, work->store, QS_ERROR));
     UNTIL_DONE(work, qs_channel_open(&work->reader, work->store, QS_ERROR));
     for (int i = 0; i < 3; i++) {
-        UNTIL_DONE(work, qs_channel_queue_declare(work->plain, text(queues[i]), QS_DURABLE, NONE,
-                                                  &ok, QS_ERROR));
-        UNTIL_DONE(work, qs_channel_change_binding(work->plain, text(queues[i]), text("amq.fanout"),
-                                                   NONE, NONE, 0, QS_ERROR));
+        UNTIL_DONE(work, qs_test_declare_as(work->plain, queues[i], QS_DURABLE, NONE));
+        UNTIL_DONE(work, qs_test_bind(work->plain, queues[i], "amq.fanout", "", 0));
     }
-    UNTIL_DONE(work,
-               qs_channel_queue_declare(work->plain, text("d"), QS_DURABLE, NONE, &ok, QS_ERROR));
+    UNTIL_DONE(work, qs_test_declare_as(work->plain, "d", QS_DURABLE, NONE));
     UNTIL_DONE(work, qs_channel_confirm_select(work->plain, QS_ERROR));
     UNTIL_DONE(work, qs_channel_tx_select(work->transacted, QS_ERROR));
     UNTIL_DONE(work, qs_channel_qos(work->reader, PREFETCH, 0, 0, QS_ERROR));
-    UNTIL_DONE(work,
-               qs_channel_consume(work->reader, text("c"), text("reader"), 0, NONE, tag, QS_ERROR));
+    UNTIL_DONE(work, qs_test_consume(work->reader, "c", "reader", 0, NONE));
 }
 
 static void close_work(struct work *work)
@@ -188,14 +183,12 @@ static void wait_for_confirms(struct work *work)
 static void transact(struct work *work)
 {
     bool repeated;
-    qs_receipt receipt;
     char key[32];
 
     snprintf(key, sizeof key, "key %" PRIu64, work->keys++);
     for (int i = 0; i < 4; i++) {
         qs_slice body = any_body(work);
-        UNTIL_DONE(work, qs_channel_publish(work->transacted, NONE, text("b"), PERSISTENT, body, 0,
-                                            0, &receipt, QS_ERROR));
+        UNTIL_DONE(work, qs_test_publish(work->transacted, "", "b", PERSISTENT, body, 0));
     }
     UNTIL_DONE(work, qs_channel_tx_commit(work->transacted, text(key), 0, &repeated, QS_ERROR));
     QS_CHECK(!repeated);
@@ -250,9 +243,7 @@ static void publish_short_lived(struct work *work)
 {
     for (int i = 0; i < 20; i++) {
         qs_slice body = any_body(work);
-        qs_receipt receipt;
-        UNTIL_DONE(work, qs_channel_publish(work->plain, NONE, text("d"), SHORT_LIVED, body, 0, 0,
-                                            &receipt, QS_ERROR));
+        UNTIL_DONE(work, qs_test_publish(work->plain, "", "d", SHORT_LIVED, body, 0));
         work->expiring += 1;
     }
 }
@@ -280,23 +271,17 @@ static void expire(struct work *work)
 /* With messages in memory, on the disk and unacked. */
 static void delete_queue(struct work *work)
 {
-    uint64_t count;
-    qs_declare_ok ok;
-
-    UNTIL_DONE(work,
-               qs_channel_queue_declare(work->plain, text("e"), QS_DURABLE, NONE, &ok, QS_ERROR));
+    UNTIL_DONE(work, qs_test_declare_as(work->plain, "e", QS_DURABLE, NONE));
     for (int i = 0; i < 30; i++) {
         qs_slice body = any_body(work);
-        qs_receipt receipt;
-        UNTIL_DONE(work, qs_channel_publish(work->plain, NONE, text("e"), PERSISTENT, body, 0, 0,
-                                            &receipt, QS_ERROR));
+        UNTIL_DONE(work, qs_test_publish(work->plain, "", "e", PERSISTENT, body, 0));
     }
     for (int i = 0; i < 3; i++) {
         qs_message message;
         UNTIL_DONE(work, qs_channel_get(work->transacted, text("e"), 0, &message, QS_ERROR));
         qs_message_release(&message);
     }
-    UNTIL_DONE(work, qs_channel_queue_delete(work->plain, text("e"), 0, &count, QS_ERROR));
+    UNTIL_DONE(work, qs_test_delete(work->plain, "e", 0));
     work->deleted += 1;
 }
 
@@ -398,10 +383,9 @@ static void drain(struct work *work)
 {
     static const char *const queues[] = {"a", "b", "c", "d"};
     qs_stats stats;
-    uint64_t count;
 
     for (int i = 0; i < 4; i++) {
-        QS_CHECK_OK(qs_channel_queue_delete(work->plain, text(queues[i]), 0, &count, QS_ERROR));
+        QS_CHECK_OK(qs_test_delete(work->plain, queues[i], 0));
     }
     for (int i = 0; i < 3; i++) { /* files go with the checkpoint after the one that named them */
         QS_CHECK_OK(qs_store_checkpoint(work->store, QS_ERROR));

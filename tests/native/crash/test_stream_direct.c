@@ -4,6 +4,7 @@
 #include "block_write.h"
 #include "limits.h"
 #include "pager_steps.h"
+#include "qs_test_calls.h"
 #include "queue_life.h"
 #include "stream_hooks.h"
 #include "stream_internal.h"
@@ -142,9 +143,7 @@ HOOKED_TEST(test_file_of_a_batch_that_came_second_stayed)
 
 static qs_status delete_stream(struct scene *scene)
 {
-    uint64_t count;
-
-    QS_CHECK_OK(qs_channel_queue_delete(scene->channel, text("s"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(scene->channel, "s", 0));
     return QS_OK;
 }
 

@@ -1,6 +1,7 @@
 /* Faults of streams that the crash laboratory found, each named after its symptom, and one that
  * was suspected. */
 #include "pager_steps.h"
+#include "qs_test_calls.h"
 #include "stream_scene.h"
 
 /* More bodies than memory holds. */
@@ -49,9 +50,8 @@ static qs_status read_and_delete(qs_env *env, qs_file *file, void *data, size_t 
     qs_status status = hook.read(env, file, data, bytes, offset, read_out, error);
 
     if (scene != NULL) {
-        uint64_t count;
         hook.scene = NULL;
-        QS_CHECK_OK(qs_channel_queue_delete(scene->channel, text("s"), 0, &count, QS_ERROR));
+        QS_CHECK_OK(qs_test_delete(scene->channel, "s", 0));
         QS_CHECK(crash_compact(scene->store, CRASH_COMPACTIONS_MAX, &status));
         QS_CHECK_OK(status);
     }
@@ -88,11 +88,9 @@ SCENE_TEST(test_stream_goes_in_its_flush_without_a_trace)
     open_store(scene);
     declare(scene);
     qs_test_declare(scene->channel, "q", QS_DURABLE, &none);
-    QS_CHECK_OK(qs_channel_exchange_declare(scene->channel, text("both"), text("fanout"),
-                                            QS_DURABLE, text(""), QS_ERROR));
+    QS_CHECK_OK(qs_test_declare_exchange(scene->channel, "both", "fanout", QS_DURABLE));
     for (int i = 0; i < 2; i++) {
-        QS_CHECK_OK(qs_channel_change_binding(scene->channel, text(i == 0 ? "q" : "s"),
-                                              text("both"), text(""), text(""), 0, QS_ERROR));
+        QS_CHECK_OK(qs_test_bind(scene->channel, i == 0 ? "q" : "s", "both", "", 0));
     }
     publish(scene);
     publish_one(scene, "both", ROWS);

@@ -44,13 +44,11 @@ static inline pthread_t start(void *(*run)(void *), void *argument)
 static inline void declare_queues(struct shared *shared, bool limited)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_long(&fields, "x-delivery-limit", 100);
     for (int i = 0; i < QUEUES; i++) {
-        QS_CHECK_OK(qs_channel_queue_declare(
-            shared->engine.channel, text(queue_names[i]), QS_DURABLE,
-            limited ? qs_test_fields_slice(&fields) : NONE, &ok, QS_ERROR));
+        QS_CHECK_OK(qs_test_declare_as(shared->engine.channel, queue_names[i], QS_DURABLE,
+                                       limited ? qs_test_fields_slice(&fields) : NONE));
     }
 }
 

@@ -4,6 +4,7 @@
  *
  * Meant for -fsanitize=thread; files are small, so that they roll over all the time. */
 #include "concurrent_fixture.h"
+#include "qs_test_calls.h"
 
 #define SINGLE_PUBLISHERS 2
 #define PUBLISHERS (SINGLE_PUBLISHERS + 1) /* the last one publishes batches */
@@ -193,11 +194,9 @@ static void *consume_by_batch(void *argument)
 static void *consume_by_event(void *argument)
 {
     struct consumer *consumer = argument;
-    char tag[256];
 
     QS_CHECK_OK(qs_channel_qos(consumer->channel, 20, 0, 0, QS_ERROR));
-    QS_CHECK_OK(qs_channel_consume(consumer->channel, text(queue_names[consumer->queue]), NONE, 0,
-                                   NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_test_consume(consumer->channel, queue_names[consumer->queue], "", 0, NONE));
     while (!atomic_load(&consumer->shared->done)) {
         qs_event event;
         qs_status status = qs_channel_next_event(consumer->channel, QS_EVENT_DELIVERY, SECOND / 50,
@@ -225,16 +224,13 @@ static void *change_topology(void *argument)
 
     for (uint32_t turn = 0; !atomic_load(&shared->done); turn++) {
         uint32_t flags = turn % 2 == 0 ? QS_DURABLE : QS_AUTO_DELETE;
-        qs_receipt receipt;
         qs_message message;
         uint64_t count;
 
         qs_test_declare(channel, "temporary", flags, NULL);
-        QS_CHECK_OK(qs_channel_change_binding(channel, text("temporary"), text("amq.topic"),
-                                              text("a.#"), NONE, 0, QS_ERROR));
+        QS_CHECK_OK(qs_test_bind(channel, "temporary", "amq.topic", "a.#", 0));
         for (int i = 0; i < 3; i++) {
-            QS_CHECK_OK(qs_channel_publish(channel, text("amq.topic"), text("a.b"), PERSISTENT,
-                                           text("copy"), 0, 0, &receipt, QS_ERROR));
+            QS_CHECK_OK(qs_test_publish(channel, "amq.topic", "a.b", PERSISTENT, text("copy"), 0));
         }
         QS_CHECK_OK(qs_channel_get(channel, text("temporary"), 0, &message, QS_ERROR));
         qs_message_release(&message);

@@ -1,5 +1,6 @@
 /* Threads that wait in one store on disk: they share commits, and a close wakes them. */
 #include "concurrent_fixture.h"
+#include "qs_test_calls.h"
 
 /* ---- committing ---- */
 
@@ -29,12 +30,11 @@ static void *commit_transactions(void *argument)
 
     QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
     for (int i = 0; i < COMMITS; i++) {
-        qs_receipt receipt;
         bool repeated;
 
         for (int k = 0; k < 2; k++) {
-            QS_CHECK_OK(qs_channel_publish(channel, NONE, text(queue_names[k]), PERSISTENT,
-                                           text("together"), 0, 0, &receipt, QS_ERROR));
+            QS_CHECK_OK(
+                qs_test_publish(channel, "", queue_names[k], PERSISTENT, text("together"), 0));
         }
         QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, 0, &repeated, QS_ERROR));
     }
@@ -77,11 +77,9 @@ static void *wait_for_ever(void *argument)
     struct received received;
     qs_event event;
     qs_status status;
-    char tag[256];
 
     if (waiter->kind == 0) {
-        QS_CHECK_OK(
-            qs_channel_consume(channel, text(queue_names[0]), NONE, 0, NONE, tag, QS_ERROR));
+        QS_CHECK_OK(qs_test_consume(channel, queue_names[0], "", 0, NONE));
     }
     pthread_barrier_wait(waiter->ready);
     if (waiter->kind == 1) {

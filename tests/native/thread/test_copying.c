@@ -5,6 +5,7 @@
 
 #include "concurrent_fixture.h"
 #include "crash_run.h"
+#include "qs_test_calls.h"
 
 #define TURNS 20
 #define MESSAGES 12
@@ -300,11 +301,10 @@ static void *run_publisher(void *argument)
     static const uint8_t large[60000] = {1};
     struct shared *shared = argument;
     qs_channel *channel = open_channel(shared);
-    qs_receipt receipt;
 
     while (!atomic_load(&shared->done)) { /* as fast as checkpoints let it */
-        QS_CHECK_OK(qs_channel_publish(channel, text(""), text("q"), PERSISTENT,
-                                       (qs_slice){large, sizeof large}, 0, 0, &receipt, QS_ERROR));
+        QS_CHECK_OK(
+            qs_test_publish(channel, "", "q", PERSISTENT, (qs_slice){large, sizeof large}, 0));
     }
     qs_channel_close(channel);
     return NULL;

@@ -10,6 +10,7 @@
 #include "env_call.h"
 #include "journal_file.h"
 #include "le.h"
+#include "qs_test_calls.h"
 #include "qs_test_dirs.h"
 
 #define MESSAGES 12
@@ -40,9 +41,7 @@ static void publish_all(struct engine *engine, uint64_t count)
 
 static void purge(struct engine *engine)
 {
-    uint64_t count;
-
-    QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_purge(engine->channel, "q"));
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
 }
 
@@ -283,10 +282,8 @@ QS_TEST(test_what_is_settled_in_memory_alone_ends_it)
     begin(&engine, UINT64_MAX, &kept);
     qsi_env_ram_limit(engine.memory, qsi_env_ram_used(engine.memory) + (1u << 20));
     do {
-        qs_receipt receipt;
-
-        status = qs_channel_publish(engine.channel, NONE, text("q"), PERSISTENT,
-                                    (qs_slice){body, sizeof body}, 0, 0, &receipt, QS_ERROR);
+        status =
+            qs_test_publish(engine.channel, "", "q", PERSISTENT, (qs_slice){body, sizeof body}, 0);
     } while (status == QS_OK && ++count < 100000);
     QS_CHECK(status == QS_ESTORE_FULL);
     qsi_env_ram_limit(engine.memory, qsi_env_ram_used(engine.memory));

@@ -58,10 +58,9 @@ static void *run_publisher(void *argument)
         size_t bytes = write_body(body, worker->number, number);
         bool both = number % 5 == 0;
         const char *key = both ? "" : queue_names[number % QUEUES];
-        qs_receipt receipt;
-        QS_CHECK_OK(qs_channel_publish(channel, text(both ? "amq.fanout" : ""), text(key),
-                                       number % 11 == 3 ? TRANSIENT : PERSISTENT,
-                                       (qs_slice){body, bytes}, 0, 0, &receipt, QS_ERROR));
+        QS_CHECK_OK(qs_test_publish(channel, both ? "amq.fanout" : "", key,
+                                    number % 11 == 3 ? TRANSIENT : PERSISTENT,
+                                    (qs_slice){body, bytes}, 0));
     }
     qs_channel_close(channel);
     atomic_fetch_sub(&shared->publishing, 1);

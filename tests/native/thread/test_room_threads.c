@@ -18,9 +18,7 @@ static void *run_publisher(void *argument)
 
     QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
     for (int i = 0; i < MESSAGES; i++) {
-        qs_receipt receipt;
-        QS_CHECK_OK(qs_channel_publish(channel, NONE, text("q"), PERSISTENT, text(body), 0, 0,
-                                       &receipt, QS_ERROR));
+        QS_CHECK_OK(qs_test_publish(channel, "", "q", PERSISTENT, text(body), 0));
     }
     qs_channel_close(channel);
     free(body);

@@ -4,6 +4,7 @@
  * Waits are endless here: a wake-up that is lost ends in the alarm. */
 #include "concurrent_fixture.h"
 #include "qs_test_batch.h"
+#include "qs_test_calls.h"
 #include "store.h"
 
 #define SLEEPERS 8
@@ -96,7 +97,6 @@ static void *sleep_once(void *argument)
 {
     struct sleeper *sleeper = argument;
     qs_channel *channel;
-    char tag[256];
 
     if (sleeper->way == READS) {
         sleeper->status = read_one(sleeper->shared, sleeper->queue);
@@ -110,8 +110,7 @@ static void *sleep_once(void *argument)
     if (sleeper->way == GETS) {
         sleeper->status = get_one(channel, sleeper->queue);
     } else {
-        QS_CHECK_OK(qs_channel_consume(channel, text(sleeper->queue), NONE, QS_NO_ACK, NONE, tag,
-                                       QS_ERROR));
+        QS_CHECK_OK(qs_test_consume(channel, sleeper->queue, "", QS_NO_ACK, NONE));
         sleeper->status = consume_one(channel);
     }
     qs_channel_close(channel);
@@ -137,9 +136,7 @@ static void end_sleepers(struct sleeper *sleepers, qs_status status)
 
 static void delete(struct shared *shared, const char *queue)
 {
-    uint64_t count;
-
-    QS_CHECK_OK(qs_channel_queue_delete(shared->engine.channel, text(queue), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(shared->engine.channel, queue, 0));
 }
 
 /* ---- tests ---- */
@@ -188,9 +185,8 @@ QS_TEST(test_messages_that_come_together_wake_as_many_threads)
         await_asleep(&shared, SLEEPERS);
         woken = woken_count(&shared);
         for (int i = 0; i < SLEEPERS / 2; i++) {
-            qs_receipt receipt;
-            QS_CHECK_OK(qs_channel_publish(channel, NONE, text(queue_names[0]), PERSISTENT,
-                                           text("together"), 0, 0, &receipt, QS_ERROR));
+            QS_CHECK_OK(
+                qs_test_publish(channel, "", queue_names[0], PERSISTENT, text("together"), 0));
         }
         QS_CHECK(woken_count(&shared) == woken);
         QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, 0, &repeated, QS_ERROR));
@@ -408,14 +404,13 @@ static void *consume_in_rounds(void *argument)
 
     while (!is_over(status)) {
         qs_channel *channel;
-        char tag[256];
         status = qs_channel_open(&channel, queue->shared->engine.store, QS_ERROR);
         if (is_over(status)) {
             break;
         }
         status = qs_channel_qos(channel, 1, 0, 0, QS_ERROR);
         if (status == QS_OK) {
-            status = qs_channel_consume(channel, text(queue->name), NONE, 0, NONE, tag, QS_ERROR);
+            status = qs_test_consume(channel, queue->name, "", 0, NONE);
         }
         while (status == QS_OK || status == QS_EEMPTY) {
             qs_event event;
@@ -451,10 +446,8 @@ static void *publish_in_rounds(void *argument)
 
     for (unsigned round = 0; round < ROUNDS; round++) {
         for (unsigned i = 0; i < IN_ROUND; i++) {
-            qs_receipt receipt;
-            QS_CHECK_OK(qs_channel_publish(channel, NONE, text(queue->name),
-                                           round % 2 == 0 ? TRANSIENT : PERSISTENT, text("round"),
-                                           0, 0, &receipt, QS_ERROR));
+            QS_CHECK_OK(qs_test_publish(channel, "", queue->name,
+                                        round % 2 == 0 ? TRANSIENT : PERSISTENT, text("round"), 0));
             if (round % 3 == i) {
                 usleep(PAUSE_US);
             }

@@ -3,6 +3,7 @@
  *
  * Meant for -fsanitize=thread; segments are small, so that files come all the time. */
 #include "concurrent_fixture.h"
+#include "qs_test_calls.h"
 
 #define WORK_QUEUES 2u
 #define PUBLISHERS 2u
@@ -31,7 +32,6 @@ static qs_status try_declare(qs_channel *channel, const char *name, const char *
                              const char *value)
 {
     struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_text(&arguments, key, value);
     if (strcmp(key, "x-queue-type") == 0) {
@@ -39,8 +39,7 @@ static qs_status try_declare(qs_channel *channel, const char *name, const char *
     } else {
         qs_test_put_text(&arguments, "x-stream-offset", "first");
     }
-    return qs_channel_queue_declare(channel, text(name), QS_DURABLE,
-                                    qs_test_fields_slice(&arguments), &ok, QS_ERROR);
+    return qs_test_declare_as(channel, name, QS_DURABLE, qs_test_fields_slice(&arguments));
 }
 
 static void declare_all(qs_channel *channel)
@@ -54,15 +53,11 @@ static void declare_all(qs_channel *channel)
 /* The stream stays as long as a work queue reads it. */
 static void delete_all(struct engine *engine)
 {
-    uint64_t count;
-
-    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
-                        qs_channel_queue_delete(engine->channel, text("s"), 0, &count, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED, qs_test_delete(engine->channel, "s", 0));
     for (uint32_t queue = 0; queue < WORK_QUEUES; queue++) {
-        QS_CHECK_OK(
-            qs_channel_queue_delete(engine->channel, text(work_names[queue]), 0, &count, QS_ERROR));
+        QS_CHECK_OK(qs_test_delete(engine->channel, work_names[queue], 0));
     }
-    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("s"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "s", 0));
 }
 
 /* ---- publishing ---- */
@@ -78,10 +73,8 @@ static void *publish_all(void *argument)
     memcpy(body, filling, sizeof body);
     for (uint32_t number = first; number < first + MESSAGES; number++) {
         qs_slice bytes = {body, number % 16 == 7 ? LARGE_BYTES : 64};
-        qs_receipt receipt;
         snprintf(body, sizeof body, "%u", number);
-        QS_CHECK_OK(qs_channel_publish(channel, NONE, text("s"), PERSISTENT, bytes, 0, 0, &receipt,
-                                       QS_ERROR));
+        QS_CHECK_OK(qs_test_publish(channel, "", "s", PERSISTENT, bytes, 0));
         if (number % 50 == 49) {
             QS_CHECK_OK(qs_store_sync(work->shared.engine.store, QS_ERROR));
         }

@@ -86,11 +86,10 @@ static inline qs_event take(qs_channel *channel, uint32_t kind)
 static inline qs_channel *consumer_of(struct engine *engine, const char *queue, uint32_t prefetch)
 {
     qs_channel *channel;
-    char tag[256];
 
     QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
     QS_CHECK_OK(qs_channel_qos(channel, prefetch, 0, 0, QS_ERROR));
-    QS_CHECK_OK(qs_channel_consume(channel, text(queue), text("c"), 0, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_test_consume(channel, queue, "c", 0, NONE));
     return channel;
 }
 

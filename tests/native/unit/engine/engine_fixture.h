@@ -5,6 +5,7 @@
 #include "qstore/qstore.h"
 
 #include "env_test.h"
+#include "qs_test_calls.h"
 #include "qs_test_fields.h"
 #include "qs_test_slices.h"
 
@@ -124,15 +125,13 @@ static inline void declare(struct engine *engine, const char *queue, uint32_t fl
 static inline void declare_exchange(struct engine *engine, const char *exchange, const char *type,
                                     uint32_t flags)
 {
-    QS_CHECK_OK(qs_channel_exchange_declare(engine->channel, text(exchange), text(type), flags,
-                                            NONE, QS_ERROR));
+    QS_CHECK_OK(qs_test_declare_exchange(engine->channel, exchange, type, flags));
 }
 
 static inline void bind_queue(struct engine *engine, const char *queue, const char *exchange,
                               const char *key)
 {
-    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text(queue), text(exchange), text(key),
-                                          NONE, 0, QS_ERROR));
+    QS_CHECK_OK(qs_test_bind(engine->channel, queue, exchange, key, 0));
 }
 
 static inline qs_receipt publish_to(struct engine *engine, const char *exchange, const char *key,

@@ -6,15 +6,14 @@
 #include "pager.h"
 #include "qs_test_alloc.h"
 #include "qs_test_batch.h"
+#include "qs_test_calls.h"
 #include "removals.h"
 
 static inline void declare_with(struct engine *engine, const char *queue,
                                 const struct qs_test_fields *fields)
 {
-    qs_declare_ok ok;
-
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), QS_DURABLE,
-                                         qs_test_fields_slice(fields), &ok, QS_ERROR));
+    QS_CHECK_OK(
+        qs_test_declare_as(engine->channel, queue, QS_DURABLE, qs_test_fields_slice(fields)));
 }
 
 static inline void publish_many(struct engine *engine, const char *queue, uint32_t count)

@@ -1,6 +1,7 @@
 /* Event loops: the descriptor is written when there is something to take, once, and not
  * otherwise; calls that must not wait do not. */
 #include "armed_fixture.h"
+#include "qs_test_calls.h"
 
 ARMED_TEST(test_confirms_signal_once)
 {
@@ -108,21 +109,18 @@ ARMED_TEST(test_who_asks_for_others_keeps_its_turn)
 ARMED_TEST(test_the_end_is_signalled)
 {
     qs_channel *channel;
-    qs_declare_ok ok;
-    uint64_t count;
     int event_fd;
 
     QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
     event_fd = event_fd_of(channel);
-    QS_CHECK_STATUS(QS_NOT_FOUND, qs_channel_queue_declare(channel, text("none"), QS_PASSIVE, NONE,
-                                                           &ok, QS_ERROR));
+    QS_CHECK_STATUS(QS_NOT_FOUND, qs_test_declare_as(channel, "none", QS_PASSIVE, NONE));
     QS_CHECK(is_signalled(event_fd, 0));
     qs_channel_close(channel);
     declare(engine, "q", 0);
     channel = consumer_of(engine, "q", 0);
     event_fd = event_fd_of(channel);
     arm(channel, QS_EVENT_CANCEL);
-    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "q", 0));
     QS_CHECK(is_signalled(event_fd, 0) && listen_to(event_fd) == 1);
     take(channel, QS_EVENT_CANCEL);
     arm(channel, ANSWERS);
@@ -194,16 +192,13 @@ ARMED_TEST(test_a_call_that_must_not_wait_does_nothing)
 {
     static const char large[5000];
     qs_slice body = {large, sizeof large};
-    qs_receipt receipt;
     qs_message message;
 
     declare(engine, "q", QS_DURABLE);
     QS_CHECK_STATUS(QS_EWOULDBLOCK,
-                    qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT, body,
-                                       QS_NO_WAIT, 0, &receipt, QS_ERROR));
-    QS_CHECK_STATUS(QS_EEMPTY, qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
-    QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT, body, 0, 0,
-                                   &receipt, QS_ERROR));
+                    qs_test_publish(engine->channel, "", "q", PERSISTENT, body, QS_NO_WAIT));
+    get_nothing(engine, "q");
+    QS_CHECK_OK(qs_test_publish(engine->channel, "", "q", PERSISTENT, body, 0));
     QS_CHECK_STATUS(QS_EWOULDBLOCK,
                     qs_channel_get(engine->channel, text("q"), QS_NO_WAIT, &message, QS_ERROR));
     QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));

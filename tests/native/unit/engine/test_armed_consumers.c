@@ -1,5 +1,6 @@
 /* Event loops: of all who wait, only the channels that may have what comes are signalled. */
 #include "armed_fixture.h"
+#include "qs_test_calls.h"
 
 #define QUEUES 3
 
@@ -33,13 +34,11 @@ static void bring_by_batch(struct listeners *listeners, int i)
 static void bring_by_transaction(struct listeners *listeners, int i)
 {
     qs_channel *channel;
-    qs_receipt receipt;
     bool repeated;
 
     QS_CHECK_OK(qs_channel_open(&channel, listeners->engine->store, QS_ERROR));
     QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
-    QS_CHECK_OK(qs_channel_publish(channel, text(""), text(names[i]), PERSISTENT, text("1"), 0, 0,
-                                   &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_test_publish(channel, "", names[i], PERSISTENT, text("1"), 0));
     QS_CHECK(!is_signalled(listeners->event_fds[i], 0));
     QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, 0, &repeated, QS_ERROR));
     qs_channel_close(channel);
@@ -70,11 +69,10 @@ static void bring_by_dead_letter(struct listeners *listeners, int i)
 static void bring_by_cancel(struct listeners *listeners, int i)
 {
     struct qs_test_fields fields = {.used = 0};
-    char tag[256];
 
     qs_test_put_long(&fields, "x-priority", 9);
-    QS_CHECK_OK(qs_channel_consume(listeners->internal_channel, text(names[i]), text("before"), 0,
-                                   qs_test_fields_slice(&fields), tag, QS_ERROR));
+    QS_CHECK_OK(qs_test_consume(listeners->internal_channel, names[i], "before", 0,
+                                qs_test_fields_slice(&fields)));
     publish(listeners->engine, names[i], "1");
     QS_CHECK(!is_signalled(listeners->event_fds[i], 0));
     QS_CHECK_OK(qs_channel_cancel(listeners->internal_channel, text("before"), QS_ERROR));
@@ -82,10 +80,7 @@ static void bring_by_cancel(struct listeners *listeners, int i)
 
 static void bring_by_delete(struct listeners *listeners, int i)
 {
-    uint64_t count;
-
-    QS_CHECK_OK(
-        qs_channel_queue_delete(listeners->internal_channel, text(names[i]), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(listeners->internal_channel, names[i], 0));
 }
 
 static void listen_on_queues(struct listeners *listeners, struct engine *engine)
@@ -108,13 +103,10 @@ static void listen_on_queues(struct listeners *listeners, struct engine *engine)
 
 static void stop_listening(struct listeners *listeners)
 {
-    uint64_t count;
-
     qs_channel_close(listeners->internal_channel);
     for (int i = 0; i < QUEUES; i++) {
         qs_channel_close(listeners->channels[i]);
-        QS_CHECK_OK(qs_channel_queue_delete(listeners->engine->channel, text(names[i]), 0, &count,
-                                            QS_ERROR));
+        QS_CHECK_OK(qs_test_delete(listeners->engine->channel, names[i], 0));
     }
 }
 
@@ -230,7 +222,6 @@ QS_TEST(test_a_message_without_a_time_to_live_is_not_delivered_again)
     static const uint8_t expires_at_once[] = {0x11, 0, 2, 1, '0'}; /* delivery mode, expiration */
     struct engine engine;
     qs_channel *consumer;
-    qs_message message;
     qs_event event;
 
     start_in_memory_with_threads(&engine);
@@ -245,7 +236,7 @@ QS_TEST(test_a_message_without_a_time_to_live_is_not_delivered_again)
     QS_CHECK_STATUS(QS_EEMPTY,
                     qs_channel_next_event(consumer, QS_EVENT_DELIVERY, 0, &event, QS_ERROR));
     qs_channel_close(consumer);
-    QS_CHECK_STATUS(QS_EEMPTY, qs_channel_get(engine.channel, text("q"), 0, &message, QS_ERROR));
+    get_nothing(&engine, "q");
     engine_stop(&engine);
     close_event_fds();
 }

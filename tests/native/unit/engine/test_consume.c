@@ -1,5 +1,6 @@
 /* Consumers of one channel: turns, tags, prefetch, and what the channel's events tell. */
 #include "deliver_fixture.h"
+#include "qs_test_calls.h"
 
 static void consume(struct engine *engine, const char *queue, const char *tag, uint32_t flags)
 {
@@ -66,19 +67,16 @@ ENGINE_TEST(test_consumer_tags_are_made_up_or_refused)
 ENGINE_TEST(test_exclusive_consumer_is_alone)
 {
     qs_channel *other;
-    char tag[256];
 
     declare(engine, "q", QS_DURABLE);
     consume(engine, "q", "alone", QS_EXCLUSIVE);
     QS_CHECK_OK(qs_channel_open(&other, engine->store, QS_ERROR));
-    QS_CHECK_STATUS(QS_ACCESS_REFUSED,
-                    qs_channel_consume(other, text("q"), NONE, 0, NONE, tag, QS_ERROR));
+    QS_CHECK_STATUS(QS_ACCESS_REFUSED, qs_test_consume(other, "q", "", 0, NONE));
     qs_channel_close(other);
     QS_CHECK_OK(qs_channel_cancel(engine->channel, text("alone"), QS_ERROR));
     consume(engine, "q", "one", 0);
-    CHECK_CHANNEL_ERROR(
-        engine, QS_ACCESS_REFUSED,
-        qs_channel_consume(engine->channel, text("q"), NONE, QS_EXCLUSIVE, NONE, tag, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
+                        qs_test_consume(engine->channel, "q", "", QS_EXCLUSIVE, NONE));
     consume(engine, "q", "alone again", QS_EXCLUSIVE);
 }
 
@@ -176,7 +174,6 @@ ENGINE_TEST(test_deleting_a_queue_cancels_its_consumers)
 {
     qs_channel *other;
     qs_queue_status status;
-    uint64_t count;
     qs_event event;
 
     fill(engine, "q", 2);
@@ -185,7 +182,7 @@ ENGINE_TEST(test_deleting_a_queue_cancels_its_consumers)
     QS_CHECK_OK(qs_store_queue_status(engine->store, text("q"), &status, QS_ERROR));
     QS_CHECK(status.consumers == 1);
     QS_CHECK_OK(qs_channel_open(&other, engine->store, QS_ERROR));
-    QS_CHECK_OK(qs_channel_queue_delete(other, text("q"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(other, "q", 0));
     qs_channel_close(other);
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", "3");

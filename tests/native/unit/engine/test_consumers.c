@@ -23,21 +23,18 @@ static qs_channel *another_channel(struct engine *engine)
 static void consume(qs_channel *channel, const char *queue, const char *tag, int8_t priority)
 {
     uint8_t arguments[] = "\012x-priorityb?"; /* a field table: x-priority, a signed octet */
-    char name[256];
 
     arguments[sizeof arguments - 2] = (uint8_t)priority;
-    QS_CHECK_OK(qs_channel_consume(channel, text(queue), text(tag), 0,
-                                   (qs_slice){arguments, sizeof arguments - 1}, name, QS_ERROR));
+    QS_CHECK_OK(
+        qs_test_consume(channel, queue, tag, 0, (qs_slice){arguments, sizeof arguments - 1}));
 }
 
 static void declare_single_active(struct engine *engine, const char *queue)
 {
     static const char arguments[] = "\030x-single-active-consumert\001";
-    qs_declare_ok ok;
 
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), QS_DURABLE,
-                                         (qs_slice){arguments, sizeof arguments - 1}, &ok,
-                                         QS_ERROR));
+    QS_CHECK_OK(qs_test_declare_as(engine->channel, queue, QS_DURABLE,
+                                   (qs_slice){arguments, sizeof arguments - 1}));
 }
 
 /* What comes for the channel now: consumer and body, "" for nothing. */
@@ -190,13 +187,12 @@ ENGINE_TEST(test_a_message_does_not_expire_where_it_was_dealt)
 ENGINE_TEST(test_a_queue_is_deleted_with_what_was_dealt)
 {
     qs_channel *players[PLAYERS];
-    uint64_t count;
 
     declare(engine, "q", QS_DURABLE);
     join(engine, players, 0);
     fill(engine, "q", 7);
     expect(players[2], "c", "3");
-    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "q", 0));
     for (int i = 0; i < PLAYERS; i++) {
         qs_event event;
         QS_CHECK_OK(qs_channel_next_event(players[i], QS_EVENT_DELIVERY | QS_EVENT_CANCEL, 0,
@@ -229,15 +225,12 @@ ENGINE_TEST(test_a_channels_limit_leaves_the_rest_to_lower_priorities)
 ENGINE_TEST(test_a_priority_that_is_no_number_is_refused)
 {
     static const char arguments[] = "\012x-priorityt\001";
-    char name[256];
 
     declare(engine, "q", QS_DURABLE);
-    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
-                        qs_channel_consume(engine->channel, text("q"), NONE, 0,
-                                           (qs_slice){arguments, sizeof arguments - 1}, name,
-                                           QS_ERROR));
-    QS_CHECK_STATUS(QS_EINVAL, qs_channel_consume(engine->channel, text("q"), NONE, 0,
-                                                  (qs_slice){"\377", 1}, name, QS_ERROR));
+    CHECK_CHANNEL_ERROR(
+        engine, QS_PRECONDITION_FAILED,
+        qs_test_consume(engine->channel, "q", "", 0, (qs_slice){arguments, sizeof arguments - 1}));
+    QS_CHECK_STATUS(QS_EINVAL, qs_test_consume(engine->channel, "q", "", 0, (qs_slice){"\377", 1}));
 }
 
 ENGINE_TEST(test_one_active_consumer_and_its_successors)
@@ -289,26 +282,21 @@ ENGINE_TEST(test_a_full_active_consumer_has_no_stand_in)
 
 ENGINE_TEST(test_a_single_active_consumer_cannot_be_exclusive)
 {
-    char name[256];
-
     declare_single_active(engine, "q");
-    CHECK_CHANNEL_ERROR(
-        engine, QS_ACCESS_REFUSED,
-        qs_channel_consume(engine->channel, text("q"), NONE, QS_EXCLUSIVE, NONE, name, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
+                        qs_test_consume(engine->channel, "q", "", QS_EXCLUSIVE, NONE));
     engine_reopen(engine);
-    CHECK_CHANNEL_ERROR(
-        engine, QS_ACCESS_REFUSED,
-        qs_channel_consume(engine->channel, text("q"), NONE, QS_EXCLUSIVE, NONE, name, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
+                        qs_test_consume(engine->channel, "q", "", QS_EXCLUSIVE, NONE));
 }
 
 ENGINE_TEST(test_a_deleted_queue_forgets_its_active_consumer)
 {
     qs_event event;
-    uint64_t count;
 
     declare_single_active(engine, "q");
     consume(engine->channel, "q", "a", 0);
-    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "q", 0));
     event = expect_event(engine, QS_EVENT_CANCEL, QS_EVENT_CANCEL);
     qs_message_release(&event.message);
     declare_single_active(engine, "q");
@@ -365,18 +353,17 @@ ENGINE_TEST(test_a_hard_error_ends_the_connection)
 {
     qs_connection *connection;
     qs_channel *one, *two, *none;
-    qs_declare_ok ok;
 
     declare(engine, "q", QS_DURABLE);
     fill(engine, "q", 1);
     QS_CHECK_OK(qs_connection_open(&connection, engine->store, QS_ERROR));
     one = channel_of(connection);
     two = channel_of(connection);
-    QS_CHECK_OK(qs_channel_queue_declare(two, text("mine"), QS_EXCLUSIVE, NONE, &ok, QS_ERROR));
+    QS_CHECK_OK(qs_test_declare_as(two, "mine", QS_EXCLUSIVE, NONE));
     consume(two, "q", "c", 0);
     expect(two, "c", "1");
-    QS_CHECK_STATUS(QS_NOT_FOUND, qs_channel_queue_declare(one, text("x"), QS_PASSIVE, NONE, &ok,
-                                                           QS_ERROR)); /* a soft one does not */
+    QS_CHECK_STATUS(QS_NOT_FOUND,
+                    qs_test_declare_as(one, "x", QS_PASSIVE, NONE)); /* a soft one does not */
     qs_channel_close(one);
     QS_CHECK(!qs_connection_is_closed(connection));
     one = channel_of(connection);
@@ -394,11 +381,10 @@ ENGINE_TEST(test_a_connection_may_outlive_its_store)
 {
     qs_connection *connection;
     qs_channel *channel, *none;
-    qs_declare_ok ok;
 
     QS_CHECK_OK(qs_connection_open(&connection, engine->store, QS_ERROR));
     channel = channel_of(connection);
-    QS_CHECK_OK(qs_channel_queue_declare(channel, text("q"), QS_EXCLUSIVE, NONE, &ok, QS_ERROR));
+    QS_CHECK_OK(qs_test_declare_as(channel, "q", QS_EXCLUSIVE, NONE));
     engine_close(engine);
     QS_CHECK(qs_connection_is_closed(connection));
     QS_CHECK_STATUS(QS_ESTORE_CLOSED, qs_connection_channel(&none, connection, QS_ERROR));

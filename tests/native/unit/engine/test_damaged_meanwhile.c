@@ -9,6 +9,7 @@
 
 #include "arrow_table.h"
 #include "engine_damage.h"
+#include "qs_test_calls.h"
 
 #define ENTRIES 1024u
 #define FIRST 100u /* messages that are in the file */
@@ -192,7 +193,6 @@ test_a_checkpoint_gave_the_journal_back_that_had_the_messages_of_a_missing_file(
     for (int way = 0; way < 2; way++) {
         struct engine engine;
         qs_status status = QS_OK;
-        qs_receipt receipt;
         uint32_t accepted = 0;
 
         make_store(&engine, place, false);
@@ -204,9 +204,8 @@ test_a_checkpoint_gave_the_journal_back_that_had_the_messages_of_a_missing_file(
         check_others_are_served(&engine);
         publish(&engine, "other", "to be acked");
         while (accepted < 4096 && status == QS_OK) {
-            status = qs_channel_publish(engine.channel, text(""), text("other"), PERSISTENT,
-                                        (qs_slice){publish_much, sizeof publish_much}, 0, 0,
-                                        &receipt, QS_ERROR);
+            status = qs_test_publish(engine.channel, "", "other", PERSISTENT,
+                                     (qs_slice){publish_much, sizeof publish_much}, 0);
             accepted += status == QS_OK;
         }
         QS_CHECK(status == QS_ECORRUPT && accepted > 700 && accepted < 2000);
@@ -215,8 +214,7 @@ test_a_checkpoint_gave_the_journal_back_that_had_the_messages_of_a_missing_file(
         ack(&engine, get(&engine, "other", "to be acked").delivery_tag, 0);
         QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
         if (way == 0) { /* nobody needs it any more */
-            uint64_t count;
-            QS_CHECK_OK(qs_channel_queue_purge(engine.channel, text("q"), 0, &count, QS_ERROR));
+            QS_CHECK_OK(qs_test_purge(engine.channel, "q"));
             QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
             check_others_are_served(&engine);
         } else { /* the journal has it */

@@ -5,6 +5,7 @@
  * whoever comes to it is told, once in each channel, and is served from what lies behind;
  * salvage passes over it and counts it.  Every other message is delivered. */
 #include "engine_damage.h"
+#include "qs_test_calls.h"
 
 #define ENTRIES 64u
 #define MESSAGES 1000u
@@ -126,12 +127,11 @@ PLACE_TEST(test_consumers_pass_over_a_damaged_segment)
 {
     struct engine engine;
     uint32_t count = 0, errors = 0;
-    char tag[256];
 
     make_store(&engine, place, false);
     damage_segment(&engine, SEGMENT, HEADER);
     engine_open(&engine);
-    QS_CHECK_OK(qs_channel_consume(engine.channel, text("q"), NONE, 0, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_test_consume(engine.channel, "q", "", 0, NONE));
     for (;;) {
         qs_event event;
         qs_status status =

@@ -47,7 +47,6 @@ static uint32_t take_first(struct engine *engine, enum way way)
     uint32_t count = UINT32_MAX;
     qs_event event = {.kind = 0};
     qs_status status;
-    char tag[256];
 
     if (way == BY_BATCH) {
         QS_CHECK_OK(qs_channel_get_batch(engine->channel, text("q"), 100, UINT64_MAX, 0, 0, &schema,
@@ -60,7 +59,7 @@ static uint32_t take_first(struct engine *engine, enum way way)
         return count;
     }
     if (way == BY_CONSUMER) {
-        QS_CHECK_OK(qs_channel_consume(engine->channel, text("q"), NONE, 0, NONE, tag, QS_ERROR));
+        QS_CHECK_OK(qs_test_consume(engine->channel, "q", "", 0, NONE));
         status = qs_channel_next_event(engine->channel, QS_EVENT_DELIVERY, 0, &event, QS_ERROR);
     } else {
         status = qs_channel_get(engine->channel, text("q"), way == BY_NO_ACK ? QS_NO_ACK : 0,
@@ -270,10 +269,8 @@ QS_TEST(test_a_count_that_cannot_be_written_keeps_the_message)
                             qs_channel_get_batch(engine.channel, text("q"), 9, UINT64_MAX, 0, 0,
                                                  &schema, &array, QS_ERROR));
         } else if (way == BY_CONSUMER) {
-            char tag[256];
             qs_event event;
-            QS_CHECK_OK(
-                qs_channel_consume(engine.channel, text("q"), NONE, 0, NONE, tag, QS_ERROR));
+            QS_CHECK_OK(qs_test_consume(engine.channel, "q", "", 0, NONE));
             QS_CHECK_STATUS(
                 QS_ESTORE_FAILED,
                 qs_channel_next_event(engine.channel, QS_EVENT_DELIVERY, 0, &event, QS_ERROR));

@@ -12,15 +12,13 @@ struct scene {
 
 static void prepare(struct scene *scene)
 {
-    char tag[256];
-
     declare(&scene->engine, "a", QS_DURABLE);
     declare(&scene->engine, "b", QS_DURABLE);
     declare(&scene->engine, "lone", QS_DURABLE);
     QS_CHECK_OK(qs_channel_confirm_select(scene->engine.channel, QS_ERROR));
     QS_CHECK_OK(qs_channel_open(&scene->consumer, scene->engine.store, QS_ERROR));
-    QS_CHECK_OK(qs_channel_consume(scene->consumer, text("a"), text("a"), 0, NONE, tag, QS_ERROR));
-    QS_CHECK_OK(qs_channel_consume(scene->consumer, text("b"), text("b"), 0, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_test_consume(scene->consumer, "a", "a", 0, NONE));
+    QS_CHECK_OK(qs_test_consume(scene->consumer, "b", "b", 0, NONE));
 }
 
 /* Journal files with room for more than one commit. */
@@ -248,10 +246,7 @@ static void declare_with_text(struct scene *scene, const char *queue, const char
 
 static void consume(struct scene *scene, const char *queue, uint32_t flags)
 {
-    char tag[256];
-
-    QS_CHECK_OK(
-        qs_channel_consume(scene->consumer, text(queue), text(queue), flags, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_test_consume(scene->consumer, queue, queue, flags, NONE));
 }
 
 /* To both a and this queue. */

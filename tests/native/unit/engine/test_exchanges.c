@@ -27,8 +27,7 @@ static void set_up(struct engine *engine)
     bind_queue(engine, "q", "aside", "");
     QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("q"), text("by"), NONE,
                                           TABLE(wants_one), 0, QS_ERROR));
-    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("by"), text("in"), text("k"), NONE,
-                                          QS_TO_EXCHANGE, QS_ERROR));
+    QS_CHECK_OK(qs_test_bind(engine->channel, "by", "in", "k", QS_TO_EXCHANGE));
 }
 
 static void check_routes(struct engine *engine)
@@ -49,8 +48,7 @@ ENGINE_TEST(test_a_checkpoint_keeps_bindings_between_exchanges)
     check_routes(engine);
     engine_reopen(engine);
     check_routes(engine);
-    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("by"), text("in"), text("k"), NONE,
-                                          QS_TO_EXCHANGE | QS_UNBIND, QS_ERROR));
+    QS_CHECK_OK(qs_test_bind(engine->channel, "by", "in", "k", QS_TO_EXCHANGE | QS_UNBIND));
     engine_reopen(engine);
     publish_to(engine, "in", "k", TABLE(has_one), text("aside now"));
     get(engine, "q", "aside now");
@@ -109,19 +107,16 @@ IN_MEMORY_TEST(test_exchanges_that_went_together_stay_gone_after_a_crash)
     declare_exchange(engine, "first", "fanout", QS_DURABLE | QS_AUTO_DELETE);
     declare_exchange(engine, "second", "fanout", QS_DURABLE | QS_AUTO_DELETE);
     declare_exchange(engine, "transient", "fanout", 0);
-    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("second"), text("first"), NONE,
-                                          NONE, QS_TO_EXCHANGE, QS_ERROR));
-    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("transient"), text("second"), NONE,
-                                          NONE, QS_TO_EXCHANGE, QS_ERROR));
+    QS_CHECK_OK(qs_test_bind(engine->channel, "second", "first", "", QS_TO_EXCHANGE));
+    QS_CHECK_OK(qs_test_bind(engine->channel, "transient", "second", "", QS_TO_EXCHANGE));
     /* Only what is not durable led from the second one. */
     QS_CHECK_OK(qs_channel_exchange_delete(engine->channel, text("transient"), 0, QS_ERROR));
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
     engine_crash(engine, &dead);
     for (int i = 0; i < 2; i++) {
-        CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
-                            qs_channel_exchange_declare(engine->channel,
-                                                        text(i == 0 ? "first" : "second"), NONE,
-                                                        QS_PASSIVE, NONE, QS_ERROR));
+        CHECK_CHANNEL_ERROR(
+            engine, QS_NOT_FOUND,
+            qs_test_declare_exchange(engine->channel, i == 0 ? "first" : "second", "", QS_PASSIVE));
     }
     engine_stop(&dead);
 }

@@ -26,51 +26,37 @@ static qs_status do_open(struct engine *engine)
 
 static qs_status do_declare(struct engine *engine)
 {
-    qs_declare_ok ok;
-
-    return qs_channel_queue_declare(engine->channel, text("new"), QS_DURABLE, NONE, &ok, QS_ERROR);
+    return qs_test_declare_as(engine->channel, "new", QS_DURABLE, NONE);
 }
 
 static qs_status do_bind(struct engine *engine)
 {
-    return qs_channel_change_binding(engine->channel, text("q"), text("amq.topic"), text("a.#"),
-                                     NONE, 0, QS_ERROR);
+    return qs_test_bind(engine->channel, "q", "amq.topic", "a.#", 0);
 }
 
 static qs_status do_declare_exchange(struct engine *engine)
 {
-    return qs_channel_exchange_declare(engine->channel, text("new"), text("topic"), QS_DURABLE,
-                                       NONE, QS_ERROR);
+    return qs_test_declare_exchange(engine->channel, "new", "topic", QS_DURABLE);
 }
 
 static qs_status do_delete(struct engine *engine)
 {
-    uint64_t count;
-
-    return qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR);
+    return qs_test_delete(engine->channel, "q", 0);
 }
 
 static qs_status do_purge(struct engine *engine)
 {
-    uint64_t count;
-
-    return qs_channel_queue_purge(engine->channel, text("q"), 0, &count, QS_ERROR);
+    return qs_test_purge(engine->channel, "q");
 }
 
 static qs_status do_publish(struct engine *engine)
 {
-    qs_receipt receipt;
-
-    return qs_channel_publish(engine->channel, text("amq.fanout"), NONE, PERSISTENT, text("new"), 0,
-                              0, &receipt, QS_ERROR);
+    return qs_test_publish(engine->channel, "amq.fanout", "", PERSISTENT, text("new"), 0);
 }
 
 static qs_status do_publish_large(struct engine *engine)
 {
-    qs_receipt receipt;
-
-    return qs_channel_publish(engine->channel, text("amq.fanout"), NONE, PERSISTENT,
-                              text(large_body), 0, 0, &receipt, QS_ERROR);
+    return qs_test_publish(engine->channel, "amq.fanout", "", PERSISTENT, text(large_body), 0);
 }
 
 static qs_status do_publish_batch(struct engine *engine)
@@ -125,9 +111,8 @@ static qs_status do_get_batch(struct engine *engine)
 
 static qs_status do_consume(struct engine *engine)
 {
-    char tag[256];
     qs_event event;
-    qs_status status = qs_channel_consume(engine->channel, text("q"), NONE, 0, NONE, tag, QS_ERROR);
+    qs_status status = qs_test_consume(engine->channel, "q", "", 0, NONE);
 
     if (status == QS_OK) {
         status = qs_channel_next_event(engine->channel, QS_EVENT_DELIVERY, 0, &event, QS_ERROR);
@@ -141,7 +126,6 @@ static qs_status do_consume(struct engine *engine)
 /* The second consumer asks: the first is dealt its messages. */
 static qs_status do_deal(struct engine *engine)
 {
-    char tag[256];
     qs_event event;
     qs_channel *other;
     qs_status status = qs_channel_open(&other, engine->store, QS_ERROR);
@@ -149,9 +133,9 @@ static qs_status do_deal(struct engine *engine)
     if (status != QS_OK) {
         return status;
     }
-    status = qs_channel_consume(other, text("q"), NONE, 0, NONE, tag, QS_ERROR);
+    status = qs_test_consume(other, "q", "", 0, NONE);
     if (status == QS_OK) {
-        status = qs_channel_consume(engine->channel, text("q"), NONE, 0, NONE, tag, QS_ERROR);
+        status = qs_test_consume(engine->channel, "q", "", 0, NONE);
     }
     if (status == QS_OK) {
         status = qs_channel_next_event(engine->channel, QS_EVENT_DELIVERY, 0, &event, QS_ERROR);
@@ -165,17 +149,14 @@ static qs_status do_deal(struct engine *engine)
 
 static qs_status do_transaction(struct engine *engine)
 {
-    qs_receipt receipt;
     bool repeated;
     qs_status status = qs_channel_tx_select(engine->channel, QS_ERROR);
 
     if (status == QS_OK) {
-        status = qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text("tx"), 0, 0,
-                                    &receipt, QS_ERROR);
+        status = qs_test_publish(engine->channel, "", "q", PERSISTENT, text("tx"), 0);
     }
     if (status == QS_OK) {
-        status = qs_channel_publish(engine->channel, NONE, text("r"), PERSISTENT, text(large_body),
-                                    0, 0, &receipt, QS_ERROR);
+        status = qs_test_publish(engine->channel, "", "r", PERSISTENT, text(large_body), 0);
     }
     return status == QS_OK
                ? qs_channel_tx_commit(engine->channel, text("key"), 0, &repeated, QS_ERROR)

@@ -24,10 +24,7 @@ static void stop_faulty(struct engine *engine)
 
 static qs_status try_publish(struct engine *engine, const char *body)
 {
-    qs_receipt receipt;
-
-    return qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text(body), 0, 0,
-                              &receipt, QS_ERROR);
+    return qs_test_publish(engine->channel, "", "q", PERSISTENT, text(body), 0);
 }
 
 /* ---- no space ---- */
@@ -101,9 +98,7 @@ static void test_a_full_disk_refuses_a_whole_batch(enum place place)
 
 static void check_failed_store(struct engine *engine, const char *large)
 {
-    qs_declare_ok ok;
     qs_message message;
-    qs_receipt receipt;
     qs_event event;
     qs_error error;
     bool nacked = false;
@@ -113,11 +108,9 @@ static void check_failed_store(struct engine *engine, const char *large)
     /* Sticky, whatever the disk does by now. */
     QS_CHECK_STATUS(QS_ESTORE_FAILED, try_publish(engine, "x"));
     QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_sync(engine->store, QS_ERROR));
-    QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_channel_queue_declare(engine->channel, text("new"),
-                                                               QS_DURABLE, NONE, &ok, QS_ERROR));
+    QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_test_declare_as(engine->channel, "new", QS_DURABLE, NONE));
     QS_CHECK_STATUS(QS_ESTORE_FAILED,
-                    qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text(large), 0,
-                                       0, &receipt, QS_ERROR));
+                    qs_test_publish(engine->channel, "", "q", PERSISTENT, text(large), 0));
     /* What was not confirmed is nacked. */
     QS_CHECK_OK(qs_channel_wait_confirms(engine->channel, QS_FOREVER, &nacked, QS_ERROR));
     QS_CHECK(nacked);

@@ -1,6 +1,7 @@
 /* Listeners: one descriptor for many channels, written once for all that ring while the loop is at
  * work; and taking several events at once. */
 #include "armed_fixture.h"
+#include "qs_test_calls.h"
 
 #define CHANNELS 8
 
@@ -137,12 +138,10 @@ ARMED_TEST(test_a_channel_that_ends_is_told_and_a_closed_one_is_not)
     qs_listener *listener = listener_of(engine);
     qs_channel *ends, *closed;
     qs_event event;
-    qs_declare_ok ok;
 
     declare(engine, "q", 0);
     ends = listening_consumer(engine, listener, "q", 0);
-    QS_CHECK_STATUS(QS_NOT_FOUND,
-                    qs_channel_queue_declare(ends, text("none"), QS_PASSIVE, NONE, &ok, QS_ERROR));
+    QS_CHECK_STATUS(QS_NOT_FOUND, qs_test_declare_as(ends, "none", QS_PASSIVE, NONE));
     QS_CHECK(is_signalled(qs_listener_fd(listener), 0));
     check_rang(listener, 0, 1);
     QS_CHECK_STATUS(QS_ECHANNEL_CLOSED,

@@ -1,6 +1,7 @@
 /* A loop that commits what it is asked for, itself: when it does, that a confirm is of what no
  * power cut takes, and what comes of a disk that fails. */
 #include "armed_fixture.h"
+#include "qs_test_calls.h"
 #include "sim_disk.h"
 
 enum { TURNS = 40, TRIES = 100000 };
@@ -220,7 +221,6 @@ static bool fails_as_ever(bool may_wait, enum qsi_fault_kind kind, enum qsi_faul
     qs_env *sim = start_on_sim(&engine);
     qs_listener *listener = listener_of(&engine);
     struct turn turn;
-    qs_receipt receipt;
     qs_error error;
 
     lead_a_turn(&engine, listener, "confirmed");
@@ -230,8 +230,7 @@ static bool fails_as_ever(bool may_wait, enum qsi_fault_kind kind, enum qsi_faul
     QS_CHECK(next_answer(&engine, 0, &turn.event) == QS_EEMPTY);
     QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_failure(engine.store, &error));
     QS_CHECK_STATUS(QS_ESTORE_FAILED,
-                    qs_channel_publish(engine.channel, NONE, text("q"), PERSISTENT, text("next"), 0,
-                                       0, &receipt, QS_ERROR));
+                    qs_test_publish(engine.channel, "", "q", PERSISTENT, text("next"), 0));
     qs_listener_hold(listener); /* and there is nothing more to lead */
     arm(engine.channel, QS_EVENT_ACK);
     QS_CHECK(!qs_listener_go(listener, true));

@@ -2,6 +2,7 @@
  * one wakes them.  The channel is armed, as an event loop's is; a debug build checks besides, at
  * each look, that none rests that could take a message. */
 #include "armed_fixture.h"
+#include "qs_test_calls.h"
 
 #define MANY 64
 #define DELIVERIES (QS_EVENT_DELIVERY | QS_EVENT_CANCEL)
@@ -158,10 +159,8 @@ ARMED_TEST(test_consumers_that_rest_are_cancelled_and_told)
 
     for (int i = 0; i < MANY; i += 2) {
         qs_event event;
-        uint64_t count;
 
-        QS_CHECK_OK(
-            qs_channel_queue_delete(engine->channel, text(name_of("q", i)), 0, &count, QS_ERROR));
+        QS_CHECK_OK(qs_test_delete(engine->channel, name_of("q", i), 0));
         QS_CHECK(is_signalled(event_fd, AWAITED));
         listen_to(event_fd);
         event = next(channel, QS_EVENT_CANCEL);

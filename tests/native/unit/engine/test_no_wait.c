@@ -1,6 +1,7 @@
 /* Calls that change something durable and do not wait for it: what they did is there at once, its
  * caller is told when it survives a power cut, and not before. */
 #include "armed_fixture.h"
+#include "qs_test_calls.h"
 
 #define DURABLE_EVENT (QS_EVENT_DURABLE | QS_EVENT_RETURN)
 
@@ -27,10 +28,7 @@ static qs_event next_durable(struct engine *engine)
 
 static void check_nothing_is_awaited(struct engine *engine)
 {
-    qs_event event;
-
-    QS_CHECK_STATUS(QS_EEMPTY,
-                    qs_channel_next_event(engine->channel, DURABLE_EVENT, 0, &event, QS_ERROR));
+    expect_no_event(engine, DURABLE_EVENT);
 }
 
 ENGINE_TEST(test_declares_share_a_commit)
@@ -58,20 +56,15 @@ ENGINE_TEST(test_declares_share_a_commit)
 
 ENGINE_TEST(test_what_needs_no_disk_is_complete_at_once)
 {
-    qs_declare_ok ok;
-
-    QS_CHECK_OK(
-        qs_channel_queue_declare(engine->channel, text("q"), QS_NO_WAIT, NONE, &ok, QS_ERROR));
+    QS_CHECK_OK(qs_test_declare_as(engine->channel, "q", QS_NO_WAIT, NONE));
     QS_CHECK(qs_channel_completion_lsn(engine->channel) == 0);
-    QS_CHECK_OK(qs_channel_exchange_declare(engine->channel, text("x"), text("direct"), QS_NO_WAIT,
-                                            NONE, QS_ERROR));
+    QS_CHECK_OK(qs_test_declare_exchange(engine->channel, "x", "direct", QS_NO_WAIT));
     QS_CHECK(qs_channel_completion_lsn(engine->channel) == 0);
     check_nothing_is_awaited(engine);
 }
 
 ENGINE_TEST(test_errors_are_those_of_calls_that_wait)
 {
-    qs_declare_ok ok;
     uint64_t count;
     bool repeated;
 
@@ -79,9 +72,8 @@ ENGINE_TEST(test_errors_are_those_of_calls_that_wait)
         engine, QS_NOT_FOUND,
         qs_channel_queue_purge(engine->channel, text("none"), QS_NO_WAIT, &count, QS_ERROR));
     declare(engine, "q", QS_DURABLE);
-    CHECK_CHANNEL_ERROR(
-        engine, QS_PRECONDITION_FAILED,
-        qs_channel_queue_declare(engine->channel, text("q"), QS_NO_WAIT, NONE, &ok, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
+                        qs_test_declare_as(engine->channel, "q", QS_NO_WAIT, NONE));
     CHECK_CHANNEL_ERROR(
         engine, QS_PRECONDITION_FAILED,
         qs_channel_tx_commit(engine->channel, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
@@ -176,10 +168,8 @@ static void change_everything(struct engine *engine)
     bool repeated;
 
     QS_CHECK(declare_later(engine, "new") != 0);
-    QS_CHECK_OK(qs_channel_exchange_declare(channel, text("x"), text("direct"),
-                                            QS_DURABLE | QS_NO_WAIT, NONE, QS_ERROR));
-    QS_CHECK_OK(qs_channel_change_binding(channel, text("new"), text("x"), text("k"), NONE,
-                                          QS_NO_WAIT, QS_ERROR));
+    QS_CHECK_OK(qs_test_declare_exchange(channel, "x", "direct", QS_DURABLE | QS_NO_WAIT));
+    QS_CHECK_OK(qs_test_bind(channel, "new", "x", "k", QS_NO_WAIT));
     QS_CHECK_OK(qs_channel_exchange_delete(channel, text("old"), QS_NO_WAIT, QS_ERROR));
     QS_CHECK_OK(qs_channel_queue_delete(channel, text("gone"), QS_NO_WAIT, &count, QS_ERROR));
     QS_CHECK_OK(qs_channel_queue_purge(channel, text("purged"), QS_NO_WAIT, &count, QS_ERROR));

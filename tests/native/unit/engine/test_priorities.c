@@ -20,14 +20,13 @@ static void declare_priorities(struct engine *engine, const char *queue, uint32_
                                uint8_t most, uint8_t length)
 {
     uint8_t table[128], *at = table;
-    qs_declare_ok ok;
 
     put_argument(&at, "x-max-priority", most);
     if (length > 0) {
         put_argument(&at, "x-max-length", length);
     }
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), flags,
-                                         (qs_slice){table, (size_t)(at - table)}, &ok, QS_ERROR));
+    QS_CHECK_OK(
+        qs_test_declare_as(engine->channel, queue, flags, (qs_slice){table, (size_t)(at - table)}));
 }
 
 static void publish_at(struct engine *engine, const char *queue, uint8_t priority, const char *body)

@@ -1,6 +1,7 @@
 /* Getting, acking and requeueing messages, one by one and in batches. */
 #include "arrow_table.h"
 #include "deliver_fixture.h"
+#include "qs_test_calls.h"
 
 /* ---- acks ---- */
 
@@ -197,7 +198,6 @@ ENGINE_TEST(test_a_message_outlives_its_ack_its_queue_and_its_store)
 {
     char *body = make_body(9000, 4);
     qs_message small, large;
-    uint64_t count;
 
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", "small");
@@ -205,7 +205,7 @@ ENGINE_TEST(test_a_message_outlives_its_ack_its_queue_and_its_store)
     QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), 0, &small, QS_ERROR));
     QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), QS_NO_ACK, &large, QS_ERROR));
     ack(engine, 1, 0);
-    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "q", 0));
     engine_reopen(engine);
     QS_CHECK(holds(small.body, "small") && holds(small.routing_key, "q"));
     QS_CHECK(holds(large.body, body) && holds(large.exchange, ""));

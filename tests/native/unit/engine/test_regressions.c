@@ -45,14 +45,12 @@ ENGINE_TEST(test_names_of_a_stored_message_got_without_ack_were_freed)
 ENGINE_TEST(test_names_of_a_stored_delivery_without_ack_were_freed)
 {
     char *large = make_body(70000, 1);
-    char tag[256];
     qs_event event;
 
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", large);
     engine_reopen(engine);
-    QS_CHECK_OK(
-        qs_channel_consume(engine->channel, text("q"), NONE, QS_NO_ACK, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_test_consume(engine->channel, "q", "", QS_NO_ACK, NONE));
     event = expect_event(engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
     QS_CHECK(holds(event.message.routing_key, "q") && holds(event.message.body, large));
     qs_message_release(&event.message);
@@ -63,7 +61,6 @@ ENGINE_TEST(test_names_of_a_stored_delivery_without_ack_were_freed)
 static void redeclare_after(uint32_t messages)
 {
     struct engine engine;
-    char tag[256];
 
     engine_init(&engine, IN_MEMORY);
     engine.options.journal_file_bytes = 64u << 10;
@@ -75,7 +72,7 @@ static void redeclare_after(uint32_t messages)
         QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
     }
     publish(&engine, "q", "old");
-    QS_CHECK_OK(qs_channel_consume(engine.channel, text("q"), text("c"), 0, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_test_consume(engine.channel, "q", "c", 0, NONE));
     QS_CHECK_OK(qs_channel_cancel(engine.channel, text("c"), QS_ERROR));
     QS_CHECK(!has_queue(&engine, "q"));
     declare(&engine, "q", QS_DURABLE | QS_AUTO_DELETE);
@@ -105,8 +102,7 @@ static void redeclare_exchange_after(uint32_t messages)
         publish(&engine, "q", "m");
         QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
     }
-    QS_CHECK_OK(qs_channel_change_binding(engine.channel, text("q"), text("e"), text("k"), NONE,
-                                          QS_UNBIND, QS_ERROR));
+    QS_CHECK_OK(qs_test_bind(engine.channel, "q", "e", "k", QS_UNBIND));
     declare_exchange(&engine, "e", "topic", QS_DURABLE | QS_AUTO_DELETE);
     engine_reopen(&engine);
     declare_exchange(&engine, "e", "topic", QS_DURABLE | QS_AUTO_DELETE);

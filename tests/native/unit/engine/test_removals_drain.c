@@ -1,5 +1,6 @@
 /* Draining the removal list: what a call drains where a timer goes on and where none does, and what
  * a full queue or a clock removes before anybody can get it. */
+#include "qs_test_calls.h"
 #include "removals_fixture.h"
 
 #define BACKLOG 2000u /* messages that leave a queue at once */
@@ -10,7 +11,6 @@
 static void leave_at_once(struct engine *engine)
 {
     struct qs_test_fields fields = {.used = 0};
-    qs_receipt receipt;
 
     declare(engine, "dead", QS_DURABLE);
     qs_test_put_long(&fields, "x-max-length", 2);
@@ -21,8 +21,7 @@ static void leave_at_once(struct engine *engine)
     for (uint32_t i = 0; i < BACKLOG + 2; i++) {
         char body[16];
         snprintf(body, sizeof body, "%u", i);
-        QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT, text(body),
-                                       0, 0, &receipt, QS_ERROR));
+        QS_CHECK_OK(qs_test_publish(engine->channel, "", "q", PERSISTENT, text(body), 0));
     }
     QS_CHECK_OK(commit(engine));
     engine_new_channel(engine);
@@ -69,11 +68,8 @@ IN_MEMORY_TEST(test_without_a_timer_a_call_sees_off_all)
 /* Nobody calls the store any more: the timer drains the removal list the others. */
 ON_DISK_TEST(test_the_timer_sees_off_the_others)
 {
-    char tag[256];
-
     leave_at_once(engine);
-    QS_CHECK_OK(qs_channel_consume(engine->channel, text("dead"), text("c"), QS_NO_ACK, NONE, tag,
-                                   QS_ERROR));
+    QS_CHECK_OK(qs_test_consume(engine->channel, "dead", "c", QS_NO_ACK, NONE));
     for (uint32_t i = 0; i < BACKLOG; i++) {
         qs_event event = expect_event(engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
         char body[16];
@@ -87,10 +83,7 @@ ON_DISK_TEST(test_the_timer_sees_off_the_others)
 
 static void publish_at_once(struct engine *engine, const char *body)
 {
-    qs_receipt receipt;
-
-    QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("one"), PERSISTENT, text(body),
-                                   QS_NO_WAIT, 0, &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_test_publish(engine->channel, "", "one", PERSISTENT, text(body), QS_NO_WAIT));
 }
 
 static void declare_one(struct engine *engine, bool dead_letters)

@@ -68,14 +68,13 @@ static qs_status make_checkpoint(struct engine *engine)
 
 static qs_status requeue_and_page(struct engine *engine)
 {
-    qs_receipt receipt;
     qs_status status;
 
     qsi_env_mem_advance(engine->memory, 60 * SECOND); /* queues that are slow keep less in memory */
     status = qs_channel_recover(engine->channel, QS_REQUEUE, QS_ERROR);
     for (uint32_t i = 0; i < 200 && status == QS_OK; i++) {
-        status = qs_channel_publish(engine->channel, text(""), text("other"), PERSISTENT,
-                                    text("a body that needs memory"), 0, 0, &receipt, QS_ERROR);
+        status = qs_test_publish(engine->channel, "", "other", PERSISTENT,
+                                 text("a body that needs memory"), 0);
     }
     return status;
 }
@@ -303,9 +302,8 @@ static void sweep_limit(bool dead_letters, bool is_sticky)
         }
         qs_test_alloc_arm(&state, n, is_sticky);
         for (uint32_t i = LIMIT; i < PUBLISHED; i++) {
-            qs_receipt receipt;
-            qs_status status = qs_channel_publish(engine.channel, text(""), text("q"), PERSISTENT,
-                                                  text("a message"), 0, 0, &receipt, QS_ERROR);
+            qs_status status =
+                qs_test_publish(engine.channel, "", "q", PERSISTENT, text("a message"), 0);
             if (status != QS_OK && status != QS_ENOMEM) {
                 fprintf(stderr, "allocation %" PRIu64 ": %s\n", n, qs_test_error.text);
             }

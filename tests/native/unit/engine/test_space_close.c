@@ -31,9 +31,7 @@ static uint32_t body_bytes(uint32_t number)
 static bool publish_next(struct round *round)
 {
     char *body = make_body(body_bytes(round->end), round->end);
-    qs_receipt receipt;
-    qs_status status = qs_channel_publish(round->engine.channel, NONE, text("q"), PERSISTENT,
-                                          text(body), 0, 0, &receipt, QS_ERROR);
+    qs_status status = qs_test_publish(round->engine.channel, "", "q", PERSISTENT, text(body), 0);
 
     free(body);
     if (status != QS_OK && status != QS_ESTORE_FULL) {

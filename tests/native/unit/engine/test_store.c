@@ -221,7 +221,6 @@ QS_TEST(test_close_ends_open_channels)
     struct engine engine;
     qs_channel *other, *late;
     qs_message message;
-    qs_receipt receipt;
     qs_stats stats;
 
     for (int place = IN_MEMORY; place <= ON_DISK; place++) {
@@ -234,8 +233,7 @@ QS_TEST(test_close_ends_open_channels)
         QS_CHECK_OK(qs_channel_get(other, text("q"), 0, &message, QS_ERROR));
         QS_CHECK_OK(qs_store_close(engine.store, QS_ERROR));
         QS_CHECK_STATUS(QS_ESTORE_CLOSED, qs_channel_ack(other, message.delivery_tag, 0, QS_ERROR));
-        QS_CHECK_STATUS(QS_ESTORE_CLOSED, qs_channel_publish(other, NONE, text("q"), NONE, NONE, 0,
-                                                             0, &receipt, QS_ERROR));
+        QS_CHECK_STATUS(QS_ESTORE_CLOSED, qs_test_publish(other, "", "q", NONE, NONE, 0));
         QS_CHECK_STATUS(QS_ESTORE_CLOSED, qs_channel_open(&late, engine.store, QS_ERROR));
         QS_CHECK(late == NULL && qs_store_durable_lsn(engine.store) == 0);
         qs_store_stats(engine.store, &stats);

@@ -1,6 +1,7 @@
 /* Consumers of streams: they hold a cursor and a prefetch; an ack gives room, and takes nothing. */
 #include "qstore/alloc.h"
 
+#include "qs_test_calls.h"
 #include "stream_consumers_fixture.h"
 #include "stream_cursor.h"
 
@@ -229,7 +230,6 @@ ENGINE_TEST(test_a_closed_channel_leaves_nothing_behind)
 
 ENGINE_TEST(test_the_deletion_of_a_stream_cancels_its_consumers)
 {
-    uint64_t count;
     qs_event event;
 
     declare_stream(engine, "s");
@@ -237,8 +237,7 @@ ENGINE_TEST(test_the_deletion_of_a_stream_cancels_its_consumers)
     consume_from(engine, "s", "c", 0, 10);
     expect(engine->channel, "c", 0);
     expect(engine->channel, "c", 1);
-    QS_CHECK_OK(
-        qs_channel_queue_delete(engine->channel, text("s"), QS_IF_UNUSED, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "s", QS_IF_UNUSED));
     QS_CHECK(!has_queue(engine, "s"));
     QS_CHECK_OK(next(engine->channel, &event));
     QS_CHECK(event.kind == QS_EVENT_CANCEL && holds(event.message.consumer_tag, "c"));

@@ -1,4 +1,5 @@
 /* How far consumers of streams are: noted by their acks, and by the commits of transactions. */
+#include "qs_test_calls.h"
 #include "store.h"
 #include "stream_consumers_fixture.h"
 
@@ -176,7 +177,6 @@ ON_DISK_TEST(test_each_commit_looked_at_all_streams_with_consumers)
 {
     static const char *const names[] = {"s", "t", "u"};
     qs_channel *publisher;
-    qs_receipt receipt;
     int descriptor;
 
     QS_CHECK_OK(qs_channel_open(&publisher, engine->store, QS_ERROR));
@@ -188,8 +188,7 @@ ON_DISK_TEST(test_each_commit_looked_at_all_streams_with_consumers)
     for (uint32_t i = 0; i < 20; i++) {
         qs_event event;
         arm_for_deliveries(engine);
-        QS_CHECK_OK(qs_channel_publish(publisher, text(""), text(names[i % 2]), PERSISTENT,
-                                       text("body"), 0, 0, &receipt, QS_ERROR));
+        QS_CHECK_OK(qs_test_publish(publisher, "", names[i % 2], PERSISTENT, text("body"), 0));
         QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
         QS_CHECK(streams_to_look_at(engine) == 0);
         QS_CHECK_OK(next(engine->channel, &event));

@@ -176,27 +176,21 @@ ENGINE_TEST(test_server_named_queues_differ)
 ENGINE_TEST(test_exclusive_queue_belongs_to_its_channel)
 {
     qs_channel *other;
-    qs_declare_ok ok;
     qs_message message;
-    uint64_t count;
 
     declare(engine, "mine", QS_EXCLUSIVE | QS_DURABLE);
     declare(engine, "mine", QS_EXCLUSIVE | QS_DURABLE);
     publish(engine, "mine", "1");
     for (int verb = 0; verb < 6; verb++) {
         qs_status status;
-        char tag[256];
 
         QS_CHECK_OK(qs_channel_open(&other, engine->store, QS_ERROR));
-        status =
-            verb == 0 ? qs_channel_get(other, text("mine"), 0, &message, QS_ERROR)
-            : verb == 1
-                ? qs_channel_queue_declare(other, text("mine"), QS_EXCLUSIVE, NONE, &ok, QS_ERROR)
-            : verb == 2
-                ? qs_channel_queue_declare(other, text("mine"), QS_PASSIVE, NONE, &ok, QS_ERROR)
-            : verb == 3 ? qs_channel_queue_purge(other, text("mine"), 0, &count, QS_ERROR)
-            : verb == 4 ? qs_channel_queue_delete(other, text("mine"), 0, &count, QS_ERROR)
-                        : qs_channel_consume(other, text("mine"), NONE, 0, NONE, tag, QS_ERROR);
+        status = verb == 0   ? qs_channel_get(other, text("mine"), 0, &message, QS_ERROR)
+                 : verb == 1 ? qs_test_declare_as(other, "mine", QS_EXCLUSIVE, NONE)
+                 : verb == 2 ? qs_test_declare_as(other, "mine", QS_PASSIVE, NONE)
+                 : verb == 3 ? qs_test_purge(other, "mine")
+                 : verb == 4 ? qs_test_delete(other, "mine", 0)
+                             : qs_test_consume(other, "mine", "", 0, NONE);
         QS_CHECK(status == QS_RESOURCE_LOCKED);
         qs_channel_close(other);
     }
@@ -240,7 +234,6 @@ ENGINE_TEST(test_auto_delete_queue_without_consumers_stays)
 ENGINE_TEST(test_delete_takes_conditions)
 {
     uint64_t count = 7;
-    char tag[256];
 
     QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("none"), 0, &count, QS_ERROR));
     QS_CHECK(count == 0);
@@ -249,7 +242,7 @@ ENGINE_TEST(test_delete_takes_conditions)
     CHECK_CHANNEL_ERROR(
         engine, QS_PRECONDITION_FAILED,
         qs_channel_queue_delete(engine->channel, text("q"), QS_IF_EMPTY, &count, QS_ERROR));
-    QS_CHECK_OK(qs_channel_consume(engine->channel, text("q"), NONE, 0, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_test_consume(engine->channel, "q", "", 0, NONE));
     CHECK_CHANNEL_ERROR(
         engine, QS_PRECONDITION_FAILED,
         qs_channel_queue_delete(engine->channel, text("q"), QS_IF_UNUSED, &count, QS_ERROR));
@@ -260,14 +253,13 @@ ENGINE_TEST(test_delete_takes_conditions)
 
 ENGINE_TEST(test_a_queue_declared_again_is_another_one)
 {
-    uint64_t count;
     qs_message old;
 
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", "old");
     publish(engine, "q", "old too");
     old = get(engine, "q", "old");
-    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "q", 0));
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", "new");
     ack(engine, old.delivery_tag, 0);
@@ -279,13 +271,12 @@ ENGINE_TEST(test_a_queue_declared_again_is_another_one)
 
 ENGINE_TEST(test_nack_of_a_deleted_queues_message_drops_it)
 {
-    uint64_t count;
     qs_message old;
 
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", "old");
     old = get(engine, "q", "old");
-    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "q", 0));
     declare(engine, "q", QS_DURABLE);
     QS_CHECK_OK(qs_channel_nack(engine->channel, old.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
     check_counts(engine, "q", 0, 0);
@@ -436,19 +427,16 @@ ENGINE_TEST(test_a_change_that_is_there_is_durable_although_nobody_waited)
 {
     qs_channel *channel = engine->channel;
     qs_declare_ok ok;
-    uint64_t count;
 
     QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE, NONE, &ok));
     for (int wait = 0; wait < 2; wait++) {
-        QS_CHECK_OK(qs_channel_exchange_declare(channel, text("x"), text("fanout"),
-                                                QS_DURABLE | (wait == 0 ? QS_NO_SYNC : 0), NONE,
-                                                QS_ERROR));
+        QS_CHECK_OK(qs_test_declare_exchange(channel, "x", "fanout",
+                                             QS_DURABLE | (wait == 0 ? QS_NO_SYNC : 0)));
         check_durable(engine, wait == 1);
     }
     for (int wait = 0; wait < 4; wait++) {
-        QS_CHECK_OK(qs_channel_change_binding(
-            channel, text("q"), text("x"), NONE, NONE,
-            (wait % 2 == 0 ? QS_NO_SYNC : 0) | (wait >= 2 ? QS_UNBIND : 0), QS_ERROR));
+        QS_CHECK_OK(qs_test_bind(channel, "q", "x", "",
+                                 (wait % 2 == 0 ? QS_NO_SYNC : 0) | (wait >= 2 ? QS_UNBIND : 0)));
         check_durable(engine, wait % 2 == 1);
     }
     for (int wait = 0; wait < 2; wait++) {
@@ -457,8 +445,7 @@ ENGINE_TEST(test_a_change_that_is_there_is_durable_although_nobody_waited)
         check_durable(engine, wait == 1);
     }
     for (int wait = 0; wait < 2; wait++) {
-        QS_CHECK_OK(qs_channel_queue_delete(channel, text("q"), wait == 0 ? QS_NO_SYNC : 0, &count,
-                                            QS_ERROR));
+        QS_CHECK_OK(qs_test_delete(channel, "q", wait == 0 ? QS_NO_SYNC : 0));
         check_durable(engine, wait == 1);
     }
 }

@@ -6,20 +6,15 @@ ENGINE_TEST(test_exchanges_are_declared_and_deleted)
 {
     declare_exchange(engine, "x", "topic", QS_DURABLE);
     declare_exchange(engine, "x", "topic", QS_DURABLE);
-    QS_CHECK_OK(qs_channel_exchange_declare(engine->channel, text("x"), text(""), QS_PASSIVE, NONE,
-                                            QS_ERROR));
+    QS_CHECK_OK(qs_test_declare_exchange(engine->channel, "x", "", QS_PASSIVE));
     CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
-                        qs_channel_exchange_declare(engine->channel, text("x"), text("direct"),
-                                                    QS_DURABLE, NONE, QS_ERROR));
+                        qs_test_declare_exchange(engine->channel, "x", "direct", QS_DURABLE));
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
-                        qs_channel_exchange_declare(engine->channel, text("y"), text(""),
-                                                    QS_PASSIVE, NONE, QS_ERROR));
-    CHECK_CHANNEL_ERROR(
-        engine, QS_COMMAND_INVALID,
-        qs_channel_exchange_declare(engine->channel, text("y"), text("odd"), 0, NONE, QS_ERROR));
+                        qs_test_declare_exchange(engine->channel, "y", "", QS_PASSIVE));
+    CHECK_CHANNEL_ERROR(engine, QS_COMMAND_INVALID,
+                        qs_test_declare_exchange(engine->channel, "y", "odd", 0));
     CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
-                        qs_channel_exchange_declare(engine->channel, text("amq.y"), text("topic"),
-                                                    0, NONE, QS_ERROR));
+                        qs_test_declare_exchange(engine->channel, "amq.y", "topic", 0));
     CHECK_CHANNEL_ERROR(
         engine, QS_ACCESS_REFUSED,
         qs_channel_exchange_delete(engine->channel, text("amq.topic"), 0, QS_ERROR));
@@ -32,8 +27,7 @@ ENGINE_TEST(test_exchanges_are_declared_and_deleted)
     QS_CHECK_OK(qs_channel_exchange_delete(engine->channel, text("x"), 0, QS_ERROR));
     engine_reopen(engine);
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
-                        qs_channel_exchange_declare(engine->channel, text("x"), text(""),
-                                                    QS_PASSIVE, NONE, QS_ERROR));
+                        qs_test_declare_exchange(engine->channel, "x", "", QS_PASSIVE));
 }
 
 ENGINE_TEST(test_durable_exchanges_and_bindings_come_back)
@@ -46,10 +40,8 @@ ENGINE_TEST(test_durable_exchanges_and_bindings_come_back)
     bind_queue(engine, "lost", "kept", "");
     bind_queue(engine, "q", "amq.topic", "a.*");
     bind_queue(engine, "q", "amq.topic", "b.#");
-    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("q"), text("amq.topic"),
-                                          text("b.#"), NONE, QS_UNBIND, QS_ERROR));
-    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("q"), text("amq.topic"),
-                                          text("never bound"), NONE, QS_UNBIND, QS_ERROR));
+    QS_CHECK_OK(qs_test_bind(engine->channel, "q", "amq.topic", "b.#", QS_UNBIND));
+    QS_CHECK_OK(qs_test_bind(engine->channel, "q", "amq.topic", "never bound", QS_UNBIND));
     engine_reopen(engine);
     QS_CHECK(!has_queue(engine, "lost"));
     publish_to(engine, "kept", "", PERSISTENT, text("1"));
@@ -59,8 +51,7 @@ ENGINE_TEST(test_durable_exchanges_and_bindings_come_back)
     get(engine, "q", "2");
     get_nothing(engine, "q");
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
-                        qs_channel_exchange_declare(engine->channel, text("lost"), text(""),
-                                                    QS_PASSIVE, NONE, QS_ERROR));
+                        qs_test_declare_exchange(engine->channel, "lost", "", QS_PASSIVE));
 }
 
 ENGINE_TEST(test_bindings_are_refused_where_an_end_is_missing)
@@ -68,18 +59,11 @@ ENGINE_TEST(test_bindings_are_refused_where_an_end_is_missing)
     char *key = make_body(256, 0);
 
     declare(engine, "q", QS_DURABLE);
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND, qs_test_bind(engine->channel, "q", "none", "", 0));
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
-                        qs_channel_change_binding(engine->channel, text("q"), text("none"),
-                                                  text(""), NONE, 0, QS_ERROR));
-    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
-                        qs_channel_change_binding(engine->channel, text("none"), text("amq.fanout"),
-                                                  text(""), NONE, 0, QS_ERROR));
-    CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
-                        qs_channel_change_binding(engine->channel, text("q"), text(""), text("q"),
-                                                  NONE, 0, QS_ERROR));
-    QS_CHECK_STATUS(QS_EINVAL,
-                    qs_channel_change_binding(engine->channel, text("q"), text("amq.direct"),
-                                              text(key), NONE, 0, QS_ERROR));
+                        qs_test_bind(engine->channel, "none", "amq.fanout", "", 0));
+    CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED, qs_test_bind(engine->channel, "q", "", "q", 0));
+    QS_CHECK_STATUS(QS_EINVAL, qs_test_bind(engine->channel, "q", "amq.direct", key, 0));
     key[255] = '\0';
     bind_queue(engine, "q", "amq.direct", key);
     publish_to(engine, "amq.direct", key, PERSISTENT, text("long key"));
@@ -95,15 +79,12 @@ ENGINE_TEST(test_auto_delete_exchange_goes_with_its_last_binding)
     bind_queue(engine, "q", "x", "k");
     engine_reopen(engine);
     publish_to(engine, "x", "k", PERSISTENT, text("1"));
-    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("q"), text("x"), text("k"), NONE,
-                                          QS_UNBIND, QS_ERROR));
+    QS_CHECK_OK(qs_test_bind(engine->channel, "q", "x", "k", QS_UNBIND));
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
-                        qs_channel_exchange_declare(engine->channel, text("x"), text(""),
-                                                    QS_PASSIVE, NONE, QS_ERROR));
+                        qs_test_declare_exchange(engine->channel, "x", "", QS_PASSIVE));
     engine_reopen(engine);
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
-                        qs_channel_exchange_declare(engine->channel, text("x"), text(""),
-                                                    QS_PASSIVE, NONE, QS_ERROR));
+                        qs_test_declare_exchange(engine->channel, "x", "", QS_PASSIVE));
     get(engine, "q", "1");
 }
 
@@ -116,8 +97,7 @@ ENGINE_TEST(test_auto_delete_exchange_survives_what_a_transient_binding_survived
     declare(engine, "transient", 0);
     bind_queue(engine, "transient", "x", "k");
     bind_queue(engine, "q", "x", "k");
-    QS_CHECK_OK(qs_channel_change_binding(engine->channel, text("q"), text("x"), text("k"), NONE,
-                                          QS_UNBIND, QS_ERROR));
+    QS_CHECK_OK(qs_test_bind(engine->channel, "q", "x", "k", QS_UNBIND));
     bind_queue(engine, "q", "x", "k");
     engine_reopen(engine);
     publish_to(engine, "x", "k", PERSISTENT, text("1"));
@@ -132,8 +112,7 @@ ENGINE_TEST(test_auto_delete_exchange_gone_with_an_exclusive_queue_stays_gone)
     engine_new_channel(engine);
     engine_reopen(engine);
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
-                        qs_channel_exchange_declare(engine->channel, text("x"), text(""),
-                                                    QS_PASSIVE, NONE, QS_ERROR));
+                        qs_test_declare_exchange(engine->channel, "x", "", QS_PASSIVE));
     declare_exchange(engine, "x", "fanout", QS_DURABLE); /* another one */
     engine_reopen(engine);
     declare_exchange(engine, "x", "fanout", QS_DURABLE);
@@ -141,11 +120,8 @@ ENGINE_TEST(test_auto_delete_exchange_gone_with_an_exclusive_queue_stays_gone)
 
 ENGINE_TEST(test_internal_exchange_takes_nothing_from_publishers)
 {
-    qs_receipt receipt;
-
     declare_exchange(engine, "x", "fanout", QS_DURABLE | QS_INTERNAL);
     engine_reopen(engine);
     CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
-                        qs_channel_publish(engine->channel, text("x"), NONE, NONE, text("1"), 0, 0,
-                                           &receipt, QS_ERROR));
+                        qs_test_publish(engine->channel, "x", "", NONE, text("1"), 0));
 }

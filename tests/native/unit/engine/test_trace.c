@@ -120,13 +120,12 @@ TRACE_TEST(test_each_step_of_a_message_is_told_in_order)
 TRACE_TEST(test_what_waits_for_no_disk_is_confirmed_without_a_record)
 {
     qs_trace *trace;
-    qs_receipt receipt;
 
     trace = trace_of(engine, NULL, NULL);
     QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     publish_to(engine, "", "a", TRANSIENT, text("1"));
-    QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("nowhere"), PERSISTENT,
-                                   text("2"), QS_MANDATORY, 0, &receipt, QS_ERROR));
+    QS_CHECK_OK(
+        qs_test_publish(engine->channel, "", "nowhere", PERSISTENT, text("2"), QS_MANDATORY));
     expect_event(engine, QS_EVENT_ACK, QS_EVENT_ACK);
     expect_event(engine, QS_EVENT_ACK, QS_EVENT_ACK);
     check_told(trace, "publish:/a#1 route:/a>a#1 enqueue:/a>a#1 publish:/nowhere#2 "
@@ -139,9 +138,8 @@ TRACE_TEST(test_a_confirm_ahead_of_the_disk_is_told_once)
 {
     qs_trace *trace;
     qs_event event;
-    char tag[256];
 
-    QS_CHECK_OK(qs_channel_consume(engine->channel, text("a"), text("a"), 0, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_test_consume(engine->channel, "a", "a", 0, NONE));
     QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     trace = trace_of(engine, "", NULL);
     publish(engine, "b", "1");

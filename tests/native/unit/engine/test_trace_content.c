@@ -82,7 +82,6 @@ TRACE_TEST(test_bodies_are_told_wherever_they_lie)
 {
     static const size_t sizes[] = {0, 100, 5000, 300000};
     qs_trace *trace;
-    char tag[256];
 
     trace = open_trace(engine);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -98,8 +97,7 @@ TRACE_TEST(test_bodies_are_told_wherever_they_lie)
         QS_CHECK(holds(event.queues, "\1a") && holds(event.routing_key, "a"));
         free(body);
     }
-    QS_CHECK_OK(
-        qs_channel_consume(engine->channel, text("b"), text("b"), QS_NO_ACK, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_test_consume(engine->channel, "b", "b", QS_NO_ACK, NONE));
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char *body = make_body(sizes[i], (uint32_t)i);
         qs_trace_event event;
@@ -124,7 +122,6 @@ TRACE_TEST(test_the_client_behind_the_connection_is_told)
     qs_connection *connection;
     qs_channel *channel;
     qs_trace_event event;
-    qs_receipt receipt;
     qs_trace *trace;
 
     QS_CHECK_OK(qs_connection_open(&connection, engine->store, QS_ERROR));
@@ -132,8 +129,7 @@ TRACE_TEST(test_the_client_behind_the_connection_is_told)
     QS_CHECK_OK(qs_connection_channel(&channel, connection, QS_ERROR));
     qs_channel_set_client_number(channel, 3);
     trace = open_trace(engine);
-    QS_CHECK_OK(qs_channel_publish(channel, text(""), text("nowhere"), TRANSIENT, text("x"), 0, 0,
-                                   &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_test_publish(channel, "", "nowhere", TRANSIENT, text("x"), 0));
     event = next(trace, QS_TRACE_ROUTE);
     QS_CHECK(event.queues.bytes == 0 && event.channel == qs_channel_number(channel));
     QS_CHECK(event.content->client == 7 && event.content->client_channel == 3);
@@ -219,7 +215,6 @@ TRACE_TEST(test_what_consumers_of_other_queues_get_is_told)
         struct qs_test_fields arguments = {0};
         qs_trace_event event;
         qs_event delivery;
-        char tag[256];
 
         if (i == 0) {
             qs_test_put_long(&arguments, "x-max-priority", 5);
@@ -228,8 +223,7 @@ TRACE_TEST(test_what_consumers_of_other_queues_get_is_told)
             QS_CHECK_OK(qs_channel_qos(engine->channel, 10, 0, 0, QS_ERROR));
         }
         qs_test_declare(engine->channel, kinds[i], QS_DURABLE, &arguments);
-        QS_CHECK_OK(qs_channel_consume(engine->channel, text(kinds[i]), text(kinds[i]), 0, NONE,
-                                       tag, QS_ERROR));
+        QS_CHECK_OK(qs_test_consume(engine->channel, kinds[i], kinds[i], 0, NONE));
         publish(engine, kinds[i], "x");
         next(trace, QS_TRACE_ROUTE);
         QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
@@ -249,13 +243,12 @@ TRACE_TEST(test_what_consumers_of_other_queues_get_is_told)
 /* Neither as they are published nor as somebody gets them. */
 TRACE_TEST(test_copies_are_not_told)
 {
-    qs_receipt receipt;
     qs_trace *trace;
 
     bind_queue(engine, "a", "amq.rabbitmq.trace", "#");
     trace = open_trace(engine);
-    QS_CHECK_OK(qs_channel_publish(engine->channel, text("amq.rabbitmq.trace"), text("publish."),
-                                   TRANSIENT, text("copy"), QS_INTERNAL, 0, &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_test_publish(engine->channel, "amq.rabbitmq.trace", "publish.", TRANSIENT,
+                                text("copy"), QS_INTERNAL));
     get(engine, "a", "copy");
     check_nothing(trace);
     QS_CHECK(qs_trace_dropped(trace) == 0);

@@ -134,17 +134,15 @@ ENGINE_TEST(test_a_transaction_begins_and_ends_in_confirm_mode)
 
 ENGINE_TEST(test_returns_arrive_at_the_commit)
 {
-    qs_receipt receipt;
     qs_event event;
 
     select_tx(engine);
-    QS_CHECK_OK(qs_channel_publish(engine->channel, NONE, text("nobody"), NONE, text("dropped"),
-                                   QS_MANDATORY, 0, &receipt, QS_ERROR));
+    QS_CHECK_OK(
+        qs_test_publish(engine->channel, "", "nobody", NONE, text("dropped"), QS_MANDATORY));
     expect_no_event(engine, QS_EVENT_RETURN);
     QS_CHECK_OK(qs_channel_tx_rollback(engine->channel, QS_ERROR));
     expect_no_event(engine, QS_EVENT_RETURN);
-    QS_CHECK_OK(qs_channel_publish(engine->channel, NONE, text("nobody"), NONE, text("back"),
-                                   QS_MANDATORY, 0, &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_test_publish(engine->channel, "", "nobody", NONE, text("back"), QS_MANDATORY));
     expect_no_event(engine, QS_EVENT_RETURN);
     commit(engine);
     event = expect_event(engine, QS_EVENT_RETURN, QS_EVENT_RETURN);
@@ -248,8 +246,6 @@ ENGINE_TEST(test_keys_of_an_age_are_forgotten)
 
 ENGINE_TEST(test_a_queue_deleted_meanwhile_gets_nothing)
 {
-    uint64_t count;
-
     declare(engine, "gone", QS_DURABLE);
     declare(engine, "q", QS_DURABLE);
     bind_queue(engine, "gone", "amq.fanout", "");
@@ -257,7 +253,7 @@ ENGINE_TEST(test_a_queue_deleted_meanwhile_gets_nothing)
     select_tx(engine);
     publish_to(engine, "amq.fanout", "", PERSISTENT, text("1"));
     publish(engine, "gone", "2");
-    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("gone"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "gone", 0));
     declare(engine, "gone", QS_DURABLE);
     commit(engine);
     check_counts(engine, "gone", 0, 0);
@@ -278,10 +274,8 @@ static qs_event next_return(struct engine *engine)
 static void publish_mandatory(struct engine *engine, const char *exchange, const char *key,
                               const char *body)
 {
-    qs_receipt receipt;
-
-    QS_CHECK_OK(qs_channel_publish(engine->channel, text(exchange), text(key), PERSISTENT,
-                                   text(body), QS_MANDATORY, 0, &receipt, QS_ERROR));
+    QS_CHECK_OK(
+        qs_test_publish(engine->channel, exchange, key, PERSISTENT, text(body), QS_MANDATORY));
 }
 
 /* One of them lies in the message store, one went to two queues. */
@@ -289,7 +283,6 @@ ENGINE_TEST(test_mandatory_messages_come_back_whose_queues_went_before_the_commi
 {
     char *large = make_body(100000, 1);
     qs_event event;
-    uint64_t count;
 
     declare(engine, "gone", QS_DURABLE);
     declare(engine, "q", QS_DURABLE);
@@ -301,9 +294,8 @@ ENGINE_TEST(test_mandatory_messages_come_back_whose_queues_went_before_the_commi
     publish_mandatory(engine, "", "gone", large);
     publish_mandatory(engine, "amq.fanout", "", "stays");
     publish(engine, "gone", "nobody asked");
-    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("gone"), 0, &count, QS_ERROR));
-    QS_CHECK_STATUS(QS_EEMPTY,
-                    qs_channel_next_event(engine->channel, QS_EVENT_RETURN, 0, &event, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "gone", 0));
+    expect_no_event(engine, QS_EVENT_RETURN);
     commit(engine);
     event = next_return(engine);
     QS_CHECK(holds(event.message.body, "small") && holds(event.message.routing_key, "gone"));
@@ -315,8 +307,7 @@ ENGINE_TEST(test_mandatory_messages_come_back_whose_queues_went_before_the_commi
     event = next_return(engine);
     QS_CHECK(holds(event.message.body, large));
     qs_message_release(&event.message);
-    QS_CHECK_STATUS(QS_EEMPTY,
-                    qs_channel_next_event(engine->channel, QS_EVENT_RETURN, 0, &event, QS_ERROR));
+    expect_no_event(engine, QS_EVENT_RETURN);
     QS_CHECK(stats_of(engine).messages_returned == 3);
     get(engine, "q", "stays");
     free(large);
@@ -327,13 +318,12 @@ ENGINE_TEST(test_a_commit_that_must_not_wait_reads_no_message_that_comes_back)
 {
     char *large = make_body(100000, 1);
     qs_event event;
-    uint64_t count;
     bool repeated;
 
     declare(engine, "gone", QS_DURABLE);
     select_tx(engine);
     publish_mandatory(engine, "", "gone", large);
-    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("gone"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "gone", 0));
     QS_CHECK_STATUS(QS_EWOULDBLOCK,
                     qs_channel_tx_commit(engine->channel, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
     commit(engine);

@@ -101,10 +101,8 @@ static void test_messages_without_queues(struct engine *engine)
     }
     QS_CHECK(qs_channel_tx_bytes(engine->channel) > MESSAGES * UINT64_C(24));
     for (int i = 0; i < MESSAGES; i++) {
-        qs_receipt receipt;
-        QS_CHECK_OK(qs_channel_publish(engine->channel, text("amq.direct"), text("nowhere"),
-                                       PERSISTENT, text("it comes back"), QS_MANDATORY, 0, &receipt,
-                                       QS_ERROR));
+        QS_CHECK_OK(qs_test_publish(engine->channel, "amq.direct", "nowhere", PERSISTENT,
+                                    text("it comes back"), QS_MANDATORY));
     }
     check_told(engine, before);
     QS_CHECK_OK(qs_channel_tx_rollback(engine->channel, QS_ERROR));

@@ -33,14 +33,11 @@ static void check_waits(struct engine *engine, const char *expected)
 static void start(struct engine *engine)
 {
     static const char *const queues[] = {"a", "b", "c"};
-    qs_declare_ok ok;
 
     engine_start(engine, IN_MEMORY);
     for (int i = 0; i < 3; i++) {
-        QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queues[i]),
-                                             i < 2 ? QS_DURABLE : 0, NONE, &ok, QS_ERROR));
-        QS_CHECK_OK(qs_channel_change_binding(engine->channel, text(queues[i]), text("amq.fanout"),
-                                              NONE, NONE, 0, QS_ERROR));
+        QS_CHECK_OK(qs_test_declare_as(engine->channel, queues[i], i < 2 ? QS_DURABLE : 0, NONE));
+        QS_CHECK_OK(qs_test_bind(engine->channel, queues[i], "amq.fanout", "", 0));
     }
 }
 
@@ -49,10 +46,7 @@ QS_TEST_FIXTURE(run_started, struct engine, start(&fixture), engine_stop(&fixtur
 
 static void send(struct engine *engine, const char *exchange, const char *key, qs_slice properties)
 {
-    qs_receipt receipt;
-
-    QS_CHECK_OK(qs_channel_publish(engine->channel, text(exchange), text(key), properties,
-                                   text("x"), 0, 0, &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_test_publish(engine->channel, exchange, key, properties, text("x"), 0));
 }
 
 static void wait_for_all(struct engine *engine)
@@ -112,11 +106,9 @@ QUEUES_TEST(test_a_batch_waits_for_each_of_its_queues)
 
 QUEUES_TEST(test_a_deleted_queue_is_not_waited_for)
 {
-    uint64_t count;
-
     QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     send(engine, "amq.fanout", "", PERSISTENT);
-    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("a"), QS_NO_SYNC, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "a", QS_NO_SYNC));
     check_waits(engine, "1-1 1-1amq.fanout>b");
 }
 

@@ -7,6 +7,7 @@
 #include "arrow_table.h"
 #include "engine_damage.h"
 #include "qs_test_alloc.h"
+#include "qs_test_calls.h"
 
 #define LARGE 20000u
 #define MESSAGES 5u
@@ -63,13 +64,12 @@ static uint32_t get_all(struct engine *engine, const char *queue)
  * its room. */
 static uint32_t consume_all(struct engine *engine, const char *queue)
 {
-    char tag[256];
     uint32_t count = 0;
     qs_event event;
     qs_status status;
 
     QS_CHECK_OK(qs_channel_qos(engine->channel, MESSAGES - 1, 0, 0, QS_ERROR));
-    QS_CHECK_OK(qs_channel_consume(engine->channel, text(queue), NONE, 0, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_test_consume(engine->channel, queue, "", 0, NONE));
     while ((status = qs_channel_next_event(engine->channel, QS_EVENT_DELIVERY, 0, &event,
                                            QS_ERROR)) != QS_EEMPTY) {
         QS_CHECK(status == QS_OK || status == QS_ECORRUPT);
@@ -241,7 +241,6 @@ IN_MEMORY_TEST(test_memory_that_ran_out_on_the_way_cost_messages)
             uint32_t handed_out = 0;
             qs_queue_status queue;
             bool has_failed;
-            char tag[256];
 
             declare(engine, "q", QS_DURABLE);
             for (uint32_t i = 0; i < 3; i++) {
@@ -253,8 +252,7 @@ IN_MEMORY_TEST(test_memory_that_ran_out_on_the_way_cost_messages)
             qs_test_alloc_install(&memory);
             engine_open(engine);
             if (way == 1) {
-                QS_CHECK_OK(
-                    qs_channel_consume(engine->channel, text("q"), NONE, 0, NONE, tag, QS_ERROR));
+                QS_CHECK_OK(qs_test_consume(engine->channel, "q", "", 0, NONE));
             }
             qs_test_alloc_arm(&memory, n, false);
             for (int i = 0; i < 4; i++) {
@@ -290,9 +288,7 @@ IN_MEMORY_TEST(test_memory_that_ran_out_on_the_way_cost_messages)
             engine_open(engine);
             check_counts(engine, "q", 3 - handed_out, 0);
             {
-                uint64_t count;
-                QS_CHECK_OK(
-                    qs_channel_queue_purge(engine->channel, text("q"), 0, &count, QS_ERROR));
+                QS_CHECK_OK(qs_test_purge(engine->channel, "q"));
             }
             if (!has_failed) {
                 break;

@@ -24,15 +24,13 @@ static void declare_stream(struct engine *engine, int64_t messages_max)
 static qs_status try_declare_work(struct engine *engine, const char *name)
 {
     struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
 
     qs_test_put_text(&arguments, "x-dead-letter-exchange", "");
     qs_test_put_text(&arguments, "x-dead-letter-routing-key", "dead");
     qs_test_put_long(&arguments, "x-delivery-limit", 20);
     qs_test_put_text(&arguments, "x-stream-offset", "first");
     qs_test_put_text(&arguments, "x-stream-source", "s");
-    return qs_channel_queue_declare(engine->channel, text(name), QS_DURABLE,
-                                    qs_test_fields_slice(&arguments), &ok, QS_ERROR);
+    return qs_test_declare_as(engine->channel, name, QS_DURABLE, qs_test_fields_slice(&arguments));
 }
 
 static void fill(struct engine *engine, uint32_t from, uint32_t to)
@@ -150,8 +148,6 @@ static uint32_t streams_to_look_at(struct engine *engine)
 /* A commit costs nothing for work queues that have all of their streams. */
 ENGINE_TEST(test_a_commit_looks_at_no_stream_that_got_nothing)
 {
-    uint64_t count;
-
     declare_stream(engine, 0);
     declare(engine, "q", QS_DURABLE);
     QS_CHECK_OK(try_declare_work(engine, "w"));
@@ -170,8 +166,8 @@ ENGINE_TEST(test_a_commit_looks_at_no_stream_that_got_nothing)
     fill(engine, 20, 30);
     QS_CHECK(streams_to_look_at(engine) == 0);
     check_counts(engine, "w", 30, 0);
-    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("w"), 0, &count, QS_ERROR));
-    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("later"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "w", 0));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "later", 0));
     fill(engine, 30, 40);
     QS_CHECK(streams_to_look_at(engine) == 0);
     QS_CHECK_OK(try_declare_work(engine, "w"));
@@ -224,9 +220,7 @@ static qs_status get_and_reject(struct engine *engine)
 
 static qs_status purge(struct engine *engine)
 {
-    uint64_t count;
-
-    QS_TRY(qs_channel_queue_purge(engine->channel, text("w"), 0, &count, QS_ERROR));
+    QS_TRY(qs_test_purge(engine->channel, "w"));
     return qs_store_sync(engine->store, QS_ERROR);
 }
 

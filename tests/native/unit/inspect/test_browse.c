@@ -21,11 +21,10 @@ static void fill(struct engine *engine)
 
     declare(engine, "q", QS_DURABLE);
     for (uint32_t i = 0; i < MESSAGES; i++) {
-        qs_receipt receipt;
         size_t bytes = is_large(i) ? LARGE : 200;
         body = make_body(bytes, i);
-        QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT,
-                                       (qs_slice){body, bytes}, 0, 0, &receipt, QS_ERROR));
+        QS_CHECK_OK(
+            qs_test_publish(engine->channel, "", "q", PERSISTENT, (qs_slice){body, bytes}, 0));
         free(body);
         if (i == MESSAGES / 2) {
             QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));

@@ -11,11 +11,9 @@
 static inline void declare_stream_with(struct engine *engine, const char *name,
                                        struct qs_test_fields *arguments)
 {
-    qs_declare_ok ok;
-
     qs_test_put_text(arguments, "x-queue-type", "stream");
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(name), QS_DURABLE,
-                                         qs_test_fields_slice(arguments), &ok, QS_ERROR));
+    QS_CHECK_OK(
+        qs_test_declare_as(engine->channel, name, QS_DURABLE, qs_test_fields_slice(arguments)));
 }
 
 static inline void declare_stream(struct engine *engine, const char *name)

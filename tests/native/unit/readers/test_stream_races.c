@@ -17,11 +17,10 @@ static atomic_bool is_armed, is_dropping, is_done;
 static void fill(void)
 {
     static char body[500];
-    qs_receipt receipt;
 
     for (uint32_t i = 0; i < ROWS; i++) {
-        QS_CHECK_OK(qs_channel_publish(engine.channel, text(""), text("s"), PERSISTENT,
-                                       (qs_slice){body, sizeof body}, 0, 0, &receipt, QS_ERROR));
+        QS_CHECK_OK(
+            qs_test_publish(engine.channel, "", "s", PERSISTENT, (qs_slice){body, sizeof body}, 0));
     }
     QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
 }
@@ -127,12 +126,11 @@ static qs_status open_after_deletion(qs_env *env, qs_dir *dir, const char *name,
     if ((flags & QS_OPEN_READ) != 0 && strstr(name, ".str") != NULL &&
         atomic_exchange(&is_armed, false)) {
         struct qs_test_fields arguments = {.used = 0};
-        uint64_t count;
 
         if (successor == STREAM) {
             qs_test_put_text(&arguments, "x-queue-type", "stream");
         }
-        QS_CHECK_OK(qs_channel_queue_delete(other, text("s"), 0, &count, QS_ERROR));
+        QS_CHECK_OK(qs_test_delete(other, "s", 0));
         if (successor != NOTHING) {
             qs_test_declare(other, "s", QS_DURABLE, &arguments);
         }
@@ -160,12 +158,10 @@ static void stop_deleting(void)
 static qs_status consume_from_the_last_block(void)
 {
     struct qs_test_fields arguments = {.used = 0};
-    char tag[256];
 
     qs_test_put_text(&arguments, "x-stream-offset", "last");
     QS_CHECK_OK(qs_channel_qos(engine.channel, 10, 0, 0, QS_ERROR));
-    return qs_channel_consume(engine.channel, text("s"), text("c"), 0,
-                              qs_test_fields_slice(&arguments), tag, QS_ERROR);
+    return qs_test_consume(engine.channel, "s", "c", 0, qs_test_fields_slice(&arguments));
 }
 
 QS_TEST(test_a_consumer_of_a_stream_that_is_deleted_meanwhile_is_told)

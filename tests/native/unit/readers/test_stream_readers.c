@@ -1,5 +1,6 @@
 /* Readers of streams in the engine: what they may read, where they begin, and which routing keys
  * they get. */
+#include "qs_test_calls.h"
 #include "streams_fixture.h"
 
 ENGINE_TEST(test_what_is_published_is_read_by_any_number_of_readers)
@@ -200,7 +201,6 @@ QS_TEST(test_a_stream_larger_than_memory_is_read_from_its_files)
 ENGINE_TEST(test_several_readers_are_waited_for_at_once)
 {
     qs_stream_reader *readers[2];
-    uint64_t count;
 
     declare_stream(engine, "a");
     declare_stream(engine, "b");
@@ -210,7 +210,7 @@ ENGINE_TEST(test_several_readers_are_waited_for_at_once)
     publish(engine, "b", "on its way to the disk");
     QS_CHECK_OK(qs_stream_readers_wait(readers, 2, QS_FOREVER, QS_ERROR));
     QS_CHECK_STATUS(QS_EEMPTY, qs_stream_readers_wait(readers, 1, 0, QS_ERROR));
-    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("a"), 0, &count, QS_ERROR));
+    QS_CHECK_OK(qs_test_delete(engine->channel, "a", 0));
     QS_CHECK_OK(qs_stream_readers_wait(readers, 1, QS_FOREVER, QS_ERROR)); /* next tells it */
     QS_CHECK_STATUS(QS_EINVAL, qs_stream_readers_wait(readers, 0, 0, QS_ERROR));
     qs_stream_reader_close(readers[0]);

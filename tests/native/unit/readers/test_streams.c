@@ -1,5 +1,6 @@
 /* Streams in the engine: declared, published to in every way, read back by offset, and there again
  * after a restart, a crash, a checkpoint and retention. */
+#include "qs_test_calls.h"
 #include "streams_fixture.h"
 
 ENGINE_TEST(test_transient_messages_are_kept_in_a_stream_and_not_in_a_queue)
@@ -277,7 +278,6 @@ ENGINE_TEST(test_what_streams_do_not_do_is_refused)
     struct qs_test_fields arguments = {.used = 0};
     qs_message message;
     qs_declare_ok ok;
-    uint64_t count;
     qs_cursor cursor;
 
     declare_stream(engine, "s");
@@ -285,8 +285,7 @@ ENGINE_TEST(test_what_streams_do_not_do_is_refused)
     publish(engine, "s", "x");
     CHECK_CHANNEL_ERROR(engine, QS_NOT_IMPLEMENTED,
                         qs_channel_get(engine->channel, text("s"), 0, &message, QS_ERROR));
-    CHECK_CHANNEL_ERROR(engine, QS_NOT_IMPLEMENTED,
-                        qs_channel_queue_purge(engine->channel, text("s"), 0, &count, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_IMPLEMENTED, qs_test_purge(engine->channel, "s"));
     CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
                         qs_channel_commit_offset(engine->channel, text("q"), text("g"), 1, NONE, 0,
                                                  NULL, QS_ERROR));
