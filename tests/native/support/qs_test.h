@@ -51,6 +51,8 @@ struct qs_test {
 __attribute__((weak)) struct qs_test *qs_test_first;
 __attribute__((weak)) struct qs_test **qs_test_last = &qs_test_first;
 __attribute__((weak)) uint64_t qs_test_seed_given = 1;
+__attribute__((weak)) uint64_t qs_test_random_state = 1; /* begins with the seed */
+__attribute__((weak)) void (*qs_test_at_end)(void);      /* called behind the last test */
 
 static inline void qs_test_add(struct qs_test *test)
 {
@@ -67,6 +69,9 @@ static inline void qs_test_run_all(void)
         test->run();
     }
     qs_test_running = "main";
+    if (qs_test_at_end != NULL) {
+        qs_test_at_end();
+    }
 }
 
 /* A test with other parameters, which by() gives to it. */
@@ -116,9 +121,18 @@ static inline void qs_test_both_ways(void (*test)(bool))
 static inline uint64_t qs_test_seed(int argc, char **argv)
 {
     qs_test_seed_given = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+    qs_test_random_state = qs_test_seed_given;
     printf("seed %" PRIu64 "\n", qs_test_seed_given);
     fflush(stdout);
     return qs_test_seed_given;
+}
+
+/* 0 to limit - 1, by chance; all of it follows from the seed. */
+static inline uint32_t qs_test_below(uint32_t limit)
+{
+    qs_test_random_state =
+        qs_test_random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(qs_test_random_state >> 33) % limit;
 }
 
 /* A new directory on disk that only its owner can use; path holds its name. */

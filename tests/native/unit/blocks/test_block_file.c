@@ -1,6 +1,7 @@
 /* Block files: what is written is read back, what a crash left between blocks is in nobody's way,
  * and times are exact to the row. */
 #include "block_made.h"
+#include "qs_test_faults.h"
 
 static void check_look_up(const struct made *made)
 {
@@ -22,7 +23,7 @@ static void check_look_up(const struct made *made)
     }
 }
 
-static void test_round_trip(uint64_t seed)
+QS_SEED_TEST(test_round_trip)
 {
     for (uint64_t n = 0; n < 20; n++) {
         uint64_t random = seed + n;
@@ -111,7 +112,7 @@ BLOCKS_TEST(test_block_of_an_earlier_life_is_not_taken_for_one_of_the_file)
 
 /* ---- times ---- */
 
-static void test_times_are_exact_to_the_row(uint64_t seed)
+QS_SEED_TEST(test_times_are_exact_to_the_row)
 {
     uint64_t random = seed;
 
@@ -174,7 +175,7 @@ static void test_times_are_exact_to_the_row(uint64_t seed)
 }
 
 /* 32 bits of microseconds are 71 minutes: a row that is later begins the next block. */
-static void test_block_ends_before_its_times_do_not_fit(void)
+QS_TEST(test_block_ends_before_its_times_do_not_fit)
 {
     struct qsi_block_build_options options = {0};
     struct qsi_block_builder *builder = qsi_block_builder_create(&options);
@@ -201,7 +202,7 @@ static void test_block_ends_before_its_times_do_not_fit(void)
 
 /* The n-th call fails: what was there before stays readable, and going on writes over what the
  * failure left. */
-static void test_write_that_fails_can_be_repeated(enum qsi_fault_how how)
+QS_FAULT_TEST(test_write_that_fails_can_be_repeated)
 {
     bool fired = true;
 
@@ -246,7 +247,7 @@ static void test_write_that_fails_can_be_repeated(enum qsi_fault_how how)
 
 /* ---- names ---- */
 
-static void test_names(void)
+QS_TEST(test_names)
 {
     struct qsi_block_file file = {.owner = 0xabc, .number = 0x123456789abcdef0}, parsed;
     char name[QSI_BLOCK_NAME_BYTES];
@@ -260,20 +261,4 @@ static void test_names(void)
     QS_CHECK(!qsi_block_name_parse(&parsed, "0000000000000ABC-123456789abcdef0.str", "str"));
     QS_CHECK(!qsi_block_name_parse(&parsed, "abc-0.str", "str"));
     QS_CHECK(!qsi_block_name_parse(&parsed, "", "str"));
-}
-
-int main(int argc, char **argv)
-{
-    uint64_t seed = qs_test_seed(argc, argv);
-
-    test_names();
-    test_round_trip(seed);
-    qs_test_run_all();
-    test_times_are_exact_to_the_row(seed);
-    test_block_ends_before_its_times_do_not_fit();
-    test_write_that_fails_can_be_repeated(QSI_FAULT_EIO);
-    test_write_that_fails_can_be_repeated(QSI_FAULT_ENOSPC);
-    test_write_that_fails_can_be_repeated(QSI_FAULT_SHORT);
-    test_write_that_fails_can_be_repeated(QSI_FAULT_SHORT_EIO);
-    return 0;
 }

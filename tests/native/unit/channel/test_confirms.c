@@ -3,7 +3,7 @@
  * The random part keeps a verdict for each number; its seed is printed and is the first
  * argument. */
 #include "confirms.h"
-#include "qs_test_alloc.h"
+#include "qs_test_memory.h"
 
 static struct qs_test_alloc memory;
 static uint64_t durable_now; /* what those who reserve know of */
@@ -146,14 +146,6 @@ QS_TEST(test_nacks_that_a_wait_has_told_are_not_told_again)
 
 /* ---- a verdict for each number ---- */
 
-static uint64_t random_state;
-
-static uint32_t random_below(uint32_t limit)
-{
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(random_state >> 33) % limit;
-}
-
 #define NUMBERS_MAX 20000
 
 struct numbers {
@@ -201,11 +193,11 @@ static void add_refused(struct qsi_confirms *confirms, struct numbers *numbers, 
                         uint64_t lsn)
 {
     uint64_t *refusing = &numbers->refusing[numbers->count + 1];
-    uint32_t turn = random_below(4);
+    uint32_t turn = qs_test_below(4);
 
     for (uint64_t row = 0; row < count; row++) {
-        bool is_refused = turn < 2 ? random_below(2) == 0 : turn == 2 ? row > count / 2 : true;
-        refusing[row] = is_refused ? 1 + random_below(2) : 0;
+        bool is_refused = turn < 2 ? qs_test_below(2) == 0 : turn == 2 ? row > count / 2 : true;
+        refusing[row] = is_refused ? 1 + qs_test_below(2) : 0;
         numbers->lsns[numbers->count + 1 + row] = lsn;
     }
     QS_CHECK_OK(qsi_confirms_reserve_batch(confirms, count, durable_now));
@@ -225,28 +217,28 @@ QS_TEST(test_each_number_gets_one_verdict)
         durable_now = 0;
         for (int step = 0; step < 200; step++) {
             qsi_confirms_check(&confirms);
-            if (random_below(4) > 0) {
-                uint64_t count = 1 + random_below(5);
-                bool immediate = random_below(3) == 0;
+            if (qs_test_below(4) > 0) {
+                uint64_t count = 1 + qs_test_below(5);
+                bool immediate = qs_test_below(3) == 0;
 
-                lsn += immediate ? 0 : 1 + random_below(100);
+                lsn += immediate ? 0 : 1 + qs_test_below(100);
                 QS_CHECK(add(&confirms, count, immediate ? 0 : lsn) == numbers.count + 1);
                 for (; count > 0; count--) {
                     numbers.lsns[++numbers.count] = immediate ? 0 : lsn;
                 }
-            } else if (random_below(3) == 0) {
-                lsn += 1 + random_below(100);
-                add_refused(&confirms, &numbers, 1 + random_below(150),
-                            random_below(3) == 0 ? 0 : lsn);
-            } else if (numbers.count > 0 && random_below(2) == 0) {
-                uint64_t number = 1 + random_below((uint32_t)numbers.count);
+            } else if (qs_test_below(3) == 0) {
+                lsn += 1 + qs_test_below(100);
+                add_refused(&confirms, &numbers, 1 + qs_test_below(150),
+                            qs_test_below(3) == 0 ? 0 : lsn);
+            } else if (numbers.count > 0 && qs_test_below(2) == 0) {
+                uint64_t number = 1 + qs_test_below((uint32_t)numbers.count);
                 if (qsi_confirms_early(&confirms, number)) {
                     numbers.lsns[number] = 0; /* it waits for no disk any more */
                 }
             } else {
-                durable += lsn > durable ? random_below((uint32_t)(lsn - durable) + 1) : 0;
+                durable += lsn > durable ? qs_test_below((uint32_t)(lsn - durable) + 1) : 0;
                 durable_now = durable;
-                if (random_below(2) == 0) {
+                if (qs_test_below(2) == 0) {
                     continue; /* nobody asks */
                 }
                 take_verdicts(&confirms, &numbers, durable, false);
@@ -360,13 +352,4 @@ QS_TEST(test_reserving_may_fail_and_adding_cannot)
             break;
         }
     }
-}
-
-int main(int argc, char **argv)
-{
-    random_state = qs_test_seed(argc, argv);
-    qs_test_alloc_install(&memory);
-    qs_test_run_all();
-    qs_test_alloc_end(&memory);
-    return 0;
 }

@@ -2,7 +2,7 @@
  *
  * The random part compares with an array of flags; its seed is printed and is the first
  * argument. */
-#include "qs_test_alloc.h"
+#include "qs_test_memory.h"
 #include "unacked.h"
 
 static struct qs_test_alloc memory;
@@ -269,14 +269,6 @@ QS_TEST(test_empty_extents_are_compacted)
 
 /* ---- tags and flags ---- */
 
-static uint64_t random_state;
-
-static uint32_t random_below(uint32_t limit)
-{
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(random_state >> 33) % limit;
-}
-
 #define FLAGS_MAX 60000
 
 static bool flags[FLAGS_MAX];
@@ -306,12 +298,12 @@ QS_TEST(test_tags_do_as_flags_do)
 
     memset(flags, 0, sizeof flags);
     while (next < FLAGS_MAX - 100) {
-        if (random_below(3) > 0) {
-            uint32_t segment = random_below(10) == 0 ? random_below(4) : 1;
+        if (qs_test_below(3) > 0) {
+            uint32_t segment = qs_test_below(10) == 0 ? qs_test_below(4) : 1;
             uint32_t left = QSI_WORD_BITS - slots[segment] % QSI_WORD_BITS;
-            uint32_t count = 1 + random_below(left < 10 ? left : 10);
+            uint32_t count = 1 + qs_test_below(left < 10 ? left : 10);
 
-            if (random_below(20) == 0) {
+            if (qs_test_below(20) == 0) {
                 QS_CHECK(qsi_unacked_skip(&unacked, count) == next);
                 next += count;
                 continue;
@@ -322,10 +314,10 @@ QS_TEST(test_tags_do_as_flags_do)
                 slot_of[next] = slots[segment]++;
                 flags[next++] = true;
             }
-            slots[segment] += random_below(2) * random_below(8); /* another consumer's */
+            slots[segment] += qs_test_below(2) * qs_test_below(8); /* another consumer's */
         } else {
-            uint64_t first = 1 + random_below((uint32_t)next);
-            uint64_t last = first + (random_below(4) == 0 ? random_below(300) : random_below(3));
+            uint64_t first = 1 + qs_test_below((uint32_t)next);
+            uint64_t last = first + (qs_test_below(4) == 0 ? qs_test_below(300) : qs_test_below(3));
             uint64_t expected = 0;
 
             QS_CHECK(qsi_unacked_has(&unacked, first) == flags[first]);
@@ -360,7 +352,7 @@ QS_TEST(test_a_million_acks_in_any_order)
 
     QS_CHECK(order != NULL);
     for (uint32_t i = 0; i < COUNT; i++) {
-        uint32_t other = random_below(i + 1);
+        uint32_t other = qs_test_below(i + 1);
 
         order[i] = order[other];
         order[other] = i + 1;
@@ -394,13 +386,4 @@ QS_TEST(test_reserving_may_fail_and_changes_nothing_then)
     qs_test_alloc_arm(&memory, 0, false);
     QS_CHECK(take(&unacked, 1, 16, &taken) == 6);
     qsi_unacked_fini(&unacked);
-}
-
-int main(int argc, char **argv)
-{
-    random_state = qs_test_seed(argc, argv);
-    qs_test_alloc_install(&memory);
-    qs_test_run_all();
-    qs_test_alloc_end(&memory);
-    return 0;
 }

@@ -244,7 +244,7 @@ static bool run_starved(qs_env *prepared, const qs_options *options, size_t inde
     return failed;
 }
 
-static void test_every_allocation_may_fail(void)
+QS_TEST(test_every_allocation_may_fail)
 {
     struct engine engine;
     uint64_t alive;
@@ -280,7 +280,7 @@ static void test_every_allocation_may_fail(void)
 }
 
 /* Without memory for the name of the queue a nack is one all the same. */
-static void test_a_nack_needs_no_memory(void)
+QS_TEST(test_a_nack_needs_no_memory)
 {
     struct qs_test_fields fields = {0};
     struct engine engine;
@@ -308,13 +308,4 @@ static void test_a_nack_needs_no_memory(void)
     engine_close(&engine);
     engine_fini(&engine);
     qs_test_alloc_end(&memory);
-}
-
-int main(void)
-{
-    test_a_nack_needs_no_memory();
-    for (int place = IN_MEMORY; place <= ON_DISK; place++) {
-    }
-    test_every_allocation_may_fail();
-    return 0;
 }

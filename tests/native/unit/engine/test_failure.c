@@ -29,7 +29,7 @@ static qs_status try_publish(struct engine *engine, const char *body)
 
 /* ---- no space ---- */
 
-static void test_a_full_disk_refuses_publishes_until_there_is_space(bool large)
+QS_BOOL_TEST(test_a_full_disk_refuses_publishes_until_there_is_space, large)
 {
     struct engine engine;
     char *body = make_body(large ? 20000 : 3000, 1);
@@ -65,7 +65,7 @@ static void test_a_full_disk_refuses_publishes_until_there_is_space(bool large)
     free(body);
 }
 
-static void test_a_full_disk_refuses_a_whole_batch(enum place place)
+PLACE_TEST(test_a_full_disk_refuses_a_whole_batch)
 {
     enum { ROWS = 300 };
     static const char *bodies[ROWS];
@@ -133,7 +133,7 @@ static void check_failed_store(struct engine *engine, const char *large)
     qs_channel_close(other);
 }
 
-static void test_a_failed_sync_is_final(enum place place, enum qsi_fault_kind kind)
+static void check_a_failure_is_final(enum place place, enum qsi_fault_kind kind)
 {
     struct engine engine;
     char *large = make_body(9000, 5);
@@ -174,8 +174,14 @@ static void test_a_failed_sync_is_final(enum place place, enum qsi_fault_kind ki
     free(large);
 }
 
+PLACE_TEST(test_a_failed_sync_is_final)
+{
+    check_a_failure_is_final(place, QSI_FAULT_SYNC);
+    check_a_failure_is_final(place, QSI_FAULT_WRITE);
+}
+
 /* What cannot be confirmed before the close is not passed over in silence. */
-static void test_close_tells_of_a_failed_sync(void)
+QS_TEST(test_close_tells_of_a_failed_sync)
 {
     struct engine engine;
 
@@ -190,7 +196,7 @@ static void test_close_tells_of_a_failed_sync(void)
 }
 
 /* Opening and closing with any call failing: an error, and the next open works. */
-static void test_open_and_close_survive_a_fault_of_any_call(void)
+QS_TEST(test_open_and_close_survive_a_fault_of_any_call)
 {
     struct engine engine;
     char *large = make_body(9000, 5);
@@ -222,18 +228,4 @@ static void test_open_and_close_survive_a_fault_of_any_call(void)
     get(&engine, "q", large);
     stop_faulty(&engine);
     free(large);
-}
-
-int main(void)
-{
-    test_a_full_disk_refuses_publishes_until_there_is_space(false);
-    test_a_full_disk_refuses_publishes_until_there_is_space(true);
-    for (int place = IN_MEMORY; place <= ON_DISK; place++) {
-        test_a_full_disk_refuses_a_whole_batch((enum place)place);
-        test_a_failed_sync_is_final((enum place)place, QSI_FAULT_SYNC);
-        test_a_failed_sync_is_final((enum place)place, QSI_FAULT_WRITE);
-    }
-    test_close_tells_of_a_failed_sync();
-    test_open_and_close_survive_a_fault_of_any_call();
-    return 0;
 }

@@ -100,8 +100,7 @@ static void declare_one(struct engine *engine, bool dead_letters)
 }
 
 /* Its head was dropped by the timer, some time later.  Only dead letters may wait for it. */
-static void test_a_full_queue_drops_its_head_before_anybody_can_get_it(bool dead_letters,
-                                                                       bool is_busy)
+static void drop_the_head_before_anybody_can_get_it(bool dead_letters, bool is_busy)
 {
     struct engine engine;
 
@@ -121,6 +120,12 @@ static void test_a_full_queue_drops_its_head_before_anybody_can_get_it(bool dead
     check_counts(&engine, "dead", dead_letters ? 1 : 0, 0);
     check_counts(&engine, "one", 0, 0);
     engine_stop(&engine);
+}
+
+QS_BOOL_TEST(test_a_full_queue_drops_its_head_before_anybody_can_get_it, dead_letters)
+{
+    drop_the_head_before_anybody_can_get_it(dead_letters, false);
+    drop_the_head_before_anybody_can_get_it(dead_letters, true);
 }
 
 /* ---- expired while nobody was there ---- */
@@ -175,7 +180,7 @@ static void open_again(struct engine *engine, bool read_only)
 }
 
 /* They counted as ready until the timer had come to them, and for ever where nobody writes. */
-static void test_what_expired_while_the_store_was_closed_is_told_to_nobody(bool dead_letters)
+QS_BOOL_TEST(test_what_expired_while_the_store_was_closed_is_told_to_nobody, dead_letters)
 {
     struct engine engine;
 
@@ -192,15 +197,4 @@ static void test_what_expired_while_the_store_was_closed_is_told_to_nobody(bool 
     check_counts(&engine, "q", 0, 0);
     check_counts(&engine, "dead", dead_letters ? EXPIRING : 0, 0);
     engine_stop(&engine);
-}
-
-int main(void)
-{
-    qs_test_run_all();
-    for (int letters = 0; letters < 2; letters++) {
-        test_a_full_queue_drops_its_head_before_anybody_can_get_it(letters, false);
-        test_a_full_queue_drops_its_head_before_anybody_can_get_it(letters, true);
-        test_what_expired_while_the_store_was_closed_is_told_to_nobody(letters);
-    }
-    return 0;
 }

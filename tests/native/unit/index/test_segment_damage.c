@@ -127,7 +127,7 @@ static void check_flip(struct fixture *fixture, uint64_t at)
     QS_CHECK((answers.damaged_count > 0) == (part == SLOT || part == HEAP));
 }
 
-static void test_every_flipped_bit_is_found(bool packed)
+QS_BOOL_TEST(test_every_flipped_bit_is_found, packed)
 {
     struct fixture fixture;
 
@@ -150,7 +150,7 @@ static void test_every_flipped_bit_is_found(bool packed)
     stop_in_memory(&fixture);
 }
 
-static void test_every_end_cut_off_is_found(bool packed)
+QS_BOOL_TEST(test_every_end_cut_off_is_found, packed)
 {
     struct fixture fixture;
     qs_file *handle;
@@ -197,7 +197,7 @@ static void check_refused(struct fixture *fixture, const struct qsi_segment_file
     model.file = before;
 }
 
-static void test_description_that_does_not_fit_is_refused(bool packed)
+QS_BOOL_TEST(test_description_that_does_not_fit_is_refused, packed)
 {
     struct fixture fixture;
     struct qsi_segment_file file;
@@ -255,7 +255,7 @@ static void copy_over(struct fixture *fixture, const struct qsi_segment_file *fr
     overwrite(fixture, to, 0, bytes, read_at(fixture, from, 0, bytes, sizeof bytes));
 }
 
-static void test_another_segment_in_its_place_is_refused(void)
+QS_TEST(test_another_segment_in_its_place_is_refused)
 {
     struct fixture fixture;
     struct qsi_segment_file other;
@@ -276,7 +276,7 @@ static void test_another_segment_in_its_place_is_refused(void)
     stop_in_memory(&fixture);
 }
 
-static void test_another_store_or_version_or_no_segment_is_refused(void)
+QS_TEST(test_another_store_or_version_or_no_segment_is_refused)
 {
     struct fixture fixture;
     uint8_t header[4096];
@@ -415,7 +415,7 @@ static void make_up_slot(struct fixture *fixture, uint64_t *random, uint32_t slo
     overwrite(fixture, &model.file, qsi_segment_slots_at(ENTRIES) + place * 32ull, encoded, 32);
 }
 
-static void test_slots_that_are_made_up_do_no_harm(uint64_t seed)
+QS_SEED_TEST(test_slots_that_are_made_up_do_no_harm)
 {
     struct fixture fixture;
     uint64_t random = seed;
@@ -443,7 +443,7 @@ static void test_slots_that_are_made_up_do_no_harm(uint64_t seed)
     stop_in_memory(&fixture);
 }
 
-static void test_random_bytes_do_no_harm(uint64_t seed)
+QS_SEED_TEST(test_random_bytes_do_no_harm)
 {
     struct fixture fixture;
     uint64_t random = seed;
@@ -474,20 +474,4 @@ static void test_random_bytes_do_no_harm(uint64_t seed)
         QS_CHECK_OK(qsi_segment_remove(fixture.index, &whole, QS_ERROR));
     }
     stop_in_memory(&fixture);
-}
-
-int main(int argc, char **argv)
-{
-    uint64_t seed = qs_test_seed(argc, argv);
-
-    for (int packed = 0; packed < 2; packed++) {
-        test_every_flipped_bit_is_found(packed);
-        test_every_end_cut_off_is_found(packed);
-        test_description_that_does_not_fit_is_refused(packed);
-    }
-    test_another_segment_in_its_place_is_refused();
-    test_another_store_or_version_or_no_segment_is_refused();
-    test_slots_that_are_made_up_do_no_harm(seed);
-    test_random_bytes_do_no_harm(seed);
-    return 0;
 }

@@ -6,6 +6,7 @@
  * succeed when it is repeated.  And it is run with power cuts before each of its steps: what was
  * durable must read back from what is left. */
 #include "index_fixture.h"
+#include "qs_test_faults.h"
 
 #define ENTRIES 512u /* four pages of slots */
 
@@ -238,7 +239,7 @@ static bool is_expected(qs_status status)
            status == QS_EINTR || status == QS_ECORRUPT; /* what is there could not be read */
 }
 
-static void test_step_whose_call_fails_can_be_repeated(enum qsi_fault_how how)
+QS_FAULT_TEST(test_step_whose_call_fails_can_be_repeated)
 {
     static struct model model;
     bool has_fired = true;
@@ -400,7 +401,7 @@ static void cut_before_step(void *context, uint64_t step)
     }
 }
 
-static void test_power_cut_at_any_step_leaves_what_a_checkpoint_names(uint64_t seed)
+QS_SEED_TEST(test_power_cut_at_any_step_leaves_what_a_checkpoint_names)
 {
     static struct model model;
     qs_env *sim = qsi_env_sim_create(seed);
@@ -420,7 +421,7 @@ static void test_power_cut_at_any_step_leaves_what_a_checkpoint_names(uint64_t s
 }
 
 /* Without the sync it may well be gone: the cuts above do cut. */
-static void test_unsynced_segment_is_found_missing(void)
+QS_TEST(test_unsynced_segment_is_found_missing)
 {
     static struct model model;
     qs_env *sim = qsi_env_sim_create(1);
@@ -441,19 +442,4 @@ static void test_unsynced_segment_is_found_missing(void)
     qsi_env_mem_destroy(disk);
     stop(&run.fixture);
     qsi_env_sim_destroy(sim);
-}
-
-int main(int argc, char **argv)
-{
-    static const enum qsi_fault_how hows[] = {QSI_FAULT_EIO, QSI_FAULT_ENOSPC, QSI_FAULT_SHORT_EIO,
-                                              QSI_FAULT_SHORT, QSI_FAULT_EINTR};
-    uint64_t seed = qs_test_seed(argc, argv);
-
-    for (size_t i = 0; i < sizeof hows / sizeof hows[0]; i++) {
-        test_step_whose_call_fails_can_be_repeated(hows[i]);
-    }
-    qs_test_run_all();
-    test_power_cut_at_any_step_leaves_what_a_checkpoint_names(seed);
-    test_unsynced_segment_is_found_missing();
-    return 0;
 }

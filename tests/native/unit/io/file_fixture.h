@@ -18,6 +18,7 @@ static inline void set_up(void)
 {
     bool created;
 
+    seed = qs_test_seed_given;
     sim = qsi_env_sim_create(seed);
     env = qsi_env_fault_create(sim);
     QS_CHECK_OK(env->dir_open_root(env, "/r", true, &root, &created, QS_ERROR));

@@ -10,6 +10,7 @@ static uint64_t seed;
 
 static inline void run(void (*test)(void))
 {
+    seed = qs_test_seed_given;
     sim_set_up(seed);
     test();
     sim_tear_down();

@@ -196,10 +196,3 @@ SIM_TEST(test_clock_moves_when_told_and_a_cut_keeps_it)
     QS_CHECK(disk->monotonic_ns(disk) == start + 1002000);
     qsi_env_mem_destroy(disk);
 }
-
-int main(int argc, char **argv)
-{
-    seed = qs_test_seed(argc, argv);
-    qs_test_run_all();
-    return 0;
-}

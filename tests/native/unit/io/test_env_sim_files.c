@@ -302,10 +302,3 @@ SIM_TEST(test_equal_seeds_give_equal_disks_and_others_differ)
     QS_CHECK(different > 100);
     sim->close(sim, file);
 }
-
-int main(int argc, char **argv)
-{
-    seed = qs_test_seed(argc, argv);
-    qs_test_run_all();
-    return 0;
-}

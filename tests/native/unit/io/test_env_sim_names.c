@@ -262,10 +262,3 @@ SIM_TEST(test_root_is_there_only_once_its_parent_is_synced)
         qsi_env_mem_destroy(disk);
     }
 }
-
-int main(int argc, char **argv)
-{
-    seed = qs_test_seed(argc, argv);
-    qs_test_run_all();
-    return 0;
-}

@@ -297,11 +297,3 @@ FILE_TEST(test_directory_is_durable_once_it_is_open)
     QS_CHECK_STATUS(QS_EIO, qsi_dir_open(env, root, "r", &dir, QS_ERROR));
     QS_CHECK(dir == NULL);
 }
-
-int main(int argc, char **argv)
-{
-    seed = qs_test_seed(argc, argv);
-    seed = qs_test_seed(argc, argv);
-    qs_test_run_all();
-    return 0;
-}

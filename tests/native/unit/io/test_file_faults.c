@@ -210,10 +210,3 @@ FILE_TEST(test_planted_bug_is_caught)
     }
     QS_CHECK(torn > 0 && undone > 0);
 }
-
-int main(int argc, char **argv)
-{
-    seed = qs_test_seed(argc, argv);
-    qs_test_run_all();
-    return 0;
-}

@@ -158,7 +158,7 @@ static void run_trial(struct trial *trial, enum bug bug, uint64_t seed)
     qsi_env_sim_destroy(trial->sim);
 }
 
-static void test_no_cut_is_damage_and_no_lost_file_is_a_cut(uint64_t seed)
+QS_SEED_TEST(test_no_cut_is_damage_and_no_lost_file_is_a_cut)
 {
     struct trial trial;
 
@@ -167,7 +167,7 @@ static void test_no_cut_is_damage_and_no_lost_file_is_a_cut(uint64_t seed)
     QS_CHECK(trial.states > 500 && trial.refused == 0 && trial.unnoticed == 0);
 }
 
-static void test_what_the_two_depend_on(uint64_t seed)
+QS_SEED_TEST(test_what_the_two_depend_on)
 {
     struct trial trial;
 
@@ -297,7 +297,7 @@ static void begin_again(struct fixture *fixture, bool clean)
 }
 
 /* Whatever manifest from before is put back: the scan sees all records, or refuses. */
-static void test_an_older_manifest_hides_nothing(bool clean, uint32_t each)
+static void check_an_older_manifest(bool clean, uint32_t each)
 {
     enum { SESSIONS = 4 };
     struct qsi_manifest newest;
@@ -326,9 +326,15 @@ static void test_an_older_manifest_hides_nothing(bool clean, uint32_t each)
     fixture_stop(&fixture);
 }
 
+QS_BOOL_TEST(test_an_older_manifest_hides_nothing, clean)
+{
+    check_an_older_manifest(clean, 2);
+    check_an_older_manifest(clean, 2 * RECORDS_IN_A_FILE);
+}
+
 /* The state in between, which a crash leaves: the file of the next session is there, and MANIFEST
  * does not name it yet. */
-static void test_a_session_that_was_not_named_yet_is_none(void)
+QS_TEST(test_a_session_that_was_not_named_yet_is_none)
 {
     struct fixture fixture, before;
 
@@ -344,7 +350,7 @@ static void test_a_session_that_was_not_named_yet_is_none(void)
 }
 
 /* Opening and closing without a record in between leaves no file behind. */
-static void test_sessions_without_a_record_leave_no_files(void)
+QS_TEST(test_sessions_without_a_record_leave_no_files)
 {
     struct fixture fixture;
     struct qsi_journal_numbers numbers;
@@ -358,20 +364,4 @@ static void test_sessions_without_a_record_leave_no_files(void)
     qsi_journal_numbers_fini(&numbers);
     check_scan(&fixture, 3);
     fixture_stop(&fixture);
-}
-
-int main(int argc, char **argv)
-{
-    uint64_t seed = qs_test_seed(argc, argv);
-
-    test_no_cut_is_damage_and_no_lost_file_is_a_cut(seed);
-    test_what_the_two_depend_on(seed);
-    qs_test_run_all();
-    test_an_older_manifest_hides_nothing(false, 2);
-    test_an_older_manifest_hides_nothing(true, 2);
-    test_an_older_manifest_hides_nothing(false, 2 * RECORDS_IN_A_FILE);
-    test_an_older_manifest_hides_nothing(true, 2 * RECORDS_IN_A_FILE);
-    test_a_session_that_was_not_named_yet_is_none();
-    test_sessions_without_a_record_leave_no_files();
-    return 0;
 }

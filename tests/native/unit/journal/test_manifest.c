@@ -276,7 +276,7 @@ QS_TEST(test_storing_is_atomic)
     }
 }
 
-static void test_loading_may_fail_for_want_of_memory(void)
+QS_TEST(test_loading_may_fail_for_want_of_memory)
 {
     open_root();
     for (uint64_t n = 1;; n++) {
@@ -365,13 +365,4 @@ QS_TEST(test_marks_of_journal_files)
     QS_CHECK(qsi_journal_mark_at(0) != qsi_journal_mark_at(1));
     QS_CHECK(qsi_journal_mark_at(1) < QSI_JOURNAL_HEADER_BYTES);
     QS_CHECK(qsi_journal_mark_at(2) == qsi_journal_mark_at(0));
-}
-
-int main(void)
-{
-    qs_test_run_all();
-    qs_test_alloc_install(&memory);
-    test_loading_may_fail_for_want_of_memory();
-    qs_test_alloc_end(&memory);
-    return 0;
 }

@@ -5,11 +5,9 @@
  * printed and is the first argument. */
 #include "scan_fixture.h"
 
-static uint64_t random_state;
-
 /* ---- blocks ---- */
 
-static void test_a_flipped_bit_in_any_block_but_the_last_is_damage(bool clean)
+QS_BOOL_TEST(test_a_flipped_bit_in_any_block_but_the_last_is_damage, clean)
 {
     struct fixture fixture, copy;
 
@@ -259,28 +257,22 @@ QS_TEST(test_missing_memory_is_not_taken_for_the_end)
 
 /* ---- bits anywhere ---- */
 
-static uint32_t random_below(uint32_t limit)
-{
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(random_state >> 33) % limit;
-}
-
 /* Never a wrong record, never a missing one in the middle: a prefix or a refusal, and a refusal
  * whenever a block that a later one proves is gone. */
-static void test_a_flipped_bit_is_found_or_does_no_harm(bool clean)
+QS_BOOL_TEST(test_a_flipped_bit_is_found_or_does_no_harm, clean)
 {
     struct fixture fixture, copy;
 
     start_good(&fixture, clean);
     for (int turn = 0; turn < 400; turn++) {
-        uint32_t number = 1 + random_below(good.result.last_file);
+        uint32_t number = 1 + qs_test_below(good.result.last_file);
         uint64_t bytes = 0, offset;
         qs_status status;
 
         fixture_copy(&copy, &fixture);
         QS_CHECK(file_exists(&copy, number, &bytes) && bytes > 0);
-        offset = random_below((uint32_t)bytes);
-        damage(&copy, number, offset, 1, (uint8_t)(1u << random_below(8)));
+        offset = qs_test_below((uint32_t)bytes);
+        damage(&copy, number, offset, 1, (uint8_t)(1u << qs_test_below(8)));
         status = scan(&copy, &seen);
         QS_CHECK(status == QS_OK || status == QS_ECORRUPT);
         for (uint32_t i = 0; i < seen.count; i++) {
@@ -334,15 +326,4 @@ QS_TEST(test_salvage_passes_over_damage_and_counts_it)
     check_seen(&seen, RECORDS);
     QS_CHECK(seen.result.lost_ranges == 0 && seen.result.lost_bytes == 0);
     fixture_stop(&fixture);
-}
-
-int main(int argc, char **argv)
-{
-    random_state = qs_test_seed(argc, argv);
-    for (int clean = 0; clean < 2; clean++) {
-        test_a_flipped_bit_in_any_block_but_the_last_is_damage(clean);
-        test_a_flipped_bit_is_found_or_does_no_harm(clean);
-    }
-    qs_test_run_all();
-    return 0;
 }

@@ -16,7 +16,7 @@ static void check_breaks_before(const struct fixture *copy, uint32_t number)
     check_seen(&seen, i);
 }
 
-static void test_a_missing_file_is_damage(bool clean)
+QS_BOOL_TEST(test_a_missing_file_is_damage, clean)
 {
     struct fixture fixture, copy;
 
@@ -30,7 +30,7 @@ static void test_a_missing_file_is_damage(bool clean)
     fixture_stop(&fixture);
 }
 
-static void test_a_damaged_header_is_damage(bool clean)
+QS_BOOL_TEST(test_a_damaged_header_is_damage, clean)
 {
     struct fixture fixture, copy;
 
@@ -131,14 +131,4 @@ JOURNAL_TEST(test_what_was_cut_off_does_not_come_back)
     check_seen(&seen, 2);
     QS_CHECK(seen.blocks[1].session == 1 && seen.blocks[1].block.file_number == 2);
     QS_CHECK(seen.result.end_lsn == 11000);
-}
-
-int main(void)
-{
-    for (int clean = 0; clean < 2; clean++) {
-        test_a_missing_file_is_damage(clean);
-        test_a_damaged_header_is_damage(clean);
-    }
-    qs_test_run_all();
-    return 0;
 }

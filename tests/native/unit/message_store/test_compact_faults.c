@@ -5,6 +5,7 @@
  * power cuts before each of its steps; a store that recovers from the checkpoint has every body
  * that lives in it, and goes on. */
 #include "counts_fixture.h"
+#include "qs_test_faults.h"
 
 enum { BODIES = 12, PACKED = 8, COUNT = BODIES + PACKED };
 #define BODY 10000u
@@ -154,7 +155,7 @@ static void fini(struct state *state)
     qsi_buf_fini(&state->next.records);
 }
 
-static void test_every_failed_call_leaves_what_is_durable(enum qsi_fault_how how)
+QS_FAULT_TEST(test_every_failed_call_leaves_what_is_durable)
 {
     qs_status status = QS_EIO;
 
@@ -178,7 +179,7 @@ static void test_every_failed_call_leaves_what_is_durable(enum qsi_fault_how how
     }
 }
 
-static void test_recovery_that_fails_can_be_repeated(enum qsi_fault_how how)
+QS_FAULT_TEST(test_recovery_that_fails_can_be_repeated)
 {
     qs_status status = QS_EIO;
 
@@ -334,7 +335,7 @@ static void cut_before_step(void *context, uint64_t step)
     }
 }
 
-static void test_power_cut_at_any_step(uint64_t seed)
+QS_SEED_TEST(test_power_cut_at_any_step)
 {
     qs_env *sim = qsi_env_sim_create(seed);
     struct state state = {.counts = {.count = 0}};
@@ -362,21 +363,4 @@ static void test_power_cut_at_any_step(uint64_t seed)
     qsi_env_sim_on_step(sim, NULL, NULL);
     qsi_env_sim_destroy(sim);
     fini(&state);
-}
-
-int main(int argc, char **argv)
-{
-    static const enum qsi_fault_how hows[] = {QSI_FAULT_EIO,       QSI_FAULT_ENOSPC,
-                                              QSI_FAULT_SHORT_EIO, QSI_FAULT_SHORT,
-                                              QSI_FAULT_EINTR,     QSI_FAULT_SYNC_LOST};
-
-    uint64_t seed = qs_test_seed(argc, argv);
-
-    for (size_t i = 0; i < sizeof hows / sizeof hows[0]; i++) {
-        test_every_failed_call_leaves_what_is_durable(hows[i]);
-        test_recovery_that_fails_can_be_repeated(hows[i]);
-    }
-    qs_test_run_all();
-    test_power_cut_at_any_step(seed);
-    return 0;
 }

@@ -5,6 +5,7 @@
  * 2, ... until it passes, and with power cuts before each of its steps; afterwards a store
  * opened on what is left has every durable body, and of the others only whole ones. */
 #include "counts_fixture.h"
+#include "qs_test_faults.h"
 
 #define BODY_COUNT 12
 
@@ -145,7 +146,7 @@ static bool is_expected(qs_status status)
            status == QS_EINTR || status == QS_ESTORE_FAILED;
 }
 
-static void test_every_failed_call_leaves_the_durable_bodies_whole(enum qsi_fault_how how)
+QS_FAULT_TEST(test_every_failed_call_leaves_the_durable_bodies_whole)
 {
     qs_status status = QS_EIO;
 
@@ -169,7 +170,7 @@ static void test_every_failed_call_leaves_the_durable_bodies_whole(enum qsi_faul
     }
 }
 
-static void test_recovery_that_fails_can_be_repeated(enum qsi_fault_how how)
+QS_FAULT_TEST(test_recovery_that_fails_can_be_repeated)
 {
     qs_status status = QS_EIO;
 
@@ -364,14 +365,13 @@ static void cut_before_step(void *context, uint64_t step)
     }
 }
 
-static void test_power_cut_at_any_step_keeps_every_durable_body(uint64_t seed)
+QS_SEED_TEST(test_power_cut_at_any_step_keeps_every_durable_body)
 {
     qs_env *sim = qsi_env_sim_create(seed);
     struct bodies bodies = {.written = 0};
     struct cuts cuts = {.sim = sim, .bodies = &bodies, .seed = seed};
     struct fixture fixture;
 
-    printf("seed %llu\n", (unsigned long long)seed);
     start(&fixture, sim);
     qsi_env_sim_on_step(sim, cut_before_step, &cuts);
     QS_CHECK(put_and_commit(&fixture, &bodies, NULL) == QS_OK);
@@ -385,19 +385,4 @@ static void test_power_cut_at_any_step_keeps_every_durable_body(uint64_t seed)
     qsi_env_sim_on_step(sim, NULL, NULL);
     check_durable(sim, &bodies, false);
     qsi_env_sim_destroy(sim);
-}
-
-int main(int argc, char **argv)
-{
-    static const enum qsi_fault_how hows[] = {QSI_FAULT_EIO,       QSI_FAULT_ENOSPC,
-                                              QSI_FAULT_SHORT_EIO, QSI_FAULT_SHORT,
-                                              QSI_FAULT_EINTR,     QSI_FAULT_SYNC_LOST};
-
-    for (size_t i = 0; i < sizeof hows / sizeof hows[0]; i++) {
-        test_every_failed_call_leaves_the_durable_bodies_whole(hows[i]);
-        test_recovery_that_fails_can_be_repeated(hows[i]);
-    }
-    qs_test_run_all();
-    test_power_cut_at_any_step_keeps_every_durable_body(argc > 1 ? strtoull(argv[1], NULL, 10) : 1);
-    return 0;
 }

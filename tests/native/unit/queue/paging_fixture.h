@@ -2,11 +2,10 @@
 #ifndef PAGING_FIXTURE_H
 #define PAGING_FIXTURE_H
 
+#include "qs_test_memory.h"
 #include "queue_jobs_fixture.h"
 #include "queue_settle.h"
 #include "queue_take.h"
-
-static struct qs_test_alloc memory;
 
 #define MESSAGES_MAX 512
 

@@ -4,14 +4,13 @@
 
 #include "alloc.h"
 #include "paging.h"
-#include "qs_test_alloc.h"
+#include "qs_test_memory.h"
 #include "queue_publish.h"
 #include "queue_settle.h"
 #include "queue_take.h"
 
 #define ENTRIES 256
 
-static struct qs_test_alloc memory;
 static struct qsi_queue_shared shared;
 
 static inline void begin_with(struct qsi_queue *queue, uint32_t entries)

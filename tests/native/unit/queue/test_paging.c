@@ -11,7 +11,7 @@ static void drop_all(struct fixture *fixture)
     drop_states(fixture);
 }
 
-static void test_what_was_dropped_comes_back(bool durable)
+QS_BOOL_TEST(test_what_was_dropped_comes_back, durable)
 {
     struct fixture fixture;
     struct qsi_queue_measure measure;
@@ -31,7 +31,7 @@ static void test_what_was_dropped_comes_back(bool durable)
     finish(&fixture);
 }
 
-static void test_settled_messages_are_not_written(void)
+QS_TEST(test_settled_messages_are_not_written)
 {
     struct fixture fixture;
     struct qsi_stretch stretch;
@@ -56,7 +56,7 @@ static void test_settled_messages_are_not_written(void)
 
 enum job { FLUSH, STATE, CONTENT, WRITE, JOB_COUNT };
 
-static void test_a_purge_while_a_job_is_under_way(enum job job, bool before)
+static void purge_while_under_way(enum job job, bool before)
 {
     struct fixture fixture;
     struct qsi_flush flush;
@@ -119,6 +119,13 @@ static void test_a_purge_while_a_job_is_under_way(enum job job, bool before)
     publish(&fixture, 256, 10, 0, true);
     QS_CHECK(drain(&fixture) == 10);
     finish(&fixture);
+}
+
+QS_BOOL_TEST(test_a_purge_while_a_job_is_under_way, before)
+{
+    for (enum job job = FLUSH; job < JOB_COUNT; job++) {
+        purge_while_under_way(job, before);
+    }
 }
 
 PAGING_TEST(test_acks_between_run_and_end_of_a_load)
@@ -377,19 +384,4 @@ PAGING_TEST(test_transients_of_a_batch_refer_until_they_are_settled)
     qsi_queue_drop_content(&fixture->queue.container, 0, UINT64_MAX);
     settle_all(fixture, &stretch); /* from both files */
     QS_CHECK(drain(fixture) == 35);
-}
-
-int main(void)
-{
-    qs_test_alloc_install(&memory);
-    test_what_was_dropped_comes_back(true);
-    test_what_was_dropped_comes_back(false);
-    test_settled_messages_are_not_written();
-    for (enum job job = FLUSH; job < JOB_COUNT; job++) {
-        test_a_purge_while_a_job_is_under_way(job, true);
-        test_a_purge_while_a_job_is_under_way(job, false);
-    }
-    qs_test_run_all();
-    qs_test_alloc_end(&memory);
-    return 0;
 }

@@ -233,11 +233,3 @@ QS_TEST(test_a_cut_takes_nothing_that_was_named)
         stop(&after);
     }
 }
-
-int main(void)
-{
-    qs_test_alloc_install(&memory);
-    qs_test_run_all();
-    qs_test_alloc_end(&memory);
-    return 0;
-}

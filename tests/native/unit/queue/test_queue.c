@@ -270,11 +270,3 @@ QS_TEST(test_purge_visits_what_lies_between_messages_that_are_out)
     end(&queue);
     drop_arena();
 }
-
-int main(void)
-{
-    qs_test_alloc_install(&memory);
-    qs_test_run_all();
-    qs_test_alloc_end(&memory);
-    return 0;
-}

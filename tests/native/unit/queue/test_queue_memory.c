@@ -91,11 +91,3 @@ QUEUE_TEST(test_requeueing_cannot_fail)
     QS_CHECK(queue->ready_count == 10);
     QS_CHECK(take_unseen(queue, 10, &stretch) && was_seen(&stretch) && deliveries(&stretch) == 1);
 }
-
-int main(void)
-{
-    qs_test_alloc_install(&memory);
-    qs_test_run_all();
-    qs_test_alloc_end(&memory);
-    return 0;
-}

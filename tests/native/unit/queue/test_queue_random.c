@@ -177,7 +177,7 @@ static void model_check(const struct model *model)
     QS_CHECK(live == ready + out && segment_ready == ready && segment_out == out);
 }
 
-static void test_a_queue_does_as_an_array_does(uint64_t seed)
+QS_SEED_TEST(test_a_queue_does_as_an_array_does)
 {
     static struct model model;
 
@@ -208,14 +208,4 @@ static void test_a_queue_does_as_an_array_does(uint64_t seed)
         end(&model.queue);
         drop_arena();
     }
-}
-
-int main(int argc, char **argv)
-{
-    uint64_t seed = qs_test_seed(argc, argv);
-
-    qs_test_alloc_install(&memory);
-    test_a_queue_does_as_an_array_does(seed);
-    qs_test_alloc_end(&memory);
-    return 0;
 }

@@ -90,11 +90,3 @@ QS_TEST(test_what_a_crash_left_counts_as_delivered_once)
     end(&queue);
     drop_arena();
 }
-
-int main(void)
-{
-    qs_test_alloc_install(&memory);
-    qs_test_run_all();
-    qs_test_alloc_end(&memory);
-    return 0;
-}

@@ -342,7 +342,7 @@ static bool naive_match(const struct pattern *pattern, const struct fields *mess
     return !is_any;
 }
 
-static void test_random_patterns_agree_with_a_naive_matcher(unsigned seed)
+QS_SEED_TEST(test_random_patterns_agree_with_a_naive_matcher)
 {
     static struct queue queues[QUEUE_COUNT];
     struct pattern patterns[QUEUE_COUNT] = {{0}};
@@ -350,8 +350,7 @@ static void test_random_patterns_agree_with_a_naive_matcher(unsigned seed)
     struct qsi_router router;
     struct qsi_exchange *exchange;
 
-    printf("seed %u\n", seed);
-    srand(seed);
+    srand((unsigned)seed);
     QS_CHECK(qsi_router_init(&router, NULL, NULL, NULL) == QS_OK);
     exchange = declare(&router, "h", "headers");
     for (int q = 0; q < QUEUE_COUNT; q++) {
@@ -419,7 +418,7 @@ static qs_status run_sequence(struct qsi_router *router, struct queue *queues)
     return QS_OK;
 }
 
-static void test_every_failed_allocation_leaves_a_working_exchange(void)
+QS_TEST(test_every_failed_allocation_leaves_a_working_exchange)
 {
     qs_status status = QS_ENOMEM;
 
@@ -444,13 +443,4 @@ static void test_every_failed_allocation_leaves_a_working_exchange(void)
         QS_CHECK(status == QS_OK || status == QS_ENOMEM);
         qs_test_alloc_end(&failing);
     }
-}
-
-int main(int argc, char **argv)
-{
-    qs_test_run_all();
-    test_random_patterns_agree_with_a_naive_matcher(argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10)
-                                                             : 1);
-    test_every_failed_allocation_leaves_a_working_exchange();
-    return 0;
 }

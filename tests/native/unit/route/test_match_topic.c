@@ -216,7 +216,7 @@ static void check_against_model(struct qsi_router *router, struct qsi_exchange *
 }
 
 /* Each queue has one binding or none; "-" is none. */
-static void test_random_topologies_agree_with_a_recursive_matcher(unsigned seed)
+QS_SEED_TEST(test_random_topologies_agree_with_a_recursive_matcher)
 {
     static struct queue queues[QUEUE_COUNT];
     char patterns[QUEUE_COUNT][8];
@@ -224,8 +224,7 @@ static void test_random_topologies_agree_with_a_recursive_matcher(unsigned seed)
     struct qsi_exchange *exchange;
     char key[16];
 
-    printf("seed %u\n", seed);
-    srand(seed);
+    srand((unsigned)seed);
     QS_CHECK(qsi_router_init(&router, NULL, NULL, NULL) == QS_OK);
     exchange = declare(&router, "x", "topic");
     for (int q = 0; q < QUEUE_COUNT; q++) {
@@ -249,12 +248,4 @@ static void test_random_topologies_agree_with_a_recursive_matcher(unsigned seed)
         check_against_model(&router, exchange, queues, patterns);
     }
     qsi_router_fini(&router);
-}
-
-int main(int argc, char **argv)
-{
-    qs_test_run_all();
-    test_random_topologies_agree_with_a_recursive_matcher(
-        argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 1);
-    return 0;
 }

@@ -154,10 +154,9 @@ static void check_graph(struct qsi_router *router, const struct graph *graph)
     }
 }
 
-static void test_random_graphs_agree_with_a_search(unsigned seed)
+QS_SEED_TEST(test_random_graphs_agree_with_a_search)
 {
-    printf("seed %u\n", seed);
-    srand(seed);
+    srand((unsigned)seed);
     for (int round = 0; round < 60; round++) {
         struct qsi_router router;
         struct graph graph = {0};
@@ -173,10 +172,4 @@ static void test_random_graphs_agree_with_a_search(unsigned seed)
         }
         qsi_router_fini(&router);
     }
-}
-
-int main(int argc, char **argv)
-{
-    test_random_graphs_agree_with_a_search(argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 1);
-    return 0;
 }

@@ -1,4 +1,5 @@
 /* A stream against an array while each call, and each allocation, fails once. */
+#include "qs_test_faults.h"
 #include "stream_model.h"
 
 static bool one_faulty_run(enum qsi_fault_how how, uint64_t n, bool of_memory)
@@ -59,7 +60,7 @@ static bool one_faulty_run(enum qsi_fault_how how, uint64_t n, bool of_memory)
     return fired;
 }
 
-static void test_every_call_fails_once(enum qsi_fault_how how)
+QS_FAULT_TEST(test_every_call_fails_once)
 {
     uint64_t n = 1;
 
@@ -69,7 +70,7 @@ static void test_every_call_fails_once(enum qsi_fault_how how)
     QS_CHECK(n > 5);
 }
 
-static void test_every_allocation_fails_once(void)
+QS_TEST(test_every_allocation_fails_once)
 {
     uint64_t n = 1;
 
@@ -77,13 +78,4 @@ static void test_every_allocation_fails_once(void)
         n++;
     }
     QS_CHECK(n > 10);
-}
-
-int main(void)
-{
-    test_every_call_fails_once(QSI_FAULT_EIO);
-    test_every_call_fails_once(QSI_FAULT_ENOSPC);
-    test_every_call_fails_once(QSI_FAULT_SHORT);
-    test_every_allocation_fails_once();
-    return 0;
 }
