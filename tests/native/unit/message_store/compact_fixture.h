@@ -29,12 +29,12 @@ static inline bool compact(struct fixture *fixture)
 {
     struct qsi_compaction *job;
 
-    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->store, &job, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->messages, &job, QS_ERROR));
     if (job == NULL) {
         return false;
     }
-    QS_CHECK_OK(qsi_message_store_compact_run(fixture->store, job, QS_ERROR));
-    qsi_message_store_compact_end(fixture->store, job, true);
+    QS_CHECK_OK(qsi_message_store_compact_run(fixture->messages, job, QS_ERROR));
+    qsi_message_store_compact_end(fixture->messages, job, true);
     return true;
 }
 
@@ -56,8 +56,8 @@ static inline void check_sparse(struct fixture *fixture, const struct qsi_body_r
 {
     for (uint32_t i = 1; i < 6; i += 3) {
         QS_CHECK_OK(get(fixture, &refs[i], i, QS_ERROR));
-        QS_CHECK_OK(qsi_message_store_check(fixture->store, &refs[i], QS_ERROR));
-        QS_CHECK_OK(qsi_message_store_locate(fixture->store, &refs[i], QS_ERROR));
+        QS_CHECK_OK(qsi_message_store_check(fixture->messages, &refs[i], QS_ERROR));
+        QS_CHECK_OK(qsi_message_store_locate(fixture->messages, &refs[i], QS_ERROR));
     }
 }
 

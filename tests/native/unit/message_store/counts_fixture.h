@@ -4,8 +4,8 @@
 
 #include "buf.h"
 #include "envelope.h"
+#include "messages_fixture.h"
 #include "record.h"
-#include "store_fixture.h"
 
 /* A checkpoint: the records and their number.  Zeroed memory is an empty one. */
 struct checkpoint {
@@ -18,14 +18,14 @@ static inline qs_status try_snapshot(struct fixture *fixture, struct checkpoint 
 {
     qsi_buf_clear(&out->records);
     out->count = 0;
-    return qsi_message_store_snapshot(fixture->store, &out->records, &out->count, error);
+    return qsi_message_store_snapshot(fixture->messages, &out->records, &out->count, error);
 }
 
 /* Takes one that is durable at once. */
 static inline void take_checkpoint(struct fixture *fixture, struct checkpoint *out)
 {
     QS_CHECK_OK(try_snapshot(fixture, out, QS_ERROR));
-    QS_CHECK_OK(qsi_message_store_unseal(fixture->store, true, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_unseal(fixture->messages, true, QS_ERROR));
 }
 
 static inline qs_status try_restore(struct fixture *fixture, const struct checkpoint *checkpoint,
@@ -38,7 +38,7 @@ static inline qs_status try_restore(struct fixture *fixture, const struct checkp
         qs_status status;
 
         QS_CHECK(qsi_record_fits(record, checkpoint->records.bytes - at));
-        status = qsi_message_store_restore(fixture->store, record, error);
+        status = qsi_message_store_restore(fixture->messages, record, error);
         if (status != QS_OK) {
             return status;
         }
@@ -52,15 +52,15 @@ static inline qs_status try_restore(struct fixture *fixture, const struct checkp
 static inline void note_and_add(struct fixture *fixture, const struct qsi_body_ref *ref,
                                 uint32_t count)
 {
-    QS_CHECK_OK(qsi_message_store_add_reference(fixture->store, ref, QS_ERROR));
-    qsi_message_store_add_refs(fixture->store, ref, count, 0);
+    QS_CHECK_OK(qsi_message_store_add_reference(fixture->messages, ref, QS_ERROR));
+    qsi_message_store_add_refs(fixture->messages, ref, count, 0);
 }
 
 static inline qs_status try_finish(struct fixture *fixture, qs_error *error)
 {
-    qs_status status = qsi_message_store_retain_counted(fixture->store, QSI_RETAIN, error);
+    qs_status status = qsi_message_store_retain_counted(fixture->messages, QSI_RETAIN, error);
 
-    return status == QS_OK ? qsi_message_store_trim_counted(fixture->store, error) : status;
+    return status == QS_OK ? qsi_message_store_trim_counted(fixture->messages, error) : status;
 }
 
 /* Closes, opens and recovers from a checkpoint behind which the journal says nothing. */
@@ -77,20 +77,20 @@ static inline struct qsi_body_ref put_counted(struct fixture *fixture, uint32_t 
 {
     struct qsi_body_ref ref = put(fixture, body_bytes, number);
 
-    qsi_message_store_add_refs(fixture->store, &ref, durable, 0);
+    qsi_message_store_add_refs(fixture->messages, &ref, durable, 0);
     return ref;
 }
 
 static inline void drop(struct fixture *fixture, const struct qsi_body_ref *ref)
 {
-    qsi_message_store_drop_ref(fixture->store, ref, false);
+    qsi_message_store_drop_ref(fixture->messages, ref, false);
 }
 
 /* All that is written becomes durable, every file is settled. */
 static inline void settle_all(struct fixture *fixture)
 {
     QS_CHECK_OK(commit(fixture, QS_ERROR));
-    QS_CHECK_OK(qsi_message_store_settle(fixture->store, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_settle(fixture->messages, QS_ERROR));
 }
 
 /* Bodies first_number, first_number + 1 ... in one pack, with a durable reference each. */
@@ -115,15 +115,16 @@ static inline qs_status try_put_pack(struct fixture *fixture, const uint32_t *bo
             .body = qsi_slice_make(data[i], ENVELOPE_BYTES + body_bytes[i]),
         };
     }
-    status = qsi_message_store_write_pack(fixture->store, bodies, count, refs_out, &place, error);
+    status =
+        qsi_message_store_write_pack(fixture->messages, bodies, count, refs_out, &place, error);
     if (status != QS_OK) {
         QS_CHECK(place.file == NULL);
         return status;
     }
     for (uint32_t i = 0; i < count; i++) {
-        qsi_message_store_add_refs(fixture->store, &refs_out[i], 1, 0);
+        qsi_message_store_add_refs(fixture->messages, &refs_out[i], 1, 0);
     }
-    qsi_message_store_mark(fixture->store, &place);
+    qsi_message_store_mark(fixture->messages, &place);
     return QS_OK;
 }
 
@@ -134,7 +135,7 @@ static inline qs_status get_packed(struct fixture *fixture, const struct qsi_bod
     static uint8_t data[4000];
     static uint8_t expected[4000];
     struct qsi_slice exchange, key, properties;
-    qs_status status = qsi_message_store_read(fixture->store, ref, data, error);
+    qs_status status = qsi_message_store_read(fixture->messages, ref, data, error);
 
     if (status == QS_OK) {
         fill_message(expected, ref->body_bytes - ENVELOPE_BYTES, number);
@@ -153,7 +154,7 @@ static inline struct qsi_message_space space_of(struct fixture *fixture)
 {
     struct qsi_message_space space;
 
-    qsi_message_store_space(fixture->store, &space);
+    qsi_message_store_space(fixture->messages, &space);
     return space;
 }
 

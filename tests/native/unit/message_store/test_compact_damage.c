@@ -3,7 +3,7 @@
 #include "compact_fixture.h"
 
 /* Places that were abandoned: never written, or with a header that promises too much. */
-STORE_TEST(test_garbage_between_records_does_not_hide_them)
+MESSAGES_TEST(test_garbage_between_records_does_not_hide_them)
 {
     struct checkpoint checkpoint = {0};
     struct qsi_body_ref refs[4];
@@ -16,9 +16,9 @@ STORE_TEST(test_garbage_between_records_does_not_hide_them)
     size_t read;
 
     refs[0] = put_counted(fixture, 3000, 0, 1);
-    QS_CHECK(qsi_message_store_reserve(fixture->store, 0, 20000, &places[0], NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_reserve(fixture->messages, 0, 20000, &places[0], NULL) == QS_OK);
     refs[1] = put_counted(fixture, 3000, 1, 1);
-    QS_CHECK(qsi_message_store_reserve(fixture->store, 0, 20000, &places[1], NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_reserve(fixture->messages, 0, 20000, &places[1], NULL) == QS_OK);
     refs[2] = put_counted(fixture, 3000, 2, 1);
     refs[3] = put_counted(fixture, 5, 3, 1);
     QS_CHECK(fixture->env->open(fixture->env, fixture->dir, first_name, QS_OPEN_READ, &file,
@@ -37,7 +37,7 @@ STORE_TEST(test_garbage_between_records_does_not_hide_them)
     overwrite(fixture, first_name, places[0].offset + 512, header, sizeof header);
     overwrite(fixture, first_name, places[0].offset + 8, header, sizeof header);
     for (int i = 0; i < 2; i++) {
-        qsi_message_store_abandon(fixture->store, &places[i]);
+        qsi_message_store_abandon(fixture->messages, &places[i]);
     }
     settle_all(fixture);
     QS_CHECK(compact(fixture));
@@ -51,7 +51,7 @@ STORE_TEST(test_garbage_between_records_does_not_hide_them)
 
 /* Every 8 bytes a header of a live body that is never right: it ends, and the file is left
  * alone. */
-STORE_TEST(test_file_full_of_false_headers_is_given_up)
+MESSAGES_TEST(test_file_full_of_false_headers_is_given_up)
 {
     struct qsi_body_ref ref;
     struct qsi_place place;
@@ -63,7 +63,7 @@ STORE_TEST(test_file_full_of_false_headers_is_given_up)
     qs_file *file;
     size_t read;
 
-    QS_CHECK(qsi_message_store_reserve(fixture->store, 0, 50000, &place, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_reserve(fixture->messages, 0, 50000, &place, NULL) == QS_OK);
     ref = put_counted(fixture, 100, 1, 1);
     QS_CHECK(fixture->env->open(fixture->env, fixture->dir, first_name, QS_OPEN_READ, &file,
                                 NULL) == QS_OK);
@@ -76,17 +76,17 @@ STORE_TEST(test_file_full_of_false_headers_is_given_up)
         qsi_body_header_encode(garbage + at, &fake, parsed.salt);
     }
     overwrite(fixture, first_name, place.offset, garbage, sizeof garbage);
-    qsi_message_store_abandon(fixture->store, &place);
+    qsi_message_store_abandon(fixture->messages, &place);
     settle_all(fixture);
-    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->store, &job, QS_ERROR));
-    QS_CHECK_STATUS(QS_ECORRUPT, qsi_message_store_compact_run(fixture->store, job, QS_ERROR));
-    qsi_message_store_compact_end(fixture->store, job, true);
+    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->messages, &job, QS_ERROR));
+    QS_CHECK_STATUS(QS_ECORRUPT, qsi_message_store_compact_run(fixture->messages, job, QS_ERROR));
+    qsi_message_store_compact_end(fixture->messages, job, true);
     QS_CHECK(!has_name(fixture, second_name));
     QS_CHECK_OK(get(fixture, &ref, 1, QS_ERROR));
     QS_CHECK(!compact(fixture));
 }
 
-STORE_TEST(test_damaged_body_is_left_out)
+MESSAGES_TEST(test_damaged_body_is_left_out)
 {
     struct checkpoint checkpoint = {0};
     struct qsi_body_ref refs[6];
@@ -145,7 +145,7 @@ QS_BOOL_TEST(test_next_compaction_believes_only_a_whole_table, table_is_damaged)
     qsi_env_mem_destroy(env);
 }
 
-STORE_TEST(test_every_damaged_byte_of_a_compacted_file_is_detected)
+MESSAGES_TEST(test_every_damaged_byte_of_a_compacted_file_is_detected)
 {
     struct checkpoint checkpoint = {0};
     struct qsi_body_ref refs[6];

@@ -43,14 +43,14 @@ static qs_status fill(struct fixture *fixture, struct state *state, qs_error *er
     QS_TRY(try_put_pack(fixture, sizes, PACKED, BODIES, state->refs + BODIES, error));
     for (uint32_t i = 0; i < BODIES; i++) {
         QS_TRY(try_put(fixture, BODY, i, &state->refs[i], error));
-        qsi_message_store_add_refs(fixture->store, &state->refs[i], 1, 0);
+        qsi_message_store_add_refs(fixture->messages, &state->refs[i], 1, 0);
     }
     for (uint32_t i = 0; i < COUNT; i++) {
         state->is_live[i] = true;
     }
     QS_TRY(commit(fixture, error));
-    QS_TRY(qsi_message_store_sync_packs(fixture->store, error));
-    return qsi_message_store_settle(fixture->store, error);
+    QS_TRY(qsi_message_store_sync_packs(fixture->messages, error));
+    return qsi_message_store_settle(fixture->messages, error);
 }
 
 static void drop_some(struct fixture *fixture, struct state *state, uint32_t modulus)
@@ -72,7 +72,7 @@ static qs_status checkpoint(struct fixture *fixture, struct state *state, qs_err
     state->counts = state->next;
     state->next = old;
     memcpy(state->is_durable, state->is_live, sizeof state->is_live);
-    return qsi_message_store_unseal(fixture->store, true, error);
+    return qsi_message_store_unseal(fixture->messages, true, error);
 }
 
 /* A job that fails leaves everything readable. */
@@ -80,14 +80,14 @@ static qs_status compact_all(struct fixture *fixture, struct state *state, qs_er
 {
     struct qsi_compaction *job;
 
-    QS_TRY(qsi_message_store_compact_begin(fixture->store, &job, error));
+    QS_TRY(qsi_message_store_compact_begin(fixture->messages, &job, error));
     while (job != NULL) {
-        qs_status status = qsi_message_store_compact_run(fixture->store, job, error);
+        qs_status status = qsi_message_store_compact_run(fixture->messages, job, error);
 
-        qsi_message_store_compact_end(fixture->store, job, status == QS_OK);
+        qsi_message_store_compact_end(fixture->messages, job, status == QS_OK);
         QS_TRY(status);
         QS_TRY(check_live(fixture, state, state->is_live, error));
-        QS_TRY(qsi_message_store_compact_begin(fixture->store, &job, error));
+        QS_TRY(qsi_message_store_compact_begin(fixture->messages, &job, error));
     }
     return QS_OK;
 }
@@ -253,11 +253,11 @@ QS_TEST(test_transient_references_without_memory_keep_the_file)
     ref = put_counted(&fixture, BODY, 1, 1);
     qs_test_alloc_use(&failing);
     failing.fail_at = failing.calls + 1;
-    qsi_message_store_add_refs(fixture.store, &ref, 0, 1);
+    qsi_message_store_add_refs(fixture.messages, &ref, 0, 1);
     qs_allocator_set(NULL);
     settle_all(&fixture);
     drop(&fixture, &ref);
-    qsi_message_store_drop_ref(fixture.store, &ref, true);
+    qsi_message_store_drop_ref(fixture.messages, &ref, true);
     take_checkpoint(&fixture, &taken);
     QS_CHECK(exists(&fixture, 1) && taken.count == 0);
     recover_from(&fixture, &taken);
@@ -287,10 +287,10 @@ QS_BOOL_TEST(test_what_recovery_keeps_is_durable_from_then_on, named)
     restart(&fixture);
     QS_CHECK_OK(try_restore(&fixture, &taken, QS_ERROR));
     for (int i = named ? 1 : 0; i < 2; i++) {
-        QS_CHECK_OK(qsi_message_store_add_reference(fixture.store, &refs[i], QS_ERROR));
-        qsi_message_store_add_refs(fixture.store, &refs[i], 1, 0);
+        QS_CHECK_OK(qsi_message_store_add_reference(fixture.messages, &refs[i], QS_ERROR));
+        qsi_message_store_add_refs(fixture.messages, &refs[i], 1, 0);
     }
-    QS_CHECK_OK(qsi_message_store_retain_counted(fixture.store, QSI_RETAIN, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_retain_counted(fixture.messages, QSI_RETAIN, QS_ERROR));
     disk = qsi_env_sim_cut(sim, QSI_CUT_DROP_ALL, 1);
     stop(&fixture);
     start(&fixture, disk);

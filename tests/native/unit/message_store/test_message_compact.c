@@ -4,7 +4,7 @@
  * generation, before and after a recovery from a checkpoint. */
 #include "compact_fixture.h"
 
-STORE_TEST(test_live_bodies_move_and_their_references_hold)
+MESSAGES_TEST(test_live_bodies_move_and_their_references_hold)
 {
     struct checkpoint checkpoint = {0};
     struct qsi_body_ref refs[6];
@@ -27,7 +27,7 @@ STORE_TEST(test_live_bodies_move_and_their_references_hold)
     check_sparse(fixture, refs);
     QS_CHECK(compact(fixture));
     QS_CHECK_OK(try_snapshot(fixture, &checkpoint, QS_ERROR));
-    QS_CHECK_OK(qsi_message_store_unseal(fixture->store, false, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_unseal(fixture->messages, false, QS_ERROR));
     QS_CHECK(has_name(fixture, first_name));
     take_checkpoint(fixture, &checkpoint);
     QS_CHECK(!has_name(fixture, first_name) && has_name(fixture, second_name));
@@ -49,7 +49,7 @@ STORE_TEST(test_live_bodies_move_and_their_references_hold)
 }
 
 /* Of the six bodies four are dead. */
-STORE_TEST(test_dead_body_is_read_until_a_checkpoint_removes_what_was_replaced)
+MESSAGES_TEST(test_dead_body_is_read_until_a_checkpoint_removes_what_was_replaced)
 {
     struct checkpoint checkpoint = {0};
     struct qsi_body_ref refs[6];
@@ -63,19 +63,20 @@ STORE_TEST(test_dead_body_is_read_until_a_checkpoint_removes_what_was_replaced)
         uint32_t found = 0;
 
         for (uint32_t i = 0; i < 6; i++) {
-            found += qsi_message_store_read_dead(fixture->store, &refs[i], data, QS_ERROR) == QS_OK;
+            found +=
+                qsi_message_store_read_dead(fixture->messages, &refs[i], data, QS_ERROR) == QS_OK;
         }
         QS_CHECK(found == (removed ? 2 : 6));
         QS_CHECK_STATUS(QS_ECORRUPT, get(fixture, &refs[0], 0, NULL));
         QS_CHECK_OK(try_snapshot(fixture, &checkpoint, QS_ERROR));
-        QS_CHECK_OK(qsi_message_store_unseal(fixture->store, true, QS_ERROR));
+        QS_CHECK_OK(qsi_message_store_unseal(fixture->messages, true, QS_ERROR));
         check_sparse(fixture, refs);
     }
     free(data);
     qsi_buf_fini(&checkpoint.records);
 }
 
-STORE_TEST(test_compacted_files_are_compacted_again)
+MESSAGES_TEST(test_compacted_files_are_compacted_again)
 {
     enum { COUNT = 40 };
     static const uint32_t first_left[] = {0, 26, 36}; /* before each round */
@@ -117,8 +118,8 @@ QS_TEST(test_large_bodies_move)
     QS_CHECK(data != NULL);
     for (int damaged = 0; damaged < 2; damaged++) {
         start(&fixture, env);
-        qsi_message_store_close(fixture.store);
-        QS_CHECK_OK(qsi_message_store_open(&fixture.store, env, fixture.dir, test_uuid,
+        qsi_message_store_close(fixture.messages);
+        QS_CHECK_OK(qsi_message_store_open(&fixture.messages, env, fixture.dir, test_uuid,
                                            &large_files, QS_ERROR));
         for (uint32_t i = 0; i < 3; i++) {
             const qs_part part = {data, BODY_BYTES - 100};
@@ -126,11 +127,11 @@ QS_TEST(test_large_bodies_move)
 
             memset(data, (int)i + 1, BODY_BYTES);
             QS_CHECK_OK(
-                qsi_message_store_reserve(fixture.store, 3, BODY_BYTES - 103, &place, QS_ERROR));
+                qsi_message_store_reserve(fixture.messages, 3, BODY_BYTES - 103, &place, QS_ERROR));
             QS_CHECK_OK(
-                qsi_message_store_write(fixture.store, &place, &part, 1, &refs[i], QS_ERROR));
-            qsi_message_store_add_refs(fixture.store, &refs[i], 1, 0);
-            qsi_message_store_mark(fixture.store, &place);
+                qsi_message_store_write(fixture.messages, &place, &part, 1, &refs[i], QS_ERROR));
+            qsi_message_store_add_refs(fixture.messages, &refs[i], 1, 0);
+            qsi_message_store_mark(fixture.messages, &place);
         }
         settle_all(&fixture);
         drop(&fixture, &refs[0]);
@@ -143,7 +144,7 @@ QS_TEST(test_large_bodies_move)
         }
         QS_CHECK(compact(&fixture));
         if (damaged == 0) {
-            QS_CHECK_OK(qsi_message_store_read(fixture.store, &refs[2], back, QS_ERROR));
+            QS_CHECK_OK(qsi_message_store_read(fixture.messages, &refs[2], back, QS_ERROR));
             QS_CHECK(memcmp(back + QSI_BODY_HEADER_BYTES, data, BODY_BYTES - 100) == 0);
         } else {
             QS_CHECK(space_of(&fixture).total_bytes == 4096 + 3 * 8 + 8); /* written over, cut */
@@ -154,43 +155,43 @@ QS_TEST(test_large_bodies_move)
     qsi_env_mem_destroy(env);
 }
 
-STORE_TEST(test_job_that_is_given_up_leaves_nothing)
+MESSAGES_TEST(test_job_that_is_given_up_leaves_nothing)
 {
     struct qsi_compaction *job;
     struct qsi_compaction *second;
     struct qsi_body_ref refs[6];
 
     make_sparse(fixture, refs);
-    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->store, &job, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->messages, &job, QS_ERROR));
     QS_CHECK(job != NULL);
-    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->store, &second, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->messages, &second, QS_ERROR));
     QS_CHECK(second == NULL); /* one job a file */
-    QS_CHECK_OK(qsi_message_store_compact_run(fixture->store, job, QS_ERROR));
-    qsi_message_store_compact_end(fixture->store, job, false);
+    QS_CHECK_OK(qsi_message_store_compact_run(fixture->messages, job, QS_ERROR));
+    qsi_message_store_compact_end(fixture->messages, job, false);
     QS_CHECK(has_name(fixture, first_name) && !has_name(fixture, second_name));
     check_sparse(fixture, refs);
-    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->store, &job, QS_ERROR));
-    qsi_message_store_compact_end(fixture->store, job, true); /* never run */
+    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->messages, &job, QS_ERROR));
+    qsi_message_store_compact_end(fixture->messages, job, true); /* never run */
     check_sparse(fixture, refs);
     create_file(fixture, second_name); /* a leftover */
     QS_CHECK(compact(fixture));
     check_sparse(fixture, refs);
 }
 
-STORE_TEST(test_bodies_dropped_and_files_that_die_during_a_job)
+MESSAGES_TEST(test_bodies_dropped_and_files_that_die_during_a_job)
 {
     struct checkpoint checkpoint = {0};
     struct qsi_compaction *job;
     struct qsi_body_ref refs[6];
 
     make_sparse(fixture, refs);
-    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->store, &job, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->messages, &job, QS_ERROR));
     drop(fixture, &refs[4]);
-    QS_CHECK_OK(qsi_message_store_compact_run(fixture->store, job, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_compact_run(fixture->messages, job, QS_ERROR));
     drop(fixture, &refs[1]);
     take_checkpoint(fixture, &checkpoint); /* dead, but a job has it */
     QS_CHECK(has_name(fixture, first_name));
-    qsi_message_store_compact_end(fixture->store, job, true);
+    qsi_message_store_compact_end(fixture->messages, job, true);
     QS_CHECK(space_of(fixture).file_count == 0);
     take_checkpoint(fixture, &checkpoint);
     QS_CHECK(!has_name(fixture, first_name) && !has_name(fixture, second_name));
@@ -198,16 +199,16 @@ STORE_TEST(test_bodies_dropped_and_files_that_die_during_a_job)
 }
 
 /* A body that comes to life again during the job, which nobody should do: the old file stays. */
-STORE_TEST(test_body_that_was_left_behind_cannot_come_back)
+MESSAGES_TEST(test_body_that_was_left_behind_cannot_come_back)
 {
     struct qsi_compaction *job;
     struct qsi_body_ref refs[6];
 
     make_sparse(fixture, refs);
-    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->store, &job, QS_ERROR));
-    QS_CHECK_OK(qsi_message_store_compact_run(fixture->store, job, QS_ERROR));
-    qsi_message_store_add_refs(fixture->store, &refs[2], 1, 0);
-    qsi_message_store_compact_end(fixture->store, job, true);
+    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->messages, &job, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_compact_run(fixture->messages, job, QS_ERROR));
+    qsi_message_store_add_refs(fixture->messages, &refs[2], 1, 0);
+    qsi_message_store_compact_end(fixture->messages, job, true);
     QS_CHECK(!has_name(fixture, second_name));
     QS_CHECK_OK(get(fixture, &refs[2], 2, QS_ERROR));
     check_sparse(fixture, refs);
@@ -228,8 +229,8 @@ static void *read_until_done(void *context)
 
     while (!atomic_load(&reader->done)) {
         for (uint32_t i = 1; i < 6; i += 3) {
-            QS_CHECK_OK(
-                qsi_message_store_read(reader->fixture->store, &reader->refs[i], data, QS_ERROR));
+            QS_CHECK_OK(qsi_message_store_read(reader->fixture->messages, &reader->refs[i], data,
+                                               QS_ERROR));
             fill_message(expected, BODY, i);
             QS_CHECK(memcmp(data + QSI_BODY_HEADER_BYTES, expected, sizeof expected) == 0);
             atomic_fetch_add(&reader->reads, 1);

@@ -6,7 +6,7 @@
 
 #define BODY 10000u /* six fit a file */
 
-STORE_TEST(test_file_is_dead_when_nothing_counts_and_goes_with_a_durable_checkpoint)
+MESSAGES_TEST(test_file_is_dead_when_nothing_counts_and_goes_with_a_durable_checkpoint)
 {
     struct checkpoint checkpoint = {0};
     struct qsi_body_ref refs[8];
@@ -14,7 +14,7 @@ STORE_TEST(test_file_is_dead_when_nothing_counts_and_goes_with_a_durable_checkpo
     for (uint32_t i = 0; i < 8; i++) {
         refs[i] = put_counted(fixture, BODY, i, 2);
     }
-    qsi_message_store_add_refs(fixture->store, &refs[0], 0, 3);
+    qsi_message_store_add_refs(fixture->messages, &refs[0], 0, 3);
     QS_CHECK(commit(fixture, NULL) == QS_OK);
     QS_CHECK(space_of(fixture).live_bytes == 8 * qsi_body_packed_bytes(&refs[0]));
     QS_CHECK(space_of(fixture).file_count == 2 && space_of(fixture).doomed_bytes == 0);
@@ -27,25 +27,25 @@ STORE_TEST(test_file_is_dead_when_nothing_counts_and_goes_with_a_durable_checkpo
     QS_CHECK(exists(fixture, 1));
     for (uint32_t i = 0; i < 3; i++) {
         QS_CHECK(space_of(fixture).doomed_bytes == 0);
-        qsi_message_store_drop_ref(fixture->store, &refs[0], true);
+        qsi_message_store_drop_ref(fixture->messages, &refs[0], true);
     }
     QS_CHECK(space_of(fixture).doomed_bytes == 65536 && space_of(fixture).file_count == 1);
     QS_CHECK(get(fixture, &refs[3], 3, NULL) == QS_OK); /* doomed, and readable */
     QS_CHECK_OK(try_snapshot(fixture, &checkpoint, QS_ERROR));
     QS_CHECK(exists(fixture, 1));
-    QS_CHECK_OK(qsi_message_store_unseal(fixture->store, false, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_unseal(fixture->messages, false, QS_ERROR));
     QS_CHECK(exists(fixture, 1) && space_of(fixture).doomed_bytes == 65536);
     take_checkpoint(fixture, &checkpoint);
     QS_CHECK(!exists(fixture, 1) && space_of(fixture).doomed_bytes == 0);
     QS_CHECK(get(fixture, &refs[3], 3, NULL) == QS_ECORRUPT);
     drop(fixture, &refs[3]); /* of a file that is gone: ignored */
-    qsi_message_store_add_refs(fixture->store, &refs[3], 1, 1);
+    qsi_message_store_add_refs(fixture->messages, &refs[3], 1, 1);
     QS_CHECK(get(fixture, &refs[7], 7, NULL) == QS_OK);
     qsi_buf_fini(&checkpoint.records);
 }
 
 /* Sealed is what is dead when the checkpoint is taken: what dies later may be named by it. */
-STORE_TEST(test_file_that_dies_after_the_snapshot_waits_for_the_next)
+MESSAGES_TEST(test_file_that_dies_after_the_snapshot_waits_for_the_next)
 {
     struct checkpoint checkpoint = {0};
     struct qsi_body_ref ref;
@@ -54,26 +54,26 @@ STORE_TEST(test_file_that_dies_after_the_snapshot_waits_for_the_next)
     settle_all(fixture);
     QS_CHECK_OK(try_snapshot(fixture, &checkpoint, QS_ERROR));
     drop(fixture, &ref);
-    QS_CHECK_OK(qsi_message_store_unseal(fixture->store, true, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_unseal(fixture->messages, true, QS_ERROR));
     QS_CHECK(exists(fixture, 1));
     take_checkpoint(fixture, &checkpoint);
     QS_CHECK(!exists(fixture, 1) && checkpoint.count == 0);
     qsi_buf_fini(&checkpoint.records);
 }
 
-STORE_TEST(test_open_places_and_unsynced_bodies_keep_their_file)
+MESSAGES_TEST(test_open_places_and_unsynced_bodies_keep_their_file)
 {
     struct checkpoint checkpoint = {0};
     struct qsi_place place;
     struct qsi_place large;
 
-    QS_CHECK(qsi_message_store_reserve(fixture->store, 0, 40000, &place, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_reserve(fixture->store, 0, 100000, &large, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_reserve(fixture->messages, 0, 40000, &place, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_reserve(fixture->messages, 0, 100000, &large, NULL) == QS_OK);
     put_counted(fixture, 40000, 1, 1);
     take_checkpoint(fixture, &checkpoint);
     QS_CHECK(exists(fixture, 1) && exists(fixture, 2));
-    qsi_message_store_abandon(fixture->store, &place);
-    qsi_message_store_abandon(fixture->store, &large);
+    qsi_message_store_abandon(fixture->messages, &place);
+    qsi_message_store_abandon(fixture->messages, &large);
     take_checkpoint(fixture, &checkpoint);
     QS_CHECK(!exists(fixture, 1) && !exists(fixture, 2) && exists(fixture, 3));
     put(fixture, 40000, 2); /* a new file; nobody refers to the body, and a commit is to come */
@@ -131,17 +131,17 @@ QS_TEST(test_counts_come_back_from_a_checkpoint_byte_for_byte)
     qsi_env_mem_destroy(env);
 }
 
-STORE_TEST(test_too_many_references_keep_a_body_for_good)
+MESSAGES_TEST(test_too_many_references_keep_a_body_for_good)
 {
     struct qsi_body_ref refs[2];
 
     refs[0] = put_counted(fixture, BODY, 0, QSI_BODY_REFS_MAX);
     refs[1] = put_counted(fixture, BODY, 1, QSI_BODY_REFS_MAX);
-    qsi_message_store_add_refs(fixture->store, &refs[0], UINT32_MAX, UINT32_MAX);
+    qsi_message_store_add_refs(fixture->messages, &refs[0], UINT32_MAX, UINT32_MAX);
     for (uint32_t i = 0; i < 70000; i++) {
         drop(fixture, &refs[0]);
         drop(fixture, &refs[1]);
-        qsi_message_store_drop_ref(fixture->store, &refs[0], true);
+        qsi_message_store_drop_ref(fixture->messages, &refs[0], true);
     }
     QS_CHECK(space_of(fixture).live_bytes == qsi_body_packed_bytes(&refs[0]));
     QS_CHECK(commit(fixture, NULL) == QS_OK);
@@ -178,9 +178,9 @@ QS_TEST(test_replay_repeats_what_the_journal_behind_the_checkpoint_says)
                 drop(&fixture, &refs[i]);
             }
         }
-        QS_CHECK_OK(qsi_message_store_retain_counted(fixture.store, QSI_RETAIN, QS_ERROR));
+        QS_CHECK_OK(qsi_message_store_retain_counted(fixture.messages, QSI_RETAIN, QS_ERROR));
         QS_CHECK(round == 1 || (exists(&fixture, 1) && exists(&fixture, 4)));
-        QS_CHECK_OK(qsi_message_store_trim_counted(fixture.store, QS_ERROR));
+        QS_CHECK_OK(qsi_message_store_trim_counted(fixture.messages, QS_ERROR));
         QS_CHECK(!exists(&fixture, 1) && !exists(&fixture, 4));
         /* Cut behind the last record that the journal names, dead or not. */
         QS_CHECK(file_bytes(&fixture, 3) == qsi_body_ref_end(&refs[17]));
@@ -201,7 +201,7 @@ QS_TEST(test_replay_repeats_what_the_journal_behind_the_checkpoint_says)
     qsi_env_mem_destroy(env);
 }
 
-STORE_TEST(test_number_that_the_journal_names_is_not_used_again)
+MESSAGES_TEST(test_number_that_the_journal_names_is_not_used_again)
 {
     struct qsi_body_ref ref;
 
@@ -219,11 +219,11 @@ STORE_TEST(test_number_that_the_journal_names_is_not_used_again)
 static void check_refused(struct fixture *fixture, const char *path)
 {
     QS_CHECK_STATUS(QS_ECORRUPT,
-                    qsi_message_store_retain_counted(fixture->store, QSI_RETAIN, QS_ERROR));
+                    qsi_message_store_retain_counted(fixture->messages, QSI_RETAIN, QS_ERROR));
     QS_CHECK(strcmp(qs_test_error.path, path) == 0);
 }
 
-STORE_TEST(test_missing_short_and_foreign_files_are_refused_only_when_needed)
+MESSAGES_TEST(test_missing_short_and_foreign_files_are_refused_only_when_needed)
 {
     struct checkpoint checkpoint = {0};
     uint8_t header[QSI_MESSAGE_HEADER_BYTES];
@@ -274,7 +274,7 @@ STORE_TEST(test_missing_short_and_foreign_files_are_refused_only_when_needed)
 }
 
 /* Earlier versions cut files behind the last live record, although the journal named more. */
-STORE_TEST(test_file_that_was_cut_behind_its_live_records_is_accepted)
+MESSAGES_TEST(test_file_that_was_cut_behind_its_live_records_is_accepted)
 {
     struct qsi_body_ref refs[4];
 
@@ -303,7 +303,7 @@ STORE_TEST(test_file_that_was_cut_behind_its_live_records_is_accepted)
     }
 }
 
-STORE_TEST(test_salvage_takes_everything_and_removes_nothing)
+MESSAGES_TEST(test_salvage_takes_everything_and_removes_nothing)
 {
     struct checkpoint checkpoint = {0};
     struct qsi_body_ref refs[8];
@@ -316,8 +316,8 @@ STORE_TEST(test_salvage_takes_everything_and_removes_nothing)
     restart(fixture);
     note_and_add(fixture, &refs[7], 1);
     note_and_add(fixture, &missing, 1);
-    QS_CHECK_OK(qsi_message_store_retain_counted(fixture->store, QSI_RETAIN_SALVAGE, QS_ERROR));
-    QS_CHECK_OK(qsi_message_store_trim_counted(fixture->store, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_retain_counted(fixture->messages, QSI_RETAIN_SALVAGE, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_trim_counted(fixture->messages, QS_ERROR));
     take_checkpoint(fixture, &checkpoint);
     QS_CHECK(checkpoint.count == 1);
     QS_CHECK(file_bytes(fixture, 1) == 65536 && file_bytes(fixture, 2) == 65536);
@@ -353,8 +353,8 @@ QS_TEST(test_damaged_records_are_refused_or_harmless)
             record[4 + rand() % (int)(bytes - 4)] ^= (uint8_t)(1 << rand() % 8);
         }
         restart(&fixture);
-        if (qsi_message_store_restore(fixture.store, record, NULL) == QS_OK) {
-            qs_status status = qsi_message_store_retain_counted(fixture.store, QSI_RETAIN, NULL);
+        if (qsi_message_store_restore(fixture.messages, record, NULL) == QS_OK) {
+            qs_status status = qsi_message_store_retain_counted(fixture.messages, QSI_RETAIN, NULL);
 
             QS_CHECK(status == QS_OK || status == QS_ECORRUPT);
         }

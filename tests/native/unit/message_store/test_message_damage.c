@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-STORE_TEST(test_every_flipped_bit_of_a_record_is_detected)
+MESSAGES_TEST(test_every_flipped_bit_of_a_record_is_detected)
 {
     struct qsi_body_ref ref;
     uint8_t record[256];
@@ -15,7 +15,7 @@ STORE_TEST(test_every_flipped_bit_of_a_record_is_detected)
     put(fixture, 77, 3);
     QS_CHECK(commit(fixture, NULL) == QS_OK);
     bytes = (size_t)qsi_body_record_bytes(&ref);
-    QS_CHECK(qsi_message_store_read(fixture->store, &ref, record, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_read(fixture->messages, &ref, record, NULL) == QS_OK);
     for (size_t bit = 0; bit < bytes * 8; bit++) {
         uint8_t flipped = (uint8_t)(record[bit / 8] ^ (1u << (bit % 8)));
         qs_error error = {.status = QS_OK};
@@ -23,13 +23,13 @@ STORE_TEST(test_every_flipped_bit_of_a_record_is_detected)
         overwrite(fixture, "0000000001.msg", ref.offset + bit / 8, &flipped, 1);
         QS_CHECK(get(fixture, &ref, 2, &error) == QS_ECORRUPT);
         QS_CHECK(error.offset == ref.offset);
-        QS_CHECK(qsi_message_store_check(fixture->store, &ref, NULL) == QS_ECORRUPT);
+        QS_CHECK(qsi_message_store_check(fixture->messages, &ref, NULL) == QS_ECORRUPT);
         overwrite(fixture, "0000000001.msg", ref.offset + bit / 8, &record[bit / 8], 1);
     }
     QS_CHECK(get(fixture, &ref, 2, NULL) == QS_OK);
 }
 
-STORE_TEST(test_every_flipped_bit_of_a_file_header_is_detected)
+MESSAGES_TEST(test_every_flipped_bit_of_a_file_header_is_detected)
 {
     struct qsi_body_ref ref;
     static uint8_t header[QSI_MESSAGE_HEADER_BYTES];
@@ -56,7 +56,7 @@ STORE_TEST(test_every_flipped_bit_of_a_file_header_is_detected)
 }
 
 /* Whole and well-formed headers that are not this file's, this store's or this version's. */
-STORE_TEST(test_foreign_file_headers_are_refused)
+MESSAGES_TEST(test_foreign_file_headers_are_refused)
 {
     struct qsi_body_ref ref;
     uint8_t header[QSI_MESSAGE_HEADER_BYTES];
@@ -96,12 +96,12 @@ QS_TEST(test_any_reference_ends_in_an_error_without_reading_beyond_the_file)
         qsi_body_decode(&stored, qsi_slice_make(bytes, sizeof bytes));
         QS_CHECK(stored.kind == QSI_BODY_STORED);
         ref = stored.ref;
-        if (qsi_message_store_locate(fixture.store, &ref, NULL) == QS_OK) {
+        if (qsi_message_store_locate(fixture.messages, &ref, NULL) == QS_OK) {
             QS_CHECK(ref.offset + qsi_body_record_bytes(&ref) <= 65536);
-            QS_CHECK(qsi_message_store_check(fixture.store, &ref, NULL) == QS_ECORRUPT);
+            QS_CHECK(qsi_message_store_check(fixture.messages, &ref, NULL) == QS_ECORRUPT);
         }
         if (qsi_body_record_bytes(&ref) <= sizeof data) {
-            QS_CHECK(qsi_message_store_read(fixture.store, &ref, data, NULL) == QS_ECORRUPT);
+            QS_CHECK(qsi_message_store_read(fixture.messages, &ref, data, NULL) == QS_ECORRUPT);
         }
     }
     stop(&fixture);

@@ -26,12 +26,12 @@ static qs_status put_and_commit(struct fixture *fixture, struct bodies *bodies, 
         uint32_t number = bodies->written;
 
         QS_TRY(try_put(fixture, body_bytes_of(number), number, &bodies->refs[number], error));
-        qsi_message_store_add_refs(fixture->store, &bodies->refs[number], 1, 0);
+        qsi_message_store_add_refs(fixture->messages, &bodies->refs[number], 1, 0);
         bodies->written++;
         if (number % 3 == 2) {
             QS_TRY(commit(fixture, error));
             bodies->durable = bodies->written;
-            QS_TRY(qsi_message_store_maintain(fixture->store, error));
+            QS_TRY(qsi_message_store_maintain(fixture->messages, error));
         }
         QS_TRY(get(fixture, &bodies->refs[number / 2], number / 2, error));
     }
@@ -48,10 +48,10 @@ static qs_status recover(struct fixture *fixture, const struct bodies *bodies, q
         if (ref->file == 0) {
             continue;
         }
-        status = qsi_message_store_check(fixture->store, ref, error);
+        status = qsi_message_store_check(fixture->messages, ref, error);
         if (status == QS_OK) {
-            QS_TRY(qsi_message_store_add_reference(fixture->store, ref, error));
-            qsi_message_store_add_refs(fixture->store, ref, 1, 0);
+            QS_TRY(qsi_message_store_add_reference(fixture->messages, ref, error));
+            qsi_message_store_add_refs(fixture->messages, ref, 1, 0);
         } else if (status != QS_ECORRUPT || i < bodies->durable) {
             return status;
         }
@@ -73,7 +73,7 @@ static qs_status remove_first_file(struct fixture *fixture, const struct bodies 
     }
     status = try_snapshot(fixture, &checkpoint, error);
     if (status == QS_OK) {
-        status = qsi_message_store_unseal(fixture->store, true, error);
+        status = qsi_message_store_unseal(fixture->messages, true, error);
     }
     qsi_buf_fini(&checkpoint.records);
     return status;
@@ -89,7 +89,7 @@ static qs_status run_session(qs_env *env, struct bodies *bodies, qs_error *error
     }
     status = put_and_commit(&fixture, bodies, error);
     if (status == QS_OK) {
-        status = qsi_message_store_settle(fixture.store, error);
+        status = qsi_message_store_settle(fixture.messages, error);
     }
     if (status == QS_OK) {
         status = remove_first_file(&fixture, bodies, error);
@@ -229,11 +229,11 @@ QS_TEST(test_full_disk_refuses_the_body_and_changes_nothing)
     start(&fixture, env);
     qsi_env_fault_arm(env, QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC, 1, true);
     for (int i = 0; i < 3; i++) {
-        QS_CHECK(qsi_message_store_reserve(fixture.store, 10, 5000, &place, &error) ==
+        QS_CHECK(qsi_message_store_reserve(fixture.messages, 10, 5000, &place, &error) ==
                  QS_ESTORE_FULL);
         QS_CHECK(error.status == QS_ESTORE_FULL && place.file == NULL);
     }
-    QS_CHECK(qsi_message_store_reserve(fixture.store, 10, 500000, &place, &error) ==
+    QS_CHECK(qsi_message_store_reserve(fixture.messages, 10, 500000, &place, &error) ==
              QS_ESTORE_FULL);
     qsi_env_fault_arm(env, QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC, 0, false);
     for (uint32_t number = 1; number < 5; number++) {
@@ -269,10 +269,10 @@ QS_TEST(test_failed_sync_is_final_and_reads_go_on)
     QS_CHECK(strstr(error.text, "messages/0000000001.msg") != NULL);
     put(&fixture, 50000, 3);
     QS_CHECK(commit(&fixture, &error) == QS_ESTORE_FAILED);
-    QS_CHECK(qsi_message_store_maintain(fixture.store, &error) == QS_ESTORE_FAILED);
-    QS_CHECK(qsi_message_store_settle(fixture.store, &error) == QS_ESTORE_FAILED);
-    QS_CHECK(!qsi_message_store_needs_maintenance(fixture.store));
-    qsi_message_store_dirty_take(fixture.store, &set);
+    QS_CHECK(qsi_message_store_maintain(fixture.messages, &error) == QS_ESTORE_FAILED);
+    QS_CHECK(qsi_message_store_settle(fixture.messages, &error) == QS_ESTORE_FAILED);
+    QS_CHECK(!qsi_message_store_needs_maintenance(fixture.messages));
+    qsi_message_store_dirty_take(fixture.messages, &set);
     QS_CHECK(set.count == 0);
     QS_CHECK(get(&fixture, &durable, 1, NULL) == QS_OK);
     stop(&fixture);
@@ -296,7 +296,7 @@ QS_TEST(test_unsynced_body_is_detected_after_a_power_cut)
     disk = qsi_env_sim_cut(sim, QSI_CUT_DROP_ALL, 1);
     start(&after, disk);
     QS_CHECK(get(&after, &synced, 1, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_check(after.store, &unsynced, NULL) == QS_ECORRUPT);
+    QS_CHECK(qsi_message_store_check(after.messages, &unsynced, NULL) == QS_ECORRUPT);
     QS_CHECK(get(&after, &unsynced, 2, NULL) == QS_ECORRUPT);
     stop(&after);
     qsi_env_mem_destroy(disk);
@@ -315,9 +315,9 @@ QS_TEST(test_body_that_recovery_keeps_is_durable_from_then_on)
     start(&fixture, sim);
     ref = put(&fixture, 5000, 1);
     restart(&fixture);
-    QS_CHECK(qsi_message_store_check(fixture.store, &ref, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_check(fixture.messages, &ref, NULL) == QS_OK);
     note_and_add(&fixture, &ref, 1);
-    QS_CHECK_OK(qsi_message_store_retain_counted(fixture.store, QSI_RETAIN, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_retain_counted(fixture.messages, QSI_RETAIN, QS_ERROR));
     stop(&fixture);
     disk = qsi_env_sim_cut(sim, QSI_CUT_DROP_ALL, 1);
     start(&fixture, disk);
@@ -375,7 +375,7 @@ QS_SEED_TEST(test_power_cut_at_any_step_keeps_every_durable_body)
     start(&fixture, sim);
     qsi_env_sim_on_step(sim, cut_before_step, &cuts);
     QS_CHECK(put_and_commit(&fixture, &bodies, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_settle(fixture.store, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_settle(fixture.messages, NULL) == QS_OK);
     cuts.removing = true;
     QS_CHECK(remove_first_file(&fixture, &bodies, NULL) == QS_OK);
     forget_first_file(&bodies);

@@ -70,15 +70,15 @@ static void put_one(struct model *model)
         return;
     }
     if (pick(model, 4) == 0) { /* a place that comes to nothing */
-        QS_CHECK_OK(qsi_message_store_reserve(model->fixture.store, 0, bytes, &place, QS_ERROR));
-        qsi_message_store_abandon(model->fixture.store, &place);
+        QS_CHECK_OK(qsi_message_store_reserve(model->fixture.messages, 0, bytes, &place, QS_ERROR));
+        qsi_message_store_abandon(model->fixture.messages, &place);
     }
     ref = put(&model->fixture, bytes, number);
     add_body(model, &ref, number, false);
     body = &model->bodies[model->count - 1];
     body->durable = 1 + pick(model, 3);
     body->transient = pick(model, 3) == 0 ? pick(model, 3) : 0;
-    qsi_message_store_add_refs(model->fixture.store, &ref, body->durable, body->transient);
+    qsi_message_store_add_refs(model->fixture.messages, &ref, body->durable, body->transient);
     log_entry(model, &ref, body->durable);
 }
 
@@ -116,7 +116,7 @@ static void add_or_drop(struct model *model)
 
     if (pick(model, 5) == 0) {
         body->durable++;
-        qsi_message_store_add_refs(model->fixture.store, &body->ref, 1, 0);
+        qsi_message_store_add_refs(model->fixture.messages, &body->ref, 1, 0);
         log_entry(model, &body->ref, 1);
     } else if (body->durable > 0) {
         body->durable--;
@@ -124,7 +124,7 @@ static void add_or_drop(struct model *model)
         log_entry(model, &body->ref, 0);
     } else {
         body->transient--;
-        qsi_message_store_drop_ref(model->fixture.store, &body->ref, true);
+        qsi_message_store_drop_ref(model->fixture.messages, &body->ref, true);
     }
     forget_if_dead(model, index);
 }
@@ -133,18 +133,18 @@ static void compact_one(struct model *model)
 {
     struct qsi_compaction *job;
 
-    QS_CHECK_OK(qsi_message_store_compact_begin(model->fixture.store, &job, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_compact_begin(model->fixture.messages, &job, QS_ERROR));
     if (job == NULL) {
         return;
     }
     if (model->count > 0 && pick(model, 2) == 0) {
         add_or_drop(model);
     }
-    QS_CHECK_OK(qsi_message_store_compact_run(model->fixture.store, job, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_compact_run(model->fixture.messages, job, QS_ERROR));
     if (model->count > 0 && pick(model, 2) == 0) {
         add_or_drop(model);
     }
-    qsi_message_store_compact_end(model->fixture.store, job, pick(model, 5) != 0);
+    qsi_message_store_compact_end(model->fixture.messages, job, pick(model, 5) != 0);
     model->compactions++;
 }
 
@@ -153,14 +153,14 @@ static void make_checkpoint(struct model *model)
     struct checkpoint old = model->checkpoint;
     bool durable = pick(model, 4) != 0;
 
-    QS_CHECK_OK(qsi_message_store_sync_packs(model->fixture.store, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_sync_packs(model->fixture.messages, QS_ERROR));
     QS_CHECK_OK(try_snapshot(&model->fixture, &model->next, QS_ERROR));
     if (durable) {
         model->checkpoint = model->next;
         model->next = old;
         model->log_count = 0;
     }
-    QS_CHECK_OK(qsi_message_store_unseal(model->fixture.store, durable, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_unseal(model->fixture.messages, durable, QS_ERROR));
 }
 
 /* What a crash leaves: references of queues that are not durable are gone. */
@@ -172,9 +172,10 @@ static void reopen(struct model *model)
     for (uint32_t i = 0; i < model->log_count; i++) {
         const struct entry *entry = &model->log[i];
 
-        QS_CHECK_OK(qsi_message_store_add_reference(model->fixture.store, &entry->ref, QS_ERROR));
+        QS_CHECK_OK(
+            qsi_message_store_add_reference(model->fixture.messages, &entry->ref, QS_ERROR));
         if (entry->added > 0) {
-            qsi_message_store_add_refs(model->fixture.store, &entry->ref, entry->added, 0);
+            qsi_message_store_add_refs(model->fixture.messages, &entry->ref, entry->added, 0);
         } else {
             drop(&model->fixture, &entry->ref);
         }
@@ -224,14 +225,14 @@ static void step(struct model *model)
     } else if (choice < 850) {
         QS_CHECK_OK(commit(&model->fixture, QS_ERROR));
     } else if (choice < 900) {
-        QS_CHECK_OK(qsi_message_store_maintain(model->fixture.store, QS_ERROR));
+        QS_CHECK_OK(qsi_message_store_maintain(model->fixture.messages, QS_ERROR));
     } else if (choice < 955) {
         compact_one(model);
     } else if (choice < 980) {
         make_checkpoint(model);
     } else if (choice < 985) {
         QS_CHECK_OK(commit(&model->fixture, QS_ERROR));
-        QS_CHECK_OK(qsi_message_store_settle(model->fixture.store, QS_ERROR));
+        QS_CHECK_OK(qsi_message_store_settle(model->fixture.messages, QS_ERROR));
     } else if (choice < 990) {
         reopen(model);
     } else {
@@ -249,8 +250,8 @@ static void empty(struct model *model)
         add_or_drop(model);
     }
     QS_CHECK_OK(commit(&model->fixture, QS_ERROR));
-    QS_CHECK_OK(qsi_message_store_sync_packs(model->fixture.store, QS_ERROR));
-    QS_CHECK_OK(qsi_message_store_settle(model->fixture.store, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_sync_packs(model->fixture.messages, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_settle(model->fixture.messages, QS_ERROR));
     take_checkpoint(&model->fixture, &model->checkpoint);
     QS_CHECK(model->checkpoint.count == 0);
     QS_CHECK(space_of(&model->fixture).file_count == 0);
@@ -274,7 +275,7 @@ int main(int argc, char **argv)
     start(&model.fixture, env);
     for (uint32_t i = 0; i < STEPS; i++) {
         step(&model);
-        qsi_message_store_check_counts(model.fixture.store);
+        qsi_message_store_check_counts(model.fixture.messages);
     }
     check_all(&model);
     reopen(&model);

@@ -17,11 +17,11 @@ static void check_pack(struct fixture *fixture, uint32_t first_number,
 {
     for (uint32_t i = 0; i < COUNT; i++) {
         QS_CHECK_OK(get_packed(fixture, &refs[i], first_number + i, QS_ERROR));
-        QS_CHECK_OK(qsi_message_store_check(fixture->store, &refs[i], QS_ERROR));
+        QS_CHECK_OK(qsi_message_store_check(fixture->messages, &refs[i], QS_ERROR));
     }
 }
 
-STORE_TEST(test_pack_begins_and_ends_at_a_sector)
+MESSAGES_TEST(test_pack_begins_and_ends_at_a_sector)
 {
     struct qsi_body_ref before;
     struct qsi_body_ref refs[2][COUNT];
@@ -58,9 +58,9 @@ QS_TEST(test_pack_is_durable_when_its_sync_is_and_not_before)
 
     start(&fixture, sim);
     put_pack(&fixture, 10, refs[0]);
-    qsi_message_store_dirty_take(fixture.store, &set);
+    qsi_message_store_dirty_take(fixture.messages, &set);
     QS_CHECK(set.count == 0); /* no commit waits for packs */
-    QS_CHECK_OK(qsi_message_store_sync_packs(fixture.store, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_sync_packs(fixture.messages, QS_ERROR));
     put_pack(&fixture, 20, refs[1]);
     disk = qsi_env_sim_cut(sim, QSI_CUT_DROP_ALL, 1);
     start(&after, disk);
@@ -83,23 +83,23 @@ QS_TEST(test_file_with_a_pack_to_sync_is_not_settled)
     put_pack(&fixture, 10, refs);
     put(&fixture, 60000, 1);
     QS_CHECK_OK(commit(&fixture, QS_ERROR));
-    QS_CHECK_OK(qsi_message_store_maintain(fixture.store, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_maintain(fixture.messages, QS_ERROR));
     QS_CHECK(file_bytes(&fixture, 1) == 65536);
-    QS_CHECK_OK(qsi_message_store_sync_packs(fixture.store, QS_ERROR));
-    QS_CHECK_OK(qsi_message_store_maintain(fixture.store, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_sync_packs(fixture.messages, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_maintain(fixture.messages, QS_ERROR));
     QS_CHECK(file_bytes(&fixture, 1) < 65536); /* settled */
     qsi_env_fault_arm(fault, QSI_FAULT_SYNC, QSI_FAULT_EIO, 1, false);
-    QS_CHECK_OK(qsi_message_store_sync_packs(fixture.store, QS_ERROR)); /* nothing to sync */
+    QS_CHECK_OK(qsi_message_store_sync_packs(fixture.messages, QS_ERROR)); /* nothing to sync */
     QS_CHECK(!qsi_env_fault_fired(fault));
     put_pack(&fixture, 20, refs);
-    QS_CHECK_STATUS(QS_EIO, qsi_message_store_sync_packs(fixture.store, QS_ERROR));
-    QS_CHECK_STATUS(QS_ESTORE_FAILED, qsi_message_store_sync_packs(fixture.store, QS_ERROR));
+    QS_CHECK_STATUS(QS_EIO, qsi_message_store_sync_packs(fixture.messages, QS_ERROR));
+    QS_CHECK_STATUS(QS_ESTORE_FAILED, qsi_message_store_sync_packs(fixture.messages, QS_ERROR));
     stop(&fixture);
     qsi_env_fault_destroy(fault);
     qsi_env_mem_destroy(env);
 }
 
-STORE_TEST(test_packed_bodies_are_counted_compacted_and_recovered)
+MESSAGES_TEST(test_packed_bodies_are_counted_compacted_and_recovered)
 {
     struct checkpoint checkpoint = {0};
     struct qsi_body_ref refs[12][COUNT];
@@ -108,7 +108,7 @@ STORE_TEST(test_packed_bodies_are_counted_compacted_and_recovered)
     for (uint32_t k = 0; k < 12; k++) {
         put_pack(fixture, 10 * k, refs[k]);
     }
-    QS_CHECK_OK(qsi_message_store_sync_packs(fixture->store, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_sync_packs(fixture->messages, QS_ERROR));
     settle_all(fixture);
     for (uint32_t k = 0; k < 12; k++) {
         for (uint32_t i = 0; i < COUNT; i++) {
@@ -117,10 +117,10 @@ STORE_TEST(test_packed_bodies_are_counted_compacted_and_recovered)
             }
         }
     }
-    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->store, &job, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_compact_begin(fixture->messages, &job, QS_ERROR));
     QS_CHECK(job != NULL);
-    QS_CHECK_OK(qsi_message_store_compact_run(fixture->store, job, QS_ERROR));
-    qsi_message_store_compact_end(fixture->store, job, true);
+    QS_CHECK_OK(qsi_message_store_compact_run(fixture->messages, job, QS_ERROR));
+    qsi_message_store_compact_end(fixture->messages, job, true);
     take_checkpoint(fixture, &checkpoint);
     for (int round = 0; round < 2; round++) {
         for (uint32_t k = 0; k < 12; k++) {
@@ -153,7 +153,7 @@ QS_TEST(test_pack_that_fails_leaves_nothing)
         qsi_env_fault_arm(env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
         put_pack(&fixture, 20, refs);
         check_pack(&fixture, 20, refs);
-        QS_CHECK_OK(qsi_message_store_sync_packs(fixture.store, QS_ERROR));
+        QS_CHECK_OK(qsi_message_store_sync_packs(fixture.messages, QS_ERROR));
         settle_all(&fixture);
         for (uint32_t i = 0; i < COUNT; i++) {
             drop(&fixture, &refs[i]);

@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-STORE_TEST(test_body_reads_back_before_and_after_sync_and_reopen)
+MESSAGES_TEST(test_body_reads_back_before_and_after_sync_and_reopen)
 {
     struct qsi_body_ref ref;
     struct qsi_body decoded;
@@ -22,11 +22,11 @@ STORE_TEST(test_body_reads_back_before_and_after_sync_and_reopen)
     QS_CHECK(decoded.kind == QSI_BODY_STORED);
     restart(fixture);
     QS_CHECK(get(fixture, &decoded.ref, 7, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_check(fixture->store, &decoded.ref, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_locate(fixture->store, &decoded.ref, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_check(fixture->messages, &decoded.ref, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_locate(fixture->messages, &decoded.ref, NULL) == QS_OK);
 }
 
-STORE_TEST(test_bodies_of_any_size_are_whole)
+MESSAGES_TEST(test_bodies_of_any_size_are_whole)
 {
     static const uint32_t sizes[] = {0, 1, 7, 8, 9, 39, 40, 41, 4096, 32768, 40000, 61000};
     enum { COUNT = sizeof sizes / sizeof sizes[0] };
@@ -38,12 +38,12 @@ STORE_TEST(test_bodies_of_any_size_are_whole)
     }
     for (uint32_t i = 0; i < COUNT; i++) {
         QS_CHECK(get(fixture, &refs[i], i, NULL) == QS_OK);
-        QS_CHECK(qsi_message_store_check(fixture->store, &refs[i], NULL) == QS_OK);
+        QS_CHECK(qsi_message_store_check(fixture->messages, &refs[i], NULL) == QS_OK);
     }
     QS_CHECK(commit(fixture, NULL) == QS_OK);
 }
 
-STORE_TEST(test_full_file_is_followed_by_the_next)
+MESSAGES_TEST(test_full_file_is_followed_by_the_next)
 {
     struct qsi_body_ref refs[20];
 
@@ -57,11 +57,11 @@ STORE_TEST(test_full_file_is_followed_by_the_next)
     for (uint32_t i = 0; i < 20; i++) {
         QS_CHECK(get(fixture, &refs[i], i, NULL) == QS_OK);
     }
-    QS_CHECK(qsi_message_store_bytes_written(fixture->store) == 20 * 10240);
+    QS_CHECK(qsi_message_store_bytes_written(fixture->messages) == 20 * 10240);
     QS_CHECK(commit(fixture, NULL) == QS_OK);
 }
 
-STORE_TEST(test_record_larger_than_a_file_gets_a_file_of_its_own)
+MESSAGES_TEST(test_record_larger_than_a_file_gets_a_file_of_its_own)
 {
     struct qsi_body_ref small;
     struct qsi_body_ref large;
@@ -76,18 +76,18 @@ STORE_TEST(test_record_larger_than_a_file_gets_a_file_of_its_own)
     QS_CHECK(get(fixture, &large, 2, NULL) == QS_OK);
     restart(fixture);
     QS_CHECK(get(fixture, &large, 2, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_check(fixture->store, &large, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_check(fixture->messages, &large, NULL) == QS_OK);
     QS_CHECK(get(fixture, &behind, 3, NULL) == QS_OK);
 }
 
-STORE_TEST(test_places_are_disjoint_and_may_be_written_in_any_order)
+MESSAGES_TEST(test_places_are_disjoint_and_may_be_written_in_any_order)
 {
     static uint8_t data[3][1024];
     struct qsi_place places[3];
     struct qsi_body_ref refs[3];
 
     for (uint32_t i = 0; i < 3; i++) {
-        QS_CHECK(qsi_message_store_reserve(fixture->store, ENVELOPE_BYTES, 1000, &places[i],
+        QS_CHECK(qsi_message_store_reserve(fixture->messages, ENVELOPE_BYTES, 1000, &places[i],
                                            NULL) == QS_OK);
         QS_CHECK(places[i].slot == i);
         QS_CHECK(i == 0 || places[i].offset > places[i - 1].offset + 1000);
@@ -96,42 +96,42 @@ STORE_TEST(test_places_are_disjoint_and_may_be_written_in_any_order)
         const qs_part part = {data[i], ENVELOPE_BYTES + 1000};
 
         fill_message(data[i], 1000, i);
-        QS_CHECK(qsi_message_store_write(fixture->store, &places[i], &part, 1, &refs[i], NULL) ==
+        QS_CHECK(qsi_message_store_write(fixture->messages, &places[i], &part, 1, &refs[i], NULL) ==
                  QS_OK);
     }
-    qsi_message_store_mark(fixture->store, &places[2]);
-    qsi_message_store_abandon(fixture->store, &places[1]);
-    qsi_message_store_abandon(fixture->store, &places[1]);
-    qsi_message_store_mark(fixture->store, &places[0]);
+    qsi_message_store_mark(fixture->messages, &places[2]);
+    qsi_message_store_abandon(fixture->messages, &places[1]);
+    qsi_message_store_abandon(fixture->messages, &places[1]);
+    qsi_message_store_mark(fixture->messages, &places[0]);
     for (uint32_t i = 0; i < 3; i++) {
         QS_CHECK(get(fixture, &refs[i], i, NULL) == QS_OK);
     }
     QS_CHECK(commit(fixture, NULL) == QS_OK);
 }
 
-STORE_TEST(test_set_holds_each_file_marked_since_the_last_one)
+MESSAGES_TEST(test_set_holds_each_file_marked_since_the_last_one)
 {
     struct qsi_dirty_set set;
 
-    qsi_message_store_dirty_take(fixture->store, &set);
+    qsi_message_store_dirty_take(fixture->messages, &set);
     QS_CHECK(set.count == 0 && set.first == NULL);
-    QS_CHECK(qsi_message_store_sync(fixture->store, &set, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_sync(fixture->messages, &set, NULL) == QS_OK);
     for (uint32_t i = 0; i < 8; i++) {
         put(fixture, 10000, i);
     }
-    qsi_message_store_dirty_take(fixture->store, &set);
+    qsi_message_store_dirty_take(fixture->messages, &set);
     QS_CHECK(set.count == 2);
     put(fixture, 100, 9); /* while the set is out */
-    QS_CHECK(qsi_message_store_sync(fixture->store, &set, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_sync(fixture->messages, &set, NULL) == QS_OK);
     QS_CHECK(set.count == 0);
-    qsi_message_store_dirty_take(fixture->store, &set);
+    qsi_message_store_dirty_take(fixture->messages, &set);
     QS_CHECK(set.count == 1);
-    qsi_message_store_release(fixture->store, &set);
-    qsi_message_store_dirty_take(fixture->store, &set);
+    qsi_message_store_release(fixture->messages, &set);
+    qsi_message_store_dirty_take(fixture->messages, &set);
     QS_CHECK(set.count == 0);
 }
 
-STORE_TEST(test_reopened_store_never_writes_to_an_old_file)
+MESSAGES_TEST(test_reopened_store_never_writes_to_an_old_file)
 {
     struct qsi_body_ref old;
 
@@ -147,7 +147,7 @@ STORE_TEST(test_reopened_store_never_writes_to_an_old_file)
     QS_CHECK(commit(fixture, NULL) == QS_OK);
 }
 
-STORE_TEST(test_recovery_cuts_tails_removes_the_rest_and_leaves_strangers_alone)
+MESSAGES_TEST(test_recovery_cuts_tails_removes_the_rest_and_leaves_strangers_alone)
 {
     static const char *const strangers[] = {
         "1.msg",           "0000000000.msg", "0000000002.msg.tmp",
@@ -184,29 +184,29 @@ STORE_TEST(test_recovery_cuts_tails_removes_the_rest_and_leaves_strangers_alone)
     }
 }
 
-STORE_TEST(test_maintenance_makes_the_next_file_and_settles_full_ones)
+MESSAGES_TEST(test_maintenance_makes_the_next_file_and_settles_full_ones)
 {
     struct qsi_body_ref last;
 
-    QS_CHECK(!qsi_message_store_needs_maintenance(fixture->store));
-    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    QS_CHECK(!qsi_message_store_needs_maintenance(fixture->messages));
+    QS_CHECK(qsi_message_store_maintain(fixture->messages, NULL) == QS_OK);
     QS_CHECK(!exists(fixture, 1));
     put(fixture, 10000, 1);
-    QS_CHECK(!qsi_message_store_needs_maintenance(fixture->store));
+    QS_CHECK(!qsi_message_store_needs_maintenance(fixture->messages));
     put(fixture, 40000, 2);
-    QS_CHECK(qsi_message_store_needs_maintenance(fixture->store));
-    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_needs_maintenance(fixture->messages));
+    QS_CHECK(qsi_message_store_maintain(fixture->messages, NULL) == QS_OK);
     QS_CHECK(exists(fixture, 2));
-    QS_CHECK(!qsi_message_store_needs_maintenance(fixture->store));
+    QS_CHECK(!qsi_message_store_needs_maintenance(fixture->messages));
     QS_CHECK(put(fixture, 40000, 3).file == 2);
     QS_CHECK(file_bytes(fixture, 1) == 65536);
     QS_CHECK(commit(fixture, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_maintain(fixture->messages, NULL) == QS_OK);
     QS_CHECK(file_bytes(fixture, 1) == QSI_MESSAGE_HEADER_BYTES + 10240 + 40448);
     QS_CHECK(exists(fixture, 3));
     last = put(fixture, 10000, 4);
     QS_CHECK(commit(fixture, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_settle(fixture->store, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_settle(fixture->messages, NULL) == QS_OK);
     QS_CHECK(!exists(fixture, 3)); /* made ahead and not used */
     QS_CHECK(file_bytes(fixture, 2) == qsi_body_ref_end(&last));
     QS_CHECK(get(fixture, &last, 4, NULL) == QS_OK);
@@ -214,28 +214,28 @@ STORE_TEST(test_maintenance_makes_the_next_file_and_settles_full_ones)
     QS_CHECK(commit(fixture, NULL) == QS_OK);
 }
 
-STORE_TEST(test_full_file_with_unsynced_bodies_is_not_settled)
+MESSAGES_TEST(test_full_file_with_unsynced_bodies_is_not_settled)
 {
     struct qsi_dirty_set set;
     struct qsi_place place;
 
     put(fixture, 40000, 1);
-    QS_CHECK(qsi_message_store_reserve(fixture->store, 0, 10, &place, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_reserve(fixture->messages, 0, 10, &place, NULL) == QS_OK);
     put(fixture, 40000, 2);
-    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_maintain(fixture->messages, NULL) == QS_OK);
     QS_CHECK(file_bytes(fixture, 1) == 65536);
-    qsi_message_store_dirty_take(fixture->store, &set);
-    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    qsi_message_store_dirty_take(fixture->messages, &set);
+    QS_CHECK(qsi_message_store_maintain(fixture->messages, NULL) == QS_OK);
     QS_CHECK(file_bytes(fixture, 1) == 65536);
-    QS_CHECK(qsi_message_store_sync(fixture->store, &set, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_sync(fixture->messages, &set, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_maintain(fixture->messages, NULL) == QS_OK);
     QS_CHECK(file_bytes(fixture, 1) == 65536); /* the place is still open */
-    qsi_message_store_abandon(fixture->store, &place);
-    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    qsi_message_store_abandon(fixture->messages, &place);
+    QS_CHECK(qsi_message_store_maintain(fixture->messages, NULL) == QS_OK);
     QS_CHECK(file_bytes(fixture, 1) < 65536);
 }
 
-STORE_TEST(test_removed_file_is_gone_and_its_number_not_used_again)
+MESSAGES_TEST(test_removed_file_is_gone_and_its_number_not_used_again)
 {
     struct checkpoint checkpoint = {0};
     struct qsi_body_ref refs[8];
@@ -245,7 +245,7 @@ STORE_TEST(test_removed_file_is_gone_and_its_number_not_used_again)
         refs[i] = put_counted(fixture, 10000, i, 1);
     }
     QS_CHECK(commit(fixture, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_maintain(fixture->store, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_maintain(fixture->messages, NULL) == QS_OK);
     QS_CHECK(get(fixture, &refs[0], 0, NULL) == QS_OK);
     for (uint32_t i = 0; i < 8; i++) {
         if (refs[i].file == 1) {
@@ -280,7 +280,7 @@ static void write_one(struct shared *shared, uint32_t number)
     uint8_t back[QSI_BODY_HEADER_BYTES + sizeof data];
     uint32_t body_bytes = 1000 + number % 2000;
     const qs_part part = {data, ENVELOPE_BYTES + body_bytes};
-    struct qsi_message_store *store = shared->fixture->store;
+    struct qsi_message_store *store = shared->fixture->messages;
     struct qsi_place place;
     struct qsi_body_ref ref;
 
@@ -312,7 +312,7 @@ static void *run_writer(void *context)
 /* The committer and the maintainer in one. */
 static void commit_until_done(struct shared *shared)
 {
-    struct qsi_message_store *store = shared->fixture->store;
+    struct qsi_message_store *store = shared->fixture->messages;
     bool done = false;
 
     while (!done) {
@@ -327,7 +327,7 @@ static void commit_until_done(struct shared *shared)
     }
 }
 
-STORE_TEST(test_threads_write_read_commit_and_maintain_at_once)
+MESSAGES_TEST(test_threads_write_read_commit_and_maintain_at_once)
 {
     struct shared shared = {.fixture = fixture, .writers_left = WRITER_COUNT};
     struct writer writers[WRITER_COUNT];
@@ -343,5 +343,5 @@ STORE_TEST(test_threads_write_read_commit_and_maintain_at_once)
         pthread_join(threads[i], NULL);
     }
     pthread_mutex_destroy(&shared.owner);
-    QS_CHECK(qsi_message_store_settle(fixture->store, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_settle(fixture->messages, NULL) == QS_OK);
 }

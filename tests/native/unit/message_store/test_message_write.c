@@ -2,7 +2,7 @@
  * the caller's memory.  What was written must be whole, whatever it says. */
 #include "qstore/codec.h"
 
-#include "store_fixture.h"
+#include "messages_fixture.h"
 
 #define BODY_BYTES_MAX (3u << 20)
 #define PIECE_BYTES (256u << 10) /* of csrc/message_store/message_write.c */
@@ -44,20 +44,20 @@ static qs_status write_body(struct fixture *fixture, uint32_t envelope_bytes, ui
     qs_status status;
 
     QS_CHECK_OK(
-        qsi_message_store_reserve(fixture->store, envelope_bytes, body_bytes, &place, QS_ERROR));
+        qsi_message_store_reserve(fixture->messages, envelope_bytes, body_bytes, &place, QS_ERROR));
     status = (is_constant ? qsi_message_store_write_constant : qsi_message_store_write)(
-        fixture->store, &place, parts, 2, ref_out, QS_ERROR);
+        fixture->messages, &place, parts, 2, ref_out, QS_ERROR);
     if (status == QS_OK) {
-        qsi_message_store_mark(fixture->store, &place);
+        qsi_message_store_mark(fixture->messages, &place);
     } else {
-        qsi_message_store_abandon(fixture->store, &place);
+        qsi_message_store_abandon(fixture->messages, &place);
     }
     return status;
 }
 
 static qs_status read_body(struct fixture *fixture, const struct qsi_body_ref *ref, uint8_t *data)
 {
-    return qsi_message_store_read(fixture->store, ref, data, QS_ERROR);
+    return qsi_message_store_read(fixture->messages, ref, data, QS_ERROR);
 }
 
 static const uint32_t sizes[] = {
@@ -130,15 +130,15 @@ test_write_without_memory_for_the_copy_leaves_the_store_as_it_is(struct fixture 
     struct qsi_body_ref ref;
     uint64_t writes;
 
-    QS_CHECK_OK(qsi_message_store_reserve(fixture->store, 0, PIECE_BYTES, &place, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_reserve(fixture->messages, 0, PIECE_BYTES, &place, QS_ERROR));
     writes = write_count;
     qs_test_alloc_install(&state);
     qs_test_alloc_arm(&state, 1, true);
-    QS_CHECK(qsi_message_store_write(fixture->store, &place, &part, 1, &ref, QS_ERROR) ==
+    QS_CHECK(qsi_message_store_write(fixture->messages, &place, &part, 1, &ref, QS_ERROR) ==
              QS_ENOMEM);
     qs_allocator_set(NULL);
     QS_CHECK(writes == write_count);
-    qsi_message_store_abandon(fixture->store, &place);
+    qsi_message_store_abandon(fixture->messages, &place);
     QS_CHECK_OK(write_body(fixture, ENVELOPE_BYTES, PIECE_BYTES, false, &ref));
 }
 

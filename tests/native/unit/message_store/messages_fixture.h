@@ -1,7 +1,7 @@
-/* What the tests of the message store share: a store in an environment, bodies that tell who
- * they are, an allocator that fails. */
-#ifndef STORE_FIXTURE_H
-#define STORE_FIXTURE_H
+/* What the tests of the message store share: one in an environment, bodies that tell who they are,
+ * an allocator that fails. */
+#ifndef MESSAGES_FIXTURE_H
+#define MESSAGES_FIXTURE_H
 
 #include "qstore/alloc.h"
 
@@ -19,7 +19,7 @@ static const struct qsi_message_store_options small_files = {65536, 2};
 struct fixture {
     qs_env *env;
     qs_dir *dir;
-    struct qsi_message_store *store;
+    struct qsi_message_store *messages;
 };
 
 static inline qs_status try_start(struct fixture *fixture, qs_env *env, qs_error *error)
@@ -35,8 +35,8 @@ static inline qs_status try_start(struct fixture *fixture, qs_env *env, qs_error
     /* As the engine does: the directory is durable before there is anything in it. */
     status = created ? env->dir_sync_parent(env, fixture->dir, error) : QS_OK;
     if (status == QS_OK) {
-        status = qsi_message_store_open(&fixture->store, env, fixture->dir, test_uuid, &small_files,
-                                        error);
+        status = qsi_message_store_open(&fixture->messages, env, fixture->dir, test_uuid,
+                                        &small_files, error);
     }
     if (status != QS_OK) {
         env->dir_close(env, fixture->dir);
@@ -52,12 +52,12 @@ static inline void start(struct fixture *fixture, qs_env *env)
 
 static inline void stop(struct fixture *fixture)
 {
-    qsi_message_store_close(fixture->store);
+    qsi_message_store_close(fixture->messages);
     fixture->env->dir_close(fixture->env, fixture->dir);
-    fixture->store = NULL;
+    fixture->messages = NULL;
 }
 
-static inline void run_with_store(void (*test)(struct fixture *fixture))
+static inline void run_with_messages(void (*test)(struct fixture *fixture))
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
@@ -67,7 +67,7 @@ static inline void run_with_store(void (*test)(struct fixture *fixture))
     stop(&fixture);
     qsi_env_mem_destroy(env);
 }
-#define STORE_TEST(name) QS_TEST_BY(run_with_store, name, (struct fixture * fixture))
+#define MESSAGES_TEST(name) QS_TEST_BY(run_with_messages, name, (struct fixture * fixture))
 
 static inline void restart(struct fixture *fixture)
 {
@@ -97,16 +97,17 @@ static inline qs_status try_put(struct fixture *fixture, uint32_t body_bytes, ui
     qs_status status;
 
     fill_message(data, body_bytes, number);
-    status = qsi_message_store_reserve(fixture->store, ENVELOPE_BYTES, body_bytes, &place, error);
+    status =
+        qsi_message_store_reserve(fixture->messages, ENVELOPE_BYTES, body_bytes, &place, error);
     if (status != QS_OK) {
         return status;
     }
-    status = qsi_message_store_write(fixture->store, &place, parts, 3, ref_out, error);
+    status = qsi_message_store_write(fixture->messages, &place, parts, 3, ref_out, error);
     if (status != QS_OK) {
-        qsi_message_store_abandon(fixture->store, &place);
+        qsi_message_store_abandon(fixture->messages, &place);
         return status;
     }
-    qsi_message_store_mark(fixture->store, &place);
+    qsi_message_store_mark(fixture->messages, &place);
     return QS_OK;
 }
 
@@ -122,8 +123,8 @@ static inline qs_status commit(struct fixture *fixture, qs_error *error)
 {
     struct qsi_dirty_set set;
 
-    qsi_message_store_dirty_take(fixture->store, &set);
-    return qsi_message_store_sync(fixture->store, &set, error);
+    qsi_message_store_dirty_take(fixture->messages, &set);
+    return qsi_message_store_sync(fixture->messages, &set, error);
 }
 
 /* QS_OK means that it was the message's very bytes. */
@@ -132,7 +133,7 @@ static inline qs_status get(struct fixture *fixture, const struct qsi_body_ref *
 {
     static uint8_t data[RECORD_BYTES_MAX];
     static uint8_t expected[RECORD_BYTES_MAX];
-    qs_status status = qsi_message_store_read(fixture->store, ref, data, error);
+    qs_status status = qsi_message_store_read(fixture->messages, ref, data, error);
 
     if (status == QS_OK) {
         fill_message(expected, ref->body_bytes, number);
